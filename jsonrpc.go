@@ -1,0 +1,1375 @@
+package main
+
+// Messages, and talking to one peer. MCP is JSON-RPC 2.0 with narrower rules: ids are strings or integers, params and results are
+// objects. Both ends may send requests, so both ends are the same thing here: a Peer, with the calls we wait on and the exchanges
+// we serve. What came in is either a message or the error reply it deserves; there is no third outcome, so nothing that a peer
+// writes can end the conversation.
+//
+//	{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}            a request
+//	{"jsonrpc":"2.0","id":1,"result":{"content":[]}}                                   its response
+//	{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found"}}      or an error
+//	{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}        a notification: never answered
+//	[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,…}]              a batch (2025-03-26 only)
+//
+// Implements 2025-11-25 and 2026-07-28 basic (messages, _meta, error codes), 2025-03-26 basic#batching, the pages on cancellation
+// and progress, and JSON-RPC 2.0. A Peer's mutex guards its tables; no lock is held while a handler runs or a message is written.
+// Goroutines: Serve and Open own the reader of their Conn and the requests that take long; a Peer owns those that send a cancellation
+// or published notifications. Copy this file alone for JSON-RPC over a transport of your own; everything else here needs it.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+// ---- Messages ----
+
+// Message is one JSON-RPC request, notification or response. Kind tells which; its members are read-only once it was sent.
+type Message struct {
+	ID             ID
+	Method         string
+	Params, Result json.RawMessage // objects, or nil
+	Error          *Error
+
+	invalid bool  // not a message: Error, and ID if it could be read, are the reply it deserves
+	local   error // set on a response that never crossed a wire: the call it answers fails with this very error
+}
+
+// Kind says what a Message is.
+type Kind int
+
+// The four kinds. An Invalid message is one that could not be read; encoding it gives the error reply that it deserves.
+const (
+	Invalid Kind = iota
+	Request
+	Notification
+	Response
+)
+
+// Kind returns what m is.
+func (m *Message) Kind() Kind {
+	switch {
+	case m.invalid:
+		return Invalid
+	case m.Method != "" && m.ID != ID{}:
+		return Request
+	case m.Method != "":
+		return Notification
+	}
+	return Response
+}
+
+// NewRequest returns a request, or with the zero ID a notification. params must encode to a JSON object; nil means none.
+func NewRequest(id ID, method string, params any) (*Message, error) {
+	m := &Message{ID: id, Method: method}
+	if params == nil {
+		return m, nil
+	}
+	raw, err := marshalObject(params)
+	if err != nil {
+		return nil, fmt.Errorf("params of %s: %w", method, err)
+	}
+	m.Params = raw
+	return m, nil
+}
+
+// NewResponse returns the response to the request id: err if there is one, else result, which must encode to a JSON object (nil is {}).
+// An err that is not an *Error, and a result that cannot be encoded, become -32603.
+func NewResponse(id ID, result any, err error) *Message {
+	if err == nil {
+		var raw json.RawMessage
+		if raw, err = marshalObject(result); err == nil {
+			return &Message{ID: id, Result: raw}
+		}
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		e = &Error{Code: CodeInternalError, Message: err.Error()}
+	}
+	return &Message{ID: id, Error: e}
+}
+
+// failed returns a response that never crossed a wire; Call returns err itself, which nobody can mistake for the peer's.
+// 2026-07-28 basic#error-codes: local errors "cannot be mistaken for errors received from the peer".
+func failed(id ID, err error) *Message { return &Message{ID: id, local: err} }
+
+// refused returns the Invalid message whose encoding is the reply to something unreadable.
+// 2025-11-25 basic#error-responses: the id may be left out where it could not be read; null, as in plain JSON-RPC, is no MCP id.
+func refused(id ID, code int, reason string) *Message {
+	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
+}
+
+// ID is the id of a request: the wire text of a string or an integer, so that it is echoed byte for byte and no digit is lost.
+// The zero ID means that there is none.
+type ID struct{ text string }
+
+// NumberID returns the integer n as an ID.
+func NumberID(n int64) ID { return ID{strconv.FormatInt(n, 10)} }
+
+// StringID returns the string s as an ID; it never equals the NumberID that reads the same.
+func StringID(s string) ID { return ID{string(appendString(nil, s))} }
+
+// String returns the ID as it stands on the wire, a string with its quotes; "" means that there is none.
+func (id ID) String() string { return id.text }
+
+// key is what all spellings of one id share: "a" and "\u0061" are the same string, 0 and -0 the same integer.
+func (id ID) key() string {
+	switch {
+	case id.text == "-0":
+		return "0"
+	case strings.IndexByte(id.text, '\\') >= 0:
+		return string(appendString(nil, unquote([]byte(id.text))))
+	}
+	return id.text
+}
+
+// parseID reads an id; ok is false for what is not one: null, fractions, booleans, arrays and objects.
+// 2025-11-25 basic#requests: "Requests MUST include a string or integer ID. Unlike base JSON-RPC, the ID MUST NOT be null."
+func parseID(raw []byte) (id ID, ok bool) {
+	if len(raw) == 0 || raw[0] != '"' && len(bytes.Trim(bytes.TrimPrefix(raw, []byte("-")), "0123456789")) > 0 {
+		return ID{}, false
+	}
+	return ID{string(raw)}, true
+}
+
+// ---- Errors ----
+
+// Error is the error of a response: what a peer sent, or what a Handler wants sent.
+type Error struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// The codes of JSON-RPC 2.0 and of MCP (2026-07-28 basic#error-codes). Codes of an application lie outside -32768..-32000.
+const (
+	CodeParseError         = -32700 // not JSON, or not UTF-8
+	CodeInvalidRequest     = -32600 // JSON, but not a message
+	CodeMethodNotFound     = -32601 // or the capability it belongs to is not offered
+	CodeInvalidParams      = -32602 // also an unknown tool, prompt, cursor or level, and a missing _meta field
+	CodeInternalError      = -32603
+	CodeResourceNotFound   = -32002 // until 2025-11-25; later it is CodeInvalidParams
+	CodeMissingCapability  = -32021 // data.requiredCapabilities says which the client did not declare (2026-07-28)
+	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served (2026-07-28)
+)
+
+// Errors of a conversation, none of them sent by the peer.
+var (
+	ErrClosed           = errors.New("connection closed")             // what a Call fails with when the conversation ended before the answer; it wraps why
+	ErrNoServerRequests = errors.New("the client cannot be asked")    // no way back to it: 2026-07-28, or a request without a session
+	ErrAnswered         = errors.New("request answered or cancelled") // nothing may be sent for it any more
+	ErrTooLarge         = errors.New("message too large")             // an answer beyond the cap; it cannot be told whose, so each waiting Call fails
+)
+
+// Error returns message, data if it is a string, and code.
+func (e *Error) Error() string {
+	text := e.Message
+	if len(e.Data) > 0 && e.Data[0] == '"' {
+		text += ": " + unquote(e.Data)
+	}
+	return fmt.Sprintf("%s (%d)", text, e.Code)
+}
+
+// invalidParams is the -32602 that names what is wrong in its data.
+func invalidParams(format string, args ...any) *Error {
+	return &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: appendString(nil, fmt.Sprintf(format, args...))}
+}
+
+// ---- Decoding ----
+
+// Payload is what a transport moves at once: a message, or a batch of them.
+type Payload struct {
+	Messages []*Message
+	Batch    bool
+
+	raw []byte // as it was read, for a trace
+}
+
+// Decode reads a payload. It is total: what is not a message becomes an Invalid one. It keeps data, which must not change afterwards.
+func Decode(data []byte) Payload {
+	text := bytes.Trim(data, " \t\r\n")
+	in := Payload{raw: data}
+	switch {
+	case !utf8.Valid(text): // 2025-11-25 transports: "JSON-RPC messages MUST be UTF-8 encoded."
+		in.Messages = []*Message{refused(ID{}, CodeParseError, "Parse error: not UTF-8")}
+	case !json.Valid(text): // trailing data, a byte order mark and more than 10,000 levels included
+		in.Messages = []*Message{refused(ID{}, CodeParseError, "Parse error: not JSON")}
+	case text[0] != '[':
+		in.Messages = []*Message{decodeMessage(text)}
+	default:
+		for element := range elements(text) {
+			in.Messages = append(in.Messages, decodeMessage(element))
+		}
+		if in.Batch = len(in.Messages) > 0; !in.Batch { // JSON-RPC 2.0 #batch: one error, not an array of none
+			in.Messages = []*Message{refused(ID{}, CodeInvalidRequest, "Invalid request: empty batch")}
+		}
+	}
+	return in
+}
+
+// refusal tells why a batch is not taken at all, if it is not. Only 2025-03-26 has batches, and "initialize MUST NOT be part of a
+// JSON-RPC batch"; one holds "one or more requests and/or notifications", or only responses (its transports#sending-messages-to-the-server).
+func (in Payload) refusal(rev Revision) *Message {
+	var asked, answered, unread int
+	for _, m := range in.Messages {
+		switch m.Kind() {
+		case Request, Notification:
+			asked++
+		case Response:
+			answered++
+		case Invalid:
+			unread++
+		}
+	}
+	reason := ""
+	switch {
+	case !in.Batch:
+		return nil
+	case !rev.Batches:
+		reason = "batches exist only in 2025-03-26"
+	case in.has("initialize"):
+		reason = "initialize in a batch"
+	case asked > 0 && answered > 0:
+		reason = "requests and responses in one batch"
+	case asked+unread > maxInFlight:
+		reason = fmt.Sprintf("more than %d messages in a batch", maxInFlight)
+	default:
+		return nil
+	}
+	return refused(ID{}, CodeInvalidRequest, "Invalid request: "+reason)
+}
+
+// has tells whether the payload holds a request for method.
+func (in Payload) has(method string) bool {
+	for _, m := range in.Messages {
+		if m.Method == method && m.Kind() == Request {
+			return true
+		}
+	}
+	return false
+}
+
+var envelopeMembers = []string{"jsonrpc", "id", "method", "params", "result", "error"}
+
+// decodeMessage reads one element of valid JSON. The presence of a member decides what it is, not its truth.
+func decodeMessage(text []byte) *Message {
+	if text[0] != '{' {
+		return refused(ID{}, CodeInvalidRequest, "Invalid request: not an object")
+	}
+	var v [6]json.RawMessage
+	twice := members(text, envelopeMembers, v[:])
+	version, rawID, method, params, result, fault := v[0], v[1], v[2], v[3], v[4], v[5]
+	id, idOK := parseID(rawID)
+	m := &Message{ID: id, Params: params, Result: result}
+	reason := ""
+	switch {
+	case twice == "id":
+		m.ID, reason = ID{}, "duplicate member id"
+	case twice != "":
+		reason = "duplicate member " + twice
+	case unquote(version) != "2.0":
+		reason = `jsonrpc must be "2.0"`
+	case method == nil && (result != nil || fault != nil):
+		reason = m.decodeResponse(rawID, fault)
+	case unquote(method) == "":
+		reason = "method must be a non-empty string"
+	case rawID != nil && !idOK:
+		reason = "id must be a string or an integer"
+	case params != nil && params[0] != '{':
+		reason = "params must be an object"
+	case result != nil || fault != nil:
+		reason = "a request has no result and no error"
+	default:
+		m.Method = unquote(method)
+	}
+	switch {
+	case reason == "":
+		return m
+	case method == nil && (result != nil || fault != nil): // never answered, but whoever waits for it must not wait for ever
+		return failed(m.ID, fmt.Errorf("invalid response: %s", reason))
+	}
+	return refused(m.ID, CodeInvalidRequest, "Invalid request: "+reason)
+}
+
+// decodeResponse checks a response; its id may be missing or null only in an error about something the peer could not read.
+func (m *Message) decodeResponse(rawID, fault json.RawMessage) (reason string) {
+	if fault != nil && m.Result != nil {
+		return "both result and error"
+	}
+	if m.ID == (ID{}) && (m.Result != nil || rawID != nil && string(rawID) != "null") {
+		return "id must be a string or an integer"
+	}
+	if m.Result != nil {
+		if m.Result[0] != '{' {
+			return "result must be an object"
+		}
+		return ""
+	}
+	if fault[0] != '{' {
+		return "error must be an object"
+	}
+	var v [3]json.RawMessage
+	twice := members(fault, []string{"code", "message", "data"}, v[:])
+	code, err := strconv.Atoi(string(v[0]))
+	if twice != "" || err != nil || len(v[1]) == 0 || v[1][0] != '"' {
+		return "error must have an integer code and a string message"
+	}
+	m.Error = &Error{Code: code, Message: unquote(v[1]), Data: v[2]}
+	return ""
+}
+
+// ---- The one scanner of objects ----
+//
+// encoding/json takes "METHOD" for "method" and the last of two members of one name, and what a proxy in front of us checked is then
+// not what we run. So the envelope, params, _meta and arguments are all read by each: exact names, none twice. It walks text
+// that json.Valid has accepted, and therefore needs no error path.
+
+// Bind stores members of a JSON object by exact name: into maps a name to a pointer, as for json.Unmarshal. Members that are not
+// named are ignored, those that are missing or null leave their variable alone. A nil object is empty. What does not fit, or is there
+// twice, is an *Error with CodeInvalidParams. Nested objects are better bound to a json.RawMessage and bound in turn: json.Unmarshal
+// into a struct ignores case.
+func Bind(object json.RawMessage, into map[string]any) error {
+	if object = bytes.TrimSpace(object); len(object) == 0 {
+		return nil
+	}
+	if object[0] != '{' || !json.Valid(object) {
+		return invalidParams("not an object")
+	}
+	seen := make(map[string]bool, len(into))
+	for name, value := range each(object) {
+		target, ok := into[string(name)]
+		if !ok {
+			continue
+		}
+		if seen[string(name)] {
+			return invalidParams("'%s' is there twice", name)
+		}
+		seen[string(name)] = true
+		if err := json.Unmarshal(value, target); err != nil {
+			return invalidParams("'%s' has the wrong type", name)
+		}
+	}
+	return nil
+}
+
+// members stores the values of the named members of an object in values, in the order of names, and returns a name that is there twice.
+func members(object []byte, names []string, values []json.RawMessage) (twice string) {
+	for name, value := range each(object) {
+		for i, known := range names {
+			if string(name) != known {
+				continue
+			}
+			if values[i] != nil && twice != "id" {
+				twice = known
+			}
+			values[i] = value
+		}
+	}
+	return twice
+}
+
+// member returns the value of one member of an object, nil if it is missing or there twice.
+func member(object []byte, name string) json.RawMessage {
+	var v [1]json.RawMessage
+	if len(object) == 0 || object[0] != '{' || members(object, []string{name}, v[:]) != "" {
+		return nil
+	}
+	return v[0]
+}
+
+// each walks the members of an object: name without quotes and escapes, value as it stands.
+func each(object []byte) iter.Seq2[[]byte, json.RawMessage] {
+	return func(yield func([]byte, json.RawMessage) bool) {
+		for i := skipSpace(object, 1); object[i] != '}'; {
+			end := skipValue(object, i)
+			name := object[i+1 : end-1]
+			if bytes.IndexByte(name, '\\') >= 0 {
+				name = []byte(unquote(object[i:end]))
+			}
+			i = skipSpace(object, skipSpace(object, end)+1) // past the colon
+			end = skipValue(object, i)
+			if !yield(name, object[i:end:end]) {
+				return
+			}
+			i = skipComma(object, end)
+		}
+	}
+}
+
+// elements walks the elements of an array.
+func elements(array []byte) iter.Seq[json.RawMessage] {
+	return func(yield func(json.RawMessage) bool) {
+		for i := skipSpace(array, 1); array[i] != ']'; {
+			end := skipValue(array, i)
+			if !yield(array[i:end:end]) {
+				return
+			}
+			i = skipComma(array, end)
+		}
+	}
+}
+
+func skipSpace(text []byte, i int) int {
+	for text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' {
+		i++
+	}
+	return i
+}
+
+func skipComma(text []byte, i int) int {
+	if i = skipSpace(text, i); text[i] == ',' {
+		i = skipSpace(text, i+1)
+	}
+	return i
+}
+
+// skipValue returns the index after the value that starts at i.
+func skipValue(text []byte, i int) int {
+	switch text[i] {
+	case '"':
+		return skipString(text, i)
+	case '{', '[':
+		for depth := 0; ; {
+			switch text[i] {
+			case '"':
+				i = skipString(text, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+			}
+			if i++; depth == 0 {
+				return i
+			}
+		}
+	}
+	for i < len(text) && strings.IndexByte(",]} \n\r\t", text[i]) < 0 {
+		i++
+	}
+	return i
+}
+
+// skipString finds the closing quote: the first one with an even number of backslashes before it.
+func skipString(text []byte, i int) int {
+	for {
+		i += 1 + bytes.IndexByte(text[i+1:], '"')
+		slashes := 0
+		for text[i-1-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+// unquote returns the value of a JSON string, "" for anything else.
+func unquote(raw []byte) string {
+	if len(raw) < 2 || raw[0] != '"' {
+		return ""
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1])
+	}
+	var s string
+	_ = json.Unmarshal(raw, &s) // valid already
+	return s
+}
+
+// ---- Encoding ----
+
+// Append appends the payload's one line of JSON, without a newline: valid UTF-8, and no character escaped that need not be.
+func (p Payload) Append(b []byte) []byte {
+	if !p.Batch {
+		for _, m := range p.Messages[:1] {
+			b = m.append(b)
+		}
+		return b
+	}
+	for i, m := range p.Messages {
+		b = append(b, "[,"[min(i, 1)])
+		b = m.append(b)
+	}
+	return append(b, ']')
+}
+
+func (m *Message) append(b []byte) []byte {
+	b = append(b, `{"jsonrpc":"2.0"`...)
+	if m.ID != (ID{}) {
+		b = append(append(b, `,"id":`...), m.ID.text...)
+	}
+	if m.Method != "" {
+		b = appendString(append(b, `,"method":`...), m.Method)
+	}
+	if m.Params != nil {
+		b = appendLine(append(b, `,"params":`...), m.Params)
+	}
+	if m.Result != nil {
+		b = appendLine(append(b, `,"result":`...), m.Result)
+	}
+	if m.Error != nil {
+		fault, err := marshal(m.Error)
+		if err != nil { // its data is no JSON
+			fault, _ = marshal(&Error{Code: m.Error.Code, Message: m.Error.Message})
+		}
+		b = append(append(b, `,"error":`...), fault...)
+	}
+	return append(b, '}')
+}
+
+// appendLine appends JSON, which marshal has left on one line, while somebody else's may span several.
+func appendLine(b []byte, raw json.RawMessage) []byte {
+	if bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
+		return append(b, raw...)
+	}
+	var line bytes.Buffer
+	if json.Compact(&line, raw) != nil {
+		return append(b, "{}"...)
+	}
+	return append(b, line.Bytes()...)
+}
+
+// appendString appends s as a JSON string; most need no escape.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
+			quoted, _ := marshal(s)
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+// encoded is JSON that marshal has made.
+type encoded json.RawMessage
+
+// marshal encodes v on one line, with <, > and & as they are; what is not UTF-8 becomes U+FFFD.
+func marshal(v any) (json.RawMessage, error) {
+	if done, ok := v.(encoded); ok {
+		return json.RawMessage(done), nil
+	}
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	raw := line.Bytes()[:line.Len()-1]
+	if !utf8.Valid(raw) { // from a json.RawMessage
+		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+	}
+	return raw, nil
+}
+
+func marshalObject(v any) (json.RawMessage, error) {
+	if v == nil {
+		return json.RawMessage("{}"), nil
+	}
+	raw, err := marshal(v)
+	if err == nil && raw[0] != '{' {
+		err = fmt.Errorf("%T is no JSON object", v)
+	}
+	return raw, err
+}
+
+// ---- Revisions, and the metadata of a request ----
+
+// Revision is one version of the protocol. Every difference between versions that this package knows is a field here.
+type Revision struct {
+	Version          string
+	Envelope         bool // each request declares version and capabilities in _meta: the modern era
+	Batches          bool // JSON-RPC batches
+	VersionHeader    bool // MCP-Protocol-Version after initialize
+	Sessions         bool // Mcp-Session-Id, and GET and DELETE beside POST
+	ServerRequests   bool // the server may ask; otherwise it answers input_required
+	Resume           bool // Last-Event-ID continues a stream
+	Prime            bool // a stream opens with an event id, and the server may hang up on it
+	Completions      bool // the capability has a name
+	Titles           bool // title members, and prefixed _meta keys of one's own
+	Icons            bool
+	ResourceNotFound int // the code of that error
+}
+
+// Revisions are all versions of the protocol, newest first. The legacy ones are those without an Envelope: they open with initialize.
+var Revisions = []Revision{
+	{Version: "2026-07-28", Envelope: true, VersionHeader: true, Completions: true, Titles: true, Icons: true, ResourceNotFound: CodeInvalidParams},
+	{Version: "2025-11-25", VersionHeader: true, Sessions: true, ServerRequests: true, Resume: true, Prime: true, Completions: true, Titles: true, Icons: true, ResourceNotFound: CodeResourceNotFound},
+	{Version: "2025-06-18", VersionHeader: true, Sessions: true, ServerRequests: true, Resume: true, Completions: true, Titles: true, ResourceNotFound: CodeResourceNotFound},
+	{Version: "2025-03-26", Batches: true, Sessions: true, ServerRequests: true, Resume: true, Completions: true, ResourceNotFound: CodeResourceNotFound},
+	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
+}
+
+// revision looks a version up; the zero Revision means that it is unknown.
+func revision(version string) Revision {
+	for _, r := range Revisions {
+		if r.Version == version {
+			return r
+		}
+	}
+	return Revision{}
+}
+
+// Implementation names the software at one end. It is for display only: 2026-07-28 basic#_meta, clients and servers "SHOULD NOT use
+// them to change the behavior".
+type Implementation struct {
+	Name    string `json:"name"`
+	Title   string `json:"title,omitempty"`
+	Version string `json:"version"`
+	Icons   []Icon `json:"icons,omitempty"`
+}
+
+// Icon is a picture for a user interface. Src is an https or data URI.
+type Icon struct {
+	Src      string   `json:"src"`
+	MimeType string   `json:"mimeType,omitempty"`
+	Sizes    []string `json:"sizes,omitempty"`
+}
+
+// The keys of _meta that are the protocol's own.
+const (
+	metaVersion      = "io.modelcontextprotocol/protocolVersion"
+	metaClientInfo   = "io.modelcontextprotocol/clientInfo"
+	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	metaLogLevel     = "io.modelcontextprotocol/logLevel"
+	metaServerInfo   = "io.modelcontextprotocol/serverInfo"
+	metaSubscription = "io.modelcontextprotocol/subscriptionId"
+)
+
+// Meta is what the other side says of itself: a modern request says it each time, a legacy client once, at initialize.
+type Meta struct {
+	ProtocolVersion    string
+	ClientInfo         *Implementation
+	ClientCapabilities json.RawMessage // an object; nil if it was not said
+	LogLevel           string          // least level of notifications/message; "" means none is wanted (legacy: none was set)
+	ProgressToken      json.RawMessage // a string or integer; nil: no progress is wanted
+}
+
+var metaMembers = []string{metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, "progressToken"}
+
+// Envelope reads the _meta of a request. modern says that it declares a protocol version, whether or not we know that one.
+func (m *Message) Envelope() (meta Meta, modern bool, err *Error) {
+	if m.Params == nil || !bytes.Contains(m.Params, []byte("_")) {
+		return meta, false, nil
+	}
+	var v [5]json.RawMessage
+	twice := members(m.Params, []string{"_meta"}, v[:1])
+	raw := v[0]
+	if twice != "" || raw != nil && raw[0] != '{' {
+		return meta, false, invalidParams("_meta must be one object")
+	}
+	if raw == nil {
+		return meta, false, nil
+	}
+	v[0] = nil
+	if twice = members(raw, metaMembers, v[:]); twice != "" {
+		return meta, false, invalidParams("_meta: '%s' is there twice", twice)
+	}
+	for i, first := range []string{`"`, `{`, `{`, `"`, `"-0123456789`} {
+		if v[i] != nil && strings.IndexByte(first, v[i][0]) < 0 {
+			return meta, false, invalidParams("_meta: '%s' has the wrong type", metaMembers[i])
+		}
+	}
+	if _, ok := parseID(v[4]); v[4] != nil && !ok { // PRG: a token, like an id, is a string or an integer
+		return meta, false, invalidParams("_meta: 'progressToken' must be a string or an integer")
+	}
+	meta = Meta{ProtocolVersion: unquote(v[0]), ClientCapabilities: v[2], LogLevel: unquote(v[3]), ProgressToken: v[4]}
+	if v[1] != nil {
+		meta.ClientInfo, err = parseImplementation(v[1])
+	}
+	return meta, meta.ProtocolVersion != "", err
+}
+
+func parseImplementation(raw json.RawMessage) (*Implementation, *Error) {
+	i := new(Implementation)
+	err := Bind(raw, map[string]any{"name": &i.Name, "title": &i.Title, "version": &i.Version, "icons": &i.Icons})
+	if err != nil || i.Name == "" || i.Version == "" {
+		return nil, invalidParams("clientInfo needs a name and a version")
+	}
+	return i, nil
+}
+
+// ---- Exchanges: requests being answered ----
+
+// Handler answers requests, and hears notifications. For a request it returns a result that encodes to a JSON object, or an error: an
+// *Error is sent as it is. What it returns for a notification goes nowhere. ctx ends when the request is cancelled or the conversation
+// over. Notifications are handled one at a time, in wire order, on the goroutine that reads: their handler must not Call.
+type Handler interface {
+	Handle(ctx context.Context, x *Exchange) (result any, err error)
+}
+
+// HandlerFunc is a function as a Handler.
+type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
+
+// Handle calls f.
+func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { return f(ctx, x) }
+
+// Outlet is where messages go that belong to one exchange, or to none.
+type Outlet func(ctx context.Context, m *Message) error
+
+// Exchange is one request being answered (or one notification): the request, what is known of who asks, and the way to send what belongs to it.
+type Exchange struct {
+	Request   *Message
+	Meta      Meta                       // declared by a modern request, remembered by the Peer for a legacy one
+	Revision  Revision                   // in force; the zero Revision before initialize
+	Peer      *Peer                      // nil where nothing is remembered: modern requests, and those without a session
+	Principal string                     // who asks, if anyone authenticated; "" on stdio
+	Header    map[string][]string        // of the HTTP request; nil on stdio
+	Ending    <-chan struct{}            // closed when the server winds down: long-lived requests return their result then
+	Inputs    map[string]json.RawMessage // the client's answers to an InputRequired, by key; nil at first
+	State     string                     // the State of that InputRequired
+
+	outlet Outlet
+	peer   *Peer
+	life   *life  // nil for a notification
+	yield  func() // lets somebody else read while this exchange waits
+	pipe   bool   // everything shares one pipe: a subscription's end needs its own notice there
+}
+
+// life is the state of a running request; the mutex of its Peer guards it.
+type life struct {
+	ctx       context.Context
+	cancel    context.CancelFunc
+	cancelled bool
+	answered  bool
+	sending   sync.WaitGroup // messages on their way: the answer waits for them
+	progress  float64        // the last one sent
+	trailer   *Message       // follows the answer
+}
+
+// Notify sends a notification that belongs to the request. It fails with ErrAnswered once the answer is on its way or the request was
+// cancelled. 2025-11-25 progress: "Progress notifications MUST stop after completion."
+func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
+	m, err := NewRequest(ID{}, method, params)
+	if err != nil {
+		return err
+	}
+	return x.send(ctx, m)
+}
+
+// Call sends a request that belongs to this one to the other side and stores its result, as Peer.Call does. It fails with
+// ErrNoServerRequests where there is no way to ask.
+func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
+	if x.Peer == nil || !x.Revision.ServerRequests { // 2026-07-28 stdio: "The server MUST NOT write JSON-RPC requests to stdout."
+		return ErrNoServerRequests
+	}
+	if x.yield != nil {
+		x.yield()
+	}
+	return x.Peer.call(ctx, x.send, method, params, result)
+}
+
+// send writes a message of this exchange, unless it is over. Its answer waits for it.
+func (x *Exchange) send(ctx context.Context, m *Message) error {
+	if x.life == nil {
+		return ErrAnswered
+	}
+	x.peer.mu.Lock()
+	over := x.life.answered || x.life.cancelled
+	if !over {
+		x.life.sending.Add(1)
+	}
+	x.peer.mu.Unlock()
+	if over {
+		return ErrAnswered
+	}
+	defer x.life.sending.Done()
+	return x.outlet(ctx, m)
+}
+
+// run answers the request, on the caller's goroutine: with the response, or with nil if it was cancelled.
+// 2025-11-25 cancellation: receivers should "not send a response for the cancelled request".
+func (x *Exchange) run(h Handler) *Message {
+	result, err := x.handle(x.life.ctx, h)
+	response := NewResponse(x.Request.ID, result, err)
+	if !x.peer.finish(x) {
+		return nil
+	}
+	x.life.sending.Wait()
+	return response
+}
+
+// handle calls the handler; its panic costs only this request.
+func (x *Exchange) handle(ctx context.Context, h Handler) (result any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			x.peer.log.Error("panic in a handler", "method", x.Request.Method, "panic", r, "stack", string(debug.Stack()))
+			result, err = nil, &Error{Code: CodeInternalError, Message: "Internal error"}
+		}
+	}()
+	return h.Handle(ctx, x)
+}
+
+// ---- The peer ----
+
+const (
+	maxInFlight = 1024 // requests being served for one Peer at once, and the messages of a batch that need an answer
+	manySlow    = 16   // requests in flight from which on each has a goroutine of its own
+	slow        = time.Millisecond
+	windDown    = 5 * time.Second // for running requests, once nobody will ask for more
+	lastWord    = time.Second     // for a notification after the fact, and for handlers that were told to stop
+)
+
+// Peer is the other side as it is remembered: what it said of itself, the calls we wait on, the exchanges we serve.
+type Peer struct {
+	log    *slog.Logger
+	outlet Outlet // what belongs to no exchange
+	ctx    context.Context
+	end    context.CancelCauseFunc // with the reason
+	client bool                    // we are the client: noise is dropped, not answered
+	hangUp func()                  // closes what we talk over
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex // guards the fields below
+	meta     Meta
+	revision Revision
+	lastID   int64
+	calls    map[string]*pending  // by key of the ID that we sent
+	serving  map[string]*Exchange // by key of the ID that came
+	err      error                // why no more calls can be made
+}
+
+type pending struct {
+	answer chan *Message
+	token  string // of its progress
+}
+
+// newPeer returns a Peer that sends through outlet what belongs to no exchange. It lives as long as ctx.
+func newPeer(ctx context.Context, outlet Outlet, log *slog.Logger) *Peer {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	p := &Peer{log: log, outlet: outlet, calls: map[string]*pending{}, serving: map[string]*Exchange{}}
+	p.ctx, p.end = context.WithCancelCause(ctx)
+	return p
+}
+
+// Context ends when the conversation does; its cause says why.
+func (p *Peer) Context() context.Context { return p.ctx }
+
+// Remember stores what a legacy request does not say of itself: the version agreed on and the rest of a Meta.
+func (p *Peer) Remember(rev Revision, meta Meta) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.revision, p.meta = rev, meta
+}
+
+// Remembered returns what was stored with Remember; the zero Revision means nothing yet.
+func (p *Peer) Remembered() (Revision, Meta) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.revision, p.meta
+}
+
+// Notify sends a notification that belongs to no request.
+func (p *Peer) Notify(ctx context.Context, method string, params any) error {
+	m, err := NewRequest(ID{}, method, params)
+	if err != nil {
+		return err
+	}
+	return p.outlet(ctx, m)
+}
+
+// Call sends a request and waits for its response. The result is stored in result, a pointer as for json.Unmarshal (nil: not wanted).
+// An error the peer sent is an *Error. When ctx ends first, Call returns its error and the peer is told, by notifications/cancelled,
+// that nobody waits any more. When the conversation ends first, the error is ErrClosed and says why.
+func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
+	return p.call(ctx, p.outlet, method, params, result)
+}
+
+func (p *Peer) call(ctx context.Context, send Outlet, method string, params, result any) error {
+	m, err := NewRequest(ID{}, method, params)
+	if err != nil {
+		return err
+	}
+	c, err := p.expect(m)
+	if err != nil {
+		return err
+	}
+	defer p.forget(m.ID)
+	if err := send(ctx, m); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	select {
+	case answer := <-c.answer:
+		return answer.store(result)
+	case <-ctx.Done():
+	}
+	p.forget(m.ID)
+	// 2025-11-25 cancellation: "The initialize request MUST NOT be cancelled by clients"; a probe that is too slow is no one's to cancel.
+	if method != "initialize" && method != "server/discover" {
+		p.spawn(func() { p.cancel(send, m.ID, context.Cause(ctx)) })
+	}
+	return fmt.Errorf("%s: %w", method, ctx.Err())
+}
+
+// cancel tells the peer that nobody waits for the answer to id any more.
+func (p *Peer) cancel(send Outlet, id ID, why error) {
+	ctx, done := context.WithTimeout(p.ctx, lastWord)
+	defer done()
+	m, _ := NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": json.RawMessage(id.text), "reason": why.Error()})
+	if err := send(ctx, m); err != nil && !errors.Is(err, ErrAnswered) {
+		p.log.Debug("cancellation not sent", "id", id, "error", err)
+	}
+}
+
+// expect gives a request its id and a place in the table of calls.
+func (p *Peer) expect(m *Message) (*pending, error) {
+	c := &pending{answer: make(chan *Message, 1)}
+	if meta, _, _ := m.Envelope(); meta.ProgressToken != nil {
+		id, _ := parseID(meta.ProgressToken)
+		c.token = id.key()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return nil, p.err
+	}
+	p.lastID++ // from 1: some take 0 for none
+	m.ID = NumberID(p.lastID)
+	p.calls[m.ID.text] = c
+	return c, nil
+}
+
+func (p *Peer) forget(id ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.calls, id.text)
+}
+
+// store takes the result out of a response.
+func (m *Message) store(result any) error {
+	switch {
+	case m.local != nil:
+		return m.local
+	case m.Error != nil:
+		return m.Error
+	case result == nil:
+		return nil
+	}
+	if raw, ok := result.(*json.RawMessage); ok {
+		*raw = m.Result
+		return nil
+	}
+	if err := json.Unmarshal(m.Result, result); err != nil {
+		return fmt.Errorf("result: %w", err)
+	}
+	return nil
+}
+
+// Close hangs up: every waiting Call fails with ErrClosed, every handler's context ends. It waits for the goroutines of the Peer.
+func (p *Peer) Close() error {
+	p.fail(ErrClosed)
+	p.end(ErrClosed)
+	if p.hangUp != nil {
+		p.hangUp()
+	}
+	p.wg.Wait()
+	return nil
+}
+
+// fail ends all waiting calls with one error, and with it all that come.
+func (p *Peer) fail(err error) {
+	p.mu.Lock()
+	if p.err == nil {
+		p.err = err
+	}
+	p.mu.Unlock()
+	p.failWaiting(err)
+}
+
+// spawn runs f on a goroutine of the peer's, unless the conversation is over.
+func (p *Peer) spawn(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.wg.Go(f)
+	}
+}
+
+// failWaiting ends the calls that wait now.
+func (p *Peer) failWaiting(err error) {
+	p.mu.Lock()
+	calls := p.calls
+	p.calls = map[string]*pending{}
+	p.mu.Unlock()
+	for id, c := range calls {
+		c.answer <- failed(ID{id}, err)
+	}
+}
+
+// ---- Routing what comes in ----
+
+// Dispatch takes in a payload: responses go to the calls that wait for them, cancellations to their exchanges, notifications to h in
+// wire order, all before it returns. If something must be answered, it returns a function that does so: it runs the request on the
+// caller's goroutine, those of a batch side by side, and emits each response as it is ready, one at a time. batch says that they form
+// one array. What base holds is common to all exchanges of the payload.
+func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) (answer func(emit func(*Message)), batch bool) {
+	rev, meta := p.Remembered()
+	if rev.Version != "" {
+		base.Revision = rev
+	}
+	base.Meta, base.peer = meta, p
+	if reply := in.refusal(base.Revision); reply != nil && !p.client { // a client reads any array: better than to lose an answer in it
+		in = Payload{Messages: []*Message{reply}}
+	}
+	var replies []*Message
+	var work []*Exchange
+	for _, m := range in.Messages {
+		switch m.Kind() {
+		case Response:
+			p.deliver(m)
+		case Notification:
+			p.hear(ctx, h, m, base)
+		case Invalid:
+			replies = append(replies, m)
+		case Request:
+			x := base
+			x.Request = m
+			if fault := p.begin(ctx, &x, in.Batch); fault != nil {
+				replies = append(replies, NewResponse(m.ID, nil, fault))
+			} else if x.life != nil {
+				work = append(work, &x)
+			}
+		}
+	}
+	if p.client && len(replies) > 0 {
+		p.drop(replies)
+		replies = nil
+	}
+	if len(replies)+len(work) == 0 {
+		return nil, in.Batch
+	}
+	return func(emit func(*Message)) {
+		for _, m := range replies {
+			emit(m)
+		}
+		respond(h, work, emit)
+	}, in.Batch
+}
+
+// respond runs requests and emits their responses on the caller's goroutine.
+func respond(h Handler, work []*Exchange, emit func(*Message)) {
+	if len(work) == 1 {
+		x := work[0]
+		if m := x.run(h); m != nil {
+			emit(m)
+			if x.life.trailer != nil {
+				emit(x.life.trailer)
+			}
+		}
+		return
+	}
+	responses := make(chan *Message)
+	for _, x := range work { // as many goroutines as the batch has requests; the loop below waits for all
+		go func() { responses <- x.run(h) }()
+	}
+	for range work {
+		if m := <-responses; m != nil {
+			emit(m)
+		}
+	}
+}
+
+// drop reports what a client cannot read, and answers none of it: two ends that answer each other's errors never stop.
+func (p *Peer) drop(noise []*Message) {
+	for _, m := range noise {
+		p.log.Warn("dropped what is no message", "reason", m.Error.Message)
+		if m.local != nil {
+			p.failWaiting(m.local)
+		}
+	}
+}
+
+// deliver hands a response to the call that waits for it; one that comes late, or that nobody asked for, is ignored.
+func (p *Peer) deliver(m *Message) {
+	p.mu.Lock()
+	c := p.calls[m.ID.key()]
+	delete(p.calls, m.ID.key())
+	p.mu.Unlock()
+	switch {
+	case c != nil:
+		c.answer <- m
+	case m.Error != nil:
+		p.log.Warn("an error for no call of ours", "id", m.ID, "error", m.Error)
+	default:
+		p.log.Debug("a response that nobody waits for", "id", m.ID)
+	}
+}
+
+// hear takes in a notification.
+func (p *Peer) hear(ctx context.Context, h Handler, m *Message, x Exchange) {
+	switch {
+	case m.Method == "notifications/cancelled":
+		p.stop(m)
+		return
+	case m.Method == "notifications/progress" && !p.expectsProgress(member(m.Params, "progressToken")):
+		p.log.Debug("progress of nothing that we wait for", "params", m.Params)
+		return
+	}
+	x.Request = m
+	if _, err := x.handle(ctx, h); err != nil {
+		p.log.Debug("notification not handled", "method", m.Method, "error", err)
+	}
+}
+
+func (p *Peer) expectsProgress(token json.RawMessage) bool {
+	id, ok := parseID(token)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.calls {
+		if ok && c.token == id.key() {
+			return true
+		}
+	}
+	return false
+}
+
+// stop ends the work on a request that its sender has cancelled. Its id stays taken until the handler has returned.
+// 2025-11-25 cancellation: unknown, finished and malformed ones are ignored, and initialize is not to be cancelled.
+func (p *Peer) stop(m *Message) {
+	id, ok := parseID(member(m.Params, "requestId"))
+	p.mu.Lock()
+	x := p.serving[id.key()]
+	if !ok || x == nil || x.Request.Method == "initialize" {
+		p.mu.Unlock()
+		return
+	}
+	x.life.cancelled = true
+	p.mu.Unlock()
+	p.log.Debug("cancelled", "method", x.Request.Method, "id", id, "reason", unquote(member(m.Params, "reason")))
+	x.life.cancel()
+}
+
+// begin registers a request as being served, or tells why it is not. x.life stays nil if it is to be passed over in silence.
+func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
+	meta, modern, err := x.Request.Envelope()
+	rev := revision(meta.ProtocolVersion)
+	switch {
+	case p.client && x.Revision.Envelope: // 2026-07-28 stdio: the client "MUST NOT write JSON-RPC responses"
+		p.log.Warn("dropped a request of a server that must not ask", "method", x.Request.Method)
+		return nil
+	case err != nil:
+		return err
+	case modern && batch:
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in 2026-07-28"}
+	case modern && (rev.Envelope || rev.Version == ""): // a legacy version in _meta says nothing new
+		x.Peer, x.Revision, x.Meta = nil, rev, meta
+	default:
+		x.Meta.ProgressToken = meta.ProgressToken
+	}
+	key := x.Request.ID.key()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.err != nil: // nobody is there to read the answer
+	case p.serving[key] != nil:
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
+	case len(p.serving) >= maxInFlight:
+		return &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
+	default:
+		x.life = new(life)
+		x.life.ctx, x.life.cancel = context.WithCancel(ctx)
+		p.serving[key] = x
+	}
+	return nil
+}
+
+// inFlight returns how many requests are being served.
+func (p *Peer) inFlight() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.serving)
+}
+
+// finish takes a request off the table; false means that it was cancelled and gets no answer.
+func (p *Peer) finish(x *Exchange) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x.life.answered = true
+	delete(p.serving, x.Request.ID.key())
+	x.life.cancel()
+	return !x.life.cancelled
+}
+
+// ---- A pipe to one peer ----
+
+// Conn carries payloads to and from one peer. These three methods are all that a custom transport needs; Pipe is the shortest example.
+type Conn interface {
+	Read() (Payload, error)                     // called by one goroutine at a time; io.EOF when the peer has hung up
+	Write(ctx context.Context, p Payload) error // called by many; a payload goes out whole or not at all
+	Close() error                               // unblocks Read; may be called again
+}
+
+// Dialer opens a Conn, and another when it is called again: it starts a program once more, or opens a URL anew.
+type Dialer func(ctx context.Context) (Conn, error)
+
+// Serve answers the requests of the peer at the other end of c until that hangs up or ctx ends. Then nothing more is read, waiting Calls
+// fail, Exchange.Ending is closed, and running requests have five seconds to finish (when ctx has ended, their contexts have too). It
+// closes c, and returns nil if the peer hung up. A nil log is silent.
+func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
+	ending := make(chan struct{})
+	s := start(ctx, c, h, log, ending, false)
+	err := <-s.ended
+	close(ending)
+	idle := make(chan struct{})
+	go func() { // waits for the pump's goroutines, and outlives us only with a handler that does
+		s.peer.wg.Wait()
+		close(idle)
+	}()
+	defer c.Close()
+	defer s.peer.end(ErrClosed)
+	select {
+	case <-idle:
+		return err
+	case <-time.After(windDown):
+	}
+	s.peer.end(ErrClosed)
+	select {
+	case <-idle:
+		return err
+	case <-time.After(lastWord):
+		return errors.Join(err, errors.New("a handler ignores that its context has ended"))
+	}
+}
+
+// Open starts a conversation from the client's end, in the background: h answers the peer's requests and hears its notifications, and
+// noise is reported to log and dropped. Close the Peer to hang up; it also hangs up when ctx ends.
+func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
+	return start(ctx, c, h, log, nil, true).peer
+}
+
+// pump moves payloads between a Conn and a Peer. One goroutine at a time reads. It also runs the request it has read, because handing
+// each to another goroutine would be most of the cost of a small one; when that takes long, another goroutine becomes the reader.
+type pump struct {
+	conn    Conn
+	peer    *Peer
+	handler Handler
+	base    Exchange
+	ended   chan error // why reading or writing has stopped; nil: the peer hung up
+}
+
+func start(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-chan struct{}, client bool) *pump {
+	write := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
+	p := newPeer(ctx, write, log)
+	p.client, p.hangUp = client, func() { c.Close() }
+	s := &pump{conn: c, peer: p, handler: h, ended: make(chan error, 1)}
+	s.base = Exchange{Peer: p, Ending: ending, outlet: write, pipe: true}
+	context.AfterFunc(p.ctx, p.hangUp)
+	p.wg.Go(s.read) // until Read fails: the peer hung up, or Close
+	return s
+}
+
+// coalescer is a Conn that can put an answer off as long as it knows that more can be read without waiting: many then share a write.
+type coalescer interface {
+	waiting() bool                   // Read will return at once, and it is not too much that is held
+	hold(p Payload)                  // Write, but with the next one
+	flush(ctx context.Context) error // write what is held, if anything
+}
+
+// read reads until there is nothing more, or until a request has taken so long that another goroutine reads now.
+func (s *pump) read() {
+	var reader atomic.Bool // busy with a request, and still the one who reads after it
+	pass := func() {
+		if reader.CompareAndSwap(true, false) {
+			s.peer.wg.Go(s.read)
+			s.peer.wg.Go(s.flush) // what was held for the answer that is late
+		}
+	}
+	late := time.AfterFunc(time.Hour, pass)
+	defer late.Stop()
+	base := s.base
+	base.yield = pass
+	for {
+		in, err := s.conn.Read()
+		if err != nil {
+			s.stop(err)
+			return
+		}
+		answer, batch := s.peer.Dispatch(s.peer.ctx, s.handler, in, base)
+		keep := func() bool { return reader.CompareAndSwap(true, false) }
+		if in.has("initialize") { // what follows must find it done
+			keep = func() bool { return true }
+		} else {
+			reader.Store(true)
+			if late.Reset(slow); s.peer.inFlight() > manySlow { // this one will be slow, too
+				pass()
+			}
+		}
+		if !s.reply(answer, batch, keep) {
+			return
+		}
+	}
+}
+
+// reply runs answer and writes what it emits. keep tells whether we still are the reader, and is asked before something is held:
+// only the reader knows that Read comes next. The result is keep's.
+func (s *pump) reply(answer func(func(*Message)), batch bool, keep func() bool) bool {
+	var out []Payload
+	if answer != nil {
+		answer(func(m *Message) {
+			if batch && len(out) > 0 {
+				out[0].Messages = append(out[0].Messages, m)
+			} else {
+				out = append(out, Payload{Messages: []*Message{m}, Batch: batch})
+			}
+		})
+	}
+	if more, ok := s.conn.(coalescer); ok && more.waiting() && keep() {
+		for _, p := range out {
+			more.hold(p)
+		}
+		return true
+	}
+	if len(out) == 0 {
+		s.flush()
+	}
+	for _, p := range out {
+		s.wrote(s.conn.Write(context.Background(), p)) // an answer is owed even when ctx has ended
+	}
+	return keep()
+}
+
+func (s *pump) flush() {
+	if more, ok := s.conn.(coalescer); ok {
+		s.wrote(more.flush(context.Background()))
+	}
+}
+
+// wrote ends a conversation in which an answer could not be written.
+func (s *pump) wrote(err error) {
+	if err != nil {
+		s.stop(fmt.Errorf("write: %w", err))
+		s.conn.Close()
+	}
+}
+
+// stop notes why the conversation ends; waiting calls fail with it.
+func (s *pump) stop(err error) {
+	why := ErrClosed
+	if err == io.EOF {
+		err = nil
+	} else {
+		why = fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	if s.peer.client {
+		s.peer.end(why)
+	}
+	s.peer.fail(why)
+	select {
+	case s.ended <- err:
+	default: // the first reason is the one that counts
+	}
+}
