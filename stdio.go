@@ -1,0 +1,398 @@
+package main
+
+// Newline framing over any byte stream, and the stdio transport built on it: a server that reads its standard input and writes its
+// standard output, and a client that launches one. EOF on stdin is the shutdown signal.
+//
+//	> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{…}}⏎        client to the server's stdin
+//	< {"jsonrpc":"2.0","method":"notifications/progress","params":{…}}⏎   the server's stdout: messages and nothing else
+//	< {"jsonrpc":"2.0","id":1,"result":{…}}⏎
+//
+// Implements 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown, 2026-07-28 basic/transports/stdio. Goroutines: a launched
+// child has one that waits for its end; standard input that is a terminal has one that reads it, for the life of the process. A line
+// Conn's mutex guards what is held back; whoever writes has its turn, and nothing is locked meanwhile. Copy with jsonrpc.go.
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// ---- Lines ----
+
+const (
+	readBuffer = 64 << 10
+	maxHeld    = 64 << 10 // answers held back for a common write
+)
+
+// lineConn is a Conn with one payload on each line.
+type lineConn struct {
+	r     *bufio.Reader
+	w     io.Writer
+	max   int
+	close func() error
+	turn  chan struct{}           // held by who writes
+	late  func(t time.Time) error // sets a deadline for writing; nil if w has none
+	more  atomic.Bool             // a whole line is in the buffer
+
+	mu   sync.Mutex // guards the fields below
+	held []byte     // lines that go out before the next one
+}
+
+// NewLineConn returns a Conn that reads and writes one payload on each line: for stdio, and, as the specification asks of custom
+// transports, for TCP and Unix sockets. max is the size of a line in bytes; a longer one is read as one Invalid message and takes no
+// memory. close must unblock reading, and writing if it can. 2026-07-28 basic/transports/stdio: transports on byte streams "SHOULD
+// reuse this framing".
+func NewLineConn(r io.Reader, w io.Writer, max int, close func() error) Conn {
+	c := &lineConn{r: bufio.NewReaderSize(r, readBuffer), w: w, max: max, close: sync.OnceValue(close), turn: make(chan struct{}, 1)}
+	if d, ok := w.(interface{ SetWriteDeadline(time.Time) error }); ok && d.SetWriteDeadline(time.Time{}) == nil {
+		c.late = d.SetWriteDeadline
+	}
+	return c
+}
+
+// Read returns the next line that is not blank.
+func (c *lineConn) Read() (Payload, error) {
+	for {
+		line, err := c.line()
+		switch {
+		case err == ErrTooLarge:
+			m := refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d bytes", c.max))
+			m.local = ErrTooLarge
+			return Payload{Messages: []*Message{m}}, nil
+		case len(bytes.TrimSpace(line)) > 0: // the last line may lack its newline
+			return Decode(line), nil
+		case err != nil:
+			return Payload{}, err
+		}
+	}
+}
+
+// line returns the next line in memory of its own. Past the cap it reads on to the newline and keeps nothing.
+func (c *lineConn) line() (line []byte, err error) {
+	defer func() { c.look() }()
+	for tooLarge := false; ; {
+		part, err := c.r.ReadSlice('\n')
+		if tooLarge = tooLarge || len(line)+len(bytes.TrimRight(part, "\r\n")) > c.max; tooLarge {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		switch {
+		case err == bufio.ErrBufferFull:
+		case tooLarge:
+			return nil, ErrTooLarge
+		default:
+			return line, err
+		}
+	}
+}
+
+// look notes whether another line is there already, blank ones aside.
+func (c *lineConn) look() {
+	ahead, _ := c.r.Peek(c.r.Buffered())
+	blank := len(ahead) - len(bytes.TrimLeft(ahead, " \t\r\n"))
+	_, _ = c.r.Discard(blank)
+	c.more.Store(bytes.IndexByte(ahead[blank:], '\n') >= 0)
+}
+
+func (c *lineConn) waiting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.more.Load() && len(c.held) < maxHeld
+}
+
+func (c *lineConn) hold(p Payload) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = append(p.Append(c.held), '\n')
+}
+
+func (c *lineConn) flush(ctx context.Context) error { return c.write(ctx, nil) }
+
+// Write writes the payload's line, after those that are held. When ctx ends while the other side does not read, a line that was begun
+// is finished by the next Write, if w can be interrupted at all; sockets and the pipe to a child can.
+func (c *lineConn) Write(ctx context.Context, p Payload) error {
+	return c.write(ctx, append(p.Append(nil), '\n'))
+}
+
+func (c *lineConn) write(ctx context.Context, line []byte) error {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	c.mu.Lock()
+	text := line
+	if len(c.held) > 0 {
+		text = append(c.held, line...)
+		c.held = nil
+	}
+	c.mu.Unlock()
+	if len(text) == 0 {
+		return nil
+	}
+	defer c.until(ctx)()
+	n, err := c.w.Write(text)
+	if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		if text = text[n:]; len(text) >= len(line) { // ours was not begun
+			text = text[:len(text)-len(line)]
+		}
+		c.mu.Lock()
+		c.held = append(text, c.held...)
+		c.mu.Unlock()
+		return ctx.Err()
+	}
+	return err
+}
+
+// until interrupts a write when ctx ends, if that can be done; the function it returns must be called when the write is over.
+func (c *lineConn) until(ctx context.Context) (over func()) {
+	if c.late == nil || ctx.Done() == nil {
+		return func() {}
+	}
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = c.late(time.Unix(1, 0))
+		close(interrupted)
+	})
+	return func() {
+		if !stop() {
+			<-interrupted
+			_ = c.late(time.Time{})
+		}
+	}
+}
+
+// Close ends reading, and as much of writing as what it was built on.
+func (c *lineConn) Close() error { return c.close() }
+
+// StdioConn returns the Conn of a server that was launched by its client: standard input and output, lines up to max bytes. Close ends
+// reading only, so that what is still owed can be written. It catches SIGPIPE: a client that is gone is an error, not our death.
+func StdioConn(max int) Conn {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	in := stdin()
+	return NewLineConn(in, os.Stdout, max, in.Close)
+}
+
+// stdin returns standard input with a Close that wakes who reads it. A pipe or socket can do that itself, once it does not block; for
+// all else a goroutine reads until the process ends.
+func stdin() io.ReadCloser {
+	info, err := os.Stdin.Stat()
+	pipe := err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 && runtime.GOOS != "windows"
+	if pipe && syscall.SetNonblock(syscall.Stdin, true) == nil {
+		return os.NewFile(uintptr(syscall.Stdin), "stdin")
+	}
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, os.Stdin)
+		w.CloseWithError(err)
+	}()
+	return r
+}
+
+// ---- Launching a server ----
+
+// DialCommand returns a Dialer that starts command() with its standard input and output as a line Conn (max as for NewLineConn). There is
+// no shell in between. What the child writes to stderr goes to the command's Stderr, if it has one. When the child ends, Read fails
+// with its exit status and the last of its stderr. Close shuts it down, each step bounded by grace: it closes the child's stdin, then
+// sends SIGTERM, then kills it (2025-11-25 basic/lifecycle#shutdown), its process group included where there are such.
+func DialCommand(command func() *exec.Cmd, grace time.Duration, max int) Dialer {
+	return func(context.Context) (Conn, error) {
+		c := &child{cmd: command(), grace: grace, exited: make(chan struct{})}
+		if err := c.start(max); err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+}
+
+// child is the Conn to a launched process.
+type child struct {
+	Conn
+	cmd     *exec.Cmd
+	in, out *os.File // our ends of its stdin and stdout
+	grace   time.Duration
+	stderr  tail
+	closing atomic.Bool
+	exited  chan struct{} // closed when it has been reaped; err is set then
+	err     error
+}
+
+func (c *child) start(max int) error {
+	theirIn, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer theirIn.Close()
+	out, theirOut, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, in.Close())
+	}
+	defer theirOut.Close()
+	c.in, c.out, c.stderr.next = in, out, c.cmd.Stderr
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = theirIn, theirOut, &c.stderr
+	c.cmd.WaitDelay = lastWord // a grandchild may keep stderr open
+	if c.cmd.SysProcAttr == nil {
+		c.cmd.SysProcAttr = ownGroup()
+	}
+	c.Conn = NewLineConn(out, in, max, c.shutDown)
+	if err := c.cmd.Start(); err != nil {
+		return errors.Join(err, in.Close(), out.Close())
+	}
+	go c.wait() // ends with the process
+	return nil
+}
+
+// ownGroup asks for a process group of the child's own. The field exists only on Unix, and this file is for all systems.
+func ownGroup() *syscall.SysProcAttr {
+	attr := new(syscall.SysProcAttr)
+	if field := reflect.ValueOf(attr).Elem().FieldByName("Setpgid"); field.IsValid() {
+		field.SetBool(true)
+	}
+	return attr
+}
+
+// wait reaps the process. What it wrote is still to be read, but a grandchild that holds its stdout is not waited for.
+func (c *child) wait() {
+	c.err = c.cmd.Wait()
+	_ = c.out.SetReadDeadline(time.Now().Add(lastWord))
+	close(c.exited)
+}
+
+// Read returns the next message; at the end, why the process has ended.
+func (c *child) Read() (Payload, error) {
+	p, err := c.Conn.Read()
+	if err == nil || c.closing.Load() {
+		return p, err
+	}
+	if !c.gone(c.grace) {
+		return p, fmt.Errorf("server closed its output: %w", err)
+	}
+	why := fmt.Errorf("server ended: %v", c.cmd.ProcessState)
+	if c.err != nil {
+		why = fmt.Errorf("server ended: %w", c.err)
+	}
+	if last := c.stderr.String(); last != "" {
+		why = fmt.Errorf("%w; the last of its stderr:\n%s", why, last)
+	}
+	return p, why
+}
+
+// gone waits for the end of the process, no longer than d.
+func (c *child) gone(d time.Duration) bool {
+	select {
+	case <-c.exited:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// shutDown goes down the ladder until the process is gone.
+func (c *child) shutDown() error {
+	c.closing.Store(true)
+	err := c.in.Close()
+	wait := c.grace
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Kill} {
+		if c.gone(wait) {
+			break
+		}
+		if wait = c.grace; c.signal(signal) != nil { // Windows has no SIGTERM
+			wait = 0
+		}
+	}
+	if !c.gone(c.grace) {
+		err = errors.Join(err, fmt.Errorf("process %d does not end", c.cmd.Process.Pid))
+	}
+	_ = c.signal(syscall.SIGTERM) // to what it has left behind
+	return errors.Join(err, c.out.Close())
+}
+
+// signal reaches the process group, or where there is none the process.
+func (c *child) signal(signal os.Signal) error {
+	if group, err := os.FindProcess(-c.cmd.Process.Pid); err == nil && group.Signal(signal) == nil {
+		return nil
+	}
+	return c.cmd.Process.Signal(signal)
+}
+
+// tail hands on what is written to it and remembers the end.
+type tail struct {
+	next io.Writer // nil: nowhere
+
+	mu   sync.Mutex // guards text
+	text []byte
+}
+
+const tailSize = 2048
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	t.text = append(t.text, b...)
+	t.text = t.text[max(0, len(t.text)-tailSize):]
+	t.mu.Unlock()
+	if t.next != nil {
+		_, _ = t.next.Write(b) // a stderr that cannot be shown is still to be drained
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(strings.TrimSpace(string(t.text)), "\uFFFD")
+}
+
+// ---- In memory ----
+
+// Pipe returns two Conns that are each other's peer, in memory: for tests, and as the shortest example of a custom transport.
+func Pipe() (a, b Conn) {
+	there, back, closed := make(chan Payload), make(chan Payload), make(chan struct{})
+	hangUp := sync.OnceFunc(func() { close(closed) })
+	return &memConn{there, back, closed, hangUp}, &memConn{back, there, closed, hangUp}
+}
+
+type memConn struct {
+	in, out chan Payload
+	closed  chan struct{}
+	hangUp  func()
+}
+
+func (c *memConn) Read() (Payload, error) {
+	select {
+	case p := <-c.in:
+		return p, nil
+	case <-c.closed:
+		return Payload{}, io.EOF
+	}
+}
+
+func (c *memConn) Write(ctx context.Context, p Payload) error {
+	select {
+	case c.out <- p:
+		return nil
+	case <-c.closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *memConn) Close() error {
+	c.hangUp()
+	return nil
+}
