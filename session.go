@@ -1,0 +1,1203 @@
+package main
+
+// The lifecycle of both eras, from both ends. A legacy client shakes hands once, and the server remembers what it said; a modern one
+// says it with each request. So a legacy session is a remembered _meta, and one handler serves both.
+//
+//	> {"id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{…},"clientInfo":{…}}}
+//	< {"id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{…},"serverInfo":{…}}}
+//	> {"method":"notifications/initialized"}
+//	> {"id":2,"method":"tools/list"}
+//
+//	> {"id":2,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
+//	      "io.modelcontextprotocol/clientCapabilities":{…},"io.modelcontextprotocol/clientInfo":{…}}}}
+//	< {"id":2,"result":{"resultType":"complete","tools":[…],"_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
+//
+// A handler that must ask the user returns an InputRequired. A modern client gets it as the result and calls again with the answers; for
+// a legacy one they are real requests, and the handler runs again.
+//
+// Implements 2025-11-25 basic/lifecycle, 2026-07-28 basic#_meta, basic/versioning, basic/patterns/mrtr, basic/patterns/subscriptions,
+// server/discover. The Server's mutex guards whom to notify. Goroutines: a legacy peer has one while published notifications wait to be
+// written. Copy with jsonrpc.go and a transport.
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ---- The server ----
+
+// Server is the Handler that knows the lifecycle of both eras. It answers initialize, ping, server/discover, logging/setLevel,
+// subscriptions and resources/subscribe itself; the rest is in Methods. Set the fields before the first request.
+type Server struct {
+	Info         Implementation
+	Capabilities map[string]any // as in the InitializeResult; what is not declared here is not offered
+	Instructions string
+	Versions     []string               // versions to offer, newest first; nil: all
+	Methods      map[string]HandlerFunc // by method; may return an InputRequired
+	StateKey     []byte                 // key of requestState, the same on all replicas; nil: random
+
+	once sync.Once // for the fields below
+	key  []byte
+	info json.RawMessage // what each modern result says of us
+	caps json.RawMessage
+
+	mu        sync.Mutex // guards the fields below
+	legacy    map[*Peer]*subscriber
+	listeners map[*listener]bool
+}
+
+// Handle answers a request in its own era, or takes in a notification.
+func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
+	s.once.Do(s.prepare)
+	switch {
+	case x.Request.Kind() == Notification:
+		return s.hear(ctx, x)
+	case x.modern():
+		return s.handleModern(ctx, x)
+	}
+	return s.handleLegacy(ctx, x)
+}
+
+func (s *Server) prepare() {
+	if s.key = s.StateKey; len(s.key) == 0 {
+		s.key = []byte(rand.Text())
+	}
+	if s.Versions == nil {
+		for _, r := range Revisions {
+			s.Versions = append(s.Versions, r.Version)
+		}
+	}
+	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
+	s.caps, _ = marshalObject(s.Capabilities)
+	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*listener]bool{}
+}
+
+// modern tells whether the request declares its version, and so belongs to the stateless era.
+func (x *Exchange) modern() bool { return x.Peer == nil && x.Meta.ProtocolVersion != "" }
+
+func methodNotFound(method string) *Error {
+	return &Error{Code: CodeMethodNotFound, Message: "Method not found", Data: appendString(nil, method)}
+}
+
+// newest returns the newest version on offer of an era, "" if none is.
+func newest(versions []string, modern bool) string {
+	for _, v := range versions {
+		if rev := revision(v); rev.Version != "" && rev.Envelope == modern {
+			return v
+		}
+	}
+	return ""
+}
+
+// ---- The modern era: 2026-07-28 ----
+
+// handleModern checks what each modern request must say, in the order the specification asks for, runs it, and completes its result.
+func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
+	method := x.Request.Method
+	switch {
+	case x.Revision.Version == "":
+		return nil, s.unsupported(x.Meta.ProtocolVersion)
+	case x.Meta.ClientCapabilities == nil: // 2026-07-28 basic#_meta: "the server MUST reject it with JSON-RPC error code -32602"
+		return nil, s.missingMeta(metaCapabilities)
+	case !slices.Contains(s.Versions, x.Revision.Version):
+		return nil, s.unsupported(x.Meta.ProtocolVersion)
+	}
+	h := s.Methods[method]
+	switch method {
+	case "server/discover":
+		h = s.discover
+	case "subscriptions/listen":
+		h = s.listen
+	}
+	if h == nil {
+		return nil, methodNotFound(method)
+	}
+	if x.Meta.LogLevel != "" && !slices.Contains(logLevels, x.Meta.LogLevel) {
+		return nil, invalidParams("Unknown log level: '%s'", x.Meta.LogLevel)
+	}
+	if err := s.readInputs(x); err != nil {
+		return nil, err
+	}
+	result, err := h(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	if need, ok := result.(InputRequired); ok {
+		if result, err = s.requireInput(x, need); err != nil {
+			return nil, err
+		}
+	}
+	return s.complete(method, result)
+}
+
+// unsupported is the -32022 that lists what we do speak, both eras.
+func (s *Server) unsupported(version string) *Error {
+	data, _ := marshal(map[string]any{"supported": s.Versions, "requested": version})
+	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
+}
+
+// missingMeta names the field and our versions: a legacy client shows the message, and it may be the only hint its user gets.
+func (s *Server) missingMeta(field string) *Error {
+	data, _ := marshal(map[string]any{"supported": s.Versions})
+	return &Error{Code: CodeInvalidParams, Data: data,
+		Message: fmt.Sprintf("Invalid params: _meta lacks %s (versions served: %s)", field, strings.Join(s.Versions, ", "))}
+}
+
+func (s *Server) discover(context.Context, *Exchange) (any, error) {
+	return struct {
+		Versions     []string        `json:"supportedVersions"`
+		Capabilities json.RawMessage `json:"capabilities"`
+		Instructions string          `json:"instructions,omitempty"`
+		Meta         map[string]any  `json:"_meta"`
+	}{s.Versions, s.caps, s.Instructions, map[string]any{metaServerInfo: s.Info}}, nil
+}
+
+// cacheable lists the methods whose results say how long they stay fresh (2026-07-28 server/utilities/caching).
+var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+
+// complete adds to a modern result what every one has, unless the handler has said it: resultType, serverInfo and, where results may
+// be cached, that this one may not.
+func (s *Server) complete(method string, result any) (any, error) {
+	raw, err := marshalObject(result)
+	if err != nil {
+		return nil, err
+	}
+	var v [4]json.RawMessage
+	members(raw, []string{"resultType", "_meta", "ttlMs", "cacheScope"}, v[:])
+	var full object
+	if v[0] == nil {
+		full.add("resultType", []byte(`"complete"`))
+	}
+	full.addAll(raw, "_meta")
+	if slices.Contains(cacheable, method) && unquote(v[0]) != "input_required" {
+		if v[2] == nil {
+			full.add("ttlMs", []byte("0"))
+		}
+		if v[3] == nil {
+			full.add("cacheScope", []byte(`"private"`))
+		}
+	}
+	var meta object
+	meta.addAll(v[1], metaServerInfo)
+	if info := member(v[1], metaServerInfo); info != nil {
+		meta.add(metaServerInfo, info)
+	} else {
+		meta.add(metaServerInfo, s.info)
+	}
+	full.add("_meta", meta.text())
+	return full.text(), nil
+}
+
+// object is a JSON object under construction; its members keep the order in which they are added.
+type object struct{ b []byte }
+
+func (o *object) add(name string, value []byte) {
+	o.b = append(o.b, "{,"[min(len(o.b), 1)])
+	o.b = append(append(appendString(o.b, name), ':'), value...)
+}
+
+// addAll adds the members of another object, except for some.
+func (o *object) addAll(other json.RawMessage, except ...string) {
+	if len(other) == 0 || other[0] != '{' {
+		return
+	}
+	for name, value := range each(other) {
+		if !slices.Contains(except, string(name)) {
+			o.add(string(name), value)
+		}
+	}
+}
+
+func (o *object) text() encoded {
+	if len(o.b) == 0 {
+		return encoded("{}")
+	}
+	return append(o.b, '}')
+}
+
+// ---- The legacy era: initialize, and what it allows ----
+
+func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
+	method := x.Request.Method
+	h := s.Methods[method]
+	switch {
+	case newest(s.Versions, false) == "": // 2026-07-28 basic/versioning: name the versions "in any error it returns to an initialize request"
+		return nil, s.missingMeta(metaVersion)
+	case method == "initialize":
+		return s.initialize(x)
+	case method == "ping": // allowed at any time
+		return nil, nil
+	case x.Revision.Version == "":
+		return nil, s.missingMeta(metaVersion)
+	case method == "logging/setLevel" && lookup(s.caps, "logging") != nil:
+		h = s.setLevel
+	case (method == "resources/subscribe" || method == "resources/unsubscribe") && s.offers("resources", "subscribe"):
+		h = s.subscribe
+	}
+	if h == nil {
+		return nil, methodNotFound(method)
+	}
+	for range maxRounds {
+		result, err := h(ctx, x)
+		var fault *Error
+		if errors.As(err, &fault) && fault.Code == CodeMissingCapability { // a code of the modern era only
+			return cannotAsk(x, fault)
+		}
+		need, ok := result.(InputRequired)
+		if err != nil || !ok {
+			return result, err
+		}
+		if err := s.ask(ctx, x, need); err != nil {
+			return cannotAsk(x, err)
+		}
+	}
+	return cannotAsk(x, errors.New("too many questions"))
+}
+
+// initialize agrees on a version. 2025-11-25 basic/lifecycle#version-negotiation: "If the server supports the requested protocol
+// version, it MUST respond with the same version. Otherwise, the server MUST respond with another protocol version it supports."
+func (s *Server) initialize(x *Exchange) (any, error) {
+	var meta Meta
+	var info json.RawMessage
+	err := Bind(x.Request.Params, map[string]any{"protocolVersion": &meta.ProtocolVersion, "capabilities": &meta.ClientCapabilities, "clientInfo": &info})
+	switch {
+	case err != nil:
+		return nil, err
+	case x.Revision.Version != "" && x.Peer != nil:
+		return nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: already initialized"}
+	case meta.ProtocolVersion == "":
+		return nil, invalidParams("Missing protocolVersion")
+	case len(meta.ClientCapabilities) == 0 || meta.ClientCapabilities[0] != '{':
+		return nil, invalidParams("Missing capabilities")
+	case len(info) == 0:
+		return nil, invalidParams("Missing clientInfo")
+	}
+	var fault *Error
+	if meta.ClientInfo, fault = parseImplementation(info); fault != nil {
+		return nil, fault
+	}
+	rev := revision(meta.ProtocolVersion)
+	if rev.Envelope || !slices.Contains(s.Versions, rev.Version) { // the modern era has no handshake
+		rev = revision(newest(s.Versions, false))
+	}
+	meta.ProtocolVersion = rev.Version
+	if x.Peer != nil {
+		x.Peer.Remember(rev, meta)
+		s.remember(x.Peer)
+	}
+	capabilities := maps.Clone(s.Capabilities)
+	if !rev.Completions {
+		delete(capabilities, "completions")
+	}
+	return struct {
+		Version      string         `json:"protocolVersion"`
+		Capabilities map[string]any `json:"capabilities"`
+		Info         Implementation `json:"serverInfo"`
+		Instructions string         `json:"instructions,omitempty"`
+	}{rev.Version, capabilities, s.Info.in(rev), s.Instructions}, nil
+}
+
+// in returns i with what rev knows of it.
+func (i Implementation) in(rev Revision) Implementation {
+	if !rev.Titles {
+		i.Title = ""
+	}
+	if !rev.Icons {
+		i.Icons = nil
+	}
+	return i
+}
+
+// hear takes in a notification; one without a method of ours is ignored.
+func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
+	if x.Request.Method == "notifications/initialized" && x.Peer != nil {
+		s.mu.Lock()
+		if sub := s.legacy[x.Peer]; sub != nil {
+			sub.ready = true
+		}
+		s.mu.Unlock()
+	}
+	if h := s.Methods[x.Request.Method]; h != nil {
+		return h(ctx, x)
+	}
+	return nil, nil
+}
+
+// ---- Input: questions to the user, in either era ----
+
+// InputRequired is a result that a handler of tools/call, prompts/get or resources/read may return instead of its own: the client is
+// asked, and then the handler runs again with Exchange.Inputs and Exchange.State.
+type InputRequired struct {
+	Requests map[string]InputRequest // by key of the handler's choice
+	State    string                  // given back as it is; the client can read it but not change it
+}
+
+// InputRequest is one question: elicitation/create, sampling/createMessage or roots/list, and its params.
+type InputRequest struct {
+	Method string `json:"method"`
+	Params any    `json:"params,omitempty"`
+}
+
+const (
+	maxRounds = 16               // of questions in one call
+	stateLife = 15 * time.Minute // of a requestState
+)
+
+// asking lists the methods that may ask: 2026-07-28 basic/patterns/mrtr#supported-requests.
+var asking = []string{"tools/call", "prompts/get", "resources/read"}
+
+// Require fails with -32021 unless the client has declared a capability, such as "sampling" or "elicitation.url".
+func (x *Exchange) Require(capability string) error {
+	if fault := x.require([]string{capability}); fault != nil {
+		return fault
+	}
+	return nil
+}
+
+func (x *Exchange) require(capabilities []string) *Error {
+	missing := map[string]any{}
+	for _, path := range capabilities {
+		name, part, _ := strings.Cut(path, ".")
+		if declared := lookup(x.Meta.ClientCapabilities, strings.Split(path, ".")...) != nil; declared ||
+			path == "elicitation.form" && lookup(x.Meta.ClientCapabilities, name) != nil && lookup(x.Meta.ClientCapabilities, name, "url") == nil {
+			continue // an empty elicitation means form
+		}
+		if missing[name] = struct{}{}; part != "" {
+			missing[name] = map[string]any{part: struct{}{}}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	data, _ := marshal(map[string]any{"requiredCapabilities": missing})
+	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + strings.Join(slices.Sorted(maps.Keys(missing)), ", "), Data: data}
+}
+
+// capabilities lists what the client must have declared to be asked this.
+func (need InputRequired) capabilities() (paths []string, err error) {
+	for key, question := range need.Requests {
+		params, err := marshalObject(question.Params)
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", key, err)
+		}
+		switch question.Method {
+		case "elicitation/create":
+			mode := unquote(member(params, "mode"))
+			if mode == "" {
+				mode = "form"
+			}
+			paths = append(paths, "elicitation."+mode)
+		case "sampling/createMessage":
+			if paths = append(paths, "sampling"); member(params, "tools") != nil {
+				paths = append(paths, "sampling.tools")
+			}
+		case "roots/list":
+			paths = append(paths, "roots")
+		default:
+			return nil, fmt.Errorf("input %s: %s is not for the client", key, question.Method)
+		}
+	}
+	return paths, nil
+}
+
+// requireInput makes the modern result. 2026-07-28 basic/patterns/mrtr: "Servers MUST NOT send an inputRequests that the client has not
+// declared support for", and no other method may be answered so.
+func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
+	paths, err := need.capabilities()
+	if err == nil && (!slices.Contains(asking, x.Request.Method) || len(need.Requests) == 0 && need.State == "") {
+		err = fmt.Errorf("%s cannot ask that", x.Request.Method)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if fault := x.require(paths); fault != nil {
+		return nil, fault
+	}
+	result := struct {
+		Type     string                  `json:"resultType"`
+		Requests map[string]InputRequest `json:"inputRequests,omitempty"`
+		State    string                  `json:"requestState,omitempty"`
+	}{"input_required", need.Requests, ""}
+	if need.State != "" {
+		result.State = s.seal(x, need.State, time.Now().Add(stateLife))
+	}
+	return result, nil
+}
+
+// readInputs takes the answers of a modern client's retry out of the params.
+func (s *Server) readInputs(x *Exchange) error {
+	if !slices.Contains(asking, x.Request.Method) {
+		return nil
+	}
+	var v [2]json.RawMessage
+	if twice := members(x.Request.Params, []string{"inputResponses", "requestState"}, v[:]); twice != "" {
+		return invalidParams("'%s' is there twice", twice)
+	}
+	if v[0] != nil {
+		if v[0][0] != '{' {
+			return invalidParams("'inputResponses' must be an object")
+		}
+		x.Inputs = map[string]json.RawMessage{}
+		for key, answer := range each(v[0]) {
+			if answer[0] != '{' {
+				return invalidParams("the answer to '%s' must be an object", key)
+			}
+			x.Inputs[string(key)] = answer
+		}
+	}
+	if v[1] != nil {
+		return s.unseal(x, unquote(v[1]))
+	}
+	return nil
+}
+
+// seal makes a requestState: expiry, MAC and state. 2026-07-28 basic/patterns/mrtr: it "MUST protect its integrity", and SHOULD bind
+// principal, expiry and the originating request.
+func (s *Server) seal(x *Exchange, state string, expiry time.Time) string {
+	head := binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix()))
+	return base64.RawURLEncoding.EncodeToString(slices.Concat(head, s.mac(x, head, state), []byte(state)))
+}
+
+func (s *Server) unseal(x *Exchange, sealed string) error {
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil || len(raw) < 8+sha256.Size {
+		return invalidParams("requestState is not ours")
+	}
+	head, mac, state := raw[:8], raw[8:8+sha256.Size], string(raw[8+sha256.Size:])
+	if !hmac.Equal(mac, s.mac(x, head, state)) {
+		return invalidParams("requestState is not ours, or not for this request")
+	}
+	if time.Now().Unix() > int64(binary.BigEndian.Uint64(head)) {
+		return invalidParams("requestState has expired")
+	}
+	x.State = state
+	return nil
+}
+
+// mac covers the principal, the method, its params without _meta and the retry's own members, the expiry and the state.
+func (s *Server) mac(x *Exchange, expiry []byte, state string) []byte {
+	var params map[string]any
+	dec := json.NewDecoder(bytes.NewReader(x.Request.Params))
+	dec.UseNumber()
+	_ = dec.Decode(&params) // the decoder of messages has accepted them
+	for _, name := range []string{"_meta", "inputResponses", "requestState"} {
+		delete(params, name)
+	}
+	canonical, _ := json.Marshal([]any{x.Principal, x.Request.Method, params, state})
+	h := hmac.New(sha256.New, s.key)
+	h.Write(expiry)
+	h.Write(canonical)
+	return h.Sum(nil)
+}
+
+// ask puts the questions to a legacy client, as requests, one after the other in the order of their keys.
+func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error {
+	paths, err := need.capabilities()
+	if err != nil {
+		return err
+	}
+	if fault := x.require(paths); fault != nil {
+		return fault
+	}
+	s.mu.Lock()
+	ready := s.legacy[x.Peer] != nil && s.legacy[x.Peer].ready
+	s.mu.Unlock()
+	if x.Peer != nil && !ready { // 2025-11-25 basic/lifecycle: no requests "before receiving the initialized notification"
+		return errors.New("the client has not sent notifications/initialized")
+	}
+	inputs := map[string]json.RawMessage{}
+	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
+		var answer json.RawMessage
+		if err := x.Call(ctx, need.Requests[key].Method, need.Requests[key].Params, &answer); err != nil {
+			return err
+		}
+		inputs[key] = answer
+	}
+	x.Inputs, x.State = inputs, need.State
+	return nil
+}
+
+// cannotAsk tells a legacy client why its call came to nothing: of a tool that is a result, so that the model sees it.
+func cannotAsk(x *Exchange, err error) (any, error) {
+	if x.Request.Method != "tools/call" {
+		return nil, &Error{Code: CodeInternalError, Message: err.Error()}
+	}
+	return ToolResult{Content: []any{TextContent("The user cannot be asked: " + err.Error())}, IsError: true}, nil
+}
+
+// ToolResult is the result of tools/call. A tool that ran and failed says so in IsError, for the model to read, rather than by an error.
+type ToolResult struct {
+	Content []any          `json:"content"`
+	IsError bool           `json:"isError,omitempty"`
+	Meta    map[string]any `json:"_meta,omitempty"`
+}
+
+// TextContent is a piece of Content.
+func TextContent(text string) any {
+	return struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}{"text", text}
+}
+
+// lookup follows a path of member names into an object; nil if there is nothing.
+func lookup(object json.RawMessage, path ...string) json.RawMessage {
+	for _, name := range path {
+		object = member(object, name)
+	}
+	return object
+}
+
+func (s *Server) offers(path ...string) bool { return string(lookup(s.caps, path...)) == "true" }
+
+// ---- Logging and progress ----
+
+var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"} // RFC 5424
+
+// Log sends a log message about the request, if its level is wanted. A modern request says so itself, or gets none (2026-07-28
+// server/utilities/logging: "MUST NOT emit notifications/message for a request that does not include this field"); a legacy client has
+// set a level with logging/setLevel, and until then gets those from info upwards.
+func (x *Exchange) Log(ctx context.Context, level string, data any) error {
+	least := x.Meta.LogLevel
+	if least == "" && !x.Revision.Envelope {
+		least = "info"
+	}
+	if least == "" || slices.Index(logLevels, level) < slices.Index(logLevels, least) {
+		return nil
+	}
+	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
+}
+
+func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
+	var level string
+	if err := Bind(x.Request.Params, map[string]any{"level": &level}); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(logLevels, level) {
+		return nil, invalidParams("Unknown log level: '%s'", level)
+	}
+	if x.Peer != nil {
+		rev, meta := x.Peer.Remembered()
+		meta.LogLevel = level
+		x.Peer.Remember(rev, meta)
+	}
+	return nil, nil
+}
+
+// Progress tells how far the request has come, if the other side asked to know. progress must rise; total 0 means unknown.
+func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
+	if x.Meta.ProgressToken == nil {
+		return nil
+	}
+	if x.life == nil {
+		return ErrAnswered
+	}
+	x.peer.mu.Lock()
+	rises := progress > x.life.progress
+	x.life.progress = max(progress, x.life.progress)
+	x.peer.mu.Unlock()
+	if !rises { // 2025-11-25 progress: "The progress value MUST increase with each notification"
+		return fmt.Errorf("progress %v does not rise", progress)
+	}
+	return x.Notify(ctx, "notifications/progress", struct {
+		Token    json.RawMessage `json:"progressToken"`
+		Progress float64         `json:"progress"`
+		Total    float64         `json:"total,omitzero"`
+	}{x.Meta.ProgressToken, progress, total})
+}
+
+// ---- Announcing changes ----
+
+const (
+	maxPublished = 64   // notifications that wait for one subscriber
+	maxListeners = 4096 // per Server
+	maxWatched   = 1024 // resources per subscriber
+)
+
+// changes maps the notifications that Publish sends to the field of a subscription's filter, and to the capability that offers them.
+var changes = map[string]struct {
+	field      string
+	capability []string
+}{
+	"notifications/tools/list_changed":     {"toolsListChanged", []string{"tools", "listChanged"}},
+	"notifications/prompts/list_changed":   {"promptsListChanged", []string{"prompts", "listChanged"}},
+	"notifications/resources/list_changed": {"resourcesListChanged", []string{"resources", "listChanged"}},
+	"notifications/resources/updated":      {"resourceSubscriptions", []string{"resources", "subscribe"}},
+}
+
+// subscriber is a legacy peer: it hears of all lists, and of the resources it has subscribed to.
+type subscriber struct {
+	ready   bool // it has sent notifications/initialized
+	watched map[string]bool
+	queue   []*Message // not yet written
+}
+
+// listener is a subscriptions/listen request: it hears of what its filter names.
+type listener struct {
+	lists   map[string]bool // by field of the filter
+	watched map[string]bool
+	queue   chan *Message
+	full    chan struct{} // closed when it was too slow
+}
+
+// Publish announces a change, such as notifications/tools/list_changed, to everyone who has asked for it. It never waits: a legacy peer
+// whose queue is full misses it, a modern listener's subscription ends. params may be nil.
+func (s *Server) Publish(method string, params any) {
+	s.once.Do(s.prepare)
+	m, err := NewRequest(ID{}, method, params)
+	if err != nil {
+		return
+	}
+	uri, field := unquote(member(m.Params, "uri")), changes[method].field
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for peer, sub := range s.legacy {
+		if sub.ready && (uri == "" || sub.watched[uri]) && len(sub.queue) < maxPublished {
+			if sub.queue = append(sub.queue, m); len(sub.queue) == 1 {
+				peer.spawn(func() { s.drain(peer, sub) })
+			}
+		}
+	}
+	for l := range s.listeners {
+		if !l.lists[field] && !l.watched[uri] {
+			continue
+		}
+		select {
+		case l.queue <- m:
+		default:
+			delete(s.listeners, l)
+			close(l.full)
+		}
+	}
+}
+
+// drain writes what is published to a legacy peer, until there is no more.
+func (s *Server) drain(peer *Peer, sub *subscriber) {
+	for more := true; more; {
+		s.mu.Lock()
+		m := sub.queue[0]
+		s.mu.Unlock()
+		if err := peer.outlet(peer.ctx, m); err != nil {
+			peer.log.Debug("notification not sent", "method", m.Method, "error", err)
+		}
+		s.mu.Lock()
+		sub.queue = slices.Delete(sub.queue, 0, 1)
+		more = len(sub.queue) > 0
+		s.mu.Unlock()
+	}
+}
+
+// remember makes a peer that has initialized a subscriber for as long as it lives.
+func (s *Server) remember(peer *Peer) {
+	s.mu.Lock()
+	s.legacy[peer] = &subscriber{watched: map[string]bool{}}
+	s.mu.Unlock()
+	context.AfterFunc(peer.Context(), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.legacy, peer)
+	})
+}
+
+// subscribe answers resources/subscribe and resources/unsubscribe.
+func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
+	var uri string
+	if err := Bind(x.Request.Params, map[string]any{"uri": &uri}); err != nil {
+		return nil, err
+	}
+	if uri == "" {
+		return nil, invalidParams("Missing uri")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.legacy[x.Peer]
+	switch {
+	case sub == nil:
+		return nil, ErrNoServerRequests
+	case x.Request.Method == "resources/unsubscribe":
+		delete(sub.watched, uri)
+	case len(sub.watched) >= maxWatched:
+		return nil, errors.New("too many subscriptions")
+	default:
+		sub.watched[uri] = true
+	}
+	return nil, nil
+}
+
+// listen answers subscriptions/listen: an acknowledgement, then what was asked for, each with the id of this request, until the client
+// cancels or the server winds down. 2026-07-28 basic/patterns/subscriptions.
+func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
+	l := &listener{queue: make(chan *Message, maxPublished), full: make(chan struct{})}
+	agreed, err := s.filter(x, l)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	room := len(s.listeners) < maxListeners
+	if room {
+		s.listeners[l] = true
+	}
+	s.mu.Unlock()
+	if !room {
+		return nil, errors.New("too many subscriptions")
+	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, l)
+	}()
+	tag, _ := marshal(map[string]any{metaSubscription: json.RawMessage(x.Request.ID.text)})
+	err = x.Notify(ctx, "notifications/subscriptions/acknowledged", map[string]any{"_meta": tag, "notifications": agreed})
+	if err == nil {
+		err = l.forward(ctx, x, tag)
+	}
+	if x.pipe { // 2026-07-28 basic/patterns/cancellation: the server "MUST send notifications/cancelled" when it tears a subscription down
+		x.life.trailer, _ = NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": json.RawMessage(x.Request.ID.text)})
+	}
+	return map[string]any{"_meta": tag}, err
+}
+
+// forward sends what is published, until the subscription ends.
+func (l *listener) forward(ctx context.Context, x *Exchange, tag json.RawMessage) error {
+	for {
+		select {
+		case m := <-l.queue:
+			var params object
+			params.add("_meta", tag)
+			params.addAll(m.Params, "_meta")
+			if err := x.Notify(ctx, m.Method, params.text()); err != nil {
+				return err
+			}
+		case <-l.full:
+			return errors.New("the subscriber is too slow")
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-x.Ending:
+			return nil
+		}
+	}
+}
+
+// filter reads what a listener wants, and returns the part of it that is on offer.
+func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err error) {
+	var asked json.RawMessage
+	if err := Bind(x.Request.Params, map[string]any{"notifications": &asked}); err != nil {
+		return nil, err
+	}
+	if asked == nil {
+		return nil, invalidParams("Missing notifications")
+	}
+	var tools, prompts, resources bool
+	var uris []string
+	if err := Bind(asked, map[string]any{"toolsListChanged": &tools, "promptsListChanged": &prompts, "resourcesListChanged": &resources,
+		"resourceSubscriptions": &uris}); err != nil {
+		return nil, err
+	}
+	if len(uris) > maxWatched {
+		return nil, invalidParams("more than %d resourceSubscriptions", maxWatched)
+	}
+	wanted := map[string]bool{"toolsListChanged": tools, "promptsListChanged": prompts, "resourcesListChanged": resources}
+	agreed, l.lists, l.watched = map[string]any{}, map[string]bool{}, map[string]bool{}
+	for _, change := range changes {
+		if wanted[change.field] && s.offers(change.capability...) {
+			agreed[change.field], l.lists[change.field] = true, true
+		}
+	}
+	if len(uris) > 0 && s.offers("resources", "subscribe") {
+		agreed["resourceSubscriptions"] = uris
+		for _, uri := range uris {
+			l.watched[uri] = true
+		}
+	}
+	return agreed, nil
+}
+
+// ---- The client ----
+
+// Client talks to one server, whatever its revision: it finds out which, and keeps to it. Set the fields before Connect.
+type Client struct {
+	Info         Implementation
+	Capabilities map[string]any // what Handler can be asked; nil: nothing
+	Handler      Handler        // answers what the server asks, in either era, and hears its notifications; nil: nobody does
+	Versions     []string       // to speak, newest first; nil: all
+	ProbeTimeout time.Duration  // how long a server may leave server/discover unanswered before it counts as legacy; 0: 5 s
+	Log          *slog.Logger   // nil: silent
+
+	dial Dialer
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	now    *connection // nil before Connect
+	next   *attempt    // of making another; nil if nobody tries
+	legacy bool        // the last one was: no need to probe the next
+}
+
+// connection is what a Client has found at the other end.
+type connection struct {
+	peer   *Peer
+	rev    Revision
+	server ServerInfo
+}
+
+// attempt is one try to connect, for all who wait for it.
+type attempt struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// ServerInfo is what a server says of itself. Info is nil where it did not.
+type ServerInfo struct {
+	Version      string // of the protocol, agreed on
+	Info         *Implementation
+	Capabilities json.RawMessage
+	Instructions string
+}
+
+// Connect opens a Conn and finds out how to talk over it: server/discover first, then, unless that shows a modern server, initialize.
+// Any error or none in ProbeTimeout means legacy; a server that dies of the probe is started again and not probed. When the connection
+// is lost later, the next Call connects anew; calls that were waiting fail with ErrClosed.
+func (c *Client) Connect(ctx context.Context, dial Dialer) error {
+	c.dial = dial
+	_, err := c.connected(ctx)
+	return err
+}
+
+// Server returns what the server said of itself when we connected.
+func (c *Client) Server() ServerInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now == nil {
+		return ServerInfo{}
+	}
+	return c.now.server
+}
+
+// Close hangs up; waiting calls fail with ErrClosed.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	now := c.now
+	c.closed = true
+	c.mu.Unlock()
+	if now == nil {
+		return nil
+	}
+	return now.peer.Close()
+}
+
+// connected returns the connection, made anew if it is gone. Of many callers one makes it, and the others wait.
+func (c *Client) connected(ctx context.Context) (*connection, error) {
+	c.mu.Lock()
+	switch {
+	case c.closed || c.dial == nil:
+		c.mu.Unlock()
+		return nil, ErrClosed
+	case c.now != nil && c.now.peer.Context().Err() == nil:
+		defer c.mu.Unlock()
+		return c.now, nil
+	case c.next != nil:
+		wait := c.next
+		c.mu.Unlock()
+		select {
+		case <-wait.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.now, wait.err
+	}
+	try := &attempt{done: make(chan struct{})}
+	c.next = try
+	probe := !c.legacy
+	c.mu.Unlock()
+
+	now, err := c.open(ctx, probe)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && c.closed {
+		err = ErrClosed
+		go now.peer.Close() // ends with the shutdown ladder of its Conn
+	} else if err == nil {
+		c.now, c.legacy = now, !now.rev.Envelope
+	}
+	c.next, try.err = nil, err
+	close(try.done)
+	return now, err
+}
+
+// open dials and goes down the ladder: server/discover, then initialize. 2026-07-28 basic/transports/stdio#backward-compatibility.
+func (c *Client) open(ctx context.Context, probe bool) (*connection, error) {
+	versions := c.versions()
+	modern, legacy := newest(versions, true), newest(versions, false)
+	now, err := c.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var probed error
+	if modern != "" && (probe || legacy == "") {
+		version, err := c.probe(ctx, now, modern)
+		if err == nil && revision(version).Envelope {
+			return now, nil
+		}
+		if version != "" {
+			legacy = version
+		}
+		if probed = err; ctx.Err() != nil || errors.Is(err, errNoVersion) || legacy == "" {
+			return nil, errors.Join(fmt.Errorf("server/discover: %w", err), now.peer.Close())
+		}
+		if now.peer.Context().Err() != nil { // the probe was too much for it
+			_ = now.peer.Close()
+			if now, err = c.start(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := c.initialize(ctx, now, legacy); err != nil {
+		if probed != nil {
+			err = fmt.Errorf("%w (and server/discover: %w)", err, probed)
+		}
+		return nil, errors.Join(fmt.Errorf("initialize: %w", err), now.peer.Close())
+	}
+	return now, nil
+}
+
+func (c *Client) start(ctx context.Context) (*connection, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &connection{peer: Open(context.WithoutCancel(ctx), conn, HandlerFunc(c.handle), c.Log)}, nil
+}
+
+func (c *Client) versions() []string {
+	if c.Versions != nil {
+		return c.Versions
+	}
+	var all []string
+	for _, r := range Revisions {
+		all = append(all, r.Version)
+	}
+	return all
+}
+
+var errNoVersion = errors.New("no protocol version in common")
+
+// pick returns the newest of our versions that is among the server's, or what of it data.supported holds.
+func (c *Client) pick(theirs []string) (string, error) {
+	for _, v := range c.versions() {
+		if slices.Contains(theirs, v) {
+			return v, nil
+		}
+	}
+	return "", fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs)
+}
+
+// supported returns the versions that an error lists.
+func supported(err error) (versions []string) {
+	var fault *Error
+	if errors.As(err, &fault) && len(fault.Data) > 0 {
+		_ = json.Unmarshal(member(fault.Data, "supported"), &versions)
+	}
+	return versions
+}
+
+// probe asks a server what it speaks. A version without an error was picked from what it said; an error means that it is legacy,
+// unless it is errNoVersion.
+func (c *Client) probe(ctx context.Context, now *connection, version string) (string, error) {
+	wait := c.ProbeTimeout
+	if wait == 0 {
+		wait = 5 * time.Second
+	}
+	limited, stop := context.WithTimeout(ctx, wait)
+	defer stop()
+	for tries := 0; ; tries++ {
+		var found struct {
+			Versions     []string        `json:"supportedVersions"`
+			Capabilities json.RawMessage `json:"capabilities"`
+			Instructions string          `json:"instructions"`
+			Meta         json.RawMessage `json:"_meta"`
+		}
+		now.rev = revision(version)
+		err := now.peer.Call(limited, "server/discover", c.declare(now.rev, nil, nil), &found)
+		var fault *Error
+		switch {
+		case err == nil && found.Versions != nil:
+			version, err = c.pick(found.Versions)
+		case err == nil:
+			return "", errors.New("an odd answer")
+		case errors.As(err, &fault) && fault.Code == CodeUnsupportedVersion:
+			version, err = c.pick(supported(err))
+			if err == nil && revision(version).Envelope && tries == 0 {
+				continue
+			}
+		case fault != nil && fault.Code == CodeMissingCapability:
+			err = nil // a modern server, only this question was too much
+		}
+		if err != nil {
+			return "", err
+		}
+		now.rev = revision(version)
+		now.server = ServerInfo{Version: version, Capabilities: found.Capabilities, Instructions: found.Instructions}
+		now.server.Info, _ = parseImplementation(member(found.Meta, metaServerInfo))
+		now.peer.Remember(now.rev, Meta{})
+		return version, nil
+	}
+}
+
+// initialize shakes hands. 2025-11-25 basic/lifecycle#version-negotiation: the client that cannot speak the version answered "SHOULD disconnect".
+func (c *Client) initialize(ctx context.Context, now *connection, version string) error {
+	var agreed struct {
+		Version      string          `json:"protocolVersion"`
+		Capabilities json.RawMessage `json:"capabilities"`
+		Info         json.RawMessage `json:"serverInfo"`
+		Instructions string          `json:"instructions"`
+	}
+	for tries := 0; ; tries++ {
+		params := struct {
+			Version      string         `json:"protocolVersion"`
+			Capabilities map[string]any `json:"capabilities"`
+			Info         Implementation `json:"clientInfo"`
+		}{version, c.capabilities(), c.Info.in(revision(version))}
+		err := now.peer.Call(ctx, "initialize", params, &agreed)
+		if err == nil {
+			break
+		}
+		other, none := c.pick(supported(err))
+		if tries > 0 || none != nil || revision(other).Envelope {
+			return err
+		}
+		version = other
+	}
+	now.rev = revision(agreed.Version)
+	if now.rev.Envelope || !slices.Contains(c.versions(), agreed.Version) {
+		return fmt.Errorf("%w: the server wants %q", errNoVersion, agreed.Version)
+	}
+	now.server = ServerInfo{Version: agreed.Version, Capabilities: agreed.Capabilities, Instructions: agreed.Instructions}
+	now.server.Info, _ = parseImplementation(agreed.Info)
+	now.peer.Remember(now.rev, Meta{})
+	return now.peer.Notify(ctx, "notifications/initialized", nil)
+}
+
+func (c *Client) capabilities() map[string]any {
+	if c.Capabilities == nil {
+		return map[string]any{}
+	}
+	return c.Capabilities
+}
+
+// handle answers and hears the server in the legacy era.
+func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
+	switch {
+	case x.Request.Method == "ping" && x.Request.Kind() == Request:
+		return nil, nil
+	case c.Handler != nil:
+		return c.Handler.Handle(ctx, x)
+	}
+	return nil, methodNotFound(x.Request.Method)
+}
+
+// Call sends a request and stores its result, as Peer.Call does. In the modern era it adds what each request must say to _meta, asks
+// Handler what an input_required result wants to know, and calls again with the answers.
+func (c *Client) Call(ctx context.Context, method string, params, result any) error {
+	now, err := c.connected(ctx)
+	if err != nil {
+		return err
+	}
+	if !now.rev.Envelope {
+		return now.peer.Call(ctx, method, params, result)
+	}
+	given, err := marshalObject(params)
+	if err != nil {
+		return fmt.Errorf("params of %s: %w", method, err)
+	}
+	var answers json.RawMessage
+	for range maxRounds {
+		var raw json.RawMessage
+		if err := now.peer.Call(ctx, method, c.declare(now.rev, given, answers), &raw); err != nil {
+			return err
+		}
+		switch kind := unquote(member(raw, "resultType")); kind {
+		case "", "complete": // 2026-07-28 basic#responses: absent means complete
+			return (&Message{Result: raw}).store(result)
+		case "input_required":
+			if answers, err = c.answer(ctx, now, raw); err != nil {
+				return fmt.Errorf("%s needs input: %w", method, err)
+			}
+		default:
+			return fmt.Errorf("%s: unknown resultType %q", method, kind)
+		}
+	}
+	return fmt.Errorf("%s: asked %d times for input", method, maxRounds)
+}
+
+// Notify sends a notification.
+func (c *Client) Notify(ctx context.Context, method string, params any) error {
+	now, err := c.connected(ctx)
+	if err != nil {
+		return err
+	}
+	return now.peer.Notify(ctx, method, params)
+}
+
+// declare returns the params of a modern request: those given, the answers of a retry, and in _meta what every request must say.
+// 2026-07-28 basic#_meta: protocolVersion and clientCapabilities "MUST be included on every request".
+func (c *Client) declare(rev Revision, given, answers json.RawMessage) encoded {
+	var params, meta object
+	params.addAll(given, "_meta")
+	params.addAll(answers)
+	version, _ := marshal(rev.Version)
+	info, _ := marshal(c.Info.in(rev))
+	capabilities, _ := marshal(c.capabilities())
+	meta.add(metaVersion, version)
+	meta.add(metaClientInfo, info)
+	meta.add(metaCapabilities, capabilities)
+	meta.addAll(member(given, "_meta"), metaVersion, metaClientInfo, metaCapabilities)
+	params.add("_meta", meta.text())
+	return params.text()
+}
+
+// answer puts the questions of an input_required result to Handler, and returns what the retry says beside its params.
+// 2026-07-28 basic/patterns/mrtr: the client "MUST echo back the exact value" of requestState, and sends none if there was none.
+func (c *Client) answer(ctx context.Context, now *connection, result json.RawMessage) (json.RawMessage, error) {
+	var v [2]json.RawMessage
+	members(result, []string{"inputRequests", "requestState"}, v[:])
+	var retry, responses object
+	if v[1] != nil {
+		retry.add("requestState", v[1])
+	}
+	if v[0] != nil && v[0][0] != '{' {
+		return nil, errors.New("inputRequests is no object")
+	}
+	if v[0] == nil {
+		return json.RawMessage(retry.text()), nil
+	}
+	for key, raw := range each(v[0]) {
+		question := &Message{ID: StringID(string(key)), Method: unquote(member(raw, "method")), Params: member(raw, "params")}
+		x := &Exchange{Request: question, Revision: now.rev, peer: now.peer}
+		response, err := x.handle(ctx, HandlerFunc(c.handle))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", question.Method, err)
+		}
+		answer, err := marshalObject(response)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", question.Method, err)
+		}
+		responses.add(string(key), answer)
+	}
+	retry.add("inputResponses", responses.text())
+	return json.RawMessage(retry.text()), nil
+}
