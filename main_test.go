@@ -1,0 +1,2295 @@
+package main
+
+// Contents, in the order of the sources:
+//
+//	jsonrpc.go   TestDecode, TestEncode, TestIDs, TestBatches, TestBind, TestSurvivesDamage, TestCalls…, TestCancel…, TestInFlight, FuzzDecode
+//	stdio.go     TestLines…, TestEndOfInput, TestServeStops…, TestChild…
+//	session.go   TestInitialize, TestModern…, TestInput…, TestPublish…, TestListen, TestClient…, TestEras
+//	main.go      TestTranscripts, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
+//	helpers      at the end
+//
+// A child process is this test binary again, told by MCPWIRE_CHILD what to be. testdata/*.txtar are whole conversations: lessons, and
+// replayed by TestTranscripts; go test -run Transcripts -update rewrites what the server says.
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv("MCPWIRE_CHILD"); role != "" {
+		os.Exit(beChild(role))
+	}
+	os.Exit(m.Run())
+}
+
+// ======== jsonrpc.go ========
+
+// Each line of input, and the one right reaction: the message's kind and, if it is invalid, the reply it deserves.
+func TestDecode(t *testing.T) {
+	const parse, invalid = `{"jsonrpc":"2.0","error":{"code":-32700,`, `"error":{"code":-32600,`
+	for _, row := range []struct {
+		name, in string
+		kind     Kind
+		reply    string // what an Invalid message's encoding contains
+	}{
+		{"request", `{"jsonrpc":"2.0","id":1,"method":"m"}`, Request, ""},
+		{"request with params", ` { "params" : { } , "method" : "m" , "id" : "a" , "jsonrpc" : "2.0" } `, Request, ""},
+		{"notification", `{"jsonrpc":"2.0","method":"m"}`, Notification, ""},
+		{"result", `{"jsonrpc":"2.0","id":1,"result":{}}`, Response, ""},
+		{"error", `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":""}}`, Response, ""},
+		{"error about something unreadable", `{"jsonrpc":"2.0","error":{"code":-32700,"message":"?"}}`, Response, ""},
+		{"the same in plain JSON-RPC", `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}`, Response, ""},
+		{"unknown members are ignored", `{"jsonrpc":"2.0","id":1,"method":"m","extra":1,"extra":2}`, Request, ""},
+		{"escaped names are names", `{"jsonr\u0070c":"2.0","\u0069d":1,"method":"m"}`, Request, ""},
+		{"escaped values are values", `{"jsonrpc":"\u0032.0","id":1,"method":"\u006d"}`, Request, ""},
+		{"integer beyond 64 bits", `{"jsonrpc":"2.0","id":18446744073709551616,"method":"m"}`, Request, ""},
+
+		{"no JSON", `not json`, Invalid, parse},
+		{"nothing", ``, Invalid, parse},
+		{"cut off", `{"jsonrpc":"2.0","id":1,"method":"m"`, Invalid, parse},
+		{"trailing data", `{"jsonrpc":"2.0","id":1,"method":"m"}x`, Invalid, parse},
+		{"two messages", `{"jsonrpc":"2.0","id":1,"method":"m"}{}`, Invalid, parse},
+		{"byte order mark", "\ufeff" + `{"jsonrpc":"2.0","id":1,"method":"m"}`, Invalid, parse},
+		{"not UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", Invalid, parse},
+		{"half a surrogate in raw UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xed\xa0\x80\"}", Invalid, parse},
+		{"too deep", `{"jsonrpc":"2.0","id":1,"method":"m","params":` + strings.Repeat(`{"a":`, 10001) + "1" + strings.Repeat("}", 10002), Invalid, parse},
+
+		{"a string", `"x"`, Invalid, invalid},
+		{"a number", `1`, Invalid, invalid},
+		{"null", `null`, Invalid, invalid},
+		{"an empty object", `{}`, Invalid, invalid},
+		{"an empty batch", `[]`, Invalid, invalid},
+		{"METHOD is no method", `{"jsonrpc":"2.0","id":1,"METHOD":"m"}`, Invalid, `"id":1,` + invalid},
+		{"Method beside method", `{"jsonrpc":"2.0","id":1,"Method":"n","method":"m"}`, Request, ""},
+		{"method twice", `{"jsonrpc":"2.0","id":1,"method":"m","method":"m"}`, Invalid, `"id":1,` + invalid},
+		{"method twice, once escaped", `{"jsonrpc":"2.0","id":1,"method":"m","\u006dethod":"m"}`, Invalid, `"id":1,` + invalid},
+		{"params twice", `{"jsonrpc":"2.0","id":1,"method":"m","params":{},"params":{}}`, Invalid, `"id":1,` + invalid},
+		{"id twice: unreadable", `{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
+		{"id and method twice", `{"jsonrpc":"2.0","method":"m","method":"m","id":1,"id":2}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
+		{"long s is no s", `{"jsonrpc":"2.0","id":1,"method":"m","param` + "\u017f" + `":[]}`, Request, ""},
+		{"version 1.0", `{"jsonrpc":"1.0","id":1,"method":"m"}`, Invalid, `"id":1,` + invalid},
+		{"version as a number", `{"jsonrpc":2.0,"id":1,"method":"m"}`, Invalid, `"id":1,` + invalid},
+		{"no version", `{"id":"é😀","method":"m"}`, Invalid, `"id":"é😀",` + invalid},
+		{"empty method", `{"jsonrpc":"2.0","id":1,"method":""}`, Invalid, `"id":1,` + invalid},
+		{"method as a number", `{"jsonrpc":"2.0","id":1,"method":123}`, Invalid, `"id":1,` + invalid},
+		{"method null", `{"jsonrpc":"2.0","id":1,"method":null}`, Invalid, `"id":1,` + invalid},
+		{"no method", `{"jsonrpc":"2.0","id":1}`, Invalid, `"id":1,` + invalid},
+		{"id null", `{"jsonrpc":"2.0","id":null,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
+		{"id a fraction", `{"jsonrpc":"2.0","id":1.5,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
+		{"id an exponent", `{"jsonrpc":"2.0","id":1e2,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
+		{"id a boolean", `{"jsonrpc":"2.0","id":true,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
+		{"id an array", `{"jsonrpc":"2.0","id":[],"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
+		{"id an object", `{"jsonrpc":"2.0","id":{},"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
+		{"params an array", `{"jsonrpc":"2.0","id":1,"method":"m","params":[1]}`, Invalid, `"id":1,` + invalid},
+		{"params null", `{"jsonrpc":"2.0","id":1,"method":"m","params":null}`, Invalid, `"id":1,` + invalid},
+		{"params a string, no id", `{"jsonrpc":"2.0","method":"m","params":"x"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
+		{"request and response", `{"jsonrpc":"2.0","id":1,"method":"m","result":{}}`, Invalid, `"id":1,` + invalid},
+
+		// What looks like a response is never answered, however damaged; a call that waits for it fails.
+		{"result null", `{"jsonrpc":"2.0","id":1,"result":null}`, Response, ""},
+		{"result an array", `{"jsonrpc":"2.0","id":1,"result":[]}`, Response, ""},
+		{"result and error", `{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}`, Response, ""},
+		{"result without id", `{"jsonrpc":"2.0","result":{}}`, Response, ""},
+		{"error without code", `{"jsonrpc":"2.0","id":1,"error":{"message":""}}`, Response, ""},
+		{"error with a fraction for code", `{"jsonrpc":"2.0","id":1,"error":{"code":1.5,"message":""}}`, Response, ""},
+		{"error a string", `{"jsonrpc":"2.0","id":1,"error":"bad"}`, Response, ""},
+		{"response of version 1.0", `{"jsonrpc":"1.0","id":1,"result":{}}`, Response, ""},
+	} {
+		in := Decode([]byte(row.in))
+		if len(in.Messages) != 1 || in.Batch {
+			t.Errorf("%s: %d messages, batch %v", row.name, len(in.Messages), in.Batch)
+			continue
+		}
+		m := in.Messages[0]
+		if m.Kind() != row.kind {
+			t.Errorf("%s: kind %v, want %v", row.name, m.Kind(), row.kind)
+		}
+		if row.kind != Invalid {
+			continue
+		}
+		if reply := string(in.Append(nil)); !strings.Contains(reply, row.reply) || !json.Valid([]byte(reply)) {
+			t.Errorf("%s: reply %s, want %s in it", row.name, reply, row.reply)
+		}
+	}
+}
+
+// A damaged response fails the call that waits for it, with an error that is not the peer's.
+func TestDecodeDamagedResponse(t *testing.T) {
+	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"result":null}`, `{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":""}}`} {
+		ours, theirs := bytePipe(t)
+		p := Open(t.Context(), ours, nil, nil)
+		go func() {
+			readLine(t, theirs)
+			fmt.Fprintln(theirs, line)
+		}()
+		var fault *Error
+		if err := p.Call(t.Context(), "m", nil, nil); err == nil || errors.As(err, &fault) {
+			t.Errorf("%s: %v", line, err)
+		}
+		p.Close()
+	}
+}
+
+// One line, no HTML escapes, valid UTF-8, whatever goes in; and it decodes to what it was.
+func TestEncode(t *testing.T) {
+	for _, params := range []any{
+		map[string]string{"text": "<a&b>\u2028\u2029\r\n\t\x00\"\\é😀"},
+		json.RawMessage("{\n \"text\" :\r\n \"x\" }"),
+		map[string]string{"text": "\xff\xfe"},
+		json.RawMessage("{\"text\":\"\xff\"}"),
+	} {
+		m, err := NewRequest(StringID("<&>\n\xff"), "m<&>", params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := Payload{Messages: []*Message{m}}.Append(nil)
+		if bytes.ContainsAny(line, "\r\n") || !bytes.Contains(line, []byte("<&>")) || !json.Valid(line) {
+			t.Errorf("%q", line)
+		}
+		if back := Decode(line).Messages[0]; back.Kind() != Request || back.Method != "m<&>" {
+			t.Errorf("%s decodes to %+v", line, back)
+		}
+	}
+	own := &Message{ID: NumberID(1), Result: json.RawMessage("{\n}"), Error: nil}
+	if got := string(own.append(nil)); got != `{"jsonrpc":"2.0","id":1,"result":{}}` {
+		t.Errorf("a message of one's own: %s", got)
+	}
+	for _, result := range []any{[]int{1}, "x", 1, func() {}, math.NaN()} {
+		if m := NewResponse(NumberID(1), result, nil); m.Error == nil || m.Error.Code != CodeInternalError {
+			t.Errorf("result %T: %s", result, m.append(nil))
+		}
+	}
+	if got := string(NewResponse(NumberID(1), nil, &Error{Code: 5, Message: "x", Data: json.RawMessage("{")}).append(nil)); !json.Valid([]byte(got)) {
+		t.Errorf("an error with bad data: %s", got)
+	}
+	if got := NewResponse(NumberID(1), nil, fmt.Errorf("wrapped: %w", &Error{Code: 7, Message: "seven"})).Error.Code; got != 7 {
+		t.Errorf("a wrapped *Error: code %d", got)
+	}
+}
+
+// Ids come back byte for byte; 1 and "1" differ, two spellings of one string do not.
+func TestIDs(t *testing.T) {
+	ids := []string{`0`, `-1`, `-0`, `""`, `"1"`, `1`, `9007199254740993`, `18446744073709551616`, `"é😀"`, `"\u00e9"`, `"a\/b"`,
+		`"` + strings.Repeat("x", 1024) + `"`, `"\ud83d"`}
+	var in []string
+	for _, id := range ids {
+		in = append(in, `{"jsonrpc":"2.0","id":`+id+`,"method":"ping"}`)
+	}
+	for i, line := range converse(t, newDemo(), in...) {
+		if want := `{"jsonrpc":"2.0","id":` + ids[i] + `,"result":{}}`; line != want {
+			t.Errorf("got %s, want %s", line, want)
+		}
+	}
+	if (ID{`1`}).key() == (ID{`"1"`}).key() || (ID{`"a"`}).key() != (ID{`"\u0061"`}).key() || (ID{`-0`}).key() != (ID{`0`}).key() {
+		t.Error("keys of ids")
+	}
+	if StringID("é\n").String() != `"é\n"` || NumberID(-5).String() != "-5" {
+		t.Error("ids of our own")
+	}
+}
+
+// Only 2025-03-26 takes arrays, and not everything in them. 2025-03-26 basic#batching.
+func TestBatches(t *testing.T) {
+	const ping1, ping2, note = `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/x"}`
+	const pong1, pong2 = `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":2,"result":{}}`
+	const answer = `{"jsonrpc":"2.0","id":9,"result":{}}`
+	const refusal = `{"jsonrpc":"2.0","error":{"code":-32600,`
+	modern := `{"jsonrpc":"2.0","id":3,"method":"ping","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
+	for _, row := range []struct {
+		name, in string
+		want     []string // parts of the one line that answers in 2025-03-26; none: no line
+	}{
+		{"one", "[" + ping1 + "]", []string{"[" + pong1 + "]"}},
+		{"two", "[" + ping1 + "," + ping2 + "]", []string{"[", pong1, pong2, "]"}},
+		{"with a notification", "[" + note + "," + ping1 + "]", []string{"[" + pong1 + "]"}},
+		{"notifications only", "[" + note + "," + note + "]", nil},
+		{"responses only", "[" + answer + "]", nil},
+		{"a bad element costs only itself", "[1," + ping1 + "]", []string{"[" + refusal, pong1}},
+		{"only bad elements", "[1,2]", []string{"[" + refusal, "," + refusal}},
+		{"nested", "[[" + ping1 + "]," + ping2 + "]", []string{"[" + refusal, pong2}},
+		{"modern element", "[" + modern + "]", []string{`[{"jsonrpc":"2.0","id":3,"error":{"code":-32600,`}},
+		{"empty", "[]", []string{refusal}},
+		{"initialize inside", "[" + initializeLine("2025-03-26") + "]", []string{refusal}},
+		{"requests and responses", "[" + ping1 + "," + answer + "]", []string{refusal}},
+		{"not JSON", "[" + ping1 + ",]", []string{`{"jsonrpc":"2.0","error":{"code":-32700,`}},
+		{"too many", "[" + strings.Repeat(ping1+",", maxInFlight) + ping1 + "]", []string{refusal}},
+	} {
+		for _, version := range []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "none"} {
+			lines := []string{row.in, `{"jsonrpc":"2.0","id":"after","method":"ping"}`}
+			if version != "none" {
+				lines = slices.Insert(lines, 0, initializeLine(version))
+			}
+			out := converse(t, newDemo(), lines...)
+			if version != "none" {
+				out = out[1:]
+			}
+			want := row.want
+			if version != "2025-03-26" && row.name != "not JSON" {
+				want = []string{refusal}
+			}
+			if len(out) != min(len(want), 1)+1 || !strings.Contains(out[len(out)-1], `"after"`) {
+				t.Errorf("%s in %s: %q", row.name, version, out)
+				continue
+			}
+			for _, part := range want {
+				if !strings.Contains(out[0], part) {
+					t.Errorf("%s in %s: %s lacks %s", row.name, version, out[0], part)
+				}
+			}
+			if len(want) > 0 && (out[0][0] == '[') != (want[0][0] == '[') {
+				t.Errorf("%s in %s: %s", row.name, version, out[0])
+			}
+		}
+	}
+}
+
+// Members are found by exact name, at any depth, and are not there twice.
+func TestBind(t *testing.T) {
+	var city, unit string
+	var n *float64
+	bind := func(object string) error {
+		city, unit, n = "", "", nil
+		return Bind(json.RawMessage(object), map[string]any{"city": &city, "unit": &unit, "n": &n})
+	}
+	if err := bind(` { "x":{"city":"no"}, "City":"no", "c\u0069ty" : "a\"]}{\\" , "n":1e3,"y":["city","]"], "unit":null } `); err != nil || city != `a"]}{\` || *n != 1000 || unit != "" {
+		t.Error(err, city, unit, n)
+	}
+	for _, bad := range []string{`{"city":"a","city":"a"}`, `{"city":"a","c\u0069ty":"b"}`, `{"city":1}`, `[]`, `{`, `null`, `x`} {
+		var fault *Error
+		if err := bind(bad); !errors.As(err, &fault) || fault.Code != CodeInvalidParams {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	if err := bind(""); err != nil {
+		t.Error("no object is an empty one:", err)
+	}
+	// Two levels further in, the rules are the same: what decides about a call is read by exact name.
+	for _, row := range []struct{ params, want string }{
+		{`{"NAME":"echo","name":"get-weather","arguments":{"city":"Oslo","CITY":"Bergen"}}`, "Oslo"},
+		{`{"name":"get-weather","name":"echo","arguments":{}}`, "twice"},
+		{`{"name":"get-weather","arguments":{"city":"Oslo","city":"Bergen"}}`, "twice"},
+		{`{"name":"get-weather","arguments":{"City":"Oslo"}}`, "Missing required argument: 'city'"},
+		{`{"name":"get-weather","arguments":[]}`, "not an object"},
+		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":{},"_meta":{}}`, "_meta must be one object"},
+		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":5}`, "_meta must be one object"},
+		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":{"progressToken":{}}}`, "progressToken"},
+		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":{"progressToken":1.5}}`, "progressToken"},
+		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":{"progressToken":1,"progressToken":1}}`, "progressToken"},
+		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":{"io.modelcontextprotocol/protocolVersion":1}}`, "protocolVersion"},
+	} {
+		out := converse(t, newDemo(), initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":`+row.params+`}`)
+		if len(out) != 2 || !strings.Contains(out[1], row.want) || !strings.Contains(out[1], `"id":2`) {
+			t.Errorf("%s: %q, want %s", row.params, out, row.want)
+		}
+	}
+}
+
+// Every damaged line over stdio gets its one answer, or none if it looks like a response, and the next line works.
+func TestSurvivesDamage(t *testing.T) {
+	const ping = `{"jsonrpc":"2.0","id":"next","method":"ping"}`
+	for _, row := range []struct{ in, want string }{
+		{`not json`, `"code":-32700`},
+		{`{"jsonrpc":"2.0","id":true,"method":"ping"}`, `"code":-32600`},
+		{`{"jsonrpc":"1.0","id":4,"method":"ping"}`, `"id":4,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":4,"method":""}`, `"id":4,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":4,"method":123}`, `"id":4,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":4,"METHOD":"ping"}`, `"id":4,"error":{"code":-32600`},
+		{`{"jsonrpc":"2.0","id":4,"method":"ping"}x`, `"code":-32700`},
+		{"\xff", `"code":-32700`},
+		{`[]`, `"code":-32600`},
+		{ping + "\r", `"result":{}`},
+		{"  \t" + ping, `"result":{}`},
+		{`{"jsonrpc":"2.0","error":{"code":1,"message":"x"}}`, ""},
+		{`{"jsonrpc":"2.0","id":77,"result":{}}`, ""},
+		{`{"jsonrpc":"2.0","id":77,"result":[]}`, ""},
+		{`{"jsonrpc":"2.0","method":"notifications/unknown"}`, ""},
+		{`{"jsonrpc":"2.0","method":"ping"}`, ""},
+		{`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}`, ""},
+		{`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}`, ""},
+		{`{"jsonrpc":"2.0","method":"notifications/cancelled"}`, ""},
+		{``, ""},
+		{"   \r", ""},
+	} {
+		out := converse(t, newDemo(), row.in, ping)
+		want := 2
+		if row.want == "" {
+			want = 1
+		}
+		if len(out) != want || !strings.Contains(out[0], row.want) || !strings.Contains(out[len(out)-1], `"next","result":{}`) {
+			t.Errorf("%q: %q, want %s", row.in, out, row.want)
+		}
+	}
+}
+
+// Calls go both ways at once over one pipe, and answers find their call; a handler may call back while it is called.
+func TestCallsBothWays(t *testing.T) {
+	a, b := Pipe()
+	double := func(ctx context.Context, x *Exchange) (any, error) {
+		var n int
+		if err := Bind(x.Request.Params, map[string]any{"n": &n}); err != nil {
+			return nil, err
+		}
+		return map[string]int{"n": 2 * n}, nil
+	}
+	quadruple := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		var first struct{ N int }
+		if err := x.Call(ctx, "double", x.Request.Params, &first); err != nil {
+			return nil, err
+		}
+		return double(ctx, &Exchange{Request: &Message{Params: fmt.Appendf(nil, `{"n":%d}`, first.N)}})
+	})
+	// Exchange.Call asks the revision whether a server may ask; a legacy one may.
+	served := make(chan error)
+	go func() {
+		served <- Serve(t.Context(), a, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+			x.Revision = revision("2025-11-25")
+			return quadruple(ctx, x)
+		}), nil)
+	}()
+	p := Open(t.Context(), b, HandlerFunc(double), nil)
+	var wg sync.WaitGroup
+	for n := range 100 {
+		wg.Go(func() {
+			var result struct{ N int }
+			if err := p.Call(t.Context(), "quadruple", map[string]int{"n": n}, &result); err != nil || result.N != 4*n {
+				t.Errorf("4·%d = %d, %v", n, result.N, err)
+			}
+		})
+	}
+	wg.Wait()
+	p.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// However a conversation ends, every waiting call fails with ErrClosed, and so does the next.
+func TestCallsEndWithTheConversation(t *testing.T) {
+	for name, end := range map[string]func(p *Peer, theirs io.ReadWriteCloser){
+		"they hang up": func(_ *Peer, theirs io.ReadWriteCloser) { theirs.Close() },
+		"we hang up":   func(p *Peer, _ io.ReadWriteCloser) { p.Close() },
+	} {
+		ours, theirs := bytePipe(t)
+		p := Open(t.Context(), ours, nil, nil)
+		errs := make(chan error)
+		for range 3 {
+			go func() { errs <- p.Call(t.Context(), "m", nil, nil) }()
+			readLine(t, theirs)
+		}
+		end(p, theirs)
+		for range 3 {
+			if err := <-errs; !errors.Is(err, ErrClosed) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s, then a call: %v", name, err)
+		}
+		p.Close()
+	}
+}
+
+// Answers that nobody waits for, or with another type of id, are dropped, and errors are never answered.
+func TestCallsMatchIDsExactly(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	p := Open(t.Context(), ours, nil, nil)
+	defer p.Close()
+	go func() {
+		readLine(t, theirs)
+		fmt.Fprint(theirs, `{"jsonrpc":"2.0","id":"1","result":{"n":1}}`+"\n", `{"jsonrpc":"2.0","id":2,"result":{"n":2}}`+"\n", `noise`+"\n",
+			`{"jsonrpc":"2.0","error":{"code":-32700,"message":"?"}}`+"\n", `[{"jsonrpc":"2.0","id":1,"result":{"n":3}}]`+"\n")
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{"n":4}}`) // late
+	}()
+	var got struct{ N int }
+	if err := p.Call(t.Context(), "m", nil, &got); err != nil || got.N != 3 { // a client reads arrays whatever the revision
+		t.Error(got, err)
+	}
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":5,"method":"ping"}`)
+	if line := readLine(t, theirs); !strings.Contains(line, `"id":5`) { // the first thing we write after the request
+		t.Error(line)
+	}
+}
+
+// A cancelled call returns context.Canceled, tells the peer once, and leaves the connection usable; initialize is not cancelled.
+func TestCancelCall(t *testing.T) {
+	for _, method := range []string{"m", "initialize", "server/discover"} {
+		ours, theirs := bytePipe(t)
+		p := Open(t.Context(), ours, nil, nil)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		failed := make(chan error)
+		go func() { failed <- p.Call(ctx, method, nil, nil) }()
+		readLine(t, theirs)
+		cancel(errors.New("lunch"))
+		if err := <-failed; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", method, err)
+		}
+		if method == "m" {
+			if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"reason":"lunch","requestId":1}}` {
+				t.Error(line)
+			}
+		}
+		go func() {
+			for line := readLine(t, theirs); ; {
+				if strings.Contains(line, "cancelled") {
+					t.Errorf("%s was cancelled: %s", method, line)
+				}
+				break
+			}
+			fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{}}`) // late: ignored
+			fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"result":{}}`)
+		}()
+		if err := p.Call(t.Context(), "again", nil, nil); err != nil {
+			t.Errorf("after cancelling %s: %v", method, err)
+		}
+		p.Close()
+	}
+}
+
+// A cancelled request gets no answer and nothing more is sent for it; its id is free again once its handler has returned.
+func TestCancelServed(t *testing.T) {
+	began, sent := make(chan *Exchange, 1), make(chan error, 1)
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "quick" {
+			return nil, nil
+		}
+		began <- x
+		<-ctx.Done()
+		sent <- x.Notify(context.Background(), "notifications/message", nil)
+		return nil, nil
+	}), nil)
+	for range 2 { // the second round shows that the id may be used again
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"\u0061","method":"slow"}`)
+		x := <-began
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a","reason":"test"}}`)
+		if err := <-sent; err != ErrAnswered {
+			t.Error(err)
+		}
+		for x.peer.inFlight() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"method":"quick"}`)
+		if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","id":2,"result":{}}` {
+			t.Error(line)
+		}
+	}
+}
+
+// A cancellation against an answer that is on its way: at most one answer, at any timing, and the next request works.
+func TestCancelRaces(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, newDemo(), nil)
+	go func() {
+		fmt.Fprintln(theirs, initializeLine("2025-11-25"))
+		for i := range 1000 {
+			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d},"_meta":{"progressToken":1}}}`+"\n", i, i%3)
+			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`+"\n", i)
+		}
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"end","method":"ping"}`)
+	}()
+	answers := map[string]int{}
+	for {
+		m := Decode([]byte(readLine(t, theirs))).Messages[0]
+		if m.ID.text == `"end"` {
+			break
+		}
+		if m.Kind() == Response {
+			answers[m.ID.text]++
+		}
+	}
+	for id, n := range answers {
+		if n > 1 {
+			t.Errorf("%d answers to %s", n, id)
+		}
+	}
+}
+
+// 1,024 requests are served at once, one more is refused, and so is an id that is in flight.
+func TestInFlight(t *testing.T) {
+	release := make(chan struct{})
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		<-release
+		return nil, nil
+	}), nil)
+	go func() {
+		for i := range maxInFlight {
+			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"m"}`+"\n", i)
+		}
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":7,"method":"m"}`)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"more","method":"m"}`)
+	}()
+	if line := readLine(t, theirs); !strings.Contains(line, `"id":7,"error":{"code":-32600`) {
+		t.Error(line)
+	}
+	if line := readLine(t, theirs); !strings.Contains(line, `"id":"more","error":{"code":-32603`) {
+		t.Error(line)
+	}
+	close(release)
+	seen := map[string]bool{}
+	for range maxInFlight {
+		seen[Decode([]byte(readLine(t, theirs))).Messages[0].ID.text] = true
+	}
+	if len(seen) != maxInFlight {
+		t.Errorf("%d different answers", len(seen))
+	}
+}
+
+// A panic costs one request, and its stack goes to the log and nowhere else.
+func TestPanic(t *testing.T) {
+	var logged lockedBuffer
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, HandlerFunc(func(context.Context, *Exchange) (any, error) { panic("secret") }), slog.New(slog.NewTextHandler(&logged, nil)))
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/m"}`)
+	for range 2 {
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}` {
+			t.Error(line)
+		}
+	}
+	if strings.Count(logged.String(), "secret") < 3 || !strings.Contains(logged.String(), "goroutine") {
+		t.Error(logged.String())
+	}
+}
+
+// Progress goes out in order, rises, and only while the request runs; what comes in for no request of ours is dropped.
+func TestProgress(t *testing.T) {
+	var left *Exchange
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		left = x
+		for i := range 100 {
+			if err := x.Progress(ctx, float64(i+1), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		if x.Progress(ctx, 100, 0) == nil {
+			t.Error("progress that does not rise was sent")
+		}
+		return nil, nil
+	}), nil)
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":9007199254740993}}}`)
+	for i := range 100 {
+		if line := readLine(t, theirs); line != fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":9007199254740993,"progress":%d}}`, i+1) {
+			t.Fatal(line)
+		}
+	}
+	if line := readLine(t, theirs); !strings.Contains(line, `"result"`) {
+		t.Fatal(line)
+	}
+	if err := left.Progress(t.Context(), 200, 0); err != ErrAnswered {
+		t.Error("progress after the answer:", err)
+	}
+
+	heard := make(chan string, 10)
+	ours, theirs = bytePipe(t)
+	p := Open(t.Context(), ours, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		heard <- string(x.Request.Params)
+		return nil, nil
+	}), nil)
+	defer p.Close()
+	go func() {
+		readLine(t, theirs)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"unknown","progress":1}}`)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1}}`)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":2}}`)
+	}()
+	if err := p.Call(t.Context(), "m", map[string]any{"_meta": map[string]any{"progressToken": "t"}}, nil); err != nil {
+		t.Error(err)
+	}
+	if got := <-heard; !strings.Contains(got, `"t"`) || len(heard) > 0 {
+		t.Error(got, len(heard))
+	}
+}
+
+// The answer is the last word: a goroutine that goes on notifying gets errors, and nothing follows the answer.
+func TestNothingAfterTheAnswer(t *testing.T) {
+	var wg sync.WaitGroup
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		wg.Go(func() {
+			for x.Notify(context.Background(), "notifications/message", nil) == nil {
+			}
+		})
+		time.Sleep(time.Millisecond)
+		return nil, nil
+	}), nil)
+	for id := range 20 {
+		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"m"}`+"\n", id)
+		for {
+			if line := readLine(t, theirs); strings.Contains(line, "result") {
+				break
+			}
+		}
+		wg.Wait()
+		fmt.Fprintln(theirs, `x`)
+		if line := readLine(t, theirs); !strings.Contains(line, "-32700") {
+			t.Fatal("after the answer:", line)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"é"}}}`))
+	f.Add([]byte(`[{"jsonrpc":"2.0","id":"\u0061\\","result":{"a":[1,{"]":"}"}]}},1,[],{}]`))
+	f.Add([]byte(`{"jsonrpc":"2.0","error":{"code":-32700,"message":"\ud800","data":[]}}`))
+	f.Add([]byte("{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2}\xff"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := Decode(bytes.Clone(data))
+		if len(in.Messages) == 0 {
+			t.Fatal("no message")
+		}
+		for _, m := range in.Messages {
+			if (m.Kind() == Invalid) != (m.Error != nil && m.invalid) {
+				t.Fatal("an invalid message holds its reply")
+			}
+			_, _, _ = m.Envelope()
+			if m.Params != nil {
+				_ = Bind(m.Params, map[string]any{"name": new(string), "arguments": new(json.RawMessage)})
+			}
+			if m.local != nil {
+				continue
+			}
+			line := Payload{Messages: []*Message{m}}.Append(nil)
+			if bytes.ContainsAny(line, "\r\n") || !json.Valid(line) || !bytes.Equal(line, bytes.ToValidUTF8(line, nil)) {
+				t.Fatalf("not one line of JSON: %q", line)
+			}
+			back := Decode(line).Messages[0]
+			if m.Kind() != Invalid && (back.Kind() != m.Kind() || back.Method != m.Method || back.ID != m.ID) {
+				t.Fatalf("%q comes back as %v %q %q", line, back.Kind(), back.Method, back.ID)
+			}
+			// What encoding/json finds under the exact names is what we have found.
+			if m.Kind() == Request {
+				var all map[string]json.RawMessage
+				if err := json.Unmarshal(line, &all); err != nil || string(all["id"]) != m.ID.text || !bytes.Equal(all["params"], compact(m.Params)) {
+					t.Fatalf("%q: %v", line, err)
+				}
+			}
+		}
+	})
+}
+
+func compact(raw json.RawMessage) []byte {
+	return appendLine(nil, raw)
+}
+
+// ======== stdio.go ========
+
+// Lines of every length up to the cap arrive, both ways; one beyond costs a clear error, and the next works.
+func TestLinesOfAnySize(t *testing.T) {
+	const limit = 2 << 20
+	for _, size := range []int{1, 4 << 10, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, limit, limit + 1, 3 * limit} {
+		line := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":""}}}`
+		line = strings.Replace(line, `"text":"`, `"text":"`+strings.Repeat("x", max(0, size-len(line))), 1)
+		for _, end := range []string{"\n", "\r\n"} {
+			var out bytes.Buffer
+			in := strings.NewReader(initializeLine("2025-11-25") + end + line + end + `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+			if err := Serve(t.Context(), NewLineConn(in, &out, limit, func() error { return nil }), newDemo(), nil); err != nil {
+				t.Fatal(err)
+			}
+			answers := strings.Split(strings.TrimSpace(out.String()), "\n")[1:]
+			fits := len(line) <= limit
+			slices.SortFunc(answers, func(a, b string) int { return len(b) - len(a) }) // a slow one may be overtaken
+			if len(answers) != 2 || strings.Contains(answers[0], `-32600,"message":"Invalid request: more than 2097152 bytes"`) == fits || fits && len(answers[0]) < size || !strings.Contains(answers[1], `"id":2`) {
+				t.Errorf("%d bytes: %d answers, %.200s", len(line), len(answers), answers)
+			}
+		}
+	}
+}
+
+// A client cannot tell whose answer it was that did not fit: the calls that wait fail, and the connection stays.
+func TestLinesTooLongForTheClient(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	p := Open(t.Context(), ours, nil, nil)
+	defer p.Close()
+	go func() {
+		readLine(t, theirs)
+		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":1,"result":{"x":"%s"}}`+"\n", strings.Repeat("x", testLimit))
+		readLine(t, theirs)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"result":{}}`)
+	}()
+	if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+	if err := p.Call(t.Context(), "m", nil, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// Messages written by many at once never mix.
+func TestLinesAreWhole(t *testing.T) {
+	var lines []string
+	for i := range 100 {
+		lines = append(lines, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":"%d","repeat":8192}}}`, i, i%10))
+	}
+	seen := map[string]bool{}
+	for _, line := range converse(t, newDemo(), append([]string{initializeLine("2025-11-25")}, lines...)...)[1:] {
+		m := Decode([]byte(line)).Messages[0]
+		seen[m.ID.text] = m.Kind() == Response && len(line) > 8192
+	}
+	if len(seen) != 100 || slices.Contains(slices.Collect(maps.Values(seen)), false) {
+		t.Errorf("%d answers", len(seen))
+	}
+}
+
+// A write that the other side does not read ends with its context, and the line it had begun is finished by the next.
+func TestLinesInterrupted(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	big, _ := NewRequest(ID{}, "big", map[string]string{"x": strings.Repeat("x", 1<<20)})
+	small, _ := NewRequest(ID{}, "small", nil)
+	for range 2 { // the second does not even begin
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := ours.Write(ctx, Payload{Messages: []*Message{big}}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		cancel()
+	}
+	go ours.Write(t.Context(), Payload{Messages: []*Message{small}})
+	if m := Decode([]byte(readLine(t, theirs))).Messages[0]; m.Method != "big" {
+		t.Error(m.Kind(), m.Method, m.Error)
+	}
+	if m := Decode([]byte(readLine(t, theirs))).Messages[0]; m.Method != "small" {
+		t.Error(m.Kind(), m.Method, m.Error)
+	}
+}
+
+// 201 answers to 201 requests whose input has ended already, and exit 0, a hundred times.
+func TestEndOfInput(t *testing.T) {
+	var in strings.Builder
+	fmt.Fprintf(&in, "%s\n%s\n", initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	for i := range 200 {
+		fmt.Fprintf(&in, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d,"delayMs":%d}}}`+"\n", i, i%2, i%5)
+	}
+	rounds := 100
+	if testing.Short() {
+		rounds = 5
+	}
+	for range rounds {
+		cmd := process(t, "mcpwire")
+		cmd.Stdin = strings.NewReader(in.String())
+		out, err := cmd.Output()
+		if lines := bytes.Count(out, []byte("\n")); lines != 201 || err != nil {
+			t.Fatalf("%d answers, %v", lines, err)
+		}
+	}
+}
+
+// At the end of input running requests have five seconds; then their contexts end, and nobody waits for those that do not care.
+func TestServeWindsDown(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		takes   time.Duration
+		ignores bool // the handler does not look at its context
+		want    time.Duration
+		answers int
+	}{
+		{"quick", 4 * time.Second, false, 4 * time.Second, 1},
+		{"slow", time.Minute, false, slow + windDown, 1}, // until it counts as slow, nobody reads on to the end
+		{"stubborn", time.Minute, true, slow + windDown + lastWord, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var out lockedBuffer
+			in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+			began := time.Now()
+			err := Serve(t.Context(), NewLineConn(in, &out, testLimit, func() error { return nil }), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+				if row.ignores {
+					ctx = context.Background()
+				}
+				select {
+				case <-time.After(row.takes):
+				case <-ctx.Done():
+				}
+				if <-x.Ending; x.Call(t.Context(), "m", nil, nil) == nil {
+					t.Error("a call after the end of input")
+				}
+				return nil, nil
+			}), nil)
+			if took := time.Since(began); took != row.want || (err != nil) != row.ignores {
+				t.Errorf("%s: %v, %v", row.name, took, err)
+			}
+			if got := strings.Count(out.String(), "result"); got != row.answers {
+				t.Errorf("%s: %d answers", row.name, got)
+			}
+			time.Sleep(2 * time.Minute)
+		})
+	}
+}
+
+// SIGTERM, SIGINT and a closed stdout end the server quickly, with exit 0, even while it is busy.
+func TestServeStops(t *testing.T) {
+	for _, how := range []string{"terminated", "interrupt", "stdout"} {
+		for _, busy := range []bool{false, true} {
+			cmd := process(t, "mcpwire")
+			in, _ := cmd.StdinPipe()
+			out, _ := cmd.StdoutPipe()
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			r := bufio.NewReader(out)
+			fmt.Fprintln(in, initializeLine("2025-11-25"))
+			if _, err := r.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			if busy {
+				fmt.Fprintln(in, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"count","arguments":{"n":100,"delayMs":50},"_meta":{"progressToken":1}}}`)
+				_, _ = r.ReadString('\n')
+			}
+			began := time.Now()
+			switch how {
+			case "terminated":
+				_ = cmd.Process.Signal(syscall.SIGTERM)
+			case "interrupt":
+				_ = cmd.Process.Signal(os.Interrupt)
+			case "stdout":
+				out.Close()
+				fmt.Fprintln(in, `{"jsonrpc":"2.0","id":3,"method":"ping"}`)
+			}
+			if how != "stdout" {
+				_, _ = io.Copy(io.Discard, r)
+			}
+			if err := cmd.Wait(); err != nil || time.Since(began) > 4*time.Second {
+				t.Errorf("%s, busy %v: %v after %v", how, busy, err, time.Since(began))
+			}
+			in.Close()
+		}
+	}
+}
+
+// Each kind of child is gone, and reaped, when Close returns, within the steps of the ladder.
+func TestChildLadder(t *testing.T) {
+	for role, signal := range map[string]string{"exits at EOF": "", "ignores EOF": "terminated", "ignores SIGTERM": "killed", "leaves a grandchild": ""} {
+		var cmd *exec.Cmd
+		dial := DialCommand(func() *exec.Cmd { cmd = process(t, role); return cmd }, 300*time.Millisecond, testLimit)
+		conn, err := dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(); err != nil { // it says so when it is up
+			t.Fatal(role, err)
+		}
+		began := time.Now()
+		if err := conn.Close(); err != nil {
+			t.Errorf("%s: %v", role, err)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("%s: %v", role, took)
+		}
+		if state := cmd.ProcessState; state == nil || !strings.Contains(state.String(), signal) {
+			t.Errorf("%s: ended with %v", role, state)
+		}
+		if _, err := conn.Read(); err == nil {
+			t.Errorf("%s: Read after Close", role)
+		}
+		for range 100 { // the grandchild was told to end, too
+			if !groupAlive(cmd.Process.Pid) {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if groupAlive(cmd.Process.Pid) {
+			t.Errorf("%s: something is left of its process group", role)
+		}
+	}
+}
+
+// groupAlive tells whether a process of the group runs; one that is dead but not yet reaped by its new parent does not count.
+func groupAlive(pgid int) bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, _ := os.ReadFile(path)
+		var state string
+		var ppid, group int
+		_, after, _ := strings.Cut(string(stat), ") ")
+		if _, err := fmt.Sscan(after, &state, &ppid, &group); err == nil && group == pgid && state != "Z" {
+			return true
+		}
+	}
+	return false
+}
+
+// A hundred children, started and closed, leave nothing behind: no process, goroutine or descriptor.
+func TestChildLeaks(t *testing.T) {
+	rounds := 100
+	if testing.Short() {
+		rounds = 5
+	}
+	checkLeaks(t)
+	files := openFiles()
+	for range rounds {
+		conn, err := DialCommand(func() *exec.Cmd { return process(t, "exits at EOF") }, time.Second, testLimit)(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := Open(t.Context(), conn, nil, nil)
+		p.Close()
+	}
+	if now := openFiles(); now > files {
+		t.Errorf("%d open files, %d before", now, files)
+	}
+}
+
+// A child that dies fails the waiting call with its exit status and the last of its stderr.
+func TestChildDies(t *testing.T) {
+	conn, err := DialCommand(func() *exec.Cmd { return process(t, "exits with 3") }, time.Second, testLimit)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Open(t.Context(), conn, nil, nil)
+	defer p.Close()
+	err = p.Call(t.Context(), "m", nil, nil)
+	var exit *exec.ExitError
+	if !errors.Is(err, ErrClosed) || !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(err.Error(), "out of cheese") {
+		t.Error(err)
+	}
+}
+
+// Noise on stdout is skipped, and 1 MiB on stderr does not block the child; arguments arrive as they are.
+func TestChildNoise(t *testing.T) {
+	var logged lockedBuffer
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Log: slog.New(slog.NewTextHandler(&logged, nil))}
+	if err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd { return process(t, "is noisy") }, time.Second, testLimit)); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var result struct{ Args []string }
+	if err := c.Call(t.Context(), "args", nil, &result); err != nil || !slices.Equal(result.Args, []string{"a b", `"`, "$HOME", ""}) {
+		t.Errorf("%q, %v", result.Args, err)
+	}
+	if strings.Count(logged.String(), "dropped") != 1 {
+		t.Error(logged.String())
+	}
+}
+
+// A command that cannot be started is an error, and leaves nothing open.
+func TestChildMissing(t *testing.T) {
+	files := openFiles()
+	if _, err := DialCommand(func() *exec.Cmd { return exec.Command("/no/such/server") }, time.Second, testLimit)(t.Context()); err == nil {
+		t.Error("it was started")
+	}
+	if now := openFiles(); now != files {
+		t.Errorf("%d open files, %d before", now, files)
+	}
+}
+
+// beChild is what a child process does instead of the tests.
+func beChild(role string) int {
+	serveLegacy := func(probe func(ctx context.Context) error) int {
+		demo := newDemo()
+		demo.Versions = []string{"2025-06-18", "2025-03-26"}
+		demo.Methods["args"] = func(context.Context, *Exchange) (any, error) { return map[string]any{"args": os.Args[1:]}, nil }
+		_ = Serve(context.Background(), StdioConn(testLimit), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+			if x.Request.Method == "server/discover" {
+				return nil, probe(ctx)
+			}
+			return demo.Handle(ctx, x)
+		}), nil)
+		return 0
+	}
+	const hello = `{"jsonrpc":"2.0","method":"notifications/hello"}`
+	switch role {
+	case "mcpwire":
+		main()
+	case "exits at EOF":
+		fmt.Println(hello)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "ignores EOF":
+		fmt.Println(hello)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		time.Sleep(time.Minute)
+	case "ignores SIGTERM":
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Println(hello)
+		time.Sleep(time.Minute)
+	case "leaves a grandchild":
+		sleep := exec.Command("sleep", "60")
+		sleep.Stdout, sleep.Stderr = os.Stdout, os.Stderr
+		if err := sleep.Start(); err != nil {
+			panic(err)
+		}
+		fmt.Println(hello)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "exits with 3":
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		fmt.Fprintln(os.Stderr, "out of cheese")
+		return 3
+	case "is noisy":
+		fmt.Print("starting...\n\n")
+		fmt.Fprint(os.Stderr, strings.Repeat("noise\n", 1<<20/6))
+		return serveLegacy(func(context.Context) error { return methodNotFound("server/discover") })
+	case "dies of the probe":
+		return serveLegacy(func(context.Context) error { os.Exit(1); return nil })
+	case "is silent at the probe":
+		return serveLegacy(func(ctx context.Context) error { <-ctx.Done(); return nil })
+	case "refuses the probe with -32600":
+		return serveLegacy(func(context.Context) error { return &Error{Code: CodeInvalidRequest, Message: "not initialized"} })
+	case "answers the probe oddly":
+		return serveLegacy(func(context.Context) error { return nil })
+	}
+	return 0
+}
+
+// ======== session.go ========
+
+// What initialize answers, and what is allowed before and after it.
+func TestInitialize(t *testing.T) {
+	for asked, agreed := range map[string]string{"2024-11-05": "2024-11-05", "2025-03-26": "2025-03-26", "2025-06-18": "2025-06-18", "2025-11-25": "2025-11-25",
+		"2026-07-28": "2025-11-25", "2099-01-01": "2025-11-25", "x": "2025-11-25"} {
+		out := converse(t, newDemo(), initializeLine(asked))
+		if !strings.HasPrefix(out[0], `{"jsonrpc":"2.0","id":"init","result":{"protocolVersion":"`+agreed+`"`) {
+			t.Errorf("%s: %s", asked, out[0])
+		}
+		if rev := revision(agreed); strings.Contains(out[0], `"title"`) != rev.Titles || strings.Contains(out[0], `"icons"`) != rev.Icons || strings.Contains(out[0], `"completions"`) != rev.Completions {
+			t.Errorf("%s: %s", agreed, out[0])
+		}
+	}
+	const list = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
+	for _, row := range []struct {
+		name, want string
+		lines      []string
+	}{
+		{"ping before", `"id":1,"result":{}}`, []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`}},
+		{"a call before", `"code":-32602,"message":"Invalid params: _meta lacks io.modelcontextprotocol/protocolVersion (versions served: 2026-07-28, 2025-11-25`, []string{list}},
+		{"server/discover without _meta", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"server/discover"}`}},
+		{"initialize twice", `"code":-32600`, []string{initializeLine("2025-11-25"), initializeLine("2025-11-25")}},
+		{"a call after", `"tools":[`, []string{initializeLine("2025-11-25"), list}},
+		{"server/discover after", `"code":-32601`, []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"server/discover"}`}},
+		{"unknown method", `"code":-32601`, []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"x/y"}`}},
+		{"no params", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`}},
+		{"no version", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`}},
+		{"no capabilities", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"t","version":"0"}}}`}},
+		{"no clientInfo", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`}},
+		{"nameless clientInfo", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"version":"0"}}}`}},
+		{"then the right one", `"protocolVersion":"2025-11-25"`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, initializeLine("2025-11-25")}},
+	} {
+		out := converse(t, newDemo(), row.lines...)
+		if !strings.Contains(out[len(out)-1], row.want) {
+			t.Errorf("%s: %s", row.name, out)
+		}
+	}
+	modernOnly := newDemo()
+	modernOnly.Versions = []string{"2026-07-28"}
+	if out := converse(t, modernOnly, initializeLine("2025-11-25")); !strings.Contains(out[0], `"code":-32602`) || !strings.Contains(out[0], `versions served: 2026-07-28`) {
+		t.Error(out)
+	}
+}
+
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
+// What a modern request must say, in the order in which it is asked for; it needs no handshake and leaves none behind.
+func TestModernRequests(t *testing.T) {
+	const version, capabilities = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`, `"io.modelcontextprotocol/clientCapabilities":{}`
+	for _, row := range []struct{ method, params, want string }{
+		{"server/discover", `"_meta":{` + version + `}`, `"code":-32602,"message":"Invalid params: _meta lacks io.modelcontextprotocol/clientCapabilities`},
+		{"x/y", `"_meta":{` + version + `}`, `"code":-32602`},
+		{"server/discover", `"_meta":{` + version + `,"io.modelcontextprotocol/clientCapabilities":[]}`, `"code":-32602`},
+		{"server/discover", `"_meta":{` + version + `,` + capabilities + `,"io.modelcontextprotocol/clientInfo":{"name":"x"}}`, `"code":-32602`},
+		{"server/discover", `"_meta":{` + capabilities + `}`, `"code":-32602`},
+		{"server/discover", `"_meta":{"io.modelcontextprotocol/protocolVersion":"v999.0.0",` + capabilities + `}`,
+			`"error":{"code":-32022,"message":"Unsupported protocol version","data":{"requested":"v999.0.0","supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"]}}`},
+		{"tools/list", `"_meta":{` + version + `,` + capabilities + `,"io.modelcontextprotocol/logLevel":"loud"}`, `"code":-32602`},
+		{"initialize", modernMeta, `"code":-32601`},
+		{"ping", modernMeta, `"code":-32601`},
+		{"logging/setLevel", modernMeta, `"code":-32601`},
+		{"resources/subscribe", modernMeta, `"code":-32601`},
+		{"tasks/list", modernMeta, `"code":-32601`},
+		{"resources/read", `"uri":"note:///none",` + modernMeta, `"code":-32602,"message":"Resource not found","data":{"uri":"note:///none"}`},
+		{"tools/list", `"cursor":"",` + modernMeta, `"code":-32602`},
+		{"tools/call", `"name":"echo","arguments":{"text":"a"},` + modernMeta, `"result":{"resultType":"complete","content":[{"type":"text","text":"a"}],"_meta":{"com.example.mcpwire/tool":"echo","io.modelcontextprotocol/serverInfo":{"name":"mcpwire"`},
+		{"tools/call", `"name":"ask",` + modernMeta, `"code":-32021,"message":"The client lacks elicitation","data":{"requiredCapabilities":{"elicitation":{"form":{}}}}`},
+		{"tools/call", `"name":"ask","inputResponses":5,` + modernMeta, `"code":-32602`},
+		{"tools/call", `"name":"ask","inputResponses":{"name":12345},` + modernMeta, `"code":-32602`},
+		{"tools/call", `"name":"ask","inputResponses":{"name":{"action":"accept","content":{"name":"Bo"}},"extra":{}},` + modernMeta, `"text":"Hello, Bo"`},
+		{"tools/call", `"name":"echo","arguments":{"text":"a"},"requestState":"x",` + modernMeta, `"code":-32602`},
+	} {
+		line := `{"jsonrpc":"2.0","id":1,"method":"` + row.method + `","params":{` + row.params + `}}`
+		for name, before := range map[string][]string{"alone": nil, "after initialize": {initializeLine("2025-11-25")}} {
+			out := converse(t, newDemo(), append(before, line)...)
+			want := row.want
+			if before != nil && !strings.Contains(row.params, "protocolVersion") {
+				want = `"code":-32601` // without a version in _meta it is a legacy request
+			}
+			if got := out[len(out)-1]; !strings.Contains(got, want) || !strings.Contains(got, `"id":1`) {
+				t.Errorf("%s %s %s: %s", row.method, row.params, name, got)
+			}
+		}
+	}
+	// A request that names a legacy version in _meta is a legacy request, and modern traffic is not remembered.
+	out := converse(t, newDemo(), `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modernMeta+`}}`, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`,
+		`{"jsonrpc":"2.0","id":3,"method":"ping","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}}`)
+	if !strings.Contains(out[0], `"ttlMs":0,"cacheScope":"private"`) || !strings.Contains(out[1], "-32602") || !strings.Contains(out[2], `"result":{}`) {
+		t.Error(out)
+	}
+	legacyOnly := newDemo()
+	legacyOnly.Versions = []string{"2025-11-25"}
+	if out := converse(t, legacyOnly, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modernMeta+`}}`); !strings.Contains(out[0], `"code":-32022`) || !strings.Contains(out[0], `"supported":["2025-11-25"]`) {
+		t.Error(out)
+	}
+}
+
+// One handler asks, in either era: the modern client calls again, the legacy one gets real requests.
+func TestInputBothEras(t *testing.T) {
+	handler := func(_ context.Context, x *Exchange) (any, error) {
+		state := x.State
+		for _, key := range []string{"b", "a"} {
+			if answer, ok := x.Inputs[key]; ok {
+				state = unquote(lookup(answer, "content", "name")) + state
+			}
+		}
+		switch {
+		case len(state) == 0:
+			form := map[string]any{"message": "?", "requestedSchema": map[string]any{"type": "object"}}
+			return InputRequired{Requests: map[string]InputRequest{"a": {"elicitation/create", form}, "b": {"elicitation/create", form}}}, nil
+		case len(state) == 2:
+			return InputRequired{State: state + "é"}, nil // a state alone: call again at once
+		case len(state) == 4:
+			return InputRequired{State: state + "!", Requests: map[string]InputRequest{"a": {"roots/list", nil}}}, nil
+		}
+		return map[string]any{"state": state, "roots": x.Inputs["a"]}, nil
+	}
+	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
+		server := &Server{Methods: map[string]HandlerFunc{"tools/call": handler, "tools/list": handler}}
+		asked := 0
+		c := connect(t, server, &Client{Versions: []string{version}, Capabilities: map[string]any{"elicitation": map[string]any{}, "roots": struct{}{}},
+			Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+				if x.Request.Method == "roots/list" {
+					return map[string]any{"roots": []any{}}, nil
+				}
+				asked++
+				return map[string]any{"action": "accept", "content": map[string]any{"name": fmt.Sprint(asked)}}, nil
+			})})
+		var result json.RawMessage
+		if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "x"}, &result); err != nil ||
+			unquote(member(result, "state")) != "12é!" || string(lookup(result, "roots", "roots")) != "[]" {
+			t.Errorf("%s: %s, %v", version, result, err)
+		}
+		if err := c.Call(t.Context(), "tools/list", nil, nil); version == "2026-07-28" && err == nil {
+			t.Errorf("%s: tools/list must not ask", version)
+		}
+	}
+}
+
+// Who has not declared that it can be asked is not asked: -32021 in the modern era, a tool's isError before.
+func TestInputNeedsCapability(t *testing.T) {
+	question := func(method string, params any) HandlerFunc {
+		return func(context.Context, *Exchange) (any, error) {
+			return InputRequired{Requests: map[string]InputRequest{"k": {method, params}}}, nil
+		}
+	}
+	url := map[string]any{"mode": "url"}
+	for _, row := range []struct {
+		method       string
+		params       any
+		capabilities string
+		missing      string // "" if it may be asked
+	}{
+		{"elicitation/create", nil, `{"elicitation":{}}`, ""},
+		{"elicitation/create", nil, `{"elicitation":{"form":{}}}`, ""},
+		{"elicitation/create", nil, `{"elicitation":{"form":{},"url":{}}}`, ""},
+		{"elicitation/create", nil, `{"elicitation":{"url":{}}}`, `{"elicitation":{"form":{}}}`},
+		{"elicitation/create", url, `{"elicitation":{}}`, `{"elicitation":{"url":{}}}`},
+		{"elicitation/create", url, `{"elicitation":{"url":{}}}`, ""},
+		{"sampling/createMessage", nil, `{"elicitation":{}}`, `{"sampling":{}}`},
+		{"sampling/createMessage", map[string]any{"tools": []any{}}, `{"sampling":{}}`, `{"sampling":{"tools":{}}}`},
+		{"sampling/createMessage", nil, `{"sampling":{}}`, ""},
+		{"roots/list", nil, `{}`, `{"roots":{}}`},
+	} {
+		server := &Server{Methods: map[string]HandlerFunc{"tools/call": question(row.method, row.params), "prompts/get": question(row.method, row.params)}}
+		modern := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` + row.capabilities + `}`
+		out := converse(t, server, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{`+modern+`}}`)[0]
+		if row.missing == "" && !strings.Contains(out, `"resultType":"input_required"`) || row.missing != "" && !strings.Contains(out, `"code":-32021`) || !strings.Contains(out, row.missing) {
+			t.Errorf("%s with %s: %s", row.method, row.capabilities, out)
+		}
+		if row.missing == "" {
+			continue
+		}
+		initialize := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":`+row.capabilities, 1)
+		legacy := converse(t, server, initialize, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call"}`, `{"jsonrpc":"2.0","id":2,"method":"prompts/get"}`)
+		if !strings.Contains(legacy[1], `"isError":true`) || !strings.Contains(legacy[2], `"code":-32603`) {
+			t.Errorf("%s with %s: %s", row.method, row.capabilities, legacy)
+		}
+	}
+	able := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)
+	if out := converse(t, newDemo(), able, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask"}}`); len(out) != 2 || !strings.Contains(out[1], "has not sent notifications/initialized") {
+		t.Error(out)
+	}
+	x := &Exchange{Meta: Meta{ClientCapabilities: json.RawMessage(`{"sampling":{}}`)}}
+	if x.Require("sampling") != nil || x.Require("roots") == nil {
+		t.Error("Require")
+	}
+}
+
+// A requestState is good for the same request of the same principal, for a while, and for nothing else.
+func TestInputState(t *testing.T) {
+	exchange := func(method, params, principal string) *Exchange {
+		return &Exchange{Request: &Message{Method: method, Params: json.RawMessage(params)}, Principal: principal}
+	}
+	first := exchange("tools/call", `{"name":"x","arguments":{"n":9007199254740993,"m":1},"_meta":{"a":1}}`, "ada")
+	s := &Server{StateKey: []byte("k")}
+	s.once.Do(s.prepare)
+	sealed := s.seal(first, "state\x00é", time.Now().Add(time.Minute))
+	same := `{"requestState":"…","inputResponses":{},"arguments":{"m":1,"n":9007199254740993},"name":"x","_meta":{"b":2}}`
+	other := &Server{StateKey: []byte("other")}
+	other.once.Do(other.prepare)
+	for _, row := range []struct {
+		name   string
+		server *Server
+		x      *Exchange
+		sealed string
+		good   bool
+	}{
+		{"the retry", s, exchange("tools/call", same, "ada"), sealed, true},
+		{"another method", s, exchange("prompts/get", same, "ada"), sealed, false},
+		{"other params", s, exchange("tools/call", strings.Replace(same, "993", "992", 1), "ada"), sealed, false},
+		{"another principal", s, exchange("tools/call", same, "bob"), sealed, false},
+		{"another server", other, exchange("tools/call", same, "ada"), sealed, false},
+		{"longer", s, exchange("tools/call", same, "ada"), sealed + "-TAMPERED", false},
+		{"changed", s, exchange("tools/call", same, "ada"), sealed[:len(sealed)-1] + "A", false},
+		{"empty", s, exchange("tools/call", same, "ada"), "", false},
+		{"expired", s, exchange("tools/call", same, "ada"), s.seal(first, "x", time.Now().Add(-time.Second)), false},
+		{"a later expiry", s, exchange("tools/call", same, "ada"), "_" + s.seal(first, "x", time.Now().Add(-time.Second))[1:], false},
+	} {
+		err := row.server.unseal(row.x, row.sealed)
+		var fault *Error
+		if row.good && (err != nil || row.x.State != "state\x00é") || !row.good && (!errors.As(err, &fault) || fault.Code != CodeInvalidParams || row.x.State != "") {
+			t.Errorf("%s: %v, %q", row.name, err, row.x.State)
+		}
+	}
+}
+
+// Log messages: a modern request gets those it asked for, a legacy one those of the level that was set.
+func TestLogging(t *testing.T) {
+	s := &Server{Capabilities: map[string]any{"logging": struct{}{}}, Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
+		for _, level := range logLevels {
+			if err := x.Log(ctx, level, level); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil, nil
+	}}}
+	modern := func(level string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"m","params":{` + strings.Replace(modernMeta, `{}}`, `{}`+level+`}`, 1) + `}}`
+	}
+	const legacy, set = `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"alert"}}`
+	for _, row := range []struct {
+		name  string
+		lines []string
+		want  int // messages
+	}{
+		{"modern, silent", []string{modern("")}, 0},
+		{"modern, alert", []string{modern(`,"io.modelcontextprotocol/logLevel":"alert"`)}, 2},
+		{"modern, silent whatever was set", []string{initializeLine("2025-11-25"), set, modern("")}, 0},
+		{"legacy, nothing set", []string{initializeLine("2025-11-25"), legacy}, 7},
+		{"legacy, alert", []string{initializeLine("2025-11-25"), set, legacy}, 2},
+		{"legacy, unknown level", []string{initializeLine("2025-11-25"), strings.Replace(set, "alert", "loud", 1), legacy}, 7},
+	} {
+		out := converse(t, s, row.lines...)
+		if got := strings.Count(strings.Join(out, ""), `"method":"notifications/message"`); got != row.want {
+			t.Errorf("%s: %d messages: %s", row.name, got, out)
+		}
+	}
+}
+
+// Changes reach legacy clients that are ready, of resources only those they have subscribed to, each once.
+func TestPublishLegacy(t *testing.T) {
+	demo := newDemo()
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, demo, nil)
+	ask := func(line string) string {
+		fmt.Fprintln(theirs, line)
+		return readLine(t, theirs)
+	}
+	note := func(name string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"set-note","arguments":{"name":"` + name + `","text":"x"}}}`
+	}
+	ask(initializeLine("2025-11-25"))
+	if line := ask(note("early")); !strings.Contains(line, "Noted as note:///early") {
+		t.Error(line)
+	}
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	if line := ask(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"note:///mine"}}`); line != `{"jsonrpc":"2.0","id":1,"result":{}}` {
+		t.Error(line)
+	}
+	fmt.Fprintln(theirs, note("mine"))
+	var got []string
+	for range 3 {
+		got = append(got, readLine(t, theirs))
+	}
+	slices.Sort(got)
+	if got[0] != `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Noted as note:///mine"}],"_meta":{"com.example.mcpwire/tool":"set-note"}}}` ||
+		got[1] != `{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}` || got[2] != `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"note:///mine"}}` {
+		t.Errorf("%q", got)
+	}
+	if line := ask(note("early")); !strings.Contains(line, "Noted") {
+		t.Error("nobody watches that:", line)
+	}
+	ask(`{"jsonrpc":"2.0","id":1,"method":"resources/unsubscribe","params":{"uri":"note:///mine"}}`)
+	if line := ask(note("mine")); !strings.Contains(line, "Noted") {
+		t.Error("nobody watches that any more:", line)
+	}
+	if line := ask(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe"}`); !strings.Contains(line, "-32602") {
+		t.Error(line)
+	}
+}
+
+// A stalled client holds up nobody: what is published to it is dropped when 64 wait.
+func TestPublishNeverWaits(t *testing.T) {
+	demo := newDemo()
+	demo.once.Do(demo.prepare)
+	a, b := Pipe()
+	go Serve(t.Context(), a, demo, nil)
+	for _, line := range []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`} {
+		_ = b.Write(t.Context(), Decode([]byte(line)))
+		if strings.Contains(line, "id") && strings.Contains(line, "params") {
+			_, _ = b.Read()
+		}
+	}
+	for !func() bool {
+		demo.Server.mu.Lock()
+		defer demo.Server.mu.Unlock()
+		return len(demo.legacy) == 1 && readyPeers(demo) == 1
+	}() {
+		time.Sleep(time.Millisecond)
+	}
+	for range 1000 {
+		demo.Publish("notifications/resources/list_changed", nil)
+	}
+	for range maxPublished {
+		if p, err := b.Read(); err != nil || p.Messages[0].Method != "notifications/resources/list_changed" {
+			t.Fatal(err)
+		}
+	}
+	b.Close()
+	for range 1000 { // the server forgets the peer
+		if demo.Server.mu.Lock(); len(demo.legacy) == 0 {
+			demo.Server.mu.Unlock()
+			return
+		}
+		demo.Server.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	t.Error("the peer is still remembered")
+}
+
+func readyPeers(d *demo) (n int) {
+	for _, sub := range d.legacy {
+		if sub.ready {
+			n++
+		}
+	}
+	return n
+}
+
+// subscriptions/listen: the acknowledgement first, then what was asked for and nothing else, each copy with the id of its own listen;
+// at the end of input a result, and on stdio a cancellation after it.
+func TestListen(t *testing.T) {
+	demo := newDemo()
+	ours, theirs := bytePipe(t)
+	served := make(chan error, 1)
+	go func() { served <- Serve(t.Context(), ours, demo, nil) }()
+	listen := func(id, filter string) {
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":`+id+`,"method":"subscriptions/listen","params":{"notifications":`+filter+`,`+modernMeta+`}}`)
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		var got []string
+		for range want {
+			got = append(got, readLine(t, theirs))
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("got  %s\nwant %s", got[i], want[i])
+			}
+		}
+	}
+	tagged := func(id, method, rest string) string {
+		return `{"jsonrpc":"2.0","method":"notifications/` + method + `","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}` + rest + `}}`
+	}
+	listen(`"1"`, `{"resourcesListChanged":true,"toolsListChanged":true}`) // tools do not change here: not agreed
+	expect(tagged(`"1"`, "subscriptions/acknowledged", `,"notifications":{"resourcesListChanged":true}`))
+	listen(`1`, `{"resourceSubscriptions":["note:///a"]}`)
+	expect(tagged(`1`, "subscriptions/acknowledged", `,"notifications":{"resourceSubscriptions":["note:///a"]}`))
+	demo.Publish("notifications/resources/list_changed", nil)
+	expect(tagged(`"1"`, "resources/list_changed", ""))
+	demo.Publish("notifications/resources/updated", map[string]string{"uri": "note:///b"})
+	demo.Publish("notifications/resources/updated", map[string]string{"uri": "note:///a"})
+	expect(tagged(`1`, "resources/updated", `,"uri":"note:///a"`))
+	listen(`2`, `5`)
+	if line := readLine(t, theirs); !strings.Contains(line, `"id":2,"error":{"code":-32602`) {
+		t.Error(line)
+	}
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"1"}}`)
+	for demo.listening() != 1 {
+		time.Sleep(time.Millisecond)
+	}
+	demo.Publish("notifications/resources/list_changed", nil)
+	theirs.w.Close()
+	if line := readLine(t, theirs); !strings.HasPrefix(line, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":1,`) {
+		t.Error(line)
+	}
+	expect(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	if err := <-served; err != nil || demo.listening() != 0 {
+		t.Error(err, demo.listening())
+	}
+}
+
+func (s *Server) listening() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.listeners)
+}
+
+// The client against every kind of server, on a pipe: what the probe is answered with, and where the client ends.
+func TestClientFindsTheEra(t *testing.T) {
+	legacy := func(x *Exchange) (any, error) {
+		switch x.Request.Method {
+		case "initialize":
+			return map[string]any{"protocolVersion": "2025-03-26", "capabilities": struct{}{}, "serverInfo": Implementation{Name: "s", Version: "1"}}, nil
+		case "notifications/initialized":
+			return nil, nil
+		}
+		return nil, methodNotFound(x.Request.Method)
+	}
+	versions := func(code int, list ...string) error {
+		data, _ := marshal(map[string]any{"supported": list})
+		return &Error{Code: code, Message: "no", Data: data}
+	}
+	for _, row := range []struct {
+		name   string
+		speaks []string // nil: all
+		probe  func(tries int) (any, error)
+		want   string // version, or part of the error
+	}{
+		{"modern", nil, func(int) (any, error) {
+			return map[string]any{"supportedVersions": []string{"2026-07-28"}, "capabilities": struct{}{}}, nil
+		}, "2026-07-28"},
+		{"lists only a legacy one", nil, func(int) (any, error) {
+			return map[string]any{"supportedVersions": []string{"2025-03-26", "x"}}, nil
+		}, "2025-03-26"},
+		{"lists none of ours", nil, func(int) (any, error) { return map[string]any{"supportedVersions": []string{"2099-01-01"}}, nil }, "no protocol version in common"},
+		{"-32022 with a legacy one", nil, func(int) (any, error) { return nil, versions(CodeUnsupportedVersion, "2025-03-26") }, "2025-03-26"},
+		{"-32022 with none of ours", nil, func(int) (any, error) { return nil, versions(CodeUnsupportedVersion, "2099-01-01") }, "no protocol version in common"},
+		{"-32022 once, though it speaks it", nil, func(tries int) (any, error) {
+			if tries == 0 {
+				return nil, versions(CodeUnsupportedVersion, "2026-07-28")
+			}
+			return map[string]any{"supportedVersions": []string{"2026-07-28"}}, nil
+		}, "2026-07-28"},
+		{"-32021", nil, func(int) (any, error) { return nil, versions(CodeMissingCapability) }, "2026-07-28"},
+		{"-32601", nil, func(int) (any, error) { return nil, versions(CodeMethodNotFound) }, "2025-03-26"},
+		{"-32602", nil, func(int) (any, error) { return nil, versions(CodeInvalidParams) }, "2025-03-26"},
+		{"-32600", nil, func(int) (any, error) { return nil, versions(CodeInvalidRequest) }, "2025-03-26"},
+		{"an odd result", nil, func(int) (any, error) { return nil, nil }, "2025-03-26"},
+		{"odd versions", nil, func(int) (any, error) { return map[string]any{"supportedVersions": 7}, nil }, "2025-03-26"},
+		{"legacy server, modern client", []string{"2026-07-28"}, func(int) (any, error) { return nil, versions(CodeMethodNotFound) }, "server/discover: no (-32601)"},
+		{"silent server, modern client", []string{"2026-07-28"}, nil, "deadline exceeded"},
+		{"legacy client does not probe", []string{"2025-03-26"}, func(int) (any, error) { panic("probed") }, "2025-03-26"},
+		{"legacy client of other revisions", []string{"2024-11-05"}, func(int) (any, error) { panic("probed") }, "no protocol version in common"},
+		{"silence", nil, nil, "2025-03-26"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tries := -1
+			server := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+				if x.Request.Method != "server/discover" {
+					return legacy(x)
+				}
+				if tries++; row.probe == nil {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return row.probe(tries)
+			})
+			a, b := Pipe()
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = Serve(t.Context(), a, server, nil) })
+			c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: row.speaks}
+			began := time.Now()
+			err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return b, nil })
+			if got := c.Server().Version; err == nil && got != row.want || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%s: %q, %v", row.name, got, err)
+			}
+			if took := time.Since(began); row.probe != nil && took > time.Second || took > 5*time.Second {
+				t.Errorf("%s: %v", row.name, took)
+			}
+			c.Close()
+			b.Close()
+			wg.Wait()
+			if err := c.Call(t.Context(), "m", nil, nil); !errors.Is(err, ErrClosed) {
+				t.Errorf("%s: after Close: %v", row.name, err)
+			}
+		})
+	}
+}
+
+// Old servers that take the probe badly, as real processes: each is reached with initialize, one that dies is started again.
+func TestClientProbesChildren(t *testing.T) {
+	for role, starts := range map[string]int32{"dies of the probe": 2, "is silent at the probe": 1, "refuses the probe with -32600": 1, "answers the probe oddly": 1} {
+		var started atomic.Int32
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}, ProbeTimeout: 200 * time.Millisecond}
+		if role == "dies of the probe" {
+			c.ProbeTimeout = 10 * time.Second
+		}
+		err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd { started.Add(1); return process(t, role) }, time.Second, testLimit))
+		if err != nil || c.Server().Version != "2025-06-18" || started.Load() != starts {
+			t.Errorf("%s: %v, %q after %d starts", role, err, c.Server().Version, started.Load())
+		}
+		if err := c.Call(t.Context(), "ping", nil, nil); err != nil {
+			t.Errorf("%s: %v", role, err)
+		}
+		c.Close()
+	}
+}
+
+// When the server is gone, the calls that wait fail, and the next one, or twenty at once, start it again, once.
+func TestClientReconnects(t *testing.T) {
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		var started atomic.Int32
+		var last atomic.Pointer[exec.Cmd]
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
+		err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd {
+			started.Add(1)
+			cmd := process(t, "mcpwire")
+			last.Store(cmd)
+			return cmd
+		}, time.Second, testLimit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := make(chan error)
+		go func() {
+			slow <- c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":1,"delayMs":60000}}`), nil)
+		}()
+		if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
+			t.Error(err)
+		}
+		_ = last.Load().Process.Kill()
+		if err := <-slow; !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "killed") {
+			t.Error(err)
+		}
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if started.Load() != 2 {
+			t.Errorf("%s: started %d times", version, started.Load())
+		}
+		c.Close()
+	}
+}
+
+// In the modern era nobody may ask us: a request from the server is dropped, not answered. 2026-07-28 basic/transports/stdio.
+func TestClientIsNotAskedInTheModernEra(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	go func() {
+		readLine(t, theirs)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]}}`)
+		readLine(t, theirs)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":7,"method":"ping"}`)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"result":{"resultType":"surprise"}}`)
+		if line := readLine(t, theirs); !strings.Contains(line, `"id":3,"method":"m"`) {
+			t.Error(line)
+		}
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":3,"result":{}}`) // no resultType: complete
+	}()
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
+	if err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil }); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Call(t.Context(), "m", nil, nil); err == nil || !strings.Contains(err.Error(), `unknown resultType "surprise"`) {
+		t.Error(err)
+	}
+	if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// The compatibility matrix of 2026-07-28 basic/versioning, with our own two ends.
+func TestEras(t *testing.T) {
+	eras := map[string][]string{"modern": {"2026-07-28"}, "legacy": {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}, "dual": nil}
+	want := map[string]string{
+		"modern modern": "2026-07-28", "modern legacy": "", "modern dual": "2026-07-28",
+		"legacy modern": "", "legacy legacy": "2025-11-25", "legacy dual": "2025-11-25",
+		"dual modern": "2026-07-28", "dual legacy": "2025-11-25", "dual dual": "2026-07-28",
+	}
+	for client, speaks := range eras {
+		for server, offers := range eras {
+			demo := newDemo()
+			demo.Versions = offers
+			a, b := Pipe()
+			go Serve(t.Context(), a, demo, nil)
+			c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: speaks}
+			err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return b, nil })
+			if got := c.Server().Version; got != want[client+" "+server] || (err == nil) != (got != "") {
+				t.Errorf("%s client, %s server: %q, %v", client, server, got, err)
+			}
+			if err == nil {
+				if err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"echo","arguments":{"text":"x"}}`), nil); err != nil {
+					t.Errorf("%s client, %s server: %v", client, server, err)
+				}
+			} else if server == "modern" && !strings.Contains(err.Error(), "2026-07-28") {
+				t.Errorf("the error does not say what the server speaks: %v", err)
+			}
+			c.Close()
+			b.Close()
+		}
+	}
+}
+
+// ======== main.go ========
+
+var update = flag.Bool("update", false, "rewrite what the server says in testdata/*.txtar")
+
+// Every lesson under testdata, replayed: what the client says goes in as it stands, and what comes out must be the same to the byte.
+func TestTranscripts(t *testing.T) {
+	files, _ := filepath.Glob("testdata/*.txtar")
+	if len(files) < 7 {
+		t.Fatalf("%d transcripts", len(files))
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lesson := parseTranscript(string(text))
+			got := lesson.replay(t, newDemo())
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("got\n%s\nwant\n%s", got, text)
+			}
+			if n := strings.Count(got, "\n"); n > 60 || lesson.title == "" {
+				t.Errorf("a lesson has a title and fewer than 60 lines; this has %d", n)
+			}
+		})
+	}
+}
+
+// A trace of the program is a transcript: kept, it replays.
+func TestTrace(t *testing.T) {
+	var out, trace bytes.Buffer
+	cmd := []string{"-protocol", "2025-11-25", "-answer", `{"name":"Ada"}`, "-trace", "-method", "tools/call", "-params", `{"name":"ask"}`}
+	if exit := callChild(t, cmd, "", &out, &trace); exit != 0 {
+		t.Fatal(exit, trace.String())
+	}
+	lesson := parseTranscript("A trace.\n" + trace.String())
+	if got := lesson.replay(t, newDemo()); got != "A trace.\n"+trace.String() {
+		t.Errorf("got\n%s\nwant\n%s", got, trace.String())
+	}
+	server := process(t, "mcpwire", "-trace")
+	server.Stdin = strings.NewReader(`{"jsonrpc": "2.0", "id":1,"method":"ping"}` + "\nnoise\n")
+	trace.Reset()
+	server.Stderr = &trace
+	if err := server.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if want := "-- client --\n" + `{"jsonrpc": "2.0", "id":1,"method":"ping"}` + "\n-- server --\n" + `{"jsonrpc":"2.0","id":1,"result":{}}` +
+		"\n-- client --\nnoise\n-- server --\n" + `{"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error: not JSON"}}` + "\n"; trace.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", trace.String(), want)
+	}
+}
+
+// What each part of the demo answers, good and bad.
+func TestDemo(t *testing.T) {
+	demo := newDemo()
+	for i := range 60 {
+		demo.notes[fmt.Sprintf("n%02d", i)] = "x"
+	}
+	for i := range maxNotes - 61 {
+		demo.notes[fmt.Sprintf("z%03d", i)] = "x"
+	}
+	c := connect(t, demo, &Client{Versions: []string{"2025-11-25"}})
+	for _, row := range []struct{ method, params, want string }{
+		{"tools/call", `{"name":"get-weather","arguments":{"city":"San Francisco"}}`, `"text":"Current temperature in San Francisco is 18°C"`},
+		{"tools/call", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"fahrenheit"}}`, `"text":"Current temperature in Oslo is 64°F"`},
+		{"tools/call", `{"name":"get-weather","arguments":{}}`, `Invalid params: Missing required argument: 'city' (-32602)`},
+		{"tools/call", `{"name":"get-weather"}`, `Missing required argument: 'city' (-32602)`},
+		{"tools/call", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"kelvin"}}`, `(-32602)`},
+		{"tools/call", `{"name":"nothing"}`, `Unknown tool: 'nothing' (-32602)`},
+		{"tools/call", `{}`, `Unknown tool: '' (-32602)`},
+		{"tools/call", `{"name":"echo","arguments":{"text":"<é>\u2028","repeat":3.0}}`, `"<é>\u2028<é>\u2028<é>\u2028"`},
+		{"tools/call", `{"name":"echo","arguments":{"text":""}}`, `"text":""`},
+		{"tools/call", `{"name":"echo","arguments":{}}`, `Missing required argument: 'text' (-32602)`},
+		{"tools/call", `{"name":"echo","arguments":{"text":"x","repeat":0}}`, `(-32602)`},
+		{"tools/call", `{"name":"echo","arguments":{"text":"x","repeat":1.5}}`, `(-32602)`},
+		{"tools/call", `{"name":"echo","arguments":{"text":"xx","repeat":16777216}}`, `more than 16777216 bytes to echo (-32602)`},
+		{"tools/call", `{"name":"count","arguments":{"n":3}}`, `"text":"counted to 3"`},
+		{"tools/call", `{"name":"count","arguments":{"n":0}}`, `"text":"counted to 0"`},
+		{"tools/call", `{"name":"count","arguments":{}}`, `Missing required argument: 'n' (-32602)`},
+		{"tools/call", `{"name":"count","arguments":{"n":1000001}}`, `(-32602)`},
+		{"tools/call", `{"name":"count","arguments":{"n":1,"delayMs":600001}}`, `(-32602)`},
+		{"tools/call", `{"name":"count","arguments":{"n":"3"}}`, `'n' has the wrong type (-32602)`},
+		{"tools/call", `{"name":"ask"}`, `"isError":true`},
+		{"tools/call", `{"name":"set-note","arguments":{"name":"a/b","text":""}}`, `(-32602)`},
+		{"tools/call", `{"name":"set-note","arguments":{"name":"a"}}`, `Missing required argument: 'text' (-32602)`},
+		{"tools/call", `{"name":"set-note","arguments":{"name":"a","text":"` + strings.Repeat("x", maxNote+1) + `"}}`, `(-32602)`},
+		{"tools/call", `{"name":"set-note","arguments":{"name":"one-too-many","text":""}}`, `"isError":true`},
+		{"tools/call", `{"name":"set-note","arguments":{"name":"n00","text":"new"}}`, `"text":"Noted as note:///n00"`},
+		{"resources/read", `{"uri":"note:///n00"}`, `{"contents":[{"uri":"note:///n00","mimeType":"text/plain","text":"new"}]}`},
+		{"resources/read", `{"uri":"note:///none"}`, `Resource not found (-32002)`},
+		{"resources/read", `{"uri":"file:///welcome"}`, `Resource not found (-32002)`},
+		{"resources/read", `{}`, `Missing uri (-32602)`},
+		{"resources/list", `{"cursor":"bm9uc2Vuc2U"}`, `Unknown cursor: 'bm9uc2Vuc2U' (-32602)`},
+		{"tools/list", `{"cursor":"x"}`, `(-32602)`},
+		{"tools/list", `{"cursor":1}`, `(-32602)`},
+		{"resources/templates/list", `{}`, `"uriTemplate":"note:///{name}"`},
+		{"prompts/list", `{}`, `"arguments":[{"name":"name"`},
+		{"prompts/get", `{"name":"summarize-note","arguments":{"name":"n00"}}`, `"resource":{"uri":"note:///n00"`},
+		{"prompts/get", `{"name":"summarize-note"}`, `Missing required argument: 'name' (-32602)`},
+		{"prompts/get", `{"name":"summarize-note","arguments":{"name":"none"}}`, `Unknown note: 'none' (-32602)`},
+		{"prompts/get", `{"name":"x"}`, `Unknown prompt: 'x' (-32602)`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"name","value":"n0"}}`, `"values":["n00","n01","n02","n03","n04","n05","n06","n07","n08","n09"]`},
+		{"completion/complete", `{"ref":{"type":"ref/resource","uri":"note:///{name}"},"argument":{"name":"name","value":""}}`, `"hasMore":true,"total":200`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"name","value":""}}`, `(-32602)`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"x","value":""}}`, `(-32602)`},
+		{"completion/complete", `{}`, `(-32602)`},
+		{"logging/setLevel", `{"level":"debug"}`, `{}`},
+		{"logging/setLevel", `{"level":"loud"}`, `Unknown log level: 'loud' (-32602)`},
+	} {
+		var result json.RawMessage
+		err := c.Call(t.Context(), row.method, json.RawMessage(row.params), &result)
+		if got := string(result) + fmt.Sprint(err); !strings.Contains(got, row.want) {
+			t.Errorf("%s %.100s: %s, want %s", row.method, row.params, got, row.want)
+		}
+	}
+	var names []string
+	cursor := `{}`
+	for pages := 1; ; pages++ {
+		var page json.RawMessage
+		if err := c.Call(t.Context(), "resources/list", json.RawMessage(cursor), &page); err != nil {
+			t.Fatal(err)
+		}
+		for item := range elements(member(page, "resources")) {
+			names = append(names, unquote(member(item, "name")))
+		}
+		next := member(page, "nextCursor")
+		if next == nil {
+			if pages != maxNotes/pageSize {
+				t.Errorf("%d pages", pages)
+			}
+			break
+		}
+		cursor = `{"cursor":` + string(next) + `}`
+	}
+	if len(names) != maxNotes || !slices.IsSorted(names) || len(slices.Compact(names)) != maxNotes {
+		t.Errorf("%d names", len(names))
+	}
+}
+
+// What each revision shows of a tool: titles from 2025-06-18, icons from 2025-11-25, x-mcp-header in 2026-07-28; the order is fixed.
+func TestDemoToolsByRevision(t *testing.T) {
+	for _, rev := range Revisions {
+		c := connect(t, newDemo(), &Client{Versions: []string{rev.Version}})
+		var result json.RawMessage
+		if err := c.Call(t.Context(), "tools/list", nil, &result); err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for tool := range elements(member(result, "tools")) {
+			names = append(names, unquote(member(tool, "name")))
+			if string(lookup(tool, "inputSchema", "type")) != `"object"` {
+				t.Errorf("schema: %s", tool)
+			}
+		}
+		if !slices.Equal(names, []string{"ask", "count", "echo", "get-weather", "set-note"}) {
+			t.Error(names)
+		}
+		for text, shown := range map[string]bool{`"title"`: rev.Titles, `"icons"`: rev.Icons, `"x-mcp-header"`: rev.Envelope, `"ttlMs"`: rev.Envelope, `"resultType"`: rev.Envelope} {
+			if strings.Contains(string(result), text) != shown {
+				t.Errorf("%s: %s shown %v", rev.Version, text, !shown)
+			}
+		}
+	}
+}
+
+// Flags: help and version end well, everything wrong is one clear line on stderr and exit 2.
+func TestCommandLine(t *testing.T) {
+	for _, row := range []struct {
+		args   []string
+		exit   int
+		stdout string
+		stderr string
+	}{
+		{[]string{"-h"}, 0, "-max-body", ""},
+		{[]string{"call", "-h"}, 0, "-method", ""},
+		{[]string{"-version"}, 0, "mcpwire " + version, ""},
+		{[]string{"-nonsense"}, 2, "", "-nonsense"},
+		{[]string{"serve"}, 2, "", `unexpected argument "serve"`},
+		{[]string{"-max-body", "0"}, 2, "", "-max-body"},
+		{[]string{"-max-body", "x"}, 2, "", "max-body"},
+		{[]string{"-versions", "2025-11-25,1999-01-01"}, 2, "", "-versions"},
+		{[]string{"call"}, 2, "", "no server to call"},
+		{[]string{"call", "-params", "{}", "x"}, 2, "", "-params"},
+		{[]string{"call", "-method", "m", "-params", "[]", "x"}, 2, "", "-params"},
+		{[]string{"call", "-answer", "5", "x"}, 2, "", "-answer"},
+		{[]string{"call", "-protocol", "2020-01-01", "x"}, 2, "", "-protocol"},
+		{[]string{"call", "-i", "-method", "m", "x"}, 2, "", "exclude"},
+		{[]string{"call", "-timeout", "x", "x"}, 2, "", "timeout"},
+		{[]string{"call", "/no/such/server"}, 1, "", "no such file"},
+		{[]string{"call", "-timeout", "100ms", "sleep", "60"}, 1, "", "no answer within 100ms"},
+		{[]string{"call", "true"}, 1, "", "server ended: exit status 0"},
+	} {
+		cmd := process(t, "mcpwire", row.args...)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		_ = cmd.Run()
+		if exit := cmd.ProcessState.ExitCode(); exit != row.exit || !strings.Contains(stdout.String(), row.stdout) || !strings.Contains(stderr.String(), row.stderr) ||
+			row.exit == 2 && strings.Count(stderr.String(), "\n") != 1 {
+			t.Errorf("%q: exit %d\n%s\n%s", row.args, exit, stdout.String(), stderr.String())
+		}
+	}
+}
+
+// The client's command line against the demo: results on stdout and nothing else, the rest on stderr.
+func TestCall(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		args   []string
+		stdin  string
+		exit   int
+		stdout string
+		stderr string
+	}{
+		{"summary", nil, "", 0, "revision      2026-07-28\nsession       none\nserver        mcpwire 0.1.0 mcpwire demo\n" +
+			"capabilities  completions, logging, prompts, resources, tools\ntools         ask, count, echo, get-weather, set-note\n" +
+			"resources     note:///welcome\ntemplates     note:///{name}\nprompts       summarize-note\n", ""},
+		{"an older revision", []string{"-protocol", "2024-11-05"}, "", 0, "revision      2024-11-05\n", ""},
+		{"result", []string{"-protocol", "2025-06-18", "-method", "ping"}, "", 0, "{}\n", ""},
+		{"error", []string{"-method", "x/y"}, "", 1, "", "Method not found: x/y (-32601)"},
+		{"isError is a result", []string{"-method", "tools/call", "-params", `{"name":"ask"}`}, "", 0, `"isError":true`, ""},
+		{"declined", []string{"-method", "tools/call", "-params", `{"name":"ask"}`}, "", 0, "the user chose decline", ""},
+		{"answered", []string{"-answer", `{"name":"Ada"}`, "-method", "tools/call", "-params", `{"name":"ask"}`}, "", 0, "Hello, Ada", ""},
+		{"progress", []string{"-method", "tools/call", "-params", `{"name":"count","arguments":{"n":2}}`}, "", 0, "counted to 2", `notifications/progress {"progressToken":1,"progress":2,"total":2}`},
+		{"time-out", []string{"-timeout", "200ms", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":1,"delayMs":60000}}`}, "", 1, "", "no answer within 200ms"},
+		{"progress extends it", []string{"-timeout", "1s", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":6,"delayMs":300}}`}, "", 0, "counted to 6", ""},
+		{"lines", []string{"-i", "-protocol", "2025-11-25"}, "ping\n\nx/y\nping []\ntools/call {\"name\":\"echo\",\"arguments\":{\"text\":\"hi\"}}\nping", 1,
+			"{}\n" + `{"content":[{"type":"text","text":"hi"}],"_meta":{"com.example.mcpwire/tool":"echo"}}` + "\n{}\n", "Method not found: x/y (-32601)"},
+	} {
+		var stdout, stderr bytes.Buffer
+		exit := callChild(t, row.args, row.stdin, &stdout, &stderr)
+		if exit != row.exit || !strings.Contains(stdout.String(), row.stdout) || !strings.Contains(stderr.String(), row.stderr) {
+			t.Errorf("%s: exit %d\n%s\n%s", row.name, exit, stdout.String(), stderr.String())
+		}
+	}
+}
+
+// At a terminal the user fills in the form, property by property.
+func TestCallAsksTheUser(t *testing.T) {
+	form := json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"},"ok":{"type":"boolean","default":true},"x":{"type":"string"}}}}`)
+	for typed, want := range map[string]string{
+		"Ada\n36\n\n\n": `{"action":"accept","content":{"age":36,"name":"Ada","ok":true}}`,
+		"Ada\n":         `{"action":"cancel"}`,
+	} {
+		var shown bytes.Buffer
+		c := &caller{stdin: bufio.NewReader(strings.NewReader(typed)), stderr: &shown, ask: true}
+		result, err := c.Handle(t.Context(), &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: form}})
+		got, _ := marshal(result)
+		if err != nil || string(got) != want || !strings.Contains(shown.String(), "Who?\nname (string): ") {
+			t.Errorf("%q: %s, %v, %q", typed, got, err, shown.String())
+		}
+	}
+}
+
+// Each advertised subset of files compiles and vets alone, copied to another module under another package name.
+func TestSubsetsCompile(t *testing.T) {
+	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc session", "jsonrpc stdio session"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module elsewhere\n\ngo 1.26\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for name := range strings.FieldsSeq(subset) {
+			source, err := os.ReadFile(name + ".go")
+			if err != nil {
+				t.Fatal(err)
+			}
+			source = bytes.Replace(source, []byte("package main\n"), []byte("package wire\n"), 1)
+			if err := os.WriteFile(filepath.Join(dir, name+".go"), source, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, system := range []string{"linux", "darwin", "windows"} {
+			vet := exec.Command("go", "vet", ".")
+			vet.Dir = dir
+			vet.Env = append(os.Environ(), "GOOS="+system, "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
+			if out, err := vet.CombinedOutput(); err != nil {
+				t.Errorf("{%s} for %s: %v\n%s", subset, system, err, out)
+			}
+		}
+	}
+}
+
+// What the README shows is what happens: in its console blocks, each command's output is compared with the lines below it.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if testing.Short() {
+		t.Skip("starts the go command")
+	}
+	ran := 0
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		for step := range strings.SplitSeq("\n"+block[1], "\n$ ") {
+			command, want, _ := strings.Cut(step, "\n")
+			if strings.TrimSpace(command) == "" || strings.HasPrefix(command, "go test") {
+				continue
+			}
+			for strings.HasSuffix(command, "\\") {
+				var more string
+				more, want, _ = strings.Cut(want, "\n")
+				command += "\n" + more
+			}
+			cmd := exec.Command("sh", "-c", command)
+			out, err := cmd.Output()
+			if err != nil || strings.TrimSpace(string(out)) != strings.TrimSpace(want) {
+				t.Errorf("%s\n%v\ngot\n%s\nwant\n%s", command, err, out, want)
+			}
+			ran++
+		}
+	}
+	if ran < 3 {
+		t.Errorf("%d commands found", ran)
+	}
+}
+
+// ======== Benchmarks: ratios to a bare loop in the same run ========
+
+const benchCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get-weather","arguments":{"city":"San Francisco"}}}`
+
+func BenchmarkDecode(b *testing.B) {
+	line := []byte(benchCall)
+	b.Run("mcpwire", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			Decode(line)
+		}
+	})
+	b.Run("bare", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var m bareMessage
+			if err := json.Unmarshal(line, &m); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkEncode(b *testing.B) {
+	result := ToolResult{Content: []any{TextContent("Current temperature in San Francisco is 18°C")}}
+	b.Run("mcpwire", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			NewResponse(NumberID(1), result, nil).append(nil)
+		}
+	})
+	b.Run("bare", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "result": result}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+type bareMessage struct {
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Method  string          `json:"method"`
+	Params  struct {
+		Name      string `json:"name"`
+		Arguments struct {
+			City string `json:"city"`
+		} `json:"arguments"`
+	} `json:"params"`
+}
+
+// bareLoop is the floor: it reads lines, unmarshals, answers, and checks nothing.
+func bareLoop(r io.Reader, w io.Writer) {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var m bareMessage
+		_ = json.Unmarshal(line, &m)
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"Current temperature in %s is 18°C"}]}}`+"\n", m.ID, m.Params.Arguments.City)
+	}
+}
+
+// BenchmarkStdio calls a tool over a pair of OS pipes: one call after the other, and as many as fit on the way at once.
+func BenchmarkStdio(b *testing.B) {
+	servers := []struct {
+		name  string
+		serve func(r, w *os.File)
+	}{
+		{"bare", func(r, w *os.File) { bareLoop(r, w) }},
+		{"mcpwire", func(r, w *os.File) {
+			_ = Serve(context.Background(), NewLineConn(r, w, testLimit, r.Close), newDemo(), nil)
+		}},
+	}
+	for _, depth := range []int{1, 64} {
+		for _, server := range servers {
+			b.Run(fmt.Sprintf("depth=%d/%s", depth, server.name), func(b *testing.B) {
+				theirR, w, _ := os.Pipe()
+				r, theirW, _ := os.Pipe()
+				var wg sync.WaitGroup
+				wg.Go(func() { server.serve(theirR, theirW) })
+				lines := bufio.NewReaderSize(r, 64<<10)
+				fmt.Fprintln(w, initializeLine("2025-11-25"))
+				_, _ = lines.ReadSlice('\n')
+				batch := []byte(strings.Repeat(benchCall+"\n", depth))
+				b.ReportAllocs()
+				b.ResetTimer()
+				for n := 0; n < b.N; n += depth {
+					_, _ = w.Write(batch)
+					for range depth {
+						if _, err := lines.ReadSlice('\n'); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+				b.StopTimer()
+				w.Close()
+				wg.Wait()
+				theirW.Close()
+				theirR.Close()
+				r.Close()
+			})
+		}
+	}
+}
+
+// ======== Helpers ========
+
+const testLimit = 4 << 20
+
+func initializeLine(version string) string {
+	return `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`
+}
+
+// converse gives lines to a handler, over a line Conn that ends after them, and returns the lines that it answers.
+func converse(t *testing.T, h Handler, lines ...string) []string {
+	t.Helper()
+	checkLeaks(t)
+	var out lockedBuffer
+	in := strings.NewReader(strings.Join(lines, "\n"))
+	if err := Serve(t.Context(), NewLineConn(in, &out, testLimit, func() error { return nil }), h, nil); err != nil {
+		t.Error(err)
+	}
+	if out.String() == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+}
+
+// wireEnd is the far end of a bytePipe, where a test reads and writes lines itself.
+type wireEnd struct {
+	r    *bufio.Reader
+	file *os.File
+	w    *os.File
+}
+
+func (e *wireEnd) Read(b []byte) (int, error)  { return e.r.Read(b) }
+func (e *wireEnd) Write(b []byte) (int, error) { return e.w.Write(b) }
+func (e *wireEnd) Close() error                { return errors.Join(e.w.Close(), e.file.Close()) }
+
+// bytePipe returns a line Conn and the other end of its bytes.
+func bytePipe(t *testing.T) (Conn, *wireEnd) {
+	t.Helper()
+	checkLeaks(t)
+	r, theirW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirR, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := &wireEnd{bufio.NewReader(theirR), theirR, theirW}
+	ours := NewLineConn(r, w, testLimit, func() error { return errors.Join(r.Close(), w.Close()) })
+	t.Cleanup(func() { theirs.Close(); ours.Close() })
+	return ours, theirs
+}
+
+// readLine returns the next line, or an empty one after ten seconds.
+func readLine(t *testing.T, r io.Reader) string {
+	t.Helper()
+	end := r.(*wireEnd)
+	_ = end.file.SetReadDeadline(time.Now().Add(10 * time.Second))
+	line, err := end.r.ReadString('\n')
+	if err != nil {
+		t.Errorf("no line: %v", err)
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// connect connects a client to a server in memory.
+func connect(t *testing.T, server Handler, c *Client) *Client {
+	t.Helper()
+	checkLeaks(t)
+	a, b := Pipe()
+	served := make(chan error, 1)
+	go func() { served <- Serve(context.Background(), a, server, nil) }()
+	c.Info = Implementation{Name: "t", Version: "0"}
+	if err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return b, nil }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// process returns this test binary as a child process that plays a role.
+func process(t testing.TB, role string, args ...string) *exec.Cmd {
+	if role == "is noisy" {
+		args = []string{"a b", `"`, "$HOME", ""}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), "MCPWIRE_CHILD="+role, "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+// callChild runs mcpwire call against mcpwire.
+func callChild(t *testing.T, args []string, stdin string, stdout, stderr io.Writer) int {
+	cmd := process(t, "mcpwire", append(append([]string{"call"}, args...), os.Args[0])...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), stdout, stderr
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// checkLeaks fails the test if there are more goroutines at its end than now.
+func checkLeaks(t *testing.T) {
+	base := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		for range 500 {
+			if runtime.NumGoroutine() <= base {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		stacks := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, %d at first\n%s", runtime.NumGoroutine(), base, stacks[:runtime.Stack(stacks, true)])
+	})
+}
+
+// openFiles counts this process's descriptors, where that can be done.
+func openFiles() int {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	return len(entries)
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// transcript is a lesson: a title, then sections in turn, each the lines that one side writes.
+type transcript struct {
+	title    string
+	sections []section
+}
+
+type section struct{ who, text string }
+
+// parseTranscript splits a txtar file at its "-- client --" and "-- server --" lines. Like txtar's, it knows no syntax errors.
+func parseTranscript(text string) (tr transcript) {
+	for line := range strings.Lines(text) {
+		if who, ok := strings.CutPrefix(line, "-- "); ok && strings.HasSuffix(who, " --\n") {
+			tr.sections = append(tr.sections, section{who: strings.TrimSuffix(who, " --\n")})
+		} else if len(tr.sections) == 0 {
+			tr.title += line
+		} else {
+			tr.sections[len(tr.sections)-1].text += line
+		}
+	}
+	return tr
+}
+
+// replay plays the client's part and returns the transcript with what the server really says.
+func (tr transcript) replay(t *testing.T, h Handler) string {
+	ours, theirs := bytePipe(t)
+	served := make(chan error, 1)
+	go func() { served <- Serve(t.Context(), ours, h, nil) }()
+	got := tr.title
+	for i, s := range tr.sections {
+		if s.who == "client" {
+			got += "-- client --\n" + s.text
+			if _, err := io.WriteString(theirs, s.text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i+1 == len(tr.sections) {
+			theirs.w.Close() // the end of the conversation, and all that the server still has to say
+			<-served
+			ours.Close()
+			if rest, _ := io.ReadAll(theirs); s.who == "server" || len(rest) > 0 {
+				got += "-- server --\n" + string(rest)
+			}
+		} else if s.who == "server" {
+			got += "-- server --\n"
+			for range strings.Count(s.text, "\n") {
+				got += readLine(t, theirs) + "\n"
+			}
+		}
+	}
+	return got
+}
