@@ -920,7 +920,11 @@ func (p *Peer) cancel(send Outlet, id ID, why error) {
 	ctx, done := context.WithTimeout(p.ctx, lastWord)
 	defer done()
 	m, _ := NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": json.RawMessage(id.text), "reason": why.Error()})
-	if err := send(ctx, m); err != nil && !errors.Is(err, ErrAnswered) {
+	err := send(ctx, m)
+	if err == ErrAnswered { // the request that the call belonged to is over
+		err = p.outlet(ctx, m)
+	}
+	if err != nil {
 		p.log.Debug("cancellation not sent", "id", id, "error", err)
 	}
 }
@@ -1034,7 +1038,11 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		case Notification:
 			p.hear(ctx, h, m, base)
 		case Invalid:
-			replies = append(replies, m)
+			if p.client {
+				p.drop(m)
+			} else {
+				replies = append(replies, m)
+			}
 		case Request:
 			x := base
 			x.Request = m
@@ -1044,10 +1052,6 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				work = append(work, &x)
 			}
 		}
-	}
-	if p.client && len(replies) > 0 {
-		p.drop(replies)
-		replies = nil
 	}
 	if len(replies)+len(work) == 0 {
 		return nil, in.Batch
@@ -1084,12 +1088,10 @@ func respond(h Handler, work []*Exchange, emit func(*Message)) {
 }
 
 // drop reports what a client cannot read, and answers none of it: two ends that answer each other's errors never stop.
-func (p *Peer) drop(noise []*Message) {
-	for _, m := range noise {
-		p.log.Warn("dropped what is no message", "reason", m.Error.Message)
-		if m.local != nil {
-			p.failWaiting(m.local)
-		}
+func (p *Peer) drop(m *Message) {
+	p.log.Warn("dropped what is no message", "reason", m.Error.Message)
+	if m.local != nil {
+		p.failWaiting(m.local)
 	}
 }
 
