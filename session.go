@@ -801,24 +801,23 @@ func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err er
 	if asked == nil {
 		return nil, invalidParams("Missing notifications")
 	}
-	var tools, prompts, resources bool
 	var uris []string
-	if err := Bind(asked, map[string]any{"toolsListChanged": &tools, "promptsListChanged": &prompts, "resourcesListChanged": &resources,
-		"resourceSubscriptions": &uris}); err != nil {
+	if err := Bind(asked, map[string]any{"resourceSubscriptions": &uris}); err != nil {
 		return nil, err
 	}
 	if len(uris) > maxWatched {
 		return nil, invalidParams("more than %d resourceSubscriptions", maxWatched)
 	}
-	wanted := map[string]bool{"toolsListChanged": tools, "promptsListChanged": prompts, "resourcesListChanged": resources}
 	agreed, l.lists, l.watched = map[string]any{}, map[string]bool{}, map[string]bool{}
 	for _, change := range changes {
-		if wanted[change.field] && s.offers(change.capability...) {
+		switch on := s.offers(change.capability...); {
+		case on && change.field == "resourceSubscriptions" && len(uris) > 0:
+			agreed[change.field] = uris
+		case on && string(member(asked, change.field)) == "true":
 			agreed[change.field], l.lists[change.field] = true, true
 		}
 	}
-	if len(uris) > 0 && s.offers("resources", "subscribe") {
-		agreed["resourceSubscriptions"] = uris
+	if agreed["resourceSubscriptions"] != nil {
 		for _, uri := range uris {
 			l.watched[uri] = true
 		}
