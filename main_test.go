@@ -1986,6 +1986,65 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// ======== Examples: a server and a client, as the README shows them ========
+
+func Example() {
+	server := &Server{
+		Info:         Implementation{Name: "hello", Version: "1"},
+		Capabilities: map[string]any{"tools": struct{}{}},
+		Methods: map[string]HandlerFunc{
+			"tools/call": func(ctx context.Context, x *Exchange) (any, error) {
+				var name string
+				if err := Bind(x.Request.Params, map[string]any{"name": &name}); err != nil {
+					return nil, err
+				}
+				return ToolResult{Content: []any{TextContent("This was " + name)}}, nil
+			},
+		},
+	}
+	ours, theirs := Pipe() // in place of StdioConn and DialCommand
+	go Serve(context.Background(), theirs, server, slog.Default())
+
+	client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
+	if err := client.Connect(context.Background(), func(context.Context) (Conn, error) { return ours, nil }); err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	var result ToolResult
+	err := client.Call(context.Background(), "tools/call", map[string]any{"name": "echo"}, &result)
+	fmt.Println(client.Server().Version, result.Content[0].(map[string]any)["text"], err)
+	// Output: 2026-07-28 This was echo <nil>
+}
+
+// A handler that must ask returns an InputRequired; it runs again with the answer, in every revision.
+func ExampleInputRequired() {
+	greet := func(ctx context.Context, x *Exchange) (any, error) {
+		if answer, ok := x.Inputs["name"]; ok {
+			return ToolResult{Content: []any{TextContent("Hello, " + unquote(lookup(answer, "content", "name")))}}, nil
+		}
+		form := json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`)
+		return InputRequired{Requests: map[string]InputRequest{"name": {Method: "elicitation/create", Params: form}}}, nil
+	}
+	user := HandlerFunc(func(context.Context, *Exchange) (any, error) {
+		return json.RawMessage(`{"action":"accept","content":{"name":"Ada"}}`), nil
+	})
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		ours, theirs := Pipe()
+		go Serve(context.Background(), theirs, &Server{Methods: map[string]HandlerFunc{"tools/call": greet}}, nil)
+		client := &Client{Info: Implementation{Name: "x", Version: "1"}, Versions: []string{version}, Capabilities: map[string]any{"elicitation": struct{}{}}, Handler: user}
+		if err := client.Connect(context.Background(), func(context.Context) (Conn, error) { return ours, nil }); err != nil {
+			panic(err)
+		}
+		var result json.RawMessage
+		err := client.Call(context.Background(), "tools/call", map[string]any{"name": "greet"}, &result)
+		fmt.Println(version, string(member(result, "content")), err)
+		client.Close()
+	}
+	// Output:
+	// 2025-11-25 [{"type":"text","text":"Hello, Ada"}] <nil>
+	// 2026-07-28 [{"type":"text","text":"Hello, Ada"}] <nil>
+}
+
 // ======== Benchmarks: ratios to a bare loop in the same run ========
 
 const benchCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get-weather","arguments":{"city":"San Francisco"}}}`
