@@ -18,6 +18,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,7 +30,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 )
@@ -598,6 +598,7 @@ type Revision struct {
 	Resume           bool // Last-Event-ID continues a stream
 	Prime            bool // a stream opens with an event id, and the server may hang up on it
 	Completions      bool // the capability has a name
+	Elicitation      bool // the server may ask the user
 	Titles           bool // title members, and prefixed _meta keys of one's own
 	Icons            bool
 	ResourceNotFound int // the code of that error
@@ -605,9 +606,9 @@ type Revision struct {
 
 // Revisions are all versions of the protocol, newest first. The legacy ones are those without an Envelope: they open with initialize.
 var Revisions = []Revision{
-	{Version: "2026-07-28", Envelope: true, VersionHeader: true, Completions: true, Titles: true, Icons: true, ResourceNotFound: CodeInvalidParams},
-	{Version: "2025-11-25", VersionHeader: true, Sessions: true, ServerRequests: true, Resume: true, Prime: true, Completions: true, Titles: true, Icons: true, ResourceNotFound: CodeResourceNotFound},
-	{Version: "2025-06-18", VersionHeader: true, Sessions: true, ServerRequests: true, Resume: true, Completions: true, Titles: true, ResourceNotFound: CodeResourceNotFound},
+	{Version: "2026-07-28", Envelope: true, VersionHeader: true, Completions: true, Elicitation: true, Titles: true, Icons: true, ResourceNotFound: CodeInvalidParams},
+	{Version: "2025-11-25", VersionHeader: true, Sessions: true, ServerRequests: true, Resume: true, Prime: true, Completions: true, Elicitation: true, Titles: true, Icons: true, ResourceNotFound: CodeResourceNotFound},
+	{Version: "2025-06-18", VersionHeader: true, Sessions: true, ServerRequests: true, Resume: true, Completions: true, Elicitation: true, Titles: true, ResourceNotFound: CodeResourceNotFound},
 	{Version: "2025-03-26", Batches: true, Sessions: true, ServerRequests: true, Resume: true, Completions: true, ResourceNotFound: CodeResourceNotFound},
 	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
 }
@@ -622,7 +623,7 @@ func revision(version string) Revision {
 	return Revision{}
 }
 
-// Implementation names the software at one end. It is for display only: 2026-07-28 basic#_meta, clients and servers "SHOULD NOT use
+// Implementation names the software at one end. It is for display only: 2026-07-28 basic#meta, implementations "SHOULD NOT use
 // them to change the behavior".
 type Implementation struct {
 	Name    string `json:"name"`
@@ -682,7 +683,10 @@ func (m *Message) Envelope() (meta Meta, modern bool, err *Error) {
 			return meta, false, invalidParams("_meta: '%s' has the wrong type", metaMembers[i])
 		}
 	}
-	if _, ok := parseID(v[4]); v[4] != nil && !ok { // PRG: a token, like an id, is a string or an integer
+	if string(v[3]) == `""` {
+		return meta, false, invalidParams("Unknown log level: ''")
+	}
+	if _, ok := parseID(v[4]); v[4] != nil && !ok { // a token, like an id, is a string or an integer
 		return meta, false, invalidParams("_meta: 'progressToken' must be a string or an integer")
 	}
 	meta = Meta{ProtocolVersion: unquote(v[0]), ClientCapabilities: v[2], LogLevel: unquote(v[3]), ProgressToken: v[4]}
@@ -830,9 +834,10 @@ type Peer struct {
 	end    context.CancelCauseFunc // with the reason
 	client bool                    // we are the client: noise is dropped, not answered
 	hangUp func()                  // closes what we talk over
-	wg     sync.WaitGroup
+	wg     sync.WaitGroup          // reading, and requests that take long
 
-	mu       sync.Mutex // guards the fields below
+	notices  sync.WaitGroup // cancellations and published notifications on their way
+	mu       sync.Mutex     // guards the fields below
 	meta     Meta
 	revision Revision
 	lastID   int64
@@ -900,7 +905,7 @@ func (p *Peer) call(ctx context.Context, send Outlet, method string, params, res
 	}
 	defer p.forget(m.ID)
 	if err := send(ctx, m); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%s: %w", method, err)
+		return err
 	}
 	select {
 	case answer := <-c.answer:
@@ -910,14 +915,14 @@ func (p *Peer) call(ctx context.Context, send Outlet, method string, params, res
 	p.forget(m.ID)
 	// 2025-11-25 cancellation: "The initialize request MUST NOT be cancelled by clients"; a probe that is too slow is no one's to cancel.
 	if method != "initialize" && method != "server/discover" {
-		p.spawn(func() { p.cancel(send, m.ID, context.Cause(ctx)) })
+		p.notice(func() { p.cancel(send, m.ID, context.Cause(ctx)) })
 	}
-	return fmt.Errorf("%s: %w", method, ctx.Err())
+	return ctx.Err()
 }
 
 // cancel tells the peer that nobody waits for the answer to id any more.
 func (p *Peer) cancel(send Outlet, id ID, why error) {
-	ctx, done := context.WithTimeout(p.ctx, lastWord)
+	ctx, done := context.WithTimeout(context.WithoutCancel(p.ctx), lastWord)
 	defer done()
 	m, _ := NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": json.RawMessage(id.text), "reason": why.Error()})
 	err := send(ctx, m)
@@ -973,15 +978,36 @@ func (m *Message) store(result any) error {
 	return nil
 }
 
-// Close hangs up: every waiting Call fails with ErrClosed, every handler's context ends. It waits for the goroutines of the Peer.
+// Close hangs up: every waiting Call fails with ErrClosed, every handler's context ends. It waits for the goroutines of the Peer, though
+// not for ever for a handler that ignores its context; so no handler must call it.
 func (p *Peer) Close() error {
 	p.fail(ErrClosed)
+	within(lastWord, &p.notices) // that calls were cancelled is still to be told
 	p.end(ErrClosed)
 	if p.hangUp != nil {
 		p.hangUp()
 	}
-	p.wg.Wait()
+	if !within(lastWord, &p.wg) {
+		return errStubborn
+	}
 	return nil
+}
+
+var errStubborn = errors.New("a handler ignores that its context has ended")
+
+// within waits for a group, no longer than d. The goroutine it needs outlives it only with the group.
+func within(d time.Duration, group *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-time.After(d):
+		return false
+	}
 }
 
 // fail ends all waiting calls with one error, and with it all that come.
@@ -994,12 +1020,12 @@ func (p *Peer) fail(err error) {
 	p.failWaiting(err)
 }
 
-// spawn runs f on a goroutine of the peer's, unless the conversation is over.
-func (p *Peer) spawn(f func()) {
+// notice runs f, which sends something that nobody waits for, on a goroutine of the Peer, unless the conversation is over.
+func (p *Peer) notice(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err == nil {
-		p.wg.Go(f)
+		p.notices.Go(f)
 	}
 }
 
@@ -1146,7 +1172,11 @@ func (p *Peer) stop(m *Message) {
 	p.mu.Lock()
 	x := p.serving[id.key()]
 	if !ok || x == nil || x.Request.Method == "initialize" {
+		ours := p.client && p.revision.Envelope
 		p.mu.Unlock()
+		if ours { // 2026-07-28 cancellation: a server's "MUST reference a subscriptions/listen request, to terminate that subscription stream"
+			p.deliver(failed(id, errors.New("the server has ended the subscription")))
+		}
 		return
 	}
 	x.life.cancelled = true
@@ -1171,6 +1201,7 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 		x.Peer, x.Revision, x.Meta = nil, rev, meta
 	default:
 		x.Meta.ProgressToken = meta.ProgressToken
+		x.Meta.ProtocolVersion = cmp.Or(x.Meta.ProtocolVersion, meta.ProtocolVersion)
 	}
 	key := x.Request.ID.key()
 	p.mu.Lock()
@@ -1226,25 +1257,16 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	s := start(ctx, c, h, log, ending, false)
 	err := <-s.ended
 	close(ending)
-	idle := make(chan struct{})
-	go func() { // waits for the pump's goroutines, and outlives us only with a handler that does
-		s.peer.wg.Wait()
-		close(idle)
-	}()
 	defer c.Close()
 	defer s.peer.end(ErrClosed)
-	select {
-	case <-idle:
-		return err
-	case <-time.After(windDown):
+	if !within(windDown, &s.peer.wg) {
+		s.peer.end(ErrClosed)
+		if !within(lastWord, &s.peer.wg) {
+			return errors.Join(err, errStubborn)
+		}
 	}
-	s.peer.end(ErrClosed)
-	select {
-	case <-idle:
-		return err
-	case <-time.After(lastWord):
-		return errors.Join(err, errors.New("a handler ignores that its context has ended"))
-	}
+	within(lastWord, &s.peer.notices)
+	return err
 }
 
 // Open starts a conversation from the client's end, in the background: h answers the peer's requests and hears its notifications, and
@@ -1283,13 +1305,18 @@ type coalescer interface {
 
 // read reads until there is nothing more, or until a request has taken so long that another goroutine reads now.
 func (s *pump) read() {
-	var reader atomic.Bool // busy with a request, and still the one who reads after it
-	pass := func() {
-		if reader.CompareAndSwap(true, false) {
+	var mu sync.Mutex
+	reader := false // busy with a request, and still the one who reads after it
+	give := func(away bool) (ours bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ours, reader = reader, false; ours && away {
 			s.peer.wg.Go(s.read)
 			s.peer.wg.Go(s.flush) // what was held for the answer that is late
 		}
+		return ours
 	}
+	pass := func() { give(true) }
 	late := time.AfterFunc(time.Hour, pass)
 	defer late.Stop()
 	base := s.base
@@ -1301,16 +1328,14 @@ func (s *pump) read() {
 			return
 		}
 		answer, batch := s.peer.Dispatch(s.peer.ctx, s.handler, in, base)
-		keep := func() bool { return reader.CompareAndSwap(true, false) }
-		if in.has("initialize") { // what follows must find it done
-			keep = func() bool { return true }
-		} else {
-			reader.Store(true)
-			if late.Reset(slow); s.peer.inFlight() > manySlow { // this one will be slow, too
-				pass()
-			}
+		handshake := in.has("initialize") // what follows must find it done
+		mu.Lock()
+		reader = !handshake
+		mu.Unlock()
+		if late.Reset(slow); s.peer.inFlight() > manySlow { // this one will be slow, too
+			pass()
 		}
-		if !s.reply(answer, batch, keep) {
+		if !s.reply(answer, batch, func() bool { return handshake || give(false) }) {
 			return
 		}
 	}

@@ -276,11 +276,28 @@ func (c *child) wait() {
 // Read returns the next message; at the end, why the process has ended.
 func (c *child) Read() (Payload, error) {
 	p, err := c.Conn.Read()
-	if err == nil || c.closing.Load() {
-		return p, err
+	if err != nil {
+		err = c.why(err)
 	}
-	if !c.gone(c.grace) {
-		return p, fmt.Errorf("server closed its output: %w", err)
+	return p, err
+}
+
+// Write fails with ErrClosed, and says why, when the process has ended.
+func (c *child) Write(ctx context.Context, p Payload) error {
+	err := c.Conn.Write(ctx, p)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", ErrClosed, c.why(err))
+	}
+	return err
+}
+
+// why explains an end of input or of output by the end of the process.
+func (c *child) why(err error) error {
+	switch {
+	case c.closing.Load():
+		return err
+	case !c.gone(c.grace):
+		return fmt.Errorf("server closed its output: %w", err)
 	}
 	why := fmt.Errorf("server ended: %v", c.cmd.ProcessState)
 	if c.err != nil {
@@ -289,7 +306,7 @@ func (c *child) Read() (Payload, error) {
 	if last := c.stderr.String(); last != "" {
 		why = fmt.Errorf("%w; the last of its stderr:\n%s", why, last)
 	}
-	return p, why
+	return why
 }
 
 // gone waits for the end of the process, no longer than d.
