@@ -15,12 +15,13 @@ package main
 // A handler that must ask the user returns an InputRequired. A modern client gets it as the result and calls again with the answers; for
 // a legacy one they are real requests, and the handler runs again.
 //
-// Implements 2025-11-25 basic/lifecycle, 2026-07-28 basic#_meta, basic/versioning, basic/patterns/mrtr, basic/patterns/subscriptions,
+// Implements 2025-11-25 basic/lifecycle, 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr, basic/patterns/subscriptions,
 // server/discover. The Server's mutex guards whom to notify. Goroutines: a legacy peer has one while published notifications wait to be
 // written. Copy with jsonrpc.go and a transport.
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -76,10 +77,9 @@ func (s *Server) prepare() {
 	if s.key = s.StateKey; len(s.key) == 0 {
 		s.key = []byte(rand.Text())
 	}
-	if s.Versions == nil {
-		for _, r := range Revisions {
-			s.Versions = append(s.Versions, r.Version)
-		}
+	s.Versions = orAll(s.Versions)
+	if s.Capabilities == nil {
+		s.Capabilities = map[string]any{}
 	}
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
 	s.caps, _ = marshalObject(s.Capabilities)
@@ -91,6 +91,17 @@ func (x *Exchange) modern() bool { return x.Peer == nil && x.Meta.ProtocolVersio
 
 func methodNotFound(method string) *Error {
 	return &Error{Code: CodeMethodNotFound, Message: "Method not found", Data: appendString(nil, method)}
+}
+
+// orAll returns versions, or all there are.
+func orAll(versions []string) []string {
+	if versions != nil {
+		return versions
+	}
+	for _, r := range Revisions {
+		versions = append(versions, r.Version)
+	}
+	return versions
 }
 
 // newest returns the newest version on offer of an era, "" if none is.
@@ -105,13 +116,13 @@ func newest(versions []string, modern bool) string {
 
 // ---- The modern era: 2026-07-28 ----
 
-// handleModern checks what each modern request must say, in the order the specification asks for, runs it, and completes its result.
+// handleModern checks what each modern request must say, in a fixed order, runs it, and completes its result.
 func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
 	case x.Revision.Version == "":
 		return nil, s.unsupported(x.Meta.ProtocolVersion)
-	case x.Meta.ClientCapabilities == nil: // 2026-07-28 basic#_meta: "the server MUST reject it with JSON-RPC error code -32602"
+	case x.Meta.ClientCapabilities == nil: // 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error code -32602"
 		return nil, s.missingMeta(metaCapabilities)
 	case !slices.Contains(s.Versions, x.Revision.Version):
 		return nil, s.unsupported(x.Meta.ProtocolVersion)
@@ -141,7 +152,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 			return nil, err
 		}
 	}
-	return s.complete(method, result)
+	return s.stamp(method, result)
 }
 
 // unsupported is the -32022 that lists what we do speak, both eras.
@@ -169,9 +180,9 @@ func (s *Server) discover(context.Context, *Exchange) (any, error) {
 // cacheable lists the methods whose results say how long they stay fresh (2026-07-28 server/utilities/caching).
 var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 
-// complete adds to a modern result what every one has, unless the handler has said it: resultType, serverInfo and, where results may
+// stamp adds to a modern result what every one has, unless the handler has said it: resultType, serverInfo and, where results may
 // be cached, that this one may not.
-func (s *Server) complete(method string, result any) (any, error) {
+func (s *Server) stamp(method string, result any) (any, error) {
 	raw, err := marshalObject(result)
 	if err != nil {
 		return nil, err
@@ -235,12 +246,16 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	h := s.Methods[method]
 	switch {
+	case x.Revision.Version == "" && x.Meta.ProtocolVersion != "" && !slices.Contains(s.Versions, x.Meta.ProtocolVersion):
+		return nil, s.unsupported(x.Meta.ProtocolVersion)
 	case newest(s.Versions, false) == "": // 2026-07-28 basic/versioning: name the versions "in any error it returns to an initialize request"
 		return nil, s.missingMeta(metaVersion)
 	case method == "initialize":
 		return s.initialize(x)
 	case method == "ping": // allowed at any time
 		return nil, nil
+	case x.Revision.Version == "" && x.Meta.ProtocolVersion != "": // the version of a revision with a handshake
+		return nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + x.Meta.ProtocolVersion + " opens with initialize"}
 	case x.Revision.Version == "":
 		return nil, s.missingMeta(metaVersion)
 	case method == "logging/setLevel" && lookup(s.caps, "logging") != nil:
@@ -331,10 +346,11 @@ func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
 		}
 		s.mu.Unlock()
 	}
-	if h := s.Methods[x.Request.Method]; h != nil {
-		return h(ctx, x)
+	h := s.Methods[x.Request.Method]
+	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") { // a request without an id would dodge every check
+		return nil, nil
 	}
-	return nil, nil
+	return h(ctx, x)
 }
 
 // ---- Input: questions to the user, in either era ----
@@ -354,7 +370,7 @@ type InputRequest struct {
 
 const (
 	maxRounds = 16               // of questions in one call
-	stateLife = 15 * time.Minute // of a requestState
+	stateLife = 15 * time.Minute // of a requestState, and how long a legacy client may take to answer
 )
 
 // asking lists the methods that may ask: 2026-07-28 basic/patterns/mrtr#supported-requests.
@@ -372,9 +388,10 @@ func (x *Exchange) require(capabilities []string) *Error {
 	missing := map[string]any{}
 	for _, path := range capabilities {
 		name, part, _ := strings.Cut(path, ".")
-		if declared := lookup(x.Meta.ClientCapabilities, strings.Split(path, ".")...) != nil; declared ||
-			path == "elicitation.form" && lookup(x.Meta.ClientCapabilities, name) != nil && lookup(x.Meta.ClientCapabilities, name, "url") == nil {
-			continue // an empty elicitation means form
+		declared := lookup(x.Meta.ClientCapabilities, strings.Split(path, ".")...) != nil ||
+			path == "elicitation.form" && lookup(x.Meta.ClientCapabilities, name) != nil && lookup(x.Meta.ClientCapabilities, name, "url") == nil // empty means form
+		if declared && (x.Revision.Elicitation || name != "elicitation") {
+			continue
 		}
 		if missing[name] = struct{}{}; part != "" {
 			missing[name] = map[string]any{part: struct{}{}}
@@ -497,10 +514,9 @@ func (s *Server) mac(x *Exchange, expiry []byte, state string) []byte {
 	for _, name := range []string{"_meta", "inputResponses", "requestState"} {
 		delete(params, name)
 	}
-	canonical, _ := json.Marshal([]any{x.Principal, x.Request.Method, params, state})
+	canonical, _ := json.Marshal([]any{x.Principal, x.Request.Method, params})
 	h := hmac.New(sha256.New, s.key)
-	h.Write(expiry)
-	h.Write(canonical)
+	h.Write(slices.Concat(expiry, canonical, []byte(state))) // no two ways to divide it: 8 bytes, one JSON array, the rest
 	return h.Sum(nil)
 }
 
@@ -519,6 +535,8 @@ func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error
 	if x.Peer != nil && !ready { // 2025-11-25 basic/lifecycle: no requests "before receiving the initialized notification"
 		return errors.New("the client has not sent notifications/initialized")
 	}
+	ctx, cancel := context.WithTimeout(ctx, stateLife)
+	defer cancel()
 	inputs := map[string]json.RawMessage{}
 	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
 		var answer json.RawMessage
@@ -598,7 +616,8 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 	return nil, nil
 }
 
-// Progress tells how far the request has come, if the other side asked to know. progress must rise; total 0 means unknown.
+// Progress tells how far the request has come, if the other side asked to know. progress must rise, so it is for one goroutine at a
+// time; total 0 means unknown.
 func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
 	if x.Meta.ProgressToken == nil {
 		return nil
@@ -626,6 +645,7 @@ const (
 	maxPublished = 64   // notifications that wait for one subscriber
 	maxListeners = 4096 // per Server
 	maxWatched   = 1024 // resources per subscriber
+	maxURI       = 8 << 10
 )
 
 // changes maps the notifications that Publish sends to the field of a subscription's filter, and to the capability that offers them.
@@ -668,12 +688,12 @@ func (s *Server) Publish(method string, params any) {
 	for peer, sub := range s.legacy {
 		if sub.ready && (uri == "" || sub.watched[uri]) && len(sub.queue) < maxPublished {
 			if sub.queue = append(sub.queue, m); len(sub.queue) == 1 {
-				peer.spawn(func() { s.drain(peer, sub) })
+				peer.notice(func() { s.drain(peer, sub) })
 			}
 		}
 	}
 	for l := range s.listeners {
-		if !l.lists[field] && !l.watched[uri] {
+		if !l.lists[field] && (uri == "" || !l.watched[uri]) {
 			continue
 		}
 		select {
@@ -719,18 +739,18 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	if err := Bind(x.Request.Params, map[string]any{"uri": &uri}); err != nil {
 		return nil, err
 	}
-	if uri == "" {
-		return nil, invalidParams("Missing uri")
+	if uri == "" || len(uri) > maxURI {
+		return nil, invalidParams("'uri' must have 1 to %d bytes", maxURI)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub := s.legacy[x.Peer]
 	switch {
 	case sub == nil:
-		return nil, ErrNoServerRequests
+		return nil, errors.New("there is no session to subscribe in")
 	case x.Request.Method == "resources/unsubscribe":
 		delete(sub.watched, uri)
-	case len(sub.watched) >= maxWatched:
+	case len(sub.watched) >= maxWatched && !sub.watched[uri]:
 		return nil, errors.New("too many subscriptions")
 	default:
 		sub.watched[uri] = true
@@ -773,21 +793,25 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 
 // forward sends what is published, until the subscription ends.
 func (l *listener) forward(ctx context.Context, x *Exchange, tag json.RawMessage) error {
-	for {
+	for ending := x.Ending; ; {
+		var m *Message
 		select {
-		case m := <-l.queue:
-			var params object
-			params.add("_meta", tag)
-			params.addAll(m.Params, "_meta")
-			if err := x.Notify(ctx, m.Method, params.text()); err != nil {
-				return err
-			}
+		case m = <-l.queue:
 		case <-l.full:
 			return errors.New("the subscriber is too slow")
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-x.Ending:
-			return nil
+		case <-ending:
+			if ending = nil; len(l.queue) == 0 {
+				return nil
+			}
+			continue
+		}
+		var params object
+		params.add("_meta", tag)
+		params.addAll(m.Params, "_meta")
+		if err := x.Notify(ctx, m.Method, params.text()); err != nil || ending == nil && len(l.queue) == 0 {
+			return err
 		}
 	}
 }
@@ -805,8 +829,8 @@ func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err er
 	if err := Bind(asked, map[string]any{"resourceSubscriptions": &uris}); err != nil {
 		return nil, err
 	}
-	if len(uris) > maxWatched {
-		return nil, invalidParams("more than %d resourceSubscriptions", maxWatched)
+	if len(uris) > maxWatched || slices.ContainsFunc(uris, func(uri string) bool { return uri == "" || len(uri) > maxURI }) {
+		return nil, invalidParams("resourceSubscriptions must be at most %d URIs of 1 to %d bytes", maxWatched, maxURI)
 	}
 	agreed, l.lists, l.watched = map[string]any{}, map[string]bool{}, map[string]bool{}
 	for _, change := range changes {
@@ -836,13 +860,13 @@ type Client struct {
 	ProbeTimeout time.Duration  // how long a server may leave server/discover unanswered before it counts as legacy; 0: 5 s
 	Log          *slog.Logger   // nil: silent
 
-	dial Dialer
-
 	mu     sync.Mutex // guards the fields below
-	closed bool
-	now    *connection // nil before Connect
-	next   *attempt    // of making another; nil if nobody tries
-	legacy bool        // the last one was: no need to probe the next
+	dial   Dialer
+	life   context.Context // until Close
+	end    context.CancelFunc
+	turn   chan struct{} // held by who connects
+	conn   *connection   // nil before Connect
+	legacy bool          // the last one was: no need to probe the next
 }
 
 // connection is what a Client has found at the other end.
@@ -850,12 +874,6 @@ type connection struct {
 	peer   *Peer
 	rev    Revision
 	server ServerInfo
-}
-
-// attempt is one try to connect, for all who wait for it.
-type attempt struct {
-	done chan struct{}
-	err  error // set before done is closed
 }
 
 // ServerInfo is what a server says of itself. Info is nil where it did not.
@@ -866,11 +884,14 @@ type ServerInfo struct {
 	Instructions string
 }
 
-// Connect opens a Conn and finds out how to talk over it: server/discover first, then, unless that shows a modern server, initialize.
-// Any error or none in ProbeTimeout means legacy; a server that dies of the probe is started again and not probed. When the connection
-// is lost later, the next Call connects anew; calls that were waiting fail with ErrClosed.
+// Connect opens a Conn and finds out how to talk over it, once in a Client's life: server/discover first and then, unless the answer is
+// that of a modern server, initialize. A server that dies of the probe is started again and not probed. When the connection is lost
+// later, the next Call connects anew (and subscriptions have to be made anew); calls that were waiting fail with ErrClosed.
 func (c *Client) Connect(ctx context.Context, dial Dialer) error {
-	c.dial = dial
+	c.mu.Lock()
+	c.dial, c.turn = dial, make(chan struct{}, 1)
+	c.life, c.end = context.WithCancel(context.Background())
+	c.mu.Unlock()
 	_, err := c.connected(ctx)
 	return err
 }
@@ -879,125 +900,119 @@ func (c *Client) Connect(ctx context.Context, dial Dialer) error {
 func (c *Client) Server() ServerInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.now == nil {
+	if c.conn == nil {
 		return ServerInfo{}
 	}
-	return c.now.server
+	return c.conn.server
 }
 
-// Close hangs up; waiting calls fail with ErrClosed.
+// Close hangs up, and ends an attempt to connect; waiting calls fail with ErrClosed.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	now := c.now
-	c.closed = true
+	end, turn := c.end, c.turn
 	c.mu.Unlock()
-	if now == nil {
+	if end == nil {
 		return nil
 	}
-	return now.peer.Close()
+	end()
+	turn <- struct{}{} // nobody connects now, nor will
+	defer func() { <-turn }()
+	if c.conn == nil {
+		return nil
+	}
+	return c.conn.peer.Close()
 }
 
-// connected returns the connection, made anew if it is gone. Of many callers one makes it, and the others wait.
+// connected returns the connection, made anew if it is gone. Of many callers one makes it, and the others find it.
 func (c *Client) connected(ctx context.Context) (*connection, error) {
 	c.mu.Lock()
-	switch {
-	case c.closed || c.dial == nil:
-		c.mu.Unlock()
-		return nil, ErrClosed
-	case c.now != nil && c.now.peer.Context().Err() == nil:
-		defer c.mu.Unlock()
-		return c.now, nil
-	case c.next != nil:
-		wait := c.next
-		c.mu.Unlock()
-		select {
-		case <-wait.done:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.now, wait.err
-	}
-	try := &attempt{done: make(chan struct{})}
-	c.next = try
-	probe := !c.legacy
+	life, turn, conn := c.life, c.turn, c.conn
 	c.mu.Unlock()
-
-	now, err := c.open(ctx, probe)
+	if life == nil {
+		return nil, ErrClosed
+	}
+	if conn.alive() && life.Err() == nil {
+		return conn, nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(life, func() { cancel(ErrClosed) })()
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if c.conn.alive() && life.Err() == nil {
+		return c.conn, nil
+	}
+	conn, err := c.open(ctx)
+	if err != nil {
+		if life.Err() != nil {
+			err = ErrClosed
+		}
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil && c.closed {
-		err = ErrClosed
-		go now.peer.Close() // ends with the shutdown ladder of its Conn
-	} else if err == nil {
-		c.now, c.legacy = now, !now.rev.Envelope
-	}
-	c.next, try.err = nil, err
-	close(try.done)
-	return now, err
+	c.conn, c.legacy = conn, !conn.rev.Envelope
+	return conn, nil
 }
 
+func (c *connection) alive() bool { return c != nil && c.peer.Context().Err() == nil }
+
 // open dials and goes down the ladder: server/discover, then initialize. 2026-07-28 basic/transports/stdio#backward-compatibility.
-func (c *Client) open(ctx context.Context, probe bool) (*connection, error) {
-	versions := c.versions()
+// It is the turn's holder who calls it.
+func (c *Client) open(ctx context.Context) (*connection, error) {
+	versions := orAll(c.Versions)
 	modern, legacy := newest(versions, true), newest(versions, false)
-	now, err := c.start(ctx)
+	conn, err := c.start(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var probed error
-	if modern != "" && (probe || legacy == "") {
-		version, err := c.probe(ctx, now, modern)
-		if err == nil && revision(version).Envelope {
-			return now, nil
-		}
-		if version != "" {
+	if modern != "" && (!c.legacy || legacy == "") {
+		var version string
+		version, probed = c.probe(ctx, conn, modern)
+		switch {
+		case probed == nil && revision(version).Envelope:
+			return conn, nil
+		case probed == nil:
 			legacy = version
-		}
-		if probed = err; ctx.Err() != nil || errors.Is(err, errNoVersion) || legacy == "" {
-			return nil, errors.Join(fmt.Errorf("server/discover: %w", err), now.peer.Close())
-		}
-		if now.peer.Context().Err() != nil { // the probe was too much for it
-			_ = now.peer.Close()
-			if now, err = c.start(ctx); err != nil {
-				return nil, err
-			}
+		case ctx.Err() != nil || errors.Is(probed, errNoVersion) || legacy == "":
+			return nil, errors.Join(fmt.Errorf("server/discover: %w", probed), conn.peer.Close())
 		}
 	}
-	if err := c.initialize(ctx, now, legacy); err != nil {
-		if probed != nil {
-			err = fmt.Errorf("%w (and server/discover: %w)", err, probed)
+	err = c.initialize(ctx, conn, legacy)
+	if probed != nil && errors.Is(err, ErrClosed) { // the probe was too much for it
+		_ = conn.peer.Close()
+		if conn, err = c.start(ctx); err != nil {
+			return nil, err
 		}
-		return nil, errors.Join(fmt.Errorf("initialize: %w", err), now.peer.Close())
+		err = c.initialize(ctx, conn, legacy)
 	}
-	return now, nil
+	if err != nil && probed != nil {
+		err = fmt.Errorf("%w (and server/discover: %w)", err, probed)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("initialize: %w", err), conn.peer.Close())
+	}
+	return conn, nil
 }
 
 func (c *Client) start(ctx context.Context) (*connection, error) {
-	conn, err := c.dial(ctx)
+	pipe, err := c.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &connection{peer: Open(context.WithoutCancel(ctx), conn, HandlerFunc(c.handle), c.Log)}, nil
-}
-
-func (c *Client) versions() []string {
-	if c.Versions != nil {
-		return c.Versions
-	}
-	var all []string
-	for _, r := range Revisions {
-		all = append(all, r.Version)
-	}
-	return all
+	return &connection{peer: Open(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log)}, nil
 }
 
 var errNoVersion = errors.New("no protocol version in common")
 
-// pick returns the newest of our versions that is among the server's, or what of it data.supported holds.
+// pick returns the newest of our versions that is among the server's.
 func (c *Client) pick(theirs []string) (string, error) {
-	for _, v := range c.versions() {
+	for _, v := range orAll(c.Versions) {
 		if slices.Contains(theirs, v) {
 			return v, nil
 		}
@@ -1014,51 +1029,58 @@ func supported(err error) (versions []string) {
 	return versions
 }
 
-// probe asks a server what it speaks. A version without an error was picked from what it said; an error means that it is legacy,
-// unless it is errNoVersion.
-func (c *Client) probe(ctx context.Context, now *connection, version string) (string, error) {
+// probe asks a server what it speaks, and returns the version that we pick from what it says. An error means that it is legacy, unless
+// it is errNoVersion. -32021 and -32022 come from modern servers only.
+func (c *Client) probe(ctx context.Context, conn *connection, version string) (string, error) {
 	wait := c.ProbeTimeout
 	if wait == 0 {
 		wait = 5 * time.Second
 	}
-	limited, stop := context.WithTimeout(ctx, wait)
+	ctx, stop := context.WithTimeout(ctx, wait)
 	defer stop()
-	for tries := 0; ; tries++ {
-		var found struct {
-			Versions     []string        `json:"supportedVersions"`
-			Capabilities json.RawMessage `json:"capabilities"`
-			Instructions string          `json:"instructions"`
-			Meta         json.RawMessage `json:"_meta"`
-		}
-		now.rev = revision(version)
-		err := now.peer.Call(limited, "server/discover", c.declare(now.rev, nil, nil), &found)
-		var fault *Error
-		switch {
-		case err == nil && found.Versions != nil:
-			version, err = c.pick(found.Versions)
-		case err == nil:
-			return "", errors.New("an odd answer")
-		case errors.As(err, &fault) && fault.Code == CodeUnsupportedVersion:
-			version, err = c.pick(supported(err))
-			if err == nil && revision(version).Envelope && tries == 0 {
-				continue
-			}
-		case fault != nil && fault.Code == CodeMissingCapability:
-			err = nil // a modern server, only this question was too much
-		}
-		if err != nil {
-			return "", err
-		}
-		now.rev = revision(version)
-		now.server = ServerInfo{Version: version, Capabilities: found.Capabilities, Instructions: found.Instructions}
-		now.server.Info, _ = parseImplementation(member(found.Meta, metaServerInfo))
-		now.peer.Remember(now.rev, Meta{})
-		return version, nil
+	var found struct {
+		Versions     []string        `json:"supportedVersions"`
+		Capabilities json.RawMessage `json:"capabilities"`
+		Instructions string          `json:"instructions"`
+		Meta         json.RawMessage `json:"_meta"`
 	}
+	ask := func() error {
+		conn.peer.Remember(revision(version), Meta{}) // a modern server may not ask anything; this one may turn out to be legacy
+		return conn.peer.Call(ctx, "server/discover", c.declare(revision(version), nil, nil), &found)
+	}
+	err := ask()
+	var fault *Error
+	if errors.As(err, &fault) && fault.Code == CodeUnsupportedVersion {
+		if version, err = c.pick(supported(fault)); err == nil && revision(version).Envelope {
+			err = ask()
+		}
+	} else if err == nil && found.Versions == nil {
+		err = errors.New("an odd answer")
+	}
+	if fault != nil && fault.Code == CodeMissingCapability {
+		err = nil // modern; it was only the question that was too much
+	}
+	if err == nil && found.Versions != nil {
+		version, err = c.pick(found.Versions)
+	}
+	if err != nil || !revision(version).Envelope {
+		conn.peer.Remember(Revision{}, Meta{})
+		return version, err
+	}
+	conn.agree(version, found.Capabilities, member(found.Meta, metaServerInfo), found.Instructions)
+	return version, nil
+}
+
+// agree notes what was found out.
+func (c *connection) agree(version string, capabilities, info json.RawMessage, instructions string) {
+	c.rev = revision(version)
+	c.server = ServerInfo{Version: version, Capabilities: capabilities, Instructions: instructions}
+	c.server.Info, _ = parseImplementation(info)
+	c.peer.Remember(c.rev, Meta{})
 }
 
 // initialize shakes hands. 2025-11-25 basic/lifecycle#version-negotiation: the client that cannot speak the version answered "SHOULD disconnect".
-func (c *Client) initialize(ctx context.Context, now *connection, version string) error {
+func (c *Client) initialize(ctx context.Context, conn *connection, version string) error {
 	var agreed struct {
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
@@ -1070,8 +1092,8 @@ func (c *Client) initialize(ctx context.Context, now *connection, version string
 			Version      string         `json:"protocolVersion"`
 			Capabilities map[string]any `json:"capabilities"`
 			Info         Implementation `json:"clientInfo"`
-		}{version, c.capabilities(), c.Info.in(revision(version))}
-		err := now.peer.Call(ctx, "initialize", params, &agreed)
+		}{version, c.capabilities(revision(version)), c.Info.in(revision(version))}
+		err := conn.peer.Call(ctx, "initialize", params, &agreed)
 		if err == nil {
 			break
 		}
@@ -1081,21 +1103,22 @@ func (c *Client) initialize(ctx context.Context, now *connection, version string
 		}
 		version = other
 	}
-	now.rev = revision(agreed.Version)
-	if now.rev.Envelope || !slices.Contains(c.versions(), agreed.Version) {
+	if revision(agreed.Version).Envelope || !slices.Contains(orAll(c.Versions), agreed.Version) {
 		return fmt.Errorf("%w: the server wants %q", errNoVersion, agreed.Version)
 	}
-	now.server = ServerInfo{Version: agreed.Version, Capabilities: agreed.Capabilities, Instructions: agreed.Instructions}
-	now.server.Info, _ = parseImplementation(agreed.Info)
-	now.peer.Remember(now.rev, Meta{})
-	return now.peer.Notify(ctx, "notifications/initialized", nil)
+	conn.agree(agreed.Version, agreed.Capabilities, agreed.Info, agreed.Instructions)
+	return conn.peer.Notify(ctx, "notifications/initialized", nil)
 }
 
-func (c *Client) capabilities() map[string]any {
-	if c.Capabilities == nil {
-		return map[string]any{}
+// capabilities returns what we declare: of what we can do, that which rev knows.
+func (c *Client) capabilities(rev Revision) map[string]any {
+	declared := map[string]any{}
+	for name, value := range c.Capabilities {
+		if name != "elicitation" || rev.Elicitation {
+			declared[name] = value
+		}
 	}
-	return c.Capabilities
+	return declared
 }
 
 // handle answers and hears the server in the legacy era.
@@ -1112,12 +1135,12 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 // Call sends a request and stores its result, as Peer.Call does. In the modern era it adds what each request must say to _meta, asks
 // Handler what an input_required result wants to know, and calls again with the answers.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
-	now, err := c.connected(ctx)
+	conn, err := c.connected(ctx)
 	if err != nil {
 		return err
 	}
-	if !now.rev.Envelope {
-		return now.peer.Call(ctx, method, params, result)
+	if !conn.rev.Envelope {
+		return conn.peer.Call(ctx, method, params, result)
 	}
 	given, err := marshalObject(params)
 	if err != nil {
@@ -1126,18 +1149,18 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	var answers json.RawMessage
 	for range maxRounds {
 		var raw json.RawMessage
-		if err := now.peer.Call(ctx, method, c.declare(now.rev, given, answers), &raw); err != nil {
+		if err := conn.peer.Call(ctx, method, c.declare(conn.rev, given, answers), &raw); err != nil {
 			return err
 		}
-		switch kind := unquote(member(raw, "resultType")); kind {
-		case "", "complete": // 2026-07-28 basic#responses: absent means complete
+		switch kind := member(raw, "resultType"); {
+		case kind == nil, unquote(kind) == "complete": // 2026-07-28 basic#resulttype: absent means complete
 			return (&Message{Result: raw}).store(result)
-		case "input_required":
-			if answers, err = c.answer(ctx, now, raw); err != nil {
+		case unquote(kind) == "input_required":
+			if answers, err = c.answer(ctx, conn, raw); err != nil {
 				return fmt.Errorf("%s needs input: %w", method, err)
 			}
 		default:
-			return fmt.Errorf("%s: unknown resultType %q", method, kind)
+			return fmt.Errorf("%s: unknown resultType %s", method, kind)
 		}
 	}
 	return fmt.Errorf("%s: asked %d times for input", method, maxRounds)
@@ -1145,22 +1168,26 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 
 // Notify sends a notification.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
-	now, err := c.connected(ctx)
+	conn, err := c.connected(ctx)
 	if err != nil {
 		return err
 	}
-	return now.peer.Notify(ctx, method, params)
+	return conn.peer.Notify(ctx, method, params)
 }
 
 // declare returns the params of a modern request: those given, the answers of a retry, and in _meta what every request must say.
 // 2026-07-28 basic#_meta: protocolVersion and clientCapabilities "MUST be included on every request".
 func (c *Client) declare(rev Revision, given, answers json.RawMessage) encoded {
 	var params, meta object
-	params.addAll(given, "_meta")
+	if answers == nil {
+		params.addAll(given, "_meta")
+	} else {
+		params.addAll(given, "_meta", "inputResponses", "requestState")
+	}
 	params.addAll(answers)
 	version, _ := marshal(rev.Version)
 	info, _ := marshal(c.Info.in(rev))
-	capabilities, _ := marshal(c.capabilities())
+	capabilities, _ := marshal(c.capabilities(rev))
 	meta.add(metaVersion, version)
 	meta.add(metaClientInfo, info)
 	meta.add(metaCapabilities, capabilities)
@@ -1171,28 +1198,28 @@ func (c *Client) declare(rev Revision, given, answers json.RawMessage) encoded {
 
 // answer puts the questions of an input_required result to Handler, and returns what the retry says beside its params.
 // 2026-07-28 basic/patterns/mrtr: the client "MUST echo back the exact value" of requestState, and sends none if there was none.
-func (c *Client) answer(ctx context.Context, now *connection, result json.RawMessage) (json.RawMessage, error) {
+func (c *Client) answer(ctx context.Context, conn *connection, result json.RawMessage) (json.RawMessage, error) {
 	var v [2]json.RawMessage
 	members(result, []string{"inputRequests", "requestState"}, v[:])
+	if v[0] == nil && v[1] == nil || v[0] != nil && v[0][0] != '{' { // "at least one of inputRequests or requestState"
+		return nil, errors.New("the result does not say which")
+	}
 	var retry, responses object
 	if v[1] != nil {
 		retry.add("requestState", v[1])
-	}
-	if v[0] != nil && v[0][0] != '{' {
-		return nil, errors.New("inputRequests is no object")
 	}
 	if v[0] == nil {
 		return json.RawMessage(retry.text()), nil
 	}
 	for key, raw := range each(v[0]) {
 		question := &Message{ID: StringID(string(key)), Method: unquote(member(raw, "method")), Params: member(raw, "params")}
-		x := &Exchange{Request: question, Revision: now.rev, peer: now.peer}
-		response, err := x.handle(ctx, HandlerFunc(c.handle))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", question.Method, err)
+		if !slices.Contains([]string{"elicitation/create", "sampling/createMessage", "roots/list"}, question.Method) {
+			return nil, methodNotFound(question.Method)
 		}
-		answer, err := marshalObject(response)
-		if err != nil {
+		x := &Exchange{Request: question, Revision: conn.rev, peer: conn.peer}
+		response, err := x.handle(ctx, HandlerFunc(c.handle))
+		answer, bad := marshalObject(response)
+		if err = cmp.Or(err, bad); err != nil {
 			return nil, fmt.Errorf("%s: %w", question.Method, err)
 		}
 		responses.add(string(key), answer)
