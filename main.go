@@ -12,6 +12,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -27,10 +28,13 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 const version = "0.1.0"
@@ -75,7 +79,7 @@ func fail(stderr io.Writer, exit int, format string, args ...any) int {
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
 	maxBody := flags.Int("max-body", 4<<20, "`bytes` in one message")
-	stateKey := flags.String("state-key", os.Getenv("MCPWIRE_STATE_KEY"), "`key` of requestState, the same on all replicas (default random, or $MCPWIRE_STATE_KEY)")
+	stateKey := flags.String("state-key", "", "`key` of requestState, the same on all replicas (default $MCPWIRE_STATE_KEY, or random)")
 	versions := flags.String("versions", "", "protocol versions to offer, as a comma-separated `list` (default all)")
 	trace := flags.Bool("trace", false, "print every message to stderr")
 	showVersion := flags.Bool("version", false, "print the version")
@@ -95,7 +99,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return fail(stderr, exitUsage, "-max-body must be positive")
 	}
 	demo := newDemo()
-	demo.Versions, demo.StateKey = offered, []byte(*stateKey)
+	demo.Versions, demo.StateKey = offered, []byte(cmp.Or(*stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
 	conn := StdioConn(*maxBody)
 	if *trace {
 		conn = &tracer{Conn: conn, w: stderr, here: "server", there: "client"}
@@ -345,14 +349,15 @@ func (d *demo) echo(_ context.Context, _ *Exchange, args json.RawMessage) (any, 
 }
 
 func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (any, error) {
-	steps, delay := -1.0, 0.0
+	var steps *float64
+	delay := 0.0
 	if err := Bind(args, map[string]any{"n": &steps, "delayMs": &delay}); err != nil {
 		return nil, err
 	}
-	if steps == -1 {
+	if steps == nil {
 		return nil, missing("n")
 	}
-	n, err := integer("n", steps, 0, 1_000_000)
+	n, err := integer("n", *steps, 0, 1_000_000)
 	if err != nil {
 		return nil, err
 	}
@@ -380,16 +385,18 @@ func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (an
 	return fmt.Sprintf("counted to %d", n), nil
 }
 
-func (d *demo) ask(_ context.Context, x *Exchange, _ json.RawMessage) (any, error) {
-	if answer, ok := x.Inputs["name"]; ok {
-		name := unquote(lookup(answer, "content", "name"))
-		switch action := unquote(member(answer, "action")); {
-		case action == "accept" && name != "":
-			return "Hello, " + name, nil
-		case action != "accept":
-			return toolError("No name: the user chose " + action), nil
-		}
+func (d *demo) ask(_ context.Context, x *Exchange, args json.RawMessage) (any, error) {
+	if err := Bind(args, nil); err != nil {
+		return nil, err
 	}
+	answer := x.Inputs["name"]
+	name := unquote(lookup(answer, "content", "name"))
+	switch action := unquote(member(answer, "action")); {
+	case action == "accept" && name != "":
+		return "Hello, " + name, nil
+	case action == "decline" || action == "cancel":
+		return toolError("No name: the user chose " + action), nil
+	} // anything else is no answer: ask, or ask again
 	return InputRequired{Requests: map[string]InputRequest{"name": {Method: "elicitation/create", Params: json.RawMessage(
 		`{"message":"What is your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}}`)}}}, nil
 }
@@ -408,8 +415,8 @@ func (d *demo) setNote(_ context.Context, _ *Exchange, args json.RawMessage) (an
 		return nil, missing("text")
 	case !noteName.MatchString(*name):
 		return nil, invalidParams("'name' must match %s", noteName)
-	case len(*text) > maxNote:
-		return nil, invalidParams("'text' is longer than %d bytes", maxNote)
+	case utf8.RuneCountInString(*text) > maxNote:
+		return nil, invalidParams("'text' is longer than %d characters", maxNote)
 	}
 	d.mu.Lock()
 	_, known := d.notes[*name]
@@ -567,12 +574,14 @@ func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
 // caller is the client's command line: one connection, one call at a time.
 type caller struct {
 	Client
-	stdin          *bufio.Reader
+	input          func() <-chan string // lines of stdin, read by one goroutine until it ends
 	stdout, stderr io.Writer
 	ask            bool            // the user sits at a terminal
 	reply          json.RawMessage // content for every elicitation; nil: declined
 	timeout        time.Duration
 	target         string
+
+	form chan struct{} // held by who asks the user
 
 	mu     sync.Mutex // guards the fields below, and stderr
 	tokens int
@@ -604,12 +613,16 @@ func call(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		return fail(stderr, exitUsage, "-params takes a JSON object, and goes with -method")
 	case *answer != "" && !isObject(*answer):
 		return fail(stderr, exitUsage, "-answer takes a JSON object")
+	case *timeout < 0:
+		return fail(stderr, exitUsage, "-timeout must not be negative")
 	case *interactive && *method != "":
 		return fail(stderr, exitUsage, "-i and -method exclude each other")
 	case *protocol != "" && revision(*protocol).Version == "":
 		return fail(stderr, exitUsage, "-protocol: unknown revision %q", *protocol)
 	}
-	c := &caller{stdin: bufio.NewReader(stdin), stdout: stdout, stderr: stderr, timeout: *timeout, reply: json.RawMessage(*answer), target: strings.Join(command, " ")}
+	c := &caller{stdout: stdout, stderr: stderr, timeout: *timeout, reply: json.RawMessage(*answer), target: strings.Join(command, " ")}
+	c.input = sync.OnceValue(func() <-chan string { return readLines(stdin) })
+	c.form = make(chan struct{}, 1)
 	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
 	c.Capabilities = map[string]any{"elicitation": struct{}{}}
 	c.Handler = c
@@ -643,13 +656,33 @@ func isObject(text string) bool {
 	return json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{")
 }
 
+// isTerminal tells whether somebody may sit there and type.
 func isTerminal(r io.Reader) bool {
 	file, ok := r.(*os.File)
 	if !ok {
 		return false
 	}
 	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	null, noNull := os.Stat(os.DevNull)
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && (noNull != nil || !os.SameFile(info, null))
+}
+
+// readLines reads lines on a goroutine of its own, because nothing can interrupt it; it ends with its input or with the process.
+func readLines(r io.Reader) <-chan string {
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for in := bufio.NewReader(r); ; {
+			line, err := in.ReadString('\n')
+			if line != "" {
+				lines <- strings.TrimSpace(line)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return lines
 }
 
 // run connects, does what was asked, and hangs up.
@@ -675,9 +708,21 @@ func (c *caller) run(ctx context.Context, dial Dialer, method string, params jso
 
 // lines answers METHOD [PARAMS] lines; one that fails does not keep the next from being tried.
 func (c *caller) lines(ctx context.Context) (exit int) {
-	for ctx.Err() == nil {
-		line, err := c.stdin.ReadString('\n')
-		method, params, _ := strings.Cut(strings.TrimSpace(line), " ")
+	for {
+		var line string
+		select {
+		case <-ctx.Done():
+			return exitError
+		case next, more := <-c.input():
+			if !more {
+				return exit
+			}
+			line = next
+		}
+		method, params := line, ""
+		if i := strings.IndexAny(line, " \t"); i >= 0 {
+			method, params = line[:i], strings.TrimSpace(line[i:])
+		}
 		switch {
 		case method == "":
 		case params != "" && !isObject(params):
@@ -687,11 +732,7 @@ func (c *caller) lines(ctx context.Context) (exit int) {
 				exit = fail(c.stderr, exitError, "%v", err)
 			}
 		}
-		if err != nil {
-			return exit
-		}
 	}
-	return exitError
 }
 
 // print calls a method and prints its result, as it came, on one line.
@@ -712,11 +753,18 @@ func (c *caller) call(ctx context.Context, method string, params json.RawMessage
 			given[string(name)] = value
 		}
 	}
-	if given["_meta"] == nil && c.timeout > 0 {
+	meta := given["_meta"]
+	if c.timeout > 0 && (meta == nil || meta[0] == '{' && member(meta, "progressToken") == nil) {
 		c.mu.Lock()
 		c.tokens++
-		given["_meta"] = fmt.Appendf(nil, `{"progressToken":%d}`, c.tokens)
+		token := fmt.Appendf(nil, `{"progressToken":%d`, c.tokens)
 		c.mu.Unlock()
+		if rest := bytes.TrimLeft(bytes.TrimPrefix(meta, []byte("{")), " \t\r\n"); len(rest) > 1 {
+			token = append(append(token, ','), rest...)
+		} else {
+			token = append(token, '}')
+		}
+		given["_meta"] = token
 	}
 	return c.limited(ctx, func(ctx context.Context) error { return c.Call(ctx, method, given, result) })
 }
@@ -729,7 +777,7 @@ func (c *caller) limited(ctx context.Context, f func(context.Context) error) err
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	expire := func() { cancel(fmt.Errorf("no answer within %v", c.timeout)) }
-	idle, hard := time.AfterFunc(c.timeout, expire), time.AfterFunc(10*c.timeout, expire)
+	idle, hard := time.AfterFunc(c.timeout, expire), time.AfterFunc(10*min(c.timeout, math.MaxInt64/10), expire)
 	defer idle.Stop()
 	defer hard.Stop()
 	c.mu.Lock()
@@ -758,6 +806,7 @@ func (c *caller) summary(ctx context.Context) error {
 	slices.Sort(capabilities)
 	rows := [][2]string{{"target", c.target}, {"transport", "stdio"}, {"revision", server.Version}, {"session", "none"},
 		{"server", who}, {"capabilities", strings.Join(capabilities, ", ")}}
+	var failed error
 	for _, list := range []struct{ label, capability, method, items, name string }{
 		{"tools", "tools", "tools/list", "tools", "name"},
 		{"resources", "resources", "resources/list", "resources", "uri"},
@@ -768,15 +817,18 @@ func (c *caller) summary(ctx context.Context) error {
 			continue
 		}
 		names, err := c.list(ctx, list.method, list.items, list.name)
-		if err != nil {
-			names = []string{err.Error()} // a list that fails is part of what there is to know
+		if failed = errors.Join(failed, err); err != nil {
+			names = []string{"?"} // and why on stderr
 		}
 		rows = append(rows, [2]string{list.label, strings.Join(names, ", ")})
 	}
 	for _, row := range rows {
+		if strings.ContainsFunc(row[1], func(r rune) bool { return !unicode.IsPrint(r) }) {
+			row[1] = strconv.Quote(row[1]) // it comes from the server, and may hold anything
+		}
 		fmt.Fprintf(c.stdout, "%-13s %s\n", row[0], row[1])
 	}
-	return nil
+	return failed
 }
 
 // list returns the names of all items of a list, page by page. 2026-07-28 pagination: an empty cursor is not the end.
@@ -804,7 +856,7 @@ func (c *caller) list(ctx context.Context, method, items, name string) (names []
 }
 
 // Handle shows notifications, and answers elicitations.
-func (c *caller) Handle(_ context.Context, x *Exchange) (any, error) {
+func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 	method, params := x.Request.Method, x.Request.Params
 	if x.Request.Kind() == Notification {
 		c.mu.Lock()
@@ -824,27 +876,38 @@ func (c *caller) Handle(_ context.Context, x *Exchange) (any, error) {
 	case len(c.reply) > 0:
 		return map[string]any{"action": "accept", "content": c.reply}, nil
 	case c.ask:
-		return c.fillIn(params), nil
+		return c.fillIn(ctx, params)
 	}
 	return map[string]any{"action": "decline"}, nil
 }
 
-// fillIn asks at the terminal for each property of the form; end of input cancels.
-func (c *caller) fillIn(params json.RawMessage) any {
-	fmt.Fprintln(c.stderr, unquote(member(params, "message")))
+// fillIn asks at the terminal for each property of the form, one form at a time; end of input cancels.
+func (c *caller) fillIn(ctx context.Context, params json.RawMessage) (any, error) {
+	select {
+	case c.form <- struct{}{}:
+		defer func() { <-c.form }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	c.show("%s\n", unquote(member(params, "message")))
 	content := map[string]any{}
 	properties := lookup(params, "requestedSchema", "properties")
 	if len(properties) == 0 || properties[0] != '{' {
-		return map[string]any{"action": "accept", "content": content}
+		properties = json.RawMessage("{}")
 	}
 	for name, schema := range each(properties) {
-		fmt.Fprintf(c.stderr, "%s (%s): ", name, unquote(member(schema, "type")))
-		line, err := c.stdin.ReadString('\n')
-		line = strings.TrimSpace(line)
-		if err != nil && line == "" {
-			return map[string]any{"action": "cancel"}
-		}
 		kind := unquote(member(schema, "type"))
+		c.show("%s (%s): ", name, kind)
+		var line string
+		select {
+		case next, more := <-c.input():
+			if !more {
+				return map[string]any{"action": "cancel"}, nil
+			}
+			line = next
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		switch value := member(schema, "default"); {
 		case line == "" && value != nil:
 			content[string(name)] = value
@@ -855,5 +918,11 @@ func (c *caller) fillIn(params json.RawMessage) any {
 			content[string(name)] = line
 		}
 	}
-	return map[string]any{"action": "accept", "content": content}
+	return map[string]any{"action": "accept", "content": content}, nil
+}
+
+func (c *caller) show(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintf(c.stderr, format, args...)
 }

@@ -15,6 +15,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -333,6 +334,10 @@ func TestSurvivesDamage(t *testing.T) {
 		{`{"jsonrpc":"2.0","method":"notifications/cancelled"}`, ""},
 		{``, ""},
 		{"   \r", ""},
+		// A request without an id is a notification of something that nobody can be notified of, in any era; it is not carried out.
+		{`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":600000}}}`, ""},
+		{`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":600000},` + modernMeta + `}}`, ""},
+		{`{"jsonrpc":"2.0","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`, ""},
 	} {
 		out := converse(t, newDemo(), row.in, ping)
 		want := 2
@@ -453,11 +458,8 @@ func TestCancelCall(t *testing.T) {
 			}
 		}
 		go func() {
-			for line := readLine(t, theirs); ; {
-				if strings.Contains(line, "cancelled") {
-					t.Errorf("%s was cancelled: %s", method, line)
-				}
-				break
+			if line := readLine(t, theirs); strings.Contains(line, "cancelled") {
+				t.Errorf("%s was cancelled: %s", method, line)
 			}
 			fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{}}`) // late: ignored
 			fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"result":{}}`)
@@ -466,6 +468,58 @@ func TestCancelCall(t *testing.T) {
 			t.Errorf("after cancelling %s: %v", method, err)
 		}
 		p.Close()
+	}
+}
+
+// Who cancels and hangs up at once is still heard, and a handler that ignores its context does not keep Close for ever.
+func TestCancelThenClose(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	p := Open(t.Context(), ours, nil, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	readLine(t, theirs)
+	if line := readLine(t, theirs); !strings.Contains(line, `"notifications/cancelled"`) {
+		t.Error(line)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		a, b := Pipe()
+		p := Open(t.Context(), a, HandlerFunc(func(context.Context, *Exchange) (any, error) { time.Sleep(time.Hour); return nil, nil }), nil)
+		_ = b.Write(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)))
+		time.Sleep(time.Second)
+		if began, err := time.Now(), p.Close(); err != errStubborn || time.Since(began) > lastWord {
+			t.Error(err, time.Since(began))
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// When a handler gives up on its question and answers, the question is cancelled, too.
+func TestCancelQuestion(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	demo := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		defer cancel()
+		if err := x.Call(ctx, "elicitation/create", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		return nil, nil
+	}}}
+	go Serve(t.Context(), ours, demo, nil)
+	fmt.Fprintln(theirs, initializeLine("2025-11-25")+"\n"+`{"jsonrpc":"2.0","id":2,"method":"m"}`)
+	var got []string
+	for range 4 {
+		got = append(got, readLine(t, theirs))
+	}
+	slices.Sort(got[2:]) // the answer and the cancellation may overtake each other
+	if !strings.Contains(got[1], `"id":1,"method":"elicitation/create"`) || !strings.Contains(got[2], `"id":2,"result":{}`) ||
+		!strings.Contains(got[3], `"notifications/cancelled","params":{"reason":"context deadline exceeded","requestId":1}`) {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -1043,6 +1097,16 @@ func beChild(role string) int {
 		return serveLegacy(func(context.Context) error { return methodNotFound("server/discover") })
 	case "dies of the probe":
 		return serveLegacy(func(context.Context) error { os.Exit(1); return nil })
+	case "refuses the probe and exits":
+		in := bufio.NewReader(os.Stdin)
+		line, _ := in.ReadString('\n')
+		if strings.Contains(line, "server/discover") {
+			fmt.Println(`{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"not initialized"}}`)
+			return 1
+		}
+		demo := newDemo()
+		demo.Versions = []string{"2025-06-18"}
+		_ = Serve(context.Background(), NewLineConn(io.MultiReader(strings.NewReader(line), in), os.Stdout, testLimit, os.Stdin.Close), demo, nil)
 	case "is silent at the probe":
 		return serveLegacy(func(ctx context.Context) error { <-ctx.Done(); return nil })
 	case "refuses the probe with -32600":
@@ -1091,8 +1155,18 @@ func TestInitialize(t *testing.T) {
 			t.Errorf("%s: %s", row.name, out)
 		}
 	}
+	if out := converse(t, &Server{}, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+modernMeta+`}}`); strings.Count(strings.Join(out, ""), `"capabilities":{}`) != 2 {
+		t.Error("a server without capabilities:", out)
+	}
 	modernOnly := newDemo()
 	modernOnly.Versions = []string{"2026-07-28"}
+	legacyMeta := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":` + strings.Replace("{"+modernMeta+"}", "2026-07-28", "2025-11-25", 1) + `}`
+	if out := converse(t, modernOnly, legacyMeta); !strings.Contains(out[0], `"code":-32022`) {
+		t.Error("a known version that is not offered:", out)
+	}
+	if out := converse(t, newDemo(), legacyMeta); !strings.Contains(out[0], `"code":-32600,"message":"Invalid request: 2025-11-25 opens with initialize"`) {
+		t.Error("a legacy version before initialize:", out)
+	}
 	if out := converse(t, modernOnly, initializeLine("2025-11-25")); !strings.Contains(out[0], `"code":-32602`) || !strings.Contains(out[0], `versions served: 2026-07-28`) {
 		t.Error(out)
 	}
@@ -1122,6 +1196,8 @@ func TestModernRequests(t *testing.T) {
 		{"tools/call", `"name":"echo","arguments":{"text":"a"},` + modernMeta, `"result":{"resultType":"complete","content":[{"type":"text","text":"a"}],"_meta":{"com.example.mcpwire/tool":"echo","io.modelcontextprotocol/serverInfo":{"name":"mcpwire"`},
 		{"tools/call", `"name":"ask",` + modernMeta, `"code":-32021,"message":"The client lacks elicitation","data":{"requiredCapabilities":{"elicitation":{"form":{}}}}`},
 		{"tools/call", `"name":"ask","inputResponses":5,` + modernMeta, `"code":-32602`},
+		{"tools/call", `"name":"ask","arguments":"x",` + modernMeta, `"code":-32602`},
+		{"tools/list", `"_meta":{` + version + `,` + capabilities + `,"io.modelcontextprotocol/logLevel":""}`, `"code":-32602`},
 		{"tools/call", `"name":"ask","inputResponses":{"name":12345},` + modernMeta, `"code":-32602`},
 		{"tools/call", `"name":"ask","inputResponses":{"name":{"action":"accept","content":{"name":"Bo"}},"extra":{}},` + modernMeta, `"text":"Hello, Bo"`},
 		{"tools/call", `"name":"echo","arguments":{"text":"a"},"requestState":"x",` + modernMeta, `"code":-32602`},
@@ -1233,6 +1309,10 @@ func TestInputNeedsCapability(t *testing.T) {
 			t.Errorf("%s with %s: %s", row.method, row.capabilities, legacy)
 		}
 	}
+	old := strings.Replace(initializeLine("2025-03-26"), `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)
+	if out := converse(t, newDemo(), old, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask"}}`); !strings.Contains(out[1], `"isError":true`) {
+		t.Error("asked in a revision that has no elicitation:", out)
+	}
 	able := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)
 	if out := converse(t, newDemo(), able, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask"}}`); len(out) != 2 || !strings.Contains(out[1], "has not sent notifications/initialized") {
 		t.Error(out)
@@ -1253,6 +1333,10 @@ func TestInputState(t *testing.T) {
 	s.once.Do(s.prepare)
 	sealed := s.seal(first, "state\x00é", time.Now().Add(time.Minute))
 	same := `{"requestState":"…","inputResponses":{},"arguments":{"m":1,"n":9007199254740993},"name":"x","_meta":{"b":2}}`
+	binary := s.seal(first, "admin=\xff", time.Now().Add(time.Minute))
+	raw, _ := base64.RawURLEncoding.DecodeString(binary)
+	raw[len(raw)-1] = 0xfe
+	changed := base64.RawURLEncoding.EncodeToString(raw)
 	other := &Server{StateKey: []byte("other")}
 	other.once.Do(other.prepare)
 	for _, row := range []struct {
@@ -1270,6 +1354,7 @@ func TestInputState(t *testing.T) {
 		{"longer", s, exchange("tools/call", same, "ada"), sealed + "-TAMPERED", false},
 		{"changed", s, exchange("tools/call", same, "ada"), sealed[:len(sealed)-1] + "A", false},
 		{"empty", s, exchange("tools/call", same, "ada"), "", false},
+		{"another byte that is not UTF-8", s, exchange("tools/call", same, "ada"), changed, false},
 		{"expired", s, exchange("tools/call", same, "ada"), s.seal(first, "x", time.Now().Add(-time.Second)), false},
 		{"a later expiry", s, exchange("tools/call", same, "ada"), "_" + s.seal(first, "x", time.Now().Add(-time.Second))[1:], false},
 	} {
@@ -1440,6 +1525,10 @@ func TestListen(t *testing.T) {
 	demo.Publish("notifications/resources/updated", map[string]string{"uri": "note:///b"})
 	demo.Publish("notifications/resources/updated", map[string]string{"uri": "note:///a"})
 	expect(tagged(`1`, "resources/updated", `,"uri":"note:///a"`))
+	listen(`2`, `{"resourceSubscriptions":[""]}`)
+	if line := readLine(t, theirs); !strings.Contains(line, `"id":2,"error":{"code":-32602`) {
+		t.Error(line)
+	}
 	listen(`2`, `5`)
 	if line := readLine(t, theirs); !strings.Contains(line, `"id":2,"error":{"code":-32602`) {
 		t.Error(line)
@@ -1456,6 +1545,17 @@ func TestListen(t *testing.T) {
 	expect(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 	if err := <-served; err != nil || demo.listening() != 0 {
 		t.Error(err, demo.listening())
+	}
+}
+
+// What was published before the end of input is heard before the end of the subscription.
+func TestListenLosesNothing(t *testing.T) {
+	for range 50 {
+		out := converse(t, newDemo(), `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourcesListChanged":true},`+modernMeta+`}}`,
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"set-note","arguments":{"name":"a","text":"x"},`+modernMeta+`}}`)
+		if !strings.Contains(strings.Join(out, ""), "resources/list_changed") {
+			t.Fatalf("%q", out)
+		}
 	}
 }
 
@@ -1549,7 +1649,7 @@ func TestClientFindsTheEra(t *testing.T) {
 
 // Old servers that take the probe badly, as real processes: each is reached with initialize, one that dies is started again.
 func TestClientProbesChildren(t *testing.T) {
-	for role, starts := range map[string]int32{"dies of the probe": 2, "is silent at the probe": 1, "refuses the probe with -32600": 1, "answers the probe oddly": 1} {
+	for role, starts := range map[string]int32{"dies of the probe": 2, "refuses the probe and exits": 2, "is silent at the probe": 1, "refuses the probe with -32600": 1, "answers the probe oddly": 1} {
 		var started atomic.Int32
 		c := &Client{Info: Implementation{Name: "t", Version: "0"}, ProbeTimeout: 200 * time.Millisecond}
 		if role == "dies of the probe" {
@@ -1608,29 +1708,87 @@ func TestClientReconnects(t *testing.T) {
 	}
 }
 
+// Close ends an attempt to connect to a server that says nothing, and all who wait for it.
+func TestClientCloseWhileConnecting(t *testing.T) {
+	ours, _ := bytePipe(t)
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}}
+	errs := make(chan error)
+	go func() { errs <- c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil }) }()
+	for c.Call(canceled(), "m", nil, nil) == ErrClosed { // until Connect has begun
+		time.Sleep(time.Millisecond)
+	}
+	go func() { errs <- c.Call(t.Context(), "m", nil, nil) }()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := <-errs; !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	}
+}
+
+// Of two who wait for a connection, the one that gives up does not take the other along.
+func TestClientConnectsForOthers(t *testing.T) {
+	var tries atomic.Int32
+	c := connect(t, newDemo(), &Client{Versions: []string{"2026-07-28"}})
+	first, cancel := context.WithCancel(t.Context())
+	c.dial = func(ctx context.Context) (Conn, error) {
+		if tries.Add(1) == 1 {
+			cancel()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		a, b := Pipe()
+		go Serve(context.Background(), a, newDemo(), nil)
+		return b, nil
+	}
+	c.conn.peer.Close()
+	errs := make(chan error)
+	go func() { errs <- c.Call(first, "tools/list", nil, nil) }()
+	<-first.Done()
+	if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
+		t.Error(err)
+	}
+	if err := <-errs; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
 // In the modern era nobody may ask us: a request from the server is dropped, not answered. 2026-07-28 basic/transports/stdio.
 func TestClientIsNotAskedInTheModernEra(t *testing.T) {
 	ours, theirs := bytePipe(t)
 	go func() {
 		readLine(t, theirs)
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]}}`)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]}}`+"\n"+`{"jsonrpc":"2.0","id":7,"method":"ping"}`)
 		readLine(t, theirs)
 		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":7,"method":"ping"}`)
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"result":{"resultType":"surprise"}}`)
-		if line := readLine(t, theirs); !strings.Contains(line, `"id":3,"method":"m"`) {
-			t.Error(line)
+		for i, answer := range []string{`"result":{"resultType":"surprise"}`, `"result":{"resultType":5}`, `"result":{"resultType":"input_required"}`,
+			`"result":{"resultType":"input_required","inputRequests":{"a":{"method":"ping"}}}`, `"result":{}`} { // no resultType: complete
+			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,%s}`+"\n", i+2, answer)
+			if line := readLine(t, theirs); !strings.Contains(line, fmt.Sprintf(`"id":%d,"method":"`, i+3)) {
+				t.Error(line)
+			}
 		}
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":3,"result":{}}`) // no resultType: complete
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`) // the end of a subscription
 	}()
 	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
 	if err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil }); err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.Call(t.Context(), "m", nil, nil); err == nil || !strings.Contains(err.Error(), `unknown resultType "surprise"`) {
-		t.Error(err)
+	for _, want := range []string{`unknown resultType "surprise"`, "unknown resultType 5", "does not say which", "Method not found: ping", "<nil>"} {
+		if err := c.Call(t.Context(), "m", nil, nil); !strings.Contains(fmt.Sprint(err), want) {
+			t.Error(err, want)
+		}
 	}
-	if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+	if err := c.Call(t.Context(), "subscriptions/listen", nil, nil); err == nil || !strings.Contains(err.Error(), "ended the subscription") {
 		t.Error(err)
 	}
 }
@@ -1896,7 +2054,8 @@ func TestCall(t *testing.T) {
 		{"progress", []string{"-method", "tools/call", "-params", `{"name":"count","arguments":{"n":2}}`}, "", 0, "counted to 2", `notifications/progress {"progressToken":1,"progress":2,"total":2}`},
 		{"time-out", []string{"-timeout", "200ms", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":1,"delayMs":60000}}`}, "", 1, "", "no answer within 200ms"},
 		{"progress extends it", []string{"-timeout", "1s", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":6,"delayMs":300}}`}, "", 0, "counted to 6", ""},
-		{"lines", []string{"-i", "-protocol", "2025-11-25"}, "ping\n\nx/y\nping []\ntools/call {\"name\":\"echo\",\"arguments\":{\"text\":\"hi\"}}\nping", 1,
+		{"progress extends it beside a _meta of one's own", []string{"-timeout", "1s", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":6,"delayMs":300},"_meta":{ "com.example/x":1}}`}, "", 0, "counted to 6", ""},
+		{"lines", []string{"-i", "-protocol", "2025-11-25"}, "ping\n\nx/y\nping []\ntools/call\t{\"name\":\"echo\",\"arguments\":{\"text\":\"hi\"}}\nping", 1,
 			"{}\n" + `{"content":[{"type":"text","text":"hi"}],"_meta":{"com.example.mcpwire/tool":"echo"}}` + "\n{}\n", "Method not found: x/y (-32601)"},
 	} {
 		var stdout, stderr bytes.Buffer
@@ -1904,6 +2063,32 @@ func TestCall(t *testing.T) {
 		if exit != row.exit || !strings.Contains(stdout.String(), row.stdout) || !strings.Contains(stderr.String(), row.stderr) {
 			t.Errorf("%s: exit %d\n%s\n%s", row.name, exit, stdout.String(), stderr.String())
 		}
+	}
+}
+
+// A signal ends -i although it waits for a line; without anybody at a terminal nobody is asked.
+func TestCallWithoutAUser(t *testing.T) {
+	cmd := process(t, "mcpwire", "call", "-i", os.Args[0])
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(in, "tools/list")
+	_, _ = bufio.NewReader(out).ReadString('\n')
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+		t.Error(err)
+	}
+	cmd = process(t, "mcpwire", "call", "-method", "tools/call", "-params", `{"name":"ask"}`, os.Args[0])
+	cmd.Stdin = nil // /dev/null
+	if text, err := cmd.Output(); err != nil || !strings.Contains(string(text), "the user chose decline") {
+		t.Errorf("%s, %v", text, err)
+	}
+	cmd = process(t, "mcpwire", "-h")
+	cmd.Env = append(cmd.Env, "MCPWIRE_STATE_KEY=s3cret")
+	if text, err := cmd.Output(); err != nil || strings.Contains(string(text), "s3cret") {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 
@@ -1915,7 +2100,8 @@ func TestCallAsksTheUser(t *testing.T) {
 		"Ada\n":         `{"action":"cancel"}`,
 	} {
 		var shown bytes.Buffer
-		c := &caller{stdin: bufio.NewReader(strings.NewReader(typed)), stderr: &shown, ask: true}
+		lines := readLines(strings.NewReader(typed))
+		c := &caller{input: func() <-chan string { return lines }, form: make(chan struct{}, 1), stderr: &shown, ask: true}
 		result, err := c.Handle(t.Context(), &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: form}})
 		got, _ := marshal(result)
 		if err != nil || string(got) != want || !strings.Contains(shown.String(), "Who?\nname (string): ") {
