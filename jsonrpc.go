@@ -97,6 +97,8 @@ func NewResponse(id ID, result any, err error) *Message {
 	var e *Error
 	if !errors.As(err, &e) {
 		e = &Error{Code: CodeInternalError, Message: err.Error()}
+	} else if e == nil { // a nil *Error in an error is not nil
+		e = &Error{Code: CodeInternalError, Message: "Internal error"}
 	}
 	return &Message{ID: id, Error: e}
 }
@@ -129,8 +131,8 @@ func (id ID) key() string {
 	switch {
 	case id.text == "-0":
 		return "0"
-	case strings.IndexByte(id.text, '\\') >= 0:
-		return string(appendString(nil, unquote([]byte(id.text))))
+	case strings.HasPrefix(id.text, `"`):
+		return `"` + unquote([]byte(id.text))
 	}
 	return id.text
 }
@@ -210,10 +212,14 @@ func Decode(data []byte) Payload {
 		in.Messages = []*Message{decodeMessage(text)}
 	default:
 		for element := range elements(text) {
-			in.Messages = append(in.Messages, decodeMessage(element))
+			if in.Messages = append(in.Messages, decodeMessage(element)); len(in.Messages) > maxInFlight {
+				break
+			}
 		}
-		if in.Batch = len(in.Messages) > 0; !in.Batch { // JSON-RPC 2.0 #batch: one error, not an array of none
-			in.Messages = []*Message{refused(ID{}, CodeInvalidRequest, "Invalid request: empty batch")}
+		if n := len(in.Messages); n == 0 || n > maxInFlight { // JSON-RPC 2.0 #batch: one error, not an array of none
+			in.Messages = []*Message{refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight))}
+		} else {
+			in.Batch = true
 		}
 	}
 	return in
@@ -222,16 +228,10 @@ func Decode(data []byte) Payload {
 // refusal tells why a batch is not taken at all, if it is not. Only 2025-03-26 has batches, and "initialize MUST NOT be part of a
 // JSON-RPC batch"; one holds "one or more requests and/or notifications", or only responses (its transports#sending-messages-to-the-server).
 func (in Payload) refusal(rev Revision) *Message {
-	var asked, answered, unread int
+	var asked, answered bool
 	for _, m := range in.Messages {
-		switch m.Kind() {
-		case Request, Notification:
-			asked++
-		case Response:
-			answered++
-		case Invalid:
-			unread++
-		}
+		asked = asked || m.Kind() == Request || m.Kind() == Notification
+		answered = answered || m.Kind() == Response
 	}
 	reason := ""
 	switch {
@@ -241,10 +241,8 @@ func (in Payload) refusal(rev Revision) *Message {
 		reason = "batches exist only in 2025-03-26"
 	case in.has("initialize"):
 		reason = "initialize in a batch"
-	case asked > 0 && answered > 0:
+	case asked && answered:
 		reason = "requests and responses in one batch"
-	case asked+unread > maxInFlight:
-		reason = fmt.Sprintf("more than %d messages in a batch", maxInFlight)
 	default:
 		return nil
 	}
@@ -273,6 +271,7 @@ func decodeMessage(text []byte) *Message {
 	version, rawID, method, params, result, fault := v[0], v[1], v[2], v[3], v[4], v[5]
 	id, idOK := parseID(rawID)
 	m := &Message{ID: id, Params: params, Result: result}
+	response := unquote(method) == "" && (result != nil || fault != nil)
 	reason := ""
 	switch {
 	case twice == "id":
@@ -281,7 +280,7 @@ func decodeMessage(text []byte) *Message {
 		reason = "duplicate member " + twice
 	case unquote(version) != "2.0":
 		reason = `jsonrpc must be "2.0"`
-	case method == nil && (result != nil || fault != nil):
+	case response:
 		reason = m.decodeResponse(rawID, fault)
 	case unquote(method) == "":
 		reason = "method must be a non-empty string"
@@ -297,7 +296,7 @@ func decodeMessage(text []byte) *Message {
 	switch {
 	case reason == "":
 		return m
-	case method == nil && (result != nil || fault != nil): // never answered, but whoever waits for it must not wait for ever
+	case response: // never answered, but whoever waits for it must not wait for ever
 		return failed(m.ID, fmt.Errorf("invalid response: %s", reason))
 	}
 	return refused(m.ID, CodeInvalidRequest, "Invalid request: "+reason)
@@ -494,10 +493,7 @@ func unquote(raw []byte) string {
 // Append appends the payload's one line of JSON, without a newline: valid UTF-8, and no character escaped that need not be.
 func (p Payload) Append(b []byte) []byte {
 	if !p.Batch {
-		for _, m := range p.Messages[:1] {
-			b = m.append(b)
-		}
-		return b
+		return p.Messages[0].append(b)
 	}
 	for i, m := range p.Messages {
 		b = append(b, "[,"[min(i, 1)])
@@ -579,10 +575,15 @@ func marshalObject(v any) (json.RawMessage, error) {
 		return json.RawMessage("{}"), nil
 	}
 	raw, err := marshal(v)
-	if err == nil && raw[0] != '{' {
-		err = fmt.Errorf("%T is no JSON object", v)
+	switch {
+	case err != nil:
+		return nil, err
+	case string(raw) == "null":
+		return json.RawMessage("{}"), nil
+	case raw[0] != '{':
+		return nil, fmt.Errorf("%T is no JSON object", v)
 	}
-	return raw, err
+	return raw, nil
 }
 
 // ---- Revisions, and the metadata of a request ----
@@ -662,7 +663,7 @@ var metaMembers = []string{metaVersion, metaClientInfo, metaCapabilities, metaLo
 
 // Envelope reads the _meta of a request. modern says that it declares a protocol version, whether or not we know that one.
 func (m *Message) Envelope() (meta Meta, modern bool, err *Error) {
-	if m.Params == nil || !bytes.Contains(m.Params, []byte("_")) {
+	if m.Params == nil || !bytes.ContainsAny(m.Params, `_\`) {
 		return meta, false, nil
 	}
 	var v [5]json.RawMessage
@@ -709,7 +710,8 @@ func parseImplementation(raw json.RawMessage) (*Implementation, *Error) {
 
 // Handler answers requests, and hears notifications. For a request it returns a result that encodes to a JSON object, or an error: an
 // *Error is sent as it is. What it returns for a notification goes nowhere. ctx ends when the request is cancelled or the conversation
-// over. Notifications are handled one at a time, in wire order, on the goroutine that reads: their handler must not Call.
+// over. Notifications are handled one at a time, in wire order, on the goroutine that reads, and so is initialize: a handler of one must
+// neither Call nor take long, but start a goroutine.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -736,9 +738,9 @@ type Exchange struct {
 	State     string                     // the State of that InputRequired
 
 	outlet Outlet
-	peer   *Peer
+	owner  *Peer  // whose exchange this is, shown or not
 	life   *life  // nil for a notification
-	yield  func() // lets somebody else read while this exchange waits
+	detach func() // lets somebody else read while this exchange waits
 	pipe   bool   // everything shares one pipe: a subscription's end needs its own notice there
 }
 
@@ -769,8 +771,8 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 	if x.Peer == nil || !x.Revision.ServerRequests { // 2026-07-28 stdio: "The server MUST NOT write JSON-RPC requests to stdout."
 		return ErrNoServerRequests
 	}
-	if x.yield != nil {
-		x.yield()
+	if x.detach != nil {
+		x.detach()
 	}
 	return x.Peer.call(ctx, x.send, method, params, result)
 }
@@ -780,12 +782,12 @@ func (x *Exchange) send(ctx context.Context, m *Message) error {
 	if x.life == nil {
 		return ErrAnswered
 	}
-	x.peer.mu.Lock()
+	x.owner.mu.Lock()
 	over := x.life.answered || x.life.cancelled
 	if !over {
 		x.life.sending.Add(1)
 	}
-	x.peer.mu.Unlock()
+	x.owner.mu.Unlock()
 	if over {
 		return ErrAnswered
 	}
@@ -796,24 +798,24 @@ func (x *Exchange) send(ctx context.Context, m *Message) error {
 // run answers the request, on the caller's goroutine: with the response, or with nil if it was cancelled.
 // 2025-11-25 cancellation: receivers should "not send a response for the cancelled request".
 func (x *Exchange) run(h Handler) *Message {
-	result, err := x.handle(x.life.ctx, h)
-	response := NewResponse(x.Request.ID, result, err)
-	if !x.peer.finish(x) {
+	response := x.handle(x.life.ctx, h)
+	if !x.owner.finish(x) {
 		return nil
 	}
 	x.life.sending.Wait()
 	return response
 }
 
-// handle calls the handler; its panic costs only this request.
-func (x *Exchange) handle(ctx context.Context, h Handler) (result any, err error) {
+// handle calls the handler; its panic, or that of what it returns, costs only this request.
+func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
-			x.peer.log.Error("panic in a handler", "method", x.Request.Method, "panic", r, "stack", string(debug.Stack()))
-			result, err = nil, &Error{Code: CodeInternalError, Message: "Internal error"}
+			x.owner.log.Error("panic in a handler", "method", x.Request.Method, "panic", r, "stack", string(debug.Stack()))
+			response = NewResponse(x.Request.ID, nil, &Error{Code: CodeInternalError, Message: "Internal error"})
 		}
 	}()
-	return h.Handle(ctx, x)
+	result, err := h.Handle(ctx, x)
+	return NewResponse(x.Request.ID, result, err)
 }
 
 // ---- The peer ----
@@ -843,6 +845,7 @@ type Peer struct {
 	lastID   int64
 	calls    map[string]*pending  // by key of the ID that we sent
 	serving  map[string]*Exchange // by key of the ID that came
+	owed     int                  // answers that are being written
 	err      error                // why no more calls can be made
 }
 
@@ -903,9 +906,11 @@ func (p *Peer) call(ctx context.Context, send Outlet, method string, params, res
 	if err != nil {
 		return err
 	}
-	defer p.forget(m.ID)
 	if err := send(ctx, m); err != nil && ctx.Err() == nil {
-		return err
+		p.forget(m.ID)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return cmp.Or(p.err, err) // why it ended says more than that a write has failed
 	}
 	select {
 	case answer := <-c.answer:
@@ -1044,14 +1049,14 @@ func (p *Peer) failWaiting(err error) {
 
 // Dispatch takes in a payload: responses go to the calls that wait for them, cancellations to their exchanges, notifications to h in
 // wire order, all before it returns. If something must be answered, it returns a function that does so: it runs the request on the
-// caller's goroutine, those of a batch side by side, and emits each response as it is ready, one at a time. batch says that they form
-// one array. What base holds is common to all exchanges of the payload.
+// caller's goroutine, those of a batch side by side, and emits each response as it is ready, one at a time. It must be called. batch says
+// that the responses form one array. What base holds is common to all exchanges of the payload.
 func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) (answer func(emit func(*Message)), batch bool) {
 	rev, meta := p.Remembered()
 	if rev.Version != "" {
 		base.Revision = rev
 	}
-	base.Meta, base.peer = meta, p
+	base.Meta, base.owner = meta, p
 	if reply := in.refusal(base.Revision); reply != nil && !p.client { // a client reads any array: better than to lose an answer in it
 		in = Payload{Messages: []*Message{reply}}
 	}
@@ -1082,10 +1087,12 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	if len(replies)+len(work) == 0 {
 		return nil, in.Batch
 	}
+	p.owes(len(replies))
 	return func(emit func(*Message)) {
 		for _, m := range replies {
 			emit(m)
 		}
+		p.owes(-len(replies))
 		respond(h, work, emit)
 	}, in.Batch
 }
@@ -1148,8 +1155,8 @@ func (p *Peer) hear(ctx context.Context, h Handler, m *Message, x Exchange) {
 		return
 	}
 	x.Request = m
-	if _, err := x.handle(ctx, h); err != nil {
-		p.log.Debug("notification not handled", "method", m.Method, "error", err)
+	if unsent := x.handle(ctx, h); unsent.Error != nil {
+		p.log.Debug("notification not handled", "method", m.Method, "error", unsent.Error)
 	}
 }
 
@@ -1210,7 +1217,7 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 	case p.err != nil: // nobody is there to read the answer
 	case p.serving[key] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
-	case len(p.serving) >= maxInFlight:
+	case len(p.serving)+p.owed >= maxInFlight:
 		return &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	default:
 		x.life = new(life)
@@ -1224,7 +1231,7 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 func (p *Peer) inFlight() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.serving)
+	return len(p.serving) + p.owed
 }
 
 // finish takes a request off the table; false means that it was cancelled and gets no answer.
@@ -1235,6 +1242,13 @@ func (p *Peer) finish(x *Exchange) bool {
 	delete(p.serving, x.Request.ID.key())
 	x.life.cancel()
 	return !x.life.cancelled
+}
+
+// owes counts answers on their way: a peer that asks and does not read must not make us hold any number of them.
+func (p *Peer) owes(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.owed += n
 }
 
 // ---- A pipe to one peer ----
@@ -1255,7 +1269,13 @@ type Dialer func(ctx context.Context) (Conn, error)
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	ending := make(chan struct{})
 	s := start(ctx, c, h, log, ending, false)
-	err := <-s.ended
+	var err error
+	select {
+	case err = <-s.ended:
+	case <-ctx.Done():
+		s.over(ctx.Err())
+		err = ctx.Err()
+	}
 	close(ending)
 	defer c.Close()
 	defer s.peer.end(ErrClosed)
@@ -1296,95 +1316,88 @@ func start(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-ch
 	return s
 }
 
-// coalescer is a Conn that can put an answer off as long as it knows that more can be read without waiting: many then share a write.
-type coalescer interface {
-	waiting() bool                   // Read will return at once, and it is not too much that is held
-	hold(p Payload)                  // Write, but with the next one
-	flush(ctx context.Context) error // write what is held, if anything
-}
-
 // read reads until there is nothing more, or until a request has taken so long that another goroutine reads now.
 func (s *pump) read() {
-	var mu sync.Mutex
-	reader := false // busy with a request, and still the one who reads after it
-	give := func(away bool) (ours bool) {
+	var mu sync.Mutex  // guards the two below
+	reader := false    // busy with a request, and still the one who reads after it
+	handshake := false // with initialize: what follows must find it done
+	give := func(away, late bool) (ours bool) {
 		mu.Lock()
 		defer mu.Unlock()
+		if late && handshake {
+			return false
+		}
 		if ours, reader = reader, false; ours && away {
 			s.peer.wg.Go(s.read)
-			s.peer.wg.Go(s.flush) // what was held for the answer that is late
 		}
 		return ours
 	}
-	pass := func() { give(true) }
-	late := time.AfterFunc(time.Hour, pass)
+	late := time.AfterFunc(time.Hour, func() { give(true, true) })
 	defer late.Stop()
 	base := s.base
-	base.yield = pass
+	base.detach = func() { give(true, false) }
+	why := errors.New("a handler has ended its goroutine")
+	defer func() {
+		if why != nil {
+			s.over(why)
+		}
+	}()
 	for {
 		in, err := s.conn.Read()
 		if err != nil {
-			s.stop(err)
+			why = err
 			return
 		}
 		answer, batch := s.peer.Dispatch(s.peer.ctx, s.handler, in, base)
-		handshake := in.has("initialize") // what follows must find it done
-		mu.Lock()
-		reader = !handshake
-		mu.Unlock()
-		if late.Reset(slow); s.peer.inFlight() > manySlow { // this one will be slow, too
-			pass()
+		if answer == nil {
+			continue
 		}
-		if !s.reply(answer, batch, func() bool { return handshake || give(false) }) {
+		mu.Lock()
+		reader, handshake = true, in.has("initialize")
+		mu.Unlock()
+		switch n := s.peer.inFlight(); {
+		case n > maxInFlight: // for a peer that asks and does not listen nobody reads on
+			late.Stop()
+		case n > manySlow: // this one will be slow, too
+			give(true, true)
+		default:
+			late.Reset(slow)
+		}
+		s.reply(answer, batch)
+		if !give(false, false) {
+			why = nil
 			return
 		}
 	}
 }
 
-// reply runs answer and writes what it emits. keep tells whether we still are the reader, and is asked before something is held:
-// only the reader knows that Read comes next. The result is keep's.
-func (s *pump) reply(answer func(func(*Message)), batch bool, keep func() bool) bool {
-	var out []Payload
-	if answer != nil {
-		answer(func(m *Message) {
-			if batch && len(out) > 0 {
-				out[0].Messages = append(out[0].Messages, m)
-			} else {
-				out = append(out, Payload{Messages: []*Message{m}, Batch: batch})
-			}
-		})
-	}
-	if more, ok := s.conn.(coalescer); ok && more.waiting() && keep() {
-		for _, p := range out {
-			more.hold(p)
+// reply runs answer and writes what it emits: messages as they come, or one array.
+func (s *pump) reply(answer func(func(*Message)), batch bool) {
+	array := Payload{Batch: true}
+	answer(func(m *Message) {
+		if batch {
+			array.Messages = append(array.Messages, m)
+		} else {
+			s.write(Payload{Messages: []*Message{m}})
 		}
-		return true
-	}
-	if len(out) == 0 {
-		s.flush()
-	}
-	for _, p := range out {
-		s.wrote(s.conn.Write(context.Background(), p)) // an answer is owed even when ctx has ended
-	}
-	return keep()
-}
-
-func (s *pump) flush() {
-	if more, ok := s.conn.(coalescer); ok {
-		s.wrote(more.flush(context.Background()))
+	})
+	if len(array.Messages) > 0 {
+		s.write(array)
 	}
 }
 
-// wrote ends a conversation in which an answer could not be written.
-func (s *pump) wrote(err error) {
-	if err != nil {
-		s.stop(fmt.Errorf("write: %w", err))
+// write writes an answer, which is owed even when all contexts have ended. If that fails, the conversation is over.
+func (s *pump) write(p Payload) {
+	s.peer.owes(len(p.Messages))
+	defer s.peer.owes(-len(p.Messages))
+	if err := s.conn.Write(context.Background(), p); err != nil {
+		s.over(fmt.Errorf("write: %w", err))
 		s.conn.Close()
 	}
 }
 
-// stop notes why the conversation ends; waiting calls fail with it.
-func (s *pump) stop(err error) {
+// over notes why the conversation ends; waiting calls fail with it. A server's handlers may still finish, a client's end at once.
+func (s *pump) over(err error) {
 	why := ErrClosed
 	if err == io.EOF {
 		err = nil

@@ -41,7 +41,7 @@ const version = "0.1.0"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills
 	if len(os.Args) > 1 && os.Args[1] == "call" {
 		os.Exit(call(ctx, os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}

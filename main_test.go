@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -112,6 +113,7 @@ func TestDecode(t *testing.T) {
 
 		// What looks like a response is never answered, however damaged; a call that waits for it fails.
 		{"result null", `{"jsonrpc":"2.0","id":1,"result":null}`, Response, ""},
+		{"result, and method null", `{"jsonrpc":"2.0","id":1,"method":null,"result":{}}`, Response, ""},
 		{"result an array", `{"jsonrpc":"2.0","id":1,"result":[]}`, Response, ""},
 		{"result and error", `{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}`, Response, ""},
 		{"result without id", `{"jsonrpc":"2.0","result":{}}`, Response, ""},
@@ -135,6 +137,17 @@ func TestDecode(t *testing.T) {
 		if reply := string(in.Append(nil)); !strings.Contains(reply, row.reply) || !json.Valid([]byte(reply)) {
 			t.Errorf("%s: reply %s, want %s in it", row.name, reply, row.reply)
 		}
+	}
+}
+
+// A line of very many elements is refused before it takes memory.
+func TestDecodeBoundsBatches(t *testing.T) {
+	in := Decode([]byte("[1" + strings.Repeat(",1", 1<<20) + "]"))
+	if len(in.Messages) != 1 || in.Batch || in.Messages[0].Kind() != Invalid {
+		t.Errorf("%d messages", len(in.Messages))
+	}
+	if allocated := testing.AllocsPerRun(1, func() { Decode([]byte("[1" + strings.Repeat(",1", 1<<20) + "]")) }); allocated > 10*maxInFlight {
+		t.Errorf("%v allocations", allocated)
 	}
 }
 
@@ -178,6 +191,9 @@ func TestEncode(t *testing.T) {
 	own := &Message{ID: NumberID(1), Result: json.RawMessage("{\n}"), Error: nil}
 	if got := string(own.append(nil)); got != `{"jsonrpc":"2.0","id":1,"result":{}}` {
 		t.Errorf("a message of one's own: %s", got)
+	}
+	if m := NewResponse(NumberID(1), map[string]any(nil), nil); string(m.Result) != "{}" {
+		t.Errorf("no map: %s", m.append(nil))
 	}
 	for _, result := range []any{[]int{1}, "x", 1, func() {}, math.NaN()} {
 		if m := NewResponse(NumberID(1), result, nil); m.Error == nil || m.Error.Code != CodeInternalError {
@@ -297,6 +313,7 @@ func TestBind(t *testing.T) {
 		{`{"name":"get-weather","arguments":[]}`, "not an object"},
 		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":{},"_meta":{}}`, "_meta must be one object"},
 		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":5}`, "_meta must be one object"},
+		{`{"name":"get-weather","arguments":{"city":"Oslo"},"\u005fmeta":5}`, "_meta must be one object"},
 		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":{"progressToken":{}}}`, "progressToken"},
 		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":{"progressToken":1.5}}`, "progressToken"},
 		{`{"name":"get-weather","arguments":{"city":"Oslo"},"_meta":{"progressToken":1,"progressToken":1}}`, "progressToken"},
@@ -334,6 +351,7 @@ func TestSurvivesDamage(t *testing.T) {
 		{`{"jsonrpc":"2.0","method":"notifications/cancelled"}`, ""},
 		{``, ""},
 		{"   \r", ""},
+		{"\f", `"code":-32700`},
 		// A request without an id is a notification of something that nobody can be notified of, in any era; it is not carried out.
 		{`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":600000}}}`, ""},
 		{`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":600000},` + modernMeta + `}}`, ""},
@@ -543,7 +561,7 @@ func TestCancelServed(t *testing.T) {
 		if err := <-sent; err != ErrAnswered {
 			t.Error(err)
 		}
-		for x.peer.inFlight() > 0 {
+		for x.owner.inFlight() > 0 {
 			time.Sleep(time.Millisecond)
 		}
 		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"method":"quick"}`)
@@ -625,9 +643,86 @@ func TestPanic(t *testing.T) {
 			t.Error(line)
 		}
 	}
+	for name, h := range map[string]HandlerFunc{
+		"result": func(context.Context, *Exchange) (any, error) { return explosive{}, nil },
+		"error":  func(context.Context, *Exchange) (any, error) { return nil, (*explosive)(nil) },
+		"nil":    func(context.Context, *Exchange) (any, error) { var e *Error; return nil, e },
+	} {
+		if out := converse(t, h, `{"jsonrpc":"2.0","id":1,"method":"m"}`); out[0] != `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}` {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
 	if strings.Count(logged.String(), "secret") < 3 || !strings.Contains(logged.String(), "goroutine") {
 		t.Error(logged.String())
 	}
+}
+
+type explosive struct{ text string }
+
+func (e explosive) MarshalJSON() ([]byte, error) { panic("boom") }
+func (e *explosive) Error() string               { return e.text } // panics on nil
+
+// A handler that ends its goroutine ends the conversation, and not without a word.
+func TestGoexit(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	served := make(chan error)
+	go func() {
+		served <- Serve(t.Context(), ours, HandlerFunc(func(context.Context, *Exchange) (any, error) { runtime.Goexit(); return nil, nil }), nil)
+	}()
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m"}`)
+	if err := <-served; err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
+		t.Error(err)
+	}
+}
+
+// A peer that asks and never reads costs a bounded number of goroutines and answers; when it reads at last, none is missing.
+func TestPeerDoesNotRead(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, newDemo(), nil)
+	fmt.Fprintln(theirs, initializeLine("2025-11-25"))
+	const requests = 3 * maxInFlight
+	var sent atomic.Int32
+	go func() {
+		for i := range requests {
+			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":"0123456789","repeat":100}}}`+"\n", i)
+			sent.Add(1)
+		}
+	}()
+	for before := int32(-1); before != sent.Load(); time.Sleep(100 * time.Millisecond) {
+		before = sent.Load()
+	}
+	if n := runtime.NumGoroutine(); n > maxInFlight+100 || sent.Load() == requests {
+		t.Errorf("%d goroutines after %d requests", n, sent.Load())
+	}
+	answers := map[string]int{}
+	for range requests + 1 {
+		answers[Decode([]byte(readLine(t, theirs))).Messages[0].ID.text]++
+	}
+	if len(answers) != requests+1 {
+		t.Errorf("%d different answers", len(answers))
+	}
+}
+
+// Notifications from both ends at once, from within handlers of notifications, do not lock each other out of a Pipe.
+func TestNotifyBothWays(t *testing.T) {
+	a, b := Pipe()
+	var heard atomic.Int32
+	echo := func(_ context.Context, x *Exchange) (any, error) {
+		if heard.Add(1) < 1000 {
+			return nil, x.Peer.Notify(t.Context(), "notifications/m", nil)
+		}
+		return nil, nil
+	}
+	p, q := Open(t.Context(), a, HandlerFunc(echo), nil), Open(t.Context(), b, HandlerFunc(echo), nil)
+	for range 20 {
+		_ = p.Notify(t.Context(), "notifications/m", nil)
+		_ = q.Notify(t.Context(), "notifications/m", nil)
+	}
+	for heard.Load() < 1000 {
+		time.Sleep(time.Millisecond)
+	}
+	p.Close()
+	q.Close()
 }
 
 // Progress goes out in order, rises, and only while the request runs; what comes in for no request of ours is dropped.
@@ -894,6 +989,104 @@ func TestServeWindsDown(t *testing.T) {
 	}
 }
 
+// Serve returns when its context ends even if the reader is held up, and initialize may ask something in its turn.
+func TestServeIsNotHeldUp(t *testing.T) {
+	for _, method := range []string{`"notifications/m"`, `"initialize","id":1`} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			in := strings.NewReader(`{"jsonrpc":"2.0","method":` + method + `}`)
+			time.AfterFunc(time.Second, cancel)
+			began := time.Now()
+			err := Serve(ctx, NewLineConn(in, io.Discard, testLimit, func() error { return nil }), HandlerFunc(func(context.Context, *Exchange) (any, error) {
+				time.Sleep(time.Hour)
+				return nil, nil
+			}), nil)
+			if took := time.Since(began); took != time.Second+windDown+lastWord || !errors.Is(err, errStubborn) {
+				t.Errorf("%s: %v after %v", method, err, took)
+			}
+			time.Sleep(2 * time.Hour)
+		})
+	}
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		x.Revision = revision("2025-11-25")
+		return nil, x.Call(ctx, "roots/list", nil, nil)
+	}), nil)
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`)
+	readLine(t, theirs)
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+	if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","id":1,"result":{}}` {
+		t.Error(line)
+	}
+}
+
+// One socket as stdin and stdout, as inetd has it: answers larger than its buffer arrive whole.
+func TestServeOnOneSocket(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Skip(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := accepted.(*net.UnixConn).File()
+	accepted.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := process(t, "mcpwire")
+	cmd.Stdin, cmd.Stdout = file, file
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	fmt.Fprintf(client, "%s\n%s\n", initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x","repeat":4000000}}}`)
+	time.Sleep(50 * time.Millisecond) // let it fill the buffer
+	r := bufio.NewReader(client)
+	_, _ = r.ReadString('\n')
+	if line, err := r.ReadString('\n'); len(line) < 4_000_000 || err != nil {
+		t.Errorf("%d bytes, %v", len(line), err)
+	}
+	_ = client.(*net.UnixConn).CloseWrite()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A line that was cut off by an error other than our own deadline is not continued with another.
+func TestLinesTorn(t *testing.T) {
+	var out bytes.Buffer
+	fails := true
+	c := NewLineConn(strings.NewReader(""), writerFunc(func(b []byte) (int, error) {
+		if fails {
+			fails = false
+			n, _ := out.Write(b[:5])
+			return n, errors.New("cut")
+		}
+		return out.Write(b)
+	}), testLimit, func() error { return nil })
+	m, _ := NewRequest(ID{}, "m", nil)
+	for range 2 {
+		if err := c.Write(t.Context(), Payload{Messages: []*Message{m}}); err == nil || err.Error() != "cut" {
+			t.Error(err)
+		}
+	}
+	if out.Len() != 5 {
+		t.Errorf("%q", out.String())
+	}
+}
+
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
 // SIGTERM, SIGINT and a closed stdout end the server quickly, with exit 0, even while it is busy.
 func TestServeStops(t *testing.T) {
 	for _, how := range []string{"terminated", "interrupt", "stdout"} {
@@ -1007,6 +1200,29 @@ func TestChildLeaks(t *testing.T) {
 	}
 }
 
+// What a child wrote before it ended is read, however slowly.
+func TestChildIsReadToTheEnd(t *testing.T) {
+	conn, err := DialCommand(func() *exec.Cmd { return process(t, "writes and exits") }, time.Second, testLimit)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for ; ; n++ {
+		if _, err := conn.Read(); err != nil {
+			break
+		}
+		if n == 0 {
+			time.Sleep(lastWord + lastWord/2)
+		}
+	}
+	if n != 500 {
+		t.Errorf("%d of 500 lines", n)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A child that dies fails the waiting call with its exit status and the last of its stderr.
 func TestChildDies(t *testing.T) {
 	conn, err := DialCommand(func() *exec.Cmd { return process(t, "exits with 3") }, time.Second, testLimit)(t.Context())
@@ -1087,6 +1303,10 @@ func beChild(role string) int {
 		}
 		fmt.Println(hello)
 		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "writes and exits":
+		for range 500 {
+			fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/%s"}`+"\n", strings.Repeat("x", 100))
+		}
 	case "exits with 3":
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 		fmt.Fprintln(os.Stderr, "out of cheese")

@@ -21,7 +21,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -625,10 +624,10 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 	if x.life == nil {
 		return ErrAnswered
 	}
-	x.peer.mu.Lock()
+	x.owner.mu.Lock()
 	rises := progress > x.life.progress
 	x.life.progress = max(progress, x.life.progress)
-	x.peer.mu.Unlock()
+	x.owner.mu.Unlock()
 	if !rises { // 2025-11-25 progress: "The progress value MUST increase with each notification"
 		return fmt.Errorf("progress %v does not rise", progress)
 	}
@@ -1216,13 +1215,12 @@ func (c *Client) answer(ctx context.Context, conn *connection, result json.RawMe
 		if !slices.Contains([]string{"elicitation/create", "sampling/createMessage", "roots/list"}, question.Method) {
 			return nil, methodNotFound(question.Method)
 		}
-		x := &Exchange{Request: question, Revision: conn.rev, peer: conn.peer}
-		response, err := x.handle(ctx, HandlerFunc(c.handle))
-		answer, bad := marshalObject(response)
-		if err = cmp.Or(err, bad); err != nil {
-			return nil, fmt.Errorf("%s: %w", question.Method, err)
+		x := &Exchange{Request: question, Revision: conn.rev, owner: conn.peer}
+		answer := x.handle(ctx, HandlerFunc(c.handle))
+		if answer.Error != nil {
+			return nil, fmt.Errorf("%s: %w", question.Method, answer.Error)
 		}
-		responses.add(string(key), answer)
+		responses.add(string(key), answer.Result)
 	}
 	retry.add("inputResponses", responses.text())
 	return json.RawMessage(retry.text()), nil

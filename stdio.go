@@ -8,8 +8,8 @@ package main
 //	< {"jsonrpc":"2.0","id":1,"result":{…}}⏎
 //
 // Implements 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown, 2026-07-28 basic/transports/stdio. Goroutines: a launched
-// child has one that waits for its end; standard input that is a terminal has one that reads it, for the life of the process. A line
-// Conn's mutex guards what is held back; whoever writes has its turn, and nothing is locked meanwhile. Copy with jsonrpc.go.
+// child has one that waits for its end; standard input that is a terminal has one that reads it, for the life of the process. Who writes
+// a line has the turn; nothing is locked. Copy with jsonrpc.go.
 
 import (
 	"bufio"
@@ -32,33 +32,28 @@ import (
 
 // ---- Lines ----
 
-const (
-	readBuffer = 64 << 10
-	maxHeld    = 64 << 10 // answers held back for a common write
-)
-
 // lineConn is a Conn with one payload on each line.
 type lineConn struct {
-	r     *bufio.Reader
-	w     io.Writer
-	max   int
-	close func() error
-	turn  chan struct{}           // held by who writes
-	late  func(t time.Time) error // sets a deadline for writing; nil if w has none
-	more  atomic.Bool             // a whole line is in the buffer
+	r        *bufio.Reader
+	w        io.Writer
+	max      int
+	close    func() error
+	deadline func(t time.Time) error // for writing; nil if w has none
 
-	mu   sync.Mutex // guards the fields below
-	held []byte     // lines that go out before the next one
+	turn chan struct{} // held by who writes; it guards the fields below
+	rest []byte        // of a line that was cut off when its context ended
+	torn error         // the output ends in mid-line, and nothing can follow
 }
 
 // NewLineConn returns a Conn that reads and writes one payload on each line: for stdio, and, as the specification asks of custom
 // transports, for TCP and Unix sockets. max is the size of a line in bytes; a longer one is read as one Invalid message and takes no
-// memory. close must unblock reading, and writing if it can. 2026-07-28 basic/transports/stdio: transports on byte streams "SHOULD
-// reuse this framing".
+// memory. close must unblock reading, and writing if it can. If w has write deadlines, as sockets and the pipe to a child have, a write
+// that the other side does not read ends with its context; a tls.Conn does not survive that.
+// 2026-07-28 basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 func NewLineConn(r io.Reader, w io.Writer, max int, close func() error) Conn {
-	c := &lineConn{r: bufio.NewReaderSize(r, readBuffer), w: w, max: max, close: sync.OnceValue(close), turn: make(chan struct{}, 1)}
+	c := &lineConn{r: bufio.NewReaderSize(r, 64<<10), w: w, max: max, close: sync.OnceValue(close), turn: make(chan struct{}, 1)}
 	if d, ok := w.(interface{ SetWriteDeadline(time.Time) error }); ok && d.SetWriteDeadline(time.Time{}) == nil {
-		c.late = d.SetWriteDeadline
+		c.deadline = d.SetWriteDeadline
 	}
 	return c
 }
@@ -72,7 +67,9 @@ func (c *lineConn) Read() (Payload, error) {
 			m := refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d bytes", c.max))
 			m.local = ErrTooLarge
 			return Payload{Messages: []*Message{m}}, nil
-		case len(bytes.TrimSpace(line)) > 0: // the last line may lack its newline
+		case err != nil && err != io.EOF:
+			return Payload{}, err
+		case len(bytes.Trim(line, " \t\r\n")) > 0: // the last line may lack its newline
 			return Decode(line), nil
 		case err != nil:
 			return Payload{}, err
@@ -82,7 +79,6 @@ func (c *lineConn) Read() (Payload, error) {
 
 // line returns the next line in memory of its own. Past the cap it reads on to the newline and keeps nothing.
 func (c *lineConn) line() (line []byte, err error) {
-	defer func() { c.look() }()
 	for tooLarge := false; ; {
 		part, err := c.r.ReadSlice('\n')
 		if tooLarge = tooLarge || len(line)+len(bytes.TrimRight(part, "\r\n")) > c.max; tooLarge {
@@ -100,79 +96,51 @@ func (c *lineConn) line() (line []byte, err error) {
 	}
 }
 
-// look notes whether another line is there already, blank ones aside.
-func (c *lineConn) look() {
-	ahead, _ := c.r.Peek(c.r.Buffered())
-	blank := len(ahead) - len(bytes.TrimLeft(ahead, " \t\r\n"))
-	_, _ = c.r.Discard(blank)
-	c.more.Store(bytes.IndexByte(ahead[blank:], '\n') >= 0)
-}
-
-func (c *lineConn) waiting() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.more.Load() && len(c.held) < maxHeld
-}
-
-func (c *lineConn) hold(p Payload) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held = append(p.Append(c.held), '\n')
-}
-
-func (c *lineConn) flush(ctx context.Context) error { return c.write(ctx, nil) }
-
-// Write writes the payload's line, after those that are held. When ctx ends while the other side does not read, a line that was begun
-// is finished by the next Write, if w can be interrupted at all; sockets and the pipe to a child can.
+// Write writes the payload's line, whole. When ctx ends in the middle of it, the next Write finishes it first.
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
-	return c.write(ctx, append(p.Append(nil), '\n'))
-}
-
-func (c *lineConn) write(ctx context.Context, line []byte) error {
+	line := append(p.Append(nil), '\n')
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	c.mu.Lock()
-	text := line
-	if len(c.held) > 0 {
-		text = append(c.held, line...)
-		c.held = nil
-	}
-	c.mu.Unlock()
-	if len(text) == 0 {
-		return nil
+	if c.torn != nil {
+		return c.torn
 	}
 	defer c.until(ctx)()
+	text := append(c.rest, line...)
 	n, err := c.w.Write(text)
-	if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		if text = text[n:]; len(text) >= len(line) { // ours was not begun
-			text = text[:len(text)-len(line)]
+	switch c.rest = nil; {
+	case err == nil:
+		return nil
+	case ctx.Err() == nil || !errors.Is(err, os.ErrDeadlineExceeded):
+		if n > 0 {
+			c.torn = err
 		}
-		c.mu.Lock()
-		c.held = append(text, c.held...)
-		c.mu.Unlock()
-		return ctx.Err()
+		return err
+	case len(text)-n >= len(line): // ours was not begun
+		c.rest = text[n : len(text)-len(line)]
+	default:
+		c.rest = text[n:]
 	}
-	return err
+	return ctx.Err()
 }
 
 // until interrupts a write when ctx ends, if that can be done; the function it returns must be called when the write is over.
 func (c *lineConn) until(ctx context.Context) (over func()) {
-	if c.late == nil || ctx.Done() == nil {
+	if c.deadline == nil || ctx.Done() == nil {
 		return func() {}
 	}
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		_ = c.late(time.Unix(1, 0))
+		_ = c.deadline(time.Unix(1, 0))
 		close(interrupted)
 	})
 	return func() {
 		if !stop() {
 			<-interrupted
-			_ = c.late(time.Time{})
+			_ = c.deadline(time.Time{})
 		}
 	}
 }
@@ -193,6 +161,9 @@ func StdioConn(max int) Conn {
 func stdin() io.ReadCloser {
 	info, err := os.Stdin.Stat()
 	pipe := err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 && runtime.GOOS != "windows"
+	if out, err := os.Stdout.Stat(); err == nil && pipe {
+		pipe = !os.SameFile(info, out) // one socket for both: os.Stdout cannot write to what does not block
+	}
 	if pipe && syscall.SetNonblock(syscall.Stdin, true) == nil {
 		return os.NewFile(uintptr(syscall.Stdin), "stdin")
 	}
@@ -249,7 +220,7 @@ func (c *child) start(max int) error {
 	if c.cmd.SysProcAttr == nil {
 		c.cmd.SysProcAttr = ownGroup()
 	}
-	c.Conn = NewLineConn(out, in, max, c.shutDown)
+	c.Conn = NewLineConn(readerFunc(c.drain), in, max, c.shutDown)
 	if err := c.cmd.Start(); err != nil {
 		return errors.Join(err, in.Close(), out.Close())
 	}
@@ -266,12 +237,28 @@ func ownGroup() *syscall.SysProcAttr {
 	return attr
 }
 
-// wait reaps the process. What it wrote is still to be read, but a grandchild that holds its stdout is not waited for.
+// wait reaps the process. What it has left behind in its group is told to end, too.
 func (c *child) wait() {
 	c.err = c.cmd.Wait()
+	_ = c.signal(syscall.SIGTERM)
 	_ = c.out.SetReadDeadline(time.Now().Add(lastWord))
 	close(c.exited)
 }
+
+// drain reads the child's output. What it wrote before its end is still to be read, however slowly we do, but a grandchild that keeps
+// the pipe open and says nothing is not waited for.
+func (c *child) drain(b []byte) (int, error) {
+	n, err := c.out.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = c.out.SetReadDeadline(time.Now().Add(lastWord / 20))
+		n, err = c.out.Read(b)
+	}
+	return n, err
+}
+
+type readerFunc func(b []byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 // Read returns the next message; at the end, why the process has ended.
 func (c *child) Read() (Payload, error) {
@@ -335,7 +322,6 @@ func (c *child) shutDown() error {
 	if !c.gone(c.grace) {
 		err = errors.Join(err, fmt.Errorf("process %d does not end", c.cmd.Process.Pid))
 	}
-	_ = c.signal(syscall.SIGTERM) // to what it has left behind
 	return errors.Join(err, c.out.Close())
 }
 
@@ -378,7 +364,7 @@ func (t *tail) String() string {
 
 // Pipe returns two Conns that are each other's peer, in memory: for tests, and as the shortest example of a custom transport.
 func Pipe() (a, b Conn) {
-	there, back, closed := make(chan Payload), make(chan Payload), make(chan struct{})
+	there, back, closed := make(chan Payload, 64), make(chan Payload, 64), make(chan struct{})
 	hangUp := sync.OnceFunc(func() { close(closed) })
 	return &memConn{there, back, closed, hangUp}, &memConn{back, there, closed, hangUp}
 }
@@ -394,6 +380,11 @@ func (c *memConn) Read() (Payload, error) {
 	case p := <-c.in:
 		return p, nil
 	case <-c.closed:
+	}
+	select {
+	case p := <-c.in: // sent before it was closed
+		return p, nil
+	default:
 		return Payload{}, io.EOF
 	}
 }
