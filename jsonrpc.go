@@ -1316,26 +1316,45 @@ func start(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-ch
 	return s
 }
 
+// turn belongs to a goroutine that reads: while it is busy with a request, another may take its place.
+type turn struct {
+	mu        sync.Mutex // guards the fields below
+	busy      bool       // with a request, and still the one who reads after it
+	handshake bool       // that request is initialize: what follows must find it done
+}
+
+func (t *turn) begin(handshake bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy, t.handshake = true, handshake
+}
+
+// end tells whether nobody else reads by now.
+func (t *turn) end() (ours bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ours, t.busy = t.busy, false
+	return ours
+}
+
+// pass starts the next reader, unless there is one. waits says that the request waits for what is to be read.
+func (t *turn) pass(next func(), waits bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.busy && (waits || !t.handshake) {
+		t.busy = false
+		next() // before end can return: whoever waits for our goroutines must not find none in between
+	}
+}
+
 // read reads until there is nothing more, or until a request has taken so long that another goroutine reads now.
 func (s *pump) read() {
-	var mu sync.Mutex  // guards the two below
-	reader := false    // busy with a request, and still the one who reads after it
-	handshake := false // with initialize: what follows must find it done
-	give := func(away, late bool) (ours bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if late && handshake {
-			return false
-		}
-		if ours, reader = reader, false; ours && away {
-			s.peer.wg.Go(s.read)
-		}
-		return ours
-	}
-	late := time.AfterFunc(time.Hour, func() { give(true, true) })
+	var t turn
+	next := func() { s.peer.wg.Go(s.read) }
+	late := time.AfterFunc(time.Hour, func() { t.pass(next, false) })
 	defer late.Stop()
 	base := s.base
-	base.detach = func() { give(true, false) }
+	base.detach = func() { t.pass(next, true) }
 	why := errors.New("a handler has ended its goroutine")
 	defer func() {
 		if why != nil {
@@ -1352,19 +1371,17 @@ func (s *pump) read() {
 		if answer == nil {
 			continue
 		}
-		mu.Lock()
-		reader, handshake = true, in.has("initialize")
-		mu.Unlock()
+		t.begin(in.has("initialize"))
 		switch n := s.peer.inFlight(); {
 		case n > maxInFlight: // for a peer that asks and does not listen nobody reads on
 			late.Stop()
 		case n > manySlow: // this one will be slow, too
-			give(true, true)
+			t.pass(next, false)
 		default:
 			late.Reset(slow)
 		}
 		s.reply(answer, batch)
-		if !give(false, false) {
+		if !t.end() {
 			why = nil
 			return
 		}
