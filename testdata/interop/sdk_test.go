@@ -1,0 +1,403 @@
+package interop
+
+//lint:file-ignore SA1019 logging is deprecated in 2026-07-28, but in the protocol, and so to be tested
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// sdkClient is the Go SDK's client, connected to a server of ours, and what it has heard so far.
+type sdkClient struct {
+	*mcp.ClientSession
+	ctx    context.Context
+	server *exec.Cmd
+	stderr bytes.Buffer // to be read once the server has ended
+
+	mu          sync.Mutex // guards the fields below
+	wire        bytes.Buffer
+	progress    []float64
+	logged      []string
+	updated     []string
+	listChanged int
+}
+
+// Write takes the messages that pass, one at a time, as mcp.LoggingTransport writes them.
+func (c *sdkClient) Write(line []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wire.Write(line)
+}
+
+// dial starts a server and connects to it. The SDK always tries server/discover first, unless it is told to speak an older version.
+func dial(t *testing.T, versions, wanted string) *sdkClient {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	c := &sdkClient{ctx: ctx, server: exec.CommandContext(ctx, mcpwire, "-versions", versions)}
+	c.server.Stderr = &c.stderr
+	note := func(f func()) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		f()
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "interop", Version: "1"}, &mcp.ClientOptions{
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "Ada"}}, nil
+		},
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			note(func() { c.progress = append(c.progress, r.Params.Progress) })
+		},
+		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {
+			note(func() { c.logged = append(c.logged, string(r.Params.Level)+": "+r.Params.Data.(string)) })
+		},
+		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
+			note(func() { c.updated = append(c.updated, r.Params.URI) })
+		},
+		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) {
+			note(func() { c.listChanged++ })
+		},
+	})
+	session, err := client.Connect(ctx, &mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: c.server}, Writer: c},
+		&mcp.ClientSessionOptions{ProtocolVersion: wanted})
+	t.Cleanup(func() {
+		if session != nil {
+			session.Close()
+		}
+		cancel()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		t.Logf("%v\n%s-- stderr --\n%s", c.server, &c.wire, &c.stderr)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.ClientSession = session
+	return c
+}
+
+// eventually waits for what a notification brings about: they are handled in their own time, beside the calls.
+func (c *sdkClient) eventually(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < limit/4; time.Sleep(5 * time.Millisecond) {
+		c.mu.Lock()
+		ok := reached()
+		c.mu.Unlock()
+		if ok {
+			return
+		}
+	}
+	t.Fatalf("not reached: %s", what)
+}
+
+// acknowledged waits until the server has confirmed a subscription. The SDK does not wait for it, and shows it to nobody.
+func (c *sdkClient) acknowledged(t *testing.T, what string) {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^read: .*"notifications/subscriptions/acknowledged".*` + regexp.QuoteMeta(what))
+	c.eventually(t, "an acknowledgement of "+what, func() bool { return line.Match(c.wire.Bytes()) })
+}
+
+// text calls a tool that has to answer with one text.
+func (c *sdkClient) text(t *testing.T, params *mcp.CallToolParams) string {
+	t.Helper()
+	result, err := c.CallTool(c.ctx, params)
+	if err != nil {
+		t.Fatalf("%s: %v", params.Name, err)
+	}
+	if len(result.Content) != 1 || result.IsError {
+		t.Fatalf("%s: isError %v, %d content items", params.Name, result.IsError, len(result.Content))
+	}
+	return result.Content[0].(*mcp.TextContent).Text
+}
+
+// failed checks that a call came back with this JSON-RPC error.
+func failed(t *testing.T, err error, code int64, data string) {
+	t.Helper()
+	wire := (*jsonrpc.Error)(nil)
+	if !errors.As(err, &wire) || wire.Code != code || !strings.Contains(string(wire.Data), data) {
+		t.Errorf("got %v, want code %d with data %s", err, code, data)
+	}
+}
+
+// TestSDKClient is a whole session in each revision.
+func TestSDKClient(t *testing.T) {
+	t.Parallel()
+	steps := []struct {
+		name string
+		run  func(*testing.T, *sdkClient, revision)
+	}{
+		{"introduction", sdkIntroduction},
+		{"tools", sdkTools},
+		{"resources", sdkResources},
+		{"prompts", sdkPrompts},
+		{"completion", sdkCompletion},
+		{"progress", sdkProgress},
+		{"logging", sdkLogging},
+		{"elicitation", sdkElicitation},
+		{"subscription", sdkSubscription},
+		{"cancellation", sdkCancellation},
+		{"close", sdkClose},
+	}
+	for _, rev := range revisions {
+		t.Run(rev.version, func(t *testing.T) {
+			t.Parallel()
+			c := dial(t, rev.version, "")
+			for _, step := range steps {
+				t.Run(step.name, func(t *testing.T) { step.run(t, c, rev) })
+			}
+		})
+	}
+}
+
+func sdkIntroduction(t *testing.T, c *sdkClient, rev revision) {
+	result := c.InitializeResult()
+	if result.ProtocolVersion != rev.version || result.ServerInfo.Name != "mcpwire" || (result.ServerInfo.Title != "") != rev.titles {
+		t.Errorf("%s, server %+v", result.ProtocolVersion, result.ServerInfo)
+	}
+	if has := result.Capabilities; has.Tools == nil || has.Prompts == nil || has.Logging == nil || !has.Resources.Subscribe {
+		t.Errorf("capabilities %+v", has)
+	}
+	if err := c.Ping(c.ctx, nil); (err == nil) == rev.modern { // 2026-07-28 has no ping
+		t.Errorf("ping: %v", err)
+	}
+}
+
+func sdkTools(t *testing.T, c *sdkClient, rev revision) {
+	var names []string
+	for tool, err := range c.Tools(c.ctx, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, tool.Name)
+		if (tool.Title != "") != rev.titles {
+			t.Errorf("%s: title %q", tool.Name, tool.Title)
+		}
+	}
+	if want := []string{"ask", "count", "echo", "get-weather", "set-note"}; !slices.Equal(names, want) {
+		t.Errorf("got %q, want %q", names, want)
+	}
+	weather := &mcp.CallToolParams{Name: "get-weather", Arguments: map[string]any{"city": "Oslo"}}
+	if got, want := c.text(t, weather), "Current temperature in Oslo is 18°C"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	_, err := c.CallTool(c.ctx, &mcp.CallToolParams{Name: "get-weather"})
+	failed(t, err, jsonrpc.CodeInvalidParams, "Missing required argument: 'city'")
+	_, err = c.CallTool(c.ctx, &mcp.CallToolParams{Name: "no-such-tool"})
+	failed(t, err, jsonrpc.CodeInvalidParams, "Unknown tool: 'no-such-tool'")
+}
+
+func sdkResources(t *testing.T, c *sdkClient, rev revision) {
+	list, err := c.ListResources(c.ctx, nil)
+	if err != nil || len(list.Resources) != 1 || list.Resources[0].URI != "note:///welcome" {
+		t.Errorf("list %+v, %v", list, err)
+	}
+	templates, err := c.ListResourceTemplates(c.ctx, nil)
+	if err != nil || len(templates.ResourceTemplates) != 1 || templates.ResourceTemplates[0].URITemplate != "note:///{name}" {
+		t.Errorf("templates %+v, %v", templates, err)
+	}
+	read, err := c.ReadResource(c.ctx, &mcp.ReadResourceParams{URI: "note:///welcome"})
+	if err != nil || len(read.Contents) != 1 || read.Contents[0].Text != "This note is served by mcpwire." {
+		t.Errorf("read %+v, %v", read, err)
+	}
+	_, err = c.ReadResource(c.ctx, &mcp.ReadResourceParams{URI: "note:///nothing"})
+	notFound := int64(-32002)
+	if rev.modern {
+		notFound = jsonrpc.CodeInvalidParams
+	}
+	failed(t, err, notFound, "note:///nothing")
+}
+
+func sdkPrompts(t *testing.T, c *sdkClient, _ revision) {
+	list, err := c.ListPrompts(c.ctx, nil)
+	if err != nil || len(list.Prompts) != 1 || list.Prompts[0].Name != "summarize-note" {
+		t.Errorf("list %+v, %v", list, err)
+	}
+	prompt, err := c.GetPrompt(c.ctx, &mcp.GetPromptParams{Name: "summarize-note", Arguments: map[string]string{"name": "welcome"}})
+	if err != nil || len(prompt.Messages) != 2 {
+		t.Fatalf("prompt %+v, %v", prompt, err)
+	}
+	note, ok := prompt.Messages[0].Content.(*mcp.EmbeddedResource)
+	if !ok || note.Resource.Text != "This note is served by mcpwire." {
+		t.Errorf("embedded %+v", prompt.Messages[0].Content)
+	}
+}
+
+func sdkCompletion(t *testing.T, c *sdkClient, _ revision) {
+	for _, ref := range []*mcp.CompleteReference{
+		{Type: "ref/prompt", Name: "summarize-note"},
+		{Type: "ref/resource", URI: "note:///{name}"},
+	} {
+		result, err := c.Complete(c.ctx, &mcp.CompleteParams{Ref: ref, Argument: mcp.CompleteParamsArgument{Name: "name", Value: "wel"}})
+		if err != nil || !slices.Equal(result.Completion.Values, []string{"welcome"}) {
+			t.Errorf("%s: %+v, %v", ref.Type, result, err)
+		}
+	}
+}
+
+func sdkProgress(t *testing.T, c *sdkClient, _ revision) {
+	c.mu.Lock()
+	before := c.wire.Len()
+	c.mu.Unlock()
+	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: "count", Arguments: map[string]any{"n": 5}}
+	params.SetProgressToken("five steps")
+	if got := c.text(t, params); got != "counted to 5" {
+		t.Errorf("got %q", got)
+	}
+	c.eventually(t, "five progress notifications", func() bool { return len(c.progress) == 5 })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !reflect.DeepEqual(c.progress, []float64{1, 2, 3, 4, 5}) {
+		t.Errorf("progress %v", c.progress)
+	}
+	wire := c.wire.String()[before:] // the SDK handles notifications beside the result; in which order they came is to be seen here
+	if last, result := strings.LastIndex(wire, `"notifications/progress"`), strings.Index(wire, "counted to 5"); last > result {
+		t.Error("progress after the result")
+	}
+}
+
+// sdkLogging: a legacy client sets the level for the session, a modern one asks with each request. Without, nothing is to be heard.
+func sdkLogging(t *testing.T, c *sdkClient, rev revision) {
+	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: "count", Arguments: map[string]any{"n": 2}}
+	if rev.modern {
+		c.text(t, params)
+		params.Meta["io.modelcontextprotocol/logLevel"] = "debug"
+	} else if err := c.SetLoggingLevel(c.ctx, &mcp.SetLoggingLevelParams{Level: "debug"}); err != nil {
+		t.Fatal(err)
+	}
+	c.text(t, params)
+	c.eventually(t, "two log messages", func() bool { return len(c.logged) >= 2 })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if want := []string{"debug: step 1 of 2", "debug: step 2 of 2"}; !slices.Equal(c.logged, want) {
+		t.Errorf("got %q, want %q", c.logged, want)
+	}
+}
+
+// sdkElicitation: in revisions older than elicitation nobody is asked, although the SDK has declared the capability.
+func sdkElicitation(t *testing.T, c *sdkClient, rev revision) {
+	if !rev.asks {
+		result, err := c.CallTool(c.ctx, &mcp.CallToolParams{Name: "ask"})
+		if err != nil || !result.IsError {
+			t.Errorf("got %+v, %v, want isError", result, err)
+		}
+		return
+	}
+	if got := c.text(t, &mcp.CallToolParams{Name: "ask"}); got != "Hello, Ada" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// sdkSubscription: resources/subscribe, or subscriptions/listen. A legacy client hears of a changed list without asking; for a modern one
+// the SDK has opened a subscription when it connected, as there is a handler for it.
+func sdkSubscription(t *testing.T, c *sdkClient, rev revision) {
+	set := &mcp.CallToolParams{Name: "set-note", Arguments: map[string]any{"name": "today", "text": "rain"}}
+	if rev.modern {
+		c.acknowledged(t, `"resourcesListChanged":true`)
+	}
+	c.text(t, set)
+	c.eventually(t, "the list of resources has changed", func() bool { return c.listChanged == 1 })
+	if err := c.Subscribe(c.ctx, &mcp.SubscribeParams{URI: "note:///today"}); err != nil {
+		t.Fatal(err)
+	}
+	if rev.modern {
+		c.acknowledged(t, `"resourceSubscriptions":["note:///today"]`)
+	}
+	c.text(t, set)
+	c.eventually(t, "the note was updated", func() bool { return slices.Equal(c.updated, []string{"note:///today"}) })
+	if err := c.Unsubscribe(c.ctx, &mcp.UnsubscribeParams{URI: "note:///today"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sdkCancellation: the caller is free at once, the server stops, and the session goes on.
+func sdkCancellation(t *testing.T, c *sdkClient, _ revision) {
+	c.mu.Lock()
+	c.progress = nil
+	c.mu.Unlock()
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: "count", Arguments: map[string]any{"n": 1000, "delayMs": 100}}
+	params.SetProgressToken("never finished")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.CallTool(ctx, params)
+		ended <- err
+	}()
+	c.eventually(t, "a first step", func() bool { return len(c.progress) > 0 })
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want that it was cancelled", err)
+		}
+	case <-time.After(limit / 4): // to the end it would be 100 s
+		t.Fatal("the call goes on")
+	}
+	for before := -1; ; time.Sleep(500 * time.Millisecond) {
+		c.mu.Lock()
+		now := len(c.progress)
+		c.mu.Unlock()
+		if now == before {
+			break
+		}
+		if now > 100 {
+			t.Fatal("the server goes on")
+		}
+		before = now
+	}
+	if got := c.text(t, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "still here"}}); got != "still here" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// sdkClose: end of input ends the server, with exit status 0 and nothing to complain about.
+func sdkClose(t *testing.T, c *sdkClient, _ revision) {
+	start := time.Now()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 4*time.Second { // after 5 s the SDK sends SIGTERM
+		t.Errorf("it took %v", took)
+	}
+	if !c.server.ProcessState.Success() || c.stderr.Len() > 0 {
+		t.Errorf("%v, stderr %q", c.server.ProcessState, &c.stderr)
+	}
+}
+
+// TestSDKNegotiation: what client and server agree on.
+func TestSDKNegotiation(t *testing.T) {
+	t.Parallel()
+	const all = "2026-07-28,2025-11-25,2025-06-18,2025-03-26,2024-11-05"
+	for _, test := range []struct{ name, offered, wanted, want string }{
+		{"newest of both", all, "", "2026-07-28"},
+		{"a client of 2025-11-25", all, "2025-11-25", "2025-11-25"},
+		{"a client of 2025-06-18", all, "2025-06-18", "2025-06-18"},
+		{"a client of 2025-03-26", all, "2025-03-26", "2025-03-26"},
+		{"a client of 2024-11-05", all, "2024-11-05", "2024-11-05"},
+		{"the server's latest, as it lacks the client's", "2025-06-18,2024-11-05", "2025-03-26", "2025-06-18"},
+		{"fallback from server/discover", "2025-03-26,2024-11-05", "", "2025-03-26"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := dial(t, test.offered, test.wanted)
+			if got := c.InitializeResult().ProtocolVersion; got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+			if _, err := c.ListTools(c.ctx, nil); err != nil {
+				t.Error(err)
+			}
+			sdkClose(t, c, revision{})
+		})
+	}
+}
