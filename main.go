@@ -739,7 +739,7 @@ func (c *caller) lines(ctx context.Context) (exit int) {
 func (c *caller) print(ctx context.Context, method string, params json.RawMessage) error {
 	var result json.RawMessage
 	if err := c.call(ctx, method, params, &result); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", method, err)
 	}
 	_, err := c.stdout.Write(append(appendLine(nil, result), '\n'))
 	return err
@@ -864,7 +864,7 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 		if method == "notifications/progress" && c.idle != nil && c.idle.Stop() {
 			c.idle.Reset(c.timeout)
 		}
-		fmt.Fprintf(c.stderr, "%s %s\n", method, params)
+		fmt.Fprintln(c.stderr, strings.TrimSpace(method+" "+string(params)))
 		return nil, nil
 	}
 	mode := unquote(member(params, "mode"))

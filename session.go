@@ -269,7 +269,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		result, err := h(ctx, x)
 		var fault *Error
 		if errors.As(err, &fault) && fault.Code == CodeMissingCapability { // a code of the modern era only
-			return cannotAsk(x, fault)
+			return cannotAsk(x, errors.New(fault.Message))
 		}
 		need, ok := result.(InputRequired)
 		if err != nil || !ok {
@@ -526,7 +526,7 @@ func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error
 		return err
 	}
 	if fault := x.require(paths); fault != nil {
-		return fault
+		return errors.New(fault.Message) // its code belongs to the modern era
 	}
 	s.mu.Lock()
 	ready := s.legacy[x.Peer] != nil && s.legacy[x.Peer].ready
