@@ -13,8 +13,8 @@ package main
 //
 // Implements 2025-11-25 and 2026-07-28 basic (messages, _meta, error codes), 2025-03-26 basic#batching, the pages on cancellation
 // and progress, and JSON-RPC 2.0. A Peer's mutex guards its tables; no lock is held while a handler runs or a message is written.
-// Goroutines: Serve and Open own the reader of their Conn and the requests that take long; a Peer owns those that send a cancellation
-// or published notifications. Copy this file alone for JSON-RPC over a transport of your own; everything else here needs it.
+// Goroutines: Serve and Open own the reader of their Conn and the requests that take long or come in a batch; a Peer owns those that
+// send a cancellation or published notifications. Copy this file alone for JSON-RPC over a transport of your own; everything else here needs it.
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ import (
 
 // ---- Messages ----
 
-// Message is one JSON-RPC request, notification or response. Kind tells which; its members are read-only once it was sent.
+// Message is one JSON-RPC request, notification or response. Kind tells which; its members are read-only once it has been sent.
 type Message struct {
 	ID             ID
 	Method         string
@@ -138,7 +138,7 @@ func (id ID) key() string {
 }
 
 // parseID reads an id; ok is false for what is not one: null, fractions, booleans, arrays and objects.
-// 2025-11-25 basic#requests: "Requests MUST include a string or integer ID. Unlike base JSON-RPC, the ID MUST NOT be null."
+// 2025-11-25 basic#requests: "Requests MUST include a string or integer ID." and "Unlike base JSON-RPC, the ID MUST NOT be null."
 func parseID(raw []byte) (id ID, ok bool) {
 	if len(raw) == 0 || raw[0] != '"' && len(bytes.Trim(bytes.TrimPrefix(raw, []byte("-")), "0123456789")) > 0 {
 		return ID{}, false
@@ -159,7 +159,7 @@ type Error struct {
 const (
 	CodeParseError         = -32700 // not JSON, or not UTF-8
 	CodeInvalidRequest     = -32600 // JSON, but not a message
-	CodeMethodNotFound     = -32601 // or the capability it belongs to is not offered
+	CodeMethodNotFound     = -32601 // also where the capability that it belongs to is not offered
 	CodeInvalidParams      = -32602 // also an unknown tool, prompt, cursor or level, and a missing _meta field
 	CodeInternalError      = -32603
 	CodeResourceNotFound   = -32002 // until 2025-11-25; later it is CodeInvalidParams
@@ -169,7 +169,7 @@ const (
 
 // Errors of a conversation, none of them sent by the peer.
 var (
-	ErrClosed           = errors.New("connection closed")             // what a Call fails with when the conversation ended before the answer; it wraps why
+	ErrClosed           = errors.New("connection closed")             // the conversation ended before the answer; what a Call returns wraps this and, if one is known, the reason
 	ErrNoServerRequests = errors.New("the client cannot be asked")    // no way back to it: 2026-07-28, or a request without a session
 	ErrAnswered         = errors.New("request answered or cancelled") // nothing may be sent for it any more
 	ErrTooLarge         = errors.New("message too large")             // an answer beyond the cap; it cannot be told whose, so each waiting Call fails
@@ -225,8 +225,8 @@ func Decode(data []byte) Payload {
 	return in
 }
 
-// refusal tells why a batch is not taken at all, if it is not. Only 2025-03-26 has batches, and "initialize MUST NOT be part of a
-// JSON-RPC batch"; one holds "one or more requests and/or notifications", or only responses (its transports#sending-messages-to-the-server).
+// refusal tells why a batch is not taken at all, if it is not. Only 2025-03-26 has batches; its basic/lifecycle says that
+// initialize "MUST NOT be part of a JSON-RPC batch". One holds "one or more requests and/or notifications", or only responses (its transports#sending-messages-to-the-server).
 func (in Payload) refusal(rev Revision) *Message {
 	var asked, answered bool
 	for _, m := range in.Messages {
@@ -549,7 +549,7 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// encoded is JSON that marshal has made.
+// encoded is JSON that is ready: marshal passes it on instead of checking and copying it.
 type encoded json.RawMessage
 
 // marshal encodes v on one line, with <, > and & as they are; what is not UTF-8 becomes U+FFFD.
@@ -591,23 +591,25 @@ func marshalObject(v any) (json.RawMessage, error) {
 // Revision is one version of the protocol. Every difference between versions that this package knows is a field here.
 type Revision struct {
 	Version          string
-	Envelope         bool // each request declares version and capabilities in _meta: the modern era
+	Modern           bool // each request declares version and capabilities in _meta: the modern era
 	Batches          bool // JSON-RPC batches
-	VersionHeader    bool // MCP-Protocol-Version after initialize
-	Sessions         bool // Mcp-Session-Id, and GET and DELETE beside POST
 	ServerRequests   bool // the server may ask; otherwise it answers input_required
-	Resume           bool // Last-Event-ID continues a stream
-	Prime            bool // a stream opens with an event id, and the server may hang up on it
 	Completions      bool // the capability has a name
 	Elicitation      bool // the server may ask the user
 	Titles           bool // title members, and prefixed _meta keys of one's own
 	Icons            bool
 	ResourceNotFound int // the code of that error
+
+	// For Streamable HTTP, which is not here yet:
+	VersionHeader bool // MCP-Protocol-Version after initialize
+	Sessions      bool // Mcp-Session-Id, and GET and DELETE beside POST
+	Resume        bool // Last-Event-ID continues a stream
+	Prime         bool // a stream opens with an event id, and the server may hang up on it
 }
 
-// Revisions are all versions of the protocol, newest first. The legacy ones are those without an Envelope: they open with initialize.
+// Revisions are all versions of the protocol, newest first. The legacy ones are those that open with initialize.
 var Revisions = []Revision{
-	{Version: "2026-07-28", Envelope: true, VersionHeader: true, Completions: true, Elicitation: true, Titles: true, Icons: true, ResourceNotFound: CodeInvalidParams},
+	{Version: "2026-07-28", Modern: true, VersionHeader: true, Completions: true, Elicitation: true, Titles: true, Icons: true, ResourceNotFound: CodeInvalidParams},
 	{Version: "2025-11-25", VersionHeader: true, Sessions: true, ServerRequests: true, Resume: true, Prime: true, Completions: true, Elicitation: true, Titles: true, Icons: true, ResourceNotFound: CodeResourceNotFound},
 	{Version: "2025-06-18", VersionHeader: true, Sessions: true, ServerRequests: true, Resume: true, Completions: true, Elicitation: true, Titles: true, ResourceNotFound: CodeResourceNotFound},
 	{Version: "2025-03-26", Batches: true, Sessions: true, ServerRequests: true, Resume: true, Completions: true, ResourceNotFound: CodeResourceNotFound},
@@ -661,26 +663,26 @@ type Meta struct {
 
 var metaMembers = []string{metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, "progressToken"}
 
-// Envelope reads the _meta of a request. modern says that it declares a protocol version, whether or not we know that one.
-func (m *Message) Envelope() (meta Meta, modern bool, err *Error) {
-	if m.Params == nil || !bytes.ContainsAny(m.Params, `_\`) {
+// Meta reads the _meta of a request. modern says that it declares a protocol version, whether or not we know that one.
+func (m *Message) Meta() (meta Meta, modern bool, err *Error) {
+	if m.Params == nil || !bytes.ContainsAny(m.Params, `_\`) { // a quick no: there is no _, nor an escape that may spell it
+		return meta, false, nil
+	}
+	var found [1]json.RawMessage
+	twice := members(m.Params, []string{"_meta"}, found[:])
+	raw := found[0]
+	switch {
+	case twice != "" || raw != nil && raw[0] != '{':
+		return meta, false, invalidParams("_meta must be one object")
+	case raw == nil:
 		return meta, false, nil
 	}
 	var v [5]json.RawMessage
-	twice := members(m.Params, []string{"_meta"}, v[:1])
-	raw := v[0]
-	if twice != "" || raw != nil && raw[0] != '{' {
-		return meta, false, invalidParams("_meta must be one object")
-	}
-	if raw == nil {
-		return meta, false, nil
-	}
-	v[0] = nil
 	if twice = members(raw, metaMembers, v[:]); twice != "" {
 		return meta, false, invalidParams("_meta: '%s' is there twice", twice)
 	}
-	for i, first := range []string{`"`, `{`, `{`, `"`, `"-0123456789`} {
-		if v[i] != nil && strings.IndexByte(first, v[i][0]) < 0 {
+	for i, first := range []byte(`"{{"`) { // the token is checked below
+		if v[i] != nil && v[i][0] != first {
 			return meta, false, invalidParams("_meta: '%s' has the wrong type", metaMembers[i])
 		}
 	}
@@ -709,7 +711,7 @@ func parseImplementation(raw json.RawMessage) (*Implementation, *Error) {
 // ---- Exchanges: requests being answered ----
 
 // Handler answers requests, and hears notifications. For a request it returns a result that encodes to a JSON object, or an error: an
-// *Error is sent as it is. What it returns for a notification goes nowhere. ctx ends when the request is cancelled or the conversation
+// *Error is sent as it is, the text of any other as the message of a -32603, so it must hold no secrets. What it returns for a notification goes nowhere. ctx ends when the request is cancelled or the conversation
 // over. Notifications are handled one at a time, in wire order, on the goroutine that reads, and so is initialize: a handler of one must
 // neither Call nor take long, but start a goroutine.
 type Handler interface {
@@ -722,8 +724,16 @@ type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { return f(ctx, x) }
 
-// Outlet is where messages go that belong to one exchange, or to none.
+// Outlet is where messages go that belong to one exchange, or to none: a transport's way out.
 type Outlet func(ctx context.Context, m *Message) error
+
+func (send Outlet) notify(ctx context.Context, method string, params any) error {
+	m, err := NewRequest(ID{}, method, params)
+	if err != nil {
+		return err
+	}
+	return send(ctx, m)
+}
 
 // Exchange is one request being answered (or one notification): the request, what is known of who asks, and the way to send what belongs to it.
 type Exchange struct {
@@ -756,13 +766,9 @@ type life struct {
 }
 
 // Notify sends a notification that belongs to the request. It fails with ErrAnswered once the answer is on its way or the request was
-// cancelled. 2025-11-25 progress: "Progress notifications MUST stop after completion."
+// cancelled, and in the handler of a notification, which has no answer. 2025-11-25 progress: "Progress notifications MUST stop after completion."
 func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
-	m, err := NewRequest(ID{}, method, params)
-	if err != nil {
-		return err
-	}
-	return x.send(ctx, m)
+	return Outlet(x.send).notify(ctx, method, params)
 }
 
 // Call sends a request that belongs to this one to the other side and stores its result, as Peer.Call does. It fails with
@@ -883,16 +889,13 @@ func (p *Peer) Remembered() (Revision, Meta) {
 
 // Notify sends a notification that belongs to no request.
 func (p *Peer) Notify(ctx context.Context, method string, params any) error {
-	m, err := NewRequest(ID{}, method, params)
-	if err != nil {
-		return err
-	}
-	return p.outlet(ctx, m)
+	return p.outlet.notify(ctx, method, params)
 }
 
 // Call sends a request and waits for its response. The result is stored in result, a pointer as for json.Unmarshal (nil: not wanted).
 // An error the peer sent is an *Error. When ctx ends first, Call returns its error and the peer is told, by notifications/cancelled,
-// that nobody waits any more. When the conversation ends first, the error is ErrClosed and says why.
+// that nobody waits any more. When the conversation ends first, the error wraps ErrClosed and the
+// reason, if one is known.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
 	return p.call(ctx, p.outlet, method, params, result)
 }
@@ -942,7 +945,7 @@ func (p *Peer) cancel(send Outlet, id ID, why error) {
 // expect gives a request its id and a place in the table of calls.
 func (p *Peer) expect(m *Message) (*pending, error) {
 	c := &pending{answer: make(chan *Message, 1)}
-	if meta, _, _ := m.Envelope(); meta.ProgressToken != nil {
+	if meta, _, _ := m.Meta(); meta.ProgressToken != nil {
 		id, _ := parseID(meta.ProgressToken)
 		c.token = id.key()
 	}
@@ -984,7 +987,7 @@ func (m *Message) store(result any) error {
 }
 
 // Close hangs up: every waiting Call fails with ErrClosed, every handler's context ends. It waits for the goroutines of the Peer, though
-// not for ever for a handler that ignores its context; so no handler must call it.
+// for no more than a second for a handler that ignores its context, which is an error; so no handler must call it.
 func (p *Peer) Close() error {
 	p.fail(ErrClosed)
 	within(lastWord, &p.notices) // that calls were cancelled is still to be told
@@ -1097,7 +1100,8 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	}, in.Batch
 }
 
-// respond runs requests and emits their responses on the caller's goroutine.
+// respond runs the requests and emits their responses: a single one here, because a goroutine would be most of its cost; those of a batch
+// on a goroutine each, emitted here as they are done.
 func respond(h Handler, work []*Exchange, emit func(*Message)) {
 	if len(work) == 1 {
 		x := work[0]
@@ -1179,7 +1183,7 @@ func (p *Peer) stop(m *Message) {
 	p.mu.Lock()
 	x := p.serving[id.key()]
 	if !ok || x == nil || x.Request.Method == "initialize" {
-		ours := p.client && p.revision.Envelope
+		ours := p.client && p.revision.Modern
 		p.mu.Unlock()
 		if ours { // 2026-07-28 cancellation: a server's "MUST reference a subscriptions/listen request, to terminate that subscription stream"
 			p.deliver(failed(id, errors.New("the server has ended the subscription")))
@@ -1194,17 +1198,17 @@ func (p *Peer) stop(m *Message) {
 
 // begin registers a request as being served, or tells why it is not. x.life stays nil if it is to be passed over in silence.
 func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
-	meta, modern, err := x.Request.Envelope()
+	meta, modern, err := x.Request.Meta()
 	rev := revision(meta.ProtocolVersion)
 	switch {
-	case p.client && x.Revision.Envelope: // 2026-07-28 stdio: the client "MUST NOT write JSON-RPC responses"
+	case p.client && x.Revision.Modern: // 2026-07-28 stdio: the client "MUST NOT write JSON-RPC responses"
 		p.log.Warn("dropped a request of a server that must not ask", "method", x.Request.Method)
 		return nil
 	case err != nil:
 		return err
 	case modern && batch:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in 2026-07-28"}
-	case modern && (rev.Envelope || rev.Version == ""): // a legacy version in _meta says nothing new
+	case modern && (rev.Modern || rev.Version == ""): // a legacy version in _meta says nothing new
 		x.Peer, x.Revision, x.Meta = nil, rev, meta
 	default:
 		x.Meta.ProgressToken = meta.ProgressToken
@@ -1220,7 +1224,7 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 	case len(p.serving)+p.owed >= maxInFlight:
 		return &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	default:
-		x.life = new(life)
+		x.life = &life{progress: -1}
 		x.life.ctx, x.life.cancel = context.WithCancel(ctx)
 		p.serving[key] = x
 	}
@@ -1256,7 +1260,7 @@ func (p *Peer) owes(n int) {
 // Conn carries payloads to and from one peer. These three methods are all that a custom transport needs; Pipe is the shortest example.
 type Conn interface {
 	Read() (Payload, error)                     // called by one goroutine at a time; io.EOF when the peer has hung up
-	Write(ctx context.Context, p Payload) error // called by many; a payload goes out whole or not at all
+	Write(ctx context.Context, p Payload) error // called by many; never in part: if ctx ends midway, the rest goes before the next payload
 	Close() error                               // unblocks Read; may be called again
 }
 
@@ -1264,8 +1268,9 @@ type Conn interface {
 type Dialer func(ctx context.Context) (Conn, error)
 
 // Serve answers the requests of the peer at the other end of c until that hangs up or ctx ends. Then nothing more is read, waiting Calls
-// fail, Exchange.Ending is closed, and running requests have five seconds to finish (when ctx has ended, their contexts have too). It
-// closes c, and returns nil if the peer hung up. A nil log is silent.
+// fail, Exchange.Ending is closed, and running requests have five seconds to finish. When ctx has ended, so have their
+// contexts, and c is closed at once: of our Conns only StdioConn still writes what is owed then. Serve closes c, and returns nil if the
+// peer hung up. A nil log is silent.
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	ending := make(chan struct{})
 	s := start(ctx, c, h, log, ending, false)
@@ -1351,11 +1356,11 @@ func (t *turn) pass(next func(), waits bool) {
 func (s *pump) read() {
 	var t turn
 	next := func() { s.peer.wg.Go(s.read) }
-	late := time.AfterFunc(time.Hour, func() { t.pass(next, false) })
+	late := time.AfterFunc(time.Hour, func() { t.pass(next, false) }) // armed by Reset, below; while nothing is busy, pass does nothing
 	defer late.Stop()
 	base := s.base
 	base.detach = func() { t.pass(next, true) }
-	why := errors.New("a handler has ended its goroutine")
+	why := errors.New("a handler has ended its goroutine") // what stays if one calls runtime.Goexit, as t.FailNow does
 	defer func() {
 		if why != nil {
 			s.over(why)

@@ -1,5 +1,5 @@
-// Mcpwire is the wire of the Model Context Protocol in one flat package of the standard library: messages, stdio, and the lifecycle of
-// all five revisions from both ends. As a program it is a tiny demo server and a client for any server:
+// Mcpwire is the wire of the Model Context Protocol in one flat package that imports only the standard library: messages, stdio, and the
+// lifecycle of all five revisions from both ends. As a program it is a tiny demo server and a client for any server:
 //
 //	mcpwire                                          serve the demo on standard input and output
 //	mcpwire call COMMAND [ARG...]                    start a server, say how it was reached and what it offers
@@ -136,17 +136,17 @@ type tracer struct {
 func (t *tracer) Read() (Payload, error) {
 	p, err := t.Conn.Read()
 	if err == nil {
-		t.print(t.there, bytes.TrimSpace(p.raw))
+		t.print(t.there, cmp.Or(string(bytes.TrimSpace(p.raw)), "(not kept: too large)"))
 	}
 	return p, err
 }
 
 func (t *tracer) Write(ctx context.Context, p Payload) error {
-	t.print(t.here, p.Append(nil))
+	t.print(t.here, string(p.Append(nil)))
 	return t.Conn.Write(ctx, p)
 }
 
-func (t *tracer) print(who string, line []byte) {
+func (t *tracer) print(who, line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if who != t.last {
@@ -156,7 +156,7 @@ func (t *tracer) print(who string, line []byte) {
 	fmt.Fprintf(t.w, "%s\n", line)
 }
 
-// ---- The demo: one thing for each that a transport must carry ----
+// ---- The demo: one of each thing that a transport must carry ----
 
 // demo is a small, deterministic server.
 type demo struct {
@@ -267,7 +267,7 @@ func (d *demo) listTools(_ context.Context, x *Exchange) (any, error) {
 		if !x.Revision.Icons {
 			t.Icons = nil
 		}
-		if !x.Revision.Envelope {
+		if !x.Revision.Modern {
 			t.InputSchema = bytes.Replace(t.InputSchema, []byte(headerMark), nil, 1)
 		}
 	}
@@ -577,13 +577,13 @@ type caller struct {
 	input          func() <-chan string // lines of stdin, read by one goroutine until it ends
 	stdout, stderr io.Writer
 	ask            bool            // the user sits at a terminal
-	reply          json.RawMessage // content for every elicitation; nil: declined
+	reply          json.RawMessage // content for every elicitation; empty: ask at the terminal, or decline where there is none
 	timeout        time.Duration
 	target         string
 
 	form chan struct{} // held by who asks the user
 
-	mu     sync.Mutex // guards the fields below, and stderr
+	mu     sync.Mutex // guards the fields below, and keeps notifications out of a form's prompts
 	tokens int
 	idle   *time.Timer
 }

@@ -823,7 +823,7 @@ func FuzzDecode(f *testing.F) {
 			if (m.Kind() == Invalid) != (m.Error != nil && m.invalid) {
 				t.Fatal("an invalid message holds its reply")
 			}
-			_, _, _ = m.Envelope()
+			_, _, _ = m.Meta()
 			if m.Params != nil {
 				_ = Bind(m.Params, map[string]any{"name": new(string), "arguments": new(json.RawMessage)})
 			}
@@ -1546,7 +1546,7 @@ func TestInputNeedsCapability(t *testing.T) {
 		t.Error(out)
 	}
 	x := &Exchange{Meta: Meta{ClientCapabilities: json.RawMessage(`{"sampling":{}}`)}}
-	if x.Require("sampling") != nil || x.Require("roots") == nil {
+	if x.Require("sampling") != nil || x.Require("sampling", "roots") == nil {
 		t.Error("Require")
 	}
 }
@@ -2224,7 +2224,7 @@ func TestDemoToolsByRevision(t *testing.T) {
 		if !slices.Equal(names, []string{"ask", "count", "echo", "get-weather", "set-note"}) {
 			t.Error(names)
 		}
-		for text, shown := range map[string]bool{`"title"`: rev.Titles, `"icons"`: rev.Icons, `"x-mcp-header"`: rev.Envelope, `"ttlMs"`: rev.Envelope, `"resultType"`: rev.Envelope} {
+		for text, shown := range map[string]bool{`"title"`: rev.Titles, `"icons"`: rev.Icons, `"x-mcp-header"`: rev.Modern, `"ttlMs"`: rev.Modern, `"resultType"`: rev.Modern} {
 			if strings.Contains(string(result), text) != shown {
 				t.Errorf("%s: %s shown %v", rev.Version, text, !shown)
 			}
@@ -2440,7 +2440,7 @@ func Example() {
 	// Output: 2026-07-28 This was echo <nil>
 }
 
-// A handler that must ask returns an InputRequired; it runs again with the answer, in every revision.
+// A handler that must ask returns an InputRequired; it runs again with the answer, by handshake or without.
 func ExampleInputRequired() {
 	greet := func(ctx context.Context, x *Exchange) (any, error) {
 		if answer, ok := x.Inputs["name"]; ok {

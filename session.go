@@ -3,6 +3,7 @@ package main
 // The lifecycle of both eras, from both ends. A legacy client shakes hands once, and the server remembers what it said; a modern one
 // says it with each request. So a legacy session is a remembered _meta, and one handler serves both.
 //
+//	(each line also starts with "jsonrpc":"2.0", left out here)
 //	> {"id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{…},"clientInfo":{…}}}
 //	< {"id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{…},"serverInfo":{…}}}
 //	> {"method":"notifications/initialized"}
@@ -15,8 +16,8 @@ package main
 // A handler that must ask the user returns an InputRequired. A modern client gets it as the result and calls again with the answers; for
 // a legacy one they are real requests, and the handler runs again.
 //
-// Implements 2025-11-25 basic/lifecycle, 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr, basic/patterns/subscriptions,
-// server/discover. The Server's mutex guards whom to notify. Goroutines: a legacy peer has one while published notifications wait to be
+// Implements 2025-11-25 basic/lifecycle, 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions,
+// server/discover. The Server's mutex guards whom to notify, the Client's which connection is in use. Goroutines: a legacy peer has one while published notifications wait to be
 // written. Copy with jsonrpc.go and a transport.
 
 import (
@@ -40,15 +41,16 @@ import (
 
 // ---- The server ----
 
-// Server is the Handler that knows the lifecycle of both eras. It answers initialize, ping, server/discover, logging/setLevel,
-// subscriptions and resources/subscribe itself; the rest is in Methods. Set the fields before the first request.
+// Server is the Handler that knows the lifecycle of both eras, for any number of Conns at once. It answers initialize, ping,
+// server/discover, logging/setLevel, subscriptions/listen, resources/subscribe and resources/unsubscribe itself; the rest is in Methods.
+// Set the fields before the first request.
 type Server struct {
 	Info         Implementation
-	Capabilities map[string]any // as in the InitializeResult; what is not declared here is not offered
+	Capabilities map[string]any // told to clients as it is. What Server answers itself needs its capability here; Methods are served in any case
 	Instructions string
 	Versions     []string               // versions to offer, newest first; nil: all
-	Methods      map[string]HandlerFunc // by method; may return an InputRequired
-	StateKey     []byte                 // key of requestState, the same on all replicas; nil: random
+	Methods      map[string]HandlerFunc // by method, notifications included; a request's may return an InputRequired
+	StateKey     []byte                 // key of requestState, of any length, the same on all replicas; empty: random
 
 	once sync.Once // for the fields below
 	key  []byte
@@ -106,7 +108,7 @@ func orAll(versions []string) []string {
 // newest returns the newest version on offer of an era, "" if none is.
 func newest(versions []string, modern bool) string {
 	for _, v := range versions {
-		if rev := revision(v); rev.Version != "" && rev.Envelope == modern {
+		if rev := revision(v); rev.Version != "" && rev.Modern == modern {
 			return v
 		}
 	}
@@ -202,10 +204,7 @@ func (s *Server) stamp(method string, result any) (any, error) {
 		}
 	}
 	var meta object
-	meta.addAll(v[1], metaServerInfo)
-	if info := member(v[1], metaServerInfo); info != nil {
-		meta.add(metaServerInfo, info)
-	} else {
+	if meta.addAll(v[1]); member(v[1], metaServerInfo) == nil {
 		meta.add(metaServerInfo, s.info)
 	}
 	full.add("_meta", meta.text())
@@ -269,7 +268,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		result, err := h(ctx, x)
 		var fault *Error
 		if errors.As(err, &fault) && fault.Code == CodeMissingCapability { // a code of the modern era only
-			return cannotAsk(x, errors.New(fault.Message))
+			return cannotAsk(x, fault)
 		}
 		need, ok := result.(InputRequired)
 		if err != nil || !ok {
@@ -305,7 +304,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		return nil, fault
 	}
 	rev := revision(meta.ProtocolVersion)
-	if rev.Envelope || !slices.Contains(s.Versions, rev.Version) { // the modern era has no handshake
+	if rev.Modern || !slices.Contains(s.Versions, rev.Version) { // the modern era has no handshake
 		rev = revision(newest(s.Versions, false))
 	}
 	meta.ProtocolVersion = rev.Version
@@ -355,7 +354,8 @@ func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
 // ---- Input: questions to the user, in either era ----
 
 // InputRequired is a result that a handler of tools/call, prompts/get or resources/read may return instead of its own: the client is
-// asked, and then the handler runs again with Exchange.Inputs and Exchange.State.
+// asked, and then the handler runs again with Exchange.Inputs and Exchange.State. Return it by value. Inputs holds the answers of the last
+// round only, unchecked: what the handler needs from earlier ones it keeps in State. There are at most 16 rounds in a call.
 type InputRequired struct {
 	Requests map[string]InputRequest // by key of the handler's choice
 	State    string                  // given back as it is; the client can read it but not change it
@@ -375,15 +375,9 @@ const (
 // asking lists the methods that may ask: 2026-07-28 basic/patterns/mrtr#supported-requests.
 var asking = []string{"tools/call", "prompts/get", "resources/read"}
 
-// Require fails with -32021 unless the client has declared a capability, such as "sampling" or "elicitation.url".
-func (x *Exchange) Require(capability string) error {
-	if fault := x.require([]string{capability}); fault != nil {
-		return fault
-	}
-	return nil
-}
-
-func (x *Exchange) require(capabilities []string) *Error {
+// Require fails with -32021 unless the client has declared capabilities, such as "sampling" or "elicitation.url". In the legacy era, which
+// does not know that code, Server makes it a result with isError.
+func (x *Exchange) Require(capabilities ...string) error {
 	missing := map[string]any{}
 	for _, path := range capabilities {
 		name, part, _ := strings.Cut(path, ".")
@@ -440,8 +434,8 @@ func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fault := x.require(paths); fault != nil {
-		return nil, fault
+	if err := x.Require(paths...); err != nil {
+		return nil, err
 	}
 	result := struct {
 		Type     string                  `json:"resultType"`
@@ -525,8 +519,8 @@ func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error
 	if err != nil {
 		return err
 	}
-	if fault := x.require(paths); fault != nil {
-		return errors.New(fault.Message) // its code belongs to the modern era
+	if err := x.Require(paths...); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	ready := s.legacy[x.Peer] != nil && s.legacy[x.Peer].ready
@@ -550,20 +544,24 @@ func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error
 
 // cannotAsk tells a legacy client why its call came to nothing: of a tool that is a result, so that the model sees it.
 func cannotAsk(x *Exchange, err error) (any, error) {
+	if fault, ok := err.(*Error); ok && fault.Code == CodeMissingCapability {
+		err = errors.New(fault.Message)
+	}
 	if x.Request.Method != "tools/call" {
 		return nil, &Error{Code: CodeInternalError, Message: err.Error()}
 	}
 	return ToolResult{Content: []any{TextContent("The user cannot be asked: " + err.Error())}, IsError: true}, nil
 }
 
-// ToolResult is the result of tools/call. A tool that ran and failed says so in IsError, for the model to read, rather than by an error.
+// ToolResult is the result of tools/call. A tool that ran and failed says so in IsError, for the model to read, rather than by
+// an error. For what is not here, such as structuredContent, return a type of your own.
 type ToolResult struct {
 	Content []any          `json:"content"`
 	IsError bool           `json:"isError,omitempty"`
 	Meta    map[string]any `json:"_meta,omitempty"`
 }
 
-// TextContent is a piece of Content.
+// TextContent returns a text block for ToolResult.Content.
 func TextContent(text string) any {
 	return struct {
 		Type string `json:"type"`
@@ -587,10 +585,11 @@ var logLevels = []string{"debug", "info", "notice", "warning", "error", "critica
 
 // Log sends a log message about the request, if its level is wanted. A modern request says so itself, or gets none (2026-07-28
 // server/utilities/logging: "MUST NOT emit notifications/message for a request that does not include this field"); a legacy client has
-// set a level with logging/setLevel, and until then gets those from info upwards.
+// set a level with logging/setLevel, and until then gets those from info upwards. level is one of debug, info, notice, warning, error,
+// critical, alert and emergency, and another is dropped; data is anything that encodes to JSON.
 func (x *Exchange) Log(ctx context.Context, level string, data any) error {
 	least := x.Meta.LogLevel
-	if least == "" && !x.Revision.Envelope {
+	if least == "" && !x.Revision.Modern {
 		least = "info"
 	}
 	if least == "" || slices.Index(logLevels, level) < slices.Index(logLevels, least) {
@@ -616,7 +615,7 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 }
 
 // Progress tells how far the request has come, if the other side asked to know. progress must rise, so it is for one goroutine at a
-// time; total 0 means unknown.
+// time, or it is an error; total 0 means unknown. It fails with ErrAnswered once the request is over.
 func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
 	if x.Meta.ProgressToken == nil {
 		return nil
@@ -647,7 +646,7 @@ const (
 	maxURI       = 8 << 10
 )
 
-// changes maps the notifications that Publish sends to the field of a subscription's filter, and to the capability that offers them.
+// changes maps the notifications that a modern client can subscribe to, to the field of a subscription's filter, and to the capability that offers them.
 var changes = map[string]struct {
 	field      string
 	capability []string
@@ -673,8 +672,9 @@ type listener struct {
 	full    chan struct{} // closed when it was too slow
 }
 
-// Publish announces a change, such as notifications/tools/list_changed, to everyone who has asked for it. It never waits: a legacy peer
-// whose queue is full misses it, a modern listener's subscription ends. params may be nil.
+// Publish announces a change, such as notifications/tools/list_changed: to every initialized legacy peer or, if params has a uri, to those
+// that subscribed to it, and to the modern listeners whose filter names it. It never waits: a legacy peer whose queue is full misses it,
+// a modern listener's subscription ends. params may be nil; if they are no JSON object nothing is sent.
 func (s *Server) Publish(method string, params any) {
 	s.once.Do(s.prepare)
 	m, err := NewRequest(ID{}, method, params)
@@ -792,25 +792,29 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 
 // forward sends what is published, until the subscription ends.
 func (l *listener) forward(ctx context.Context, x *Exchange, tag json.RawMessage) error {
-	for ending := x.Ending; ; {
-		var m *Message
+	send := func(m *Message) error {
+		var params object
+		params.add("_meta", tag)
+		params.addAll(m.Params, "_meta")
+		return x.Notify(ctx, m.Method, params.text())
+	}
+	for {
 		select {
-		case m = <-l.queue:
+		case m := <-l.queue:
+			if err := send(m); err != nil {
+				return err
+			}
 		case <-l.full:
 			return errors.New("the subscriber is too slow")
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ending:
-			if ending = nil; len(l.queue) == 0 {
-				return nil
+		case <-x.Ending: // what was published before is still sent
+			for len(l.queue) > 0 {
+				if err := send(<-l.queue); err != nil {
+					return err
+				}
 			}
-			continue
-		}
-		var params object
-		params.add("_meta", tag)
-		params.addAll(m.Params, "_meta")
-		if err := x.Notify(ctx, m.Method, params.text()); err != nil || ending == nil && len(l.queue) == 0 {
-			return err
+			return nil
 		}
 	}
 }
@@ -836,13 +840,11 @@ func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err er
 		switch on := s.offers(change.capability...); {
 		case on && change.field == "resourceSubscriptions" && len(uris) > 0:
 			agreed[change.field] = uris
+			for _, uri := range uris {
+				l.watched[uri] = true
+			}
 		case on && string(member(asked, change.field)) == "true":
 			agreed[change.field], l.lists[change.field] = true, true
-		}
-	}
-	if agreed["resourceSubscriptions"] != nil {
-		for _, uri := range uris {
-			l.watched[uri] = true
 		}
 	}
 	return agreed, nil
@@ -864,8 +866,8 @@ type Client struct {
 	life   context.Context // until Close
 	end    context.CancelFunc
 	turn   chan struct{} // held by who connects
-	conn   *connection   // nil before Connect
-	legacy bool          // the last one was: no need to probe the next
+	conn   *connection   // nil before Connect; written holding turn and mu, read holding either
+	legacy bool          // the last one was, so the next is not probed; written and read likewise
 }
 
 // connection is what a Client has found at the other end.
@@ -885,7 +887,7 @@ type ServerInfo struct {
 
 // Connect opens a Conn and finds out how to talk over it, once in a Client's life: server/discover first and then, unless the answer is
 // that of a modern server, initialize. A server that dies of the probe is started again and not probed. When the connection is lost
-// later, the next Call connects anew (and subscriptions have to be made anew); calls that were waiting fail with ErrClosed.
+// later, or was never made, the next Call tries to connect (subscriptions have to be made anew); calls that were waiting fail with ErrClosed.
 func (c *Client) Connect(ctx context.Context, dial Dialer) error {
 	c.mu.Lock()
 	c.dial, c.turn = dial, make(chan struct{}, 1)
@@ -895,7 +897,7 @@ func (c *Client) Connect(ctx context.Context, dial Dialer) error {
 	return err
 }
 
-// Server returns what the server said of itself when we connected.
+// Server returns what the server said of itself when we connected; before that, the zero ServerInfo.
 func (c *Client) Server() ServerInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -954,7 +956,7 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conn, c.legacy = conn, !conn.rev.Envelope
+	c.conn, c.legacy = conn, !conn.rev.Modern
 	return conn, nil
 }
 
@@ -974,7 +976,7 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 		var version string
 		version, probed = c.probe(ctx, conn, modern)
 		switch {
-		case probed == nil && revision(version).Envelope:
+		case probed == nil && revision(version).Modern:
 			return conn, nil
 		case probed == nil:
 			legacy = version
@@ -1050,11 +1052,11 @@ func (c *Client) probe(ctx context.Context, conn *connection, version string) (s
 	err := ask()
 	var fault *Error
 	if errors.As(err, &fault) && fault.Code == CodeUnsupportedVersion {
-		if version, err = c.pick(supported(fault)); err == nil && revision(version).Envelope {
+		if version, err = c.pick(supported(fault)); err == nil && revision(version).Modern {
 			err = ask()
 		}
 	} else if err == nil && found.Versions == nil {
-		err = errors.New("an odd answer")
+		err = errors.New("the answer has no supportedVersions")
 	}
 	if fault != nil && fault.Code == CodeMissingCapability {
 		err = nil // modern; it was only the question that was too much
@@ -1062,7 +1064,7 @@ func (c *Client) probe(ctx context.Context, conn *connection, version string) (s
 	if err == nil && found.Versions != nil {
 		version, err = c.pick(found.Versions)
 	}
-	if err != nil || !revision(version).Envelope {
+	if err != nil || !revision(version).Modern {
 		conn.peer.Remember(Revision{}, Meta{})
 		return version, err
 	}
@@ -1097,12 +1099,12 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 			break
 		}
 		other, none := c.pick(supported(err))
-		if tries > 0 || none != nil || revision(other).Envelope {
+		if tries > 0 || none != nil || revision(other).Modern {
 			return err
 		}
 		version = other
 	}
-	if revision(agreed.Version).Envelope || !slices.Contains(orAll(c.Versions), agreed.Version) {
+	if revision(agreed.Version).Modern || !slices.Contains(orAll(c.Versions), agreed.Version) {
 		return fmt.Errorf("%w: the server wants %q", errNoVersion, agreed.Version)
 	}
 	conn.agree(agreed.Version, agreed.Capabilities, agreed.Info, agreed.Instructions)
@@ -1138,7 +1140,7 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	if err != nil {
 		return err
 	}
-	if !conn.rev.Envelope {
+	if !conn.rev.Modern {
 		return conn.peer.Call(ctx, method, params, result)
 	}
 	given, err := marshalObject(params)
@@ -1175,7 +1177,7 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 }
 
 // declare returns the params of a modern request: those given, the answers of a retry, and in _meta what every request must say.
-// 2026-07-28 basic#_meta: protocolVersion and clientCapabilities "MUST be included on every request".
+// 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included on every request".
 func (c *Client) declare(rev Revision, given, answers json.RawMessage) encoded {
 	var params, meta object
 	if answers == nil {

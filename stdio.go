@@ -8,8 +8,9 @@ package main
 //	< {"jsonrpc":"2.0","id":1,"result":{…}}⏎
 //
 // Implements 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown, 2026-07-28 basic/transports/stdio. Goroutines: a launched
-// child has one that waits for its end; standard input that is a terminal has one that reads it, for the life of the process. Who writes
-// a line has the turn; nothing is locked. Copy with jsonrpc.go.
+// child has one that waits for its end; standard input has one that reads it for the life of the process, unless it is a pipe (not on
+// Windows). Lines are written by whoever holds the turn, a lock that can be given up when a context ends; the only mutex guards the tail
+// of a child's stderr. Copy with jsonrpc.go.
 
 import (
 	"bufio"
@@ -46,8 +47,8 @@ type lineConn struct {
 }
 
 // NewLineConn returns a Conn that reads and writes one payload on each line: for stdio, and, as the specification asks of custom
-// transports, for TCP and Unix sockets. max is the size of a line in bytes; a longer one is read as one Invalid message and takes no
-// memory. close must unblock reading, and writing if it can. If w has write deadlines, as sockets and the pipe to a child have, a write
+// transports, for TCP and Unix sockets. max is the most bytes that a line may have without its end; a longer one is skipped, and read
+// as one Invalid message: a server answers it with -32600, on a client every waiting Call fails with ErrTooLarge. close must unblock reading, and writing if it can. If w has write deadlines, as sockets and the pipe to a child have, a write
 // that the other side does not read ends with its context; a tls.Conn does not survive that.
 // 2026-07-28 basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 func NewLineConn(r io.Reader, w io.Writer, max int, close func() error) Conn {
@@ -115,7 +116,7 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	case err == nil:
 		return nil
 	case ctx.Err() == nil || !errors.Is(err, os.ErrDeadlineExceeded):
-		if n > 0 {
+		if n > 0 || len(text) > len(line) {
 			c.torn = err
 		}
 		return err
@@ -177,7 +178,7 @@ func stdin() io.ReadCloser {
 
 // ---- Launching a server ----
 
-// DialCommand returns a Dialer that starts command() with its standard input and output as a line Conn (max as for NewLineConn). There is
+// DialCommand returns a Dialer that starts command() and speaks lines over its standard input and output (max as for NewLineConn). There is
 // no shell in between. What the child writes to stderr goes to the command's Stderr, if it has one. When the child ends, Read fails
 // with its exit status and the last of its stderr. Close shuts it down, each step bounded by grace: it closes the child's stdin, then
 // sends SIGTERM, then kills it (2025-11-25 basic/lifecycle#shutdown), its process group included where there are such.
@@ -269,7 +270,7 @@ func (c *child) Read() (Payload, error) {
 	return p, err
 }
 
-// Write fails with ErrClosed, and says why, when the process has ended.
+// Write fails with ErrClosed, and says why, when the process has ended or no longer reads.
 func (c *child) Write(ctx context.Context, p Payload) error {
 	err := c.Conn.Write(ctx, p)
 	if err != nil && ctx.Err() == nil {
@@ -284,7 +285,7 @@ func (c *child) why(err error) error {
 	case c.closing.Load():
 		return err
 	case !c.gone(c.grace):
-		return fmt.Errorf("server closed its output: %w", err)
+		return fmt.Errorf("server closed its stdin or stdout: %w", err)
 	}
 	why := fmt.Errorf("server ended: %v", c.cmd.ProcessState)
 	if c.err != nil {
