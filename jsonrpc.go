@@ -827,8 +827,9 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 // ---- The peer ----
 
 const (
-	maxInFlight = 1024 // requests being served for one Peer at once, and the messages of a batch that need an answer
-	manySlow    = 16   // requests in flight from which on each has a goroutine of its own
+	maxInFlight = 1024            // requests being served for one Peer at once, and the messages of a batch that need an answer
+	maxOwed     = 4 * maxInFlight // answers that a peer may leave unread while we wait for its own
+	manySlow    = 16              // requests in flight from which on each has a goroutine of its own
 	slow        = time.Millisecond
 	windDown    = 5 * time.Second // for running requests, once nobody will ask for more
 	lastWord    = time.Second     // for a notification after the fact, and for handlers that were told to stop
@@ -851,7 +852,7 @@ type Peer struct {
 	lastID   int64
 	calls    map[string]*pending  // by key of the ID that we sent
 	serving  map[string]*Exchange // by key of the ID that came
-	owed     int                  // answers that are being written
+	owed     int                  // requests and noise whose answers are not yet written
 	err      error                // why no more calls can be made
 }
 
@@ -1051,10 +1052,9 @@ func (p *Peer) failWaiting(err error) {
 // ---- Routing what comes in ----
 
 // Dispatch takes in a payload: responses go to the calls that wait for them, cancellations to their exchanges, notifications to h in
-// wire order, all before it returns. If something must be answered, it returns a function that does so: it runs the request on the
-// caller's goroutine, those of a batch side by side, and emits each response as it is ready, one at a time. It must be called. batch says
-// that the responses form one array. What base holds is common to all exchanges of the payload.
-func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) (answer func(emit func(*Message)), batch bool) {
+// wire order, all before it returns. If something must be answered, it returns an Answer. What base holds is common to all exchanges of
+// the payload.
+func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *Answer {
 	rev, meta := p.Remembered()
 	if rev.Version != "" {
 		base.Revision = rev
@@ -1063,8 +1063,7 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	if reply := in.refusal(base.Revision); reply != nil && !p.client { // a client reads any array: better than to lose an answer in it
 		in = Payload{Messages: []*Message{reply}}
 	}
-	var replies []*Message
-	var work []*Exchange
+	a := &Answer{Batch: in.Batch, peer: p, handler: h}
 	for _, m := range in.Messages {
 		switch m.Kind() {
 		case Response:
@@ -1075,37 +1074,44 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 			if p.client {
 				p.drop(m)
 			} else {
-				replies = append(replies, m)
+				a.replies = append(a.replies, m)
 			}
 		case Request:
 			x := base
 			x.Request = m
 			if fault := p.begin(ctx, &x, in.Batch); fault != nil {
-				replies = append(replies, NewResponse(m.ID, nil, fault))
+				a.replies = append(a.replies, NewResponse(m.ID, nil, fault))
 			} else if x.life != nil {
-				work = append(work, &x)
+				a.work = append(a.work, &x)
 			}
 		}
 	}
-	if len(replies)+len(work) == 0 {
-		return nil, in.Batch
+	if len(a.replies)+len(a.work) == 0 {
+		return nil
 	}
-	p.owes(len(replies))
-	return func(emit func(*Message)) {
-		for _, m := range replies {
-			emit(m)
-		}
-		p.owes(-len(replies))
-		respond(h, work, emit)
-	}, in.Batch
+	p.owes(len(a.replies))
+	return a
 }
 
-// respond runs the requests and emits their responses: a single one here, because a goroutine would be most of its cost; those of a batch
-// on a goroutine each, emitted here as they are done.
-func respond(h Handler, work []*Exchange, emit func(*Message)) {
-	if len(work) == 1 {
-		x := work[0]
-		if m := x.run(h); m != nil {
+// Answer is what a payload deserves: requests to be run, and replies to what cannot be. Emit it, and when all is written call Written.
+type Answer struct {
+	Batch bool // the messages form one array
+
+	peer    *Peer
+	handler Handler
+	replies []*Message
+	work    []*Exchange
+}
+
+// Emit runs the requests, and emits each response as it is ready, one at a time, on the caller's goroutine. A single request runs there,
+// too, because a goroutine would be most of its cost; those of a batch have one each.
+func (a *Answer) Emit(emit func(*Message)) {
+	for _, m := range a.replies {
+		emit(m)
+	}
+	if len(a.work) == 1 {
+		x := a.work[0]
+		if m := x.run(a.handler); m != nil {
 			emit(m)
 			if x.life.trailer != nil {
 				emit(x.life.trailer)
@@ -1114,15 +1120,23 @@ func respond(h Handler, work []*Exchange, emit func(*Message)) {
 		return
 	}
 	responses := make(chan *Message)
-	for _, x := range work { // as many goroutines as the batch has requests; the loop below waits for all
-		go func() { responses <- x.run(h) }()
+	for _, x := range a.work {
+		go func() { // the loop below waits for all
+			var m *Message
+			defer func() { responses <- m }()
+			m = x.run(a.handler)
+		}()
 	}
-	for range work {
+	for range a.work {
 		if m := <-responses; m != nil {
 			emit(m)
 		}
 	}
 }
+
+// Written says that nothing of the answer is owed any more. Until then its requests count as in flight: a peer that asks and does not
+// read must not make us hold any number of answers.
+func (a *Answer) Written() { a.peer.owes(-len(a.replies) - len(a.work)) }
 
 // drop reports what a client cannot read, and answers none of it: two ends that answer each other's errors never stop.
 func (p *Peer) drop(m *Message) {
@@ -1221,21 +1235,22 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 	case p.err != nil: // nobody is there to read the answer
 	case p.serving[key] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
-	case len(p.serving)+p.owed >= maxInFlight:
+	case p.owed >= maxInFlight:
 		return &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	default:
 		x.life = &life{progress: -1}
 		x.life.ctx, x.life.cancel = context.WithCancel(ctx)
 		p.serving[key] = x
+		p.owed++
 	}
 	return nil
 }
 
-// inFlight returns how many requests are being served.
-func (p *Peer) inFlight() int {
+// inFlight returns how many answers are owed, and whether we wait for some ourselves.
+func (p *Peer) inFlight() (owed int, waiting bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.serving) + p.owed
+	return p.owed, len(p.calls) > 0
 }
 
 // finish takes a request off the table; false means that it was cancelled and gets no answer.
@@ -1248,7 +1263,7 @@ func (p *Peer) finish(x *Exchange) bool {
 	return !x.life.cancelled
 }
 
-// owes counts answers on their way: a peer that asks and does not read must not make us hold any number of them.
+// owes counts the answers that are owed.
 func (p *Peer) owes(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1372,20 +1387,23 @@ func (s *pump) read() {
 			why = err
 			return
 		}
-		answer, batch := s.peer.Dispatch(s.peer.ctx, s.handler, in, base)
+		answer := s.peer.Dispatch(s.peer.ctx, s.handler, in, base)
 		if answer == nil {
 			continue
 		}
 		t.begin(in.has("initialize"))
-		switch n := s.peer.inFlight(); {
-		case n > maxInFlight: // for a peer that asks and does not listen nobody reads on
+		switch owed, waiting := s.peer.inFlight(); {
+		case len(answer.work) == 0 && !waiting: // nobody reads on for a peer that asks for too much and does not listen
 			late.Stop()
-		case n > manySlow: // this one will be slow, too
+		case owed > maxOwed: // nor for ever if the answers that we wait for are behind all that
+			s.over(errors.New("the peer does not read"))
+			s.conn.Close()
+		case owed > manySlow: // this one will be slow, too
 			t.pass(next, false)
 		default:
 			late.Reset(slow)
 		}
-		s.reply(answer, batch)
+		s.reply(answer)
 		if !t.end() {
 			why = nil
 			return
@@ -1393,28 +1411,26 @@ func (s *pump) read() {
 	}
 }
 
-// reply runs answer and writes what it emits: messages as they come, or one array.
-func (s *pump) reply(answer func(func(*Message)), batch bool) {
+// reply emits an answer and writes it: messages as they come, or one array. It is owed even when all contexts have ended; if it cannot be
+// written, the conversation is over.
+func (s *pump) reply(answer *Answer) {
+	defer answer.Written()
+	write := func(p Payload) {
+		if err := s.conn.Write(context.Background(), p); err != nil {
+			s.over(fmt.Errorf("write: %w", err))
+			s.conn.Close()
+		}
+	}
 	array := Payload{Batch: true}
-	answer(func(m *Message) {
-		if batch {
+	answer.Emit(func(m *Message) {
+		if answer.Batch {
 			array.Messages = append(array.Messages, m)
 		} else {
-			s.write(Payload{Messages: []*Message{m}})
+			write(Payload{Messages: []*Message{m}})
 		}
 	})
 	if len(array.Messages) > 0 {
-		s.write(array)
-	}
-}
-
-// write writes an answer, which is owed even when all contexts have ended. If that fails, the conversation is over.
-func (s *pump) write(p Payload) {
-	s.peer.owes(len(p.Messages))
-	defer s.peer.owes(-len(p.Messages))
-	if err := s.conn.Write(context.Background(), p); err != nil {
-		s.over(fmt.Errorf("write: %w", err))
-		s.conn.Close()
+		write(array)
 	}
 }
 

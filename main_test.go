@@ -567,7 +567,7 @@ func TestCancelServed(t *testing.T) {
 		if err := <-sent; err != ErrAnswered {
 			t.Error(err)
 		}
-		for x.owner.inFlight() > 0 {
+		for owed, _ := x.owner.inFlight(); owed > 0; owed, _ = x.owner.inFlight() {
 			time.Sleep(time.Millisecond)
 		}
 		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"method":"quick"}`)
@@ -678,6 +678,61 @@ func TestGoexit(t *testing.T) {
 	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m"}`)
 	if err := <-served; err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
 		t.Error(err)
+	}
+}
+
+// In a batch, too, it costs an answer and no more.
+func TestGoexitInBatch(t *testing.T) {
+	h := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "m" {
+			runtime.Goexit()
+		}
+		return nil, nil
+	})
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "initialize" {
+			x.Peer.Remember(revision("2025-03-26"), Meta{})
+		}
+		return h.Handle(ctx, x)
+	}), nil)
+	fmt.Fprintln(theirs, initializeLine("2025-03-26"))
+	readLine(t, theirs)
+	fmt.Fprintln(theirs, `[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
+	if line := readLine(t, theirs); line != `[{"jsonrpc":"2.0","id":2,"result":{}}]` {
+		t.Error(line)
+	}
+}
+
+// Two ends at their bounds, each waiting for answers of the other while questions are cancelled, do not lock each other out.
+func TestBothEndsAtTheirBounds(t *testing.T) {
+	server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(ctx context.Context, x *Exchange) (any, error) {
+		return nil, x.Call(ctx, "roots/list", nil, nil)
+	}}}
+	c := connect(t, server, &Client{Versions: []string{"2025-11-25"}, Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) {
+		time.Sleep(time.Millisecond)
+		return nil, nil
+	})})
+	var wg sync.WaitGroup
+	var answered atomic.Int32
+	for i := range 3000 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			if i%7 == 0 {
+				ctx, cancel = context.WithTimeout(t.Context(), time.Duration(i%500)*time.Millisecond)
+			}
+			defer cancel()
+			var fault *Error
+			if err := c.Call(ctx, "tools/call", nil, nil); err == nil || errors.As(err, &fault) {
+				answered.Add(1)
+			} else if i%7 != 0 {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if answered.Load() < 2000 {
+		t.Errorf("%d of 3000 answered", answered.Load())
 	}
 }
 
@@ -1261,6 +1316,32 @@ func TestChildNoise(t *testing.T) {
 	}
 }
 
+// A child that no longer reads is given up, and the next call starts another.
+func TestChildDoesNotRead(t *testing.T) {
+	var started atomic.Int32
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2026-07-28"}}
+	err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd {
+		if started.Add(1) == 1 {
+			return process(t, "reads one line")
+		}
+		return process(t, "mcpwire")
+	}, 300*time.Millisecond, testLimit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	time.Sleep(100 * time.Millisecond)
+	for i := 0; c.Call(t.Context(), "tools/list", nil, nil) != nil; i++ {
+		if i == 20 {
+			t.Fatal("no other was started")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if started.Load() != 2 {
+		t.Errorf("%d starts", started.Load())
+	}
+}
+
 // A command that cannot be started is an error, and leaves nothing open.
 func TestChildMissing(t *testing.T) {
 	files := openFiles()
@@ -1315,6 +1396,11 @@ func beChild(role string) int {
 		for range 500 {
 			fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/%s"}`+"\n", strings.Repeat("x", 100))
 		}
+	case "reads one line":
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}}`)
+		os.Stdin.Close()
+		time.Sleep(time.Minute)
 	case "exits with 3":
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 		fmt.Fprintln(os.Stderr, "out of cheese")
@@ -1963,6 +2049,44 @@ func TestClientCloseWhileConnecting(t *testing.T) {
 		if err := <-errs; !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
+	}
+}
+
+// After Close nobody connects, and a question to the user is not waited for.
+func TestClientStaysClosed(t *testing.T) {
+	var dials atomic.Int32
+	for range 50 {
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
+		if err := c.Connect(t.Context(), func(context.Context) (Conn, error) {
+			dials.Add(1)
+			a, b := Pipe()
+			go Serve(context.Background(), a, newDemo(), nil)
+			return b, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		for range 10 {
+			if err := c.Call(t.Context(), "tools/list", nil, nil); !errors.Is(err, ErrClosed) {
+				t.Error(err)
+			}
+		}
+	}
+	if dials.Load() != 50 {
+		t.Errorf("%d dials for 50 clients", dials.Load())
+	}
+	asked := make(chan bool)
+	c := connect(t, newDemo(), &Client{Capabilities: map[string]any{"elicitation": struct{}{}}, Handler: HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		close(asked)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})})
+	failed := make(chan error)
+	go func() { failed <- c.Call(context.Background(), "tools/call", map[string]any{"name": "ask"}, nil) }()
+	<-asked
+	c.Close()
+	if err := <-failed; !errors.Is(err, ErrClosed) {
+		t.Error(err)
 	}
 }
 

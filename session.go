@@ -944,14 +944,19 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if c.conn.alive() && life.Err() == nil {
+	if life.Err() != nil {
+		return nil, ErrClosed
+	}
+	if c.conn.alive() {
 		return c.conn, nil
 	}
 	conn, err := c.open(ctx)
-	if err != nil {
-		if life.Err() != nil {
-			err = ErrClosed
-		}
+	switch {
+	case err == nil && life.Err() != nil:
+		return nil, errors.Join(ErrClosed, conn.peer.Close())
+	case err != nil && life.Err() != nil:
+		return nil, ErrClosed
+	case err != nil:
 		return nil, err
 	}
 	c.mu.Lock()
@@ -1147,6 +1152,9 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	if err != nil {
 		return fmt.Errorf("params of %s: %w", method, err)
 	}
+	ctx, cancel := context.WithCancel(ctx) // what Handler is asked ends with the connection, as a request of a legacy server does
+	defer cancel()
+	defer context.AfterFunc(conn.peer.Context(), cancel)()
 	var answers json.RawMessage
 	for range maxRounds {
 		var raw json.RawMessage
@@ -1158,6 +1166,9 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 			return (&Message{Result: raw}).store(result)
 		case unquote(kind) == "input_required":
 			if answers, err = c.answer(ctx, conn, raw); err != nil {
+				if conn.peer.Context().Err() != nil {
+					err = ErrClosed
+				}
 				return fmt.Errorf("%s needs input: %w", method, err)
 			}
 		default:

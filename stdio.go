@@ -97,7 +97,7 @@ func (c *lineConn) line() (line []byte, err error) {
 	}
 }
 
-// Write writes the payload's line, whole. When ctx ends in the middle of it, the next Write finishes it first.
+// Write writes the payload's line, whole. When ctx ends in the middle of it, the next Write finishes it first, whenever that is.
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	line := append(p.Append(nil), '\n')
 	select {
@@ -265,7 +265,7 @@ func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 func (c *child) Read() (Payload, error) {
 	p, err := c.Conn.Read()
 	if err != nil {
-		err = c.why(err)
+		err = c.why(err, c.grace)
 	}
 	return p, err
 }
@@ -274,17 +274,18 @@ func (c *child) Read() (Payload, error) {
 func (c *child) Write(ctx context.Context, p Payload) error {
 	err := c.Conn.Write(ctx, p)
 	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", ErrClosed, c.why(err))
+		err = fmt.Errorf("%w: %w", ErrClosed, c.why(err, lastWord/10))
+		go c.Close() // ends with the ladder; reading ends with it
 	}
 	return err
 }
 
-// why explains an end of input or of output by the end of the process.
-func (c *child) why(err error) error {
+// why explains an end of input or of output by the end of the process, if that comes soon.
+func (c *child) why(err error, wait time.Duration) error {
 	switch {
 	case c.closing.Load():
 		return err
-	case !c.gone(c.grace):
+	case !c.gone(wait):
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
 	}
 	why := fmt.Errorf("server ended: %v", c.cmd.ProcessState)
