@@ -1150,7 +1150,7 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	}
 	given, err := marshalObject(params)
 	if err != nil {
-		return fmt.Errorf("params of %s: %w", method, err)
+		return fmt.Errorf("params: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx) // what Handler is asked ends with the connection, as a request of a legacy server does
 	defer cancel()
@@ -1169,13 +1169,13 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 				if conn.peer.Context().Err() != nil {
 					err = ErrClosed
 				}
-				return fmt.Errorf("%s needs input: %w", method, err)
+				return fmt.Errorf("input required: %w", err)
 			}
 		default:
-			return fmt.Errorf("%s: unknown resultType %s", method, kind)
+			return fmt.Errorf("unknown resultType %s", kind)
 		}
 	}
-	return fmt.Errorf("%s: asked %d times for input", method, maxRounds)
+	return fmt.Errorf("asked %d times for input", maxRounds)
 }
 
 // Notify sends a notification.

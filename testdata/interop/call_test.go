@@ -111,7 +111,7 @@ func TestServerEverything(t *testing.T) {
 			want: `{"content":[{"type":"text"}]}`, least: 8 * time.Second},
 		{name: "time-out", flags: []string{"-timeout", "6s"}, // what follows the error is the cancellation
 			method: "tools/call", params: `{"name":"trigger-long-running-operation","arguments":{"duration":50,"steps":1}}`,
-			exit: 1, stderr: `(?s)mcpwire: no answer within 6s\n.*"method":"notifications/cancelled"|"method":"notifications/cancelled".*mcpwire: no answer within 6s\n`,
+			exit: 1, stderr: `(?s)mcpwire: tools/call: no answer within 6s\n.*"method":"notifications/cancelled"|"method":"notifications/cancelled".*mcpwire: tools/call: no answer within 6s\n`,
 			least: 6 * time.Second, most: 30 * time.Second},
 		{name: "elicitation accepted", flags: []string{"-answer", `{"name":"Ada"}`},
 			method: "tools/call", params: `{"name":"trigger-elicitation-request","arguments":{}}`,
@@ -193,7 +193,7 @@ func TestEverythingServer(t *testing.T) {
 			notes:  `(?s)notifications/message .*"Tool execution started".*"Tool processing data".*"Tool execution completed"`},
 		{name: "a subscription", flags: []string{"-timeout", "10s"}, method: "subscriptions/listen", // the resource is updated every 3 s
 			params: `{"notifications":{"resourceSubscriptions":["test://watched-resource"]}}`,
-			exit:   1, stderr: `(?m)^mcpwire: no answer within 10s$`,
+			exit:   1, stderr: `(?m)^mcpwire: subscriptions/listen: no answer within 10s$`,
 			notes: `(?s)^notifications/subscriptions/acknowledged .*\nnotifications/resources/updated .*"uri":"test://watched-resource"`},
 		{name: "input required", flags: []string{"-answer", `{"name":"Ada"}`},
 			method: "tools/call", params: `{"name":"test_input_required_result_elicitation","arguments":{}}`,
