@@ -895,8 +895,7 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 
 // Call sends a request and waits for its response. The result is stored in result, a pointer as for json.Unmarshal (nil: not wanted).
 // An error the peer sent is an *Error. When ctx ends first, Call returns its error and the peer is told, by notifications/cancelled,
-// that nobody waits any more. When the conversation ends first, the error wraps ErrClosed and the
-// reason, if one is known.
+// that nobody waits any more. When the conversation ends first, the error wraps ErrClosed and the reason, if one is known.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
 	return p.call(ctx, p.outlet, method, params, result)
 }

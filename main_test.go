@@ -764,6 +764,30 @@ func TestPeerDoesNotRead(t *testing.T) {
 	}
 }
 
+// While we wait for an answer of its own we must read on; a peer that uses that to flood us and never reads is hung up on.
+func TestPeerFloods(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	served := make(chan error, 1)
+	go func() {
+		served <- Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+			x.Revision = revision("2025-11-25")
+			return nil, x.Call(ctx, "roots/list", nil, nil)
+		}), nil)
+	}()
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m"}`)
+	readLine(t, theirs) // the question, which is never answered
+	go func() {
+		for noise := []byte(strings.Repeat("noise\n", 1000)); ; {
+			if _, err := theirs.Write(noise); err != nil {
+				return
+			}
+		}
+	}()
+	if err := <-served; err == nil || !strings.Contains(err.Error(), "the peer does not read") {
+		t.Error(err)
+	}
+}
+
 // Notifications from both ends at once, from within handlers of notifications, do not lock each other out of a Pipe.
 func TestNotifyBothWays(t *testing.T) {
 	a, b := Pipe()
