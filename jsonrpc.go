@@ -832,6 +832,7 @@ const (
 	manySlow    = 16              // requests in flight from which on each has a goroutine of its own
 	slow        = time.Millisecond
 	windDown    = 5 * time.Second // for running requests, once nobody will ask for more
+	hurry       = 3 * time.Second // for those that were told to stop as well: with the last word within five seconds
 	lastWord    = time.Second     // for a notification after the fact, and for handlers that were told to stop
 )
 
@@ -1282,9 +1283,9 @@ type Conn interface {
 type Dialer func(ctx context.Context) (Conn, error)
 
 // Serve answers the requests of the peer at the other end of c until that hangs up or ctx ends. Then nothing more is read, waiting Calls
-// fail, Exchange.Ending is closed, and running requests have five seconds to finish. When ctx has ended, so have their
-// contexts, and c is closed at once: of our Conns only StdioConn still writes what is owed then. Serve closes c, and returns nil if the
-// peer hung up. A nil log is silent.
+// fail, Exchange.Ending is closed, and running requests have five seconds to finish. When ctx has ended, so have their contexts, they
+// have three, and c is closed at once: of our Conns only StdioConn still writes what is owed then. Serve closes c, and returns nil if
+// the peer hung up. A nil log is silent.
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	ending := make(chan struct{})
 	s := start(ctx, c, h, log, ending, false)
@@ -1298,7 +1299,11 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	close(ending)
 	defer c.Close()
 	defer s.peer.end(ErrClosed)
-	if !within(windDown, &s.peer.wg) {
+	grace := windDown
+	if ctx.Err() != nil {
+		grace = hurry
+	}
+	if !within(grace, &s.peer.wg) {
 		s.peer.end(ErrClosed)
 		if !within(lastWord, &s.peer.wg) {
 			return errors.Join(err, errStubborn)

@@ -1086,7 +1086,7 @@ func TestServeIsNotHeldUp(t *testing.T) {
 				time.Sleep(time.Hour)
 				return nil, nil
 			}), nil)
-			if took := time.Since(began); took != time.Second+windDown+lastWord || !errors.Is(err, errStubborn) {
+			if took := time.Since(began); took != time.Second+hurry+lastWord || !errors.Is(err, errStubborn) {
 				t.Errorf("%s: %v after %v", method, err, took)
 			}
 			time.Sleep(2 * time.Hour)
