@@ -27,6 +27,7 @@ import (
 	"iter"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -163,6 +164,7 @@ const (
 	CodeInvalidParams      = -32602 // also an unknown tool, prompt, cursor or level, and a missing _meta field
 	CodeInternalError      = -32603
 	CodeResourceNotFound   = -32002 // until 2025-11-25; later it is CodeInvalidParams
+	CodeHeaderMismatch     = -32020 // an HTTP header is missing, malformed or not what the body says (2026-07-28)
 	CodeMissingCapability  = -32021 // data.requiredCapabilities says which the client did not declare (2026-07-28)
 	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served (2026-07-28)
 )
@@ -174,6 +176,9 @@ var (
 	ErrAnswered         = errors.New("request answered or cancelled") // nothing may be sent for it any more
 	ErrTooLarge         = errors.New("message too large")             // an answer beyond the cap; it cannot be told whose, so each waiting Call fails
 )
+
+// errBusy answers a request beyond maxInFlight.
+var errBusy = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 
 // Error returns message, data if it is a string, and code.
 func (e *Error) Error() string {
@@ -336,31 +341,46 @@ func (m *Message) decodeResponse(rawID, fault json.RawMessage) (reason string) {
 // that json.Valid has accepted, and therefore needs no error path.
 
 // Bind stores members of a JSON object by exact name: into maps a name to a pointer, as for json.Unmarshal. Members that are not
-// named are ignored, those that are missing or null leave their variable alone. A nil object is empty. What does not fit, or is there
+// named are ignored, those that are missing or null leave their variable alone. A nil or null object is empty. What does not fit, or is there
 // twice, is an *Error with CodeInvalidParams. Nested objects are better bound to a json.RawMessage and bound in turn: json.Unmarshal
 // into a struct ignores case.
 func Bind(object json.RawMessage, into map[string]any) error {
-	if object = bytes.TrimSpace(object); len(object) == 0 {
+	if object = bytes.TrimSpace(object); len(object) == 0 || string(object) == "null" {
 		return nil
 	}
 	if object[0] != '{' || !json.Valid(object) {
 		return invalidParams("not an object")
 	}
-	seen := make(map[string]bool, len(into))
+	var room [8]any
+	seen := room[:0]
 	for name, value := range each(object) {
 		target, ok := into[string(name)]
 		if !ok {
 			continue
 		}
-		if seen[string(name)] {
+		if slices.Contains(seen, target) {
 			return invalidParams("'%s' is there twice", name)
 		}
-		seen[string(name)] = true
-		if err := json.Unmarshal(value, target); err != nil {
+		seen = append(seen, target)
+		if string(value) != "null" && !store(value, target) {
 			return invalidParams("'%s' has the wrong type", name)
 		}
 	}
 	return nil
+}
+
+// store stores a value that is valid JSON. The two most common types need not be checked and copied once more.
+func store(value json.RawMessage, target any) bool {
+	switch target := target.(type) {
+	case *json.RawMessage:
+		*target = value
+		return true
+	case *string:
+		if *target = unquote(value); *target != "" {
+			return true
+		}
+	}
+	return json.Unmarshal(value, target) == nil
 }
 
 // members stores the values of the named members of an object in values, in the order of names, and returns a name that is there twice.
@@ -492,6 +512,11 @@ func unquote(raw []byte) string {
 
 // Append appends the payload's one line of JSON, without a newline: valid UTF-8, and no character escaped that need not be.
 func (p Payload) Append(b []byte) []byte {
+	size := 0
+	for _, m := range p.Messages {
+		size += m.size()
+	}
+	b = slices.Grow(b, size)
 	if !p.Batch {
 		return p.Messages[0].append(b)
 	}
@@ -501,6 +526,14 @@ func (p Payload) Append(b []byte) []byte {
 	}
 	return append(b, ']')
 }
+
+// size returns about how long the message is.
+func (m *Message) size() int {
+	return len(m.ID.text) + len(m.Method) + len(m.Params) + len(m.Result) + 64
+}
+
+// encode returns the message as it stands on the wire.
+func (m *Message) encode() []byte { return m.append(make([]byte, 0, m.size())) }
 
 func (m *Message) append(b []byte) []byte {
 	b = append(b, `{"jsonrpc":"2.0"`...)
@@ -557,18 +590,35 @@ func marshal(v any) (json.RawMessage, error) {
 	if done, ok := v.(encoded); ok {
 		return json.RawMessage(done), nil
 	}
-	var line bytes.Buffer
-	enc := json.NewEncoder(&line)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	l := lines.Get().(*line)
+	if err := l.enc.Encode(v); err != nil {
 		return nil, err
 	}
-	raw := line.Bytes()[:line.Len()-1]
+	raw := l.Bytes()[:l.Len()-1]
 	if !utf8.Valid(raw) { // from a json.RawMessage
 		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 	}
+	if l.Len() > 64<<10 { // not worth keeping
+		return raw, nil
+	}
+	raw = bytes.Clone(raw)
+	l.Reset()
+	lines.Put(l)
 	return raw, nil
 }
+
+// line is room to encode in, to be used again.
+type line struct {
+	bytes.Buffer
+	enc *json.Encoder
+}
+
+var lines = sync.Pool{New: func() any {
+	l := new(line)
+	l.enc = json.NewEncoder(l)
+	l.enc.SetEscapeHTML(false)
+	return l
+}}
 
 func marshalObject(v any) (json.RawMessage, error) {
 	if v == nil {
@@ -600,7 +650,7 @@ type Revision struct {
 	Icons            bool
 	ResourceNotFound int // the code of that error
 
-	// For Streamable HTTP, which is not here yet:
+	// For Streamable HTTP:
 	VersionHeader bool // MCP-Protocol-Version after initialize
 	Sessions      bool // Mcp-Session-Id, and GET and DELETE beside POST
 	Resume        bool // Last-Event-ID continues a stream
@@ -615,6 +665,10 @@ var Revisions = []Revision{
 	{Version: "2025-03-26", Batches: true, Sessions: true, ServerRequests: true, Resume: true, Completions: true, ResourceNotFound: CodeResourceNotFound},
 	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
 }
+
+// assumedVersion is in force where neither a session nor a header says another. 2025-11-25 basic/transports#protocol-version-header: without
+// the header "the server SHOULD assume protocol version 2025-03-26".
+const assumedVersion = "2025-03-26"
 
 // revision looks a version up; the zero Revision means that it is unknown.
 func revision(version string) Revision {
@@ -747,11 +801,12 @@ type Exchange struct {
 	Inputs    map[string]json.RawMessage // the client's answers to an InputRequired, by key; nil at first
 	State     string                     // the State of that InputRequired
 
-	outlet Outlet
-	owner  *Peer  // whose exchange this is, shown or not
-	life   *life  // nil for a notification
-	detach func() // lets somebody else read while this exchange waits
-	pipe   bool   // everything shares one pipe: a subscription's end needs its own notice there
+	outlet     Outlet
+	owner      *Peer               // whose exchange this is, shown or not
+	life       *life               // nil for a notification
+	detach     func()              // lets somebody else read while this exchange waits
+	pipe       bool                // everything shares one pipe: a subscription's end needs its own notice there
+	disconnect func(time.Duration) // lets go of the response; nil where there is none
 }
 
 // life is the state of a running request; the mutex of its Peer guards it.
@@ -781,6 +836,14 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 		x.detach()
 	}
 	return x.Peer.call(ctx, x.send, method, params, result)
+}
+
+// Disconnect lets go of the HTTP response that is the client's connection, while the request goes on; the client comes back for the rest
+// after retry. So a long call needs no open connection. Only 2025-11-25 has this; elsewhere Disconnect does nothing.
+func (x *Exchange) Disconnect(retry time.Duration) {
+	if x.disconnect != nil {
+		x.disconnect(retry)
+	}
 }
 
 // send writes a message of this exchange, unless it is over. Its answer waits for it.
@@ -860,6 +923,7 @@ type Peer struct {
 type pending struct {
 	answer chan *Message
 	token  string // of its progress
+	via    any    // what it was sent on, if that may end before the conversation
 }
 
 // newPeer returns a Peer that sends through outlet what belongs to no exchange. It lives as long as ctx.
@@ -1046,6 +1110,27 @@ func (p *Peer) failWaiting(err error) {
 	p.mu.Unlock()
 	for id, c := range calls {
 		c.answer <- failed(ID{id}, err)
+	}
+}
+
+// sentVia notes what a call was sent on, so that failVia finds it.
+func (p *Peer) sentVia(id ID, via any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[id.text]; c != nil {
+		c.via = via
+	}
+}
+
+// failVia ends the calls that were sent on something that has ended.
+func (p *Peer) failVia(via any, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, c := range p.calls {
+		if c.via == via {
+			delete(p.calls, id)
+			c.answer <- failed(ID{id}, err) // there is room for one
+		}
 	}
 }
 
@@ -1236,7 +1321,7 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 	case p.serving[key] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
 	case p.owed >= maxInFlight:
-		return &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
+		return errBusy
 	default:
 		x.life = &life{progress: -1}
 		x.life.ctx, x.life.cancel = context.WithCancel(ctx)
