@@ -1,0 +1,1124 @@
+package main
+
+// Server-sent events, and the transport that is nothing else: HTTP+SSE of 2024-11-05. A GET opens a stream of events, and the first
+// one says where to POST; every message of the server then comes as an event, every message of the client is a POST.
+//
+//	> GET /sse                              > POST /sse?session=K7VY…
+//	> Accept: text/event-stream             > Content-Type: application/json
+//	< 200                                   >
+//	< Content-Type: text/event-stream       > {"jsonrpc":"2.0","id":1,"method":"initialize",…}
+//	<                                       < 202
+//	< event: endpoint
+//	< data: /sse?session=K7VY…
+//	<
+//	< event: message
+//	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
+//
+// A Stream is what Streamable HTTP (http.go) makes of it: a bounded log of events with ids. Whoever sends appends to the log; one goroutine
+// follows it and is the only one that writes to the response. So order, many events in one write, resuming after a cut, and a slow reader that
+// holds up nobody else all come from the same few lines.
+//
+// Implements 2024-11-05 basic/transports#http-with-sse, 2025-11-25 basic/transports#resumability-and-redelivery and #security-warning,
+// and WHATWG HTML §9.2.5 and §9.2.6 (event streams). A Stream's mutex guards its log, and is not held while anything is written.
+// Goroutines: none for a Stream, which is followed on a goroutine of its caller; one for each stream of an SSEHandler, which serves it.
+// Copy with jsonrpc.go for the old transport, and with session.go and http.go for the present one.
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ---- Events ----
+
+// Event is one server-sent event.
+type Event struct {
+	Type  string        // "" when written: the default, which is "message"
+	ID    string        // when read: the last one seen, of this event or an earlier one
+	Data  []byte        // nil: there was none, so it is no event, but its ID and Retry count; empty: there was, and nothing in it
+	Retry time.Duration // how long to wait before connecting again; 0: not said
+}
+
+// Append appends the event as it stands on the wire. Data may be anything: each of its lines becomes one of the event's. A Type or ID that
+// would end its line is left out.
+func (e Event) Append(b []byte) []byte {
+	if e.Type != "" && !strings.ContainsAny(e.Type, "\r\n") {
+		b = append(append(append(b, "event: "...), e.Type...), '\n')
+	}
+	if e.ID != "" && !strings.ContainsAny(e.ID, "\r\n\x00") {
+		b = append(append(append(b, "id: "...), e.ID...), '\n')
+	}
+	if e.Retry > 0 {
+		b = append(strconv.AppendInt(append(b, "retry: "...), e.Retry.Milliseconds(), 10), '\n')
+	}
+	for rest := e.Data; rest != nil; {
+		line, more := rest, []byte(nil)
+		if i := bytes.IndexAny(rest, "\r\n"); i >= 0 {
+			line, more = rest[:i], rest[i+1:]
+			if rest[i] == '\r' && len(more) > 0 && more[0] == '\n' {
+				more = more[1:]
+			}
+		}
+		b = append(b, "data:"...)
+		if len(line) > 0 {
+			b = append(append(b, ' '), line...)
+		}
+		b, rest = append(b, '\n'), more
+	}
+	return append(b, '\n')
+}
+
+// ReadEvents reads events until r ends. One that the end cuts off is no event. An event of more than max bytes is ErrTooLarge, the last thing yielded.
+func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for in := newEventReader(r, max); ; {
+			e, err := in.next()
+			if err == io.EOF || !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// eventReader reads an event stream by the rules of WHATWG HTML §9.2.6.
+type eventReader struct {
+	r      *bufio.Reader
+	max    int
+	line   []byte
+	skipLF bool   // the last line has ended with CR: an LF that follows belongs to it
+	id     string // the last one seen
+	first  bool   // the next line is the first, and may start with a byte order mark
+}
+
+func newEventReader(r io.Reader, max int) *eventReader {
+	return &eventReader{r: bufio.NewReader(r), max: max, first: true}
+}
+
+// next returns the next event, or io.EOF.
+func (in *eventReader) next() (e Event, err error) {
+	id := in.id // counts when the event is complete
+	for size := 0; ; {
+		line, err := in.readLine(in.max - size)
+		switch {
+		case err != nil && err != ErrTooLarge && e.Retry > 0: // that counts as soon as it is read
+			return Event{ID: in.id, Retry: e.Retry}, nil
+		case err != nil:
+			return Event{}, err
+		case len(line) == 0 && e.Data == nil && e.Retry == 0 && id == in.id:
+			e.Type = ""
+			continue
+		case len(line) == 0:
+			in.id, e.ID, e.Type = id, id, cmp.Or(e.Type, "message")
+			return e, nil
+		}
+		field, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(field) { // "" is a comment, and what is not listed is nothing
+		case "event":
+			e.Type = string(value)
+		case "data":
+			if size += len(value) + 1; e.Data == nil {
+				e.Data = append(make([]byte, 0, len(value)), value...)
+			} else {
+				e.Data = append(append(e.Data, '\n'), value...)
+			}
+		case "id":
+			if bytes.IndexByte(value, 0) < 0 {
+				id = string(value)
+			}
+		case "retry":
+			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
+				e.Retry = time.Duration(ms) * time.Millisecond
+			}
+		}
+	}
+}
+
+// readLine returns a line without its end: CR, LF or CRLF, even if a CR and its LF do not come together. A line cut off by the end is io.EOF.
+func (in *eventReader) readLine(max int) ([]byte, error) {
+	in.line = in.line[:0]
+	for {
+		if _, err := in.r.Peek(1); err != nil {
+			return nil, err
+		}
+		chunk, _ := in.r.Peek(in.r.Buffered())
+		if in.skipLF {
+			in.skipLF = false
+			if chunk[0] == '\n' {
+				_, _ = in.r.Discard(1)
+				continue
+			}
+		}
+		end := bytes.IndexByte(chunk, '\n')
+		if end < 0 {
+			end = len(chunk)
+		}
+		if cr := bytes.IndexByte(chunk[:end], '\r'); cr >= 0 {
+			end, in.skipLF = cr, true
+		}
+		if in.line = append(in.line, chunk[:end]...); len(in.line) > max {
+			return nil, ErrTooLarge
+		}
+		if end == len(chunk) {
+			_, _ = in.r.Discard(end)
+			continue
+		}
+		_, _ = in.r.Discard(end + 1)
+		if in.first {
+			in.first = false
+			return bytes.TrimPrefix(in.line, []byte("\xEF\xBB\xBF")), nil
+		}
+		return in.line, nil
+	}
+}
+
+// ---- Streams ----
+
+const (
+	maxUnwritten = 256              // events that wait in a stream that keeps none
+	maxLog       = 1 << 20          // bytes of a stream's log; one event may have more
+	patience     = 5 * time.Second  // for a client to come back before what it has not read is lost
+	stall        = 30 * time.Second // without progress, and a connection counts as dead
+	piece        = 64 << 10         // bytes of one write
+)
+
+// Stream is an ordered, bounded log of events. A response follows it, one at a time, and another may take over from any event that is still
+// kept. An event's id is the stream's, a slash, and its number from 1; 0 is where the stream begins.
+type Stream struct {
+	id        string
+	keep      int
+	kind      string        // type of the events
+	prime     bool          // 2025-11-25: a new response begins with an id, and may be ended before the stream is
+	reopens   bool          // a client may come back without an id, too
+	keepAlive time.Duration // of silence before a comment is sent; 0: none
+	lost      func()        // called when what was sent can no longer be read by anyone; may be nil
+
+	mu       sync.Mutex // guards the fields below
+	log      [][]byte   // encoded events
+	size     int        // their bytes
+	first    int64      // number of the first in the log
+	written  int64      // of the first that is not yet written: what is before it may go when room is needed
+	handed   int64      // of the first that no follower has taken
+	reached  bool       // a client may come back: it may know an event's id, or needs none
+	ended    bool
+	follower *follower     // who writes; nil: nobody
+	left     time.Time     // when the last follower went
+	moved    chan struct{} // closed when whoever waits for room should look again; nil: nobody waits
+}
+
+// follower is the one response that a Stream's events go to.
+type follower struct {
+	next     int64         // number of the first event that it has not taken
+	wake     chan struct{} // there is something new
+	gone     chan struct{} // closed: another has taken over
+	leaving  bool          // when all is written; guarded by the Stream's mutex, as are the others
+	farewell []byte        // to be written before; nil: it has been
+}
+
+// NewStream returns a stream. keep is the number of events (and at most 1 MiB of them) that it holds for a client that comes back; with 0
+// it holds none and the events have no ids. id must be unique among the streams that one client can ask for.
+func NewStream(id string, keep int) *Stream {
+	return &Stream{id: id, keep: keep, first: 1, written: 1, handed: 1}
+}
+
+var (
+	errNobody  = fmt.Errorf("nobody reads the stream: %w", ErrClosed)
+	errNotKept = errors.New("no such event is kept")
+)
+
+// Send appends an event. It waits while the log is full of what a connected reader, or one that was cut off less than five seconds ago, has
+// yet to read; after that the oldest go. It fails with an error that wraps ErrClosed when the stream has ended or nobody can ever read it.
+func (s *Stream) Send(ctx context.Context, data []byte) error {
+	return s.push(ctx, Event{Type: s.kind, Data: data})
+}
+
+func (s *Stream) push(ctx context.Context, e Event) error {
+	for {
+		moved, limit, err := s.append(e)
+		if err != nil || moved == nil {
+			return err
+		}
+		var timeout <-chan time.Time
+		if limit > 0 {
+			timeout = time.After(limit)
+		}
+		select {
+		case <-moved:
+		case <-timeout:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// append puts an event into the log or, if there is no room, returns what to wait for, and how long if not for ever.
+func (s *Stream) append(e Event) (moved chan struct{}, limit time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.follower == nil && !s.resumable() {
+		return nil, 0, errNobody
+	}
+	for len(s.log) >= cmp.Or(s.keep, maxUnwritten) || len(s.log) > 0 && s.size+len(e.Data) > maxLog {
+		if s.follower == nil {
+			limit = patience - time.Since(s.left)
+		}
+		if unwritten := s.first >= s.written; unwritten && (s.follower != nil || limit > 0) {
+			if s.moved == nil {
+				s.moved = make(chan struct{})
+			}
+			return s.moved, limit, nil
+		}
+		s.drop()
+	}
+	s.add(e)
+	return nil, 0, nil
+}
+
+func (s *Stream) add(e Event) {
+	if s.keep > 0 {
+		e.ID = s.id + "/" + strconv.FormatInt(s.first+int64(len(s.log)), 10)
+	}
+	event := e.Append(make([]byte, 0, len(e.ID)+len(e.Data)+32))
+	s.log, s.size = append(s.log, event), s.size+len(event)
+	s.wake()
+}
+
+// resumable tells whether a client may come back for what it has not read.
+func (s *Stream) resumable() bool { return s.keep > 0 && s.reached }
+
+func (s *Stream) drop() {
+	s.size -= len(s.log[0])
+	s.log[0] = nil
+	s.log = s.log[1:]
+	s.first++
+	s.written, s.handed = max(s.written, s.first), max(s.handed, s.first)
+}
+
+func (s *Stream) wake() {
+	if s.follower != nil {
+		select {
+		case s.follower.wake <- struct{}{}:
+		default: // it will look anyway
+		}
+	}
+}
+
+func (s *Stream) move() {
+	if s.moved != nil {
+		close(s.moved)
+		s.moved = nil
+	}
+}
+
+// End ends the stream: what is in the log is still written, and nothing follows. It may be called again.
+func (s *Stream) End() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.move()
+	s.wake()
+}
+
+// Disconnect lets go of the response that follows, once all is written, and tells the client to come back after retry. The stream goes
+// on. It does nothing where the revision does not have this: 2025-11-25 basic/transports#sending-messages-to-the-server, "the server MAY
+// close the connection (without terminating the SSE stream) at any time" after an event id has been sent.
+func (s *Stream) Disconnect(retry time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.follower != nil && s.prime && s.keep > 0 {
+		s.follower.leaving, s.follower.farewell = true, Event{Retry: max(retry, time.Millisecond)}.Append(nil)
+		s.wake()
+	}
+}
+
+// Follow writes events to w until the stream ends, the client goes, or another response takes over. It starts after the event whose id is
+// after, or if that is "" with the first event that was never handed to a response. An id that is not of this stream, or of an event that
+// is no longer kept, is an error, and then nothing has been written.
+func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) error {
+	f, err := s.attach(after)
+	if err != nil {
+		return err
+	}
+	s.run(f, w, r, after == "")
+	return nil
+}
+
+// attach makes a new follower the stream's. Whoever attaches must run.
+func (s *Stream) attach(after string) (*follower, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.handed
+	if after != "" {
+		number, ours := strings.CutPrefix(after, s.id+"/")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if !ours || err != nil || number != strconv.FormatInt(n, 10) || !s.resumable() || n < s.first-1 || n >= s.handed || n == 0 && !s.prime {
+			return nil, errNotKept
+		}
+		next = n + 1
+	}
+	if s.follower != nil {
+		close(s.follower.gone)
+	}
+	s.follower = &follower{next: next, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	s.written = next
+	return s.follower, nil
+}
+
+// open attaches the first follower. What there is to say already may be more than the log has room for.
+func (s *Stream) open(messages []*Message) *follower {
+	f, _ := s.attach("")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range messages {
+		s.add(Event{Type: s.kind, Data: m.encode()})
+	}
+	return f
+}
+
+// run writes to w what the follower has not taken, again and again.
+func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh bool) {
+	defer s.detach(f)
+	if r.Context().Err() != nil {
+		return
+	}
+	out := newEventWriter(w)
+	opening := []byte(":\n\n") // a proxy may hold the header back until there is a byte of the body
+	if fresh && s.prime && s.keep > 0 {
+		opening = Event{ID: s.id + "/" + strconv.FormatInt(f.next-1, 10), Data: []byte{}}.Append(nil)
+	}
+	var silence <-chan time.Time
+	var timer *time.Timer
+	if s.keepAlive > 0 {
+		timer = time.NewTimer(s.keepAlive)
+		defer timer.Stop()
+		silence = timer.C
+	}
+	for {
+		events, over := s.take(f, opening)
+		if len(events) > 0 {
+			if err := out.write(events...); err != nil {
+				s.failed(f, opening != nil && fresh)
+				return
+			}
+			s.wrote(f)
+			if opening = nil; timer != nil {
+				timer.Reset(s.keepAlive)
+			}
+			continue
+		}
+		if over {
+			return
+		}
+		select {
+		case <-f.wake:
+		case <-f.gone:
+			return
+		case <-r.Context().Done():
+			return
+		case <-silence:
+			opening = []byte(": keep-alive\n\n")
+		}
+	}
+}
+
+// take returns what is to be written next, opening first, and when there is nothing whether there will be more.
+func (s *Stream) take(f *follower, opening []byte) (events [][]byte, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.follower != f || f.leaving && f.farewell == nil {
+		return nil, true
+	}
+	if opening != nil {
+		events = append(events, opening)
+	}
+	for size := 0; size < 4*piece && f.next < s.first+int64(len(s.log)); f.next++ {
+		event := s.log[f.next-s.first]
+		events = append(events, event)
+		size += len(event)
+	}
+	s.handed, s.reached = max(s.handed, f.next), s.reached || s.reopens || s.prime || f.next > 1
+	if f.leaving && f.next == s.first+int64(len(s.log)) {
+		events, f.farewell = append(events, f.farewell), nil
+	}
+	return events, s.ended
+}
+
+// wrote notes that all that f has taken is written.
+func (s *Stream) wrote(f *follower) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.follower != f {
+		return
+	}
+	s.written = f.next
+	for s.keep == 0 && s.first < s.written {
+		s.drop()
+	}
+	s.move()
+}
+
+// failed notes that what f has taken could not be written. If that was the first of all, no client knows an id of this stream.
+func (s *Stream) failed(f *follower, first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.follower == f && first && s.written == 1 {
+		s.reached = false
+	}
+}
+
+// detach notes that a follower is gone. If the client cannot come back for the rest, the rest goes too.
+func (s *Stream) detach(f *follower) {
+	s.mu.Lock()
+	ours := s.follower == f
+	if ours {
+		s.follower, s.left = nil, time.Now()
+		s.move()
+	}
+	lost := ours && !s.resumable()
+	for lost && len(s.log) > 0 {
+		s.drop()
+	}
+	s.mu.Unlock()
+	if lost && s.lost != nil {
+		s.lost()
+	}
+}
+
+// goesOn tells whether the stream has not ended.
+func (s *Stream) goesOn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.ended
+}
+
+// holds returns the bytes of the log, and whether a client may come back for them.
+func (s *Stream) holds() (size int64, resumable bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.size), s.resumable()
+}
+
+// eventWriter writes an event stream as the body of a response.
+type eventWriter struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController // sees through wrappers that have an Unwrap method
+}
+
+// newEventWriter opens the body. Nothing may hold events back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
+func newEventWriter(w http.ResponseWriter) *eventWriter {
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no")
+	out := &eventWriter{w, http.NewResponseController(w)}
+	_ = out.rc.SetReadDeadline(time.Time{}) // a server's ReadTimeout would look like a client that has gone
+	w.WriteHeader(http.StatusOK)
+	return out
+}
+
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// write writes events with one flush, each piece within the time that a connection may stall. Between writes there is no deadline.
+func (out *eventWriter) write(events ...[]byte) error {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	joined := (*buffer)[:0]
+	for _, event := range events {
+		if len(joined) > 0 && len(joined)+len(event) > piece {
+			if err := out.send(joined); err != nil {
+				return err
+			}
+			joined = joined[:0]
+		}
+		if len(event) > piece {
+			if err := out.send(event); err != nil {
+				return err
+			}
+			continue
+		}
+		joined = append(joined, event...)
+	}
+	*buffer = joined
+	if err := out.send(joined); err != nil {
+		return err
+	}
+	if err := out.rc.Flush(); err != nil {
+		return err
+	}
+	_ = out.rc.SetWriteDeadline(time.Time{}) // nor may a server's WriteTimeout end a stream
+	return nil
+}
+
+func (out *eventWriter) send(b []byte) error {
+	for part := range slices.Chunk(b, piece) {
+		_ = out.rc.SetWriteDeadline(time.Now().Add(stall)) // some writers cannot
+		if _, err := out.w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ---- What stands before every handler ----
+
+// Guard is what stands before every method of every HTTP handler here. The zero Guard lets in anyone from this machine's own pages and
+// programs, and no page of another origin.
+type Guard struct {
+	// Origins are the values of Origin, beside those of loopback hosts, that are let in, such as https://app.example.com. Pages of these
+	// origins, and no others, also get CORS answers. 2025-11-25 basic/transports#security-warning: "Servers MUST validate the Origin
+	// header on all incoming connections to prevent DNS rebinding attacks."
+	Origins []string
+	// Hosts are the values of Host, beside loopback names, that a listener on a loopback address lets in: those that a proxy passes on. One without a port stands for all ports.
+	Hosts []string
+	// Authenticate returns who asks, or an error: an *AuthError says how to answer, any other is a 401. nil: anyone may ask.
+	Authenticate func(*http.Request) (principal string, err error)
+	MaxBody      int64         // bytes of a POST; 0: 4 MiB
+	KeepAlive    time.Duration // of silence on a stream before a comment is sent; 0: 15 s, negative: none
+	Log          *slog.Logger  // nil: silent
+}
+
+// AuthError is how a Guard answers a request that lacks authorization.
+type AuthError struct {
+	Status    int    // 401, or 403 where more scope is needed; 0: 401
+	Challenge string // value of WWW-Authenticate; "": Bearer
+}
+
+func (e *AuthError) Error() string { return "not authorized: " + e.Challenge }
+
+// HTTPError is an answer to a client's request that was no JSON-RPC.
+type HTTPError struct {
+	Status int
+	Body   []byte // its first few KiB
+}
+
+func (e *HTTPError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("HTTP %d %s %.200q", e.Status, http.StatusText(e.Status), bytes.TrimSpace(e.Body)))
+}
+
+// admit checks what can be checked before anything is read, in the order of revisions: Origin, Host, preflight, credentials. If it
+// returns false, the request has been answered.
+func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
+	origins := r.Header["Origin"]
+	listed := len(origins) == 1 && slices.ContainsFunc(g.Origins, func(o string) bool { return strings.EqualFold(o, origins[0]) })
+	if len(g.Origins) > 0 {
+		w.Header().Add("Vary", "Origin")
+	}
+	switch {
+	case len(origins) > 0 && !listed && (len(origins) > 1 || !isLoopbackOrigin(origins[0])):
+		g.refuse(w, r, http.StatusForbidden, ID{}, CodeInvalidRequest, "Origin not allowed")
+		return "", false
+	case onLoopback(r) && !g.allowsHost(r.Host):
+		g.refuse(w, r, http.StatusForbidden, ID{}, CodeInvalidRequest, "Host not allowed")
+		return "", false
+	case listed:
+		g.share(w.Header(), r)
+		if r.Method == http.MethodOptions { // a preflight carries no credentials
+			w.WriteHeader(http.StatusNoContent)
+			return "", false
+		}
+	}
+	if g.Authenticate == nil {
+		return "", true
+	}
+	principal, err := g.Authenticate(r)
+	if err == nil {
+		return principal, true
+	}
+	status, challenge := http.StatusUnauthorized, "Bearer"
+	if fault := (*AuthError)(nil); errors.As(err, &fault) {
+		status, challenge = cmp.Or(fault.Status, status), cmp.Or(fault.Challenge, challenge)
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
+	g.refuse(w, r, status, ID{}, CodeInvalidRequest, "Not authorized")
+	return "", false
+}
+
+// share lets a page of a listed origin use the answer: the CORS protocol of the Fetch standard.
+func (g *Guard) share(header http.Header, r *http.Request) {
+	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
+	header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
+	if r.Method != http.MethodOptions {
+		return
+	}
+	allowed := "Content-Type, Authorization, Mcp-Session-Id, MCP-Protocol-Version, Last-Event-ID, Mcp-Method, Mcp-Name"
+	for name := range strings.SplitSeq(strings.Join(r.Header.Values("Access-Control-Request-Headers"), ","), ",") {
+		if name = strings.TrimSpace(name); strings.HasPrefix(strings.ToLower(name), "mcp-param-") {
+			allowed += ", " + name
+		}
+	}
+	header.Set("Access-Control-Allow-Headers", allowed)
+	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	header.Set("Access-Control-Max-Age", "600")
+}
+
+// onLoopback tells whether the request came to a loopback address, where a page of a rebound name could reach it.
+func onLoopback(r *http.Request) bool {
+	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback()
+}
+
+func (g *Guard) allowsHost(host string) bool {
+	name, port := host, ""
+	if colon := strings.LastIndexByte(host, ':'); colon > strings.LastIndexByte(host, ']') {
+		name, port = host[:colon], host[colon+1:]
+	}
+	if strings.Trim(port, "0123456789") != "" { // such as localhost:1@evil.example
+		return false
+	}
+	return isLoopback(name) || slices.ContainsFunc(g.Hosts, func(h string) bool { return strings.EqualFold(h, host) || strings.EqualFold(h, name) })
+}
+
+// isLoopback tells whether a host is this machine: localhost, or an address with brackets where it needs them.
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	address, bracketed := strings.CutPrefix(host, "[")
+	if bracketed {
+		address, bracketed = strings.CutSuffix(address, "]")
+	}
+	ip, err := netip.ParseAddr(address)
+	return err == nil && ip.IsLoopback() && ip.Zone() == "" && ip.Is6() == bracketed
+}
+
+func isLoopbackOrigin(origin string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Scheme+"://"+u.Host, origin) && (&Guard{}).allowsHost(u.Host)
+}
+
+// refuse answers with a status and a JSON-RPC error. Its id is that of the request where it is known.
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID, code int, reason string) {
+	g.log().Info("refused", "status", status, "reason", reason, "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr)
+	writeJSON(w, status, Payload{Messages: []*Message{refused(id, code, reason)}})
+}
+
+func (g *Guard) log() *slog.Logger {
+	if g.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return g.Log
+}
+
+// silence returns how long a stream may say nothing; 0: for ever.
+func (g *Guard) silence() time.Duration { return max(cmp.Or(g.KeepAlive, 15*time.Second), 0) }
+
+func writeJSON(w http.ResponseWriter, status int, p Payload) {
+	body := p.Append(nil)
+	w.Header().Set("Content-Type", "application/json")
+	if len(body) <= piece { // net/http finds out the length, and a server's WriteTimeout is enough
+		w.WriteHeader(status)
+		_, _ = w.Write(body)
+		return
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	out := eventWriter{w, http.NewResponseController(w)}
+	_ = out.send(body) // a client that has gone needs no answer
+}
+
+// read reads the body of a POST. If it returns false, the request has been answered. That only application/json is taken is no formality:
+// a page may send text/plain to any origin without asking.
+func (g *Guard) read(w http.ResponseWriter, r *http.Request) (Payload, bool) {
+	status, reason := 0, ""
+	kinds := r.Header["Content-Type"]
+	if len(kinds) == 0 || slices.ContainsFunc(kinds, func(kind string) bool { return !isMedia(kind, "application/json") }) {
+		status, reason = http.StatusUnsupportedMediaType, "Content-Type must be application/json"
+	} else if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		status, reason = http.StatusUnsupportedMediaType, "Content-Encoding is not supported"
+	}
+	if status != 0 {
+		g.refuse(w, r, status, ID{}, CodeInvalidRequest, reason)
+		return Payload{}, false
+	}
+	limit := cmp.Or(g.MaxBody, 4<<20)
+	var body bytes.Buffer
+	body.Grow(int(max(min(r.ContentLength, piece), 0)) + bytes.MinRead)
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		status, reason = http.StatusRequestEntityTooLarge, fmt.Sprintf("Message larger than %d bytes", limit)
+	} else if err != nil {
+		status, reason = http.StatusBadRequest, "The body could not be read"
+	}
+	if status != 0 {
+		g.refuse(w, r, status, ID{}, CodeInvalidRequest, reason)
+		return Payload{}, false
+	}
+	return Decode(body.Bytes()), true
+}
+
+// isMedia tells whether a Content-Type is a media type, whatever its parameters.
+func isMedia(header, kind string) bool {
+	if header == kind {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(header)
+	return media == kind && (err == nil || err == mime.ErrInvalidMediaParameter)
+}
+
+// accepts tells whether an Accept header, on any number of lines, allows a media type. The most specific range counts; none means all.
+func accepts(lines []string, kind string) bool {
+	best, ok, said := 0, false, false
+	for _, line := range lines {
+		for line != "" {
+			var part string
+			part, line, _ = strings.Cut(line, ",")
+			media, params, _ := strings.Cut(part, ";")
+			media = strings.TrimSpace(media)
+			said = said || media != ""
+			rank := 0
+			switch {
+			case strings.EqualFold(media, kind):
+				rank = 3
+			case strings.HasSuffix(media, "/*") && strings.EqualFold(media[:len(media)-1], kind[:strings.IndexByte(kind, '/')+1]):
+				rank = 2
+			case media == "*/*":
+				rank = 1
+			}
+			if rank > best {
+				best, ok = rank, !never(params)
+			}
+		}
+	}
+	return ok || !said
+}
+
+// never tells whether the parameters of a media range have a weight of nothing: q=0.
+func never(params string) bool {
+	for param := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
+		if strings.EqualFold(name, "q") {
+			weight, err := strconv.ParseFloat(value, 64)
+			return err == nil && weight == 0
+		}
+	}
+	return false
+}
+
+// ---- HTTP+SSE of 2024-11-05: the server ----
+
+// SSEHandler serves the transport of 2024-11-05: a GET opens a conversation, and the path it came to, with a query that names the
+// conversation, takes the POSTs. The conversation ends with its stream.
+type SSEHandler struct {
+	Handler Handler
+	Guard
+	Max   int           // streams at once; 0: 1,000
+	NewID func() string // of conversations, hard to guess; nil: random
+
+	mu     sync.Mutex // guards the fields below
+	pipes  map[string]*ssePipe
+	closed bool
+	all    sync.WaitGroup // of pipes; Add holding mu, and not once closed
+}
+
+// ssePipe is the server's Conn: what is POSTed comes in, and what goes out is an event.
+type ssePipe struct {
+	owner  string
+	in     chan Payload
+	stream *Stream
+	eof    func() // nothing more comes in
+	ended  chan struct{}
+	cancel context.CancelFunc
+}
+
+// Read returns what the next POST has brought.
+func (p *ssePipe) Read() (Payload, error) {
+	select {
+	case in := <-p.in:
+		return in, nil
+	case <-p.ended:
+		return Payload{}, io.EOF
+	}
+}
+
+// Write sends an event.
+func (p *ssePipe) Write(ctx context.Context, out Payload) error {
+	return p.stream.Send(ctx, out.Append(nil))
+}
+
+// Close ends the stream.
+func (p *ssePipe) Close() error {
+	p.eof()
+	p.stream.End()
+	return nil
+}
+
+// ServeHTTP answers GET with a stream and takes in POSTs.
+func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	principal, ok := h.admit(w, r)
+	switch {
+	case !ok:
+	case r.Method == http.MethodGet && accepts(r.Header["Accept"], "text/event-stream"):
+		h.open(w, r, principal)
+	case r.Method == http.MethodGet:
+		h.refuse(w, r, http.StatusNotAcceptable, ID{}, CodeInvalidRequest, "Accept must allow text/event-stream")
+	case r.Method == http.MethodPost:
+		h.post(w, r, principal)
+	default:
+		w.Header().Set("Allow", "GET, POST")
+		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, CodeInvalidRequest, "Method not allowed")
+	}
+}
+
+// open serves a conversation: what is POSTed on a goroutine of its own, and what is sent here.
+func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal string) {
+	id := rand.Text()
+	if h.NewID != nil {
+		id = h.NewID()
+	}
+	p := &ssePipe{owner: principal, in: make(chan Payload), stream: NewStream("", 0), ended: make(chan struct{})}
+	p.eof = sync.OnceFunc(func() { close(p.ended) })
+	p.stream.kind, p.stream.keepAlive = "message", h.silence()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	p.cancel = cancel
+	if !h.add(id, p) {
+		w.Header().Set("Retry-After", "5")
+		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, CodeInvalidRequest, "Too many streams")
+		return
+	}
+	defer h.remove(id)
+	f, _ := p.stream.attach("")
+	endpoint := *r.URL
+	if u, err := url.ParseRequestURI(r.RequestURI); err == nil { // as the client knows it: a mux may have cut the path
+		endpoint = *u
+	}
+	query := endpoint.Query()
+	query.Set("session", id)
+	endpoint.Scheme, endpoint.Host, endpoint.RawQuery = "", "", query.Encode()
+	_ = p.stream.push(ctx, Event{Type: "endpoint", Data: []byte(endpoint.String())})
+	served := make(chan struct{})
+	go func() { // joined below
+		defer close(served)
+		if err := Serve(ctx, p, h.identified(principal, r.Header), h.Log); err != nil && ctx.Err() == nil {
+			h.log().Warn("conversation over", "reason", err)
+		}
+	}()
+	p.stream.run(f, w, r, true)
+	cancel() // 2024-11-05 basic/lifecycle: the end of the connection is that of the session
+	p.Close()
+	<-served
+}
+
+// identified gives the handler what the GET has said of the client.
+func (h *SSEHandler) identified(principal string, header http.Header) Handler {
+	return HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		x.Principal, x.Header = principal, header
+		return h.Handler.Handle(ctx, x)
+	})
+}
+
+func (h *SSEHandler) add(id string, p *ssePipe) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || len(h.pipes) >= cmp.Or(h.Max, 1000) || h.pipes[id] != nil {
+		return false
+	}
+	if h.pipes == nil {
+		h.pipes = map[string]*ssePipe{}
+	}
+	h.pipes[id] = p
+	h.all.Add(1)
+	return true
+}
+
+func (h *SSEHandler) remove(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.pipes, id)
+	h.all.Done()
+}
+
+// post hands a POST to its conversation. What its messages deserve goes out on the stream, so the answer here says only that they have come.
+func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
+	in, ok := h.read(w, r)
+	if !ok {
+		return
+	}
+	h.mu.Lock()
+	p := h.pipes[r.URL.Query().Get("session")]
+	h.mu.Unlock()
+	switch first := in.Messages[0]; {
+	case p == nil || p.owner != principal:
+		h.refuse(w, r, http.StatusNotFound, first.ID, CodeInvalidRequest, "No such session")
+		return
+	case first.Kind() == Invalid && first.ID == ID{} && !in.Batch: // nobody on the stream would know what it answers
+		writeJSON(w, http.StatusBadRequest, in)
+		return
+	}
+	timeout := time.NewTimer(stall)
+	defer timeout.Stop()
+	select {
+	case p.in <- in:
+		w.WriteHeader(http.StatusAccepted)
+	case <-p.ended:
+		h.refuse(w, r, http.StatusNotFound, in.Messages[0].ID, CodeInvalidRequest, "No such session")
+	case <-timeout.C: // it asks and does not read
+		w.Header().Set("Retry-After", "5")
+		h.refuse(w, r, http.StatusServiceUnavailable, in.Messages[0].ID, CodeInternalError, "Too many requests in flight")
+	case <-r.Context().Done():
+	}
+}
+
+// Close ends all conversations: running requests have three seconds, then their contexts end. It returns when all are over, or a second
+// later, and may be called again. Pass it to http.Server.RegisterOnShutdown, which otherwise waits for streams that never end.
+func (h *SSEHandler) Close() {
+	h.mu.Lock()
+	h.closed = true
+	var pipes []*ssePipe
+	for _, p := range h.pipes {
+		pipes = append(pipes, p)
+	}
+	h.mu.Unlock()
+	for _, p := range pipes {
+		p.eof()
+	}
+	if !within(hurry, &h.all) {
+		for _, p := range pipes {
+			p.cancel()
+		}
+		within(lastWord, &h.all)
+	}
+}
+
+// ---- HTTP+SSE of 2024-11-05: the client ----
+
+// DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. max bounds the bytes of a message. A refusal is an *HTTPError.
+func DialSSE(client *http.Client, target string, max int) Dialer {
+	return func(ctx context.Context) (Conn, error) {
+		c := &sseConn{client: keepToOrigin(client)}
+		var life context.Context
+		life, c.cancel = context.WithCancel(context.Background()) // of the stream, which outlives the dialling
+		defer context.AfterFunc(ctx, c.cancel)()
+		err := c.open(life, target, max)
+		if err != nil {
+			_ = c.Close()
+			return nil, cmp.Or(ctx.Err(), err)
+		}
+		return c, nil
+	}
+}
+
+// sseConn is the client's Conn.
+type sseConn struct {
+	client   *http.Client
+	endpoint string
+	body     io.Closer
+	events   *eventReader
+	cancel   context.CancelFunc
+}
+
+// open reads events up to the one that says where to POST. It must be of the same origin, or a server could have us talk to another.
+func (c *sseConn) open(ctx context.Context, target string, max int) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	resp, err := c.client.Do(r)
+	if err != nil {
+		return err
+	}
+	c.body = resp.Body
+	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
+		return httpError(resp)
+	}
+	for c.events = newEventReader(resp.Body, max); ; {
+		e, err := c.events.next()
+		if err != nil {
+			return fmt.Errorf("no endpoint event: %w", err)
+		}
+		if e.Data == nil {
+			continue
+		}
+		endpoint, err := resp.Request.URL.Parse(string(e.Data))
+		if err != nil || e.Type != "endpoint" || !sameOrigin(endpoint, resp.Request.URL) {
+			return fmt.Errorf("the first event must name an endpoint of the same origin, not %s %.200q", e.Type, e.Data)
+		}
+		c.endpoint = endpoint.String()
+		return nil
+	}
+}
+
+// Read returns what the next event holds.
+func (c *sseConn) Read() (Payload, error) {
+	for {
+		e, err := c.events.next()
+		if err != nil {
+			return Payload{}, err
+		}
+		if e.Type == "message" && len(e.Data) > 0 {
+			return Decode(e.Data), nil
+		}
+	}
+}
+
+// Write POSTs a payload. The status that says it has come is not defined, so any 2xx will do.
+func (c *sseConn) Write(ctx context.Context, p Payload) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(p.Append(nil)))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := c.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return httpError(resp)
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, piece) // so that the connection can be used again
+	return nil
+}
+
+// Close ends the conversation. The request is cancelled first, because closing its body may wait for it.
+func (c *sseConn) Close() error {
+	c.cancel()
+	if c.body == nil {
+		return nil
+	}
+	return c.body.Close()
+}
+
+func httpError(resp *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	return &HTTPError{resp.StatusCode, body}
+}
+
+func sameOrigin(a, b *url.URL) bool { return a.Scheme == b.Scheme && strings.EqualFold(a.Host, b.Host) }
+
+// keepToOrigin returns a client that follows redirects only where they repeat the request, and only within the origin: others would lose
+// the body, or carry headers to a stranger.
+func keepToOrigin(client *http.Client) *http.Client {
+	c := *cmp.Or(client, http.DefaultClient)
+	c.Timeout = 0 // it would end streams; a context says how long a call may take
+	own := c.CheckRedirect
+	c.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if status := r.Response.StatusCode; status != http.StatusTemporaryRedirect && status != http.StatusPermanentRedirect ||
+			!sameOrigin(r.URL, via[0].URL) || len(via) >= 10 {
+			return http.ErrUseLastResponse
+		}
+		if own != nil {
+			return own(r, via)
+		}
+		return nil
+	}
+	return &c
+}
