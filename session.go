@@ -22,20 +22,24 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -122,11 +126,11 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
 	case x.Revision.Version == "":
-		return nil, s.unsupported(x.Meta.ProtocolVersion)
+		return nil, unsupported(s.Versions, x.Meta.ProtocolVersion)
 	case x.Meta.ClientCapabilities == nil: // 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error code -32602"
 		return nil, s.missingMeta(metaCapabilities)
 	case !slices.Contains(s.Versions, x.Revision.Version):
-		return nil, s.unsupported(x.Meta.ProtocolVersion)
+		return nil, unsupported(s.Versions, x.Meta.ProtocolVersion)
 	}
 	h := s.Methods[method]
 	switch method {
@@ -157,8 +161,8 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 }
 
 // unsupported is the -32022 that lists what we do speak, both eras.
-func (s *Server) unsupported(version string) *Error {
-	data, _ := marshal(map[string]any{"supported": s.Versions, "requested": version})
+func unsupported(versions []string, version string) *Error {
+	data, _ := marshal(map[string]any{"supported": versions, "requested": version})
 	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
 }
 
@@ -245,7 +249,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	h := s.Methods[method]
 	switch {
 	case x.Revision.Version == "" && x.Meta.ProtocolVersion != "" && !slices.Contains(s.Versions, x.Meta.ProtocolVersion):
-		return nil, s.unsupported(x.Meta.ProtocolVersion)
+		return nil, unsupported(s.Versions, x.Meta.ProtocolVersion)
 	case newest(s.Versions, false) == "": // 2026-07-28 basic/versioning: name the versions "in any error it returns to an initialize request"
 		return nil, s.missingMeta(metaVersion)
 	case method == "initialize":
@@ -298,6 +302,8 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		return nil, invalidParams("Missing capabilities")
 	case len(info) == 0:
 		return nil, invalidParams("Missing clientInfo")
+	case len(meta.ClientCapabilities)+len(info) > maxMeta:
+		return nil, invalidParams("capabilities and clientInfo have more than %d bytes", maxMeta)
 	}
 	var fault *Error
 	if meta.ClientInfo, fault = parseImplementation(info); fault != nil {
@@ -308,12 +314,16 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		rev = revision(newest(s.Versions, false))
 	}
 	meta.ProtocolVersion = rev.Version
+	capabilities := s.Capabilities
 	if x.Peer != nil {
+		meta.ClientCapabilities = bytes.Clone(meta.ClientCapabilities) // or the whole request would be remembered
 		x.Peer.Remember(rev, meta)
 		s.remember(x.Peer)
+	} else {
+		capabilities = s.withoutMemory()
 	}
-	capabilities := maps.Clone(s.Capabilities)
 	if !rev.Completions {
+		capabilities = maps.Clone(capabilities)
 		delete(capabilities, "completions")
 	}
 	return struct {
@@ -322,6 +332,19 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		Info         Implementation `json:"serverInfo"`
 		Instructions string         `json:"instructions,omitempty"`
 	}{rev.Version, capabilities, s.Info.in(rev), s.Instructions}, nil
+}
+
+// withoutMemory returns what can be offered where nothing is remembered between requests: no announcements, no subscriptions, no log level.
+func (s *Server) withoutMemory() map[string]any {
+	offered := map[string]any{}
+	for name, value := range each(s.caps) {
+		var rest object
+		rest.addAll(value, "listChanged", "subscribe")
+		if string(name) != "logging" {
+			offered[string(name)] = json.RawMessage(rest.text())
+		}
+	}
+	return offered
 }
 
 // in returns i with what rev knows of it.
@@ -644,6 +667,7 @@ const (
 	maxListeners = 4096 // per Server
 	maxWatched   = 1024 // resources per subscriber
 	maxURI       = 8 << 10
+	maxMeta      = 64 << 10 // bytes that a legacy client says of itself
 )
 
 // changes maps the notifications that a modern client can subscribe to, to the field of a subscription's filter, and to the capability that offers them.
@@ -848,6 +872,358 @@ func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err er
 		}
 	}
 	return agreed, nil
+}
+
+// ---- Sessions: what a legacy server remembers of its HTTP clients ----
+
+const (
+	maxEnded  = 16              // streams of a session that can be resumed though they have ended
+	endedLife = 5 * time.Minute // how long they can, in a session that does nothing else
+	maxHeld   = 256 << 20       // bytes that all of them hold, in all sessions
+)
+
+// Sessions is the table of sessions. Set the fields before the first.
+type Sessions struct {
+	NewID       func() string  // unique, hard to guess, visible ASCII; nil: 130 random bits
+	Keep        int            // events that each stream keeps for a client that comes back; 0: none, and no event ids
+	IdleTimeout time.Duration  // a session without a request, an open stream or running work ends after this; 0: 30 min, negative: never
+	Max         int            // sessions at once; 0: 10,000
+	Opened      func(*Session) // called when a session has been initialized; nil: nobody is
+	Ended       func(*Session) // called when it is over; context.Cause of its Context says why
+	Log         *slog.Logger   // nil: silent
+
+	keepAlive time.Duration // of streams
+	held      atomic.Int64  // bytes that ended streams hold
+
+	mu     sync.Mutex // guards the fields below
+	byID   map[string]*Session
+	sweep  *time.Timer
+	closed bool
+}
+
+// Session is a legacy HTTP client as it is remembered from one request to the next: a Peer with an id, and its streams.
+type Session struct {
+	*Peer
+	ID    string // no credential: whoever presents it must be Owner, too
+	Owner string // the principal that has opened it; "" if nobody is asked
+
+	table *Sessions
+
+	mu         sync.Mutex        // guards the fields below
+	over       bool              // it has ended
+	busy       int               // requests being answered and streams being followed
+	since      time.Time         // when busy fell to 0
+	standalone *Stream           // what belongs to no request; nil: nobody has asked for it
+	streams    map[int64]*Stream // of requests, by number
+	ended      []int64           // those of them that have ended, oldest first
+	lastStream int64
+}
+
+// Why a session has ended.
+var (
+	ErrSessionDeleted = errors.New("deleted by the client")
+	ErrSessionIdle    = errors.New("idle for too long")
+	errShutdown       = errors.New("closed by the server")
+	errTooMany        = errors.New("too many sessions")
+)
+
+// New returns a session that is not in the table: Add it when the client has been initialized, or Discard it.
+func (ss *Sessions) New(owner string) *Session {
+	id := rand.Text()
+	if ss.NewID != nil {
+		id = ss.NewID()
+	}
+	s := &Session{ID: id, Owner: owner, table: ss, busy: 1}
+	s.Peer = newPeer(context.Background(), s.send, ss.Log)
+	return s
+}
+
+// Add puts a session into the table, unless that is full.
+func (ss *Sessions) Add(s *Session) error {
+	ss.mu.Lock()
+	if ss.closed || len(ss.byID) >= cmp.Or(ss.Max, 10_000) || ss.byID[s.ID] != nil {
+		ss.mu.Unlock()
+		return errTooMany
+	}
+	if ss.byID == nil {
+		ss.byID = map[string]*Session{}
+	}
+	ss.byID[s.ID] = s
+	if ss.sweep == nil {
+		ss.sweep = time.AfterFunc(ss.pace(), ss.sweepIdle)
+	}
+	ss.mu.Unlock()
+	s.log.Info("session opened", "session", s.tag(), "version", s.version())
+	if ss.Opened != nil {
+		ss.Opened(s)
+	}
+	return nil
+}
+
+// Get returns a session of this owner, or nil. It does not end until it is released.
+func (ss *Sessions) Get(id, owner string) *Session {
+	ss.mu.Lock()
+	s := ss.byID[id]
+	ss.mu.Unlock()
+	if s == nil || s.Owner != owner || !s.hold() { // somebody else's id is as good as none: 404
+		return nil
+	}
+	return s
+}
+
+// Len returns how many sessions there are.
+func (ss *Sessions) Len() int {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return len(ss.byID)
+}
+
+// Delete ends a session, for a reason: its streams end, its handlers' contexts too, waiting calls fail. It may be called again.
+func (ss *Sessions) Delete(s *Session, why error) {
+	ss.mu.Lock()
+	known := ss.byID[s.ID] == s
+	if known {
+		delete(ss.byID, s.ID)
+	}
+	ss.mu.Unlock()
+	s.end(why)
+	if !known {
+		return
+	}
+	s.log.Info("session ended", "session", s.tag(), "reason", why)
+	if ss.Ended != nil {
+		ss.Ended(s)
+	}
+}
+
+// Close ends all sessions, and no more can be added.
+func (ss *Sessions) Close() {
+	ss.mu.Lock()
+	ss.closed = true
+	if ss.sweep != nil {
+		ss.sweep.Stop()
+	}
+	ss.mu.Unlock()
+	for _, s := range ss.all() {
+		ss.Delete(s, errShutdown)
+	}
+}
+
+func (ss *Sessions) all() []*Session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return slices.Collect(maps.Values(ss.byID))
+}
+
+// ttl returns how long a session may be idle; 0: for ever.
+func (ss *Sessions) ttl() time.Duration { return max(cmp.Or(ss.IdleTimeout, 30*time.Minute), 0) }
+
+// pace is how often idle sessions are looked for: often enough that none outlives its time by more than a quarter.
+func (ss *Sessions) pace() time.Duration {
+	if ttl := ss.ttl(); ttl > 0 {
+		return min(ttl/4+time.Millisecond, time.Minute)
+	}
+	return time.Minute
+}
+
+// sweepIdle ends the sessions that have been idle for too long, and comes again as long as there are any.
+func (ss *Sessions) sweepIdle() {
+	now := time.Now()
+	for _, s := range ss.all() {
+		if idle := s.idle(now); ss.ttl() > 0 && idle >= ss.ttl() && s.expire(now.Add(-ss.ttl())) {
+			ss.Delete(s, ErrSessionIdle)
+		} else if idle >= endedLife {
+			s.forget(0)
+		}
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.sweep = nil; len(ss.byID) > 0 && !ss.closed {
+		ss.sweep = time.AfterFunc(ss.pace(), ss.sweepIdle)
+	}
+}
+
+// hold counts a request or stream as activity; release takes it back. It fails when the session is over.
+func (s *Session) hold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.busy++
+	}
+	return !s.over
+}
+
+func (s *Session) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy--
+	s.since = time.Now()
+}
+
+// idle returns for how long nothing has happened; 0 while something does.
+func (s *Session) idle(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy > 0 {
+		return 0
+	}
+	return now.Sub(s.since)
+}
+
+// expire ends the session for new requests if nothing has happened after a point in time.
+func (s *Session) expire(since time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = s.over || s.busy == 0 && !s.since.After(since)
+	return s.over
+}
+
+// end releases all that the session holds.
+func (s *Session) end(why error) {
+	s.mu.Lock()
+	s.over = true
+	streams := slices.Collect(maps.Values(s.streams))
+	if s.standalone != nil {
+		streams = append(streams, s.standalone)
+	}
+	s.mu.Unlock()
+	s.forget(0)
+	s.Peer.fail(fmt.Errorf("%w: the session was %w", ErrClosed, why))
+	s.Peer.end(why)
+	for _, stream := range streams {
+		stream.End()
+	}
+}
+
+// version returns the one agreed on.
+func (s *Session) version() string {
+	rev, _ := s.Remembered()
+	return rev.Version
+}
+
+// tag begins the ids of all events of the session: it is the same for all, tells nothing of the session's id, and is refused in another's.
+func (s *Session) tag() string {
+	sum := sha256.Sum256([]byte(s.ID))
+	return hex.EncodeToString(sum[:4])
+}
+
+// newStream makes a stream as the session's revision has them.
+func (s *Session) newStream(number int64) *Stream {
+	rev, _ := s.Remembered()
+	keep := 0
+	if rev.Resume {
+		keep = s.table.Keep
+	}
+	stream := NewStream(s.tag()+"."+strconv.FormatInt(number, 10), keep)
+	stream.prime, stream.keepAlive = rev.Prime, s.table.keepAlive
+	stream.lost = func() { s.Peer.failVia(stream, errNobody) }
+	return stream
+}
+
+// open returns a new stream for a request. retire it when it has ended.
+func (s *Session) open() *Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastStream++
+	stream := s.newStream(s.lastStream)
+	if s.streams == nil {
+		s.streams = map[int64]*Stream{}
+	}
+	s.streams[s.lastStream] = stream
+	if s.over {
+		stream.End()
+	}
+	return stream
+}
+
+// listen returns the stream of what belongs to no request. There is one: 2025-11-25 basic/transports#multiple-connections, a message goes
+// out on one stream only and "MUST NOT broadcast".
+func (s *Session) listen() *Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.standalone == nil {
+		s.standalone = s.newStream(0)
+		s.standalone.reopens = true
+	}
+	if s.over {
+		s.standalone.End()
+	}
+	return s.standalone
+}
+
+// unlisten ends that stream, if there is one.
+func (s *Session) unlisten() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.standalone != nil {
+		s.standalone.End()
+	}
+}
+
+// find returns the stream that an event id names, or nil.
+func (s *Session) find(event string) *Stream {
+	id, _, _ := strings.Cut(event, "/")
+	tag, number, _ := strings.Cut(id, ".")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || tag != s.tag() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n == 0 {
+		return s.standalone
+	}
+	return s.streams[n]
+}
+
+// send is the Peer's outlet.
+func (s *Session) send(ctx context.Context, m *Message) error {
+	s.mu.Lock()
+	stream := s.standalone
+	s.mu.Unlock()
+	if stream == nil {
+		return errNobody
+	}
+	return s.sendOn(ctx, stream, m)
+}
+
+// sendOn sends a message as an event.
+func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error {
+	if m.Kind() == Request {
+		s.Peer.sentVia(m.ID, stream)
+	}
+	return stream.Send(ctx, m.encode())
+}
+
+// retire puts away a request's stream that has ended. If a client may come back for it, it is kept for a while.
+func (s *Session) retire(stream *Stream) {
+	size, resumable := stream.holds()
+	_, number, _ := strings.Cut(stream.id, ".")
+	n, _ := strconv.ParseInt(number, 10, 64)
+	s.mu.Lock()
+	if s.over || !resumable {
+		delete(s.streams, n)
+	} else {
+		s.ended = append(s.ended, n)
+		s.table.held.Add(size)
+	}
+	s.mu.Unlock()
+	if s.table.held.Load() > maxHeld {
+		s.forget(0)
+	}
+	s.forget(maxEnded)
+}
+
+// forget drops ended streams, the oldest first, until there are n.
+func (s *Session) forget(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.ended) > n {
+		size, _ := s.streams[s.ended[0]].holds()
+		s.table.held.Add(-size)
+		delete(s.streams, s.ended[0])
+		s.ended = slices.Delete(s.ended, 0, 1)
+	}
 }
 
 // ---- The client ----
