@@ -14,6 +14,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -23,6 +27,9 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -76,39 +83,242 @@ func fail(stderr io.Writer, exit int, format string, args ...any) int {
 
 // ---- Serving ----
 
+// options are what the flags of a server say.
+type options struct {
+	http, token, authServer, replica, stateKey, versions, tlsCert, tlsKey string
+	stateless, trace, version                                             bool
+	ttl, keepAlive                                                        time.Duration
+	maxSessions, maxBody, eventBuffer                                     int
+	origins, hosts                                                        list
+}
+
+// list is a flag that may be given more than once.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+// Set adds a value.
+func (l *list) Set(value string) error {
+	*l = append(*l, value)
+	return nil
+}
+
+const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin and stdout
+       mcpwire -http ADDR [flags]   serve it over HTTP: Streamable HTTP at /mcp, the transport of 2024-11-05 at /sse
+       mcpwire call -h              the client`
+
+func (o *options) define(flags *flag.FlagSet) {
+	flags.StringVar(&o.http, "http", "", "serve HTTP at `address`; without a host it is 127.0.0.1")
+	flags.BoolVar(&o.stateless, "stateless", false, "no sessions: every POST stands alone")
+	flags.DurationVar(&o.ttl, "session-ttl", 30*time.Minute, "end a session that has been idle for so `long`")
+	flags.IntVar(&o.maxSessions, "max-sessions", 10_000, "sessions at once, a `number`")
+	flags.IntVar(&o.maxBody, "max-body", 4<<20, "`bytes` in one message")
+	flags.IntVar(&o.eventBuffer, "event-buffer", 256, "`events` that a stream keeps for Last-Event-ID; 0: none, and no event ids")
+	flags.DurationVar(&o.keepAlive, "keepalive", 15*time.Second, "comment on a stream after so `long` a silence; 0: none")
+	flags.Var(&o.origins, "allow-origin", "`origin` to let in, with CORS answers, such as https://app.example.com; repeatable (default loopback, without CORS)")
+	flags.Var(&o.hosts, "allow-host", "value of `Host` to let in on a loopback address; repeatable (default loopback names)")
+	flags.StringVar(&o.token, "token", "", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)")
+	flags.StringVar(&o.authServer, "auth-server", "", "`URL` of the authorization server that metadata names")
+	flags.StringVar(&o.replica, "replica", "", "`name` that begins session ids, so that a proxy can route by it")
+	flags.StringVar(&o.stateKey, "state-key", "", "`key` of requestState, the same on all replicas (default $MCPWIRE_STATE_KEY, or random)")
+	flags.StringVar(&o.tlsCert, "tls-cert", "", "serve HTTPS with the certificate in this `file`")
+	flags.StringVar(&o.tlsKey, "tls-key", "", "and the key in this `file`")
+	flags.StringVar(&o.versions, "versions", "", "protocol versions to offer, as a comma-separated `list` (default all)")
+	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
+	flags.BoolVar(&o.version, "version", false, "print the version")
+}
+
+// check returns what is wrong with the flags, "" if nothing is.
+func (o *options) check(flags *flag.FlagSet) (wrong string) {
+	for name, bad := range map[string]bool{"max-body": o.maxBody <= 0, "max-sessions": o.maxSessions <= 0, "session-ttl": o.ttl <= 0,
+		"event-buffer": o.eventBuffer < 0, "keepalive": o.keepAlive < 0} {
+		if bad {
+			return "-" + name + " is out of range"
+		}
+	}
+	for _, origin := range o.origins {
+		if u, err := url.Parse(origin); origin != "null" && (err != nil || u.Scheme == "" || !strings.EqualFold(u.Scheme+"://"+u.Host, origin)) {
+			return "-allow-origin " + origin + ": an origin is SCHEME://HOST[:PORT]"
+		}
+	}
+	switch u, err := url.Parse(o.authServer); {
+	case flags.NArg() > 0:
+		return fmt.Sprintf("unexpected argument %q (-h for help)", flags.Arg(0))
+	case (o.tlsCert == "") != (o.tlsKey == ""):
+		return "-tls-cert and -tls-key go together"
+	case strings.ContainsFunc(o.replica, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return "-replica must be visible ASCII"
+	case o.authServer != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
+		return "-auth-server takes a URL"
+	case o.http == "":
+		flags.Visit(func(f *flag.Flag) {
+			if !slices.Contains([]string{"http", "max-body", "state-key", "versions", "trace", "version"}, f.Name) {
+				wrong = "-" + f.Name + " goes with -http"
+			}
+		})
+	}
+	return wrong
+}
+
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var o options
 	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
-	maxBody := flags.Int("max-body", 4<<20, "`bytes` in one message")
-	stateKey := flags.String("state-key", "", "`key` of requestState, the same on all replicas (default $MCPWIRE_STATE_KEY, or random)")
-	versions := flags.String("versions", "", "protocol versions to offer, as a comma-separated `list` (default all)")
-	trace := flags.Bool("trace", false, "print every message to stderr")
-	showVersion := flags.Bool("version", false, "print the version")
-	if done, exit := parse(flags, args, "usage: mcpwire [flags]       serve the demo on stdin and stdout\n       mcpwire call -h      the client", stdout, stderr); done {
+	o.define(flags)
+	if done, exit := parse(flags, args, serveUsage, stdout, stderr); done {
 		return exit
 	}
-	offered, err := parseVersions(*versions)
-	switch {
-	case *showVersion:
+	offered, err := parseVersions(o.versions)
+	switch wrong := o.check(flags); {
+	case o.version:
 		fmt.Fprintln(stdout, "mcpwire", version)
 		return 0
-	case flags.NArg() > 0:
-		return fail(stderr, exitUsage, "unexpected argument %q (-h for help)", flags.Arg(0))
+	case wrong != "":
+		return fail(stderr, exitUsage, "%s", wrong)
 	case err != nil:
 		return fail(stderr, exitUsage, "-versions: %v", err)
-	case *maxBody <= 0:
-		return fail(stderr, exitUsage, "-max-body must be positive")
 	}
 	demo := newDemo()
-	demo.Versions, demo.StateKey = offered, []byte(cmp.Or(*stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
-	conn := StdioConn(*maxBody)
-	if *trace {
-		conn = &tracer{Conn: conn, w: stderr, here: "server", there: "client"}
+	demo.Versions, demo.StateKey = offered, []byte(cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
+	level := slog.LevelInfo
+	if o.trace { // which shows the rest, and is to be replayed
+		level = slog.LevelWarn
 	}
-	err = Serve(ctx, conn, demo, slog.New(slog.NewTextHandler(stderr, nil)))
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	if o.http != "" {
+		err = serveHTTP(ctx, &o, demo, stderr, log)
+	} else {
+		conn := StdioConn(o.maxBody)
+		if o.trace {
+			conn = &tracer{Conn: conn, trace: trace{w: stderr}, here: "server", there: "client"}
+		}
+		err = Serve(ctx, conn, demo, log)
+	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.EPIPE) { // a client that is gone is how a server's life ends
 		return fail(stderr, exitError, "%v", err)
 	}
 	return 0
+}
+
+// serveHTTP serves the demo until ctx ends, and then for as long as what has begun takes, but no more than a few seconds.
+func serveHTTP(ctx context.Context, o *options, demo *demo, stderr io.Writer, log *slog.Logger) error {
+	host, port, err := net.SplitHostPort(o.http)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+	if err != nil {
+		return err
+	}
+	mcp, sse, mux := o.handlers(demo, log)
+	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	scheme := "http"
+	if o.trace {
+		server.Handler = &httpTracer{Handler: mux, trace: trace{w: stderr}}
+	}
+	served := make(chan error, 1)
+	if o.tlsCert != "" {
+		scheme = "https"
+		certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}}
+		go func() { served <- server.ServeTLS(listener, "", "") }()
+	} else {
+		go func() { served <- server.Serve(listener) }()
+	}
+	fmt.Fprintf(stderr, "mcpwire: listening on %s://%s/mcp (2024-11-05: /sse)\n", scheme, listener.Addr())
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	bound, cancel := context.WithTimeout(context.Background(), 4500*time.Millisecond)
+	defer cancel()
+	var ends sync.WaitGroup
+	ends.Go(mcp.Close)
+	ends.Go(sse.Close)
+	err = server.Shutdown(bound)
+	ends.Wait()
+	return errors.Join(err, server.Close())
+}
+
+// handlers builds what is served at each path.
+func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler, sse *SSEHandler, mux *http.ServeMux) {
+	guard := Guard{Origins: o.origins, Hosts: o.hosts, MaxBody: int64(o.maxBody), KeepAlive: o.keepAlive, Log: log}
+	if o.keepAlive == 0 {
+		guard.KeepAlive = -1
+	}
+	open := guard
+	if token := cmp.Or(o.token, os.Getenv("MCPWIRE_TOKEN")); token != "" {
+		guard.Authenticate = o.bearer(token)
+	}
+	newID := func() string { return rand.Text() }
+	if o.replica != "" {
+		newID = func() string { return o.replica + "-" + rand.Text() }
+	}
+	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, Guard: guard}
+	if !o.stateless {
+		mcp.Sessions = &Sessions{NewID: newID, Keep: o.eventBuffer, IdleTimeout: o.ttl, Max: o.maxSessions}
+	}
+	sse = &SSEHandler{Handler: demo, Guard: guard, NewID: newID}
+	mux = http.NewServeMux()
+	mux.Handle("/mcp", mcp)
+	mux.Handle("/mcp/{$}", mcp)
+	mux.Handle("/sse", sse)
+	if o.authServer != "" {
+		for _, path := range []string{"", "/mcp"} {
+			mux.Handle(metadataPath+path, o.metadata(open, path))
+		}
+	}
+	return mcp, sse, mux
+}
+
+const metadataPath = "/.well-known/oauth-protected-resource"
+
+// origin returns the one that the client has used.
+func origin(r *http.Request) string {
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+// bearer lets in who knows the token. 2025-11-25 basic/authorization#token-requirements: it comes in a header, never in the URL.
+func (o *options) bearer(token string) func(*http.Request) (string, error) {
+	want := sha256.Sum256([]byte(token))
+	return func(r *http.Request) (string, error) {
+		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(strings.TrimSpace(given)))
+		if strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+			return "token", nil
+		}
+		var params []string
+		if scheme != "" {
+			params = append(params, `error="invalid_token"`)
+		}
+		if o.authServer != "" {
+			params = append(params, fmt.Sprintf("resource_metadata=%q", origin(r)+metadataPath+"/mcp"))
+		}
+		return "", &AuthError{Challenge: strings.TrimSpace("Bearer " + strings.Join(params, ", "))}
+	}
+}
+
+// metadata says who issues tokens for the resource at path: RFC 9728. It is for those who have none yet.
+func (o *options) metadata(guard Guard, path string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := guard.admit(w, r); !ok {
+			return
+		}
+		if r.Method != http.MethodGet {
+			w.Header().Set("Allow", "GET")
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"resource": origin(r) + path, "authorization_servers": []string{o.authServer},
+			"bearer_methods_supported": []string{"header"}})
+	})
 }
 
 func parseVersions(list string) (versions []string, err error) {
@@ -123,37 +333,178 @@ func parseVersions(list string) (versions []string, err error) {
 	return versions, nil
 }
 
-// tracer prints what passes through a Conn, in the notation of testdata/*.txtar: what came byte for byte, what goes as it is sent.
-type tracer struct {
-	Conn
-	w           io.Writer
-	here, there string
+// ---- Traces ----
 
-	mu   sync.Mutex // guards last
+// trace is a transcript being written, in the notation of testdata/*.txtar: what each side says under a line that names it.
+type trace struct {
+	w io.Writer
+
+	mu   sync.Mutex // guards the fields below
 	last string
+	torn bool // the last line is not finished
 }
 
+func (t *trace) print(who, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if who != t.last {
+		if t.torn {
+			text = "\n-- " + who + " --\n" + text
+		} else {
+			text = "-- " + who + " --\n" + text
+		}
+	}
+	t.last, t.torn = who, !strings.HasSuffix(text, "\n")
+	_, _ = io.WriteString(t.w, text)
+}
+
+// tracer traces what passes through a Conn: what came byte for byte, what goes as it is sent.
+type tracer struct {
+	Conn
+	trace
+	here, there string
+}
+
+// Read prints what it reads.
 func (t *tracer) Read() (Payload, error) {
 	p, err := t.Conn.Read()
 	if err == nil {
-		t.print(t.there, cmp.Or(string(bytes.TrimSpace(p.raw)), "(not kept: too large)"))
+		t.print(t.there, cmp.Or(string(bytes.TrimSpace(p.raw)), "(not kept: too large)")+"\n")
 	}
 	return p, err
 }
 
+// Write prints what it writes.
 func (t *tracer) Write(ctx context.Context, p Payload) error {
-	t.print(t.here, string(p.Append(nil)))
+	t.print(t.here, string(p.Append(nil))+"\n")
 	return t.Conn.Write(ctx, p)
 }
 
-func (t *tracer) print(who, line string) {
+// httpTracer traces the requests of a server and its responses, named by letters. Credentials are left out, and ids of sessions are session-1, session-2 and so on.
+type httpTracer struct {
+	http.Handler
+	trace
+
+	mu    sync.Mutex // guards the fields below
+	count int
+	names []string // real ids of sessions and tags of their events, each followed by what stands for it
+}
+
+// tracedHeaders are those that matter to MCP.
+var tracedHeaders = regexp.MustCompile("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
+
+// A sessionQuery names a conversation of the old transport.
+var sessionQuery = regexp.MustCompile(`[?&]session=([^&\s]+)`)
+
+// ServeHTTP traces what the handler reads and writes.
+func (t *httpTracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t.mu.Lock()
+	name := ""
+	for n := t.count; n >= 0; n = n/26 - 1 {
+		name = string(rune('A'+n%26)) + name
+	}
+	t.count++
+	t.mu.Unlock()
+	traced := &tracedExchange{ResponseWriter: w, tracer: t, name: name}
+	traced.request = sync.OnceFunc(func() {
+		body := strings.TrimRight(traced.body.String(), "\n")
+		text := r.Method + " " + r.RequestURI + "\n" + tracedHeader(r.Header)
+		if body != "" {
+			text += "\n" + body + "\n"
+		}
+		t.print("client "+name, t.rename(text))
+	})
+	traced.Reader, traced.Closer = io.TeeReader(r.Body, &traced.body), r.Body
+	r.Body = traced
+	if r.Method == http.MethodGet {
+		traced.request()
+	}
+	t.Handler.ServeHTTP(traced, r)
+	traced.WriteHeader(http.StatusOK) // if the handler has not
+	if traced.written && traced.Header().Get("Content-Type") != "text/event-stream" {
+		t.print("server "+name, "\n")
+	}
+}
+
+// rename puts names in place of ids.
+func (t *httpTracer) rename(text string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if who != t.last {
-		fmt.Fprintf(t.w, "-- %s --\n", who)
-		t.last = who
+	return strings.NewReplacer(t.names...).Replace(text)
+}
+
+func (t *httpTracer) learn(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id == "" || slices.Contains(t.names, id) {
+		return
 	}
-	fmt.Fprintf(t.w, "%s\n", line)
+	name := fmt.Sprintf("session-%d", len(t.names)/4+1)
+	t.names = append(t.names, id, name, (&Session{ID: id}).tag()+".", (&Session{ID: name}).tag()+".")
+}
+
+func tracedHeader(header http.Header) (text string) {
+	for _, key := range slices.Sorted(maps.Keys(header)) {
+		for _, value := range header[key] {
+			if key == "Authorization" {
+				value = "…"
+			}
+			if tracedHeaders.MatchString(key) {
+				text += key + ": " + value + "\n"
+			}
+		}
+	}
+	return text
+}
+
+// tracedExchange is one request's body and response.
+type tracedExchange struct {
+	http.ResponseWriter
+	io.Reader
+	io.Closer
+	tracer  *httpTracer
+	name    string
+	body    bytes.Buffer
+	request func() // prints it, once
+	begun   bool   // the response has a status
+	written bool   // and a body
+}
+
+// Unwrap lets an http.ResponseController through.
+func (e *tracedExchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+
+// Read prints the request when all of it is read.
+func (e *tracedExchange) Read(b []byte) (int, error) {
+	n, err := e.Reader.Read(b)
+	if err != nil {
+		e.request()
+	}
+	return n, err
+}
+
+// WriteHeader prints the status and header, once.
+func (e *tracedExchange) WriteHeader(status int) {
+	if e.begun {
+		return
+	}
+	e.begun = true
+	e.request()
+	e.tracer.learn(e.Header().Get("Mcp-Session-Id"))
+	e.tracer.print("server "+e.name, e.tracer.rename(fmt.Sprintf("%d\n%s", status, tracedHeader(e.Header()))))
+	e.ResponseWriter.WriteHeader(status)
+}
+
+// Write prints a piece of the body.
+func (e *tracedExchange) Write(b []byte) (int, error) {
+	text := string(b)
+	if e.WriteHeader(http.StatusOK); !e.written {
+		e.written, text = true, "\n"+text
+	}
+	if found := sessionQuery.FindSubmatch(b); found != nil {
+		e.tracer.learn(string(found[1]))
+	}
+	e.tracer.print("server "+e.name, e.tracer.rename(text))
+	return e.ResponseWriter.Write(b)
 }
 
 // ---- The demo: one of each thing that a transport must carry ----
@@ -648,7 +999,7 @@ func traced(dial Dialer, w io.Writer) Dialer {
 		if err != nil {
 			return nil, err
 		}
-		return &tracer{Conn: conn, w: w, here: "client", there: "server"}, nil
+		return &tracer{Conn: conn, trace: trace{w: w}, here: "client", there: "server"}, nil
 	}
 }
 

@@ -4,8 +4,11 @@ package main
 //
 //	jsonrpc.go   TestDecode, TestEncode, TestIDs, TestBatches, TestBind, TestSurvivesDamage, TestCalls…, TestCancel…, TestInFlight, FuzzDecode
 //	stdio.go     TestLines…, TestEndOfInput, TestServeStops…, TestChild…
+//	sse.go       TestEventsOut, TestReadEvents…, FuzzReadEvents, TestStream…
 //	session.go   TestInitialize, TestModern…, TestInput…, TestPublish…, TestListen, TestClient…, TestEras
+//	http.go      TestHTTP…, TestGuard, TestCORS, TestAuthentication, TestSessions…, and over HTTP, too, of sse.go: TestSSE…, TestDialSSE…
 //	main.go      TestTranscripts, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
+//	fixtures     the server that the conformance suite wants; MCPWIRE_FIXTURES=ADDR makes the compiled test binary serve it
 //	helpers      at the end
 //
 // A child process is this test binary again, told by MCPWIRE_CHILD what to be. testdata/*.txtar are whole conversations: lessons, and
@@ -14,7 +17,10 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
+	"embed"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -24,7 +30,10 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -32,11 +41,13 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 )
@@ -44,6 +55,13 @@ import (
 func TestMain(m *testing.M) {
 	if role := os.Getenv("MCPWIRE_CHILD"); role != "" {
 		os.Exit(beChild(role))
+	}
+	if addr := os.Getenv("MCPWIRE_FIXTURES"); addr != "" {
+		if err := serveFixtures(addr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -301,13 +319,13 @@ func TestBind(t *testing.T) {
 	if err := bind(` { "x":{"city":"no"}, "City":"no", "c\u0069ty" : "a\"]}{\\" , "n":1e3,"y":["city","]"], "unit":null } `); err != nil || city != `a"]}{\` || *n != 1000 || unit != "" {
 		t.Error(err, city, unit, n)
 	}
-	for _, bad := range []string{`{"city":"a","city":"a"}`, `{"city":"a","c\u0069ty":"b"}`, `{"city":1}`, `[]`, `{`, `null`, `x`} {
+	for _, bad := range []string{`{"city":"a","city":"a"}`, `{"city":"a","c\u0069ty":"b"}`, `{"city":1}`, `[]`, `{`, `x`} {
 		var fault *Error
 		if err := bind(bad); !errors.As(err, &fault) || fault.Code != CodeInvalidParams {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if err := bind(""); err != nil {
+	if err := errors.Join(bind(""), bind("null")); err != nil {
 		t.Error("no object is an empty one:", err)
 	}
 	// Two levels further in, the rules are the same: what decides about a call is read by exact name.
@@ -1397,6 +1415,13 @@ func beChild(role string) int {
 		main()
 	case "bare":
 		bareLoop(os.Stdin, os.Stdout)
+	case "bare http":
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 1
+		}
+		fmt.Fprintf(os.Stderr, "listening on http://%s\n", listener.Addr())
+		_ = http.Serve(listener, http.HandlerFunc(bareHTTP))
 	case "exits at EOF":
 		fmt.Println(hello)
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -1453,6 +1478,457 @@ func beChild(role string) int {
 		return serveLegacy(func(context.Context) error { return nil })
 	}
 	return 0
+}
+
+// ======== sse.go ========
+
+// What an event looks like on the wire; nothing that it holds can end its line.
+func TestEventsOut(t *testing.T) {
+	for want, e := range map[string]Event{
+		"data: {}\n\n":                              {Data: []byte(`{}`)},
+		"event: endpoint\nid: 7\ndata: /x\n\n":      {Type: "endpoint", ID: "7", Data: []byte("/x")},
+		"id: a.1/0\ndata:\n\n":                      {ID: "a.1/0", Data: []byte{}},
+		"retry: 1500\n\n":                           {Retry: 1500 * time.Millisecond},
+		"data: a\ndata: b\ndata: c\ndata: d\n\n":    {Data: []byte("a\nb\r\nc\rd")},
+		"data:\ndata: a\ndata:\n\n":                 {Data: []byte("\na\n")},
+		"data:  a\n\n":                              {Data: []byte(" a")},
+		"data: x\n\n":                               {Type: "a\ndata: evil", ID: "b\rdata: evil", Data: []byte("x")},
+		"data: id: 1\ndata:\ndata: event: evil\n\n": {ID: "nul\x00", Data: []byte("id: 1\n\nevent: evil")},
+		"\n": {},
+	} {
+		if got := string(e.Append(nil)); got != want {
+			t.Errorf("%+v: got %q, want %q", e, got, want)
+		}
+	}
+}
+
+// readEvents reads all events, and the error that ends them.
+func readEvents(r io.Reader, limit int) (events []Event, err error) {
+	for e, err := range ReadEvents(r, limit) {
+		if err != nil {
+			return events, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// The rules of WHATWG HTML §9.2.6, one by one, whatever the pieces in which the bytes come.
+func TestReadEvents(t *testing.T) {
+	message := func(id string, data ...string) Event {
+		return Event{Type: "message", ID: id, Data: []byte(strings.Join(data, "\n"))}
+	}
+	for _, row := range []struct {
+		name, in string
+		want     []Event
+	}{
+		{"LF", "data: a\n\ndata: b\n\n", []Event{message("", "a"), message("", "b")}},
+		{"CR", "data: a\r\rdata: b\r\r", []Event{message("", "a"), message("", "b")}},
+		{"CRLF", "data: a\r\n\r\ndata: b\r\n\r\n", []Event{message("", "a"), message("", "b")}},
+		{"mixed ends", "data: a\r\n\ndata: b\n\r\n\rdata: c\r\n\r", []Event{message("", "a"), message("", "b"), message("", "c")}},
+		{"several data lines", "data: a\ndata: b\ndata\ndata:\n\n", []Event{message("", "a", "b", "", "")}},
+		{"one space goes", "data:a\n\ndata:  b\n\ndata: \n\n", []Event{message("", "a"), message("", " b"), message("", "")}},
+		{"no data, no event", "event: x\n\n\n\ndata: a\n\n", []Event{message("", "a")}},
+		{"empty data is an event", "id: 1\ndata:\n\n", []Event{message("1", "")}},
+		{"an id without data", "id: 1\n\ndata: a\n\n", []Event{{Type: "message", ID: "1"}, message("1", "a")}},
+		{"type, for one event", "event: endpoint\ndata: /x\n\ndata: a\n\n", []Event{{Type: "endpoint", Data: []byte("/x")}, message("", "a")}},
+		{"ids last", "id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\ndata: d\n\n", []Event{message("1", "a"), message("1", "b"), message("", "c"), message("", "d")}},
+		{"NUL in an id", "id: 1\ndata: a\n\nid: 2\x00\ndata: b\n\n", []Event{message("1", "a"), message("1", "b")}},
+		{"comments and unknown fields", ": hi\n:\nfoo: bar\ndata: a\nDATA: b\ndata : c\n\n", []Event{message("", "a")}},
+		{"byte order mark", "\xEF\xBB\xBFdata: a\n\n\xEF\xBB\xBFdata: b\n\n", []Event{message("", "a")}},
+		{"retry", "retry: 1500\ndata: a\n\nretry: 1x\ndata: b\n\nretry: -1\nretry:\nretry: +5\ndata: c\n\n", []Event{
+			{Type: "message", Data: []byte("a"), Retry: 1500 * time.Millisecond}, message("", "b"), message("", "c")}},
+		{"retry of any size", "retry: 99999999999999999999\n\n", []Event{{Type: "message", Retry: (1<<31 - 1) * time.Millisecond}}},
+		{"cut off", "data: a\n\nid: 2\ndata: b\n", []Event{message("", "a")}},
+		{"cut off in a line", "data: a\n\nda", []Event{message("", "a")}},
+		{"cut off after retry", "id: 1\ndata: a\n\nid: 2\nretry: 7\n", []Event{message("1", "a"), {ID: "1", Retry: 7 * time.Millisecond}}},
+		{"nothing", "", nil},
+	} {
+		check := func(how string, r io.Reader) {
+			got, err := readEvents(r, 100)
+			same := slices.EqualFunc(got, row.want, func(a, b Event) bool {
+				return a.Type == b.Type && a.ID == b.ID && a.Retry == b.Retry && string(a.Data) == string(b.Data) && (a.Data == nil) == (b.Data == nil)
+			})
+			if err != nil || !same {
+				t.Errorf("%s, %s: got %+v, %v, want %+v", row.name, how, got, err, row.want)
+			}
+		}
+		check("whole", strings.NewReader(row.in))
+		check("byte by byte", iotest.OneByteReader(strings.NewReader(row.in)))
+		for i := range row.in {
+			check(fmt.Sprint("split at ", i), io.MultiReader(strings.NewReader(row.in[:i]), strings.NewReader(row.in[i:])))
+		}
+	}
+}
+
+// An event is bounded, a stream is not.
+func TestReadEventsBounds(t *testing.T) {
+	for in, want := range map[string]error{
+		"data: " + strings.Repeat("x", 99) + "\n\n":      nil,
+		"data: " + strings.Repeat("x", 101) + "\n\n":     ErrTooLarge,
+		strings.Repeat("data: x\n", 51) + "\n":           ErrTooLarge,
+		strings.Repeat("data: x\n\n", 5000):              nil,
+		strings.Repeat(": 012345678901234567890\n", 100): nil,
+		strings.Repeat("data\n", 120) + "\n":             ErrTooLarge,
+		strings.Repeat("y", 120) + "\n\n":                ErrTooLarge,
+	} {
+		if _, err := readEvents(strings.NewReader(in), 100+len("data: ")); err != want {
+			t.Errorf("%.40q: %v", in, err)
+		}
+	}
+	if _, err := readEvents(io.MultiReader(strings.NewReader("data: a\n\n"), iotest.ErrReader(io.ErrUnexpectedEOF)), 100); err != io.ErrUnexpectedEOF {
+		t.Error(err)
+	}
+	big := strings.Repeat("0123456789", 5<<20/10)
+	if events, err := readEvents(strings.NewReader("data: "+big+"\r\n\r\n"), 6<<20); err != nil || string(events[0].Data) != big {
+		t.Error("a line of 5 MiB", err)
+	}
+}
+
+// The pieces in which bytes come never change what is read, and what is written is read again.
+func FuzzReadEvents(f *testing.F) {
+	f.Add([]byte("\xEF\xBB\xBFid: 1\r\ndata: a\rdata: b\n\nretry: 5\nevent: x\n\n: c\n"), uint8(3), "x", "1")
+	f.Add([]byte("data\r\n\r\ndata:\r\r\n"), uint8(1), "", "a\n")
+	f.Fuzz(func(t *testing.T, in []byte, size uint8, kind, id string) {
+		whole, err := readEvents(bytes.NewReader(in), 1000)
+		var parts []io.Reader
+		for part := range slices.Chunk(in, int(size)+1) {
+			parts = append(parts, bytes.NewReader(part))
+		}
+		split, err2 := readEvents(io.MultiReader(parts...), 1000)
+		if fmt.Sprint(whole, err) != fmt.Sprint(split, err2) {
+			t.Fatalf("whole %v %v, in parts %v %v", whole, err, split, err2)
+		}
+		back, err := readEvents(bytes.NewReader(Event{Type: kind, ID: id, Data: append([]byte{}, in...)}.Append(nil)), len(in)+len(kind)+len(id)+100)
+		lines := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(in))
+		if err != nil || len(back) != 1 || string(back[0].Data) != lines {
+			t.Fatalf("%q came back as %v, %v", in, back, err)
+		}
+	})
+}
+
+// Cut after every event in turn and resumed, a stream loses nothing and repeats nothing; what was sent meanwhile is there, too, and what
+// comes afterwards is live.
+func TestStreamResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for cut := range 50 {
+			s := resumableStream(100)
+			p, hangUp, _ := follow(t, s, "")
+			for n := range 50 {
+				if n == cut {
+					synctest.Wait()
+					hangUp()
+				}
+				if err := s.Send(t.Context(), []byte(strconv.Itoa(n))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before, last, _ := p.data()
+			p2, _, done := follow(t, s, last)
+			synctest.Wait()
+			for n := 50; n < 60; n++ {
+				if err := s.Send(t.Context(), []byte(strconv.Itoa(n))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.End()
+			<-done
+			after, _, _ := p2.data()
+			if got := append(before, after...); !slices.Equal(got, numbers(0, 60)) || len(before) != cut {
+				t.Fatalf("cut after %d: %d before, then %v", cut, len(before), after)
+			}
+		}
+	})
+}
+
+// An id that is not of this stream, not yet handed out, or of an event that is no longer kept, is refused.
+func TestStreamRefuses(t *testing.T) {
+	s := resumableStream(3)
+	_, hangUp, _ := follow(t, s, "")
+	for range 10 {
+		_ = s.Send(t.Context(), []byte("x"))
+	}
+	waitFor(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.written == 11 })
+	hangUp()
+	for _, after := range []string{"tag.1/6", "tag.1/0", "tag.1/11", "tag.1/-1", "tag.1/", "tag.1/8x", "tag.1/08", "tag.1/+8", "tag.1/ 8", "tag.1", "tag.2/8", "8", "tag.1/99999999999999999999", "\n"} {
+		if _, err := s.attach(after); err == nil {
+			t.Errorf("%q is not refused", after)
+		}
+	}
+	for _, after := range []string{"tag.1/7", "tag.1/10"} {
+		if f, err := s.attach(after); err != nil {
+			t.Errorf("%q: %v", after, err)
+		} else {
+			s.detach(f)
+		}
+	}
+	older := NewStream("tag.1", 3) // a revision without the priming event never hands out 0
+	p, hangUp, _ := follow(t, older, "")
+	_ = older.Send(t.Context(), []byte("x"))
+	waitFor(t, func() bool { return strings.Contains(p.read(), "tag.1/1") })
+	hangUp()
+	if _, err := older.attach("tag.1/0"); err == nil || strings.Contains(p.read(), "/0") {
+		t.Error("0 was handed out, or taken")
+	}
+}
+
+// Many events take few writes, and one that nobody reads holds up only its own stream: Send waits, and goes on when there is room.
+func TestStreamIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, keep := range []int{0, 1, 100} {
+			s := resumableStream(keep)
+			p, hangUp, _ := follow(t, s, "")
+			synctest.Wait()
+			p.mu.Lock()
+			p.stuck = make(chan struct{})
+			p.mu.Unlock()
+			var sent atomic.Int32
+			go func() {
+				for n := range 1000 {
+					if s.Send(context.Background(), []byte(strconv.Itoa(n))) == nil {
+						sent.Add(1)
+					}
+				}
+			}()
+			time.Sleep(time.Minute)
+			if limit := cmp.Or(keep, maxUnwritten) + 1; int(sent.Load()) > limit {
+				t.Errorf("keep %d: %d events wait for a reader that does not read", keep, sent.Load())
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			if err := s.Send(ctx, nil); err != context.DeadlineExceeded {
+				t.Error(err)
+			}
+			cancel()
+			p.mu.Lock()
+			before := p.flushes
+			close(p.stuck)
+			p.stuck = nil
+			p.mu.Unlock()
+			synctest.Wait()
+			if got, _, _ := p.data(); sent.Load() != 1000 || !slices.Equal(got, numbers(0, 1000)) {
+				t.Errorf("keep %d: sent %d, got %d", keep, sent.Load(), len(got))
+			}
+			if flushes := p.flushes - before; keep == 100 && flushes > 200 {
+				t.Errorf("%d flushes for 1000 events", flushes)
+			}
+			if len(s.log) > max(keep, 0) {
+				t.Errorf("keep %d: %d events are kept", keep, len(s.log))
+			}
+			hangUp()
+		}
+	})
+}
+
+// While nobody follows, Send waits five seconds for the client to come back; then the oldest events go, and with them the right to resume from before.
+func TestStreamWithoutReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := resumableStream(10)
+		p, hangUp, _ := follow(t, s, "")
+		synctest.Wait()
+		hangUp()
+		_, last, _ := p.data()
+		start := time.Now()
+		for n := range 20 {
+			if err := s.Send(t.Context(), []byte(strconv.Itoa(n))); err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(start); (n < 10) != (waited == 0) || waited > patience {
+				t.Errorf("event %d after %v", n, waited)
+			}
+		}
+		if _, err := s.attach(last); err == nil {
+			t.Error("what is lost can be asked for")
+		}
+		p, _, done := follow(t, s, s.id+"/10")
+		s.End()
+		if <-done; p.read() == "" {
+			t.Error("what is left cannot be")
+		}
+		if got, _, _ := p.data(); !slices.Equal(got, numbers(10, 20)) {
+			t.Error(got)
+		}
+	})
+}
+
+// Without ids, or cut before one was sent, a stream is lost with its connection: Send fails at once, and whoever waits for an answer is told.
+func TestStreamLost(t *testing.T) {
+	for _, s := range []*Stream{NewStream("", 0), NewStream("a", 10)} {
+		lost := 0
+		s.lost = func() { lost++ }
+		if err := s.Send(t.Context(), nil); !errors.Is(err, ErrClosed) {
+			t.Error("before anybody has followed:", err)
+		}
+		_, hangUp, _ := follow(t, s, "")
+		hangUp()
+		if err := s.Send(t.Context(), nil); !errors.Is(err, ErrClosed) || lost != 1 || len(s.log) > 0 {
+			t.Error(err, lost)
+		}
+	}
+	s := resumableStream(10)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	f, _ := s.attach("")
+	_ = s.Send(t.Context(), []byte("x"))
+	p := &paper{header: http.Header{}}
+	s.run(f, p, httptest.NewRequestWithContext(ctx, "GET", "/", nil), true)
+	if err := s.Send(t.Context(), nil); !errors.Is(err, ErrClosed) || p.read() != "" {
+		t.Error("a client that had gone before the first byte can come back:", err, p.read())
+	}
+}
+
+// Another response takes over: the older one ends, and each event goes to one of them.
+func TestStreamTakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := resumableStream(10)
+		s.reopens = true
+		a, _, aDone := follow(t, s, "")
+		_ = s.Send(t.Context(), []byte("0"))
+		synctest.Wait()
+		b, _, bDone := follow(t, s, "")
+		<-aDone
+		_ = s.Send(t.Context(), []byte("1"))
+		synctest.Wait()
+		_, last, _ := a.data()
+		c, _, cDone := follow(t, s, last) // the one that lost its connection comes back for what it has not seen
+		<-bDone
+		s.End()
+		<-cDone
+		for i, p := range []*paper{a, b, c} {
+			if got, _, _ := p.data(); !slices.Equal(got, []string{[]string{"0", "1", "1"}[i]}) {
+				t.Errorf("reader %d got %v", i, got)
+			}
+		}
+		if opening := b.read(); !strings.HasPrefix(opening, "id: tag.1/1\ndata:\n\n") {
+			t.Errorf("the second begins with %q", opening)
+		}
+	})
+}
+
+// A follower that is stuck in a dead connection does not keep another from taking over, nor spoils what that has read when it wakes up.
+func TestStreamTakeoverFromTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := resumableStream(5)
+		dead, _, deadDone := follow(t, s, "")
+		synctest.Wait()
+		dead.mu.Lock()
+		dead.stuck = make(chan struct{})
+		dead.mu.Unlock()
+		_ = s.Send(t.Context(), []byte("0"))
+		synctest.Wait()
+		p, hangUp, _ := follow(t, s, "tag.1/0")
+		synctest.Wait()
+		close(dead.stuck)
+		<-deadDone
+		_ = s.Send(t.Context(), []byte("1"))
+		synctest.Wait()
+		if got, _, _ := p.data(); !slices.Equal(got, numbers(0, 2)) {
+			t.Error(got)
+		}
+		hangUp()
+	})
+}
+
+// Disconnect writes what there is, says when to come back, and ends the response but not the stream.
+func TestStreamDisconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := resumableStream(10)
+		p, _, done := follow(t, s, "")
+		_ = s.Send(t.Context(), []byte("0"))
+		s.Disconnect(300 * time.Millisecond)
+		_ = s.Send(t.Context(), []byte("1"))
+		<-done
+		_, last, retry := p.data()
+		_ = s.Send(t.Context(), []byte("2"))
+		s.End()
+		p2, _, done := follow(t, s, last)
+		<-done
+		first, _, _ := p.data()
+		rest, _, _ := p2.data()
+		if !slices.Equal(append(first, rest...), numbers(0, 3)) || retry != 300*time.Millisecond {
+			t.Error(first, rest, retry)
+		}
+		older := NewStream("tag.1", 10)
+		_, hangUp, done := follow(t, older, "")
+		older.Disconnect(time.Second)
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Error("2025-06-18 knows no such thing")
+		default:
+			hangUp()
+		}
+	})
+}
+
+// Silence is broken by comments, and not after the end; a write that fails ends the response.
+func TestStreamKeepsAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := resumableStream(10)
+		s.keepAlive = time.Second
+		p, _, done := follow(t, s, "")
+		time.Sleep(3*time.Second + 500*time.Millisecond)
+		_ = s.Send(t.Context(), []byte("x"))
+		time.Sleep(900 * time.Millisecond)
+		s.End()
+		<-done
+		if got := strings.Count(p.read(), ": keep-alive\n\n"); got != 3 {
+			t.Errorf("%d comments in %q", got, p.read())
+		}
+		broken := resumableStream(10)
+		p, _, done = follow(t, broken, "")
+		synctest.Wait()
+		p.mu.Lock()
+		p.broken = errors.New("gone")
+		p.mu.Unlock()
+		_ = broken.Send(t.Context(), []byte("x"))
+		<-done
+	})
+}
+
+// Many senders, random cuts, one client that always comes back: each event once, and those of one sender in its order.
+func TestStreamRandomCuts(t *testing.T) {
+	s := resumableStream(64)
+	const senders, each = 4, 500
+	p, hangUp, done := follow(t, s, "")
+	var sending sync.WaitGroup
+	for sender := range senders {
+		sending.Go(func() {
+			for n := range each {
+				if err := s.Send(context.Background(), fmt.Appendf(nil, "%d %d", sender, n)); err != nil {
+					t.Error(err)
+				}
+				if n%16 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	go func() { sending.Wait(); s.End() }()
+	next, last := map[int]int{}, ""
+	for total := 0; total < senders*each; {
+		if last != "" {
+			p, hangUp, done = follow(t, s, last)
+		}
+		waitFor(t, func() bool { return p.read() != "" }) // a client that has no id cannot come back
+		select {
+		case <-done:
+		case <-time.After(time.Duration(rand.IntN(3000)) * time.Microsecond):
+			hangUp()
+		}
+		data, id, _ := p.data()
+		if id != "" {
+			last = id
+		}
+		for _, text := range data {
+			var sender, n int
+			_, _ = fmt.Sscan(text, &sender, &n)
+			if next[sender] != n {
+				t.Fatalf("sender %d: %d instead of %d", sender, n, next[sender])
+			}
+			next[sender]++
+			total++
+		}
+	}
 }
 
 // ======== session.go ========
@@ -2211,6 +2687,1305 @@ func TestEras(t *testing.T) {
 	}
 }
 
+// ======== http.go ========
+
+const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+
+// What each request is answered with, whatever is wrong with it. The rows share one session of 2025-11-25.
+func TestHTTPRules(t *testing.T) {
+	checkLeaks(t)
+	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", "{}")
+	const ok, refusal = `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","error":{"code":-32600,`
+	for _, row := range []struct {
+		name, method, lines, body string // lines are separated by |
+		status                    int
+		text                      string // how the body begins; "": there is none
+	}{
+		{"a request", "POST", "", ping, 200, ok},
+		{"a notification: 202 and no body", "POST", "", `{"jsonrpc":"2.0","method":"x"}`, 202, ""},
+		{"a response nobody waits for: the same", "POST", "", `{"jsonrpc":"2.0","id":7,"result":{}}`, 202, ""},
+		{"an error nobody waits for", "POST", "", `{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"x"}}`, 202, ""},
+		{"a damaged response", "POST", "", `{"jsonrpc":"2.0","id":7,"result":5}`, 400, refusal},
+		{"a legacy client takes 404 for a lost session, so unknown methods are 200", "POST", "", `{"jsonrpc":"2.0","id":1,"method":"x"}`, 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,`},
+		{"an unknown tool", "POST", "", toolCall(1, "x", "{}"), 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,`},
+
+		{"not JSON", "POST", "", `{"jsonrpc`, 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+		{"nothing", "POST", "", ``, 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+		{"not UTF-8", "POST", "", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+		{"trailing data", "POST", "", ping + "x", 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+		{"two messages", "POST", "", ping + ping, 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+		{"depth", "POST", "", strings.Repeat("[", 20000) + strings.Repeat("]", 20000), 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+		{"METHOD is not method", "POST", "", `{"jsonrpc":"2.0","id":1,"METHOD":"ping"}`, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
+		{"method twice", "POST", "", `{"jsonrpc":"2.0","id":1,"method":"ping","method":"ping"}`, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
+		{"id null", "POST", "", `{"jsonrpc":"2.0","id":null,"method":"ping"}`, 400, refusal},
+		{"an empty array", "POST", "", `[]`, 400, refusal},
+		{"an array in a revision without batches", "POST", "", `[` + ping + `]`, 400, refusal},
+		{"2^53+1 keeps its last digit", "POST", "", strings.Replace(ping, ":1,", ":9007199254740993,", 1), 200, `{"jsonrpc":"2.0","id":9007199254740993,"result":{}}`},
+
+		{"text/plain, which a page may send without asking", "POST", "Content-Type: text/plain", ping, 415, refusal},
+		{"a form", "POST", "Content-Type: application/x-www-form-urlencoded", ping, 415, refusal},
+		{"no type", "POST", "Content-Type:", ping, 415, refusal},
+		{"a type in a parameter", "POST", "Content-Type: text/plain; a=application/json", ping, 415, refusal},
+		{"a longer type", "POST", "Content-Type: application/json-patch+json", ping, 415, refusal},
+		{"with a charset", "POST", "Content-Type: Application/JSON;charset=utf-8", ping, 200, ok},
+		{"compressed", "POST", "Content-Encoding: gzip", ping, 415, refusal},
+		{"Accept: anything", "POST", "Accept: */*", ping, 200, ok},
+		{"Accept: application", "POST", "Accept: text/html;q=0.5 , APPLICATION/*;q=0.1", ping, 200, ok},
+		{"no Accept", "POST", "Accept:", ping, 200, ok},
+		{"Accept: JSON", "POST", "Accept: application/json", ping, 200, ok},
+		{"Accept: events", "POST", "Accept: text/event-stream", ping, 200, "data: " + ok + "\n\n"},
+		{"Accept: not JSON", "POST", "Accept: */*, application/json;q=0.0", ping, 200, "data: " + ok},
+		{"Accept: neither", "POST", "Accept: text/html, application/xml", ping, 406, refusal},
+
+		{"no session", "POST", "Mcp-Session-Id:", ping, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
+		{"no session, notification", "POST", "Mcp-Session-Id:", `{"jsonrpc":"2.0","method":"x"}`, 400, refusal},
+		{"unknown session", "POST", "Mcp-Session-Id: session-2", ping, 404, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
+		{"unknown session, notification", "POST", "Mcp-Session-Id: x", `{"jsonrpc":"2.0","method":"x"}`, 404, refusal},
+		{"unknown session, response", "POST", "Mcp-Session-Id: x", `{"jsonrpc":"2.0","id":1,"result":{}}`, 404, refusal},
+		{"unknown session, and an unknown version", "POST", "Mcp-Session-Id: x|MCP-Protocol-Version: 2099-01-01", ping, 404, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
+		{"unknown session, damaged", "POST", "Mcp-Session-Id: x", `5`, 404, refusal},
+		{"unknown session, array", "POST", "Mcp-Session-Id: x", `[` + ping + `]`, 404, refusal},
+
+		{"GET without a session", "GET", "Mcp-Session-Id:", "", 400, refusal},
+		{"GET, unknown session", "GET", "Mcp-Session-Id: x", "", 404, refusal},
+		{"GET, no events wanted", "GET", "Accept: application/json", "", 406, refusal},
+		{"GET, an event of nobody's", "GET", "Last-Event-ID: 7", "", 400, refusal},
+		{"GET, unknown version", "GET", "MCP-Protocol-Version: 2099-01-01", "", 400, `{"jsonrpc":"2.0","error":{"code":-32022,`},
+		{"DELETE without a session", "DELETE", "Mcp-Session-Id:", "", 400, refusal},
+		{"DELETE, unknown session", "DELETE", "Mcp-Session-Id: x", "", 404, refusal},
+		{"DELETE, unknown version", "DELETE", "MCP-Protocol-Version: 2099-01-01", "", 400, `{"jsonrpc":"2.0","error":{"code":-32022,`},
+		{"the session is still there", "POST", "", ping, 200, ok},
+		{"PUT", "PUT", "", ping, 405, refusal},
+		{"HEAD", "HEAD", "", "", 405, ""},
+		{"OPTIONS of no origin", "OPTIONS", "", "", 405, refusal},
+		{"DELETE", "DELETE", "", "", 204, ""},
+		{"and it is gone", "POST", "", ping, 404, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
+		{"for GET, too", "GET", "", "", 404, refusal},
+		{"and for DELETE", "DELETE", "", "", 404, refusal},
+	} {
+		status, text, header := c.do(row.method, row.body, strings.Split(row.lines, "|")...)
+		if status != row.status || !strings.HasPrefix(text, row.text) || row.text == "" && text != "" {
+			t.Errorf("%s: %d %s, want %d %s", row.name, status, text, row.status, row.text)
+		}
+		if status == 405 && header.Get("Allow") != "GET, POST, DELETE" {
+			t.Errorf("%s: Allow is %q", row.name, header.Get("Allow"))
+		}
+		if strings.HasPrefix(text, "{") && header.Get("Content-Type") != "application/json" || header.Get("Mcp-Session-Id") != "" {
+			t.Errorf("%s: %v", row.name, header)
+		}
+	}
+}
+
+// MCP-Protocol-Version: initialize is never refused for it, everything else if it is unsupported; what was negotiated stays in force.
+func TestHTTPVersionHeader(t *testing.T) {
+	c := serveWeb(t, newHandler(t, newDemo())).open("2025-06-18", "{}")
+	for header, status := range map[string]int{"": 200, "2025-06-18": 200, "2025-03-26": 200, "2025-11-25": 200, "2024-11-05": 200, "2099-01-01": 400, "2026-07-28": 400, "x": 400} {
+		line := "MCP-Protocol-Version: " + header
+		if header == "" {
+			line = "MCP-Protocol-Version:"
+		}
+		if got, text, _ := c.do("POST", initializeLine("2025-06-18"), line, "Mcp-Session-Id:"); got != 200 {
+			t.Errorf("initialize with %q: %d %s", header, got, text)
+		}
+		got, text, _ := c.do("POST", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, line)
+		if got != status || status == 200 && strings.Contains(text, `"icons"`) || status == 400 && !strings.Contains(text, `"id":1,"error":{"code":-32022,`) {
+			t.Errorf("call with %q: %d %s", header, got, text)
+		}
+		if got, text, _ = c.do("POST", `[`+ping+`]`, line); got != 400 {
+			t.Errorf("an array with %q, in 2025-06-18: %d %s", header, got, text)
+		}
+		if got, _, _ = c.do("POST", `{"jsonrpc":"2.0","method":"x"}`, line); got != map[int]int{200: 202, 400: 400}[status] {
+			t.Errorf("notification with %q: %d", header, got)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		if resp := c.sendContext(ctx, "GET", "", line); resp.StatusCode != status {
+			t.Errorf("GET with %q: %d", header, resp.StatusCode)
+		}
+		cancel()
+		if status == 200 {
+			if got, _, _ = c.another().open("2025-06-18", "{}").do("DELETE", "", line); got != 204 {
+				t.Errorf("DELETE with %q: %d", header, got)
+			}
+		}
+	}
+	c.header["Mcp-Protocol-Version"] = []string{"2025-06-18", "2025-06-18"}
+	if got, text, _ := c.do("POST", ping); got != 400 || !strings.Contains(text, "-32020") {
+		t.Error("two lines:", got, text)
+	}
+	if got, text, _ := c.do("POST", initializeLine("2025-06-18"), "Mcp-Session-Id:"); got != 200 {
+		t.Error("two lines, initialize:", got, text)
+	}
+	c.header["Mcp-Protocol-Version"] = []string{""}
+	if got, text, _ := c.do("POST", ping); got != 400 {
+		t.Error("empty:", got, text)
+	}
+	c.header.Set("Mcp-Protocol-Version", "2025-06-18")
+	inBody := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"%s"}}}`
+	if got, text, _ := c.do("POST", fmt.Sprintf(inBody, "2025-11-25")); got != 400 || !strings.Contains(text, `"id":1,"error":{"code":-32020`) {
+		t.Error("header and body disagree:", got, text)
+	}
+	if got, text, _ := c.do("POST", fmt.Sprintf(inBody, "2099-01-01"), "MCP-Protocol-Version:"); got != 400 || !strings.Contains(text, `-32022`) || !strings.Contains(text, `"supported":["2025-11-25","2025-06-18"`) {
+		t.Error("unknown in the body:", got, text)
+	}
+}
+
+// Who is let in: no page of another origin, no rebound name, and this for each method of each handler.
+func TestGuard(t *testing.T) {
+	demo := newDemo()
+	guard := Guard{Origins: []string{"https://App.example.com"}, Hosts: []string{"mcp.example.com", "other.example.com:8080"}}
+	mcp, sse := newHandler(t, demo), &SSEHandler{Handler: demo, Guard: guard}
+	mcp.Guard = guard
+	t.Cleanup(sse.Close)
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", mcp)
+	mux.Handle("/sse", sse)
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	raw := func(method, path string, lines ...string) string {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		fmt.Fprintf(conn, "%s %s HTTP/1.0\r\nContent-Type: application/json\r\n%s\r\n\r\n", method, path, strings.Join(lines, "\r\n"))
+		status, _ := bufio.NewReader(conn).ReadString('\n')
+		_, status, _ = strings.Cut(status, " ")
+		return status[:min(len(status), 3)]
+	}
+	port := server.Listener.Addr().(*net.TCPAddr).Port
+	for _, path := range []string{"/mcp", "/sse"} {
+		for _, method := range []string{"GET", "POST", "DELETE", "OPTIONS", "PUT"} {
+			for _, host := range []string{"evil.com", "127.0.0.1.evil.com", "localhost:1@evil.com", "evil.com:80@localhost", "localhost.evil.com", "", "mcp.example.com.evil.com", "other.example.com:81", "localhost:x", "0.0.0.0", "10.0.0.1", "localhost/x", "[::1", "[fe80::1]"} {
+				if got := raw(method, path, "Host: "+host); got != "403" && got != "400" {
+					t.Errorf("%s %s for host %q: %s", method, path, host, got)
+				}
+			}
+			for _, origin := range []string{"http://evil.com", "null", "http://localhost.evil.com", "http://127.0.0.1.evil.com", "https://evil.com:80@localhost", "http://localhost/x", "file://", "localhost", "http://app.example.com", "https://app.example.com:8443", "ftp://localhost", "http://localhost:x"} {
+				if got := raw(method, path, "Host: localhost", "Origin: "+origin); got != "403" {
+					t.Errorf("%s %s for origin %q: %s", method, path, origin, got)
+				}
+			}
+			if got := raw(method, path, "Host: localhost", "Origin: https://app.example.com", "Origin: http://evil.com"); got != "403" {
+				t.Errorf("%s %s for two origins: %s", method, path, got)
+			}
+			for _, lines := range [][]string{{"Host: localhost"}, {fmt.Sprint("Host: LOCALHOST:", port)}, {fmt.Sprint("Host: [::1]:", port)}, {"Host: 127.0.0.1:1"}, {"Host: [::1]"}, {"Host: 127.3.2.1"},
+				{"Host: MCP.example.com:99"}, {"Host: mcp.example.com"}, {"Host: other.example.com:8080"},
+				{"Host: localhost", "Origin: http://localhost:3000"}, {"Host: localhost", "Origin: https://127.0.0.1"}, {"Host: localhost", "Origin: http://[::1]:5"}, {"Host: localhost", "Origin: HTTPS://APP.EXAMPLE.COM"}} {
+				if got := raw(method, path, lines...); got == "403" {
+					t.Errorf("%s %s with %q: %s", method, path, lines, got)
+				}
+			}
+		}
+	}
+}
+
+// A page of a listed origin gets what the Fetch standard needs, on errors too; a page of a loopback origin is let in without.
+func TestCORS(t *testing.T) {
+	h := newHandler(t, newDemo())
+	h.Origins = []string{"https://app.example.com"}
+	h.Authenticate = func(r *http.Request) (string, error) {
+		if r.Header.Get("Authorization") != "Bearer x" {
+			return "", errors.New("no")
+		}
+		return "x", nil
+	}
+	c := serveWeb(t, h)
+	status, _, header := c.do("OPTIONS", "", "Origin: https://app.example.com", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: content-type,mcp-param-unit, x-evil")
+	if status != 204 || header.Get("Access-Control-Allow-Origin") != "https://app.example.com" || !strings.HasSuffix(header.Get("Access-Control-Allow-Headers"), ", mcp-param-unit") ||
+		!strings.Contains(header.Get("Access-Control-Allow-Headers"), "Last-Event-ID") || header.Get("Access-Control-Allow-Methods") != "GET, POST, DELETE" || header.Get("Vary") != "Origin" {
+		t.Error(status, header)
+	}
+	for _, row := range []struct {
+		lines  string
+		status int
+	}{{"Authorization: Bearer x", 200}, {"Authorization: Bearer y", 401}, {"Authorization: Bearer x|Content-Type: text/plain", 415}} {
+		status, _, header := c.do("POST", initializeLine("2025-11-25"), append(strings.Split(row.lines, "|"), "Origin: https://app.example.com")...)
+		if status != row.status || header.Get("Access-Control-Allow-Origin") != "https://app.example.com" || !strings.Contains(header.Get("Access-Control-Expose-Headers"), "Mcp-Session-Id") {
+			t.Error(row, status, header)
+		}
+	}
+	status, _, header = c.do("POST", initializeLine("2025-11-25"), "Origin: http://localhost:1", "Authorization: Bearer x")
+	if status != 200 || header.Get("Access-Control-Allow-Origin") != "" || header.Get("Vary") != "Origin" {
+		t.Error(status, header)
+	}
+	status, _, header = c.do("OPTIONS", "", "Origin: http://localhost:1", "Access-Control-Request-Method: POST")
+	if status != 401 || header.Get("Access-Control-Allow-Origin") != "" {
+		t.Error(status, header)
+	}
+}
+
+// Credentials are asked for on every method of every handler, and a session's id is none: with another principal's credentials it is unknown.
+func TestAuthentication(t *testing.T) {
+	demo := newDemo()
+	var seen sync.Map
+	spy := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		seen.Store(x.Principal+" "+x.Request.Method+" "+http.Header(x.Header).Get("X-Mine"), true)
+		return demo.Handle(ctx, x)
+	})
+	guard := Guard{Authenticate: func(r *http.Request) (string, error) {
+		switch user, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); {
+		case user == "weak":
+			return "", &AuthError{Status: 403, Challenge: `Bearer error="insufficient_scope", scope="mcp"`}
+		case ok:
+			return user, nil
+		}
+		return "", errors.New("who?")
+	}}
+	mcp, sse := newHandler(t, spy), &SSEHandler{Handler: spy, Guard: guard}
+	mcp.Guard = guard
+	t.Cleanup(sse.Close)
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", mcp)
+	mux.Handle("/sse", sse)
+	c := serveWeb(t, mux)
+	for _, url := range []string{c.url, strings.Replace(c.url, "/mcp", "/sse", 1), strings.Replace(c.url, "/mcp", "/sse?session=x", 1)} {
+		other := c.another()
+		other.url = url
+		for _, method := range []string{"GET", "POST", "DELETE", "PUT", "OPTIONS"} {
+			if status, _, header := other.do(method, ping); status != 401 || header.Get("WWW-Authenticate") != "Bearer" {
+				t.Error(method, url, status, header)
+			}
+			if status, _, header := other.do(method, ping, "Authorization: Bearer weak"); status != 403 || !strings.Contains(header.Get("WWW-Authenticate"), `scope="mcp"`) {
+				t.Error(method, url, status, header)
+			}
+		}
+	}
+	c.header.Set("Authorization", "Bearer ada")
+	c.header.Set("X-Mine", "yes")
+	c.open("2025-11-25", "{}")
+	stream := c.events(c.send("POST", toolCall(2, "count", `{"n":1}`)))
+	event := c.next(stream)
+	for _, row := range [][]string{{"POST", ping}, {"POST", `{"jsonrpc":"2.0","id":1,"result":{}}`}, {"GET", ""}, {"DELETE", ""}} {
+		if status, text, _ := c.do(row[0], row[1], "Authorization: Bearer bob"); status != 404 {
+			t.Error("another principal:", row, status, text)
+		}
+	}
+	if status, text, _ := c.do("GET", "", "Authorization: Bearer bob", "Last-Event-ID: "+event.ID); status != 404 || strings.Contains(text, "data") {
+		t.Error("another principal resumes:", status, text)
+	}
+	if status, _, _ := c.do("POST", ping); status != 200 {
+		t.Error("the owner's session is gone:", status)
+	}
+	pipe := c.another()
+	pipe.url = strings.Replace(c.url, "/mcp", "/sse", 1)
+	in := pipe.events(pipe.send("GET", ""))
+	endpoint := pipe.next(in)
+	pipe.url = strings.Replace(c.url, "/mcp", string(endpoint.Data), 1)
+	if status, _, _ := pipe.do("POST", ping, "Authorization: Bearer bob"); status != 404 {
+		t.Error("another principal on /sse:", status)
+	}
+	if status, _, _ := pipe.do("POST", ping); status != 202 {
+		t.Error(status)
+	}
+	pipe.next(in)
+	for _, want := range []string{"ada initialize yes", "ada tools/call yes", "ada ping yes"} {
+		if _, ok := seen.Load(want); !ok {
+			t.Errorf("the handler has not seen %q", want)
+		}
+	}
+}
+
+// A call that has something to say before its answer gets a stream: progress in order, then the result, then the end. With only JSON
+// accepted it does without, and one that must ask says that it cannot.
+func TestHTTPStreams(t *testing.T) {
+	checkLeaks(t)
+	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", `{"elicitation":{}}`)
+	stream := c.events(c.send("POST", toolCall(2, "count", `{"n":100}`)))
+	first, err := stream.next()
+	if err != nil || first.Data == nil || len(first.Data) > 0 || !strings.HasSuffix(first.ID, ".1/0") {
+		t.Error("the stream begins with", first, err)
+	}
+	for n := 1; n <= 100; n++ {
+		if e := c.next(stream); !strings.Contains(string(e.Data), fmt.Sprintf(`"progress":%d,`, n)) || e.Type != "message" || !strings.HasSuffix(e.ID, fmt.Sprint("/", n)) {
+			t.Fatal(n, e)
+		}
+	}
+	if e := c.next(stream); !strings.Contains(string(e.Data), `"id":2,"result"`) {
+		t.Error(e)
+	}
+	if e, err := stream.next(); err != io.EOF {
+		t.Error(e, err)
+	}
+	for _, body := range []string{toolCall(3, "count", `{"n":100}`), toolCall(3, "echo", `{"text":"x"}`)} {
+		if status, text, header := c.do("POST", body, "Accept: application/json"); status != 200 || header.Get("Content-Type") != "application/json" || !strings.HasPrefix(text, `{"jsonrpc":"2.0","id":3,"result"`) {
+			t.Error(status, text)
+		}
+	}
+	if _, text, _ := c.do("POST", toolCall(4, "ask", `{}`), "Accept: application/json"); !strings.Contains(text, `"isError":true`) {
+		t.Error(text)
+	}
+	if status, text, header := c.do("POST", toolCall(5, "echo", `{"text":"<&>\u2028"}`)); status != 200 || header.Get("Content-Type") != "application/json" || !strings.Contains(text, `<&>`) {
+		t.Error("no stream was needed:", status, header, text)
+	}
+	older := c.another().open("2025-06-18", "{}") // no priming event
+	stream = older.events(older.send("POST", toolCall(2, "count", `{"n":1}`)))
+	if e, err := stream.next(); err != nil || len(e.Data) == 0 || !strings.HasSuffix(e.ID, ".1/1") {
+		t.Error(e, err)
+	}
+	oldest := c.another().open("2024-11-05", "{}") // nor ids
+	if _, text, _ := oldest.do("POST", toolCall(2, "count", `{"n":1}`)); strings.Contains(text, "id: ") || strings.Count(text, "data: ") != 2 {
+		t.Error(text)
+	}
+}
+
+// Silence for a second makes a stream of a response, whose header is then sent; with a shorter keep-alive it is as long as that, and comments
+// follow until the answer.
+func TestHTTPSilence(t *testing.T) {
+	h := newHandler(t, newDemo())
+	h.KeepAlive = 50 * time.Millisecond
+	c := serveWeb(t, h).open("2025-11-25", "{}")
+	resp := c.send("POST", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":400}}}`)
+	if resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Accel-Buffering") != "no" || resp.Header.Get("Cache-Control") != "no-cache" {
+		t.Error(resp.Header)
+	}
+	text, _ := io.ReadAll(resp.Body)
+	if n := bytes.Count(text, []byte(": keep-alive\n\n")); n < 3 || !bytes.HasSuffix(text, []byte("}\n\n")) {
+		t.Errorf("%d comments in %s", n, text)
+	}
+	if status, text, header := c.do("POST", `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":200}}}`, "Accept: application/json"); status != 200 || header.Get("Content-Type") != "application/json" {
+		t.Error(status, text)
+	}
+}
+
+// A question goes out on the stream of the call that asks, and its answer is a POST of its own. No other stream is needed, and two questions one after the other do not block each other.
+func TestHTTPQuestions(t *testing.T) {
+	checkLeaks(t)
+	twice := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "initialize" {
+			x.Peer.Remember(revision("2025-11-25"), Meta{})
+		}
+		if x.Request.Method != "x" {
+			return nil, nil
+		}
+		return nil, errors.Join(x.Call(ctx, "ping", nil, nil), x.Call(ctx, "ping", nil, nil))
+	})
+	c := serveWeb(t, newHandler(t, twice)).open("2025-11-25", "{}")
+	stream := c.events(c.send("POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`))
+	for n := 1; n <= 2; n++ {
+		if e := c.next(stream); string(e.Data) != fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, n) {
+			t.Error(e)
+		}
+		if status, _, _ := c.do("POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{}}`, n)); status != 202 {
+			t.Error(status)
+		}
+	}
+	if e := c.next(stream); string(e.Data) != `{"jsonrpc":"2.0","id":1,"result":{}}` {
+		t.Error(e)
+	}
+	// An answer counts only in the session that was asked.
+	stream = c.events(c.send("POST", `{"jsonrpc":"2.0","id":2,"method":"x"}`))
+	c.next(stream)
+	c.another().open("2025-11-25", "{}").do("POST", `{"jsonrpc":"2.0","id":3,"error":{"code":1,"message":"evil"}}`)
+	c.do("POST", `{"jsonrpc":"2.0","id":3,"result":{}}`)
+	c.next(stream)
+	c.do("POST", `{"jsonrpc":"2.0","id":4,"result":{}}`)
+	if e := c.next(stream); string(e.Data) != `{"jsonrpc":"2.0","id":2,"result":{}}` {
+		t.Error(e)
+	}
+}
+
+// What belongs to no call goes out on the one standalone stream, in one copy; a newer GET takes over from an older one; what is published
+// while nobody listens waits for the next, if there was one before.
+func TestHTTPStandalone(t *testing.T) {
+	checkLeaks(t)
+	demo := newDemo()
+	c := serveWeb(t, newHandler(t, demo)).open("2025-11-25", "{}")
+	demo.Publish("notifications/resources/list_changed", map[string]any{"n": 0}) // nobody has ever listened
+	waitFor(t, func() bool { return drained(demo) })
+	a := c.events(c.send("GET", ""))
+	if e, err := a.next(); err != nil || len(e.Data) > 0 || !strings.HasSuffix(e.ID, ".0/0") {
+		t.Error(e, err)
+	}
+	demo.Publish("notifications/resources/list_changed", map[string]any{"n": 1})
+	if e := c.next(a); !strings.Contains(string(e.Data), `"n":1`) {
+		t.Error(e)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	b := c.events(c.sendContext(ctx, "GET", ""))
+	demo.Publish("notifications/resources/list_changed", map[string]any{"n": 2})
+	if e := c.next(b); !strings.Contains(string(e.Data), `"n":2`) {
+		t.Error(e)
+	}
+	if e, err := a.next(); err != io.EOF {
+		t.Error("the older one goes on with", e, err)
+	}
+	if _, text, _ := c.do("POST", toolCall(2, "count", `{"n":5}`)); strings.Count(text, `"progress":`) != 5 {
+		t.Error("a call's progress is elsewhere:", text)
+	}
+	cancel()
+	waitFor(t, func() bool { return c.handler.listening() == 0 })
+	demo.Publish("notifications/resources/list_changed", map[string]any{"n": 3})
+	waitFor(t, func() bool { return drained(demo) })
+	if e := c.next(c.events(c.send("GET", ""))); !strings.Contains(string(e.Data), `"n":3`) {
+		t.Error(e)
+	}
+}
+
+// drained tells whether no published notification waits to be sent.
+func drained(d *demo) bool {
+	d.Server.mu.Lock()
+	defer d.Server.mu.Unlock()
+	for _, sub := range d.legacy {
+		if len(sub.queue) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// listening returns how many standalone streams are followed.
+func (h *StreamableHandler) listening() (n int) {
+	for _, s := range h.Sessions.all() {
+		s.mu.Lock()
+		if s.standalone != nil {
+			s.standalone.mu.Lock()
+			if s.standalone.follower != nil {
+				n++
+			}
+			s.standalone.mu.Unlock()
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// A stream of 200 events, cut after each of them in turn and resumed by GET: each event once, in order, the result included.
+func TestHTTPResume(t *testing.T) {
+	checkLeaks(t)
+	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", "{}")
+	step := 1
+	if testing.Short() {
+		step = 17
+	}
+	for cut := 0; cut <= 201; cut += step {
+		var got []string
+		last := ""
+		take := func(resp *http.Response, limit int) {
+			defer resp.Body.Close()
+			for in := c.events(resp); ; {
+				e, err := in.next()
+				if err != nil {
+					return
+				}
+				if last = e.ID; len(e.Data) > 0 {
+					got = append(got, string(e.Data))
+				}
+				if len(got) == limit {
+					return
+				}
+			}
+		}
+		take(c.send("POST", toolCall(cut, "count", `{"n":200}`)), cut)
+		take(c.send("GET", "", "Last-Event-ID: "+last), -1)
+		if len(got) != 201 {
+			t.Fatalf("cut after %d: %d events", cut, len(got))
+		}
+		for n, data := range got[:200] {
+			if !strings.Contains(data, fmt.Sprintf(`"progress":%d,`, n+1)) {
+				t.Fatalf("cut after %d: event %d is %s", cut, n, data)
+			}
+		}
+		if !strings.Contains(got[200], `counted to 200`) {
+			t.Fatal(got[200])
+		}
+		if status, text, _ := c.do("GET", "", "Last-Event-ID: "+last); status != 200 || strings.Contains(text, "data") {
+			t.Fatal("after the end there is more:", status, text)
+		}
+	}
+}
+
+// The same at 1,000 events a second, cut at random times.
+func TestHTTPResumeAtRandom(t *testing.T) {
+	checkLeaks(t)
+	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", "{}")
+	seen, last, cuts := 0, "", 0
+	for seen < 1001 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(5+rand.IntN(40))*time.Millisecond)
+		var resp *http.Response
+		if last == "" {
+			cancel()
+			ctx, cancel = context.WithCancel(t.Context())
+			resp = c.sendContext(ctx, "POST", toolCall(1, "count", `{"n":1000,"delayMs":1}`))
+			time.AfterFunc(20*time.Millisecond, cancel)
+		} else if resp = c.try(ctx, "Last-Event-ID: "+last); resp == nil {
+			cancel()
+			continue
+		}
+		for in := c.events(resp); ; {
+			e, err := in.next()
+			if err != nil {
+				break
+			}
+			if last = e.ID; len(e.Data) == 0 {
+				continue
+			}
+			if seen++; seen <= 1000 && !strings.Contains(string(e.Data), fmt.Sprintf(`"progress":%d,`, seen)) {
+				t.Fatalf("event %d is %s", seen, e.Data)
+			}
+		}
+		cancel()
+		resp.Body.Close()
+		cuts++
+	}
+	if seen != 1001 || cuts < 10 {
+		t.Errorf("%d events, %d cuts", seen, cuts)
+	}
+}
+
+// try sends a GET that may fail.
+func (c *web) try(ctx context.Context, lines ...string) *http.Response {
+	r, _ := http.NewRequestWithContext(ctx, "GET", c.url, nil)
+	r.Header = c.header.Clone()
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Set(name, value)
+	}
+	resp, err := c.client.Do(r)
+	if err != nil {
+		return nil
+	}
+	return resp
+}
+
+// An id of another session, of another stream of this one, of the future, or garbage gets 400, and not a byte of what it names.
+func TestHTTPResumeRefused(t *testing.T) {
+	h := newHandler(t, newDemo())
+	h.Sessions.Keep = 5
+	c := serveWeb(t, h).open("2025-11-25", "{}")
+	other := c.another().open("2025-11-25", "{}")
+	last := func(c *web, n int) string {
+		events, _ := readEvents(c.send("POST", toolCall(1, "count", fmt.Sprintf(`{"n":%d}`, n))).Body, 1<<20)
+		return events[len(events)-1].ID
+	}
+	mine, foreign := last(c, 20), last(other, 20)
+	head := strings.TrimSuffix(mine, "21")
+	for _, id := range []string{foreign, head + "22", head + "9999", head + "-1", head + "3", head + "0", head, head + "21x", head + "021", "x" + mine, strings.Replace(mine, ".1/", ".2/", 1), strings.Replace(mine, ".1/", ".0/", 1),
+		strings.Replace(mine, ".1/", ".-1/", 1), "/", ".", "0", "null", "../../etc", strings.Repeat("9", 10000)} {
+		if status, text, _ := c.do("GET", "", "Last-Event-ID: "+id); status != 400 || !strings.HasPrefix(text, `{"jsonrpc":"2.0","error":{"code":-32600,"message":"Last-Event-ID`) {
+			t.Errorf("%.40s: %d %s", id, status, text)
+		}
+	}
+	if status, text, _ := c.do("GET", "", "Last-Event-ID: "+head+"20"); status != 200 || strings.Count(text, "data:") != 1 {
+		t.Error(status, text)
+	}
+	for range maxEnded {
+		last(c, 1)
+	}
+	if status, text, _ := c.do("GET", "", "Last-Event-ID: "+mine); status != 400 {
+		t.Error("streams are kept for ever:", status, text, mine)
+	}
+	if status, _, _ := c.do("POST", ping); status != 200 {
+		t.Error("a bad id has ended the session")
+	}
+}
+
+// The server lets go of the connection; the client waits as it is told, comes back, and finds the rest.
+func TestHTTPPolling(t *testing.T) {
+	checkLeaks(t)
+	release := make(chan struct{})
+	h := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		switch x.Request.Method {
+		case "initialize":
+			x.Peer.Remember(revision("2025-11-25"), Meta{})
+		case "x":
+			_ = x.Notify(ctx, "notifications/message", nil)
+			x.Disconnect(250 * time.Millisecond)
+			<-release
+		}
+		return nil, nil
+	})
+	for _, http2 := range []bool{false, true} {
+		release = make(chan struct{})
+		server := httptest.NewUnstartedServer(newHandler(t, h))
+		server.EnableHTTP2 = http2
+		if http2 {
+			server.StartTLS()
+		} else {
+			server.Start()
+		}
+		c := newWeb(t, server).open("2025-11-25", "{}")
+		resp := c.send("POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`)
+		if want := map[bool]int{false: 1, true: 2}[http2]; resp.ProtoMajor != want {
+			t.Fatal(resp.Proto)
+		}
+		events, err := readEvents(resp.Body, 1000)
+		if len(events) != 3 || events[2].Retry != 250*time.Millisecond || (err != nil) != http2 { // HTTP/2 can only reset the stream
+			t.Fatal(events, err)
+		}
+		back := c.events(c.send("GET", "", "Last-Event-ID: "+events[2].ID))
+		close(release)
+		if e := c.next(back); string(e.Data) != `{"jsonrpc":"2.0","id":1,"result":{}}` {
+			t.Error(e)
+		}
+		if status, text, _ := c.do("POST", ping); status != 200 { // and the connection pool is in order
+			t.Error(status, text)
+		}
+		c.client.CloseIdleConnections()
+		server.Close()
+	}
+}
+
+// A connection that breaks cancels nothing; notifications/cancelled does, and then the stream ends without an answer.
+func TestHTTPCancel(t *testing.T) {
+	checkLeaks(t)
+	started, ended := make(chan struct{}, 1), make(chan error, 1)
+	release := make(chan struct{}, 1)
+	h := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		switch x.Request.Method {
+		case "initialize":
+			x.Peer.Remember(revision("2025-11-25"), Meta{})
+			return nil, nil
+		case "talk":
+			_ = x.Notify(ctx, "notifications/message", nil)
+		case "quiet":
+		default:
+			return nil, nil
+		}
+		started <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-release:
+		}
+		ended <- ctx.Err()
+		return nil, nil
+	})
+	c := serveWeb(t, newHandler(t, h)).open("2025-11-25", "{}")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-started; cancel() }()
+	if resp := c.tryPost(ctx, `{"jsonrpc":"2.0","id":1,"method":"quiet"}`); resp != nil {
+		t.Error(resp)
+	}
+	release <- struct{}{}
+	if err := <-ended; err != nil {
+		t.Error("a broken connection has cancelled:", err)
+	}
+	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`
+	for id, row := range []struct {
+		method, accept string
+		status         int
+		kind           string
+	}{{"talk", "*/*", 200, "text/event-stream"}, {"quiet", "*/*", 200, "text/event-stream"}, {"quiet", "application/json", 202, ""}} {
+		got := make(chan *http.Response)
+		go func() {
+			got <- c.send("POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q}`, id+2, row.method), "Accept: "+row.accept)
+		}()
+		<-started
+		if status, _, _ := c.do("POST", fmt.Sprintf(cancelled, id+2)); status != 202 {
+			t.Error(status)
+		}
+		resp := <-got
+		text, _ := io.ReadAll(resp.Body)
+		if err := <-ended; err == nil || resp.StatusCode != row.status || resp.Header.Get("Content-Type") != row.kind || bytes.Contains(text, []byte("result")) || bytes.Contains(text, []byte("error")) {
+			t.Error(row, err, resp.Status, string(text))
+		}
+	}
+	if status, _, _ := c.do("POST", fmt.Sprintf(cancelled, 99)); status != 202 { // unknown: ignored
+		t.Error(status)
+	}
+}
+
+func (c *web) tryPost(ctx context.Context, body string) *http.Response {
+	r, _ := http.NewRequestWithContext(ctx, "POST", c.url, strings.NewReader(body))
+	r.Header = c.header.Clone()
+	resp, err := c.client.Do(r)
+	if err != nil {
+		return nil
+	}
+	return resp
+}
+
+// The same id twice in flight: one result and one refusal; in two sessions: two results. One call does not delay another.
+func TestHTTPSameID(t *testing.T) {
+	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", "{}")
+	other := c.another().open("2025-11-25", "{}")
+	slow := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":300}}}`
+	results := make(chan string, 3)
+	var calls sync.WaitGroup
+	for _, c := range []*web{c, other} {
+		calls.Go(func() { _, text, _ := c.do("POST", slow); results <- text })
+	}
+	waitFor(t, func() bool {
+		n := 0
+		for _, s := range c.handler.Sessions.all() {
+			owed, _ := s.inFlight()
+			n += owed
+		}
+		return n == 2
+	})
+	if status, text, _ := c.do("POST", slow); status != 400 || !strings.Contains(text, `"id":7,"error":{"code":-32600,`) {
+		t.Error(status, text)
+	}
+	if status, _, _ := c.do("POST", ping); status != 200 {
+		t.Error(status)
+	}
+	calls.Wait()
+	for range 2 {
+		if text := <-results; !strings.Contains(text, "counted to 1") {
+			t.Error(text)
+		}
+	}
+}
+
+// Batches exist in 2025-03-26 only: JSON as an array, a stream as one event each.
+func TestHTTPBatches(t *testing.T) {
+	c := serveWeb(t, newHandler(t, newDemo())).open("2025-03-26", "{}")
+	const note = `{"jsonrpc":"2.0","method":"x"}`
+	for _, row := range []struct {
+		body   string
+		status int
+		want   []string
+	}{
+		{`[` + ping + `]`, 200, []string{`[{"jsonrpc":"2.0","id":1,"result":{}}]`}},
+		{`[` + ping + `,` + note + `,{"jsonrpc":"2.0","id":2,"method":"ping"}]`, 200, []string{`"id":1,"result":{}`, `"id":2,"result":{}`}},
+		{`[` + note + `,` + note + `]`, 202, nil},
+		{`[{"jsonrpc":"2.0","id":9,"result":{}}]`, 202, nil},
+		{`[]`, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600,`}},
+		{`[` + ping + `,{"jsonrpc":"2.0","id":9,"result":{}}]`, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600,`}},
+		{`[` + initializeLine("2025-03-26") + `]`, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600,`}},
+		{`[` + ping + `,5]`, 200, []string{`[{"jsonrpc":"2.0","error":{"code":-32600`, `{"jsonrpc":"2.0","id":1,"result":{}}`}},
+		{`[5]`, 400, []string{`[{"jsonrpc":"2.0","error":{"code":-32600`}},
+		{`[{"jsonrpc":"2.0","id":3,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}},` + ping + `]`, 200, []string{`"id":3,"error":{"code":-32600`, `"id":1,"result"`}},
+	} {
+		status, text, _ := c.do("POST", row.body)
+		if status != row.status || len(row.want) == 0 && text != "" {
+			t.Errorf("%s: %d %s", row.body, status, text)
+		}
+		for _, want := range row.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: %s lacks %s", row.body, text, want)
+			}
+		}
+	}
+	_, text, header := c.do("POST", `[`+toolCall(1, "count", `{"n":2}`)+`,`+toolCall(2, "count", `{"n":2}`)+`,`+note+`]`)
+	if header.Get("Content-Type") != "text/event-stream" || strings.Count(text, `counted to 2`) != 2 || strings.Count(text, "\ndata: ") != 6 || strings.Contains(text, "[{\"jsonrpc") {
+		t.Error(header, text)
+	}
+	many := strings.Repeat(ping+",", 1024)
+	if status, text, _ := c.do("POST", `[`+many+ping+`]`); status != 400 || strings.Count(text, "-32600") != 1 {
+		t.Error("1,025 requests:", status, text)
+	}
+}
+
+// The body is bounded, whether or not its length is told; the connection survives what can be survived, and what is cut off is no message.
+func TestHTTPLimits(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	h.MaxBody = 1000
+	server := httptest.NewServer(h)
+	defer server.Close()
+	c := newWeb(t, server).open("2025-11-25", "{}")
+	fill := func(n int) string { return ping[:len(ping)-1] + strings.Repeat(" ", n-len(ping)) + "}" }
+	if status, _, _ := c.do("POST", fill(1000)); status != 200 {
+		t.Error(status)
+	}
+	if status, text, _ := c.do("POST", fill(1001)); status != 413 || !strings.Contains(text, "1000 bytes") {
+		t.Error(status, text)
+	}
+	r, _ := http.NewRequest("POST", c.url, io.MultiReader(strings.NewReader(fill(1001)))) // chunked
+	r.Header = c.header
+	if resp, err := c.client.Do(r); err != nil || resp.StatusCode != 413 || resp.Body.Close() != nil {
+		t.Error(resp, err)
+	}
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n%s", ping)
+	conn.(*net.TCPConn).CloseWrite()
+	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 400 || resp.Body.Close() != nil {
+		t.Error(resp, err)
+	}
+	conn.Close()
+	h.MaxBody = 32 << 20
+	for _, size := range []int{64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, 5 << 20} {
+		text := strings.Repeat("x", size)
+		_, answer, _ := c.do("POST", toolCall(1, "echo", `{"text":"`+text+`"}`))
+		_, events, _ := c.do("POST", toolCall(1, "echo", `{"text":"`+text+`"}`), "Accept: text/event-stream")
+		if !strings.Contains(answer, `"`+text+`"`) || !strings.Contains(events, `"`+text+`"`) {
+			t.Errorf("%d bytes do not come back", size)
+		}
+	}
+	h.MaxBody = 0
+}
+
+// At most so many sessions, and so many requests of one; each refusal says when to come again, and nothing of the refused is left.
+func TestHTTPBusy(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	h.Sessions.Max = 2
+	c := serveWeb(t, h).open("2025-11-25", "{}")
+	c.another().open("2025-11-25", "{}")
+	if status, text, header := c.another().do("POST", initializeLine("2025-11-25")); status != 503 || header.Get("Retry-After") == "" || header.Get("Mcp-Session-Id") != "" || !strings.Contains(text, `"id":"init","error":{"code":-32603,`) {
+		t.Error(status, text, header)
+	}
+	s := h.Sessions.all()[0]
+	c.header.Set("Mcp-Session-Id", s.ID)
+	s.owes(maxInFlight)
+	if status, text, header := c.do("POST", ping); status != 503 || header.Get("Retry-After") == "" || !strings.Contains(text, `"id":1,"error":{"code":-32603,`) {
+		t.Error(status, text)
+	}
+	s.owes(-maxInFlight)
+	h.mu.Lock()
+	h.running += maxRunning
+	h.mu.Unlock()
+	if status, _, header := c.do("POST", ping); status != 503 || header.Get("Retry-After") == "" {
+		t.Error(status)
+	}
+	h.mu.Lock()
+	h.running -= maxRunning
+	h.mu.Unlock()
+	for _, bad := range []string{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":5}}`} {
+		if status, text, header := c.another().do("POST", bad); status != 200 || header.Get("Mcp-Session-Id") != "" || !strings.Contains(text, "-32602") || h.Sessions.Len() != 2 {
+			t.Error(status, text, h.Sessions.Len())
+		}
+	}
+	if status, _, _ := c.do("POST", ping); status != 200 {
+		t.Error(status)
+	}
+	c.do("DELETE", "")
+	c.another().open("2025-11-25", "{}")
+}
+
+// A panic costs one request. It is logged, and its text not told.
+func TestHTTPPanic(t *testing.T) {
+	var logged lockedBuffer
+	h := newHandler(t, &Server{Methods: map[string]HandlerFunc{"x": func(context.Context, *Exchange) (any, error) { panic("secret") }}})
+	h.Log = slog.New(slog.NewTextHandler(&logged, nil))
+	c := serveWeb(t, h).open("2025-11-25", "{}")
+	if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`); status != 200 || !strings.Contains(text, `"code":-32603,"message":"Internal error"`) {
+		t.Error(status, text)
+	}
+	c.do("POST", ping, "Content-Type: text/plain")
+	c.do("DELETE", "")
+	for _, want := range []string{"secret", "session opened", "version=2025-11-25", "session ended", "deleted by the client", "refused", "status=415"} {
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("not logged: %s", want)
+		}
+	}
+	if strings.Contains(logged.String(), c.header.Get("Mcp-Session-Id")) {
+		t.Error("the log holds the id of a session")
+	}
+}
+
+// Without sessions each POST stands alone: no id, no announcements, the version from the header, GET and DELETE refused, nobody to ask.
+func TestHTTPStateless(t *testing.T) {
+	checkLeaks(t)
+	h := &StreamableHandler{Handler: newDemo()}
+	defer h.Close()
+	c := serveWeb(t, h)
+	status, text, header := c.do("POST", initializeLine("2025-11-25"), "Mcp-Session-Id: x")
+	if status != 200 || header.Get("Mcp-Session-Id") != "" || strings.Contains(text, "listChanged") || strings.Contains(text, "subscribe") || strings.Contains(text, "logging") || !strings.Contains(text, `"resources":{}`) {
+		t.Error(status, text, header)
+	}
+	for _, row := range []struct{ body, lines, want string }{
+		{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, "", ""},
+		{ping, "Mcp-Session-Id: whatever", `"id":1,"result":{}`},
+		{`[` + ping + `]`, "", `[{"jsonrpc":"2.0","id":1,"result":{}}]`}, // 2025-03-26 is assumed
+		{`[` + ping + `]`, "MCP-Protocol-Version: 2025-06-18", `-32600`},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "MCP-Protocol-Version: 2025-11-25", `"icons"`},
+		{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "", `"tools"`},
+		{toolCall(1, "count", `{"n":2}`), "MCP-Protocol-Version: 2025-11-25", "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\""},
+		{toolCall(1, "ask", `{}`), "MCP-Protocol-Version: 2025-11-25", `"isError":true`},
+		{`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"note:///welcome"}}`, "", `"error"`},
+		{`{"jsonrpc":"2.0","id":1,"result":{}}`, "", ""},
+	} {
+		if status, text, _ := c.do("POST", row.body, row.lines); !strings.Contains(text, row.want) || strings.Contains(text, "id: ") || row.want == "" && status != 202 {
+			t.Errorf("%s: %d %s", row.body, status, text)
+		}
+	}
+	if _, text, _ := c.do("POST", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`); strings.Contains(text, "icons") || strings.Contains(text, "title") {
+		t.Error("2025-03-26 is to be assumed:", text)
+	}
+	for _, method := range []string{"GET", "DELETE"} {
+		if status, _, header := c.do(method, ""); status != 405 || header.Get("Allow") != "POST" {
+			t.Error(method, status)
+		}
+	}
+}
+
+// Sessions that do nothing end, those with an open stream or running work do not; the hooks hear of each.
+func TestSessionsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var opened, ended []string
+		ss := &Sessions{IdleTimeout: time.Minute, Keep: 10,
+			Opened: func(s *Session) { opened = append(opened, s.ID) },
+			Ended:  func(s *Session) { ended = append(ended, fmt.Sprint(s.ID, ": ", context.Cause(s.Context()))) }}
+		busy, idle, deleted := ss.New("ada"), ss.New("ada"), ss.New("")
+		for _, s := range []*Session{busy, idle, deleted} {
+			if err := ss.Add(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		idle.release()
+		deleted.release()
+		ss.Delete(deleted, ErrSessionDeleted)
+		ss.Delete(deleted, ErrSessionDeleted)
+		time.Sleep(50 * time.Second)
+		if got := ss.Get(idle.ID, "ada"); got != idle {
+			t.Fatal("ended too early")
+		}
+		idle.release()
+		time.Sleep(59 * time.Second)
+		if ss.Len() != 2 {
+			t.Error("a request does not count as activity")
+		}
+		time.Sleep(20 * time.Second)
+		if ss.Get(idle.ID, "ada") != nil || ss.Len() != 1 {
+			t.Error("idle, and still there")
+		}
+		time.Sleep(time.Hour)
+		if ss.Get(busy.ID, "ada") != busy || ss.Get(busy.ID, "bob") != nil || ss.Get(busy.ID, "") != nil {
+			t.Error("busy, and gone; or anybody's")
+		}
+		ss.Close()
+		if err := ss.Add(ss.New("")); err == nil || ss.Len() != 0 {
+			t.Error("closed, and open")
+		}
+		if len(opened) != 3 || !slices.Equal(ended, []string{deleted.ID + ": deleted by the client", idle.ID + ": idle for too long", busy.ID + ": closed by the server"}) {
+			t.Error(opened, ended)
+		}
+	})
+}
+
+// A thousand clients that never say goodbye leave nothing behind.
+func TestSessionsLeaks(t *testing.T) {
+	checkLeaks(t)
+	demo := newDemo()
+	h := newHandler(t, demo)
+	h.Sessions.IdleTimeout = 50 * time.Millisecond
+	c := serveWeb(t, h)
+	long := c.another().open("2025-11-25", "{}")
+	stream := long.events(long.send("GET", ""))
+	for range 1000 {
+		if status, _, _ := c.do("POST", initializeLine("2025-11-25")); status != 200 {
+			t.Fatal(status)
+		}
+	}
+	waitFor(t, func() bool { return h.Sessions.Len() == 1 })
+	demo.Publish("notifications/resources/list_changed", nil)
+	if e := long.next(stream); !strings.Contains(string(e.Data), "list_changed") {
+		t.Error(e)
+	}
+	long.do("DELETE", "")
+	if e, err := stream.next(); err != io.EOF {
+		t.Error("the stream goes on after DELETE:", e, err)
+	}
+	waitFor(t, func() bool { demo.Server.mu.Lock(); defer demo.Server.mu.Unlock(); return len(demo.legacy) == 0 })
+}
+
+// DELETE ends running work, its streams, and what it waits for.
+func TestHTTPDelete(t *testing.T) {
+	checkLeaks(t)
+	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", `{"elicitation":{}}`)
+	asking := c.events(c.send("POST", toolCall(1, "ask", `{}`)))
+	c.next(asking)
+	counting := c.events(c.send("POST", toolCall(2, "count", `{"n":1000000,"delayMs":1}`)))
+	c.next(counting)
+	listening := c.events(c.send("GET", ""))
+	if status, text, _ := c.do("DELETE", ""); status != 204 || text != "" {
+		t.Error(status, text)
+	}
+	for _, in := range []*eventReader{asking, counting, listening} {
+		for {
+			if e, err := in.next(); err != nil {
+				break
+			} else if strings.Contains(string(e.Data), "counted") {
+				t.Error(e)
+			}
+		}
+	}
+}
+
+// Shutdown with open streams takes as long as what is promised needs: standalone streams end at once, a call has its answer. Close may be
+// called by anyone, at any time.
+func TestHTTPShutdown(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	server := httptest.NewServer(h)
+	server.Config.RegisterOnShutdown(h.Close)
+	c := newWeb(t, server).open("2025-11-25", `{"elicitation":{}}`)
+	idle := c.events(c.send("GET", ""))
+	counting := c.events(c.send("POST", toolCall(1, "count", `{"n":50,"delayMs":10}`)))
+	c.next(counting)
+	asking := c.events(c.send("POST", toolCall(2, "ask", `{}`)))
+	c.next(asking)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	start := time.Now()
+	if err := server.Config.Shutdown(ctx); err != nil {
+		t.Error(err, time.Since(start))
+	}
+	if _, err := readAll(idle); err != io.EOF {
+		t.Error(err)
+	}
+	if events, _ := readAll(counting); !strings.Contains(string(events[len(events)-1].Data), "counted to 50") {
+		t.Error(events)
+	}
+	if events, _ := readAll(asking); len(events) != 1 || !strings.Contains(string(events[0].Data), "cannot be asked") {
+		t.Error("a call that waits for the user has no answer:", events)
+	}
+	var closing sync.WaitGroup
+	for range 4 {
+		closing.Go(h.Close)
+	}
+	closing.Wait()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "/mcp", strings.NewReader(ping))
+	if h.ServeHTTP(w, r); w.Code != 503 || !strings.Contains(w.Body.String(), "shutting down") {
+		t.Error(w)
+	}
+	server.Close()
+	new(StreamableHandler).Close()
+	new(SSEHandler).Close()
+}
+
+func readAll(in *eventReader) (events []Event, err error) {
+	for {
+		e, err := in.next()
+		if err != nil {
+			return events, err
+		}
+		events = append(events, e)
+	}
+}
+
+// wrapped hides all that a ResponseWriter can do behind Unwrap, as middleware does.
+type wrapped struct{ w http.ResponseWriter }
+
+func (w wrapped) Header() http.Header         { return w.w.Header() }
+func (w wrapped) Write(b []byte) (int, error) { return w.w.Write(b) }
+func (w wrapped) WriteHeader(status int)      { w.w.WriteHeader(status) }
+func (w wrapped) Unwrap() http.ResponseWriter { return w.w }
+
+// A server's time-outs do not end streams, and through middleware that can be unwrapped each event comes at once.
+func TestHTTPTimeouts(t *testing.T) {
+	demo := newDemo()
+	h := newHandler(t, demo)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapped{w}, r) }))
+	server.Config.WriteTimeout, server.Config.ReadTimeout = 200*time.Millisecond, 200*time.Millisecond
+	server.Start()
+	defer server.Close()
+	c := newWeb(t, server).open("2025-11-25", "{}")
+	idle := c.events(c.send("GET", "")) // the header comes though there is nothing to say
+	defer h.Close()
+	counting := c.events(c.send("POST", toolCall(2, "count", `{"n":8,"delayMs":100}`)))
+	for n := 1; n <= 8; n++ {
+		if e := c.next(counting); !strings.Contains(string(e.Data), fmt.Sprintf(`"progress":%d,`, n)) {
+			t.Fatal(e)
+		}
+	}
+	c.next(counting)
+	demo.Publish("notifications/resources/list_changed", nil)
+	c.next(idle)
+	if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":500}}}`, "Accept: application/json"); status != 200 || !strings.Contains(text, "counted") {
+		t.Error("a JSON answer that takes longer than WriteTimeout:", status, text)
+	}
+}
+
+// A client that does not read its stream delays neither its own other calls nor anybody else.
+func TestHTTPStalledReader(t *testing.T) {
+	h := newHandler(t, newDemo())
+	server := httptest.NewServer(h)
+	defer server.Close()
+	c := newWeb(t, server).open("2025-11-25", "{}")
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	body := toolCall(2, "count", `{"n":1000000}`)
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", c.header.Get("Mcp-Session-Id"), len(body), body)
+	stream := func() *Stream {
+		for _, s := range h.Sessions.all() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.streams[1]
+		}
+		return nil
+	}
+	waitFor(t, func() bool {
+		s := stream()
+		if s == nil {
+			return false
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.moved != nil // Send waits
+	})
+	for range 20 {
+		if status, _, _ := c.do("POST", ping); status != 200 {
+			t.Fatal(status)
+		}
+	}
+	s := stream()
+	s.mu.Lock()
+	if len(s.log) > 256 || s.size > maxLog+1000 {
+		t.Error(len(s.log), s.size)
+	}
+	s.mu.Unlock()
+	c.do("DELETE", "")
+}
+
+// Over HTTP/2 everything is the same.
+func TestHTTP2(t *testing.T) {
+	server := httptest.NewUnstartedServer(newHandler(t, newDemo()))
+	server.EnableHTTP2 = true
+	server.TLS = &tls.Config{}
+	server.StartTLS()
+	defer server.Close()
+	c := newWeb(t, server).open("2025-11-25", `{"elicitation":{}}`)
+	resp := c.send("POST", toolCall(2, "ask", `{}`))
+	stream := c.events(resp)
+	c.next(stream)
+	c.do("POST", `{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
+	if e := c.next(stream); resp.ProtoMajor != 2 || !strings.Contains(string(e.Data), "Hello, Ada") {
+		t.Error(resp.Proto, e)
+	}
+}
+
+// The old transport, from both ends: everything that a Conn carries, in any legacy revision.
+func TestSSETransport(t *testing.T) {
+	checkLeaks(t)
+	demo := newDemo()
+	h := &SSEHandler{Handler: demo}
+	server := httptest.NewServer(http.StripPrefix("/old", h))
+	defer server.Close()
+	defer h.Close()
+	heard := make(chan string, 100)
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25", "2024-11-05"}, Capabilities: map[string]any{"elicitation": struct{}{}}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		if x.Request.Kind() == Notification {
+			heard <- x.Request.Method
+			return nil, nil
+		}
+		return json.RawMessage(`{"action":"accept","content":{"name":"Ada"}}`), nil
+	})}
+	if err := c.Connect(t.Context(), DialSSE(nil, server.URL+"/old/sse?x=1", 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	var result json.RawMessage
+	for call, want := range map[string]string{`{"name":"ask"}`: "Hello, Ada", `{"name":"echo","arguments":{"text":"x\ny"}}`: `x\ny`,
+		`{"name":"count","arguments":{"n":3},"_meta":{"progressToken":1}}`: "counted to 3", `{"name":"echo","arguments":{"text":"x","repeat":200000}}`: "xxx"} {
+		if err := c.Call(t.Context(), "tools/call", json.RawMessage(call), &result); err != nil || !strings.Contains(string(result), want) {
+			t.Error(call, err, len(result))
+		}
+	}
+	for range 3 {
+		if got := <-heard; got != "notifications/progress" {
+			t.Error(got)
+		}
+	}
+	demo.Publish("notifications/resources/list_changed", nil)
+	if got := <-heard; got != "notifications/resources/list_changed" {
+		t.Error(got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.Call(ctx, "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":1,"delayMs":60000}}`), nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	c.Close()
+	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.pipes) == 0 })
+	waitFor(t, func() bool { demo.Server.mu.Lock(); defer demo.Server.mu.Unlock(); return len(demo.legacy) == 0 })
+}
+
+// What is wrong with a request to the old transport, and how it is told.
+func TestSSERules(t *testing.T) {
+	checkLeaks(t)
+	h := &SSEHandler{Handler: newDemo(), Max: 1}
+	h.MaxBody = 1000
+	c := serveWeb(t, h)
+	c.url = strings.TrimSuffix(c.url, "/mcp") + "/sse?key=a%26b"
+	stream := c.events(c.send("GET", ""))
+	first := c.next(stream)
+	post := c.another()
+	post.url = c.url[:strings.Index(c.url, "/sse")] + string(first.Data)
+	if first.Type != "endpoint" || !strings.HasPrefix(string(first.Data), "/sse?key=a%26b&session=") || first.ID != "" {
+		t.Error(first)
+	}
+	for _, row := range []struct {
+		name, method, lines, body string
+		status                    int
+		event                     string
+	}{
+		{"a request", "POST", "", ping, 202, `{"jsonrpc":"2.0","id":1,"result":{}}`},
+		{"a notification", "POST", "", `{"jsonrpc":"2.0","method":"x"}`, 202, ""},
+		{"a bad request with an id", "POST", "", `{"jsonrpc":"2.0","id":1,"METHOD":"x"}`, 202, `"id":1,"error":{"code":-32600`},
+		{"not JSON", "POST", "", `x`, 400, ""},
+		{"text/plain", "POST", "Content-Type: text/plain", ping, 415, ""},
+		{"too large", "POST", "", ping + strings.Repeat(" ", 1000), 413, ""},
+		{"PUT", "PUT", "", ping, 405, ""},
+		{"GET without events", "GET", "Accept: application/json", "", 406, ""},
+		{"a second stream", "GET", "", "", 503, ""},
+		{"still there", "POST", "", ping, 202, `{"jsonrpc":"2.0","id":1,"result":{}}`},
+	} {
+		status, text, _ := post.do(row.method, row.body, row.lines)
+		if status != row.status || status == 202 && text != "" {
+			t.Errorf("%s: %d %s", row.name, status, text)
+		}
+		if row.event != "" {
+			if e := c.next(stream); e.Type != "message" || !strings.Contains(string(e.Data), row.event) {
+				t.Errorf("%s: %s", row.name, e.Data)
+			}
+		}
+	}
+	post.url = strings.Replace(post.url, "session=", "session=x", 1)
+	if status, _, _ := post.do("POST", ping); status != 404 {
+		t.Error("unknown session:", status)
+	}
+	go h.Close()
+	if e, err := stream.next(); err != io.EOF {
+		t.Error(e, err)
+	}
+}
+
+// What a client of the old transport does not accept.
+func TestDialSSERefuses(t *testing.T) {
+	checkLeaks(t)
+	for name, row := range map[string]struct {
+		status     int
+		kind, text string
+		want       string
+	}{
+		"another origin":      {200, "text/event-stream", "event: endpoint\ndata: http://evil.example/x\n\n", "same origin"},
+		"another scheme":      {200, "text/event-stream", "event: endpoint\ndata: file:///etc/passwd\n\n", "same origin"},
+		"no endpoint":         {200, "text/event-stream", "data: {}\n\n", "must name an endpoint"},
+		"nothing":             {200, "text/event-stream", ": hi\n\n", "no endpoint event"},
+		"not a stream":        {200, "text/html", "<html>", "HTTP 200"},
+		"refused":             {401, "text/plain", "who are you", `HTTP 401 Unauthorized "who are you"`},
+		"a redirect away":     {302, "text/plain", "", "HTTP 302"},
+		"an endless endpoint": {200, "text/event-stream", "event: endpoint\ndata: " + strings.Repeat("x", 2000), "too large"},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", row.kind)
+			w.Header().Set("Location", "http://evil.example/")
+			w.WriteHeader(row.status)
+			_, _ = io.WriteString(w, row.text)
+		}))
+		if _, err := DialSSE(nil, server.URL, 1000)(t.Context()); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		server.Close()
+	}
+	late := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			w.WriteHeader(500)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(200)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := DialSSE(nil, late.URL, 1000)(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	late.Close()
+}
+
 // ======== main.go ========
 
 var update = flag.Bool("update", false, "rewrite what the server says in testdata/*.txtar")
@@ -2498,7 +4273,7 @@ func TestCallAsksTheUser(t *testing.T) {
 
 // Each advertised subset of files compiles and vets alone, copied to another module under another package name.
 func TestSubsetsCompile(t *testing.T) {
-	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc session", "jsonrpc stdio session"} {
+	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc sse", "jsonrpc sse session http", "jsonrpc stdio sse session", "jsonrpc stdio sse session http"} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module elsewhere\n\ngo 1.26\n"), 0o644); err != nil {
 			t.Fatal(err)
@@ -2719,6 +4494,411 @@ func BenchmarkStdio(b *testing.B) {
 	}
 }
 
+// bareHTTP is the floor over HTTP: it reads, unmarshals, answers, and checks nothing.
+func bareHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	var m struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+		Params struct {
+			Name      string `json:"name"`
+			Arguments struct {
+				City, Text string
+				N          int
+			} `json:"arguments"`
+		} `json:"params"`
+	}
+	_ = json.Unmarshal(body, &m)
+	answer := func(text string) []byte {
+		quoted, _ := json.Marshal(text)
+		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%s}]}}`, m.ID, quoted)
+	}
+	switch {
+	case m.Method != "tools/call":
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Mcp-Session-Id", strconv.FormatUint(rand.Uint64(), 36))
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"bare","version":"0"}}}`, m.ID)
+	case m.Params.Name == "count":
+		w.Header().Set("Content-Type", "text/event-stream")
+		rc := http.NewResponseController(w)
+		for i := range m.Params.Arguments.N {
+			fmt.Fprintf(w, `data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":%d,"total":%d}}`+"\n\n", i+1, m.Params.Arguments.N)
+			_ = rc.Flush()
+		}
+		fmt.Fprintf(w, "data: %s\n\n", answer("counted"))
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer(cmp.Or(m.Params.Arguments.Text, "Current temperature in "+m.Params.Arguments.City+" is 18°C")))
+	}
+}
+
+// startHTTP starts a child that serves HTTP, and returns its URL and a way to stop it that says how much processor time it has used.
+func startHTTP(b testing.TB, role string) (url string, stop func() time.Duration) {
+	cmd := process(b, role, "-http", "127.0.0.1:0", "-max-sessions", "1000000")
+	stderr, _ := cmd.StderrPipe()
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	lines := bufio.NewReader(stderr)
+	line, _ := lines.ReadString('\n')
+	go func() { _, _ = io.Copy(io.Discard, lines) }() // or the child would wait for somebody to read its log
+	url = regexp.MustCompile(`http://\S+`).FindString(line)
+	if url == "" {
+		b.Fatal(line)
+	}
+	return url, func() time.Duration {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
+}
+
+// BenchmarkHTTP calls a child process over HTTP. What counts is cpu-ns/op, the processor time of the child for each operation, and of that the
+// ratio to the bare handler: an operation is a call, a progress event, a handshake, or the echo of a large text.
+func BenchmarkHTTP(b *testing.B) {
+	echo := func(n int) string { return toolCall(1, "echo", `{"text":"`+strings.Repeat("x", n)+`"}`) }
+	for _, row := range []struct {
+		name, body string
+		clients    int
+		operations int // in each request
+	}{
+		{"call", benchCall, 1, 1}, {"call-64-clients", benchCall, 64, 1}, {"initialize", initializeLine("2025-11-25"), 1, 1},
+		{"event", toolCall(1, "count", `{"n":1000}`), 1, 1000}, {"echo-64KiB", echo(64 << 10), 1, 1}, {"echo-1MiB", echo(1 << 20), 1, 1},
+	} {
+		for _, role := range []string{"bare http", "mcpwire"} {
+			b.Run(row.name+"/"+strings.ReplaceAll(role, " ", "-"), func(b *testing.B) {
+				url, stop := startHTTP(b, role)
+				c := &web{TB: b, url: url, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, header: http.Header{}}
+				c.header.Set("Accept", "application/json, text/event-stream")
+				c.header.Set("Content-Type", "application/json")
+				_, _, header := c.do("POST", initializeLine("2025-11-25"))
+				c.header.Set("Mcp-Session-Id", header.Get("Mcp-Session-Id"))
+				c.header.Set("Mcp-Protocol-Version", "2025-11-25")
+				var id atomic.Int64
+				b.SetParallelism(max(row.clients/2, 1))
+				b.ResetTimer()
+				one := func() {
+					body := row.body
+					if row.clients > 1 { // no two ids in flight are the same
+						body = strings.Replace(body, `"id":1`, fmt.Sprintf(`"id":%d`, id.Add(1)), 1)
+					}
+					r, _ := http.NewRequest("POST", c.url, strings.NewReader(body))
+					r.Header = c.header
+					resp, err := c.client.Do(r)
+					if err != nil || resp.StatusCode != 200 {
+						b.Error(resp, err)
+						return
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+				if row.clients == 1 {
+					for range b.N {
+						one()
+					}
+				} else {
+					b.RunParallel(func(pb *testing.PB) {
+						for pb.Next() {
+							one()
+						}
+					})
+				}
+				b.StopTimer()
+				b.ReportMetric(float64(stop())/float64(b.N*row.operations), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+// ======== The conformance suite's server ========
+
+// The server that the official conformance suite (npm @modelcontextprotocol/conformance) wants to find, for both eras. What it offers is
+// data, in testdata/conformance/*.json: under the name of each list, what is listed, in that order, and how it behaves.
+
+// fixture is a tool, a prompt, a resource or a template, and all that happens when somebody asks for it, in the order of the fields.
+// In its strings, ${arguments.NAME} stands for an argument and ${inputs.KEY.MEMBER…} for a part of an answer.
+type fixture struct {
+	Since    string              // the first revision that has it; "": all have
+	Item     json.RawMessage     // as it is listed
+	Complete map[string][]string // completions, by argument
+
+	Require    []string        // capabilities without which it refuses
+	Ask        []InputRequired // rounds of questions, told apart by their State
+	Lenient    bool            // it leaves out what the client cannot be asked
+	Log        []string        // messages, 50 ms apart
+	Progress   []float64       // of 100, 50 ms apart
+	Publish    string          // a notification for everybody
+	Disconnect bool            // hang up, and be done 100 ms later
+	Result     json.RawMessage
+}
+
+// fixtures is a Server made of them.
+type fixtures struct {
+	*Server
+	lists map[string][]json.RawMessage // fixtures as they were read, by name of the list
+}
+
+//go:embed testdata/conformance
+var fixtureFiles embed.FS
+
+func newFixtures() *Server {
+	s := &fixtures{lists: map[string][]json.RawMessage{}}
+	for _, name := range []string{"tools", "prompts", "resources"} {
+		data, err := fixtureFiles.ReadFile("testdata/conformance/" + name + ".json")
+		if err := errors.Join(err, json.Unmarshal(data, &s.lists)); err != nil {
+			panic(fmt.Errorf("%s.json: %w", name, err))
+		}
+	}
+	announced := map[string]any{"listChanged": true}
+	s.Server = &Server{
+		Info: Implementation{Name: "mcpwire-fixtures", Version: version},
+		Capabilities: map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": announced, "tools": announced,
+			"resources": map[string]any{"listChanged": true, "subscribe": true}},
+		Methods: map[string]HandlerFunc{
+			"tools/list":               s.list("tools"),
+			"tools/call":               s.call("tools"),
+			"prompts/list":             s.list("prompts"),
+			"prompts/get":              s.call("prompts"),
+			"resources/list":           s.list("resources"),
+			"resources/templates/list": s.list("resourceTemplates"),
+			"resources/read":           s.read,
+			"completion/complete":      s.complete,
+		},
+	}
+	return s.Server
+}
+
+// serveFixtures serves them at /mcp until the process is told to stop.
+func serveFixtures(addr string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	handler := &StreamableHandler{Handler: newFixtures(), Sessions: &Sessions{Keep: 100}}
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", handler)
+	mux.Handle("/mcp/", handler)
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: mux}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }() // until Close, at the latest
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+	}
+	handler.Close()
+	return errors.Join(err, server.Close())
+}
+
+// list answers with the items of a list that the revision knows.
+func (s *fixtures) list(name string) HandlerFunc {
+	return func(_ context.Context, x *Exchange) (any, error) {
+		items := []json.RawMessage{}
+		for _, raw := range s.lists[name] {
+			if known(x, raw) {
+				items = append(items, member(raw, "item"))
+			}
+		}
+		return page(x, name, items, itemKey)
+	}
+}
+
+func known(x *Exchange, raw json.RawMessage) bool {
+	return unquote(member(raw, "since")) <= x.Revision.Version // they are dates
+}
+
+// itemKey returns what an item is asked for by.
+func itemKey(item json.RawMessage) string {
+	return cmp.Or(unquote(member(item, "uriTemplate")), unquote(member(item, "uri")), unquote(member(item, "name")))
+}
+
+// find returns the fixture with a key, nil if there is none, and what the variable of a template stands for.
+func (s *fixtures) find(x *Exchange, list, want string) (raw json.RawMessage, variable map[string]string) {
+	for _, raw := range s.lists[list] {
+		head, rest, _ := strings.Cut(itemKey(member(raw, "item")), "{")
+		name, tail, template := strings.Cut(rest, "}")
+		value, fits := strings.CutPrefix(want, head)
+		value, ends := strings.CutSuffix(value, tail)
+		if known(x, raw) && fits && ends && template == (value != "") {
+			return raw, map[string]string{name: value}
+		}
+	}
+	return nil, nil
+}
+
+// call answers tools/call and prompts/get.
+func (s *fixtures) call(list string) HandlerFunc {
+	return func(ctx context.Context, x *Exchange) (any, error) {
+		var name string
+		var arguments json.RawMessage
+		if err := Bind(x.Request.Params, map[string]any{"name": &name, "arguments": &arguments}); err != nil {
+			return nil, err
+		}
+		raw, _ := s.find(x, list, name)
+		if raw == nil {
+			return nil, invalidParams("Unknown name: '%s'", name)
+		}
+		var item struct { // of a tool or a prompt
+			InputSchema struct{ Required []string }
+			Arguments   []struct {
+				Name     string
+				Required bool
+			}
+		}
+		if err := errors.Join(Bind(arguments, nil), json.Unmarshal(member(raw, "item"), &item)); err != nil {
+			return nil, err
+		}
+		for _, argument := range item.Arguments {
+			if argument.Required {
+				item.InputSchema.Required = append(item.InputSchema.Required, argument.Name)
+			}
+		}
+		for _, name := range item.InputSchema.Required {
+			if member(arguments, name) == nil {
+				return nil, missing(name)
+			}
+		}
+		return s.perform(ctx, x, raw, arguments)
+	}
+}
+
+func (s *fixtures) read(ctx context.Context, x *Exchange) (any, error) {
+	var uri string
+	if err := Bind(x.Request.Params, map[string]any{"uri": &uri}); err != nil {
+		return nil, err
+	}
+	for _, list := range []string{"resources", "resourceTemplates"} {
+		if raw, variable := s.find(x, list, uri); raw != nil {
+			return s.perform(ctx, x, raw, variable)
+		}
+	}
+	data, _ := marshal(map[string]string{"uri": uri})
+	return nil, &Error{Code: x.Revision.ResourceNotFound, Message: "Resource not found", Data: data}
+}
+
+func (s *fixtures) complete(_ context.Context, x *Exchange) (any, error) {
+	var ref, argument json.RawMessage
+	var name, uri, field, value string
+	err := errors.Join(Bind(x.Request.Params, map[string]any{"ref": &ref, "argument": &argument}),
+		Bind(ref, map[string]any{"name": &name, "uri": &uri}), Bind(argument, map[string]any{"name": &field, "value": &value}))
+	if err != nil {
+		return nil, err
+	}
+	list := map[string]string{"ref/prompt": "prompts", "ref/resource": "resourceTemplates"}[unquote(member(ref, "type"))]
+	raw, _ := s.find(x, list, cmp.Or(uri, name))
+	if raw == nil {
+		return nil, invalidParams("Unknown reference")
+	}
+	var f fixture
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return nil, err
+	}
+	values, ok := f.Complete[field]
+	if !ok {
+		return nil, invalidParams("Unknown argument: '%s'", field)
+	}
+	values = slices.DeleteFunc(values, func(completion string) bool { return !strings.HasPrefix(completion, value) })
+	return map[string]any{"completion": map[string]any{"values": values}}, nil
+}
+
+// perform does what the fixture says.
+func (s *fixtures) perform(ctx context.Context, x *Exchange, raw json.RawMessage, arguments any) (any, error) {
+	var f fixture
+	values, err := marshal(map[string]any{"arguments": arguments, "inputs": x.Inputs})
+	if err := errors.Join(err, json.Unmarshal(expand(raw, values), &f)); err != nil {
+		return nil, err
+	}
+	if err := x.Require(f.Require...); err != nil {
+		return nil, err
+	}
+	if next := f.round(x); next < len(f.Ask) {
+		return f.Ask[next], nil
+	}
+	pause := func(d time.Duration) {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
+	}
+	for i := range max(len(f.Log), len(f.Progress)) {
+		if i > 0 {
+			pause(50 * time.Millisecond)
+		}
+		if i < len(f.Log) {
+			err = x.Log(ctx, "info", f.Log[i])
+		}
+		if i < len(f.Progress) {
+			err = errors.Join(err, x.Progress(ctx, f.Progress[i], 100))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if f.Publish != "" {
+		s.Publish(f.Publish, nil)
+	}
+	if f.Disconnect {
+		x.Disconnect(200 * time.Millisecond)
+		pause(100 * time.Millisecond)
+	}
+	return f.Result, ctx.Err()
+}
+
+// round returns which of the rounds of questions is next; after the last one, how many there are.
+func (f *fixture) round(x *Exchange) (next int) {
+	for i, round := range f.Ask {
+		if f.Lenient {
+			maps.DeleteFunc(round.Requests, func(key string, question InputRequest) bool {
+				needed, _ := InputRequired{Requests: map[string]InputRequest{key: question}}.capabilities()
+				return x.Require(needed...) != nil
+			})
+		}
+		if x.State == round.State {
+			next = i
+			if answered(round, x.Inputs) {
+				next++
+			}
+		}
+	}
+	return next
+}
+
+// answered tells whether all questions of a round have an answer that can be worked with. That the user declines is one.
+func answered(round InputRequired, inputs map[string]json.RawMessage) bool {
+	for key, question := range round.Requests {
+		answer := inputs[key]
+		part := map[string]string{"elicitation/create": "action", "sampling/createMessage": "content", "roots/list": "roots"}[question.Method]
+		if member(answer, part) == nil {
+			return false
+		}
+		var form struct{ RequestedSchema struct{ Required []string } }
+		params, _ := marshal(question.Params)
+		if unquote(member(answer, "action")) != "accept" || json.Unmarshal(params, &form) != nil {
+			continue
+		}
+		for _, name := range form.RequestedSchema.Required {
+			if lookup(answer, "content", name) == nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+var placeholder = regexp.MustCompile(`\$\{[\w.]+\}`)
+
+// expand fills in the placeholders in JSON text.
+func expand(raw, values json.RawMessage) json.RawMessage {
+	return placeholder.ReplaceAllFunc(raw, func(found []byte) []byte {
+		value := lookup(values, strings.Split(string(found[2:len(found)-1]), ".")...)
+		if len(value) == 0 || value[0] != '"' {
+			value, _ = marshal(string(value))
+		}
+		return value[1 : len(value)-1]
+	})
+}
+
 // ======== Helpers ========
 
 const testLimit = 4 << 20
@@ -2925,4 +5105,242 @@ func (tr transcript) replay(t *testing.T, h Handler) string {
 		}
 	}
 	return got
+}
+
+// waitFor waits for a condition that another goroutine brings about.
+func waitFor(t testing.TB, condition func() bool) {
+	t.Helper()
+	for range 2000 {
+		if condition() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("it does not happen")
+}
+
+// paper is a response to write on. While stuck is not nil, writing waits for it to be closed.
+type paper struct {
+	header http.Header
+
+	mu      sync.Mutex
+	text    bytes.Buffer
+	flushes int
+	broken  error
+	stuck   chan struct{}
+}
+
+func (p *paper) Header() http.Header { return p.header }
+func (p *paper) WriteHeader(int)     {}
+func (p *paper) FlushError() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.flushes++
+	return p.broken
+}
+func (p *paper) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	stuck := p.stuck
+	p.mu.Unlock()
+	if stuck != nil {
+		<-stuck
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.broken != nil {
+		return 0, p.broken
+	}
+	return p.text.Write(b)
+}
+
+func (p *paper) read() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// data returns what the events on the paper hold, the id of the last, and the time to wait that they name.
+func (p *paper) data() (data []string, last string, retry time.Duration) {
+	events, _ := readEvents(strings.NewReader(p.read()), 64<<20)
+	for _, e := range events {
+		if len(e.Data) > 0 {
+			data = append(data, string(e.Data))
+		}
+		last, retry = e.ID, max(retry, e.Retry)
+	}
+	return data, last, retry
+}
+
+// follow follows a stream on a goroutine. hangUp is the client's going away, and waits for the end; done is closed then.
+func follow(t *testing.T, s *Stream, after string) (p *paper, hangUp func(), done chan struct{}) {
+	t.Helper()
+	p = &paper{header: http.Header{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	f, err := s.attach(after)
+	if err != nil {
+		t.Fatalf("after %q: %v", after, err)
+	}
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		s.run(f, p, httptest.NewRequestWithContext(ctx, "GET", "/", nil), after == "")
+	}()
+	return p, func() { cancel(); <-done }, done
+}
+
+func resumableStream(keep int) *Stream {
+	s := NewStream("tag.1", keep)
+	s.prime = true
+	return s
+}
+
+func numbers(from, to int) (list []string) {
+	for n := from; n < to; n++ {
+		list = append(list, strconv.Itoa(n))
+	}
+	return list
+}
+
+// web is a client of raw requests to one URL. Its header goes with each.
+type web struct {
+	testing.TB
+	url    string
+	client *http.Client
+	header http.Header
+
+	handler *StreamableHandler // that is there, if it is one
+}
+
+// serveWeb serves a handler on a loopback port until the test ends, and returns a client for its URL.
+func serveWeb(t testing.TB, h http.Handler) *web {
+	server := httptest.NewServer(h)
+	c := newWeb(t, server)
+	c.handler, _ = h.(*StreamableHandler)
+	t.Cleanup(func() {
+		if c.handler != nil {
+			c.handler.Close() // or the server would wait for its streams
+		}
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return c
+}
+
+func newWeb(t testing.TB, server *httptest.Server) *web {
+	c := &web{TB: t, url: server.URL + "/mcp", client: server.Client(), header: http.Header{}}
+	c.header.Set("Accept", "application/json, text/event-stream")
+	c.header.Set("Content-Type", "application/json")
+	return c
+}
+
+// newHandler returns a handler as the demo has it, with sessions named session-1 and so on.
+func newHandler(t testing.TB, h Handler) *StreamableHandler {
+	sessions := &Sessions{Keep: 256}
+	var named sync.Mutex
+	n := 0
+	sessions.NewID = func() string {
+		named.Lock()
+		defer named.Unlock()
+		n++
+		return fmt.Sprint("session-", n)
+	}
+	handler := &StreamableHandler{Handler: h, Sessions: sessions}
+	t.Cleanup(handler.Close)
+	return handler
+}
+
+// send sends a request. Lines are further header fields; one without a value takes the field away.
+func (c *web) send(method, body string, lines ...string) *http.Response {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	c.Cleanup(cancel)
+	return c.sendContext(ctx, method, body, lines...)
+}
+
+func (c *web) sendContext(ctx context.Context, method, body string, lines ...string) *http.Response {
+	c.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, c.url, strings.NewReader(body))
+	if err != nil {
+		c.Fatal(err)
+	}
+	r.Header = c.header.Clone()
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ":")
+		if value == "" {
+			r.Header.Del(name)
+		} else if strings.EqualFold(name, "Host") {
+			r.Host = strings.TrimSpace(value)
+		} else {
+			r.Header.Set(name, strings.TrimSpace(value))
+		}
+	}
+	resp, err := c.client.Do(r)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// do sends a request and returns what is answered.
+func (c *web) do(method, body string, lines ...string) (status int, text string, header http.Header) {
+	c.Helper()
+	resp := c.send(method, body, lines...)
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.Error(err)
+	}
+	return resp.StatusCode, string(b), resp.Header
+}
+
+// open initializes a session, and puts its id into the header of what follows.
+func (c *web) open(version, capabilities string) *web {
+	c.Helper()
+	c.header.Del("Mcp-Session-Id")
+	status, text, header := c.do("POST", strings.Replace(initializeLine(version), `"capabilities":{}`, `"capabilities":`+capabilities, 1))
+	id := header.Get("Mcp-Session-Id")
+	if status != 200 || id == "" {
+		c.Fatal(status, text)
+	}
+	c.header.Set("Mcp-Session-Id", id)
+	if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`); status != 202 || text != "" {
+		c.Fatal(status, text)
+	}
+	return c
+}
+
+// another returns a client of the same server without a session.
+func (c *web) another() *web {
+	other := *c
+	other.header = c.header.Clone()
+	other.header.Del("Mcp-Session-Id")
+	return &other
+}
+
+// events reads a response as a stream.
+func (c *web) events(resp *http.Response) *eventReader {
+	c.Helper()
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+		b, _ := io.ReadAll(resp.Body)
+		c.Fatalf("no stream but %d %s", resp.StatusCode, b)
+	}
+	return newEventReader(resp.Body, 16<<20)
+}
+
+// next returns the next event that holds something.
+func (c *web) next(in *eventReader) Event {
+	c.Helper()
+	for {
+		e, err := in.next()
+		if err != nil {
+			c.Fatal(err)
+		}
+		if len(e.Data) > 0 {
+			return e
+		}
+	}
+}
+
+func toolCall(id int, name, arguments string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"progressToken":"t%d"}}}`, id, name, arguments, id)
 }

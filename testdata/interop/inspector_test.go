@@ -9,8 +9,14 @@ import (
 // inspect runs the Inspector's command line once: it starts the server, does one thing, and ends it.
 func inspect(t *testing.T, server, flags []string) outcome {
 	t.Helper()
+	return inspectTarget(t, append([]string{mcpwire}, server...), flags)
+}
+
+// inspectTarget is for a command with its arguments, or a URL.
+func inspectTarget(t *testing.T, target, flags []string) outcome {
+	t.Helper()
 	command := slices.Concat(script(t, "@modelcontextprotocol/inspector/clients/launcher/build/index.js"),
-		[]string{"--cli", mcpwire}, server, flags, []string{"--format", "json", "-q"})
+		[]string{"--cli"}, target, flags, []string{"--format", "json", "-q"})
 	return run(t, []string{"HOME=" + t.TempDir()}, "", command...) // it keeps state in ~/.mcp-inspector
 }
 

@@ -1,11 +1,14 @@
-// Package interop lets mcpwire talk to what others wrote, as processes over stdio:
+// Package interop lets mcpwire talk to what others wrote, as processes over stdio and over HTTP:
 //
 //	inspector_test.go   the MCP Inspector's command line is the client, mcpwire the server
 //	sdk_test.go         the client of the Go SDK is the client, mcpwire the server
 //	call_test.go        mcpwire call is the client; server-everything (npm) and everything-server (Go SDK) are the servers
+//	http_test.go        mcpwire serves HTTP; the Inspector, the SDKs for TypeScript and Go, and mcp-go are the clients
+//	nginx_test.go       mcpwire serves HTTP behind nginx
+//	browser_test.go     mcpwire serves HTTP to pages in Chromium, and refuses to
 //
 // go test -v shows every command with what it printed, and every message that passed: a way to read the protocol as others speak it.
-// Nothing is skipped: what is missing makes a test fail.
+// What is missing makes a test fail, but for nginx and Chromium: without them their tests are skipped.
 package interop
 
 import (
@@ -130,6 +133,16 @@ func run(t *testing.T, environment []string, stdin string, command ...string) ou
 		t.Fatalf("%v %v", err, context.Cause(ctx))
 	}
 	return out
+}
+
+func eventually(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < limit/4; time.Sleep(5 * time.Millisecond) {
+		if reached() {
+			return
+		}
+	}
+	t.Fatalf("not reached: %s", what)
 }
 
 // covers reports whether got has all that want has. Of an object, want may leave members out; an array has to match item by item.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"os/exec"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,7 +22,7 @@ import (
 type sdkClient struct {
 	*mcp.ClientSession
 	ctx    context.Context
-	server *exec.Cmd
+	server *exec.Cmd    // over stdio only
 	stderr bytes.Buffer // to be read once the server has ended
 
 	mu          sync.Mutex // guards the fields below
@@ -41,12 +40,36 @@ func (c *sdkClient) Write(line []byte) (int, error) {
 	return c.wire.Write(line)
 }
 
-// dial starts a server and connects to it. The SDK always tries server/discover first, unless it is told to speak an older version.
+// dial starts a server and connects to it over stdio.
 func dial(t *testing.T, versions, wanted string) *sdkClient {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	c := &sdkClient{ctx: ctx, server: exec.CommandContext(ctx, mcpwire, "-versions", versions)}
+	c := newSDKClient(t)
+	c.server = exec.CommandContext(c.ctx, mcpwire, "-versions", versions)
 	c.server.Stderr = &c.stderr
+	c.connect(t, &mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: c.server}, Writer: c}, wanted)
+	return c
+}
+
+func newSDKClient(t *testing.T) *sdkClient {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	c := &sdkClient{ctx: ctx}
+	t.Cleanup(func() {
+		if c.ClientSession != nil {
+			c.Close()
+		}
+		cancel()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.server != nil {
+			t.Logf("%v\n%s-- stderr --\n%s", c.server, &c.wire, &c.stderr)
+		}
+	})
+	return c
+}
+
+// connect begins the session. The SDK always tries server/discover first, unless it is told to speak an older version.
+func (c *sdkClient) connect(t *testing.T, transport mcp.Transport, wanted string) {
+	t.Helper()
 	note := func(f func()) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -69,36 +92,21 @@ func dial(t *testing.T, versions, wanted string) *sdkClient {
 			note(func() { c.listChanged++ })
 		},
 	})
-	session, err := client.Connect(ctx, &mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: c.server}, Writer: c},
-		&mcp.ClientSessionOptions{ProtocolVersion: wanted})
-	t.Cleanup(func() {
-		if session != nil {
-			session.Close()
-		}
-		cancel()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		t.Logf("%v\n%s-- stderr --\n%s", c.server, &c.wire, &c.stderr)
-	})
+	session, err := client.Connect(c.ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: wanted})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.ClientSession = session
-	return c
 }
 
 // eventually waits for what a notification brings about: they are handled in their own time, beside the calls.
 func (c *sdkClient) eventually(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	for start := time.Now(); time.Since(start) < limit/4; time.Sleep(5 * time.Millisecond) {
+	eventually(t, what, func() bool {
 		c.mu.Lock()
-		ok := reached()
-		c.mu.Unlock()
-		if ok {
-			return
-		}
-	}
-	t.Fatalf("not reached: %s", what)
+		defer c.mu.Unlock()
+		return reached()
+	})
 }
 
 // acknowledged waits until the server has confirmed a subscription. The SDK does not wait for it, and shows it to nobody.
@@ -130,34 +138,36 @@ func failed(t *testing.T, err error, code int64, data string) {
 	}
 }
 
-// TestSDKClient is a whole session in each revision.
+// TestSDKClient is a whole session over stdio in each revision.
 func TestSDKClient(t *testing.T) {
 	t.Parallel()
-	steps := []struct {
-		name string
-		run  func(*testing.T, *sdkClient, revision)
-	}{
-		{"introduction", sdkIntroduction},
-		{"tools", sdkTools},
-		{"resources", sdkResources},
-		{"prompts", sdkPrompts},
-		{"completion", sdkCompletion},
-		{"progress", sdkProgress},
-		{"logging", sdkLogging},
-		{"elicitation", sdkElicitation},
-		{"subscription", sdkSubscription},
-		{"cancellation", sdkCancellation},
-		{"close", sdkClose},
-	}
 	for _, rev := range revisions {
 		t.Run(rev.version, func(t *testing.T) {
 			t.Parallel()
 			c := dial(t, rev.version, "")
-			for _, step := range steps {
+			for _, step := range sdkSteps {
 				t.Run(step.name, func(t *testing.T) { step.run(t, c, rev) })
 			}
+			t.Run("close", func(t *testing.T) { sdkClose(t, c, rev) })
 		})
 	}
+}
+
+// sdkSteps are what a session does on every transport, in this order.
+var sdkSteps = []struct {
+	name string
+	run  func(*testing.T, *sdkClient, revision)
+}{
+	{"introduction", sdkIntroduction},
+	{"tools", sdkTools},
+	{"resources", sdkResources},
+	{"prompts", sdkPrompts},
+	{"completion", sdkCompletion},
+	{"progress", sdkProgress},
+	{"logging", sdkLogging},
+	{"elicitation", sdkElicitation},
+	{"subscription", sdkSubscription},
+	{"cancellation", sdkCancellation},
 }
 
 func sdkIntroduction(t *testing.T, c *sdkClient, rev revision) {
@@ -249,19 +259,22 @@ func sdkProgress(t *testing.T, c *sdkClient, _ revision) {
 	c.mu.Lock()
 	before := c.wire.Len()
 	c.mu.Unlock()
-	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: "count", Arguments: map[string]any{"n": 5}}
-	params.SetProgressToken("five steps")
-	if got := c.text(t, params); got != "counted to 5" {
+	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: "count", Arguments: map[string]any{"n": 50}}
+	params.SetProgressToken("fifty steps")
+	if got := c.text(t, params); got != "counted to 50" {
 		t.Errorf("got %q", got)
 	}
-	c.eventually(t, "five progress notifications", func() bool { return len(c.progress) == 5 })
+	c.eventually(t, "fifty progress notifications", func() bool { return len(c.progress) == 50 })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !reflect.DeepEqual(c.progress, []float64{1, 2, 3, 4, 5}) {
-		t.Errorf("progress %v", c.progress)
+	for i, progress := range c.progress {
+		if progress != float64(i+1) {
+			t.Errorf("progress %v", c.progress)
+			break
+		}
 	}
 	wire := c.wire.String()[before:] // the SDK handles notifications beside the result; in which order they came is to be seen here
-	if last, result := strings.LastIndex(wire, `"notifications/progress"`), strings.Index(wire, "counted to 5"); last > result {
+	if last, result := strings.LastIndex(wire, `"notifications/progress"`), strings.Index(wire, "counted to 50"); last > result {
 		t.Error("progress after the result")
 	}
 }

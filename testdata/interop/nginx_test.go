@@ -1,0 +1,284 @@
+package interop
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// proxy starts an nginx before a server, and returns the server as it is seen from the other side.
+func proxy(t *testing.T, server daemon) daemon {
+	t.Helper()
+	nginx := find(t, "nginx", "/usr/sbin/nginx")
+	template, err := os.ReadFile("nginx.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 { // a port that is free now may be taken when nginx comes to it
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := l.Addr().(*net.TCPAddr)
+		l.Close()
+		dir := t.TempDir()
+		conf := strings.NewReplacer("DIR", dir, "PORT", strconv.Itoa(addr.Port), "UPSTREAM", server.base).Replace(string(template))
+		if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(nginx, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"), "-e", "stderr")
+		var stderr bytes.Buffer // to be read once nginx has ended
+		cmd.Stderr = &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			cmd.Wait()
+		}()
+		if reachable(addr.String(), ended) {
+			t.Cleanup(func() {
+				cmd.Process.Signal(syscall.SIGTERM)
+				select {
+				case <-ended:
+				case <-time.After(10 * time.Second):
+					t.Error("nginx does not end")
+					cmd.Process.Kill()
+					<-ended
+				}
+				t.Logf("%v\n%s", cmd, &stderr)
+			})
+			base := "http://" + addr.String()
+			return daemon{base, base + "/mcp", base + "/sse"}
+		}
+		cmd.Process.Kill()
+		<-ended
+		t.Logf("%v: %v\n%s", cmd, cmd.ProcessState, &stderr)
+	}
+	t.Fatal("nginx does not start")
+	return daemon{}
+}
+
+// find returns one of some programs, as it is called by one or another. What only some machines have is not asked of all.
+func find(t *testing.T, names ...string) string {
+	t.Helper()
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skipf("SKIPPED: there is no %s here (a package of most systems)", names[0])
+	return ""
+}
+
+// reachable waits until something listens, or has ended.
+func reachable(addr string, ended <-chan struct{}) bool {
+	for late := time.After(limit / 4); ; {
+		if conn, err := net.Dial("tcp", addr); err == nil {
+			conn.Close()
+			return true
+		}
+		select {
+		case <-ended:
+			return false
+		case <-late:
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// TestNginx: behind a proxy that buffers, and hangs up after five silent seconds, everything takes as long as it takes, thanks to comments.
+func TestNginx(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, daemon)
+	}{
+		{"calls", nginxCalls},
+		{"streams", nginxStreams},
+		{"silent call", nginxSilentCall},
+		{"HTTP+SSE", nginxSSE},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t, proxy(t, serve(t, "-versions", handshake, "-keepalive", "2s")))
+		})
+	}
+}
+
+func nginxCalls(t *testing.T, server daemon) {
+	v := visit(t, server.mcp)
+	for i := range 20 {
+		expect(t, v.call(t, "tools/call", fmt.Sprintf(`{"name":"echo","arguments":{"text":"%d"}}`, i)),
+			fmt.Sprintf(`{"id":%d,"result":{"content":[{"type":"text","text":"%d"}]}}`, v.id.Load(), i))
+	}
+	long := strings.Repeat("añ€😀", 150_000) // 1.5 MB: nginx keeps a request of this size in a file
+	expect(t, v.call(t, "tools/call", `{"name":"echo","arguments":{"text":"`+long+`"}}`), `{"result":{"content":[{"text":"`+long+`"}]}}`)
+	expect(t, v.call(t, "tools/call", `{"name":"get-weather"}`), `{"error":{"code":-32602}}`)
+	resp := v.do(t, "DELETE", nil, "")
+	if resp.StatusCode != 204 {
+		t.Errorf("DELETE: %s", resp.Status)
+	}
+	gone(t, server.mcp, v.session)
+}
+
+// nginxStreams has the two streams of a session at once: a call that tells of its progress for nine seconds, and an idle one.
+func nginxStreams(t *testing.T, server daemon) {
+	const n, delay = 9, time.Second
+	v := visit(t, server.mcp)
+	listening := v.listen(t, "")
+	resp := v.do(t, "POST", nil, v.request("tools/call",
+		fmt.Sprintf(`{"name":"count","arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":"nine"}}`, n, delay.Milliseconds())))
+	counting := read(t, resp)
+	var last event
+	crowded := 0 // events that came with the one before
+	for i := range n {
+		e := counting.next(t, "")
+		for e.data == "" {
+			e = counting.next(t, "")
+		}
+		if progress(e) != i+1 {
+			t.Fatalf("got %q, want step %d", e.data, i+1)
+		}
+		if i > 0 && e.at.Sub(last.at) < delay/4 {
+			crowded++
+		}
+		last = e
+	}
+	counting.next(t, `"counted to 9"`)
+	if e, ok := <-counting.events; ok {
+		t.Errorf("after the result: %q", e.data)
+	}
+	if crowded > 2 { // a slow machine may hold up one or the other
+		t.Errorf("%d of %d events came together with the one before", crowded, n)
+	}
+	listening.silence(t, 3) // of the last nine seconds
+	visit(t, server.mcp).setNote(t, "idle")
+	listening.next(t, `"notifications/resources/list_changed"`)
+}
+
+// nginxSilentCall has nothing to say for longer than nginx is patient.
+func nginxSilentCall(t *testing.T, server daemon) {
+	v := visit(t, server.mcp)
+	stream := read(t, v.do(t, "POST", nil, v.request("tools/call", `{"name":"count","arguments":{"n":1,"delayMs":8500}}`)))
+	stream.silence(t, 3)
+	stream.next(t, `"counted to 1"`)
+}
+
+// nginxSSE does the same over HTTP+SSE, with only the one stream.
+func nginxSSE(t *testing.T, server daemon) {
+	v := &visitor{url: server.sse}
+	stream := v.listen(t, "")
+	endpoint := stream.next(t, "/")
+	if endpoint.name != "endpoint" {
+		t.Fatalf("got %+v, want the endpoint", endpoint)
+	}
+	v.url = server.base + endpoint.data // an absolute path, as a full URL would name what nginx hides
+	post := func(method, params string) {
+		if resp := v.do(t, "POST", nil, v.request(method, params)); resp.StatusCode != 202 {
+			t.Fatalf("%s: %s %s", method, resp.Status, body(t, resp))
+		}
+	}
+	post("initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"visitor","version":"1"}}`)
+	stream.next(t, `"protocolVersion":"2024-11-05"`)
+	v.do(t, "POST", nil, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	post("tools/call", `{"name":"count","arguments":{"n":1,"delayMs":8500}}`)
+	stream.silence(t, 3)
+	stream.next(t, `"counted to 1"`)
+}
+
+// TestNginxCut: with the default of 15 s comments come too late for this nginx. It cuts the idle stream, and what is published while nobody
+// listens has to be there once, and in order, for a client that resumes.
+func TestNginxCut(t *testing.T) {
+	t.Parallel()
+	server := proxy(t, serve(t, "-versions", handshake))
+	v, other := visit(t, server.mcp), visit(t, server.mcp)
+	for _, name := range []string{"before", "between", "after"} {
+		expect(t, v.call(t, "resources/subscribe", `{"uri":"note:///`+name+`"}`), `{"result":{}}`)
+	}
+	updated := func(name string) string { return `"uri":"note:///` + name + `"` }
+
+	// The first cut is of a stream that had nothing but its priming event, the second of one with a message.
+	stream := v.listen(t, "")
+	primed := stream.next(t, "")
+	if primed.id == "" || primed.data != "" {
+		t.Fatalf("got %+v, want an event with nothing but an id", primed)
+	}
+	cut(t, stream)
+	other.setNote(t, "between")
+	stream = v.listen(t, primed.id)
+	stream.next(t, "notifications/resources/list_changed")
+	last := stream.next(t, updated("between"))
+	if last.id == "" || last.id == primed.id {
+		t.Errorf("got id %q after %q", last.id, primed.id)
+	}
+	cut(t, stream)
+	other.setNote(t, "after")
+	stream = v.listen(t, last.id)
+	stream.next(t, "notifications/resources/list_changed")
+	stream.next(t, updated("after"))
+	other.setNote(t, "before") // the stream goes on; and as nothing has come between, nothing has come twice
+	stream.next(t, "notifications/resources/list_changed")
+	stream.next(t, updated("before"))
+}
+
+// cut waits until nginx has lost its patience with a silent stream.
+func cut(t *testing.T, s *stream) {
+	t.Helper()
+	late := time.After(limit / 2)
+	for {
+		select {
+		case e, ok := <-s.events:
+			if !ok {
+				return
+			}
+			if e.data != "" {
+				t.Fatalf("got %q, want nothing and then the end", e.data)
+			}
+		case <-late:
+			t.Fatal("nginx does not hang up")
+		}
+	}
+}
+
+// TestNginxResume lets the clients of others be cut off by the same nginx, in the middle of a call: five seconds after its stream began,
+// which is one second after the request. They resume by themselves, and miss nothing, though the result may be there before them. That of
+// mcp-go gives up: it resumes only a stream that the server has ended.
+func TestNginxResume(t *testing.T) {
+	t.Parallel()
+	server := proxy(t, serve(t, "-versions", handshake))
+	t.Run("TypeScript", func(t *testing.T) {
+		t.Parallel()
+		out := typeScript(t, "http", server.mcp, "1", "6500")
+		expect(t, out.stdout, `{"counted":"counted to 1","steps":[1],"session":true,"listens":200,"resumed":true}`)
+	})
+	t.Run("Go", func(t *testing.T) {
+		t.Parallel()
+		c := newSDKClient(t)
+		way := &recorder{sink: c}
+		c.connect(t, &mcp.StreamableClientTransport{Endpoint: server.mcp, HTTPClient: &http.Client{Transport: way}}, "")
+		params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: "count", Arguments: map[string]any{"n": 1, "delayMs": 6500}}
+		params.SetProgressToken("one step")
+		if got := c.text(t, params); got != "counted to 1" {
+			t.Errorf("got %q", got)
+		}
+		c.eventually(t, "one step", func() bool { return slices.Equal(c.progress, []float64{1}) })
+		if !way.had("GET 200 OK, resumed") {
+			t.Errorf("not resumed: %q", way.exchanges)
+		}
+	})
+}
