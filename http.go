@@ -268,7 +268,7 @@ func (h *StreamableHandler) initialize(rep *reply, in Payload, principal string)
 		rep.w.Header().Set("Mcp-Session-Id", s.ID)
 		return true
 	}
-	h.dispatch(rep, s.Peer, in, Exchange{Peer: s.Peer, Principal: principal})
+	h.dispatch(context.Background(), rep, s.Peer, in, Exchange{Peer: s.Peer, Principal: principal})
 }
 
 // resume dispatches what belongs to a session.
@@ -282,7 +282,7 @@ func (h *StreamableHandler) resume(rep *reply, in Payload, principal string) {
 	if _, ok := h.declared(rep.w, rep.r, id); !ok {
 		return
 	}
-	h.dispatch(rep, rep.session.Peer, in, Exchange{Peer: rep.session.Peer, Principal: principal})
+	h.dispatch(context.Background(), rep, rep.session.Peer, in, Exchange{Peer: rep.session.Peer, Principal: principal})
 }
 
 // alone dispatches where there are no sessions: nothing is known of the client but this request.
@@ -297,7 +297,7 @@ func (h *StreamableHandler) alone(rep *reply, in Payload, principal string, hand
 	}
 	p := newPeer(h.life, func(context.Context, *Message) error { return errNobody }, h.Log)
 	defer p.end(nil)
-	h.dispatch(rep, p, in, Exchange{Revision: rev, Principal: principal})
+	h.dispatch(p.ctx, rep, p, in, Exchange{Revision: rev, Principal: principal})
 }
 
 // id returns what a refusal of the whole payload is to name: the id of a request, or of what might have been one.
@@ -310,11 +310,12 @@ func (in Payload) id() ID {
 
 // dispatch lets a peer take in a payload, and answers. The work goes on if the client leaves: 2025-11-25
 // basic/transports#sending-messages-to-the-server, "Disconnection MAY occur at any time (e.g., due to network conditions), and SHOULD NOT
-// be interpreted as the client cancelling its request."
-func (h *StreamableHandler) dispatch(rep *reply, p *Peer, in Payload, base Exchange) {
+// be interpreted as the client cancelling its request." So ctx is not the request's; that of a session's Peer would do, but costs every
+// session a few hundred bytes as soon as something is derived from it, and the Peer ends what it serves anyway.
+func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, in Payload, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, h.ending
 	base.outlet, base.disconnect = rep.send, rep.disconnect
-	answer := p.Dispatch(p.ctx, h.Handler, in, base)
+	answer := p.Dispatch(ctx, h.Handler, in, base)
 	first := in.Messages[0]
 	switch {
 	case answer != nil:

@@ -811,6 +811,7 @@ type Exchange struct {
 
 // life is the state of a running request; the mutex of its Peer guards it.
 type life struct {
+	key       string // of the request's id
 	ctx       context.Context
 	cancel    context.CancelFunc
 	cancelled bool
@@ -904,7 +905,7 @@ type Peer struct {
 	log    *slog.Logger
 	outlet Outlet // what belongs to no exchange
 	ctx    context.Context
-	end    context.CancelCauseFunc // with the reason
+	cutOff context.CancelCauseFunc // ends ctx, with the reason
 	client bool                    // we are the client: noise is dropped, not answered
 	hangUp func()                  // closes what we talk over
 	wg     sync.WaitGroup          // reading, and requests that take long
@@ -914,10 +915,11 @@ type Peer struct {
 	meta     Meta
 	revision Revision
 	lastID   int64
-	calls    map[string]*pending  // by key of the ID that we sent
-	serving  map[string]*Exchange // by key of the ID that came
-	owed     int                  // requests and noise whose answers are not yet written
-	err      error                // why no more calls can be made
+	calls    map[string]*pending // by key of the ID that we sent; nil until there is one
+	serving  []*Exchange         // requests that have come: few, most of the time
+	owed     int                 // requests and noise whose answers are not yet written
+	err      error               // why no more calls can be made
+	ended    func()              // called at the end, by who ends it
 }
 
 type pending struct {
@@ -928,12 +930,49 @@ type pending struct {
 
 // newPeer returns a Peer that sends through outlet what belongs to no exchange. It lives as long as ctx.
 func newPeer(ctx context.Context, outlet Outlet, log *slog.Logger) *Peer {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	p := &Peer{log: log, outlet: outlet, calls: map[string]*pending{}, serving: map[string]*Exchange{}}
-	p.ctx, p.end = context.WithCancelCause(ctx)
+	p := &Peer{log: cmp.Or(log, silent), outlet: outlet}
+	p.ctx, p.cutOff = context.WithCancelCause(ctx)
 	return p
+}
+
+var silent = slog.New(slog.DiscardHandler)
+
+// end ends the context of the conversation and those of the requests being served.
+func (p *Peer) end(why error) {
+	p.cutOff(why)
+	p.mu.Lock()
+	for _, x := range p.serving {
+		x.life.cancel()
+	}
+	ended := p.ended
+	p.ended = nil
+	p.mu.Unlock()
+	if ended != nil {
+		ended()
+	}
+}
+
+// whenEnded has f called when the conversation ends, or now if it has. It is for one f.
+func (p *Peer) whenEnded(f func()) {
+	p.mu.Lock()
+	over := p.ctx.Err() != nil
+	if !over {
+		p.ended = f
+	}
+	p.mu.Unlock()
+	if over {
+		f()
+	}
+}
+
+// served returns the request with an id that is being served, and where it stands; nil if none is.
+func (p *Peer) served(key string) (*Exchange, int) {
+	for i, x := range p.serving {
+		if x.life.key == key {
+			return x, i
+		}
+	}
+	return nil, -1
 }
 
 // Context ends when the conversation does; its cause says why.
@@ -1021,6 +1060,9 @@ func (p *Peer) expect(m *Message) (*pending, error) {
 	}
 	p.lastID++ // from 1: some take 0 for none
 	m.ID = NumberID(p.lastID)
+	if p.calls == nil {
+		p.calls = map[string]*pending{}
+	}
 	p.calls[m.ID.text] = c
 	return c, nil
 }
@@ -1106,7 +1148,7 @@ func (p *Peer) notice(f func()) {
 func (p *Peer) failWaiting(err error) {
 	p.mu.Lock()
 	calls := p.calls
-	p.calls = map[string]*pending{}
+	p.calls = nil
 	p.mu.Unlock()
 	for id, c := range calls {
 		c.answer <- failed(ID{id}, err)
@@ -1280,7 +1322,7 @@ func (p *Peer) expectsProgress(token json.RawMessage) bool {
 func (p *Peer) stop(m *Message) {
 	id, ok := parseID(member(m.Params, "requestId"))
 	p.mu.Lock()
-	x := p.serving[id.key()]
+	x, _ := p.served(id.key())
 	if !ok || x == nil || x.Request.Method == "initialize" {
 		ours := p.client && p.revision.Modern
 		p.mu.Unlock()
@@ -1316,16 +1358,16 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 	key := x.Request.ID.key()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
+	switch inFlight, _ := p.served(key); {
 	case p.err != nil: // nobody is there to read the answer
-	case p.serving[key] != nil:
+	case inFlight != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
 	case p.owed >= maxInFlight:
 		return errBusy
 	default:
-		x.life = &life{progress: -1}
+		x.life = &life{key: key, progress: -1}
 		x.life.ctx, x.life.cancel = context.WithCancel(ctx)
-		p.serving[key] = x
+		p.serving = append(p.serving, x)
 		p.owed++
 	}
 	return nil
@@ -1343,7 +1385,13 @@ func (p *Peer) finish(x *Exchange) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x.life.answered = true
-	delete(p.serving, x.Request.ID.key())
+	if _, i := p.served(x.life.key); i >= 0 {
+		last := len(p.serving) - 1
+		p.serving[i], p.serving[last] = p.serving[last], nil
+		if p.serving = p.serving[:last]; last == 0 && cap(p.serving) > 16 { // a session lives long
+			p.serving = nil
+		}
+	}
 	x.life.cancel()
 	return !x.life.cancelled
 }

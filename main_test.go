@@ -3674,6 +3674,66 @@ func TestSessionsLeaks(t *testing.T) {
 	waitFor(t, func() bool { demo.Server.mu.Lock(); defer demo.Server.mu.Unlock(); return len(demo.legacy) == 0 })
 }
 
+// What an idle session costs: less than a KiB, and no goroutine.
+func TestManySessions(t *testing.T) {
+	h := &StreamableHandler{Handler: newDemo(), Sessions: &Sessions{Keep: 256}}
+	defer h.Close()
+	post := func(body, id string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("POST", "/mcp", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Mcp-Session-Id", id)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	before, _, base := inUse()
+	const n = 10_000
+	for range n {
+		w := post(initializeLine("2025-11-25"), "")
+		if w = post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, w.Header().Get("Mcp-Session-Id")); w.Code != 202 {
+			t.Fatal(w.Code)
+		}
+	}
+	after, _, goroutines := inUse()
+	t.Logf("%d bytes for each idle session", (after-before)/n)
+	if (after-before)/n > 1024 || goroutines > base+2 {
+		t.Errorf("%d goroutines more", goroutines-base)
+	}
+}
+
+// What an idle stream costs over what net/http needs for any stream: next to nothing, and no goroutine.
+func TestManyStreams(t *testing.T) {
+	const n = 300
+	measure := func(h http.Handler, open func(c *web)) (bytes int, goroutines int) {
+		server := httptest.NewServer(h)
+		c := newWeb(t, server)
+		heap, stacks, base := inUse()
+		for range n {
+			open(c)
+		}
+		heap2, stacks2, now := inUse()
+		server.CloseClientConnections()
+		if ours, ok := h.(*StreamableHandler); ok {
+			ours.Close()
+		}
+		server.Close()
+		return int(heap2+stacks2) - int(heap+stacks), now - base
+	}
+	bare, bareGoroutines := measure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(200)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}), func(c *web) { c.send("GET", "") })
+	session := func(c *web) *web { return c.another().open("2025-11-25", "{}") }
+	sessions, _ := measure(newHandler(t, newDemo()), func(c *web) { session(c) })
+	both, goroutines := measure(newHandler(t, newDemo()), func(c *web) { session(c).send("GET", "") })
+	t.Logf("%d bytes for each idle stream, net/http and its client included; bare %d", (both-sessions)/n, bare/n)
+	if float64(both-sessions) > 1.2*float64(bare) || goroutines > bareGoroutines+10 {
+		t.Errorf("%d goroutines, bare %d", goroutines, bareGoroutines)
+	}
+}
+
 // DELETE ends running work, its streams, and what it waits for.
 func TestHTTPDelete(t *testing.T) {
 	checkLeaks(t)
@@ -4003,7 +4063,12 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			lesson := parseTranscript(string(text))
-			got := lesson.replay(t, newDemo())
+			var got string
+			if lesson.overHTTP() {
+				got = lesson.replayHTTP(t)
+			} else {
+				got = lesson.replay(t, newDemo())
+			}
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -4039,6 +4104,40 @@ func TestTrace(t *testing.T) {
 	if want := "-- client --\n" + `{"jsonrpc": "2.0", "id":1,"method":"ping"}` + "\n-- server --\n" + `{"jsonrpc":"2.0","id":1,"result":{}}` +
 		"\n-- client --\nnoise\n-- server --\n" + `{"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error: not JSON"}}` + "\n"; trace.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", trace.String(), want)
+	}
+}
+
+// So is a trace of the server over HTTP, with names in place of ids and credentials.
+func TestTraceHTTP(t *testing.T) {
+	server := process(t, "mcpwire", "-http", "127.0.0.1:0", "-trace", "-token", "secret")
+	var stderr lockedBuffer
+	server.Stderr = &stderr
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return strings.Contains(stderr.String(), "\n") })
+	c := &web{TB: t, url: regexp.MustCompile(`http://\S+`).FindString(stderr.String()), client: &http.Client{}, header: http.Header{}}
+	c.header.Set("Accept", "application/json, text/event-stream")
+	c.header.Set("Content-Type", "application/json")
+	c.header.Set("Authorization", "Bearer secret")
+	c.open("2025-11-25", `{"elicitation":{}}`)
+	asking := c.events(c.send("POST", toolCall(2, "ask", "{}")))
+	c.next(asking)
+	c.do("POST", `{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
+	event := c.next(asking)
+	c.do("GET", "", "Last-Event-ID: "+event.ID)
+	c.do("DELETE", "")
+	_ = server.Process.Signal(syscall.SIGTERM)
+	if err := server.Wait(); err != nil {
+		t.Error(err)
+	}
+	first, trace, _ := strings.Cut(stderr.String(), "\n")
+	if strings.Contains(trace, "secret") || strings.Contains(trace, c.header.Get("Mcp-Session-Id")) || strings.Contains(trace, strings.Split(event.ID, ".")[0]) {
+		t.Error("the trace tells secrets:", trace)
+	}
+	trace = first + "\n" + regexp.MustCompile("(?m)^:\n\n").ReplaceAllString(trace, "")
+	if got := parseTranscript(trace).replayHTTP(t); got != trace {
+		t.Errorf("got\n%s\nwant\n%s", got, trace)
 	}
 }
 
@@ -4532,8 +4631,8 @@ func bareHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// startHTTP starts a child that serves HTTP, and returns its URL and a way to stop it that says how much processor time it has used.
-func startHTTP(b testing.TB, role string) (url string, stop func() time.Duration) {
+// startHTTP starts a child that serves HTTP until the test ends, and returns its URL and how much processor time it has used so far.
+func startHTTP(b testing.TB, role string) (url string, used func() time.Duration) {
 	cmd := process(b, role, "-http", "127.0.0.1:0", "-max-sessions", "1000000")
 	stderr, _ := cmd.StderrPipe()
 	if err := cmd.Start(); err != nil {
@@ -4546,15 +4645,25 @@ func startHTTP(b testing.TB, role string) (url string, stop func() time.Duration
 	if url == "" {
 		b.Fatal(line)
 	}
-	return url, func() time.Duration {
+	b.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
-		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	})
+	return url, func() time.Duration { // proc(5): in hundredths of a second
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if err != nil || len(fields) < 13 {
+			b.Skip("there is no /proc here")
+		}
+		user, _ := strconv.Atoi(fields[11])
+		system, _ := strconv.Atoi(fields[12])
+		return time.Duration(user+system) * 10 * time.Millisecond
 	}
 }
 
 // BenchmarkHTTP calls a child process over HTTP. What counts is cpu-ns/op, the processor time of the child for each operation, and of that the
-// ratio to the bare handler: an operation is a call, a progress event, a handshake, or the echo of a large text.
+// ratio to the bare handler: an operation is a call, a progress event, a handshake, or the echo of a large text. In a crowd there are 10,000
+// sessions and 2,000 idle streams.
 func BenchmarkHTTP(b *testing.B) {
 	echo := func(n int) string { return toolCall(1, "echo", `{"text":"`+strings.Repeat("x", n)+`"}`) }
 	for _, row := range []struct {
@@ -4562,19 +4671,23 @@ func BenchmarkHTTP(b *testing.B) {
 		clients    int
 		operations int // in each request
 	}{
-		{"call", benchCall, 1, 1}, {"call-64-clients", benchCall, 64, 1}, {"initialize", initializeLine("2025-11-25"), 1, 1},
+		{"call", benchCall, 1, 1}, {"call-64-clients", benchCall, 64, 1}, {"call-in-a-crowd", benchCall, 1, 1}, {"initialize", initializeLine("2025-11-25"), 1, 1},
 		{"event", toolCall(1, "count", `{"n":1000}`), 1, 1000}, {"echo-64KiB", echo(64 << 10), 1, 1}, {"echo-1MiB", echo(1 << 20), 1, 1},
 	} {
 		for _, role := range []string{"bare http", "mcpwire"} {
 			b.Run(row.name+"/"+strings.ReplaceAll(role, " ", "-"), func(b *testing.B) {
-				url, stop := startHTTP(b, role)
+				url, used := startHTTP(b, role)
 				c := &web{TB: b, url: url, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, header: http.Header{}}
 				c.header.Set("Accept", "application/json, text/event-stream")
 				c.header.Set("Content-Type", "application/json")
 				_, _, header := c.do("POST", initializeLine("2025-11-25"))
 				c.header.Set("Mcp-Session-Id", header.Get("Mcp-Session-Id"))
 				c.header.Set("Mcp-Protocol-Version", "2025-11-25")
+				if row.name == "call-in-a-crowd" && role == "mcpwire" {
+					crowd(b, c)
+				}
 				var id atomic.Int64
+				start := used()
 				b.SetParallelism(max(row.clients/2, 1))
 				b.ResetTimer()
 				one := func() {
@@ -4604,8 +4717,20 @@ func BenchmarkHTTP(b *testing.B) {
 					})
 				}
 				b.StopTimer()
-				b.ReportMetric(float64(stop())/float64(b.N*row.operations), "cpu-ns/op")
+				b.ReportMetric(float64(used()-start)/float64(b.N*row.operations), "cpu-ns/op")
 			})
+		}
+	}
+}
+
+// crowd opens 10,000 sessions, and an idle stream in every fifth.
+func crowd(b *testing.B, c *web) {
+	for n := range 10_000 {
+		other := c.another()
+		_, _, header := other.do("POST", initializeLine("2025-11-25"))
+		other.header.Set("Mcp-Session-Id", header.Get("Mcp-Session-Id"))
+		if n%5 == 0 {
+			other.events(other.sendContext(b.Context(), "GET", ""))
 		}
 	}
 }
@@ -5063,7 +5188,7 @@ type transcript struct {
 
 type section struct{ who, text string }
 
-// parseTranscript splits a txtar file at its "-- client --" and "-- server --" lines. Like txtar's, it knows no syntax errors.
+// parseTranscript splits a txtar file at its "-- client --" and "-- server --" lines; over HTTP each exchange has a letter, as in "-- client A --". Like txtar's, it knows no syntax errors.
 func parseTranscript(text string) (tr transcript) {
 	for line := range strings.Lines(text) {
 		if who, ok := strings.CutPrefix(line, "-- "); ok && strings.HasSuffix(who, " --\n") {
@@ -5075,6 +5200,89 @@ func parseTranscript(text string) (tr transcript) {
 		}
 	}
 	return tr
+}
+
+func (tr transcript) overHTTP() bool { return len(tr.sections) > 0 && tr.sections[0].who == "client A" }
+
+// replayHTTP plays the client's part over HTTP. What a client says is a request: a line, a header, an empty line, a body; or that it hangs up.
+// What the server says is a status, the part of the header that matters, an empty line, and as many lines of the body as are there;
+// the last section of an exchange has them all.
+func (tr transcript) replayHTTP(t *testing.T) string {
+	demo := newDemo()
+	mcp := newHandler(t, demo)
+	sse := &SSEHandler{Handler: demo, NewID: mcp.Sessions.NewID}
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", mcp)
+	mux.Handle("/sse", sse)
+	c := serveWeb(t, mux)
+	t.Cleanup(sse.Close)
+	t.Cleanup(mcp.Close)
+	base := strings.TrimSuffix(c.url, "/mcp")
+	type exchange struct {
+		response chan *http.Response
+		body     *bufio.Reader
+		hangUp   func()
+	}
+	exchanges := map[string]*exchange{}
+	got := tr.title
+	for i, s := range tr.sections {
+		who, letter, _ := strings.Cut(s.who, " ")
+		got += "-- " + s.who + " --\n"
+		x := exchanges[letter]
+		switch {
+		case who == "client" && x != nil:
+			x.hangUp()
+			got += s.text
+		case who == "client":
+			head, body, _ := strings.Cut(s.text, "\n\n")
+			line, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
+			method, path, _ := strings.Cut(line, " ")
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			t.Cleanup(cancel)
+			x = &exchange{response: make(chan *http.Response, 1), hangUp: cancel}
+			exchanges[letter] = x
+			other := c.another()
+			other.url, other.header = base+path, http.Header{"Content-Type": nil, "Accept": nil}
+			go func() {
+				x.response <- other.sendContext(ctx, method, strings.TrimSuffix(body, "\n"), strings.Split(fields, "\n")...)
+			}()
+			got += s.text
+		default:
+			lines := strings.Count(s.text, "\n")
+			if x.body == nil {
+				resp := <-x.response
+				x.body = bufio.NewReader(resp.Body)
+				head := fmt.Sprintf("%d\n%s", resp.StatusCode, tracedHeader(resp.Header))
+				got += head
+				if lines -= strings.Count(head, "\n"); lines > 0 || !hasMore(tr.sections[i+1:], letter) {
+					if _, err := x.body.Peek(1); err == nil {
+						got += "\n"
+						lines--
+					}
+				}
+			}
+			for more := hasMore(tr.sections[i+1:], letter); !more || lines > 0; lines-- {
+				line, err := x.body.ReadString('\n')
+				if line == ":\n" { // a comment, sent if nothing else is ready yet
+					_, _ = x.body.ReadString('\n')
+					lines++
+					continue
+				}
+				if got += line; err != nil {
+					if line != "" {
+						got += "\n"
+					}
+					break
+				}
+			}
+		}
+	}
+	return got
+}
+
+// hasMore tells whether an exchange goes on in later sections.
+func hasMore(later []section, letter string) bool {
+	return slices.ContainsFunc(later, func(s section) bool { return strings.HasSuffix(s.who, " "+letter) })
 }
 
 // replay plays the client's part and returns the transcript with what the server really says.
@@ -5343,4 +5551,15 @@ func (c *web) next(in *eventReader) Event {
 
 func toolCall(id int, name, arguments string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"progressToken":"t%d"}}}`, id, name, arguments, id)
+}
+
+// inUse returns the bytes of heap and stacks in use, and the goroutines.
+func inUse() (heap, stacks uint64, goroutines int) {
+	for range 3 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc, m.StackInuse, runtime.NumGoroutine()
 }

@@ -747,9 +747,9 @@ func (s *Server) drain(peer *Peer, sub *subscriber) {
 // remember makes a peer that has initialized a subscriber for as long as it lives.
 func (s *Server) remember(peer *Peer) {
 	s.mu.Lock()
-	s.legacy[peer] = &subscriber{watched: map[string]bool{}}
+	s.legacy[peer] = &subscriber{}
 	s.mu.Unlock()
-	context.AfterFunc(peer.Context(), func() {
+	peer.whenEnded(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.legacy, peer)
@@ -775,6 +775,8 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 		delete(sub.watched, uri)
 	case len(sub.watched) >= maxWatched && !sub.watched[uri]:
 		return nil, errors.New("too many subscriptions")
+	case sub.watched == nil:
+		sub.watched = map[string]bool{uri: true}
 	default:
 		sub.watched[uri] = true
 	}

@@ -399,7 +399,8 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh 
 		return
 	}
 	out := newEventWriter(w)
-	opening := []byte(":\n\n") // a proxy may hold the header back until there is a byte of the body
+	var opening []byte
+	filler := []byte(":\n\n") // a proxy may hold the header back until there is a byte of the body
 	if fresh && s.prime && s.keep > 0 {
 		opening = Event{ID: s.id + "/" + strconv.FormatInt(f.next-1, 10), Data: []byte{}}.Append(nil)
 	}
@@ -412,13 +413,16 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh 
 	}
 	for {
 		events, over := s.take(f, opening)
+		if len(events) == 0 && filler != nil {
+			events = [][]byte{filler}
+		}
 		if len(events) > 0 {
 			if err := out.write(events...); err != nil {
-				s.failed(f, opening != nil && fresh)
+				s.failed(f, fresh)
 				return
 			}
 			s.wrote(f)
-			if opening = nil; timer != nil {
+			if opening, filler = nil, nil; timer != nil {
 				timer.Reset(s.keepAlive)
 			}
 			continue
@@ -433,7 +437,7 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh 
 		case <-r.Context().Done():
 			return
 		case <-silence:
-			opening = []byte(": keep-alive\n\n")
+			filler = []byte(": keep-alive\n\n")
 		}
 	}
 }
