@@ -26,6 +26,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/format"
 	"io"
 	"log/slog"
 	"maps"
@@ -4398,7 +4399,41 @@ func TestSubsetsCompile(t *testing.T) {
 	}
 }
 
-// What the README shows is what happens: in its console blocks, each command's output is compared with the lines below it.
+// The README's program that mounts the handler compiles beside the four files that it needs, as does the text around it.
+func TestReadmeProgram(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindSubmatch(text)
+	if program == nil {
+		t.Fatal("there is none")
+	}
+	dir := t.TempDir()
+	files := map[string][]byte{"go.mod": []byte("module elsewhere\n\ngo 1.26\n"), "server.go": program[1]}
+	for _, name := range []string{"jsonrpc.go", "sse.go", "session.go", "http.go"} {
+		if files[name], err = os.ReadFile(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, source := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), source, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vet := exec.Command("go", "vet", ".")
+	vet.Dir = dir
+	vet.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if out, err := vet.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if formatted, err := format.Source(program[1]); err != nil || !bytes.Equal(formatted, program[1]) {
+		t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
+	}
+}
+
+// What the README shows is what happens: the commands of its console blocks, given to one shell, print the lines below them. Over HTTP the
+// port is another, and what differs from run to run is made equal.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
@@ -4407,7 +4442,28 @@ func TestReadme(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts the go command")
 	}
-	ran := 0
+	for _, tool := range []string{"bash", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	binary := filepath.Join(t.TempDir(), "mcpwire")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	shell := exec.Command("bash")
+	in, _ := shell.StdinPipe()
+	stdout, _ := shell.StdoutPipe()
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out, session, ran := bufio.NewReader(stdout), "session-1", 0
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for step := range strings.SplitSeq("\n"+block[1], "\n$ ") {
 			command, want, _ := strings.Cut(step, "\n")
@@ -4419,16 +4475,40 @@ func TestReadme(t *testing.T) {
 				more, want, _ = strings.Cut(want, "\n")
 				command += "\n" + more
 			}
-			cmd := exec.Command("sh", "-c", command)
-			out, err := cmd.Output()
-			if err != nil || strings.TrimSpace(string(out)) != strings.TrimSpace(want) {
-				t.Errorf("%s\n%v\ngot\n%s\nwant\n%s", command, err, out, want)
+			real := strings.NewReplacer("127.0.0.1:8080", address, ":8080", address, "session-1", session, (&Session{ID: "session-1"}).tag(), (&Session{ID: session}).tag())
+			run := real.Replace(command)
+			if strings.Contains(run, "-http") {
+				run = strings.Replace(run, "go run .", binary, 1)
+			}
+			fmt.Fprintf(in, "%s\necho; echo end of step\n", run)
+			got := ""
+			for !strings.HasSuffix(got, "\nend of step\n") {
+				line, err := out.ReadString('\n')
+				if got += line; err != nil {
+					t.Fatal(command, err, got)
+				}
+			}
+			got = strings.TrimSuffix(got, "end of step\n")
+			if id := regexp.MustCompile(`Mcp-Session-Id: (\S+)`).FindStringSubmatch(got); id != nil {
+				session = id[1]
+			}
+			got = strings.NewReplacer("\r", "", session, "session-1", (&Session{ID: session}).tag(), (&Session{ID: "session-1"}).tag()).Replace(got)
+			got = regexp.MustCompile("Date: .*").ReplaceAllString(got, "Date: Sat, 21 Nov 2026 12:00:00 GMT")
+			if strings.TrimSpace(got) != strings.TrimSpace(want) {
+				t.Errorf("%s\ngot\n%s\nwant\n%s", run, got, want)
+			}
+			if strings.HasSuffix(command, "&") {
+				waitFor(t, func() bool {
+					conn, err := net.Dial("tcp", address)
+					return err == nil && conn.Close() == nil
+				})
 			}
 			ran++
 		}
 	}
-	if ran < 3 {
-		t.Errorf("%d commands found", ran)
+	in.Close()
+	if err := shell.Wait(); err != nil || ran < 10 {
+		t.Errorf("%d commands, %v", ran, err)
 	}
 }
 
