@@ -40,18 +40,22 @@ const (
 	undecided  = time.Second      // before a response without an answer becomes a stream
 )
 
-// StreamableHandler serves Streamable HTTP at whatever path it is mounted. http.Server's time-outs do no harm to its streams; http.TimeoutHandler does, because nothing can be
-// flushed through it. Handlers see the request's header and who sent it in their Exchange.
+// StreamableHandler is an http.Handler; mount it at one path, with and without a final slash. Set the fields before the first request;
+// Handler is required. A handler sees the request's header, and who has sent it, in its Exchange. 2026-07-28 is not served here yet: a
+// request that declares it gets -32022. http.Server's time-outs do the streams no harm; http.TimeoutHandler does, because nothing can be
+// flushed through it. 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single HTTP endpoint path (hereafter
+// referred to as the MCP endpoint) that supports both POST and GET methods."
 type StreamableHandler struct {
 	Handler  Handler
 	Sessions *Sessions // nil: none. Then each POST stands alone, GET and DELETE are refused, and nobody can be asked
 	Versions []string  // versions to offer, newest first: those that the Server has; nil: all
 	Guard
 
-	once   sync.Once
-	ending chan struct{}   // closed when the handler winds down
-	life   context.Context // of what is done without a session
-	end    context.CancelFunc
+	once     sync.Once
+	versions []string        // of Versions, those that are served
+	ending   chan struct{}   // closed when the handler winds down
+	life     context.Context // of what is done without a session
+	end      context.CancelFunc
 
 	mu      sync.Mutex // guards the fields below
 	running int        // requests being answered
@@ -90,7 +94,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *StreamableHandler) prepare() {
 	h.ending, h.idle = make(chan struct{}), make(chan struct{})
 	h.life, h.end = context.WithCancel(context.Background())
-	h.Versions = slices.DeleteFunc(slices.Clone(orAll(h.Versions)), func(v string) bool { return revision(v).Modern })
+	h.versions = slices.DeleteFunc(slices.Clone(orAll(h.Versions)), func(v string) bool { return revision(v).Modern })
 	if h.Sessions != nil {
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
 	}
@@ -119,8 +123,8 @@ func (h *StreamableHandler) leave() {
 }
 
 // Close winds down: new requests are refused, streams of no request end, questions to clients fail, and requests being answered have three
-// seconds, then their contexts end. It ends all sessions when all are answered, or a second later, and may be called again. Pass it to
-// http.Server.RegisterOnShutdown, because Shutdown waits for streams that would never end.
+// seconds, then their contexts end. It ends all sessions when all are answered, returns at the latest four seconds after the call, and may
+// be called again. Run it beside http.Server.Shutdown, which waits for streams that would never end, and wait for both.
 func (h *StreamableHandler) Close() {
 	h.once.Do(h.prepare)
 	h.mu.Lock()
@@ -133,21 +137,21 @@ func (h *StreamableHandler) Close() {
 	}
 	h.mu.Unlock()
 	sessions := cmp.Or(h.Sessions, new(Sessions))
-	for _, s := range sessions.all() {
+	for _, s := range sessions.All() {
 		s.unlisten()
-		s.Peer.fail(fmt.Errorf("%w: %w", ErrClosed, errShutdown)) // its answers will not be let in
+		s.Peer.fail(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed)) // its answers will not be let in
 	}
-	awaits(h.idle, hurry)
+	closedWithin(hurry, h.idle)
 	h.end()
-	for _, s := range sessions.all() {
-		s.Peer.end(errShutdown)
+	for _, s := range sessions.All() {
+		s.Peer.end(ErrSessionClosed)
 	}
-	awaits(h.idle, lastWord)
+	closedWithin(lastWord, h.idle)
 	sessions.Close()
 }
 
-// awaits waits for a channel, no longer than d.
-func awaits(done <-chan struct{}, d time.Duration) {
+// closedWithin waits for a channel to be closed, no longer than d.
+func closedWithin(d time.Duration, done <-chan struct{}) {
 	select {
 	case <-done:
 	case <-time.After(d):
@@ -161,8 +165,9 @@ func (h *StreamableHandler) busy(w http.ResponseWriter, r *http.Request, id ID, 
 
 // ---- What every request says of itself ----
 
-// declared returns the version that a request's header names, "" if none does. A wrong one has been refused if it returns false:
-// 2025-11-25 basic/transports#protocol-version-header, "an invalid or unsupported MCP-Protocol-Version, it MUST respond with 400".
+// declared returns the version that a request's header names, "" if none does. If ok is false, the request has been refused: 2025-11-25
+// basic/transports#protocol-version-header, "If the server receives a request with an invalid or unsupported MCP-Protocol-Version, it MUST
+// respond with 400 Bad Request." In a session that session's own version stays in force; the header need only be one we speak.
 func (h *StreamableHandler) declared(w http.ResponseWriter, r *http.Request, id ID) (version string, ok bool) {
 	lines := r.Header["Mcp-Protocol-Version"]
 	switch {
@@ -171,7 +176,7 @@ func (h *StreamableHandler) declared(w http.ResponseWriter, r *http.Request, id 
 	case len(lines) > 1:
 		h.refuse(w, r, http.StatusBadRequest, id, CodeHeaderMismatch, "More than one MCP-Protocol-Version")
 		return "", false
-	case !slices.Contains(h.Versions, lines[0]):
+	case !slices.Contains(h.versions, lines[0]):
 		h.unsupported(w, r, id, lines[0])
 		return "", false
 	}
@@ -180,18 +185,19 @@ func (h *StreamableHandler) declared(w http.ResponseWriter, r *http.Request, id 
 
 func (h *StreamableHandler) unsupported(w http.ResponseWriter, r *http.Request, id ID, version string) {
 	h.log().Info("refused", "status", http.StatusBadRequest, "reason", "unsupported version", "version", version, "from", r.RemoteAddr)
-	writeJSON(w, http.StatusBadRequest, Payload{Messages: []*Message{NewResponse(id, nil, unsupported(h.Versions, version))}})
+	writeJSON(w, http.StatusBadRequest, Payload{Messages: []*Message{NewResponse(id, nil, unsupported(h.versions, version))}})
 }
 
-// session returns the session that a request names, held; or it has refused the request, with 400 if it names none and 404 if there is no
-// such session, or no longer, or it is another principal's. 2025-11-25 basic/transports#session-management.
+// session returns the session that a request names; release it. If it returns nil, the request has been refused: 400 if it names none, 404
+// if there is no such session, or it is another principal's. 2025-11-25 basic/transports#session-management: after a session has ended the
+// server "MUST respond to requests containing that session ID with HTTP 404 Not Found."
 func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id ID, principal string) *Session {
 	names := r.Header["Mcp-Session-Id"]
 	if len(names) != 1 || names[0] == "" {
 		h.refuse(w, r, http.StatusBadRequest, id, CodeInvalidRequest, "Mcp-Session-Id is required, once")
 		return nil
 	}
-	s := h.Sessions.Get(names[0], principal)
+	s := h.Sessions.get(names[0], principal)
 	if s == nil {
 		h.refuse(w, r, http.StatusNotFound, id, CodeInvalidRequest, "Session not found")
 	}
@@ -215,15 +221,15 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	m := in.Messages[0]
 	handshake := m.Kind() == Request && m.Method == "initialize" && !in.Batch
 	switch {
-	case m.Kind() == Invalid && m.Error.Code == CodeParseError:
+	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // no message at all, so no session and no version matter
 		writeJSON(w, http.StatusBadRequest, in)
-	case m.Kind() == Request && !in.Batch && !h.agrees(w, r, m):
+	case m.Kind() == Request && !in.Batch && !h.agrees(w, r, m): // it has been refused
 	case h.Sessions == nil:
 		h.alone(rep, in, principal, handshake)
 	case handshake: // with a session header, too: it starts anew
 		h.initialize(rep, in, principal)
 	default:
-		h.resume(rep, in, principal)
+		h.inSession(rep, in, principal)
 	}
 }
 
@@ -235,7 +241,7 @@ func (h *StreamableHandler) agrees(w http.ResponseWriter, r *http.Request, m *Me
 	case declares && len(lines) == 1 && lines[0] != meta.ProtocolVersion:
 		h.refuse(w, r, http.StatusBadRequest, m.ID, CodeHeaderMismatch, "MCP-Protocol-Version is not the version in _meta")
 		return false
-	case declares && !slices.Contains(h.Versions, meta.ProtocolVersion):
+	case declares && !slices.Contains(h.versions, meta.ProtocolVersion):
 		h.unsupported(w, r, m.ID, meta.ProtocolVersion)
 		return false
 	case len(lines) == 1 && revision(lines[0]).Modern && m.Method != "initialize":
@@ -248,11 +254,11 @@ func (h *StreamableHandler) agrees(w http.ResponseWriter, r *http.Request, m *Me
 // initialize opens a session, if the handshake succeeds. It is not refused for its version header, which would make it impossible to agree
 // on one. Its answer is JSON even if it takes long: its header is to carry the id.
 func (h *StreamableHandler) initialize(rep *reply, in Payload, principal string) {
-	s := h.Sessions.New(principal)
+	s := h.Sessions.create(principal)
 	opened := false
 	defer func() {
 		if s.release(); !opened {
-			s.end(errShutdown)
+			s.shut(ErrSessionClosed)
 		}
 	}()
 	rep.plain = true
@@ -260,7 +266,7 @@ func (h *StreamableHandler) initialize(rep *reply, in Payload, principal string)
 		if answer.Error != nil {
 			return true
 		}
-		if err := h.Sessions.Add(s); err != nil {
+		if err := h.Sessions.add(s); err != nil {
 			h.busy(rep.w, rep.r, answer.ID, err.Error())
 			return false
 		}
@@ -271,8 +277,8 @@ func (h *StreamableHandler) initialize(rep *reply, in Payload, principal string)
 	h.dispatch(context.Background(), rep, s.Peer, in, Exchange{Peer: s.Peer, Principal: principal})
 }
 
-// resume dispatches what belongs to a session.
-func (h *StreamableHandler) resume(rep *reply, in Payload, principal string) {
+// inSession dispatches what belongs to a session.
+func (h *StreamableHandler) inSession(rep *reply, in Payload, principal string) {
 	id := in.id()
 	rep.session = h.session(rep.w, rep.r, id, principal)
 	if rep.session == nil {
@@ -309,26 +315,26 @@ func (in Payload) id() ID {
 }
 
 // dispatch lets a peer take in a payload, and answers. The work goes on if the client leaves: 2025-11-25
-// basic/transports#sending-messages-to-the-server, "Disconnection MAY occur at any time (e.g., due to network conditions), and SHOULD NOT
-// be interpreted as the client cancelling its request." So ctx is not the request's; that of a session's Peer would do, but costs every
-// session a few hundred bytes as soon as something is derived from it, and the Peer ends what it serves anyway.
+// basic/transports#sending-messages-to-the-server, "Disconnection SHOULD NOT be interpreted as the client cancelling its request." So ctx is
+// not the request's. A session passes Background: its Peer cancels what it serves when it ends, and a context derived from the Peer's
+// would cost each session memory.
 func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, in Payload, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, h.ending
 	base.outlet, base.disconnect = rep.send, rep.disconnect
 	answer := p.Dispatch(ctx, h.Handler, in, base)
-	first := in.Messages[0]
+	damaged := slices.IndexFunc(in.Messages, func(m *Message) bool { return m.local != nil })
 	switch {
 	case answer != nil:
 		rep.batch = answer.Batch
 		rep.refused = len(answer.work) == 0
 		defer answer.Written()
 		defer rep.finish()
-		rep.await()
+		rep.commitLate()
 		answer.Emit(rep.answer)
-	case first.local != nil: // a damaged response: whoever waited for it knows by now
-		h.refuse(rep.w, rep.r, http.StatusBadRequest, ID{}, CodeInvalidRequest, first.local.Error())
+	case damaged >= 0: // a response: whoever waited for it knows by now. What cannot be accepted "MUST return an HTTP error status code"
+		h.refuse(rep.w, rep.r, http.StatusBadRequest, ID{}, CodeInvalidRequest, in.Messages[damaged].local.Error())
 	case slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Request }): // the session has ended meanwhile
-		h.refuse(rep.w, rep.r, http.StatusNotFound, first.ID, CodeInvalidRequest, "Session not found")
+		h.refuse(rep.w, rep.r, http.StatusNotFound, in.id(), CodeInvalidRequest, "Session not found")
 	default: // 2025-11-25 basic/transports#sending-messages-to-the-server: "the server MUST return HTTP status code 202 Accepted with no body"
 		rep.w.WriteHeader(http.StatusAccepted)
 	}
@@ -362,19 +368,20 @@ type reply struct {
 	plain        bool     // it becomes no Stream: there is nothing to say but the answer
 	batch        bool
 	refused      bool                // nothing of it is run
-	opens        func(*Message) bool // called with the answer before it is written; nil, or false if it has been answered otherwise
+	opens        func(*Message) bool // called with the answer before it is written; false: it has answered otherwise. nil: nothing to do
 	silence      time.Duration
+	late         *time.Timer // commits after a second; nil: never
 
-	mu       sync.Mutex // guards the fields below
-	answers  []*Message // that came before it was decided
-	events   *Stream    // nil: not decided
-	followed chan struct{}
+	mu       sync.Mutex    // guards the fields below
+	answers  []*Message    // that came before it was decided
+	events   *Stream       // nil: not decided
+	followed chan struct{} // closed when nobody writes the stream to this response any more
 	done     bool
-	late     *time.Timer
 }
 
-// await makes the response a stream if there is no answer within a second, so that the client and all between know that somebody is at work.
-func (rep *reply) await() {
+// commitLate makes the response a stream if there is no answer within a second, or as long as a stream may be silent, so that the client and
+// all between know that somebody is at work.
+func (rep *reply) commitLate() {
 	if !rep.stream || rep.plain || rep.refused {
 		return
 	}
@@ -422,7 +429,7 @@ func (rep *reply) commit() *Stream {
 	go func() { // joined by finish
 		defer close(rep.followed)
 		rep.events.run(f, rep.w, rep.r, true)
-		if rep.events.goesOn() && rep.r.Context().Err() == nil {
+		if rep.events.goesOn() && rep.r.Context().Err() == nil { // Disconnect, or another response has taken over: the handler runs on
 			letGo(rep.w, rep.r)
 		}
 	}()
@@ -462,7 +469,7 @@ func (rep *reply) finish() {
 	} else { // it may have taken longer than a server's WriteTimeout
 		_ = http.NewResponseController(rep.w).SetWriteDeadline(time.Now().Add(stall))
 	}
-	switch {
+	switch { // from here on commit changes nothing, so no lock is needed
 	case rep.events != nil:
 		rep.events.End()
 		if <-rep.followed; rep.session != nil {
@@ -470,7 +477,7 @@ func (rep *reply) finish() {
 		}
 	case len(rep.answers) == 0 && rep.stream: // all requests were cancelled
 		newEventWriter(rep.w)
-	case len(rep.answers) == 0:
+	case len(rep.answers) == 0: // there is nothing to say in JSON, and its client should have accepted both
 		rep.w.WriteHeader(http.StatusAccepted)
 	case rep.opens == nil || rep.opens(rep.answers[0]):
 		rep.write()
@@ -522,7 +529,7 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 	if _, ok := h.declared(w, r, ID{}); !ok {
 		return
 	}
-	if !accepts(r.Header["Accept"], "text/event-stream") {
+	if !accepts(r.Header["Accept"], "text/event-stream") { // which it "MUST include"; 405 would say that there is no stream
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, CodeInvalidRequest, "Accept must allow text/event-stream")
 		return
 	}

@@ -651,8 +651,8 @@ type Revision struct {
 	ResourceNotFound int // the code of that error
 
 	// For Streamable HTTP:
-	VersionHeader bool // MCP-Protocol-Version after initialize
-	Sessions      bool // Mcp-Session-Id, and GET and DELETE beside POST
+	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
+	Sessions      bool // a client may be given an Mcp-Session-Id
 	Resume        bool // Last-Event-ID continues a stream
 	Prime         bool // a stream opens with an event id, and the server may hang up on it
 }

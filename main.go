@@ -2,11 +2,13 @@
 // lifecycle of all five revisions from both ends. As a program it is a tiny demo server and a client for any server:
 //
 //	mcpwire                                          serve the demo on standard input and output
+//	mcpwire -http :8080                              serve it over HTTP, at http://127.0.0.1:8080/mcp
 //	mcpwire call COMMAND [ARG...]                    start a server, say how it was reached and what it offers
 //	mcpwire call -method tools/list COMMAND [ARG...] call one method and print its result
 //
-// The library is jsonrpc.go (messages, and talking to one peer), stdio.go (lines over a byte stream) and session.go (the lifecycle), to be
-// read in that order; none of them needs this file, which is the demo. README.md says which to copy for what.
+// The library is jsonrpc.go (messages, and talking to one peer), stdio.go (lines over a byte stream), sse.go (events over HTTP), session.go
+// (the lifecycle) and http.go (Streamable HTTP), to be read in that order; none of them needs this file, which is the demo. README.md says
+// which to copy for what.
 package main
 
 import (
@@ -235,7 +237,7 @@ func serveHTTP(ctx context.Context, o *options, demo *demo, stderr io.Writer, lo
 	}
 	bound, cancel := context.WithTimeout(context.Background(), 4500*time.Millisecond)
 	defer cancel()
-	var ends sync.WaitGroup
+	var ends sync.WaitGroup // rather than RegisterOnShutdown, for which nobody waits
 	ends.Go(mcp.Close)
 	ends.Go(sse.Close)
 	err = server.Shutdown(bound)
@@ -249,11 +251,11 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	if o.keepAlive == 0 {
 		guard.KeepAlive = -1
 	}
-	open := guard
+	public := guard // of what is read before there is a token
 	if token := cmp.Or(o.token, os.Getenv("MCPWIRE_TOKEN")); token != "" {
 		guard.Authenticate = o.bearer(token)
 	}
-	newID := func() string { return rand.Text() }
+	var newID func() string
 	if o.replica != "" {
 		newID = func() string { return o.replica + "-" + rand.Text() }
 	}
@@ -268,7 +270,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	mux.Handle("/sse", sse)
 	if o.authServer != "" {
 		for _, path := range []string{"", "/mcp"} {
-			mux.Handle(metadataPath+path, o.metadata(open, path))
+			mux.Handle(metadataPath+path, o.metadata(public, path))
 		}
 	}
 	return mcp, sse, mux
@@ -276,7 +278,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 
 const metadataPath = "/.well-known/oauth-protected-resource"
 
-// origin returns the one that the client has used.
+// origin returns the one that the client has used, unless a proxy has ended TLS.
 func origin(r *http.Request) string {
 	if r.TLS != nil {
 		return "https://" + r.Host
@@ -304,7 +306,8 @@ func (o *options) bearer(token string) func(*http.Request) (string, error) {
 	}
 }
 
-// metadata says who issues tokens for the resource at path: RFC 9728. It is for those who have none yet.
+// metadata says who issues tokens for the resource at path: RFC 9728. It is served without credentials, to clients that have no token yet.
+// 2025-11-25 basic/authorization#authorization-server-location: it "MUST include the authorization_servers field".
 func (o *options) metadata(guard Guard, path string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := guard.admit(w, r); !ok {
@@ -380,7 +383,8 @@ func (t *tracer) Write(ctx context.Context, p Payload) error {
 	return t.Conn.Write(ctx, p)
 }
 
-// httpTracer traces the requests of a server and its responses, named by letters. Credentials are left out, and ids of sessions are session-1, session-2 and so on.
+// httpTracer traces the requests of a server and its responses, named by letters. A request is printed when its body has been read, or else
+// with its response. Credentials are left out, and ids of sessions are session-1, session-2 and so on.
 type httpTracer struct {
 	http.Handler
 	trace

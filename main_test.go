@@ -6,7 +6,7 @@ package main
 //	stdio.go     TestLines…, TestEndOfInput, TestServeStops…, TestChild…
 //	sse.go       TestEventsOut, TestReadEvents…, FuzzReadEvents, TestStream…
 //	session.go   TestInitialize, TestModern…, TestInput…, TestPublish…, TestListen, TestClient…, TestEras
-//	http.go      TestHTTP…, TestGuard, TestCORS, TestAuthentication, TestSessions…, and over HTTP, too, of sse.go: TestSSE…, TestDialSSE…
+//	http.go      TestHTTP…, TestGuard, TestCORS, TestAuthentication, TestSessions…, TestMany…, and of sse.go over HTTP: TestSSE…, TestDialSSE…
 //	main.go      TestTranscripts, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
 //	fixtures     the server that the conformance suite wants; MCPWIRE_FIXTURES=ADDR makes the compiled test binary serve it
 //	helpers      at the end
@@ -1514,7 +1514,7 @@ func readEvents(r io.Reader, limit int) (events []Event, err error) {
 	return events, nil
 }
 
-// The rules of WHATWG HTML §9.2.6, one by one, whatever the pieces in which the bytes come.
+// The rules of WHATWG HTML server-sent-events#event-stream-interpretation, one by one, whatever the pieces in which the bytes come.
 func TestReadEvents(t *testing.T) {
 	message := func(id string, data ...string) Event {
 		return Event{Type: "message", ID: id, Data: []byte(strings.Join(data, "\n"))}
@@ -1883,6 +1883,9 @@ func TestStreamKeepsAlive(t *testing.T) {
 		p.mu.Unlock()
 		_ = broken.Send(t.Context(), []byte("x"))
 		<-done
+		if _, err := broken.attach("tag.1/0"); err != nil { // the client has seen that id
+			t.Error(err)
+		}
 	})
 }
 
@@ -3137,7 +3140,7 @@ func drained(d *demo) bool {
 
 // listening returns how many standalone streams are followed.
 func (h *StreamableHandler) listening() (n int) {
-	for _, s := range h.Sessions.all() {
+	for _, s := range h.Sessions.All() {
 		s.mu.Lock()
 		if s.standalone != nil {
 			s.standalone.mu.Lock()
@@ -3408,7 +3411,7 @@ func TestHTTPSameID(t *testing.T) {
 	}
 	waitFor(t, func() bool {
 		n := 0
-		for _, s := range c.handler.Sessions.all() {
+		for _, s := range c.handler.Sessions.All() {
 			owed, _ := s.inFlight()
 			n += owed
 		}
@@ -3520,7 +3523,7 @@ func TestHTTPBusy(t *testing.T) {
 	if status, text, header := c.another().do("POST", initializeLine("2025-11-25")); status != 503 || header.Get("Retry-After") == "" || header.Get("Mcp-Session-Id") != "" || !strings.Contains(text, `"id":"init","error":{"code":-32603,`) {
 		t.Error(status, text, header)
 	}
-	s := h.Sessions.all()[0]
+	s := h.Sessions.All()[0]
 	c.header.Set("Mcp-Session-Id", s.ID)
 	s.owes(maxInFlight)
 	if status, text, header := c.do("POST", ping); status != 503 || header.Get("Retry-After") == "" || !strings.Contains(text, `"id":1,"error":{"code":-32603,`) {
@@ -3612,9 +3615,9 @@ func TestSessionsIdle(t *testing.T) {
 		ss := &Sessions{IdleTimeout: time.Minute, Keep: 10,
 			Opened: func(s *Session) { opened = append(opened, s.ID) },
 			Ended:  func(s *Session) { ended = append(ended, fmt.Sprint(s.ID, ": ", context.Cause(s.Context()))) }}
-		busy, idle, deleted := ss.New("ada"), ss.New("ada"), ss.New("")
+		busy, idle, deleted := ss.create("ada"), ss.create("ada"), ss.create("")
 		for _, s := range []*Session{busy, idle, deleted} {
-			if err := ss.Add(s); err != nil {
+			if err := ss.add(s); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -3623,7 +3626,7 @@ func TestSessionsIdle(t *testing.T) {
 		ss.Delete(deleted, ErrSessionDeleted)
 		ss.Delete(deleted, ErrSessionDeleted)
 		time.Sleep(50 * time.Second)
-		if got := ss.Get(idle.ID, "ada"); got != idle {
+		if got := ss.get(idle.ID, "ada"); got != idle {
 			t.Fatal("ended too early")
 		}
 		idle.release()
@@ -3632,15 +3635,15 @@ func TestSessionsIdle(t *testing.T) {
 			t.Error("a request does not count as activity")
 		}
 		time.Sleep(20 * time.Second)
-		if ss.Get(idle.ID, "ada") != nil || ss.Len() != 1 {
+		if ss.get(idle.ID, "ada") != nil || ss.Len() != 1 {
 			t.Error("idle, and still there")
 		}
 		time.Sleep(time.Hour)
-		if ss.Get(busy.ID, "ada") != busy || ss.Get(busy.ID, "bob") != nil || ss.Get(busy.ID, "") != nil {
+		if ss.get(busy.ID, "ada") != busy || ss.get(busy.ID, "bob") != nil || ss.get(busy.ID, "") != nil {
 			t.Error("busy, and gone; or anybody's")
 		}
 		ss.Close()
-		if err := ss.Add(ss.New("")); err == nil || ss.Len() != 0 {
+		if err := ss.add(ss.create("")); err == nil || ss.Len() != 0 {
 			t.Error("closed, and open")
 		}
 		if len(opened) != 3 || !slices.Equal(ended, []string{deleted.ID + ": deleted by the client", idle.ID + ": idle for too long", busy.ID + ": closed by the server"}) {
@@ -3859,10 +3862,10 @@ func TestHTTPStalledReader(t *testing.T) {
 	body := toolCall(2, "count", `{"n":1000000}`)
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", c.header.Get("Mcp-Session-Id"), len(body), body)
 	stream := func() *Stream {
-		for _, s := range h.Sessions.all() {
+		for _, s := range h.Sessions.All() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.streams[1]
+			return s.streams[s.tag()+".1"]
 		}
 		return nil
 	}

@@ -16,9 +16,13 @@ package main
 // A handler that must ask the user returns an InputRequired. A modern client gets it as the result and calls again with the answers; for
 // a legacy one they are real requests, and the handler runs again.
 //
-// Implements 2025-11-25 basic/lifecycle, 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions,
-// server/discover. The Server's mutex guards whom to notify, the Client's which connection is in use. Goroutines: a legacy peer has one while published notifications wait to be
-// written. Copy with jsonrpc.go and a transport.
+// Sessions are what a server remembers of its HTTP clients: a Peer with an id, and its streams.
+//
+// Implements 2025-11-25 basic/lifecycle and basic/transports#session-management, 2026-07-28 basic#meta, basic/versioning,
+// basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions, server/discover. The Server's mutex guards whom to
+// notify, the Client's which connection is in use, a Session's its streams; locks nest in one order: a Session, then its Peer or a Stream.
+// Goroutines: a legacy peer has one while published notifications wait to be written; a timer ends idle sessions.
+// Copy with jsonrpc.go, sse.go, and stdio.go or http.go.
 
 import (
 	"bytes"
@@ -880,19 +884,22 @@ func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err er
 
 const (
 	maxEnded  = 16              // streams of a session that can be resumed though they have ended
-	endedLife = 5 * time.Minute // how long they can, in a session that does nothing else
-	maxHeld   = 256 << 20       // bytes that all of them hold, in all sessions
+	endedLife = 5 * time.Minute // after which an idle session drops them
+	maxHeld   = 256 << 20       // bytes of ended streams in all sessions; beyond it a session drops its own
 )
 
-// Sessions is the table of sessions. Set the fields before the first.
+// Sessions is the table of sessions of one StreamableHandler. Set the fields before the first. The zero Sessions works, but its streams
+// cannot be resumed: set Keep. To keep state of your own for a session, key it by Exchange.Peer and drop it when Peer.Context ends.
+// 2025-11-25 basic/transports#session-management: an id "SHOULD be globally unique and cryptographically secure" and "MUST only contain
+// visible ASCII characters"; what NewID returns is not checked.
 type Sessions struct {
-	NewID       func() string  // unique, hard to guess, visible ASCII; nil: 130 random bits
+	NewID       func() string  // nil: 130 random bits
 	Keep        int            // events that each stream keeps for a client that comes back; 0: none, and no event ids
 	IdleTimeout time.Duration  // a session without a request, an open stream or running work ends after this; 0: 30 min, negative: never
 	Max         int            // sessions at once; 0: 10,000
-	Opened      func(*Session) // called when a session has been initialized; nil: nobody is
-	Ended       func(*Session) // called when it is over; context.Cause of its Context says why
-	Log         *slog.Logger   // nil: silent
+	Opened      func(*Session) // called before initialize is answered; must not block; nil: not wanted
+	Ended       func(*Session) // called by whoever ends it: a request, a timer, Close; context.Cause of its Context says why; nil: not wanted
+	Log         *slog.Logger   // nil: that of the handler
 
 	keepAlive time.Duration // of streams
 	held      atomic.Int64  // bytes that ended streams hold
@@ -911,26 +918,25 @@ type Session struct {
 
 	table *Sessions
 
-	mu         sync.Mutex        // guards the fields below
-	over       bool              // it has ended
-	busy       int               // requests being answered and streams being followed
-	since      time.Time         // when busy fell to 0
-	standalone *Stream           // what belongs to no request; nil: nobody has asked for it
-	streams    map[int64]*Stream // of requests, by number
-	ended      []int64           // those of them that have ended, oldest first
-	lastStream int64
+	mu         sync.Mutex         // guards the fields below
+	over       bool               // it has ended
+	busy       int                // requests being answered and streams being followed
+	since      time.Time          // when busy fell to 0
+	standalone *Stream            // what belongs to no request; nil: nobody has asked for it
+	streams    map[string]*Stream // of requests, by id
+	ended      []string           // those of them that have ended, oldest first
+	lastStream int
 }
 
 // Why a session has ended.
 var (
 	ErrSessionDeleted = errors.New("deleted by the client")
 	ErrSessionIdle    = errors.New("idle for too long")
-	errShutdown       = errors.New("closed by the server")
-	errTooMany        = errors.New("too many sessions")
+	ErrSessionClosed  = errors.New("closed by the server")
 )
 
-// New returns a session that is not in the table: Add it when the client has been initialized, or Discard it.
-func (ss *Sessions) New(owner string) *Session {
+// create returns a session that is not in the table, and held: add it when the client has been initialized, or shut it.
+func (ss *Sessions) create(owner string) *Session {
 	id := rand.Text()
 	if ss.NewID != nil {
 		id = ss.NewID()
@@ -940,21 +946,11 @@ func (ss *Sessions) New(owner string) *Session {
 	return s
 }
 
-// Add puts a session into the table, unless that is full.
-func (ss *Sessions) Add(s *Session) error {
-	ss.mu.Lock()
-	if ss.closed || len(ss.byID) >= cmp.Or(ss.Max, 10_000) || ss.byID[s.ID] != nil {
-		ss.mu.Unlock()
-		return errTooMany
+// add puts a session into the table, unless that is full.
+func (ss *Sessions) add(s *Session) error {
+	if err := ss.insert(s); err != nil {
+		return err
 	}
-	if ss.byID == nil {
-		ss.byID = map[string]*Session{}
-	}
-	ss.byID[s.ID] = s
-	if ss.sweep == nil {
-		ss.sweep = time.AfterFunc(ss.pace(), ss.sweepIdle)
-	}
-	ss.mu.Unlock()
 	s.log.Info("session opened", "session", s.tag(), "version", s.version())
 	if ss.Opened != nil {
 		ss.Opened(s)
@@ -962,8 +958,28 @@ func (ss *Sessions) Add(s *Session) error {
 	return nil
 }
 
-// Get returns a session of this owner, or nil. It does not end until it is released.
-func (ss *Sessions) Get(id, owner string) *Session {
+func (ss *Sessions) insert(s *Session) error {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	switch {
+	case ss.closed:
+		return ErrSessionClosed
+	case len(ss.byID) >= cmp.Or(ss.Max, 10_000):
+		return errors.New("too many sessions")
+	case ss.byID[s.ID] != nil:
+		return errors.New("NewID has repeated an id")
+	case ss.byID == nil:
+		ss.byID = map[string]*Session{}
+	}
+	ss.byID[s.ID] = s
+	if ss.sweep == nil {
+		ss.sweep = time.AfterFunc(ss.pace(), ss.sweepIdle)
+	}
+	return nil
+}
+
+// get returns a session of this owner, or nil. It does not become idle until it is released.
+func (ss *Sessions) get(id, owner string) *Session {
 	ss.mu.Lock()
 	s := ss.byID[id]
 	ss.mu.Unlock()
@@ -988,7 +1004,7 @@ func (ss *Sessions) Delete(s *Session, why error) {
 		delete(ss.byID, s.ID)
 	}
 	ss.mu.Unlock()
-	s.end(why)
+	s.shut(why)
 	if !known {
 		return
 	}
@@ -1006,12 +1022,13 @@ func (ss *Sessions) Close() {
 		ss.sweep.Stop()
 	}
 	ss.mu.Unlock()
-	for _, s := range ss.all() {
-		ss.Delete(s, errShutdown)
+	for _, s := range ss.All() {
+		ss.Delete(s, ErrSessionClosed)
 	}
 }
 
-func (ss *Sessions) all() []*Session {
+// All returns the sessions there are, in no order.
+func (ss *Sessions) All() []*Session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return slices.Collect(maps.Values(ss.byID))
@@ -1031,11 +1048,11 @@ func (ss *Sessions) pace() time.Duration {
 // sweepIdle ends the sessions that have been idle for too long, and comes again as long as there are any.
 func (ss *Sessions) sweepIdle() {
 	now := time.Now()
-	for _, s := range ss.all() {
+	for _, s := range ss.All() {
 		if idle := s.idle(now); ss.ttl() > 0 && idle >= ss.ttl() && s.expire(now.Add(-ss.ttl())) {
 			ss.Delete(s, ErrSessionIdle)
 		} else if idle >= endedLife {
-			s.forget(0)
+			s.prune(0)
 		}
 	}
 	ss.mu.Lock()
@@ -1080,8 +1097,14 @@ func (s *Session) expire(since time.Time) bool {
 	return s.over
 }
 
-// end releases all that the session holds.
-func (s *Session) end(why error) {
+// Close ends the session.
+func (s *Session) Close() error {
+	s.table.Delete(s, ErrSessionClosed)
+	return nil
+}
+
+// shut releases all that the session holds.
+func (s *Session) shut(why error) {
 	s.mu.Lock()
 	s.over = true
 	streams := slices.Collect(maps.Values(s.streams))
@@ -1089,7 +1112,7 @@ func (s *Session) end(why error) {
 		streams = append(streams, s.standalone)
 	}
 	s.mu.Unlock()
-	s.forget(0)
+	s.prune(0)
 	s.Peer.fail(fmt.Errorf("%w: the session was %w", ErrClosed, why))
 	s.Peer.end(why)
 	for _, stream := range streams {
@@ -1110,13 +1133,13 @@ func (s *Session) tag() string {
 }
 
 // newStream makes a stream as the session's revision has them.
-func (s *Session) newStream(number int64) *Stream {
+func (s *Session) newStream(number int) *Stream {
 	rev, _ := s.Remembered()
 	keep := 0
 	if rev.Resume {
 		keep = s.table.Keep
 	}
-	stream := NewStream(s.tag()+"."+strconv.FormatInt(number, 10), keep)
+	stream := NewStream(s.tag()+"."+strconv.Itoa(number), keep)
 	stream.prime, stream.keepAlive = rev.Prime, s.table.keepAlive
 	stream.lost = func() { s.Peer.failVia(stream, errNobody) }
 	return stream
@@ -1129,17 +1152,17 @@ func (s *Session) open() *Stream {
 	s.lastStream++
 	stream := s.newStream(s.lastStream)
 	if s.streams == nil {
-		s.streams = map[int64]*Stream{}
+		s.streams = map[string]*Stream{}
 	}
-	s.streams[s.lastStream] = stream
+	s.streams[stream.id] = stream
 	if s.over {
 		stream.End()
 	}
 	return stream
 }
 
-// listen returns the stream of what belongs to no request. There is one: 2025-11-25 basic/transports#multiple-connections, a message goes
-// out on one stream only and "MUST NOT broadcast".
+// listen returns the stream of what belongs to no request. There is one for each session, and a newer GET takes it over. 2025-11-25
+// basic/transports#multiple-connections: the server "MUST NOT broadcast the same message across multiple streams."
 func (s *Session) listen() *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -1165,17 +1188,12 @@ func (s *Session) unlisten() {
 // find returns the stream that an event id names, or nil.
 func (s *Session) find(event string) *Stream {
 	id, _, _ := strings.Cut(event, "/")
-	tag, number, _ := strings.Cut(id, ".")
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || tag != s.tag() {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n == 0 {
+	if s.standalone != nil && s.standalone.id == id {
 		return s.standalone
 	}
-	return s.streams[n]
+	return s.streams[id]
 }
 
 // send is the Peer's outlet.
@@ -1200,24 +1218,22 @@ func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error 
 // retire puts away a request's stream that has ended. If a client may come back for it, it is kept for a while.
 func (s *Session) retire(stream *Stream) {
 	size, resumable := stream.holds()
-	_, number, _ := strings.Cut(stream.id, ".")
-	n, _ := strconv.ParseInt(number, 10, 64)
 	s.mu.Lock()
 	if s.over || !resumable {
-		delete(s.streams, n)
+		delete(s.streams, stream.id)
 	} else {
-		s.ended = append(s.ended, n)
+		s.ended = append(s.ended, stream.id)
 		s.table.held.Add(size)
 	}
 	s.mu.Unlock()
 	if s.table.held.Load() > maxHeld {
-		s.forget(0)
+		s.prune(0)
 	}
-	s.forget(maxEnded)
+	s.prune(maxEnded)
 }
 
-// forget drops ended streams, the oldest first, until there are n.
-func (s *Session) forget(n int) {
+// prune drops ended streams, the oldest first, until there are n.
+func (s *Session) prune(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.ended) > n {

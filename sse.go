@@ -14,12 +14,13 @@ package main
 //	< event: message
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
-// A Stream is what Streamable HTTP (http.go) makes of it: a bounded log of events with ids. Whoever sends appends to the log; one goroutine
-// follows it and is the only one that writes to the response. So order, many events in one write, resuming after a cut, and a slow reader that
-// holds up nobody else all come from the same few lines.
+// A Stream is what Streamable HTTP (http.go) makes of it: a bounded log of events with ids. Whoever sends appends to the log; one
+// goroutine follows it and is the only one that writes to the response. So order, many events in one write, resuming after a cut, and a
+// slow reader that holds up nobody else all come from the same few lines.
 //
 // Implements 2024-11-05 basic/transports#http-with-sse, 2025-11-25 basic/transports#resumability-and-redelivery and #security-warning,
-// and WHATWG HTML §9.2.5 and §9.2.6 (event streams). A Stream's mutex guards its log, and is not held while anything is written.
+// and WHATWG HTML server-sent-events#parsing-an-event-stream and #event-stream-interpretation. A Stream's mutex guards
+// its log, and is not held while anything is written.
 // Goroutines: none for a Stream, which is followed on a goroutine of its caller; one for each stream of an SSEHandler, which serves it.
 // Copy with jsonrpc.go for the old transport, and with session.go and http.go for the present one.
 
@@ -52,7 +53,7 @@ import (
 type Event struct {
 	Type  string        // "" when written: the default, which is "message"
 	ID    string        // when read: the last one seen, of this event or an earlier one
-	Data  []byte        // nil: there was none, so it is no event, but its ID and Retry count; empty: there was, and nothing in it
+	Data  []byte        // nil: no data field, so no event by the standard, but read for its ID and Retry; empty: a field with nothing in it
 	Retry time.Duration // how long to wait before connecting again; 0: not said
 }
 
@@ -85,7 +86,8 @@ func (e Event) Append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// ReadEvents reads events until r ends. One that the end cuts off is no event. An event of more than max bytes is ErrTooLarge, the last thing yielded.
+// ReadEvents yields events until r ends. Any error but io.EOF is yielded last, ErrTooLarge for an event of more than max bytes. An event
+// that the end cuts off is dropped, except for its Retry.
 func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for in := newEventReader(r, max); ; {
@@ -97,7 +99,7 @@ func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 	}
 }
 
-// eventReader reads an event stream by the rules of WHATWG HTML §9.2.6.
+// eventReader reads an event stream by the rules of WHATWG HTML server-sent-events#event-stream-interpretation.
 type eventReader struct {
 	r      *bufio.Reader
 	max    int
@@ -112,16 +114,17 @@ func newEventReader(r io.Reader, max int) *eventReader {
 }
 
 // next returns the next event, or io.EOF.
-func (in *eventReader) next() (e Event, err error) {
+func (in *eventReader) next() (Event, error) {
+	var e Event
 	id := in.id // counts when the event is complete
 	for size := 0; ; {
 		line, err := in.readLine(in.max - size)
 		switch {
-		case err != nil && err != ErrTooLarge && e.Retry > 0: // that counts as soon as it is read
+		case err != nil && err != ErrTooLarge && e.Retry > 0: // which counts though its event is cut off
 			return Event{ID: in.id, Retry: e.Retry}, nil
 		case err != nil:
 			return Event{}, err
-		case len(line) == 0 && e.Data == nil && e.Retry == 0 && id == in.id:
+		case len(line) == 0 && e.Data == nil && e.Retry == 0 && id == in.id: // nothing but a type, which is forgotten
 			e.Type = ""
 			continue
 		case len(line) == 0:
@@ -144,14 +147,14 @@ func (in *eventReader) next() (e Event, err error) {
 				id = string(value)
 			}
 		case "retry":
-			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
+			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // then ms is the largest
 				e.Retry = time.Duration(ms) * time.Millisecond
 			}
 		}
 	}
 }
 
-// readLine returns a line without its end: CR, LF or CRLF, even if a CR and its LF do not come together. A line cut off by the end is io.EOF.
+// readLine returns a line without its end: CR, LF or CRLF, even if a CR and its LF do not come together. A line that is cut off is io.EOF.
 func (in *eventReader) readLine(max int) ([]byte, error) {
 	in.line = in.line[:0]
 	for {
@@ -210,13 +213,14 @@ type Stream struct {
 	keepAlive time.Duration // of silence before a comment is sent; 0: none
 	lost      func()        // called when what was sent can no longer be read by anyone; may be nil
 
-	mu       sync.Mutex // guards the fields below
-	log      [][]byte   // encoded events
-	size     int        // their bytes
-	first    int64      // number of the first in the log
-	written  int64      // of the first that is not yet written: what is before it may go when room is needed
-	handed   int64      // of the first that no follower has taken
-	reached  bool       // a client may come back: it may know an event's id, or needs none
+	mu sync.Mutex // guards the fields below
+	// The log:  first … (written, and kept)  written … (taken, not yet written)  handed … (new)
+	log      [][]byte // encoded events
+	size     int      // their bytes
+	first    int64    // number of the first in the log
+	written  int64    // of the first that is not yet written: what is before it may go when room is needed
+	handed   int64    // of the first that no follower has taken
+	reached  bool     // a client may come back: it may know an event's id, or needs none
 	ended    bool
 	follower *follower     // who writes; nil: nobody
 	left     time.Time     // when the last follower went
@@ -232,8 +236,9 @@ type follower struct {
 	farewell []byte        // to be written before; nil: it has been
 }
 
-// NewStream returns a stream. keep is the number of events (and at most 1 MiB of them) that it holds for a client that comes back; with 0
-// it holds none and the events have no ids. id must be unique among the streams that one client can ask for.
+// NewStream returns a stream. Nothing is kept before the first Follow: until then, Send fails. keep is the number of events (and at most
+// 1 MiB of them) that it holds for a client that comes back; with 0 it holds none and the events have no ids. id must be unique among the streams that one client can ask for: 2025-11-25
+// basic/transports#resumability-and-redelivery, an event id "MUST be globally unique across all streams within that session".
 func NewStream(id string, keep int) *Stream {
 	return &Stream{id: id, keep: keep, first: 1, written: 1, handed: 1}
 }
@@ -368,7 +373,9 @@ func (s *Stream) attach(after string) (*follower, error) {
 	if after != "" {
 		number, ours := strings.CutPrefix(after, s.id+"/")
 		n, err := strconv.ParseInt(number, 10, 64)
-		if !ours || err != nil || number != strconv.FormatInt(n, 10) || !s.resumable() || n < s.first-1 || n >= s.handed || n == 0 && !s.prime {
+		canonical := err == nil && number == strconv.FormatInt(n, 10)
+		known := s.resumable() && s.first-1 <= n && n < s.handed && (n > 0 || s.prime)
+		if !ours || !canonical || !known {
 			return nil, errNotKept
 		}
 		next = n + 1
@@ -377,7 +384,7 @@ func (s *Stream) attach(after string) (*follower, error) {
 		close(s.follower.gone)
 	}
 	s.follower = &follower{next: next, wake: make(chan struct{}, 1), gone: make(chan struct{})}
-	s.written = next
+	s.written = next // what is asked for again must not go before it has been written again
 	return s.follower, nil
 }
 
@@ -392,7 +399,9 @@ func (s *Stream) open(messages []*Message) *follower {
 	return f
 }
 
-// run writes to w what the follower has not taken, again and again.
+// run writes to w what the follower has not taken, again and again. fresh says that the client names no event, so where there is a
+// priming event it comes first. 2025-11-25 basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an SSE event
+// consisting of an event ID and an empty data field".
 func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh bool) {
 	defer s.detach(f)
 	if r.Context().Err() != nil {
@@ -418,7 +427,7 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh 
 		}
 		if len(events) > 0 {
 			if err := out.write(events...); err != nil {
-				s.failed(f, fresh)
+				s.failed(f, fresh && (opening != nil || !s.prime)) // or the client knows an id by now
 				return
 			}
 			s.wrote(f)
@@ -442,7 +451,7 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh 
 	}
 }
 
-// take returns what is to be written next, opening first, and when there is nothing whether there will be more.
+// take returns what is to be written next, opening first; over says that nothing follows, and counts only when there is nothing to write.
 func (s *Stream) take(f *follower, opening []byte) (events [][]byte, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -525,7 +534,8 @@ type eventWriter struct {
 	rc *http.ResponseController // sees through wrappers that have an Unwrap method
 }
 
-// newEventWriter opens the body. Nothing may hold events back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
+// newEventWriter opens the body. Nothing may hold events back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
+// X-Accel-Buffering.
 func newEventWriter(w http.ResponseWriter) *eventWriter {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
@@ -582,16 +592,18 @@ func (out *eventWriter) send(b []byte) error {
 
 // ---- What stands before every handler ----
 
-// Guard is what stands before every method of every HTTP handler here. The zero Guard lets in anyone from this machine's own pages and
-// programs, and no page of another origin.
+// Guard is what stands before every method of every HTTP handler here. The zero Guard lets in every program that can reach the listener, and
+// of web pages only those of loopback origins: so listen on a loopback address, or set Authenticate.
 type Guard struct {
 	// Origins are the values of Origin, beside those of loopback hosts, that are let in, such as https://app.example.com. Pages of these
 	// origins, and no others, also get CORS answers. 2025-11-25 basic/transports#security-warning: "Servers MUST validate the Origin
 	// header on all incoming connections to prevent DNS rebinding attacks."
 	Origins []string
-	// Hosts are the values of Host, beside loopback names, that a listener on a loopback address lets in: those that a proxy passes on. One without a port stands for all ports.
+	// Hosts are the values of Host, beside loopback names, that are let in where the connection came to a loopback TCP address: those that
+	// a proxy passes on. One without a port stands for all ports.
 	Hosts []string
-	// Authenticate returns who asks, or an error: an *AuthError says how to answer, any other is a 401. nil: anyone may ask.
+	// Authenticate returns who asks, or an error: an *AuthError says how to answer, any other is a 401. It is called for each request, by
+	// many goroutines. It must tell people apart: who gets the same principal may use the same sessions. nil: anyone may ask.
 	Authenticate func(*http.Request) (principal string, err error)
 	MaxBody      int64         // bytes of a POST; 0: 4 MiB
 	KeepAlive    time.Duration // of silence on a stream before a comment is sent; 0: 15 s, negative: none
@@ -606,18 +618,9 @@ type AuthError struct {
 
 func (e *AuthError) Error() string { return "not authorized: " + e.Challenge }
 
-// HTTPError is an answer to a client's request that was no JSON-RPC.
-type HTTPError struct {
-	Status int
-	Body   []byte // its first few KiB
-}
-
-func (e *HTTPError) Error() string {
-	return strings.TrimSpace(fmt.Sprintf("HTTP %d %s %.200q", e.Status, http.StatusText(e.Status), bytes.TrimSpace(e.Body)))
-}
-
-// admit checks what can be checked before anything is read, in the order of revisions: Origin, Host, preflight, credentials. If it
-// returns false, the request has been answered.
+// admit checks what can be checked before anything is read, in a fixed order: Origin, Host, preflight, credentials. If it returns false,
+// the request has been answered. 2025-11-25 basic/transports#security-warning: "If the Origin header is present and invalid, servers MUST
+// respond with HTTP 403 Forbidden."
 func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
 	origins := r.Header["Origin"]
 	listed := len(origins) == 1 && slices.ContainsFunc(g.Origins, func(o string) bool { return strings.EqualFold(o, origins[0]) })
@@ -686,7 +689,9 @@ func (g *Guard) allowsHost(host string) bool {
 	if strings.Trim(port, "0123456789") != "" { // such as localhost:1@evil.example
 		return false
 	}
-	return isLoopback(name) || slices.ContainsFunc(g.Hosts, func(h string) bool { return strings.EqualFold(h, host) || strings.EqualFold(h, name) })
+	return isLoopback(name) || slices.ContainsFunc(g.Hosts, func(h string) bool {
+		return strings.EqualFold(h, host) || strings.EqualFold(h, name)
+	})
 }
 
 // isLoopback tells whether a host is this machine: localhost, or an address with brackets where it needs them.
@@ -704,7 +709,8 @@ func isLoopback(host string) bool {
 
 func isLoopbackOrigin(origin string) bool {
 	u, err := url.Parse(origin)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Scheme+"://"+u.Host, origin) && (&Guard{}).allowsHost(u.Host)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Scheme+"://"+u.Host, origin) &&
+		new(Guard).allowsHost(u.Host)
 }
 
 // refuse answers with a status and a JSON-RPC error. Its id is that of the request where it is known.
@@ -713,12 +719,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID
 	writeJSON(w, status, Payload{Messages: []*Message{refused(id, code, reason)}})
 }
 
-func (g *Guard) log() *slog.Logger {
-	if g.Log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return g.Log
-}
+func (g *Guard) log() *slog.Logger { return cmp.Or(g.Log, silent) }
 
 // silence returns how long a stream may say nothing; 0: for ever.
 func (g *Guard) silence() time.Duration { return max(cmp.Or(g.KeepAlive, 15*time.Second), 0) }
@@ -726,13 +727,14 @@ func (g *Guard) silence() time.Duration { return max(cmp.Or(g.KeepAlive, 15*time
 func writeJSON(w http.ResponseWriter, status int, p Payload) {
 	body := p.Append(nil)
 	w.Header().Set("Content-Type", "application/json")
-	if len(body) <= piece { // net/http finds out the length, and a server's WriteTimeout is enough
-		w.WriteHeader(status)
+	if len(body) > 2<<10 { // net/http finds out the length of less
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(status)
+	if len(body) <= piece { // short enough for a server's WriteTimeout
 		_, _ = w.Write(body)
 		return
 	}
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
 	out := eventWriter{w, http.NewResponseController(w)}
 	_ = out.send(body) // a client that has gone needs no answer
 }
@@ -796,15 +798,15 @@ func accepts(lines []string, kind string) bool {
 				rank = 1
 			}
 			if rank > best {
-				best, ok = rank, !never(params)
+				best, ok = rank, !excluded(params)
 			}
 		}
 	}
 	return ok || !said
 }
 
-// never tells whether the parameters of a media range have a weight of nothing: q=0.
-func never(params string) bool {
+// excluded tells whether the parameters of a media range give it a weight of nothing: q=0.
+func excluded(params string) bool {
 	for param := range strings.SplitSeq(params, ";") {
 		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
 		if strings.EqualFold(name, "q") {
@@ -818,11 +820,12 @@ func never(params string) bool {
 // ---- HTTP+SSE of 2024-11-05: the server ----
 
 // SSEHandler serves the transport of 2024-11-05: a GET opens a conversation, and the path it came to, with a query that names the
-// conversation, takes the POSTs. The conversation ends with its stream.
+// conversation, takes the POSTs. The conversation ends with its stream. Mount it at one path, which no proxy may rewrite. Handler is
+// required.
 type SSEHandler struct {
 	Handler Handler
 	Guard
-	Max   int           // streams at once; 0: 1,000
+	Max   int           // streams at once, beyond which a GET gets 503; 0: 1,000
 	NewID func() string // of conversations, hard to guess; nil: random
 
 	mu     sync.Mutex // guards the fields below
@@ -880,7 +883,8 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open serves a conversation: what is POSTed on a goroutine of its own, and what is sent here.
+// open serves a conversation: what is POSTed on a goroutine of its own, and what is sent here. 2024-11-05 basic/transports#http-with-sse:
+// "When a client connects, the server MUST send an endpoint event containing a URI for the client to use for sending messages."
 func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal string) {
 	id := rand.Text()
 	if h.NewID != nil {
@@ -915,7 +919,7 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 		}
 	}()
 	p.stream.run(f, w, r, true)
-	cancel() // 2024-11-05 basic/lifecycle: the end of the connection is that of the session
+	cancel() // 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the associated HTTP connection(s)"
 	p.Close()
 	<-served
 }
@@ -1003,7 +1007,10 @@ func (h *SSEHandler) Close() {
 
 // ---- HTTP+SSE of 2024-11-05: the client ----
 
-// DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. max bounds the bytes of a message. A refusal is an *HTTPError.
+// DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. max bounds the bytes of a message. A nil client is http.DefaultClient;
+// of any other its Timeout is ignored, and redirects are followed only if they are 307 or 308 within the origin; credentials are its
+// Transport's business. The context bounds the dialling only. A stream that is lost cannot be resumed: dial again. What is not a stream,
+// or not a 2xx, is an *HTTPError.
 func DialSSE(client *http.Client, target string, max int) Dialer {
 	return func(ctx context.Context) (Conn, error) {
 		c := &sseConn{client: keepToOrigin(client)}
@@ -1099,6 +1106,16 @@ func (c *sseConn) Close() error {
 		return nil
 	}
 	return c.body.Close()
+}
+
+// HTTPError is an answer to a client's request that was not what it should be.
+type HTTPError struct {
+	Status int
+	Body   []byte // its first few KiB
+}
+
+func (e *HTTPError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("HTTP %d %s %.200q", e.Status, http.StatusText(e.Status), bytes.TrimSpace(e.Body)))
 }
 
 func httpError(resp *http.Response) error {
