@@ -58,9 +58,10 @@ type StreamableHandler struct {
 	end      context.CancelFunc
 
 	mu      sync.Mutex // guards the fields below
-	running int        // requests being answered
+	open    int        // HTTP requests being answered
+	running int        // JSON-RPC requests being run
 	closing bool
-	idle    chan struct{} // closed when the last request has been answered after closing
+	idle    chan struct{} // closed when the last HTTP request has been answered after closing
 }
 
 // ServeHTTP answers one request of a client.
@@ -70,8 +71,8 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if reason := h.enter(); reason != "" {
-		h.busy(w, r, ID{}, reason)
+	if !h.enter() {
+		h.busy(w, r, ID{}, "The server is shutting down")
 		return
 	}
 	defer h.leave()
@@ -100,26 +101,34 @@ func (h *StreamableHandler) prepare() {
 	}
 }
 
-// enter counts a request, or says why it cannot be answered.
-func (h *StreamableHandler) enter() (reason string) {
+// enter counts what Close waits for; false means that it no longer does.
+func (h *StreamableHandler) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.closing:
-		return "The server is shutting down"
-	case h.running >= maxRunning:
-		return errBusy.Message
+	if !h.closing {
+		h.open++
 	}
-	h.running++
-	return ""
+	return !h.closing
 }
 
 func (h *StreamableHandler) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.running--; h.closing && h.running == 0 {
+	if h.open--; h.closing && h.open == 0 {
 		close(h.idle)
 	}
+}
+
+// begin counts requests that are to be run, up to a bound. What is no request is never kept waiting by those that are: an answer, or
+// a cancellation, may be what they wait for.
+func (h *StreamableHandler) begin(n int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n > 0 && h.running+n > maxRunning {
+		return false
+	}
+	h.running += n
+	return true
 }
 
 // Close winds down: new requests are refused, streams of no request end, questions to clients fail, and requests being answered have three
@@ -131,7 +140,7 @@ func (h *StreamableHandler) Close() {
 	if !h.closing {
 		h.closing = true
 		close(h.ending)
-		if h.running == 0 {
+		if h.open == 0 {
 			close(h.idle)
 		}
 	}
@@ -214,6 +223,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, CodeInvalidRequest, "Accept must allow application/json or text/event-stream")
 		return
 	}
+	rep.stream = rep.stream && canStream(w)
 	in, ok := h.read(w, r)
 	if !ok {
 		return
@@ -306,6 +316,16 @@ func (h *StreamableHandler) alone(rep *reply, in Payload, principal string, hand
 	h.dispatch(p.ctx, rep, p, in, Exchange{Revision: rev, Principal: principal})
 }
 
+// requests returns how many there are.
+func (in Payload) requests() (n int) {
+	for _, m := range in.Messages {
+		if m.Kind() == Request {
+			n++
+		}
+	}
+	return n
+}
+
 // id returns what a refusal of the whole payload is to name: the id of a request, or of what might have been one.
 func (in Payload) id() ID {
 	if m := in.Messages[0]; !in.Batch && m.Kind() != Response {
@@ -321,6 +341,12 @@ func (in Payload) id() ID {
 func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, in Payload, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, h.ending
 	base.outlet, base.disconnect = rep.send, rep.disconnect
+	requests := in.requests()
+	if !h.begin(requests) {
+		h.busy(rep.w, rep.r, in.id(), errBusy.Message)
+		return
+	}
+	defer h.begin(-requests)
 	answer := p.Dispatch(ctx, h.Handler, in, base)
 	damaged := slices.IndexFunc(in.Messages, func(m *Message) bool { return m.local != nil })
 	switch {
@@ -333,7 +359,7 @@ func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, i
 		answer.Emit(rep.answer)
 	case damaged >= 0: // a response: whoever waited for it knows by now. What cannot be accepted "MUST return an HTTP error status code"
 		h.refuse(rep.w, rep.r, http.StatusBadRequest, ID{}, CodeInvalidRequest, in.Messages[damaged].local.Error())
-	case slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Request }): // the session has ended meanwhile
+	case requests > 0: // the session has ended meanwhile
 		h.refuse(rep.w, rep.r, http.StatusNotFound, in.id(), CodeInvalidRequest, "Session not found")
 	default: // 2025-11-25 basic/transports#sending-messages-to-the-server: "the server MUST return HTTP status code 202 Accepted with no body"
 		rep.w.WriteHeader(http.StatusAccepted)
@@ -429,7 +455,10 @@ func (rep *reply) commit() *Stream {
 	go func() { // joined by finish
 		defer close(rep.followed)
 		rep.events.run(f, rep.w, rep.r, true)
-		if rep.events.goesOn() && rep.r.Context().Err() == nil { // Disconnect, or another response has taken over: the handler runs on
+		rep.mu.Lock()
+		done := rep.done
+		rep.mu.Unlock()
+		if !done && rep.r.Context().Err() == nil { // Disconnect, a takeover, the session's end: the handler runs on
 			letGo(rep.w, rep.r)
 		}
 	}()
@@ -441,6 +470,11 @@ func (rep *reply) disconnect(retry time.Duration) {
 	if !rep.stream || rep.plain {
 		return
 	}
+	rep.mu.Lock()
+	if rep.events == nil && !rep.done && rep.r.ProtoMajor == 1 {
+		rep.w.Header().Set("Connection", "close") // or the client might use it for its next request just when we close it
+	}
+	rep.mu.Unlock()
 	if events := rep.commit(); events != nil {
 		events.Disconnect(retry)
 	}
@@ -466,8 +500,6 @@ func (rep *reply) finish() {
 	rep.mu.Unlock()
 	if rep.late != nil {
 		rep.late.Stop()
-	} else { // it may have taken longer than a server's WriteTimeout
-		_ = http.NewResponseController(rep.w).SetWriteDeadline(time.Now().Add(stall))
 	}
 	switch { // from here on commit changes nothing, so no lock is needed
 	case rep.events != nil:
@@ -538,6 +570,10 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 		return
 	}
 	defer s.release()
+	if !canStream(w) {
+		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, CodeInternalError, "This server's middleware does not let events through")
+		return
+	}
 	after := r.Header.Get("Last-Event-ID")
 	var events *Stream
 	if after == "" {

@@ -842,7 +842,7 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 // Disconnect lets go of the HTTP response that is the client's connection, while the request goes on; the client comes back for the rest
 // after retry. So a long call needs no open connection. Only 2025-11-25 has this; elsewhere Disconnect does nothing.
 func (x *Exchange) Disconnect(retry time.Duration) {
-	if x.disconnect != nil {
+	if x.disconnect != nil && x.life != nil { // a notification has no response to speak of
 		x.disconnect(retry)
 	}
 }
@@ -868,6 +868,7 @@ func (x *Exchange) send(ctx context.Context, m *Message) error {
 // run answers the request, on the caller's goroutine: with the response, or with nil if it was cancelled.
 // 2025-11-25 cancellation: receivers should "not send a response for the cancelled request".
 func (x *Exchange) run(h Handler) *Message {
+	defer x.owner.finish(x) // even if the handler ends its goroutine
 	response := x.handle(x.life.ctx, h)
 	if !x.owner.finish(x) {
 		return nil
@@ -1196,7 +1197,7 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		case Response:
 			p.deliver(m)
 		case Notification:
-			p.hear(ctx, h, m, base)
+			p.hear(h, m, base)
 		case Invalid:
 			if p.client {
 				p.drop(m)
@@ -1290,7 +1291,7 @@ func (p *Peer) deliver(m *Message) {
 }
 
 // hear takes in a notification.
-func (p *Peer) hear(ctx context.Context, h Handler, m *Message, x Exchange) {
+func (p *Peer) hear(h Handler, m *Message, x Exchange) {
 	switch {
 	case m.Method == "notifications/cancelled":
 		p.stop(m)
@@ -1300,7 +1301,7 @@ func (p *Peer) hear(ctx context.Context, h Handler, m *Message, x Exchange) {
 		return
 	}
 	x.Request = m
-	if unsent := x.handle(ctx, h); unsent.Error != nil {
+	if unsent := x.handle(p.ctx, h); unsent.Error != nil {
 		p.log.Debug("notification not handled", "method", m.Method, "error", unsent.Error)
 	}
 }

@@ -3533,9 +3533,26 @@ func TestHTTPBusy(t *testing.T) {
 	h.mu.Lock()
 	h.running += maxRunning
 	h.mu.Unlock()
-	if status, _, header := c.do("POST", ping); status != 503 || header.Get("Retry-After") == "" {
+	if status, text, header := c.do("POST", ping); status != 503 || header.Get("Retry-After") == "" || !strings.Contains(text, `"id":1,`) {
+		t.Error(status, text)
+	}
+	if status, _, _ := c.do("POST", `{"jsonrpc":"2.0","id":1,"result":{}}`); status != 202 { // it may be what all the others wait for
 		t.Error(status)
 	}
+	h.mu.Lock()
+	h.running--
+	h.mu.Unlock()
+	older := c.another()
+	h.Sessions.Max = 3
+	older.open("2025-03-26", "{}")
+	if status, _, _ := older.do("POST", "["+ping+","+strings.Replace(ping, "1", "2", 1)+"]"); status != 503 {
+		t.Error("a batch counts as one:", status)
+	}
+	h.mu.Lock()
+	h.running++
+	h.mu.Unlock()
+	older.do("DELETE", "")
+	h.Sessions.Max = 2
 	h.mu.Lock()
 	h.running -= maxRunning
 	h.mu.Unlock()
@@ -3549,6 +3566,122 @@ func TestHTTPBusy(t *testing.T) {
 	}
 	c.do("DELETE", "")
 	c.another().open("2025-11-25", "{}")
+}
+
+// asker is a handler that asks, tells, or waits, as its method says.
+type asker struct {
+	started chan context.Context
+	release chan struct{}
+}
+
+func (a *asker) Handle(ctx context.Context, x *Exchange) (any, error) {
+	switch x.Request.Method {
+	case "initialize":
+		x.Peer.Remember(revision("2025-11-25"), Meta{})
+	case "ask":
+		return nil, x.Call(ctx, "ping", nil, nil)
+	case "ask, and talk":
+		_ = x.Notify(ctx, "notifications/message", nil)
+		<-a.release
+		go func() {
+			for x.Notify(ctx, "notifications/message", nil) == nil {
+			}
+		}()
+		return nil, x.Call(ctx, "ping", nil, nil)
+	case "notifications/disconnect":
+		x.Disconnect(time.Second)
+	case "notifications/wait", "wait":
+		a.started <- ctx
+	case "stubborn":
+		_ = x.Notify(ctx, "notifications/message", nil)
+		a.started <- ctx
+		<-a.release
+	case "exit":
+		runtime.Goexit()
+	case "talk":
+		_ = x.Notify(ctx, "notifications/message", nil)
+	}
+	return nil, nil
+}
+
+// A question that nobody can answer any more does not keep its session, nor what it holds, for ever: neither if the client has gone for good, nor if
+// the question has fallen out of the log.
+func TestHTTPAbandonedQuestions(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, &asker{})
+	h.Sessions.IdleTimeout = 100 * time.Millisecond
+	c := serveWeb(t, h).open("2025-11-25", "{}")
+	ctx, cancel := context.WithCancel(t.Context())
+	c.next(c.events(c.sendContext(ctx, "POST", `{"jsonrpc":"2.0","id":1,"method":"ask"}`)))
+	cancel()
+	waitFor(t, func() bool { return h.Sessions.Len() == 0 })
+	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running+h.open == 0 })
+
+	a := &asker{release: make(chan struct{})}
+	h = newHandler(t, a)
+	h.Sessions.Keep = 4
+	c = serveWeb(t, h).open("2025-11-25", "{}")
+	ctx, cancel = context.WithCancel(t.Context())
+	c.next(c.events(c.sendContext(ctx, "POST", `{"jsonrpc":"2.0","id":1,"method":"ask, and talk"}`)))
+	cancel()
+	s := h.Sessions.All()[0]
+	waitFor(t, func() bool { return s.find(s.tag()+".1/1").abandoned(time.Now(), 0) })
+	close(a.release)
+	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running == 0 })
+}
+
+// What a notification's handler does is no response: it cannot let go of one, and what it starts ends with the session.
+func TestHTTPNotificationHandlers(t *testing.T) {
+	checkLeaks(t)
+	a := &asker{started: make(chan context.Context, 1)}
+	h := newHandler(t, a)
+	c := serveWeb(t, h).open("2025-11-25", "{}")
+	for range 20 {
+		if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","method":"notifications/disconnect"}`); status != 202 || text != "" {
+			t.Fatal(status, text)
+		}
+	}
+	if s := h.Sessions.All()[0]; len(s.streams) > 0 {
+		t.Error(s.streams)
+	}
+	c.do("POST", `{"jsonrpc":"2.0","method":"notifications/wait"}`)
+	ctx := <-a.started
+	c.do("DELETE", "")
+	<-ctx.Done()
+}
+
+// DELETE closes the stream of a call whose handler does not listen; a handler that ends its goroutine costs its request only.
+func TestHTTPStubbornHandlers(t *testing.T) {
+	checkLeaks(t)
+	a := &asker{started: make(chan context.Context, 1), release: make(chan struct{})}
+	c := serveWeb(t, newHandler(t, a)).open("2025-11-25", "{}")
+	if resp := c.tryPost(t.Context(), `{"jsonrpc":"2.0","id":1,"method":"exit"}`); resp != nil {
+		resp.Body.Close()
+	}
+	if status, text, _ := c.do("POST", ping); status != 200 {
+		t.Error("its id is still taken:", status, text)
+	}
+	stream := c.events(c.send("POST", `{"jsonrpc":"2.0","id":2,"method":"stubborn"}`))
+	<-a.started
+	c.do("DELETE", "")
+	if _, err := readAll(stream); err != io.EOF {
+		t.Error(err)
+	}
+	close(a.release)
+}
+
+// Middleware through which nothing can be flushed costs the streams, but no answer.
+func TestHTTPWithoutFlush(t *testing.T) {
+	h := newHandler(t, &asker{})
+	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+	})).open("2025-11-25", "{}")
+	if status, text, header := c.do("POST", `{"jsonrpc":"2.0","id":1,"method":"talk"}`); status != 200 || header.Get("Content-Type") != "application/json" || !strings.Contains(text, "result") {
+		t.Error(status, text)
+	}
+	if status, _, _ := c.do("GET", ""); status != 405 {
+		t.Error(status)
+	}
 }
 
 // A panic costs one request. It is logged, and its text not told.
@@ -3842,8 +3975,10 @@ func TestHTTPTimeouts(t *testing.T) {
 	c.next(counting)
 	demo.Publish("notifications/resources/list_changed", nil)
 	c.next(idle)
-	if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":500}}}`, "Accept: application/json"); status != 200 || !strings.Contains(text, "counted") {
-		t.Error("a JSON answer that takes longer than WriteTimeout:", status, text)
+	for _, accept := range []string{"application/json", "*/*"} {
+		if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":500}}}`, "Accept: "+accept); status != 200 || !strings.Contains(text, "counted") {
+			t.Error("a JSON answer that takes longer than WriteTimeout:", status, text)
+		}
 	}
 }
 
@@ -4048,6 +4183,38 @@ func TestDialSSERefuses(t *testing.T) {
 		t.Error(err)
 	}
 	late.Close()
+}
+
+// Close ends a POST that is never answered.
+func TestDialSSEClose(t *testing.T) {
+	checkLeaks(t)
+	posted := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			_, _ = io.ReadAll(r.Body)
+			posted <- struct{}{}
+		} else {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, "event: endpoint\ndata: /x\n\n")
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	conn, err := DialSSE(nil, server.URL, 1000)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := Open(t.Context(), conn, HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil }), nil)
+	called := make(chan error)
+	go func() { called <- peer.Call(context.Background(), "ping", nil, nil) }()
+	<-posted
+	if err := peer.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-called; !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
 }
 
 // ======== main.go ========

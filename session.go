@@ -897,7 +897,7 @@ type Sessions struct {
 	Keep        int            // events that each stream keeps for a client that comes back; 0: none, and no event ids
 	IdleTimeout time.Duration  // a session without a request, an open stream or running work ends after this; 0: 30 min, negative: never
 	Max         int            // sessions at once; 0: 10,000
-	Opened      func(*Session) // called before initialize is answered; must not block; nil: not wanted
+	Opened      func(*Session) // called before initialize is answered; must not block; All already has it, so it may end meanwhile; nil: not wanted
 	Ended       func(*Session) // called by whoever ends it: a request, a timer, Close; context.Cause of its Context says why; nil: not wanted
 	Log         *slog.Logger   // nil: that of the handler
 
@@ -1049,6 +1049,7 @@ func (ss *Sessions) pace() time.Duration {
 func (ss *Sessions) sweepIdle() {
 	now := time.Now()
 	for _, s := range ss.All() {
+		s.giveUp(now, cmp.Or(ss.ttl(), 30*time.Minute))
 		if idle := s.idle(now); ss.ttl() > 0 && idle >= ss.ttl() && s.expire(now.Add(-ss.ttl())) {
 			ss.Delete(s, ErrSessionIdle)
 		} else if idle >= endedLife {
@@ -1059,6 +1060,18 @@ func (ss *Sessions) sweepIdle() {
 	defer ss.mu.Unlock()
 	if ss.sweep = nil; len(ss.byID) > 0 && !ss.closed {
 		ss.sweep = time.AfterFunc(ss.pace(), ss.sweepIdle)
+	}
+}
+
+// giveUp fails the questions on streams that nobody has come back to for so long; what waits for them would keep the session busy.
+func (s *Session) giveUp(now time.Time, long time.Duration) {
+	s.mu.Lock()
+	streams := slices.Collect(maps.Values(s.streams))
+	s.mu.Unlock()
+	for _, stream := range streams {
+		if stream.abandoned(now, long) {
+			s.Peer.failVia(stream, errNobody)
+		}
 	}
 }
 
@@ -1232,15 +1245,16 @@ func (s *Session) retire(stream *Stream) {
 	s.prune(maxEnded)
 }
 
-// prune drops ended streams, the oldest first, until there are n.
+// prune drops ended streams until there are n: first those that have been read, then the oldest.
 func (s *Session) prune(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.ended) > n {
-		size, _ := s.streams[s.ended[0]].holds()
+		i := max(slices.IndexFunc(s.ended, func(id string) bool { return !s.streams[id].unread() }), 0)
+		size, _ := s.streams[s.ended[i]].holds()
 		s.table.held.Add(-size)
-		delete(s.streams, s.ended[0])
-		s.ended = slices.Delete(s.ended, 0, 1)
+		delete(s.streams, s.ended[i])
+		s.ended = slices.Delete(s.ended, i, i+1)
 	}
 }
 

@@ -199,7 +199,7 @@ const (
 	maxLog       = 1 << 20          // bytes of a stream's log; one event may have more
 	patience     = 5 * time.Second  // for a client to come back before what it has not read is lost
 	stall        = 30 * time.Second // without progress, and a connection counts as dead
-	piece        = 64 << 10         // bytes of one write
+	piece        = 16 << 10         // bytes of one write; half a KiB a second is progress
 )
 
 // Stream is an ordered, bounded log of events. A response follows it, one at a time, and another may take over from any event that is still
@@ -256,7 +256,10 @@ func (s *Stream) Send(ctx context.Context, data []byte) error {
 
 func (s *Stream) push(ctx context.Context, e Event) error {
 	for {
-		moved, limit, err := s.append(e)
+		moved, limit, spilled, err := s.append(e)
+		if spilled && s.lost != nil {
+			s.lost()
+		}
 		if err != nil || moved == nil {
 			return err
 		}
@@ -273,27 +276,30 @@ func (s *Stream) push(ctx context.Context, e Event) error {
 	}
 }
 
-// append puts an event into the log or, if there is no room, returns what to wait for, and how long if not for ever.
-func (s *Stream) append(e Event) (moved chan struct{}, limit time.Duration, err error) {
+// append puts an event into the log or, if there is no room, returns what to wait for, and how long if not for ever. spilled says that an
+// event has gone that nobody has read.
+func (s *Stream) append(e Event) (moved chan struct{}, limit time.Duration, spilled bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.follower == nil && !s.resumable() {
-		return nil, 0, errNobody
+		return nil, 0, false, errNobody
 	}
 	for len(s.log) >= cmp.Or(s.keep, maxUnwritten) || len(s.log) > 0 && s.size+len(e.Data) > maxLog {
 		if s.follower == nil {
 			limit = patience - time.Since(s.left)
 		}
-		if unwritten := s.first >= s.written; unwritten && (s.follower != nil || limit > 0) {
+		unwritten := s.first >= s.written
+		if unwritten && (s.follower != nil || limit > 0) {
 			if s.moved == nil {
 				s.moved = make(chan struct{})
 			}
-			return s.moved, limit, nil
+			return s.moved, limit, spilled, nil
 		}
+		spilled = spilled || unwritten
 		s.drop()
 	}
 	s.add(e)
-	return nil, 0, nil
+	return nil, 0, spilled, nil
 }
 
 func (s *Stream) add(e Event) {
@@ -427,7 +433,7 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh 
 		}
 		if len(events) > 0 {
 			if err := out.write(events...); err != nil {
-				s.failed(f, fresh && (opening != nil || !s.prime)) // or the client knows an id by now
+				s.failed(f, fresh && !out.reached)
 				return
 			}
 			s.wrote(f)
@@ -487,11 +493,11 @@ func (s *Stream) wrote(f *follower) {
 	s.move()
 }
 
-// failed notes that what f has taken could not be written. If that was the first of all, no client knows an id of this stream.
-func (s *Stream) failed(f *follower, first bool) {
+// failed notes that what f has taken could not be written. If nothing has ever been, no client knows an id of this stream.
+func (s *Stream) failed(f *follower, nothing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.follower == f && first && s.written == 1 {
+	if s.follower == f && nothing && s.written == 1 {
 		s.reached = false
 	}
 }
@@ -514,13 +520,6 @@ func (s *Stream) detach(f *follower) {
 	}
 }
 
-// goesOn tells whether the stream has not ended.
-func (s *Stream) goesOn() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.ended
-}
-
 // holds returns the bytes of the log, and whether a client may come back for them.
 func (s *Stream) holds() (size int64, resumable bool) {
 	s.mu.Lock()
@@ -528,10 +527,39 @@ func (s *Stream) holds() (size int64, resumable bool) {
 	return int64(s.size), s.resumable()
 }
 
+// unread tells whether there are events that have not been written, and abandoned whether nobody has been there to read for so long.
+func (s *Stream) unread() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written < s.first+int64(len(s.log))
+}
+
+func (s *Stream) abandoned(now time.Time, long time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.follower == nil && now.Sub(s.left) >= long
+}
+
 // eventWriter writes an event stream as the body of a response.
 type eventWriter struct {
-	w  http.ResponseWriter
-	rc *http.ResponseController // sees through wrappers that have an Unwrap method
+	w       http.ResponseWriter
+	rc      *http.ResponseController // sees through wrappers that have an Unwrap method
+	size    int                      // bytes written
+	reached bool                     // some of them have reached the connection
+}
+
+// canStream tells whether what is written can be flushed. http.TimeoutHandler, and wrappers without an Unwrap method, make it impossible.
+func canStream(w http.ResponseWriter) bool {
+	for {
+		switch wrapper := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = wrapper.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 // newEventWriter opens the body. Nothing may hold events back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
@@ -541,7 +569,7 @@ func newEventWriter(w http.ResponseWriter) *eventWriter {
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no")
-	out := &eventWriter{w, http.NewResponseController(w)}
+	out := &eventWriter{w: w, rc: http.NewResponseController(w)}
 	_ = out.rc.SetReadDeadline(time.Time{}) // a server's ReadTimeout would look like a client that has gone
 	w.WriteHeader(http.StatusOK)
 	return out
@@ -576,6 +604,7 @@ func (out *eventWriter) write(events ...[]byte) error {
 	if err := out.rc.Flush(); err != nil {
 		return err
 	}
+	out.reached = true
 	_ = out.rc.SetWriteDeadline(time.Time{}) // nor may a server's WriteTimeout end a stream
 	return nil
 }
@@ -583,9 +612,11 @@ func (out *eventWriter) write(events ...[]byte) error {
 func (out *eventWriter) send(b []byte) error {
 	for part := range slices.Chunk(b, piece) {
 		_ = out.rc.SetWriteDeadline(time.Now().Add(stall)) // some writers cannot
-		if _, err := out.w.Write(part); err != nil {
+		n, err := out.w.Write(part)
+		if out.size += n; err != nil {
 			return err
 		}
+		out.reached = out.reached || out.size > 8<<10 // more than net/http's buffers hold
 	}
 	return nil
 }
@@ -731,11 +762,7 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(status)
-	if len(body) <= piece { // short enough for a server's WriteTimeout
-		_, _ = w.Write(body)
-		return
-	}
-	out := eventWriter{w, http.NewResponseController(w)}
+	out := eventWriter{w: w, rc: http.NewResponseController(w)}
 	_ = out.send(body) // a client that has gone needs no answer
 }
 
@@ -871,6 +898,8 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	principal, ok := h.admit(w, r)
 	switch {
 	case !ok:
+	case r.Method == http.MethodGet && !canStream(w):
+		h.refuse(w, r, http.StatusInternalServerError, ID{}, CodeInternalError, "This server's middleware does not let events through")
 	case r.Method == http.MethodGet && accepts(r.Header["Accept"], "text/event-stream"):
 		h.open(w, r, principal)
 	case r.Method == http.MethodGet:
@@ -1014,10 +1043,9 @@ func (h *SSEHandler) Close() {
 func DialSSE(client *http.Client, target string, max int) Dialer {
 	return func(ctx context.Context) (Conn, error) {
 		c := &sseConn{client: keepToOrigin(client)}
-		var life context.Context
-		life, c.cancel = context.WithCancel(context.Background()) // of the stream, which outlives the dialling
+		c.life, c.cancel = context.WithCancel(context.Background()) // of the stream, which outlives the dialling
 		defer context.AfterFunc(ctx, c.cancel)()
-		err := c.open(life, target, max)
+		err := c.open(c.life, target, max)
 		if err != nil {
 			_ = c.Close()
 			return nil, cmp.Or(ctx.Err(), err)
@@ -1032,6 +1060,7 @@ type sseConn struct {
 	endpoint string
 	body     io.Closer
 	events   *eventReader
+	life     context.Context // until Close
 	cancel   context.CancelFunc
 }
 
@@ -1082,6 +1111,9 @@ func (c *sseConn) Read() (Payload, error) {
 
 // Write POSTs a payload. The status that says it has come is not defined, so any 2xx will do.
 func (c *sseConn) Write(ctx context.Context, p Payload) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(p.Append(nil)))
 	if err != nil {
 		return err
