@@ -76,26 +76,32 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.leave()
+	sessions := h.Sessions != nil && len(h.versions) > 0 && !declaresModern(r)
 	switch {
 	case r.Method == http.MethodPost:
 		h.post(w, r, principal)
-	case r.Method == http.MethodGet && h.Sessions != nil:
+	case r.Method == http.MethodGet && sessions && canStream(w):
 		h.get(w, r, principal)
-	case r.Method == http.MethodDelete && h.Sessions != nil:
+	case r.Method == http.MethodDelete && sessions:
 		h.delete(w, r, principal)
 	default: // 2025-11-25 basic/transports#listening-for-messages-from-the-server: GET is answered with a stream, "or else return HTTP 405"
 		w.Header().Set("Allow", "POST")
-		if h.Sessions != nil {
+		if sessions {
 			w.Header().Set("Allow", "GET, POST, DELETE")
 		}
 		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, CodeInvalidRequest, "Method not allowed")
 	}
 }
 
+// declaresModern tells whether a request is of the era without sessions, GET and DELETE.
+func declaresModern(r *http.Request) bool {
+	return revision(r.Header.Get("Mcp-Protocol-Version")).Modern
+}
+
 func (h *StreamableHandler) prepare() {
 	h.ending, h.idle = make(chan struct{}), make(chan struct{})
 	h.life, h.end = context.WithCancel(context.Background())
-	h.versions = slices.DeleteFunc(slices.Clone(orAll(h.Versions)), func(v string) bool { return revision(v).Modern })
+	h.versions = legacy(h.Versions)
 	if h.Sessions != nil {
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
 	}
@@ -193,6 +199,7 @@ func (h *StreamableHandler) declared(w http.ResponseWriter, r *http.Request, id 
 }
 
 func (h *StreamableHandler) unsupported(w http.ResponseWriter, r *http.Request, id ID, version string) {
+	version = fmt.Sprintf("%.200s", version)
 	h.log().Info("refused", "status", http.StatusBadRequest, "reason", "unsupported version", "version", version, "from", r.RemoteAddr)
 	writeJSON(w, http.StatusBadRequest, Payload{Messages: []*Message{NewResponse(id, nil, unsupported(h.versions, version))}})
 }
@@ -202,8 +209,12 @@ func (h *StreamableHandler) unsupported(w http.ResponseWriter, r *http.Request, 
 // server "MUST respond to requests containing that session ID with HTTP 404 Not Found."
 func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id ID, principal string) *Session {
 	names := r.Header["Mcp-Session-Id"]
-	if len(names) != 1 || names[0] == "" {
-		h.refuse(w, r, http.StatusBadRequest, id, CodeInvalidRequest, "Mcp-Session-Id is required, once")
+	switch {
+	case len(names) == 0 || names[0] == "":
+		h.refuse(w, r, http.StatusBadRequest, id, CodeInvalidRequest, "Mcp-Session-Id is required")
+		return nil
+	case len(names) > 1:
+		h.refuse(w, r, http.StatusBadRequest, id, CodeHeaderMismatch, "More than one Mcp-Session-Id")
 		return nil
 	}
 	s := h.Sessions.get(names[0], principal)
@@ -217,6 +228,9 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 
 // post dispatches what a POST holds.
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
+	if !h.isJSON(w, r) {
+		return
+	}
 	rep := &reply{w: w, r: r, silence: h.silence(),
 		json: accepts(r.Header["Accept"], "application/json"), stream: accepts(r.Header["Accept"], "text/event-stream")}
 	if !rep.json && !rep.stream {
@@ -234,6 +248,8 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // no message at all, so no session and no version matter
 		writeJSON(w, http.StatusBadRequest, in)
 	case m.Kind() == Request && !in.Batch && !h.agrees(w, r, m): // it has been refused
+	case declaresModern(r) && !handshake: // such a message names no session
+		h.unsupported(w, r, in.id(), r.Header.Get("Mcp-Protocol-Version"))
 	case h.Sessions == nil:
 		h.alone(rep, in, principal, handshake)
 	case handshake: // with a session header, too: it starts anew
@@ -243,8 +259,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	}
 }
 
-// agrees checks the version that a request declares in its _meta, if it does: the header must say the same. A version of another era is
-// refused here, too, because such a request names no session.
+// agrees checks the version that a request declares in its _meta, if it does: the header must say the same.
 func (h *StreamableHandler) agrees(w http.ResponseWriter, r *http.Request, m *Message) bool {
 	lines := r.Header["Mcp-Protocol-Version"]
 	switch meta, declares, _ := m.Meta(); {
@@ -253,9 +268,6 @@ func (h *StreamableHandler) agrees(w http.ResponseWriter, r *http.Request, m *Me
 		return false
 	case declares && !slices.Contains(h.versions, meta.ProtocolVersion):
 		h.unsupported(w, r, m.ID, meta.ProtocolVersion)
-		return false
-	case len(lines) == 1 && revision(lines[0]).Modern && m.Method != "initialize":
-		h.unsupported(w, r, m.ID, lines[0])
 		return false
 	}
 	return true
@@ -284,7 +296,7 @@ func (h *StreamableHandler) initialize(rep *reply, in Payload, principal string)
 		rep.w.Header().Set("Mcp-Session-Id", s.ID)
 		return true
 	}
-	h.dispatch(context.Background(), rep, s.Peer, in, Exchange{Peer: s.Peer, Principal: principal})
+	h.dispatch(h.life, rep, s.Peer, in, Exchange{Peer: s.Peer, Principal: principal}) // the session is not in the table yet
 }
 
 // inSession dispatches what belongs to a session.
@@ -294,14 +306,16 @@ func (h *StreamableHandler) inSession(rep *reply, in Payload, principal string) 
 	if rep.session == nil {
 		return
 	}
-	defer rep.session.release()
+	rep.release = sync.OnceFunc(rep.session.release)
+	defer rep.release()
 	if _, ok := h.declared(rep.w, rep.r, id); !ok {
 		return
 	}
 	h.dispatch(context.Background(), rep, rep.session.Peer, in, Exchange{Peer: rep.session.Peer, Principal: principal})
 }
 
-// alone dispatches where there are no sessions: nothing is known of the client but this request.
+// alone dispatches where there are no sessions: nothing is known of the client but this request. If it leaves, nothing can be delivered and
+// nobody could ever cancel, so the work ends.
 func (h *StreamableHandler) alone(rep *reply, in Payload, principal string, handshake bool) {
 	var rev Revision
 	if rep.plain = handshake; !handshake {
@@ -313,6 +327,7 @@ func (h *StreamableHandler) alone(rep *reply, in Payload, principal string, hand
 	}
 	p := newPeer(h.life, func(context.Context, *Message) error { return errNobody }, h.Log)
 	defer p.end(nil)
+	defer context.AfterFunc(rep.r.Context(), func() { p.end(nil) })()
 	h.dispatch(p.ctx, rep, p, in, Exchange{Revision: rev, Principal: principal})
 }
 
@@ -362,8 +377,14 @@ func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, i
 	case requests > 0: // the session has ended meanwhile
 		h.refuse(rep.w, rep.r, http.StatusNotFound, in.id(), CodeInvalidRequest, "Session not found")
 	default: // 2025-11-25 basic/transports#sending-messages-to-the-server: "the server MUST return HTTP status code 202 Accepted with no body"
-		rep.w.WriteHeader(http.StatusAccepted)
+		accepted(rep.w)
 	}
+}
+
+// accepted answers with 202, even if it has taken longer than a server's WriteTimeout.
+func accepted(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stall))
+	w.WriteHeader(http.StatusAccepted)
 }
 
 // status is that of a response which is one error. Only what makes the request itself wrong shows in it; legacy clients take other
@@ -394,12 +415,14 @@ type reply struct {
 	plain        bool     // it becomes no Stream: there is nothing to say but the answer
 	batch        bool
 	refused      bool                // nothing of it is run
+	release      func()              // of the session, once
 	opens        func(*Message) bool // called with the answer before it is written; false: it has answered otherwise. nil: nothing to do
 	silence      time.Duration
 	late         *time.Timer // commits after a second; nil: never
 
 	mu       sync.Mutex    // guards the fields below
 	answers  []*Message    // that came before it was decided
+	size     int           // their bytes, about
 	events   *Stream       // nil: not decided
 	followed chan struct{} // closed when nobody writes the stream to this response any more
 	done     bool
@@ -408,14 +431,27 @@ type reply struct {
 // commitLate makes the response a stream if there is no answer within a second, or as long as a stream may be silent, so that the client and
 // all between know that somebody is at work.
 func (rep *reply) commitLate() {
-	if !rep.stream || rep.plain || rep.refused {
+	if rep.plain || rep.refused {
 		return
 	}
 	wait := undecided
 	if rep.silence > 0 {
 		wait = min(wait, rep.silence)
 	}
-	rep.late = time.AfterFunc(wait, func() { rep.commit() })
+	rep.late = time.AfterFunc(wait, func() {
+		if rep.stream {
+			rep.commit()
+			return
+		}
+		rep.mu.Lock()
+		defer rep.mu.Unlock()
+		if !rep.done { // it will be JSON, however long it takes: not a server's WriteTimeout must end it, but if the client leaves it is for nobody
+			_ = http.NewResponseController(rep.w).SetWriteDeadline(time.Time{})
+			if rep.release != nil {
+				context.AfterFunc(rep.r.Context(), rep.release)
+			}
+		}
+	})
 }
 
 // send sends what belongs to the request and precedes its answer.
@@ -444,7 +480,7 @@ func (rep *reply) commit() *Stream {
 		return rep.events
 	}
 	if rep.session != nil {
-		rep.events = rep.session.open()
+		rep.events = rep.session.open(rep.release) // work for nobody does not keep the session
 	} else {
 		rep.events = NewStream("", 0)
 		rep.events.keepAlive = rep.silence
@@ -467,12 +503,12 @@ func (rep *reply) commit() *Stream {
 
 // disconnect makes the response a stream and lets go of it.
 func (rep *reply) disconnect(retry time.Duration) {
-	if !rep.stream || rep.plain {
+	if !rep.stream || rep.plain || rep.session == nil || !rep.session.polls() {
 		return
 	}
 	rep.mu.Lock()
 	if rep.events == nil && !rep.done && rep.r.ProtoMajor == 1 {
-		rep.w.Header().Set("Connection", "close") // or the client might use it for its next request just when we close it
+		rep.w.Header().Set("Connection", "close") // for letGo
 	}
 	rep.mu.Unlock()
 	if events := rep.commit(); events != nil {
@@ -486,8 +522,13 @@ func (rep *reply) answer(m *Message) {
 	events := rep.events
 	if events == nil {
 		rep.answers = append(rep.answers, m)
+		rep.size += m.size()
 	}
+	large := len(rep.answers) > 1 && rep.size > maxLog
 	rep.mu.Unlock()
+	if events == nil && large && rep.stream && !rep.plain {
+		rep.commit() // rather than to gather them all
+	}
 	if events != nil {
 		_ = events.Send(context.Background(), m.encode()) // if nobody can ever read it, there is no one to tell
 	}
@@ -510,7 +551,7 @@ func (rep *reply) finish() {
 	case len(rep.answers) == 0 && rep.stream: // all requests were cancelled
 		newEventWriter(rep.w)
 	case len(rep.answers) == 0: // there is nothing to say in JSON, and its client should have accepted both
-		rep.w.WriteHeader(http.StatusAccepted)
+		accepted(rep.w)
 	case rep.opens == nil || rep.opens(rep.answers[0]):
 		rep.write()
 	}
@@ -546,10 +587,10 @@ func letGo(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = conn.SetDeadline(time.Now().Add(lastWord))
-	if r.ProtoAtLeast(1, 1) {
+	if w.Header().Get("Connection") == "close" && r.ProtoAtLeast(1, 1) {
 		_, _ = out.WriteString("0\r\n\r\n") // the last chunk: a response that is complete
 		_ = out.Flush()
-	}
+	} // otherwise it is cut: after a complete response the client might send its next request just when we close
 	_ = conn.Close()
 }
 
@@ -570,10 +611,6 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 		return
 	}
 	defer s.release()
-	if !canStream(w) {
-		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, CodeInternalError, "This server's middleware does not let events through")
-		return
-	}
 	after := r.Header.Get("Last-Event-ID")
 	var events *Stream
 	if after == "" {

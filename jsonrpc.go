@@ -670,6 +670,28 @@ var Revisions = []Revision{
 // the header "the server SHOULD assume protocol version 2025-03-26".
 const assumedVersion = "2025-03-26"
 
+// unsupported is the -32022 that lists what is served instead of a version.
+func unsupported(versions []string, version string) *Error {
+	data, _ := marshal(map[string]any{"supported": versions, "requested": version})
+	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
+}
+
+// orAll returns versions, or all there are.
+func orAll(versions []string) []string {
+	if versions != nil {
+		return versions
+	}
+	for _, r := range Revisions {
+		versions = append(versions, r.Version)
+	}
+	return versions
+}
+
+// legacy returns those of versions that open with initialize; of none, all there are.
+func legacy(versions []string) []string {
+	return slices.DeleteFunc(slices.Clone(orAll(versions)), func(v string) bool { return revision(v).Modern })
+}
+
 // revision looks a version up; the zero Revision means that it is unknown.
 func revision(version string) Revision {
 	for _, r := range Revisions {
@@ -892,6 +914,8 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 // ---- The peer ----
 
 const (
+	maxAtOnce   = 16              // requests of one batch that run at once
+	maxAnswers  = 64 << 20        // bytes of the answers to one batch
 	maxInFlight = 1024            // requests being served for one Peer at once, and the messages of a batch that need an answer
 	maxOwed     = 4 * maxInFlight // answers that a peer may leave unread while we wait for its own
 	manySlow    = 16              // requests in flight from which on each has a goroutine of its own
@@ -966,14 +990,14 @@ func (p *Peer) whenEnded(f func()) {
 	}
 }
 
-// served returns the request with an id that is being served, and where it stands; nil if none is.
-func (p *Peer) served(key string) (*Exchange, int) {
-	for i, x := range p.serving {
+// served returns the request with an id that is being served; nil if none is.
+func (p *Peer) served(key string) *Exchange {
+	for _, x := range p.serving {
 		if x.life.key == key {
-			return x, i
+			return x
 		}
 	}
-	return nil, -1
+	return nil
 }
 
 // Context ends when the conversation does; its cause says why.
@@ -1247,18 +1271,25 @@ func (a *Answer) Emit(emit func(*Message)) {
 		}
 		return
 	}
-	responses := make(chan *Message)
+	responses, turns := make(chan *Message), make(chan struct{}, maxAtOnce)
 	for _, x := range a.work {
 		go func() { // the loop below waits for all
 			var m *Message
-			defer func() { responses <- m }()
+			defer func() { responses <- m; <-turns }()
+			turns <- struct{}{}
 			m = x.run(a.handler)
 		}()
 	}
+	size := 0
 	for range a.work {
-		if m := <-responses; m != nil {
-			emit(m)
+		m := <-responses
+		if m == nil {
+			continue
 		}
+		if size += m.size(); size > maxAnswers { // small requests may have large answers
+			m = NewResponse(m.ID, nil, &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"})
+		}
+		emit(m)
 	}
 }
 
@@ -1284,9 +1315,9 @@ func (p *Peer) deliver(m *Message) {
 	case c != nil:
 		c.answer <- m
 	case m.Error != nil:
-		p.log.Warn("an error for no call of ours", "id", m.ID, "error", m.Error)
+		p.log.Warn("an error for no call of ours", "error", fmt.Sprintf("%.200s", m.Error))
 	default:
-		p.log.Debug("a response that nobody waits for", "id", m.ID)
+		p.log.Debug("a response that nobody waits for", "id", fmt.Sprintf("%.200s", m.ID))
 	}
 }
 
@@ -1323,7 +1354,7 @@ func (p *Peer) expectsProgress(token json.RawMessage) bool {
 func (p *Peer) stop(m *Message) {
 	id, ok := parseID(member(m.Params, "requestId"))
 	p.mu.Lock()
-	x, _ := p.served(id.key())
+	x := p.served(id.key())
 	if !ok || x == nil || x.Request.Method == "initialize" {
 		ours := p.client && p.revision.Modern
 		p.mu.Unlock()
@@ -1359,7 +1390,7 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 	key := x.Request.ID.key()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch inFlight, _ := p.served(key); {
+	switch inFlight := p.served(key); {
 	case p.err != nil: // nobody is there to read the answer
 	case inFlight != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
@@ -1386,7 +1417,7 @@ func (p *Peer) finish(x *Exchange) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x.life.answered = true
-	if _, i := p.served(x.life.key); i >= 0 {
+	if i := slices.Index(p.serving, x); i >= 0 { // by now its id may be another's
 		last := len(p.serving) - 1
 		p.serving[i], p.serving[last] = p.serving[last], nil
 		if p.serving = p.serving[:last]; last == 0 && cap(p.serving) > 16 { // a session lives long

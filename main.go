@@ -130,6 +130,8 @@ func (o *options) define(flags *flag.FlagSet) {
 	flags.BoolVar(&o.version, "version", false, "print the version")
 }
 
+var hostName = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$`)
+
 // check returns what is wrong with the flags, "" if nothing is.
 func (o *options) check(flags *flag.FlagSet) (wrong string) {
 	for name, bad := range map[string]bool{"max-body": o.maxBody <= 0, "max-sessions": o.maxSessions <= 0, "session-ttl": o.ttl <= 0,
@@ -139,8 +141,27 @@ func (o *options) check(flags *flag.FlagSet) (wrong string) {
 		}
 	}
 	for _, origin := range o.origins {
-		if u, err := url.Parse(origin); origin != "null" && (err != nil || u.Scheme == "" || !strings.EqualFold(u.Scheme+"://"+u.Host, origin)) {
-			return "-allow-origin " + origin + ": an origin is SCHEME://HOST[:PORT]"
+		u, err := url.Parse(origin)
+		if origin != "null" && (err != nil || u.Scheme == "" || u.Host == "" || !strings.EqualFold(u.Scheme+"://"+u.Host, origin) || strings.Contains(origin, "*")) {
+			return fmt.Sprintf("-allow-origin %q: an origin is SCHEME://HOST[:PORT]", origin)
+		}
+	}
+	for _, host := range o.hosts {
+		if !hostName.MatchString(host) {
+			return fmt.Sprintf("-allow-host %q: it is HOST[:PORT]", host)
+		}
+	}
+	flags.Visit(func(f *flag.Flag) { // as an unset variable of a shell makes it: no reason to serve without a token
+		if f.Value.String() == "" {
+			wrong = "-" + f.Name + " is empty"
+		}
+	})
+	if wrong != "" {
+		return wrong
+	}
+	if o.http != "" {
+		if _, _, err := net.SplitHostPort(o.http); err != nil {
+			return "-http: " + err.Error()
 		}
 	}
 	switch u, err := url.Parse(o.authServer); {
@@ -252,7 +273,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 		guard.KeepAlive = -1
 	}
 	public := guard // of what is read before there is a token
-	if token := cmp.Or(o.token, os.Getenv("MCPWIRE_TOKEN")); token != "" {
+	if token := strings.TrimSpace(cmp.Or(o.token, os.Getenv("MCPWIRE_TOKEN"))); token != "" {
 		guard.Authenticate = o.bearer(token)
 	}
 	var newID func() string
@@ -296,11 +317,15 @@ func (o *options) bearer(token string) func(*http.Request) (string, error) {
 			return "token", nil
 		}
 		var params []string
-		if scheme != "" {
+		if strings.EqualFold(scheme, "Bearer") {
 			params = append(params, `error="invalid_token"`)
 		}
 		if o.authServer != "" {
-			params = append(params, fmt.Sprintf("resource_metadata=%q", origin(r)+metadataPath+"/mcp"))
+			path := metadataPath
+			if strings.HasPrefix(r.URL.Path, "/mcp") {
+				path += "/mcp"
+			}
+			params = append(params, fmt.Sprintf("resource_metadata=%q", origin(r)+path))
 		}
 		return "", &AuthError{Challenge: strings.TrimSpace("Bearer " + strings.Join(params, ", "))}
 	}
@@ -342,22 +367,17 @@ func parseVersions(list string) (versions []string, err error) {
 type trace struct {
 	w io.Writer
 
-	mu   sync.Mutex // guards the fields below
+	mu   sync.Mutex // guards last
 	last string
-	torn bool // the last line is not finished
 }
 
 func (t *trace) print(who, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if who != t.last {
-		if t.torn {
-			text = "\n-- " + who + " --\n" + text
-		} else {
-			text = "-- " + who + " --\n" + text
-		}
+		text = "-- " + who + " --\n" + text
 	}
-	t.last, t.torn = who, !strings.HasSuffix(text, "\n")
+	t.last = who
 	_, _ = io.WriteString(t.w, text)
 }
 
@@ -384,21 +404,26 @@ func (t *tracer) Write(ctx context.Context, p Payload) error {
 }
 
 // httpTracer traces the requests of a server and its responses, named by letters. A request is printed when its body has been read, or else
-// with its response. Credentials are left out, and ids of sessions are session-1, session-2 and so on.
+// with its response; of a response, events as they come, and JSON when it is whole. Credentials are left out, and ids of sessions are
+// session-1, session-2 and so on.
 type httpTracer struct {
 	http.Handler
 	trace
 
 	mu    sync.Mutex // guards the fields below
 	count int
-	names []string // real ids of sessions and tags of their events, each followed by what stands for it
+	names map[string]string // of sessions by id, and tags by tags of events
 }
 
-// tracedHeaders are those that matter to MCP.
-var tracedHeaders = regexp.MustCompile("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
-
-// A sessionQuery names a conversation of the old transport.
-var sessionQuery = regexp.MustCompile(`[?&]session=([^&\s]+)`)
+var (
+	// Those that matter to MCP.
+	tracedFields = regexp.MustCompile("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
+	// A session's id, in a header or in a query of the old transport; or the tag of an event's.
+	sessionName = regexp.MustCompile(`(?m)(^Mcp-Session-Id: |[?&]session=)([^&\s]+)|(^id: |^Last-Event-Id: )([0-9a-f]{8}\.)`)
+	// Any other part of a query, in a request or an endpoint event.
+	otherQuery = regexp.MustCompile(`[?&][^=&\s]*=?[^&\s]*`)
+	queryLine  = regexp.MustCompile(`(?m)^((GET|POST|DELETE|PUT|HEAD|OPTIONS|PATCH) |data: /)\S*`)
+)
 
 // ServeHTTP traces what the handler reads and writes.
 func (t *httpTracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -409,42 +434,66 @@ func (t *httpTracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t.count++
 	t.mu.Unlock()
-	traced := &tracedExchange{ResponseWriter: w, tracer: t, name: name}
-	traced.request = sync.OnceFunc(func() {
-		body := strings.TrimRight(traced.body.String(), "\n")
-		text := r.Method + " " + r.RequestURI + "\n" + tracedHeader(r.Header)
-		if body != "" {
-			text += "\n" + body + "\n"
+	e := &tracedExchange{ResponseWriter: w, tracer: t, name: name}
+	e.request = sync.OnceFunc(func() {
+		text := r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header)
+		if e.body.Len() > 0 {
+			text += "\n" + oneLine(e.body.Bytes()) + "\n"
 		}
 		t.print("client "+name, t.rename(text))
 	})
-	traced.Reader, traced.Closer = io.TeeReader(r.Body, &traced.body), r.Body
-	r.Body = traced
+	e.Reader, e.Closer = io.TeeReader(r.Body, &e.body), r.Body
+	r.Body = e
 	if r.Method == http.MethodGet {
-		traced.request()
+		e.request()
 	}
-	t.Handler.ServeHTTP(traced, r)
-	traced.WriteHeader(http.StatusOK) // if the handler has not
-	if traced.written && traced.Header().Get("Content-Type") != "text/event-stream" {
-		t.print("server "+name, "\n")
+	t.Handler.ServeHTTP(e, r)
+	e.WriteHeader(http.StatusOK) // if the handler has not
+	if e.answer.Len() > 0 {
+		t.print("server "+name, t.rename(e.blank()+oneLine(e.answer.Bytes())+"\n"))
 	}
 }
 
-// rename puts names in place of ids.
+// oneLine returns a body as one line: JSON compact, anything else quoted if it would not be one.
+func oneLine(body []byte) string {
+	var line bytes.Buffer
+	if json.Compact(&line, body) == nil {
+		return line.String()
+	}
+	text := strings.TrimSuffix(string(body), "\n")
+	if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// rename puts names in place of ids, and hides what else a query holds.
 func (t *httpTracer) rename(text string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.NewReplacer(t.names...).Replace(text)
-}
-
-func (t *httpTracer) learn(id string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if id == "" || slices.Contains(t.names, id) {
-		return
-	}
-	name := fmt.Sprintf("session-%d", len(t.names)/4+1)
-	t.names = append(t.names, id, name, (&Session{ID: id}).tag()+".", (&Session{ID: name}).tag()+".")
+	text = queryLine.ReplaceAllStringFunc(text, func(line string) string {
+		return otherQuery.ReplaceAllStringFunc(line, func(part string) string {
+			if strings.HasPrefix(part[1:], "session=") {
+				return part
+			}
+			name, _, _ := strings.Cut(part, "=")
+			return name + "=…"
+		})
+	})
+	return sessionName.ReplaceAllStringFunc(text, func(found string) string {
+		m := sessionName.FindStringSubmatch(found)
+		if m[3] != "" {
+			return m[3] + cmp.Or(t.names[m[4]], m[4])
+		}
+		if t.names[m[2]] == "" {
+			if t.names == nil {
+				t.names = map[string]string{}
+			}
+			name := fmt.Sprintf("session-%d", len(t.names)/2+1)
+			t.names[m[2]], t.names[(&Session{ID: m[2]}).tag()+"."] = name, (&Session{ID: name}).tag()+"."
+		}
+		return m[1] + t.names[m[2]]
+	})
 }
 
 func tracedHeader(header http.Header) (text string) {
@@ -453,7 +502,7 @@ func tracedHeader(header http.Header) (text string) {
 			if key == "Authorization" {
 				value = "…"
 			}
-			if tracedHeaders.MatchString(key) {
+			if tracedFields.MatchString(key) {
 				text += key + ": " + value + "\n"
 			}
 		}
@@ -468,10 +517,11 @@ type tracedExchange struct {
 	io.Closer
 	tracer  *httpTracer
 	name    string
-	body    bytes.Buffer
-	request func() // prints it, once
-	begun   bool   // the response has a status
-	written bool   // and a body
+	body    bytes.Buffer // of the request
+	request func()       // prints it, once
+	begun   bool         // the response has a status
+	apart   bool         // and an empty line after its header
+	answer  bytes.Buffer // what of its body is not printed yet
 }
 
 // Unwrap lets an http.ResponseController through.
@@ -493,22 +543,27 @@ func (e *tracedExchange) WriteHeader(status int) {
 	}
 	e.begun = true
 	e.request()
-	e.tracer.learn(e.Header().Get("Mcp-Session-Id"))
 	e.tracer.print("server "+e.name, e.tracer.rename(fmt.Sprintf("%d\n%s", status, tracedHeader(e.Header()))))
 	e.ResponseWriter.WriteHeader(status)
 }
 
-// Write prints a piece of the body.
+// Write prints whole events.
 func (e *tracedExchange) Write(b []byte) (int, error) {
-	text := string(b)
-	if e.WriteHeader(http.StatusOK); !e.written {
-		e.written, text = true, "\n"+text
+	e.WriteHeader(http.StatusOK)
+	e.answer.Write(b)
+	if end := bytes.LastIndex(e.answer.Bytes(), []byte("\n\n")); end >= 0 && e.Header().Get("Content-Type") == "text/event-stream" {
+		e.tracer.print("server "+e.name, e.blank()+e.tracer.rename(string(e.answer.Next(end+2))))
 	}
-	if found := sessionQuery.FindSubmatch(b); found != nil {
-		e.tracer.learn(string(found[1]))
-	}
-	e.tracer.print("server "+e.name, e.tracer.rename(text))
 	return e.ResponseWriter.Write(b)
+}
+
+// blank returns the line between header and body, once.
+func (e *tracedExchange) blank() string {
+	if e.apart {
+		return ""
+	}
+	e.apart = true
+	return "\n"
 }
 
 // ---- The demo: one of each thing that a transport must carry ----

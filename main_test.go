@@ -2732,6 +2732,7 @@ func TestHTTPRules(t *testing.T) {
 		{"a type in a parameter", "POST", "Content-Type: text/plain; a=application/json", ping, 415, refusal},
 		{"a longer type", "POST", "Content-Type: application/json-patch+json", ping, 415, refusal},
 		{"with a charset", "POST", "Content-Type: Application/JSON;charset=utf-8", ping, 200, ok},
+		{"text/plain, and no answer wanted", "POST", "Content-Type: text/plain|Accept: text/html", ping, 415, refusal},
 		{"compressed", "POST", "Content-Encoding: gzip", ping, 415, refusal},
 		{"Accept: anything", "POST", "Accept: */*", ping, 200, ok},
 		{"Accept: application", "POST", "Accept: text/html;q=0.5 , APPLICATION/*;q=0.1", ping, 200, ok},
@@ -2759,6 +2760,8 @@ func TestHTTPRules(t *testing.T) {
 		{"DELETE, unknown session", "DELETE", "Mcp-Session-Id: x", "", 404, refusal},
 		{"DELETE, unknown version", "DELETE", "MCP-Protocol-Version: 2099-01-01", "", 400, `{"jsonrpc":"2.0","error":{"code":-32022,`},
 		{"the session is still there", "POST", "", ping, 200, ok},
+		{"GET in an era without it", "GET", "MCP-Protocol-Version: 2026-07-28", "", 405, refusal},
+		{"DELETE in an era without it", "DELETE", "MCP-Protocol-Version: 2026-07-28", "", 405, refusal},
 		{"PUT", "PUT", "", ping, 405, refusal},
 		{"HEAD", "HEAD", "", "", 405, ""},
 		{"OPTIONS of no origin", "OPTIONS", "", "", 405, refusal},
@@ -2771,7 +2774,7 @@ func TestHTTPRules(t *testing.T) {
 		if status != row.status || !strings.HasPrefix(text, row.text) || row.text == "" && text != "" {
 			t.Errorf("%s: %d %s, want %d %s", row.name, status, text, row.status, row.text)
 		}
-		if status == 405 && header.Get("Allow") != "GET, POST, DELETE" {
+		if status == 405 && header.Get("Allow") != "GET, POST, DELETE" && (!strings.Contains(row.name, "era") || header.Get("Allow") != "POST") {
 			t.Errorf("%s: Allow is %q", row.name, header.Get("Allow"))
 		}
 		if strings.HasPrefix(text, "{") && header.Get("Content-Type") != "application/json" || header.Get("Mcp-Session-Id") != "" {
@@ -2802,7 +2805,7 @@ func TestHTTPVersionHeader(t *testing.T) {
 			t.Errorf("notification with %q: %d", header, got)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		if resp := c.sendContext(ctx, "GET", "", line); resp.StatusCode != status {
+		if resp := c.sendContext(ctx, "GET", "", line); resp.StatusCode != status && (header != "2026-07-28" || resp.StatusCode != 405) {
 			t.Errorf("GET with %q: %d", header, resp.StatusCode)
 		}
 		cancel()
@@ -2824,6 +2827,12 @@ func TestHTTPVersionHeader(t *testing.T) {
 		t.Error("empty:", got, text)
 	}
 	c.header.Set("Mcp-Protocol-Version", "2025-06-18")
+	id := c.header["Mcp-Session-Id"]
+	c.header["Mcp-Session-Id"] = append(id, id...)
+	if got, text, _ := c.do("POST", ping); got != 400 || !strings.Contains(text, "-32020") {
+		t.Error("two sessions:", got, text)
+	}
+	c.header["Mcp-Session-Id"] = id
 	inBody := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"%s"}}}`
 	if got, text, _ := c.do("POST", fmt.Sprintf(inBody, "2025-11-25")); got != 400 || !strings.Contains(text, `"id":1,"error":{"code":-32020`) {
 		t.Error("header and body disagree:", got, text)
@@ -3292,14 +3301,21 @@ func TestHTTPPolling(t *testing.T) {
 		switch x.Request.Method {
 		case "initialize":
 			x.Peer.Remember(revision("2025-11-25"), Meta{})
-		case "x":
-			_ = x.Notify(ctx, "notifications/message", nil)
+		case "x", "y":
+			if x.Request.Method == "x" {
+				_ = x.Notify(ctx, "notifications/message", nil)
+			}
 			x.Disconnect(250 * time.Millisecond)
 			<-release
 		}
 		return nil, nil
 	})
-	for _, http2 := range []bool{false, true} {
+	for _, row := range []struct {
+		http2  bool
+		method string
+		clean  bool // the response is seen to be complete
+	}{{false, "x", false}, {false, "y", true}, {true, "x", false}, {true, "y", false}} {
+		http2 := row.http2
 		release = make(chan struct{})
 		server := httptest.NewUnstartedServer(newHandler(t, h))
 		server.EnableHTTP2 = http2
@@ -3309,15 +3325,16 @@ func TestHTTPPolling(t *testing.T) {
 			server.Start()
 		}
 		c := newWeb(t, server).open("2025-11-25", "{}")
-		resp := c.send("POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`)
+		resp := c.send("POST", `{"jsonrpc":"2.0","id":1,"method":"`+row.method+`"}`)
 		if want := map[bool]int{false: 1, true: 2}[http2]; resp.ProtoMajor != want {
 			t.Fatal(resp.Proto)
 		}
 		events, err := readEvents(resp.Body, 1000)
-		if len(events) != 3 || events[2].Retry != 250*time.Millisecond || (err != nil) != http2 { // HTTP/2 can only reset the stream
+		last := events[len(events)-1]
+		if last.Retry != 250*time.Millisecond || (err == nil) != row.clean {
 			t.Fatal(events, err)
 		}
-		back := c.events(c.send("GET", "", "Last-Event-ID: "+events[2].ID))
+		back := c.events(c.send("GET", "", "Last-Event-ID: "+last.ID))
 		close(release)
 		if e := c.next(back); string(e.Data) != `{"jsonrpc":"2.0","id":1,"result":{}}` {
 			t.Error(e)
@@ -3471,6 +3488,42 @@ func TestHTTPBatches(t *testing.T) {
 	}
 }
 
+// Small requests may have large answers: those of a batch are bounded, and a few run at once. What a client says of itself is bounded, too.
+func TestHTTPAmplification(t *testing.T) {
+	var running, most atomic.Int32
+	big := strings.Repeat("x", 1<<20)
+	h := newHandler(t, &Server{Methods: map[string]HandlerFunc{"big": func(context.Context, *Exchange) (any, error) {
+		for n := running.Add(1); n > most.Load(); {
+			most.Store(n)
+		}
+		time.Sleep(time.Millisecond)
+		running.Add(-1)
+		return map[string]string{"text": big}, nil
+	}}})
+	c := serveWeb(t, h).open("2025-03-26", "{}")
+	batch := "[" + strings.Repeat(`{"jsonrpc":"2.0","id":0,"method":"big"},`, 79)
+	for n := range 79 {
+		batch = strings.Replace(batch, `"id":0,`, fmt.Sprintf(`"id":%d,`, n+1), 1)
+	}
+	batch += ping[:17] + strings.Replace(ping[17:], "1", "99", 1) + "]"
+	_, text, _ := c.do("POST", batch, "Accept: application/json")
+	if failed := strings.Count(text, "too large"); failed < 10 || failed > 20 || most.Load() > maxAtOnce || strings.Count(text, `"jsonrpc"`) != 80 {
+		t.Errorf("%d of %d answers were too large, %d ran at once", failed, strings.Count(text, `"jsonrpc"`), most.Load())
+	}
+	if resp := c.send("POST", batch); resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Error("a megabyte of answers is gathered:", resp.Header)
+	}
+	icons := strings.Replace(initializeLine("2025-11-25"), `"version":"0"`, `"version":"0","icons":[`+strings.Repeat("{},", 1000)+`{}]`, 1)
+	_, _, header := c.another().do("POST", icons)
+	if s := h.Sessions.get(header.Get("Mcp-Session-Id"), ""); s == nil || len(s.meta.ClientInfo.Icons) > 0 {
+		t.Error("a client's icons are remembered")
+	}
+	large := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"x":"`+strings.Repeat("x", maxMeta)+`"}`, 1)
+	if _, text, _ := c.another().do("POST", large); !strings.Contains(text, "-32602") {
+		t.Errorf("%.200s", text)
+	}
+}
+
 // The body is bounded, whether or not its length is told; the connection survives what can be survived, and what is cut off is no message.
 func TestHTTPLimits(t *testing.T) {
 	checkLeaks(t)
@@ -3493,6 +3546,14 @@ func TestHTTPLimits(t *testing.T) {
 	}
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n")
+	if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, "413") { // before it is sent
+		t.Error(line, err)
+	}
+	conn.Close()
+	if conn, err = net.Dial("tcp", server.Listener.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n%s", ping)
@@ -3618,6 +3679,28 @@ func TestHTTPAbandonedQuestions(t *testing.T) {
 	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running+h.open == 0 })
 
 	a := &asker{release: make(chan struct{})}
+	// Nor does work whose client accepts only JSON and has left.
+	waiting := func(ctx context.Context, x *Exchange) (any, error) {
+		<-ctx.Done()
+		return nil, nil
+	}
+	h = newHandler(t, &Server{Methods: map[string]HandlerFunc{"wait": waiting}})
+	h.Sessions.IdleTimeout, h.KeepAlive = 100*time.Millisecond, 10*time.Millisecond
+	c = serveWeb(t, h).open("2025-11-25", "{}")
+	c.header.Set("Accept", "application/json")
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	c.tryPost(ctx, `{"jsonrpc":"2.0","id":1,"method":"wait"}`)
+	cancel()
+	waitFor(t, func() bool { return h.Sessions.Len() == 0 })
+	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running+h.open == 0 })
+	// Without sessions, nobody could ever come back or cancel.
+	h = &StreamableHandler{Handler: h.Handler}
+	c = serveWeb(t, h)
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	c.tryPost(ctx, `{"jsonrpc":"2.0","id":1,"method":"wait"}`)
+	cancel()
+	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running+h.open == 0 })
+
 	h = newHandler(t, a)
 	h.Sessions.Keep = 4
 	c = serveWeb(t, h).open("2025-11-25", "{}")
@@ -3625,7 +3708,7 @@ func TestHTTPAbandonedQuestions(t *testing.T) {
 	c.next(c.events(c.sendContext(ctx, "POST", `{"jsonrpc":"2.0","id":1,"method":"ask, and talk"}`)))
 	cancel()
 	s := h.Sessions.All()[0]
-	waitFor(t, func() bool { return s.find(s.tag()+".1/1").abandoned(time.Now(), 0) })
+	waitFor(t, func() bool { return s.find(s.tag() + ".1/1").abandoned(time.Now()) })
 	close(a.release)
 	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running == 0 })
 }
@@ -3643,6 +3726,9 @@ func TestHTTPNotificationHandlers(t *testing.T) {
 	}
 	if s := h.Sessions.All()[0]; len(s.streams) > 0 {
 		t.Error(s.streams)
+	}
+	if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","method":"x"}`, "MCP-Protocol-Version: 2026-07-28", "Mcp-Session-Id:"); status != 400 || !strings.Contains(text, "-32022") {
+		t.Error(status, text)
 	}
 	c.do("POST", `{"jsonrpc":"2.0","method":"notifications/wait"}`)
 	ctx := <-a.started
@@ -3664,10 +3750,35 @@ func TestHTTPStubbornHandlers(t *testing.T) {
 	stream := c.events(c.send("POST", `{"jsonrpc":"2.0","id":2,"method":"stubborn"}`))
 	<-a.started
 	c.do("DELETE", "")
-	if _, err := readAll(stream); err != io.EOF {
-		t.Error(err)
-	}
+	_, _ = readAll(stream) // it ends
 	close(a.release)
+}
+
+// An id may be used again as soon as its request is over, even while something of that request still waits to be sent; the new one is not
+// forgotten with the old.
+func TestSameIDAfterwards(t *testing.T) {
+	blocked, release := make(chan struct{}), make(chan struct{})
+	p := newPeer(t.Context(), func(context.Context, *Message) error { return nil }, nil)
+	outlet := func(context.Context, *Message) error { close(blocked); <-release; return nil }
+	first := p.Dispatch(t.Context(), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		go x.Notify(ctx, "n", nil)
+		<-blocked
+		return nil, nil
+	}), Decode([]byte(ping)), Exchange{Peer: p, outlet: outlet})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		first.Emit(func(*Message) {})
+	}()
+	waitFor(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.serving) == 0 })
+	second := p.Dispatch(t.Context(), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		close(release)
+		<-done
+		p.hear(nil, Decode([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)).Messages[0], Exchange{})
+		<-ctx.Done()
+		return nil, nil
+	}), Decode([]byte(ping)), Exchange{Peer: p, outlet: outlet})
+	second.Emit(func(m *Message) { t.Error("answered:", m) })
 }
 
 // Middleware through which nothing can be flushed costs the streams, but no answer.
@@ -4111,6 +4222,7 @@ func TestSSERules(t *testing.T) {
 		{"a request", "POST", "", ping, 202, `{"jsonrpc":"2.0","id":1,"result":{}}`},
 		{"a notification", "POST", "", `{"jsonrpc":"2.0","method":"x"}`, 202, ""},
 		{"a bad request with an id", "POST", "", `{"jsonrpc":"2.0","id":1,"METHOD":"x"}`, 202, `"id":1,"error":{"code":-32600`},
+		{"another era", "POST", "", `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`, 202, `"id":1,"error":{"code":-32022`},
 		{"not JSON", "POST", "", `x`, 400, ""},
 		{"text/plain", "POST", "Content-Type: text/plain", ping, 415, ""},
 		{"too large", "POST", "", ping + strings.Repeat(" ", 1000), 413, ""},
@@ -4298,6 +4410,9 @@ func TestTraceHTTP(t *testing.T) {
 	event := c.next(asking)
 	c.do("GET", "", "Last-Event-ID: "+event.ID)
 	c.do("DELETE", "")
+	c.do("POST", ping, "Mcp-Session-Id: another-secret")
+	c.url += "?token=third-secret"
+	c.do("POST", ping)
 	_ = server.Process.Signal(syscall.SIGTERM)
 	if err := server.Wait(); err != nil {
 		t.Error(err)
@@ -4441,6 +4556,17 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"-max-body", "0"}, 2, "", "-max-body"},
 		{[]string{"-max-body", "x"}, 2, "", "max-body"},
 		{[]string{"-versions", "2025-11-25,1999-01-01"}, 2, "", "-versions"},
+		{[]string{"-stateless"}, 2, "", "-stateless goes with -http"},
+		{[]string{"-http", ":0", "-token", ""}, 2, "", "-token is empty"},
+		{[]string{"-http", "8080"}, 2, "", "-http"},
+		{[]string{"-http", ":0", "-tls-cert", "x"}, 2, "", "-tls-key"},
+		{[]string{"-http", ":0", "-tls-cert", "x", "-tls-key", "x"}, 1, "", "no such file"},
+		{[]string{"-http", ":0", "-allow-origin", "example.com"}, 2, "", "-allow-origin"},
+		{[]string{"-http", ":0", "-allow-origin", "https://*.example.com"}, 2, "", "-allow-origin"},
+		{[]string{"-http", ":0", "-allow-host", "https://example.com"}, 2, "", "-allow-host"},
+		{[]string{"-http", ":0", "-replica", "a b"}, 2, "", "-replica"},
+		{[]string{"-http", ":0", "-session-ttl", "0"}, 2, "", "-session-ttl"},
+		{[]string{"-http", "192.0.2.1:1"}, 1, "", "192.0.2.1"},
 		{[]string{"call"}, 2, "", "no server to call"},
 		{[]string{"call", "-params", "{}", "x"}, 2, "", "-params"},
 		{[]string{"call", "-method", "m", "-params", "[]", "x"}, 2, "", "-params"},

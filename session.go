@@ -96,21 +96,13 @@ func (s *Server) prepare() {
 }
 
 // modern tells whether the request declares its version, and so belongs to the stateless era.
-func (x *Exchange) modern() bool { return x.Peer == nil && x.Meta.ProtocolVersion != "" }
+func (x *Exchange) modern() bool {
+	declared := revision(x.Meta.ProtocolVersion)
+	return x.Peer == nil && x.Meta.ProtocolVersion != "" && (declared.Modern || declared.Version == "")
+}
 
 func methodNotFound(method string) *Error {
 	return &Error{Code: CodeMethodNotFound, Message: "Method not found", Data: appendString(nil, method)}
-}
-
-// orAll returns versions, or all there are.
-func orAll(versions []string) []string {
-	if versions != nil {
-		return versions
-	}
-	for _, r := range Revisions {
-		versions = append(versions, r.Version)
-	}
-	return versions
 }
 
 // newest returns the newest version on offer of an era, "" if none is.
@@ -162,12 +154,6 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		}
 	}
 	return s.stamp(method, result)
-}
-
-// unsupported is the -32022 that lists what we do speak, both eras.
-func unsupported(versions []string, version string) *Error {
-	data, _ := marshal(map[string]any{"supported": versions, "requested": version})
-	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
 }
 
 // missingMeta names the field and our versions: a legacy client shows the message, and it may be the only hint its user gets.
@@ -264,6 +250,8 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		return nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + x.Meta.ProtocolVersion + " opens with initialize"}
 	case x.Revision.Version == "":
 		return nil, s.missingMeta(metaVersion)
+	case x.Peer == nil && (method == "logging/setLevel" || strings.HasSuffix(method, "subscribe")): // nobody would remember it
+		return nil, methodNotFound(method)
 	case method == "logging/setLevel" && lookup(s.caps, "logging") != nil:
 		h = s.setLevel
 	case (method == "resources/subscribe" || method == "resources/unsubscribe") && s.offers("resources", "subscribe"):
@@ -320,7 +308,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	meta.ProtocolVersion = rev.Version
 	capabilities := s.Capabilities
 	if x.Peer != nil {
-		meta.ClientCapabilities = bytes.Clone(meta.ClientCapabilities) // or the whole request would be remembered
+		meta.ClientCapabilities, meta.ClientInfo.Icons = bytes.Clone(meta.ClientCapabilities), nil // or it might be megabytes to remember
 		x.Peer.Remember(rev, meta)
 		s.remember(x.Peer)
 	} else {
@@ -671,7 +659,8 @@ const (
 	maxListeners = 4096 // per Server
 	maxWatched   = 1024 // resources per subscriber
 	maxURI       = 8 << 10
-	maxMeta      = 64 << 10 // bytes that a legacy client says of itself
+	maxMeta      = 16 << 10 // bytes that a legacy client says of itself
+	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches
 )
 
 // changes maps the notifications that a modern client can subscribe to, to the field of a subscription's filter, and to the capability that offers them.
@@ -689,6 +678,7 @@ var changes = map[string]struct {
 type subscriber struct {
 	ready   bool // it has sent notifications/initialized
 	watched map[string]bool
+	size    int        // bytes of these
 	queue   []*Message // not yet written
 }
 
@@ -775,14 +765,18 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	switch {
 	case sub == nil:
 		return nil, errors.New("there is no session to subscribe in")
-	case x.Request.Method == "resources/unsubscribe":
+	case x.Request.Method == "resources/unsubscribe" && sub.watched[uri]:
 		delete(sub.watched, uri)
-	case len(sub.watched) >= maxWatched && !sub.watched[uri]:
+		sub.size -= len(uri)
+	case x.Request.Method == "resources/unsubscribe" || sub.watched[uri]:
+	case len(sub.watched) >= maxWatched || sub.size+len(uri) > maxWatching:
 		return nil, errors.New("too many subscriptions")
-	case sub.watched == nil:
-		sub.watched = map[string]bool{uri: true}
 	default:
+		if sub.watched == nil {
+			sub.watched = map[string]bool{}
+		}
 		sub.watched[uri] = true
+		sub.size += len(uri)
 	}
 	return nil, nil
 }
@@ -884,7 +878,8 @@ func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err er
 
 const (
 	maxEnded  = 16              // streams of a session that can be resumed though they have ended
-	endedLife = 5 * time.Minute // after which an idle session drops them
+	maxKept   = 4 << 20         // their bytes
+	endedLife = 5 * time.Minute // for how long they can
 	maxHeld   = 256 << 20       // bytes of ended streams in all sessions; beyond it a session drops its own
 )
 
@@ -925,6 +920,7 @@ type Session struct {
 	standalone *Stream            // what belongs to no request; nil: nobody has asked for it
 	streams    map[string]*Stream // of requests, by id
 	ended      []string           // those of them that have ended, oldest first
+	kept       int64              // bytes that these hold
 	lastStream int
 }
 
@@ -1050,10 +1046,9 @@ func (ss *Sessions) sweepIdle() {
 	now := time.Now()
 	for _, s := range ss.All() {
 		s.giveUp(now, cmp.Or(ss.ttl(), 30*time.Minute))
-		if idle := s.idle(now); ss.ttl() > 0 && idle >= ss.ttl() && s.expire(now.Add(-ss.ttl())) {
+		s.prune(maxEnded, now.Add(-endedLife))
+		if ss.ttl() > 0 && s.expire(now.Add(-ss.ttl())) {
 			ss.Delete(s, ErrSessionIdle)
-		} else if idle >= endedLife {
-			s.prune(0)
 		}
 	}
 	ss.mu.Lock()
@@ -1063,14 +1058,17 @@ func (ss *Sessions) sweepIdle() {
 	}
 }
 
-// giveUp fails the questions on streams that nobody has come back to for so long; what waits for them would keep the session busy.
+// giveUp counts the streams that nobody has come back to for so long as lost; the work for them would keep the session busy.
 func (s *Session) giveUp(now time.Time, long time.Duration) {
 	s.mu.Lock()
 	streams := slices.Collect(maps.Values(s.streams))
+	if s.standalone != nil {
+		streams = append(streams, s.standalone)
+	}
 	s.mu.Unlock()
 	for _, stream := range streams {
-		if stream.abandoned(now, long) {
-			s.Peer.failVia(stream, errNobody)
+		if stream.abandoned(now.Add(-long)) {
+			stream.lost()
 		}
 	}
 }
@@ -1090,16 +1088,6 @@ func (s *Session) release() {
 	defer s.mu.Unlock()
 	s.busy--
 	s.since = time.Now()
-}
-
-// idle returns for how long nothing has happened; 0 while something does.
-func (s *Session) idle(now time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.busy > 0 {
-		return 0
-	}
-	return now.Sub(s.since)
 }
 
 // expire ends the session for new requests if nothing has happened after a point in time.
@@ -1125,7 +1113,7 @@ func (s *Session) shut(why error) {
 		streams = append(streams, s.standalone)
 	}
 	s.mu.Unlock()
-	s.prune(0)
+	s.prune(0, time.Time{})
 	s.Peer.fail(fmt.Errorf("%w: the session was %w", ErrClosed, why))
 	s.Peer.end(why)
 	for _, stream := range streams {
@@ -1158,12 +1146,22 @@ func (s *Session) newStream(number int) *Stream {
 	return stream
 }
 
-// open returns a new stream for a request. retire it when it has ended.
-func (s *Session) open() *Stream {
+// polls tells whether a response may be let go of before its stream has ended.
+func (s *Session) polls() bool {
+	rev, _ := s.Remembered()
+	return rev.Prime && s.table.Keep > 0
+}
+
+// open returns a new stream for a request; lost is called when nobody can read it any more. retire it when it has ended.
+func (s *Session) open(lost func()) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastStream++
 	stream := s.newStream(s.lastStream)
+	stream.lost = func() {
+		s.Peer.failVia(stream, errNobody)
+		lost()
+	}
 	if s.streams == nil {
 		s.streams = map[string]*Stream{}
 	}
@@ -1236,22 +1234,31 @@ func (s *Session) retire(stream *Stream) {
 		delete(s.streams, stream.id)
 	} else {
 		s.ended = append(s.ended, stream.id)
+		s.kept += size
 		s.table.held.Add(size)
 	}
 	s.mu.Unlock()
+	n := maxEnded
 	if s.table.held.Load() > maxHeld {
-		s.prune(0)
+		n = 0
 	}
-	s.prune(maxEnded)
+	s.prune(n, time.Time{})
 }
 
-// prune drops ended streams until there are n: first those that have been read, then the oldest.
-func (s *Session) prune(n int) {
+// prune drops ended streams that nobody has followed since some time, and others until there are n: first those that have been read, then the oldest.
+func (s *Session) prune(n int, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.ended) > n {
-		i := max(slices.IndexFunc(s.ended, func(id string) bool { return !s.streams[id].unread() }), 0)
+	for len(s.ended) > 0 {
+		i := slices.IndexFunc(s.ended, func(id string) bool { return s.streams[id].abandoned(since) })
+		if i < 0 && len(s.ended) <= n && s.kept <= maxKept {
+			return
+		}
+		if older := s.ended[:len(s.ended)-1]; i < 0 { // the newest may have been cut just now, and only seem to have been read
+			i = max(slices.IndexFunc(older, func(id string) bool { return !s.streams[id].unread() }), 0)
+		}
 		size, _ := s.streams[s.ended[i]].holds()
+		s.kept -= size
 		s.table.held.Add(-size)
 		delete(s.streams, s.ended[i])
 		s.ended = slices.Delete(s.ended, i, i+1)

@@ -295,7 +295,7 @@ func (s *Stream) append(e Event) (moved chan struct{}, limit time.Duration, spil
 			}
 			return s.moved, limit, spilled, nil
 		}
-		spilled = spilled || unwritten
+		spilled = spilled || unwritten && !s.reopens // who needs no id may still get the rest
 		s.drop()
 	}
 	s.add(e)
@@ -527,17 +527,17 @@ func (s *Stream) holds() (size int64, resumable bool) {
 	return int64(s.size), s.resumable()
 }
 
-// unread tells whether there are events that have not been written, and abandoned whether nobody has been there to read for so long.
+// unread tells whether there are events that have not been written, and abandoned whether nobody has been there to read since some time.
 func (s *Stream) unread() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.written < s.first+int64(len(s.log))
 }
 
-func (s *Stream) abandoned(now time.Time, long time.Duration) bool {
+func (s *Stream) abandoned(since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.follower == nil && now.Sub(s.left) >= long
+	return s.follower == nil && !s.left.IsZero() && !s.left.After(since)
 }
 
 // eventWriter writes an event stream as the body of a response.
@@ -695,13 +695,13 @@ func (g *Guard) share(header http.Header, r *http.Request) {
 	if r.Method != http.MethodOptions {
 		return
 	}
-	allowed := "Content-Type, Authorization, Mcp-Session-Id, MCP-Protocol-Version, Last-Event-ID, Mcp-Method, Mcp-Name"
+	allowed := []string{"Content-Type", "Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID", "Mcp-Method", "Mcp-Name"}
 	for name := range strings.SplitSeq(strings.Join(r.Header.Values("Access-Control-Request-Headers"), ","), ",") {
-		if name = strings.TrimSpace(name); strings.HasPrefix(strings.ToLower(name), "mcp-param-") {
-			allowed += ", " + name
+		if name = strings.TrimSpace(name); strings.HasPrefix(strings.ToLower(name), "mcp-param-") && len(allowed) < 64 {
+			allowed = append(allowed, name)
 		}
 	}
-	header.Set("Access-Control-Allow-Headers", allowed)
+	header.Set("Access-Control-Allow-Headers", strings.Join(allowed, ", "))
 	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 	header.Set("Access-Control-Max-Age", "600")
 }
@@ -766,25 +766,34 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 	_ = out.send(body) // a client that has gone needs no answer
 }
 
-// read reads the body of a POST. If it returns false, the request has been answered. That only application/json is taken is no formality:
-// a page may send text/plain to any origin without asking.
-func (g *Guard) read(w http.ResponseWriter, r *http.Request) (Payload, bool) {
-	status, reason := 0, ""
+// isJSON checks what a POST says of its body. If it returns false, the request has been answered. That only application/json is taken is
+// no formality: a page may send text/plain to any origin without asking.
+func (g *Guard) isJSON(w http.ResponseWriter, r *http.Request) bool {
+	reason := ""
 	kinds := r.Header["Content-Type"]
 	if len(kinds) == 0 || slices.ContainsFunc(kinds, func(kind string) bool { return !isMedia(kind, "application/json") }) {
-		status, reason = http.StatusUnsupportedMediaType, "Content-Type must be application/json"
+		reason = "Content-Type must be application/json"
 	} else if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		status, reason = http.StatusUnsupportedMediaType, "Content-Encoding is not supported"
+		reason = "Content-Encoding is not supported"
 	}
-	if status != 0 {
-		g.refuse(w, r, status, ID{}, CodeInvalidRequest, reason)
-		return Payload{}, false
+	if reason != "" {
+		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, CodeInvalidRequest, reason)
 	}
+	return reason == ""
+}
+
+// read reads the body of a POST. If it returns false, the request has been answered.
+func (g *Guard) read(w http.ResponseWriter, r *http.Request) (Payload, bool) {
+	status, reason := 0, ""
 	limit := cmp.Or(g.MaxBody, 4<<20)
 	var body bytes.Buffer
 	body.Grow(int(max(min(r.ContentLength, piece), 0)) + bytes.MinRead)
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+	var err error
+	if r.ContentLength <= limit { // or it need not even be sent
+		_, err = body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	}
+	if tooLarge := (*http.MaxBytesError)(nil); r.ContentLength > limit || errors.As(err, &tooLarge) {
+		w.Header().Set("Connection", "close")
 		status, reason = http.StatusRequestEntityTooLarge, fmt.Sprintf("Message larger than %d bytes", limit)
 	} else if err != nil {
 		status, reason = http.StatusBadRequest, "The body could not be read"
@@ -957,6 +966,9 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 func (h *SSEHandler) identified(principal string, header http.Header) Handler {
 	return HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		x.Principal, x.Header = principal, header
+		if x.Peer == nil { // 2026-07-28 is not for this transport
+			return nil, unsupported(legacy(nil), x.Meta.ProtocolVersion)
+		}
 		return h.Handler.Handle(ctx, x)
 	})
 }
@@ -984,6 +996,9 @@ func (h *SSEHandler) remove(id string) {
 
 // post hands a POST to its conversation. What its messages deserve goes out on the stream, so the answer here says only that they have come.
 func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
+	if !h.isJSON(w, r) {
+		return
+	}
 	in, ok := h.read(w, r)
 	if !ok {
 		return
