@@ -233,7 +233,8 @@ func serveHTTP(ctx context.Context, o *options, demo *demo, stderr io.Writer, lo
 		return err
 	}
 	mcp, sse, mux := o.handlers(demo, log)
-	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	scheme := "http"
 	if o.trace {
 		server.Handler = &httpTracer{Handler: mux, trace: trace{w: stderr}}
@@ -701,11 +702,15 @@ func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
 		}
 		answer := ToolResult{Content: []any{TextContent(text)}}
 		if x.Revision.Titles { // keys of _meta have a grammar from 2025-06-18 on; this one only shows what one of one's own looks like
-			answer.Meta = map[string]any{"com.example.mcpwire/tool": name}
+			answer.Meta = demoMeta{name}
 		}
 		return answer, nil
 	}
 	return nil, invalidParams("Unknown tool: '%s'", name)
+}
+
+type demoMeta struct {
+	Tool string `json:"com.example.mcpwire/tool"`
 }
 
 func toolError(text string) ToolResult {

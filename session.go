@@ -571,9 +571,9 @@ func cannotAsk(x *Exchange, err error) (any, error) {
 // ToolResult is the result of tools/call. A tool that ran and failed says so in IsError, for the model to read, rather than by
 // an error. For what is not here, such as structuredContent, return a type of your own.
 type ToolResult struct {
-	Content []any          `json:"content"`
-	IsError bool           `json:"isError,omitempty"`
-	Meta    map[string]any `json:"_meta,omitempty"`
+	Content []any `json:"content"`
+	IsError bool  `json:"isError,omitempty"`
+	Meta    any   `json:"_meta,omitempty"` // encodes to an object
 }
 
 // TextContent returns a text block for ToolResult.Content.

@@ -786,11 +786,15 @@ func (g *Guard) isJSON(w http.ResponseWriter, r *http.Request) bool {
 func (g *Guard) read(w http.ResponseWriter, r *http.Request) (Payload, bool) {
 	status, reason := 0, ""
 	limit := cmp.Or(g.MaxBody, 4<<20)
-	var body bytes.Buffer
-	body.Grow(int(max(min(r.ContentLength, piece), 0)) + bytes.MinRead)
+	var body []byte
 	var err error
-	if r.ContentLength <= limit { // or it need not even be sent
-		_, err = body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	switch size := r.ContentLength; {
+	case size > limit: // it need not even be sent
+	case 0 <= size && size <= piece:
+		body = make([]byte, size)
+		_, err = io.ReadFull(r.Body, body)
+	default: // what is only announced gets no room yet
+		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	}
 	if tooLarge := (*http.MaxBytesError)(nil); r.ContentLength > limit || errors.As(err, &tooLarge) {
 		w.Header().Set("Connection", "close")
@@ -802,7 +806,7 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request) (Payload, bool) {
 		g.refuse(w, r, status, ID{}, CodeInvalidRequest, reason)
 		return Payload{}, false
 	}
-	return Decode(body.Bytes()), true
+	return Decode(body), true
 }
 
 // isMedia tells whether a Content-Type is a media type, whatever its parameters.
