@@ -1611,7 +1611,7 @@ func (s *pump) over(err error) {
 	} else {
 		why = fmt.Errorf("%w: %w", ErrClosed, err)
 	}
-	if s.peer.client {
+	if s.peer.client { // first, so that whoever learns of it from a call finds the Peer ended
 		s.peer.end(why)
 	}
 	s.peer.fail(why)

@@ -1567,6 +1567,7 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	if err != nil {
 		return fmt.Errorf("params: %w", err)
 	}
+	caller := ctx
 	ctx, cancel := context.WithCancel(ctx) // what Handler is asked ends with the connection, as a request of a legacy server does
 	defer cancel()
 	defer context.AfterFunc(conn.peer.Context(), cancel)()
@@ -1574,6 +1575,9 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	for range maxRounds {
 		var raw json.RawMessage
 		if err := conn.peer.Call(ctx, method, c.declare(conn.rev, given, answers), &raw); err != nil {
+			if ctx.Err() != nil && caller.Err() == nil { // it was not the caller who gave up
+				err = context.Cause(conn.peer.Context())
+			}
 			return err
 		}
 		switch kind := member(raw, "resultType"); {
