@@ -4728,6 +4728,18 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
+// readStep reads what a command has printed, up to the mark that follows it.
+func readStep(t *testing.T, out *bufio.Reader) (got string) {
+	const mark = "end of step\n"
+	for !strings.HasSuffix(got, "\n"+mark) {
+		line, err := out.ReadString('\n')
+		if got += line; err != nil {
+			t.Fatal(err, got)
+		}
+	}
+	return strings.TrimSuffix(got, mark)
+}
+
 // What the README shows is what happens: the commands of its console blocks, given to one shell, print the lines below them. Over HTTP the
 // port is another, and what differs from run to run is made equal.
 func TestReadme(t *testing.T) {
@@ -4777,14 +4789,7 @@ func TestReadme(t *testing.T) {
 				run = strings.Replace(run, "go run .", binary, 1)
 			}
 			fmt.Fprintf(in, "%s\necho; echo end of step\n", run)
-			got := ""
-			for !strings.HasSuffix(got, "\nend of step\n") {
-				line, err := out.ReadString('\n')
-				if got += line; err != nil {
-					t.Fatal(command, err, got)
-				}
-			}
-			got = strings.TrimSuffix(got, "end of step\n")
+			got := readStep(t, out)
 			if id := regexp.MustCompile(`Mcp-Session-Id: (\S+)`).FindStringSubmatch(got); id != nil {
 				session = id[1]
 			}
@@ -5610,9 +5615,7 @@ func (tr transcript) replayHTTP(t *testing.T) string {
 			x.hangUp()
 			got += s.text
 		case who == "client":
-			head, body, _ := strings.Cut(s.text, "\n\n")
-			line, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
-			method, path, _ := strings.Cut(line, " ")
+			method, path, fields, body := s.request()
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			t.Cleanup(cancel)
 			x = &exchange{response: make(chan *http.Response, 1), hangUp: cancel}
@@ -5620,7 +5623,7 @@ func (tr transcript) replayHTTP(t *testing.T) string {
 			other := c.another()
 			other.url, other.header = base+path, http.Header{"Content-Type": nil, "Accept": nil}
 			go func() {
-				x.response <- other.sendContext(ctx, method, strings.TrimSuffix(body, "\n"), strings.Split(fields, "\n")...)
+				x.response <- other.sendContext(ctx, method, body, fields...)
 			}()
 			got += s.text
 		default:
@@ -5654,6 +5657,14 @@ func (tr transcript) replayHTTP(t *testing.T) string {
 		}
 	}
 	return got
+}
+
+// request reads a client's section.
+func (s section) request() (method, path string, fields []string, body string) {
+	head, body, _ := strings.Cut(s.text, "\n\n")
+	line, rest, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
+	method, path, _ = strings.Cut(line, " ")
+	return method, path, strings.Split(rest, "\n"), strings.TrimSuffix(body, "\n")
 }
 
 // hasMore tells whether an exchange goes on in later sections.
