@@ -2,7 +2,7 @@ package main
 
 // Streamable HTTP. Every message of the client is a POST to one URL, and the answer to a request comes back as that POST's response: as
 // JSON, or as a stream of events if there is something to say before it. In the legacy era there are sessions, a GET for what the server
-// has to say of its own accord, and a GET that continues a stream that was cut off.
+// has to say of its own accord, and a GET that continues a stream that was cut off:
 //
 //	> POST /mcp                                              > POST /mcp
 //	> Accept: application/json, text/event-stream            > Mcp-Session-Id: K7VY…
@@ -20,17 +20,40 @@ package main
 //	> Last-Event-ID: 5d1f03aa.1/1                            <
 //	< 200, and what follows that event                       (the connection breaks)
 //
-// Implements 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http. A handler runs on the goroutine that net/http has for
+// The modern era has none of that. A request says in its header, for whoever stands between, what its body says as well; nothing is
+// remembered, and the client that hangs up cancels:
+//
+//	> POST /mcp
+//	> Accept: application/json, text/event-stream
+//	> Content-Type: application/json
+//	> MCP-Protocol-Version: 2026-07-28
+//	> Mcp-Method: tools/call
+//	> Mcp-Name: get-weather
+//	>
+//	> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get-weather",…,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",…}}}
+//	< 200
+//	< Content-Type: application/json
+//	<
+//	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
+//
+// Implements 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http, 2026-07-28 basic/transports/streamable-http. A handler runs on the goroutine that net/http has for
 // its POST; if the response becomes a stream, one more goroutine writes it, and is joined before that POST is over. A reply's mutex guards
 // what has been decided about its response, a StreamableHandler's how many requests are being answered.
 // Copy with jsonrpc.go, sse.go and session.go.
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -41,18 +64,22 @@ const (
 )
 
 // StreamableHandler is an http.Handler; mount it at one path, with and without a final slash. Set the fields before the first request;
-// Handler is required. A handler sees the request's header, and who has sent it, in its Exchange. 2026-07-28 is not served here yet: a
-// request that declares it gets -32022. http.Server's time-outs do the streams no harm; http.TimeoutHandler does, because nothing can be
+// Handler is required. A handler sees the request's header, and who has sent it, in its Exchange. The era is decided for each request, so
+// clients of all revisions use the same path. http.Server's time-outs do the streams no harm; http.TimeoutHandler does, because nothing can be
 // flushed through it. 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single HTTP endpoint path (hereafter
 // referred to as the MCP endpoint) that supports both POST and GET methods."
 type StreamableHandler struct {
 	Handler  Handler
-	Sessions *Sessions // nil: none. Then each POST stands alone, GET and DELETE are refused, and nobody can be asked
+	Sessions *Sessions // of the legacy era; nil: none. Then each POST stands alone, GET and DELETE are refused, and no legacy client can be asked
 	Versions []string  // versions to offer, newest first: those that the Server has; nil: all
+	// HeaderParams returns the arguments of a tool that modern clients repeat in their header, as ReadHeaderParams finds them in the
+	// inputSchema that was listed; it is called for each tools/call. nil: no tool has any.
+	HeaderParams func(tool string) []HeaderParam
 	Guard
 
 	once     sync.Once
-	versions []string        // of Versions, those that are served
+	versions []string        // that are offered
+	legacy   []string        // of these, the ones with a handshake
 	ending   chan struct{}   // closed when the handler winds down
 	life     context.Context // of what is done without a session
 	end      context.CancelFunc
@@ -76,7 +103,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.leave()
-	sessions := h.Sessions != nil && len(h.versions) > 0 && !declaresModern(r)
+	sessions := h.Sessions != nil && len(h.legacy) > 0 && !revision(r.Header.Get("Mcp-Protocol-Version")).Modern
 	switch {
 	case r.Method == http.MethodPost:
 		h.post(w, r, principal)
@@ -84,7 +111,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.get(w, r, principal)
 	case r.Method == http.MethodDelete && sessions:
 		h.delete(w, r, principal)
-	default: // 2025-11-25 basic/transports#listening-for-messages-from-the-server: GET is answered with a stream, "or else return HTTP 405"
+	default: // 2026-07-28 basic/transports/streamable-http#earlier-streamable-http-revisions: "HTTP GET or DELETE to the MCP endpoint: respond with 405"
 		w.Header().Set("Allow", "POST")
 		if sessions {
 			w.Header().Set("Allow", "GET, POST, DELETE")
@@ -93,15 +120,10 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// declaresModern tells whether a request is of the era without sessions, GET and DELETE.
-func declaresModern(r *http.Request) bool {
-	return revision(r.Header.Get("Mcp-Protocol-Version")).Modern
-}
-
 func (h *StreamableHandler) prepare() {
 	h.ending, h.idle = make(chan struct{}), make(chan struct{})
 	h.life, h.end = context.WithCancel(context.Background())
-	h.versions = legacy(h.Versions)
+	h.versions, h.legacy = orAll(h.Versions), legacy(h.Versions)
 	if h.Sessions != nil {
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
 	}
@@ -173,6 +195,12 @@ func closedWithin(d time.Duration, done <-chan struct{}) {
 	}
 }
 
+// reject answers 400, with an error that the message has by itself.
+func (h *StreamableHandler) reject(w http.ResponseWriter, r *http.Request, id ID, fault *Error) {
+	h.log().Info("refused", "status", http.StatusBadRequest, "reason", fault.Message, "from", r.RemoteAddr)
+	writeJSON(w, http.StatusBadRequest, Payload{Messages: []*Message{NewResponse(id, nil, fault)}})
+}
+
 func (h *StreamableHandler) busy(w http.ResponseWriter, r *http.Request, id ID, reason string) {
 	w.Header().Set("Retry-After", "5")
 	h.refuse(w, r, http.StatusServiceUnavailable, id, CodeInternalError, reason)
@@ -180,28 +208,22 @@ func (h *StreamableHandler) busy(w http.ResponseWriter, r *http.Request, id ID, 
 
 // ---- What every request says of itself ----
 
-// declared returns the version that a request's header names, "" if none does. If ok is false, the request has been refused: 2025-11-25
+// declared returns the version that a legacy request's header names, "" if none does. If ok is false, the request has been refused: 2025-11-25
 // basic/transports#protocol-version-header, "If the server receives a request with an invalid or unsupported MCP-Protocol-Version, it MUST
 // respond with 400 Bad Request." In a session that session's own version stays in force; the header need only be one we speak.
 func (h *StreamableHandler) declared(w http.ResponseWriter, r *http.Request, id ID) (version string, ok bool) {
-	lines := r.Header["Mcp-Protocol-Version"]
-	switch {
+	switch lines := r.Header["Mcp-Protocol-Version"]; {
 	case len(lines) == 0:
 		return "", true
 	case len(lines) > 1:
-		h.refuse(w, r, http.StatusBadRequest, id, CodeHeaderMismatch, "More than one MCP-Protocol-Version")
+		h.reject(w, r, id, mismatch("More than one MCP-Protocol-Version"))
 		return "", false
-	case !slices.Contains(h.versions, lines[0]):
-		h.unsupported(w, r, id, lines[0])
+	case !slices.Contains(h.legacy, lines[0]):
+		h.reject(w, r, id, unsupported(h.versions, lines[0]))
 		return "", false
+	default:
+		return lines[0], true
 	}
-	return lines[0], true
-}
-
-func (h *StreamableHandler) unsupported(w http.ResponseWriter, r *http.Request, id ID, version string) {
-	version = fmt.Sprintf("%.200s", version)
-	h.log().Info("refused", "status", http.StatusBadRequest, "reason", "unsupported version", "version", version, "from", r.RemoteAddr)
-	writeJSON(w, http.StatusBadRequest, Payload{Messages: []*Message{NewResponse(id, nil, unsupported(h.versions, version))}})
 }
 
 // session returns the session that a request names; release it. If it returns nil, the request has been refused: 400 if it names none, 404
@@ -214,7 +236,7 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 		h.refuse(w, r, http.StatusBadRequest, id, CodeInvalidRequest, "Mcp-Session-Id is required")
 		return nil
 	case len(names) > 1:
-		h.refuse(w, r, http.StatusBadRequest, id, CodeHeaderMismatch, "More than one Mcp-Session-Id")
+		h.reject(w, r, id, mismatch("More than one Mcp-Session-Id"))
 		return nil
 	}
 	s := h.Sessions.get(names[0], principal)
@@ -243,34 +265,31 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	m := in.Messages[0]
+	header := r.Header["Mcp-Protocol-Version"]
+	var meta Meta
+	if m.Kind() == Request && !in.Batch {
+		meta, _, _ = m.Meta()
+	}
 	handshake := m.Kind() == Request && m.Method == "initialize" && !in.Batch
+	version := cmp.Or(meta.ProtocolVersion, r.Header.Get("Mcp-Protocol-Version"))
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // no message at all, so no session and no version matter
 		writeJSON(w, http.StatusBadRequest, in)
-	case m.Kind() == Request && !in.Batch && !h.agrees(w, r, m): // it has been refused
-	case declaresModern(r) && !handshake: // such a message names no session
-		h.unsupported(w, r, in.id(), r.Header.Get("Mcp-Protocol-Version"))
+	case len(header) > 1:
+		h.reject(w, r, in.id(), mismatch("More than one MCP-Protocol-Version"))
+	case revision(version).Modern, version == "" && len(h.legacy) == 0:
+		h.stateless(rep, in, principal)
+	case meta.ProtocolVersion != "" && len(header) == 1 && header[0] != meta.ProtocolVersion:
+		h.reject(w, r, m.ID, mismatch("MCP-Protocol-Version is not the version in _meta"))
+	case meta.ProtocolVersion != "" && !slices.Contains(h.versions, meta.ProtocolVersion), len(h.legacy) == 0:
+		h.reject(w, r, in.id(), unsupported(h.versions, version))
 	case h.Sessions == nil:
-		h.alone(rep, in, principal, handshake)
+		h.sessionless(rep, in, principal, handshake)
 	case handshake: // with a session header, too: it starts anew
 		h.initialize(rep, in, principal)
 	default:
 		h.inSession(rep, in, principal)
 	}
-}
-
-// agrees checks the version that a request declares in its _meta, if it does: the header must say the same.
-func (h *StreamableHandler) agrees(w http.ResponseWriter, r *http.Request, m *Message) bool {
-	lines := r.Header["Mcp-Protocol-Version"]
-	switch meta, declares, _ := m.Meta(); {
-	case declares && len(lines) == 1 && lines[0] != meta.ProtocolVersion:
-		h.refuse(w, r, http.StatusBadRequest, m.ID, CodeHeaderMismatch, "MCP-Protocol-Version is not the version in _meta")
-		return false
-	case declares && !slices.Contains(h.versions, meta.ProtocolVersion):
-		h.unsupported(w, r, m.ID, meta.ProtocolVersion)
-		return false
-	}
-	return true
 }
 
 // initialize opens a session, if the handshake succeeds. It is not refused for its version header, which would make it impossible to agree
@@ -314,9 +333,8 @@ func (h *StreamableHandler) inSession(rep *reply, in Payload, principal string) 
 	h.dispatch(context.Background(), rep, rep.session.Peer, in, Exchange{Peer: rep.session.Peer, Principal: principal})
 }
 
-// alone dispatches where there are no sessions: nothing is known of the client but this request. If it leaves, nothing can be delivered and
-// nobody could ever cancel, so the work ends.
-func (h *StreamableHandler) alone(rep *reply, in Payload, principal string, handshake bool) {
+// sessionless dispatches a legacy message where there are no sessions.
+func (h *StreamableHandler) sessionless(rep *reply, in Payload, principal string, handshake bool) {
 	var rev Revision
 	if rep.plain = handshake; !handshake {
 		version, ok := h.declared(rep.w, rep.r, in.id())
@@ -325,10 +343,17 @@ func (h *StreamableHandler) alone(rep *reply, in Payload, principal string, hand
 		}
 		rev = revision(cmp.Or(version, assumedVersion))
 	}
+	h.alone(rep, in, Exchange{Revision: rev, Principal: principal})
+}
+
+// alone dispatches what stands for itself: nothing is known of the client but this request. If it leaves, nothing can be delivered, and
+// nobody else can cancel, so the work ends. 2026-07-28 basic/patterns/cancellation: "The server MUST treat a client disconnect as
+// cancellation of that request."
+func (h *StreamableHandler) alone(rep *reply, in Payload, base Exchange) {
 	p := newPeer(h.life, func(context.Context, *Message) error { return errNobody }, h.Log)
 	defer p.end(nil)
-	defer context.AfterFunc(rep.r.Context(), func() { p.end(nil) })()
-	h.dispatch(p.ctx, rep, p, in, Exchange{Revision: rev, Principal: principal})
+	defer context.AfterFunc(rep.r.Context(), p.cancelAll)()
+	h.dispatch(p.ctx, rep, p, in, base)
 }
 
 // requests returns how many there are.
@@ -357,6 +382,9 @@ func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, i
 	base.Header, base.Ending = rep.r.Header, h.ending
 	base.outlet, base.disconnect = rep.send, rep.disconnect
 	requests := in.requests()
+	if rep.modern && in.has("subscriptions/listen") { // which are counted by who answers them
+		requests = 0
+	}
 	if !h.begin(requests) {
 		h.busy(rep.w, rep.r, in.id(), errBusy.Message)
 		return
@@ -388,19 +416,273 @@ func accepted(w http.ResponseWriter) {
 }
 
 // status is that of a response which is one error. Only what makes the request itself wrong shows in it; legacy clients take other
-// statuses for failures of the transport.
-func status(m *Message) int {
+// statuses for failures of the transport, and 404 for the end of their session. 2026-07-28 basic/transports/streamable-http#protocol-version-header:
+// "If the server does not implement the requested RPC method, it MUST respond with 404 Not Found".
+func status(m *Message, modern bool) int {
 	switch {
 	case m.Error == nil:
 		return http.StatusOK
-	case m.Error == errBusy:
+	case m.Error == errBusy || m.Error == errListeners:
 		return http.StatusServiceUnavailable
+	case modern && m.Error.Code == CodeMethodNotFound:
+		return http.StatusNotFound
+	case modern && m.Error.Code == CodeMissingCapability:
+		return http.StatusBadRequest
 	}
 	switch m.Error.Code {
 	case CodeParseError, CodeInvalidRequest, CodeHeaderMismatch, CodeUnsupportedVersion:
 		return http.StatusBadRequest
 	}
 	return http.StatusOK
+}
+
+// ---- What a modern request says twice: in its header, and in its body ----
+
+// stateless dispatches a message of the modern era.
+func (h *StreamableHandler) stateless(rep *reply, in Payload, principal string) {
+	fault := h.validate(rep.r.Header, in)
+	switch {
+	case fault != nil:
+		h.reject(rep.w, rep.r, in.id(), fault)
+	case in.has("subscriptions/listen") && !rep.stream:
+		h.refuse(rep.w, rep.r, http.StatusNotAcceptable, in.id(), CodeInvalidRequest, "A subscription is a stream: Accept must allow text/event-stream")
+	default:
+		rep.modern = true
+		h.alone(rep, in, Exchange{Revision: revision(rep.r.Header.Get("Mcp-Protocol-Version")), Principal: principal})
+	}
+}
+
+// validate tells what is wrong with a modern message as such, if anything is. The order of the checks is the same for all requests, and
+// what a handler would find wrong comes after them. 2026-07-28 basic/transports/streamable-http#sending-messages: "The body of the HTTP
+// POST MUST be a single JSON-RPC request or notification. The client MUST NOT send JSON-RPC responses."
+func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
+	m := in.Messages[0]
+	meta, declares, fault := m.Meta()
+	version := header.Get("Mcp-Protocol-Version")
+	switch {
+	case in.Batch || m.Kind() == Response:
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: one request or notification in a POST"}
+	case m.Kind() == Invalid:
+		return m.Error
+	case version == "" && !declares: // a server without a legacy era; its visitor's only clue
+		data, _ := marshal(map[string]any{"supported": h.versions})
+		return &Error{Code: CodeHeaderMismatch, Data: data,
+			Message: "Header mismatch: MCP-Protocol-Version is missing (versions served: " + strings.Join(h.versions, ", ") + ")"}
+	case m.Kind() == Notification: // "header requirements for notification POSTs are not defined by this revision"
+		meta.ProtocolVersion = version
+	case fault != nil:
+		return fault
+	case !declares:
+		return missingMeta(h.versions, metaVersion)
+	case meta.ClientCapabilities == nil:
+		return missingMeta(h.versions, metaCapabilities)
+	}
+	fault = cmp.Or(repeats(header, "Mcp-Protocol-Version", meta.ProtocolVersion), h.mirrors(header, m))
+	if fault == nil && !slices.Contains(h.versions, meta.ProtocolVersion) {
+		fault = unsupported(h.versions, meta.ProtocolVersion)
+	}
+	if fault == nil && m.Method == "tools/call" && m.Kind() == Request && h.HeaderParams != nil {
+		fault = checkParams(header, m.Params, h.HeaderParams(unquote(member(m.Params, "name"))))
+	}
+	return fault
+}
+
+func mismatch(format string, args ...any) *Error {
+	return &Error{Code: CodeHeaderMismatch, Message: "Header mismatch: " + fmt.Sprintf(format, args...)}
+}
+
+// named maps the methods whose requests carry Mcp-Name to the member of their params that it repeats.
+var named = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+// mirrors checks the fields that each request has. 2026-07-28 basic/transports/streamable-http#server-validation: a server "MUST reject
+// requests where the values specified in the headers do not match the corresponding values in the request body."
+func (h *StreamableHandler) mirrors(header http.Header, m *Message) *Error {
+	if m.Kind() == Notification && header["Mcp-Method"] == nil {
+		return nil
+	}
+	if fault := repeats(header, "Mcp-Method", m.Method); fault != nil {
+		return fault
+	}
+	source := named[m.Method]
+	if source == "" || m.Kind() == Notification {
+		return nil
+	}
+	text, fault := field(header, "Mcp-Name")
+	name := member(m.Params, source)
+	switch {
+	case fault != nil:
+		return fault
+	case len(name) == 0 || name[0] != '"' || unquote(name) != text:
+		return mismatch("Mcp-Name is %.100q, not the %s in the body", text, source)
+	}
+	return nil
+}
+
+// repeats checks a field that is never encoded.
+func repeats(header http.Header, name, want string) *Error {
+	text, fault := rawField(header, name)
+	if fault == nil && text != want {
+		fault = mismatch("%s is %.100q, in the body it is %.100q", name, text, want)
+	}
+	return fault
+}
+
+// rawField returns the one value of a field. 2026-07-28 basic/transports/streamable-http#value-encoding: it consists of "visible ASCII
+// characters (0x21-0x7E), space (0x20), and horizontal tab (0x09)".
+func rawField(header http.Header, name string) (string, *Error) {
+	switch lines := header[name]; {
+	case len(lines) == 0:
+		return "", mismatch("%s is missing", name)
+	case len(lines) > 1:
+		return "", mismatch("more than one %s", name)
+	case strings.ContainsFunc(lines[0], func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }):
+		return "", mismatch("%s has characters that a header must not have", name)
+	default:
+		return lines[0], nil
+	}
+}
+
+// field returns the one value of a field that may be encoded: the same page, "=?base64?{Base64EncodedValue}?=".
+func field(header http.Header, name string) (string, *Error) {
+	text, fault := rawField(header, name)
+	inner, begins := strings.CutPrefix(text, "=?base64?")
+	inner, ends := strings.CutSuffix(inner, "?=")
+	if fault != nil || !begins || !ends { // with one of the markers only, it is literal
+		return text, fault
+	}
+	decoded, err := base64.StdEncoding.Strict().DecodeString(inner)
+	if err != nil {
+		return "", mismatch("%s is no Base64", name)
+	}
+	return string(decoded), nil
+}
+
+// HeaderParam is an argument of a tool that is repeated in the header of a tools/call: its inputSchema says "x-mcp-header".
+type HeaderParam struct {
+	Name string   // of the field, after Mcp-Param-
+	Path []string // member names, from arguments on
+}
+
+// checkParams compares the fields that repeat arguments with the arguments. The same page, #server-behavior-for-custom-headers: null and
+// missing arguments have no field.
+func checkParams(header http.Header, params json.RawMessage, marked []HeaderParam) *Error {
+	for _, p := range marked {
+		value, name := member(params, "arguments"), http.CanonicalHeaderKey("Mcp-Param-"+p.Name)
+		for _, step := range p.Path {
+			var v [1]json.RawMessage
+			if len(value) > 0 && value[0] == '{' && members(value, []string{step}, v[:]) != "" {
+				return mismatch("'%s' is there twice", step) // and who knows which one is meant
+			}
+			value = v[0]
+		}
+		if value == nil || string(value) == "null" {
+			if header[name] != nil {
+				return mismatch("%s has no argument", name)
+			}
+			continue
+		}
+		text, fault := field(header, name)
+		if fault == nil && !sameValue(text, value) {
+			fault = mismatch("%s is %.100q, not what the argument is", name, text)
+		}
+		if fault != nil {
+			return fault
+		}
+	}
+	return nil
+}
+
+// sameValue compares a field with a JSON value: strings as they are, true and false, integers as numbers, so that 42 is 42.0. They are
+// within ±(2^53-1), where no two of them look the same to anybody.
+func sameValue(text string, value json.RawMessage) bool {
+	switch value[0] {
+	case '"':
+		return unquote(value) == text
+	case 't', 'f':
+		return string(value) == text
+	case '{', '[':
+		return false
+	}
+	number := func(text string) float64 {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !json.Valid([]byte(text)) || n != math.Trunc(n) || math.Abs(n) >= 1<<53 {
+			return math.NaN() // which equals nothing
+		}
+		return n
+	}
+	return number(text) == number(string(value))
+}
+
+// ReadHeaderParams finds the arguments that an inputSchema marks with x-mcp-header, in the order of the schema. The error says why the
+// schema is invalid. 2026-07-28 basic/transports/streamable-http#schema-extension: a name is a token and unique without regard to case,
+// and the argument a string, integer or boolean that is reached through "properties" alone.
+func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
+	if schema = bytes.TrimSpace(schema); len(schema) == 0 || schema[0] != '{' || !json.Valid(schema) {
+		return nil, errors.New("the schema is no object")
+	}
+	if !bytes.Contains(schema, []byte("x-mcp-header")) && bytes.IndexByte(schema, '\\') < 0 {
+		return nil, nil
+	}
+	names := map[string]bool{}
+	err = eachMark(schema, []string{}, func(mark json.RawMessage, path []string, property json.RawMessage) error {
+		name := unquote(mark)
+		switch kind := unquote(member(property, "type")); {
+		case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
+			return fmt.Errorf("x-mcp-header must be a token, not %.100s", mark)
+		case len(path) == 0:
+			return fmt.Errorf("x-mcp-header %q marks what is not reached through properties alone", name)
+		case kind != "string" && kind != "integer" && kind != "boolean":
+			return fmt.Errorf("x-mcp-header %q marks no string, integer or boolean", name)
+		case names[strings.ToLower(name)]:
+			return fmt.Errorf("x-mcp-header %q is there twice", name)
+		}
+		names[strings.ToLower(name)] = true
+		marked = append(marked, HeaderParam{Name: name, Path: path})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return marked, nil
+}
+
+// isToken tells whether c may be part of a token: tchar of RFC 9110, section 5.6.2.
+func isToken(c rune) bool {
+	return c < 0x80 && (c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.ContainsRune("!#$%&'*+-.^_`|~", c))
+}
+
+// eachMark calls f with each x-mcp-header in a schema. path leads to it through properties, from the root on; nil: nothing like that does.
+func eachMark(schema json.RawMessage, path []string, f func(mark json.RawMessage, path []string, property json.RawMessage) error) (err error) {
+	if len(schema) == 0 || schema[0] != '{' && schema[0] != '[' {
+		return nil
+	}
+	if schema[0] == '[' {
+		for element := range elements(schema) {
+			err = cmp.Or(err, eachMark(element, nil, f))
+		}
+		return err
+	}
+	for key, value := range each(schema) {
+		switch key := string(key); key {
+		case "x-mcp-header":
+			err = cmp.Or(err, f(value, path, schema))
+		case "default", "const", "enum", "examples": // data
+		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas": // schemas by names of their own
+			if value[0] != '{' {
+				continue
+			}
+			for name, sub := range each(value) {
+				var further []string
+				if key == "properties" && path != nil {
+					further = append(slices.Clip(path), string(name))
+				}
+				err = cmp.Or(err, eachMark(sub, further, f))
+			}
+		default:
+			err = cmp.Or(err, eachMark(value, nil, f))
+		}
+	}
+	return err
 }
 
 // ---- The reply: JSON, or a stream ----
@@ -412,6 +694,7 @@ type reply struct {
 	r            *http.Request
 	session      *Session // nil: none
 	json, stream bool     // what the client accepts
+	modern       bool     // of a request of the modern era
 	plain        bool     // it becomes no Stream: there is nothing to say but the answer
 	batch        bool
 	refused      bool                // nothing of it is run
@@ -561,7 +844,7 @@ func (rep *reply) finish() {
 func (rep *reply) write() {
 	out, code := Payload{Messages: rep.answers, Batch: rep.batch}, http.StatusOK
 	if !rep.batch {
-		code = status(out.Messages[0])
+		code = status(out.Messages[0], rep.modern)
 	} else if rep.refused {
 		code = http.StatusBadRequest
 	}

@@ -177,8 +177,11 @@ var (
 	ErrTooLarge         = errors.New("message too large")             // an answer beyond the cap; it cannot be told whose, so each waiting Call fails
 )
 
-// errBusy answers a request beyond maxInFlight.
-var errBusy = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
+// errBusy answers a request beyond maxInFlight, errListeners a subscription beyond maxListeners.
+var (
+	errBusy      = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
+	errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
+)
 
 // Error returns message, data if it is a string, and code.
 func (e *Error) Error() string {
@@ -672,7 +675,7 @@ const assumedVersion = "2025-03-26"
 
 // unsupported is the -32022 that lists what is served instead of a version.
 func unsupported(versions []string, version string) *Error {
-	data, _ := marshal(map[string]any{"supported": versions, "requested": version})
+	data, _ := marshal(map[string]any{"supported": versions, "requested": fmt.Sprintf("%.200s", version)})
 	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
 }
 
@@ -739,7 +742,8 @@ type Meta struct {
 
 var metaMembers = []string{metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, "progressToken"}
 
-// Meta reads the _meta of a request. modern says that it declares a protocol version, whether or not we know that one.
+// Meta reads the _meta of a request. modern says that it declares a protocol version, whether or not we know that one. Of a _meta that
+// is wrong, which is an error, only the version is returned.
 func (m *Message) Meta() (meta Meta, modern bool, err *Error) {
 	if m.Params == nil || !bytes.ContainsAny(m.Params, `_\`) { // a quick no: there is no _, nor an escape that may spell it
 		return meta, false, nil
@@ -755,22 +759,24 @@ func (m *Message) Meta() (meta Meta, modern bool, err *Error) {
 	}
 	var v [5]json.RawMessage
 	if twice = members(raw, metaMembers, v[:]); twice != "" {
-		return meta, false, invalidParams("_meta: '%s' is there twice", twice)
+		err = invalidParams("_meta: '%s' is there twice", twice)
 	}
 	for i, first := range []byte(`"{{"`) { // the token is checked below
 		if v[i] != nil && v[i][0] != first {
-			return meta, false, invalidParams("_meta: '%s' has the wrong type", metaMembers[i])
+			err = invalidParams("_meta: '%s' has the wrong type", metaMembers[i])
 		}
 	}
 	if string(v[3]) == `""` {
-		return meta, false, invalidParams("Unknown log level: ''")
+		err = invalidParams("Unknown log level: ''")
 	}
 	if _, ok := parseID(v[4]); v[4] != nil && !ok { // a token, like an id, is a string or an integer
-		return meta, false, invalidParams("_meta: 'progressToken' must be a string or an integer")
+		err = invalidParams("_meta: 'progressToken' must be a string or an integer")
 	}
-	meta = Meta{ProtocolVersion: unquote(v[0]), ClientCapabilities: v[2], LogLevel: unquote(v[3]), ProgressToken: v[4]}
-	if v[1] != nil {
+	if meta.ProtocolVersion = unquote(v[0]); err == nil && v[1] != nil {
 		meta.ClientInfo, err = parseImplementation(v[1])
+	}
+	if err == nil {
+		meta.ClientCapabilities, meta.LogLevel, meta.ProgressToken = v[2], unquote(v[3]), v[4]
 	}
 	return meta, meta.ProtocolVersion != "", err
 }
@@ -914,15 +920,18 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 // ---- The peer ----
 
 const (
-	maxAtOnce   = 16              // requests of one batch that run at once
-	maxAnswers  = 64 << 20        // bytes of the answers to one batch
-	maxInFlight = 1024            // requests being served for one Peer at once, and the messages of a batch that need an answer
-	maxOwed     = 4 * maxInFlight // answers that a peer may leave unread while we wait for its own
-	manySlow    = 16              // requests in flight from which on each has a goroutine of its own
-	slow        = time.Millisecond
-	windDown    = 5 * time.Second // for running requests, once nobody will ask for more
-	hurry       = 3 * time.Second // for those that were told to stop as well: with the last word within five seconds
-	lastWord    = time.Second     // for a notification after the fact, and for handlers that were told to stop
+	maxAtOnce   = 16       // requests of one batch that run at once
+	maxAnswers  = 64 << 20 // bytes of the answers to one batch
+	maxInFlight = 1024     // requests being served for one Peer at once, and the messages of a batch that need an answer
+
+	maxListeners = 4096 // subscriptions of one Peer, and of one Server: they last, so they do not count as requests being served
+
+	maxOwed  = 4 * maxInFlight // answers that a peer may leave unread while we wait for its own
+	manySlow = 16              // requests in flight from which on each has a goroutine of its own
+	slow     = time.Millisecond
+	windDown = 5 * time.Second // for running requests, once nobody will ask for more
+	hurry    = 3 * time.Second // for those that were told to stop as well: with the last word within five seconds
+	lastWord = time.Second     // for a notification after the fact, and for handlers that were told to stop
 )
 
 // Peer is the other side as it is remembered: what it said of itself, the calls we wait on, the exchanges we serve.
@@ -943,6 +952,7 @@ type Peer struct {
 	calls    map[string]*pending // by key of the ID that we sent; nil until there is one
 	serving  []*Exchange         // requests that have come: few, most of the time
 	owed     int                 // requests and noise whose answers are not yet written
+	lasting  int                 // subscriptions likewise
 	err      error               // why no more calls can be made
 	ended    func()              // called at the end, by who ends it
 }
@@ -975,6 +985,16 @@ func (p *Peer) end(why error) {
 	if ended != nil {
 		ended()
 	}
+}
+
+// cancelAll ends the conversation with a client that has left: what is still being served gets no answer.
+func (p *Peer) cancelAll() {
+	p.mu.Lock()
+	for _, x := range p.serving {
+		x.life.cancelled = true
+	}
+	p.mu.Unlock()
+	p.end(nil)
 }
 
 // whenEnded has f called when the conversation ends, or now if it has. It is for one f.
@@ -1235,6 +1255,7 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				a.replies = append(a.replies, NewResponse(m.ID, nil, fault))
 			} else if x.life != nil {
 				a.work = append(a.work, &x)
+				a.lasting = a.lasting || x.listens()
 			}
 		}
 	}
@@ -1253,6 +1274,7 @@ type Answer struct {
 	handler Handler
 	replies []*Message
 	work    []*Exchange
+	lasting bool // the work is one subscription
 }
 
 // Emit runs the requests, and emits each response as it is ready, one at a time, on the caller's goroutine. A single request runs there,
@@ -1295,7 +1317,13 @@ func (a *Answer) Emit(emit func(*Message)) {
 
 // Written says that nothing of the answer is owed any more. Until then its requests count as in flight: a peer that asks and does not
 // read must not make us hold any number of answers.
-func (a *Answer) Written() { a.peer.owes(-len(a.replies) - len(a.work)) }
+func (a *Answer) Written() {
+	if a.lasting {
+		a.peer.lasts(-1)
+		return
+	}
+	a.peer.owes(-len(a.replies) - len(a.work))
+}
 
 // drop reports what a client cannot read, and answers none of it: two ends that answer each other's errors never stop.
 func (p *Peer) drop(m *Message) {
@@ -1392,17 +1420,27 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 	defer p.mu.Unlock()
 	switch inFlight := p.served(key); {
 	case p.err != nil: // nobody is there to read the answer
+		return nil
 	case inFlight != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
+	case x.listens() && p.lasting >= maxListeners:
+		return errListeners
+	case x.listens():
+		p.lasting++
 	case p.owed >= maxInFlight:
 		return errBusy
 	default:
-		x.life = &life{key: key, progress: -1}
-		x.life.ctx, x.life.cancel = context.WithCancel(ctx)
-		p.serving = append(p.serving, x)
 		p.owed++
 	}
+	x.life = &life{key: key, progress: -1}
+	x.life.ctx, x.life.cancel = context.WithCancel(ctx)
+	p.serving = append(p.serving, x)
 	return nil
+}
+
+// listens tells whether the request is a subscription.
+func (x *Exchange) listens() bool {
+	return x.Revision.Modern && x.Request.Method == "subscriptions/listen"
 }
 
 // inFlight returns how many answers are owed, and whether we wait for some ourselves.
@@ -1428,11 +1466,17 @@ func (p *Peer) finish(x *Exchange) bool {
 	return !x.life.cancelled
 }
 
-// owes counts the answers that are owed.
+// owes counts the answers that are owed, and lasts those to subscriptions.
 func (p *Peer) owes(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.owed += n
+}
+
+func (p *Peer) lasts(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lasting += n
 }
 
 // ---- A pipe to one peer ----
@@ -1567,7 +1611,7 @@ func (s *pump) read() {
 		case owed > maxOwed: // nor for ever if the answers that we wait for are behind all that
 			s.over(errors.New("the peer does not read"))
 			s.conn.Close()
-		case owed > manySlow: // this one will be slow, too
+		case owed > manySlow || answer.lasting: // this one will be slow, too
 			t.pass(next, false)
 		default:
 			late.Reset(slow)

@@ -281,7 +281,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	if o.replica != "" {
 		newID = func() string { return o.replica + "-" + rand.Text() }
 	}
-	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, Guard: guard}
+	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: headerParams, Guard: guard}
 	if !o.stateless {
 		mcp.Sessions = &Sessions{NewID: newID, Keep: o.eventBuffer, IdleTimeout: o.ttl, Max: o.maxSessions}
 	}
@@ -669,6 +669,21 @@ var tools = []tool{ // in the order of their names
 		InputSchema: json.RawMessage(`{"type":"object","properties":{"name":{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$","description":"name of the note"},` +
 			`"text":{"type":"string","maxLength":65536,"description":"the note"}},"required":["name","text"]}`)},
 }
+
+// headerParams returns the arguments of a tool that are marked.
+func headerParams(name string) []HeaderParam { return markedParams[name] }
+
+var markedParams = func() map[string][]HeaderParam {
+	found := map[string][]HeaderParam{}
+	for _, t := range tools {
+		marked, err := ReadHeaderParams(t.InputSchema)
+		if err != nil {
+			panic(err)
+		}
+		found[t.Name] = marked
+	}
+	return found
+}()
 
 func (d *demo) listTools(_ context.Context, x *Exchange) (any, error) {
 	list := slices.Clone(tools)

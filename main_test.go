@@ -2783,10 +2783,11 @@ func TestHTTPRules(t *testing.T) {
 	}
 }
 
-// MCP-Protocol-Version: initialize is never refused for it, everything else if it is unsupported; what was negotiated stays in force.
+// MCP-Protocol-Version of the legacy era: initialize is never refused for it, everything else if it is unsupported; what was negotiated stays
+// in force.
 func TestHTTPVersionHeader(t *testing.T) {
 	c := serveWeb(t, newHandler(t, newDemo())).open("2025-06-18", "{}")
-	for header, status := range map[string]int{"": 200, "2025-06-18": 200, "2025-03-26": 200, "2025-11-25": 200, "2024-11-05": 200, "2099-01-01": 400, "2026-07-28": 400, "x": 400} {
+	for header, status := range map[string]int{"": 200, "2025-06-18": 200, "2025-03-26": 200, "2025-11-25": 200, "2024-11-05": 200, "2099-01-01": 400, "x": 400} {
 		line := "MCP-Protocol-Version: " + header
 		if header == "" {
 			line = "MCP-Protocol-Version:"
@@ -2805,7 +2806,7 @@ func TestHTTPVersionHeader(t *testing.T) {
 			t.Errorf("notification with %q: %d", header, got)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		if resp := c.sendContext(ctx, "GET", "", line); resp.StatusCode != status && (header != "2026-07-28" || resp.StatusCode != 405) {
+		if resp := c.sendContext(ctx, "GET", "", line); resp.StatusCode != status {
 			t.Errorf("GET with %q: %d", header, resp.StatusCode)
 		}
 		cancel()
@@ -2816,11 +2817,15 @@ func TestHTTPVersionHeader(t *testing.T) {
 		}
 	}
 	c.header["Mcp-Protocol-Version"] = []string{"2025-06-18", "2025-06-18"}
-	if got, text, _ := c.do("POST", ping); got != 400 || !strings.Contains(text, "-32020") {
-		t.Error("two lines:", got, text)
+	for _, body := range []string{ping, initializeLine("2025-06-18")} {
+		if got, text, _ := c.do("POST", body); got != 400 || !strings.Contains(text, "-32020") {
+			t.Error("two lines:", got, text)
+		}
 	}
-	if got, text, _ := c.do("POST", initializeLine("2025-06-18"), "Mcp-Session-Id:"); got != 200 {
-		t.Error("two lines, initialize:", got, text)
+	for _, method := range []string{"GET", "DELETE"} {
+		if got, text, _ := c.do(method, ""); got != 400 || !strings.Contains(text, "-32020") {
+			t.Error("two lines:", method, got, text)
+		}
 	}
 	c.header["Mcp-Protocol-Version"] = []string{""}
 	if got, text, _ := c.do("POST", ping); got != 400 {
@@ -2837,7 +2842,7 @@ func TestHTTPVersionHeader(t *testing.T) {
 	if got, text, _ := c.do("POST", fmt.Sprintf(inBody, "2025-11-25")); got != 400 || !strings.Contains(text, `"id":1,"error":{"code":-32020`) {
 		t.Error("header and body disagree:", got, text)
 	}
-	if got, text, _ := c.do("POST", fmt.Sprintf(inBody, "2099-01-01"), "MCP-Protocol-Version:"); got != 400 || !strings.Contains(text, `-32022`) || !strings.Contains(text, `"supported":["2025-11-25","2025-06-18"`) {
+	if got, text, _ := c.do("POST", fmt.Sprintf(inBody, "2099-01-01"), "MCP-Protocol-Version:"); got != 400 || !strings.Contains(text, `-32022`) || !strings.Contains(text, `"supported":["2026-07-28","2025-11-25"`) {
 		t.Error("unknown in the body:", got, text)
 	}
 }
@@ -3726,9 +3731,6 @@ func TestHTTPNotificationHandlers(t *testing.T) {
 	}
 	if s := h.Sessions.All()[0]; len(s.streams) > 0 {
 		t.Error(s.streams)
-	}
-	if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","method":"x"}`, "MCP-Protocol-Version: 2026-07-28", "Mcp-Session-Id:"); status != 400 || !strings.Contains(text, "-32022") {
-		t.Error(status, text)
 	}
 	c.do("POST", `{"jsonrpc":"2.0","method":"notifications/wait"}`)
 	ctx := <-a.started
@@ -5147,7 +5149,7 @@ type fixtures struct {
 //go:embed testdata/conformance
 var fixtureFiles embed.FS
 
-func newFixtures() *Server {
+func newFixtures() *fixtures {
 	s := &fixtures{lists: map[string][]json.RawMessage{}}
 	for _, name := range []string{"tools", "prompts", "resources"} {
 		data, err := fixtureFiles.ReadFile("testdata/conformance/" + name + ".json")
@@ -5171,14 +5173,15 @@ func newFixtures() *Server {
 			"completion/complete":      s.complete,
 		},
 	}
-	return s.Server
+	return s
 }
 
 // serveFixtures serves them at /mcp until the process is told to stop.
 func serveFixtures(addr string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	handler := &StreamableHandler{Handler: newFixtures(), Sessions: &Sessions{Keep: 100}}
+	fixtures := newFixtures()
+	handler := &StreamableHandler{Handler: fixtures, Sessions: &Sessions{Keep: 100}, HeaderParams: fixtures.headerParams}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", handler)
 	mux.Handle("/mcp/", handler)
@@ -5195,6 +5198,17 @@ func serveFixtures(addr string) error {
 	}
 	handler.Close()
 	return errors.Join(err, server.Close())
+}
+
+// headerParams returns the arguments of a tool that are marked.
+func (s *fixtures) headerParams(tool string) []HeaderParam {
+	for _, raw := range s.lists["tools"] {
+		if item := member(raw, "item"); itemKey(item) == tool {
+			marked, _ := ReadHeaderParams(member(item, "inputSchema"))
+			return marked
+		}
+	}
+	return nil
 }
 
 // list answers with the items of a list that the revision knows.

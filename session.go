@@ -124,7 +124,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	case x.Revision.Version == "":
 		return nil, unsupported(s.Versions, x.Meta.ProtocolVersion)
 	case x.Meta.ClientCapabilities == nil: // 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error code -32602"
-		return nil, s.missingMeta(metaCapabilities)
+		return nil, missingMeta(s.Versions, metaCapabilities)
 	case !slices.Contains(s.Versions, x.Revision.Version):
 		return nil, unsupported(s.Versions, x.Meta.ProtocolVersion)
 	}
@@ -157,10 +157,10 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 }
 
 // missingMeta names the field and our versions: a legacy client shows the message, and it may be the only hint its user gets.
-func (s *Server) missingMeta(field string) *Error {
-	data, _ := marshal(map[string]any{"supported": s.Versions})
+func missingMeta(versions []string, field string) *Error {
+	data, _ := marshal(map[string]any{"supported": versions})
 	return &Error{Code: CodeInvalidParams, Data: data,
-		Message: fmt.Sprintf("Invalid params: _meta lacks %s (versions served: %s)", field, strings.Join(s.Versions, ", "))}
+		Message: fmt.Sprintf("Invalid params: _meta lacks %s (versions served: %s)", field, strings.Join(versions, ", "))}
 }
 
 func (s *Server) discover(context.Context, *Exchange) (any, error) {
@@ -241,7 +241,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	case x.Revision.Version == "" && x.Meta.ProtocolVersion != "" && !slices.Contains(s.Versions, x.Meta.ProtocolVersion):
 		return nil, unsupported(s.Versions, x.Meta.ProtocolVersion)
 	case newest(s.Versions, false) == "": // 2026-07-28 basic/versioning: name the versions "in any error it returns to an initialize request"
-		return nil, s.missingMeta(metaVersion)
+		return nil, missingMeta(s.Versions, metaVersion)
 	case method == "initialize":
 		return s.initialize(x)
 	case method == "ping": // allowed at any time
@@ -249,7 +249,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	case x.Revision.Version == "" && x.Meta.ProtocolVersion != "": // the version of a revision with a handshake
 		return nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + x.Meta.ProtocolVersion + " opens with initialize"}
 	case x.Revision.Version == "":
-		return nil, s.missingMeta(metaVersion)
+		return nil, missingMeta(s.Versions, metaVersion)
 	case x.Peer == nil && (method == "logging/setLevel" || strings.HasSuffix(method, "subscribe")): // nobody would remember it
 		return nil, methodNotFound(method)
 	case method == "logging/setLevel" && lookup(s.caps, "logging") != nil:
@@ -656,7 +656,6 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 
 const (
 	maxPublished = 64   // notifications that wait for one subscriber
-	maxListeners = 4096 // per Server
 	maxWatched   = 1024 // resources per subscriber
 	maxURI       = 8 << 10
 	maxMeta      = 16 << 10 // bytes that a legacy client says of itself
@@ -796,7 +795,7 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	}
 	s.mu.Unlock()
 	if !room {
-		return nil, errors.New("too many subscriptions")
+		return nil, errListeners
 	}
 	defer func() {
 		s.mu.Lock()
