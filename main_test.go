@@ -2667,28 +2667,75 @@ func TestEras(t *testing.T) {
 		"legacy modern": "", "legacy legacy": "2025-11-25", "legacy dual": "2025-11-25",
 		"dual modern": "2026-07-28", "dual legacy": "2025-11-25", "dual dual": "2026-07-28",
 	}
-	for client, speaks := range eras {
-		for server, offers := range eras {
-			demo := newDemo()
-			demo.Versions = offers
-			a, b := Pipe()
-			go Serve(t.Context(), a, demo, nil)
-			c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: speaks}
-			err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return b, nil })
-			if got := c.Server().Version; got != want[client+" "+server] || (err == nil) != (got != "") {
-				t.Errorf("%s client, %s server: %q, %v", client, server, got, err)
-			}
-			if err == nil {
-				if err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"echo","arguments":{"text":"x"}}`), nil); err != nil {
-					t.Errorf("%s client, %s server: %v", client, server, err)
+	overPipe := func(d *demo) Dialer {
+		a, b := Pipe()
+		t.Cleanup(func() { b.Close() })
+		go Serve(t.Context(), a, d, nil)
+		return func(context.Context) (Conn, error) { return b, nil }
+	}
+	overHTTP := func(d *demo) Dialer {
+		h := newHandler(t, d)
+		h.Versions = d.Versions
+		c := serveWeb(t, h)
+		return func(context.Context) (Conn, error) { return &poster{web: c, in: make(chan Payload, 64)}, nil }
+	}
+	for transport, dial := range map[string]func(*demo) Dialer{"stdio": overPipe, "HTTP": overHTTP} {
+		for client, speaks := range eras {
+			for server, offers := range eras {
+				name := transport + ", " + client + " client, " + server + " server"
+				demo := newDemo()
+				demo.Versions = offers
+				c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: speaks}
+				err := c.Connect(t.Context(), dial(demo))
+				if got := c.Server().Version; got != want[client+" "+server] || (err == nil) != (got != "") {
+					t.Errorf("%s: %q, %v", name, got, err)
 				}
-			} else if server == "modern" && !strings.Contains(err.Error(), "2026-07-28") {
-				t.Errorf("the error does not say what the server speaks: %v", err)
+				if err == nil {
+					if err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"echo","arguments":{"text":"x"}}`), nil); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+				} else if server == "modern" && !strings.Contains(err.Error(), "2026-07-28") {
+					t.Errorf("%s: the error does not say what the server speaks: %v", name, err)
+				}
+				c.Close()
 			}
-			c.Close()
-			b.Close()
 		}
 	}
+}
+
+// poster is a client's end of Streamable HTTP, as short as can be: a Conn that posts each message, and waits for what is answered.
+type poster struct {
+	*web
+	in     chan Payload
+	closed sync.Once
+}
+
+func (p *poster) Read() (Payload, error) {
+	if in, ok := <-p.in; ok {
+		return in, nil
+	}
+	return Payload{}, io.EOF
+}
+
+func (p *poster) Write(ctx context.Context, out Payload) error {
+	m := out.Messages[0]
+	lines := []string{"Mcp-Method: " + m.Method}
+	if meta, modern, _ := m.Meta(); modern {
+		lines = append(lines, "MCP-Protocol-Version: "+meta.ProtocolVersion, "Mcp-Name: "+unquote(member(m.Params, cmp.Or(named[m.Method], "-"))))
+	}
+	resp := p.sendContext(ctx, "POST", string(out.Append(nil)), lines...)
+	if session := resp.Header.Get("Mcp-Session-Id"); session != "" {
+		p.header.Set("Mcp-Session-Id", session)
+	}
+	if body, _ := io.ReadAll(resp.Body); len(body) > 0 {
+		p.in <- Decode(body)
+	}
+	return nil
+}
+
+func (p *poster) Close() error {
+	p.closed.Do(func() { close(p.in) })
+	return nil
 }
 
 // ======== http.go ========
@@ -3852,6 +3899,553 @@ func TestHTTPStateless(t *testing.T) {
 			t.Error(method, status)
 		}
 	}
+}
+
+// ---- The modern era ----
+
+// What each modern request is answered with. It says who it is by itself; a session header and Last-Event-ID mean nothing.
+func TestHTTPModernRules(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	h.HeaderParams = headerParams
+	c := serveWeb(t, h).modern()
+	const (
+		echo     = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"a"},` + modernMeta + `}}`
+		fault    = `{"jsonrpc":"2.0","id":1,"error":{"code":`
+		result   = `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",`
+		noID     = `{"jsonrpc":"2.0","error":{"code":`
+		list     = "Mcp-Method: tools/list|Mcp-Name:"
+		discover = "Mcp-Method: server/discover|Mcp-Name:"
+		hello    = `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{%s}}}`
+		version  = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`
+		able     = `"io.modelcontextprotocol/clientCapabilities":{}`
+	)
+	request := func(method, params string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + strings.TrimPrefix(params+","+modernMeta, ",") + `}}`
+	}
+	read := func(uri string) string { return request("resources/read", `"uri":"`+uri+`"`) }
+	for _, row := range []struct {
+		name, lines, body string // lines are separated by |, and added to those of a call of echo
+		status            int
+		text              string // how the body begins; "": there is none
+	}{
+		{"a call", "", echo, 200, result},
+		{"headers in any case", "mcp-method:|MCP-METHOD: tools/call", echo, 200, result},
+		{"a session and an event id mean nothing", "Mcp-Session-Id: session-1|Last-Event-ID: 7", echo, 200, result},
+		{"an event stream, if nothing else is accepted", "Accept: text/event-stream", echo, 200, "data: " + result},
+		{"but errors of the request are JSON", "Accept: text/event-stream|Mcp-Name: x", echo, 400, fault + "-32020"},
+		{"an error of the method", "Mcp-Name: x", request("tools/call", `"name":"x"`), 200, fault + "-32602"},
+		{"an unknown resource", "Mcp-Method: resources/read|Mcp-Name: note:///x", read("note:///x"), 200, fault + "-32602"},
+		{"log level", list, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{` + version + `,` + able + `,"io.modelcontextprotocol/logLevel":"loud"}}}`, 200, fault + "-32602"},
+
+		{"a response", "", `{"jsonrpc":"2.0","id":1,"result":{}}`, 400, noID + "-32600"},
+		{"an array", "", `[` + echo + `]`, 400, noID + "-32600"},
+		{"an array of notifications", "", `[{"jsonrpc":"2.0","method":"x"}]`, 400, noID + "-32600"},
+		{"no message", "", `{"jsonrpc":"2.0","id":1}`, 400, fault + "-32600"},
+		{"not JSON", "", `{`, 400, noID + "-32700"},
+		{"a notification", "Mcp-Method:|Mcp-Name:", `{"jsonrpc":"2.0","method":"x"}`, 202, ""},
+		{"a notification with its method", "Mcp-Method: x|Mcp-Name:", `{"jsonrpc":"2.0","method":"x"}`, 202, ""},
+		{"a notification with another", "Mcp-Method: y|Mcp-Name:", `{"jsonrpc":"2.0","method":"x"}`, 400, noID + "-32020"},
+
+		{"no _meta", discover, `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{}}`, 400, fault + "-32602"},
+		{"no params", discover, `{"jsonrpc":"2.0","id":1,"method":"server/discover"}`, 400, fault + "-32602"},
+		{"no version in _meta", discover, fmt.Sprintf(hello, able), 400, fault + "-32602"},
+		{"no capabilities", discover, fmt.Sprintf(hello, version), 400, fault + "-32602"},
+		{"capabilities that are none", discover, fmt.Sprintf(hello, version+`,"io.modelcontextprotocol/clientCapabilities":[]`), 400, fault + "-32602"},
+		{"damaged _meta, no header", "MCP-Protocol-Version:", fmt.Sprintf(hello, version+","+able+`,"io.modelcontextprotocol/clientInfo":5`), 400, fault + "-32602"},
+		{"no capabilities, and no header", "MCP-Protocol-Version:|" + discover, fmt.Sprintf(hello, version), 400, fault + "-32602"},
+		{"what is needed", discover, fmt.Sprintf(hello, version+","+able), 200, result},
+		{"initialize without _meta", "Mcp-Method: initialize|Mcp-Name:", initializeLine("2025-11-25"), 400, `{"jsonrpc":"2.0","id":"init","error":{"code":-32602`},
+
+		{"no version header", "MCP-Protocol-Version:", echo, 400, fault + "-32020"},
+		{"no version header, but a session", "MCP-Protocol-Version:|Mcp-Session-Id: session-1", echo, 400, fault + "-32020"},
+		{"another version", "MCP-Protocol-Version: 2025-11-25", echo, 400, fault + "-32020"},
+		{"one that nobody knows", "MCP-Protocol-Version: v999.0.0", echo, 400, fault + "-32020"},
+		{"one that nobody knows, in _meta", "", strings.Replace(echo, "2026-07-28", "v999.0.0", 1), 400, fault + "-32020"},
+		{"in both", "MCP-Protocol-Version: v999.0.0", strings.Replace(echo, "2026-07-28", "v999.0.0", 1), 400, fault + `-32022,"message":"Unsupported protocol version","data":{"requested":"v999.0.0","supported":["2026-07-28",`},
+
+		{"no method", "Mcp-Method:", echo, 400, fault + "-32020"},
+		{"another method", "Mcp-Method: tools/list", echo, 400, fault + "-32020"},
+		{"in another case", "Mcp-Method: TOOLS/CALL", echo, 400, fault + "-32020"},
+		{"a method is never encoded", "Mcp-Method: =?base64?dG9vbHMvY2FsbA==?=", echo, 400, fault + "-32020"},
+		{"a method for which there is no header", "Mcp-Method: töl|Mcp-Name:", request("töl", ""), 400, fault + "-32020"},
+		{"no name", "Mcp-Name:", echo, 400, fault + "-32020"},
+		{"another name", "Mcp-Name: ask", echo, 400, fault + "-32020"},
+		{"a name that is a number", "Mcp-Name: 5", request("tools/call", `"name":5`), 400, fault + "-32020"},
+		{"no name in the body", "", request("tools/call", ""), 400, fault + "-32020"},
+		{"neither", "Mcp-Name:", request("tools/call", ""), 400, fault + "-32020"},
+		{"two names in the body", "", request("tools/call", `"name":"echo","name":"echo"`), 400, fault + "-32020"},
+		{"name is not uri", "Mcp-Method: resources/read|Mcp-Name: a", request("resources/read", `"name":"a","uri":"b"`), 400, fault + "-32020"},
+		{"a prompt has a name", "Mcp-Method: prompts/get|Mcp-Name:", request("prompts/get", `"name":"summarize-note"`), 400, fault + "-32020"},
+		{"a name where none is due", "Mcp-Method: tools/list", request("tools/list", ""), 200, result},
+
+		{"a name in Base64", "Mcp-Name: =?base64?ZWNobw==?=", echo, 200, result},
+		{"without padding", "Mcp-Name: =?base64?ZWNobw?=", echo, 400, fault + "-32020"},
+		{"with bits that count for nothing", "Mcp-Name: =?base64?ZWNobx==?=", echo, 400, fault + "-32020"},
+		{"of another alphabet", "Mcp-Name: =?base64?ZW-obw==?=", echo, 400, fault + "-32020"},
+		{"for a URL", "Mcp-Method: resources/read|Mcp-Name: =?base64?bm90ZTovLy/_?=", read("note:///\u00ff"), 400, fault + "-32020"},
+		{"another name in Base64", "Mcp-Name: =?base64?YXNr?=", echo, 400, fault + "-32020"},
+		{"the prefix in upper case: literal", "Mcp-Name: =?BASE64?ZWNobw==?=", request("tools/call", `"name":"=?BASE64?ZWNobw==?="`), 200, fault + "-32602"},
+		{"half of it: literal", "Mcp-Name: =?base64?ZWNobw==", request("tools/call", `"name":"=?base64?ZWNobw=="`), 200, fault + "-32602"},
+		{"what looks encoded, unencoded", "Mcp-Name: =?base64?ZWNobw==?=", request("tools/call", `"name":"=?base64?ZWNobw==?="`), 400, fault + "-32020"},
+		{"what looks encoded, encoded", "Mcp-Name: =?base64?PT9iYXNlNjQ/ZWNobw==?=", request("tools/call", `"name":"=?base64?echo"`), 200, fault + "-32602"},
+		{"not ASCII, encoded", "Mcp-Method: resources/read|Mcp-Name: =?base64?bm90ZTovLy/Dqg==?=", read("note:///ê"), 200, fault + "-32602"},
+		{"the same, escaped in the body", "Mcp-Method: resources/read|Mcp-Name: =?base64?bm90ZTovLy/Dqg==?=", read(`note:///\u00ea`), 200, fault + "-32602"},
+		{"not ASCII, as it is", "Mcp-Method: resources/read|Mcp-Name: note:///ê", read("note:///ê"), 400, fault + "-32020"},
+		{"blanks around it", "Mcp-Name:    echo  ", echo, 200, result},
+
+		{"unknown method", "Mcp-Method: no/such|Mcp-Name:", request("no/such", ""), 404, fault + `-32601,"message":"Method not found"`},
+		{"initialize", "Mcp-Method: initialize|Mcp-Name:", request("initialize", ""), 404, fault + "-32601"},
+		{"ping", "Mcp-Method: ping|Mcp-Name:", request("ping", ""), 404, fault + "-32601"},
+		{"logging/setLevel", "Mcp-Method: logging/setLevel|Mcp-Name:", request("logging/setLevel", `"level":"info"`), 404, fault + "-32601"},
+		{"resources/subscribe", "Mcp-Method: resources/subscribe|Mcp-Name:", request("resources/subscribe", `"uri":"note:///welcome"`), 404, fault + "-32601"},
+		{"capability", "Mcp-Name: ask", request("tools/call", `"name":"ask"`), 400, fault + `-32021,"message":"The client lacks elicitation","data":{"requiredCapabilities":{"elicitation":{"form":{}}}}`},
+		{"a subscription that cannot be answered", "Mcp-Method: subscriptions/listen|Mcp-Name:|Accept: application/json", request("subscriptions/listen", `"notifications":{}`), 406, fault + "-32600"},
+	} {
+		status, text, header := c.do("POST", row.body, strings.Split("Mcp-Method: tools/call|Mcp-Name: echo|"+row.lines, "|")...)
+		if status != row.status || !strings.HasPrefix(text, row.text) || row.text == "" && text != "" {
+			t.Errorf("%s: %d %s, want %d %s", row.name, status, text, row.status, row.text)
+		}
+		if strings.HasPrefix(text, "{") && header.Get("Content-Type") != "application/json" || header.Get("Mcp-Session-Id") != "" || strings.Contains(text, "\n") && status != 200 {
+			t.Errorf("%s: %v %s", row.name, header, text)
+		}
+	}
+	for _, field := range []string{"Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version"} { // twice the same is once too many
+		other := c.another()
+		other.header.Set("Mcp-Method", "tools/call")
+		other.header.Set("Mcp-Name", "echo")
+		other.header.Add(field, other.header.Get(field))
+		if status, text, _ := other.do("POST", echo); status != 400 || !strings.HasPrefix(text, fault+"-32020") {
+			t.Error("two lines of", field, status, text)
+		}
+	}
+	for _, method := range []string{"GET", "DELETE", "PUT"} {
+		if status, _, header := c.do(method, ""); status != 405 || header.Get("Allow") != "POST" {
+			t.Error(method, status, header)
+		}
+	}
+	if n := h.Sessions.Len(); n != 0 {
+		t.Error("sessions:", n)
+	}
+}
+
+// Servers of one era only say what they speak, whoever asks.
+func TestHTTPEraOnly(t *testing.T) {
+	serve := func(versions ...string) *web {
+		demo := newDemo()
+		demo.Versions = versions
+		h := newHandler(t, demo)
+		h.Versions = versions
+		return serveWeb(t, h)
+	}
+	modern, legacy := serve("2026-07-28"), serve("2025-11-25", "2025-03-26")
+	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` + modernMeta + `}}`
+	for _, row := range []struct {
+		name, method, body, lines string
+		server                    *web
+		status                    int
+		want                      []string
+	}{
+		{"modern, initialize", "POST", initializeLine("2025-11-25"), "", modern, 400, []string{`"id":"init","error":{"code":-32020`, "2026-07-28"}},
+		{"modern, initialize with its header", "POST", initializeLine("2025-11-25"), "MCP-Protocol-Version: 2025-11-25", modern, 400, []string{`"id":"init","error":{"code":-32022`, `"supported":["2026-07-28"]`}},
+		{"modern, no version anywhere", "POST", ping, "", modern, 400, []string{`"id":1,"error":{"code":-32020`}},
+		{"modern, _meta without header", "POST", list, "", modern, 400, []string{`"id":1,"error":{"code":-32020`}},
+		{"modern, notification", "POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, "", modern, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32020`}},
+		{"modern, response", "POST", `{"jsonrpc":"2.0","id":1,"result":{}}`, "", modern, 400, []string{`-32600`}},
+		{"modern, array", "POST", `[` + ping + `]`, "", modern, 400, []string{`-32600`}},
+		{"modern, GET", "GET", "", "", modern, 405, nil},
+		{"modern, DELETE", "DELETE", "", "Mcp-Session-Id: session-1", modern, 405, nil},
+		{"modern, modern", "POST", list, "MCP-Protocol-Version: 2026-07-28|Mcp-Method: tools/list", modern, 200, []string{`"resultType":"complete"`}},
+		{"legacy, modern", "POST", list, "MCP-Protocol-Version: 2026-07-28|Mcp-Method: tools/list", legacy, 400, []string{`"id":1,"error":{"code":-32022`, `"supported":["2025-11-25","2025-03-26"]`}},
+		{"legacy, modern notification", "POST", `{"jsonrpc":"2.0","method":"x"}`, "MCP-Protocol-Version: 2026-07-28", legacy, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32022`}},
+		{"legacy, initialize that asks for more", "POST", initializeLine("2026-07-28"), "", legacy, 200, []string{`"protocolVersion":"2025-11-25"`}},
+		{"legacy, a version that is not offered", "POST", ping, "MCP-Protocol-Version: 2025-06-18|Mcp-Session-Id: session-1", legacy, 400, []string{`-32022`}},
+	} {
+		status, text, _ := row.server.do(row.method, row.body, strings.Split(row.lines, "|")...)
+		ok := status == row.status
+		for _, want := range row.want {
+			ok = ok && strings.Contains(text, want)
+		}
+		if !ok {
+			t.Errorf("%s: %d %s", row.name, status, text)
+		}
+	}
+}
+
+// Arguments that a tool marks are compared with their header fields: as text, or as numbers.
+func TestHTTPHeaderParams(t *testing.T) {
+	marked := []HeaderParam{{"Text", []string{"text"}}, {"N", []string{"in", "n"}}, {"yes", []string{"yes"}}}
+	for _, row := range []struct {
+		fields, arguments string
+		fault             string // part of it; "": all is well
+	}{
+		{"", `{}`, ""},
+		{"", `{"text":null,"in":null,"yes":null,"other":1}`, ""},
+		{"", `null`, ""},
+		{"Text: a", `{"text":"a"}`, ""},
+		{"tExt: a", `{"text":"a"}`, ""},
+		{"Text: A", `{"text":"a"}`, "Text"},
+		{"Text: =?base64?SGVsbG8sIOS4lueVjA==?=", `{"text":"Hello, 世界"}`, ""},
+		{"Text: =?base64?SGVsbG8?=", `{"text":"Hello"}`, "Base64"},
+		{"Text: =?base64?SGVs!!!bG8=?=", `{"text":"Hello"}`, "Base64"},
+		{"Text: SGVsbG8=", `{"text":"SGVsbG8="}`, ""},
+		{"Text: =?base64??=", `{"text":""}`, ""},
+		{"Text: ", `{"text":""}`, ""},
+		{"Text: é", `{"text":"é"}`, "characters"},
+		{"Text: a|Text: a", `{"text":"a"}`, "more than one"},
+		{"", `{"text":"a"}`, "missing"},
+		{"", `{"text":["a"]}`, "missing"},
+		{"Text: a", `{"text":["a"]}`, "Text"},
+		{"Text: a", `{}`, "no argument"},
+		{"Text: null", `{"text":null}`, "no argument"},
+		{"Text: a", `null`, "no argument"},
+		{"", `{"text":"a","text":"b"}`, "twice"},
+		{"", `{"in":{"n":1,"n":2}}`, "twice"},
+		{"N: 42", `{"in":{"n":42}}`, ""},
+		{"N: 42.0", `{"in":{"n":42}}`, ""},
+		{"N: 42", `{"in":{"n":4.2e1}}`, ""},
+		{"N: =?base64?NDI=?=", `{"in":{"n":42}}`, ""},
+		{"N: -7", `{"in":{"n":-7}}`, ""},
+		{"N: 43", `{"in":{"n":42}}`, "N"},
+		{"N: 0x2a", `{"in":{"n":42}}`, "N"},
+		{"N: +42", `{"in":{"n":42}}`, "N"},
+		{"N: 4.5", `{"in":{"n":4.5}}`, "N"},
+		{"N: Inf", `{"in":{"n":42}}`, "N"},
+		{"N: 9007199254740991", `{"in":{"n":9007199254740991}}`, ""},
+		{"N: 9007199254740993", `{"in":{"n":9007199254740993}}`, "N"},
+		{"N: 42", `{"in":{"n":"42"}}`, ""}, // its type is the handler's to check
+		{"N: 42", `{"in":[]}`, "no argument"},
+		{"Yes: true", `{"yes":true}`, ""},
+		{"Yes: True", `{"yes":true}`, "Yes"},
+		{"Yes: 1", `{"yes":true}`, "Yes"},
+		{"Other: x", `{}`, ""},
+	} {
+		header := http.Header{}
+		for line := range strings.SplitSeq(row.fields, "|") {
+			if name, value, ok := strings.Cut(line, ": "); ok {
+				header.Add("Mcp-Param-"+name, value)
+			}
+		}
+		fault := checkParams(header, json.RawMessage(`{"name":"x","arguments":`+row.arguments+`}`), marked)
+		if (fault == nil) != (row.fault == "") || fault != nil && (fault.Code != CodeHeaderMismatch || !strings.Contains(fault.Message, row.fault)) {
+			t.Errorf("%q with %s: %v, want %q", row.fields, row.arguments, fault, row.fault)
+		}
+	}
+	if fault := checkParams(http.Header{}, json.RawMessage(`{"name":"x"}`), marked); fault != nil {
+		t.Error(fault)
+	}
+	h := newHandler(t, newDemo())
+	h.HeaderParams = headerParams
+	c := serveWeb(t, h)
+	for unit, status := range map[string]int{"": 400, "Mcp-Param-Unit: fahrenheit": 200, "Mcp-Param-Unit: celsius": 400} {
+		resp := c.modern().call(1, "tools/call", `"name":"get-weather","arguments":{"city":"Oslo","unit":"fahrenheit"}`, unit)
+		text, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != status || !bytes.HasPrefix(text, []byte(`{"jsonrpc":"2.0","id":1,`)) || status == 200 && !bytes.Contains(text, []byte("64°F")) || status == 400 && !bytes.Contains(text, []byte("-32020")) {
+			t.Errorf("%s: %d %s", unit, resp.StatusCode, text)
+		}
+	}
+	if status, text, _ := c.open("2025-11-25", "{}").do("POST", toolCall(1, "get-weather", `{"city":"Oslo","unit":"fahrenheit"}`)); status != 200 || !strings.Contains(text, "64°F") {
+		t.Error("a legacy client has no such headers:", status, text)
+	}
+}
+
+// x-mcp-header, and where it must not be.
+func TestReadHeaderParams(t *testing.T) {
+	const mark = `"x-mcp-header":"A"`
+	for _, row := range []struct{ schema, want string }{ // what is found, or part of the error
+		{`{"type":"object"}`, "[]"},
+		{`{"properties":{"a":{"type":"string",` + mark + `}}}`, "[{A [a]}]"},
+		{`{"properties":{"a":{"type":"object","properties":{"b":{"type":"integer","x-mcp-header":"B"}}},"c":{"type":"boolean",` + mark + `}}}`, "[{B [a b]} {A [c]}]"},
+		{`{"properties":{"x-mcp-header":{"type":"string"}}}`, "[]"},
+		{`{"properties":{"x-mcp-header":{"type":"string","x\u002dmcp-header":"B"}}}`, "[{B [x-mcp-header]}]"},
+		{`{"default":{` + mark + `},"examples":[{` + mark + `}],"enum":[{` + mark + `}],"const":{` + mark + `}}`, "[]"},
+		{`{"properties":{"a":{"type":"number",` + mark + `}}}`, "no string"},
+		{`{"properties":{"a":{"type":"object",` + mark + `}}}`, "no string"},
+		{`{"properties":{"a":{"type":["string","null"],` + mark + `}}}`, "no string"},
+		{`{"properties":{"a":{` + mark + `}}}`, "no string"},
+		{`{"properties":{"a":{"type":"string","x-mcp-header":""}}}`, "token"},
+		{`{"properties":{"a":{"type":"string","x-mcp-header":5}}}`, "token"},
+		{`{"properties":{"a":{"type":"string","x-mcp-header":"A B"}}}`, "token"},
+		{`{"properties":{"a":{"type":"string","x-mcp-header":"A\r\nB"}}}`, "token"},
+		{`{"properties":{"a":{"type":"string","x-mcp-header":"É"}}}`, "token"},
+		{`{"properties":{"a":{"type":"string","x-mcp-header":"A:"}}}`, "token"},
+		{`{"properties":{"a":{"type":"string",` + mark + `},"b":{"type":"string","x-mcp-header":"a"}}}`, "twice"},
+		{`{"type":"string",` + mark + `}`, "not reached"},
+		{`{"properties":{"a":{"items":{"type":"string",` + mark + `}}}}`, "not reached"},
+		{`{"properties":{"a":{"prefixItems":[{"type":"string",` + mark + `}]}}}`, "not reached"},
+		{`{"oneOf":[{"properties":{"a":{"type":"string",` + mark + `}}}]}`, "not reached"},
+		{`{"if":{"properties":{"a":{"type":"string",` + mark + `}}}}`, "not reached"},
+		{`{"$defs":{"d":{"type":"string",` + mark + `}},"properties":{"a":{"$ref":"#/$defs/d"}}}`, "not reached"},
+		{`{"additionalProperties":{"type":"string",` + mark + `}}`, "not reached"},
+		{`{"patternProperties":{"a":{"type":"string",` + mark + `}}}`, "not reached"},
+		{`{"dependentSchemas":{"a":{"properties":{"b":{"type":"string",` + mark + `}}}}}`, "not reached"},
+		{`5`, "no object"},
+		{`{`, "no object"},
+		{``, "no object"},
+	} {
+		marked, err := ReadHeaderParams(json.RawMessage(row.schema))
+		if got := fmt.Sprint(marked); err == nil && got != row.want || err != nil && !strings.Contains(err.Error(), row.want) || err != nil && marked != nil {
+			t.Errorf("%s: %v, %v, want %s", row.schema, marked, err, row.want)
+		}
+	}
+}
+
+// A modern call with something to say is answered with a stream without ids; one that is silent for a second, too. Nothing of it is left behind.
+func TestHTTPModernStreams(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	h.KeepAlive = 50 * time.Millisecond
+	c := serveWeb(t, h).modern()
+	withToken := strings.Replace(modernMeta, `{`, `{"progressToken":"t","io.modelcontextprotocol/logLevel":"debug",`, 1)
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"count","arguments":{"n":3,"delayMs":%d},` + withToken + `}}`
+	lines := []string{"Mcp-Method: tools/call", "Mcp-Name: count"}
+	_, text, header := c.do("POST", fmt.Sprintf(body, 0), lines...)
+	if strings.Count(text, `"method":"notifications/progress"`) != 3 || strings.Count(text, `"method":"notifications/message"`) != 3 || strings.Contains(text, "id: ") || strings.Contains(text, "retry") ||
+		!strings.Contains(text, `data: {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",`) || header.Get("X-Accel-Buffering") != "no" || header.Get("Mcp-Session-Id") != "" {
+		t.Error(header, text)
+	}
+	if _, text, header = c.do("POST", fmt.Sprintf(body, 0), append(lines, "Accept: application/json")...); header.Get("Content-Type") != "application/json" || !strings.Contains(text, "counted to 3") {
+		t.Error(header, text)
+	}
+	quiet := strings.Replace(body, `"progressToken":"t","io.modelcontextprotocol/logLevel":"debug",`, "", 1)
+	if _, text, header = c.do("POST", fmt.Sprintf(quiet, 60), lines...); header.Get("Content-Type") != "text/event-stream" || !strings.Contains(text, ": keep-alive") || strings.Contains(text, "notifications/") {
+		t.Error(header, text)
+	}
+	if _, text, header = c.do("POST", fmt.Sprintf(quiet, 0), lines...); header.Get("Content-Type") != "application/json" {
+		t.Error(header, text)
+	}
+	if h.Sessions.Len() != 0 || len(h.Handler.(*demo).legacy) != 0 {
+		t.Error("something was remembered")
+	}
+}
+
+// A client that hangs up cancels its request, and no other: not that of another client with the same id. Nobody can cancel by message.
+func TestHTTPModernCancel(t *testing.T) {
+	checkLeaks(t)
+	started, ended := make(chan string, 8), make(chan string, 8)
+	h := newHandler(t, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Kind() == Notification {
+			return nil, nil
+		}
+		if x.Peer != nil || x.Call(ctx, "ping", nil, nil) != ErrNoServerRequests {
+			t.Error("a modern client can be asked")
+		}
+		if x.Request.Method == "talk" {
+			_ = x.Notify(ctx, "notifications/message", nil)
+		}
+		started <- x.Request.Method
+		<-ctx.Done()
+		ended <- x.Request.Method
+		return nil, ctx.Err()
+	}))
+	c := serveWeb(t, h).modern()
+	stay, leave := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	begin := func(ctx context.Context, method string) {
+		calls.Go(func() {
+			c := c.another()
+			c.header.Set("Mcp-Method", method)
+			if resp := c.tryPost(ctx, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+modernMeta+`}}`); resp != nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		})
+		<-started
+	}
+	begin(stay, "stay")
+	for _, method := range []string{"talk", "quiet"} { // as a stream, and before it is one
+		ctx, cancel := context.WithCancel(t.Context())
+		begin(ctx, method)
+		cancel()
+		if got := <-ended; got != method {
+			t.Error("ended:", got)
+		}
+	}
+	if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`); status != 202 {
+		t.Error(status, text)
+	}
+	begin(stay, "last")
+	select {
+	case method := <-ended:
+		t.Error("cancelled by somebody else:", method)
+	default:
+	}
+	leave()
+	<-ended
+	<-ended
+	calls.Wait()
+	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running == 0 && h.open == 0 })
+}
+
+// Questions in the modern era: the answer is input_required, and the call comes again with the answers, to any replica with the same key.
+// A state that was changed, that has expired, or that belongs to another call or another principal is refused.
+func TestHTTPModernInput(t *testing.T) {
+	replica := func(key string) *web {
+		steps := &Server{StateKey: []byte(key), Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{}}
+		steps.Methods["tools/call"] = func(_ context.Context, x *Exchange) (any, error) {
+			if answer := unquote(lookup(x.Inputs["name"], "content", "name")); answer != "" {
+				return ToolResult{Content: []any{TextContent(x.State + answer)}}, nil
+			}
+			form := map[string]any{"message": "?", "requestedSchema": map[string]any{"type": "object"}}
+			return InputRequired{Requests: map[string]InputRequest{"name": {"elicitation/create", form}}, State: "asked "}, nil
+		}
+		h := newHandler(t, steps)
+		h.Authenticate = func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }
+		c := serveWeb(t, h).modern()
+		c.header.Set("Authorization", "ada")
+		return c
+	}
+	a, b, stranger := replica("k"), replica("k"), replica("other")
+	const capable = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`
+	ask := func(c *web, id int, tool, more string, lines ...string) (status int, text string) {
+		status, text, _ = c.do("POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"n":1}%s,%s}}`, id, tool, more, capable),
+			append(lines, "Mcp-Method: tools/call", "Mcp-Name: "+tool)...)
+		return status, text
+	}
+	status, text := ask(a, 1, "t", "")
+	state := unquote(lookup(json.RawMessage(text), "result", "requestState"))
+	if status != 200 || !strings.HasPrefix(text, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"name":{"method":"elicitation/create"`) || state == "" || strings.Contains(text, "ttlMs") {
+		t.Fatal(status, text)
+	}
+	retry := `,"inputResponses":{"name":{"action":"accept","content":{"name":"Ada"}},"unasked":{}},"requestState":"` + state + `"`
+	for _, row := range []struct {
+		name, tool, more string
+		to               *web
+		lines            []string
+		want             string
+	}{
+		{"the retry", "t", retry, a, nil, `"text":"asked Ada"`},
+		{"on another replica", "t", retry, b, nil, `"text":"asked Ada"`},
+		{"once more: it is good for a while", "t", retry, b, nil, `"text":"asked Ada"`},
+		{"on a server of another key", "t", retry, stranger, nil, `"code":-32602`},
+		{"of another tool", "u", retry, a, nil, `"code":-32602`},
+		{"of another principal", "t", retry, a, []string{"Authorization: bob"}, `"code":-32602`},
+		{"with other arguments", "t", `,"arguments":{"n":2}` + retry, a, nil, `"code":-32602`},
+		{"changed", "t", strings.Replace(retry, state, state+"-TAMPERED", 1), a, nil, `"code":-32602`},
+		{"answers that are none", "t", strings.Replace(retry, `{"name"`, `[{"name"`, 1), a, nil, `"code":-32700`},
+		{"an answer that is no object", "t", `,"inputResponses":{"name":5},"requestState":"` + state + `"`, a, nil, `"code":-32602`},
+		{"no answer: asked again", "t", `,"inputResponses":{},"requestState":"` + state + `"`, a, nil, `"input_required"`},
+		{"a state that is no string", "t", `,"requestState":5`, a, nil, `"code":-32602`},
+	} {
+		if _, text := ask(row.to, 2, row.tool, row.more, row.lines...); !strings.Contains(text, row.want) {
+			t.Errorf("%s: %s, want %s", row.name, text, row.want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) { // a quarter of an hour later
+		server := &Server{StateKey: []byte("k")}
+		server.once.Do(server.prepare)
+		x := &Exchange{Request: &Message{Method: "tools/call"}}
+		sealed := server.seal(x, "s", time.Now().Add(stateLife))
+		if err := server.unseal(x, sealed); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(stateLife + 2*time.Second)
+		if err := server.unseal(x, sealed); err == nil || !strings.Contains(err.Error(), "expired") {
+			t.Error(err)
+		}
+	})
+}
+
+// Subscriptions over HTTP: each its own stream, the acknowledgement first, one copy with its own id, and a result when the server winds down.
+func TestHTTPListen(t *testing.T) {
+	checkLeaks(t)
+	demo := newDemo()
+	h := newHandler(t, demo)
+	h.KeepAlive = 20 * time.Millisecond
+	c := serveWeb(t, h).modern()
+	tagged := func(id, method, rest string) string {
+		return `{"jsonrpc":"2.0","method":"notifications/` + method + `","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}` + rest + `}}`
+	}
+	listen := func(id, filter, agreed string) *eventReader {
+		t.Helper()
+		in := c.events(c.call(json.RawMessage(id), "subscriptions/listen", `"notifications":`+filter))
+		if e := c.next(in); string(e.Data) != tagged(id, "subscriptions/acknowledged", `,"notifications":`+agreed) || e.ID != "" {
+			t.Error(e)
+		}
+		return in
+	}
+	lists := listen(`1`, `{"resourcesListChanged":true,"toolsListChanged":true}`, `{"resourcesListChanged":true}`)
+	again := listen(`1`, `{"resourcesListChanged":true}`, `{"resourcesListChanged":true}`) // another client, the same id
+	note := listen(`"n"`, `{"resourceSubscriptions":["note:///a"]}`, `{"resourceSubscriptions":["note:///a"]}`)
+	leaving := listen(`2`, `{}`, `{}`)
+	if n := demo.listening(); n != 4 || h.running != 0 {
+		t.Error(n, "listeners,", h.running, "requests are counted")
+	}
+	if resp := c.call(7, "tools/call", `"name":"set-note","arguments":{"name":"a","text":"x"}`); resp.StatusCode != 200 {
+		t.Error(resp.Status)
+	}
+	for id, in := range map[string]*eventReader{`1`: lists, ` 1`: again} {
+		if e := c.next(in); string(e.Data) != tagged(strings.TrimSpace(id), "resources/list_changed", "") {
+			t.Error(id, e)
+		}
+	}
+	if e := c.next(note); string(e.Data) != tagged(`"n"`, "resources/updated", `,"uri":"note:///a"`) {
+		t.Error(e)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c.sendContext(ctx, "POST", `{"jsonrpc":"2.0","id":3,"method":"subscriptions/listen","params":{"notifications":{},`+modernMeta+`}}`, "Mcp-Method: subscriptions/listen")
+	waitFor(t, func() bool { return demo.listening() == 5 })
+	cancel() // closes the stream, and so the subscription
+	waitFor(t, func() bool { return demo.listening() == 4 })
+	var closing sync.WaitGroup
+	closing.Go(h.Close)
+	for id, in := range map[string]*eventReader{`1`: lists, ` 1`: again, `"n"`: note, `2`: leaving} {
+		id = strings.TrimSpace(id)
+		events, err := readAll(in)
+		if err != io.EOF || len(events) != 1 || !strings.HasPrefix(string(events[0].Data), `{"jsonrpc":"2.0","id":`+id+`,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":`+id+`,`) {
+			t.Error(id, events, err)
+		}
+	}
+	closing.Wait()
+}
+
+// Subscriptions are bounded: in number, in what they hold, and in what may wait for one that does not read, which then ends.
+func TestHTTPListenBounds(t *testing.T) {
+	demo := newDemo()
+	h := newHandler(t, demo)
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	c := newWeb(t, server).modern()
+	uris := `["` + strings.Repeat(strings.Repeat("x", 1000)+`","`, 70) + `y"]`
+	for filter, want := range map[string]string{
+		`{"resourceSubscriptions":` + uris + `}`: "at most 65536 bytes",
+		`{"resourceSubscriptions":[""]}`:         "-32602", `{"resourceSubscriptions":5}`: "-32602", `5`: "-32602", `null`: "-32602",
+	} {
+		resp := c.call(1, "subscriptions/listen", `"notifications":`+filter)
+		if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 || !bytes.Contains(text, []byte(want)) {
+			t.Errorf("%.80s: %d %.300s", filter, resp.StatusCode, text)
+		}
+	}
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	uri := "note:///" + strings.Repeat("x", 7000)
+	body := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["` + uri + `"]},` + modernMeta + `}}`
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	reader := c.events(c.call(2, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["`+uri+`"]}`))
+	c.next(reader)
+	waitFor(t, func() bool { return demo.listening() == 2 })
+	for published := 0; demo.listening() == 2; published++ { // the one that reads gets all, at once
+		if demo.Publish("notifications/resources/updated", map[string]string{"uri": uri}); published > 10_000 {
+			t.Fatal("the one that does not read is still listening")
+		}
+		c.next(reader)
+	}
+	demo.Server.mu.Lock()
+	for len(demo.listeners) < maxListeners {
+		demo.listeners[&listener{}] = true
+	}
+	demo.Server.mu.Unlock()
+	if status, text, header := c.do("POST", body, "Mcp-Method: subscriptions/listen"); status != 503 || header.Get("Retry-After") == "" || !strings.Contains(text, `"id":1,"error":{"code":-32603,"message":"Too many subscriptions"`) {
+		t.Error(status, text)
+	}
+	demo.Server.mu.Lock()
+	clear(demo.listeners)
+	demo.Server.mu.Unlock()
 }
 
 // Sessions that do nothing end, those with an open stream or running work do not; the hooks hear of each.
@@ -5605,6 +6199,7 @@ func (tr transcript) overHTTP() bool { return len(tr.sections) > 0 && tr.section
 func (tr transcript) replayHTTP(t *testing.T) string {
 	demo := newDemo()
 	mcp := newHandler(t, demo)
+	mcp.HeaderParams = headerParams
 	sse := &SSEHandler{Handler: demo, NewID: mcp.Sessions.NewID}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", mcp)
@@ -5924,6 +6519,24 @@ func (c *web) another() *web {
 	other.header = c.header.Clone()
 	other.header.Del("Mcp-Session-Id")
 	return &other
+}
+
+// modern returns a client of the same server that speaks 2026-07-28.
+func (c *web) modern() *web {
+	other := c.another()
+	other.header.Set("Mcp-Protocol-Version", "2026-07-28")
+	return other
+}
+
+// call sends a modern request with all that it needs.
+func (c *web) call(id any, method, params string, lines ...string) *http.Response {
+	c.Helper()
+	lines = append(lines, "Mcp-Method: "+method)
+	if name := member(json.RawMessage("{"+params+"}"), named[method]); name != nil {
+		lines = append(lines, "Mcp-Name: "+unquote(name))
+	}
+	text, _ := marshal(id)
+	return c.send("POST", `{"jsonrpc":"2.0","id":`+string(text)+`,"method":"`+method+`","params":{`+params+`,`+modernMeta+`}}`, lines...)
 }
 
 // events reads a response as a stream.

@@ -659,7 +659,7 @@ const (
 	maxWatched   = 1024 // resources per subscriber
 	maxURI       = 8 << 10
 	maxMeta      = 16 << 10 // bytes that a legacy client says of itself
-	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches
+	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches, and of the params of a subscription
 )
 
 // changes maps the notifications that a modern client can subscribe to, to the field of a subscription's filter, and to the capability that offers them.
@@ -686,8 +686,10 @@ type listener struct {
 	lists   map[string]bool // by field of the filter
 	watched map[string]bool
 	queue   chan *Message
-	full    chan struct{} // closed when it was too slow
+	cut     context.CancelCauseFunc // ends it
 }
+
+var errSlow = errors.New("the subscriber is too slow")
 
 // Publish announces a change, such as notifications/tools/list_changed: to every initialized legacy peer or, if params has a uri, to those
 // that subscribed to it, and to the modern listeners whose filter names it. It never waits: a legacy peer whose queue is full misses it,
@@ -716,7 +718,7 @@ func (s *Server) Publish(method string, params any) {
 		case l.queue <- m:
 		default:
 			delete(s.listeners, l)
-			close(l.full)
+			l.cut(errSlow)
 		}
 	}
 }
@@ -783,11 +785,13 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 // listen answers subscriptions/listen: an acknowledgement, then what was asked for, each with the id of this request, until the client
 // cancels or the server winds down. 2026-07-28 basic/patterns/subscriptions.
 func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
-	l := &listener{queue: make(chan *Message, maxPublished), full: make(chan struct{})}
+	l := &listener{queue: make(chan *Message, maxPublished)}
 	agreed, err := s.filter(x, l)
 	if err != nil {
 		return nil, err
 	}
+	ctx, l.cut = context.WithCancelCause(ctx)
+	defer l.cut(nil)
 	s.mu.Lock()
 	room := len(s.listeners) < maxListeners
 	if room {
@@ -819,7 +823,8 @@ func (l *listener) forward(ctx context.Context, x *Exchange, tag json.RawMessage
 		var params object
 		params.add("_meta", tag)
 		params.addAll(m.Params, "_meta")
-		return x.Notify(ctx, m.Method, params.text())
+		err := x.Notify(ctx, m.Method, params.text())
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	for {
 		select {
@@ -827,10 +832,8 @@ func (l *listener) forward(ctx context.Context, x *Exchange, tag json.RawMessage
 			if err := send(m); err != nil {
 				return err
 			}
-		case <-l.full:
-			return errors.New("the subscriber is too slow")
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-x.Ending: // what was published before is still sent
 			for len(l.queue) > 0 {
 				if err := send(<-l.queue); err != nil {
@@ -857,6 +860,9 @@ func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err er
 	}
 	if len(uris) > maxWatched || slices.ContainsFunc(uris, func(uri string) bool { return uri == "" || len(uri) > maxURI }) {
 		return nil, invalidParams("resourceSubscriptions must be at most %d URIs of 1 to %d bytes", maxWatched, maxURI)
+	}
+	if len(x.Request.Params) > maxWatching { // they are held for as long as the subscription lasts
+		return nil, invalidParams("the params of a subscription must have at most %d bytes", maxWatching)
 	}
 	agreed, l.lists, l.watched = map[string]any{}, map[string]bool{}, map[string]bool{}
 	for _, change := range changes {
