@@ -477,14 +477,18 @@ func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	case meta.ClientCapabilities == nil:
 		return missingMeta(h.versions, metaCapabilities)
 	}
-	fault = cmp.Or(repeats(header, "Mcp-Protocol-Version", meta.ProtocolVersion), h.mirrors(header, m))
-	if fault == nil && !slices.Contains(h.versions, meta.ProtocolVersion) {
-		fault = unsupported(h.versions, meta.ProtocolVersion)
+	name, fault := mirrors(header, m)
+	switch wrong := repeats(header, "Mcp-Protocol-Version", meta.ProtocolVersion); {
+	case wrong != nil:
+		return wrong
+	case fault != nil:
+		return fault
+	case !slices.Contains(h.versions, meta.ProtocolVersion):
+		return unsupported(h.versions, meta.ProtocolVersion)
+	case m.Method == "tools/call" && m.Kind() == Request && h.HeaderParams != nil:
+		return checkParams(header, m.Params, h.HeaderParams(name))
 	}
-	if fault == nil && m.Method == "tools/call" && m.Kind() == Request && h.HeaderParams != nil {
-		fault = checkParams(header, m.Params, h.HeaderParams(unquote(member(m.Params, "name"))))
-	}
-	return fault
+	return nil
 }
 
 func mismatch(format string, args ...any) *Error {
@@ -494,28 +498,25 @@ func mismatch(format string, args ...any) *Error {
 // named maps the methods whose requests carry Mcp-Name to the member of their params that it repeats.
 var named = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
-// mirrors checks the fields that each request has. 2026-07-28 basic/transports/streamable-http#server-validation: a server "MUST reject
-// requests where the values specified in the headers do not match the corresponding values in the request body."
-func (h *StreamableHandler) mirrors(header http.Header, m *Message) *Error {
+// mirrors checks the fields that each request has, and returns the name of what is asked for. 2026-07-28
+// basic/transports/streamable-http#server-validation: a server "MUST reject requests where the values specified in the headers do not
+// match the corresponding values in the request body."
+func mirrors(header http.Header, m *Message) (name string, fault *Error) {
 	if m.Kind() == Notification && header["Mcp-Method"] == nil {
-		return nil
+		return "", nil
 	}
 	if fault := repeats(header, "Mcp-Method", m.Method); fault != nil {
-		return fault
+		return "", fault
 	}
 	source := named[m.Method]
 	if source == "" || m.Kind() == Notification {
-		return nil
+		return "", nil
 	}
-	text, fault := field(header, "Mcp-Name")
-	name := member(m.Params, source)
-	switch {
-	case fault != nil:
-		return fault
-	case len(name) == 0 || name[0] != '"' || unquote(name) != text:
-		return mismatch("Mcp-Name is %.100q, not the %s in the body", text, source)
+	name, fault = field(header, "Mcp-Name")
+	if inBody := member(m.Params, source); fault == nil && (len(inBody) == 0 || inBody[0] != '"' || unquote(inBody) != name) {
+		fault = mismatch("Mcp-Name is %.100q, not the %s in the body", name, source)
 	}
-	return nil
+	return name, fault
 }
 
 // repeats checks a field that is never encoded.

@@ -44,8 +44,9 @@ type Message struct {
 	Params, Result json.RawMessage // objects, or nil
 	Error          *Error
 
-	invalid bool  // not a message: Error, and ID if it could be read, are the reply it deserves
-	local   error // set on a response that never crossed a wire: the call it answers fails with this very error
+	invalid  bool         // not a message: Error, and ID if it could be read, are the reply it deserves
+	local    error        // set on a response that never crossed a wire: the call it answers fails with this very error
+	declared *declaration // what Meta has read; nil: not yet
 }
 
 // Kind says what a Message is.
@@ -276,10 +277,10 @@ func decodeMessage(text []byte) *Message {
 	}
 	var v [6]json.RawMessage
 	twice := members(text, envelopeMembers, v[:])
-	version, rawID, method, params, result, fault := v[0], v[1], v[2], v[3], v[4], v[5]
+	version, rawID, method, params, result, fault := v[0], v[1], unquote(v[2]), v[3], v[4], v[5]
 	id, idOK := parseID(rawID)
 	m := &Message{ID: id, Params: params, Result: result}
-	response := unquote(method) == "" && (result != nil || fault != nil)
+	response := method == "" && (result != nil || fault != nil)
 	reason := ""
 	switch {
 	case twice == "id":
@@ -290,7 +291,7 @@ func decodeMessage(text []byte) *Message {
 		reason = `jsonrpc must be "2.0"`
 	case response:
 		reason = m.decodeResponse(rawID, fault)
-	case unquote(method) == "":
+	case method == "":
 		reason = "method must be a non-empty string"
 	case rawID != nil && !idOK:
 		reason = "id must be a string or an integer"
@@ -299,7 +300,7 @@ func decodeMessage(text []byte) *Message {
 	case result != nil || fault != nil:
 		reason = "a request has no result and no error"
 	default:
-		m.Method = unquote(method)
+		m.Method = method
 	}
 	switch {
 	case reason == "":
@@ -578,7 +579,7 @@ func appendLine(b []byte, raw json.RawMessage) []byte {
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
-			quoted, _ := marshal(s)
+			quoted, _ := marshal(strings.Clone(s)) // so that s itself need not be on the heap
 			return append(b, quoted...)
 		}
 	}
@@ -742,20 +743,34 @@ type Meta struct {
 
 var metaMembers = []string{metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, "progressToken"}
 
+// declaration is what a request says of itself in _meta, or what is wrong with that.
+type declaration struct {
+	meta Meta
+	err  *Error
+}
+
 // Meta reads the _meta of a request. modern says that it declares a protocol version, whether or not we know that one. Of a _meta that
-// is wrong, which is an error, only the version is returned.
+// is wrong, which is an error, only the version is returned. It is for one goroutine at a time.
 func (m *Message) Meta() (meta Meta, modern bool, err *Error) {
 	if m.Params == nil || !bytes.ContainsAny(m.Params, `_\`) { // a quick no: there is no _, nor an escape that may spell it
 		return meta, false, nil
 	}
+	if m.declared == nil {
+		m.declared = new(declaration)
+		m.declared.meta, m.declared.err = readMeta(m.Params)
+	}
+	return m.declared.meta, m.declared.meta.ProtocolVersion != "", m.declared.err
+}
+
+func readMeta(params json.RawMessage) (meta Meta, err *Error) {
 	var found [1]json.RawMessage
-	twice := members(m.Params, []string{"_meta"}, found[:])
+	twice := members(params, []string{"_meta"}, found[:])
 	raw := found[0]
 	switch {
 	case twice != "" || raw != nil && raw[0] != '{':
-		return meta, false, invalidParams("_meta must be one object")
+		return meta, invalidParams("_meta must be one object")
 	case raw == nil:
-		return meta, false, nil
+		return meta, nil
 	}
 	var v [5]json.RawMessage
 	if twice = members(raw, metaMembers, v[:]); twice != "" {
@@ -778,13 +793,19 @@ func (m *Message) Meta() (meta Meta, modern bool, err *Error) {
 	if err == nil {
 		meta.ClientCapabilities, meta.LogLevel, meta.ProgressToken = v[2], unquote(v[3]), v[4]
 	}
-	return meta, meta.ProtocolVersion != "", err
+	return meta, err
 }
 
 func parseImplementation(raw json.RawMessage) (*Implementation, *Error) {
 	i := new(Implementation)
-	err := Bind(raw, map[string]any{"name": &i.Name, "title": &i.Title, "version": &i.Version, "icons": &i.Icons})
-	if err != nil || i.Name == "" || i.Version == "" {
+	var v [4]json.RawMessage
+	twice := "no object"
+	if len(raw) > 0 && raw[0] == '{' {
+		twice = members(raw, []string{"name", "title", "version", "icons"}, v[:])
+	}
+	i.Name, i.Title, i.Version = unquote(v[0]), unquote(v[1]), unquote(v[2])
+	ok := twice == "" && i.Name != "" && i.Version != "" && (v[1] == nil || v[1][0] == '"' || string(v[1]) == "null")
+	if !ok || v[3] != nil && json.Unmarshal(v[3], &i.Icons) != nil {
 		return nil, invalidParams("clientInfo needs a name and a version")
 	}
 	return i, nil

@@ -5590,6 +5590,12 @@ func bareHTTP(w http.ResponseWriter, r *http.Request) {
 		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%s}]}}`, m.ID, quoted)
 	}
 	switch {
+	case m.Method == "subscriptions/listen":
+		bareListen(w, r, m.ID)
+	case m.Params.Name == "set-note":
+		bareListeners.Range(func(queue, _ any) bool { queue.(chan string) <- "note:///todo"; return true })
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer("Noted"))
 	case m.Method != "tools/call":
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Mcp-Session-Id", strconv.FormatUint(rand.Uint64(), 36))
@@ -5605,6 +5611,27 @@ func bareHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(answer(cmp.Or(m.Params.Arguments.Text, "Current temperature in "+m.Params.Arguments.City+" is 18°C")))
+	}
+}
+
+var bareListeners sync.Map
+
+// bareListen is what a fan-out cannot do without: a queue for each stream, and a flush for each event.
+func bareListen(w http.ResponseWriter, r *http.Request, id json.RawMessage) {
+	queue := make(chan string, 64)
+	bareListeners.Store(queue, nil)
+	defer bareListeners.Delete(queue)
+	w.Header().Set("Content-Type", "text/event-stream")
+	rc := http.NewResponseController(w)
+	fmt.Fprintf(w, `data: {"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{}}}`+"\n\n", id)
+	for {
+		_ = rc.Flush()
+		select {
+		case uri := <-queue:
+			fmt.Fprintf(w, `data: {"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"uri":%q}}`+"\n\n", id, uri)
+		case <-r.Context().Done():
+			return
+		}
 	}
 }
 
@@ -5643,12 +5670,13 @@ func startHTTP(b testing.TB, role string) (url string, used func() time.Duration
 // sessions and 2,000 idle streams.
 func BenchmarkHTTP(b *testing.B) {
 	echo := func(n int) string { return toolCall(1, "echo", `{"text":"`+strings.Repeat("x", n)+`"}`) }
+	modernCall := strings.TrimSuffix(benchCall, "}}") + "," + strings.Replace(modernMeta, "{", `{"io.modelcontextprotocol/clientInfo":{"name":"t","version":"0"},`, 1) + "}}"
 	for _, row := range []struct {
 		name, body string
 		clients    int
 		operations int // in each request
 	}{
-		{"call", benchCall, 1, 1}, {"call-64-clients", benchCall, 64, 1}, {"call-in-a-crowd", benchCall, 1, 1}, {"initialize", initializeLine("2025-11-25"), 1, 1},
+		{"call", benchCall, 1, 1}, {"modern-call", modernCall, 1, 1}, {"call-64-clients", benchCall, 64, 1}, {"modern-call-64-clients", modernCall, 64, 1}, {"call-in-a-crowd", benchCall, 1, 1}, {"initialize", initializeLine("2025-11-25"), 1, 1},
 		{"event", toolCall(1, "count", `{"n":1000}`), 1, 1000}, {"echo-64KiB", echo(64 << 10), 1, 1}, {"echo-1MiB", echo(1 << 20), 1, 1},
 	} {
 		for _, role := range []string{"bare http", "mcpwire"} {
@@ -5660,6 +5688,11 @@ func BenchmarkHTTP(b *testing.B) {
 				_, _, header := c.do("POST", initializeLine("2025-11-25"))
 				c.header.Set("Mcp-Session-Id", header.Get("Mcp-Session-Id"))
 				c.header.Set("Mcp-Protocol-Version", "2025-11-25")
+				if strings.HasPrefix(row.name, "modern") {
+					c = c.modern()
+					c.header.Set("Mcp-Method", "tools/call")
+					c.header.Set("Mcp-Name", "get-weather")
+				}
 				if row.name == "call-in-a-crowd" && role == "mcpwire" {
 					crowd(b, c)
 				}
@@ -5697,6 +5730,48 @@ func BenchmarkHTTP(b *testing.B) {
 				b.ReportMetric(float64(used()-start)/float64(b.N*row.operations), "cpu-ns/op")
 			})
 		}
+	}
+}
+
+// BenchmarkListen announces a change to 1,000 subscriptions. What counts is the child's processor time for each event that arrives.
+func BenchmarkListen(b *testing.B) {
+	const n = 1000
+	for _, role := range []string{"bare http", "mcpwire"} {
+		b.Run(strings.ReplaceAll(role, " ", "-"), func(b *testing.B) {
+			url, used := startHTTP(b, role)
+			c := &web{TB: b, url: url, client: &http.Client{Transport: &http.Transport{}}, header: http.Header{}}
+			c.header.Set("Accept", "application/json, text/event-stream")
+			c.header.Set("Content-Type", "application/json")
+			c = c.modern()
+			arrived := make(chan string, n)
+			for id := range n {
+				in := c.events(c.sendContext(b.Context(), "POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["note:///todo"]},%s}}`, id, modernMeta), "Mcp-Method: subscriptions/listen"))
+				c.next(in)
+				go func() {
+					for {
+						e, err := in.next()
+						if err != nil {
+							return
+						}
+						if len(e.Data) > 0 {
+							arrived <- string(e.Data)
+						}
+					}
+				}()
+			}
+			start := used()
+			b.ResetTimer()
+			for range b.N {
+				resp := c.call(0, "tools/call", `"name":"set-note","arguments":{"name":"todo","text":"x"}`)
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				for range n {
+					<-arrived
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(used()-start)/float64(b.N*n), "cpu-ns/op")
+		})
 	}
 }
 

@@ -176,32 +176,47 @@ func (s *Server) discover(context.Context, *Exchange) (any, error) {
 var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 
 // stamp adds to a modern result what every one has, unless the handler has said it: resultType, serverInfo and, where results may
-// be cached, that this one may not.
+// be cached, that this one may not. A result may be large, so it is walked once.
 func (s *Server) stamp(method string, result any) (any, error) {
 	raw, err := marshalObject(result)
 	if err != nil {
 		return nil, err
 	}
-	var v [4]json.RawMessage
-	members(raw, []string{"resultType", "_meta", "ttlMs", "cacheScope"}, v[:])
-	var full object
-	if v[0] == nil {
-		full.add("resultType", []byte(`"complete"`))
+	const complete = `{"resultType":"complete"`
+	full := object{append(make([]byte, 0, len(raw)+len(s.info)+160), complete...)}
+	var meta, kind json.RawMessage
+	ttl, scope := false, false
+	for name, value := range each(raw) {
+		switch string(name) {
+		case "_meta":
+			meta = value
+			continue
+		case "resultType":
+			kind = value
+		case "ttlMs":
+			ttl = true
+		case "cacheScope":
+			scope = true
+		}
+		full.add(string(name), value)
 	}
-	full.addAll(raw, "_meta")
-	if slices.Contains(cacheable, method) && unquote(v[0]) != "input_required" {
-		if v[2] == nil {
+	if kind != nil { // what has been written in front was not needed
+		full.b = full.b[len(complete):]
+		full.b[0] = '{'
+	}
+	if slices.Contains(cacheable, method) && unquote(kind) != "input_required" {
+		if !ttl {
 			full.add("ttlMs", []byte("0"))
 		}
-		if v[3] == nil {
+		if !scope {
 			full.add("cacheScope", []byte(`"private"`))
 		}
 	}
-	var meta object
-	if meta.addAll(v[1]); member(v[1], metaServerInfo) == nil {
-		meta.add(metaServerInfo, s.info)
+	stamped := object{make([]byte, 0, len(meta)+len(s.info)+64)}
+	if stamped.addAll(meta); member(meta, metaServerInfo) == nil {
+		stamped.add(metaServerInfo, s.info)
 	}
-	full.add("_meta", meta.text())
+	full.add("_meta", stamped.text())
 	return full.text(), nil
 }
 
@@ -686,10 +701,32 @@ type listener struct {
 	lists   map[string]bool // by field of the filter
 	watched map[string]bool
 	queue   chan *Message
+	send    func(context.Context, *Message) error
+	direct  bool                    // send never waits: an HTTP response has a log of its own
 	cut     context.CancelCauseFunc // ends it
 }
 
 var errSlow = errors.New("the subscriber is too slow")
+
+// noWait has ended: what is given it does what can be done at once.
+var noWait = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// offer hands on what is published, if there is room.
+func (l *listener) offer(m *Message) bool {
+	if l.direct {
+		return l.send(noWait, m) == nil
+	}
+	select {
+	case l.queue <- m:
+		return true
+	default:
+		return false
+	}
+}
 
 // Publish announces a change, such as notifications/tools/list_changed: to every initialized legacy peer or, if params has a uri, to those
 // that subscribed to it, and to the modern listeners whose filter names it. It never waits: a legacy peer whose queue is full misses it,
@@ -714,9 +751,7 @@ func (s *Server) Publish(method string, params any) {
 		if !l.lists[field] && (uri == "" || !l.watched[uri]) {
 			continue
 		}
-		select {
-		case l.queue <- m:
-		default:
+		if !l.offer(m) {
 			delete(s.listeners, l)
 			l.cut(errSlow)
 		}
@@ -807,9 +842,18 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 		delete(s.listeners, l)
 	}()
 	tag, _ := marshal(map[string]any{metaSubscription: json.RawMessage(x.Request.ID.text)})
+	l.send = func(ctx context.Context, m *Message) error {
+		params := object{make([]byte, 0, len(tag)+len(m.Params)+16)}
+		params.add("_meta", tag)
+		params.addAll(m.Params, "_meta")
+		return x.Notify(ctx, m.Method, params.text())
+	}
 	err = x.Notify(ctx, "notifications/subscriptions/acknowledged", map[string]any{"_meta": tag, "notifications": agreed})
+	if err == nil && !x.pipe {
+		err = s.direct(l)
+	}
 	if err == nil {
-		err = l.forward(ctx, x, tag)
+		err = l.forward(ctx, x.Ending)
 	}
 	if x.pipe { // 2026-07-28 basic/patterns/cancellation: the server "MUST send notifications/cancelled" when it tears a subscription down
 		x.life.trailer, _ = NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": json.RawMessage(x.Request.ID.text)})
@@ -817,27 +861,34 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	return map[string]any{"_meta": tag}, err
 }
 
-// forward sends what is published, until the subscription ends.
-func (l *listener) forward(ctx context.Context, x *Exchange, tag json.RawMessage) error {
-	send := func(m *Message) error {
-		var params object
-		params.add("_meta", tag)
-		params.addAll(m.Params, "_meta")
-		err := x.Notify(ctx, m.Method, params.text())
-		return cmp.Or(context.Cause(ctx), err)
+// direct has a listener's messages sent by who publishes them, and not by one more goroutine. What was published before the
+// acknowledgement has waited.
+func (s *Server) direct(l *listener) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.direct = true
+	for len(l.queue) > 0 {
+		if err := l.send(noWait, <-l.queue); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// forward sends what is published, until the subscription ends.
+func (l *listener) forward(ctx context.Context, ending <-chan struct{}) error {
 	for {
 		select {
 		case m := <-l.queue:
-			if err := send(m); err != nil {
-				return err
+			if err := l.send(ctx, m); err != nil {
+				return cmp.Or(context.Cause(ctx), err)
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-x.Ending: // what was published before is still sent
+		case <-ending: // what was published before is still sent
 			for len(l.queue) > 0 {
-				if err := send(<-l.queue); err != nil {
-					return err
+				if err := l.send(ctx, <-l.queue); err != nil {
+					return cmp.Or(context.Cause(ctx), err)
 				}
 			}
 			return nil
