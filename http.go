@@ -502,15 +502,15 @@ var named = map[string]string{"tools/call": "name", "prompts/get": "name", "reso
 // basic/transports/streamable-http#server-validation: a server "MUST reject requests where the values specified in the headers do not
 // match the corresponding values in the request body."
 func mirrors(header http.Header, m *Message) (name string, fault *Error) {
-	if m.Kind() == Notification && header["Mcp-Method"] == nil {
-		return "", nil
+	if m.Kind() == Request || header["Mcp-Method"] != nil {
+		fault = repeats(header, "Mcp-Method", m.Method)
 	}
-	if fault := repeats(header, "Mcp-Method", m.Method); fault != nil {
-		return "", fault
+	if fault == nil && len(header["Mcp-Name"]) > 1 { // whether or not it means anything here
+		fault = mismatch("more than one Mcp-Name")
 	}
 	source := named[m.Method]
-	if source == "" || m.Kind() == Notification {
-		return "", nil
+	if fault != nil || source == "" || m.Kind() == Notification {
+		return "", fault
 	}
 	name, fault = field(header, "Mcp-Name")
 	if inBody := member(m.Params, source); fault == nil && (len(inBody) == 0 || inBody[0] != '"' || unquote(inBody) != name) {

@@ -2366,6 +2366,37 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// Subscriptions last, so they do not count as requests in flight; they have a bound of their own, beyond which they are refused.
+func TestListenBounds(t *testing.T) {
+	checkLeaks(t)
+	demo := newDemo()
+	ours, theirs := bytePipe(t)
+	served := make(chan error, 1)
+	go func() { served <- Serve(t.Context(), ours, demo, nil) }()
+	for id := range maxListeners {
+		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"subscriptions/listen","params":{"notifications":{},%s}}`+"\n", id, modernMeta)
+		if line := readLine(t, theirs); !strings.Contains(line, "acknowledged") {
+			t.Fatal(id, line)
+		}
+	}
+	for method, want := range map[string]string{"subscriptions/listen": `"error":{"code":-32603,"message":"Too many subscriptions"}`, "tools/list": `"result"`} {
+		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":"x","method":%q,"params":{"notifications":{},%s}}`+"\n", method, modernMeta)
+		if line := readLine(t, theirs); !strings.Contains(line, `"id":"x",`+want) {
+			t.Error(line)
+		}
+	}
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+	waitFor(t, func() bool { // there is room again
+		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":"y","method":"subscriptions/listen","params":{"notifications":{},%s}}`+"\n", modernMeta)
+		return strings.Contains(readLine(t, theirs), `"io.modelcontextprotocol/subscriptionId":"y"},"notifications":{}`)
+	})
+	go func() { _, _ = io.Copy(io.Discard, theirs) }()
+	theirs.w.Close()
+	if err := <-served; err != nil || demo.listening() != 0 {
+		t.Error(err, demo.listening())
+	}
+}
+
 // What was published before the end of input is heard before the end of the subscription.
 func TestListenLosesNothing(t *testing.T) {
 	for range 20 {
@@ -4018,6 +4049,12 @@ func TestHTTPModernRules(t *testing.T) {
 		if status, text, _ := other.do("POST", echo); status != 400 || !strings.HasPrefix(text, fault+"-32020") {
 			t.Error("two lines of", field, status, text)
 		}
+	}
+	other := c.another()
+	other.header.Set("Mcp-Method", "tools/list")
+	other.header["Mcp-Name"] = []string{"a", "a"}
+	if status, text, _ := other.do("POST", request("tools/list", "")); status != 400 || !strings.HasPrefix(text, fault+"-32020") {
+		t.Error("two names where none is due:", status, text)
 	}
 	for _, method := range []string{"GET", "DELETE", "PUT"} {
 		if status, _, header := c.do(method, ""); status != 405 || header.Get("Allow") != "POST" {
