@@ -81,14 +81,17 @@ type StreamableHandler struct {
 	versions []string        // that are offered
 	legacy   []string        // of these, the ones with a handshake
 	ending   chan struct{}   // closed when the handler winds down
-	life     context.Context // of what is done without a session
+	life     context.Context // of handshakes
 	end      context.CancelFunc
+
+	late lateness
 
 	mu      sync.Mutex // guards the fields below
 	open    int        // HTTP requests being answered
 	running int        // JSON-RPC requests being run
 	closing bool
-	idle    chan struct{} // closed when the last HTTP request has been answered after closing
+	peers   map[*Peer]bool // of the requests without a session; nil: all have been told to end
+	idle    chan struct{}  // closed when the last HTTP request has been answered after closing
 }
 
 // ServeHTTP answers one request of a client.
@@ -123,6 +126,11 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *StreamableHandler) prepare() {
 	h.ending, h.idle = make(chan struct{}), make(chan struct{})
 	h.life, h.end = context.WithCancel(context.Background())
+	h.peers = map[*Peer]bool{}
+	h.late.wait = undecided
+	if silence := h.silence(); silence > 0 {
+		h.late.wait = min(undecided, silence)
+	}
 	h.versions, h.legacy = orAll(h.Versions), legacy(h.Versions)
 	if h.Sessions != nil {
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
@@ -180,6 +188,13 @@ func (h *StreamableHandler) Close() {
 	}
 	closedWithin(hurry, h.idle)
 	h.end()
+	h.mu.Lock()
+	peers := h.peers
+	h.peers = nil
+	h.mu.Unlock()
+	for p := range peers {
+		p.end(ErrClosed)
+	}
 	for _, s := range sessions.All() {
 		s.Peer.end(ErrSessionClosed)
 	}
@@ -241,9 +256,16 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 	}
 	s := h.Sessions.get(names[0], principal)
 	if s == nil {
-		h.refuse(w, r, http.StatusNotFound, id, CodeInvalidRequest, "Session not found")
+		h.gone(w, r)
 	}
 	return s
+}
+
+// gone answers a request in a session that there is not. Its body is no message: some clients would take one for the answer to their
+// call, and never open another session.
+func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
+	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", r.Method, "from", r.RemoteAddr)
+	http.Error(w, "Session not found", http.StatusNotFound)
 }
 
 // ---- POST ----
@@ -350,9 +372,24 @@ func (h *StreamableHandler) sessionless(rep *reply, in Payload, principal string
 // nobody else can cancel, so the work ends. 2026-07-28 basic/patterns/cancellation: "The server MUST treat a client disconnect as
 // cancellation of that request."
 func (h *StreamableHandler) alone(rep *reply, in Payload, base Exchange) {
-	p := newPeer(h.life, func(context.Context, *Message) error { return errNobody }, h.Log)
-	defer p.end(nil)
-	defer context.AfterFunc(rep.r.Context(), p.cancelAll)()
+	rep.alone = true
+	nobody := func(context.Context, *Message) error { return errNobody }
+	p := &Peer{log: cmp.Or(h.Log, silent), outlet: nobody, ctx: rep.r.Context(), cutOff: func(error) {}} // net/http ends that context
+	h.mu.Lock()
+	over := h.peers == nil
+	if !over {
+		h.peers[p] = true
+	}
+	h.mu.Unlock()
+	if over {
+		h.busy(rep.w, rep.r, in.id(), "The server is shutting down")
+		return
+	}
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.peers, p)
+	}()
 	h.dispatch(p.ctx, rep, p, in, base)
 }
 
@@ -398,12 +435,14 @@ func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, i
 		rep.refused = len(answer.work) == 0
 		defer answer.Written()
 		defer rep.finish()
-		rep.commitLate()
+		if !rep.plain && !rep.refused {
+			rep.undecided = h.late.add(rep)
+		}
 		answer.Emit(rep.answer)
 	case damaged >= 0: // a response: whoever waited for it knows by now. What cannot be accepted "MUST return an HTTP error status code"
 		h.refuse(rep.w, rep.r, http.StatusBadRequest, ID{}, CodeInvalidRequest, in.Messages[damaged].local.Error())
 	case requests > 0: // the session has ended meanwhile
-		h.refuse(rep.w, rep.r, http.StatusNotFound, in.id(), CodeInvalidRequest, "Session not found")
+		h.gone(rep.w, rep.r)
 	default: // 2025-11-25 basic/transports#sending-messages-to-the-server: "the server MUST return HTTP status code 202 Accepted with no body"
 		accepted(rep.w)
 	}
@@ -422,7 +461,7 @@ func status(m *Message, modern bool) int {
 	switch {
 	case m.Error == nil:
 		return http.StatusOK
-	case m.Error == errBusy || m.Error == errListeners:
+	case m.Error == errBusy || m.Error == errListeners || m.Error == errStopping:
 		return http.StatusServiceUnavailable
 	case modern && m.Error.Code == CodeMethodNotFound:
 		return http.StatusNotFound
@@ -696,13 +735,14 @@ type reply struct {
 	session      *Session // nil: none
 	json, stream bool     // what the client accepts
 	modern       bool     // of a request of the modern era
+	alone        bool     // it has no session: a client that leaves cancels
 	plain        bool     // it becomes no Stream: there is nothing to say but the answer
 	batch        bool
 	refused      bool                // nothing of it is run
 	release      func()              // of the session, once
 	opens        func(*Message) bool // called with the answer before it is written; false: it has answered otherwise. nil: nothing to do
 	silence      time.Duration
-	late         *time.Timer // commits after a second; nil: never
+	undecided    *undecidedReply // its place among those that wait; nil: it does not
 
 	mu       sync.Mutex    // guards the fields below
 	answers  []*Message    // that came before it was decided
@@ -712,30 +752,71 @@ type reply struct {
 	done     bool
 }
 
-// commitLate makes the response a stream if there is no answer within a second, or as long as a stream may be silent, so that the client and
-// all between know that somebody is at work.
+// commitLate makes the response a stream, because there is no answer yet, so that the client and all between know that somebody is at work.
 func (rep *reply) commitLate() {
-	if rep.plain || rep.refused {
+	if rep.stream {
+		rep.commit()
 		return
 	}
-	wait := undecided
-	if rep.silence > 0 {
-		wait = min(wait, rep.silence)
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
+	if !rep.done { // it will be JSON, however long it takes: not a server's WriteTimeout must end it, but if the client leaves it is for nobody
+		_ = http.NewResponseController(rep.w).SetWriteDeadline(time.Time{})
+		if rep.release != nil {
+			context.AfterFunc(rep.r.Context(), rep.release)
+		}
 	}
-	rep.late = time.AfterFunc(wait, func() {
-		if rep.stream {
-			rep.commit()
-			return
+}
+
+// lateness commits replies that have waited for a second, or for as long as a stream may be silent if that is shorter. A timer for each
+// would be a good part of the cost of a small call, which is answered long before.
+type lateness struct {
+	wait time.Duration
+
+	mu    sync.Mutex // guards the fields below
+	queue []*undecidedReply
+	timer *time.Timer // nil: nobody waits
+}
+
+type undecidedReply struct {
+	list *lateness
+	due  time.Time
+	rep  *reply // nil: it has been answered
+}
+
+func (l *lateness) add(rep *reply) *undecidedReply {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := &undecidedReply{l, time.Now().Add(l.wait), rep}
+	l.queue = append(l.queue, u)
+	if l.timer == nil {
+		l.timer = time.AfterFunc(l.wait, l.sweep)
+	}
+	return u
+}
+
+func (u *undecidedReply) answered() {
+	u.list.mu.Lock()
+	defer u.list.mu.Unlock()
+	u.rep = nil
+}
+
+// sweep commits what is due, and comes again for the rest.
+func (l *lateness) sweep() {
+	var late []*reply
+	l.mu.Lock()
+	for now := time.Now(); len(l.queue) > 0 && (l.queue[0].rep == nil || !l.queue[0].due.After(now)); l.queue = l.queue[1:] {
+		if l.queue[0].rep != nil {
+			late = append(late, l.queue[0].rep)
 		}
-		rep.mu.Lock()
-		defer rep.mu.Unlock()
-		if !rep.done { // it will be JSON, however long it takes: not a server's WriteTimeout must end it, but if the client leaves it is for nobody
-			_ = http.NewResponseController(rep.w).SetWriteDeadline(time.Time{})
-			if rep.release != nil {
-				context.AfterFunc(rep.r.Context(), rep.release)
-			}
-		}
-	})
+	}
+	if l.timer = nil; len(l.queue) > 0 {
+		l.timer = time.AfterFunc(time.Until(l.queue[0].due), l.sweep)
+	}
+	l.mu.Unlock()
+	for _, rep := range late {
+		rep.commitLate()
+	}
 }
 
 // send sends what belongs to the request and precedes its answer.
@@ -823,10 +904,11 @@ func (rep *reply) finish() {
 	rep.mu.Lock()
 	rep.done = true
 	rep.mu.Unlock()
-	if rep.late != nil {
-		rep.late.Stop()
+	if rep.undecided != nil {
+		rep.undecided.answered()
 	}
 	switch { // from here on commit changes nothing, so no lock is needed
+	case rep.alone && rep.events == nil && rep.r.Context().Err() != nil: // cancelled: "MUST NOT send any further messages for it"
 	case rep.events != nil:
 		rep.events.End()
 		if <-rep.followed; rep.session != nil {

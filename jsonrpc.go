@@ -178,10 +178,12 @@ var (
 	ErrTooLarge         = errors.New("message too large")             // an answer beyond the cap; it cannot be told whose, so each waiting Call fails
 )
 
-// errBusy answers a request beyond maxInFlight, errListeners a subscription beyond maxListeners.
+// errBusy answers a request beyond maxInFlight, errListeners a subscription beyond maxListeners, and errStopping a request whose context
+// has ended before it was done.
 var (
 	errBusy      = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
+	errStopping  = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
 )
 
 // Error returns message, data if it is a string, and code.
@@ -935,6 +937,9 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 		}
 	}()
 	result, err := h.Handle(ctx, x)
+	if ctx.Err() != nil && !x.owner.client && errors.Is(err, ctx.Err()) { // by us: of a request that its sender has cancelled nothing is heard
+		err = errStopping
+	}
 	return NewResponse(x.Request.ID, result, err)
 }
 
@@ -1006,16 +1011,6 @@ func (p *Peer) end(why error) {
 	if ended != nil {
 		ended()
 	}
-}
-
-// cancelAll ends the conversation with a client that has left: what is still being served gets no answer.
-func (p *Peer) cancelAll() {
-	p.mu.Lock()
-	for _, x := range p.serving {
-		x.life.cancelled = true
-	}
-	p.mu.Unlock()
-	p.end(nil)
 }
 
 // whenEnded has f called when the conversation ends, or now if it has. It is for one f.

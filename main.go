@@ -233,7 +233,7 @@ func serveHTTP(ctx context.Context, o *options, demo *demo, stderr io.Writer, lo
 		return err
 	}
 	mcp, sse, mux := o.handlers(demo, log)
-	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall,
+	server := &http.Server{Handler: mux, ReadTimeout: stall, IdleTimeout: 4 * stall, // every write has a deadline of its own
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	scheme := "http"
 	if o.trace {
@@ -289,7 +289,9 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	mux = http.NewServeMux()
 	mux.Handle("/mcp", mcp)
 	mux.Handle("/mcp/{$}", mcp)
-	mux.Handle("/sse", sse)
+	if len(legacy(demo.Versions)) > 0 {
+		mux.Handle("/sse", sse)
+	}
 	if o.authServer != "" {
 		for _, path := range []string{"", "/mcp"} {
 			mux.Handle(metadataPath+path, o.metadata(public, path))

@@ -2778,6 +2778,7 @@ func TestHTTPRules(t *testing.T) {
 	checkLeaks(t)
 	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", "{}")
 	const ok, refusal = `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","error":{"code":-32600,`
+	const gone = "Session not found\n" // no message, or the Go SDK takes it for the answer to its call, and never opens another session
 	for _, row := range []struct {
 		name, method, lines, body string // lines are separated by |
 		status                    int
@@ -2822,20 +2823,20 @@ func TestHTTPRules(t *testing.T) {
 
 		{"no session", "POST", "Mcp-Session-Id:", ping, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
 		{"no session, notification", "POST", "Mcp-Session-Id:", `{"jsonrpc":"2.0","method":"x"}`, 400, refusal},
-		{"unknown session", "POST", "Mcp-Session-Id: session-2", ping, 404, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
-		{"unknown session, notification", "POST", "Mcp-Session-Id: x", `{"jsonrpc":"2.0","method":"x"}`, 404, refusal},
-		{"unknown session, response", "POST", "Mcp-Session-Id: x", `{"jsonrpc":"2.0","id":1,"result":{}}`, 404, refusal},
-		{"unknown session, and an unknown version", "POST", "Mcp-Session-Id: x|MCP-Protocol-Version: 2099-01-01", ping, 404, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
-		{"unknown session, damaged", "POST", "Mcp-Session-Id: x", `5`, 404, refusal},
-		{"unknown session, array", "POST", "Mcp-Session-Id: x", `[` + ping + `]`, 404, refusal},
+		{"unknown session", "POST", "Mcp-Session-Id: session-2", ping, 404, gone},
+		{"unknown session, notification", "POST", "Mcp-Session-Id: x", `{"jsonrpc":"2.0","method":"x"}`, 404, gone},
+		{"unknown session, response", "POST", "Mcp-Session-Id: x", `{"jsonrpc":"2.0","id":1,"result":{}}`, 404, gone},
+		{"unknown session, and an unknown version", "POST", "Mcp-Session-Id: x|MCP-Protocol-Version: 2099-01-01", ping, 404, gone},
+		{"unknown session, damaged", "POST", "Mcp-Session-Id: x", `5`, 404, gone},
+		{"unknown session, array", "POST", "Mcp-Session-Id: x", `[` + ping + `]`, 404, gone},
 
 		{"GET without a session", "GET", "Mcp-Session-Id:", "", 400, refusal},
-		{"GET, unknown session", "GET", "Mcp-Session-Id: x", "", 404, refusal},
+		{"GET, unknown session", "GET", "Mcp-Session-Id: x", "", 404, gone},
 		{"GET, no events wanted", "GET", "Accept: application/json", "", 406, refusal},
 		{"GET, an event of nobody's", "GET", "Last-Event-ID: 7", "", 400, refusal},
 		{"GET, unknown version", "GET", "MCP-Protocol-Version: 2099-01-01", "", 400, `{"jsonrpc":"2.0","error":{"code":-32022,`},
 		{"DELETE without a session", "DELETE", "Mcp-Session-Id:", "", 400, refusal},
-		{"DELETE, unknown session", "DELETE", "Mcp-Session-Id: x", "", 404, refusal},
+		{"DELETE, unknown session", "DELETE", "Mcp-Session-Id: x", "", 404, gone},
 		{"DELETE, unknown version", "DELETE", "MCP-Protocol-Version: 2099-01-01", "", 400, `{"jsonrpc":"2.0","error":{"code":-32022,`},
 		{"the session is still there", "POST", "", ping, 200, ok},
 		{"GET in an era without it", "GET", "MCP-Protocol-Version: 2026-07-28", "", 405, refusal},
@@ -2844,9 +2845,9 @@ func TestHTTPRules(t *testing.T) {
 		{"HEAD", "HEAD", "", "", 405, ""},
 		{"OPTIONS of no origin", "OPTIONS", "", "", 405, refusal},
 		{"DELETE", "DELETE", "", "", 204, ""},
-		{"and it is gone", "POST", "", ping, 404, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
-		{"for GET, too", "GET", "", "", 404, refusal},
-		{"and for DELETE", "DELETE", "", "", 404, refusal},
+		{"and it is gone", "POST", "", ping, 404, gone},
+		{"for GET, too", "GET", "", "", 404, gone},
+		{"and for DELETE", "DELETE", "", "", 404, gone},
 	} {
 		status, text, header := c.do(row.method, row.body, strings.Split(row.lines, "|")...)
 		if status != row.status || !strings.HasPrefix(text, row.text) || row.text == "" && text != "" {
@@ -3123,6 +3124,44 @@ func TestHTTPStreams(t *testing.T) {
 	if _, text, _ := oldest.do("POST", toolCall(2, "count", `{"n":1}`)); strings.Contains(text, "id: ") || strings.Count(text, "data: ") != 2 {
 		t.Error(text)
 	}
+}
+
+// Who waits for a second becomes a stream then, each in its turn; who has been answered does not, and once nobody waits nothing is left.
+func TestHTTPLateness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lateness{wait: time.Second}
+		begin := func() *reply {
+			rep := &reply{w: &paper{header: http.Header{}}, r: httptest.NewRequest("POST", "/", nil), stream: true}
+			rep.undecided = l.add(rep)
+			return rep
+		}
+		committed := func(rep *reply) bool { rep.mu.Lock(); defer rep.mu.Unlock(); return rep.events != nil }
+		first := begin()
+		time.Sleep(500 * time.Millisecond)
+		quick, second := begin(), begin()
+		quick.undecided.answered()
+		time.Sleep(499 * time.Millisecond)
+		synctest.Wait()
+		if committed(first) {
+			t.Error("too early")
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		l.mu.Lock()
+		if !committed(first) || committed(second) || len(l.queue) != 1 {
+			t.Error(committed(first), committed(second), len(l.queue))
+		}
+		l.mu.Unlock()
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		l.mu.Lock()
+		if !committed(second) || committed(quick) || len(l.queue) != 0 || l.timer != nil {
+			t.Error(committed(second), committed(quick), len(l.queue), l.timer)
+		}
+		l.mu.Unlock()
+		first.finish()
+		second.finish()
+	})
 }
 
 // Silence for a second makes a stream of a response, whose header is then sent; with a shorter keep-alive it is as long as that, and comments
@@ -4624,8 +4663,15 @@ func TestHTTPDelete(t *testing.T) {
 	counting := c.events(c.send("POST", toolCall(2, "count", `{"n":1000000,"delayMs":1}`)))
 	c.next(counting)
 	listening := c.events(c.send("GET", ""))
+	quiet := make(chan *http.Response)
+	go func() { quiet <- c.send("POST", toolCall(3, "count", `{"n":1,"delayMs":600000}`), "Accept: application/json") }()
+	waitFor(t, func() bool { owed, _ := c.handler.Sessions.All()[0].inFlight(); return owed == 3 })
 	if status, text, _ := c.do("DELETE", ""); status != 204 || text != "" {
 		t.Error(status, text)
+	}
+	resp := <-quiet // "context canceled" would tell a client nothing
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 503 || !bytes.Contains(text, []byte(`"id":3,"error":{"code":-32603,"message":"Stopped: the server or the session ends"}`)) {
+		t.Error(resp.Status, string(text))
 	}
 	for _, in := range []*eventReader{asking, counting, listening} {
 		for {
