@@ -22,13 +22,17 @@ var sets = []struct {
 	side, revision string
 	scored         int      // so many scenarios are required
 	others         []string // the suite runs them without scoring them; here they have to pass as well
-	target         func(t *testing.T, fixtures string) (flags []string)
 }{
-	{"server", "2025-11-25", 30, []string{"server-session-lifecycle", "server-sse-polling", "json-schema-2020-12"}, serveFixtures},
+	{"server", "2025-11-25", 30, []string{"server-session-lifecycle", "server-sse-polling", "json-schema-2020-12"}},
+	{"server", "2026-07-28", 37, []string{"http-header-validation", "http-custom-header-server-validation", "json-schema-2020-12"}},
 }
 
+// targets start what the suite is to try, once for all sets of a side, and return the flags that name it.
+var targets = map[string]func(t *testing.T, fixtures string) (flags []string){"server": serveFixtures}
+
 // TestConformance runs the suite against the fixtures in mcpwire's compiled test binary, MCPWIRE_CONFORMANCE_RUNS times or until something
-// fails. What passes for the suite is not enough: it overlooks warnings, and scenarios that assert nothing.
+// fails: all sets in turn, against the same process. What passes for the suite is not enough: it overlooks warnings, and scenarios that
+// assert nothing.
 func TestConformance(t *testing.T) {
 	runs, err := strconv.Atoi(cmp.Or(os.Getenv("MCPWIRE_CONFORMANCE_RUNS"), "1"))
 	if err != nil || runs < 1 {
@@ -39,35 +43,51 @@ func TestConformance(t *testing.T) {
 	if run(t, nil, "", "go", "test", "-C", "../..", "-c", "-o", fixtures, ".").exit != 0 {
 		t.Fatal("the fixtures do not build")
 	}
-	for _, set := range sets {
-		t.Run(set.side+"/"+set.revision, func(t *testing.T) {
-			names := scored(t, set.side, set.revision)
-			if len(names) != set.scored {
-				t.Fatalf("%d scenarios are scored, not %d: %q", len(names), set.scored, names)
-			}
-			names = append(names, set.others...)
-			target := set.target(t, fixtures)
-			start, done, scenarios, checks := time.Now(), 0, 0, 0
-			for ; done < runs && !t.Failed(); done++ {
+	target := map[string][]string{}
+	for side, start := range targets {
+		target[side] = start(t, fixtures)
+	}
+	type total struct {
+		runs, scenarios, checks int
+		took                    time.Duration
+	}
+	totals := make([]total, len(sets))
+	for range runs {
+		for i, set := range sets {
+			t.Run(set.side+"/"+set.revision, func(t *testing.T) {
+				names := scored(t, set.side, set.revision)
+				if len(names) != set.scored {
+					t.Fatalf("%d scenarios are scored, not %d: %q", len(names), set.scored, names)
+				}
 				dir := t.TempDir()
-				out := run(t, nil, "", slices.Concat(suite, []string{set.side}, target,
+				out := run(t, nil, "", slices.Concat(suite, []string{set.side}, target[set.side],
 					[]string{"--requirements", set.revision, "--timeout", "15000", "-o", dir})...)
 				if out.exit != 0 {
 					t.Errorf("the suite ends with %d", out.exit)
 				}
-				for _, name := range names {
+				sum := &totals[i]
+				sum.runs++
+				sum.took += out.took
+				for _, name := range slices.Concat(names, set.others) {
 					good, bad := judge(filepath.Join(dir, strings.TrimPrefix(set.side+"-", "client-")+name))
-					checks += good
+					sum.checks += good
 					if bad == nil {
-						scenarios++
+						sum.scenarios++
 					} else {
 						t.Errorf("%s: %s", name, strings.Join(bad, "\n\t"))
 					}
 				}
-			}
-			t.Logf("%s %s: %d of %d scenarios (%d scored) passed, with %d checks, in %d of %d runs and %v", set.side, set.revision,
-				scenarios, done*len(names), done*set.scored, checks, done, runs, time.Since(start).Round(time.Millisecond))
-		})
+			})
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	for i, set := range sets {
+		sum := totals[i]
+		t.Logf("%s %s: %d of %d scenarios (%d scored) passed, with %d checks, in %d of %d runs and %v", set.side, set.revision,
+			sum.scenarios, sum.runs*(set.scored+len(set.others)), sum.runs*set.scored, sum.checks, sum.runs, runs,
+			sum.took.Round(time.Millisecond))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -24,41 +25,64 @@ type daemon struct{ base, mcp, sse string } // its URL, and those of the two tra
 // serve starts one on a free port. When the test is over, it has to end by itself, whatever is still open.
 func serve(t *testing.T, flags ...string) daemon {
 	t.Helper()
-	cmd := exec.Command(mcpwire, append([]string{"-http", "127.0.0.1:0", "-trace"}, flags...)...)
-	stderr := &firstLine{seen: make(chan struct{})}
-	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
+	p := launch(t, "127.0.0.1:0", flags...)
+	if p.base == "" {
+		t.Fatalf("the first line says not where it listens: %q", p.stderr.String())
+	}
+	return p.daemon
+}
+
+// process is a daemon that a test may stop.
+type process struct {
+	daemon // empty if it did not come to listen
+	cmd    *exec.Cmd
+	stderr *firstLine
+	ended  chan struct{}
+	stop   func(os.Signal) // the first one counts
+}
+
+// launch starts one at an address.
+func launch(t *testing.T, addr string, flags ...string) *process {
+	t.Helper()
+	p := &process{ended: make(chan struct{}), stderr: &firstLine{seen: make(chan struct{})}}
+	p.cmd = exec.Command(mcpwire, append([]string{"-http", addr, "-trace"}, flags...)...)
+	p.cmd.Stderr = p.stderr
+	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
 	go func() {
-		defer close(ended)
-		cmd.Wait()
+		defer close(p.ended)
+		p.cmd.Wait()
 	}()
+	var once sync.Once
+	p.stop = func(signal os.Signal) {
+		once.Do(func() {
+			p.cmd.Process.Signal(signal)
+			select {
+			case <-p.ended:
+			case <-time.After(10 * time.Second):
+				t.Error("the server does not end")
+				p.cmd.Process.Kill()
+				<-p.ended
+			}
+			if !p.cmd.ProcessState.Success() && signal != os.Kill && p.base != "" {
+				t.Errorf("the server's end: %v", p.cmd.ProcessState)
+			}
+		})
+	}
 	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			t.Error("the server does not end")
-			cmd.Process.Kill()
-			<-ended
-		}
-		if !cmd.ProcessState.Success() {
-			t.Errorf("the server's end: %v", cmd.ProcessState)
-		}
-		t.Logf("%v\n%s", cmd, regexp.MustCompile(`(?m)^(.{1000}).+$`).ReplaceAll(stderr.text.Bytes(), []byte("$1…")))
+		p.stop(syscall.SIGTERM)
+		t.Logf("%v\n%s", p.cmd, regexp.MustCompile(`(?m)^(.{1000}).+$`).ReplaceAll(p.stderr.text.Bytes(), []byte("$1…")))
 	})
 	select {
-	case <-stderr.seen:
-	case <-ended:
+	case <-p.stderr.seen:
+	case <-p.ended:
 	case <-time.After(limit):
 	}
-	base := regexp.MustCompile(`^.*(http://127\.0\.0\.1:\d+)`).FindStringSubmatch(stderr.String())
-	if base == nil {
-		t.Fatalf("the first line says not where it listens: %q", stderr.String())
+	if base := regexp.MustCompile(`^.*(http://127\.0\.0\.1:\d+)`).FindStringSubmatch(p.stderr.String()); base != nil {
+		p.daemon = daemon{base[1], base[1] + "/mcp", base[1] + "/sse"}
 	}
-	return daemon{base[1], base[1] + "/mcp", base[1] + "/sse"}
+	return p
 }
 
 // firstLine is a buffer that says when there is a line in it.

@@ -19,7 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// handshake are the versions with sessions, newest first. The tests here name them, so that what is newer does not matter.
+// handshake are the versions with sessions, newest first. Most tests here are about these alone; eras_test.go has what is newer.
 const handshake = "2025-11-25,2025-06-18,2025-03-26,2024-11-05"
 
 // transports are those over HTTP, as the Inspector calls them.
@@ -38,7 +38,8 @@ type recorder struct {
 
 	mu                sync.Mutex // guards the fields below
 	exchanges         []string   // method and status, and whether it resumes a stream
-	session, endpoint string     // the last that was sent; the last that was posted to
+	headers           []http.Header
+	session, endpoint string // the last that was sent; the last that was posted to
 }
 
 func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -53,6 +54,7 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		exchange += ", resumed"
 	}
 	r.exchanges = append(r.exchanges, exchange)
+	r.headers = append(r.headers, req.Header.Clone())
 	if req.Method == "POST" {
 		r.endpoint = req.URL.String()
 	}
@@ -70,6 +72,13 @@ func (r *recorder) had(exchange string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Contains(r.exchanges, exchange)
+}
+
+// sent reports whether a field has been sent with a value.
+func (r *recorder) sent(name, value string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.headers, func(h http.Header) bool { return slices.Contains(h.Values(name), value) })
 }
 
 // ended checks that closing a client was the end of its session. Over HTTP+SSE the stream is the session.

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,8 +20,16 @@ import (
 // proxy starts an nginx before a server, and returns the server as it is seen from the other side.
 func proxy(t *testing.T, server daemon) daemon {
 	t.Helper()
-	nginx := find(t, "nginx", "/usr/sbin/nginx")
-	template, err := os.ReadFile("nginx.conf")
+	dir := t.TempDir()
+	return nginx(t, dir, "nginx.conf", "127.0.0.1:PORT", "DIR", dir, "UPSTREAM", server.base)
+}
+
+// nginx starts one with a configuration of ours, in which something is replaced: the address where it is to listen, by a free one, and what
+// else comes in pairs. dir is for what it writes.
+func nginx(t *testing.T, dir, name, listen string, pairs ...string) daemon {
+	t.Helper()
+	program := find(t, "nginx", "/usr/sbin/nginx")
+	template, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,14 +38,13 @@ func proxy(t *testing.T, server daemon) daemon {
 		if err != nil {
 			t.Fatal(err)
 		}
-		addr := l.Addr().(*net.TCPAddr)
+		addr := l.Addr().String()
 		l.Close()
-		dir := t.TempDir()
-		conf := strings.NewReplacer("DIR", dir, "PORT", strconv.Itoa(addr.Port), "UPSTREAM", server.base).Replace(string(template))
-		if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(conf), 0o600); err != nil {
+		conf := strings.NewReplacer(append([]string{listen, addr}, pairs...)...).Replace(string(template))
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(conf), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(nginx, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"), "-e", "stderr")
+		cmd := exec.Command(program, "-p", dir, "-c", filepath.Join(dir, name), "-e", "stderr")
 		var stderr bytes.Buffer // to be read once nginx has ended
 		cmd.Stderr = &stderr
 		if err := cmd.Start(); err != nil {
@@ -49,7 +55,7 @@ func proxy(t *testing.T, server daemon) daemon {
 			defer close(ended)
 			cmd.Wait()
 		}()
-		if reachable(addr.String(), ended) {
+		if listening(dir, ended) {
 			t.Cleanup(func() {
 				cmd.Process.Signal(syscall.SIGTERM)
 				select {
@@ -61,7 +67,7 @@ func proxy(t *testing.T, server daemon) daemon {
 				}
 				t.Logf("%v\n%s", cmd, &stderr)
 			})
-			base := "http://" + addr.String()
+			base := "http://" + addr
 			return daemon{base, base + "/mcp", base + "/sse"}
 		}
 		cmd.Process.Kill()
@@ -70,6 +76,23 @@ func proxy(t *testing.T, server daemon) daemon {
 	}
 	t.Fatal("nginx does not start")
 	return daemon{}
+}
+
+// listening waits until an nginx has ended, or has written down its process id, as it does once its socket is open. Connecting would not
+// tell: somebody else may listen there by now.
+func listening(dir string, ended <-chan struct{}) bool {
+	for late := time.After(limit / 4); ; {
+		if files, _ := filepath.Glob(filepath.Join(dir, "*pid")); len(files) > 0 {
+			return true
+		}
+		select {
+		case <-ended:
+			return false
+		case <-late:
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // find returns one of some programs, as it is called by one or another. What only some machines have is not asked of all.
@@ -82,23 +105,6 @@ func find(t *testing.T, names ...string) string {
 	}
 	t.Skipf("SKIPPED: there is no %s here (a package of most systems)", names[0])
 	return ""
-}
-
-// reachable waits until something listens, or has ended.
-func reachable(addr string, ended <-chan struct{}) bool {
-	for late := time.After(limit / 4); ; {
-		if conn, err := net.Dial("tcp", addr); err == nil {
-			conn.Close()
-			return true
-		}
-		select {
-		case <-ended:
-			return false
-		case <-late:
-			return false
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }
 
 // TestNginx: behind a proxy that buffers, and hangs up after five silent seconds, everything takes as long as it takes, thanks to comments.

@@ -1,6 +1,6 @@
 // A session of the TypeScript SDK's client with mcpwire. Prints what came of it, as one line of JSON.
 //
-//	node ts1.mjs http|sse URL           a whole session
+//	node ts1.mjs http|sse URL [NOTE]    a whole session, with a note of that name
 //	node ts1.mjs http|sse URL N DELAYMS one call with progress
 
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
@@ -11,6 +11,7 @@ import {
 } from '@modelcontextprotocol/sdk/types.js';
 
 const [mode, url, n, delayMs] = process.argv.slice(2);
+const note = n ?? 'today';
 const seen = { errors: [], listChanged: 0, updated: [] };
 
 // connect begins a session. What passes below the SDK is kept: exchanges of HTTP, and messages in the order in which they came.
@@ -48,12 +49,13 @@ const text = async (client, name, args, options) => {
 };
 
 const { client, transport, log } = await connect();
-if (n) {
+if (delayMs) {
   const steps = [];
   const counted = await text(client, 'count', { n: Number(n), delayMs: Number(delayMs) }, { onprogress: p => steps.push(p.progress) });
   const gets = log.exchanges.filter(e => e.method === 'GET');
   const session = transport.sessionId !== undefined;
-  console.log(JSON.stringify({ counted, steps, session, listens: gets[0].status, resumed: gets.some(e => e.resumes) }));
+  const version = transport._protocolVersion;
+  console.log(JSON.stringify({ version, counted, steps, session, listens: gets[0].status, resumed: gets.some(e => e.resumes) }));
   process.exit();
 }
 
@@ -74,14 +76,15 @@ const steps = [];
 log.messages.length = 0;
 seen.counted = await text(client, 'count', { n: 50 }, { onprogress: p => steps.push(p.progress) });
 const upwards = numbers => numbers.length === 50 && numbers.every((n, i) => n === i + 1);
-seen.inOrder = upwards(log.messages.slice(0, -1).map(m => m.method === 'notifications/progress' && m.params.progress))
-  && 'result' in log.messages.at(-1) && (mode === 'sse' || upwards(steps));
+const own = log.messages.filter(m => m.method !== 'notifications/resources/list_changed'); // which others may bring about
+seen.inOrder = upwards(own.slice(0, -1).map(m => m.method === 'notifications/progress' && m.params.progress))
+  && 'result' in own.at(-1) && (mode === 'sse' || upwards(steps));
 if (mode === 'sse') seen.errors = seen.errors.filter(error => !error.includes('progress notification for an unknown token'));
 
 seen.asked = await text(client, 'ask', {});
 
-await client.subscribeResource({ uri: 'note:///today' });
-await text(other.client, 'set-note', { name: 'today', text: 'rain' });
+await client.subscribeResource({ uri: `note:///${note}` });
+await text(other.client, 'set-note', { name: note, text: 'rain' });
 await until(() => seen.listChanged > 0 && seen.updated.length > 0);
 
 seen.closing = true;

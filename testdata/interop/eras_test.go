@@ -1,0 +1,561 @@
+package interop
+
+//lint:file-ignore SA1019 mcp-go marks what keeps it to the handshake as deprecated
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/client/transport"
+	mark3labs "github.com/mark3labs/mcp-go/mcp"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const headerMismatch = -32020
+
+// ---- Both eras at once ----
+
+// TestBothEras has clients of both eras use one server at the same time, all at the same URL.
+func TestBothEras(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	legacy, modern := dialEra(t, server, "2025-11-25"), dialEra(t, server, "2026-07-28")
+	stop := make(chan struct{})
+	var calls sync.WaitGroup
+	for _, c := range []*eraClient{legacy, modern} { // which call while the others come and go
+		calls.Go(func() { c.keepCalling(t, stop) })
+	}
+	t.Run("clients", func(t *testing.T) {
+		for _, era := range eras {
+			t.Run("Inspector/"+era.name, func(t *testing.T) { inspectEra(t, server, era.name, era.version) })
+		}
+		for _, era := range []string{"auto", "2026-07-28"} {
+			t.Run("TypeScript 2/"+era, func(t *testing.T) { typeScript2Session(t, server, era) })
+		}
+		t.Run("TypeScript 1", func(t *testing.T) {
+			t.Parallel()
+			expect(t, typeScript(t, "http", server.mcp, "of-typescript-1").stdout, `{"server":"mcpwire","version":"2025-11-25",
+				"tools":["ask","count","echo","get-weather","set-note"],"weather":"Current temperature in Oslo is 18°C","missing":-32602,
+				"echo":true,"counted":"counted to 50","inOrder":true,"asked":"Hello, Ada","updated":["note:///of-typescript-1"],
+				"deleted":204,"after":404,"errors":[]}`)
+		})
+		for _, rev := range revisions[:2] {
+			t.Run("Go/"+rev.version, func(t *testing.T) { sdkEra(t, server, rev) })
+		}
+		t.Run("mcp-go", func(t *testing.T) { mcpGoSession(t, server) })
+	})
+	close(stop)
+	calls.Wait()
+
+	// What one changes the other hears, in its own way.
+	for _, pair := range [][2]*eraClient{{legacy, modern}, {modern, legacy}} {
+		from, to := pair[0], pair[1]
+		if err := to.Subscribe(to.ctx, &mcp.SubscribeParams{URI: "note:///" + from.note}); err != nil {
+			t.Fatal(err)
+		}
+		if to == modern {
+			to.acknowledged(t, `"note:///`+from.note+`"`)
+		}
+		from.text(t, &mcp.CallToolParams{Name: "set-note", Arguments: map[string]any{"name": from.note, "text": "rain"}})
+		to.eventually(t, "an update of "+from.note, func() bool { return slices.Equal(to.updated, []string{"note:///" + from.note}) })
+	}
+	t.Logf("meanwhile %d calls of a legacy and %d of a modern client", legacy.calls, modern.calls)
+	for _, c := range []*eraClient{legacy, modern} {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	legacy.way.ended(t, "http")
+	modern.way.sessionless(t)
+}
+
+// eraClient is the Go SDK's client over HTTP, kept to one revision.
+type eraClient struct {
+	*sdkClient
+	way   *recorder
+	calls int
+}
+
+func dialEra(t *testing.T, server daemon, version string) *eraClient {
+	t.Helper()
+	c := &eraClient{sdkClient: newSDKClient(t)}
+	c.ctx, c.way = t.Context(), &recorder{sink: c} // it may stay for as long as the test takes
+	c.note, c.others = "of-go-"+version, true
+	c.connect(t, &mcp.StreamableClientTransport{Endpoint: server.mcp, HTTPClient: &http.Client{Transport: c.way}}, version)
+	if got := c.InitializeResult().ProtocolVersion; got != version {
+		t.Fatalf("got %s, want %s", got, version)
+	}
+	return c
+}
+
+// keepCalling makes one call after the other, none of which may fail.
+func (c *eraClient) keepCalling(t *testing.T, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		c.calls++
+		want := fmt.Sprintf("%s, call %d", c.note, c.calls)
+		ctx, cancel := context.WithTimeout(c.ctx, limit)
+		result, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": want}})
+		cancel()
+		if err != nil {
+			t.Errorf("%s: %v", want, err)
+			return
+		}
+		if got := result.Content[0].(*mcp.TextContent).Text; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// sessionless checks that a client has only posted, and that nobody has given it a session.
+func (r *recorder) sessionless(t *testing.T) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, exchange := range r.exchanges {
+		if !strings.HasPrefix(exchange, "POST ") {
+			t.Errorf("a modern client: %s", exchange)
+		}
+	}
+	if r.session != "" {
+		t.Errorf("session %q", r.session)
+	}
+}
+
+// inspectEra: of an unknown tool the Inspector does not tell the server, and to a question it does not offer to answer. The legacy era has
+// less to do, as the rest is in TestInspectorHTTP.
+func inspectEra(t *testing.T, server daemon, era, version string) {
+	for _, test := range []struct {
+		name   string
+		flags  []string
+		exit   int
+		stdout string
+		stderr string
+	}{
+		{name: "initialize", flags: []string{"--method", "initialize"}, stdout: `{"result":{"protocolVersion":"` + version + `"}}`},
+		{name: "tools", flags: []string{"--method", "tools/list", "--strict"},
+			stdout: `{"result":{"tools":[{"name":"ask"},{"name":"count"},{"name":"echo"},{"name":"get-weather"},{"name":"set-note"}]}}`},
+		{name: "a tool", flags: []string{"--method", "tools/call", "--tool-name", "get-weather", "--tool-arg", "city=Oslo",
+			"--tool-arg", "unit=fahrenheit"}, stdout: `{"result":{"content":[{"text":"Current temperature in Oslo is 64°F"}]}}`},
+		{name: "unknown tool", flags: []string{"--method", "tools/call", "--tool-name", "no-such-tool"},
+			exit: 5, stderr: `{"error":{"code":"tool_not_found"}}`},
+		{name: "missing argument", flags: []string{"--method", "tools/call", "--tool-name", "get-weather"},
+			exit: 1, stderr: `{"error":{"message":"Invalid params"}}`},
+		{name: "templates", flags: []string{"--method", "resources/templates/list"},
+			stdout: `{"result":{"resourceTemplates":[{"uriTemplate":"note:///{name}"}]}}`},
+		{name: "a resource", flags: []string{"--method", "resources/read", "--uri", "note:///welcome"},
+			stdout: `{"result":{"contents":[{"uri":"note:///welcome","mimeType":"text/plain","text":"This note is served by mcpwire."}]}}`},
+		{name: "unknown resource", flags: []string{"--method", "resources/read", "--uri", "note:///naïve"},
+			exit: 1, stderr: `{"error":{"message":"Resource not found"}}`},
+		{name: "a prompt", flags: []string{"--method", "prompts/get", "--prompt-name", "summarize-note", "--prompt-args", "name=welcome"},
+			stdout: `{"result":{"messages":[{"role":"user","content":{"type":"resource"}},{"role":"user","content":{"type":"text"}}]}}`},
+		{name: "a question", flags: []string{"--method", "tools/call", "--tool-name", "ask"},
+			exit: 1, stderr: `{"error":{"message":"The client lacks elicitation"}}`},
+	} {
+		if era == "legacy" && test.name != "initialize" && test.name != "a tool" {
+			continue
+		}
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			out := inspectTarget(t, []string{server.mcp, "--transport", "http"}, append([]string{"--protocol-era", era}, test.flags...))
+			if out.exit != test.exit {
+				t.Errorf("exit %d, want %d", out.exit, test.exit)
+			}
+			if test.stdout != "" {
+				expect(t, out.stdout, test.stdout)
+			}
+			if test.stderr != "" {
+				expect(t, out.stderr, test.stderr)
+			}
+		})
+	}
+}
+
+func typeScript2(t *testing.T, args ...string) outcome {
+	t.Helper()
+	node := script(t, "@modelcontextprotocol/client/dist/index.mjs")[0]
+	return run(t, nil, "", append([]string{node, "ts2.mjs"}, args...)...)
+}
+
+// typeScript2Session: the SDK calls a tool that it has not seen yet; it is refused, as it does not know what belongs in the header, lists
+// the tools, and calls again. What no header can hold as it is, it encodes; there is nothing of such a name, and the server says so, rather
+// than that the header is wrong.
+func typeScript2Session(t *testing.T, server daemon, era string) {
+	t.Parallel()
+	out := typeScript2(t, era, "session", server.mcp, "of-typescript-2-"+era)
+	if out.exit != 0 {
+		t.Fatalf("exit %d", out.exit)
+	}
+	note := `"note:///of-typescript-2-` + era + `"`
+	expect(t, out.stdout, `{"era":"modern","version":"2026-07-28","server":"mcpwire","errors":[],
+		"early":"Current temperature in Oslo is 64°F","earlyExchanges":["tools/call 400","tools/list 200","tools/call 200"],
+		"tools":["ask","count","echo","get-weather","set-note"],"weather":"Current temperature in Oslo is 64°F",
+		"said":{"mcp-protocol-version":"2026-07-28","mcp-method":"tools/call","mcp-name":"get-weather","mcp-param-unit":"fahrenheit"},
+		"unit":[-32602,"=?base64?csOpYXVtdXI=?="],
+		"missing":-32602,"unknown":-32602,"echo":true,"note":"This note is served by mcpwire.","prompt":2,"completion":["welcome"],
+		"names":[
+			["naïve","=?base64?bmHDr3Zl?=",-32602,-32602,-32602],
+			[" padded ","=?base64?IHBhZGRlZCA=?=",-32602,-32602,-32602],
+			["=?base64?bm90ZQ==?=","=?base64?PT9iYXNlNjQ/Ym05MFpRPT0/PQ==?=",-32602,-32602,-32602],
+			["","=?base64??=",-32602,-32602,-32602],
+			["a\tb","a\tb",-32602,-32602,-32602]],
+		"counted":"counted to 50","inOrder":true,"asked":"Hello, Ada","rounds":["input_required","complete"],
+		"honoured":{"resourcesListChanged":true,"resourceSubscriptions":[`+note+`]},"heard":["list changed",`+note+`],
+		"closed":"local","after":"still here","updates":1,"http":["POST"],"session":false}`)
+}
+
+// sdkEra is a whole session of the Go SDK, and in the modern era what its header has to say.
+func sdkEra(t *testing.T, server daemon, rev revision) {
+	t.Parallel()
+	c := dialEra(t, server, rev.version)
+	c.note += "-session"
+	for _, step := range sdkSteps {
+		t.Run(step.name, func(t *testing.T) { step.run(t, c.sdkClient, rev) })
+	}
+	if rev.modern {
+		t.Run("header", func(t *testing.T) { sdkHeader(t, c) })
+	}
+	t.Run("close", func(t *testing.T) {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if rev.modern {
+			c.way.sessionless(t)
+		} else {
+			c.way.ended(t, "http")
+		}
+	})
+}
+
+// sdkHeader: the SDK has listed the tools before, and knows which argument belongs in the header. It encodes that where it has to, but not
+// the name of what is called, and is refused. For an argument that is refused as such its field was right.
+func sdkHeader(t *testing.T, c *eraClient) {
+	weather := func(unit string) *mcp.CallToolParams {
+		return &mcp.CallToolParams{Name: "get-weather", Arguments: map[string]any{"city": "Oslo", "unit": unit}}
+	}
+	if got, want := c.text(t, weather("fahrenheit")), "Current temperature in Oslo is 64°F"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	_, err := c.CallTool(c.ctx, weather("réaumur"))
+	failed(t, err, jsonrpc.CodeInvalidParams, "unit")
+	for _, unit := range []string{"fahrenheit", "=?base64?csOpYXVtdXI=?="} {
+		if !c.way.sent("Mcp-Param-Unit", unit) {
+			t.Errorf("no Mcp-Param-Unit: %s", unit)
+		}
+	}
+	for _, name := range []string{"naïve", " padded ", "=?base64?bm90ZQ==?="} {
+		_, err := c.ReadResource(c.ctx, &mcp.ReadResourceParams{URI: name})
+		failed(t, err, headerMismatch, "")
+		_, err = c.CallTool(c.ctx, &mcp.CallToolParams{Name: name})
+		failed(t, err, headerMismatch, "")
+		_, err = c.GetPrompt(c.ctx, &mcp.GetPromptParams{Name: name})
+		failed(t, err, headerMismatch, "")
+	}
+}
+
+// mcpGoSession: mcp-go is modern when it is not told to listen from the beginning. Its fields are those that the specification wants.
+func mcpGoSession(t *testing.T, server daemon) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	c := &mcpGo{ctx: ctx, way: &recorder{sink: io.Discard}}
+	result, err := c.meet(t, target{server.mcp}, client.WithElicitationHandler(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.ServerInfo.Name != "mcpwire" || result.ProtocolVersion != "2026-07-28" {
+		t.Errorf("%+v", result)
+	}
+	if list, err := c.ListTools(ctx, mark3labs.ListToolsRequest{}); err != nil || len(list.Tools) != 5 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	weather := map[string]any{"city": "Oslo", "unit": "fahrenheit"}
+	if got, want := c.text(t, "get-weather", weather), "Current temperature in Oslo is 64°F"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	refused := mark3labs.CallToolRequest{}
+	refused.Params = mark3labs.CallToolParams{Name: "get-weather", Arguments: map[string]any{"city": "Oslo", "unit": "réaumur"}}
+	if _, err := c.CallTool(ctx, refused); err == nil || !strings.Contains(err.Error(), "Invalid params") {
+		t.Errorf("a unit that is none: %v", err)
+	}
+	read := mark3labs.ReadResourceRequest{Params: mark3labs.ReadResourceParams{URI: "note:///naïve"}}
+	if _, err := c.ReadResource(ctx, read); err == nil || !strings.Contains(err.Error(), "Resource not found") {
+		t.Errorf("a resource that is not there: %v", err)
+	}
+	for _, field := range [][2]string{{"Mcp-Param-Unit", "fahrenheit"}, {"Mcp-Param-Unit", "=?base64?csOpYXVtdXI=?="},
+		{"Mcp-Name", "=?base64?bm90ZTovLy9uYcOvdmU=?="}} {
+		if !c.way.sent(field[0], field[1]) {
+			t.Errorf("no %s: %s", field[0], field[1])
+		}
+	}
+	if got := c.text(t, "count", map[string]any{"n": 50}); got != "counted to 50" {
+		t.Errorf("got %q", got)
+	}
+	if steps := c.all("notifications/progress", "progress"); len(steps) != 50 || steps[0] != 1.0 || steps[49] != 50.0 {
+		t.Errorf("progress %v", steps)
+	}
+	if got := c.text(t, "ask", map[string]any{}); got != "Hello, Ada" {
+		t.Errorf("got %q", got)
+	}
+	const note = "note:///of-mcp-go"
+	stop, err := c.ListenAsync(ctx, mark3labs.SubscriptionFilter{ResourcesListChanged: true, ResourceSubscriptions: []string{note}},
+		func(err error) { t.Errorf("listening: %v", err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an acknowledgement", func() bool { return len(c.all("notifications/subscriptions/acknowledged", "")) > 0 })
+	c.text(t, "set-note", map[string]any{"name": "of-mcp-go", "text": "rain"})
+	eventually(t, "the list has changed", func() bool { return len(c.all("notifications/resources/list_changed", "")) > 0 })
+	eventually(t, "the note was updated", func() bool {
+		return slices.Equal(c.all("notifications/resources/updated", "uri"), []any{note})
+	})
+	stop()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	c.way.sessionless(t)
+}
+
+// meet begins, in whichever era comes of it.
+func (c *mcpGo) meet(t *testing.T, to target, options ...client.ClientOption) (*mark3labs.InitializeResult, error) {
+	t.Helper()
+	way, err := transport.NewStreamableHTTP(to[0], transport.WithHTTPBasicClient(&http.Client{Transport: c.way}),
+		transport.WithHTTPLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Client = client.NewClient(way, options...)
+	t.Cleanup(func() { c.Close() })
+	c.OnNotification(func(n mark3labs.JSONRPCNotification) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.heard = append(c.heard, n)
+	})
+	if err := c.Start(c.ctx); err != nil {
+		t.Fatal(err)
+	}
+	init := mark3labs.InitializeRequest{}
+	init.Params.ClientInfo = mark3labs.Implementation{Name: "interop", Version: "1"}
+	return c.Initialize(c.ctx, init)
+}
+
+// ---- Cancellation ----
+
+// TestModernCancellation: a modern client cancels by hanging up. No notification is expected, but the Go SDK sends one, too. That the
+// server has stopped shows in its own end, as calls that are being answered have three seconds then; of a subscription it takes its leave.
+func TestModernCancellation(t *testing.T) {
+	t.Parallel()
+	end := func(server *process) time.Duration {
+		start := time.Now()
+		server.stop(syscall.SIGTERM)
+		return time.Since(start)
+	}
+	soon := func(t *testing.T, took time.Duration) {
+		t.Logf("the server ended after %v", took)
+		if took > 2*time.Second {
+			t.Error("the cancelled call has kept it from ending")
+		}
+	}
+	t.Run("TypeScript 2", func(t *testing.T) {
+		t.Parallel()
+		server := launch(t, "127.0.0.1:0", "-versions", "2026-07-28")
+		took := make(chan time.Duration, 1)
+		go func() { // the client cancels, makes another call, and stays until the server is gone
+			for start := time.Now(); time.Since(start) < limit/4 && !strings.Contains(server.stderr.String(), "still here"); {
+				time.Sleep(10 * time.Millisecond)
+			}
+			took <- end(server)
+		}()
+		out := typeScript2(t, "2026-07-28", "cancel", server.mcp)
+		soon(t, <-took)
+		expect(t, out.stdout, `{"cancelled":"SdkError: enough","after":"still here","steps":1,"late":0,"notified":0,"closed":"graceful","errors":[]}`)
+	})
+	t.Run("Go", func(t *testing.T) {
+		t.Parallel()
+		server := launch(t, "127.0.0.1:0", "-versions", "2026-07-28")
+		c := dialEra(t, server.daemon, "2026-07-28")
+		sdkCancellation(t, c.sdkClient, revisions[0])
+		soon(t, end(server))
+		c.way.sessionless(t)
+	})
+}
+
+// ---- The compatibility matrix ----
+
+// target is a server: at a URL, or a command to be started.
+type target []string
+
+func (to target) isURL() bool { return len(to) == 1 }
+
+// stranger is a client that others wrote, kept to one or both eras. It returns the revision that it came to speak, or what it said instead.
+type stranger struct {
+	era, name string
+	stdio     bool // it is there over stdio, too
+	meet      func(t *testing.T, to target) (version, failure string)
+}
+
+var strangers = []stranger{
+	{"legacy", "Inspector", true, byInspector("legacy")},
+	{"modern", "Inspector", true, byInspector("modern")},
+	{"dual", "Inspector", true, byInspector("auto")},
+	{"legacy", "TypeScript 1", false, byTypeScript},
+	{"legacy", "TypeScript 2", true, byTypeScript2("legacy")},
+	{"modern", "TypeScript 2", true, byTypeScript2("2026-07-28")},
+	{"dual", "TypeScript 2", true, byTypeScript2("auto")},
+	{"legacy", "Go", true, byGo("2025-11-25")},
+	{"dual", "Go", true, byGo("")},
+	{"legacy", "mcp-go", false, byMCPGo(client.WithLegacyProtocolOnly())},
+	{"dual", "mcp-go", false, byMCPGo()},
+}
+
+// matrix is 2026-07-28 basic/versioning#compatibility-matrix: which revision comes of a client and a server, in this order; "": it fails.
+var matrix = map[[2]string]string{
+	{"legacy", "legacy"}: "2025-11-25", {"legacy", "modern"}: "", {"legacy", "dual"}: "2025-11-25",
+	{"modern", "legacy"}: "", {"modern", "modern"}: "2026-07-28", {"modern", "dual"}: "2026-07-28",
+	{"dual", "legacy"}: "2025-11-25", {"dual", "modern"}: "2026-07-28", {"dual", "dual"}: "2026-07-28",
+}
+
+// clearly returns what a failure has to say. To a legacy client the server "SHOULD name the protocol versions it supports", as that may be
+// all that its user gets to see; mcp-go does not pass it on.
+func (s stranger) clearly() string {
+	switch {
+	case s.era == "modern":
+		return "Unsupported protocol version"
+	case s.name == "mcp-go":
+		return "server returned 4xx for initialize POST"
+	default:
+		return "2026-07-28"
+	}
+}
+
+// TestMatrix goes through the whole matrix, over HTTP and, where a client has it, over stdio.
+func TestMatrix(t *testing.T) {
+	t.Parallel()
+	for _, server := range []struct{ era, versions string }{
+		{"legacy", handshake}, {"modern", "2026-07-28"}, {"dual", "2026-07-28," + handshake},
+	} {
+		flags := []string{"-versions", server.versions}
+		to := map[string]target{"http": {serve(t, flags...).mcp}, "stdio": append(target{mcpwire}, flags...)}
+		for _, client := range strangers {
+			for _, transport := range []string{"http", "stdio"} {
+				if transport == "stdio" && !client.stdio {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%s %s/%s server", transport, client.era, client.name, server.era), func(t *testing.T) {
+					t.Parallel()
+					version, failure := client.meet(t, to[transport])
+					want := matrix[[2]string{client.era, server.era}]
+					if version != want {
+						t.Errorf("came to %q, want %q: %s", version, want, failure)
+					}
+					if want == "" && !strings.Contains(failure, client.clearly()) {
+						t.Errorf("it only says %q", failure)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestMatrixSSE: the old transport has the legacy era only, and a modern server refuses its clients at once.
+func TestMatrixSSE(t *testing.T) {
+	t.Parallel()
+	server := serve(t, "-versions", "2026-07-28")
+	out := inspectTarget(t, []string{server.sse, "--transport", "sse"}, []string{"--method", "tools/list"})
+	if out.exit == 0 || out.took > limit/4 {
+		t.Errorf("exit %d after %v", out.exit, out.took)
+	}
+	expect(t, out.stderr, `{"error":{}}`)
+}
+
+func byInspector(era string) func(*testing.T, target) (version, failure string) {
+	return func(t *testing.T, to target) (version, failure string) {
+		if to.isURL() {
+			to = append(to, "--transport", "http")
+		}
+		out := inspectTarget(t, to, []string{"--protocol-era", era, "--method", "initialize"})
+		var seen struct {
+			Result struct{ ProtocolVersion string }
+		}
+		json.Unmarshal([]byte(out.stdout), &seen) // nothing if it has failed
+		return seen.Result.ProtocolVersion, out.stderr
+	}
+}
+
+func byTypeScript(t *testing.T, to target) (version, failure string) {
+	node := script(t, "@modelcontextprotocol/sdk/dist/esm/client/index.js")[0]
+	return printed(run(t, nil, "", node, "ts1.mjs", "http", to[0], "1", "0"))
+}
+
+func byTypeScript2(era string) func(*testing.T, target) (version, failure string) {
+	return func(t *testing.T, to target) (version, failure string) {
+		kind := "stdio"
+		if to.isURL() {
+			kind = "http"
+		}
+		return printed(typeScript2(t, append([]string{era, "connect", kind}, to...)...))
+	}
+}
+
+// printed reads the version from what a script has printed.
+func printed(out outcome) (version, failure string) {
+	var seen struct{ Version string }
+	json.Unmarshal([]byte(out.stdout), &seen) // nothing if it has failed
+	return seen.Version, out.stderr
+}
+
+func byGo(version string) func(*testing.T, target) (version, failure string) {
+	return func(t *testing.T, to target) (string, string) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		var way mcp.Transport = &mcp.StreamableClientTransport{Endpoint: to[0]}
+		if !to.isURL() {
+			way = &mcp.CommandTransport{Command: exec.Command(to[0], to[1:]...)}
+		}
+		session, err := mcp.NewClient(&mcp.Implementation{Name: "interop", Version: "1"}, nil).
+			Connect(ctx, way, &mcp.ClientSessionOptions{ProtocolVersion: version})
+		if err != nil {
+			t.Log(err)
+			return "", err.Error()
+		}
+		defer session.Close()
+		if list, err := session.ListTools(ctx, nil); err != nil || len(list.Tools) != 5 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		return session.InitializeResult().ProtocolVersion, ""
+	}
+}
+
+func byMCPGo(options ...client.ClientOption) func(*testing.T, target) (version, failure string) {
+	return func(t *testing.T, to target) (version, failure string) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		c := &mcpGo{ctx: ctx, way: &recorder{sink: io.Discard}}
+		result, err := c.meet(t, to, options...)
+		if err != nil {
+			t.Log(err)
+			return "", err.Error()
+		}
+		if list, err := c.ListTools(ctx, mark3labs.ListToolsRequest{}); err != nil || len(list.Tools) != 5 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		return result.ProtocolVersion, ""
+	}
+}
