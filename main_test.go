@@ -4267,6 +4267,29 @@ func TestReadHeaderParams(t *testing.T) {
 	}
 }
 
+// Whatever a schema and a header hold, reading them ends well: marks are tokens, and what is encoded comes out as it went in.
+func FuzzHeaderParams(f *testing.F) {
+	f.Add(`{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}`, "é", `{"arguments":{"a":"é"}}`)
+	f.Add(`{"properties":{"a":{"type":"object","properties":{"b":{"type":"integer","x-mcp-header":"B"}}}}}`, "42", `{"arguments":{"a":{"b":42.0}}}`)
+	f.Fuzz(func(t *testing.T, schema, value, params string) {
+		marked, _ := ReadHeaderParams(json.RawMessage(schema))
+		header := http.Header{}
+		for _, p := range marked {
+			if strings.ContainsFunc(p.Name, func(c rune) bool { return !isToken(c) }) || p.Name == "" || len(p.Path) == 0 {
+				t.Fatalf("%q", p)
+			}
+			header.Set("Mcp-Param-"+p.Name, value)
+		}
+		if m := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":` + params + `}`)).Messages[0]; m.Kind() == Request {
+			checkParams(header, m.Params, marked)
+		}
+		header.Set("X", "=?base64?"+base64.StdEncoding.EncodeToString([]byte(value))+"?=")
+		if got, fault := field(header, "X"); fault != nil || got != value {
+			t.Fatalf("%q, %v, want %q", got, fault, value)
+		}
+	})
+}
+
 // A modern call with something to say is answered with a stream without ids; one that is silent for a second, too. Nothing of it is left behind.
 func TestHTTPModernStreams(t *testing.T) {
 	checkLeaks(t)
@@ -4474,6 +4497,37 @@ func TestHTTPListen(t *testing.T) {
 		}
 	}
 	closing.Wait()
+}
+
+// A thousand subscriptions and a change: each gets one copy with its own id, and one that does not read delays nobody.
+func TestHTTPManyListeners(t *testing.T) {
+	demo := newDemo()
+	c := serveWeb(t, newHandler(t, demo)).modern()
+	uri := "note:///" + strings.Repeat("x", 7000)
+	stalled := c.call("stalled", "subscriptions/listen", `"notifications":{"resourceSubscriptions":["`+uri+`"]}`)
+	streams := make([]*eventReader, 1000)
+	for id := range streams {
+		streams[id] = c.events(c.call(id, "subscriptions/listen", `"notifications":{"resourceSubscriptions":["note:///a"]}`))
+		c.next(streams[id])
+	}
+	for n := 0; demo.listening() > len(streams); n++ { // until it has lost its place
+		if demo.Publish("notifications/resources/updated", map[string]string{"uri": uri}); n > 10_000 {
+			t.Fatal("the one that does not read is still listening")
+		}
+	}
+	for range 3 {
+		demo.Publish("notifications/resources/updated", map[string]string{"uri": "note:///a"})
+		for id, in := range streams {
+			want := fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%d},"uri":"note:///a"}}`, id)
+			if e := c.next(in); string(e.Data) != want {
+				t.Fatalf("%d: %s", id, e.Data)
+			}
+		}
+	}
+	events, _ := readAll(newEventReader(stalled.Body, 1<<20)) // all that it had room for, and why it has ended
+	if last := events[len(events)-1]; !strings.Contains(string(last.Data), `"id":"stalled","error":{"code":-32603,"message":"the subscriber is too slow"}`) {
+		t.Errorf("%d events, the last is %s", len(events), last.Data)
+	}
 }
 
 // Subscriptions are bounded: in number, in what they hold, and in what may wait for one that does not read, which then ends.
