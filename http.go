@@ -49,7 +49,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"math/big"
 	"net/http"
 	"slices"
 	"strconv"
@@ -60,20 +60,20 @@ import (
 
 const (
 	maxRunning = 16 * maxInFlight // requests of one handler at once
-	undecided  = time.Second      // before a response without an answer becomes a stream
+	decideIn   = time.Second      // before a response without an answer becomes a stream
 )
 
 // StreamableHandler is an http.Handler; mount it at one path, with and without a final slash. Set the fields before the first request;
 // Handler is required. A handler sees the request's header, and who has sent it, in its Exchange. The era is decided for each request, so
-// clients of all revisions use the same path. http.Server's time-outs do the streams no harm; http.TimeoutHandler does, because nothing can be
-// flushed through it. 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single HTTP endpoint path (hereafter
-// referred to as the MCP endpoint) that supports both POST and GET methods."
+// clients of all revisions use the same path. http.Server's time-outs, if they are two seconds or more, do the streams no harm; http.TimeoutHandler does, because nothing can be
+// flushed through it. That a client has gone is known from net/http, which no longer looks once a byte follows the request. 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single HTTP endpoint path (hereafter
+// referred to as the MCP endpoint) that supports both POST and GET methods"; of 2026-07-28 only POST is left.
 type StreamableHandler struct {
 	Handler  Handler
 	Sessions *Sessions // of the legacy era; nil: none. Then each POST stands alone, GET and DELETE are refused, and no legacy client can be asked
 	Versions []string  // versions to offer, newest first: those that the Server has; nil: all
 	// HeaderParams returns the arguments of a tool that modern clients repeat in their header, as ReadHeaderParams finds them in the
-	// inputSchema that was listed; it is called for each tools/call. nil: no tool has any.
+	// inputSchema that was listed; it is called for each of their tools/call, by many goroutines. nil: no tool has any.
 	HeaderParams func(tool string) []HeaderParam
 	Guard
 
@@ -89,6 +89,7 @@ type StreamableHandler struct {
 	mu      sync.Mutex // guards the fields below
 	open    int        // HTTP requests being answered
 	running int        // JSON-RPC requests being run
+	lasting int        // subscriptions
 	closing bool
 	peers   map[*Peer]bool // of the requests without a session; nil: all have been told to end
 	idle    chan struct{}  // closed when the last HTTP request has been answered after closing
@@ -114,7 +115,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.get(w, r, principal)
 	case r.Method == http.MethodDelete && sessions:
 		h.delete(w, r, principal)
-	default: // 2026-07-28 basic/transports/streamable-http#earlier-streamable-http-revisions: "HTTP GET or DELETE to the MCP endpoint: respond with 405"
+	default: // 2026-07-28 basic/transports/streamable-http#earlier-streamable-http-revisions: "respond with 405 Method Not Allowed"
 		w.Header().Set("Allow", "POST")
 		if sessions {
 			w.Header().Set("Allow", "GET, POST, DELETE")
@@ -127,9 +128,9 @@ func (h *StreamableHandler) prepare() {
 	h.ending, h.idle = make(chan struct{}), make(chan struct{})
 	h.life, h.end = context.WithCancel(context.Background())
 	h.peers = map[*Peer]bool{}
-	h.late.wait = undecided
+	h.late.wait = decideIn
 	if silence := h.silence(); silence > 0 {
-		h.late.wait = min(undecided, silence)
+		h.late.wait = max(min(decideIn, silence), 10*time.Millisecond) // a refusal needs some time to get its status
 	}
 	h.versions, h.legacy = orAll(h.Versions), legacy(h.Versions)
 	if h.Sessions != nil {
@@ -155,15 +156,15 @@ func (h *StreamableHandler) leave() {
 	}
 }
 
-// begin counts requests that are to be run, up to a bound. What is no request is never kept waiting by those that are: an answer, or
-// a cancellation, may be what they wait for.
-func (h *StreamableHandler) begin(n int) bool {
+// begin counts requests that are to be run, up to a bound, and subscriptions up to theirs. What is no request is never kept waiting by
+// those that are: an answer, or a cancellation, may be what they wait for.
+func (h *StreamableHandler) begin(count *int, n int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n > 0 && h.running+n > maxRunning {
+	if n > 0 && (count == &h.running && *count+n > maxRunning || count == &h.lasting && *count >= maxListeners) {
 		return false
 	}
-	h.running += n
+	*count += n
 	return true
 }
 
@@ -223,10 +224,10 @@ func (h *StreamableHandler) busy(w http.ResponseWriter, r *http.Request, id ID, 
 
 // ---- What every request says of itself ----
 
-// declared returns the version that a legacy request's header names, "" if none does. If ok is false, the request has been refused: 2025-11-25
+// legacyVersion returns the version that a legacy request's header names, "" if none does. If ok is false, the request has been refused: 2025-11-25
 // basic/transports#protocol-version-header, "If the server receives a request with an invalid or unsupported MCP-Protocol-Version, it MUST
 // respond with 400 Bad Request." In a session that session's own version stays in force; the header need only be one we speak.
-func (h *StreamableHandler) declared(w http.ResponseWriter, r *http.Request, id ID) (version string, ok bool) {
+func (h *StreamableHandler) legacyVersion(w http.ResponseWriter, r *http.Request, id ID) (version string, ok bool) {
 	switch lines := r.Header["Mcp-Protocol-Version"]; {
 	case len(lines) == 0:
 		return "", true
@@ -300,7 +301,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	case len(header) > 1:
 		h.reject(w, r, in.id(), mismatch("More than one MCP-Protocol-Version"))
 	case revision(version).Modern, version == "" && len(h.legacy) == 0:
-		h.stateless(rep, in, principal)
+		h.modern(rep, in, principal)
 	case meta.ProtocolVersion != "" && len(header) == 1 && header[0] != meta.ProtocolVersion:
 		h.reject(w, r, m.ID, mismatch("MCP-Protocol-Version is not the version in _meta"))
 	case meta.ProtocolVersion != "" && !slices.Contains(h.versions, meta.ProtocolVersion), len(h.legacy) == 0:
@@ -349,7 +350,7 @@ func (h *StreamableHandler) inSession(rep *reply, in Payload, principal string) 
 	}
 	rep.release = sync.OnceFunc(rep.session.release)
 	defer rep.release()
-	if _, ok := h.declared(rep.w, rep.r, id); !ok {
+	if _, ok := h.legacyVersion(rep.w, rep.r, id); !ok {
 		return
 	}
 	h.dispatch(context.Background(), rep, rep.session.Peer, in, Exchange{Peer: rep.session.Peer, Principal: principal})
@@ -359,7 +360,7 @@ func (h *StreamableHandler) inSession(rep *reply, in Payload, principal string) 
 func (h *StreamableHandler) sessionless(rep *reply, in Payload, principal string, handshake bool) {
 	var rev Revision
 	if rep.plain = handshake; !handshake {
-		version, ok := h.declared(rep.w, rep.r, in.id())
+		version, ok := h.legacyVersion(rep.w, rep.r, in.id())
 		if !ok {
 			return
 		}
@@ -369,10 +370,10 @@ func (h *StreamableHandler) sessionless(rep *reply, in Payload, principal string
 }
 
 // alone dispatches what stands for itself: nothing is known of the client but this request. If it leaves, nothing can be delivered, and
-// nobody else can cancel, so the work ends. 2026-07-28 basic/patterns/cancellation: "The server MUST treat a client disconnect as
+// nobody else can cancel, so the work ends. 2026-07-28 basic/patterns/cancellation#transport-specific-cancellation: "The server MUST treat a client disconnect as
 // cancellation of that request."
 func (h *StreamableHandler) alone(rep *reply, in Payload, base Exchange) {
-	rep.alone = true
+	rep.cancels = true
 	nobody := func(context.Context, *Message) error { return errNobody }
 	p := &Peer{log: cmp.Or(h.Log, silent), outlet: nobody, ctx: rep.r.Context(), cutOff: func(error) {}} // net/http ends that context
 	h.mu.Lock()
@@ -418,15 +419,15 @@ func (in Payload) id() ID {
 func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, in Payload, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, h.ending
 	base.outlet, base.disconnect = rep.send, rep.disconnect
-	requests := in.requests()
-	if rep.modern && in.has("subscriptions/listen") { // which are counted by who answers them
-		requests = 0
+	requests, count := in.requests(), &h.running
+	if rep.modern && in.has("subscriptions/listen") {
+		count = &h.lasting
 	}
-	if !h.begin(requests) {
+	if !h.begin(count, requests) {
 		h.busy(rep.w, rep.r, in.id(), errBusy.Message)
 		return
 	}
-	defer h.begin(-requests)
+	defer h.begin(count, -requests)
 	answer := p.Dispatch(ctx, h.Handler, in, base)
 	damaged := slices.IndexFunc(in.Messages, func(m *Message) bool { return m.local != nil })
 	switch {
@@ -436,10 +437,10 @@ func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, i
 		defer answer.Written()
 		defer rep.finish()
 		if !rep.plain && !rep.refused {
-			rep.undecided = h.late.add(rep)
+			rep.place = h.late.add(rep)
 		}
 		answer.Emit(rep.answer)
-	case damaged >= 0: // a response: whoever waited for it knows by now. What cannot be accepted "MUST return an HTTP error status code"
+	case damaged >= 0: // a response: whoever waited for it knows by now
 		h.refuse(rep.w, rep.r, http.StatusBadRequest, ID{}, CodeInvalidRequest, in.Messages[damaged].local.Error())
 	case requests > 0: // the session has ended meanwhile
 		h.gone(rep.w, rep.r)
@@ -477,8 +478,8 @@ func status(m *Message, modern bool) int {
 
 // ---- What a modern request says twice: in its header, and in its body ----
 
-// stateless dispatches a message of the modern era.
-func (h *StreamableHandler) stateless(rep *reply, in Payload, principal string) {
+// modern dispatches a message of the modern era.
+func (h *StreamableHandler) modern(rep *reply, in Payload, principal string) {
 	fault := h.validate(rep.r.Header, in)
 	switch {
 	case fault != nil:
@@ -503,12 +504,10 @@ func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: one request or notification in a POST"}
 	case m.Kind() == Invalid:
 		return m.Error
-	case version == "" && !declares: // a server without a legacy era; its visitor's only clue
-		data, _ := marshal(map[string]any{"supported": h.versions})
-		return &Error{Code: CodeHeaderMismatch, Data: data,
-			Message: "Header mismatch: MCP-Protocol-Version is missing (versions served: " + strings.Join(h.versions, ", ") + ")"}
+	case version == "" && !declares: // a server without a legacy era
+		return served(h.versions, CodeHeaderMismatch, "Header mismatch: MCP-Protocol-Version is missing")
 	case m.Kind() == Notification: // "header requirements for notification POSTs are not defined by this revision"
-		meta.ProtocolVersion = version
+		meta.ProtocolVersion = cmp.Or(meta.ProtocolVersion, version)
 	case fault != nil:
 		return fault
 	case !declares:
@@ -552,10 +551,34 @@ func mirrors(header http.Header, m *Message) (name string, fault *Error) {
 		return "", fault
 	}
 	name, fault = field(header, "Mcp-Name")
-	if inBody := member(m.Params, source); fault == nil && (len(inBody) == 0 || inBody[0] != '"' || unquote(inBody) != name) {
-		fault = mismatch("Mcp-Name is %.100q, not the %s in the body", name, source)
+	inBody, twice := exact(m.Params, source)
+	switch {
+	case fault != nil:
+		return "", fault
+	case twice != nil:
+		return "", twice
+	case len(inBody) == 0 || inBody[0] != '"' || unquote(inBody) != name:
+		return "", mismatch("Mcp-Name is %.100q, not the %s in the body", name, source)
 	}
-	return name, fault
+	return name, nil
+}
+
+// exact returns a member of an object, nil if there is none. It fails if there are two, or one that differs in case: encoding/json takes the
+// last of them, and a handler that reads its params so would run what the header does not say.
+func exact(object json.RawMessage, name string) (value json.RawMessage, fault *Error) {
+	if len(object) == 0 || object[0] != '{' {
+		return nil, nil
+	}
+	for other, v := range each(object) {
+		switch {
+		case !bytes.EqualFold(other, []byte(name)):
+		case string(other) != name || value != nil:
+			return nil, mismatch("'%s' is there twice, or in another case", name)
+		default:
+			value = v
+		}
+	}
+	return value, nil
 }
 
 // repeats checks a field that is never encoded.
@@ -582,7 +605,8 @@ func rawField(header http.Header, name string) (string, *Error) {
 	}
 }
 
-// field returns the one value of a field that may be encoded: the same page, "=?base64?{Base64EncodedValue}?=".
+// field returns the one value of a field that may be encoded. 2026-07-28 basic/transports/streamable-http#value-encoding:
+// "=?base64?{Base64EncodedValue}?=".
 func field(header http.Header, name string) (string, *Error) {
 	text, fault := rawField(header, name)
 	inner, begins := strings.CutPrefix(text, "=?base64?")
@@ -603,17 +627,20 @@ type HeaderParam struct {
 	Path []string // member names, from arguments on
 }
 
-// checkParams compares the fields that repeat arguments with the arguments. The same page, #server-behavior-for-custom-headers: null and
-// missing arguments have no field.
+// checkParams compares the fields that repeat arguments with the arguments; null and missing ones have none. 2026-07-28
+// basic/transports/streamable-http#server-behavior-for-custom-headers: servers must "validate that encoded header values, after decoding
+// if Base64-encoded, match the corresponding values in the request body."
 func checkParams(header http.Header, params json.RawMessage, marked []HeaderParam) *Error {
 	for _, p := range marked {
-		value, name := member(params, "arguments"), http.CanonicalHeaderKey("Mcp-Param-"+p.Name)
+		name := http.CanonicalHeaderKey("Mcp-Param-" + p.Name)
+		value, fault := exact(params, "arguments")
 		for _, step := range p.Path {
-			var v [1]json.RawMessage
-			if len(value) > 0 && value[0] == '{' && members(value, []string{step}, v[:]) != "" {
-				return mismatch("'%s' is there twice", step) // and who knows which one is meant
+			if fault == nil {
+				value, fault = exact(value, step)
 			}
-			value = v[0]
+		}
+		if fault != nil {
+			return fault
 		}
 		if value == nil || string(value) == "null" {
 			if header[name] != nil {
@@ -632,25 +659,35 @@ func checkParams(header http.Header, params json.RawMessage, marked []HeaderPara
 	return nil
 }
 
-// sameValue compares a field with a JSON value: strings as they are, true and false, integers as numbers, so that 42 is 42.0. They are
-// within ±(2^53-1), where no two of them look the same to anybody.
+// sameValue compares a field with a JSON value: strings as they are, true and false, integers as numbers, so that 42 is 42.0.
 func sameValue(text string, value json.RawMessage) bool {
 	switch value[0] {
 	case '"':
 		return unquote(value) == text
 	case 't', 'f':
 		return string(value) == text
-	case '{', '[':
-		return false
 	}
-	number := func(text string) float64 {
-		n, err := strconv.ParseFloat(text, 64)
-		if err != nil || !json.Valid([]byte(text)) || n != math.Trunc(n) || math.Abs(n) >= 1<<53 {
-			return math.NaN() // which equals nothing
+	a, ok := integerIn(text)
+	b, too := integerIn(string(value))
+	return ok && too && a == b
+}
+
+// integerIn reads a JSON number that is an integer within ±(2^53-1). It looks at no exponent that stands for very many digits.
+func integerIn(text string) (n int64, ok bool) {
+	if len(text) > 32 || !json.Valid([]byte(text)) {
+		return 0, false
+	}
+	if e := strings.IndexAny(text, "eE"); e >= 0 {
+		if power, err := strconv.Atoi(text[e+1:]); err != nil || power < -32 || power > 32 {
+			return 0, false
 		}
-		return n
 	}
-	return number(text) == number(string(value))
+	r, ok := new(big.Rat).SetString(text)
+	if !ok || !r.IsInt() || !r.Num().IsInt64() {
+		return 0, false
+	}
+	n = r.Num().Int64()
+	return n, -1<<53 < n && n < 1<<53
 }
 
 // ReadHeaderParams finds the arguments that an inputSchema marks with x-mcp-header, in the order of the schema. The error says why the
@@ -663,66 +700,96 @@ func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) 
 	if !bytes.Contains(schema, []byte("x-mcp-header")) && bytes.IndexByte(schema, '\\') < 0 {
 		return nil, nil
 	}
-	names := map[string]bool{}
-	err = eachMark(schema, []string{}, func(mark json.RawMessage, path []string, property json.RawMessage) error {
-		name := unquote(mark)
-		switch kind := unquote(member(property, "type")); {
-		case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
-			return fmt.Errorf("x-mcp-header must be a token, not %.100s", mark)
-		case len(path) == 0:
-			return fmt.Errorf("x-mcp-header %q marks what is not reached through properties alone", name)
-		case kind != "string" && kind != "integer" && kind != "boolean":
-			return fmt.Errorf("x-mcp-header %q marks no string, integer or boolean", name)
-		case names[strings.ToLower(name)]:
-			return fmt.Errorf("x-mcp-header %q is there twice", name)
-		}
-		names[strings.ToLower(name)] = true
-		marked = append(marked, HeaderParam{Name: name, Path: path})
-		return nil
-	})
-	if err != nil {
-		return nil, err
+	m := marks{names: map[string]bool{}}
+	if m.read(schema, []string{}, 0); m.err != nil {
+		return nil, m.err
 	}
-	return marked, nil
+	return m.found, nil
+}
+
+// marks is what has been found in a schema, or why it is invalid.
+type marks struct {
+	found []HeaderParam
+	names map[string]bool // in lower case
+	err   error
+}
+
+const maxSchemaDepth = 64 // of a schema with marks: each level is walked once more
+
+// read reads a schema, or a part of one. path leads to it through properties, from the root on; nil: nothing like that does.
+func (m *marks) read(schema json.RawMessage, path []string, depth int) {
+	switch {
+	case depth > maxSchemaDepth:
+		m.err = fmt.Errorf("the schema is nested deeper than %d levels", maxSchemaDepth)
+	case schema[0] == '[':
+		for element := range elements(schema) {
+			m.part(element, nil, depth)
+		}
+	case schema[0] == '{':
+		marked := false
+		for key, value := range each(schema) {
+			switch key := string(key); key {
+			case "x-mcp-header":
+				m.add(value, path, schema, marked)
+				marked = true
+			case "default", "const", "enum", "examples", "required", "dependentRequired": // data
+			case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies": // by names of their own
+				m.children(value, path, key == "properties", depth)
+			default:
+				m.part(value, nil, depth)
+			}
+		}
+	}
+}
+
+// part reads what is one level further down.
+func (m *marks) part(schema json.RawMessage, path []string, depth int) {
+	if m.err == nil {
+		m.read(schema, path, depth+1)
+	}
+}
+
+// children reads schemas that have names.
+func (m *marks) children(schemas json.RawMessage, path []string, properties bool, depth int) {
+	if schemas[0] != '{' {
+		return
+	}
+	seen := map[string]bool{}
+	for name, schema := range each(schemas) {
+		var further []string
+		if properties && path != nil {
+			further = append(slices.Clip(path), string(name))
+		}
+		if seen[string(name)] {
+			m.err = fmt.Errorf("%.100q is there twice", name)
+		}
+		seen[string(name)] = true
+		m.part(schema, further, depth)
+	}
+}
+
+// add notes a mark, if it is a valid one.
+func (m *marks) add(mark json.RawMessage, path []string, property json.RawMessage, twice bool) {
+	name := unquote(mark)
+	kind := unquote(member(property, "type"))
+	switch {
+	case m.err != nil:
+	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
+		m.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", mark)
+	case len(path) == 0:
+		m.err = fmt.Errorf("x-mcp-header %q marks what is not reached through properties alone", name)
+	case kind != "string" && kind != "integer" && kind != "boolean":
+		m.err = fmt.Errorf("x-mcp-header %q marks no string, integer or boolean", name)
+	case twice || m.names[strings.ToLower(name)]:
+		m.err = fmt.Errorf("x-mcp-header %q is there twice", name)
+	}
+	m.names[strings.ToLower(name)] = true
+	m.found = append(m.found, HeaderParam{Name: name, Path: path})
 }
 
 // isToken tells whether c may be part of a token: tchar of RFC 9110, section 5.6.2.
 func isToken(c rune) bool {
 	return c < 0x80 && (c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.ContainsRune("!#$%&'*+-.^_`|~", c))
-}
-
-// eachMark calls f with each x-mcp-header in a schema. path leads to it through properties, from the root on; nil: nothing like that does.
-func eachMark(schema json.RawMessage, path []string, f func(mark json.RawMessage, path []string, property json.RawMessage) error) (err error) {
-	if len(schema) == 0 || schema[0] != '{' && schema[0] != '[' {
-		return nil
-	}
-	if schema[0] == '[' {
-		for element := range elements(schema) {
-			err = cmp.Or(err, eachMark(element, nil, f))
-		}
-		return err
-	}
-	for key, value := range each(schema) {
-		switch key := string(key); key {
-		case "x-mcp-header":
-			err = cmp.Or(err, f(value, path, schema))
-		case "default", "const", "enum", "examples": // data
-		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas": // schemas by names of their own
-			if value[0] != '{' {
-				continue
-			}
-			for name, sub := range each(value) {
-				var further []string
-				if key == "properties" && path != nil {
-					further = append(slices.Clip(path), string(name))
-				}
-				err = cmp.Or(err, eachMark(sub, further, f))
-			}
-		default:
-			err = cmp.Or(err, eachMark(value, nil, f))
-		}
-	}
-	return err
 }
 
 // ---- The reply: JSON, or a stream ----
@@ -735,14 +802,14 @@ type reply struct {
 	session      *Session // nil: none
 	json, stream bool     // what the client accepts
 	modern       bool     // of a request of the modern era
-	alone        bool     // it has no session: a client that leaves cancels
+	cancels      bool     // a client that leaves cancels, as there is no session
 	plain        bool     // it becomes no Stream: there is nothing to say but the answer
 	batch        bool
 	refused      bool                // nothing of it is run
 	release      func()              // of the session, once
 	opens        func(*Message) bool // called with the answer before it is written; false: it has answered otherwise. nil: nothing to do
 	silence      time.Duration
-	undecided    *undecidedReply // its place among those that wait; nil: it does not
+	place        *undecidedReply // its place among those that wait; nil: it does not
 
 	mu       sync.Mutex    // guards the fields below
 	answers  []*Message    // that came before it was decided
@@ -827,6 +894,9 @@ func (rep *reply) send(ctx context.Context, m *Message) error {
 		}
 		return nil // a client that takes only JSON can do without
 	}
+	if rep.gone() {
+		return ErrAnswered
+	}
 	events := rep.commit()
 	switch {
 	case events == nil:
@@ -836,6 +906,10 @@ func (rep *reply) send(ctx context.Context, m *Message) error {
 	}
 	return rep.session.sendOn(ctx, events, m)
 }
+
+// gone tells whether the client has cancelled by leaving. 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
+// send any further messages for it".
+func (rep *reply) gone() bool { return rep.cancels && rep.r.Context().Err() != nil }
 
 // commit makes the response a stream, if that is not decided yet, and returns it; nil when the reply is finished.
 func (rep *reply) commit() *Stream {
@@ -904,16 +978,19 @@ func (rep *reply) finish() {
 	rep.mu.Lock()
 	rep.done = true
 	rep.mu.Unlock()
-	if rep.undecided != nil {
-		rep.undecided.answered()
+	if rep.place != nil {
+		rep.place.answered()
 	}
-	switch { // from here on commit changes nothing, so no lock is needed
-	case rep.alone && rep.events == nil && rep.r.Context().Err() != nil: // cancelled: "MUST NOT send any further messages for it"
-	case rep.events != nil:
+	if rep.events != nil { // from here on commit changes nothing, so no lock is needed
 		rep.events.End()
-		if <-rep.followed; rep.session != nil {
-			rep.session.retire(rep.events)
-		}
+		<-rep.followed
+	}
+	switch {
+	case rep.gone(): // it may only have closed its half, and must not take an empty 200 for an answer
+		letGo(rep.w, rep.r)
+	case rep.events != nil && rep.session != nil:
+		rep.session.retire(rep.events)
+	case rep.events != nil:
 	case len(rep.answers) == 0 && rep.stream: // all requests were cancelled
 		newEventWriter(rep.w)
 	case len(rep.answers) == 0: // there is nothing to say in JSON, and its client should have accepted both
@@ -965,7 +1042,7 @@ func letGo(w http.ResponseWriter, r *http.Request) {
 // get opens the stream of what belongs to no request, or continues one that was cut off. 2025-11-25
 // basic/transports#resumability-and-redelivery: "The server MUST NOT replay messages that would have been delivered on a different stream."
 func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
-	if _, ok := h.declared(w, r, ID{}); !ok {
+	if _, ok := h.legacyVersion(w, r, ID{}); !ok {
 		return
 	}
 	if !accepts(r.Header["Accept"], "text/event-stream") { // which it "MUST include"; 405 would say that there is no stream
@@ -991,7 +1068,7 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 
 // delete ends a session.
 func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, principal string) {
-	if _, ok := h.declared(w, r, ID{}); !ok {
+	if _, ok := h.legacyVersion(w, r, ID{}); !ok {
 		return
 	}
 	s := h.session(w, r, ID{}, principal)

@@ -139,10 +139,10 @@ func (id ID) key() string {
 	return id.text
 }
 
-// parseID reads an id; ok is false for what is not one: null, fractions, booleans, arrays and objects.
+// parseID reads an id; ok is false for what is not one: null, fractions, booleans, arrays and objects, and what would be too much to repeat.
 // 2025-11-25 basic#requests: "Requests MUST include a string or integer ID." and "Unlike base JSON-RPC, the ID MUST NOT be null."
 func parseID(raw []byte) (id ID, ok bool) {
-	if len(raw) == 0 || raw[0] != '"' && len(bytes.Trim(bytes.TrimPrefix(raw, []byte("-")), "0123456789")) > 0 {
+	if len(raw) == 0 || len(raw) > maxID+2 || raw[0] != '"' && len(bytes.Trim(bytes.TrimPrefix(raw, []byte("-")), "0123456789")) > 0 {
 		return ID{}, false
 	}
 	return ID{string(raw)}, true
@@ -195,9 +195,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%d)", text, e.Code)
 }
 
-// invalidParams is the -32602 that names what is wrong in its data.
+// invalidParams is the -32602 that names what is wrong in its data. Of what a peer has sent it repeats no more than a bit.
 func invalidParams(format string, args ...any) *Error {
-	return &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: appendString(nil, fmt.Sprintf(format, args...))}
+	reason := fmt.Sprintf("%.500s", fmt.Sprintf(format, args...))
+	return &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: appendString(nil, reason)}
 }
 
 // ---- Decoding ----
@@ -297,6 +298,9 @@ func decodeMessage(text []byte) *Message {
 		reason = "method must be a non-empty string"
 	case rawID != nil && !idOK:
 		reason = "id must be a string or an integer"
+		if len(rawID) > maxID {
+			reason = fmt.Sprintf("id must have at most %d bytes", maxID)
+		}
 	case params != nil && params[0] != '{':
 		reason = "params must be an object"
 	case result != nil || fault != nil:
@@ -751,9 +755,9 @@ type declaration struct {
 	err  *Error
 }
 
-// Meta reads the _meta of a request. modern says that it declares a protocol version, whether or not we know that one. Of a _meta that
-// is wrong, which is an error, only the version is returned. It is for one goroutine at a time.
-func (m *Message) Meta() (meta Meta, modern bool, err *Error) {
+// Meta reads the _meta of a request. declares says that it names a protocol version, whether or not we know that one. Of a _meta that is
+// wrong, which is an error, only the version is returned. It is for one goroutine at a time.
+func (m *Message) Meta() (meta Meta, declares bool, err *Error) {
 	if m.Params == nil || !bytes.ContainsAny(m.Params, `_\`) { // a quick no: there is no _, nor an escape that may spell it
 		return meta, false, nil
 	}
@@ -764,6 +768,7 @@ func (m *Message) Meta() (meta Meta, modern bool, err *Error) {
 	return m.declared.meta, m.declared.meta.ProtocolVersion != "", m.declared.err
 }
 
+// readMeta reads on after what is wrong, so that the version is known.
 func readMeta(params json.RawMessage) (meta Meta, err *Error) {
 	var found [1]json.RawMessage
 	twice := members(params, []string{"_meta"}, found[:])
@@ -937,7 +942,7 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 		}
 	}()
 	result, err := h.Handle(ctx, x)
-	if ctx.Err() != nil && !x.owner.client && errors.Is(err, ctx.Err()) { // by us: of a request that its sender has cancelled nothing is heard
+	if ctx.Err() != nil && !x.owner.client && errors.Is(err, ctx.Err()) { // we have stopped it; what its sender has cancelled gets no answer
 		err = errStopping
 	}
 	return NewResponse(x.Request.ID, result, err)
@@ -946,11 +951,13 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 // ---- The peer ----
 
 const (
+	maxID       = 1024     // bytes of an id, and of a progress token
 	maxAtOnce   = 16       // requests of one batch that run at once
 	maxAnswers  = 64 << 20 // bytes of the answers to one batch
 	maxInFlight = 1024     // requests being served for one Peer at once, and the messages of a batch that need an answer
 
-	maxListeners = 4096 // subscriptions of one Peer, and of one Server: they last, so they do not count as requests being served
+	maxListeners = 4096     // subscriptions of one Peer, HTTP handler or Server: they last, so they do not count as requests being served
+	maxLasting   = 64 << 10 // bytes of the message that asks for one, which is held as long as it lasts
 
 	maxOwed  = 4 * maxInFlight // answers that a peer may leave unread while we wait for its own
 	manySlow = 16              // requests in flight from which on each has a goroutine of its own
@@ -975,12 +982,14 @@ type Peer struct {
 	meta     Meta
 	revision Revision
 	lastID   int64
-	calls    map[string]*pending // by key of the ID that we sent; nil until there is one
-	serving  []*Exchange         // requests that have come: few, most of the time
-	owed     int                 // requests and noise whose answers are not yet written
-	lasting  int                 // subscriptions likewise
-	err      error               // why no more calls can be made
-	ended    func()              // called at the end, by who ends it
+	calls    map[string]*pending  // by key of the ID that we sent; nil until there is one
+	serving  []*Exchange          // requests that have come, but for subscriptions: few, most of the time
+	owed     int                  // requests and noise whose answers are not yet written
+	listens  map[string]*Exchange // subscriptions that have come, by key of the id; nil until there is one
+	lasting  int                  // those of them whose answers are not yet written
+	over     bool                 // end has been called
+	err      error                // why no more calls can be made
+	ended    func()               // called at the end, by who ends it
 }
 
 type pending struct {
@@ -1002,7 +1011,11 @@ var silent = slog.New(slog.DiscardHandler)
 func (p *Peer) end(why error) {
 	p.cutOff(why)
 	p.mu.Lock()
+	p.over = true
 	for _, x := range p.serving {
+		x.life.cancel()
+	}
+	for _, x := range p.listens {
 		x.life.cancel()
 	}
 	ended := p.ended
@@ -1033,7 +1046,7 @@ func (p *Peer) served(key string) *Exchange {
 			return x
 		}
 	}
-	return nil
+	return p.listens[key]
 }
 
 // Context ends when the conversation does; its cause says why.
@@ -1267,7 +1280,7 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		case Request:
 			x := base
 			x.Request = m
-			if fault := p.begin(ctx, &x, in.Batch); fault != nil {
+			if fault := p.begin(ctx, &x, in); fault != nil {
 				a.replies = append(a.replies, NewResponse(m.ID, nil, fault))
 			} else if x.life != nil {
 				a.work = append(a.work, &x)
@@ -1414,8 +1427,8 @@ func (p *Peer) stop(m *Message) {
 }
 
 // begin registers a request as being served, or tells why it is not. x.life stays nil if it is to be passed over in silence.
-func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
-	meta, modern, err := x.Request.Meta()
+func (p *Peer) begin(ctx context.Context, x *Exchange, in Payload) *Error {
+	meta, declares, err := x.Request.Meta()
 	rev := revision(meta.ProtocolVersion)
 	switch {
 	case p.client && x.Revision.Modern: // 2026-07-28 stdio: the client "MUST NOT write JSON-RPC responses"
@@ -1423,9 +1436,9 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 		return nil
 	case err != nil:
 		return err
-	case modern && batch:
+	case declares && in.Batch && (rev.Modern || rev.Version == ""):
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in 2026-07-28"}
-	case modern && (rev.Modern || rev.Version == ""): // a legacy version in _meta says nothing new
+	case declares && (rev.Modern || rev.Version == ""): // a legacy version in _meta says nothing new
 		x.Peer, x.Revision, x.Meta = nil, rev, meta
 	default:
 		x.Meta.ProgressToken = meta.ProgressToken
@@ -1439,6 +1452,8 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 		return nil
 	case inFlight != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
+	case x.listens() && len(in.raw) > maxLasting:
+		return invalidParams("a subscription must have at most %d bytes", maxLasting)
 	case x.listens() && p.lasting >= maxListeners:
 		return errListeners
 	case x.listens():
@@ -1450,7 +1465,17 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, batch bool) *Error {
 	}
 	x.life = &life{key: key, progress: -1}
 	x.life.ctx, x.life.cancel = context.WithCancel(ctx)
-	p.serving = append(p.serving, x)
+	if p.over {
+		x.life.cancel()
+	}
+	if !x.listens() {
+		p.serving = append(p.serving, x)
+		return nil
+	}
+	if p.listens == nil {
+		p.listens = map[string]*Exchange{}
+	}
+	p.listens[key] = x
 	return nil
 }
 
@@ -1471,7 +1496,9 @@ func (p *Peer) finish(x *Exchange) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x.life.answered = true
-	if i := slices.Index(p.serving, x); i >= 0 { // by now its id may be another's
+	if p.listens[x.life.key] == x {
+		delete(p.listens, x.life.key)
+	} else if i := slices.Index(p.serving, x); i >= 0 { // by now its id may be another's
 		last := len(p.serving) - 1
 		p.serving[i], p.serving[last] = p.serving[last], nil
 		if p.serving = p.serving[:last]; last == 0 && cap(p.serving) > 16 { // a session lives long

@@ -233,7 +233,7 @@ func serveHTTP(ctx context.Context, o *options, demo *demo, stderr io.Writer, lo
 		return err
 	}
 	mcp, sse, mux := o.handlers(demo, log)
-	server := &http.Server{Handler: mux, ReadTimeout: stall, IdleTimeout: 4 * stall, // every write has a deadline of its own
+	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	scheme := "http"
 	if o.trace {
@@ -251,7 +251,11 @@ func serveHTTP(ctx context.Context, o *options, demo *demo, stderr io.Writer, lo
 	} else {
 		go func() { served <- server.Serve(listener) }()
 	}
-	fmt.Fprintf(stderr, "mcpwire: listening on %s://%s/mcp (2024-11-05: /sse)\n", scheme, listener.Addr())
+	old := " (2024-11-05: /sse)"
+	if len(legacy(demo.Versions)) == 0 {
+		old = ""
+	}
+	fmt.Fprintf(stderr, "mcpwire: listening on %s://%s/mcp%s\n", scheme, listener.Addr(), old)
 	select {
 	case err := <-served:
 		return err

@@ -20,8 +20,9 @@ package main
 //
 // Implements 2025-11-25 basic/lifecycle and basic/transports#session-management, 2026-07-28 basic#meta, basic/versioning,
 // basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions, server/discover. The Server's mutex guards whom to
-// notify, the Client's which connection is in use, a Session's its streams; locks nest in one order: a Session, then its Peer or a Stream.
-// Goroutines: a legacy peer has one while published notifications wait to be written; a timer ends idle sessions.
+// notify, the Client's which connection is in use, a Session's its streams; locks nest in one order: the Server, a Session, then a Peer, a
+// reply or a Stream. Goroutines: a legacy peer has one while published notifications wait to be written; what is published goes into the
+// log of a subscription's HTTP response at once; a timer ends idle sessions.
 // Copy with jsonrpc.go, sse.go, and stdio.go or http.go.
 
 import (
@@ -102,7 +103,7 @@ func (x *Exchange) modern() bool {
 }
 
 func methodNotFound(method string) *Error {
-	return &Error{Code: CodeMethodNotFound, Message: "Method not found", Data: appendString(nil, method)}
+	return &Error{Code: CodeMethodNotFound, Message: "Method not found", Data: appendString(nil, fmt.Sprintf("%.200s", method))}
 }
 
 // newest returns the newest version on offer of an era, "" if none is.
@@ -130,6 +131,8 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	}
 	h := s.Methods[method]
 	switch method {
+	case "initialize": // 2026-07-28 basic/versioning: name the versions "in any error it returns to an initialize request"
+		return nil, served(s.Versions, CodeMethodNotFound, "Method not found: initialize")
 	case "server/discover":
 		h = s.discover
 	case "subscriptions/listen":
@@ -156,11 +159,15 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	return s.stamp(method, result)
 }
 
-// missingMeta names the field and our versions: a legacy client shows the message, and it may be the only hint its user gets.
+// missingMeta is the -32602 of a request that lacks what it must declare.
 func missingMeta(versions []string, field string) *Error {
+	return served(versions, CodeInvalidParams, "Invalid params: _meta lacks "+field)
+}
+
+// served is an error that names our versions: a legacy client shows the message, and it may be the only hint its user gets.
+func served(versions []string, code int, reason string) *Error {
 	data, _ := marshal(map[string]any{"supported": versions})
-	return &Error{Code: CodeInvalidParams, Data: data,
-		Message: fmt.Sprintf("Invalid params: _meta lacks %s (versions served: %s)", field, strings.Join(versions, ", "))}
+	return &Error{Code: code, Message: fmt.Sprintf("%s (versions served: %s)", reason, strings.Join(versions, ", ")), Data: data}
 }
 
 func (s *Server) discover(context.Context, *Exchange) (any, error) {
@@ -385,7 +392,8 @@ func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
 
 // InputRequired is a result that a handler of tools/call, prompts/get or resources/read may return instead of its own: the client is
 // asked, and then the handler runs again with Exchange.Inputs and Exchange.State. Return it by value. Inputs holds the answers of the last
-// round only, unchecked: what the handler needs from earlier ones it keeps in State. There are at most 16 rounds in a call.
+// round only, unchecked: what the handler needs from earlier ones it keeps in State. There are at most 16 rounds in a call. A client that cannot be asked gets -32021, over HTTP with
+// status 400 only if nothing has been sent yet and within a second: if asking comes late, call Exchange.Require first.
 type InputRequired struct {
 	Requests map[string]InputRequest // by key of the handler's choice
 	State    string                  // given back as it is; the client can read it but not change it
@@ -408,7 +416,7 @@ var asking = []string{"tools/call", "prompts/get", "resources/read"}
 // Require fails with -32021 unless the client has declared capabilities, such as "sampling" or "elicitation.url". In the legacy era, which
 // does not know that code, Server makes it a result with isError.
 func (x *Exchange) Require(capabilities ...string) error {
-	missing := map[string]any{}
+	missing := map[string]map[string]any{}
 	for _, path := range capabilities {
 		name, part, _ := strings.Cut(path, ".")
 		declared := lookup(x.Meta.ClientCapabilities, strings.Split(path, ".")...) != nil ||
@@ -416,8 +424,11 @@ func (x *Exchange) Require(capabilities ...string) error {
 		if declared && (x.Revision.Elicitation || name != "elicitation") {
 			continue
 		}
-		if missing[name] = struct{}{}; part != "" {
-			missing[name] = map[string]any{part: struct{}{}}
+		if missing[name] == nil {
+			missing[name] = map[string]any{}
+		}
+		if part != "" {
+			missing[name][part] = struct{}{}
 		}
 	}
 	if len(missing) == 0 {
@@ -429,7 +440,8 @@ func (x *Exchange) Require(capabilities ...string) error {
 
 // capabilities lists what the client must have declared to be asked this.
 func (need InputRequired) capabilities() (paths []string, err error) {
-	for key, question := range need.Requests {
+	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
+		question := need.Requests[key]
 		params, err := marshalObject(question.Params)
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", key, err)
@@ -442,7 +454,7 @@ func (need InputRequired) capabilities() (paths []string, err error) {
 			}
 			paths = append(paths, "elicitation."+mode)
 		case "sampling/createMessage":
-			if paths = append(paths, "sampling"); member(params, "tools") != nil {
+			if paths = append(paths, "sampling"); member(params, "tools") != nil || member(params, "toolChoice") != nil {
 				paths = append(paths, "sampling.tools")
 			}
 		case "roots/list":
@@ -473,9 +485,9 @@ func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
 		State    string                  `json:"requestState,omitempty"`
 	}{"input_required", need.Requests, ""}
 	if need.State != "" {
-		result.State = s.seal(x, need.State, time.Now().Add(stateLife))
+		result.State, err = s.seal(x, need.State, time.Now().Add(stateLife))
 	}
-	return result, nil
+	return result, err
 }
 
 // readInputs takes the answers of a modern client's retry out of the params.
@@ -493,8 +505,8 @@ func (s *Server) readInputs(x *Exchange) error {
 		}
 		x.Inputs = map[string]json.RawMessage{}
 		for key, answer := range each(v[0]) {
-			if answer[0] != '{' {
-				return invalidParams("the answer to '%s' must be an object", key)
+			if answer[0] != '{' || x.Inputs[string(key)] != nil {
+				return invalidParams("the answer to '%s' must be one object", key)
 			}
 			x.Inputs[string(key)] = answer
 		}
@@ -505,42 +517,86 @@ func (s *Server) readInputs(x *Exchange) error {
 	return nil
 }
 
-// seal makes a requestState: expiry, MAC and state. 2026-07-28 basic/patterns/mrtr: it "MUST protect its integrity", and SHOULD bind
-// principal, expiry and the originating request.
-func (s *Server) seal(x *Exchange, state string, expiry time.Time) string {
-	head := binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix()))
-	return base64.RawURLEncoding.EncodeToString(slices.Concat(head, s.mac(x, head, state), []byte(state)))
+// seal makes a requestState: expiry, digest of the params, MAC and state. 2026-07-28 basic/patterns/mrtr: it "MUST protect its integrity",
+// and SHOULD bind principal, expiry and the originating request.
+func (s *Server) seal(x *Exchange, state string, expiry time.Time) (string, error) {
+	digest, err := digest(x.Request.Params)
+	head := append(binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix())), digest...)
+	return base64.RawURLEncoding.EncodeToString(slices.Concat(head, s.mac(x, head, state), []byte(state))), err
 }
 
+// unseal looks at the params only when the rest is known to be ours: to digest them is not cheap.
 func (s *Server) unseal(x *Exchange, sealed string) error {
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil || len(raw) < 8+sha256.Size {
+	if err != nil || len(raw) < 8+2*sha256.Size || strings.ContainsAny(sealed, "\r\n") {
 		return invalidParams("requestState is not ours")
 	}
-	head, mac, state := raw[:8], raw[8:8+sha256.Size], string(raw[8+sha256.Size:])
+	head, mac, state := raw[:8+sha256.Size], raw[8+sha256.Size:8+2*sha256.Size], string(raw[8+2*sha256.Size:])
 	if !hmac.Equal(mac, s.mac(x, head, state)) {
 		return invalidParams("requestState is not ours, or not for this request")
 	}
 	if time.Now().Unix() > int64(binary.BigEndian.Uint64(head)) {
 		return invalidParams("requestState has expired")
 	}
+	if digest, err := digest(x.Request.Params); err != nil || !bytes.Equal(head[8:], digest) {
+		return invalidParams("requestState is not for these params")
+	}
 	x.State = state
 	return nil
 }
 
-// mac covers the principal, the method, its params without _meta and the retry's own members, the expiry and the state.
-func (s *Server) mac(x *Exchange, expiry []byte, state string) []byte {
-	var params map[string]any
-	dec := json.NewDecoder(bytes.NewReader(x.Request.Params))
-	dec.UseNumber()
-	_ = dec.Decode(&params) // the decoder of messages has accepted them
-	for _, name := range []string{"_meta", "inputResponses", "requestState"} {
-		delete(params, name)
-	}
-	canonical, _ := json.Marshal([]any{x.Principal, x.Request.Method, params})
+// mac covers the principal, the method, the expiry with the digest, and the state.
+func (s *Server) mac(x *Exchange, head []byte, state string) []byte {
+	who, _ := json.Marshal([]string{x.Principal, x.Request.Method})
 	h := hmac.New(sha256.New, s.key)
-	h.Write(slices.Concat(expiry, canonical, []byte(state))) // no two ways to divide it: 8 bytes, one JSON array, the rest
+	h.Write(slices.Concat(head, who, []byte(state))) // no two ways to divide it: 40 bytes, one JSON array, the rest
 	return h.Sum(nil)
+}
+
+// digest sums up params without _meta and the retry's own members, however they are written. It is an error if a name is there twice,
+// at any depth: then they mean one thing to one reader, and another to the next.
+func digest(params json.RawMessage) ([]byte, error) {
+	var tree map[string]any
+	dec := json.NewDecoder(bytes.NewReader(params))
+	dec.UseNumber()
+	_ = dec.Decode(&tree) // the decoder of messages has accepted them
+	if names(tree) != colons(params) {
+		return nil, invalidParams("a name is there twice")
+	}
+	for _, name := range []string{"_meta", "inputResponses", "requestState"} {
+		delete(tree, name)
+	}
+	canonical, _ := json.Marshal(tree)
+	sum := sha256.Sum256(canonical)
+	return sum[:], nil
+}
+
+// names counts the members of all objects in a tree, and colons those in its text.
+func names(tree any) (n int) {
+	switch tree := tree.(type) {
+	case map[string]any:
+		n = len(tree)
+		for _, value := range tree {
+			n += names(value)
+		}
+	case []any:
+		for _, value := range tree {
+			n += names(value)
+		}
+	}
+	return n
+}
+
+func colons(text []byte) (n int) {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			i = skipString(text, i) - 1
+		case ':':
+			n++
+		}
+	}
+	return n
 }
 
 // ask puts the questions to a legacy client, as requests, one after the other in the order of their keys.
@@ -674,7 +730,7 @@ const (
 	maxWatched   = 1024 // resources per subscriber
 	maxURI       = 8 << 10
 	maxMeta      = 16 << 10 // bytes that a legacy client says of itself
-	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches, and of the params of a subscription
+	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches
 )
 
 // changes maps the notifications that a modern client can subscribe to, to the field of a subscription's filter, and to the capability that offers them.
@@ -696,41 +752,54 @@ type subscriber struct {
 	queue   []*Message // not yet written
 }
 
-// listener is a subscriptions/listen request: it hears of what its filter names.
+// listener is a subscriptions/listen request: it hears of what its filter names. The Server's mutex guards what is waiting.
 type listener struct {
 	lists   map[string]bool // by field of the filter
 	watched map[string]bool
-	queue   chan *Message
 	send    func(context.Context, *Message) error
-	direct  bool                    // send never waits: an HTTP response has a log of its own
-	cut     context.CancelCauseFunc // ends it
+	direct  bool          // send never waits for a context that has ended: an HTTP response has a log of its own
+	wake    chan struct{} // there is something waiting, or was
+
+	order   []string // of what waits
+	waiting map[string]*Message
+	idle    bool // acknowledged, and nothing waits or is being sent
 }
 
-var errSlow = errors.New("the subscriber is too slow")
-
-// noWait has ended: what is given it does what can be done at once.
+// noWait is a context that has ended: a send with it fails rather than wait for room.
 var noWait = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// offer hands on what is published, if there is room.
-func (l *listener) offer(m *Message) bool {
-	if l.direct {
-		return l.send(noWait, m) == nil
+// offer sends what is published, at once if that is possible. What cannot be sent yet waits, and of two changes of one thing the later one
+// is enough: so there is never more waiting than the filter names, and nobody who reads is too slow.
+func (l *listener) offer(thing string, m *Message) {
+	if l.direct && l.idle && l.send(noWait, m) == nil {
+		return
 	}
+	if l.waiting == nil {
+		l.waiting = map[string]*Message{}
+	}
+	if l.waiting[thing] == nil {
+		l.order = append(l.order, thing)
+	}
+	l.waiting[thing] = m
+	l.idle = false
+	l.rouse()
+}
+
+func (l *listener) rouse() {
 	select {
-	case l.queue <- m:
-		return true
-	default:
-		return false
+	case l.wake <- struct{}{}:
+	default: // it will look anyway
 	}
 }
 
 // Publish announces a change, such as notifications/tools/list_changed: to every initialized legacy peer or, if params has a uri, to those
 // that subscribed to it, and to the modern listeners whose filter names it. It never waits: a legacy peer whose queue is full misses it,
-// a modern listener's subscription ends. params may be nil; if they are no JSON object nothing is sent.
+// a modern listener that is behind hears of several changes of one list or resource once. params may be nil; if they are no JSON object
+// nothing is sent.
 func (s *Server) Publish(method string, params any) {
 	s.once.Do(s.prepare)
 	m, err := NewRequest(ID{}, method, params)
@@ -748,12 +817,8 @@ func (s *Server) Publish(method string, params any) {
 		}
 	}
 	for l := range s.listeners {
-		if !l.lists[field] && (uri == "" || !l.watched[uri]) {
-			continue
-		}
-		if !l.offer(m) {
-			delete(s.listeners, l)
-			l.cut(errSlow)
+		if l.lists[field] || field == "resourceSubscriptions" && l.watched[uri] {
+			l.offer(cmp.Or(uri, field), m)
 		}
 	}
 }
@@ -820,13 +885,25 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 // listen answers subscriptions/listen: an acknowledgement, then what was asked for, each with the id of this request, until the client
 // cancels or the server winds down. 2026-07-28 basic/patterns/subscriptions.
 func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
-	l := &listener{queue: make(chan *Message, maxPublished)}
+	l := &listener{direct: !x.pipe, wake: make(chan struct{}, 1)}
 	agreed, err := s.filter(x, l)
 	if err != nil {
 		return nil, err
 	}
-	ctx, l.cut = context.WithCancelCause(ctx)
-	defer l.cut(nil)
+	tag, _ := marshal(map[string]any{metaSubscription: json.RawMessage(x.Request.ID.text)})
+	l.send = func(ctx context.Context, m *Message) error {
+		params := object{make([]byte, 0, len(tag)+len(m.Params)+16)}
+		meta := encoded(tag)
+		if given := member(m.Params, "_meta"); given != nil {
+			var both object
+			both.addAll(tag)
+			both.addAll(given, metaSubscription)
+			meta = both.text()
+		}
+		params.add("_meta", meta)
+		params.addAll(m.Params, "_meta")
+		return x.Notify(ctx, m.Method, params.text())
+	}
 	s.mu.Lock()
 	room := len(s.listeners) < maxListeners
 	if room {
@@ -841,19 +918,10 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 		defer s.mu.Unlock()
 		delete(s.listeners, l)
 	}()
-	tag, _ := marshal(map[string]any{metaSubscription: json.RawMessage(x.Request.ID.text)})
-	l.send = func(ctx context.Context, m *Message) error {
-		params := object{make([]byte, 0, len(tag)+len(m.Params)+16)}
-		params.add("_meta", tag)
-		params.addAll(m.Params, "_meta")
-		return x.Notify(ctx, m.Method, params.text())
-	}
 	err = x.Notify(ctx, "notifications/subscriptions/acknowledged", map[string]any{"_meta": tag, "notifications": agreed})
-	if err == nil && !x.pipe {
-		err = s.direct(l)
-	}
 	if err == nil {
-		err = l.forward(ctx, x.Ending)
+		l.rouse() // from now on
+		err = s.forward(ctx, l, x.Ending)
 	}
 	if x.pipe { // 2026-07-28 basic/patterns/cancellation: the server "MUST send notifications/cancelled" when it tears a subscription down
 		x.life.trailer, _ = NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": json.RawMessage(x.Request.ID.text)})
@@ -861,39 +929,49 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	return map[string]any{"_meta": tag}, err
 }
 
-// direct has a listener's messages sent by who publishes them, and not by one more goroutine. What was published before the
-// acknowledgement has waited.
-func (s *Server) direct(l *listener) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.direct = true
-	for len(l.queue) > 0 {
-		if err := l.send(noWait, <-l.queue); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// forward sends what is published, until the subscription ends.
-func (l *listener) forward(ctx context.Context, ending <-chan struct{}) error {
+// forward sends what waits, until the subscription ends.
+func (s *Server) forward(ctx context.Context, l *listener, ending <-chan struct{}) error {
 	for {
 		select {
-		case m := <-l.queue:
-			if err := l.send(ctx, m); err != nil {
-				return cmp.Or(context.Cause(ctx), err)
+		case <-l.wake:
+			if m := s.next(l); m != nil {
+				if err := l.send(ctx, m); err != nil {
+					return err
+				}
+				l.rouse()
 			}
 		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-ending: // what was published before is still sent
-			for len(l.queue) > 0 {
-				if err := l.send(ctx, <-l.queue); err != nil {
-					return cmp.Or(context.Cause(ctx), err)
+			return ctx.Err()
+		case <-ending: // what was published before is still sent, and what comes meanwhile is not
+			for range s.behind(l) {
+				if err := l.send(ctx, s.next(l)); err != nil {
+					return err
 				}
 			}
 			return nil
 		}
 	}
+}
+
+// behind returns how much waits.
+func (s *Server) behind(l *listener) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(l.order)
+}
+
+// next takes the first of what waits, nil if nothing does.
+func (s *Server) next(l *listener) (m *Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.idle = len(l.order) == 0; l.idle {
+		l.order = nil
+		return nil
+	}
+	thing := l.order[0]
+	m, l.order = l.waiting[thing], l.order[1:]
+	delete(l.waiting, thing)
+	return m
 }
 
 // filter reads what a listener wants, and returns the part of it that is on offer.
@@ -911,9 +989,6 @@ func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err er
 	}
 	if len(uris) > maxWatched || slices.ContainsFunc(uris, func(uri string) bool { return uri == "" || len(uri) > maxURI }) {
 		return nil, invalidParams("resourceSubscriptions must be at most %d URIs of 1 to %d bytes", maxWatched, maxURI)
-	}
-	if len(x.Request.Params) > maxWatching { // they are held for as long as the subscription lasts
-		return nil, invalidParams("the params of a subscription must have at most %d bytes", maxWatching)
 	}
 	agreed, l.lists, l.watched = map[string]any{}, map[string]bool{}, map[string]bool{}
 	for _, change := range changes {

@@ -428,6 +428,9 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh 
 	}
 	for {
 		events, over := s.take(f, opening)
+		if s.keep == 0 && r.Context().Err() != nil { // nobody comes back for it, and in the modern era it must not be sent
+			return
+		}
 		if len(events) == 0 && filler != nil {
 			events = [][]byte{filler}
 		}
