@@ -414,6 +414,7 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh 
 		return
 	}
 	out := newEventWriter(w)
+	out.lasting = r.ProtoMajor == 1
 	var opening []byte
 	filler := []byte(":\n\n") // a proxy may hold the header back until there is a byte of the body
 	if fresh && s.prime && s.keep > 0 {
@@ -547,6 +548,8 @@ func (s *Stream) abandoned(since time.Time) bool {
 type eventWriter struct {
 	w       http.ResponseWriter
 	rc      *http.ResponseController // sees through wrappers that have an Unwrap method
+	lasting bool                     // a write deadline that passes while nothing is written does no harm
+	until   time.Time                // the deadline that is set
 	size    int                      // bytes written
 	reached bool                     // some of them have reached the connection
 }
@@ -580,7 +583,8 @@ func newEventWriter(w http.ResponseWriter) *eventWriter {
 
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// write writes events with one flush, each piece within the time that a connection may stall. Between writes there is no deadline.
+// write writes events with one flush, each piece within the time that a connection may stall. Between writes there is no deadline, or none
+// that matters: nor may a server's WriteTimeout end a stream.
 func (out *eventWriter) write(events ...[]byte) error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
@@ -608,13 +612,19 @@ func (out *eventWriter) write(events ...[]byte) error {
 		return err
 	}
 	out.reached = true
-	_ = out.rc.SetWriteDeadline(time.Time{}) // nor may a server's WriteTimeout end a stream
+	if !out.lasting { // HTTP/2 resets the stream then
+		out.until = time.Time{}
+		_ = out.rc.SetWriteDeadline(out.until)
+	}
 	return nil
 }
 
 func (out *eventWriter) send(b []byte) error {
 	for part := range slices.Chunk(b, piece) {
-		_ = out.rc.SetWriteDeadline(time.Now().Add(stall)) // some writers cannot
+		if now := time.Now(); out.until.Sub(now) < stall-time.Second { // to set it is a good part of the cost of an event
+			out.until = now.Add(stall)
+			_ = out.rc.SetWriteDeadline(out.until) // some writers cannot
+		}
 		n, err := out.w.Write(part)
 		if out.size += n; err != nil {
 			return err
