@@ -30,15 +30,16 @@ package main
 //	> Mcp-Method: tools/call
 //	> Mcp-Name: get-weather
 //	>
-//	> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get-weather",…,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",…}}}
+//	> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get-weather",…,"_meta":{…}}}
 //	< 200
 //	< Content-Type: application/json
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// Implements 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http, 2026-07-28 basic/transports/streamable-http. A handler runs on the goroutine that net/http has for
-// its POST; if the response becomes a stream, one more goroutine writes it, and is joined before that POST is over. A reply's mutex guards
-// what has been decided about its response, a StreamableHandler's how many requests are being answered.
+// Implements 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http, 2026-07-28 basic/transports/streamable-http. A
+// handler runs on the goroutine that net/http has for its POST; if the response becomes a stream, one more goroutine writes it, and is
+// joined before that POST is over; one timer looks after all that have waited for a second. A reply's mutex guards what has been decided
+// about its response, a lateness's who waits, a StreamableHandler's what is being answered; none is held while another is taken.
 // Copy with jsonrpc.go, sse.go and session.go.
 
 import (
@@ -65,9 +66,10 @@ const (
 
 // StreamableHandler is an http.Handler; mount it at one path, with and without a final slash. Set the fields before the first request;
 // Handler is required. A handler sees the request's header, and who has sent it, in its Exchange. The era is decided for each request, so
-// clients of all revisions use the same path. http.Server's time-outs, if they are two seconds or more, do the streams no harm; http.TimeoutHandler does, because nothing can be
-// flushed through it. That a client has gone is known from net/http, which no longer looks once a byte follows the request. 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single HTTP endpoint path (hereafter
-// referred to as the MCP endpoint) that supports both POST and GET methods"; of 2026-07-28 only POST is left.
+// clients of all revisions use the same path. http.Server's time-outs, if they are two seconds or more, do the streams no harm;
+// http.TimeoutHandler does, because nothing can be flushed through it. That a client has gone is known from net/http, which no longer
+// looks once a byte follows the request. 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single HTTP endpoint path
+// (hereafter referred to as the MCP endpoint) that supports both POST and GET methods"; of 2026-07-28 only POST is left.
 type StreamableHandler struct {
 	Handler  Handler
 	Sessions *Sessions // of the legacy era; nil: none. Then each POST stands alone, GET and DELETE are refused, and no legacy client can be asked
@@ -224,9 +226,10 @@ func (h *StreamableHandler) busy(w http.ResponseWriter, r *http.Request, id ID, 
 
 // ---- What every request says of itself ----
 
-// legacyVersion returns the version that a legacy request's header names, "" if none does. If ok is false, the request has been refused: 2025-11-25
-// basic/transports#protocol-version-header, "If the server receives a request with an invalid or unsupported MCP-Protocol-Version, it MUST
-// respond with 400 Bad Request." In a session that session's own version stays in force; the header need only be one we speak.
+// legacyVersion returns the version that a legacy request's header names, "" if none does. If ok is false, the request has been refused:
+// 2025-11-25 basic/transports#protocol-version-header, "If the server receives a request with an invalid or unsupported
+// MCP-Protocol-Version, it MUST respond with 400 Bad Request." In a session that session's own version stays in force; the header need
+// only be one we speak.
 func (h *StreamableHandler) legacyVersion(w http.ResponseWriter, r *http.Request, id ID) (version string, ok bool) {
 	switch lines := r.Header["Mcp-Protocol-Version"]; {
 	case len(lines) == 0:
@@ -370,8 +373,8 @@ func (h *StreamableHandler) sessionless(rep *reply, in Payload, principal string
 }
 
 // alone dispatches what stands for itself: nothing is known of the client but this request. If it leaves, nothing can be delivered, and
-// nobody else can cancel, so the work ends. 2026-07-28 basic/patterns/cancellation#transport-specific-cancellation: "The server MUST treat a client disconnect as
-// cancellation of that request."
+// nobody else can cancel, so the work ends. 2026-07-28 basic/patterns/cancellation#transport-specific-cancellation: "The server MUST treat
+// a client disconnect as cancellation of that request."
 func (h *StreamableHandler) alone(rep *reply, in Payload, base Exchange) {
 	rep.cancels = true
 	nobody := func(context.Context, *Message) error { return errNobody }
@@ -413,8 +416,8 @@ func (in Payload) id() ID {
 }
 
 // dispatch lets a peer take in a payload, and answers. The work goes on if the client leaves: 2025-11-25
-// basic/transports#sending-messages-to-the-server, "Disconnection SHOULD NOT be interpreted as the client cancelling its request." So ctx is
-// not the request's. A session passes Background: its Peer cancels what it serves when it ends, and a context derived from the Peer's
+// basic/transports#sending-messages-to-the-server, "Disconnection SHOULD NOT be interpreted as the client cancelling its request." So ctx
+// is not the request's. A session passes Background: its Peer cancels what it serves when it ends, and a context derived from the Peer's
 // would cost each session memory.
 func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, in Payload, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, h.ending
@@ -456,8 +459,9 @@ func accepted(w http.ResponseWriter) {
 }
 
 // status is that of a response which is one error. Only what makes the request itself wrong shows in it; legacy clients take other
-// statuses for failures of the transport, and 404 for the end of their session. 2026-07-28 basic/transports/streamable-http#protocol-version-header:
-// "If the server does not implement the requested RPC method, it MUST respond with 404 Not Found".
+// statuses for failures of the transport, and 404 for the end of their session. 2026-07-28
+// basic/transports/streamable-http#protocol-version-header: "If the server does not implement the requested RPC method, it MUST respond
+// with 404 Not Found".
 func status(m *Message, modern bool) int {
 	switch {
 	case m.Error == nil:
@@ -515,8 +519,8 @@ func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	case meta.ClientCapabilities == nil:
 		return missingMeta(h.versions, metaCapabilities)
 	}
-	name, fault := mirrors(header, m)
-	switch wrong := repeats(header, "Mcp-Protocol-Version", meta.ProtocolVersion); {
+	name, fault := checkNames(header, m)
+	switch wrong := checkPlain(header, "Mcp-Protocol-Version", meta.ProtocolVersion); {
 	case wrong != nil:
 		return wrong
 	case fault != nil:
@@ -536,12 +540,12 @@ func mismatch(format string, args ...any) *Error {
 // named maps the methods whose requests carry Mcp-Name to the member of their params that it repeats.
 var named = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
-// mirrors checks the fields that each request has, and returns the name of what is asked for. 2026-07-28
+// checkNames checks the fields that each request has, and returns the name of what is asked for. 2026-07-28
 // basic/transports/streamable-http#server-validation: a server "MUST reject requests where the values specified in the headers do not
 // match the corresponding values in the request body."
-func mirrors(header http.Header, m *Message) (name string, fault *Error) {
+func checkNames(header http.Header, m *Message) (name string, fault *Error) {
 	if m.Kind() == Request || header["Mcp-Method"] != nil {
-		fault = repeats(header, "Mcp-Method", m.Method)
+		fault = checkPlain(header, "Mcp-Method", m.Method)
 	}
 	if fault == nil && len(header["Mcp-Name"]) > 1 { // whether or not it means anything here
 		fault = mismatch("more than one Mcp-Name")
@@ -563,8 +567,8 @@ func mirrors(header http.Header, m *Message) (name string, fault *Error) {
 	return name, nil
 }
 
-// exact returns a member of an object, nil if there is none. It fails if there are two, or one that differs in case: encoding/json takes the
-// last of them, and a handler that reads its params so would run what the header does not say.
+// exact returns a member of an object, nil if there is none. It fails if there are two, or one that differs in case: encoding/json takes
+// the last of them, and a handler that reads its params so would run what the header does not say.
 func exact(object json.RawMessage, name string) (value json.RawMessage, fault *Error) {
 	if len(object) == 0 || object[0] != '{' {
 		return nil, nil
@@ -581,8 +585,8 @@ func exact(object json.RawMessage, name string) (value json.RawMessage, fault *E
 	return value, nil
 }
 
-// repeats checks a field that is never encoded.
-func repeats(header http.Header, name, want string) *Error {
+// checkPlain checks a field that is never encoded.
+func checkPlain(header http.Header, name, want string) *Error {
 	text, fault := rawField(header, name)
 	if fault == nil && text != want {
 		fault = mismatch("%s is %.100q, in the body it is %.100q", name, text, want)
@@ -794,8 +798,8 @@ func isToken(c rune) bool {
 
 // ---- The reply: JSON, or a stream ----
 
-// reply is the response to a POST that must be answered. What it becomes is decided as late as possible: a stream when there is something to
-// say before the answer or a second has passed, else JSON.
+// reply is the response to a POST that must be answered. What it becomes is decided as late as possible: a stream when there is something
+// to say before the answer or a second has passed, else JSON.
 type reply struct {
 	w            http.ResponseWriter
 	r            *http.Request

@@ -11,10 +11,10 @@ package main
 //	{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}        a notification: never answered
 //	[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,…}]              a batch (2025-03-26 only)
 //
-// Implements 2025-11-25 and 2026-07-28 basic (messages, _meta, error codes), 2025-03-26 basic#batching, the pages on cancellation
-// and progress, and JSON-RPC 2.0. A Peer's mutex guards its tables; no lock is held while a handler runs or a message is written.
-// Goroutines: Serve and Open own the reader of their Conn and the requests that take long or come in a batch; a Peer owns those that
-// send a cancellation or published notifications. Copy this file alone for JSON-RPC over a transport of your own; everything else here needs it.
+// Implements 2025-11-25 and 2026-07-28 basic (messages, _meta, error codes), 2025-03-26 basic#batching, the pages on cancellation and
+// progress, and JSON-RPC 2.0. A Peer's mutex guards its tables; no lock is held while a handler runs or a message is written. Goroutines:
+// Serve and Open own the reader of their Conn and the requests that take long or come in a batch; a Peer owns those that send a
+// cancellation or published notifications. Copy this file alone for JSON-RPC over a transport of your own; everything else here needs it.
 
 import (
 	"bytes"
@@ -139,8 +139,8 @@ func (id ID) key() string {
 	return id.text
 }
 
-// parseID reads an id; ok is false for what is not one: null, fractions, booleans, arrays and objects, and what would be too much to repeat.
-// 2025-11-25 basic#requests: "Requests MUST include a string or integer ID." and "Unlike base JSON-RPC, the ID MUST NOT be null."
+// parseID reads an id; ok is false for what is not one: null, fractions, booleans, arrays and objects, and what would be too much to
+// repeat. 2025-11-25 basic#requests: "Requests MUST include a string or integer ID." and "Unlike base JSON-RPC, the ID MUST NOT be null."
 func parseID(raw []byte) (id ID, ok bool) {
 	if len(raw) == 0 || len(raw) > maxID+2 || raw[0] != '"' && len(bytes.Trim(bytes.TrimPrefix(raw, []byte("-")), "0123456789")) > 0 {
 		return ID{}, false
@@ -237,8 +237,9 @@ func Decode(data []byte) Payload {
 	return in
 }
 
-// refusal tells why a batch is not taken at all, if it is not. Only 2025-03-26 has batches; its basic/lifecycle says that
-// initialize "MUST NOT be part of a JSON-RPC batch". One holds "one or more requests and/or notifications", or only responses (its transports#sending-messages-to-the-server).
+// refusal tells why a batch is not taken at all, if it is not. Only 2025-03-26 has batches; its basic/lifecycle says that initialize "MUST
+// NOT be part of a JSON-RPC batch". One holds "one or more requests and/or notifications", or only responses (its
+// transports#sending-messages-to-the-server).
 func (in Payload) refusal(rev Revision) *Message {
 	var asked, answered bool
 	for _, m := range in.Messages {
@@ -350,10 +351,10 @@ func (m *Message) decodeResponse(rawID, fault json.RawMessage) (reason string) {
 // not what we run. So the envelope, params, _meta and arguments are all read by each: exact names, none twice. It walks text
 // that json.Valid has accepted, and therefore needs no error path.
 
-// Bind stores members of a JSON object by exact name: into maps a name to a pointer, as for json.Unmarshal. Members that are not
-// named are ignored, those that are missing or null leave their variable alone. A nil or null object is empty. What does not fit, or is there
-// twice, is an *Error with CodeInvalidParams. Nested objects are better bound to a json.RawMessage and bound in turn: json.Unmarshal
-// into a struct ignores case.
+// Bind stores members of a JSON object by exact name: into maps a name to a pointer, as for json.Unmarshal. Members that are not named are
+// ignored, those that are missing or null leave their variable alone. A nil or null object is empty. What does not fit, or is there twice,
+// is an *Error with CodeInvalidParams. Nested objects are better bound to a json.RawMessage and bound in turn: json.Unmarshal into a
+// struct ignores case.
 func Bind(object json.RawMessage, into map[string]any) error {
 	if object = bytes.TrimSpace(object); len(object) == 0 || string(object) == "null" {
 		return nil
@@ -676,8 +677,8 @@ var Revisions = []Revision{
 	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
 }
 
-// assumedVersion is in force where neither a session nor a header says another. 2025-11-25 basic/transports#protocol-version-header: without
-// the header "the server SHOULD assume protocol version 2025-03-26".
+// assumedVersion is in force where neither a session nor a header says another. 2025-11-25 basic/transports#protocol-version-header:
+// without the header "the server SHOULD assume protocol version 2025-03-26".
 const assumedVersion = "2025-03-26"
 
 // unsupported is the -32022 that lists what is served instead of a version.
@@ -821,9 +822,9 @@ func parseImplementation(raw json.RawMessage) (*Implementation, *Error) {
 // ---- Exchanges: requests being answered ----
 
 // Handler answers requests, and hears notifications. For a request it returns a result that encodes to a JSON object, or an error: an
-// *Error is sent as it is, the text of any other as the message of a -32603, so it must hold no secrets. What it returns for a notification goes nowhere. ctx ends when the request is cancelled or the conversation
-// over. Notifications are handled one at a time, in wire order, on the goroutine that reads, and so is initialize: a handler of one must
-// neither Call nor take long, but start a goroutine.
+// *Error is sent as it is, the text of any other as the message of a -32603, so it must hold no secrets. What it returns for a
+// notification goes nowhere. ctx ends when the request is cancelled or the conversation over. Notifications are handled one at a time, in
+// wire order, on the goroutine that reads, and so is initialize: a handler of one must neither Call nor take long, but start a goroutine.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -845,7 +846,8 @@ func (send Outlet) notify(ctx context.Context, method string, params any) error 
 	return send(ctx, m)
 }
 
-// Exchange is one request being answered (or one notification): the request, what is known of who asks, and the way to send what belongs to it.
+// Exchange is one request being answered (or one notification): the request, what is known of who asks, and the way to send what belongs
+// to it.
 type Exchange struct {
 	Request   *Message
 	Meta      Meta                       // declared by a modern request, remembered by the Peer for a legacy one
@@ -878,7 +880,8 @@ type life struct {
 }
 
 // Notify sends a notification that belongs to the request. It fails with ErrAnswered once the answer is on its way or the request was
-// cancelled, and in the handler of a notification, which has no answer. 2025-11-25 progress: "Progress notifications MUST stop after completion."
+// cancelled, and in the handler of a notification, which has no answer. 2025-11-25 progress: "Progress notifications MUST stop after
+// completion."
 func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
 	return Outlet(x.send).notify(ctx, method, params)
 }

@@ -392,8 +392,9 @@ func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
 
 // InputRequired is a result that a handler of tools/call, prompts/get or resources/read may return instead of its own: the client is
 // asked, and then the handler runs again with Exchange.Inputs and Exchange.State. Return it by value. Inputs holds the answers of the last
-// round only, unchecked: what the handler needs from earlier ones it keeps in State. There are at most 16 rounds in a call. A client that cannot be asked gets -32021, over HTTP with
-// status 400 only if nothing has been sent yet and within a second: if asking comes late, call Exchange.Require first.
+// round only, unchecked: what the handler needs from earlier ones it keeps in State. There are at most 16 rounds in a call. A client that
+// cannot be asked gets -32021, over HTTP with status 400 only if nothing has been sent yet and within a second: if asking comes late, call
+// Exchange.Require first.
 type InputRequired struct {
 	Requests map[string]InputRequest // by key of the handler's choice
 	State    string                  // given back as it is; the client can read it but not change it
@@ -733,7 +734,8 @@ const (
 	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches
 )
 
-// changes maps the notifications that a modern client can subscribe to, to the field of a subscription's filter, and to the capability that offers them.
+// changes maps the notifications that a modern client can subscribe to, to the field of a subscription's filter, and to the capability
+// that offers them.
 var changes = map[string]struct {
 	field      string
 	capability []string
@@ -1376,7 +1378,8 @@ func (s *Session) retire(stream *Stream) {
 	s.prune(n, time.Time{})
 }
 
-// prune drops ended streams that nobody has followed since some time, and others until there are n: first those that have been read, then the oldest.
+// prune drops ended streams that nobody has followed since some time, and others until there are n: first those that have been read, then
+// the oldest.
 func (s *Session) prune(n int, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -1432,8 +1435,8 @@ type ServerInfo struct {
 }
 
 // Connect opens a Conn and finds out how to talk over it, once in a Client's life: server/discover first and then, unless the answer is
-// that of a modern server, initialize. A server that dies of the probe is started again and not probed. When the connection is lost
-// later, or was never made, the next Call tries to connect (subscriptions have to be made anew); calls that were waiting fail with ErrClosed.
+// that of a modern server, initialize. A server that dies of the probe is started again and not probed. When the connection is lost later,
+// or was never made, the next Call tries to connect (subscriptions have to be made anew); calls that were waiting fail with ErrClosed.
 func (c *Client) Connect(ctx context.Context, dial Dialer) error {
 	c.mu.Lock()
 	c.dial, c.turn = dial, make(chan struct{}, 1)
@@ -1631,7 +1634,8 @@ func (c *connection) agree(version string, capabilities, info json.RawMessage, i
 	c.peer.Remember(c.rev, Meta{})
 }
 
-// initialize shakes hands. 2025-11-25 basic/lifecycle#version-negotiation: the client that cannot speak the version answered "SHOULD disconnect".
+// initialize shakes hands. 2025-11-25 basic/lifecycle#version-negotiation: the client that cannot speak the version answered "SHOULD
+// disconnect".
 func (c *Client) initialize(ctx context.Context, conn *connection, version string) error {
 	var agreed struct {
 		Version      string          `json:"protocolVersion"`

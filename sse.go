@@ -236,9 +236,10 @@ type follower struct {
 	farewell []byte        // to be written before; nil: it has been
 }
 
-// NewStream returns a stream. Nothing is kept before the first Follow: until then, Send fails. keep is the number of events (and at most
-// 1 MiB of them) that it holds for a client that comes back; with 0 it holds none and the events have no ids. id must be unique among the streams that one client can ask for: 2025-11-25
-// basic/transports#resumability-and-redelivery, an event id "MUST be globally unique across all streams within that session".
+// NewStream returns a stream. Nothing is kept before the first Follow: until then, Send fails. keep is the number of events (and at most 1
+// MiB of them) that it holds for a client that comes back; with 0 it holds none and the events have no ids. id must be unique among the
+// streams that one client can ask for: 2025-11-25 basic/transports#resumability-and-redelivery, an event id "MUST be globally unique
+// across all streams within that session".
 func NewStream(id string, keep int) *Stream {
 	return &Stream{id: id, keep: keep, first: 1, written: 1, handed: 1}
 }
@@ -405,8 +406,8 @@ func (s *Stream) open(messages []*Message) *follower {
 	return f
 }
 
-// run writes to w what the follower has not taken, again and again. fresh says that the client names no event, so where there is a
-// priming event it comes first. 2025-11-25 basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an SSE event
+// run writes to w what the follower has not taken, again and again. fresh says that the client names no event, so where there is a priming
+// event it comes first. 2025-11-25 basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an SSE event
 // consisting of an event ID and an empty data field".
 func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh bool) {
 	defer s.detach(f)
@@ -636,8 +637,8 @@ func (out *eventWriter) send(b []byte) error {
 
 // ---- What stands before every handler ----
 
-// Guard is what stands before every method of every HTTP handler here. The zero Guard lets in every program that can reach the listener, and
-// of web pages only those of loopback origins: so listen on a loopback address, or set Authenticate.
+// Guard is what stands before every method of every HTTP handler here. The zero Guard lets in every program that can reach the listener,
+// and of web pages only those of loopback origins: so listen on a loopback address, or set Authenticate.
 type Guard struct {
 	// Origins are the values of Origin, beside those of loopback hosts, that are let in, such as https://app.example.com. Pages of these
 	// origins, and no others, also get CORS answers. 2025-11-25 basic/transports#security-warning: "Servers MUST validate the Origin
@@ -1011,7 +1012,8 @@ func (h *SSEHandler) remove(id string) {
 	h.all.Done()
 }
 
-// post hands a POST to its conversation. What its messages deserve goes out on the stream, so the answer here says only that they have come.
+// post hands a POST to its conversation. What its messages deserve goes out on the stream, so the answer here says only that they have
+// come.
 func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
 	if !h.isJSON(w, r) {
 		return

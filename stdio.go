@@ -47,10 +47,11 @@ type lineConn struct {
 }
 
 // NewLineConn returns a Conn that reads and writes one payload on each line: for stdio, and, as the specification asks of custom
-// transports, for TCP and Unix sockets. max is the most bytes that a line may have without its end; a longer one is skipped, and read
-// as one Invalid message: a server answers it with -32600, on a client every waiting Call fails with ErrTooLarge. close must unblock reading, and writing if it can. If w has write deadlines, as sockets and the pipe to a child have, a write
-// that the other side does not read ends with its context; a tls.Conn does not survive that.
-// 2026-07-28 basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
+// transports, for TCP and Unix sockets. max is the most bytes that a line may have without its end; a longer one is skipped, and read as
+// one Invalid message: a server answers it with -32600, on a client every waiting Call fails with ErrTooLarge. close must unblock reading,
+// and writing if it can. If w has write deadlines, as sockets and the pipe to a child have, a write that the other side does not read ends
+// with its context; a tls.Conn does not survive that. 2026-07-28 basic/transports/stdio: transports on byte streams "SHOULD reuse this
+// framing".
 func NewLineConn(r io.Reader, w io.Writer, max int, close func() error) Conn {
 	c := &lineConn{r: bufio.NewReaderSize(r, 64<<10), w: w, max: max, close: sync.OnceValue(close), turn: make(chan struct{}, 1)}
 	if d, ok := w.(interface{ SetWriteDeadline(time.Time) error }); ok && d.SetWriteDeadline(time.Time{}) == nil {
