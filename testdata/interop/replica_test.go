@@ -636,11 +636,12 @@ func visitOn(t *testing.T, r *replicated, replica string) *visitor {
 
 // seal makes a requestState of the tool ask without arguments that has not expired.
 func seal(key string) string {
-	expiry := binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(limit).Unix()))
-	const asked, state = `["","tools/call",{"arguments":{},"name":"ask"}]`, "asked"
+	digest := sha256.Sum256([]byte(`{"arguments":{},"name":"ask"}`))
+	head := string(binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(limit).Unix()))) + string(digest[:])
+	const who, state = `["","tools/call"]`, "asked"
 	h := hmac.New(sha256.New, []byte(key))
-	h.Write([]byte(string(expiry) + asked + state))
-	return base64.RawURLEncoding.EncodeToString([]byte(string(expiry) + string(h.Sum(nil)) + state))
+	h.Write([]byte(head + who + state))
+	return base64.RawURLEncoding.EncodeToString([]byte(head + string(h.Sum(nil)) + state))
 }
 
 // replicaStateless: with -stateless there are no sessions, and clients of the older revisions need none.
