@@ -2106,6 +2106,19 @@ func TestInputBothEras(t *testing.T) {
 			t.Errorf("%s: tools/list must not ask", version)
 		}
 	}
+	server := &Server{Methods: map[string]HandlerFunc{
+		"tools/list": func(context.Context, *Exchange) (any, error) {
+			return InputRequired{Requests: map[string]InputRequest{"k": {"roots/list", nil}}}, nil
+		},
+		"tools/call": func(context.Context, *Exchange) (any, error) { return InputRequired{}, nil },
+	}}
+	for method, params := range map[string]string{"tools/list": "", "tools/call": "", "resources/read": `"inputResponses":{},"inputResponses":{},`, "prompts/get": `"requestState":"","requestState":"",`} {
+		server.Methods["resources/read"], server.Methods["prompts/get"] = server.Methods["tools/call"], server.Methods["tools/call"]
+		meta := strings.Replace(modernMeta, `lities":{}`, `lities":{"roots":{}}`, 1)
+		if out := converse(t, server, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+meta+`}}`); !strings.Contains(out[0], `"error":{"code":-3260`) {
+			t.Errorf("%s: %s", method, out)
+		}
+	}
 }
 
 // Who has not declared that it can be asked is not asked: -32021 in the modern era, a tool's isError before.
@@ -2444,6 +2457,72 @@ func TestListenBounds(t *testing.T) {
 	theirs.w.Close()
 	if err := <-served; err != nil || demo.listening() != 0 {
 		t.Error(err, demo.listening())
+	}
+}
+
+// A peer's subscriptions are bounded even if whoever answers them does not bound them, and even those that have ended but are not written.
+func TestListenBoundsOfAPeer(t *testing.T) {
+	p := newPeer(t.Context(), nil, nil)
+	defer p.end(nil)
+	listen := func(n int) *Answer {
+		return p.Dispatch(p.ctx, nil, Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"subscriptions/listen","params":{%s}}`, n, modernMeta)), Exchange{})
+	}
+	var first *Answer
+	for n := range maxListeners {
+		if a := listen(n); len(a.work) != 1 || p.owed != 0 {
+			t.Fatal(n, a.replies, p.owed)
+		} else if n == 0 {
+			first = a
+		}
+	}
+	if a := listen(-1); len(a.work) != 0 || a.replies[0].Error != errListeners {
+		t.Error(a.work)
+	} else {
+		a.Written()
+	}
+	p.finish(first.work[0])
+	if a := listen(-1); len(a.work) != 0 {
+		t.Error("it is not written yet")
+	} else {
+		a.Written()
+	}
+	if first.Written(); len(listen(-1).work) != 1 || len(p.serving) != 0 || len(p.listens) != maxListeners {
+		t.Error(len(p.serving), len(p.listens))
+	}
+	if a := p.Dispatch(p.ctx, nil, Decode([]byte(`{"jsonrpc":"2.0","id":"legacy","method":"subscriptions/listen"}`)), Exchange{}); len(p.serving) != 1 || a.lasting {
+		t.Error("a legacy request of that name is like any other")
+	}
+}
+
+// What is published while the acknowledgement is being sent comes after it.
+func TestListenAcknowledgesFirst(t *testing.T) {
+	demo := newDemo()
+	demo.once.Do(demo.prepare)
+	for _, pipe := range []bool{true, false} {
+		ending, got := make(chan struct{}), make(chan string, 8)
+		p := newPeer(t.Context(), nil, nil)
+		x := &Exchange{Request: Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourcesListChanged":true}}}`)).Messages[0],
+			Revision: Revisions[0], Ending: ending, owner: p, life: &life{}, pipe: pipe}
+		x.outlet = func(_ context.Context, m *Message) error {
+			if m.Method == "notifications/subscriptions/acknowledged" {
+				demo.Publish("notifications/resources/list_changed", nil)
+			}
+			got <- m.Method
+			return nil
+		}
+		done := make(chan error)
+		go func() {
+			_, err := demo.listen(t.Context(), x)
+			done <- err
+		}()
+		if a, b := <-got, <-got; a != "notifications/subscriptions/acknowledged" || b != "notifications/resources/list_changed" {
+			t.Error(pipe, a, b)
+		}
+		close(ending)
+		if err := <-done; err != nil || demo.listening() != 0 {
+			t.Error(err)
+		}
+		p.end(nil)
 	}
 }
 
@@ -4275,6 +4354,13 @@ func TestHTTPEraOnly(t *testing.T) {
 		return serveWeb(t, h)
 	}
 	modern, legacy := serve("2026-07-28"), serve("2025-11-25", "2025-03-26")
+	demo := newDemo()
+	demo.Versions = []string{"2026-07-28"}
+	_, _, program := new(options).handlers(demo, silent)
+	w := httptest.NewRecorder()
+	if program.ServeHTTP(w, httptest.NewRequest("GET", "/sse", nil)); w.Code != 404 { // 2026-07-28 basic/versioning: its client "fails at its opening GET"
+		t.Error("/sse:", w.Code)
+	}
 	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` + modernMeta + `}}`
 	for _, row := range []struct {
 		name, method, body, lines string
@@ -4389,6 +4475,10 @@ func TestHTTPHeaderParams(t *testing.T) {
 		if resp.StatusCode != status || !bytes.HasPrefix(text, []byte(`{"jsonrpc":"2.0","id":1,`)) || status == 200 && !bytes.Contains(text, []byte("64°F")) || status == 400 && !bytes.Contains(text, []byte("-32020")) {
 			t.Errorf("%s: %d %s", unit, resp.StatusCode, text)
 		}
+	}
+	program, _, _ := new(options).handlers(newDemo(), silent)
+	if text, _ := io.ReadAll(serveWeb(t, program).modern().call(1, "tools/call", `"name":"get-weather","arguments":{"city":"Oslo","unit":"fahrenheit"}`).Body); !bytes.Contains(text, []byte("-32020")) {
+		t.Errorf("the program does not check them: %s", text)
 	}
 	if status, text, _ := c.open("2025-11-25", "{}").do("POST", toolCall(1, "get-weather", `{"city":"Oslo","unit":"fahrenheit"}`)); status != 200 || !strings.Contains(text, "64°F") {
 		t.Error("a legacy client has no such headers:", status, text)
@@ -4552,7 +4642,67 @@ func TestHTTPModernCancel(t *testing.T) {
 	<-ended
 	<-ended
 	calls.Wait()
-	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running == 0 && h.open == 0 })
+	waitFor(t, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.running == 0 && h.open == 0 && len(h.peers) == 0
+	})
+}
+
+// Close tells what is still running after three seconds to stop, in both eras, and its callers hear why; nothing new is let in.
+func TestHTTPModernStops(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	c := serveWeb(t, h)
+	bodies := map[string]string{"legacy": toolCall(1, "count", `{"n":1,"delayMs":600000}`), "modern": `"name":"count","arguments":{"n":1,"delayMs":600000}`}
+	answers := make(chan *http.Response, 2)
+	legacy := c.another().open("2025-11-25", "{}")
+	go func() { answers <- legacy.send("POST", bodies["legacy"], "Accept: application/json") }()
+	go func() { answers <- c.modern().call(1, "tools/call", bodies["modern"], "Accept: application/json") }()
+	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running == 2 })
+	h.Close()
+	for range 2 {
+		resp := <-answers
+		if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !bytes.Contains(text, []byte(errStopping.Message)) {
+			t.Error(resp.Status, string(text))
+		}
+	}
+	late := &reply{w: httptest.NewRecorder(), r: httptest.NewRequest("POST", "/mcp", nil)}
+	if h.alone(late, Decode([]byte(ping)), Exchange{}); late.w.(*httptest.ResponseRecorder).Code != 503 || len(h.peers) != 0 {
+		t.Error("one that comes late:", late.w)
+	}
+}
+
+// A handshake is answered with JSON, however long it takes: its header carries the id.
+func TestHTTPSlowHandshake(t *testing.T) {
+	h := newHandler(t, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "initialize" {
+			time.Sleep(100 * time.Millisecond)
+			x.Peer.Remember(revision("2025-11-25"), Meta{})
+		}
+		return nil, nil
+	}))
+	h.KeepAlive = 10 * time.Millisecond
+	c := serveWeb(t, h)
+	if status, text, header := c.do("POST", initializeLine("2025-11-25")); status != 200 || header.Get("Content-Type") != "application/json" || header.Get("Mcp-Session-Id") == "" {
+		t.Error(status, text, header)
+	}
+}
+
+// The status of an answer that is one error.
+func TestHTTPStatus(t *testing.T) {
+	for code, want := range map[int][2]int{ // legacy, modern
+		CodeParseError: {400, 400}, CodeInvalidRequest: {400, 400}, CodeMethodNotFound: {200, 404}, CodeInvalidParams: {200, 200}, CodeInternalError: {200, 200},
+		CodeResourceNotFound: {200, 200}, CodeHeaderMismatch: {400, 400}, CodeMissingCapability: {200, 400}, CodeUnsupportedVersion: {400, 400}, 7: {200, 200},
+	} {
+		m := &Message{Error: &Error{Code: code}}
+		if got := [2]int{status(m, false), status(m, true)}; got != want {
+			t.Errorf("%d: %d, want %d", code, got, want)
+		}
+	}
+	if n := len(unsupported(nil, strings.Repeat("v", 5000)).Data); n > 500 {
+		t.Errorf("%d bytes of a version are repeated", n)
+	}
 }
 
 // A request that begins only when its server has already told all others to end, is told, too.
@@ -4771,7 +4921,10 @@ func TestHTTPListenBounds(t *testing.T) {
 	c := newWeb(t, server).modern()
 	uris := `["` + strings.Repeat(strings.Repeat("x", 1000)+`","`, 70) + `y"]`
 	for filter, want := range map[string]string{
-		`{"resourceSubscriptions":[""]}`: "-32602", `{"resourceSubscriptions":5}`: "-32602", `5`: "-32602", `null`: "-32602",
+		`{"resourceSubscriptions":["` + strings.Repeat(`","`, maxWatched) + `"]}`:   "at most 1024 URIs",
+		`{"resourceSubscriptions":["` + strings.Repeat("x", maxURI+1) + `"]}`:       "at most 1024 URIs",
+		`{"resourceSubscriptions":["a"` + strings.Repeat(`,"a"`, maxWatched) + `]}`: "at most 1024 URIs",
+		`{"resourceSubscriptions":[""]}`:                                            "-32602", `{"resourceSubscriptions":5}`: "-32602", `5`: "-32602", `null`: "-32602",
 	} {
 		resp := c.call(1, "subscriptions/listen", `"notifications":`+filter)
 		if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 || !bytes.Contains(text, []byte(want)) {
@@ -5049,6 +5202,7 @@ func TestHTTPTimeouts(t *testing.T) {
 	h := newHandler(t, demo)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapped{w}, r) }))
 	server.Config.WriteTimeout, server.Config.ReadTimeout = 200*time.Millisecond, 200*time.Millisecond
+	h.KeepAlive = 100 * time.Millisecond // or calls would have to take more than a second
 	server.Start()
 	defer server.Close()
 	c := newWeb(t, server).open("2025-11-25", "{}")
