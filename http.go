@@ -775,16 +775,18 @@ func (m *marks) children(schemas json.RawMessage, path []string, properties bool
 // add notes a mark, if it is a valid one.
 func (m *marks) add(mark json.RawMessage, path []string, property json.RawMessage, twice bool) {
 	name := unquote(mark)
-	kind := unquote(member(property, "type"))
-	switch {
-	case m.err != nil:
+	if m.err != nil || twice {
+		m.err = cmp.Or(m.err, fmt.Errorf("x-mcp-header %q is there twice", name))
+		return
+	}
+	switch kind := unquote(member(property, "type")); {
 	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
 		m.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", mark)
 	case len(path) == 0:
 		m.err = fmt.Errorf("x-mcp-header %q marks what is not reached through properties alone", name)
 	case kind != "string" && kind != "integer" && kind != "boolean":
 		m.err = fmt.Errorf("x-mcp-header %q marks no string, integer or boolean", name)
-	case twice || m.names[strings.ToLower(name)]:
+	case m.names[strings.ToLower(name)]:
 		m.err = fmt.Errorf("x-mcp-header %q is there twice", name)
 	}
 	m.names[strings.ToLower(name)] = true
@@ -913,7 +915,7 @@ func (rep *reply) send(ctx context.Context, m *Message) error {
 
 // gone tells whether the client has cancelled by leaving. 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
 // send any further messages for it".
-func (rep *reply) gone() bool { return rep.cancels && rep.r.Context().Err() != nil }
+func (rep *reply) gone() bool { return rep.cancels && left(rep.r) }
 
 // commit makes the response a stream, if that is not decided yet, and returns it; nil when the reply is finished.
 func (rep *reply) commit() *Stream {
@@ -991,7 +993,9 @@ func (rep *reply) finish() {
 	}
 	switch {
 	case rep.gone(): // it may only have closed its half, and must not take an empty 200 for an answer
-		letGo(rep.w, rep.r)
+		if !letGo(rep.w, rep.r) && rep.r.Context().Value(http.ServerContextKey) != nil { // behind middleware that hides what net/http can do
+			panic(http.ErrAbortHandler)
+		}
 	case rep.events != nil && rep.session != nil:
 		rep.session.retire(rep.events)
 	case rep.events != nil:
@@ -1026,12 +1030,11 @@ func (rep *reply) write() {
 }
 
 // letGo ends a response while its handler still runs, so that the client need not hold the connection. net/http would end it only then.
-func letGo(w http.ResponseWriter, r *http.Request) {
+func letGo(w http.ResponseWriter, r *http.Request) (ok bool) {
 	rc := http.NewResponseController(w)
 	conn, out, err := rc.Hijack()
 	if err != nil { // HTTP/2: resets the stream
-		_ = rc.SetWriteDeadline(time.Now())
-		return
+		return rc.SetWriteDeadline(time.Now()) == nil
 	}
 	_ = conn.SetDeadline(time.Now().Add(lastWord))
 	if w.Header().Get("Connection") == "close" && r.ProtoAtLeast(1, 1) {
@@ -1039,6 +1042,7 @@ func letGo(w http.ResponseWriter, r *http.Request) {
 		_ = out.Flush()
 	} // otherwise it is cut: after a complete response the client might send its next request just when we close
 	_ = conn.Close()
+	return true
 }
 
 // ---- GET and DELETE ----

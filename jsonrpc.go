@@ -945,10 +945,16 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 		}
 	}()
 	result, err := h.Handle(ctx, x)
-	if ctx.Err() != nil && !x.owner.client && errors.Is(err, ctx.Err()) { // we have stopped it; what its sender has cancelled gets no answer
+	if ctx.Err() != nil && !x.owner.client && saysOnly(err, ctx) { // we have stopped it; what its sender has cancelled gets no answer
 		err = errStopping
 	}
 	return NewResponse(x.Request.ID, result, err)
+}
+
+// saysOnly tells whether an error is that of a context that has ended, and no *Error of the handler's.
+func saysOnly(err error, ctx context.Context) bool {
+	var own *Error
+	return !errors.As(err, &own) && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }
 
 // ---- The peer ----

@@ -1863,6 +1863,52 @@ func TestStreamDisconnect(t *testing.T) {
 	})
 }
 
+// Write deadlines: over HTTP/1 one is set when it is due, and in the end there is time for what net/http has to write; over HTTP/2 none is
+// left between two writes, because it would reset the stream.
+func TestStreamDeadlines(t *testing.T) {
+	for _, proto := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			s := NewStream("s", 0)
+			f, _ := s.attach("")
+			p := &timed{paper: paper{header: http.Header{}}}
+			r := httptest.NewRequest("GET", "/", nil)
+			r.ProtoMajor = proto
+			done := make(chan struct{})
+			go func() { defer close(done); s.run(f, p, r, true) }()
+			for n := range 4 {
+				_ = s.Send(t.Context(), []byte("x"))
+				synctest.Wait()
+				if left := time.Until(p.until); proto == 1 && left < stall-time.Second || proto == 2 && !p.until.IsZero() {
+					t.Errorf("HTTP/%d: the deadline is in %v", proto, left)
+				}
+				time.Sleep([]time.Duration{0, time.Millisecond, 2 * stall, 2 * stall}[n])
+			}
+			if proto == 1 && p.set > 3 {
+				t.Error("it was set", p.set, "times for four events, of which two came at once")
+			}
+			s.End()
+			<-done
+			if left := time.Until(p.until); proto == 1 && left < stall || proto == 2 && !p.until.IsZero() {
+				t.Errorf("HTTP/%d: for the last chunk there are %v", proto, left)
+			}
+		})
+	}
+}
+
+// timed is paper that knows of write deadlines.
+type timed struct {
+	paper
+	until time.Time
+	set   int
+}
+
+func (p *timed) SetReadDeadline(time.Time) error { return nil }
+func (p *timed) SetWriteDeadline(until time.Time) error {
+	p.until = until
+	p.set++
+	return nil
+}
+
 // Silence is broken by comments, and not after the end; a write that fails ends the response.
 func TestStreamKeepsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -2190,7 +2236,7 @@ func TestInputState(t *testing.T) {
 	exchange := func(method, params, principal string) *Exchange {
 		return &Exchange{Request: &Message{Method: method, Params: json.RawMessage(params)}, Principal: principal}
 	}
-	first := exchange("tools/call", `{"name":"x","arguments":{"n":9007199254740993,"m":1},"_meta":{"a":1}}`, "ada")
+	first := exchange("tools/call", `{"name":"x","arguments":{"n":9007199254740993,"m":[{"a:b":"c:d"}]},"_meta":{"a":1}}`, "ada")
 	s := &Server{StateKey: []byte("k")}
 	s.once.Do(s.prepare)
 	seal := func(state string, life time.Duration) string {
@@ -2201,7 +2247,17 @@ func TestInputState(t *testing.T) {
 		return sealed
 	}
 	sealed := seal("state\x00é", time.Minute)
-	same := `{"requestState":"…","inputResponses":{},"arguments":{"m":1,"n":9007199254740993},"name":"x","_meta":{"b":2}}`
+	same := `{"requestState":"…","inputResponses":{},"arguments":{"m":[{"a:b":"c:d"}],"n":9007199254740993},"name":"x","_meta":{"b":2}}`
+	other993 := strings.Replace(same, "993", "992", 1)
+	theirs, _ := digest(json.RawMessage(other993))
+	patched := func(sealed string, at, n int) string { // other bytes, and all else as it was
+		raw, _ := base64.RawURLEncoding.DecodeString(sealed)
+		if raw[at]++; n > 0 {
+			copy(raw[at:at+n], theirs)
+		}
+		return base64.RawURLEncoding.EncodeToString(raw)
+	}
+	notUTF8, _ := s.seal(exchange("tools/call", same, "\xff"), "x", time.Now().Add(time.Minute))
 	binary := seal("admin=\xff", time.Minute)
 	raw, _ := base64.RawURLEncoding.DecodeString(binary)
 	raw[len(raw)-1] = 0xfe
@@ -2224,11 +2280,13 @@ func TestInputState(t *testing.T) {
 		{"changed", s, exchange("tools/call", same, "ada"), sealed[:len(sealed)-1] + "A", false},
 		{"with a line end", s, exchange("tools/call", same, "ada"), sealed[:8] + "\n" + sealed[8:], false},
 		{"a name twice, of which the last is right", s, exchange("tools/call", strings.Replace(same, `"arguments"`, `"arguments":{"force":true},"arguments"`, 1), "ada"), sealed, false},
-		{"a name twice, further down", s, exchange("tools/call", strings.Replace(same, `"m":1`, `"m":2,"m":1`, 1), "ada"), sealed, false},
+		{"a name twice, further down", s, exchange("tools/call", strings.Replace(same, `"m":`, `"m":2,"m":`, 1), "ada"), sealed, false},
 		{"empty", s, exchange("tools/call", same, "ada"), "", false},
 		{"another byte that is not UTF-8", s, exchange("tools/call", same, "ada"), changed, false},
 		{"expired", s, exchange("tools/call", same, "ada"), seal("x", -time.Second), false},
-		{"a later expiry", s, exchange("tools/call", same, "ada"), "_" + seal("x", -time.Second)[1:], false},
+		{"a later expiry", s, exchange("tools/call", same, "ada"), patched(seal("x", -time.Second), 6, 0), false},
+		{"the digest of other params", s, exchange("tools/call", other993, "ada"), patched(sealed, 8, 32), false},
+		{"another principal that is not UTF-8", s, exchange("tools/call", same, "\xfe"), notUTF8, false},
 	} {
 		err := row.server.unseal(row.x, row.sealed)
 		var fault *Error
@@ -2238,6 +2296,11 @@ func TestInputState(t *testing.T) {
 	}
 	if _, err := s.seal(exchange("tools/call", `{"name":"x","arguments":{"a":1,"\u0061":2}}`, ""), "x", time.Now()); err == nil {
 		t.Error("sealed for params that mean two things")
+	}
+	for n := range 80 {
+		if s.unseal(first, base64.RawURLEncoding.EncodeToString(make([]byte, n))) == nil {
+			t.Error(n, "bytes of nothing are a state")
+		}
 	}
 	forged := base64.RawURLEncoding.EncodeToString(make([]byte, 100)) // refused before anything of the params is looked at
 	if allocs := testing.AllocsPerRun(10, func() {
@@ -2489,6 +2552,12 @@ func TestListenBoundsOfAPeer(t *testing.T) {
 	if first.Written(); len(listen(-1).work) != 1 || len(p.serving) != 0 || len(p.listens) != maxListeners {
 		t.Error(len(p.serving), len(p.listens))
 	}
+	running := p.listens["5"]
+	defer func() {
+		if p.end(nil); running.life.ctx.Err() == nil {
+			t.Error("a subscription outlives its Peer")
+		}
+	}()
 	if a := p.Dispatch(p.ctx, nil, Decode([]byte(`{"jsonrpc":"2.0","id":"legacy","method":"subscriptions/listen"}`)), Exchange{}); len(p.serving) != 1 || a.lasting {
 		t.Error("a legacy request of that name is like any other")
 	}
@@ -2581,12 +2650,31 @@ func TestListenFilters(t *testing.T) {
 	go Serve(t.Context(), ours, demo, nil)
 	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["note:///a"]},`+modernMeta+`}}`)
 	readLine(t, theirs)
-	demo.Publish("notifications/message", map[string]string{"uri": "note:///a"})
-	demo.Publish("notifications/resources/list_changed", map[string]string{"uri": "note:///a"})
+	for _, method := range []string{"notifications/message", "notifications/resources/list_changed"} {
+		demo.Publish(method, map[string]string{"uri": "note:///a"})
+		time.Sleep(5 * time.Millisecond) // or the last word would hide what came before
+	}
 	demo.Publish("notifications/resources/updated", json.RawMessage(`{"uri":"note:///a","_meta":{"com.example/x":1,"io.modelcontextprotocol/subscriptionId":7}}`))
 	want := `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1,"com.example/x":1},"uri":"note:///a"}}`
 	if got := readLine(t, theirs); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// A list and a resource are never taken for each other, whatever they are called.
+func TestListenTellsThingsApart(t *testing.T) {
+	s := &Server{}
+	s.once.Do(s.prepare)
+	l := &listener{lists: map[string]bool{"resourcesListChanged": true}, watched: map[string]bool{"a": true, "resourcesListChanged": true}, wake: make(chan struct{}, 1)}
+	s.listeners[l] = true
+	for n := range 100 {
+		s.Publish("notifications/resources/updated", map[string]string{"uri": "a"})
+		s.Publish("notifications/resources/updated", map[string]string{"uri": "resourcesListChanged"})
+		s.Publish("notifications/resources/list_changed", map[string]string{"uri": fmt.Sprint(n)})
+		s.Publish("notifications/resources/list_changed", map[string]string{"uri": "a"})
+	}
+	if n := s.behind(l); n != 3 || len(l.waiting) != 3 {
+		t.Error(n, l.order)
 	}
 }
 
@@ -4718,6 +4806,56 @@ func TestHTTPLateRequest(t *testing.T) {
 	})
 }
 
+// What is said of a request that was stopped: what its handler says, unless that is only that its context has ended.
+func TestHTTPStopped(t *testing.T) {
+	own := &Error{Code: 7, Message: "own"}
+	why := errors.New("why")
+	for want, err := range map[string]func(ctx context.Context) error{
+		errStopping.Message:       func(ctx context.Context) error { return fmt.Errorf("x: %w", ctx.Err()) },
+		"own":                     func(ctx context.Context) error { return fmt.Errorf("%w (%w)", own, ctx.Err()) },
+		"disk full":               func(context.Context) error { return errors.New("disk full") },
+		"":                        func(context.Context) error { return nil },
+		"context canceled":        nil, // its own, while the request goes on
+		errStopping.Message + " ": context.Cause,
+	} {
+		p := newPeer(t.Context(), nil, nil)
+		h := HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) {
+			if err == nil {
+				return nil, context.Canceled
+			}
+			p.end(why)
+			<-ctx.Done()
+			return nil, err(ctx)
+		})
+		p.Dispatch(p.ctx, h, Decode([]byte(ping)), Exchange{}).Emit(func(m *Message) {
+			if m.Error == nil && want != "" || m.Error != nil && m.Error.Message != strings.TrimSpace(want) {
+				t.Errorf("%q: %v", want, m.Error)
+			}
+		})
+	}
+	client := newPeer(t.Context(), nil, nil)
+	client.client = true
+	client.end(nil)
+	x := &Exchange{Request: &Message{ID: NumberID(1), Method: "m"}, owner: client}
+	if m := x.handle(client.ctx, HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) { return nil, ctx.Err() })); m.Error.Message != "context canceled" {
+		t.Error("a client is no server:", m.Error)
+	}
+}
+
+// A deadline that middleware has set is no client that has left: it is told.
+func TestHTTPModernTimeLimit(t *testing.T) {
+	h := newHandler(t, newDemo())
+	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
+		defer cancel()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})).modern()
+	resp := c.call(1, "tools/call", `"name":"count","arguments":{"n":1,"delayMs":600000}`)
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 503 || !bytes.Contains(text, []byte(errStopping.Message)) {
+		t.Error(resp.Status, string(text))
+	}
+}
+
 // A client that closes its sending half looks like one that has gone. It gets nothing: no empty 200, and nothing that the handler says later.
 func TestHTTPModernHalfClosed(t *testing.T) {
 	checkLeaks(t)
@@ -4731,16 +4869,21 @@ func TestHTTPModernHalfClosed(t *testing.T) {
 		}
 		return nil, nil
 	}))
-	server := httptest.NewServer(h)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wrapped" {
+			w = flushOnly{w}
+		}
+		h.ServeHTTP(w, r)
+	}))
 	defer server.Close()
 	for n := range 100 {
-		method := []string{"talk", "quiet"}[n%2]
+		method, path := []string{"talk", "quiet"}[n%2], []string{"/mcp", "/wrapped"}[n/2%2]
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		body := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + modernMeta + `}}`
-		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: %s\r\nContent-Length: %d\r\n\r\n%s", method, len(body), body)
+		fmt.Fprintf(conn, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: %s\r\nContent-Length: %d\r\n\r\n%s", method, len(body), body)
 		in := bufio.NewReader(conn)
 		if method == "talk" {
 			for line := ""; !strings.Contains(line, "notifications/message"); {
@@ -4755,6 +4898,13 @@ func TestHTTPModernHalfClosed(t *testing.T) {
 		}
 		conn.Close()
 	}
+}
+
+// flushOnly hides all that net/http can do, but for flushing.
+type flushOnly struct{ http.ResponseWriter }
+
+func (w flushOnly) Flush() {
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // Questions in the modern era: the answer is input_required, and the call comes again with the answers, to any replica with the same key.
@@ -4965,6 +5115,17 @@ func TestHTTPListenBounds(t *testing.T) {
 		demo.listeners[&listener{}] = true
 	}
 	demo.Server.mu.Unlock()
+	h.mu.Lock()
+	h.lasting += maxListeners // and of the handler, whoever answers
+	h.mu.Unlock()
+	if status, _, _ := c.do("POST", body, "Mcp-Method: subscriptions/listen"); status != 503 {
+		t.Error(status)
+	}
+	h.mu.Lock()
+	if h.lasting -= maxListeners; h.lasting != 2 {
+		t.Error(h.lasting, "are counted")
+	}
+	h.mu.Unlock()
 	if status, text, header := c.do("POST", body, "Mcp-Method: subscriptions/listen"); status != 503 || header.Get("Retry-After") == "" || !strings.Contains(text, `"id":1,"error":{"code":-32603,"message":"Too many subscriptions"`) {
 		t.Error(status, text)
 	}

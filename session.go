@@ -548,9 +548,10 @@ func (s *Server) unseal(x *Exchange, sealed string) error {
 
 // mac covers the principal, the method, the expiry with the digest, and the state.
 func (s *Server) mac(x *Exchange, head []byte, state string) []byte {
-	who, _ := json.Marshal([]string{x.Principal, x.Request.Method})
 	h := hmac.New(sha256.New, s.key)
-	h.Write(slices.Concat(head, who, []byte(state))) // no two ways to divide it: 40 bytes, one JSON array, the rest
+	h.Write(head) // 40 bytes; what follows has its length before it, or is the rest, so there are no two ways to divide it
+	fmt.Fprintf(h, "%d:%s%d:%s", len(x.Principal), x.Principal, len(x.Request.Method), x.Request.Method)
+	h.Write([]byte(state))
 	return h.Sum(nil)
 }
 
@@ -819,8 +820,11 @@ func (s *Server) Publish(method string, params any) {
 		}
 	}
 	for l := range s.listeners {
-		if l.lists[field] || field == "resourceSubscriptions" && l.watched[uri] {
-			l.offer(cmp.Or(uri, field), m)
+		switch {
+		case field == "resourceSubscriptions" && l.watched[uri]:
+			l.offer("resource "+uri, m)
+		case l.lists[field]:
+			l.offer(field, m)
 		}
 	}
 }

@@ -416,6 +416,7 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh 
 	}
 	out := newEventWriter(w)
 	out.lasting = r.ProtoMajor == 1
+	defer out.rest()
 	var opening []byte
 	filler := []byte(":\n\n") // a proxy may hold the header back until there is a byte of the body
 	if fresh && s.prime && s.keep > 0 {
@@ -430,7 +431,7 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh 
 	}
 	for {
 		events, over := s.take(f, opening)
-		if s.keep == 0 && r.Context().Err() != nil { // nobody comes back for it, and in the modern era it must not be sent
+		if s.keep == 0 && left(r) { // nobody comes back for it, and in the modern era it must not be sent
 			return
 		}
 		if len(events) == 0 && filler != nil {
@@ -569,6 +570,9 @@ func canStream(w http.ResponseWriter) bool {
 	}
 }
 
+// left tells whether the client has gone, as far as net/http knows.
+func left(r *http.Request) bool { return r.Context().Err() == context.Canceled }
+
 // newEventWriter opens the body. Nothing may hold events back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
 // X-Accel-Buffering.
 func newEventWriter(w http.ResponseWriter) *eventWriter {
@@ -618,6 +622,13 @@ func (out *eventWriter) write(events ...[]byte) error {
 		_ = out.rc.SetWriteDeadline(out.until)
 	}
 	return nil
+}
+
+// rest leaves time for what net/http writes when the handler has returned.
+func (out *eventWriter) rest() {
+	if out.lasting {
+		_ = out.rc.SetWriteDeadline(time.Now().Add(stall))
+	}
 }
 
 func (out *eventWriter) send(b []byte) error {
