@@ -274,7 +274,9 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 
 // ---- POST ----
 
-// post dispatches what a POST holds.
+// post dispatches what a POST holds. The version that it names, in its _meta or in its header, decides the era; without one it is legacy,
+// where there is that. 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern per-request _meta is served statelessly
+// according to this revision. An initialize request selects legacy semantics, scoped to […] the session".
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
 	if !h.isJSON(w, r) {
 		return
