@@ -39,7 +39,7 @@ package main
 // Implements 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http, 2026-07-28 basic/transports/streamable-http. A
 // handler runs on the goroutine that net/http has for its POST; if the response becomes a stream, one more goroutine writes it, and is
 // joined before that POST is over; one timer looks after all that have waited for a second. A reply's mutex guards what has been decided
-// about its response, a lateness's who waits, a StreamableHandler's what is being answered; none is held while another is taken.
+// about its response, and is held while its Stream is made; a lateness's who waits, and a StreamableHandler's what is being answered.
 // Copy with jsonrpc.go, sse.go and session.go.
 
 import (
@@ -158,12 +158,12 @@ func (h *StreamableHandler) leave() {
 	}
 }
 
-// begin counts requests that are to be run, up to a bound, and subscriptions up to theirs. What is no request is never kept waiting by
-// those that are: an answer, or a cancellation, may be what they wait for.
-func (h *StreamableHandler) begin(count *int, n int) bool {
+// begin counts n more requests, up to a bound. What is no request is never kept waiting by those that are: an answer, or a cancellation,
+// may be what they wait for.
+func (h *StreamableHandler) begin(count *int, n, most int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n > 0 && (count == &h.running && *count+n > maxRunning || count == &h.lasting && *count >= maxListeners) {
+	if n > 0 && *count+n > most {
 		return false
 	}
 	*count += n
@@ -424,15 +424,15 @@ func (in Payload) id() ID {
 func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, in Payload, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, h.ending
 	base.outlet, base.disconnect = rep.send, rep.disconnect
-	requests, count := in.requests(), &h.running
-	if rep.modern && in.has("subscriptions/listen") {
-		count = &h.lasting
+	requests, count, most, full := in.requests(), &h.running, maxRunning, errBusy
+	if rep.modern && in.has("subscriptions/listen") { // it lasts
+		count, most, full = &h.lasting, maxListeners, errListeners
 	}
-	if !h.begin(count, requests) {
-		h.busy(rep.w, rep.r, in.id(), errBusy.Message)
+	if !h.begin(count, requests, most) {
+		h.busy(rep.w, rep.r, in.id(), full.Message)
 		return
 	}
-	defer h.begin(count, -requests)
+	defer h.begin(count, -requests, most)
 	answer := p.Dispatch(ctx, h.Handler, in, base)
 	damaged := slices.IndexFunc(in.Messages, func(m *Message) bool { return m.local != nil })
 	switch {

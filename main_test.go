@@ -5118,8 +5118,8 @@ func TestHTTPListenBounds(t *testing.T) {
 	h.mu.Lock()
 	h.lasting += maxListeners // and of the handler, whoever answers
 	h.mu.Unlock()
-	if status, _, _ := c.do("POST", body, "Mcp-Method: subscriptions/listen"); status != 503 {
-		t.Error(status)
+	if status, text, _ := c.do("POST", body, "Mcp-Method: subscriptions/listen"); status != 503 || !strings.Contains(text, errListeners.Message) {
+		t.Error(status, text)
 	}
 	h.mu.Lock()
 	if h.lasting -= maxListeners; h.lasting != 2 {
