@@ -2294,17 +2294,26 @@ func TestInputState(t *testing.T) {
 			t.Errorf("%s: %v, %q", row.name, err, row.x.State)
 		}
 	}
-	if _, err := s.seal(exchange("tools/call", `{"name":"x","arguments":{"a":1,"\u0061":2}}`, ""), "x", time.Now()); err == nil {
+}
+
+// What was never sealed is refused, however long it is, and before anything of the params is looked at.
+func TestInputStateForged(t *testing.T) {
+	s := &Server{StateKey: []byte("k")}
+	s.once.Do(s.prepare)
+	exchange := func(params string) *Exchange {
+		return &Exchange{Request: &Message{Method: "tools/call", Params: json.RawMessage(params)}}
+	}
+	if _, err := s.seal(exchange(`{"name":"x","arguments":{"a":1,"\u0061":2}}`), "x", time.Now()); err == nil {
 		t.Error("sealed for params that mean two things")
 	}
 	for n := range 80 {
-		if s.unseal(first, base64.RawURLEncoding.EncodeToString(make([]byte, n))) == nil {
+		if s.unseal(exchange(`{}`), base64.RawURLEncoding.EncodeToString(make([]byte, n))) == nil {
 			t.Error(n, "bytes of nothing are a state")
 		}
 	}
-	forged := base64.RawURLEncoding.EncodeToString(make([]byte, 100)) // refused before anything of the params is looked at
+	forged := base64.RawURLEncoding.EncodeToString(make([]byte, 100))
 	if allocs := testing.AllocsPerRun(10, func() {
-		_ = s.unseal(exchange("tools/call", `{"arguments":[`+strings.Repeat(`{"a":0},`, 10_000)+`0]}`, ""), forged)
+		_ = s.unseal(exchange(`{"arguments":[`+strings.Repeat(`{"a":0},`, 10_000)+`0]}`), forged)
 	}); allocs > 100 {
 		t.Error(allocs, "allocations for a forged state")
 	}
@@ -4292,143 +4301,168 @@ func TestHTTPSessionless(t *testing.T) {
 
 // ---- The modern era ----
 
+// What modern requests and their answers are made of.
+const (
+	modernEcho   = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"a"},` + modernMeta + `}}`
+	discoverWith = `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{%s}}}`
+	metaNow      = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`
+	metaAble     = `"io.modelcontextprotocol/clientCapabilities":{}`
+	toList       = "Mcp-Method: tools/list|Mcp-Name:"
+	toDiscover   = "Mcp-Method: server/discover|Mcp-Name:"
+
+	aResult = `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",`
+	aFault  = `{"jsonrpc":"2.0","id":1,"error":{"code":`
+	noID    = `{"jsonrpc":"2.0","error":{"code":`
+)
+
+func modernRequest(method, params string) string {
+	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + strings.TrimPrefix(params+","+modernMeta, ",") + `}}`
+}
+
+func modernRead(uri string) string { return modernRequest("resources/read", `"uri":"`+uri+`"`) }
+
+// modernRule is a POST and what it is answered with.
+type modernRule struct {
+	name, lines, body string // lines are separated by |, and added to those of a call of echo
+	status            int
+	text              string // how the body begins; "": there is none
+}
+
+func (c *web) modernRules(rules []modernRule) {
+	c.Helper()
+	for _, rule := range rules {
+		status, text, header := c.do("POST", rule.body, strings.Split("Mcp-Method: tools/call|Mcp-Name: echo|"+rule.lines, "|")...)
+		if status != rule.status || !strings.HasPrefix(text, rule.text) || rule.text == "" && text != "" {
+			c.Errorf("%s: %d %s, want %d %s", rule.name, status, text, rule.status, rule.text)
+		}
+		if strings.HasPrefix(text, "{") && header.Get("Content-Type") != "application/json" || strings.Contains(text, "\n") && status != 200 {
+			c.Errorf("%s: %v %s", rule.name, header, text)
+		}
+		if header.Get("Mcp-Session-Id") != "" || c.handler.Sessions.Len() != 0 {
+			c.Errorf("%s: there is a session", rule.name)
+		}
+	}
+}
+
 // What each modern request is answered with. It says who it is by itself; a session header and Last-Event-ID mean nothing.
 func TestHTTPModernRules(t *testing.T) {
 	checkLeaks(t)
-	h := newHandler(t, newDemo())
-	h.HeaderParams = headerParams
-	c := serveWeb(t, h).modern()
-	const (
-		echo     = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"a"},` + modernMeta + `}}`
-		fault    = `{"jsonrpc":"2.0","id":1,"error":{"code":`
-		result   = `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",`
-		noID     = `{"jsonrpc":"2.0","error":{"code":`
-		list     = "Mcp-Method: tools/list|Mcp-Name:"
-		discover = "Mcp-Method: server/discover|Mcp-Name:"
-		hello    = `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{%s}}}`
-		version  = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`
-		able     = `"io.modelcontextprotocol/clientCapabilities":{}`
-	)
-	request := func(method, params string) string {
-		return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + strings.TrimPrefix(params+","+modernMeta, ",") + `}}`
-	}
-	read := func(uri string) string { return request("resources/read", `"uri":"`+uri+`"`) }
-	for _, row := range []struct {
-		name, lines, body string // lines are separated by |, and added to those of a call of echo
-		status            int
-		text              string // how the body begins; "": there is none
-	}{
-		{"a call", "", echo, 200, result},
-		{"headers in any case", "mcp-method:|MCP-METHOD: tools/call", echo, 200, result},
-		{"a session and an event id mean nothing", "Mcp-Session-Id: session-1|Last-Event-ID: 7", echo, 200, result},
-		{"an event stream, if nothing else is accepted", "Accept: text/event-stream", echo, 200, "data: " + result},
-		{"but errors of the request are JSON", "Accept: text/event-stream|Mcp-Name: x", echo, 400, fault + "-32020"},
-		{"an error of the method", "Mcp-Name: x", request("tools/call", `"name":"x"`), 200, fault + "-32602"},
-		{"an unknown resource", "Mcp-Method: resources/read|Mcp-Name: note:///x", read("note:///x"), 200, fault + "-32602"},
-		{"log level", list, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{` + version + `,` + able + `,"io.modelcontextprotocol/logLevel":"loud"}}}`, 200, fault + "-32602"},
+	c := serveWeb(t, newHandler(t, newDemo())).modern()
+	c.modernRules([]modernRule{
+		{"a call", "", modernEcho, 200, aResult},
+		{"headers in any case", "mcp-method:|MCP-METHOD: tools/call", modernEcho, 200, aResult},
+		{"a session and an event id mean nothing", "Mcp-Session-Id: session-1|Last-Event-ID: 7", modernEcho, 200, aResult},
+		{"an event stream, if nothing else is accepted", "Accept: text/event-stream", modernEcho, 200, "data: " + aResult},
+		{"but errors of the request are JSON", "Accept: text/event-stream|Mcp-Name: x", modernEcho, 400, aFault + "-32020"},
+		{"an error of the method", "Mcp-Name: x", modernRequest("tools/call", `"name":"x"`), 200, aFault + "-32602"},
+		{"an unknown resource", "Mcp-Method: resources/read|Mcp-Name: note:///x", modernRead("note:///x"), 200, aFault + "-32602"},
+		{"log level", toList, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{` + metaNow + `,` + metaAble + `,"io.modelcontextprotocol/logLevel":"loud"}}}`, 200, aFault + "-32602"},
 
 		{"a response", "", `{"jsonrpc":"2.0","id":1,"result":{}}`, 400, noID + "-32600"},
-		{"an array", "", `[` + echo + `]`, 400, noID + "-32600"},
+		{"an array", "", `[` + modernEcho + `]`, 400, noID + "-32600"},
 		{"an array of notifications", "", `[{"jsonrpc":"2.0","method":"x"}]`, 400, noID + "-32600"},
-		{"no message", "", `{"jsonrpc":"2.0","id":1}`, 400, fault + "-32600"},
+		{"no message", "", `{"jsonrpc":"2.0","id":1}`, 400, aFault + "-32600"},
 		{"not JSON", "", `{`, 400, noID + "-32700"},
 		{"a notification", "Mcp-Method:|Mcp-Name:", `{"jsonrpc":"2.0","method":"x"}`, 202, ""},
 		{"a notification with its method", "Mcp-Method: x|Mcp-Name:", `{"jsonrpc":"2.0","method":"x"}`, 202, ""},
 		{"a notification that says another version", "Mcp-Method:|Mcp-Name:", `{"jsonrpc":"2.0","method":"x","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}}`, 400, noID + "-32020"},
 		{"a notification with another", "Mcp-Method: y|Mcp-Name:", `{"jsonrpc":"2.0","method":"x"}`, 400, noID + "-32020"},
 
-		{"no _meta", discover, `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{}}`, 400, fault + "-32602"},
-		{"no params", discover, `{"jsonrpc":"2.0","id":1,"method":"server/discover"}`, 400, fault + "-32602"},
-		{"no version in _meta", discover, fmt.Sprintf(hello, able), 400, fault + "-32602"},
-		{"no capabilities", discover, fmt.Sprintf(hello, version), 400, fault + "-32602"},
-		{"capabilities that are none", discover, fmt.Sprintf(hello, version+`,"io.modelcontextprotocol/clientCapabilities":[]`), 400, fault + "-32602"},
-		{"damaged _meta, no header", "MCP-Protocol-Version:", fmt.Sprintf(hello, version+","+able+`,"io.modelcontextprotocol/clientInfo":5`), 400, fault + "-32602"},
-		{"no capabilities, and no header", "MCP-Protocol-Version:|" + discover, fmt.Sprintf(hello, version), 400, fault + "-32602"},
-		{"what is needed", discover, fmt.Sprintf(hello, version+","+able), 200, result},
-		{"initialize without _meta", "Mcp-Method: initialize|Mcp-Name:", initializeLine("2025-11-25"), 400, `{"jsonrpc":"2.0","id":"init","error":{"code":-32602`},
-
-		{"no version header", "MCP-Protocol-Version:", echo, 400, fault + "-32020"},
-		{"no version header, but a session", "MCP-Protocol-Version:|Mcp-Session-Id: session-1", echo, 400, fault + "-32020"},
-		{"another version", "MCP-Protocol-Version: 2025-11-25", echo, 400, fault + "-32020"},
-		{"one that nobody knows", "MCP-Protocol-Version: v999.0.0", echo, 400, fault + "-32020"},
-		{"one that nobody knows, in _meta", "", strings.Replace(echo, "2026-07-28", "v999.0.0", 1), 400, fault + "-32020"},
-		{"in both", "MCP-Protocol-Version: v999.0.0", strings.Replace(echo, "2026-07-28", "v999.0.0", 1), 400, fault + `-32022,"message":"Unsupported protocol version","data":{"requested":"v999.0.0","supported":["2026-07-28",`},
-
-		{"no method", "Mcp-Method:", echo, 400, fault + "-32020"},
-		{"another method", "Mcp-Method: tools/list", echo, 400, fault + "-32020"},
-		{"in another case", "Mcp-Method: TOOLS/CALL", echo, 400, fault + "-32020"},
-		{"a method is never encoded", "Mcp-Method: =?base64?dG9vbHMvY2FsbA==?=", echo, 400, fault + "-32020"},
-		{"a method for which there is no header", "Mcp-Method: töl|Mcp-Name:", request("töl", ""), 400, fault + "-32020"},
-		{"no name", "Mcp-Name:", echo, 400, fault + "-32020"},
-		{"another name", "Mcp-Name: ask", echo, 400, fault + "-32020"},
-		{"a name that is a number", "Mcp-Name: 5", request("tools/call", `"name":5`), 400, fault + "-32020"},
-		{"no name in the body", "", request("tools/call", ""), 400, fault + "-32020"},
-		{"neither", "Mcp-Name:", request("tools/call", ""), 400, fault + "-32020"},
-		{"an unknown method, though only events are accepted", "Mcp-Method: x|Mcp-Name:|Accept: text/event-stream", request("x", ""), 404, fault + "-32601"},
-		{"no string, and no text", "Mcp-Name: =?base64??=", request("tools/call", `"name":5`), 400, fault + "-32020"},
-		{"a tab is allowed", "Mcp-Name: a\tb", request("tools/call", `"name":"a\tb"`), 200, fault + "-32602"},
-		{"wrong _meta is not missing _meta", discover, fmt.Sprintf(hello, version+","+able+`,"progressToken":{}`), 400, fault + `-32602,"message":"Invalid params","data":"_meta: 'progressToken'`},
-		{"_meta with a version twice", discover, fmt.Sprintf(hello, version+","+version+","+able), 400, fault + "-32602"},
-		{"a progress token as long as a message", discover, fmt.Sprintf(hello, version+","+able+`,"progressToken":"`+strings.Repeat("x", 2000)+`"`), 400, fault + "-32602"},
-		{"two names in the body", "", request("tools/call", `"name":"echo","name":"echo"`), 400, fault + "-32020"},
-		{"what encoding/json takes for a name", "", request("tools/call", `"name":"echo","Name":"ask"`), 400, fault + "-32020"},
-		{"name is not uri", "Mcp-Method: resources/read|Mcp-Name: a", request("resources/read", `"name":"a","uri":"b"`), 400, fault + "-32020"},
-		{"a prompt has a name", "Mcp-Method: prompts/get|Mcp-Name:", request("prompts/get", `"name":"summarize-note"`), 400, fault + "-32020"},
-		{"a name where none is due", "Mcp-Method: tools/list", request("tools/list", ""), 200, result},
-
-		{"a name in Base64", "Mcp-Name: =?base64?ZWNobw==?=", echo, 200, result},
-		{"without padding", "Mcp-Name: =?base64?ZWNobw?=", echo, 400, fault + "-32020"},
-		{"with bits that count for nothing", "Mcp-Name: =?base64?ZWNobx==?=", echo, 400, fault + "-32020"},
-		{"of another alphabet", "Mcp-Name: =?base64?ZW-obw==?=", echo, 400, fault + "-32020"},
-		{"for a URL", "Mcp-Method: resources/read|Mcp-Name: =?base64?bm90ZTovLy/_?=", read("note:///\u00ff"), 400, fault + "-32020"},
-		{"another name in Base64", "Mcp-Name: =?base64?YXNr?=", echo, 400, fault + "-32020"},
-		{"the prefix in upper case: literal", "Mcp-Name: =?BASE64?ZWNobw==?=", request("tools/call", `"name":"=?BASE64?ZWNobw==?="`), 200, fault + "-32602"},
-		{"half of it: literal", "Mcp-Name: =?base64?ZWNobw==", request("tools/call", `"name":"=?base64?ZWNobw=="`), 200, fault + "-32602"},
-		{"what looks encoded, unencoded", "Mcp-Name: =?base64?ZWNobw==?=", request("tools/call", `"name":"=?base64?ZWNobw==?="`), 400, fault + "-32020"},
-		{"what looks encoded, encoded", "Mcp-Name: =?base64?PT9iYXNlNjQ/ZWNobw==?=", request("tools/call", `"name":"=?base64?echo"`), 200, fault + "-32602"},
-		{"not ASCII, encoded", "Mcp-Method: resources/read|Mcp-Name: =?base64?bm90ZTovLy/Dqg==?=", read("note:///ê"), 200, fault + "-32602"},
-		{"the same, escaped in the body", "Mcp-Method: resources/read|Mcp-Name: =?base64?bm90ZTovLy/Dqg==?=", read(`note:///\u00ea`), 200, fault + "-32602"},
-		{"not ASCII, as it is", "Mcp-Method: resources/read|Mcp-Name: note:///ê", read("note:///ê"), 400, fault + "-32020"},
-		{"blanks around it", "Mcp-Name:    echo  ", echo, 200, result},
-
-		{"unknown method", "Mcp-Method: no/such|Mcp-Name:", request("no/such", ""), 404, fault + `-32601,"message":"Method not found"`},
-		{"initialize", "Mcp-Method: initialize|Mcp-Name:", request("initialize", ""), 404, fault + `-32601,"message":"Method not found: initialize (versions served: 2026-07-28, `},
-		{"ping", "Mcp-Method: ping|Mcp-Name:", request("ping", ""), 404, fault + "-32601"},
-		{"logging/setLevel", "Mcp-Method: logging/setLevel|Mcp-Name:", request("logging/setLevel", `"level":"info"`), 404, fault + "-32601"},
-		{"resources/subscribe", "Mcp-Method: resources/subscribe|Mcp-Name:", request("resources/subscribe", `"uri":"note:///welcome"`), 404, fault + "-32601"},
-		{"capability", "Mcp-Name: ask", request("tools/call", `"name":"ask"`), 400, fault + `-32021,"message":"The client lacks elicitation","data":{"requiredCapabilities":{"elicitation":{"form":{}}}}`},
-		{"a subscription that cannot be answered", "Mcp-Method: subscriptions/listen|Mcp-Name:|Accept: application/json", request("subscriptions/listen", `"notifications":{}`), 406, fault + "-32600"},
-	} {
-		status, text, header := c.do("POST", row.body, strings.Split("Mcp-Method: tools/call|Mcp-Name: echo|"+row.lines, "|")...)
-		if status != row.status || !strings.HasPrefix(text, row.text) || row.text == "" && text != "" {
-			t.Errorf("%s: %d %s, want %d %s", row.name, status, text, row.status, row.text)
-		}
-		if strings.HasPrefix(text, "{") && header.Get("Content-Type") != "application/json" || header.Get("Mcp-Session-Id") != "" || strings.Contains(text, "\n") && status != 200 {
-			t.Errorf("%s: %v %s", row.name, header, text)
+		{"unknown method", "Mcp-Method: no/such|Mcp-Name:", modernRequest("no/such", ""), 404, aFault + `-32601,"message":"Method not found"`},
+		{"initialize", "Mcp-Method: initialize|Mcp-Name:", modernRequest("initialize", ""), 404, aFault + `-32601,"message":"Method not found: initialize (versions served: 2026-07-28, `},
+		{"ping", "Mcp-Method: ping|Mcp-Name:", modernRequest("ping", ""), 404, aFault + "-32601"},
+		{"logging/setLevel", "Mcp-Method: logging/setLevel|Mcp-Name:", modernRequest("logging/setLevel", `"level":"info"`), 404, aFault + "-32601"},
+		{"resources/subscribe", "Mcp-Method: resources/subscribe|Mcp-Name:", modernRequest("resources/subscribe", `"uri":"note:///welcome"`), 404, aFault + "-32601"},
+		{"capability", "Mcp-Name: ask", modernRequest("tools/call", `"name":"ask"`), 400, aFault + `-32021,"message":"The client lacks elicitation","data":{"requiredCapabilities":{"elicitation":{"form":{}}}}`},
+		{"a subscription that cannot be answered", "Mcp-Method: subscriptions/listen|Mcp-Name:|Accept: application/json", modernRequest("subscriptions/listen", `"notifications":{}`), 406, aFault + "-32600"},
+	})
+	for _, method := range []string{"GET", "DELETE", "PUT"} {
+		if status, _, header := c.do(method, ""); status != 405 || header.Get("Allow") != "POST" {
+			t.Error(method, status, header)
 		}
 	}
+}
+
+// What _meta must say, and the version header with it.
+func TestHTTPModernMeta(t *testing.T) {
+	checkLeaks(t)
+	c := serveWeb(t, newHandler(t, newDemo())).modern()
+	c.modernRules([]modernRule{
+		{"no _meta", toDiscover, `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{}}`, 400, aFault + "-32602"},
+		{"no params", toDiscover, `{"jsonrpc":"2.0","id":1,"method":"server/discover"}`, 400, aFault + "-32602"},
+		{"no version in _meta", toDiscover, fmt.Sprintf(discoverWith, metaAble), 400, aFault + "-32602"},
+		{"no capabilities", toDiscover, fmt.Sprintf(discoverWith, metaNow), 400, aFault + "-32602"},
+		{"capabilities that are none", toDiscover, fmt.Sprintf(discoverWith, metaNow+`,"io.modelcontextprotocol/clientCapabilities":[]`), 400, aFault + "-32602"},
+		{"damaged _meta, no header", "MCP-Protocol-Version:", fmt.Sprintf(discoverWith, metaNow+","+metaAble+`,"io.modelcontextprotocol/clientInfo":5`), 400, aFault + "-32602"},
+		{"no capabilities, and no header", "MCP-Protocol-Version:|" + toDiscover, fmt.Sprintf(discoverWith, metaNow), 400, aFault + "-32602"},
+		{"what is needed", toDiscover, fmt.Sprintf(discoverWith, metaNow+","+metaAble), 200, aResult},
+		{"initialize without _meta", "Mcp-Method: initialize|Mcp-Name:", initializeLine("2025-11-25"), 400, `{"jsonrpc":"2.0","id":"init","error":{"code":-32602`},
+
+		{"no version header", "MCP-Protocol-Version:", modernEcho, 400, aFault + "-32020"},
+		{"no version header, but a session", "MCP-Protocol-Version:|Mcp-Session-Id: session-1", modernEcho, 400, aFault + "-32020"},
+		{"another version", "MCP-Protocol-Version: 2025-11-25", modernEcho, 400, aFault + "-32020"},
+		{"one that nobody knows", "MCP-Protocol-Version: v999.0.0", modernEcho, 400, aFault + "-32020"},
+		{"one that nobody knows, in _meta", "", strings.Replace(modernEcho, "2026-07-28", "v999.0.0", 1), 400, aFault + "-32020"},
+		{"in both", "MCP-Protocol-Version: v999.0.0", strings.Replace(modernEcho, "2026-07-28", "v999.0.0", 1), 400, aFault + `-32022,"message":"Unsupported protocol version","data":{"requested":"v999.0.0","supported":["2026-07-28",`},
+	})
+}
+
+// The method and the name are in the header as they are in the body, or in Base64, once.
+func TestHTTPModernHeaders(t *testing.T) {
+	checkLeaks(t)
+	c := serveWeb(t, newHandler(t, newDemo())).modern()
+	c.modernRules([]modernRule{
+		{"no method", "Mcp-Method:", modernEcho, 400, aFault + "-32020"},
+		{"another method", "Mcp-Method: tools/list", modernEcho, 400, aFault + "-32020"},
+		{"in another case", "Mcp-Method: TOOLS/CALL", modernEcho, 400, aFault + "-32020"},
+		{"a method is never encoded", "Mcp-Method: =?base64?dG9vbHMvY2FsbA==?=", modernEcho, 400, aFault + "-32020"},
+		{"a method for which there is no header", "Mcp-Method: töl|Mcp-Name:", modernRequest("töl", ""), 400, aFault + "-32020"},
+		{"no name", "Mcp-Name:", modernEcho, 400, aFault + "-32020"},
+		{"another name", "Mcp-Name: ask", modernEcho, 400, aFault + "-32020"},
+		{"a name that is a number", "Mcp-Name: 5", modernRequest("tools/call", `"name":5`), 400, aFault + "-32020"},
+		{"no name in the body", "", modernRequest("tools/call", ""), 400, aFault + "-32020"},
+		{"neither", "Mcp-Name:", modernRequest("tools/call", ""), 400, aFault + "-32020"},
+		{"an unknown method, though only events are accepted", "Mcp-Method: x|Mcp-Name:|Accept: text/event-stream", modernRequest("x", ""), 404, aFault + "-32601"},
+		{"no string, and no text", "Mcp-Name: =?base64??=", modernRequest("tools/call", `"name":5`), 400, aFault + "-32020"},
+		{"a tab is allowed", "Mcp-Name: a\tb", modernRequest("tools/call", `"name":"a\tb"`), 200, aFault + "-32602"},
+		{"wrong _meta is not missing _meta", toDiscover, fmt.Sprintf(discoverWith, metaNow+","+metaAble+`,"progressToken":{}`), 400, aFault + `-32602,"message":"Invalid params","data":"_meta: 'progressToken'`},
+		{"_meta with a version twice", toDiscover, fmt.Sprintf(discoverWith, metaNow+","+metaNow+","+metaAble), 400, aFault + "-32602"},
+		{"a progress token as long as a message", toDiscover, fmt.Sprintf(discoverWith, metaNow+","+metaAble+`,"progressToken":"`+strings.Repeat("x", 2000)+`"`), 400, aFault + "-32602"},
+		{"two names in the body", "", modernRequest("tools/call", `"name":"echo","name":"echo"`), 400, aFault + "-32020"},
+		{"what encoding/json takes for a name", "", modernRequest("tools/call", `"name":"echo","Name":"ask"`), 400, aFault + "-32020"},
+		{"name is not uri", "Mcp-Method: resources/read|Mcp-Name: a", modernRequest("resources/read", `"name":"a","uri":"b"`), 400, aFault + "-32020"},
+		{"a prompt has a name", "Mcp-Method: prompts/get|Mcp-Name:", modernRequest("prompts/get", `"name":"summarize-note"`), 400, aFault + "-32020"},
+		{"a name where none is due", "Mcp-Method: tools/list", modernRequest("tools/list", ""), 200, aResult},
+
+		{"a name in Base64", "Mcp-Name: =?base64?ZWNobw==?=", modernEcho, 200, aResult},
+		{"without padding", "Mcp-Name: =?base64?ZWNobw?=", modernEcho, 400, aFault + "-32020"},
+		{"with bits that count for nothing", "Mcp-Name: =?base64?ZWNobx==?=", modernEcho, 400, aFault + "-32020"},
+		{"of another alphabet", "Mcp-Name: =?base64?ZW-obw==?=", modernEcho, 400, aFault + "-32020"},
+		{"for a URL", "Mcp-Method: resources/read|Mcp-Name: =?base64?bm90ZTovLy/_?=", modernRead("note:///\u00ff"), 400, aFault + "-32020"},
+		{"another name in Base64", "Mcp-Name: =?base64?YXNr?=", modernEcho, 400, aFault + "-32020"},
+		{"the prefix in upper case: literal", "Mcp-Name: =?BASE64?ZWNobw==?=", modernRequest("tools/call", `"name":"=?BASE64?ZWNobw==?="`), 200, aFault + "-32602"},
+		{"half of it: literal", "Mcp-Name: =?base64?ZWNobw==", modernRequest("tools/call", `"name":"=?base64?ZWNobw=="`), 200, aFault + "-32602"},
+		{"what looks encoded, unencoded", "Mcp-Name: =?base64?ZWNobw==?=", modernRequest("tools/call", `"name":"=?base64?ZWNobw==?="`), 400, aFault + "-32020"},
+		{"what looks encoded, encoded", "Mcp-Name: =?base64?PT9iYXNlNjQ/ZWNobw==?=", modernRequest("tools/call", `"name":"=?base64?echo"`), 200, aFault + "-32602"},
+		{"not ASCII, encoded", "Mcp-Method: resources/read|Mcp-Name: =?base64?bm90ZTovLy/Dqg==?=", modernRead("note:///ê"), 200, aFault + "-32602"},
+		{"the same, escaped in the body", "Mcp-Method: resources/read|Mcp-Name: =?base64?bm90ZTovLy/Dqg==?=", modernRead(`note:///\u00ea`), 200, aFault + "-32602"},
+		{"not ASCII, as it is", "Mcp-Method: resources/read|Mcp-Name: note:///ê", modernRead("note:///ê"), 400, aFault + "-32020"},
+		{"blanks around it", "Mcp-Name:    echo  ", modernEcho, 200, aResult},
+	})
 	for _, field := range []string{"Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version"} { // twice the same is once too many
 		other := c.another()
 		other.header.Set("Mcp-Method", "tools/call")
 		other.header.Set("Mcp-Name", "echo")
 		other.header.Add(field, other.header.Get(field))
-		if status, text, _ := other.do("POST", echo); status != 400 || !strings.HasPrefix(text, fault+"-32020") {
+		if status, text, _ := other.do("POST", modernEcho); status != 400 || !strings.HasPrefix(text, aFault+"-32020") {
 			t.Error("two lines of", field, status, text)
 		}
 	}
 	other := c.another()
 	other.header.Set("Mcp-Method", "tools/list")
 	other.header["Mcp-Name"] = []string{"a", "a"}
-	if status, text, _ := other.do("POST", request("tools/list", "")); status != 400 || !strings.HasPrefix(text, fault+"-32020") {
+	if status, text, _ := other.do("POST", modernRequest("tools/list", "")); status != 400 || !strings.HasPrefix(text, aFault+"-32020") {
 		t.Error("two names where none is due:", status, text)
-	}
-	for _, method := range []string{"GET", "DELETE", "PUT"} {
-		if status, _, header := c.do(method, ""); status != 405 || header.Get("Allow") != "POST" {
-			t.Error(method, status, header)
-		}
-	}
-	if n := h.Sessions.Len(); n != 0 {
-		t.Error("sessions:", n)
 	}
 }
 
@@ -4484,7 +4518,7 @@ func TestHTTPEraOnly(t *testing.T) {
 }
 
 // Arguments that a tool marks are compared with their header fields: as text, or as numbers.
-func TestHTTPHeaderParams(t *testing.T) {
+func TestCheckParams(t *testing.T) {
 	marked := []HeaderParam{{"Text", []string{"text"}}, {"N", []string{"in", "n"}}, {"yes", []string{"yes"}}}
 	for _, row := range []struct {
 		fields, arguments string
@@ -4554,6 +4588,10 @@ func TestHTTPHeaderParams(t *testing.T) {
 	if fault := checkParams(http.Header{}, json.RawMessage(`{"name":"x"}`), marked); fault != nil {
 		t.Error(fault)
 	}
+}
+
+// The program marks one argument of one tool: modern clients repeat it, legacy ones never hear of it.
+func TestHTTPHeaderParams(t *testing.T) {
 	h := newHandler(t, newDemo())
 	h.HeaderParams = headerParams
 	c := serveWeb(t, h)
