@@ -175,15 +175,7 @@ func inspectEra(t *testing.T, server daemon, era, version string) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			out := inspectTarget(t, []string{server.mcp, "--transport", "http"}, append([]string{"--protocol-era", era}, test.flags...))
-			if out.exit != test.exit {
-				t.Errorf("exit %d, want %d", out.exit, test.exit)
-			}
-			if test.stdout != "" {
-				expect(t, out.stdout, test.stdout)
-			}
-			if test.stderr != "" {
-				expect(t, out.stderr, test.stderr)
-			}
+			out.check(t, test.exit, test.stdout, test.stderr)
 		})
 	}
 }

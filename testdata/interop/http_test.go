@@ -128,15 +128,7 @@ func TestInspectorHTTP(t *testing.T) {
 			t.Run(transport+"/"+test.name, func(t *testing.T) {
 				t.Parallel()
 				out := inspectTarget(t, []string{server.url(transport), "--transport", transport}, test.flags)
-				if out.exit != test.exit {
-					t.Errorf("exit %d, want %d", out.exit, test.exit)
-				}
-				if test.stdout != "" {
-					expect(t, out.stdout, test.stdout)
-				}
-				if test.stderr != "" {
-					expect(t, out.stderr, test.stderr)
-				}
+				out.check(t, test.exit, test.stdout, test.stderr)
 			})
 		}
 	}

@@ -109,10 +109,7 @@ func TestInspectorErrors(t *testing.T) {
 			t.Run(era.name+"/"+test.name, func(t *testing.T) {
 				t.Parallel()
 				out := inspect(t, nil, append([]string{"--protocol-era", era.name}, test.flags...))
-				if out.exit != test.exit {
-					t.Errorf("exit %d, want %d", out.exit, test.exit)
-				}
-				expect(t, out.stderr, test.want)
+				out.check(t, test.exit, "", test.want)
 			})
 		}
 	}

@@ -115,6 +115,20 @@ type outcome struct {
 	took           time.Duration
 }
 
+// check compares it with what it should be: an exit status, and JSON texts that are covered by what was printed, unless they are "".
+func (o outcome) check(t *testing.T, exit int, stdout, stderr string) {
+	t.Helper()
+	if o.exit != exit {
+		t.Errorf("exit %d, want %d", o.exit, exit)
+	}
+	if stdout != "" {
+		expect(t, o.stdout, stdout)
+	}
+	if stderr != "" {
+		expect(t, o.stderr, stderr)
+	}
+}
+
 // run runs a command to its end. environment is added to ours; without stdin there is /dev/null, as for a job of cron or CI.
 func run(t *testing.T, environment []string, stdin string, command ...string) outcome {
 	t.Helper()
