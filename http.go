@@ -50,8 +50,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
+	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -795,11 +798,6 @@ func (m *marks) add(mark json.RawMessage, path []string, property json.RawMessag
 	m.found = append(m.found, HeaderParam{Name: name, Path: path})
 }
 
-// isToken tells whether c may be part of a token: tchar of RFC 9110, section 5.6.2.
-func isToken(c rune) bool {
-	return c < 0x80 && (c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.ContainsRune("!#$%&'*+-.^_`|~", c))
-}
-
 // ---- The reply: JSON, or a stream ----
 
 // reply is the response to a POST that must be answered. What it becomes is decided as late as possible: a stream when there is something
@@ -1088,4 +1086,602 @@ func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, princ
 	defer s.release()
 	h.Sessions.Delete(s, ErrSessionDeleted)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// ---- The client ----
+
+const (
+	maxTries    = 8                // to continue a stream without an event in between
+	firstPause  = time.Second / 4  // before the first of them, doubled for each
+	maxPause    = 15 * time.Second // but no longer
+	maxRetry    = 5 * time.Minute  // a server that wants us to wait longer has given up on the stream
+	farewell    = 700 * time.Millisecond
+	maxEventID  = 4 << 10 // bytes of an event's id, and of a session's, that we repeat
+	maxMarked   = 4096    // tools whose marked arguments are remembered
+	maxUnasked  = 16      // payloads that have come and are not read yet
+	bodyTimeout = stall   // for a POST that needs no answer
+)
+
+// ErrInterrupted means that a response has ended before the answer, and could not be continued: whether the server has done what it was
+// asked is unknown.
+var ErrInterrupted = errors.New("the response ended before the answer")
+
+// DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The client and max are as in DialSSE. Dialling sends nothing.
+//
+// The Conn reads what passes: it begins a session with the result of initialize, ends it with DELETE when it is closed, repeats in the header
+// what a modern request says in its body, and arguments that the tools/list it has seen marks for that. It leaves out of a modern tools/list
+// what is marked wrongly. Write waits until the server has taken the payload, and fails if it has not: with an *HTTPError, or in a session
+// that the server does not know any more with ErrSessionEnded. A call whose response is cut off is continued where that can be, else it
+// fails with ErrInterrupted; it is never sent again. notifications/cancelled closes the response that it names, and is sent in the legacy
+// era only.
+func DialHTTP(client *http.Client, target string, max int) Dialer {
+	client, release := keepToOrigin(client)
+	return func(context.Context) (Conn, error) {
+		u, err := url.Parse(target)
+		if err != nil {
+			return nil, err
+		}
+		c := &httpConn{client: client, release: release, url: u, max: max, in: make(chan Payload, maxUnasked), posts: map[*post]bool{}}
+		c.life, c.hangUp = context.WithCancel(context.Background())
+		return c, nil
+	}
+}
+
+// httpConn is the client's Conn.
+type httpConn struct {
+	client  *http.Client
+	release func()
+	url     *url.URL
+	max     int
+	in      chan Payload
+	life    context.Context // until Close
+	hangUp  context.CancelFunc
+	streams sync.WaitGroup // one for each response that is a stream; Go holding mu, and not once closed
+	closing sync.Once
+
+	mu      sync.Mutex // guards the fields below
+	version string     // of the protocol, agreed on, or what the last modern request said
+	session string     // "": none
+	ended   error      // the server does not know the session any more: nothing more is sent
+	closed  bool
+	posts   map[*post]bool           // true: its response is a stream
+	marked  map[string][]HeaderParam // by tool
+}
+
+// post is a POST until all that it brings has come; one without a payload is the GET of what belongs to no request.
+type post struct {
+	out     Payload
+	waits   []ID // of requests that have no answer yet
+	modern  bool
+	session string          // that it belongs to
+	resumes bool            // its stream can be continued
+	ctx     context.Context // ends with Close, when it is cancelled, when the session has ended, and when all has come
+	cancel  context.CancelCauseFunc
+	last    string        // id of the last event
+	retry   time.Duration // to wait before it is continued; 0: not said
+}
+
+// Read returns what has come.
+func (c *httpConn) Read() (Payload, error) {
+	select {
+	case in := <-c.in:
+		return in, nil
+	case <-c.life.Done():
+		return Payload{}, io.EOF
+	}
+}
+
+// Write POSTs a payload, and waits for the status. An answer in JSON is read here; a stream on a goroutine of its own.
+func (c *httpConn) Write(ctx context.Context, out Payload) error {
+	if c.stops(out.Messages[0]) {
+		return nil
+	}
+	x, err := c.begin(out)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })()
+	if len(x.waits) == 0 {
+		defer time.AfterFunc(bodyTimeout, func() { x.cancel(context.DeadlineExceeded) }).Stop()
+	}
+	resp, err := c.do(x, http.MethodPost)
+	if err == nil {
+		if c.receive(x, resp, &err) {
+			return nil
+		}
+		x.cancel(nil) // first, because closing a body may wait for it
+		resp.Body.Close()
+	}
+	c.finish(x)
+	switch {
+	case err == nil:
+		return nil
+	case c.life.Err() != nil:
+		return ErrClosed
+	}
+	return cmp.Or(ctx.Err(), err)
+}
+
+// stops closes the response to a request that is cancelled. It returns true if there is no more to do about that: in the modern era.
+// 2026-07-28 basic/transports/streamable-http#cancellation: closing the stream is the signal, and no notification is needed.
+func (c *httpConn) stops(m *Message) bool {
+	if m.Method != "notifications/cancelled" {
+		return false
+	}
+	id, _ := parseID(member(m.Params, "requestId"))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for x := range c.posts {
+		if slices.Contains(x.waits, id) {
+			x.cancel(context.Canceled)
+		}
+	}
+	return revision(c.version).Modern
+}
+
+// begin notes what is sent. initialize begins anew: 2025-11-25 basic/transports#session-management, "without a session ID attached".
+func (c *httpConn) begin(out Payload) (*post, error) {
+	x := &post{out: out}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return nil, ErrClosed
+	case c.ended != nil:
+		return nil, unread{c.ended}
+	}
+	for _, m := range out.Messages {
+		if m.Kind() == Request {
+			x.waits = append(x.waits, m.ID)
+		}
+	}
+	if meta, declares, _ := out.Messages[0].Meta(); declares {
+		c.version = meta.ProtocolVersion
+	} else if out.has("initialize") {
+		c.version, c.session = "", ""
+	}
+	c.note(x)
+	return x, nil
+}
+
+// note puts a post on the table.
+func (c *httpConn) note(x *post) {
+	rev := revision(c.version)
+	x.modern, x.resumes, x.session = rev.Modern, rev.Resume, c.session
+	x.ctx, x.cancel = context.WithCancelCause(c.life)
+	c.posts[x] = false
+}
+
+// finish takes it off.
+func (c *httpConn) finish(x *post) {
+	x.cancel(nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.posts, x)
+}
+
+// do sends a request of HTTP: what a post has to say, or the GET that opens or continues a stream.
+func (c *httpConn) do(x *post, method string) (*http.Response, error) {
+	r := (&http.Request{Method: method, URL: c.url, Host: c.url.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: c.header(x, method)}).WithContext(x.ctx)
+	if method == http.MethodPost {
+		body := x.out.Append(nil)
+		r.ContentLength = int64(len(body))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil } // for a redirect
+		r.Body, _ = r.GetBody()
+	}
+	resp, err := c.client.Do(r)
+	if err != nil && x.ctx.Err() != nil {
+		err = context.Cause(x.ctx)
+	}
+	return resp, err
+}
+
+// header returns what a request says of itself. 2026-07-28 basic/transports/streamable-http#standard-request-headers; 2025-11-25
+// basic/transports#protocol-version-header: after initialize, "on all subsequent requests".
+func (c *httpConn) header(x *post, method string) http.Header {
+	h := http.Header{"Accept-Encoding": {"identity"}} // what compresses events holds them back
+	switch method {
+	case http.MethodPost:
+		h["Accept"] = []string{"application/json, text/event-stream"}
+		h["Content-Type"] = []string{"application/json"}
+	case http.MethodGet:
+		h["Accept"] = []string{"text/event-stream"}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x.session != "" {
+		h["Mcp-Session-Id"] = []string{x.session}
+	}
+	if x.last != "" {
+		h["Last-Event-Id"] = []string{x.last}
+	}
+	if revision(c.version).VersionHeader || x.modern {
+		h["Mcp-Protocol-Version"] = []string{c.version}
+	}
+	if x.modern {
+		m := x.out.Messages[0]
+		h["Mcp-Method"] = []string{m.Method}
+		if source := named[m.Method]; source != "" {
+			name := unquote(member(m.Params, source))
+			h["Mcp-Name"] = []string{headerValue(name)}
+			if m.Method == "tools/call" {
+				mirror(h, c.marked[name], member(m.Params, "arguments"))
+			}
+		}
+	}
+	return h
+}
+
+// mirror repeats marked arguments in the header; null and missing ones are left out. 2026-07-28
+// basic/transports/streamable-http#custom-headers-from-tool-parameters.
+func mirror(h http.Header, marked []HeaderParam, arguments json.RawMessage) {
+	for _, p := range marked {
+		value := lookup(arguments, p.Path...)
+		if len(value) == 0 {
+			continue
+		}
+		text := string(value)
+		switch n, whole := integerIn(text); {
+		case value[0] == '"':
+			text = headerValue(unquote(value))
+		case value[0] == '{' || value[0] == '[' || text == "null":
+			continue
+		case whole:
+			text = strconv.FormatInt(n, 10)
+		}
+		h[http.CanonicalHeaderKey("Mcp-Param-"+p.Name)] = []string{text}
+	}
+}
+
+// headerValue encodes what a field cannot hold as it is. 2026-07-28 basic/transports/streamable-http#value-encoding.
+func headerValue(text string) string {
+	plain := strings.Trim(text, " \t") == text && !(strings.HasPrefix(text, "=?base64?") && strings.HasSuffix(text, "?="))
+	if plain && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return text
+	}
+	return "=?base64?" + base64.StdEncoding.EncodeToString([]byte(text)) + "?="
+}
+
+// receive takes in the response to a POST. It returns true if the rest comes on a stream, which has a goroutine of its own from now on.
+func (c *httpConn) receive(x *post, resp *http.Response, err *error) (streams bool) {
+	kind := resp.Header.Get("Content-Type")
+	switch {
+	case resp.StatusCode/100 != 2:
+		*err = c.refused(x, httpError(resp))
+	case len(x.waits) == 0:
+		_, _ = io.CopyN(io.Discard, resp.Body, piece) // any 2xx will do, and whatever else it says
+		if x.out.Messages[0].Method == "notifications/initialized" {
+			c.listen()
+		}
+	case resp.StatusCode == http.StatusOK && isMedia(kind, "text/event-stream"):
+		if *err = c.accept(x, resp); *err == nil {
+			streams = c.follow(x, resp)
+		}
+	case resp.StatusCode == http.StatusOK && isMedia(kind, "application/json"):
+		if *err = c.accept(x, resp); *err == nil {
+			*err = c.readJSON(x, resp)
+		}
+	default:
+		*err = fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", kind, httpError(resp))
+	}
+	return streams
+}
+
+// refused tells what a status means that is not 2xx: if a session was named, 404 is its end, unless the server speaks of the method.
+func (c *httpConn) refused(x *post, fault *HTTPError) error {
+	if fault.Status != http.StatusNotFound || x.session == "" || fault.fault != nil && fault.fault.Code == CodeMethodNotFound {
+		return fault
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session == x.session {
+		c.ended = fmt.Errorf("%w: %w", ErrSessionEnded, fault)
+		for other, streams := range c.posts {
+			if streams { // it was accepted, and nobody can tell how far it has come; others have yet to be told
+				other.cancel(c.ended)
+			}
+		}
+	}
+	return unread{fmt.Errorf("%w: %w", ErrSessionEnded, fault)}
+}
+
+// accept takes the session that the answer to initialize names.
+func (c *httpConn) accept(x *post, resp *http.Response) error {
+	id := resp.Header.Get("Mcp-Session-Id")
+	if id == "" || !x.out.has("initialize") {
+		return nil
+	}
+	if len(id) > maxEventID || strings.ContainsFunc(id, func(c rune) bool { return c < '!' || c > '~' }) {
+		return fmt.Errorf("the server's session id is not one: %.100q", id) // "MUST only contain visible ASCII characters"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.session, x.session = id, id
+	return nil
+}
+
+// readJSON reads an answer that is not a stream.
+func (c *httpConn) readJSON(x *post, resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.max)+1))
+	switch {
+	case len(body) > c.max:
+		return ErrTooLarge
+	case err != nil && x.ctx.Err() != nil:
+		return context.Cause(x.ctx)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrInterrupted, err)
+	}
+	in := Decode(body)
+	if in.Messages[0].Kind() == Invalid {
+		return &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: body}
+	}
+	c.deliver(x, in)
+	if len(x.waits) > 0 {
+		return &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: body}
+	}
+	return nil
+}
+
+// deliver passes on what has come for a post.
+func (c *httpConn) deliver(x *post, in Payload) {
+	for _, m := range in.Messages {
+		if m.Kind() != Response {
+			continue
+		}
+		if m.ID == (ID{}) && len(x.waits) == 1 { // an error that does not say so is about the only request there is
+			m.ID = x.waits[0]
+		}
+		c.mu.Lock()
+		x.waits = slices.DeleteFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() })
+		c.mu.Unlock()
+		c.learn(x, m)
+	}
+	select {
+	case c.in <- in:
+	case <-c.life.Done():
+	}
+}
+
+// report passes on what the transport has to say, for the log of whoever reads.
+func (c *httpConn) report(format string, args ...any) {
+	c.deliver(&post{}, Payload{Messages: []*Message{failed(ID{}, fmt.Errorf(format, args...))}})
+}
+
+// learn reads what a result says to the transport.
+func (c *httpConn) learn(x *post, m *Message) {
+	switch method := x.out.method(m.ID); {
+	case m.Result == nil:
+	case method == "initialize":
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.version = unquote(member(m.Result, "protocolVersion"))
+	case method == "tools/list" && x.modern:
+		c.learnTools(m)
+	}
+}
+
+// learnTools remembers which arguments are marked, and takes tools out that are marked wrongly. 2026-07-28
+// basic/transports/streamable-http#schema-extension: clients "MUST exclude the invalid tool from the result of tools/list".
+func (c *httpConn) learnTools(m *Message) {
+	tools := member(m.Result, "tools")
+	if !bytes.Contains(tools, []byte("x-mcp-header")) && bytes.IndexByte(tools, '\\') < 0 && !c.hasMarks() || len(tools) == 0 || tools[0] != '[' {
+		return
+	}
+	var kept [][]byte
+	all := 0
+	for tool := range elements(tools) {
+		all++
+		name := unquote(member(tool, "name"))
+		marked, err := ReadHeaderParams(member(tool, "inputSchema"))
+		if err != nil && bytes.Contains(tool, []byte("x-mcp-header")) {
+			c.report("tool %.100q left out of the list: %w", name, err)
+			continue
+		}
+		kept = append(kept, tool)
+		c.mu.Lock()
+		if delete(c.marked, name); len(marked) > 0 && len(c.marked) < maxMarked {
+			if c.marked == nil {
+				c.marked = map[string][]HeaderParam{}
+			}
+			c.marked[name] = marked
+		}
+		c.mu.Unlock()
+	}
+	if len(kept) < all {
+		var result object
+		result.addAll(m.Result, "tools")
+		result.add("tools", slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]")))
+		m.Result = json.RawMessage(result.text())
+	}
+}
+
+func (c *httpConn) hasMarks() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.marked) > 0
+}
+
+// ---- Streams of the client ----
+
+// listen opens the stream of what belongs to no request, if the server has one. Nothing waits for it.
+func (c *httpConn) listen() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x := new(post); !c.closed && revision(c.version).Resume {
+		c.note(x)
+		c.posts[x] = true
+		c.streams.Go(func() { c.run(x, nil) })
+	}
+}
+
+// follow reads a response that is a stream, in the background.
+func (c *httpConn) follow(x *post, resp *http.Response) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.posts[x] = true
+		c.streams.Go(func() { c.run(x, resp) })
+	}
+	return !c.closed
+}
+
+// run reads a stream until all that it brings has come, and continues it when it is cut off. Without a response it opens one first.
+func (c *httpConn) run(x *post, resp *http.Response) {
+	defer c.finish(x)
+	var err error
+	for tries := 0; ; {
+		if resp != nil {
+			var heard bool
+			if heard, err = c.events(x, resp); heard {
+				tries = 0
+			}
+			if x.done() || errors.Is(err, ErrTooLarge) || x.ctx.Err() != nil {
+				break
+			}
+			tries++
+		}
+		if resp, err = c.reopen(x, &tries, err); err != nil {
+			break
+		}
+	}
+	if cause := context.Cause(x.ctx); cause != nil {
+		err = cause
+	}
+	switch {
+	case c.life.Err() != nil:
+	case x.out.Messages == nil && (err == errNoStream || errors.Is(err, ErrSessionEnded)):
+	case x.out.Messages == nil:
+		c.report("nothing more is heard from the server but answers: %w", err)
+	default:
+		for _, id := range slices.Clone(x.waits) {
+			c.deliver(x, Payload{Messages: []*Message{failed(id, err)}})
+		}
+	}
+}
+
+// done tells whether all answers have come.
+func (x *post) done() bool { return x.out.Messages != nil && len(x.waits) == 0 }
+
+// events delivers what a stream brings, to its end. Once the answer has come that should be near, so that the connection can be used again.
+func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) {
+	defer resp.Body.Close()
+	in := newEventReader(resp.Body, c.max)
+	in.id = x.last
+	for {
+		e, err := in.next()
+		if err != nil {
+			if err == ErrTooLarge {
+				x.cancel(err) // before the body is closed
+			}
+			return heard, err
+		}
+		if x.last = e.ID; len(e.ID) > maxEventID {
+			x.last = ""
+		}
+		x.retry = cmp.Or(e.Retry, x.retry)
+		if e.Type != "message" || len(e.Data) == 0 { // 2025-11-25: an event that only gives an id
+			continue
+		}
+		heard = true
+		open := !x.done()
+		if c.deliver(x, Decode(e.Data)); open && x.done() {
+			defer time.AfterFunc(lastWord, func() { x.cancel(nil) }).Stop()
+		}
+	}
+}
+
+// reopen continues a stream after a pause, or opens the standalone one, with as many tries as are left. 2025-11-25
+// basic/transports#resumability-and-redelivery: by GET with Last-Event-ID, and after the time that retry says, which it "MUST respect".
+func (c *httpConn) reopen(x *post, tries *int, why error) (*http.Response, error) {
+	alone := x.out.Messages == nil
+	if !alone && (x.last == "" || !x.resumes) {
+		return nil, interrupted(why)
+	}
+	opened := alone && *tries > 0
+	if x.retry > maxRetry {
+		return nil, interrupted(fmt.Errorf("the server wants it continued only after %v", x.retry))
+	}
+	for ; *tries <= maxTries; *tries++ {
+		if *tries > 0 && !sleep(x.ctx, x.pause(*tries)) {
+			return nil, context.Cause(x.ctx)
+		}
+		resp, err := c.do(x, http.MethodGet)
+		switch {
+		case err != nil && x.ctx.Err() != nil:
+			return nil, err
+		case err != nil: // the server may be starting again
+			why = err
+			continue
+		case resp.StatusCode == http.StatusOK && isMedia(resp.Header.Get("Content-Type"), "text/event-stream"):
+			return resp, nil
+		}
+		fault := httpError(resp)
+		resp.Body.Close()
+		why = fault
+		switch transient := fault.Status >= 500 || fault.Status == http.StatusTooManyRequests; {
+		case alone && fault.Status == http.StatusMethodNotAllowed: // it has no such stream, which is fine
+			return nil, errNoStream
+		case alone && !opened, !transient:
+			*tries = maxTries
+		}
+	}
+	var fault *HTTPError
+	if !alone && x.session != "" && errors.As(why, &fault) && fault.Status == http.StatusNotFound {
+		return nil, fmt.Errorf("%w: %w", ErrSessionEnded, fault)
+	}
+	return nil, interrupted(why)
+}
+
+var errNoStream = errors.New("the server has no standalone stream")
+
+func interrupted(why error) error {
+	if why == nil || why == io.EOF {
+		return ErrInterrupted
+	}
+	return fmt.Errorf("%w: %w", ErrInterrupted, why)
+}
+
+// pause returns how long to wait before a try: as long as the server has said, and longer each time; not all at the same moment.
+func (x *post) pause(tries int) time.Duration {
+	own := min(firstPause<<(tries-1), maxPause)
+	if tries == 1 && x.retry > 0 {
+		own = x.retry
+	}
+	return max(own, x.retry) + rand.N(own/8+1)
+}
+
+// sleep waits, unless the context ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Close ends all streams, and the session. 2025-11-25 basic/transports#session-management: a client that is done "SHOULD send an HTTP
+// DELETE"; it is not waited for long.
+func (c *httpConn) Close() error {
+	c.closing.Do(func() {
+		c.mu.Lock()
+		c.closed = true
+		x := &post{session: c.session}
+		over := c.session == "" || c.ended != nil
+		c.mu.Unlock()
+		c.hangUp()
+		if !over {
+			var done context.CancelFunc
+			x.ctx, done = context.WithTimeout(context.Background(), farewell)
+			if resp, err := c.do(x, http.MethodDelete); err == nil { // 405: it does not let us end it
+				resp.Body.Close()
+			}
+			done()
+		}
+		within(lastWord, &c.streams)
+		c.release()
+	})
+	return nil
 }

@@ -178,6 +178,11 @@ var (
 	ErrTooLarge         = errors.New("message too large")             // an answer beyond the cap; it cannot be told whose, so each waiting Call fails
 )
 
+// unread marks the error of a request that nobody has read: it may be sent again.
+type unread struct{ error }
+
+func (e unread) Unwrap() error { return e.error }
+
 // errBusy answers a request beyond maxInFlight, errListeners a subscription beyond maxListeners, and errStopping a request whose context
 // has ended before it was done.
 var (
@@ -270,6 +275,16 @@ func (in Payload) has(method string) bool {
 		}
 	}
 	return false
+}
+
+// method returns the method of the request in it that has an id; "" if there is none.
+func (in Payload) method(id ID) string {
+	for _, m := range in.Messages {
+		if m.Kind() == Request && m.ID.key() == id.key() {
+			return m.Method
+		}
+	}
+	return ""
 }
 
 var envelopeMembers = []string{"jsonrpc", "id", "method", "params", "result", "error"}
@@ -1139,7 +1154,7 @@ func (p *Peer) expect(m *Message) (*pending, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
-		return nil, p.err
+		return nil, unread{p.err}
 	}
 	p.lastID++ // from 1: some take 0 for none
 	m.ID = NumberID(p.lastID)
@@ -1380,6 +1395,8 @@ func (p *Peer) deliver(m *Message) {
 	switch {
 	case c != nil:
 		c.answer <- m
+	case m.local != nil && m.ID == ID{}: // what the transport has to say
+		p.log.Warn("transport", "error", m.local)
 	case m.Error != nil:
 		p.log.Warn("an error for no call of ours", "error", fmt.Sprintf("%.200s", m.Error))
 	default:
@@ -1676,12 +1693,17 @@ func (s *pump) read() {
 	}
 }
 
-// reply emits an answer and writes it: messages as they come, or one array. It is owed even when all contexts have ended; if it cannot be
-// written, the conversation is over.
+// reply emits an answer and writes it: messages as they come, or one array. It is owed even when all contexts have ended; if a server cannot
+// write it, the conversation is over.
 func (s *pump) reply(answer *Answer) {
 	defer answer.Written()
 	write := func(p Payload) {
-		if err := s.conn.Write(context.Background(), p); err != nil {
+		err := s.conn.Write(context.Background(), p)
+		switch {
+		case err == nil:
+		case s.peer.client: // Read will tell if that is the end
+			s.peer.log.Warn("an answer could not be sent", "error", err)
+		default:
 			s.over(fmt.Errorf("write: %w", err))
 			s.conn.Close()
 		}

@@ -40,6 +40,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode"
@@ -410,11 +411,12 @@ func (t *tracer) Write(ctx context.Context, p Payload) error {
 	return t.Conn.Write(ctx, p)
 }
 
-// httpTracer traces the requests of a server and its responses, named by letters. A request is printed when its body has been read, or else
-// with its response; of a response, events as they come, and JSON when it is whole. Credentials are left out, and ids of sessions are
-// session-1, session-2 and so on.
+// httpTracer traces the requests to a server, or of a client, and the responses, named by letters. A server's request is printed when its body
+// has been read, or else with its response; of a response, events as they come, and JSON when it is whole. Credentials are left out, and
+// ids of sessions are session-1, session-2 and so on.
 type httpTracer struct {
 	http.Handler
+	http.RoundTripper // one of the two
 	trace
 
 	mu    sync.Mutex // guards the fields below
@@ -434,21 +436,8 @@ var (
 
 // ServeHTTP traces what the handler reads and writes.
 func (t *httpTracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	t.mu.Lock()
-	name := ""
-	for n := t.count; n >= 0; n = n/26 - 1 {
-		name = string(rune('A'+n%26)) + name
-	}
-	t.count++
-	t.mu.Unlock()
-	e := &tracedExchange{ResponseWriter: w, tracer: t, name: name}
-	e.request = sync.OnceFunc(func() {
-		text := r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header)
-		if e.body.Len() > 0 {
-			text += "\n" + oneLine(e.body.Bytes()) + "\n"
-		}
-		t.print("client "+name, t.rename(text))
-	})
+	e := &tracedExchange{ResponseWriter: w, printer: t.exchange()}
+	e.request = sync.OnceFunc(func() { e.printer.request(r, e.body.Bytes()) })
 	e.Reader, e.Closer = io.TeeReader(r.Body, &e.body), r.Body
 	r.Body = e
 	if r.Method == http.MethodGet {
@@ -456,9 +445,100 @@ func (t *httpTracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t.Handler.ServeHTTP(e, r)
 	e.WriteHeader(http.StatusOK) // if the handler has not
-	if e.answer.Len() > 0 {
-		t.print("server "+name, t.rename(e.blank()+oneLine(e.answer.Bytes())+"\n"))
+	e.printer.end()
+}
+
+// RoundTrip is the same for a client: it traces what is sent, and what comes back.
+func (t *httpTracer) RoundTrip(r *http.Request) (*http.Response, error) {
+	p := t.exchange()
+	var body []byte
+	if r.GetBody != nil {
+		if content, err := r.GetBody(); err == nil {
+			body, _ = io.ReadAll(content)
+		}
 	}
+	p.request(r, body)
+	resp, err := t.RoundTripper.RoundTrip(r)
+	if err != nil {
+		t.print("server "+p.name, oneLine([]byte(err.Error()))+"\n")
+		return resp, err
+	}
+	p.status(resp.StatusCode, resp.Header)
+	resp.Body = &tracedBody{resp.Body, p}
+	return resp, nil
+}
+
+// tracedBody is the body of a response to a client.
+type tracedBody struct {
+	io.ReadCloser
+	printer *printer
+}
+
+// Read prints what it reads.
+func (b *tracedBody) Read(room []byte) (int, error) {
+	n, err := b.ReadCloser.Read(room)
+	b.printer.body(room[:n])
+	if err != nil {
+		b.printer.end()
+	}
+	return n, err
+}
+
+// printer prints one request and its response.
+type printer struct {
+	tracer *httpTracer
+	name   string
+	events bool         // the response is a stream
+	begun  bool         // something of its body has been printed, after an empty line
+	rest   bytes.Buffer // what has not been
+}
+
+// exchange returns the printer of the next request, which is named by the next letter.
+func (t *httpTracer) exchange() *printer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	name := ""
+	for n := t.count; n >= 0; n = n/26 - 1 {
+		name = string(rune('A'+n%26)) + name
+	}
+	t.count++
+	return &printer{tracer: t, name: name}
+}
+
+func (p *printer) request(r *http.Request, body []byte) {
+	text := r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header)
+	if len(body) > 0 {
+		text += "\n" + oneLine(body) + "\n"
+	}
+	p.tracer.print("client "+p.name, p.tracer.rename(text))
+}
+
+func (p *printer) status(status int, header http.Header) {
+	p.events = isMedia(header.Get("Content-Type"), "text/event-stream")
+	p.tracer.print("server "+p.name, p.tracer.rename(fmt.Sprintf("%d\n%s", status, tracedHeader(header))))
+}
+
+// body prints whole events.
+func (p *printer) body(b []byte) {
+	p.rest.Write(b)
+	if end := bytes.LastIndex(p.rest.Bytes(), []byte("\n\n")); end >= 0 && p.events {
+		p.print(p.tracer.rename(string(p.rest.Next(end + 2))))
+	}
+}
+
+// end prints the rest of the body.
+func (p *printer) end() {
+	if p.rest.Len() > 0 {
+		p.print(p.tracer.rename(oneLine(p.rest.Next(p.rest.Len())) + "\n"))
+	}
+}
+
+func (p *printer) print(text string) {
+	if !p.begun {
+		text = "\n" + text
+	}
+	p.begun = true
+	p.tracer.print("server "+p.name, text)
 }
 
 // oneLine returns a body as one line: JSON compact, anything else quoted if it would not be one.
@@ -517,18 +597,15 @@ func tracedHeader(header http.Header) (text string) {
 	return text
 }
 
-// tracedExchange is one request's body and response.
+// tracedExchange is one request's body and response at a server.
 type tracedExchange struct {
 	http.ResponseWriter
 	io.Reader
 	io.Closer
-	tracer  *httpTracer
-	name    string
+	printer *printer
 	body    bytes.Buffer // of the request
 	request func()       // prints it, once
 	begun   bool         // the response has a status
-	apart   bool         // and an empty line after its header
-	answer  bytes.Buffer // what of its body is not printed yet
 }
 
 // Unwrap lets an http.ResponseController through.
@@ -550,27 +627,15 @@ func (e *tracedExchange) WriteHeader(status int) {
 	}
 	e.begun = true
 	e.request()
-	e.tracer.print("server "+e.name, e.tracer.rename(fmt.Sprintf("%d\n%s", status, tracedHeader(e.Header()))))
+	e.printer.status(status, e.Header())
 	e.ResponseWriter.WriteHeader(status)
 }
 
-// Write prints whole events.
+// Write prints what the handler writes.
 func (e *tracedExchange) Write(b []byte) (int, error) {
 	e.WriteHeader(http.StatusOK)
-	e.answer.Write(b)
-	if end := bytes.LastIndex(e.answer.Bytes(), []byte("\n\n")); end >= 0 && e.Header().Get("Content-Type") == "text/event-stream" {
-		e.tracer.print("server "+e.name, e.blank()+e.tracer.rename(string(e.answer.Next(end+2))))
-	}
+	e.printer.body(b)
 	return e.ResponseWriter.Write(b)
-}
-
-// blank returns the line between header and body, once.
-func (e *tracedExchange) blank() string {
-	if e.apart {
-		return ""
-	}
-	e.apart = true
-	return "\n"
 }
 
 // ---- The demo: one of each thing that a transport must carry ----
@@ -1016,6 +1081,8 @@ type caller struct {
 	reply          json.RawMessage // content for every elicitation; empty: ask at the terminal, or decline where there is none
 	timeout        time.Duration
 	target         string
+	transport      string // that has been found
+	session        atomic.Bool
 
 	form chan struct{} // held by who asks the user
 
@@ -1024,7 +1091,8 @@ type caller struct {
 	idle   *time.Timer
 }
 
-const callUsage = `usage: mcpwire call [flags] COMMAND [ARG...]
+const callUsage = `usage: mcpwire call [flags] URL
+       mcpwire call [flags] COMMAND [ARG...]
 Without -method: how the server was reached, and what it offers.`
 
 func call(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -1036,27 +1104,37 @@ func call(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 	timeout := flags.Duration("timeout", time.Minute, "for one call, extended by its progress up to ten times; 0: none")
 	interactive := flags.Bool("i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
 	trace := flags.Bool("trace", false, "print every message to stderr")
+	header := http.Header{}
+	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable", func(line string) error { return addHeader(header, line) })
 	if done, exit := parse(flags, args, callUsage, stdout, stderr); done {
 		return exit
 	}
-	command := flags.Args()
+	target := flags.Args()
+	wrong := ""
 	switch {
-	case len(command) == 0:
-		return fail(stderr, exitUsage, "no server to call (-h for help)")
-	case strings.HasPrefix(command[0], "http://") || strings.HasPrefix(command[0], "https://"):
-		return fail(stderr, exitUsage, "%s: only commands can be called so far, not URLs", command[0])
+	case len(target) == 0:
+		wrong = "no server to call (-h for help)"
+	case isURL(target[0]) && len(target) > 1:
+		wrong = "nothing may follow the URL: flags go before it"
+	case isURL(target[0]) && !validURL(target[0]):
+		wrong = fmt.Sprintf("%.200q is no URL with a host", target[0])
+	case len(header) > 0 && !isURL(target[0]):
+		wrong = "-header goes with a URL"
 	case *params != "" && (*method == "" || !isObject(*params)):
-		return fail(stderr, exitUsage, "-params takes a JSON object, and goes with -method")
+		wrong = "-params takes a JSON object, and goes with -method"
 	case *answer != "" && !isObject(*answer):
-		return fail(stderr, exitUsage, "-answer takes a JSON object")
+		wrong = "-answer takes a JSON object"
 	case *timeout < 0:
-		return fail(stderr, exitUsage, "-timeout must not be negative")
+		wrong = "-timeout must not be negative"
 	case *interactive && *method != "":
-		return fail(stderr, exitUsage, "-i and -method exclude each other")
+		wrong = "-i and -method exclude each other"
 	case *protocol != "" && revision(*protocol).Version == "":
-		return fail(stderr, exitUsage, "-protocol: unknown revision %q", *protocol)
+		wrong = fmt.Sprintf("-protocol: unknown revision %q", *protocol)
 	}
-	c := &caller{stdout: stdout, stderr: stderr, timeout: *timeout, reply: json.RawMessage(*answer), target: strings.Join(command, " ")}
+	if wrong != "" {
+		return fail(stderr, exitUsage, "%s", wrong)
+	}
+	c := &caller{stdout: stdout, stderr: stderr, timeout: *timeout, reply: json.RawMessage(*answer), target: strings.Join(target, " ")}
 	c.input = sync.OnceValue(func() <-chan string { return readLines(stdin) })
 	c.form = make(chan struct{}, 1)
 	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
@@ -1067,15 +1145,83 @@ func call(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 	if *protocol != "" {
 		c.Versions = []string{*protocol}
 	}
-	dial := DialCommand(func() *exec.Cmd {
-		cmd := exec.Command(command[0], command[1:]...)
-		cmd.Stderr = stderr
-		return cmd
-	}, 2*time.Second, 64<<20)
-	if *trace {
-		dial = traced(dial, stderr)
+	return c.run(ctx, c.dialers(target, header, *trace), *method, json.RawMessage(*params), *interactive)
+}
+
+func isURL(target string) bool {
+	scheme, _, ok := strings.Cut(strings.ToLower(target), "://")
+	return ok && (scheme == "http" || scheme == "https")
+}
+
+func validURL(target string) bool {
+	u, err := url.Parse(target)
+	return err == nil && u.Host != ""
+}
+
+// addHeader adds a field, as it stands on the wire.
+func addHeader(header http.Header, line string) error {
+	name, value, ok := strings.Cut(line, ":")
+	value = strings.TrimSpace(value)
+	switch {
+	case !ok || name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
+		return errors.New("it must read 'Name: value'")
+	case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }):
+		return errors.New("the value has characters that a header must not have")
 	}
-	return c.run(ctx, dial, *method, json.RawMessage(*params), *interactive)
+	header.Add(name, value)
+	return nil
+}
+
+const callLimit = 64 << 20 // bytes of a message
+
+// dialers returns the ways to a target. For a URL there are two, and which of them it is will be found out.
+func (c *caller) dialers(target []string, header http.Header, tracing bool) []Dialer {
+	if isURL(target[0]) {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		client := &http.Client{Transport: transport}
+		if tracing {
+			client.Transport = &httpTracer{RoundTripper: transport, trace: trace{w: c.stderr}}
+		}
+		client = WithHeader(client, header)
+		client.Transport = &sessionWatch{client.Transport, &c.session}
+		return []Dialer{c.via("Streamable HTTP", DialHTTP(client, target[0], callLimit)), c.via("HTTP+SSE", DialSSE(client, target[0], callLimit))}
+	}
+	dial := DialCommand(func() *exec.Cmd {
+		cmd := exec.Command(target[0], target[1:]...)
+		cmd.Stderr = c.stderr
+		return cmd
+	}, 2*time.Second, callLimit)
+	if tracing {
+		dial = traced(dial, c.stderr)
+	}
+	return []Dialer{c.via("stdio", dial)}
+}
+
+// via notes which transport was dialled last.
+func (c *caller) via(transport string, dial Dialer) Dialer {
+	return func(ctx context.Context) (Conn, error) {
+		conn, err := dial(ctx)
+		if err == nil {
+			c.transport = transport
+			c.session.Store(transport == "HTTP+SSE") // where the stream is the session
+		}
+		return conn, err
+	}
+}
+
+// sessionWatch notes whether there is a session.
+type sessionWatch struct {
+	http.RoundTripper
+	seen *atomic.Bool
+}
+
+// RoundTrip looks at the response.
+func (w *sessionWatch) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := w.RoundTripper.RoundTrip(r)
+	if err == nil && resp.StatusCode == http.StatusOK && resp.Header.Get("Mcp-Session-Id") != "" && r.Header.Get("Mcp-Method") == "" {
+		w.seen.Store(true)
+	}
+	return resp, err
 }
 
 func traced(dial Dialer, w io.Writer) Dialer {
@@ -1122,8 +1268,8 @@ func readLines(r io.Reader) <-chan string {
 }
 
 // run connects, does what was asked, and hangs up.
-func (c *caller) run(ctx context.Context, dial Dialer, method string, params json.RawMessage, interactive bool) int {
-	err := c.limited(ctx, func(ctx context.Context) error { return c.Connect(ctx, dial) })
+func (c *caller) run(ctx context.Context, dials []Dialer, method string, params json.RawMessage, interactive bool) int {
+	err := c.limited(ctx, func(ctx context.Context) error { return c.Connect(ctx, dials...) })
 	if err != nil {
 		return fail(c.stderr, exitError, "%v", err)
 	}
@@ -1240,7 +1386,11 @@ func (c *caller) summary(ctx context.Context) error {
 		}
 	}
 	slices.Sort(capabilities)
-	rows := [][2]string{{"target", c.target}, {"transport", "stdio"}, {"revision", server.Version}, {"session", "none"},
+	session := "none"
+	if c.session.Load() {
+		session = "yes"
+	}
+	rows := [][2]string{{"target", c.target}, {"transport", c.transport}, {"revision", server.Version}, {"session", session},
 		{"server", who}, {"capabilities", strings.Join(capabilities, ", ")}}
 	var failed error
 	for _, list := range []struct{ label, capability, method, items, name string }{

@@ -2958,7 +2958,7 @@ func TestClientConnectsForOthers(t *testing.T) {
 	var tries atomic.Int32
 	c := connect(t, newDemo(), &Client{Versions: []string{"2026-07-28"}})
 	first, cancel := context.WithCancel(t.Context())
-	c.dial = func(ctx context.Context) (Conn, error) {
+	c.dials = []Dialer{func(ctx context.Context) (Conn, error) {
 		if tries.Add(1) == 1 {
 			cancel()
 			<-ctx.Done()
@@ -2967,7 +2967,7 @@ func TestClientConnectsForOthers(t *testing.T) {
 		a, b := Pipe()
 		go Serve(context.Background(), a, newDemo(), nil)
 		return b, nil
-	}
+	}}
 	c.conn.peer.Close()
 	errs := make(chan error)
 	go func() { errs <- c.Call(first, "tools/list", nil, nil) }()
@@ -3035,8 +3035,7 @@ func TestEras(t *testing.T) {
 	overHTTP := func(d *demo) Dialer {
 		h := newHandler(t, d)
 		h.Versions = d.Versions
-		c := serveWeb(t, h)
-		return func(context.Context) (Conn, error) { return &poster{web: c, in: make(chan Payload, 64)}, nil }
+		return DialHTTP(nil, serveWeb(t, h).url, testLimit)
 	}
 	for transport, dial := range map[string]func(*demo) Dialer{"stdio": overPipe, "HTTP": overHTTP} {
 		for client, speaks := range eras {
@@ -3060,41 +3059,6 @@ func TestEras(t *testing.T) {
 			}
 		}
 	}
-}
-
-// poster is a client's end of Streamable HTTP, as short as can be: a Conn that posts each message, and waits for what is answered.
-type poster struct {
-	*web
-	in     chan Payload
-	closed sync.Once
-}
-
-func (p *poster) Read() (Payload, error) {
-	if in, ok := <-p.in; ok {
-		return in, nil
-	}
-	return Payload{}, io.EOF
-}
-
-func (p *poster) Write(ctx context.Context, out Payload) error {
-	m := out.Messages[0]
-	lines := []string{"Mcp-Method: " + m.Method}
-	if meta, modern, _ := m.Meta(); modern {
-		lines = append(lines, "MCP-Protocol-Version: "+meta.ProtocolVersion, "Mcp-Name: "+unquote(member(m.Params, cmp.Or(named[m.Method], "-"))))
-	}
-	resp := p.sendContext(ctx, "POST", string(out.Append(nil)), lines...)
-	if session := resp.Header.Get("Mcp-Session-Id"); session != "" {
-		p.header.Set("Mcp-Session-Id", session)
-	}
-	if body, _ := io.ReadAll(resp.Body); len(body) > 0 {
-		p.in <- Decode(body)
-	}
-	return nil
-}
-
-func (p *poster) Close() error {
-	p.closed.Do(func() { close(p.in) })
-	return nil
 }
 
 // ======== http.go ========

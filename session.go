@@ -40,6 +40,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -408,6 +410,7 @@ type InputRequest struct {
 
 const (
 	maxRounds = 16               // of questions in one call
+	maxPages  = 1000             // of a list that a Client reads by itself
 	stateLife = 15 * time.Minute // of a requestState, and how long a legacy client may take to answer
 )
 
@@ -1414,20 +1417,25 @@ type Client struct {
 	ProbeTimeout time.Duration  // how long a server may leave server/discover unanswered before it counts as legacy; 0: 5 s
 	Log          *slog.Logger   // nil: silent
 
-	mu     sync.Mutex // guards the fields below
-	dial   Dialer
-	life   context.Context // until Close
-	end    context.CancelFunc
-	turn   chan struct{} // held by who connects
-	conn   *connection   // nil before Connect; written holding turn and mu, read holding either
-	legacy bool          // the last one was, so the next is not probed; written and read likewise
+	mu      sync.Mutex // guards the fields below
+	dials   []Dialer
+	life    context.Context // until Close
+	end     context.CancelFunc
+	turn    chan struct{}              // held by who connects
+	conn    *connection                // the one that calls use; written holding turn and mu, read holding either
+	conns   map[*connection]bool       // all that are open: one that is out of date until its last call is done
+	filters map[string]json.RawMessage // of subscriptions, by key of the id, until they are acknowledged
 }
 
 // connection is what a Client has found at the other end.
 type connection struct {
 	peer   *Peer
+	rung   int // of the ladder: which Dialer has led here
 	rev    Revision
 	server ServerInfo
+
+	calls    int           // that use it; the Client's mutex guards it
+	outdated chan struct{} // closed, holding that mutex, when no more calls are to use it
 }
 
 // ServerInfo is what a server says of itself. Info is nil where it did not.
@@ -1438,15 +1446,20 @@ type ServerInfo struct {
 	Instructions string
 }
 
-// Connect opens a Conn and finds out how to talk over it, once in a Client's life: server/discover first and then, unless the answer is
-// that of a modern server, initialize. A server that dies of the probe is started again and not probed. When the connection is lost later,
-// or was never made, the next Call tries to connect (subscriptions have to be made anew); calls that were waiting fail with ErrClosed.
-func (c *Client) Connect(ctx context.Context, dial Dialer) error {
+// Connect opens a Conn and finds out how to talk over it: server/discover first and then, unless the answer is that of a modern server,
+// initialize. If initialize is refused with 400, 404 or 405, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is called
+// once in a Client's life. What it has found is kept. When the connection is lost later, was never made, or does not fit the server any
+// more, the next call connects again; a call that no server has read is then sent, and others fail, with ErrClosed, ErrSessionEnded or
+// ErrInterrupted: they are never sent twice.
+func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
-	c.dial, c.turn = dial, make(chan struct{}, 1)
+	c.dials, c.turn, c.conns = dials, make(chan struct{}, 1), map[*connection]bool{}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.mu.Unlock()
-	_, err := c.connected(ctx)
+	conn, err := c.connected(ctx)
+	if err == nil {
+		c.release(conn)
+	}
 	return err
 }
 
@@ -1461,7 +1474,7 @@ func (c *Client) Server() ServerInfo {
 }
 
 // Close hangs up, and ends an attempt to connect; waiting calls fail with ErrClosed.
-func (c *Client) Close() error {
+func (c *Client) Close() (err error) {
 	c.mu.Lock()
 	end, turn := c.end, c.turn
 	c.mu.Unlock()
@@ -1471,21 +1484,124 @@ func (c *Client) Close() error {
 	end()
 	turn <- struct{}{} // nobody connects now, nor will
 	defer func() { <-turn }()
-	if c.conn == nil {
-		return nil
+	c.mu.Lock()
+	conns := slices.Collect(maps.Keys(c.conns))
+	c.mu.Unlock()
+	for _, conn := range conns {
+		err = errors.Join(err, conn.peer.Close())
 	}
-	return c.conn.peer.Close()
+	return err
 }
 
-// connected returns the connection, made anew if it is gone. Of many callers one makes it, and the others find it.
+// on runs f, which makes one call, on the connection. If that turns out not to fit any more, and nobody has read the call, it is run once
+// more, on another.
+func (c *Client) on(ctx context.Context, f func(*connection) error) error {
+	conn, err := c.connected(ctx)
+	if err != nil {
+		return err
+	}
+	err = f(conn)
+	again, anew := c.fits(conn, err)
+	if again || anew {
+		c.leave(conn, anew)
+	}
+	c.release(conn)
+	if !again || ctx.Err() != nil {
+		return err
+	}
+	next, failed := c.connected(ctx)
+	if failed != nil {
+		return fmt.Errorf("%w; connecting again: %w", err, failed)
+	}
+	defer c.release(next)
+	if !errors.As(err, new(unread)) && next.rev.Version == conn.rev.Version { // the same would come of it
+		return err
+	}
+	return f(next)
+}
+
+// fits tells whether a call that has failed may be made again, on another connection, and whether all is to be found out anew for that.
+// 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions.
+func (c *Client) fits(conn *connection, err error) (again, anew bool) {
+	var fault *HTTPError
+	switch {
+	case errors.As(err, new(unread)):
+		return true, false
+	case !conn.rev.Modern || !errors.As(err, &fault):
+		return false, false
+	case fault.fault != nil && fault.fault.Code == CodeUnsupportedVersion:
+		return true, true
+	}
+	anew = fault.fellThrough()
+	return anew && fault.id == ID{}, anew // an error with an id is the answer of somebody who has read the call
+}
+
+// fellThrough tells whether what was sent is not for this server: 400, 404 or 405, and no error that only a modern server has.
+func (e *HTTPError) fellThrough() bool {
+	status := e.Status == http.StatusBadRequest || e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed
+	return status && !e.modern()
+}
+
+// modern tells whether only a modern server has this error.
+func (e *HTTPError) modern() bool {
+	if e.fault == nil {
+		return false
+	}
+	switch e.fault.Code {
+	case CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion:
+		return true
+	case CodeMethodNotFound:
+		return e.Status == http.StatusNotFound
+	}
+	return false
+}
+
+// leave has no more calls use a connection; anew says that what was found there is to be forgotten, too.
+func (c *Client) leave(conn *connection, anew bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !conn.left() {
+		close(conn.outdated)
+	}
+	if anew {
+		conn.rung = unknown
+	}
+}
+
+const unknown = -1 // rung
+
+// release says that a call is done. The last one on a connection that is out of date closes it.
+func (c *Client) release(conn *connection) {
+	c.mu.Lock()
+	conn.calls--
+	last := conn.calls == 0 && conn.left()
+	if last {
+		delete(c.conns, conn)
+	}
+	c.mu.Unlock()
+	if last {
+		_ = conn.peer.Close()
+	}
+}
+
+func (c *connection) left() bool {
+	select {
+	case <-c.outdated:
+		return true
+	default:
+		return false
+	}
+}
+
+// connected returns the connection, made anew if it is gone; release it. Of many callers one makes it, and the others find it.
 func (c *Client) connected(ctx context.Context) (*connection, error) {
 	c.mu.Lock()
-	life, turn, conn := c.life, c.turn, c.conn
+	life, turn := c.life, c.turn
 	c.mu.Unlock()
 	if life == nil {
 		return nil, ErrClosed
 	}
-	if conn.alive() && life.Err() == nil {
+	if conn := c.current(); conn != nil {
 		return conn, nil
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -1500,8 +1616,8 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	if life.Err() != nil {
 		return nil, ErrClosed
 	}
-	if c.conn.alive() {
-		return c.conn, nil
+	if conn := c.current(); conn != nil {
+		return conn, nil
 	}
 	conn, err := c.open(ctx)
 	switch {
@@ -1514,57 +1630,125 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conn, c.legacy = conn, !conn.rev.Modern
+	if last := c.conn; last != nil && !last.left() { // it has ended by itself
+		close(last.outdated)
+		if last.calls == 0 {
+			delete(c.conns, last)
+		}
+	}
+	c.conn, c.conns[conn], conn.calls = conn, true, 1
 	return conn, nil
 }
 
-func (c *connection) alive() bool { return c != nil && c.peer.Context().Err() == nil }
+// current returns the connection if it can be used, for one more call.
+func (c *Client) current() *connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil || c.conn.peer.Context().Err() != nil || c.conn.left() || c.life.Err() != nil {
+		return nil
+	}
+	c.conn.calls++
+	return c.conn
+}
 
-// open dials and goes down the ladder: server/discover, then initialize. 2026-07-28 basic/transports/stdio#backward-compatibility.
-// It is the turn's holder who calls it.
+// open connects as the last time, if that fits, or else finds out how. It is the turn's holder who calls it.
 func (c *Client) open(ctx context.Context) (*connection, error) {
+	var causes error
+	if last := c.conn; last != nil && last.rung != unknown {
+		conn, next, err := c.try(ctx, last.rung, !last.rev.Modern)
+		if err == nil || !next && !errors.As(err, new(*Error)) || ctx.Err() != nil {
+			return conn, err
+		}
+	}
+	for rung := range c.dials {
+		conn, next, err := c.try(ctx, rung, rung > 0)
+		if err == nil {
+			return conn, nil
+		}
+		if causes != nil {
+			err = fmt.Errorf("%w; then %w", causes, err)
+		}
+		if causes = err; !next || ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, causes
+}
+
+// try dials, and finds out what the server speaks: server/discover, unless it is known to be legacy, then initialize. When it fails, next says
+// that something else may be there. 2026-07-28 basic/transports/stdio#backward-compatibility and
+// basic/transports/streamable-http#backward-compatibility.
+func (c *Client) try(ctx context.Context, rung int, known bool) (conn *connection, next bool, err error) {
 	versions := orAll(c.Versions)
 	modern, legacy := newest(versions, true), newest(versions, false)
-	conn, err := c.start(ctx)
-	if err != nil {
-		return nil, err
+	if conn, err = c.start(ctx, rung); err != nil {
+		return nil, fellThrough(err), err
 	}
 	var probed error
-	if modern != "" && (!c.legacy || legacy == "") {
+	if modern != "" && (!known || legacy == "") {
 		var version string
 		version, probed = c.probe(ctx, conn, modern)
 		switch {
 		case probed == nil && revision(version).Modern:
-			return conn, nil
+			return conn, false, nil
 		case probed == nil:
 			legacy = version
-		case ctx.Err() != nil || errors.Is(probed, errNoVersion) || legacy == "":
-			return nil, errors.Join(fmt.Errorf("server/discover: %w", probed), conn.peer.Close())
+		case ctx.Err() != nil || legacy == "" || !undecided(probed):
+			return nil, false, errors.Join(fmt.Errorf("server/discover: %w", probed), conn.peer.Close())
 		}
 	}
 	err = c.initialize(ctx, conn, legacy)
-	if probed != nil && errors.Is(err, ErrClosed) { // the probe was too much for it
+	var fault *HTTPError
+	switch {
+	case probed != nil && errors.Is(err, ErrClosed): // the probe was too much for it
 		_ = conn.peer.Close()
-		if conn, err = c.start(ctx); err != nil {
-			return nil, err
+		if conn, err = c.start(ctx, rung); err != nil {
+			return nil, false, err
 		}
 		err = c.initialize(ctx, conn, legacy)
+	case modern != "" && errors.As(err, &fault) && fault.modern(): // so it is, though it did not say so before
+		if version, err := c.probe(ctx, conn, modern); err == nil && revision(version).Modern {
+			return conn, false, nil
+		}
 	}
-	if err != nil && probed != nil {
+	if err == nil {
+		return conn, false, nil
+	}
+	next = fellThrough(err)
+	if probed != nil {
 		err = fmt.Errorf("%w (and server/discover: %w)", err, probed)
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("initialize: %w", err), conn.peer.Close())
-	}
-	return conn, nil
+	return nil, next, errors.Join(fmt.Errorf("initialize: %w", err), conn.peer.Close())
 }
 
-func (c *Client) start(ctx context.Context) (*connection, error) {
-	pipe, err := c.dial(ctx)
+// fellThrough tells whether an error is an answer over HTTP that leads to the next rung.
+func fellThrough(err error) bool {
+	var fault *HTTPError
+	return errors.As(err, &fault) && fault.fellThrough()
+}
+
+// undecided tells whether a probe that has failed leaves it open what the server speaks. It is not if we have no version in common, if the
+// server could not be reached, or wants something first; these are to be reported.
+func undecided(err error) bool {
+	var fault *HTTPError
+	switch {
+	case errors.Is(err, errNoVersion), errors.As(err, new(*url.Error)):
+		return false
+	case !errors.As(err, &fault):
+		return true
+	case fault.Status/100 == 3, fault.Status >= 500, fault.modern() && fault.fault.Code != CodeMethodNotFound:
+		return false
+	}
+	return !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}, fault.Status)
+}
+
+func (c *Client) start(ctx context.Context, rung int) (*connection, error) {
+	pipe, err := c.dials[rung](ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &connection{peer: Open(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log)}, nil
+	peer := Open(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log)
+	return &connection{peer: peer, rung: rung, outdated: make(chan struct{})}, nil
 }
 
 var errNoVersion = errors.New("no protocol version in common")
@@ -1686,34 +1870,49 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case x.Request.Method == "ping" && x.Request.Kind() == Request:
 		return nil, nil
-	case c.Handler != nil:
+	case x.Request.Method == "notifications/subscriptions/acknowledged":
+		c.compare(x)
+	}
+	if c.Handler != nil {
 		return c.Handler.Handle(ctx, x)
 	}
 	return nil, methodNotFound(x.Request.Method)
 }
 
 // Call sends a request and stores its result, as Peer.Call does. In the modern era it adds what each request must say to _meta, asks
-// Handler what an input_required result wants to know, and calls again with the answers.
+// Handler what an input_required result wants to know, and calls again with the answers. What a server answers with a status other than
+// 200 is an *HTTPError; errors.As finds the *Error in it.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
-	conn, err := c.connected(ctx)
-	if err != nil {
-		return err
-	}
-	if !conn.rev.Modern {
-		return conn.peer.Call(ctx, method, params, result)
-	}
 	given, err := marshalObject(params)
 	if err != nil {
 		return fmt.Errorf("params: %w", err)
 	}
-	caller := ctx
-	ctx, cancel := context.WithCancel(ctx) // what Handler is asked ends with the connection, as a request of a legacy server does
+	return c.on(ctx, func(conn *connection) error {
+		switch {
+		case conn.rev.Modern:
+			return c.callModern(ctx, conn, method, given, result)
+		case params == nil:
+			return conn.peer.Call(ctx, method, nil, result)
+		}
+		return conn.peer.Call(ctx, method, encoded(given), result)
+	})
+}
+
+func (c *Client) callModern(caller context.Context, conn *connection, method string, given json.RawMessage, result any) error {
+	ctx, cancel := context.WithCancel(caller) // what Handler is asked ends with the connection, as a request of a legacy server does
 	defer cancel()
 	defer context.AfterFunc(conn.peer.Context(), cancel)()
 	var answers json.RawMessage
+	listed := method != "tools/call"
 	for range maxRounds {
 		var raw json.RawMessage
-		if err := conn.peer.Call(ctx, method, c.declare(conn.rev, given, answers), &raw); err != nil {
+		err := conn.peer.Call(ctx, method, c.declare(conn.rev, given, answers), &raw)
+		if fault := (*HTTPError)(nil); !listed && errors.As(err, &fault) && fault.fault != nil && fault.fault.Code == CodeHeaderMismatch {
+			if listed = true; c.listTools(ctx, conn) == nil { // so that the transport knows which arguments go into the header
+				err = conn.peer.Call(ctx, method, c.declare(conn.rev, given, answers), &raw)
+			}
+		}
+		if err != nil {
 			if ctx.Err() != nil && caller.Err() == nil { // it was not the caller who gave up
 				err = context.Cause(conn.peer.Context())
 			}
@@ -1736,13 +1935,111 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	return fmt.Errorf("asked %d times for input", maxRounds)
 }
 
+// listTools has the tools listed, for the transport. 2026-07-28 basic/transports/streamable-http#client-behavior: after -32020, clients
+// "SHOULD refresh" the schema and try again.
+func (c *Client) listTools(ctx context.Context, conn *connection) error {
+	params := json.RawMessage("{}")
+	for range maxPages {
+		var result json.RawMessage
+		if err := conn.peer.Call(ctx, "tools/list", c.declare(conn.rev, params, nil), &result); err != nil {
+			return err
+		}
+		cursor := member(result, "nextCursor")
+		if len(cursor) == 0 || cursor[0] != '"' {
+			return nil
+		}
+		params = slices.Concat([]byte(`{"cursor":`), cursor, []byte("}"))
+	}
+	return nil
+}
+
 // Notify sends a notification.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
-	conn, err := c.connected(ctx)
+	return c.on(ctx, func(conn *connection) error { return conn.peer.Notify(ctx, method, params) })
+}
+
+// Listen subscribes to what filter names, and returns when the subscription ends: nil if the server has ended it, ctx's error if that has. Any
+// other error means that changes may have been missed; call it again, and read what is to be followed anew. Handler hears the changes.
+// filter is that of subscriptions/listen (2026-07-28 basic/patterns/subscriptions): toolsListChanged, promptsListChanged,
+// resourcesListChanged and resourceSubscriptions. In the legacy era the latter are subscribed to one by one, and the others come unasked.
+func (c *Client) Listen(ctx context.Context, filter map[string]any) error {
+	asked, err := marshalObject(filter)
 	if err != nil {
-		return err
+		return fmt.Errorf("filter: %w", err)
 	}
-	return conn.peer.Notify(ctx, method, params)
+	return c.on(ctx, func(conn *connection) error {
+		if !conn.rev.Modern {
+			return c.subscribe(ctx, conn, member(asked, "resourceSubscriptions"))
+		}
+		var params object
+		params.add("notifications", asked)
+		var key string
+		send := func(ctx context.Context, m *Message) error {
+			key = m.ID.key()
+			c.expect(key, asked)
+			return conn.peer.outlet(ctx, m)
+		}
+		defer func() { c.acknowledged(key) }()
+		return conn.peer.call(ctx, send, "subscriptions/listen", c.declare(conn.rev, json.RawMessage(params.text()), nil), nil)
+	})
+}
+
+// expect notes what a subscription asks for, and acknowledged takes that back.
+func (c *Client) expect(key string, filter json.RawMessage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.filters == nil {
+		c.filters = map[string]json.RawMessage{}
+	}
+	c.filters[key] = filter
+}
+
+func (c *Client) acknowledged(key string) (filter json.RawMessage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	filter = c.filters[key]
+	delete(c.filters, key)
+	return filter
+}
+
+// compare says in the log what a subscription has asked for and not been given. 2026-07-28 basic/patterns/subscriptions#acknowledgment: the
+// client "SHOULD compare" the two.
+func (c *Client) compare(x *Exchange) {
+	id, _ := parseID(lookup(x.Request.Params, "_meta", metaSubscription))
+	asked, agreed := c.acknowledged(id.key()), member(x.Request.Params, "notifications")
+	if len(asked) == 0 {
+		return
+	}
+	for name, value := range each(asked) {
+		if got := member(agreed, string(name)); value[0] == 't' && string(got) != "true" || value[0] == '[' && len(got) < len(value) {
+			x.owner.log.Warn("the server does not announce all that was subscribed to", "asked", string(name), "agreed", string(got))
+		}
+	}
+}
+
+// subscribe is Listen in the legacy era.
+func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawMessage) error {
+	if len(uris) == 0 || uris[0] != '[' {
+		uris = json.RawMessage("[]")
+	}
+	for uri := range elements(uris) {
+		if err := conn.peer.Call(ctx, "resources/subscribe", map[string]json.RawMessage{"uri": uri}, nil); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-conn.peer.Context().Done():
+		return context.Cause(conn.peer.Context())
+	case <-conn.outdated:
+		return ErrSessionEnded
+	case <-ctx.Done():
+	}
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	defer done()
+	for uri := range elements(uris) {
+		_ = conn.peer.Call(last, "resources/unsubscribe", map[string]json.RawMessage{"uri": uri}, nil)
+	}
+	return ctx.Err()
 }
 
 // declare returns the params of a modern request: those given, the answers of a retry, and in _meta what every request must say.

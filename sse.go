@@ -1081,16 +1081,23 @@ func (h *SSEHandler) Close() {
 
 // ---- HTTP+SSE of 2024-11-05: the client ----
 
-// DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. max bounds the bytes of a message. A nil client is http.DefaultClient;
-// of any other its Timeout is ignored, and redirects are followed only if they are 307 or 308 within the origin; credentials are its
-// Transport's business. The context bounds the dialling only. A stream that is lost cannot be resumed: dial again. What is not a stream,
-// or not a 2xx, is an *HTTPError.
+const endpointWait = 10 * time.Second // for the event that says where to POST
+
+// DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. max bounds the bytes of a message. A nil client is one of our own. Of
+// any other its Timeout is ignored, and redirects are followed only if they are 307 or 308 within the origin; proxies, TLS, credentials and
+// whatever else concerns each request are its Transport's business (WithHeader). The context bounds the dialling only. A stream that is
+// lost cannot be resumed: dial again. What is not a stream, or not a 2xx, is an *HTTPError.
 func DialSSE(client *http.Client, target string, max int) Dialer {
+	client, release := keepToOrigin(client)
 	return func(ctx context.Context) (Conn, error) {
-		c := &sseConn{client: keepToOrigin(client)}
+		c := &sseConn{client: client, release: release}
 		c.life, c.cancel = context.WithCancel(context.Background()) // of the stream, which outlives the dialling
 		defer context.AfterFunc(ctx, c.cancel)()
+		late := time.AfterFunc(endpointWait, c.cancel)
 		err := c.open(c.life, target, max)
+		if !late.Stop() && err != nil && ctx.Err() == nil {
+			err = fmt.Errorf("no endpoint event within %v", endpointWait)
+		}
 		if err != nil {
 			_ = c.Close()
 			return nil, cmp.Or(ctx.Err(), err)
@@ -1102,6 +1109,7 @@ func DialSSE(client *http.Client, target string, max int) Dialer {
 // sseConn is the client's Conn.
 type sseConn struct {
 	client   *http.Client
+	release  func()
 	endpoint string
 	body     io.Closer
 	events   *eventReader
@@ -1116,6 +1124,7 @@ func (c *sseConn) open(ctx context.Context, target string, max int) error {
 		return err
 	}
 	r.Header.Set("Accept", "text/event-stream")
+	r.Header.Set("Accept-Encoding", "identity") // what compresses events holds them back
 	resp, err := c.client.Do(r)
 	if err != nil {
 		return err
@@ -1154,7 +1163,7 @@ func (c *sseConn) Read() (Payload, error) {
 	}
 }
 
-// Write POSTs a payload. The status that says it has come is not defined, so any 2xx will do.
+// Write POSTs a payload. The status that says it has come is not defined, so any 2xx will do; a 404 says that the conversation is unknown.
 func (c *sseConn) Write(ctx context.Context, p Payload) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -1169,7 +1178,10 @@ func (c *sseConn) Write(ctx context.Context, p Payload) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 {
+	switch {
+	case resp.StatusCode == http.StatusNotFound:
+		return unread{fmt.Errorf("%w: %w", ErrSessionEnded, httpError(resp))}
+	case resp.StatusCode/100 != 2:
 		return httpError(resp)
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, piece) // so that the connection can be used again
@@ -1179,33 +1191,139 @@ func (c *sseConn) Write(ctx context.Context, p Payload) error {
 // Close ends the conversation. The request is cancelled first, because closing its body may wait for it.
 func (c *sseConn) Close() error {
 	c.cancel()
+	defer c.release()
 	if c.body == nil {
 		return nil
 	}
 	return c.body.Close()
 }
 
-// HTTPError is an answer to a client's request that was not what it should be.
+// ---- What both clients need ----
+
+// ErrSessionEnded means that the server does not know the session, or the conversation, any more. A Client begins another by itself.
+var ErrSessionEnded = errors.New("session ended")
+
+// HTTPError is an answer to a client's request that was not what it should be. If its body is an error of JSON-RPC, errors.As finds that
+// *Error in it, too.
 type HTTPError struct {
 	Status int
-	Body   []byte // its first few KiB
+	Header http.Header
+	Body   []byte // its first 64 KiB
+
+	fault *Error // that the body is
+	id    ID     // of the request that it answers
 }
 
+// Error returns the status, and as much of the rest as says why.
 func (e *HTTPError) Error() string {
-	return strings.TrimSpace(fmt.Sprintf("HTTP %d %s %.200q", e.Status, http.StatusText(e.Status), bytes.TrimSpace(e.Body)))
+	text := strings.TrimSpace(fmt.Sprintf("HTTP %d %s", e.Status, http.StatusText(e.Status)))
+	location := e.Header.Get("Location")
+	switch body := bytes.TrimSpace(e.Body); {
+	case e.fault != nil:
+		return fmt.Sprintf("%s: %.500s", text, e.fault.Error())
+	case e.Status/100 == 3 && location != "":
+		return fmt.Sprintf("%s: not followed to %.200q", text, location)
+	case len(body) > 0:
+		return fmt.Sprintf("%s %.200q", text, body)
+	}
+	return text
 }
 
-func httpError(resp *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-	return &HTTPError{resp.StatusCode, body}
+// Unwrap returns the *Error.
+func (e *HTTPError) Unwrap() error {
+	if e.fault == nil {
+		return nil
+	}
+	return e.fault
 }
 
-func sameOrigin(a, b *url.URL) bool { return a.Scheme == b.Scheme && strings.EqualFold(a.Host, b.Host) }
+// Challenge returns the parameters of the first challenge of a scheme in WWW-Authenticate, by name in lower case; nil if there is none.
+// 2025-11-25 basic/authorization#protected-resource-metadata-discovery-requirements: clients "MUST be able to parse WWW-Authenticate
+// headers"; what they want of it is Challenge("Bearer")["resource_metadata"] and ["scope"].
+func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
+	for rest := strings.Join(e.Header.Values("Www-Authenticate"), ","); ; {
+		rest = strings.TrimLeft(rest, " \t,")
+		end := strings.IndexFunc(rest, func(c rune) bool { return !isToken(c) })
+		if end < 0 {
+			end = len(rest)
+		}
+		name := rest[:end]
+		value, isParam := strings.CutPrefix(strings.TrimLeft(rest[end:], " \t"), "=")
+		switch {
+		case name == "" && rest == "":
+			return params
+		case name == "": // no header as it should be
+			rest = rest[1:]
+		case isParam:
+			value, rest = authValue(strings.TrimLeft(value, " \t"))
+			if name = strings.ToLower(name); params != nil && params[name] == "" {
+				params[name] = value
+			}
+		case params != nil: // the next one begins
+			return params
+		default:
+			if rest = rest[end:]; strings.EqualFold(name, scheme) {
+				params = map[string]string{}
+			}
+		}
+	}
+}
+
+// authValue reads a token or a quoted string. RFC 9110, section 5.6.4.
+func authValue(text string) (value, rest string) {
+	if !strings.HasPrefix(text, `"`) {
+		end := strings.IndexAny(text, ", \t")
+		if end < 0 {
+			end = len(text)
+		}
+		return text[:end], text[end:]
+	}
+	var b strings.Builder
+	for i := 1; i < len(text); i++ {
+		switch {
+		case text[i] == '"':
+			return b.String(), text[i+1:]
+		case text[i] == '\\' && i+1 < len(text):
+			i++
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String(), ""
+}
+
+// isToken tells whether c may be part of a token: tchar of RFC 9110, section 5.6.2.
+func isToken(c rune) bool {
+	return c < 0x80 && (c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.ContainsRune("!#$%&'*+-.^_`|~", c))
+}
+
+// httpError reads what there is of a response that is an error.
+func httpError(resp *http.Response) *HTTPError {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	e := &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: body}
+	if m := Decode(body).Messages[0]; m.Kind() == Response && m.Error != nil {
+		e.fault, e.id = m.Error, m.ID
+	}
+	return e
+}
+
+// sameOrigin tells whether two URLs have scheme, host and port in common.
+func sameOrigin(a, b *url.URL) bool {
+	port := func(u *url.URL) string {
+		return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	}
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
 
 // keepToOrigin returns a client that follows redirects only where they repeat the request, and only within the origin: others would lose
-// the body, or carry headers to a stranger.
-func keepToOrigin(client *http.Client) *http.Client {
-	c := *cmp.Or(client, http.DefaultClient)
+// the body, or carry headers to a stranger. release is for when a Conn has been closed: connections that nobody can use again are.
+func keepToOrigin(client *http.Client) (kept *http.Client, release func()) {
+	release = func() {}
+	if client == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.MaxIdleConnsPerHost = transport.MaxIdleConns // it talks to one
+		client, release = &http.Client{Transport: transport}, transport.CloseIdleConnections
+	}
+	c := *client
 	c.Timeout = 0 // it would end streams; a context says how long a call may take
 	own := c.CheckRedirect
 	c.CheckRedirect = func(r *http.Request, via []*http.Request) error {
@@ -1218,5 +1336,31 @@ func keepToOrigin(client *http.Client) *http.Client {
 		}
 		return nil
 	}
+	return &c, release
+}
+
+// WithHeader returns a client that sends these fields with each request as well, where the request has none of that name. A nil client is
+// http.DefaultClient.
+func WithHeader(client *http.Client, header http.Header) *http.Client {
+	c := *cmp.Or(client, http.DefaultClient)
+	c.Transport = &withHeader{cmp.Or(c.Transport, http.DefaultTransport), header.Clone()}
 	return &c
+}
+
+type withHeader struct {
+	http.RoundTripper
+	header http.Header
+}
+
+// RoundTrip adds the fields to a copy of the request.
+func (t *withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	for name, values := range t.header {
+		if name == "Host" { // which net/http keeps apart
+			r.Host = values[0]
+		} else if r.Header[name] == nil {
+			r.Header[name] = values
+		}
+	}
+	return t.RoundTripper.RoundTrip(r)
 }
