@@ -1353,13 +1353,13 @@ func (c *httpConn) receive(x *post, resp *http.Response, err *error) (streams bo
 		if x.out.Messages[0].Method == "notifications/initialized" {
 			c.listen()
 		}
-	case resp.StatusCode == http.StatusOK && isMedia(kind, "text/event-stream"):
-		if *err = c.accept(x, resp); *err == nil {
-			streams = c.follow(x, resp)
-		}
 	case resp.StatusCode == http.StatusOK && isMedia(kind, "application/json"):
 		if *err = c.accept(x, resp); *err == nil {
 			*err = c.readJSON(x, resp)
+		}
+	case resp.StatusCode == http.StatusOK && isMedia(kind, "text/event-stream"):
+		if *err = c.accept(x, resp); *err == nil {
+			streams = c.follow(x, resp)
 		}
 	default:
 		*err = fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", kind, httpError(resp))
@@ -1402,7 +1402,14 @@ func (c *httpConn) accept(x *post, resp *http.Response) error {
 
 // readJSON reads an answer that is not a stream.
 func (c *httpConn) readJSON(x *post, resp *http.Response) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.max)+1))
+	var body []byte
+	var err error
+	if size := resp.ContentLength; 0 <= size && size <= piece {
+		body = make([]byte, size)
+		_, err = io.ReadFull(resp.Body, body)
+	} else { // what is only announced gets no room yet
+		body, err = io.ReadAll(io.LimitReader(resp.Body, int64(c.max)+1))
+	}
 	switch {
 	case len(body) > c.max:
 		return ErrTooLarge

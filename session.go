@@ -1432,6 +1432,7 @@ type connection struct {
 	peer   *Peer
 	rung   int // of the ladder: which Dialer has led here
 	rev    Revision
+	says   object // of _meta, in the modern era
 	server ServerInfo
 
 	calls    int           // that use it; the Client's mutex guards it
@@ -1789,7 +1790,8 @@ func (c *Client) probe(ctx context.Context, conn *connection, version string) (s
 	}
 	ask := func() error {
 		conn.peer.Remember(revision(version), Meta{}) // a modern server may not ask anything; this one may turn out to be legacy
-		return conn.peer.Call(ctx, "server/discover", c.declare(revision(version), nil, nil), &found)
+		conn.says = c.introduce(revision(version))
+		return conn.peer.Call(ctx, "server/discover", conn.declare(nil, nil), &found)
 	}
 	err := ask()
 	var fault *Error
@@ -1906,10 +1908,10 @@ func (c *Client) callModern(caller context.Context, conn *connection, method str
 	listed := method != "tools/call"
 	for range maxRounds {
 		var raw json.RawMessage
-		err := conn.peer.Call(ctx, method, c.declare(conn.rev, given, answers), &raw)
+		err := conn.peer.Call(ctx, method, conn.declare(given, answers), &raw)
 		if fault := (*HTTPError)(nil); !listed && errors.As(err, &fault) && fault.fault != nil && fault.fault.Code == CodeHeaderMismatch {
 			if listed = true; c.listTools(ctx, conn) == nil { // so that the transport knows which arguments go into the header
-				err = conn.peer.Call(ctx, method, c.declare(conn.rev, given, answers), &raw)
+				err = conn.peer.Call(ctx, method, conn.declare(given, answers), &raw)
 			}
 		}
 		if err != nil {
@@ -1941,7 +1943,7 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	params := json.RawMessage("{}")
 	for range maxPages {
 		var result json.RawMessage
-		if err := conn.peer.Call(ctx, "tools/list", c.declare(conn.rev, params, nil), &result); err != nil {
+		if err := conn.peer.Call(ctx, "tools/list", conn.declare(params, nil), &result); err != nil {
 			return err
 		}
 		cursor := member(result, "nextCursor")
@@ -1980,7 +1982,7 @@ func (c *Client) Listen(ctx context.Context, filter map[string]any) error {
 			return conn.peer.outlet(ctx, m)
 		}
 		defer func() { c.acknowledged(key) }()
-		return conn.peer.call(ctx, send, "subscriptions/listen", c.declare(conn.rev, json.RawMessage(params.text()), nil), nil)
+		return conn.peer.call(ctx, send, "subscriptions/listen", conn.declare(json.RawMessage(params.text()), nil), nil)
 	})
 }
 
@@ -2042,22 +2044,27 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 	return ctx.Err()
 }
 
-// declare returns the params of a modern request: those given, the answers of a retry, and in _meta what every request must say.
-// 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included on every request".
-func (c *Client) declare(rev Revision, given, answers json.RawMessage) encoded {
-	var params, meta object
+// introduce prepares what each modern request says in _meta. 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
+// on every request".
+func (c *Client) introduce(rev Revision) (says object) {
+	version, _ := marshal(rev.Version)
+	info, _ := marshal(c.Info.in(rev))
+	capabilities, _ := marshal(c.capabilities(rev))
+	says.add(metaVersion, version)
+	says.add(metaClientInfo, info)
+	says.add(metaCapabilities, capabilities)
+	return says
+}
+
+// declare returns the params of a modern request: those given, the answers of a retry, and _meta.
+func (c *connection) declare(given, answers json.RawMessage) encoded {
+	params, meta := object{}, object{slices.Clip(c.says.b)}
 	if answers == nil {
 		params.addAll(given, "_meta")
 	} else {
 		params.addAll(given, "_meta", "inputResponses", "requestState")
 	}
 	params.addAll(answers)
-	version, _ := marshal(rev.Version)
-	info, _ := marshal(c.Info.in(rev))
-	capabilities, _ := marshal(c.capabilities(rev))
-	meta.add(metaVersion, version)
-	meta.add(metaClientInfo, info)
-	meta.add(metaCapabilities, capabilities)
 	meta.addAll(member(given, "_meta"), metaVersion, metaClientInfo, metaCapabilities)
 	params.add("_meta", meta.text())
 	return params.text()
