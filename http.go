@@ -706,7 +706,7 @@ func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) 
 	if schema = bytes.TrimSpace(schema); len(schema) == 0 || schema[0] != '{' || !json.Valid(schema) {
 		return nil, errors.New("the schema is no object")
 	}
-	if !bytes.Contains(schema, []byte("x-mcp-header")) && bytes.IndexByte(schema, '\\') < 0 {
+	if !mayBeMarked(schema) {
 		return nil, nil
 	}
 	m := marks{names: map[string]bool{}}
@@ -1091,15 +1091,16 @@ func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, princ
 // ---- The client ----
 
 const (
-	maxTries    = 8                // to continue a stream without an event in between
-	firstPause  = time.Second / 4  // before the first of them, doubled for each
-	maxPause    = 15 * time.Second // but no longer
-	maxRetry    = 5 * time.Minute  // a server that wants us to wait longer has given up on the stream
-	farewell    = 700 * time.Millisecond
-	maxEventID  = 4 << 10 // bytes of an event's id, and of a session's, that we repeat
-	maxMarked   = 4096    // tools whose marked arguments are remembered
-	maxUnasked  = 16      // payloads that have come and are not read yet
-	bodyTimeout = stall   // for a POST that needs no answer
+	maxTries   = 8                // to continue a stream without an event in between
+	firstPause = time.Second / 4  // before the first of them, doubled for each
+	maxPause   = 15 * time.Second // but no longer
+	maxRetry   = 5 * time.Minute  // a server that wants us to wait longer has given up on the stream
+	unasked    = 16               // payloads that have come and are not read yet
+	maxEventID = 4 << 10          // bytes of an event's id, and of a session's, that we repeat
+	maxMarked  = 4096             // tools whose marked arguments are remembered
+
+	drainFor = 100 * time.Millisecond // what follows a response that is read, so that its connection can be used again
+	farewell = 700 * time.Millisecond // a DELETE
 )
 
 // ErrInterrupted means that a response has ended before the answer, and could not be continued: whether the server has done what it was
@@ -1121,7 +1122,7 @@ func DialHTTP(client *http.Client, target string, max int) Dialer {
 		if err != nil {
 			return nil, err
 		}
-		c := &httpConn{client: client, release: release, url: u, max: max, in: make(chan Payload, maxUnasked), posts: map[*post]bool{}}
+		c := &httpConn{client: client, release: release, url: u, max: max, in: make(chan Payload, unasked), posts: map[*post]bool{}}
 		c.life, c.hangUp = context.WithCancel(context.Background())
 		return c, nil
 	}
@@ -1157,6 +1158,7 @@ type post struct {
 	resumes bool            // its stream can be continued
 	ctx     context.Context // ends with Close, when it is cancelled, when the session has ended, and when all has come
 	cancel  context.CancelCauseFunc
+	abort   func()        // ends the request of HTTP that is on the way
 	last    string        // id of the last event
 	retry   time.Duration // to wait before it is continued; 0: not said
 }
@@ -1182,14 +1184,15 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	}
 	defer context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })()
 	if len(x.waits) == 0 {
-		defer time.AfterFunc(bodyTimeout, func() { x.cancel(context.DeadlineExceeded) }).Stop()
+		defer time.AfterFunc(stall, func() { x.cancel(context.DeadlineExceeded) }).Stop()
 	}
 	resp, err := c.do(x, http.MethodPost)
 	if err == nil {
-		if c.receive(x, resp, &err) {
+		var streams bool
+		if streams, err = c.receive(x, resp); streams {
 			return nil
 		}
-		x.cancel(nil) // first, because closing a body may wait for it
+		x.abort() // first, because closing a body may wait for it
 		resp.Body.Close()
 	}
 	c.finish(x)
@@ -1262,7 +1265,12 @@ func (c *httpConn) finish(x *post) {
 
 // do sends a request of HTTP: what a post has to say, or the GET that opens or continues a stream.
 func (c *httpConn) do(x *post, method string) (*http.Response, error) {
-	r := (&http.Request{Method: method, URL: c.url, Host: c.url.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: c.header(x, method)}).WithContext(x.ctx)
+	ctx := x.ctx
+	x.abort = func() { x.cancel(nil) }
+	if method == http.MethodGet { // it may be tried again
+		ctx, x.abort = context.WithCancel(x.ctx)
+	}
+	r := (&http.Request{Method: method, URL: c.url, Host: c.url.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: c.header(x, method)}).WithContext(ctx)
 	if method == http.MethodPost {
 		body := x.out.Append(nil)
 		r.ContentLength = int64(len(body))
@@ -1343,28 +1351,39 @@ func headerValue(text string) string {
 }
 
 // receive takes in the response to a POST. It returns true if the rest comes on a stream, which has a goroutine of its own from now on.
-func (c *httpConn) receive(x *post, resp *http.Response, err *error) (streams bool) {
+func (c *httpConn) receive(x *post, resp *http.Response) (streams bool, err error) {
 	kind := resp.Header.Get("Content-Type")
+	coding := cmp.Or(resp.Header.Get("Content-Encoding"), "identity")
 	switch {
 	case resp.StatusCode/100 != 2:
-		*err = c.refused(x, httpError(resp))
-	case len(x.waits) == 0:
-		_, _ = io.CopyN(io.Discard, resp.Body, piece) // any 2xx will do, and whatever else it says
+		return false, c.refused(x, x.fault(resp))
+	case len(x.waits) == 0: // any 2xx will do, and whatever else it says
+		defer time.AfterFunc(drainFor, x.abort).Stop()
+		_, _ = io.CopyN(io.Discard, resp.Body, piece)
 		if x.out.Messages[0].Method == "notifications/initialized" {
 			c.listen()
 		}
-	case resp.StatusCode == http.StatusOK && isMedia(kind, "application/json"):
-		if *err = c.accept(x, resp); *err == nil {
-			*err = c.readJSON(x, resp)
+		return false, nil
+	case coding != "identity":
+		return false, fmt.Errorf("the answer is compressed (%.100q), which was not accepted", coding)
+	case isMedia(kind, "application/json"):
+		if err = c.accept(x, resp); err != nil {
+			return false, err
 		}
-	case resp.StatusCode == http.StatusOK && isMedia(kind, "text/event-stream"):
-		if *err = c.accept(x, resp); *err == nil {
-			streams = c.follow(x, resp)
+		return false, c.readJSON(x, resp)
+	case isMedia(kind, "text/event-stream"):
+		if err = c.accept(x, resp); err != nil {
+			return false, err
 		}
-	default:
-		*err = fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", kind, httpError(resp))
+		return c.follow(x, resp)
 	}
-	return streams
+	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", kind, x.fault(resp))
+}
+
+// fault reads what there is of a response that is an error, for a second at most.
+func (x *post) fault(resp *http.Response) *HTTPError {
+	defer time.AfterFunc(lastWord, x.abort).Stop()
+	return httpError(resp)
 }
 
 // refused tells what a status means that is not 2xx: if a session was named, 404 is its end, unless the server speaks of the method.
@@ -1419,17 +1438,17 @@ func (c *httpConn) readJSON(x *post, resp *http.Response) error {
 		return fmt.Errorf("%w: %w", ErrInterrupted, err)
 	}
 	in := Decode(body)
+	odd := &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: bytes.Clone(body[:min(len(body), maxFault)])}
 	if in.Messages[0].Kind() == Invalid {
-		return &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: body}
+		return fmt.Errorf("the body is no message: %w", odd)
 	}
-	c.deliver(x, in)
-	if len(x.waits) > 0 {
-		return &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: body}
+	if c.deliver(x, in); len(x.waits) > 0 {
+		return fmt.Errorf("the body does not hold the answer: %w", odd)
 	}
 	return nil
 }
 
-// deliver passes on what has come for a post.
+// deliver passes on what has come for a post, unless nobody wants it any more.
 func (c *httpConn) deliver(x *post, in Payload) {
 	for _, m := range in.Messages {
 		if m.Kind() != Response {
@@ -1438,20 +1457,28 @@ func (c *httpConn) deliver(x *post, in Payload) {
 		if m.ID == (ID{}) && len(x.waits) == 1 { // an error that does not say so is about the only request there is
 			m.ID = x.waits[0]
 		}
+		c.learn(x, m)
 		c.mu.Lock()
 		x.waits = slices.DeleteFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() })
 		c.mu.Unlock()
-		c.learn(x, m)
 	}
 	select {
 	case c.in <- in:
+	case <-x.ctx.Done():
+	}
+}
+
+// push passes on what does not come from the server.
+func (c *httpConn) push(m *Message) {
+	select {
+	case c.in <- Payload{Messages: []*Message{m}}:
 	case <-c.life.Done():
 	}
 }
 
 // report passes on what the transport has to say, for the log of whoever reads.
 func (c *httpConn) report(format string, args ...any) {
-	c.deliver(&post{}, Payload{Messages: []*Message{failed(ID{}, fmt.Errorf(format, args...))}})
+	c.push(failed(ID{}, fmt.Errorf(format, args...)))
 }
 
 // learn reads what a result says to the transport.
@@ -1471,7 +1498,7 @@ func (c *httpConn) learn(x *post, m *Message) {
 // basic/transports/streamable-http#schema-extension: clients "MUST exclude the invalid tool from the result of tools/list".
 func (c *httpConn) learnTools(m *Message) {
 	tools := member(m.Result, "tools")
-	if !bytes.Contains(tools, []byte("x-mcp-header")) && bytes.IndexByte(tools, '\\') < 0 && !c.hasMarks() || len(tools) == 0 || tools[0] != '[' {
+	if len(tools) == 0 || tools[0] != '[' || !mayBeMarked(tools) && !c.hasMarks() {
 		return
 	}
 	var kept [][]byte
@@ -1479,8 +1506,9 @@ func (c *httpConn) learnTools(m *Message) {
 	for tool := range elements(tools) {
 		all++
 		name := unquote(member(tool, "name"))
-		marked, err := ReadHeaderParams(member(tool, "inputSchema"))
-		if err != nil && bytes.Contains(tool, []byte("x-mcp-header")) {
+		schema := member(tool, "inputSchema")
+		marked, err := ReadHeaderParams(schema)
+		if err != nil && mayBeMarked(schema) {
 			c.report("tool %.100q left out of the list: %w", name, err)
 			continue
 		}
@@ -1500,6 +1528,11 @@ func (c *httpConn) learnTools(m *Message) {
 		result.add("tools", slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]")))
 		m.Result = json.RawMessage(result.text())
 	}
+}
+
+// mayBeMarked tells whether a mark, or an escape that may spell it, is in a schema.
+func mayBeMarked(schema json.RawMessage) bool {
+	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.IndexByte(schema, '\\') >= 0
 }
 
 func (c *httpConn) hasMarks() bool {
@@ -1522,14 +1555,18 @@ func (c *httpConn) listen() {
 }
 
 // follow reads a response that is a stream, in the background.
-func (c *httpConn) follow(x *post, resp *http.Response) bool {
+func (c *httpConn) follow(x *post, resp *http.Response) (streams bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed {
-		c.posts[x] = true
-		c.streams.Go(func() { c.run(x, resp) })
+	switch {
+	case c.closed:
+		return false, ErrClosed
+	case c.ended != nil:
+		return false, c.ended
 	}
-	return !c.closed
+	c.posts[x] = true
+	c.streams.Go(func() { c.run(x, resp) })
+	return true, nil
 }
 
 // run reads a stream until all that it brings has come, and continues it when it is cut off. Without a response it opens one first.
@@ -1542,7 +1579,7 @@ func (c *httpConn) run(x *post, resp *http.Response) {
 			if heard, err = c.events(x, resp); heard {
 				tries = 0
 			}
-			if x.done() || errors.Is(err, ErrTooLarge) || x.ctx.Err() != nil {
+			if x.done() || err == ErrTooLarge || x.ctx.Err() != nil {
 				break
 			}
 			tries++
@@ -1551,35 +1588,33 @@ func (c *httpConn) run(x *post, resp *http.Response) {
 			break
 		}
 	}
-	if cause := context.Cause(x.ctx); cause != nil {
-		err = cause
-	}
+	err = cmp.Or(context.Cause(x.ctx), err)
 	switch {
 	case c.life.Err() != nil:
-	case x.out.Messages == nil && (err == errNoStream || errors.Is(err, ErrSessionEnded)):
-	case x.out.Messages == nil:
-		c.report("nothing more is heard from the server but answers: %w", err)
-	default:
+	case !x.alone():
 		for _, id := range slices.Clone(x.waits) {
-			c.deliver(x, Payload{Messages: []*Message{failed(id, err)}})
+			c.push(failed(id, err))
 		}
+	case err != errNoStream && !errors.Is(err, ErrSessionEnded):
+		c.report("nothing is heard from the server but answers: %w", err)
 	}
 }
 
+// alone tells whether it is the stream of what belongs to no request.
+func (x *post) alone() bool { return x.out.Messages == nil }
+
 // done tells whether all answers have come.
-func (x *post) done() bool { return x.out.Messages != nil && len(x.waits) == 0 }
+func (x *post) done() bool { return !x.alone() && len(x.waits) == 0 }
 
 // events delivers what a stream brings, to its end. Once the answer has come that should be near, so that the connection can be used again.
 func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) {
 	defer resp.Body.Close()
+	defer func() { x.abort() }() // first, because closing a body may wait for it
 	in := newEventReader(resp.Body, c.max)
 	in.id = x.last
 	for {
 		e, err := in.next()
 		if err != nil {
-			if err == ErrTooLarge {
-				x.cancel(err) // before the body is closed
-			}
 			return heard, err
 		}
 		if x.last = e.ID; len(e.ID) > maxEventID {
@@ -1592,7 +1627,7 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) 
 		heard = true
 		open := !x.done()
 		if c.deliver(x, Decode(e.Data)); open && x.done() {
-			defer time.AfterFunc(lastWord, func() { x.cancel(nil) }).Stop()
+			defer time.AfterFunc(drainFor, x.abort).Stop()
 		}
 	}
 }
@@ -1600,53 +1635,52 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) 
 // reopen continues a stream after a pause, or opens the standalone one, with as many tries as are left. 2025-11-25
 // basic/transports#resumability-and-redelivery: by GET with Last-Event-ID, and after the time that retry says, which it "MUST respect".
 func (c *httpConn) reopen(x *post, tries *int, why error) (*http.Response, error) {
-	alone := x.out.Messages == nil
-	if !alone && (x.last == "" || !x.resumes) {
-		return nil, interrupted(why)
+	if !x.alone() && (x.last == "" || !x.resumes) {
+		return nil, x.lost(why)
 	}
-	opened := alone && *tries > 0
-	if x.retry > maxRetry {
-		return nil, interrupted(fmt.Errorf("the server wants it continued only after %v", x.retry))
-	}
+	opened := *tries > 0
 	for ; *tries <= maxTries; *tries++ {
+		if x.retry > maxRetry {
+			return nil, x.lost(fmt.Errorf("the server wants it continued only after %v", x.retry))
+		}
 		if *tries > 0 && !sleep(x.ctx, x.pause(*tries)) {
 			return nil, context.Cause(x.ctx)
 		}
 		resp, err := c.do(x, http.MethodGet)
-		switch {
-		case err != nil && x.ctx.Err() != nil:
-			return nil, err
-		case err != nil: // the server may be starting again
+		if err != nil { // the server may be starting again
 			why = err
 			continue
-		case resp.StatusCode == http.StatusOK && isMedia(resp.Header.Get("Content-Type"), "text/event-stream"):
+		}
+		if resp.StatusCode == http.StatusOK && isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
 			return resp, nil
 		}
-		fault := httpError(resp)
+		fault := x.fault(resp)
+		x.abort()
 		resp.Body.Close()
-		why = fault
-		switch transient := fault.Status >= 500 || fault.Status == http.StatusTooManyRequests; {
-		case alone && fault.Status == http.StatusMethodNotAllowed: // it has no such stream, which is fine
-			return nil, errNoStream
-		case alone && !opened, !transient:
-			*tries = maxTries
+		if why = fault; !opened || fault.Status < 500 && fault.Status != http.StatusTooManyRequests {
+			break
 		}
 	}
-	var fault *HTTPError
-	if !alone && x.session != "" && errors.As(why, &fault) && fault.Status == http.StatusNotFound {
-		return nil, fmt.Errorf("%w: %w", ErrSessionEnded, fault)
-	}
-	return nil, interrupted(why)
+	return nil, x.lost(why)
 }
 
-var errNoStream = errors.New("the server has no standalone stream")
-
-func interrupted(why error) error {
-	if why == nil || why == io.EOF {
+// lost tells what has become of a stream that is not continued. A server that does not know the session any more says 404.
+func (x *post) lost(why error) error {
+	var fault *HTTPError
+	switch errors.As(why, &fault); {
+	case x.alone() && fault != nil && fault.Status == http.StatusMethodNotAllowed: // which is fine
+		return errNoStream
+	case x.alone():
+		return cmp.Or(why, ErrInterrupted)
+	case x.session != "" && fault != nil && fault.Status == http.StatusNotFound:
+		return fmt.Errorf("%w: %w", ErrSessionEnded, fault)
+	case why == nil || why == io.EOF:
 		return ErrInterrupted
 	}
 	return fmt.Errorf("%w: %w", ErrInterrupted, why)
 }
+
+var errNoStream = errors.New("the server has no standalone stream")
 
 // pause returns how long to wait before a try: as long as the server has said, and longer each time; not all at the same moment.
 func (x *post) pause(tries int) time.Duration {

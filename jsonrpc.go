@@ -175,7 +175,7 @@ var (
 	ErrClosed           = errors.New("connection closed")             // the conversation ended before the answer; what a Call returns wraps this and, if one is known, the reason
 	ErrNoServerRequests = errors.New("the client cannot be asked")    // no way back to it: 2026-07-28, or a request without a session
 	ErrAnswered         = errors.New("request answered or cancelled") // nothing may be sent for it any more
-	ErrTooLarge         = errors.New("message too large")             // an answer beyond the cap; it cannot be told whose, so each waiting Call fails
+	ErrTooLarge         = errors.New("message too large")             // an answer beyond the cap; on a pipe it cannot be told whose, so each waiting Call fails
 )
 
 // unread marks the error of a request that nobody has read: it may be sent again.

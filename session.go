@@ -1511,7 +1511,10 @@ func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 		return err
 	}
 	next, failed := c.connected(ctx)
-	if failed != nil {
+	switch {
+	case errors.Is(failed, ErrClosed):
+		return failed
+	case failed != nil:
 		return fmt.Errorf("%w; connecting again: %w", err, failed)
 	}
 	defer c.release(next)
@@ -1655,8 +1658,14 @@ func (c *Client) current() *connection {
 // open connects as the last time, if that fits, or else finds out how. It is the turn's holder who calls it.
 func (c *Client) open(ctx context.Context) (*connection, error) {
 	var causes error
-	if last := c.conn; last != nil && last.rung != unknown {
-		conn, next, err := c.try(ctx, last.rung, !last.rev.Modern)
+	rung, legacy := unknown, false
+	c.mu.Lock()
+	if c.conn != nil {
+		rung, legacy = c.conn.rung, !c.conn.rev.Modern
+	}
+	c.mu.Unlock()
+	if rung != unknown {
+		conn, next, err := c.try(ctx, rung, legacy)
 		if err == nil || !next && !errors.As(err, new(*Error)) || ctx.Err() != nil {
 			return conn, err
 		}
@@ -1977,8 +1986,10 @@ func (c *Client) Listen(ctx context.Context, filter map[string]any) error {
 		params.add("notifications", asked)
 		var key string
 		send := func(ctx context.Context, m *Message) error {
-			key = m.ID.key()
-			c.expect(key, asked)
+			if m.Kind() == Request { // and not its cancellation
+				key = m.ID.key()
+				c.expect(key, asked)
+			}
 			return conn.peer.outlet(ctx, m)
 		}
 		defer func() { c.acknowledged(key) }()

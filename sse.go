@@ -1200,6 +1200,8 @@ func (c *sseConn) Close() error {
 
 // ---- What both clients need ----
 
+const maxFault = 64 << 10 // bytes of a body that is kept
+
 // ErrSessionEnded means that the server does not know the session, or the conversation, any more. A Client begins another by itself.
 var ErrSessionEnded = errors.New("session ended")
 
@@ -1298,7 +1300,7 @@ func isToken(c rune) bool {
 
 // httpError reads what there is of a response that is an error.
 func httpError(resp *http.Response) *HTTPError {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxFault))
 	e := &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: body}
 	if m := Decode(body).Messages[0]; m.Kind() == Response && m.Error != nil {
 		e.fault, e.id = m.Error, m.ID
