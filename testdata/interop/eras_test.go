@@ -48,9 +48,9 @@ func TestBothEras(t *testing.T) {
 		t.Run("TypeScript 1", func(t *testing.T) {
 			t.Parallel()
 			expect(t, typeScript(t, "http", server.mcp, "of-typescript-1").stdout, `{"server":"mcpwire","version":"2025-11-25",
-				"tools":["ask","count","echo","get-weather","set-note"],"weather":"Current temperature in Oslo is 18°C","missing":-32602,
-				"echo":true,"counted":"counted to 50","inOrder":true,"asked":"Hello, Ada","updated":["note:///of-typescript-1"],
-				"deleted":204,"after":404,"errors":[]}`)
+				"tools":["ask","count","echo","get-weather","set-note"],"weather":"Current temperature in Oslo is 18°C",
+				"missing":[-32602,"Missing required argument: 'city'"],"echo":true,"counted":"counted to 50","inOrder":true,
+				"asked":"Hello, Ada","updated":["note:///of-typescript-1"],"deleted":204,"after":404,"errors":[]}`)
 		})
 		for _, rev := range revisions[:2] {
 			t.Run("Go/"+rev.version, func(t *testing.T) { sdkEra(t, server, rev) })
@@ -191,7 +191,7 @@ func typeScript2(t *testing.T, args ...string) outcome {
 // than that the header is wrong.
 func typeScript2Session(t *testing.T, server daemon, era string) {
 	t.Parallel()
-	out := typeScript2(t, era, "session", server.mcp, "of-typescript-2-"+era)
+	out := typeScript2(t, era, "session", "http", server.mcp, "of-typescript-2-"+era)
 	if out.exit != 0 {
 		t.Fatalf("exit %d", out.exit)
 	}
@@ -201,7 +201,8 @@ func typeScript2Session(t *testing.T, server daemon, era string) {
 		"tools":["ask","count","echo","get-weather","set-note"],"weather":"Current temperature in Oslo is 64°F",
 		"said":{"mcp-protocol-version":"2026-07-28","mcp-method":"tools/call","mcp-name":"get-weather","mcp-param-unit":"fahrenheit"},
 		"unit":[-32602,"=?base64?csOpYXVtdXI=?="],
-		"missing":-32602,"unknown":-32602,"echo":true,"note":"This note is served by mcpwire.","prompt":2,"completion":["welcome"],
+		"missing":[-32602,"Missing required argument: 'city'"],"unknown":-32602,"echo":true,
+		"note":"This note is served by mcpwire.","prompt":2,"completion":["welcome"],
 		"names":[
 			["naïve","=?base64?bmHDr3Zl?=",-32602,-32602,-32602],
 			[" padded ","=?base64?IHBhZGRlZCA=?=",-32602,-32602,-32602],
@@ -297,26 +298,15 @@ func mcpGoSession(t *testing.T, server daemon) {
 			t.Errorf("no %s: %s", field[0], field[1])
 		}
 	}
-	if got := c.text(t, "count", map[string]any{"n": 50}); got != "counted to 50" {
-		t.Errorf("got %q", got)
-	}
-	if steps := c.all("notifications/progress", "progress"); len(steps) != 50 || steps[0] != 1.0 || steps[49] != 50.0 {
-		t.Errorf("progress %v", steps)
-	}
+	c.counts(t)
 	if got := c.text(t, "ask", map[string]any{}); got != "Hello, Ada" {
 		t.Errorf("got %q", got)
 	}
-	const note = "note:///of-mcp-go"
-	stop, err := c.ListenAsync(ctx, mark3labs.SubscriptionFilter{ResourcesListChanged: true, ResourceSubscriptions: []string{note}},
-		func(err error) { t.Errorf("listening: %v", err) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "an acknowledgement", func() bool { return len(c.all("notifications/subscriptions/acknowledged", "")) > 0 })
+	stop := c.subscribe(t, "of-mcp-go")
 	c.text(t, "set-note", map[string]any{"name": "of-mcp-go", "text": "rain"})
 	eventually(t, "the list has changed", func() bool { return len(c.all("notifications/resources/list_changed", "")) > 0 })
 	eventually(t, "the note was updated", func() bool {
-		return slices.Equal(c.all("notifications/resources/updated", "uri"), []any{note})
+		return slices.Equal(c.all("notifications/resources/updated", "uri"), []any{"note:///of-mcp-go"})
 	})
 	stop()
 	if err := c.Close(); err != nil {
@@ -328,10 +318,22 @@ func mcpGoSession(t *testing.T, server daemon) {
 // meet begins, in whichever era comes of it.
 func (c *mcpGo) meet(t *testing.T, to target, options ...client.ClientOption) (*mark3labs.InitializeResult, error) {
 	t.Helper()
-	way, err := transport.NewStreamableHTTP(to[0], transport.WithHTTPBasicClient(&http.Client{Transport: c.way}),
-		transport.WithHTTPLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
+	quiet := slog.New(slog.DiscardHandler)
+	var way transport.Interface
+	if to.isURL() {
+		var err error
+		way, err = transport.NewStreamableHTTP(to[0],
+			transport.WithHTTPBasicClient(&http.Client{Transport: c.way}), transport.WithHTTPLogger(quiet))
+		if err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		way = transport.NewStdioWithOptions(to[0], nil, to[1:], transport.WithCommandLogger(quiet),
+			transport.WithCommandFunc(func(ctx context.Context, command string, _ []string, args []string) (*exec.Cmd, error) {
+				c.server = exec.CommandContext(ctx, command, args...)
+				c.server.Stderr = &c.stderr
+				return c.server, nil
+			}))
 	}
 	c.Client = client.NewClient(way, options...)
 	t.Cleanup(func() { c.Close() })
@@ -394,27 +396,26 @@ func TestModernCancellation(t *testing.T) {
 // target is a server: at a URL, or a command to be started.
 type target []string
 
-func (to target) isURL() bool { return len(to) == 1 }
+func (to target) isURL() bool { return strings.HasPrefix(to[0], "http") }
 
 // stranger is a client that others wrote, kept to one or both eras. It returns the revision that it came to speak, or what it said instead.
 type stranger struct {
 	era, name string
-	stdio     bool // it is there over stdio, too
 	meet      func(t *testing.T, to target) (version, failure string)
 }
 
 var strangers = []stranger{
-	{"legacy", "Inspector", true, byInspector("legacy")},
-	{"modern", "Inspector", true, byInspector("modern")},
-	{"dual", "Inspector", true, byInspector("auto")},
-	{"legacy", "TypeScript 1", false, byTypeScript},
-	{"legacy", "TypeScript 2", true, byTypeScript2("legacy")},
-	{"modern", "TypeScript 2", true, byTypeScript2("2026-07-28")},
-	{"dual", "TypeScript 2", true, byTypeScript2("auto")},
-	{"legacy", "Go", true, byGo("2025-11-25")},
-	{"dual", "Go", true, byGo("")},
-	{"legacy", "mcp-go", false, byMCPGo(client.WithLegacyProtocolOnly())},
-	{"dual", "mcp-go", false, byMCPGo()},
+	{"legacy", "Inspector", byInspector("legacy")},
+	{"modern", "Inspector", byInspector("modern")},
+	{"dual", "Inspector", byInspector("auto")},
+	{"legacy", "TypeScript 1", byTypeScript},
+	{"legacy", "TypeScript 2", byTypeScript2("legacy")},
+	{"modern", "TypeScript 2", byTypeScript2("2026-07-28")},
+	{"dual", "TypeScript 2", byTypeScript2("auto")},
+	{"legacy", "Go", byGo("2025-11-25")},
+	{"dual", "Go", byGo("")},
+	{"legacy", "mcp-go", byMCPGo(client.WithLegacyProtocolOnly())},
+	{"dual", "mcp-go", byMCPGo()},
 }
 
 // matrix is 2026-07-28 basic/versioning#compatibility-matrix: which revision comes of a client and a server, in this order; "": it fails.
@@ -425,19 +426,19 @@ var matrix = map[[2]string]string{
 }
 
 // clearly returns what a failure has to say. To a legacy client the server "SHOULD name the protocol versions it supports", as that may be
-// all that its user gets to see; mcp-go does not pass it on.
-func (s stranger) clearly() string {
+// all that its user gets to see; over HTTP mcp-go does not pass it on.
+func (s stranger) clearly(transport string) string {
 	switch {
 	case s.era == "modern":
 		return "Unsupported protocol version"
-	case s.name == "mcp-go":
+	case s.name == "mcp-go" && transport == "http":
 		return "server returned 4xx for initialize POST"
 	default:
 		return "2026-07-28"
 	}
 }
 
-// TestMatrix goes through the whole matrix, over HTTP and, where a client has it, over stdio.
+// TestMatrix goes through the whole matrix, over HTTP and over stdio.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	for _, server := range []struct{ era, versions string }{
@@ -447,9 +448,6 @@ func TestMatrix(t *testing.T) {
 		to := map[string]target{"http": {serve(t, flags...).mcp}, "stdio": append(target{mcpwire}, flags...)}
 		for _, client := range strangers {
 			for _, transport := range []string{"http", "stdio"} {
-				if transport == "stdio" && !client.stdio {
-					continue
-				}
 				t.Run(fmt.Sprintf("%s/%s %s/%s server", transport, client.era, client.name, server.era), func(t *testing.T) {
 					t.Parallel()
 					version, failure := client.meet(t, to[transport])
@@ -457,7 +455,7 @@ func TestMatrix(t *testing.T) {
 					if version != want {
 						t.Errorf("came to %q, want %q: %s", version, want, failure)
 					}
-					if want == "" && !strings.Contains(failure, client.clearly()) {
+					if want == "" && !strings.Contains(failure, client.clearly(transport)) {
 						t.Errorf("it only says %q", failure)
 					}
 				})
@@ -493,7 +491,11 @@ func byInspector(era string) func(*testing.T, target) (version, failure string) 
 
 func byTypeScript(t *testing.T, to target) (version, failure string) {
 	node := script(t, "@modelcontextprotocol/sdk/dist/esm/client/index.js")[0]
-	return printed(run(t, nil, "", node, "ts1.mjs", "http", to[0], "1", "0"))
+	kind := "stdio"
+	if to.isURL() {
+		kind = "http"
+	}
+	return printed(run(t, nil, "", append([]string{node, "ts1.mjs", kind, to[0], "1", "0"}, to[1:]...)...))
 }
 
 func byTypeScript2(era string) func(*testing.T, target) (version, failure string) {

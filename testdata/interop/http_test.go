@@ -3,10 +3,12 @@ package interop
 //lint:file-ignore SA1019 sessions are deprecated in 2026-07-28, and with them what mcp-go has for them
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
 	"net/http"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,8 +193,10 @@ func TestTypeScript(t *testing.T) {
 					deleted = "204"
 				}
 				expect(t, out.stdout, `{"server":"mcpwire","version":"`+rev.version+`","tools":["ask","count","echo","get-weather","set-note"],
-					"weather":"Current temperature in Oslo is 18°C","missing":-32602,"echo":true,"counted":"counted to 50","inOrder":true,
-					"asked":`+asked+`,"listChanged":1,"updated":["note:///today"],"deleted":`+deleted+`,"after":404,"errors":[]}`)
+					"weather":"Current temperature in Oslo is 18°C","missing":[-32602,"Missing required argument: 'city'"],"echo":true,
+					"note":"This note is served by mcpwire.","prompt":2,"counted":"counted to 50","inOrder":true,"asked":`+asked+`,
+					"cancelled":"McpError: MCP error -32001: enough","went":"on","late":0,
+					"listChanged":1,"updated":["note:///today"],"deleted":`+deleted+`,"after":404,"errors":[]}`)
 			})
 		}
 	}
@@ -276,6 +280,9 @@ type mcpGo struct {
 	ctx context.Context
 	way *recorder
 
+	server *exec.Cmd    // over stdio only
+	stderr bytes.Buffer // to be read once the server has ended
+
 	mu    sync.Mutex // guards heard
 	heard []mark3labs.JSONRPCNotification
 }
@@ -354,6 +361,47 @@ func (c *mcpGo) all(method, param string) []any {
 	return values
 }
 
+// counts has fifty steps told. mcp-go handles notifications as it reads them: those before a result are there when the call returns.
+func (c *mcpGo) counts(t *testing.T) {
+	t.Helper()
+	if got := c.text(t, "count", map[string]any{"n": 50}); got != "counted to 50" {
+		t.Errorf("got %q", got)
+	}
+	steps := c.all("notifications/progress", "progress")
+	if len(steps) != 50 {
+		t.Errorf("%d steps", len(steps))
+	}
+	for i, step := range steps {
+		if step != float64(i+1) {
+			t.Errorf("progress %v", steps)
+			break
+		}
+	}
+}
+
+// subscribe asks for updates of a note and for changes of the list, of which a legacy client hears anyway.
+func (c *mcpGo) subscribe(t *testing.T, note string) (stop func()) {
+	t.Helper()
+	uri := "note:///" + note
+	if c.ProtocolVersion() != "2026-07-28" {
+		if err := c.Subscribe(c.ctx, mark3labs.SubscribeRequest{Params: mark3labs.SubscribeParams{URI: uri}}); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			if err := c.Unsubscribe(c.ctx, mark3labs.UnsubscribeRequest{Params: mark3labs.UnsubscribeParams{URI: uri}}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	stop, err := c.ListenAsync(c.ctx, mark3labs.SubscriptionFilter{ResourcesListChanged: true, ResourceSubscriptions: []string{uri}},
+		func(err error) { t.Errorf("listening: %v", err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an acknowledgement", func() bool { return len(c.all("notifications/subscriptions/acknowledged", "")) > 0 })
+	return stop
+}
+
 func TestMCPGo(t *testing.T) {
 	t.Parallel()
 	for _, kind := range transports {
@@ -375,31 +423,14 @@ func TestMCPGo(t *testing.T) {
 				t.Errorf("1 MB came back as %d bytes", len(got))
 			}
 
-			// Notifications are handled as they are read, so that those before a result are there when the call returns.
-			if got := c.text(t, "count", map[string]any{"n": 50}); got != "counted to 50" {
-				t.Errorf("got %q", got)
-			}
-			steps := c.all("notifications/progress", "progress")
-			for i, step := range steps {
-				if step != float64(i+1) || len(steps) != 50 {
-					t.Errorf("progress %v", steps)
-					break
-				}
-			}
-			if len(steps) == 0 {
-				t.Error("no progress")
-			}
-
+			c.counts(t)
 			if kind == "http" {
 				if got := c.text(t, "ask", map[string]any{}); got != "Hello, Ada" {
 					t.Errorf("got %q", got)
 				}
 			}
 
-			today := mark3labs.SubscribeRequest{Params: mark3labs.SubscribeParams{URI: "note:///today"}}
-			if err := c.Subscribe(c.ctx, today); err != nil {
-				t.Fatal(err)
-			}
+			c.subscribe(t, "today")
 			other.text(t, "set-note", map[string]any{"name": "today", "text": "rain"})
 			for _, c := range []*mcpGo{c, other} {
 				eventually(t, "the list has changed", func() bool { return len(c.all("notifications/resources/list_changed", "")) == 1 })

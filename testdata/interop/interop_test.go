@@ -2,6 +2,7 @@
 //
 //	inspector_test.go   the MCP Inspector's command line is the client, mcpwire the server
 //	sdk_test.go         the client of the Go SDK is the client, mcpwire the server
+//	stdio_test.go       the TypeScript SDKs and mcp-go are the clients, mcpwire the server
 //	call_test.go        mcpwire call is the client; server-everything (npm) and everything-server (Go SDK) are the servers
 //	http_test.go        mcpwire serves HTTP; the Inspector, the SDKs for TypeScript and Go, and mcp-go are the clients
 //	eras_test.go        mcpwire serves HTTP to clients of both eras at once; each kind of client meets each kind of server

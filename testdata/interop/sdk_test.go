@@ -369,20 +369,23 @@ func sdkCancellation(t *testing.T, c *sdkClient, _ revision) {
 	case <-time.After(limit / 4): // to the end it would be 100 s
 		t.Fatal("the call goes on")
 	}
-	for before := -1; ; time.Sleep(500 * time.Millisecond) {
+	subsides(t, func() int {
 		c.mu.Lock()
-		now := len(c.progress)
-		c.mu.Unlock()
-		if now == before {
-			break
-		}
-		if now > 100 {
-			t.Fatal("the server goes on")
-		}
-		before = now
-	}
+		defer c.mu.Unlock()
+		return len(c.progress)
+	})
 	if got := c.text(t, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "still here"}}); got != "still here" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// subsides waits until half a second has passed without another step.
+func subsides(t *testing.T, steps func() int) {
+	t.Helper()
+	for before := -1; steps() != before; time.Sleep(500 * time.Millisecond) {
+		if before = steps(); before > 100 {
+			t.Fatal("the server goes on")
+		}
 	}
 }
 
