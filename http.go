@@ -1158,7 +1158,7 @@ type post struct {
 	resumes bool            // its stream can be continued
 	ctx     context.Context // ends with Close, when it is cancelled, when the session has ended, and when all has come
 	cancel  context.CancelCauseFunc
-	abort   func()        // ends the request of HTTP that is on the way
+	abort   func()        // ends the request of HTTP that is on the way; others may follow
 	last    string        // id of the last event
 	retry   time.Duration // to wait before it is continued; 0: not said
 }
@@ -1265,11 +1265,8 @@ func (c *httpConn) finish(x *post) {
 
 // do sends a request of HTTP: what a post has to say, or the GET that opens or continues a stream.
 func (c *httpConn) do(x *post, method string) (*http.Response, error) {
-	ctx := x.ctx
-	x.abort = func() { x.cancel(nil) }
-	if method == http.MethodGet { // it may be tried again
-		ctx, x.abort = context.WithCancel(x.ctx)
-	}
+	ctx, abort := context.WithCancel(x.ctx)
+	x.abort = abort
 	r := (&http.Request{Method: method, URL: c.url, Host: c.url.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: c.header(x, method)}).WithContext(ctx)
 	if method == http.MethodPost {
 		body := x.out.Append(nil)

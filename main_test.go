@@ -5623,6 +5623,807 @@ func TestDialSSEClose(t *testing.T) {
 	}
 }
 
+// ---- The client over HTTP ----
+
+// stub is a server that a function plays; it notes what it was asked. The function gets the message that was POSTed, or nil.
+type stub struct {
+	*httptest.Server
+	answer func(s *stub, w http.ResponseWriter, r *http.Request, m *Message)
+
+	mu   sync.Mutex
+	seen []string // such as "initialize", for its POST, and "GET"
+}
+
+func newStub(t *testing.T, answer func(s *stub, w http.ResponseWriter, r *http.Request, m *Message)) *stub {
+	s := &stub{answer: answer}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var m *Message
+	what := r.Method
+	if r.Method == "POST" {
+		body, _ := io.ReadAll(r.Body)
+		m = Decode(body).Messages[0]
+		if what = m.Method; what == "" {
+			what = "answer"
+		}
+	}
+	s.mu.Lock()
+	s.seen = append(s.seen, what)
+	s.mu.Unlock()
+	s.answer(s, w, r, m)
+}
+
+// asked returns what the server was asked, without the GETs of a client that listens.
+func (s *stub) asked() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.seen, " ")
+}
+
+// times returns how often.
+func (s *stub) times(what string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, seen := range s.seen {
+		if seen == what {
+			n++
+		}
+	}
+	return n
+}
+
+// say answers with a status and a body: JSON if it looks like that, events, or text. ID in it is replaced by that of m.
+func say(w http.ResponseWriter, m *Message, status int, body string) {
+	kind := "text/plain"
+	if strings.HasPrefix(body, "{") || strings.HasPrefix(body, "[") {
+		kind = "application/json"
+	} else if strings.HasSuffix(body, "\n\n") {
+		kind = "text/event-stream"
+	}
+	if m != nil && m.ID.text != "" {
+		body = strings.ReplaceAll(body, "ID", m.ID.text)
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+	_ = http.NewResponseController(w).Flush()
+}
+
+const (
+	legacyHello = `{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`
+	modernHello = `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`
+	emptyResult = `{"jsonrpc":"2.0","id":ID,"result":{}}`
+)
+
+// legacyStub is a server of 2025-11-25 with a session; other decides about what is neither part of the handshake nor DELETE.
+func legacyStub(t *testing.T, other func(s *stub, w http.ResponseWriter, r *http.Request, m *Message)) *stub {
+	return newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+		switch {
+		case r.Method == "DELETE":
+			w.WriteHeader(204)
+		case m != nil && m.Method == "server/discover":
+			say(w, m, 400, "no session")
+		case m != nil && m.Method == "initialize":
+			w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", s.times("initialize")))
+			say(w, m, 200, legacyHello)
+		case m != nil && m.Method == "notifications/initialized":
+			w.WriteHeader(202)
+		default:
+			other(s, w, r, m)
+		}
+	})
+}
+
+// dialURL connects a client to a URL, as an application would.
+func dialURL(t *testing.T, url string, c *Client) (*Client, error) {
+	c.Info = Implementation{Name: "t", Version: "0"}
+	err := c.Connect(t.Context(), DialHTTP(nil, url, testLimit), DialSSE(nil, url, testLimit))
+	t.Cleanup(func() { c.Close() })
+	return c, err
+}
+
+func connectURL(t *testing.T, url string, c *Client) *Client {
+	t.Helper()
+	c, err := dialURL(t, url, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// The way to a server behind a URL: what it says to each step decides about the next one. revisions: 2026-07-28
+// basic/transports/streamable-http#backward-compatibility.
+func TestClientLadder(t *testing.T) {
+	const asModern, asLegacy, asSSE = "server/discover", "server/discover initialize notifications/initialized", "server/discover initialize GET initialize notifications/initialized"
+	fault := func(code int, supported string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"error":{"code":%d,"message":"no","data":{"supported":[%s]}}}`, code, supported)
+	}
+	type says []string // "STATUS BODY", for each time; the last one holds
+	for _, row := range []struct {
+		name                 string
+		discover, initialize says
+		get                  string
+		want, seen           string // version, or parts of the error; what the server has seen, but for the GET of a client that listens
+	}{
+		{"modern", says{"200 " + modernHello}, nil, "", "2026-07-28", asModern},
+		{"modern, as events", says{"200 data: " + modernHello + "\n\n"}, nil, "", "2026-07-28", asModern},
+		{"-32022 first, for the version it then has", says{"400 " + fault(-32022, `"2026-07-28"`), "200 " + modernHello}, nil, "", "2026-07-28", asModern + " server/discover"},
+		{"-32022 for a legacy one", says{"400 " + fault(-32022, `"2025-11-25"`)}, nil, "", "2025-11-25", asLegacy},
+		{"-32022 for none of ours", says{"400 " + fault(-32022, `"2099-01-01"`)}, nil, "", "no protocol version in common", asModern},
+		{"-32021", says{"400 " + fault(-32021, "")}, nil, "", "2026-07-28", asModern},
+		{"-32020", says{"400 " + fault(-32020, "")}, nil, "", "server/discover: HTTP 400 Bad Request: no (-32020)", asModern},
+		{"401", says{"401 who"}, nil, "", `server/discover: HTTP 401 Unauthorized "who"`, asModern},
+		{"403", says{"403 no"}, nil, "", "HTTP 403", asModern},
+		{"408", says{"408 late"}, nil, "", "HTTP 408", asModern},
+		{"429", says{"429 often"}, nil, "", "HTTP 429", asModern},
+		{"500", says{"500 oh"}, nil, "", "HTTP 500", asModern},
+		{"502 with HTML", says{"502 <html>"}, nil, "", `HTTP 502 Bad Gateway "<html>"`, asModern},
+		{"302", says{"302 there"}, nil, "", "HTTP 302", asModern},
+		{"400", says{"400 no session"}, nil, "", "2025-11-25", asLegacy},
+		{"400 with an error of JSON-RPC", says{"400 " + fault(-32600, "")}, nil, "", "2025-11-25", asLegacy},
+		{"404", says{"404 "}, nil, "", "2025-11-25", asLegacy},
+		{"404 with -32601", says{"404 " + fault(-32601, "")}, nil, "", "2025-11-25", asLegacy},
+		{"405", says{"405 "}, nil, "", "2025-11-25", asLegacy},
+		{"406", says{"406 "}, nil, "", "2025-11-25", asLegacy},
+		{"422", says{"422 "}, nil, "", "2025-11-25", asLegacy},
+		{"202", says{"202 "}, nil, "", "2025-11-25", asLegacy},
+		{"200 and nothing", says{"200 "}, nil, "", "2025-11-25", asLegacy},
+		{"200 and HTML", says{"200 <html>"}, nil, "", "2025-11-25", asLegacy},
+		{"200 and an empty result", says{"200 " + emptyResult}, nil, "", "2025-11-25", asLegacy},
+		{"200 and an error", says{"200 " + fault(-32601, "")}, nil, "", "2025-11-25", asLegacy},
+		{"200 and a stream without the answer", says{"200 : hi\n\n"}, nil, "", "2025-11-25", asLegacy},
+
+		{"initialize: 401", says{"400 "}, says{"401 who"}, "", `initialize: HTTP 401 Unauthorized "who" (and server/discover: HTTP 400`, "server/discover initialize"},
+		{"initialize: 500", says{"400 "}, says{"500 oh"}, "", "initialize: HTTP 500", "server/discover initialize"},
+		{"initialize: 422", says{"400 "}, says{"422 oh"}, "", "initialize: HTTP 422", "server/discover initialize"},
+		{"initialize: an error", says{"400 "}, says{"200 " + fault(-32603, "")}, "", "initialize: no (-32603)", "server/discover initialize"},
+		{"initialize: an error that lists a version", says{"400 "}, says{"200 " + fault(-32602, `"2025-06-18"`), "200 " + strings.Replace(legacyHello, "11-25", "06-18", 1)},
+			"", "2025-06-18", "server/discover initialize initialize notifications/initialized"},
+		{"initialize: a version of its own", says{"400 "}, says{"200 " + strings.Replace(legacyHello, "2025-11-25", "2099-01-01", 1)}, "", `no protocol version in common: the server wants "2099-01-01"`, "server/discover initialize DELETE"},
+		{"a modern server that was asleep", says{"200 " + emptyResult, "200 " + modernHello}, says{"404 " + fault(-32601, "")}, "", "2026-07-28", "server/discover initialize server/discover"},
+
+		{"HTTP+SSE after 400", says{"400 "}, says{"400 "}, "200 event: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
+		{"HTTP+SSE after 404", says{"404 "}, says{"404 "}, "200 event: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
+		{"HTTP+SSE after 405, and late", says{"405 "}, says{"405 "}, "200 : wait\n\n: wait\n\nevent: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
+		{"nothing at all", says{"404 a"}, says{"404 b"}, "404 c", `initialize: HTTP 404 Not Found "b" (and server/discover: HTTP 404 Not Found "a"); then HTTP 404 Not Found "c"`, "server/discover initialize GET"},
+		{"a page", says{"405 "}, says{"405 "}, "200 <html>", `then HTTP 200 OK "<html>"`, "server/discover initialize GET"},
+		{"GET: 401", says{"405 "}, says{"405 "}, "401 who", `HTTP 405 Method Not Allowed (and server/discover: HTTP 405 Method Not Allowed); then HTTP 401 Unauthorized "who"`, "server/discover initialize GET"},
+	} {
+		checkLeaks(t)
+		toClient := make(chan string, 9)
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			next := func(list says, n int) {
+				status, body, _ := strings.Cut(list[min(n, len(list))-1], " ")
+				code, _ := strconv.Atoi(status)
+				say(w, m, code, body)
+			}
+			switch {
+			case r.URL.Path == "/endpoint": // of the old transport
+				w.WriteHeader(202)
+				if m.Method == "initialize" {
+					toClient <- strings.ReplaceAll(legacyHello, "ID", m.ID.text)
+				}
+			case r.Method == "GET" && row.get == "":
+				w.WriteHeader(405)
+			case r.Method == "GET":
+				next(says{strings.Replace(row.get, "POST", "/endpoint", 1)}, 1)
+				for strings.Contains(row.get, "endpoint") {
+					select {
+					case text := <-toClient:
+						_, _ = fmt.Fprintf(w, "event: message\ndata: %s\n\n", text)
+						_ = http.NewResponseController(w).Flush()
+					case <-r.Context().Done():
+						return
+					}
+				}
+			case r.Method == "DELETE":
+				w.WriteHeader(405)
+			case m.Method == "server/discover":
+				next(row.discover, s.times("server/discover"))
+			case m.Method == "initialize" && row.initialize == nil:
+				w.Header().Set("Mcp-Session-Id", "s1")
+				say(w, m, 200, legacyHello)
+			case m.Method == "initialize":
+				w.Header().Set("Mcp-Session-Id", "s1")
+				next(row.initialize, s.times("initialize"))
+			default:
+				w.WriteHeader(202)
+			}
+		})
+		c, err := dialURL(t, s.URL, &Client{})
+		if got := c.Server().Version; err == nil && got != row.want || err != nil && (!strings.Contains(err.Error(), row.want) || strings.HasPrefix(row.want, "20")) {
+			t.Errorf("%s: %q, %v", row.name, got, err)
+		}
+		seen := s.asked()
+		if row.get == "" {
+			seen = strings.TrimSuffix(strings.Replace(seen, " GET", "", 1), " DELETE")
+		}
+		if seen != strings.TrimSuffix(row.seen, " DELETE") {
+			t.Errorf("%s: the server saw %s", row.name, seen)
+		}
+		c.Close()
+	}
+}
+
+// What was found out is kept; when the server is another one, it is found out anew, and the call that it has refused is made once more.
+func TestClientServerChanges(t *testing.T) {
+	checkLeaks(t)
+	for _, row := range []struct{ from, to, want string }{
+		{"2026-07-28", "2025-11-25", "tools/list server/discover initialize notifications/initialized tools/list"},
+		{"2025-11-25", "2026-07-28", "tools/list DELETE server/discover tools/list"},
+		{"2025-11-25", "2025-03-26", "tools/list initialize notifications/initialized tools/list"},
+		{"2026-07-28", "2026-07-28", "tools/list"},
+	} {
+		var now atomic.Pointer[StreamableHandler]
+		serve := func(version string) {
+			d := newDemo()
+			d.Versions = []string{version}
+			h := newHandler(t, d)
+			h.Versions = d.Versions
+			now.Store(h)
+		}
+		serve(row.from)
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			if m != nil {
+				r.Body = io.NopCloser(bytes.NewReader(Payload{Messages: []*Message{m}}.Append(nil)))
+			}
+			now.Load().ServeHTTP(w, r)
+		})
+		c := connectURL(t, s.URL, &Client{})
+		old := now.Load()
+		serve(row.to)
+		s.mu.Lock()
+		s.seen = nil
+		s.mu.Unlock()
+		if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil || c.Server().Version != row.to {
+			t.Errorf("%s to %s: %q %v", row.from, row.to, c.Server().Version, err)
+		}
+		if seen := strings.ReplaceAll(strings.ReplaceAll(s.asked(), "GET ", ""), " GET", ""); seen != row.want {
+			t.Errorf("%s to %s: %s", row.from, row.to, seen)
+		}
+		old.Close()
+		c.Close()
+	}
+}
+
+// A session that the server has forgotten: of 20 calls each is refused, one begins a new session, without the old header, and all succeed. A call
+// that had been accepted fails, as nobody can tell how far it has come.
+func TestClientSessionLost(t *testing.T) {
+	checkLeaks(t)
+	d := newDemo()
+	h := newHandler(t, d)
+	var initializes, refused, named atomic.Int32
+	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Contains(body, []byte(`"method":"initialize"`)) {
+			initializes.Add(1)
+			if r.Header["Mcp-Session-Id"] != nil {
+				named.Add(1)
+			}
+		}
+		h.ServeHTTP(w, r)
+		if w.Header().Get("Content-Type") == "text/plain; charset=utf-8" {
+			refused.Add(1)
+		}
+	}))
+	t.Cleanup(h.Close)
+	client := connectURL(t, c.url, &Client{Versions: []string{"2025-11-25"}})
+	for range 5 {
+		initializes.Store(0)
+		accepted := make(chan error)
+		begun := make(chan bool, 1)
+		client.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+			select {
+			case begun <- true:
+			default:
+			}
+			return nil, nil
+		})
+		go func() {
+			accepted <- client.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":1000,"delayMs":100},"_meta":{"progressToken":1}}`), nil)
+		}()
+		<-begun
+		for _, s := range h.Sessions.All() {
+			_ = s.Close()
+		}
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if err := client.Call(t.Context(), "tools/list", nil, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := <-accepted; !errors.Is(err, ErrSessionEnded) {
+			t.Error(err)
+		}
+		if initializes.Load() != 1 || named.Load() != 0 {
+			t.Errorf("%d new handshakes, %d of them named a session", initializes.Load(), named.Load())
+		}
+	}
+	if refused.Load() == 0 {
+		t.Error("nothing was refused")
+	}
+}
+
+// A server that forgets each session at once, or answers every call with 404, is not asked again and again.
+func TestClientSessionAlwaysLost(t *testing.T) {
+	checkLeaks(t)
+	s := legacyStub(t, func(_ *stub, w http.ResponseWriter, _ *http.Request, m *Message) { say(w, m, 404, "Session not found") })
+	c := connectURL(t, s.URL, &Client{})
+	began := time.Now()
+	err := c.Call(t.Context(), "tools/call", nil, nil)
+	if !errors.Is(err, ErrSessionEnded) || s.times("tools/call") != 2 || s.times("initialize") != 2 || time.Since(began) > 5*time.Second {
+		t.Error(err, s.asked())
+	}
+	// 404 for a method, with the session alive, is the answer.
+	s = legacyStub(t, func(_ *stub, w http.ResponseWriter, _ *http.Request, m *Message) {
+		say(w, m, 404, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"no"}}`)
+	})
+	c = connectURL(t, s.URL, &Client{})
+	var fault *Error
+	if err := c.Call(t.Context(), "m", nil, nil); !errors.As(err, &fault) || fault.Code != -32601 || s.times("initialize") != 1 {
+		t.Error(err, s.asked())
+	}
+}
+
+// inProcess is an http.RoundTripper without a network, so that a client and a server can talk in a synctest bubble. cut, if there is one, is
+// asked how many bytes of a response to let through; 0: all.
+type inProcess struct {
+	http.Handler
+	cut func(r *http.Request) int
+}
+
+func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
+	in := r.Clone(ctx)
+	if in.RequestURI = r.URL.RequestURI(); in.Body == nil {
+		in.Body = http.NoBody
+	}
+	body, out := io.Pipe()
+	w := &inProcessWriter{header: http.Header{}, out: out, ready: make(chan struct{})}
+	if p.cut != nil {
+		w.left = p.cut(r)
+	}
+	go func() {
+		defer cancel()
+		p.ServeHTTP(w, in)
+		w.WriteHeader(200)
+		out.Close()
+	}()
+	context.AfterFunc(ctx, func() { out.CloseWithError(context.Cause(ctx)) })
+	select {
+	case <-w.ready:
+		return &http.Response{StatusCode: w.status, Header: w.sent, Body: body, ContentLength: -1, Request: r}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+type inProcessWriter struct {
+	header, sent http.Header
+	out          *io.PipeWriter
+	ready        chan struct{}
+	status, left int
+}
+
+func (w *inProcessWriter) Header() http.Header { return w.header }
+func (w *inProcessWriter) FlushError() error   { w.WriteHeader(200); return nil }
+func (w *inProcessWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status, w.sent = status, w.header.Clone()
+		close(w.ready)
+	}
+}
+func (w *inProcessWriter) Write(b []byte) (int, error) {
+	w.WriteHeader(200)
+	if w.left > 0 {
+		if w.left -= len(b); w.left <= 0 {
+			_, _ = w.out.Write(b[:len(b)+w.left])
+			w.out.CloseWithError(io.ErrUnexpectedEOF)
+			return 0, io.ErrClosedPipe
+		}
+	}
+	return w.out.Write(b)
+}
+
+// A call with 200 steps of progress whose connection breaks after any number of bytes, many times over: each step arrives once, in order, and
+// so does the result. The call is POSTed once.
+func TestClientResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		posts, gets := 0, 0
+		transport := &inProcess{Handler: h, cut: func(r *http.Request) int {
+			switch {
+			case r.Method == "GET" && r.Header.Get("Last-Event-Id") != "":
+				gets++
+			case r.Method == "POST" && r.ContentLength > 100 && r.Header.Get("Mcp-Session-Id") != "":
+				posts++
+			default:
+				return 0
+			}
+			return 60 + rand.N(4000) // the id of the priming event comes through
+		}}
+		var steps []string
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+			steps = append(steps, string(member(x.Request.Params, "progress")))
+			return nil, nil
+		})}
+		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
+			t.Fatal(err)
+		}
+		var result ToolResult
+		err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":200,"delayMs":1},"_meta":{"progressToken":1}}`), &result)
+		if err != nil || !slices.Equal(steps, numbers(1, 201)) {
+			t.Errorf("%v: %d steps, %v", err, len(steps), steps)
+		}
+		if posts != 1 || gets < 5 {
+			t.Errorf("%d POSTs, continued %d times", posts, gets)
+		}
+		c.Close()
+		h.Close()
+		synctest.Wait()
+	})
+}
+
+// played is an http.RoundTripper that a function plays.
+type played func(r *http.Request, m *Message) (status int, body string)
+
+func (f played) RoundTrip(r *http.Request) (*http.Response, error) {
+	var m *Message
+	if r.Body != nil {
+		body, _ := io.ReadAll(r.Body)
+		m = Decode(body).Messages[0]
+	}
+	status, body := f(r, m)
+	if status == 0 {
+		return nil, errors.New("connection refused")
+	}
+	w := httptest.NewRecorder()
+	say(w, m, status, body)
+	resp := w.Result()
+	if resp.Request = r; m != nil && m.Method == "initialize" {
+		resp.Header.Set("Mcp-Session-Id", "s")
+	}
+	return resp, nil
+}
+
+// handshake answers what a session begins and ends with.
+func handshake(other played) played {
+	return func(r *http.Request, m *Message) (int, string) {
+		switch {
+		case r.Method == "DELETE":
+			return 405, ""
+		case m != nil && m.Method == "initialize":
+			return 200, legacyHello
+		case m != nil && m.Method == "notifications/initialized":
+			return 202, ""
+		}
+		return other(r, m)
+	}
+}
+
+// When and how often a stream that breaks is continued: not before retry says, ever later, and not without end; only an event starts the count
+// anew. The call then fails with ErrInterrupted.
+func TestClientPauses(t *testing.T) {
+	const call = "id: 1\nretry: RETRY\ndata:\n\n"
+	answer := "data: " + emptyResult + "\n\n"
+	for _, row := range []struct {
+		name  string
+		retry string
+		get   func(n int) (int, string) // the answer to the nth
+		tries int
+		least time.Duration // before the first
+		want  string
+	}{
+		{"closed at once, each time", "0", func(int) (int, string) { return 200, ": hi\n\n" }, maxTries, firstPause, "the response ended before the answer"},
+		{"an id each time, but nothing else", "0", func(n int) (int, string) { return 200, fmt.Sprintf("id: %d\ndata:\n\n", n) }, maxTries, firstPause, "the response ended before the answer"},
+		{"500 milliseconds", "500", func(int) (int, string) { return 200, answer }, 1, 500 * time.Millisecond, ""},
+		{"no digits", "soon", func(int) (int, string) { return 200, answer }, 1, firstPause, ""},
+		{"a day", "86400000", func(int) (int, string) { return 200, answer }, 0, 0, "continued only after 24h0m0s"},
+		{"refused, then there again", "0", func(n int) (int, string) {
+			if n < 5 {
+				return 0, ""
+			}
+			return 200, answer
+		}, 5, firstPause, ""},
+		{"503, then there again", "0", func(n int) (int, string) {
+			if n < 5 {
+				return 503, ""
+			}
+			return 200, answer
+		}, 5, firstPause, ""},
+		{"refused for good", "0", func(int) (int, string) { return 0, "" }, maxTries, firstPause, "connection refused"},
+		{"405", "0", func(int) (int, string) { return 405, "" }, 1, firstPause, "ended before the answer: HTTP 405"},
+		{"404: the session is over", "0", func(int) (int, string) { return 404, "gone" }, 1, firstPause, "session ended: HTTP 404"},
+		{"400: no longer kept", "0", func(int) (int, string) { return 400, "unknown" }, 1, firstPause, "HTTP 400"},
+		{"HTML", "0", func(int) (int, string) { return 200, "<html>" }, 1, firstPause, "HTTP 200"},
+		{"events in between", "0", func(n int) (int, string) {
+			if n < 40 {
+				return 200, fmt.Sprintf("id: %d\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", n)
+			}
+			return 200, answer
+		}, 40, firstPause, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			var first time.Duration
+			tries, posts := 0, 0
+			last := time.Duration(0)
+			c := &Client{Versions: []string{"2025-11-25"}}
+			defer c.Close()
+			var id string
+			transport := handshake(func(r *http.Request, m *Message) (int, string) {
+				switch {
+				case m != nil:
+					id = m.ID.text
+					posts++
+					return 200, strings.Replace(call, "RETRY", row.retry, 1)
+				case r.Header.Get("Last-Event-Id") == "":
+					return 405, ""
+				}
+				if tries++; tries == 1 {
+					first = time.Since(began)
+				}
+				last = time.Since(began)
+				status, body := row.get(tries)
+				return status, strings.ReplaceAll(body, "ID", id)
+			})
+			if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
+				t.Fatal(err)
+			}
+			err := c.Call(t.Context(), "m", nil, nil)
+			if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+				t.Errorf("%s: %v", row.name, err)
+			}
+			if err != nil && !errors.Is(err, ErrInterrupted) && !errors.Is(err, ErrSessionEnded) {
+				t.Errorf("%s: %v is not typed", row.name, err)
+			}
+			if tries != row.tries || posts != 1 || first < row.least || first > row.least*3/2 || last > 3*time.Minute {
+				t.Errorf("%s: %d tries, %d POSTs, the first after %v, the last after %v", row.name, tries, posts, first, last)
+			}
+		})
+	}
+}
+
+// A stream that has given no id, or is of 2026-07-28, cannot be continued: the call fails at once.
+func TestClientInterrupted(t *testing.T) {
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		synctest.Test(t, func(t *testing.T) {
+			gets := 0
+			id := map[string]string{"2025-11-25": "", "2026-07-28": "id: 7\n"}[version]
+			c := &Client{Versions: []string{version}}
+			defer c.Close()
+			transport := handshake(func(r *http.Request, m *Message) (int, string) {
+				switch {
+				case m != nil && m.Method == "server/discover":
+					return 200, modernHello
+				case m == nil && r.Header.Get("Last-Event-Id") == "":
+					return 405, ""
+				case m == nil:
+					gets++
+				}
+				return 200, id + "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
+			})
+			if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if err := c.Call(t.Context(), "m", nil, nil); err != ErrInterrupted || time.Since(began) > 0 || gets > 0 {
+				t.Errorf("%s: %v after %v, %d GETs", version, err, time.Since(began), gets)
+			}
+		})
+	}
+}
+
+// The standalone stream: calls work whatever a server says to the GET, and it is not asked again and again. If it breaks it is continued, or
+// opened anew, with ever longer pauses and not without end.
+func TestClientStandalone(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		get   func(n int) (int, string)
+		gets  int // within an hour
+		heard int
+		log   string // "": none
+	}{
+		{"405", func(int) (int, string) { return 405, "" }, 1, 0, ""},
+		{"404", func(int) (int, string) { return 404, "" }, 1, 0, "HTTP 404"},
+		{"400", func(int) (int, string) { return 400, "" }, 1, 0, "HTTP 400"},
+		{"500", func(int) (int, string) { return 500, "" }, 1, 0, "HTTP 500"},
+		{"a page", func(int) (int, string) { return 200, "<html>" }, 1, 0, "HTTP 200"},
+		{"closed at once, each time", func(int) (int, string) { return 200, ": hi\n\n" }, 1 + maxTries, 0, "nothing is heard"},
+		{"a notification each time, for a while", func(n int) (int, string) {
+			if n > 30 {
+				return 405, ""
+			}
+			return 200, fmt.Sprintf("id: %d\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", n)
+		}, 31, 30, ""},
+		{"cannot be reached", func(int) (int, string) { return 0, "" }, 1 + maxTries, 0, "connection refused"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			gets, heard := 0, 0
+			var log lockedBuffer
+			c := &Client{Versions: []string{"2025-11-25"}, Log: slog.New(slog.NewTextHandler(&log, nil)), Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) {
+				heard++
+				return nil, nil
+			})}
+			transport := handshake(func(r *http.Request, m *Message) (int, string) {
+				if m != nil {
+					return 200, emptyResult
+				}
+				if want := strconv.Itoa(gets); gets > 0 && row.heard > 0 && r.Header.Get("Last-Event-Id") != want {
+					t.Errorf("%s: continued after %s, not %s", row.name, r.Header.Get("Last-Event-Id"), want)
+				}
+				gets++
+				return row.get(gets)
+			})
+			if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
+				t.Fatal(err)
+			}
+			for range 60 {
+				if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Minute)
+			}
+			if gets != row.gets || heard != row.heard || strings.Count(log.String(), "\n") > 1 || !strings.Contains(log.String(), row.log) || row.log == "" && log.String() != "" {
+				t.Errorf("%s: %d GETs, %d heard, %s", row.name, gets, heard, log.String())
+			}
+			c.Close()
+		})
+	}
+}
+
+// What a client says in headers, as a strict server sees it: the session, the version that was agreed on, and in 2026-07-28 method, name and
+// marked arguments, encoded where they have to be. An argument whose mark the client has not seen yet is refused, and then known.
+func TestClientHeaders(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	h.HeaderParams = headerParams
+	var mu sync.Mutex
+	var seen []string
+	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		line := r.Method
+		for _, name := range []string{"Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Param-Unit", "Accept", "Content-Type"} {
+			if value := r.Header[name]; value != nil {
+				line += " " + name[max(0, strings.LastIndexByte(name, '-')+1):] + "=" + strings.Join(value, ";")
+			}
+		}
+		seen = append(seen, line)
+		mu.Unlock()
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(h.Close)
+	const post = " Accept=application/json, text/event-stream Type=application/json"
+	for version, want := range map[string][]string{
+		"2025-11-25": {"POST" + post, "POST Id=session-1 Version=2025-11-25" + post, "GET Id=session-1 Version=2025-11-25 Accept=text/event-stream",
+			"POST Id=session-1 Version=2025-11-25" + post, "DELETE Id=session-1 Version=2025-11-25"},
+		"2025-03-26": {"POST" + post, "POST Id=session-2" + post, "GET Id=session-2 Accept=text/event-stream", "POST Id=session-2" + post, "DELETE Id=session-2"},
+		"2026-07-28": {"POST Version=2026-07-28 Method=server/discover" + post, "POST Version=2026-07-28 Method=tools/call Name=get-weather" + post,
+			"POST Version=2026-07-28 Method=tools/list" + post, "POST Version=2026-07-28 Method=tools/call Name=get-weather Unit=celsius" + post,
+			"POST Version=2026-07-28 Method=tools/call Name=get-weather Unit=fahrenheit" + post,
+			"POST Version=2026-07-28 Method=resources/read Name==?base64?bm90ZTovLy9uYcOvdmU=?=" + post},
+	} {
+		seen = nil
+		h.Sessions.NewID = func() string {
+			return map[string]string{"2025-11-25": "session-1", "2025-03-26": "session-2"}[version]
+		}
+		client := connectURL(t, c.url, &Client{Versions: []string{version}})
+		call := func(unit string) {
+			err := client.Call(t.Context(), "tools/call", map[string]any{"name": "get-weather", "arguments": map[string]any{"city": "Rome", "unit": unit}}, nil)
+			if err != nil {
+				t.Error(version, err)
+			}
+		}
+		call("celsius")
+		if version == "2026-07-28" {
+			call("fahrenheit")
+			if err := client.Call(t.Context(), "resources/read", map[string]any{"uri": "note:///naïve"}, nil); err == nil || !strings.Contains(err.Error(), "-32602") {
+				t.Error(err)
+			}
+		} else {
+			waitFor(t, func() bool { mu.Lock(); defer mu.Unlock(); return slices.Contains(seen, want[2]) })
+		}
+		client.Close()
+		mu.Lock()
+		slices.Sort(seen)
+		slices.Sort(want)
+		if !slices.Equal(seen, want) {
+			t.Errorf("%s:\n%s\nwant\n%s", version, strings.Join(seen, "\n"), strings.Join(want, "\n"))
+		}
+		mu.Unlock()
+	}
+}
+
+// Any text and any argument comes out of a field as it went in.
+func TestHeaderValues(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "plain": "plain", "two words": "two words", " lead": "=?base64?IGxlYWQ=?=", "trail\t": "=?base64?dHJhaWwJ?=", "a\tb": "=?base64?YQli?=",
+		"é": "=?base64?w6k=?=", "line\r\nX: y": "=?base64?bGluZQ0KWDogeQ==?=", "\x7f": "=?base64?fw==?=",
+		"=?base64?YQ==?=": "=?base64?PT9iYXNlNjQ/WVE9PT89?=", "=?base64?x": "=?base64?x",
+	} {
+		if got := headerValue(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+		if back, fault := field(http.Header{"X": {headerValue(text)}}, "X"); fault != nil || back != text {
+			t.Errorf("%q came back as %q, %v", text, back, fault)
+		}
+	}
+	marked, err := ReadHeaderParams(json.RawMessage(`{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"S"},"i":{"type":"integer","x-mcp-header":"I"},
+		"b":{"type":"boolean","x-mcp-header":"B"},"o":{"type":"object","properties":{"in":{"type":"string","x-mcp-header":"In"}}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for arguments, want := range map[string]string{
+		`{"s":"é","i":42,"b":true,"o":{"in":"x"}}`: "map[Mcp-Param-B:[true] Mcp-Param-I:[42] Mcp-Param-In:[x] Mcp-Param-S:[=?base64?w6k=?=]]",
+		`{"s":"","i":4.20e1,"b":false}`:            "map[Mcp-Param-B:[false] Mcp-Param-I:[42] Mcp-Param-S:[]]",
+		`{"s":null,"i":-7,"o":null}`:               "map[Mcp-Param-I:[-7]]",
+		`{"s":{},"b":[1],"o":3}`:                   "map[]",
+		`{}`:                                       "map[]",
+	} {
+		h := http.Header{}
+		mirror(h, marked, json.RawMessage(arguments))
+		if got := fmt.Sprint(h); got != want {
+			t.Errorf("%s: %s, want %s", arguments, got, want)
+		}
+		if fault := checkParams(h, json.RawMessage(`{"arguments":`+arguments+`}`), marked); fault != nil && want != "map[]" {
+			t.Errorf("%s: our own server refuses it: %v", arguments, fault)
+		}
+	}
+}
+
+// A tool whose marks are wrong is not offered; the others are as they came, and why is in the log. In the legacy era a mark means nothing.
+func TestClientDropsTools(t *testing.T) {
+	checkLeaks(t)
+	const good = `{"name":"good", "inputSchema":{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}}}`
+	const plain, none = `{"name":"plain","description":"a \\ b","inputSchema":{"type":"object"}}`, `{"name":"none"}`
+	tool := func(name, property string) string {
+		return fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object","properties":{"a":%s}}}`, name, property)
+	}
+	bad := []string{tool("empty", `{"type":"string","x-mcp-header":""}`), tool("number", `{"type":"number","x-mcp-header":"A"}`), tool("blank", `{"type":"string","x-mcp-header":"a b"}`),
+		tool("colon", `{"type":"string","x-mcp-header":"a:b"}`), tool("escaped", `{"type":"array","\u0078-mcp-header":"A"}`)}
+	list := `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","ttlMs":0,"tools":[` + strings.Join(append(slices.Clone(bad), good, plain, none), ",") + `]}}`
+	var log lockedBuffer
+	for version, want := range map[string]string{"2026-07-28": good + "," + plain + "," + none, "2025-11-25": strings.Join(append(slices.Clone(bad), good, plain, none), ",")} {
+		log = lockedBuffer{}
+		c := &Client{Versions: []string{version}, Log: slog.New(slog.NewTextHandler(&log, nil))}
+		transport := handshake(func(r *http.Request, m *Message) (int, string) {
+			switch {
+			case m == nil:
+				return 405, ""
+			case m.Method == "server/discover":
+				return 200, modernHello
+			}
+			return 200, list
+		})
+		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
+			t.Fatal(err)
+		}
+		var result json.RawMessage
+		if err := c.Call(t.Context(), "tools/list", nil, &result); err != nil || string(member(result, "tools")) != "["+want+"]" {
+			t.Errorf("%s: %v %s", version, err, result)
+		}
+		c.Close()
+		if version == "2026-07-28" {
+			for _, name := range []string{"empty", "number", "blank", "colon", "escaped"} {
+				if !strings.Contains(log.String(), `tool \"`+name+`\" left out of the list: x-mcp-header`) {
+					t.Errorf("%s is not in the log: %s", name, log.String())
+				}
+			}
+		}
+	}
+}
+
 // ======== main.go ========
 
 var update = flag.Bool("update", false, "rewrite what the server says in testdata/*.txtar")

@@ -1531,12 +1531,12 @@ func (c *Client) fits(conn *connection, err error) (again, anew bool) {
 	switch {
 	case errors.As(err, new(unread)):
 		return true, false
-	case !conn.rev.Modern || !errors.As(err, &fault):
+	case !errors.As(err, &fault):
 		return false, false
 	case fault.fault != nil && fault.fault.Code == CodeUnsupportedVersion:
 		return true, true
 	}
-	anew = fault.fellThrough()
+	anew = conn.rev.Modern && fault.fellThrough()
 	return anew && fault.id == ID{}, anew // an error with an id is the answer of somebody who has read the call
 }
 
