@@ -6424,6 +6424,369 @@ func TestClientDropsTools(t *testing.T) {
 	}
 }
 
+// Who cancels a call closes its response; in the legacy era, where that is no cancellation, the server is told as well.
+func TestClientCancels(t *testing.T) {
+	checkLeaks(t)
+	for _, row := range []struct{ version, when string }{{"2025-11-25", "headers"}, {"2025-11-25", "events"}, {"2026-07-28", "headers"}, {"2026-07-28", "events"}} {
+		begun, left, cancelled := make(chan bool), make(chan bool, 1), make(chan string, 1)
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			switch {
+			case r.Method == "GET":
+				w.WriteHeader(405)
+			case m == nil:
+			case m.Method == "server/discover":
+				say(w, m, 200, modernHello)
+			case m.Method == "initialize":
+				say(w, m, 200, legacyHello)
+			case m.Method == "notifications/cancelled":
+				cancelled <- string(member(m.Params, "requestId"))
+				w.WriteHeader(202)
+			case m.Method == "slow":
+				if row.when == "events" {
+					say(w, m, 200, ": working\n\n")
+				}
+				begun <- true
+				<-r.Context().Done()
+				left <- true
+			default:
+				w.WriteHeader(202)
+			}
+		})
+		c := connectURL(t, s.URL, &Client{Versions: []string{row.version}})
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error)
+		go func() { failed <- c.Call(ctx, "slow", nil, nil) }()
+		<-begun
+		cancel()
+		if err := <-failed; err != context.Canceled {
+			t.Error(row, err)
+		}
+		<-left
+		if row.version == "2025-11-25" {
+			if id := <-cancelled; id != "2" {
+				t.Error(row, id)
+			}
+		}
+		c.Close()
+		if row.version == "2026-07-28" && s.asked() != "server/discover slow" {
+			t.Error(row, s.asked())
+		}
+	}
+}
+
+// Close ends everything at once, whatever the server does not do: waiting calls, streams, pauses, and the session.
+func TestClientCloses(t *testing.T) {
+	for name, hang := range map[string]func(w http.ResponseWriter, r *http.Request, m *Message) bool{
+		"a call without headers": func(w http.ResponseWriter, r *http.Request, m *Message) bool { return m != nil },
+		"a call without events": func(w http.ResponseWriter, r *http.Request, m *Message) bool {
+			say(w, m, 200, ": hi\n\n")
+			return m != nil
+		},
+		"a body without an end": func(w http.ResponseWriter, r *http.Request, m *Message) bool {
+			w.Header().Set("Content-Length", "1000")
+			say(w, m, 200, "{")
+			return m != nil
+		},
+		"a pause": func(w http.ResponseWriter, r *http.Request, m *Message) bool {
+			say(w, m, 200, "id: 1\nretry: 60000\ndata:\n\n")
+			return false
+		},
+		"a GET without headers": func(w http.ResponseWriter, r *http.Request, m *Message) bool { return true },
+		"DELETE":                func(w http.ResponseWriter, r *http.Request, m *Message) bool { return true },
+	} {
+		checkLeaks(t)
+		arrived := make(chan bool, 9)
+		s := legacyStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			if m == nil && name != "a GET without headers" {
+				w.WriteHeader(405)
+				return
+			}
+			if m != nil {
+				arrived <- true
+			}
+			if hang(w, r, m) {
+				<-r.Context().Done()
+			}
+		})
+		if own := s.answer; name == "DELETE" {
+			s.answer = func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+				if r.Method == "DELETE" {
+					<-r.Context().Done()
+					return
+				}
+				own(s, w, r, m)
+			}
+		}
+		c := connectURL(t, s.URL, &Client{}) // the GET delays nothing
+		failed := make(chan error)
+		go func() { failed <- c.Call(context.Background(), "m", nil, nil) }()
+		<-arrived
+		began := time.Now()
+		if err := c.Close(); err != nil || time.Since(began) > 2*time.Second {
+			t.Errorf("%s: %v after %v", name, err, time.Since(began))
+		}
+		if err := <-failed; !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if s.times("DELETE") != 1 {
+			t.Errorf("%s: %s", name, s.asked())
+		}
+	}
+}
+
+// A redirect is followed if it repeats the request, and within the origin; what the client carries goes nowhere else.
+func TestClientRedirects(t *testing.T) {
+	checkLeaks(t)
+	stranger := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) { say(w, m, 200, modernHello) })
+	for _, row := range []struct {
+		status   int
+		location string
+		want     string // part of the error
+	}{
+		{307, "/mcp", ""}, {308, "/mcp", ""},
+		{301, "/mcp", `HTTP 301 Moved Permanently: not followed to "/mcp"`}, {302, "/mcp", "HTTP 302"}, {303, "/mcp", "HTTP 303"},
+		{307, stranger.URL, "not followed to"}, {308, strings.Replace(stranger.URL, "http:", "https:", 1), "not followed to"}, {307, "/", "HTTP 307"},
+	} {
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			switch {
+			case r.Header.Get("X-Key") != "secret":
+				t.Error("the client's header is missing")
+			case r.URL.Path == "/":
+				w.Header().Set("Location", row.location)
+				w.WriteHeader(row.status)
+			default:
+				say(w, m, 200, modernHello)
+			}
+		})
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
+		client := WithHeader(s.Client(), http.Header{"X-Key": {"secret"}, "Accept": {"nothing"}})
+		err := c.Connect(t.Context(), DialHTTP(client, s.URL, testLimit), DialSSE(client, s.URL, testLimit))
+		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+			t.Error(row, err)
+		}
+		c.Close()
+	}
+	if stranger.asked() != "" {
+		t.Error("the stranger was asked: " + stranger.asked())
+	}
+}
+
+// tokens is an http.RoundTripper that adds a token, and gets another when that is refused, as one for OAuth would.
+type tokens struct {
+	http.RoundTripper
+	token   atomic.Pointer[string]
+	refresh func(challenge map[string]string) string
+}
+
+func (a *tokens) RoundTrip(r *http.Request) (*http.Response, error) {
+	for again := false; ; again = true {
+		attempt := r.Clone(r.Context())
+		if r.GetBody != nil {
+			attempt.Body, _ = r.GetBody()
+		}
+		if token := a.token.Load(); token != nil {
+			attempt.Header.Set("Authorization", "Bearer "+*token)
+		}
+		resp, err := a.RoundTripper.RoundTrip(attempt)
+		if err != nil || resp.StatusCode != 401 || again || a.refresh == nil {
+			return resp, err
+		}
+		resp.Body.Close()
+		token := a.refresh((&HTTPError{Header: resp.Header}).Challenge("Bearer"))
+		a.token.Store(&token)
+	}
+}
+
+// Authorization plugs in as a Transport: it sees each request, and what a 401 asks for. Without one the error says it.
+func TestClientAuthorization(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	valid := "one"
+	h.Authenticate = func(r *http.Request) (string, error) {
+		if r.Header.Get("Authorization") != "Bearer "+valid {
+			return "", &AuthError{Status: 401, Challenge: `Basic realm="old", Bearer resource_metadata="https://x.example/a?b=\"c\"", scope="mcp:read mcp:write", error=invalid_token`}
+		}
+		return "u", nil
+	}
+	c := serveWeb(t, h)
+	_, err := dialURL(t, c.url, &Client{})
+	var fault *HTTPError
+	if !errors.As(err, &fault) || fault.Status != 401 {
+		t.Fatal(err)
+	}
+	want := map[string]string{"resource_metadata": `https://x.example/a?b="c"`, "scope": "mcp:read mcp:write", "error": "invalid_token"}
+	if got := fault.Challenge("bearer"); !maps.Equal(got, want) {
+		t.Error(got)
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	refreshed := 0
+	auth := &tokens{RoundTripper: transport, refresh: func(challenge map[string]string) string {
+		if refreshed++; challenge["scope"] != "mcp:read mcp:write" {
+			t.Error(challenge)
+		}
+		return valid
+	}}
+	client := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}}
+	if err := client.Connect(t.Context(), DialHTTP(&http.Client{Transport: auth}, c.url, testLimit)); err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	valid = "two" // the old one has expired
+	if err := client.Call(t.Context(), "tools/list", nil, nil); err != nil || refreshed != 2 {
+		t.Error(err, refreshed)
+	}
+}
+
+func TestChallenge(t *testing.T) {
+	for header, want := range map[string]string{
+		`Bearer`:                "map[]",
+		`bearer A=b`:            "map[a:b]",
+		`Bearer a="1, 2", b=3`:  "map[a:1, 2 b:3]",
+		`Bearer a = "x" , b= y`: "map[a:x b:y]",
+		`Bearer a="\"\\"`:       `map[a:"\]`,
+		`Basic realm="Bearer x=1", Bearer scope=y`: "map[scope:y]",
+		`Bearer scope=y, Basic realm="x"`:          "map[scope:y]",
+		`Negotiate abc==, Bearer scope=y`:          "map[scope:y]",
+		`Bearer scope=1, scope=2`:                  "map[scope:1]",
+		`Bearer a="no end`:                         "map[a:no end]",
+		`"", Bearer a=1`:                           "map[a:1]",
+		`Basic realm=x`:                            "map[]",
+		``:                                         "map[]",
+	} {
+		e := &HTTPError{Header: http.Header{"Www-Authenticate": {header}}}
+		if got := e.Challenge("Bearer"); fmt.Sprint(got) != want {
+			t.Errorf("%s: %v, want %s", header, got, want)
+		}
+	}
+}
+
+// Listen in both eras, over both transports and on a pipe: what was subscribed to is heard until the context ends, and no longer.
+func TestClientListens(t *testing.T) {
+	checkLeaks(t)
+	for _, version := range []string{"2026-07-28", "2025-11-25"} {
+		for _, transport := range []string{"pipe", "http", "sse"} {
+			if version == "2026-07-28" && transport == "sse" {
+				continue
+			}
+			d := newDemo()
+			h := newHandler(t, d)
+			sse := &SSEHandler{Handler: d}
+			var dial Dialer
+			switch transport {
+			case "pipe":
+				a, b := Pipe()
+				go Serve(context.Background(), a, d, nil)
+				dial = func(context.Context) (Conn, error) { return b, nil }
+			case "http":
+				dial = DialHTTP(nil, serveWeb(t, h).url, testLimit)
+			case "sse":
+				dial = DialSSE(nil, serveWeb(t, sse).url, testLimit)
+			}
+			heard := make(chan string, 99)
+			var log lockedBuffer
+			c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+				Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+					heard <- x.Request.Method + " " + unquote(member(x.Request.Params, "uri"))
+					return nil, nil
+				})}
+			if err := c.Connect(t.Context(), dial); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() {
+				ended <- c.Listen(ctx, map[string]any{"resourcesListChanged": true, "promptsListChanged": true, "resourceSubscriptions": []string{"note:///todo"}})
+			}()
+			set := func(name string) {
+				if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "set-note", "arguments": map[string]any{"name": name, "text": "x"}}, nil); err != nil {
+					t.Error(err)
+				}
+			}
+			if version == "2026-07-28" {
+				if got := <-heard; got != "notifications/subscriptions/acknowledged " {
+					t.Error(got)
+				}
+			} else {
+				waitFor(t, func() bool { return d.subscribed() == 1 && (transport != "http" || h.listening() == 1) })
+			}
+			set("todo")
+			got := []string{<-heard, <-heard}
+			slices.Sort(got)
+			if want := []string{"notifications/resources/list_changed ", "notifications/resources/updated note:///todo"}; !slices.Equal(got, want) {
+				t.Error(version, transport, got)
+			}
+			if complaint := strings.Contains(log.String(), "asked=promptsListChanged"); complaint != (version == "2026-07-28") { // the demo's prompts never change
+				t.Errorf("%s: %s", version, log.String())
+			}
+			cancel()
+			if err := <-ended; err != context.Canceled {
+				t.Error(version, transport, err)
+			}
+			waitFor(t, func() bool { return d.subscribed() == 0 })
+			set("todo")
+			c.Close()
+			h.Close()
+			sse.Close()
+			for range len(heard) {
+				if again := <-heard; strings.Contains(again, "updated") {
+					t.Error(version, transport, again)
+				}
+			}
+		}
+	}
+}
+
+// subscribed returns how many subscriptions there are, in either era.
+func (s *Server) subscribed() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.legacy {
+		n += len(sub.watched)
+	}
+	return n + len(s.listeners)
+}
+
+// A subscription that the server has ended is over without an error; one that breaks is not, and neither is lost in silence.
+func TestClientListenEnds(t *testing.T) {
+	checkLeaks(t)
+	for _, row := range []struct{ stream, want string }{
+		{"data: {\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"resultType\":\"complete\"}}\n\n", "<nil>"},
+		{": hi\n\n", ErrInterrupted.Error()},
+		{"{\"jsonrpc\":\"2.0\",\"id\":ID,\"error\":{\"code\":-32601,\"message\":\"no\"}}", "no (-32601)"},
+	} {
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			if m.Method == "server/discover" {
+				say(w, m, 200, modernHello)
+			} else {
+				say(w, m, 200, row.stream)
+			}
+		})
+		c := connectURL(t, s.URL, &Client{})
+		if err := c.Listen(t.Context(), map[string]any{"toolsListChanged": true}); fmt.Sprint(err) != row.want {
+			t.Error(row, err)
+		}
+		c.Close()
+	}
+	d := newDemo()
+	h := newHandler(t, d)
+	c := connectURL(t, serveWeb(t, h).url, &Client{Versions: []string{"2025-11-25"}})
+	ended := make(chan error)
+	go func() {
+		ended <- c.Listen(t.Context(), map[string]any{"resourceSubscriptions": []string{"note:///todo"}})
+	}()
+	waitFor(t, func() bool { return d.subscribed() == 1 })
+	for _, s := range h.Sessions.All() {
+		_ = s.Close()
+	}
+	if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil { // which finds out
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, ErrSessionEnded) {
+		t.Error(err)
+	}
+}
+
 // ======== main.go ========
 
 var update = flag.Bool("update", false, "rewrite what the server says in testdata/*.txtar")
