@@ -1091,16 +1091,15 @@ func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, princ
 // ---- The client ----
 
 const (
-	maxTries   = 8                // to continue a stream without an event in between
-	firstPause = time.Second / 4  // before the first of them, doubled for each
-	maxPause   = 15 * time.Second // but no longer
-	maxRetry   = 5 * time.Minute  // a server that wants us to wait longer has given up on the stream
-	unasked    = 16               // payloads that have come and are not read yet
-	maxEventID = 4 << 10          // bytes of an event's id, and of a session's, that we repeat
-	maxMarked  = 4096             // tools whose marked arguments are remembered
-
-	drainFor = 100 * time.Millisecond // what follows a response that is read, so that its connection can be used again
-	farewell = 700 * time.Millisecond // a DELETE
+	maxTries   = 8                      // to continue a stream without an event in between
+	firstPause = time.Second / 4        // before the first of them, doubled for each
+	maxPause   = 15 * time.Second       // but no longer
+	maxRetry   = 5 * time.Minute        // a server that wants us to wait longer has given up on the stream
+	unasked    = 16                     // payloads that have come and are not read yet
+	maxEventID = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
+	maxMarked  = 4096                   // tools whose marked arguments are remembered
+	maxReplies = 32                     // answers to the server on their way at once
+	farewell   = 700 * time.Millisecond // a DELETE
 )
 
 // ErrInterrupted means that a response has ended before the answer, and could not be continued: whether the server has done what it was
@@ -1122,7 +1121,8 @@ func DialHTTP(client *http.Client, target string, max int) Dialer {
 		if err != nil {
 			return nil, err
 		}
-		c := &httpConn{client: client, release: release, url: u, max: max, in: make(chan Payload, unasked), posts: map[*post]bool{}}
+		c := &httpConn{client: client, release: release, url: u, max: max, posts: map[*post]bool{}}
+		c.in, c.replies = make(chan Payload, unasked), make(chan struct{}, maxReplies)
 		c.life, c.hangUp = context.WithCancel(context.Background())
 		return c, nil
 	}
@@ -1135,6 +1135,7 @@ type httpConn struct {
 	url     *url.URL
 	max     int
 	in      chan Payload
+	replies chan struct{}   // has room for each answer to the server that is on its way
 	life    context.Context // until Close
 	hangUp  context.CancelFunc
 	streams sync.WaitGroup // one for each response that is a stream; Go holding mu, and not once closed
@@ -1184,6 +1185,11 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	}
 	defer context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })()
 	if len(x.waits) == 0 {
+		select {
+		case c.replies <- struct{}{}: // a server that asks and does not listen gets no number of connections
+			defer func() { <-c.replies }()
+		case <-x.ctx.Done():
+		}
 		defer time.AfterFunc(stall, func() { x.cancel(context.DeadlineExceeded) }).Stop()
 	}
 	resp, err := c.do(x, http.MethodPost)
@@ -1274,7 +1280,7 @@ func (c *httpConn) do(x *post, method string) (*http.Response, error) {
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil } // for a redirect
 		r.Body, _ = r.GetBody()
 	}
-	resp, err := c.client.Do(r)
+	resp, err := doHTTP(c.client, r)
 	if err != nil && x.ctx.Err() != nil {
 		err = context.Cause(x.ctx)
 	}
@@ -1383,9 +1389,9 @@ func (x *post) fault(resp *http.Response) *HTTPError {
 	return httpError(resp)
 }
 
-// refused tells what a status means that is not 2xx: if a session was named, 404 is its end, unless the server speaks of the method.
+// refused tells what a status means that is not 2xx: if a session was named, 404 is its end, unless it is the answer.
 func (c *httpConn) refused(x *post, fault *HTTPError) error {
-	if fault.Status != http.StatusNotFound || x.session == "" || fault.fault != nil && fault.fault.Code == CodeMethodNotFound {
+	if fault.Status != http.StatusNotFound || x.session == "" || fault.answers(x) {
 		return fault
 	}
 	c.mu.Lock()
@@ -1399,6 +1405,19 @@ func (c *httpConn) refused(x *post, fault *HTTPError) error {
 		}
 	}
 	return unread{fmt.Errorf("%w: %w", ErrSessionEnded, fault)}
+}
+
+// answers tells whether a 404 in a session is about what was asked for, such as a method. Servers that do not know the session have codes that
+// mean nothing more, or leave out the id.
+func (e *HTTPError) answers(x *post) bool {
+	switch {
+	case e.fault == nil:
+		return false
+	case e.fault.Code == CodeMethodNotFound:
+		return true
+	}
+	vague := e.fault.Code == CodeInvalidRequest || -32019 <= e.fault.Code && e.fault.Code <= -32000 && e.fault.Code != CodeResourceNotFound
+	return slices.Contains(x.waits, e.id) && !vague
 }
 
 // accept takes the session that the answer to initialize names.
@@ -1603,7 +1622,7 @@ func (x *post) alone() bool { return x.out.Messages == nil }
 // done tells whether all answers have come.
 func (x *post) done() bool { return !x.alone() && len(x.waits) == 0 }
 
-// events delivers what a stream brings, to its end. Once the answer has come that should be near, so that the connection can be used again.
+// events delivers what a stream brings, to its end. heard says that it has brought something, and need not be the last of its kind. Once the answer has come that should be near, so that the connection can be used again.
 func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) {
 	defer resp.Body.Close()
 	defer func() { x.abort() }() // first, because closing a body may wait for it
@@ -1614,8 +1633,10 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) 
 		if err != nil {
 			return heard, err
 		}
-		if x.last = e.ID; len(e.ID) > maxEventID {
-			x.last = ""
+		polls := e.Retry > 0 || e.ID != x.last
+		heard = heard || polls && !x.alone() // 2025-11-25: the server may hang up as often as it wants, and have us come back
+		if x.last = e.ID; len(e.ID) > maxEventID || strings.ContainsFunc(e.ID, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+			x.last = "" // which cannot be repeated in a header
 		}
 		x.retry = cmp.Or(e.Retry, x.retry)
 		if e.Type != "message" || len(e.Data) == 0 { // 2025-11-25: an event that only gives an id

@@ -5943,7 +5943,7 @@ func TestClientSessionLost(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if err := <-accepted; !errors.Is(err, ErrSessionEnded) {
+		if err := <-accepted; !errors.Is(err, ErrSessionEnded) && !strings.Contains(fmt.Sprint(err), errStopping.Message) { // if there was time to say so
 			t.Error(err)
 		}
 		if initializes.Load() != 1 || named.Load() != 0 {
@@ -5965,14 +5965,47 @@ func TestClientSessionAlwaysLost(t *testing.T) {
 	if !errors.Is(err, ErrSessionEnded) || s.times("tools/call") != 2 || s.times("initialize") != 2 || time.Since(began) > 5*time.Second {
 		t.Error(err, s.asked())
 	}
-	// 404 for a method, with the session alive, is the answer.
-	s = legacyStub(t, func(_ *stub, w http.ResponseWriter, _ *http.Request, m *Message) {
-		say(w, m, 404, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"no"}}`)
-	})
-	c = connectURL(t, s.URL, &Client{})
-	var fault *Error
-	if err := c.Call(t.Context(), "m", nil, nil); !errors.As(err, &fault) || fault.Code != -32601 || s.times("initialize") != 1 {
-		t.Error(err, s.asked())
+	// 404 for what was asked for, with the session alive, is the answer.
+	for body, calls := range map[string]int{
+		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"no"}}`:               1,
+		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32002,"message":"no"}}`:               1,
+		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"no"}}`:               1,
+		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32001,"message":"session"}}`:          2,
+		`{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"none"}}`:           2,
+		`{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"none"}}`: 2,
+	} {
+		s = legacyStub(t, func(_ *stub, w http.ResponseWriter, _ *http.Request, m *Message) { say(w, m, 404, body) })
+		c = connectURL(t, s.URL, &Client{})
+		var fault *Error
+		if err := c.Call(t.Context(), "m", nil, nil); !errors.As(err, &fault) || s.times("initialize") != calls || s.times("m") != calls {
+			t.Error(body, err, s.asked())
+		}
+	}
+}
+
+// A session that is lost before the handshake is over is begun anew, on the same transport; for good, it is an error that says where.
+func TestClientSessionLostAtOnce(t *testing.T) {
+	checkLeaks(t)
+	for lost, want := range map[int]string{1: "<nil>", 9: "initialize: notifications/initialized: session ended: HTTP 404 Not Found (and server/discover: HTTP 400 Bad Request)"} {
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			switch {
+			case m == nil:
+				w.WriteHeader(405)
+			case m.Method == "server/discover":
+				w.WriteHeader(400)
+			case m.Method == "initialize":
+				w.Header().Set("Mcp-Session-Id", "s")
+				say(w, m, 200, legacyHello)
+			case s.times("initialize") <= lost:
+				w.WriteHeader(404)
+			default:
+				w.WriteHeader(202)
+			}
+		})
+		c, err := dialURL(t, s.URL, &Client{})
+		if c.Close(); fmt.Sprint(err) != want || s.times("initialize") != 2 {
+			t.Errorf("%v\n%s", err, s.asked())
+		}
 	}
 }
 
@@ -6003,8 +6036,12 @@ func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	context.AfterFunc(ctx, func() { out.CloseWithError(context.Cause(ctx)) })
 	select {
 	case <-w.ready:
-		return &http.Response{StatusCode: w.status, Header: w.sent, Body: body, ContentLength: -1, Request: r}, nil
 	case <-ctx.Done():
+	}
+	select {
+	case <-w.ready: // the handler may have returned by now
+		return &http.Response{StatusCode: w.status, Header: w.sent, Body: body, ContentLength: -1, Request: r}, nil
+	default:
 		return nil, ctx.Err()
 	}
 }
@@ -6126,7 +6163,20 @@ func TestClientPauses(t *testing.T) {
 		want  string
 	}{
 		{"closed at once, each time", "0", func(int) (int, string) { return 200, ": hi\n\n" }, maxTries, firstPause, "the response ended before the answer"},
-		{"an id each time, but nothing else", "0", func(n int) (int, string) { return 200, fmt.Sprintf("id: %d\ndata:\n\n", n) }, maxTries, firstPause, "the response ended before the answer"},
+		{"closed with an id, the same each time", "0", func(int) (int, string) { return 200, "id: 1\ndata:\n\n" }, maxTries, firstPause, "the response ended before the answer"},
+		{"polled, with a new id each time", "0", func(n int) (int, string) {
+			if n < 40 {
+				return 200, fmt.Sprintf("id: %d.\ndata:\n\n", n)
+			}
+			return 200, answer
+		}, 40, firstPause, ""},
+		{"polled, with retry each time", "0", func(n int) (int, string) {
+			if n < 40 {
+				return 200, "retry: 1000\n\n"
+			}
+			return 200, answer
+		}, 40, firstPause, ""},
+		{"an id that no header can hold", "0", func(n int) (int, string) { return 200, "id: a\x01b\ndata:\n\n" }, 1, firstPause, "the response ended before the answer"},
 		{"500 milliseconds", "500", func(int) (int, string) { return 200, answer }, 1, 500 * time.Millisecond, ""},
 		{"no digits", "soon", func(int) (int, string) { return 200, answer }, 1, firstPause, ""},
 		{"a day", "86400000", func(int) (int, string) { return 200, answer }, 0, 0, "continued only after 24h0m0s"},
@@ -6601,9 +6651,11 @@ func (a *tokens) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestClientAuthorization(t *testing.T) {
 	checkLeaks(t)
 	h := newHandler(t, newDemo())
-	valid := "one"
+	var valid atomic.Pointer[string]
+	allow := func(token string) { valid.Store(&token) }
+	allow("one")
 	h.Authenticate = func(r *http.Request) (string, error) {
-		if r.Header.Get("Authorization") != "Bearer "+valid {
+		if r.Header.Get("Authorization") != "Bearer "+*valid.Load() {
 			return "", &AuthError{Status: 401, Challenge: `Basic realm="old", Bearer resource_metadata="https://x.example/a?b=\"c\"", scope="mcp:read mcp:write", error=invalid_token`}
 		}
 		return "u", nil
@@ -6620,21 +6672,21 @@ func TestClientAuthorization(t *testing.T) {
 	}
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	refreshed := 0
+	var refreshed atomic.Int32 // by the call, and perhaps by the GET of what belongs to none
 	auth := &tokens{RoundTripper: transport, refresh: func(challenge map[string]string) string {
-		if refreshed++; challenge["scope"] != "mcp:read mcp:write" {
+		if refreshed.Add(1); challenge["scope"] != "mcp:read mcp:write" {
 			t.Error(challenge)
 		}
-		return valid
+		return *valid.Load()
 	}}
 	client := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}}
 	if err := client.Connect(t.Context(), DialHTTP(&http.Client{Transport: auth}, c.url, testLimit)); err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	valid = "two" // the old one has expired
-	if err := client.Call(t.Context(), "tools/list", nil, nil); err != nil || refreshed != 2 {
-		t.Error(err, refreshed)
+	allow("two") // the old one has expired
+	if err := client.Call(t.Context(), "tools/list", nil, nil); err != nil || refreshed.Load() < 2 {
+		t.Error(err, refreshed.Load())
 	}
 }
 
@@ -7032,6 +7084,13 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"call", "-protocol", "2020-01-01", "x"}, 2, "", "-protocol"},
 		{[]string{"call", "-i", "-method", "m", "x"}, 2, "", "exclude"},
 		{[]string{"call", "-timeout", "x", "x"}, 2, "", "timeout"},
+		{[]string{"call", "http://127.0.0.1:1/mcp", "-method", "ping"}, 2, "", "flags go before it"},
+		{[]string{"call", "http:///mcp"}, 2, "", "no URL with a host"},
+		{[]string{"call", "-header", "A: b", "true"}, 2, "", "-header goes with a URL"},
+		{[]string{"call", "-header", "no colon", "http://127.0.0.1:1"}, 2, "", "-header"},
+		{[]string{"call", "-header", "a b: c", "http://127.0.0.1:1"}, 2, "", "-header"},
+		{[]string{"call", "-header", "A: b\nc", "http://127.0.0.1:1"}, 2, "", "-header"},
+		{[]string{"call", "http://127.0.0.1:1/mcp"}, 1, "", "connection refused"},
 		{[]string{"call", "/no/such/server"}, 1, "", "no such file"},
 		{[]string{"call", "-timeout", "100ms", "sleep", "60"}, 1, "", "no answer within 100ms"},
 		{[]string{"call", "true"}, 1, "", "server ended: exit status 0"},
@@ -7077,6 +7136,78 @@ func TestCall(t *testing.T) {
 		exit := callChild(t, row.args, row.stdin, &stdout, &stderr)
 		if exit != row.exit || !strings.Contains(stdout.String(), row.stdout) || !strings.Contains(stderr.String(), row.stderr) {
 			t.Errorf("%s: exit %d\n%s\n%s", row.name, exit, stdout.String(), stderr.String())
+		}
+	}
+}
+
+// The same at URLs: what is found there, and what is sent.
+func TestCallURL(t *testing.T) {
+	d := newDemo()
+	h := newHandler(t, d)
+	h.HeaderParams = headerParams
+	h.Authenticate = func(r *http.Request) (string, error) {
+		if r.Header.Get("Authorization") != "Bearer s3cret" || r.Header.Get("X-Two") != "2" {
+			return "", &AuthError{Status: 401, Challenge: "Bearer"}
+		}
+		return "u", nil
+	}
+	sse := serveWeb(t, &SSEHandler{Handler: d})
+	c := serveWeb(t, h)
+	auth := []string{"-header", "Authorization: Bearer s3cret", "-header", "x-two: 2"}
+	for _, row := range []struct {
+		name   string
+		url    string
+		args   []string
+		stdin  string
+		exit   int
+		stdout string
+		stderr string
+	}{
+		{"summary", c.url, auth, "", 0, "transport     Streamable HTTP\nrevision      2026-07-28\nsession       none\nserver        mcpwire", ""},
+		{"with a session", c.url, append([]string{"-protocol", "2025-06-18"}, auth...), "", 0, "transport     Streamable HTTP\nrevision      2025-06-18\nsession       yes\n", ""},
+		{"the old transport", sse.url, nil, "", 0, "transport     HTTP+SSE\nrevision      2025-11-25\nsession       yes\n", ""},
+		{"no token", c.url, nil, "", 1, "", "server/discover: HTTP 401 Unauthorized"},
+		{"nothing there", c.url + "/nowhere", auth, "", 0, "revision      2026-07-28", ""}, // whatever the path: the mux decides
+		{"answered", c.url, append([]string{"-answer", `{"name":"Ada"}`, "-method", "tools/call", "-params", `{"name":"ask"}`}, auth...), "", 0, "Hello, Ada", ""},
+		{"answered in a session", c.url, append([]string{"-protocol", "2025-11-25", "-answer", `{"name":"Ada"}`, "-method", "tools/call", "-params", `{"name":"ask"}`}, auth...), "", 0, "Hello, Ada", ""},
+		{"a marked argument", c.url, append([]string{"-method", "tools/call", "-params", `{"name":"get-weather","arguments":{"city":"Rome","unit":"fahrenheit"}}`}, auth...), "", 0, "64°F", ""},
+		{"progress", sse.url, []string{"-method", "tools/call", "-params", `{"name":"count","arguments":{"n":2}}`}, "", 0, "counted to 2", `"progress":2`},
+		{"error", c.url, append([]string{"-method", "x/y"}, auth...), "", 1, "", "mcpwire: x/y: HTTP 404 Not Found: Method not found: x/y (-32601)\n"},
+		{"progress extends the time-out", c.url, append([]string{"-timeout", "1s", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":6,"delayMs":300}}`}, auth...), "", 0, "counted to 6", ""},
+		{"time-out", c.url, append([]string{"-timeout", "200ms", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":1,"delayMs":60000}}`}, auth...), "", 1, "", "no answer within 200ms"},
+		{"lines", c.url, append([]string{"-i", "-protocol", "2025-11-25"}, auth...), "ping\nx/y\nping", 1, "{}\n{}\n", "Method not found: x/y (-32601)"},
+	} {
+		var stdout, stderr bytes.Buffer
+		exit := callTarget(t, append(slices.Clone(row.args), row.url), row.stdin, &stdout, &stderr)
+		if exit != row.exit || !strings.Contains(stdout.String(), row.stdout) || !strings.Contains(stderr.String(), row.stderr) {
+			t.Errorf("%s: exit %d\n%s\n%s", row.name, exit, stdout.String(), stderr.String())
+		}
+	}
+	if n := h.Sessions.Len(); n > 0 {
+		t.Errorf("%d sessions are left", n)
+	}
+}
+
+// The trace of a client is a transcript: given to the demo, it is answered as it was then. Credentials are not in it.
+func TestCallTrace(t *testing.T) {
+	for _, protocol := range []string{"2026-07-28", "2025-11-25"} {
+		c := serveWeb(t, newHandler(t, newDemo()))
+		var stdout, stderr bytes.Buffer
+		exit := callTarget(t, []string{"-trace", "-protocol", protocol, "-header", "Authorization: Bearer s3cret", "-method", "tools/call",
+			"-params", `{"name":"echo","arguments":{"text":"hi"}}`, c.url + "?key=s3cret"}, "", &stdout, &stderr)
+		trace := stderr.String()
+		if exit != 0 || strings.Contains(trace, "s3cret") || !strings.Contains(trace, "Authorization: …\n") {
+			t.Errorf("exit %d\n%s", exit, trace)
+		}
+		if protocol == "2025-11-25" { // where the GET falls differs from run to run
+			if !strings.Contains(trace, "DELETE /mcp?key=…\n") || !strings.Contains(trace, "Mcp-Session-Id: session-1\n") {
+				t.Error(trace)
+			}
+			continue
+		}
+		trace = "a trace\n" + strings.NewReplacer("?key=…", "", "Authorization: …\n", "").Replace(trace)
+		if got := parseTranscript(trace).replayHTTP(t); got != trace {
+			t.Errorf("got\n%s\nwant\n%s", got, trace)
 		}
 	}
 }
@@ -7153,36 +7284,45 @@ func TestSubsetsCompile(t *testing.T) {
 	}
 }
 
-// The README's program that mounts the handler compiles beside the four files that it needs, as does the text around it.
+// The README's programs compile beside the four files that they need, and the one that is a client does what it says.
 func TestReadmeProgram(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindSubmatch(text)
-	if program == nil {
-		t.Fatal("there is none")
+	programs := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(text, -1)
+	if len(programs) != 2 {
+		t.Fatal(len(programs))
 	}
-	dir := t.TempDir()
-	files := map[string][]byte{"go.mod": []byte("module elsewhere\n\ngo 1.26\n"), "server.go": program[1]}
-	for _, name := range []string{"jsonrpc.go", "sse.go", "session.go", "http.go"} {
-		if files[name], err = os.ReadFile(name); err != nil {
-			t.Fatal(err)
+	c := serveWeb(t, newHandler(t, newDemo()))
+	for _, program := range programs {
+		source := program[1]
+		if formatted, err := format.Source(source); err != nil || !bytes.Equal(formatted, source) {
+			t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
 		}
-	}
-	for name, source := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), source, 0o644); err != nil {
-			t.Fatal(err)
+		source = bytes.Replace(source, []byte("http://127.0.0.1:8080/mcp"), []byte(c.url), 1)
+		dir := t.TempDir()
+		files := map[string][]byte{"go.mod": []byte("module elsewhere\n\ngo 1.26\n"), "program.go": source}
+		for _, name := range []string{"jsonrpc.go", "sse.go", "session.go", "http.go"} {
+			if files[name], err = os.ReadFile(name); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	vet := exec.Command("go", "vet", ".")
-	vet.Dir = dir
-	vet.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	if out, err := vet.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-	if formatted, err := format.Source(program[1]); err != nil || !bytes.Equal(formatted, program[1]) {
-		t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
+		for name, source := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), source, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		command, want := []string{"vet", "."}, ""
+		if bytes.Contains(source, []byte("DialHTTP")) {
+			command, want = []string{"run", "."}, "[map[text:hello type:text]] <nil>\n"
+		}
+		run := exec.Command("go", command...)
+		run.Dir = dir
+		run.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+		if out, err := run.CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("%v\n%s", err, out)
+		}
 	}
 }
 
@@ -7251,7 +7391,7 @@ func TestReadme(t *testing.T) {
 			if id := regexp.MustCompile(`Mcp-Session-Id: (\S+)`).FindStringSubmatch(got); id != nil {
 				session = id[1]
 			}
-			got = strings.NewReplacer("\r", "", session, "session-1", (&Session{ID: session}).tag(), (&Session{ID: "session-1"}).tag()).Replace(got)
+			got = strings.NewReplacer("\r", "", address, "127.0.0.1:8080", session, "session-1", (&Session{ID: session}).tag(), (&Session{ID: "session-1"}).tag()).Replace(got)
 			got = regexp.MustCompile("Date: .*").ReplaceAllString(got, "Date: Sat, 21 Nov 2026 12:00:00 GMT")
 			if strings.TrimSpace(got) != strings.TrimSpace(want) {
 				t.Errorf("%s\ngot\n%s\nwant\n%s", run, got, want)
@@ -8060,7 +8200,12 @@ func process(t testing.TB, role string, args ...string) *exec.Cmd {
 
 // callChild runs mcpwire call against mcpwire.
 func callChild(t *testing.T, args []string, stdin string, stdout, stderr io.Writer) int {
-	cmd := process(t, "mcpwire", append(append([]string{"call"}, args...), os.Args[0])...)
+	return callTarget(t, append(slices.Clone(args), os.Args[0]), stdin, stdout, stderr)
+}
+
+// callTarget runs mcpwire call.
+func callTarget(t *testing.T, args []string, stdin string, stdout, stderr io.Writer) int {
+	cmd := process(t, "mcpwire", append([]string{"call"}, args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), stdout, stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)

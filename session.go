@@ -1710,7 +1710,7 @@ func (c *Client) try(ctx context.Context, rung int, known bool) (conn *connectio
 	err = c.initialize(ctx, conn, legacy)
 	var fault *HTTPError
 	switch {
-	case probed != nil && errors.Is(err, ErrClosed): // the probe was too much for it
+	case probed != nil && errors.Is(err, ErrClosed), errors.As(err, new(unread)): // the probe was too much for it; or the session is lost already
 		_ = conn.peer.Close()
 		if conn, err = c.start(ctx, rung); err != nil {
 			return nil, false, err
@@ -1734,7 +1734,7 @@ func (c *Client) try(ctx context.Context, rung int, known bool) (conn *connectio
 // fellThrough tells whether an error is an answer over HTTP that leads to the next rung.
 func fellThrough(err error) bool {
 	var fault *HTTPError
-	return errors.As(err, &fault) && fault.fellThrough()
+	return !errors.As(err, new(agreedOn)) && errors.As(err, &fault) && fault.fellThrough()
 }
 
 // undecided tells whether a probe that has failed leaves it open what the server speaks. It is not if we have no version in common, if the
@@ -1862,8 +1862,16 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		return fmt.Errorf("%w: the server wants %q", errNoVersion, agreed.Version)
 	}
 	conn.agree(agreed.Version, agreed.Capabilities, agreed.Info, agreed.Instructions)
-	return conn.peer.Notify(ctx, "notifications/initialized", nil)
+	if err := conn.peer.Notify(ctx, "notifications/initialized", nil); err != nil {
+		return agreedOn{fmt.Errorf("notifications/initialized: %w", err)}
+	}
+	return nil
 }
+
+// agreedOn marks the error of a handshake that went wrong only after initialize: it says nothing about what is there.
+type agreedOn struct{ error }
+
+func (e agreedOn) Unwrap() error { return e.error }
 
 // capabilities returns what we declare: of what we can do, that which rev knows.
 func (c *Client) capabilities(rev Revision) map[string]any {

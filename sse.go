@@ -1125,7 +1125,7 @@ func (c *sseConn) open(ctx context.Context, target string, max int) error {
 	}
 	r.Header.Set("Accept", "text/event-stream")
 	r.Header.Set("Accept-Encoding", "identity") // what compresses events holds them back
-	resp, err := c.client.Do(r)
+	resp, err := doHTTP(c.client, r)
 	if err != nil {
 		return err
 	}
@@ -1173,17 +1173,19 @@ func (c *sseConn) Write(ctx context.Context, p Payload) error {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	resp, err := c.client.Do(r)
+	resp, err := doHTTP(c.client, r)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	defer time.AfterFunc(lastWord, cancel).Stop() // the status is enough
 	switch {
 	case resp.StatusCode == http.StatusNotFound:
 		return unread{fmt.Errorf("%w: %w", ErrSessionEnded, httpError(resp))}
 	case resp.StatusCode/100 != 2:
 		return httpError(resp)
 	}
+	defer time.AfterFunc(drainFor, cancel).Stop()
 	_, _ = io.CopyN(io.Discard, resp.Body, piece) // so that the connection can be used again
 	return nil
 }
@@ -1200,7 +1202,10 @@ func (c *sseConn) Close() error {
 
 // ---- What both clients need ----
 
-const maxFault = 64 << 10 // bytes of a body that is kept
+const (
+	maxFault = 64 << 10               // bytes of a body that is kept
+	drainFor = 100 * time.Millisecond // what follows a response that is read, so that its connection can be used again
+)
 
 // ErrSessionEnded means that the server does not know the session, or the conversation, any more. A Client begins another by itself.
 var ErrSessionEnded = errors.New("session ended")
@@ -1296,6 +1301,16 @@ func authValue(text string) (value, rest string) {
 // isToken tells whether c may be part of a token: tchar of RFC 9110, section 5.6.2.
 func isToken(c rune) bool {
 	return c < 0x80 && (c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.ContainsRune("!#$%&'*+-.^_`|~", c))
+}
+
+// doHTTP sends a request. Of a 101, which nobody has asked for, net/http would leave the connection to us, without an end.
+func doHTTP(client *http.Client, r *http.Request) (*http.Response, error) {
+	resp, err := client.Do(r)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body.Close()
+		resp.Body = http.NoBody
+	}
+	return resp, err
 }
 
 // httpError reads what there is of a response that is an error.
