@@ -7655,16 +7655,19 @@ func startHTTP(b testing.TB, role string) (url string, used func() time.Duration
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 	})
-	return url, func() time.Duration { // proc(5): in hundredths of a second
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if err != nil || len(fields) < 13 {
-			b.Skip("there is no /proc here")
-		}
-		user, _ := strconv.Atoi(fields[11])
-		system, _ := strconv.Atoi(fields[12])
-		return time.Duration(user+system) * 10 * time.Millisecond
+	return url, func() time.Duration { return usedBy(b, cmd.Process.Pid) }
+}
+
+// usedBy returns the processor time of a process. proc(5): in hundredths of a second.
+func usedBy(b testing.TB, pid int) time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if err != nil || len(fields) < 13 {
+		b.Skip("there is no /proc here")
 	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // BenchmarkHTTP calls a child process over HTTP. What counts is cpu-ns/op, the processor time of the child for each operation, and of that the
@@ -7731,6 +7734,83 @@ func BenchmarkHTTP(b *testing.B) {
 				b.StopTimer()
 				b.ReportMetric(float64(used()-start)/float64(b.N*row.operations), "cpu-ns/op")
 			})
+		}
+	}
+}
+
+// BenchmarkClient makes a call, and another with nothing but net/http and encoding/json, to the same server. What counts is the ratio of the
+// processor time that this process needs for them. Use -benchtime=50000x or so.
+func BenchmarkClient(b *testing.B) {
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		b.Run(version, func(b *testing.B) {
+			url, _ := startHTTP(b, "mcpwire")
+			c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
+			if err := c.Connect(b.Context(), DialHTTP(nil, url, testLimit)); err != nil {
+				b.Fatal(err)
+			}
+			defer c.Close()
+			bare := bareClient(b, url, version)
+			var spent [2]time.Duration
+			for done := 0; done < b.N; done += 1000 {
+				for i, call := range []func(){bare, func() {
+					var result ToolResult
+					if err := c.Call(b.Context(), "tools/call", benchParams(), &result); err != nil || len(result.Content) != 1 {
+						b.Fatal(err, result)
+					}
+				}} {
+					start := usedBy(b, os.Getpid())
+					for range min(1000, b.N-done) {
+						call()
+					}
+					spent[i] += usedBy(b, os.Getpid()) - start
+				}
+			}
+			b.ReportMetric(float64(spent[1])/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(spent[1])/float64(max(spent[0], 1)), "of-bare")
+		})
+	}
+}
+
+func benchParams() map[string]any {
+	return map[string]any{"name": "get-weather", "arguments": map[string]any{"city": "San Francisco"}}
+}
+
+// bareClient returns a call of a client that does only what it must.
+func bareClient(b *testing.B, url, version string) (call func()) {
+	c := &web{TB: b, url: url, client: &http.Client{Transport: &http.Transport{}}, header: http.Header{}}
+	c.header.Set("Accept", "application/json, text/event-stream")
+	c.header.Set("Content-Type", "application/json")
+	_, _, header := c.do("POST", initializeLine("2025-11-25"))
+	meta := map[string]any{metaVersion: version, metaClientInfo: Implementation{Name: "t", Version: "0"}, metaCapabilities: map[string]any{}}
+	if c.header.Set("Mcp-Protocol-Version", version); version == "2025-11-25" {
+		meta = nil
+		c.header.Set("Mcp-Session-Id", header.Get("Mcp-Session-Id"))
+	} else {
+		c.header.Set("Mcp-Method", "tools/call")
+		c.header.Set("Mcp-Name", "get-weather")
+	}
+	id := 0
+	return func() {
+		params := benchParams()
+		if meta != nil {
+			params["_meta"] = meta
+		}
+		id++
+		body, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+		r, _ := http.NewRequestWithContext(b.Context(), "POST", url, bytes.NewReader(body))
+		r.Header = c.header
+		resp, err := c.client.Do(r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		var answer struct {
+			ID     int        `json:"id"`
+			Result ToolResult `json:"result"`
+		}
+		if err := json.Unmarshal(text, &answer); err != nil || answer.ID != id || len(answer.Result.Content) != 1 {
+			b.Fatal(err, string(text))
 		}
 	}
 }
