@@ -1108,12 +1108,12 @@ var ErrInterrupted = errors.New("the response ended before the answer")
 
 // DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The client and max are as in DialSSE. Dialling sends nothing.
 //
-// The Conn reads what passes: it begins a session with the result of initialize, ends it with DELETE when it is closed, repeats in the header
-// what a modern request says in its body, and arguments that the tools/list it has seen marks for that. It leaves out of a modern tools/list
-// what is marked wrongly. Write waits until the server has taken the payload, and fails if it has not: with an *HTTPError, or in a session
-// that the server does not know any more with ErrSessionEnded. A call whose response is cut off is continued where that can be, else it
-// fails with ErrInterrupted; it is never sent again. notifications/cancelled closes the response that it names, and is sent in the legacy
-// era only.
+// The Conn reads what passes: it begins a session with the result of initialize, ends it with DELETE when it is closed, repeats in the
+// header what a modern request says in its body, and arguments that the tools/list it has seen marks for that. It leaves out of a modern
+// tools/list what is marked wrongly. Write waits until the server has taken the payload, and fails if it has not: with an *HTTPError, or
+// in a session that the server does not know any more with ErrSessionEnded. A call whose response is cut off is continued where that can
+// be, else it fails with ErrInterrupted; it is never sent again. notifications/cancelled closes the response that it names, and is sent in
+// the legacy era only.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
 	client, release := keepToOrigin(client)
 	return func(context.Context) (Conn, error) {
@@ -1407,8 +1407,8 @@ func (c *httpConn) refused(x *post, fault *HTTPError) error {
 	return unread{fmt.Errorf("%w: %w", ErrSessionEnded, fault)}
 }
 
-// answers tells whether a 404 in a session is about what was asked for, such as a method. Servers that do not know the session have codes that
-// mean nothing more, or leave out the id.
+// answers tells whether a 404 in a session is about what was asked for, such as a method. Servers that do not know the session have codes
+// that mean nothing more, or leave out the id.
 func (e *HTTPError) answers(x *post) bool {
 	switch {
 	case e.fault == nil:
@@ -1622,7 +1622,8 @@ func (x *post) alone() bool { return x.out.Messages == nil }
 // done tells whether all answers have come.
 func (x *post) done() bool { return !x.alone() && len(x.waits) == 0 }
 
-// events delivers what a stream brings, to its end. heard says that it has brought something, and need not be the last of its kind. Once the answer has come that should be near, so that the connection can be used again.
+// events delivers what a stream brings, to its end. heard says that it has brought something, and need not be the last of its kind. Once
+// the answer has come that should be near, so that the connection can be used again.
 func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) {
 	defer resp.Body.Close()
 	defer func() { x.abort() }() // first, because closing a body may wait for it

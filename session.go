@@ -1448,9 +1448,9 @@ type ServerInfo struct {
 }
 
 // Connect opens a Conn and finds out how to talk over it: server/discover first and then, unless the answer is that of a modern server,
-// initialize. If initialize is refused with 400, 404 or 405, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is called
-// once in a Client's life. What it has found is kept. When the connection is lost later, was never made, or does not fit the server any
-// more, the next call connects again; a call that no server has read is then sent, and others fail, with ErrClosed, ErrSessionEnded or
+// initialize. If initialize is refused with 400, 404 or 405, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is
+// called once in a Client's life. What it has found is kept. When the connection is lost later, was never made, or does not fit the server
+// any more, the next call connects again; a call that no server has read is then sent, and others fail, with ErrClosed, ErrSessionEnded or
 // ErrInterrupted: they are never sent twice.
 func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
@@ -1529,6 +1529,8 @@ func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 func (c *Client) fits(conn *connection, err error) (again, anew bool) {
 	var fault *HTTPError
 	switch {
+	case errors.As(err, new(begun)):
+		return false, false
 	case errors.As(err, new(unread)):
 		return true, false
 	case !errors.As(err, &fault):
@@ -1540,25 +1542,10 @@ func (c *Client) fits(conn *connection, err error) (again, anew bool) {
 	return anew && fault.id == ID{}, anew // an error with an id is the answer of somebody who has read the call
 }
 
-// fellThrough tells whether what was sent is not for this server: 400, 404 or 405, and no error that only a modern server has.
-func (e *HTTPError) fellThrough() bool {
-	status := e.Status == http.StatusBadRequest || e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed
-	return status && !e.modern()
-}
+// begun marks the error of a call of which the server has read a part, such as the question to an answer.
+type begun struct{ error }
 
-// modern tells whether only a modern server has this error.
-func (e *HTTPError) modern() bool {
-	if e.fault == nil {
-		return false
-	}
-	switch e.fault.Code {
-	case CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion:
-		return true
-	case CodeMethodNotFound:
-		return e.Status == http.StatusNotFound
-	}
-	return false
-}
+func (e begun) Unwrap() error { return e.error }
 
 // leave has no more calls use a connection; anew says that what was found there is to be forgotten, too.
 func (c *Client) leave(conn *connection, anew bool) {
@@ -1657,7 +1644,9 @@ func (c *Client) current() *connection {
 
 // open connects as the last time, if that fits, or else finds out how. It is the turn's holder who calls it.
 func (c *Client) open(ctx context.Context) (*connection, error) {
-	var causes error
+	if len(c.dials) == 0 {
+		return nil, errors.New("there is nothing to dial")
+	}
 	rung, legacy := unknown, false
 	c.mu.Lock()
 	if c.conn != nil {
@@ -1670,6 +1659,7 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 			return conn, err
 		}
 	}
+	var causes error
 	for rung := range c.dials {
 		conn, next, err := c.try(ctx, rung, rung > 0)
 		if err == nil {
@@ -1685,8 +1675,8 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 	return nil, causes
 }
 
-// try dials, and finds out what the server speaks: server/discover, unless it is known to be legacy, then initialize. When it fails, next says
-// that something else may be there. 2026-07-28 basic/transports/stdio#backward-compatibility and
+// try dials, and finds out what the server speaks: server/discover, unless it is known to be legacy, then initialize. When it fails, next
+// says that something else may be there. 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
 func (c *Client) try(ctx context.Context, rung int, known bool) (conn *connection, next bool, err error) {
 	versions := orAll(c.Versions)
@@ -1737,16 +1727,37 @@ func fellThrough(err error) bool {
 	return !errors.As(err, new(agreedOn)) && errors.As(err, &fault) && fault.fellThrough()
 }
 
+// fellThrough tells whether what was sent is not for this server: 400, 404 or 405, and no error that only a modern server has.
+func (e *HTTPError) fellThrough() bool {
+	status := e.Status == http.StatusBadRequest || e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed
+	return status && !e.modern()
+}
+
+// modern tells whether only a modern server has this error.
+func (e *HTTPError) modern() bool {
+	if e.fault == nil {
+		return false
+	}
+	switch e.fault.Code {
+	case CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion:
+		return true
+	case CodeMethodNotFound:
+		return e.Status == http.StatusNotFound
+	}
+	return false
+}
+
 // undecided tells whether a probe that has failed leaves it open what the server speaks. It is not if we have no version in common, if the
 // server could not be reached, or wants something first; these are to be reported.
 func undecided(err error) bool {
 	var fault *HTTPError
+	var said *Error
 	switch {
-	case errors.Is(err, errNoVersion), errors.As(err, new(*url.Error)):
+	case errors.Is(err, errNoVersion), errors.As(err, new(*url.Error)), errors.As(err, &said) && (said.Code == CodeHeaderMismatch || said.Code == CodeUnsupportedVersion):
 		return false
 	case !errors.As(err, &fault):
 		return true
-	case fault.Status/100 == 3, fault.Status >= 500, fault.modern() && fault.fault.Code != CodeMethodNotFound:
+	case fault.Status/100 == 3, fault.Status >= 500:
 		return false
 	}
 	return !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}, fault.Status)
@@ -1935,6 +1946,9 @@ func (c *Client) callModern(caller context.Context, conn *connection, method str
 			if ctx.Err() != nil && caller.Err() == nil { // it was not the caller who gave up
 				err = context.Cause(conn.peer.Context())
 			}
+			if answers != nil {
+				err = begun{err}
+			}
 			return err
 		}
 		switch kind := member(raw, "resultType"); {
@@ -1977,8 +1991,8 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 	return c.on(ctx, func(conn *connection) error { return conn.peer.Notify(ctx, method, params) })
 }
 
-// Listen subscribes to what filter names, and returns when the subscription ends: nil if the server has ended it, ctx's error if that has. Any
-// other error means that changes may have been missed; call it again, and read what is to be followed anew. Handler hears the changes.
+// Listen subscribes to what filter names, and returns when the subscription ends: nil if the server has ended it, ctx's error if that has.
+// Any other error means that changes may have been missed; call it again, and read what is to be followed anew. Handler hears the changes.
 // filter is that of subscriptions/listen (2026-07-28 basic/patterns/subscriptions): toolsListChanged, promptsListChanged,
 // resourcesListChanged and resourceSubscriptions. In the legacy era the latter are subscribed to one by one, and the others come unasked.
 func (c *Client) Listen(ctx context.Context, filter map[string]any) error {
@@ -2063,8 +2077,8 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 	return ctx.Err()
 }
 
-// introduce prepares what each modern request says in _meta. 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
-// on every request".
+// introduce prepares what each modern request says in _meta. 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be
+// included on every request".
 func (c *Client) introduce(rev Revision) (says object) {
 	version, _ := marshal(rev.Version)
 	info, _ := marshal(c.Info.in(rev))
