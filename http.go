@@ -1093,18 +1093,14 @@ func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, princ
 const (
 	maxTries   = 8                      // to continue a stream without an event in between
 	firstPause = time.Second / 4        // before the first of them, doubled for each
-	maxPause   = 15 * time.Second       // but no longer
+	maxPause   = 5 * time.Second        // but no longer: 23 seconds in all
 	maxRetry   = 5 * time.Minute        // a server that wants us to wait longer has given up on the stream
-	unasked    = 16                     // payloads that have come and are not read yet
+	readAhead  = 16                     // payloads that have come and are not read yet
 	maxEventID = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
 	maxMarked  = 4096                   // tools whose marked arguments are remembered
 	maxReplies = 32                     // answers to the server on their way at once
 	farewell   = 700 * time.Millisecond // a DELETE
 )
-
-// ErrInterrupted means that a response has ended before the answer, and could not be continued: whether the server has done what it was
-// asked is unknown.
-var ErrInterrupted = errors.New("the response ended before the answer")
 
 // DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The client and max are as in DialSSE. Dialling sends nothing.
 //
@@ -1112,7 +1108,7 @@ var ErrInterrupted = errors.New("the response ended before the answer")
 // header what a modern request says in its body, and arguments that the tools/list it has seen marks for that. It leaves out of a modern
 // tools/list what is marked wrongly. Write waits until the server has taken the payload, and fails if it has not: with an *HTTPError, or
 // in a session that the server does not know any more with ErrSessionEnded. A call whose response is cut off is continued where that can
-// be, else it fails with ErrInterrupted; it is never sent again. notifications/cancelled closes the response that it names, and is sent in
+// be, else it fails with ErrInterrupted, after 23 seconds if the server stays away; it is never sent again. notifications/cancelled closes the response that it names, and is sent in
 // the legacy era only.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
 	client, release := keepToOrigin(client)
@@ -1122,7 +1118,7 @@ func DialHTTP(client *http.Client, target string, max int) Dialer {
 			return nil, err
 		}
 		c := &httpConn{client: client, release: release, url: u, max: max, posts: map[*post]bool{}}
-		c.in, c.replies = make(chan Payload, unasked), make(chan struct{}, maxReplies)
+		c.in, c.replies = make(chan Payload, readAhead), make(chan struct{}, maxReplies)
 		c.life, c.hangUp = context.WithCancel(context.Background())
 		return c, nil
 	}
@@ -1273,7 +1269,7 @@ func (c *httpConn) finish(x *post) {
 func (c *httpConn) do(x *post, method string) (*http.Response, error) {
 	ctx, abort := context.WithCancel(x.ctx)
 	x.abort = abort
-	r := (&http.Request{Method: method, URL: c.url, Host: c.url.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: c.header(x, method)}).WithContext(ctx)
+	r := (&http.Request{Method: method, URL: c.url, Host: c.url.Host, Header: c.header(x, method)}).WithContext(ctx)
 	if method == http.MethodPost {
 		body := x.out.Append(nil)
 		r.ContentLength = int64(len(body))
@@ -1611,7 +1607,7 @@ func (c *httpConn) run(x *post, resp *http.Response) {
 		for _, id := range slices.Clone(x.waits) {
 			c.push(failed(id, err))
 		}
-	case err != errNoStream && !errors.Is(err, ErrSessionEnded):
+	case err != errNoStream:
 		c.report("nothing is heard from the server but answers: %w", err)
 	}
 }
@@ -1655,12 +1651,12 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) 
 // basic/transports#resumability-and-redelivery: by GET with Last-Event-ID, and after the time that retry says, which it "MUST respect".
 func (c *httpConn) reopen(x *post, tries *int, why error) (*http.Response, error) {
 	if !x.alone() && (x.last == "" || !x.resumes) {
-		return nil, x.lost(why)
+		return nil, lost(why)
 	}
 	opened := *tries > 0
 	for ; *tries <= maxTries; *tries++ {
 		if x.retry > maxRetry {
-			return nil, x.lost(fmt.Errorf("the server wants it continued only after %v", x.retry))
+			return nil, lost(fmt.Errorf("the server wants it continued only after %v", x.retry))
 		}
 		if *tries > 0 && !sleep(x.ctx, x.pause(*tries)) {
 			return nil, context.Cause(x.ctx)
@@ -1676,25 +1672,25 @@ func (c *httpConn) reopen(x *post, tries *int, why error) (*http.Response, error
 		fault := x.fault(resp)
 		x.abort()
 		resp.Body.Close()
-		if why = fault; !opened || fault.Status < 500 && fault.Status != http.StatusTooManyRequests {
-			break
+		switch why = fault; {
+		case x.alone() && !opened && fault.Status == http.StatusMethodNotAllowed: // it has no such stream, which is fine
+			return nil, errNoStream
+		case x.alone() && !opened: // also 404, which some servers give to any GET
+			return nil, fault
+		case fault.Status < 500 && fault.Status != http.StatusTooManyRequests:
+			return nil, lost(c.refused(x, fault))
 		}
 	}
-	return nil, x.lost(why)
+	return nil, lost(why)
 }
 
-// lost tells what has become of a stream that is not continued. A server that does not know the session any more says 404.
-func (x *post) lost(why error) error {
-	var fault *HTTPError
-	switch errors.As(why, &fault); {
-	case x.alone() && fault != nil && fault.Status == http.StatusMethodNotAllowed: // which is fine
-		return errNoStream
-	case x.alone():
-		return cmp.Or(why, ErrInterrupted)
-	case x.session != "" && fault != nil && fault.Status == http.StatusNotFound:
-		return fmt.Errorf("%w: %w", ErrSessionEnded, fault)
-	case why == nil || why == io.EOF:
+// lost tells what has become of a stream that is not continued. What it belongs to has been read.
+func lost(why error) error {
+	if why == nil || why == io.EOF {
 		return ErrInterrupted
+	}
+	if over, ok := why.(unread); ok {
+		return over.error
 	}
 	return fmt.Errorf("%w: %w", ErrInterrupted, why)
 }

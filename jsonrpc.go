@@ -998,8 +998,10 @@ type Peer struct {
 	ctx    context.Context
 	cutOff context.CancelCauseFunc // ends ctx, with the reason
 	client bool                    // we are the client: noise is dropped, not answered
-	hangUp func()                  // closes what we talk over
-	wg     sync.WaitGroup          // reading, and requests that take long
+
+	troubled func(error)    // hears what the transport has to say; nil: nobody does
+	hangUp   func()         // closes what we talk over
+	wg       sync.WaitGroup // reading, and requests that take long
 
 	notices  sync.WaitGroup // cancellations and published notifications on their way
 	mu       sync.Mutex     // guards the fields below
@@ -1397,6 +1399,9 @@ func (p *Peer) deliver(m *Message) {
 		c.answer <- m
 	case m.local != nil && m.ID == ID{}: // what the transport has to say
 		p.log.Warn("transport", "error", m.local)
+		if p.troubled != nil {
+			p.troubled(m.local)
+		}
 	case m.Error != nil:
 		p.log.Warn("an error for no call of ours", "error", fmt.Sprintf("%.200s", m.Error))
 	default:

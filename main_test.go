@@ -5831,6 +5831,9 @@ func TestClientLadder(t *testing.T) {
 				w.Header().Set("Mcp-Session-Id", "s1")
 				say(w, m, 200, legacyHello)
 			case m.Method == "initialize":
+				if r.Header["Mcp-Session-Id"] != nil {
+					t.Errorf("%s: initialize in a session", row.name)
+				}
 				w.Header().Set("Mcp-Session-Id", "s1")
 				next(row.initialize, s.times("initialize"))
 			default:
@@ -6162,8 +6165,8 @@ func TestClientPauses(t *testing.T) {
 		least time.Duration // before the first
 		want  string
 	}{
-		{"closed at once, each time", "0", func(int) (int, string) { return 200, ": hi\n\n" }, maxTries, firstPause, "the response ended before the answer"},
-		{"closed with an id, the same each time", "0", func(int) (int, string) { return 200, "id: 1\ndata:\n\n" }, maxTries, firstPause, "the response ended before the answer"},
+		{"closed at once, each time", "0", func(int) (int, string) { return 200, ": hi\n\n" }, maxTries, firstPause, "the response broke off"},
+		{"closed with an id, the same each time", "0", func(int) (int, string) { return 200, "id: 1\ndata:\n\n" }, maxTries, firstPause, "the response broke off"},
 		{"polled, with a new id each time", "0", func(n int) (int, string) {
 			if n < 40 {
 				return 200, fmt.Sprintf("id: %d.\ndata:\n\n", n)
@@ -6176,7 +6179,7 @@ func TestClientPauses(t *testing.T) {
 			}
 			return 200, answer
 		}, 40, firstPause, ""},
-		{"an id that no header can hold", "0", func(n int) (int, string) { return 200, "id: a\x01b\ndata:\n\n" }, 1, firstPause, "the response ended before the answer"},
+		{"an id that no header can hold", "0", func(n int) (int, string) { return 200, "id: a\x01b\ndata:\n\n" }, 1, firstPause, "the response broke off"},
 		{"500 milliseconds", "500", func(int) (int, string) { return 200, answer }, 1, 500 * time.Millisecond, ""},
 		{"no digits", "soon", func(int) (int, string) { return 200, answer }, 1, firstPause, ""},
 		{"a day", "86400000", func(int) (int, string) { return 200, answer }, 0, 0, "continued only after 24h0m0s"},
@@ -6193,7 +6196,7 @@ func TestClientPauses(t *testing.T) {
 			return 200, answer
 		}, 5, firstPause, ""},
 		{"refused for good", "0", func(int) (int, string) { return 0, "" }, maxTries, firstPause, "connection refused"},
-		{"405", "0", func(int) (int, string) { return 405, "" }, 1, firstPause, "ended before the answer: HTTP 405"},
+		{"405", "0", func(int) (int, string) { return 405, "" }, 1, firstPause, "broke off: HTTP 405"},
 		{"404: the session is over", "0", func(int) (int, string) { return 404, "gone" }, 1, firstPause, "session ended: HTTP 404"},
 		{"400: no longer kept", "0", func(int) (int, string) { return 400, "unknown" }, 1, firstPause, "HTTP 400"},
 		{"HTML", "0", func(int) (int, string) { return 200, "<html>" }, 1, firstPause, "HTTP 200"},
@@ -6296,7 +6299,7 @@ func TestClientStandalone(t *testing.T) {
 				return 405, ""
 			}
 			return 200, fmt.Sprintf("id: %d\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", n)
-		}, 31, 30, ""},
+		}, 31, 30, "broke off: HTTP 405"},
 		{"cannot be reached", func(int) (int, string) { return 0, "" }, 1 + maxTries, 0, "connection refused"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -6828,15 +6831,55 @@ func TestClientListenEnds(t *testing.T) {
 		ended <- c.Listen(t.Context(), map[string]any{"resourceSubscriptions": []string{"note:///todo"}})
 	}()
 	waitFor(t, func() bool { return d.subscribed() == 1 })
+	waitFor(t, func() bool { return h.listening() == 1 })
 	for _, s := range h.Sessions.All() {
 		_ = s.Close()
 	}
-	if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil { // which finds out
+	if err := <-ended; !errors.Is(err, ErrSessionEnded) { // the stream that breaks cannot be continued: 404
 		t.Error(err)
 	}
-	if err := <-ended; !errors.Is(err, ErrSessionEnded) {
-		t.Error(err)
+	if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil || h.Sessions.Len() != 1 {
+		t.Error(err, h.Sessions.Len())
 	}
+}
+
+// A subscription in a session hears of it when the stream is given up, and another one has another session, with another stream.
+func TestClientListenDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		initializes, away := 0, false
+		transport := handshake(func(r *http.Request, m *Message) (int, string) {
+			switch {
+			case m == nil && away:
+				return 0, ""
+			case m == nil:
+				away = true
+				return 200, ": hi\n\n"
+			}
+			return 200, emptyResult
+		})
+		c := &Client{Versions: []string{"2025-11-25"}}
+		defer c.Close()
+		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: played(func(r *http.Request, m *Message) (int, string) {
+			if m != nil && m.Method == "initialize" {
+				initializes++
+			}
+			return transport(r, m)
+		})}, "http://here/mcp", testLimit)); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 3 {
+			began := time.Now()
+			if err := c.Listen(t.Context(), map[string]any{"resourceSubscriptions": []string{"a"}}); !errors.Is(err, ErrInterrupted) || time.Since(began) > time.Minute {
+				t.Error(err, time.Since(began))
+			}
+			if away = false; initializes != n+1 {
+				t.Error(n, initializes)
+			}
+		}
+		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // ======== main.go ========

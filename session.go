@@ -1437,6 +1437,7 @@ type connection struct {
 
 	calls    int           // that use it; the Client's mutex guards it
 	outdated chan struct{} // closed, holding that mutex, when no more calls are to use it
+	deaf     chan struct{} // closed when nothing is heard from the server any more but answers
 }
 
 // ServerInfo is what a server says of itself. Info is nil where it did not.
@@ -1768,8 +1769,17 @@ func (c *Client) start(ctx context.Context, rung int) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	peer := Open(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log)
-	return &connection{peer: peer, rung: rung, outdated: make(chan struct{})}, nil
+	conn := &connection{rung: rung, outdated: make(chan struct{}), deaf: make(chan struct{})}
+	conn.peer = Open(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log)
+	deafen := sync.OnceFunc(func() { close(conn.deaf) })
+	conn.peer.troubled = func(err error) { // called by the goroutine that reads
+		if errors.Is(err, ErrSessionEnded) {
+			c.leave(conn, false)
+		} else if errors.Is(err, ErrInterrupted) {
+			deafen()
+		}
+	}
+	return conn, nil
 }
 
 var errNoVersion = errors.New("no protocol version in common")
@@ -2067,6 +2077,9 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 		return context.Cause(conn.peer.Context())
 	case <-conn.outdated:
 		return ErrSessionEnded
+	case <-conn.deaf: // another session has another stream
+		c.leave(conn, false)
+		return ErrInterrupted
 	case <-ctx.Done():
 	}
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), lastWord)

@@ -1210,6 +1210,10 @@ const (
 // ErrSessionEnded means that the server does not know the session, or the conversation, any more. A Client begins another by itself.
 var ErrSessionEnded = errors.New("session ended")
 
+// ErrInterrupted means that a response has ended before the answer, and could not be continued: whether the server has done what it was
+// asked is unknown.
+var ErrInterrupted = errors.New("the response broke off")
+
 // HTTPError is an answer to a client's request that was not what it should be. If its body is an error of JSON-RPC, errors.As finds that
 // *Error in it, too.
 type HTTPError struct {
