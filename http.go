@@ -38,8 +38,9 @@ package main
 //
 // Implements 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http, 2026-07-28 basic/transports/streamable-http. A
 // handler runs on the goroutine that net/http has for its POST; if the response becomes a stream, one more goroutine writes it, and is
-// joined before that POST is over; one timer looks after all that have waited for a second. A reply's mutex guards what has been decided
-// about its response, and is held while its Stream is made; a lateness's who waits, and a StreamableHandler's what is being answered.
+// joined before that POST is over; one timer looks after all that have waited for a second. A client has one goroutine for each response
+// that is a stream, until that has ended or the Conn is closed. A reply's mutex guards what has been decided about its response, and is
+// held while its Stream is made; a lateness's who waits, a StreamableHandler's what is being answered, an httpConn's what it has learnt.
 // Copy with jsonrpc.go, sse.go and session.go.
 
 import (

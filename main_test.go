@@ -7,7 +7,8 @@ package main
 //	sse.go       TestEventsOut, TestReadEvents…, FuzzReadEvents, TestStream…
 //	session.go   TestInitialize, TestModern…, TestInput…, TestPublish…, TestListen, TestClient…, TestEras
 //	http.go      TestHTTPRules, TestGuard, TestCORS, TestAuthentication, TestHTTP…; the modern era: TestHTTPModern…, TestHTTPHeaderParams,
-//	             TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over HTTP: TestSSE…, TestDialSSE…
+//	             TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over HTTP: TestSSE…, TestDialSSE…;
+//	             the client at URLs: TestClientLadder, TestClientSession…, TestClientResumes and others, TestClientRestarts
 //	main.go      TestTranscripts, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
 //	fixtures     the server that the conformance suite wants; MCPWIRE_FIXTURES=ADDR makes the compiled test binary serve it
 //	helpers      at the end
@@ -36,6 +37,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -1479,6 +1481,8 @@ func beChild(role string) int {
 		return serveLegacy(func(context.Context) error { return &Error{Code: CodeInvalidRequest, Message: "not initialized"} })
 	case "answers the probe oddly":
 		return serveLegacy(func(context.Context) error { return nil })
+	case "records calls":
+		return recordCalls(os.Args[1], os.Args[2])
 	}
 	return 0
 }
@@ -6880,6 +6884,345 @@ func TestClientListenDeaf(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A server that is killed or stopped, and started again, over and over, while clients call it all the time. What was in flight may fail,
+// soon and for a reason that says so; once the server listens, the next call works by itself. No call runs twice, and nothing is left
+// behind. MCPWIRE_RESTARTS says how long it takes: 10m is for a test by hand, with some 50 restarts.
+func TestClientRestarts(t *testing.T) {
+	length, err := time.ParseDuration(cmp.Or(os.Getenv("MCPWIRE_RESTARTS"), "4s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkLeaks(t)
+	s := newMortal(t)
+	files := openFiles() // after the first use of the network, which leaves some open
+	s.start()
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 100
+	clients := map[string]*restartedClient{}
+	for name, c := range map[string]*Client{
+		"modern":  {Versions: []string{"2026-07-28"}},
+		"session": {Versions: []string{"2025-11-25"}},
+		"sse":     {}, // it finds out what is there
+	} {
+		clients[name] = s.connect(&http.Client{Transport: transport}, name, c)
+	}
+	before := settled(transport)
+
+	pause := max(length/75, 600*time.Millisecond)
+	halt := make(chan struct{})
+	var callers sync.WaitGroup
+	stop := sync.OnceFunc(func() { close(halt); callers.Wait() })
+	defer stop()
+	for _, c := range clients {
+		for i := range 4 {
+			callers.Go(func() { c.callOften(halt, i%2 == 1, length >= 30*time.Second) })
+		}
+	}
+	signals := []os.Signal{os.Kill, syscall.SIGTERM}
+	for began := time.Now(); time.Since(began) < length; {
+		time.Sleep(pause/2 + rand.N(pause))
+		s.stop(signals[s.lives%2])
+		time.Sleep(rand.N(min(pause, 2*time.Second)))
+		s.start()
+		var wg sync.WaitGroup
+		for _, c := range clients {
+			wg.Go(func() { c.call("echo", 0, 0) })
+		}
+		wg.Wait()
+	}
+	stop()
+
+	for _, c := range clients {
+		c.call("count", 2, 1)
+	}
+	after := settled(transport)
+	if after[0] > before[0] || after[1] > before[1] {
+		t.Errorf("%d goroutines and %d files at the end, %d and %d at first", after[0], after[1], before[0], before[1])
+	}
+	for name, c := range clients {
+		if n := len(c.conns); n != 1 {
+			t.Errorf("%s: %d connections are remembered", name, n)
+		}
+		c.Close()
+	}
+	s.stop(syscall.SIGTERM)
+	transport.CloseIdleConnections()
+	waitFor(t, func() bool { return openFiles() <= files })
+	s.compare()
+	for name, c := range clients {
+		t.Logf("%s: %s", name, c.report())
+	}
+	t.Logf("%d restarts; goroutines and files %v at first, %v at the end", s.lives-1, before, after)
+}
+
+// settled returns how many goroutines and open files there are, once that no longer changes.
+func settled(transport *http.Transport) (n []int) {
+	for same := 0; same < 25; same++ {
+		time.Sleep(20 * time.Millisecond)
+		transport.CloseIdleConnections()
+		if now := []int{runtime.NumGoroutine(), openFiles()}; !slices.Equal(now, n) {
+			n, same = now, 0
+		}
+	}
+	return n
+}
+
+// mortal is a server in a child process that is started again and again, at one address.
+type mortal struct {
+	*testing.T
+	addr, record string
+	cmd          *exec.Cmd
+	lives        int // started so far
+
+	mu   sync.Mutex  // guards the fields below
+	up   int         // the life in which it listens, from 1; 0: it has been told to end
+	over []time.Time // when each life had ended
+}
+
+func newMortal(t *testing.T) *mortal {
+	s := &mortal{T: t, record: filepath.Join(t.TempDir(), "record")}
+	for s.addr == "" { // not a port that some connection may be given while nobody listens there
+		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.N(10000))
+		if listener, err := net.Listen("tcp", addr); err == nil {
+			s.addr = addr
+			listener.Close()
+		}
+	}
+	t.Cleanup(func() {
+		if s.cmd != nil {
+			_ = s.cmd.Process.Kill()
+			_ = s.cmd.Wait()
+		}
+	})
+	return s
+}
+
+// start returns when the server listens.
+func (s *mortal) start() {
+	stderr := new(lockedBuffer)
+	cmd := process(s, "records calls", s.addr, s.record)
+	cmd.Stderr = stderr
+	if _, err := cmd.StdinPipe(); err != nil { // which ends with this process, and then so does the child
+		s.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	s.cmd = cmd
+	waitFor(s, func() bool { return strings.Contains(stderr.String(), "\n") })
+	if !strings.Contains(stderr.String(), "listening") {
+		s.Fatal(stderr)
+	}
+	s.lives++
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up = s.lives
+}
+
+// stop returns when the server has ended.
+func (s *mortal) stop(how os.Signal) {
+	s.mu.Lock()
+	s.up = 0
+	s.mu.Unlock()
+	if err := s.cmd.Process.Signal(how); err != nil {
+		s.Error(err)
+	}
+	if err := s.cmd.Wait(); err != nil && how != os.Kill {
+		s.Errorf("after %v: %v\n%v", how, err, s.cmd.Stderr)
+	}
+	s.cmd = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = append(s.over, time.Now())
+}
+
+// state tells in which life the server listens, 0 if in none, and which lives are over.
+func (s *mortal) state() (up int, over []time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up, s.over
+}
+
+// compare fails the test for each call that ran twice.
+func (s *mortal) compare() {
+	file, err := os.Open(s.record)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer file.Close()
+	runs := map[string]int{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if runs[lines.Text()]++; runs[lines.Text()] == 2 {
+			s.Errorf("%s ran twice", lines.Text())
+		}
+	}
+	s.Logf("%d calls ran", len(runs))
+}
+
+// recordCalls is the child: the demo, which notes each call of a tool before it runs.
+func recordCalls(addr, record string) int {
+	file, err := os.OpenFile(record, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fail(os.Stderr, exitError, "%v", err)
+	}
+	demo := newDemo()
+	demo.Methods["tools/call"] = func(ctx context.Context, x *Exchange) (any, error) {
+		key := unquote(lookup(x.Request.Params, "arguments", "text"))
+		if _, err := fmt.Fprintln(file, key); err != nil { // one write, which a kill cannot cut
+			return nil, err
+		}
+		return demo.callTool(ctx, x)
+	}
+	var o options
+	flags := flag.NewFlagSet("", flag.PanicOnError)
+	o.define(flags)
+	_ = flags.Parse([]string{"-http", addr})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(exitError)
+	}()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := serveHTTP(ctx, &o, demo, os.Stderr, silent); err != nil {
+		return fail(os.Stderr, exitError, "%v", err)
+	}
+	return 0
+}
+
+// restartedClient is a Client of a mortal, and what has become of its calls.
+type restartedClient struct {
+	*Client
+	server   *mortal
+	name     string
+	calls    atomic.Int64
+	progress atomic.Int64
+
+	mu     sync.Mutex // guards the fields below
+	kinds  map[string]int
+	slowly time.Duration // the longest time from the end of a server to the error
+}
+
+func (s *mortal) connect(client *http.Client, name string, c *Client) *restartedClient {
+	r := &restartedClient{Client: c, server: s, name: name, kinds: map[string]int{}}
+	path := map[string]string{"sse": "/sse"}[name]
+	target := "http://" + s.addr + cmp.Or(path, "/mcp")
+	c.Info = Implementation{Name: "t", Version: "0"}
+	c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "notifications/progress" {
+			r.progress.Add(1)
+		}
+		return nil, nil
+	})
+	if err := c.Connect(s.Context(), DialHTTP(client, target, testLimit), DialSSE(client, target, testLimit)); err != nil {
+		s.Fatal(name, err)
+	}
+	s.Cleanup(func() { c.Close() })
+	r.call("count", 2, 1)
+	return r
+}
+
+// callOften calls until it is told to end. A slow call is a stream; a few of them are too long for the server to finish when it is stopped.
+func (r *restartedClient) callOften(halt <-chan struct{}, slow, long bool) {
+	for {
+		select {
+		case <-halt:
+			return
+		case <-time.After(rand.N(120 * time.Millisecond)):
+		}
+		switch {
+		case !slow:
+			r.call("echo", 0, 0)
+		case long && rand.N(100) == 0:
+			r.call("count", 50, 100)
+		default:
+			r.call("count", 4, 50)
+		}
+	}
+}
+
+const (
+	soonFailed = 5 * time.Second  // after its server has ended
+	tooLong    = 30 * time.Second // for any call
+)
+
+// call makes one call, and sees to it that it fails only as it may: if its server was or went down, for that reason, and soon.
+func (r *restartedClient) call(tool string, n, ms int) {
+	ctx, cancel := context.WithTimeout(r.server.Context(), tooLong)
+	defer cancel()
+	key := fmt.Sprintf("%s-%d", r.name, r.calls.Add(1))
+	up, over := r.server.state()
+	began := time.Now()
+	var raw json.RawMessage
+	err := r.Call(ctx, "tools/call", map[string]any{"name": tool, "arguments": map[string]any{"text": key, "n": n, "delayMs": ms},
+		"_meta": map[string]any{"progressToken": key}}, &raw)
+	upThen, overThen := r.server.state()
+	life := len(over) // from 0: that in which it ran, unless it was told to end before
+	took := time.Since(began)
+	var late time.Duration
+	if up > 0 && len(overThen) > life {
+		late = time.Since(overThen[life])
+	}
+	kind := failure(err)
+	switch {
+	case err == nil && !strings.Contains(string(raw), map[string]string{"echo": key, "count": fmt.Sprintf("counted to %d", n)}[tool]):
+		r.server.Errorf("%s: the answer is %s", key, raw)
+	case err == nil:
+	case up > 0 && up == upThen:
+		r.server.Errorf("%s: failed after %v, though the server was there, in life %d: %v", key, took, up, err)
+	case kind == "":
+		r.server.Errorf("%s: failed after %v in life %d: %v", key, took, up, err)
+	case late > soonFailed:
+		r.server.Errorf("%s: failed %v after its server had ended: %v", key, late, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kinds[cmp.Or(kind, "other")]++
+	if err != nil {
+		r.slowly = max(r.slowly, late)
+	}
+}
+
+// failure says what kind of error a call may end with, "" if it is none of those.
+func failure(err error) string {
+	var fault *HTTPError
+	var stopped *Error
+	switch {
+	case err == nil:
+		return "succeeded"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // the first of which is a net.Error, too
+		return ""
+	case errors.Is(err, ErrSessionEnded):
+		return "session ended"
+	case errors.Is(err, ErrInterrupted):
+		return "interrupted"
+	case errors.Is(err, ErrClosed):
+		return "closed"
+	case errors.As(err, &fault):
+		return fmt.Sprintf("HTTP %d", fault.Status)
+	case errors.As(err, &stopped) && stopped.Code == CodeInternalError: // of a server that was told to end, in a stream
+		return "stopped"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.As(err, new(*url.Error)), errors.As(err, new(net.Error)):
+		return "network"
+	}
+	return ""
+}
+
+func (r *restartedClient) report() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.progress.Load() == 0 {
+		r.server.Errorf("%s: there were no streams", r.name)
+	}
+	late := r.slowly.Round(time.Millisecond)
+	text := fmt.Sprintf("%d calls, %d progress events, errors at most %v late", r.calls.Load(), r.progress.Load(), late)
+	for _, kind := range slices.Sorted(maps.Keys(r.kinds)) {
+		text += fmt.Sprintf(", %d %s", r.kinds[kind], kind)
+	}
+	return text
 }
 
 // ======== main.go ========
