@@ -1626,10 +1626,13 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) 
 	defer func() { x.abort() }() // first, because closing a body may wait for it
 	in := newEventReader(resp.Body, c.max)
 	in.id = x.last
-	for {
+	for again := x.last; ; again = "" {
 		e, err := in.next()
 		if err != nil {
 			return heard, err
+		}
+		if in.named && again != "" && e.ID == again { // the event after which the server was asked to go on
+			continue
 		}
 		polls := e.Retry > 0 || e.ID != x.last
 		heard = heard || polls && !x.alone() // 2025-11-25: the server may hang up as often as it wants, and have us come back
@@ -1700,11 +1703,8 @@ var errNoStream = errors.New("the server has no standalone stream")
 
 // pause returns how long to wait before a try: as long as the server has said, and longer each time; not all at the same moment.
 func (x *post) pause(tries int) time.Duration {
-	own := min(firstPause<<(tries-1), maxPause)
-	if tries == 1 && x.retry > 0 {
-		own = x.retry
-	}
-	return max(own, x.retry) + rand.N(own/8+1)
+	least := max(min(firstPause<<(tries-1), maxPause), x.retry)
+	return least + rand.N(least/8)
 }
 
 // sleep waits, unless the context ends first.

@@ -1423,6 +1423,8 @@ type Client struct {
 	end     context.CancelFunc
 	turn    chan struct{}              // held by who connects
 	conn    *connection                // the one that calls use; written holding turn and mu, read holding either
+	tries   int                        // to connect, so far
+	failed  error                      // the last of them, though nobody had called it off; nil if not
 	conns   map[*connection]bool       // all that are open: one that is out of date until its last call is done
 	filters map[string]json.RawMessage // of subscriptions, by key of the id, until they are acknowledged
 }
@@ -1588,7 +1590,7 @@ func (c *connection) left() bool {
 // connected returns the connection, made anew if it is gone; release it. Of many callers one makes it, and the others find it.
 func (c *Client) connected(ctx context.Context) (*connection, error) {
 	c.mu.Lock()
-	life, turn := c.life, c.turn
+	life, turn, tries := c.life, c.turn, c.tries
 	c.mu.Unlock()
 	if life == nil {
 		return nil, ErrClosed
@@ -1611,7 +1613,15 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	if conn := c.current(); conn != nil {
 		return conn, nil
 	}
+	if err := c.sharedFailure(tries); err != nil {
+		return nil, err
+	}
 	conn, err := c.open(ctx)
+	c.mu.Lock()
+	if c.tries++; ctx.Err() == nil {
+		c.failed = err
+	}
+	c.mu.Unlock()
 	switch {
 	case err == nil && life.Err() != nil:
 		return nil, errors.Join(ErrClosed, conn.peer.Close())
@@ -1620,6 +1630,22 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	case err != nil:
 		return nil, err
 	}
+	c.use(conn)
+	return conn, nil
+}
+
+// sharedFailure returns the error of an attempt to connect that has ended since a caller came who waited for it: one attempt is for all of them.
+func (c *Client) sharedFailure(tries int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tries == tries {
+		return nil
+	}
+	return c.failed
+}
+
+// use makes a connection the one that calls use.
+func (c *Client) use(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last := c.conn; last != nil && !last.left() { // it has ended by itself
@@ -1629,7 +1655,6 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 		}
 	}
 	c.conn, c.conns[conn], conn.calls = conn, true, 1
-	return conn, nil
 }
 
 // current returns the connection if it can be used, for one more call.
@@ -1815,7 +1840,7 @@ func (c *Client) probe(ctx context.Context, conn *connection, version string) (s
 	var found struct {
 		Versions     []string        `json:"supportedVersions"`
 		Capabilities json.RawMessage `json:"capabilities"`
-		Instructions string          `json:"instructions"`
+		Instructions json.RawMessage `json:"instructions"`
 		Meta         json.RawMessage `json:"_meta"`
 	}
 	ask := func() error {
@@ -1847,9 +1872,9 @@ func (c *Client) probe(ctx context.Context, conn *connection, version string) (s
 }
 
 // agree notes what was found out.
-func (c *connection) agree(version string, capabilities, info json.RawMessage, instructions string) {
+func (c *connection) agree(version string, capabilities, info, instructions json.RawMessage) {
 	c.rev = revision(version)
-	c.server = ServerInfo{Version: version, Capabilities: capabilities, Instructions: instructions}
+	c.server = ServerInfo{Version: version, Capabilities: capabilities, Instructions: unquote(instructions)}
 	c.server.Info, _ = parseImplementation(info)
 	c.peer.Remember(c.rev, Meta{})
 }
@@ -1861,7 +1886,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
 		Info         json.RawMessage `json:"serverInfo"`
-		Instructions string          `json:"instructions"`
+		Instructions json.RawMessage `json:"instructions"`
 	}
 	for tries := 0; ; tries++ {
 		params := struct {

@@ -106,6 +106,7 @@ type eventReader struct {
 	line   []byte
 	skipLF bool   // the last line has ended with CR: an LF that follows belongs to it
 	id     string // the last one seen
+	named  bool   // the last event had one of its own
 	first  bool   // the next line is the first, and may start with a byte order mark
 }
 
@@ -117,6 +118,7 @@ func newEventReader(r io.Reader, max int) *eventReader {
 func (in *eventReader) next() (Event, error) {
 	var e Event
 	id := in.id // counts when the event is complete
+	in.named = false
 	for size := 0; ; {
 		line, err := in.readLine(in.max - size)
 		switch {
@@ -125,7 +127,7 @@ func (in *eventReader) next() (Event, error) {
 		case err != nil:
 			return Event{}, err
 		case len(line) == 0 && e.Data == nil && e.Retry == 0 && id == in.id: // nothing but a type, which is forgotten
-			e.Type = ""
+			e.Type, in.named = "", false
 			continue
 		case len(line) == 0:
 			in.id, e.ID, e.Type = id, id, cmp.Or(e.Type, "message")
@@ -144,7 +146,7 @@ func (in *eventReader) next() (Event, error) {
 			}
 		case "id":
 			if bytes.IndexByte(value, 0) < 0 {
-				id = string(value)
+				id, in.named = string(value), true
 			}
 		case "retry":
 			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // then ms is the largest
