@@ -1180,24 +1180,31 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })()
+	if out.Messages[0].Method == "notifications/initialized" {
+		c.listen() // beside it, so that the stream is there for the first call
+	}
+	unwatch := context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })
 	if len(x.waits) == 0 {
 		select {
 		case c.replies <- struct{}{}: // a server that asks and does not listen gets no number of connections
 			defer func() { <-c.replies }()
 		case <-x.ctx.Done():
 		}
-		defer time.AfterFunc(stall, func() { x.cancel(context.DeadlineExceeded) }).Stop()
+		defer time.AfterFunc(stall, func() { x.cancel(errSlow) }).Stop()
 	}
 	resp, err := c.do(x, http.MethodPost)
 	if err == nil {
 		var streams bool
 		if streams, err = c.receive(x, resp); streams {
+			if !x.opens() { // whose end nobody tells us with notifications/cancelled
+				unwatch()
+			}
 			return nil
 		}
 		x.abort() // first, because closing a body may wait for it
 		resp.Body.Close()
 	}
+	unwatch()
 	c.finish(x)
 	switch {
 	case err == nil:
@@ -1207,6 +1214,11 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	}
 	return cmp.Or(ctx.Err(), err)
 }
+
+var errSlow = fmt.Errorf("the server has not taken it within %v", stall)
+
+// opens tells whether it is how a conversation begins.
+func (x *post) opens() bool { return x.out.has("initialize") || x.out.has("server/discover") }
 
 // stops closes the response to a request that is cancelled. It returns true if there is no more to do about that: in the modern era.
 // 2026-07-28 basic/transports/streamable-http#cancellation: closing the stream is the signal, and no notification is needed.
@@ -1241,8 +1253,8 @@ func (c *httpConn) begin(out Payload) (*post, error) {
 			x.waits = append(x.waits, m.ID)
 		}
 	}
-	if meta, declares, _ := out.Messages[0].Meta(); declares {
-		c.version = meta.ProtocolVersion
+	if meta, declares, _ := out.Messages[0].Meta(); declares && (c.version == "" || revision(c.version).Modern) {
+		c.version = meta.ProtocolVersion // and not what somebody passes on in a session
 	} else if out.has("initialize") {
 		c.version, c.session = "", ""
 	}
@@ -1360,9 +1372,6 @@ func (c *httpConn) receive(x *post, resp *http.Response) (streams bool, err erro
 	case len(x.waits) == 0: // any 2xx will do, and whatever else it says
 		defer time.AfterFunc(drainFor, x.abort).Stop()
 		_, _ = io.CopyN(io.Discard, resp.Body, piece)
-		if x.out.Messages[0].Method == "notifications/initialized" {
-			c.listen()
-		}
 		return false, nil
 	case coding != "identity":
 		return false, fmt.Errorf("the answer is compressed (%.100q), which was not accepted", coding)
@@ -1470,10 +1479,12 @@ func (c *httpConn) deliver(x *post, in Payload) {
 		if m.ID == (ID{}) && len(x.waits) == 1 { // an error that does not say so is about the only request there is
 			m.ID = x.waits[0]
 		}
-		c.learn(x, m)
-		c.mu.Lock()
-		x.waits = slices.DeleteFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() })
-		c.mu.Unlock()
+		if i := slices.IndexFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() }); i >= 0 {
+			c.learn(x, m)
+			c.mu.Lock()
+			x.waits = slices.Delete(x.waits, i, i+1)
+			c.mu.Unlock()
+		}
 	}
 	select {
 	case c.in <- in:

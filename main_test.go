@@ -6886,6 +6886,58 @@ func TestClientListenDeaf(t *testing.T) {
 	})
 }
 
+// The same over TLS and HTTP/2, where all is in one connection: calls, streams, a cancellation, and the end.
+func TestClientHTTP2(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	server := httptest.NewUnstartedServer(h)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	defer h.Close()
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		var steps atomic.Int32
+		begun := make(chan bool, 1)
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+			if steps.Add(1) == 11 {
+				begun <- true
+			}
+			return nil, nil
+		})}
+		if err := c.Connect(t.Context(), DialHTTP(server.Client(), server.URL, testLimit)); err != nil {
+			t.Fatal(err)
+		}
+		count := func(ctx context.Context, n, ms int) error {
+			return c.Call(ctx, "tools/call", json.RawMessage(fmt.Sprintf(`{"name":"count","arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}`, n, ms)), nil)
+		}
+		if err := count(t.Context(), 10, 0); err != nil || steps.Load() != 10 {
+			t.Error(version, err, steps.Load())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- count(ctx, 1000, 100) }()
+		<-begun
+		cancel()
+		if err := <-ended; err != context.Canceled {
+			t.Error(version, err)
+		}
+		waitFor(t, h.answersNothing)
+		began := time.Now()
+		if err := c.Close(); err != nil || time.Since(began) > time.Second {
+			t.Error(version, err, time.Since(began))
+		}
+		if version == "2025-11-25" && h.Sessions.Len() != 0 {
+			t.Error("the session is left")
+		}
+	}
+}
+
+func (h *StreamableHandler) answersNothing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.running == 0
+}
+
 // A server that is killed or stopped, and started again, over and over, while clients call it all the time. What was in flight may fail,
 // soon and for a reason that says so; once the server listens, the next call works by itself. No call runs twice, and nothing is left
 // behind. MCPWIRE_RESTARTS says how long it takes: 10m is for a test by hand, with some 50 restarts.

@@ -1478,7 +1478,7 @@ func (c *Client) Server() ServerInfo {
 }
 
 // Close hangs up, and ends an attempt to connect; waiting calls fail with ErrClosed.
-func (c *Client) Close() (err error) {
+func (c *Client) Close() error {
 	c.mu.Lock()
 	end, turn := c.end, c.turn
 	c.mu.Unlock()
@@ -1491,10 +1491,13 @@ func (c *Client) Close() (err error) {
 	c.mu.Lock()
 	conns := slices.Collect(maps.Keys(c.conns))
 	c.mu.Unlock()
-	for _, conn := range conns {
-		err = errors.Join(err, conn.peer.Close())
+	var wg sync.WaitGroup
+	errs := make([]error, len(conns))
+	for i, conn := range conns {
+		wg.Go(func() { errs[i] = conn.peer.Close() })
 	}
-	return err
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // on runs f, which makes one call, on the connection. If that turns out not to fit any more, and nobody has read the call, it is run once

@@ -1144,7 +1144,7 @@ func (c *sseConn) open(ctx context.Context, target string, max int) error {
 			continue
 		}
 		endpoint, err := resp.Request.URL.Parse(string(e.Data))
-		if err != nil || e.Type != "endpoint" || !sameOrigin(endpoint, resp.Request.URL) {
+		if err != nil || e.Type != "endpoint" || len(e.Data) == 0 || !sameOrigin(endpoint, resp.Request.URL) {
 			return fmt.Errorf("the first event must name an endpoint of the same origin, not %s %.200q", e.Type, e.Data)
 		}
 		c.endpoint = endpoint.String()
