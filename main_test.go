@@ -10,7 +10,8 @@ package main
 //	             TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over HTTP: TestSSE…, TestDialSSE…;
 //	             the client at URLs: TestClientLadder, TestClientSession…, TestClientResumes and others, TestClientRestarts
 //	main.go      TestTranscripts, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
-//	fixtures     the server that the conformance suite wants; MCPWIRE_FIXTURES=ADDR makes the compiled test binary serve it
+//	fixtures     the server and the client that the conformance suite wants: MCPWIRE_FIXTURES=ADDR makes the compiled test binary serve, and
+//	             MCPWIRE_FIXTURES=client call the URL that is its last argument
 //	helpers      at the end
 //
 // A child process is this test binary again, told by MCPWIRE_CHILD what to be. testdata/*.txtar are whole conversations: lessons, and
@@ -60,8 +61,12 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv("MCPWIRE_CHILD"); role != "" {
 		os.Exit(beChild(role))
 	}
-	if addr := os.Getenv("MCPWIRE_FIXTURES"); addr != "" {
-		if err := serveFixtures(addr); err != nil {
+	if role := os.Getenv("MCPWIRE_FIXTURES"); role != "" {
+		act := serveFixtures
+		if role == "client" {
+			role, act = os.Args[len(os.Args)-1], callMock
+		}
+		if err := act(role); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -8606,6 +8611,209 @@ func expand(raw, values json.RawMessage) json.RawMessage {
 		}
 		return value[1 : len(value)-1]
 	})
+}
+
+// ======== The conformance suite's client ========
+
+// The client that the suite wants, for both eras: an application that looks at all that a server offers, and tries each thing once. The era
+// is for Client to find out. Arguments and answers come from the schemas that the server has sent.
+
+// user is that application.
+type user struct {
+	*Client
+	told struct{ ToolCalls []json.RawMessage } // what the suite wants to be called, where it says so
+}
+
+// scenarios say what the user does, by name. Those of authorization are left out: it is not mcpwire's.
+var scenarios = map[string]func(*user, context.Context) error{
+	"initialize":                          (*user).look,
+	"tools_call":                          (*user).tryAll,
+	"elicitation-sep1034-client-defaults": (*user).tryAll,
+	"sse-retry":                           (*user).tryAll,
+	"request-metadata":                    (*user).look,
+	"sep-2322-client-request-state":       (*user).tryAll,
+	"http-standard-headers":               (*user).tryAll,
+	"http-custom-headers":                 (*user).callAsTold,
+	"http-invalid-tool-headers":           (*user).tryAll,
+	"json-schema-ref-no-deref":            (*user).look,
+	"json-schema-2020-12-preservation":    (*user).echoSchema,
+}
+
+// callMock goes through the scenario that the suite has named, with the server that it has made for that. An error is what went wrong for
+// the user; the suite sees for itself what was sent.
+func callMock(target string) error {
+	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second) // the suite waits for longer
+	defer stop()
+	name, want := os.Getenv("MCP_CONFORMANCE_SCENARIO"), os.Getenv("MCP_CONFORMANCE_PROTOCOL_VERSION")
+	act := scenarios[name]
+	if act == nil {
+		return fmt.Errorf("nothing is known of scenario %q", name)
+	}
+	u := &user{}
+	if err := json.Unmarshal([]byte(cmp.Or(os.Getenv("MCP_CONFORMANCE_CONTEXT"), "{}")), &u.told); err != nil {
+		return err
+	}
+	u.Client = &Client{
+		Info:         Implementation{Name: "mcpwire-fixtures", Version: version},
+		Capabilities: map[string]any{"elicitation": struct{}{}, "roots": struct{}{}, "sampling": struct{}{}},
+		Handler:      HandlerFunc(u.answer),
+		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	watch := &streamWatch{RoundTripper: http.DefaultTransport, answered: make(chan struct{})}
+	client := &http.Client{Transport: watch}
+	if err := u.Connect(ctx, DialHTTP(client, target, testLimit), DialSSE(client, target, testLimit)); err != nil {
+		return err
+	}
+	defer u.Close()
+	if found := u.Server().Version; found != want {
+		return fmt.Errorf("the server speaks %s, but we have found %s", want, found)
+	}
+	if !revision(want).Modern { // some servers ask on the standalone stream, and lose the question while nobody listens
+		select {
+		case <-watch.answered:
+		case <-ctx.Done():
+			return errors.New("the standalone stream is neither opened nor refused")
+		}
+	}
+	return act(u, ctx)
+}
+
+// streamWatch notes when the first GET has been answered, as it opens the standalone stream. Nothing in Client waits for that.
+type streamWatch struct {
+	http.RoundTripper
+	once     sync.Once
+	answered chan struct{}
+}
+
+// RoundTrip looks at the request.
+func (w *streamWatch) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := w.RoundTripper.RoundTrip(r)
+	if r.Method == http.MethodGet {
+		w.once.Do(func() { close(w.answered) })
+	}
+	return resp, err
+}
+
+// answer accepts a form as it is, has no roots, and declines to ask a model.
+func (u *user) answer(_ context.Context, x *Exchange) (any, error) {
+	switch x.Request.Method {
+	case "elicitation/create":
+		return map[string]any{"action": "accept", "content": fillIn(member(x.Request.Params, "requestedSchema"))}, nil
+	case "roots/list":
+		return map[string]any{"roots": []any{}}, nil
+	case "sampling/createMessage":
+		return nil, &Error{Code: -1, Message: "User rejected sampling request"}
+	}
+	return nil, methodNotFound(x.Request.Method)
+}
+
+// fillIn returns what an object of a schema has by default, and for what is required without a default anything of its type.
+func fillIn(schema json.RawMessage) (object map[string]any) {
+	var form struct {
+		Properties map[string]struct {
+			Type    string
+			Default any
+		}
+		Required []string
+	}
+	_ = json.Unmarshal(schema, &form) // nothing but what has been understood
+	samples := map[string]any{"string": "text", "number": 1.5, "integer": 1, "boolean": true, "array": []any{}, "object": struct{}{}}
+	object = map[string]any{}
+	for name, property := range form.Properties {
+		if property.Default != nil {
+			object[name] = property.Default
+		} else if slices.Contains(form.Required, name) {
+			object[name] = samples[property.Type]
+		}
+	}
+	return object
+}
+
+// list returns all that a server lists, page by page.
+func (u *user) list(ctx context.Context, method, items string) (all []json.RawMessage, err error) {
+	params := map[string]any{}
+	for {
+		var page map[string]json.RawMessage
+		if err := u.Call(ctx, method, params, &page); err != nil {
+			return nil, err
+		}
+		var some []json.RawMessage
+		if err := json.Unmarshal(page[items], &some); err != nil {
+			return nil, fmt.Errorf("%s: %w", method, err)
+		}
+		all = append(all, some...)
+		if params["cursor"] = page["nextCursor"]; page["nextCursor"] == nil {
+			return all, nil
+		}
+	}
+}
+
+// look only asks which tools there are.
+func (u *user) look(ctx context.Context) error {
+	_, err := u.list(ctx, "tools/list", "tools")
+	return err
+}
+
+// tryAll calls each tool, reads each resource and gets each prompt.
+func (u *user) tryAll(ctx context.Context) error {
+	for _, thing := range []struct{ list, items, key, try string }{
+		{"tools/list", "tools", "name", "tools/call"},
+		{"resources/list", "resources", "uri", "resources/read"},
+		{"prompts/list", "prompts", "name", "prompts/get"},
+	} {
+		if member(u.Server().Capabilities, thing.items) == nil {
+			continue
+		}
+		items, err := u.list(ctx, thing.list, thing.items)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			params := map[string]any{thing.key: member(item, thing.key)}
+			if schema := member(item, "inputSchema"); schema != nil {
+				params["arguments"] = fillIn(schema)
+			}
+			if err := u.try(ctx, thing.try, params); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// try makes one call, which should succeed.
+func (u *user) try(ctx context.Context, method string, params any) error {
+	var result json.RawMessage
+	err := u.Call(ctx, method, params, &result)
+	if err == nil && string(member(result, "isError")) == "true" {
+		err = errors.New(string(result))
+	}
+	if err != nil {
+		text, _ := marshal(params)
+		return fmt.Errorf("%s %s: %w", method, text, err)
+	}
+	return nil
+}
+
+// callAsTold makes the calls that the suite wants, having looked at the tools.
+func (u *user) callAsTold(ctx context.Context) error {
+	err := u.look(ctx)
+	for _, call := range u.told.ToolCalls {
+		err = errors.Join(err, u.try(ctx, "tools/call", call))
+	}
+	return err
+}
+
+// echoSchema tells one tool the schema of another.
+func (u *user) echoSchema(ctx context.Context) error {
+	tools, err := u.list(ctx, "tools/list", "tools")
+	for _, tool := range tools {
+		if unquote(member(tool, "name")) == "json_schema_2020_12_tool" {
+			arguments := map[string]any{"schema": member(tool, "inputSchema")}
+			err = u.try(ctx, "tools/call", map[string]any{"name": "json_schema_echo", "arguments": arguments})
+		}
+	}
+	return err
 }
 
 // ======== Helpers ========
