@@ -6,7 +6,7 @@
 //	call_test.go        mcpwire call is the client; server-everything (npm) and everything-server (Go SDK) are the servers
 //	http_test.go        mcpwire serves HTTP; the Inspector, the SDKs for TypeScript and Go, and mcp-go are the clients
 //	eras_test.go        mcpwire serves HTTP to clients of both eras at once; each kind of client meets each kind of server
-//	conformance_test.go mcpwire's fixtures serve HTTP; the official conformance suite is the client
+//	conformance_test.go mcpwire's fixtures serve HTTP, and call over it; the official conformance suite is the client, and the server
 //	nginx_test.go       mcpwire serves HTTP behind nginx
 //	replica_test.go     two replicas of mcpwire serve HTTP behind nginx
 //	browser_test.go     mcpwire serves HTTP to pages in Chromium, and refuses to
