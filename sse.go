@@ -1092,7 +1092,7 @@ const endpointWait = 10 * time.Second // for the event that says where to POST
 func DialSSE(client *http.Client, target string, max int) Dialer {
 	client, release := keepToOrigin(client)
 	return func(ctx context.Context) (Conn, error) {
-		c := &sseConn{client: client, release: release}
+		c := &sseConn{client: client, release: release, posts: map[string]func(error){}}
 		c.life, c.cancel = context.WithCancel(context.Background()) // of the stream, which outlives the dialling
 		defer context.AfterFunc(ctx, c.cancel)()
 		late := time.AfterFunc(endpointWait, c.cancel)
@@ -1117,6 +1117,9 @@ type sseConn struct {
 	events   *eventReader
 	life     context.Context // until Close
 	cancel   context.CancelFunc
+
+	mu    sync.Mutex             // guards posts
+	posts map[string]func(error) // what ends the POST of a request, by key of its id
 }
 
 // open reads events up to the one that says where to POST. It must be of the same origin, or a server could have us talk to another.
@@ -1160,16 +1163,55 @@ func (c *sseConn) Read() (Payload, error) {
 			return Payload{}, err
 		}
 		if e.Type == "message" && len(e.Data) > 0 {
-			return Decode(e.Data), nil
+			in := Decode(e.Data)
+			c.answered(in)
+			return in, nil
+		}
+	}
+}
+
+var errAnsweredFirst = errors.New("the answer has come before the status of its POST")
+
+// answered has POSTs end soon that are answered on the stream.
+func (c *sseConn) answered(in Payload) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range in.Messages {
+		if end := c.posts[m.ID.key()]; end != nil && m.Kind() == Response {
+			time.AfterFunc(lastWord, func() { end(errAnsweredFirst) })
+		}
+	}
+}
+
+// posting notes what ends the POST of requests; nil: it is over.
+func (c *sseConn) posting(p Payload, end func(error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range p.Messages {
+		if end == nil {
+			delete(c.posts, m.ID.key())
+		} else if m.Kind() == Request {
+			c.posts[m.ID.key()] = end
 		}
 	}
 }
 
 // Write POSTs a payload. The status that says it has come is not defined, so any 2xx will do; a 404 says that the conversation is unknown.
 func (c *sseConn) Write(ctx context.Context, p Payload) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	cancel := func() { end(nil) }
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
+	c.posting(p, end)
+	defer c.posting(p, nil)
+	err := c.post(ctx, cancel, p)
+	if context.Cause(ctx) == errAnsweredFirst {
+		return nil
+	}
+	return err
+}
+
+func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(p.Append(nil)))
 	if err != nil {
 		return err
@@ -1342,8 +1384,11 @@ func sameOrigin(a, b *url.URL) bool {
 func keepToOrigin(client *http.Client) (kept *http.Client, release func()) {
 	release = func() {}
 	if client == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.MaxIdleConnsPerHost = transport.MaxIdleConns // it talks to one
+		transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
+		if standard, ok := http.DefaultTransport.(*http.Transport); ok {
+			transport = standard.Clone()
+		}
+		transport.MaxIdleConnsPerHost = 100 // it talks to one
 		client, release = &http.Client{Transport: transport}, transport.CloseIdleConnections
 	}
 	c := *client
