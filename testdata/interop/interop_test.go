@@ -4,6 +4,8 @@
 //	sdk_test.go         the client of the Go SDK is the client, mcpwire the server
 //	stdio_test.go       the TypeScript SDKs and mcp-go are the clients, mcpwire the server
 //	call_test.go        mcpwire call is the client; server-everything (npm) and everything-server (Go SDK) are the servers
+//	servers_test.go     mcpwire call is the client, over each transport; those and the two in servers (Go SDK, mcp-go) are the servers
+//	wire_test.go        the same through a proxy, which sees what mcpwire call sends, and cuts off what comes back
 //	http_test.go        mcpwire serves HTTP; the Inspector, the SDKs for TypeScript and Go, and mcp-go are the clients
 //	eras_test.go        mcpwire serves HTTP to clients of both eras at once; each kind of client meets each kind of server
 //	conformance_test.go mcpwire's fixtures serve HTTP, and call over it; the official conformance suite is the client, and the server
@@ -53,6 +55,8 @@ const limit = time.Minute
 var (
 	mcpwire          string // what this is all about
 	everythingServer string // the test server of the Go SDK
+	goSDKServer      string // servers/gosdk
+	mcpGoServer      string // servers/mcpgo
 )
 
 func TestMain(m *testing.M) {
@@ -66,16 +70,23 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	mcpwire, everythingServer = filepath.Join(dir, "mcpwire"), filepath.Join(dir, "everything-server")
-	if runtime.GOOS == "windows" {
-		mcpwire, everythingServer = mcpwire+".exe", everythingServer+".exe"
-	}
-	err = errors.Join(
-		build("../..", mcpwire, "."),
-		build(".", everythingServer, "github.com/modelcontextprotocol/go-sdk/conformance/everything-server"))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	for _, program := range []struct {
+		path           *string
+		name, dir, pkg string
+	}{
+		{&mcpwire, "mcpwire", "../..", "."},
+		{&everythingServer, "everything-server", ".", "github.com/modelcontextprotocol/go-sdk/conformance/everything-server"},
+		{&goSDKServer, "gosdk", ".", "./servers/gosdk"},
+		{&mcpGoServer, "mcpgo", ".", "./servers/mcpgo"},
+	} {
+		*program.path = filepath.Join(dir, program.name)
+		if runtime.GOOS == "windows" {
+			*program.path += ".exe"
+		}
+		if err := build(program.dir, *program.path, program.pkg); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
 	return m.Run()
 }
