@@ -6122,7 +6122,8 @@ func TestClientResumes(t *testing.T) {
 			return 60 + rand.N(4000) // the id of the priming event comes through
 		}}
 		var steps []string
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		var log lockedBuffer
+		c := &Client{Log: slog.New(slog.NewTextHandler(&log, nil)), Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
 			steps = append(steps, string(member(x.Request.Params, "progress")))
 			return nil, nil
 		})}
@@ -6139,6 +6140,9 @@ func TestClientResumes(t *testing.T) {
 		}
 		c.Close()
 		h.Close()
+		if log.String() != "" { // also of the events that only give an id
+			t.Error(log.String())
+		}
 		synctest.Wait()
 	})
 }
@@ -6425,6 +6429,33 @@ func TestHeaderValues(t *testing.T) {
 		}
 		if fault := checkParams(h, json.RawMessage(`{"arguments":`+arguments+`}`), marked); fault != nil && want != "map[]" {
 			t.Errorf("%s: our own server refuses it: %v", arguments, fault)
+		}
+	}
+}
+
+// Of two lists the later one counts: an argument that is not marked any more is not repeated.
+func TestClientForgetsMarks(t *testing.T) {
+	checkLeaks(t)
+	lists := []string{`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}}`, `{"type":"object"}`}
+	s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+		switch m.Method {
+		case "server/discover":
+			say(w, m, 200, modernHello)
+		case "tools/list":
+			say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{"tools":[{"name":"x","inputSchema":`+lists[s.times("tools/list")-1]+`}]}}`)
+		default:
+			if marked := r.Header["Mcp-Param-A"] != nil; marked != (s.times("tools/list") == 1) {
+				t.Error(s.asked(), r.Header)
+			}
+			say(w, m, 200, emptyResult)
+		}
+	})
+	c := connectURL(t, s.URL, &Client{})
+	for range lists {
+		for _, method := range []string{"tools/list", "tools/call"} {
+			if err := c.Call(t.Context(), method, json.RawMessage(`{"name":"x","arguments":{"a":"b"}}`), nil); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }
@@ -7620,6 +7651,9 @@ func TestOddServersStandalone(t *testing.T) {
 		{"ends at once, at first", events(""), 3 * time.Second, 4},
 		{"ends at once", events(""), time.Hour, 9},
 		{"ends at once, with an id", events("id: a\nretry: 1000\ndata:\n\n"), 3 * time.Second, 4},
+		{"ends at once, with a new id each time", func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
+			return events(fmt.Sprintf("id: %d %s\ndata:\n\n", n, r.Header.Get("Last-Event-Id")))(w, r, m, n)
+		}, time.Hour, 9},
 		{"once, then not", times(1, events("")), time.Hour, 2},
 		{"an event each time", events("data: {}\n\n"), 10 * time.Second, 41},
 		{"an event each time, retry: 1", events("retry: 1\ndata: {}\n\n"), 10 * time.Second, 41},
