@@ -1099,6 +1099,7 @@ const (
 	readAhead  = 16                     // payloads that have come and are not read yet
 	maxEventID = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
 	maxMarked  = 4096                   // tools whose marked arguments are remembered
+	maxNamed   = 16                     // tools that are left out of a list, and named in the log
 	maxReplies = 32                     // answers to the server on their way at once
 	farewell   = 700 * time.Millisecond // a DELETE
 )
@@ -1173,6 +1174,9 @@ func (c *httpConn) Read() (Payload, error) {
 
 // Write POSTs a payload, and waits for the status. An answer in JSON is read here; a stream on a goroutine of its own.
 func (c *httpConn) Write(ctx context.Context, out Payload) error {
+	if len(out.Messages) == 0 {
+		return errors.New("nothing to write")
+	}
 	if c.stops(out.Messages[0]) {
 		return nil
 	}
@@ -1230,7 +1234,7 @@ func (c *httpConn) stops(m *Message) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for x := range c.posts {
-		if slices.Contains(x.waits, id) {
+		if len(x.waits) == 1 && x.waits[0] == id { // and not the others of a batch
 			x.cancel(context.Canceled)
 		}
 	}
@@ -1464,7 +1468,10 @@ func (c *httpConn) readJSON(x *post, resp *http.Response) error {
 	if in.Messages[0].Kind() == Invalid {
 		return fmt.Errorf("the body is no message: %w", odd)
 	}
-	if c.deliver(x, in); len(x.waits) > 0 {
+	switch c.deliver(x, in); {
+	case len(x.waits) > 0 && x.ctx.Err() != nil:
+		return context.Cause(x.ctx)
+	case len(x.waits) > 0:
 		return fmt.Errorf("the body does not hold the answer: %w", odd)
 	}
 	return nil
@@ -1473,67 +1480,72 @@ func (c *httpConn) readJSON(x *post, resp *http.Response) error {
 // deliver passes on what has come for a post, unless nobody wants it any more.
 func (c *httpConn) deliver(x *post, in Payload) {
 	for _, m := range in.Messages {
-		if m.Kind() != Response {
-			continue
-		}
-		if m.ID == (ID{}) && len(x.waits) == 1 { // an error that does not say so is about the only request there is
-			m.ID = x.waits[0]
-		}
-		if i := slices.IndexFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() }); i >= 0 {
+		if m.Kind() == Response {
+			if m.ID == (ID{}) && len(x.waits) == 1 { // an error that does not say so is about the only request there is
+				m.ID = x.waits[0]
+			}
 			c.learn(x, m)
-			c.mu.Lock()
-			x.waits = slices.Delete(x.waits, i, i+1)
-			c.mu.Unlock()
 		}
+	}
+	if !c.push(x.ctx, in) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x.waits = slices.DeleteFunc(x.waits, in.answers)
+}
+
+// push hands a payload to whoever reads, if there is room even after the context has ended.
+func (c *httpConn) push(ctx context.Context, in Payload) bool {
+	select {
+	case c.in <- in:
+		return true
+	default:
 	}
 	select {
 	case c.in <- in:
-	case <-x.ctx.Done():
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
-// push passes on what does not come from the server.
-func (c *httpConn) push(m *Message) {
-	select {
-	case c.in <- Payload{Messages: []*Message{m}}:
-	case <-c.life.Done():
-	}
-}
-
-// report passes on what the transport has to say, for the log of whoever reads.
-func (c *httpConn) report(format string, args ...any) {
-	c.push(failed(ID{}, fmt.Errorf(format, args...)))
+// report passes on what the transport has to say.
+func (c *httpConn) report(ctx context.Context, err error) {
+	c.push(ctx, Payload{Messages: []*Message{failed(ID{}, err)}})
 }
 
 // learn reads what a result says to the transport.
 func (c *httpConn) learn(x *post, m *Message) {
 	switch method := x.out.method(m.ID); {
-	case m.Result == nil:
+	case m.Result == nil || !slices.ContainsFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() }): // or it has been answered before
 	case method == "initialize":
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.version = unquote(member(m.Result, "protocolVersion"))
 	case method == "tools/list" && x.modern:
-		c.learnTools(m)
+		c.learnTools(x, m)
 	}
 }
 
 // learnTools remembers which arguments are marked, and takes tools out that are marked wrongly. 2026-07-28
 // basic/transports/streamable-http#schema-extension: clients "MUST exclude the invalid tool from the result of tools/list".
-func (c *httpConn) learnTools(m *Message) {
+func (c *httpConn) learnTools(x *post, m *Message) {
 	tools := member(m.Result, "tools")
 	if len(tools) == 0 || tools[0] != '[' || !mayBeMarked(tools) && !c.hasMarks() {
 		return
 	}
 	var kept [][]byte
-	all := 0
+	why := errToolsLeftOut
+	left := 0
 	for tool := range elements(tools) {
-		all++
 		name := unquote(member(tool, "name"))
 		schema := member(tool, "inputSchema")
 		marked, err := ReadHeaderParams(schema)
 		if err != nil && mayBeMarked(schema) {
-			c.report("tool %.100q left out of the list: %w", name, err)
+			if left++; left <= maxNamed {
+				why = fmt.Errorf("%w; %.100q: %w", why, name, err)
+			}
 			continue
 		}
 		kept = append(kept, tool)
@@ -1546,7 +1558,8 @@ func (c *httpConn) learnTools(m *Message) {
 		}
 		c.mu.Unlock()
 	}
-	if len(kept) < all {
+	if left > 0 {
+		c.report(x.ctx, fmt.Errorf("%w (%d)", why, left))
 		var result object
 		result.addAll(m.Result, "tools")
 		result.add("tools", slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]")))
@@ -1616,11 +1629,16 @@ func (c *httpConn) run(x *post, resp *http.Response) {
 	switch {
 	case c.life.Err() != nil:
 	case !x.alone():
-		for _, id := range slices.Clone(x.waits) {
-			c.push(failed(id, err))
+		for _, id := range x.waits {
+			c.push(c.life, Payload{Messages: []*Message{failed(id, err)}})
 		}
-	case err != errNoStream:
-		c.report("nothing is heard from the server but answers: %w", err)
+	case err == errNoStream:
+		c.report(c.life, err)
+	default:
+		if err == ErrTooLarge {
+			err = lost(err)
+		}
+		c.report(c.life, fmt.Errorf("nothing is heard from the server but answers: %w", err))
 	}
 }
 
@@ -1642,11 +1660,7 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) 
 		if err != nil {
 			return heard, err
 		}
-		if in.named && again != "" && e.ID == again { // the event after which the server was asked to go on
-			continue
-		}
-		polls := e.Retry > 0 || e.ID != x.last
-		heard = heard || polls && !x.alone() // 2025-11-25: the server may hang up as often as it wants, and have us come back
+		heard = heard || !x.alone() && (e.Retry > 0 || e.ID != x.last) // 2025-11-25: the server may have us come back as often as it wants
 		if x.last = e.ID; len(e.ID) > maxEventID || strings.ContainsFunc(e.ID, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 			x.last = "" // which cannot be repeated in a header
 		}
@@ -1654,9 +1668,13 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) 
 		if e.Type != "message" || len(e.Data) == 0 { // 2025-11-25: an event that only gives an id
 			continue
 		}
+		message := Decode(e.Data)
+		if in.named && again != "" && e.ID == again && !slices.ContainsFunc(x.waits, message.answers) {
+			continue // the event after which the server was asked to go on
+		}
 		heard = true
 		open := !x.done()
-		if c.deliver(x, Decode(e.Data)); open && x.done() {
+		if c.deliver(x, message); open && x.done() {
 			defer time.AfterFunc(drainFor, x.abort).Stop()
 		}
 	}
@@ -1709,8 +1727,6 @@ func lost(why error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrInterrupted, why)
 }
-
-var errNoStream = errors.New("the server has no standalone stream")
 
 // pause returns how long to wait before a try: as long as the server has said, and longer each time; not all at the same moment.
 func (x *post) pause(tries int) time.Duration {

@@ -287,6 +287,11 @@ func (in Payload) method(id ID) string {
 	return ""
 }
 
+// answers tells whether one of the messages is the response to a request.
+func (in Payload) answers(id ID) bool {
+	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
+}
+
 var envelopeMembers = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
 // decodeMessage reads one element of valid JSON. The presence of a member decides what it is, not its truth.
@@ -1106,7 +1111,7 @@ func (p *Peer) Call(ctx context.Context, method string, params, result any) erro
 
 func (p *Peer) call(ctx context.Context, send Outlet, method string, params, result any) error {
 	m, err := NewRequest(ID{}, method, params)
-	if err != nil {
+	if err = cmp.Or(err, ctx.Err()); err != nil { // what nobody waits for is not sent
 		return err
 	}
 	c, err := p.expect(m)
@@ -1397,11 +1402,8 @@ func (p *Peer) deliver(m *Message) {
 	switch {
 	case c != nil:
 		c.answer <- m
-	case m.local != nil && m.ID == ID{}: // what the transport has to say
-		p.log.Warn("transport", "error", m.local)
-		if p.troubled != nil {
-			p.troubled(m.local)
-		}
+	case m.local != nil && m.ID == ID{} && p.troubled != nil: // what the transport has to say
+		p.troubled(m.local)
 	case m.Error != nil:
 		p.log.Warn("an error for no call of ours", "error", fmt.Sprintf("%.200s", m.Error))
 	default:

@@ -5566,6 +5566,7 @@ func TestDialSSERefuses(t *testing.T) {
 		"another scheme":      {200, "text/event-stream", "event: endpoint\ndata: file:///etc/passwd\n\n", "same origin"},
 		"no endpoint":         {200, "text/event-stream", "data: {}\n\n", "must name an endpoint"},
 		"nothing":             {200, "text/event-stream", ": hi\n\n", "no endpoint event"},
+		"an empty endpoint":   {200, "text/event-stream", "event: endpoint\ndata:\n\n", "must name an endpoint"},
 		"not a stream":        {200, "text/html", "<html>", "HTTP 200"},
 		"refused":             {401, "text/plain", "who are you", `HTTP 401 Unauthorized "who are you"`},
 		"a redirect away":     {302, "text/plain", "", "HTTP 302"},
@@ -5598,6 +5599,39 @@ func TestDialSSERefuses(t *testing.T) {
 		t.Error(err)
 	}
 	late.Close()
+}
+
+// Credentials in the URL are those of every request, whatever the endpoint event says.
+func TestDialSSECredentials(t *testing.T) {
+	checkLeaks(t)
+	for _, endpoint := range []string{"/post", "http://HOST/post", "http://other:secret@HOST/post"} {
+		posted := make(chan string, 1)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			user, password, _ := r.BasicAuth()
+			if r.Method == "POST" {
+				posted <- user + ":" + password
+				w.WriteHeader(202)
+				return
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, "event: endpoint\ndata: %s\n\n", strings.Replace(endpoint, "HOST", r.Host, 1))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}))
+		conn, err := DialSSE(nil, strings.Replace(server.URL, "http://", "http://me:mine@", 1), testLimit)(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, _ := NewRequest(ID{}, "n", nil)
+		if err := conn.Write(t.Context(), Payload{Messages: []*Message{m}}); err != nil {
+			t.Error(err)
+		}
+		if got := <-posted; got != "me:mine" {
+			t.Error(endpoint, got)
+		}
+		conn.Close()
+		server.Close()
+	}
 }
 
 // Close ends a POST that is never answered.
@@ -5888,7 +5922,7 @@ func TestClientServerChanges(t *testing.T) {
 	checkLeaks(t)
 	for _, row := range []struct{ from, to, want string }{
 		{"2026-07-28", "2025-11-25", "tools/list server/discover initialize notifications/initialized tools/list"},
-		{"2025-11-25", "2026-07-28", "tools/list DELETE server/discover tools/list"},
+		{"2025-11-25", "2026-07-28", "tools/list server/discover tools/list"},
 		{"2025-11-25", "2025-03-26", "tools/list initialize notifications/initialized tools/list"},
 		{"2026-07-28", "2026-07-28", "tools/list"},
 	} {
@@ -5916,7 +5950,7 @@ func TestClientServerChanges(t *testing.T) {
 		if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil || c.Server().Version != row.to {
 			t.Errorf("%s to %s: %q %v", row.from, row.to, c.Server().Version, err)
 		}
-		if seen := strings.ReplaceAll(strings.ReplaceAll(s.asked(), "GET ", ""), " GET", ""); seen != row.want {
+		if seen := strings.NewReplacer("GET ", "", " GET", "", " DELETE", "").Replace(s.asked()); seen != row.want {
 			t.Errorf("%s to %s: %s", row.from, row.to, seen)
 		}
 		old.Close()
@@ -6036,6 +6070,162 @@ func TestClientSessionLostAtOnce(t *testing.T) {
 		c, err := dialURL(t, s.URL, &Client{})
 		if c.Close(); fmt.Sprint(err) != want || s.times("initialize") != 2 {
 			t.Errorf("%v\n%s", err, s.asked())
+		}
+	}
+}
+
+// Calls whose answers come at the moment that another call finds the session gone: each has its answer or the reason, and none waits for ever.
+func TestClientAnswersAsSessionEnds(t *testing.T) {
+	checkLeaks(t)
+	for range 20 {
+		gate := make(chan struct{})
+		var begun sync.WaitGroup
+		begun.Add(20)
+		s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			switch {
+			case m == nil:
+				w.WriteHeader(405)
+			case m.Method == "slow":
+				say(w, m, 200, ": working\n\n")
+				begun.Done()
+				<-gate
+				_, _ = io.WriteString(w, strings.ReplaceAll("data: "+emptyResult+"\n\n", "ID", m.ID.text))
+			case r.Header.Get("Mcp-Session-Id") == "s1":
+				close(gate)
+				w.WriteHeader(404)
+			default:
+				say(w, m, 200, emptyResult)
+			}
+		})
+		c := connectURL(t, s.URL, &Client{})
+		ended := make(chan error, 21)
+		for range 20 {
+			go func() { ended <- c.Call(context.Background(), "slow", nil, nil) }()
+		}
+		begun.Wait()
+		go func() { ended <- c.Call(context.Background(), "quick", nil, nil) }()
+		for range 21 {
+			select {
+			case err := <-ended:
+				if err != nil && !errors.Is(err, ErrSessionEnded) {
+					t.Error(err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatal("a call waits for ever")
+			}
+		}
+		c.Close()
+	}
+}
+
+// A caller gets no failure from before it came, though it has waited for one who gave up.
+func TestClientStaleFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := true
+		transport := played(func(_ *http.Request, m *Message) (int, string) {
+			if down {
+				return 503, ""
+			}
+			time.Sleep(time.Second)
+			return 200, modernHello
+		})
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
+		defer c.Close()
+		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err == nil {
+			t.Error("connected")
+		}
+		down = false
+		impatient := make(chan error)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+			defer cancel()
+			impatient <- c.Call(ctx, "m", nil, nil)
+		}()
+		synctest.Wait()
+		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+			t.Error(err)
+		}
+		if err := <-impatient; !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
+// Connections that are lost while nobody calls are closed, not gathered.
+func TestClientDropsConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sessions := 0
+		transport := handshake(func(r *http.Request, m *Message) (int, string) {
+			switch {
+			case m != nil:
+				return 200, emptyResult
+			case r.Header.Get("Last-Event-Id") == "":
+				sessions++
+				return 200, "id: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
+			}
+			return 404, ""
+		})
+		c := &Client{Versions: []string{"2025-11-25"}}
+		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			time.Sleep(time.Second)
+			if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if len(c.conns) != 1 || sessions != 11 {
+			t.Errorf("%d connections after %d sessions", len(c.conns), sessions)
+		}
+		c.Close()
+	})
+}
+
+// What nobody waits for is not sent.
+func TestClientEndedContext(t *testing.T) {
+	checkLeaks(t)
+	s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) { w.WriteHeader(405) })
+	c := connectURL(t, s.URL, &Client{})
+	if err := c.Call(canceled(), "m", nil, nil); err != context.Canceled || s.times("m") != 0 {
+		t.Error(err, s.asked())
+	}
+}
+
+// A response that stays open after the answer is let go of, at the client's end, too.
+func TestClientDrains(t *testing.T) {
+	checkLeaks(t)
+	left := make(chan bool)
+	s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+		if m == nil {
+			w.WriteHeader(405)
+			return
+		}
+		say(w, m, 200, "data: "+emptyResult+"\n\n")
+		<-r.Context().Done()
+		left <- true
+	})
+	c := connectURL(t, s.URL, &Client{})
+	if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+		t.Error(err)
+	}
+	<-left
+}
+
+// What somebody passes on in a session, such as the _meta of a modern request, changes nothing about the session.
+func TestClientPassesOnMeta(t *testing.T) {
+	checkLeaks(t)
+	s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+		if m != nil && (r.Header.Get("Mcp-Session-Id") != "s1" || r.Header.Get("Mcp-Protocol-Version") != "2025-11-25" || r.Header["Mcp-Method"] != nil) {
+			t.Error(m.Method, r.Header)
+		}
+		say(w, m, 200, emptyResult)
+	})
+	c := connectURL(t, s.URL, &Client{})
+	for range 2 {
+		if err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"x",`+modernMeta+`}`), nil); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -6494,7 +6684,7 @@ func TestClientDropsTools(t *testing.T) {
 		c.Close()
 		if version == "2026-07-28" {
 			for _, name := range []string{"empty", "number", "blank", "colon", "escaped"} {
-				if !strings.Contains(log.String(), `tool \"`+name+`\" left out of the list: x-mcp-header`) {
+				if !strings.Contains(log.String(), `left out`) || !strings.Contains(log.String(), `\"`+name+`\": x-mcp-header`) {
 					t.Errorf("%s is not in the log: %s", name, log.String())
 				}
 			}
@@ -6817,6 +7007,50 @@ func dialDemo(t *testing.T, transport string, h *StreamableHandler, sse *SSEHand
 	a, b := Pipe()
 	go Serve(context.Background(), a, h.Handler, nil)
 	return func(context.Context) (Conn, error) { return b, nil }
+}
+
+// A subscription in a session is no use where nothing can be heard, and says so. Two for one thing do not end each other.
+func TestClientListensInSession(t *testing.T) {
+	checkLeaks(t)
+	for want, get := range map[string]func(w http.ResponseWriter, r *http.Request){
+		errNoStream.Error(): func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(405) },
+		"HTTP 404":          func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404) },
+		"HTTP 200":          func(w http.ResponseWriter, r *http.Request) { say(w, nil, 200, "<html>") },
+		"message too large": func(w http.ResponseWriter, r *http.Request) {
+			say(w, nil, 200, "data: "+strings.Repeat("x", testLimit)+"\n\n")
+		},
+	} {
+		s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			if m == nil {
+				get(w, r)
+			} else {
+				say(w, m, 200, emptyResult)
+			}
+		})
+		c := connectURL(t, s.URL, &Client{})
+		if err := c.Listen(t.Context(), map[string]any{"resourceSubscriptions": []string{"a"}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		c.Close()
+	}
+	d := newDemo()
+	h := newHandler(t, d)
+	c := connectURL(t, serveWeb(t, h).url, &Client{Versions: []string{"2025-11-25"}})
+	var ends [2]context.CancelFunc
+	ended := make(chan error, 2)
+	for i := range ends {
+		ctx, cancel := context.WithCancel(t.Context())
+		ends[i] = cancel
+		go func() { ended <- c.Listen(ctx, map[string]any{"resourceSubscriptions": []string{"note:///todo"}}) }()
+	}
+	waitFor(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.conn.watched[`"note:///todo"`] == 2 })
+	for i, left := range []int{1, 0} {
+		waitFor(t, func() bool { return d.subscribed() == 1 })
+		ends[i]()
+		if err := <-ended; err != context.Canceled || d.subscribed() != left {
+			t.Error(err, d.subscribed())
+		}
+	}
 }
 
 // subscribed returns how many subscriptions there are, in either era.
@@ -7253,6 +7487,7 @@ func TestOddServersAnswers(t *testing.T) {
 		call("a result that is no object", 31, respond(200, js, `{"jsonrpc":"2.0","id":$,"result":[]}`), "result must be an object"),
 		call("an error without id", 17, respond(200, js, strings.Replace(fault(-32603), "$", "null", 1)), "oops (-32603)"),
 		call("500 with an error", 31, respond(500, js, fault(-32603)), "HTTP 500 Internal Server Error: oops (-32603)"),
+		call("500, left open", 35, open(respond(500, "text/plain", "no")), `HTTP 500 Internal Server Error "no"`),
 		call("502 with HTML", 31, respond(502, "text/html", "<h1>no</h1>"), `HTTP 502 Bad Gateway "<h1>no</h1>"`),
 		call("404 with the call's error", 31, respond(404, js, fault(-32002)), "oops (-32002)"),
 		call("more is announced than comes", 31, raw(head+"Content-Length: 99\r\n\r\n{", false), ErrInterrupted.Error()),
@@ -7622,6 +7857,10 @@ func TestOddServersPauses(t *testing.T) {
 		{"405", 22, refused(405), "HTTP 405", "", 1, quarter},
 		{"a redirect", 30, refused(302), "HTTP 302", "", 1, quarter},
 		{"a page", 22, call(begin(""), respond(200, "text/html", "<html>")), "HTTP 200", "", 1, quarter},
+		{"an error that only a modern server has", 1, call(begin(""), respond(400, "application/json", `{"jsonrpc":"2.0","error":{"code":-32022,"message":"no"}}`)),
+			"no (-32022)", "", 1, quarter},
+		{"polls with one id", 28, call(poll("a"), append(slices.Repeat([]oddity{poll("a")}, 12), answered)...), result, "", 13, 13 * time.Second},
+		{"one id for all", 28, call(events(strings.Replace(numbered(1), "e1", "z", 1)), answered), result, "1", 1, quarter},
 		{"the id taken back", 8, call(events("id: a\ndata:\n\nid\ndata:\n\n"), answered), ErrInterrupted.Error(), "", 0, 0},
 		{"an id with NUL", 8, call(events("id: a\x00b\ndata:\n\n"), answered), ErrInterrupted.Error(), "", 0, 0},
 		{"an id no header can hold", 28, call(events("id: a\x01b\ndata:\n\n"), answered), ErrInterrupted.Error(), "", 0, 0},
@@ -7783,17 +8022,14 @@ func TestOddServersForgetRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	running, listening := make(chan error, 1), make(chan error, 1)
+	running := make(chan error, 1)
 	go func() { running <- c.Call(t.Context(), "tools/call", map[string]any{"name": "odd"}, nil) }()
-	go func() { listening <- c.Listen(t.Context(), nil) }()
 	<-begun
 	if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "odd"}, nil); err != nil {
 		t.Error(err)
 	}
-	for _, failed := range []chan error{running, listening} {
-		if err := <-failed; !errors.Is(err, ErrSessionEnded) {
-			t.Error(err)
-		}
+	if err := <-running; !errors.Is(err, ErrSessionEnded) {
+		t.Error(err)
 	}
 	if got, want := s.posts(), "initialize:2 notifications/initialized:2 server/discover:1 tools/call:3"; got != want {
 		t.Errorf("the server has seen %s; want %s", got, want)

@@ -1423,10 +1423,11 @@ type Client struct {
 	end     context.CancelFunc
 	turn    chan struct{}              // held by who connects
 	conn    *connection                // the one that calls use; written holding turn and mu, read holding either
-	tries   int                        // to connect, so far
-	failed  error                      // the last of them, though nobody had called it off; nil if not
+	tries   int                        // to connect, so far, but for those that were called off
+	failed  error                      // the last of them; nil if it has not
 	conns   map[*connection]bool       // all that are open: one that is out of date until its last call is done
 	filters map[string]json.RawMessage // of subscriptions, by key of the id, until they are acknowledged
+	closers sync.WaitGroup             // of connections that are out of date; Go holding mu, and not once life has ended
 }
 
 // connection is what a Client has found at the other end.
@@ -1437,9 +1438,11 @@ type connection struct {
 	says   object // of _meta, in the modern era
 	server ServerInfo
 
-	calls    int           // that use it; the Client's mutex guards it
-	outdated chan struct{} // closed, holding that mutex, when no more calls are to use it
-	deaf     chan struct{} // closed when nothing is heard from the server any more but answers
+	calls    int            // that use it; the Client's mutex guards it
+	outdated chan struct{}  // closed, holding that mutex, when no more calls are to use it
+	deaf     chan struct{}  // closed when nothing is heard from the server but answers
+	trouble  error          // why, once it is closed
+	watched  map[string]int // how many subscriptions each resource has, in the legacy era; the Client's mutex guards it
 }
 
 // ServerInfo is what a server says of itself. Info is nil where it did not.
@@ -1453,8 +1456,7 @@ type ServerInfo struct {
 // Connect opens a Conn and finds out how to talk over it: server/discover first and then, unless the answer is that of a modern server,
 // initialize. If initialize is refused with 400, 404 or 405, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is
 // called once in a Client's life. What it has found is kept. When the connection is lost later, was never made, or does not fit the server
-// any more, the next call connects again; a call that no server has read is then sent, and others fail, with ErrClosed, ErrSessionEnded or
-// ErrInterrupted: they are never sent twice.
+// any more, the next call connects again; a call that no server has read is then sent, and others fail: they are never sent twice.
 func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
 	c.dials, c.turn, c.conns = dials, make(chan struct{}, 1), map[*connection]bool{}
@@ -1497,6 +1499,7 @@ func (c *Client) Close() error {
 		wg.Go(func() { errs[i] = conn.peer.Close() })
 	}
 	wg.Wait()
+	c.closers.Wait()
 	return errors.Join(errs...)
 }
 
@@ -1535,7 +1538,7 @@ func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 func (c *Client) fits(conn *connection, err error) (again, anew bool) {
 	var fault *HTTPError
 	switch {
-	case errors.As(err, new(begun)):
+	case errors.Is(err, ErrInterrupted), errors.As(err, new(begun)):
 		return false, false
 	case errors.As(err, new(unread)):
 		return true, false
@@ -1563,21 +1566,24 @@ func (c *Client) leave(conn *connection, anew bool) {
 	if anew {
 		conn.rung = unknown
 	}
+	c.retire(conn)
 }
 
 const unknown = -1 // rung
 
-// release says that a call is done. The last one on a connection that is out of date closes it.
+// release says that a call is done.
 func (c *Client) release(conn *connection) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	conn.calls--
-	last := conn.calls == 0 && conn.left()
-	if last {
+	c.retire(conn)
+}
+
+// retire closes a connection that is out of date, and that no call uses any more. The caller holds mu.
+func (c *Client) retire(conn *connection) {
+	if conn.calls == 0 && conn.left() && c.conns[conn] && c.life.Err() == nil { // else Close does
 		delete(c.conns, conn)
-	}
-	c.mu.Unlock()
-	if last {
-		_ = conn.peer.Close()
+		c.closers.Go(func() { _ = conn.peer.Close() })
 	}
 }
 
@@ -1620,11 +1626,12 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 		return nil, err
 	}
 	conn, err := c.open(ctx)
-	c.mu.Lock()
-	if c.tries++; ctx.Err() == nil {
+	if ctx.Err() == nil {
+		c.mu.Lock()
+		c.tries++
 		c.failed = err
+		c.mu.Unlock()
 	}
-	c.mu.Unlock()
 	switch {
 	case err == nil && life.Err() != nil:
 		return nil, errors.Join(ErrClosed, conn.peer.Close())
@@ -1651,11 +1658,11 @@ func (c *Client) sharedFailure(tries int) error {
 func (c *Client) use(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last := c.conn; last != nil && !last.left() { // it has ended by itself
-		close(last.outdated)
-		if last.calls == 0 {
-			delete(c.conns, last)
+	if last := c.conn; last != nil {
+		if !last.left() { // it has ended by itself
+			close(last.outdated)
 		}
+		c.retire(last)
 	}
 	c.conn, c.conns[conn], conn.calls = conn, true, 1
 }
@@ -1799,15 +1806,26 @@ func (c *Client) start(ctx context.Context, rung int) (*connection, error) {
 	}
 	conn := &connection{rung: rung, outdated: make(chan struct{}), deaf: make(chan struct{})}
 	conn.peer = Open(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log)
-	deafen := sync.OnceFunc(func() { close(conn.deaf) })
-	conn.peer.troubled = func(err error) { // called by the goroutine that reads
+	conn.peer.troubled = c.troubled(conn)
+	return conn, nil
+}
+
+// troubled returns what hears of the transport's troubles, on the goroutine that reads.
+func (c *Client) troubled(conn *connection) func(error) {
+	var once sync.Once
+	return func(err error) {
 		if errors.Is(err, ErrSessionEnded) {
 			c.leave(conn, false)
-		} else if errors.Is(err, ErrInterrupted) {
-			deafen()
+		} else if !errors.Is(err, errToolsLeftOut) {
+			once.Do(func() {
+				conn.trouble = err
+				close(conn.deaf)
+			})
+		}
+		if err != errNoStream {
+			conn.peer.log.Warn("transport", "error", err)
 		}
 	}
-	return conn, nil
 }
 
 var errNoVersion = errors.New("no protocol version in common")
@@ -2096,6 +2114,9 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 		uris = json.RawMessage("[]")
 	}
 	for uri := range elements(uris) {
+		if c.watch(conn, uri, 1) > 1 {
+			continue
+		}
 		if err := conn.peer.Call(ctx, "resources/subscribe", map[string]json.RawMessage{"uri": uri}, nil); err != nil {
 			return err
 		}
@@ -2105,17 +2126,32 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 		return context.Cause(conn.peer.Context())
 	case <-conn.outdated:
 		return ErrSessionEnded
-	case <-conn.deaf: // another session has another stream
-		c.leave(conn, false)
-		return ErrInterrupted
+	case <-conn.deaf:
+		if errors.Is(conn.trouble, ErrInterrupted) { // another session has another stream
+			c.leave(conn, false)
+		}
+		return conn.trouble
 	case <-ctx.Done():
 	}
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 	defer done()
 	for uri := range elements(uris) {
-		_ = conn.peer.Call(last, "resources/unsubscribe", map[string]json.RawMessage{"uri": uri}, nil)
+		if c.watch(conn, uri, -1) == 0 {
+			_ = conn.peer.Call(last, "resources/unsubscribe", map[string]json.RawMessage{"uri": uri}, nil)
+		}
 	}
 	return ctx.Err()
+}
+
+// watch counts the subscriptions to a resource.
+func (c *Client) watch(conn *connection, uri json.RawMessage, n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn.watched == nil {
+		conn.watched = map[string]int{}
+	}
+	conn.watched[string(uri)] += n
+	return conn.watched[string(uri)]
 }
 
 // introduce prepares what each modern request says in _meta. 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be

@@ -1150,6 +1150,7 @@ func (c *sseConn) open(ctx context.Context, target string, max int) error {
 		if err != nil || e.Type != "endpoint" || len(e.Data) == 0 || !sameOrigin(endpoint, resp.Request.URL) {
 			return fmt.Errorf("the first event must name an endpoint of the same origin, not %s %.200q", e.Type, e.Data)
 		}
+		endpoint.User = resp.Request.URL.User // ours, whatever it says
 		c.endpoint = endpoint.String()
 		return nil
 	}
@@ -1257,6 +1258,12 @@ var ErrSessionEnded = errors.New("session ended")
 // ErrInterrupted means that a response has ended before the answer, and could not be continued: whether the server has done what it was
 // asked is unknown.
 var ErrInterrupted = errors.New("the response broke off")
+
+// What a Conn over HTTP tells its Client beside the messages.
+var (
+	errNoStream     = errors.New("the server has no stream for what belongs to no request")
+	errToolsLeftOut = errors.New("tools whose x-mcp-header is invalid are left out")
+)
 
 // HTTPError is an answer to a client's request that was not what it should be. If its body is an error of JSON-RPC, errors.As finds that
 // *Error in it, too.
@@ -1411,7 +1418,13 @@ func keepToOrigin(client *http.Client) (kept *http.Client, release func()) {
 // http.DefaultClient.
 func WithHeader(client *http.Client, header http.Header) *http.Client {
 	c := *cmp.Or(client, http.DefaultClient)
-	c.Transport = &withHeader{cmp.Or(c.Transport, http.DefaultTransport), header.Clone()}
+	added := http.Header{}
+	for name, values := range header {
+		if len(values) > 0 {
+			added[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+		}
+	}
+	c.Transport = &withHeader{cmp.Or(c.Transport, http.DefaultTransport), added}
 	return &c
 }
 

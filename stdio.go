@@ -120,6 +120,7 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 		if n > 0 || len(text) > len(line) {
 			c.torn = err
 		}
+		_ = c.Close() // nothing more can be said, and reading ends with it
 		return err
 	case len(text)-n >= len(line): // ours was not begun
 		c.rest = text[n : len(text)-len(line)]
