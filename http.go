@@ -1096,6 +1096,7 @@ const (
 	firstPause = time.Second / 4        // before the first of them, doubled for each
 	maxPause   = 5 * time.Second        // but no longer: 23 seconds in all
 	maxRetry   = 5 * time.Minute        // a server that wants us to wait longer has given up on the stream
+	lasting    = 30 * time.Second       // a stream that was open for so long is no failure: proxies cut those that are silent
 	readAhead  = 16                     // payloads that have come and are not read yet
 	maxEventID = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
 	maxMarked  = 4096                   // tools whose marked arguments are remembered
@@ -1187,7 +1188,7 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if out.Messages[0].Method == "notifications/initialized" {
 		c.listen() // beside it, so that the stream is there for the first call
 	}
-	unwatch := context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })
+	defer context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })()
 	if len(x.waits) == 0 {
 		select {
 		case c.replies <- struct{}{}: // a server that asks and does not listen gets no number of connections
@@ -1200,15 +1201,11 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if err == nil {
 		var streams bool
 		if streams, err = c.receive(x, resp); streams {
-			if !x.opens() { // whose end nobody tells us with notifications/cancelled
-				unwatch()
-			}
 			return nil
 		}
 		x.abort() // first, because closing a body may wait for it
 		resp.Body.Close()
 	}
-	unwatch()
 	c.finish(x)
 	switch {
 	case err == nil:
@@ -1220,9 +1217,6 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 }
 
 var errSlow = fmt.Errorf("the server has not taken it within %v", stall)
-
-// opens tells whether it is how a conversation begins.
-func (x *post) opens() bool { return x.out.has("initialize") || x.out.has("server/discover") }
 
 // stops closes the response to a request that is cancelled. It returns true if there is no more to do about that: in the modern era.
 // 2026-07-28 basic/transports/streamable-http#cancellation: closing the stream is the signal, and no notification is needed.
@@ -1239,6 +1233,17 @@ func (c *httpConn) stops(m *Message) bool {
 		}
 	}
 	return revision(c.version).Modern
+}
+
+// settled closes the response to a request that nobody waits for any more, such as one that was answered elsewhere.
+func (c *httpConn) settled(id ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for x := range c.posts {
+		if len(x.waits) == 1 && x.waits[0] == id {
+			time.AfterFunc(drainFor, func() { x.cancel(context.Canceled) })
+		}
+	}
 }
 
 // begin notes what is sent. initialize begins anew: 2025-11-25 basic/transports#session-management, "without a session ID attached".
@@ -1417,17 +1422,15 @@ func (c *httpConn) refused(x *post, fault *HTTPError) error {
 	return unread{fmt.Errorf("%w: %w", ErrSessionEnded, fault)}
 }
 
-// answers tells whether a 404 in a session is about what was asked for, such as a method. Servers that do not know the session have codes
-// that mean nothing more, or leave out the id.
+// answers tells whether a 404 in a session is about what was asked for, such as a method.
 func (e *HTTPError) answers(x *post) bool {
 	switch {
 	case e.fault == nil:
 		return false
-	case e.fault.Code == CodeMethodNotFound:
-		return true
+	case e.fault.Code == CodeInvalidParams, e.fault.Code == CodeResourceNotFound:
+		return slices.Contains(x.waits, e.id)
 	}
-	vague := e.fault.Code == CodeInvalidRequest || -32019 <= e.fault.Code && e.fault.Code <= -32000 && e.fault.Code != CodeResourceNotFound
-	return slices.Contains(x.waits, e.id) && !vague
+	return e.fault.Code == CodeMethodNotFound
 }
 
 // accept takes the session that the answer to initialize names.
@@ -1612,9 +1615,12 @@ func (c *httpConn) run(x *post, resp *http.Response) {
 	var err error
 	for tries := 0; ; {
 		if resp != nil {
-			var heard bool
-			if heard, err = c.events(x, resp); heard {
+			began := time.Now()
+			var heard, polled bool
+			if heard, polled, err = c.events(x, resp); heard || time.Since(began) > lasting {
 				tries = 0
+			} else if polled && !x.alone() { // as often as the server wants
+				tries = min(tries, maxTries-1)
 			}
 			if x.done() || err == ErrTooLarge || x.ctx.Err() != nil {
 				break
@@ -1648,9 +1654,9 @@ func (x *post) alone() bool { return x.out.Messages == nil }
 // done tells whether all answers have come.
 func (x *post) done() bool { return !x.alone() && len(x.waits) == 0 }
 
-// events delivers what a stream brings, to its end. heard says that it has brought something, and need not be the last of its kind. Once
-// the answer has come that should be near, so that the connection can be used again.
-func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) {
+// events delivers what a stream brings, to its end. heard says that there was a message, polled that the server has given a new id, or said
+// when to come back. Once the answer has come the end should be near, so that the connection can be used again.
+func (c *httpConn) events(x *post, resp *http.Response) (heard, polled bool, err error) {
 	defer resp.Body.Close()
 	defer func() { x.abort() }() // first, because closing a body may wait for it
 	in := newEventReader(resp.Body, c.max)
@@ -1658,9 +1664,9 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) 
 	for again := x.last; ; again = "" {
 		e, err := in.next()
 		if err != nil {
-			return heard, err
+			return heard, polled, err
 		}
-		heard = heard || !x.alone() && (e.Retry > 0 || e.ID != x.last) // 2025-11-25: the server may have us come back as often as it wants
+		polled = polled || e.Retry > 0 || e.ID != x.last
 		if x.last = e.ID; len(e.ID) > maxEventID || strings.ContainsFunc(e.ID, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 			x.last = "" // which cannot be repeated in a header
 		}
@@ -1680,8 +1686,8 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard bool, err error) 
 	}
 }
 
-// reopen continues a stream after a pause, or opens the standalone one, with as many tries as are left. 2025-11-25
-// basic/transports#resumability-and-redelivery: by GET with Last-Event-ID, and after the time that retry says, which it "MUST respect".
+// reopen continues a stream after a pause, or opens the standalone one, with as many tries as are left: by GET with Last-Event-ID (2025-11-25
+// basic/transports#resumability-and-redelivery), after the time that retry says (#sending-messages-to-the-server).
 func (c *httpConn) reopen(x *post, tries *int, why error) (*http.Response, error) {
 	if !x.alone() && (x.last == "" || !x.resumes) {
 		return nil, lost(why)
@@ -1730,7 +1736,10 @@ func lost(why error) error {
 
 // pause returns how long to wait before a try: as long as the server has said, and longer each time; not all at the same moment.
 func (x *post) pause(tries int) time.Duration {
-	least := max(min(firstPause<<(tries-1), maxPause), x.retry)
+	least := x.retry
+	if least < time.Second { // or a server could have us come back all the time
+		least = max(least, min(firstPause<<(tries-1), maxPause))
+	}
 	return least + rand.N(least/8)
 }
 

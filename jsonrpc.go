@@ -1005,6 +1005,7 @@ type Peer struct {
 	client bool                    // we are the client: noise is dropped, not answered
 
 	troubled func(error)    // hears what the transport has to say; nil: nobody does
+	settled  func(ID)       // tells the transport that a call is over; nil: it need not know
 	hangUp   func()         // closes what we talk over
 	wg       sync.WaitGroup // reading, and requests that take long
 
@@ -1117,6 +1118,9 @@ func (p *Peer) call(ctx context.Context, send Outlet, method string, params, res
 	c, err := p.expect(m)
 	if err != nil {
 		return err
+	}
+	if p.settled != nil {
+		defer p.settled(m.ID)
 	}
 	if err := send(ctx, m); err != nil && ctx.Err() == nil {
 		p.forget(m.ID)
@@ -1295,7 +1299,7 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	if reply := in.refusal(base.Revision); reply != nil && !p.client { // a client reads any array: better than to lose an answer in it
 		in = Payload{Messages: []*Message{reply}}
 	}
-	a := &Answer{Batch: in.Batch, peer: p, handler: h}
+	a := &Answer{Batch: in.Batch && base.Revision.Batches, peer: p, handler: h} // what a client has read by mistake is not answered alike
 	for _, m := range in.Messages {
 		switch m.Kind() {
 		case Response:
@@ -1618,6 +1622,9 @@ func start(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-ch
 	write := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
 	p := newPeer(ctx, write, log)
 	p.client, p.hangUp = client, func() { c.Close() }
+	if t, ok := c.(interface{ settled(ID) }); ok { // a POST that is still open
+		p.settled = t.settled
+	}
 	s := &pump{conn: c, peer: p, handler: h, ended: make(chan error, 1)}
 	s.base = Exchange{Peer: p, Ending: ending, outlet: write, pipe: true}
 	context.AfterFunc(p.ctx, p.hangUp)

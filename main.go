@@ -521,8 +521,14 @@ func (p *printer) status(status int, header http.Header) {
 // body prints whole events.
 func (p *printer) body(b []byte) {
 	p.rest.Write(b)
-	if end := bytes.LastIndex(p.rest.Bytes(), []byte("\n\n")); end >= 0 && p.events {
-		p.print(p.tracer.rename(string(p.rest.Next(end + 2))))
+	end := 0
+	for _, blank := range []string{"\n\n", "\r\n\r\n", "\r\r"} {
+		if i := bytes.LastIndex(p.rest.Bytes(), []byte(blank)); i >= 0 {
+			end = max(end, i+len(blank))
+		}
+	}
+	if end > 0 && p.events {
+		p.print(p.tracer.rename(string(p.rest.Next(end))))
 	}
 }
 

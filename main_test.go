@@ -5909,9 +5909,9 @@ func TestClientLadderDown(t *testing.T) {
 		{"HTTP+SSE after 400", says{"400 "}, says{"400 "}, "200 event: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
 		{"HTTP+SSE after 404", says{"404 "}, says{"404 "}, "200 event: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
 		{"HTTP+SSE after 405, and late", says{"405 "}, says{"405 "}, "200 : wait\n\n: wait\n\nevent: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
-		{"nothing at all", says{"404 a"}, says{"404 b"}, "404 c", `initialize: HTTP 404 Not Found "b" (and server/discover: HTTP 404 Not Found "a"); then HTTP 404 Not Found "c"`, "server/discover initialize GET"},
-		{"a page", says{"405 "}, says{"405 "}, "200 <html>", `then HTTP 200 OK "<html>"`, "server/discover initialize GET"},
-		{"GET: 401", says{"405 "}, says{"405 "}, "401 who", `HTTP 405 Method Not Allowed (and server/discover: HTTP 405 Method Not Allowed); then HTTP 401 Unauthorized "who"`, "server/discover initialize GET"},
+		{"nothing at all", says{"404 a"}, says{"404 b"}, "404 c", `initialize: HTTP 404 Not Found "b" (and server/discover: HTTP 404 Not Found "a"); then GET: HTTP 404 Not Found "c"`, "server/discover initialize GET"},
+		{"a page", says{"405 "}, says{"405 "}, "200 <html>", `then GET: HTTP 200 OK "<html>"`, "server/discover initialize GET"},
+		{"GET: 401", says{"405 "}, says{"405 "}, "401 who", `HTTP 405 Method Not Allowed (and server/discover: HTTP 405 Method Not Allowed); then GET: HTTP 401 Unauthorized "who"`, "server/discover initialize GET"},
 	} {
 		row.run(t)
 	}
@@ -6429,7 +6429,7 @@ func TestClientPauses(t *testing.T) {
 			if row.want == "" && err != nil || row.want != "" && (!errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), row.want)) {
 				t.Errorf("%s: %v", row.name, err)
 			}
-			if tries != row.tries || posts != 1 || first < firstPause || first > firstPause*3/2 || last > 3*time.Minute {
+			if tries != row.tries || posts != 1 || first < firstPause || first > firstPause*3/2 || last > 4*time.Minute {
 				t.Errorf("%s: %d tries, %d POSTs, the first after %v, the last after %v", row.name, tries, posts, first, last)
 			}
 		})
@@ -7590,7 +7590,7 @@ func TestOddServersEras(t *testing.T) {
 		first("401 to initialize", respond(401, "text/plain", "who?"), `initialize: HTTP 401 Unauthorized "who?"`),
 		first("500 to initialize", respond(500, "text/plain", "no"), "initialize: HTTP 500"),
 		first("404 to initialize", respond(404, "text/plain", "no"),
-			`initialize: HTTP 404 Not Found "no" (and server/discover: HTTP 400 Bad Request); then HTTP 405`),
+			`initialize: HTTP 404 Not Found "no" (and server/discover: HTTP 400 Bad Request); then GET: HTTP 405`),
 		first("a page for initialize", respond(200, "text/html", "<html>"), `not "text/html"`),
 		first("a version nobody knows", respond(200, js, `{"jsonrpc":"2.0","id":$,"result":{"protocolVersion":"1.0"}}`), "no protocol version"),
 	})
@@ -7671,6 +7671,9 @@ func (s *oldServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m := Decode(body).Messages[0]
+	if version := r.Header.Get("Mcp-Protocol-Version"); version != "" { // of a revision that does not have it
+		s.odd = respond(400, "text/plain", version)
+	}
 	s.mu.Lock()
 	s.seen[m.Method]++
 	n := s.seen[m.Method]
@@ -7912,6 +7915,70 @@ func TestOddServersStandalone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A standalone stream that a proxy cuts each minute, because nothing happens, is opened again each time.
+func TestOddServersIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gets := 0
+		network := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Method != http.MethodGet {
+				return inMemory{&oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}}.RoundTrip(r)
+			}
+			gets++
+			body, cut := io.Pipe()
+			time.AfterFunc(time.Minute, func() { cut.CloseWithError(io.ErrUnexpectedEOF) })
+			context.AfterFunc(r.Context(), func() { cut.CloseWithError(context.Canceled) })
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
+		})
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
+		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: network}, "http://odd.example/mcp", 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if c.Close(); gets < 55 || gets > 61 {
+			t.Errorf("%d GETs in an hour", gets)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// An answer that comes on the standalone stream ends its call, and the POST that the server leaves open.
+func TestOddServersAnswerElsewhere(t *testing.T) {
+	checkLeaks(t)
+	ids, left := make(chan string), make(chan bool)
+	s := &oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}
+	s.odd = func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
+		switch {
+		case r.Method == http.MethodGet:
+			open := events(": hi\n\n")(w, r, m, n) && http.NewResponseController(w).Flush() == nil
+			for open {
+				select {
+				case id := <-ids:
+					fmt.Fprint(w, strings.ReplaceAll(okEvent, "$", id))
+					_ = http.NewResponseController(w).Flush()
+				case <-r.Context().Done():
+					return true
+				}
+			}
+		case m.Method == "tools/call":
+			ids <- m.ID.String()
+			open(events(": hi\n\n"))(w, r, m, n)
+			left <- true
+			return true
+		}
+		return false
+	}
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
+	if err := c.Connect(t.Context(), DialHTTP(nil, serveWeb(t, s).url, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err := prompt(t, time.Second, func(ctx context.Context) error { return c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil) })
+	if err != nil {
+		t.Error(err)
+	}
+	<-left
 }
 
 func connectInMemory(t *testing.T, s *oddServer) *Client {

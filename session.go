@@ -2024,8 +2024,8 @@ func (c *Client) callModern(caller context.Context, conn *connection, method str
 	return fmt.Errorf("asked %d times for input", maxRounds)
 }
 
-// listTools has the tools listed, for the transport. 2026-07-28 basic/transports/streamable-http#client-behavior: after -32020, clients
-// "SHOULD refresh" the schema and try again.
+// listTools has the tools listed, for the transport. 2026-07-28 basic/transports/streamable-http#client-behavior: after -32020 a client
+// "SHOULD call tools/list to check for changes to the tool's inputSchema, then retry the original request".
 func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	params := json.RawMessage("{}")
 	for range maxPages {
@@ -2093,8 +2093,8 @@ func (c *Client) acknowledged(key string) (filter json.RawMessage) {
 	return filter
 }
 
-// compare says in the log what a subscription has asked for and not been given. 2026-07-28 basic/patterns/subscriptions#acknowledgment: the
-// client "SHOULD compare" the two.
+// compare says in the log what a subscription has asked for and not been given. 2026-07-28
+// basic/patterns/subscriptions#acknowledgment: the client "SHOULD check the acknowledged filter against what it requested".
 func (c *Client) compare(x *Exchange) {
 	id, _ := parseID(lookup(x.Request.Params, "_meta", metaSubscription))
 	asked, agreed := c.acknowledged(id.key()), member(x.Request.Params, "notifications")

@@ -1118,8 +1118,10 @@ type sseConn struct {
 	life     context.Context // until Close
 	cancel   context.CancelFunc
 
-	mu    sync.Mutex             // guards posts
-	posts map[string]func(error) // what ends the POST of a request, by key of its id
+	mu      sync.Mutex             // guards the fields below
+	posts   map[string]func(error) // what ends the POST of a request, by key of its id
+	opening string                 // key of the id of initialize
+	version string                 // that was agreed on
 }
 
 // open reads events up to the one that says where to POST. It must be of the same origin, or a server could have us talk to another.
@@ -1136,7 +1138,7 @@ func (c *sseConn) open(ctx context.Context, target string, max int) error {
 	}
 	c.body = resp.Body
 	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
-		return httpError(resp)
+		return fmt.Errorf("GET: %w", httpError(resp))
 	}
 	for c.events = newEventReader(resp.Body, max); ; {
 		e, err := c.events.next()
@@ -1178,8 +1180,12 @@ func (c *sseConn) answered(in Payload) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range in.Messages {
-		if end := c.posts[m.ID.key()]; end != nil && m.Kind() == Response {
+		key := m.ID.key()
+		if end := c.posts[key]; end != nil && m.Kind() == Response {
 			time.AfterFunc(lastWord, func() { end(errAnsweredFirst) })
+		}
+		if m.Result != nil && key == c.opening {
+			c.version = unquote(member(m.Result, "protocolVersion"))
 		}
 	}
 }
@@ -1193,6 +1199,9 @@ func (c *sseConn) posting(p Payload, end func(error)) {
 			delete(c.posts, m.ID.key())
 		} else if m.Kind() == Request {
 			c.posts[m.ID.key()] = end
+			if m.Method == "initialize" {
+				c.opening = m.ID.key()
+			}
 		}
 	}
 }
@@ -1218,6 +1227,11 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
+	c.mu.Lock()
+	if revision(c.version).VersionHeader { // which servers of that revision may ask for, on whatever transport
+		r.Header.Set("Mcp-Protocol-Version", c.version)
+	}
+	c.mu.Unlock()
 	resp, err := doHTTP(c.client, r)
 	if err != nil {
 		return err
