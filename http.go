@@ -1097,7 +1097,7 @@ const (
 	maxPause   = 5 * time.Second        // but no longer: 23 seconds in all
 	maxRetry   = 5 * time.Minute        // a server that wants us to wait longer has given up on the stream
 	lasting    = 30 * time.Second       // a stream that was open for so long is no failure: proxies cut those that are silent
-	readAhead  = 16                     // payloads that have come and are not read yet
+	readAhead  = 2                      // payloads that have come and are not read yet
 	maxEventID = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
 	maxMarked  = 4096                   // tools whose marked arguments are remembered
 	maxNamed   = 16                     // tools that are left out of a list, and named in the log
@@ -1189,12 +1189,14 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 		c.listen() // beside it, so that the stream is there for the first call
 	}
 	defer context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })()
-	if len(x.waits) == 0 {
+	if out.Messages[0].Kind() == Response {
 		select {
 		case c.replies <- struct{}{}: // a server that asks and does not listen gets no number of connections
 			defer func() { <-c.replies }()
 		case <-x.ctx.Done():
 		}
+	}
+	if len(x.waits) == 0 {
 		defer time.AfterFunc(stall, func() { x.cancel(errSlow) }).Stop()
 	}
 	resp, err := c.do(x, http.MethodPost)

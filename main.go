@@ -80,8 +80,21 @@ func parse(flags *flag.FlagSet, args []string, usage string, stdout, stderr io.W
 }
 
 func fail(stderr io.Writer, exit int, format string, args ...any) int {
-	fmt.Fprintf(stderr, "mcpwire: "+format+"\n", args...)
+	fmt.Fprintln(stderr, printable(fmt.Sprintf("mcpwire: "+format, args...)))
 	return exit
+}
+
+// printable keeps what others have sent from moving the cursor, or looking like a line of ours.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return utf8.RuneError
+	}, text)
 }
 
 // ---- Serving ----
@@ -520,11 +533,12 @@ func (p *printer) status(status int, header http.Header) {
 
 // body prints whole events.
 func (p *printer) body(b []byte) {
+	begin := max(p.rest.Len()-3, 0) // of what may be the end of an event
 	p.rest.Write(b)
 	end := 0
 	for _, blank := range []string{"\n\n", "\r\n\r\n", "\r\r"} {
-		if i := bytes.LastIndex(p.rest.Bytes(), []byte(blank)); i >= 0 {
-			end = max(end, i+len(blank))
+		if i := bytes.LastIndex(p.rest.Bytes()[begin:], []byte(blank)); i >= 0 {
+			end = max(end, begin+i+len(blank))
 		}
 	}
 	if end > 0 && p.events {
@@ -1456,7 +1470,7 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 		if method == "notifications/progress" && c.idle != nil && c.idle.Stop() {
 			c.idle.Reset(c.timeout)
 		}
-		fmt.Fprintln(c.stderr, strings.TrimSpace(method+" "+string(params)))
+		fmt.Fprintln(c.stderr, strings.TrimSpace(printable(method+" "+string(params))))
 		return nil, nil
 	}
 	mode := unquote(member(params, "mode"))

@@ -2962,17 +2962,28 @@ func TestClientStaysClosed(t *testing.T) {
 	}
 }
 
-// Of two who wait for a connection, the one that gives up does not take the other along.
+// Of two who wait for a connection, the one that gives up does not take the other along: the attempt is for both. When nobody waits any more it is
+// called off, and who comes then begins another.
 func TestClientConnectsForOthers(t *testing.T) {
 	var tries atomic.Int32
 	c := connect(t, newDemo(), &Client{Versions: []string{"2026-07-28"}})
 	first, cancel := context.WithCancel(t.Context())
+	waiting := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.attempt == nil {
+			return 0
+		}
+		return c.attempt.waiting
+	}
 	c.dials = []Dialer{func(ctx context.Context) (Conn, error) {
-		if tries.Add(1) == 1 {
-			cancel()
+		if tries.Add(1) == 2 {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
+		waitFor(t, func() bool { return waiting() == 2 })
+		cancel()
+		waitFor(t, func() bool { return waiting() == 1 })
 		a, b := Pipe()
 		go Serve(context.Background(), a, newDemo(), nil)
 		return b, nil
@@ -2980,12 +2991,17 @@ func TestClientConnectsForOthers(t *testing.T) {
 	c.conn.peer.Close()
 	errs := make(chan error)
 	go func() { errs <- c.Call(first, "tools/list", nil, nil) }()
-	<-first.Done()
-	if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
-		t.Error(err)
+	if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil || tries.Load() != 1 {
+		t.Error(err, tries.Load())
 	}
 	if err := <-errs; !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+	c.conn.peer.Close()
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := c.Call(short, "tools/list", nil, nil); !errors.Is(err, context.DeadlineExceeded) || waiting() != 0 {
+		t.Error(err, waiting())
 	}
 }
 
@@ -6118,15 +6134,17 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 	}
 }
 
-// A caller gets no failure from before it came, though it has waited for one who gave up.
-func TestClientStaleFailure(t *testing.T) {
+// Callers whose time is shorter than a handshake make one together, and none gets a failure from before it came.
+func TestClientShortCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := true
 		transport := played(func(_ *http.Request, m *Message) (int, string) {
-			if down {
+			switch {
+			case down:
 				return 503, ""
+			case m.Method == "server/discover":
+				time.Sleep(time.Second)
 			}
-			time.Sleep(time.Second)
 			return 200, modernHello
 		})
 		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
@@ -6135,19 +6153,18 @@ func TestClientStaleFailure(t *testing.T) {
 			t.Error("connected")
 		}
 		down = false
-		impatient := make(chan error)
-		go func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-			defer cancel()
-			impatient <- c.Call(ctx, "m", nil, nil)
-		}()
-		synctest.Wait()
-		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
-			t.Error(err)
+		var wg sync.WaitGroup
+		for n := range 20 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+				defer cancel()
+				if err := c.Call(ctx, "m", nil, nil); (err != nil) != (n < 5) || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(n, err)
+				}
+			})
+			time.Sleep(time.Second / 9)
 		}
-		if err := <-impatient; !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
+		wg.Wait()
 	})
 }
 
@@ -8962,6 +8979,24 @@ func TestCallURL(t *testing.T) {
 	}
 	if n := h.Sessions.Len(); n > 0 {
 		t.Errorf("%d sessions are left", n)
+	}
+}
+
+// What a server says neither moves the cursor nor looks like a line of ours.
+func TestCallIsPrintable(t *testing.T) {
+	s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+		if m.Method == "server/discover" {
+			say(w, m, 200, modernHello)
+			return
+		}
+		say(w, m, 200, "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\\u001b[2J\"}\n\n"+
+			"data: {\"jsonrpc\":\"2.0\",\"id\":ID,\"error\":{\"code\":1,\"message\":\"\\u001b[2J\\nmcpwire: all is well\\u202e\"}}\n\n")
+	})
+	var stdout, stderr bytes.Buffer
+	exit := callTarget(t, []string{"-method", "m", s.URL}, "", &stdout, &stderr)
+	want := "n\uFFFD[2J\nmcpwire: m: \uFFFD[2J mcpwire: all is well\uFFFD (1)\n"
+	if exit != 1 || stderr.String() != want {
+		t.Errorf("exit %d, %q, want %q", exit, stderr.String(), want)
 	}
 }
 

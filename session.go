@@ -1421,13 +1421,20 @@ type Client struct {
 	dials   []Dialer
 	life    context.Context // until Close
 	end     context.CancelFunc
-	turn    chan struct{}              // held by who connects
-	conn    *connection                // the one that calls use; written holding turn and mu, read holding either
-	tries   int                        // to connect, so far, but for those that were called off
-	failed  error                      // the last of them; nil if it has not
+	conn    *connection                // the one that calls use
+	attempt *attempt                   // to make one; nil: nobody waits for that
 	conns   map[*connection]bool       // all that are open: one that is out of date until its last call is done
 	filters map[string]json.RawMessage // of subscriptions, by key of the id, until they are acknowledged
-	closers sync.WaitGroup             // of connections that are out of date; Go holding mu, and not once life has ended
+	work    sync.WaitGroup             // attempts, and the closing of connections that are out of date; Go holding mu, and not once life has ended
+}
+
+// attempt is one to connect, for all who wait for it. When nobody does any more, it is called off.
+type attempt struct {
+	done    chan struct{}
+	cancel  context.CancelFunc
+	waiting int         // the Client's mutex guards it
+	conn    *connection // once done; or err
+	err     error
 }
 
 // connection is what a Client has found at the other end.
@@ -1459,7 +1466,7 @@ type ServerInfo struct {
 // any more, the next call connects again; a call that no server has read is then sent, and others fail: they are never sent twice.
 func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
-	c.dials, c.turn, c.conns = dials, make(chan struct{}, 1), map[*connection]bool{}
+	c.dials, c.conns = dials, map[*connection]bool{}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.mu.Unlock()
 	conn, err := c.connected(ctx)
@@ -1482,15 +1489,13 @@ func (c *Client) Server() ServerInfo {
 // Close hangs up, and ends an attempt to connect; waiting calls fail with ErrClosed.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	end, turn := c.end, c.turn
+	end := c.end
 	c.mu.Unlock()
 	if end == nil {
 		return nil
 	}
 	end()
-	turn <- struct{}{} // nobody connects now, nor will
-	defer func() { <-turn }()
-	c.mu.Lock()
+	c.mu.Lock() // what was begun before is on the list of work, and nothing is begun after
 	conns := slices.Collect(maps.Keys(c.conns))
 	c.mu.Unlock()
 	var wg sync.WaitGroup
@@ -1499,7 +1504,7 @@ func (c *Client) Close() error {
 		wg.Go(func() { errs[i] = conn.peer.Close() })
 	}
 	wg.Wait()
-	c.closers.Wait()
+	c.work.Wait()
 	return errors.Join(errs...)
 }
 
@@ -1583,7 +1588,7 @@ func (c *Client) release(conn *connection) {
 func (c *Client) retire(conn *connection) {
 	if conn.calls == 0 && conn.left() && c.conns[conn] && c.life.Err() == nil { // else Close does
 		delete(c.conns, conn)
-		c.closers.Go(func() { _ = conn.peer.Close() })
+		c.work.Go(func() { _ = conn.peer.Close() })
 	}
 }
 
@@ -1596,89 +1601,101 @@ func (c *connection) left() bool {
 	}
 }
 
-// connected returns the connection, made anew if it is gone; release it. Of many callers one makes it, and the others find it.
+// connected returns the connection, made anew if it is gone; release it. Of many callers one makes it, for all of them.
 func (c *Client) connected(ctx context.Context) (*connection, error) {
-	c.mu.Lock()
-	life, turn, tries := c.life, c.turn, c.tries
-	c.mu.Unlock()
-	if life == nil {
+	conn, a := c.join(ctx)
+	switch {
+	case conn != nil:
+		return conn, nil
+	case a == nil:
 		return nil, ErrClosed
 	}
-	if conn := c.current(); conn != nil {
-		return conn, nil
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(life, func() { cancel(ErrClosed) })()
 	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
+	case <-a.done:
+		return a.conn, a.err
 	case <-ctx.Done():
+		c.part(a)
 		return nil, context.Cause(ctx)
 	}
-	if life.Err() != nil {
-		return nil, ErrClosed
-	}
-	if conn := c.current(); conn != nil {
-		return conn, nil
-	}
-	if err := c.sharedFailure(tries); err != nil {
-		return nil, err
-	}
-	conn, err := c.open(ctx)
-	if ctx.Err() == nil {
-		c.mu.Lock()
-		c.tries++
-		c.failed = err
-		c.mu.Unlock()
-	}
+}
+
+// join returns the connection if it can be used, for one more call, or else the attempt to make another; neither once Close has been called.
+func (c *Client) join(ctx context.Context) (*connection, *attempt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
-	case err == nil && life.Err() != nil:
-		return nil, errors.Join(ErrClosed, conn.peer.Close())
-	case err != nil && life.Err() != nil:
-		return nil, ErrClosed
-	case err != nil:
-		return nil, err
+	case c.life == nil || c.life.Err() != nil:
+		return nil, nil
+	case c.conn != nil && c.conn.peer.Context().Err() == nil && !c.conn.left():
+		c.conn.calls++
+		return c.conn, nil
+	case c.attempt == nil:
+		a := &attempt{done: make(chan struct{})}
+		ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
+		stop := context.AfterFunc(c.life, a.cancel)
+		c.attempt = a
+		c.work.Go(func() {
+			defer stop()
+			defer a.cancel()
+			c.connect(ctx, a)
+		})
 	}
-	c.use(conn)
-	return conn, nil
+	c.attempt.waiting++
+	return nil, c.attempt
 }
 
-// sharedFailure returns the error of an attempt to connect that has ended since a caller came who waited for it: one attempt is for all of them.
-func (c *Client) sharedFailure(tries int) error {
+// part says that one who has waited does so no more.
+func (c *Client) part(a *attempt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tries == tries {
-		return nil
+	if a.waiting--; a.conn != nil {
+		a.conn.calls--
+		c.retire(a.conn)
+	} else if a.waiting == 0 {
+		a.cancel()
+		if c.attempt == a { // who comes now begins another
+			c.attempt = nil
+		}
 	}
-	return c.failed
 }
 
-// use makes a connection the one that calls use.
+// connect makes the attempt.
+func (c *Client) connect(ctx context.Context, a *attempt) {
+	conn, err := c.open(ctx)
+	c.mu.Lock()
+	ours := c.attempt == a && c.life.Err() == nil
+	switch {
+	case err == nil && ours:
+		c.use(conn)
+		conn.calls = a.waiting
+		a.conn = conn
+	case c.life.Err() != nil:
+		a.err = ErrClosed
+	default:
+		a.err = cmp.Or(err, context.Canceled) // nobody waits
+	}
+	if c.attempt == a {
+		c.attempt = nil
+	}
+	c.mu.Unlock()
+	if conn != nil && !ours {
+		_ = conn.peer.Close()
+	}
+	close(a.done)
+}
+
+// use makes a connection the one that calls use. The caller holds mu.
 func (c *Client) use(conn *connection) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if last := c.conn; last != nil {
 		if !last.left() { // it has ended by itself
 			close(last.outdated)
 		}
 		c.retire(last)
 	}
-	c.conn, c.conns[conn], conn.calls = conn, true, 1
+	c.conn, c.conns[conn] = conn, true
 }
 
-// current returns the connection if it can be used, for one more call.
-func (c *Client) current() *connection {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conn == nil || c.conn.peer.Context().Err() != nil || c.conn.left() || c.life.Err() != nil {
-		return nil
-	}
-	c.conn.calls++
-	return c.conn
-}
-
-// open connects as the last time, if that fits, or else finds out how. It is the turn's holder who calls it.
+// open connects as the last time, if that fits, or else finds out how.
 func (c *Client) open(ctx context.Context) (*connection, error) {
 	if len(c.dials) == 0 {
 		return nil, errors.New("there is nothing to dial")

@@ -1195,12 +1195,14 @@ func (c *sseConn) posting(p Payload, end func(error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range p.Messages {
-		if end == nil {
-			delete(c.posts, m.ID.key())
-		} else if m.Kind() == Request {
-			c.posts[m.ID.key()] = end
+		switch key := m.ID.key(); {
+		case m.Kind() != Request: // an answer's id is the server's
+		case end == nil:
+			delete(c.posts, key)
+		default:
+			c.posts[key] = end
 			if m.Method == "initialize" {
-				c.opening = m.ID.key()
+				c.opening = key
 			}
 		}
 	}
