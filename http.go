@@ -1092,27 +1092,28 @@ func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, princ
 // ---- The client ----
 
 const (
-	maxTries   = 8                      // to continue a stream without an event in between
-	firstPause = time.Second / 4        // before the first of them, doubled for each
-	maxPause   = 5 * time.Second        // but no longer: 23 seconds in all
-	maxRetry   = 5 * time.Minute        // a server that wants us to wait longer has given up on the stream
-	lasting    = 30 * time.Second       // a stream that was open for so long is no failure: proxies cut those that are silent
-	readAhead  = 2                      // payloads that have come and are not read yet
-	maxEventID = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
-	maxMarked  = 4096                   // tools whose marked arguments are remembered
-	maxNamed   = 16                     // tools that are left out of a list, and named in the log
-	maxReplies = 32                     // answers to the server on their way at once
-	farewell   = 700 * time.Millisecond // a DELETE
+	maxTries    = 8                      // to continue a stream without an event in between
+	firstPause  = time.Second / 4        // before the first of them, doubled for each
+	maxPause    = 5 * time.Second        // but no longer: 23 seconds in all
+	maxRetry    = 5 * time.Minute        // a server that wants us to wait longer has given up on the stream
+	lasting     = 30 * time.Second       // a stream that was open for so long is no failure: proxies cut those that are silent
+	readAhead   = 2                      // payloads that have come and are not read yet
+	maxRepeated = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
+	maxMarked   = 4096                   // tools whose marked arguments are remembered
+	maxNamed    = 16                     // tools that are left out of a list, and named in the log
+	maxReplies  = 32                     // answers to the server on their way at once
+	farewell    = 700 * time.Millisecond // a DELETE
 )
 
 // DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The client and max are as in DialSSE. Dialling sends nothing.
 //
 // The Conn reads what passes: it begins a session with the result of initialize, ends it with DELETE when it is closed, repeats in the
 // header what a modern request says in its body, and arguments that the tools/list it has seen marks for that. It leaves out of a modern
-// tools/list what is marked wrongly. Write waits until the server has taken the payload, and fails if it has not: with an *HTTPError, or
-// in a session that the server does not know any more with ErrSessionEnded. A call whose response is cut off is continued where that can
-// be, else it fails with ErrInterrupted, after 23 seconds if the server stays away; it is never sent again. notifications/cancelled closes the response that it names, and is sent in
-// the legacy era only.
+// tools/list what is marked wrongly. Write waits until the server has taken the payload, no longer than 30 seconds if that is no request,
+// and fails if it has not: with an *HTTPError, or in a session that the server does not know any more with ErrSessionEnded. A call whose
+// response is cut off is continued where that can be, and never sent again. It fails with ErrInterrupted if it cannot be continued, or
+// after eight tries (23 seconds, or eight times what the server said with retry); and with ErrTooLarge. notifications/cancelled closes the
+// response that it names, and is sent in the legacy era only.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
 	client, release := keepToOrigin(client)
 	return func(context.Context) (Conn, error) {
@@ -1386,15 +1387,14 @@ func (c *httpConn) receive(x *post, resp *http.Response) (streams bool, err erro
 		return false, nil
 	case coding != "identity":
 		return false, fmt.Errorf("the answer is compressed (%.100q), which was not accepted", coding)
+	}
+	if err = c.accept(x, resp); err != nil {
+		return false, err
+	}
+	switch {
 	case isMedia(kind, "application/json"):
-		if err = c.accept(x, resp); err != nil {
-			return false, err
-		}
 		return false, c.readJSON(x, resp)
 	case isMedia(kind, "text/event-stream"):
-		if err = c.accept(x, resp); err != nil {
-			return false, err
-		}
 		return c.follow(x, resp)
 	}
 	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", kind, x.fault(resp))
@@ -1441,7 +1441,7 @@ func (c *httpConn) accept(x *post, resp *http.Response) error {
 	if id == "" || !x.out.has("initialize") {
 		return nil
 	}
-	if len(id) > maxEventID || strings.ContainsFunc(id, func(c rune) bool { return c < '!' || c > '~' }) {
+	if len(id) > maxRepeated || strings.ContainsFunc(id, func(c rune) bool { return c < '!' || c > '~' }) {
 		return fmt.Errorf("the server's session id is not one: %.100q", id) // "MUST only contain visible ASCII characters"
 	}
 	c.mu.Lock()
@@ -1547,6 +1547,7 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 		name := unquote(member(tool, "name"))
 		schema := member(tool, "inputSchema")
 		marked, err := ReadHeaderParams(schema)
+		c.mark(name, marked)
 		if err != nil && mayBeMarked(schema) {
 			if left++; left <= maxNamed {
 				why = fmt.Errorf("%w; %.100q: %w", why, name, err)
@@ -1554,14 +1555,6 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 			continue
 		}
 		kept = append(kept, tool)
-		c.mu.Lock()
-		if delete(c.marked, name); len(marked) > 0 && len(c.marked) < maxMarked {
-			if c.marked == nil {
-				c.marked = map[string][]HeaderParam{}
-			}
-			c.marked[name] = marked
-		}
-		c.mu.Unlock()
 	}
 	if left > 0 {
 		c.report(x.ctx, fmt.Errorf("%w (%d)", why, left))
@@ -1569,6 +1562,18 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 		result.addAll(m.Result, "tools")
 		result.add("tools", slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]")))
 		m.Result = json.RawMessage(result.text())
+	}
+}
+
+// mark notes which arguments of a tool are marked; none, if that is not known.
+func (c *httpConn) mark(tool string, marked []HeaderParam) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if delete(c.marked, tool); len(marked) > 0 && len(c.marked) < maxMarked {
+		if c.marked == nil {
+			c.marked = map[string][]HeaderParam{}
+		}
+		c.marked[tool] = marked
 	}
 }
 
@@ -1669,7 +1674,7 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard, polled bool, err
 			return heard, polled, err
 		}
 		polled = polled || e.Retry > 0 || e.ID != x.last
-		if x.last = e.ID; len(e.ID) > maxEventID || strings.ContainsFunc(e.ID, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		if x.last = e.ID; len(e.ID) > maxRepeated || strings.ContainsFunc(e.ID, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 			x.last = "" // which cannot be repeated in a header
 		}
 		x.retry = cmp.Or(e.Retry, x.retry)
@@ -1688,8 +1693,8 @@ func (c *httpConn) events(x *post, resp *http.Response) (heard, polled bool, err
 	}
 }
 
-// reopen continues a stream after a pause, or opens the standalone one, with as many tries as are left: by GET with Last-Event-ID (2025-11-25
-// basic/transports#resumability-and-redelivery), after the time that retry says (#sending-messages-to-the-server).
+// reopen continues a stream after a pause, or opens the standalone one, with as many tries as are left: by GET with Last-Event-ID
+// (2025-11-25 basic/transports#resumability-and-redelivery), after the time that retry says (#sending-messages-to-the-server).
 func (c *httpConn) reopen(x *post, tries *int, why error) (*http.Response, error) {
 	if !x.alone() && (x.last == "" || !x.resumes) {
 		return nil, lost(why)

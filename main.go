@@ -1,9 +1,10 @@
-// Mcpwire is the wire of the Model Context Protocol in one flat package that imports only the standard library: messages, stdio, and the
-// lifecycle of all five revisions from both ends. As a program it is a tiny demo server and a client for any server:
+// Mcpwire is the wire of the Model Context Protocol in one flat package that imports only the standard library: messages, stdio, HTTP, and
+// the lifecycle of all five revisions, from both ends. As a program it is a tiny demo server and a client for any server:
 //
 //	mcpwire                                          serve the demo on standard input and output
 //	mcpwire -http :8080                              serve it over HTTP, at http://127.0.0.1:8080/mcp
-//	mcpwire call COMMAND [ARG...]                    start a server, say how it was reached and what it offers
+//	mcpwire call http://127.0.0.1:8080/mcp           say how a server was reached and what it offers
+//	mcpwire call COMMAND [ARG...]                    start a server, and say the same
 //	mcpwire call -method tools/list COMMAND [ARG...] call one method and print its result
 //
 // The library is jsonrpc.go (messages, and talking to one peer), stdio.go (lines over a byte stream), sse.go (events over HTTP), session.go

@@ -5919,6 +5919,8 @@ func TestClientLadderDown(t *testing.T) {
 		{"initialize: an error", says{"400 "}, says{"200 " + faultOf(-32603, "")}, "", "initialize: no (-32603)", "server/discover initialize"},
 		{"initialize: an error that lists a version", says{"400 "}, says{"200 " + faultOf(-32602, `"2025-06-18"`), "200 " + strings.Replace(legacyHello, "11-25", "06-18", 1)},
 			"", "2025-06-18", "server/discover initialize initialize notifications/initialized"},
+		{"initialize: errors that list versions, for ever", says{"400 "}, says{"200 " + faultOf(-32602, `"2025-06-18"`)}, "", "initialize: no (-32602)", "server/discover initialize initialize"},
+		{"initialize: a modern version", says{"400 "}, says{"200 " + strings.Replace(legacyHello, "2025-11-25", "2026-07-28", 1)}, "", `the server wants "2026-07-28"`, "server/discover initialize"},
 		{"initialize: a version of its own", says{"400 "}, says{"200 " + strings.Replace(legacyHello, "2025-11-25", "2099-01-01", 1)}, "", `no protocol version in common: the server wants "2099-01-01"`, "server/discover initialize"},
 		{"a modern server that was asleep", says{"200 " + emptyResult, "200 " + modernHello}, says{"404 " + faultOf(-32601, "")}, "", "2026-07-28", "server/discover initialize server/discover"},
 
@@ -6244,6 +6246,70 @@ func TestClientPassesOnMeta(t *testing.T) {
 		if err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"x",`+modernMeta+`}`), nil); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What a modern server refuses is sent again only if it was not for that server, nobody has read it, and something else is there by now.
+func TestClientRefusals(t *testing.T) {
+	checkLeaks(t)
+	const ask = `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}}`
+	for _, row := range []struct {
+		name string
+		says says // to tools/call
+		want string
+		seen string
+	}{
+		{"404 -32601", says{"404 " + faultOf(-32601, "")}, "no (-32601)", "server/discover tools/call"},
+		{"400 -32021", says{"400 " + faultOf(-32021, "")}, "no (-32021)", "server/discover tools/call"},
+		{"400, the same server", says{"400 what?"}, `HTTP 400 Bad Request "what?"`, "server/discover tools/call server/discover"},
+		{"400 with its id", says{"400 " + faultOf(-32602, "")}, "no (-32602)", "server/discover tools/call"},
+		{"400 to the answer", says{"200 " + ask, "400 what?"}, `HTTP 400 Bad Request "what?"`, "server/discover tools/call tools/call"},
+		{"-32022, the same server", says{"400 " + faultOf(-32022, `"2026-07-28"`)}, "no (-32022)", "server/discover tools/call server/discover"},
+	} {
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			if m.Method == "server/discover" {
+				say(w, m, 200, modernHello)
+			} else {
+				row.says.answer(w, m, s.times("tools/call"))
+			}
+		})
+		asked := 0
+		c := connectURL(t, s.URL, &Client{Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) {
+			asked++
+			return map[string]any{"action": "accept"}, nil
+		})})
+		err := c.Call(t.Context(), "tools/call", map[string]any{"name": "x"}, nil)
+		if err == nil || !strings.Contains(err.Error(), row.want) || s.asked() != row.seen || asked > 1 {
+			t.Errorf("%s: %v, %s", row.name, err, s.asked())
+		}
+		c.Close()
+	}
+}
+
+// A Timeout of the http.Client would end streams, and is not heeded.
+func TestClientIgnoresTimeout(t *testing.T) {
+	checkLeaks(t)
+	s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+		if m == nil {
+			w.WriteHeader(405)
+			return
+		}
+		if r.Host != "name.example" || r.Header.Get("Accept") != "application/json, text/event-stream" || r.Header.Get("Authorization") != "a" {
+			t.Error(r.Host, r.Header)
+		}
+		time.Sleep(200 * time.Millisecond)
+		say(w, m, 200, emptyResult)
+	})
+	own := *s.Client()
+	own.Timeout = 100 * time.Millisecond
+	client := WithHeader(&own, http.Header{"host": {"name.example"}, "authorization": {"a"}, "Accept": {"nothing"}, "X": nil})
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
+	if err := c.Connect(t.Context(), DialHTTP(client, s.URL, testLimit)); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -7871,6 +7937,7 @@ func TestOddServersPauses(t *testing.T) {
 		{"503 twice", 22, call(begin(""), unable, unable, answered), result, "", 3, 7 * quarter},
 		{"never again", 22, call(begin(""), nothing), ErrInterrupted.Error(), "", 8, 22750 * time.Millisecond},
 		{"503 for ever", 22, call(begin(""), unable), "HTTP 503", "", 8, 22750 * time.Millisecond},
+		{"429 once", 22, call(begin(""), respond(429, "text/plain", "later"), answered), result, "", 2, 3 * quarter},
 		{"400", 28, refused(400), "HTTP 400", "", 1, quarter},
 		{"401", 22, refused(401), "HTTP 401", "", 1, quarter},
 		{"404", 28, refused(404), "session ended: HTTP 404", "", 1, quarter},

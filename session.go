@@ -18,6 +18,9 @@ package main
 //
 // Sessions are what a server remembers of its HTTP clients: a Peer with an id, and its streams.
 //
+// A client goes down a ladder: server/discover, then initialize, then whatever else may be behind the URL. It keeps to what it has found,
+// and when that is lost, or does not fit any more, it connects again; a call is made again only if no server can have read it.
+//
 // Implements 2025-11-25 basic/lifecycle and basic/transports#session-management, 2026-07-28 basic#meta, basic/versioning,
 // basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions, server/discover. The Server's mutex guards whom to
 // notify, the Client's which connection is in use, a Session's its streams; locks nest in one order: the Server, a Session, then a Peer, a
@@ -1408,7 +1411,8 @@ func (s *Session) prune(n int, since time.Time) {
 
 // ---- The client ----
 
-// Client talks to one server, whatever its revision: it finds out which, and keeps to it. Set the fields before Connect.
+// Client talks to one server, whatever its revision: it finds out which, and keeps to it. Set the fields before Connect; then any number of
+// goroutines may use it. A call takes as long as its context allows.
 type Client struct {
 	Info         Implementation
 	Capabilities map[string]any // what Handler can be asked; nil: nothing
@@ -1486,7 +1490,8 @@ func (c *Client) Server() ServerInfo {
 	return c.conn.server
 }
 
-// Close hangs up, and ends an attempt to connect; waiting calls fail with ErrClosed.
+// Close hangs up, and ends an attempt to connect; waiting calls fail with ErrClosed. A session is ended with DELETE, which is waited for
+// 0.7 s at most. It may be called again, but not by Handler.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	end := c.end
@@ -1516,7 +1521,7 @@ func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 		return err
 	}
 	err = f(conn)
-	again, anew := c.fits(conn, err)
+	again, anew := c.misfit(conn, err)
 	if again || anew {
 		c.leave(conn, anew)
 	}
@@ -1538,9 +1543,9 @@ func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 	return f(next)
 }
 
-// fits tells whether a call that has failed may be made again, on another connection, and whether all is to be found out anew for that.
+// misfit tells whether a call that has failed may be made again, on another connection, and whether all is to be found out anew for that.
 // 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions.
-func (c *Client) fits(conn *connection, err error) (again, anew bool) {
+func (c *Client) misfit(conn *connection, err error) (again, anew bool) {
 	var fault *HTTPError
 	switch {
 	case errors.Is(err, ErrInterrupted), errors.As(err, new(begun)):
@@ -1619,7 +1624,8 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	}
 }
 
-// join returns the connection if it can be used, for one more call, or else the attempt to make another; neither once Close has been called.
+// join returns the connection if it can be used, for one more call, or else the attempt to make another; neither once Close has been
+// called.
 func (c *Client) join(ctx context.Context) (*connection, *attempt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1731,14 +1737,14 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 // try dials, and finds out what the server speaks: server/discover, unless it is known to be legacy, then initialize. When it fails, next
 // says that something else may be there. 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
-func (c *Client) try(ctx context.Context, rung int, known bool) (conn *connection, next bool, err error) {
+func (c *Client) try(ctx context.Context, rung int, asLegacy bool) (conn *connection, next bool, err error) {
 	versions := orAll(c.Versions)
 	modern, legacy := newest(versions, true), newest(versions, false)
 	if conn, err = c.start(ctx, rung); err != nil {
 		return nil, fellThrough(err), err
 	}
 	var probed error
-	if modern != "" && (!known || legacy == "") {
+	if modern != "" && (!asLegacy || legacy == "") {
 		var version string
 		version, probed = c.probe(ctx, conn, modern)
 		switch {
@@ -1866,8 +1872,8 @@ func supported(err error) (versions []string) {
 	return versions
 }
 
-// probe asks a server what it speaks, and returns the version that we pick from what it says. An error means that it is legacy, unless
-// it is errNoVersion. -32021 and -32022 come from modern servers only.
+// probe asks a server what it speaks, and returns the version that we pick from what it says. Of an error
+// undecided tells whether it may be legacy. -32021 and -32022 come from modern servers only.
 func (c *Client) probe(ctx context.Context, conn *connection, version string) (string, error) {
 	wait := c.ProbeTimeout
 	if wait == 0 {
@@ -1968,7 +1974,7 @@ func (c *Client) capabilities(rev Revision) map[string]any {
 	return declared
 }
 
-// handle answers and hears the server in the legacy era.
+// handle answers what the server asks, in either era, and hears its notifications.
 func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case x.Request.Method == "ping" && x.Request.Kind() == Request:
@@ -2059,7 +2065,8 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	return nil
 }
 
-// Notify sends a notification.
+// Notify sends a notification, and returns when the server has taken it; its errors are those of Call. 2026-07-28 has none that a client
+// sends over HTTP.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
 	return c.on(ctx, func(conn *connection) error { return conn.peer.Notify(ctx, method, params) })
 }
@@ -2119,10 +2126,20 @@ func (c *Client) compare(x *Exchange) {
 		return
 	}
 	for name, value := range each(asked) {
-		if got := member(agreed, string(name)); value[0] == 't' && string(got) != "true" || value[0] == '[' && len(got) < len(value) {
+		if got := member(agreed, string(name)); value[0] == 't' && string(got) != "true" || value[0] == '[' && count(got) < count(value) {
 			x.owner.log.Warn("the server does not announce all that was subscribed to", "asked", string(name), "agreed", string(got))
 		}
 	}
+}
+
+// count returns how many elements an array has.
+func count(array json.RawMessage) (n int) {
+	if len(array) > 0 && array[0] == '[' {
+		for range elements(array) {
+			n++
+		}
+	}
+	return n
 }
 
 // subscribe is Listen in the legacy era.

@@ -1086,9 +1086,10 @@ func (h *SSEHandler) Close() {
 const endpointWait = 10 * time.Second // for the event that says where to POST
 
 // DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. max bounds the bytes of a message. A nil client is one of our own. Of
-// any other its Timeout is ignored, and redirects are followed only if they are 307 or 308 within the origin; proxies, TLS, credentials and
-// whatever else concerns each request are its Transport's business (WithHeader). The context bounds the dialling only. A stream that is
-// lost cannot be resumed: dial again. What is not a stream, or not a 2xx, is an *HTTPError.
+// any other its Timeout is ignored, and redirects are followed only if they are 307 or 308 within the origin, ten at most; proxies, TLS,
+// credentials and whatever else concerns each request are its Transport's business (WithHeader). The context bounds the dialling only; the
+// event that says where to POST must come within ten seconds. A stream that is lost cannot be resumed: dial again. What is not a stream, or
+// not a 2xx, is an *HTTPError.
 func DialSSE(client *http.Client, target string, max int) Dialer {
 	client, release := keepToOrigin(client)
 	return func(ctx context.Context) (Conn, error) {
@@ -1377,6 +1378,10 @@ func isToken(c rune) bool {
 // doHTTP sends a request. Of a 101, which nobody has asked for, net/http would leave the connection to us, without an end.
 func doHTTP(client *http.Client, r *http.Request) (*http.Response, error) {
 	resp, err := client.Do(r)
+	var failure *url.Error
+	if errors.As(err, &failure) { // whose text is for everybody: a query may name a session, or hold a key
+		failure.URL, _, _ = strings.Cut(failure.URL, "?")
+	}
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body.Close()
 		resp.Body = http.NoBody
@@ -1403,7 +1408,7 @@ func sameOrigin(a, b *url.URL) bool {
 }
 
 // keepToOrigin returns a client that follows redirects only where they repeat the request, and only within the origin: others would lose
-// the body, or carry headers to a stranger. release is for when a Conn has been closed: connections that nobody can use again are.
+// the body, or carry headers to a stranger. release closes the idle connections of a client that is our own.
 func keepToOrigin(client *http.Client) (kept *http.Client, release func()) {
 	release = func() {}
 	if client == nil {
@@ -1430,8 +1435,8 @@ func keepToOrigin(client *http.Client) (kept *http.Client, release func()) {
 	return &c, release
 }
 
-// WithHeader returns a client that sends these fields with each request as well, where the request has none of that name. A nil client is
-// http.DefaultClient.
+// WithHeader returns a client that sends these fields with each request as well, where the request has none of that name; Host takes the
+// place of the URL's. A nil client is http.DefaultClient.
 func WithHeader(client *http.Client, header http.Header) *http.Client {
 	c := *cmp.Or(client, http.DefaultClient)
 	added := http.Header{}
