@@ -1522,8 +1522,9 @@ func (c *httpConn) report(ctx context.Context, err error) {
 
 // learn reads what a result says to the transport.
 func (c *httpConn) learn(x *post, m *Message) {
+	waits := slices.ContainsFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() })
 	switch method := x.out.method(m.ID); {
-	case m.Result == nil || !slices.ContainsFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() }): // or it has been answered before
+	case m.Result == nil || !waits: // or it has been answered before
 	case method == "initialize":
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -1429,7 +1429,7 @@ type Client struct {
 	attempt *attempt                   // to make one; nil: nobody waits for that
 	conns   map[*connection]bool       // all that are open: one that is out of date until its last call is done
 	filters map[string]json.RawMessage // of subscriptions, by key of the id, until they are acknowledged
-	work    sync.WaitGroup             // attempts, and the closing of connections that are out of date; Go holding mu, and not once life has ended
+	work    sync.WaitGroup             // attempts, and the closing of what is out of date; Go holding mu, and not once life has ended
 }
 
 // attempt is one to connect, for all who wait for it. When nobody does any more, it is called off.
@@ -1759,7 +1759,7 @@ func (c *Client) try(ctx context.Context, rung int, asLegacy bool) (conn *connec
 	err = c.initialize(ctx, conn, legacy)
 	var fault *HTTPError
 	switch {
-	case probed != nil && errors.Is(err, ErrClosed), errors.As(err, new(unread)): // the probe was too much for it; or the session is lost already
+	case probed != nil && errors.Is(err, ErrClosed), errors.As(err, new(unread)): // the probe was too much; or the session is lost
 		_ = conn.peer.Close()
 		if conn, err = c.start(ctx, rung); err != nil {
 			return nil, false, err
@@ -1811,15 +1811,18 @@ func (e *HTTPError) modern() bool {
 func undecided(err error) bool {
 	var fault *HTTPError
 	var said *Error
-	switch {
-	case errors.Is(err, errNoVersion), errors.As(err, new(*url.Error)), errors.As(err, &said) && (said.Code == CodeHeaderMismatch || said.Code == CodeUnsupportedVersion):
-		return false
-	case !errors.As(err, &fault):
-		return true
-	case fault.Status/100 == 3, fault.Status >= 500:
+	if errors.Is(err, errNoVersion) || errors.As(err, new(*url.Error)) ||
+		errors.As(err, &said) && (said.Code == CodeHeaderMismatch || said.Code == CodeUnsupportedVersion) {
 		return false
 	}
-	return !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}, fault.Status)
+	if !errors.As(err, &fault) {
+		return true
+	}
+	switch fault.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	}
+	return fault.Status/100 != 3 && fault.Status < 500
 }
 
 func (c *Client) start(ctx context.Context, rung int) (*connection, error) {
