@@ -1741,7 +1741,7 @@ func (c *Client) try(ctx context.Context, rung int, asLegacy bool) (conn *connec
 	versions := orAll(c.Versions)
 	modern, legacy := newest(versions, true), newest(versions, false)
 	if conn, err = c.start(ctx, rung); err != nil {
-		return nil, fellThrough(err), err
+		return nil, leadsOn(err), err
 	}
 	var probed error
 	if modern != "" && (!asLegacy || legacy == "") {
@@ -1773,15 +1773,15 @@ func (c *Client) try(ctx context.Context, rung int, asLegacy bool) (conn *connec
 	if err == nil {
 		return conn, false, nil
 	}
-	next = fellThrough(err)
+	next = leadsOn(err)
 	if probed != nil {
 		err = fmt.Errorf("%w (and server/discover: %w)", err, probed)
 	}
 	return nil, next, errors.Join(fmt.Errorf("initialize: %w", err), conn.peer.Close())
 }
 
-// fellThrough tells whether an error is an answer over HTTP that leads to the next rung.
-func fellThrough(err error) bool {
+// leadsOn tells whether an error is an answer over HTTP that leads to the next rung.
+func leadsOn(err error) bool {
 	var fault *HTTPError
 	return !errors.As(err, new(agreedOn)) && errors.As(err, &fault) && fault.fellThrough()
 }
