@@ -860,7 +860,7 @@ type Outlet func(ctx context.Context, m *Message) error
 
 func (send Outlet) notify(ctx context.Context, method string, params any) error {
 	m, err := NewRequest(ID{}, method, params)
-	if err != nil {
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return err
 	}
 	return send(ctx, m)
@@ -1122,18 +1122,25 @@ func (p *Peer) call(ctx context.Context, send Outlet, method string, params, res
 	if p.settled != nil {
 		defer p.settled(m.ID)
 	}
-	if err := send(ctx, m); err != nil && ctx.Err() == nil {
-		p.forget(m.ID)
+	err = send(ctx, m)
+	if err == nil {
+		select {
+		case answer := <-c.answer:
+			return answer.store(result)
+		case <-ctx.Done():
+		}
+	}
+	p.forget(m.ID)
+	select {
+	case answer := <-c.answer: // it is here, whatever has become of the sending, or of the time
+		return answer.store(result)
+	default:
+	}
+	if ctx.Err() == nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return cmp.Or(p.err, err) // why it ended says more than that a write has failed
 	}
-	select {
-	case answer := <-c.answer:
-		return answer.store(result)
-	case <-ctx.Done():
-	}
-	p.forget(m.ID)
 	// 2025-11-25 cancellation: "The initialize request MUST NOT be cancelled by clients"; a probe that is too slow is no one's to cancel.
 	if method != "initialize" && method != "server/discover" {
 		p.notice(func() { p.cancel(send, m.ID, context.Cause(ctx)) })

@@ -2910,9 +2910,11 @@ func TestClientCloseWhileConnecting(t *testing.T) {
 	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}}
 	errs := make(chan error)
 	go func() { errs <- c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil }) }()
-	for c.Call(canceled(), "m", nil, nil) == ErrClosed { // until Connect has begun
-		time.Sleep(time.Millisecond)
-	}
+	waitFor(t, func() bool { // until Connect has begun
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.attempt != nil
+	})
 	go func() { errs <- c.Call(t.Context(), "m", nil, nil) }()
 	if err := c.Close(); err != nil {
 		t.Error(err)
@@ -6170,6 +6172,34 @@ func TestClientShortCalls(t *testing.T) {
 	})
 }
 
+// An attempt that hangs is for those who have begun to wait for it; who comes half a minute later makes another.
+func TestClientHungAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		network := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if asked++; asked == 1 {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return played(func(*http.Request, *Message) (int, string) { return 200, modernHello }).RoundTrip(r)
+		})
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}, ProbeTimeout: time.Hour}
+		hung := make(chan error)
+		go func() {
+			hung <- c.Connect(t.Context(), DialHTTP(&http.Client{Transport: network}, "http://here/mcp", testLimit))
+		}()
+		synctest.Wait()
+		time.Sleep(hopeless + time.Second)
+		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		if err := <-hung; err != ErrClosed {
+			t.Error(err)
+		}
+	})
+}
+
 // Connections that are lost while nobody calls are closed, not gathered.
 func TestClientDropsConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -7126,13 +7156,46 @@ func TestClientListensInSession(t *testing.T) {
 		ends[i] = cancel
 		go func() { ended <- c.Listen(ctx, map[string]any{"resourceSubscriptions": []string{"note:///todo"}}) }()
 	}
-	waitFor(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.conn.watched[`"note:///todo"`] == 2 })
+	waitFor(t, func() bool {
+		c.conn.watching <- struct{}{}
+		defer func() { <-c.conn.watching }()
+		return c.conn.watched[`"note:///todo"`] == 2
+	})
 	for i, left := range []int{1, 0} {
 		waitFor(t, func() bool { return d.subscribed() == 1 })
 		ends[i]()
 		if err := <-ended; err != context.Canceled || d.subscribed() != left {
 			t.Error(err, d.subscribed())
 		}
+	}
+}
+
+// A subscription that the server refuses is not counted: the next one asks again.
+func TestClientListensAgain(t *testing.T) {
+	checkLeaks(t)
+	s := legacyStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+		switch {
+		case m == nil:
+			say(w, m, 200, ": hi\n\n")
+			<-r.Context().Done()
+		case m.Method == "resources/subscribe" && unquote(member(m.Params, "uri")) == "b" && s.times("resources/subscribe") == 2:
+			say(w, m, 200, faultOf(-32002, ""))
+		default:
+			say(w, m, 200, emptyResult)
+		}
+	})
+	c := connectURL(t, s.URL, &Client{})
+	filter := map[string]any{"resourceSubscriptions": []string{"a", "b"}}
+	if err := c.Listen(t.Context(), filter); err == nil || !strings.Contains(err.Error(), "-32002") {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- c.Listen(ctx, filter) }()
+	waitFor(t, func() bool { return s.times("resources/subscribe") == 4 })
+	cancel()
+	if err := <-ended; err != context.Canceled || s.times("resources/unsubscribe") != 3 {
+		t.Error(err, s.asked())
 	}
 }
 
@@ -7809,7 +7872,7 @@ func TestOddServersOfOld(t *testing.T) {
 		{"forgotten", at, in("tools/call", times(1, gone)), 1, oldResult, twice},
 		{"forgotten again and again", at, in("tools/call", gone), 9, "session ended: HTTP 404", twice},
 		{"the stream ends before the answer", at, nil, 1, "connection closed", once},
-		{"a POST refused", at, in("tools/call", respond(500, "text/plain", "no")), 0, `HTTP 500 Internal Server Error "no"`, once},
+		{"a POST refused", at, in("tools/call", respond(500, "text/plain", "no")), 1, `HTTP 500 Internal Server Error "no"`, once},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			checkLeaks(t)
@@ -8025,6 +8088,37 @@ func TestOddServersIdle(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 	})
+}
+
+// A call that is answered on another stream has its answer, whatever becomes of its POST; it is not made again.
+func TestOddServersAnswerThenFail(t *testing.T) {
+	for name, odd := range map[string]oddity{"404": respond(404, "text/plain", "gone"), "500": respond(500, "", ""), "202": respond(202, "", ""), "cut": raw("", false)} {
+		checkLeaks(t)
+		ids := make(chan string)
+		s := &oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}
+		s.odd = func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
+			switch {
+			case r.Method == http.MethodGet:
+				return open(func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
+					return events(strings.ReplaceAll(okEvent, "$", <-ids))(w, r, m, n)
+				})(w, r, m, n)
+			case m.Method == "tools/call":
+				ids <- m.ID.String()
+				time.Sleep(50 * time.Millisecond)
+				return odd(w, r, m, n)
+			}
+			return false
+		}
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
+		if err := c.Connect(t.Context(), DialHTTP(nil, serveWeb(t, s).url, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		err := prompt(t, time.Second, func(ctx context.Context) error { return c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil) })
+		if err != nil || s.count("tools/call") != 1 {
+			t.Errorf("%s: %v, %s", name, err, s.posts())
+		}
+		c.Close()
+	}
 }
 
 // An answer that comes on the standalone stream ends its call, and the POST that the server leaves open.

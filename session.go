@@ -1434,6 +1434,7 @@ type Client struct {
 
 // attempt is one to connect, for all who wait for it. When nobody does any more, it is called off.
 type attempt struct {
+	began   time.Time
 	done    chan struct{}
 	cancel  context.CancelFunc
 	waiting int         // the Client's mutex guards it
@@ -1453,7 +1454,8 @@ type connection struct {
 	outdated chan struct{}  // closed, holding that mutex, when no more calls are to use it
 	deaf     chan struct{}  // closed when nothing is heard from the server but answers
 	trouble  error          // why, once it is closed
-	watched  map[string]int // how many subscriptions each resource has, in the legacy era; the Client's mutex guards it
+	watching chan struct{}  // held by who changes watched
+	watched  map[string]int // how many subscriptions each resource has, in the legacy era
 }
 
 // ServerInfo is what a server says of itself. Info is nil where it did not.
@@ -1597,6 +1599,8 @@ func (c *Client) retire(conn *connection) {
 	}
 }
 
+func (c *connection) usable() bool { return c != nil && c.peer.Context().Err() == nil && !c.left() }
+
 func (c *connection) left() bool {
 	select {
 	case <-c.outdated:
@@ -1608,6 +1612,9 @@ func (c *connection) left() bool {
 
 // connected returns the connection, made anew if it is gone; release it. Of many callers one makes it, for all of them.
 func (c *Client) connected(ctx context.Context) (*connection, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	conn, a := c.join(ctx)
 	switch {
 	case conn != nil:
@@ -1632,11 +1639,11 @@ func (c *Client) join(ctx context.Context) (*connection, *attempt) {
 	switch {
 	case c.life == nil || c.life.Err() != nil:
 		return nil, nil
-	case c.conn != nil && c.conn.peer.Context().Err() == nil && !c.conn.left():
+	case c.conn.usable():
 		c.conn.calls++
 		return c.conn, nil
-	case c.attempt == nil:
-		a := &attempt{done: make(chan struct{})}
+	case c.attempt == nil || time.Since(c.attempt.began) > hopeless: // who waits for the old one may do so
+		a := &attempt{began: time.Now(), done: make(chan struct{})}
 		ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(c.life, a.cancel)
 		c.attempt = a
@@ -1649,6 +1656,8 @@ func (c *Client) join(ctx context.Context) (*connection, *attempt) {
 	c.attempt.waiting++
 	return nil, c.attempt
 }
+
+const hopeless = 30 * time.Second // for an attempt that whoever comes later does not join
 
 // part says that one who has waited does so no more.
 func (c *Client) part(a *attempt) {
@@ -1669,22 +1678,24 @@ func (c *Client) part(a *attempt) {
 func (c *Client) connect(ctx context.Context, a *attempt) {
 	conn, err := c.open(ctx)
 	c.mu.Lock()
-	ours := c.attempt == a && c.life.Err() == nil
 	switch {
-	case err == nil && ours:
-		c.use(conn)
-		conn.calls = a.waiting
-		a.conn = conn
 	case c.life.Err() != nil:
 		a.err = ErrClosed
-	default:
-		a.err = cmp.Or(err, context.Canceled) // nobody waits
+	case err != nil:
+		a.err = err
+	case !c.conn.usable(): // or another attempt was faster
+		c.use(conn)
 	}
+	if a.err == nil {
+		a.conn = c.conn
+		a.conn.calls += a.waiting
+	}
+	spare := conn != a.conn
 	if c.attempt == a {
 		c.attempt = nil
 	}
 	c.mu.Unlock()
-	if conn != nil && !ours {
+	if conn != nil && spare {
 		_ = conn.peer.Close()
 	}
 	close(a.done)
@@ -1831,6 +1842,7 @@ func (c *Client) start(ctx context.Context, rung int) (*connection, error) {
 		return nil, err
 	}
 	conn := &connection{rung: rung, outdated: make(chan struct{}), deaf: make(chan struct{})}
+	conn.watching, conn.watched = make(chan struct{}, 1), map[string]int{}
 	conn.peer = Open(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log)
 	conn.peer.troubled = c.troubled(conn)
 	return conn, nil
@@ -2150,13 +2162,19 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 	if len(uris) == 0 || uris[0] != '[' {
 		uris = json.RawMessage("[]")
 	}
-	for uri := range elements(uris) {
-		if c.watch(conn, uri, 1) > 1 {
-			continue
+	var watched []string
+	defer func() {
+		last, done := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+		defer done()
+		for _, uri := range watched {
+			_ = c.watch(last, conn, uri, -1)
 		}
-		if err := conn.peer.Call(ctx, "resources/subscribe", map[string]json.RawMessage{"uri": uri}, nil); err != nil {
+	}()
+	for uri := range elements(uris) {
+		if err := c.watch(ctx, conn, string(uri), 1); err != nil {
 			return err
 		}
+		watched = append(watched, string(uri))
 	}
 	select {
 	case <-conn.peer.Context().Done():
@@ -2169,26 +2187,26 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 		}
 		return conn.trouble
 	case <-ctx.Done():
+		return ctx.Err()
 	}
-	last, done := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
-	defer done()
-	for uri := range elements(uris) {
-		if c.watch(conn, uri, -1) == 0 {
-			_ = conn.peer.Call(last, "resources/unsubscribe", map[string]json.RawMessage{"uri": uri}, nil)
-		}
-	}
-	return ctx.Err()
 }
 
-// watch counts the subscriptions to a resource.
-func (c *Client) watch(conn *connection, uri json.RawMessage, n int) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if conn.watched == nil {
-		conn.watched = map[string]int{}
+// watch adds a subscription to a resource, or takes one back. The server hears of the first and the last, one after the other.
+func (c *Client) watch(ctx context.Context, conn *connection, uri string, n int) error {
+	select {
+	case conn.watching <- struct{}{}:
+		defer func() { <-conn.watching }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	conn.watched[string(uri)] += n
-	return conn.watched[string(uri)]
+	method := map[int]string{0: "resources/subscribe", 1: "resources/unsubscribe"}[conn.watched[uri]]
+	if before := conn.watched[uri]; before == 0 && n > 0 || before == 1 && n < 0 {
+		if err := conn.peer.Call(ctx, method, map[string]json.RawMessage{"uri": json.RawMessage(uri)}, nil); err != nil && n > 0 {
+			return err
+		}
+	}
+	conn.watched[uri] += n
+	return nil
 }
 
 // introduce prepares what each modern request says in _meta. 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be
