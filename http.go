@@ -1115,13 +1115,13 @@ const (
 // after eight tries (23 seconds, or eight times what the server said with retry); and with ErrTooLarge. notifications/cancelled closes the
 // response that it names, and is sent in the legacy era only.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
-	client, release := keepToOrigin(client)
+	client, opened := keepToOrigin(client)
 	return func(context.Context) (Conn, error) {
 		u, err := url.Parse(target)
 		if err != nil {
 			return nil, err
 		}
-		c := &httpConn{client: client, release: release, url: u, max: max, posts: map[*post]bool{}}
+		c := &httpConn{client: client, release: opened(), url: u, max: max, posts: map[*post]bool{}}
 		c.in, c.replies = make(chan Payload, readAhead), make(chan struct{}, maxReplies)
 		c.life, c.hangUp = context.WithCancel(context.Background())
 		return c, nil

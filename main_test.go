@@ -7792,8 +7792,8 @@ type oldServer struct {
 	odd   oddity // in the answer to a POST
 	deaf  int    // so many calls are not answered on the stream, which ends instead if nothing else is odd
 
-	out  chan string
 	mu   sync.Mutex
+	out  chan string // of the latest GET
 	seen map[string]int
 }
 
@@ -7801,11 +7801,15 @@ func (s *oldServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	if r.Method == http.MethodGet {
 		w.Header().Set("Content-Type", "text/event-stream")
+		mine := make(chan string, 16)
+		s.mu.Lock()
+		s.out = mine
+		s.mu.Unlock()
 		for out := strings.ReplaceAll(s.begin, "$", r.Host); out != "cut"; {
 			_, _ = io.WriteString(w, out)
 			_ = http.NewResponseController(w).Flush()
 			select {
-			case out = <-s.out:
+			case out = <-mine:
 			case <-r.Context().Done():
 				return
 			}
@@ -7822,14 +7826,14 @@ func (s *oldServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.seen[m.Method]++
-	n := s.seen[m.Method]
+	n, out := s.seen[m.Method], s.out
 	s.mu.Unlock()
 	deaf := m.Method == "tools/call" && n <= s.deaf
 	switch {
 	case m.Kind() == Request && !deaf:
-		s.out <- fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n\n", m.ID, oldResult)
+		out <- fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n\n", m.ID, oldResult)
 	case deaf && s.odd == nil:
-		s.out <- "cut"
+		out <- "cut"
 	}
 	if s.odd == nil || !s.odd(w, r, m, n) {
 		w.WriteHeader(http.StatusAccepted)
@@ -7876,7 +7880,7 @@ func TestOddServersOfOld(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			checkLeaks(t)
-			s := &oldServer{begin: row.begin, odd: row.odd, deaf: row.deaf, out: make(chan string, 16), seen: map[string]int{}}
+			s := &oldServer{begin: row.begin, odd: row.odd, deaf: row.deaf, seen: map[string]int{}}
 			got, err := s.run(t)
 			if err == nil && got != row.want || err != nil && (row.want[0] == '{' || !strings.Contains(err.Error(), row.want)) {
 				t.Errorf("%s, %v; want %s", got, err, row.want)

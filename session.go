@@ -1613,7 +1613,7 @@ func (c *connection) left() bool {
 // connected returns the connection, made anew if it is gone; release it. Of many callers one makes it, for all of them.
 func (c *Client) connected(ctx context.Context) (*connection, error) {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 	conn, a := c.join(ctx)
 	switch {
@@ -1627,7 +1627,7 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 		return a.conn, a.err
 	case <-ctx.Done():
 		c.part(a)
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 }
 
@@ -2026,6 +2026,9 @@ func (c *Client) callModern(caller context.Context, conn *connection, method str
 	ctx, cancel := context.WithCancel(caller) // what Handler is asked ends with the connection, as a request of a legacy server does
 	defer cancel()
 	defer context.AfterFunc(conn.peer.Context(), cancel)()
+	if conn.peer.Context().Err() != nil {
+		return unread{context.Cause(conn.peer.Context())}
+	}
 	var answers json.RawMessage
 	listed := method != "tools/call"
 	for range maxRounds {
@@ -2205,7 +2208,9 @@ func (c *Client) watch(ctx context.Context, conn *connection, uri string, n int)
 			return err
 		}
 	}
-	conn.watched[uri] += n
+	if conn.watched[uri] += n; conn.watched[uri] == 0 {
+		delete(conn.watched, uri)
+	}
 	return nil
 }
 

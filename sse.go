@@ -44,6 +44,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -1091,9 +1092,9 @@ const endpointWait = 10 * time.Second // for the event that says where to POST
 // event that says where to POST must come within ten seconds. A stream that is lost cannot be resumed: dial again. What is not a stream, or
 // not a 2xx, is an *HTTPError.
 func DialSSE(client *http.Client, target string, max int) Dialer {
-	client, release := keepToOrigin(client)
+	client, opened := keepToOrigin(client)
 	return func(ctx context.Context) (Conn, error) {
-		c := &sseConn{client: client, release: release, posts: map[string]func(error){}}
+		c := &sseConn{client: client, release: opened(), posts: map[string]func(error){}}
 		c.life, c.cancel = context.WithCancel(context.Background()) // of the stream, which outlives the dialling
 		defer context.AfterFunc(ctx, c.cancel)()
 		late := time.AfterFunc(endpointWait, c.cancel)
@@ -1218,8 +1219,11 @@ func (c *sseConn) Write(ctx context.Context, p Payload) error {
 	c.posting(p, end)
 	defer c.posting(p, nil)
 	err := c.post(ctx, cancel, p)
-	if context.Cause(ctx) == errAnsweredFirst {
+	switch {
+	case context.Cause(ctx) == errAnsweredFirst:
 		return nil
+	case err != nil && c.life.Err() != nil:
+		return ErrClosed
 	}
 	return err
 }
@@ -1408,16 +1412,26 @@ func sameOrigin(a, b *url.URL) bool {
 }
 
 // keepToOrigin returns a client that follows redirects only where they repeat the request, and only within the origin: others would lose
-// the body, or carry headers to a stranger. release closes the idle connections of a client that is our own.
-func keepToOrigin(client *http.Client) (kept *http.Client, release func()) {
-	release = func() {}
+// the body, or carry headers to a stranger. opened says that a Conn uses it; release that it does no more, so that the last one closes the idle
+// connections of a client that is our own.
+func keepToOrigin(client *http.Client) (kept *http.Client, opened func() (release func())) {
+	idle := func() {}
 	if client == nil {
 		transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 		if standard, ok := http.DefaultTransport.(*http.Transport); ok {
 			transport = standard.Clone()
 		}
 		transport.MaxIdleConnsPerHost = 100 // it talks to one
-		client, release = &http.Client{Transport: transport}, transport.CloseIdleConnections
+		client, idle = &http.Client{Transport: transport}, transport.CloseIdleConnections
+	}
+	var users atomic.Int32
+	opened = func() func() {
+		users.Add(1)
+		return sync.OnceFunc(func() {
+			if users.Add(-1) == 0 {
+				idle()
+			}
+		})
 	}
 	c := *client
 	c.Timeout = 0 // it would end streams; a context says how long a call may take
@@ -1432,7 +1446,7 @@ func keepToOrigin(client *http.Client) (kept *http.Client, release func()) {
 		}
 		return nil
 	}
-	return &c, release
+	return &c, opened
 }
 
 // WithHeader returns a client that sends these fields with each request as well, where the request has none of that name; Host takes the
