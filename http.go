@@ -1211,7 +1211,7 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	}
 	c.finish(x)
 	switch {
-	case err == nil:
+	case err == nil, context.Cause(x.ctx) == errAnsweredFirst:
 		return nil
 	case c.life.Err() != nil:
 		return ErrClosed
@@ -1497,7 +1497,15 @@ func (c *httpConn) deliver(x *post, in Payload) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	x.waits = slices.DeleteFunc(x.waits, in.answers)
+	before := len(x.waits)
+	if x.waits = slices.DeleteFunc(x.waits, in.answers); len(x.waits) < before {
+		return
+	}
+	for other := range c.posts { // whose answer has come here, though its status may never
+		if len(other.waits) == 1 && in.answers(other.waits[0]) {
+			time.AfterFunc(lastWord, func() { other.cancel(errAnsweredFirst) })
+		}
+	}
 }
 
 // push hands a payload to whoever reads, if there is room even after the context has ended.

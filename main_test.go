@@ -6200,6 +6200,19 @@ func TestClientHungAttempt(t *testing.T) {
 	})
 }
 
+// A Dialer that ends its goroutine, as t.FailNow does, ends the attempt, and not those that follow.
+func TestClientDialerGoexit(t *testing.T) {
+	checkLeaks(t)
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
+	defer c.Close()
+	for range 2 {
+		err := c.Connect(t.Context(), func(context.Context) (Conn, error) { runtime.Goexit(); return nil, nil })
+		if err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
+			t.Error(err)
+		}
+	}
+}
+
 // Connections that are lost while nobody calls are closed, not gathered.
 func TestClientDropsConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -8096,7 +8109,7 @@ func TestOddServersIdle(t *testing.T) {
 
 // A call that is answered on another stream has its answer, whatever becomes of its POST; it is not made again.
 func TestOddServersAnswerThenFail(t *testing.T) {
-	for name, odd := range map[string]oddity{"404": respond(404, "text/plain", "gone"), "500": respond(500, "", ""), "202": respond(202, "", ""), "cut": raw("", false)} {
+	for name, odd := range map[string]oddity{"404": respond(404, "text/plain", "gone"), "500": respond(500, "", ""), "202": respond(202, "", ""), "cut": raw("", false), "nothing": speechless} {
 		checkLeaks(t)
 		ids := make(chan string)
 		s := &oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}
@@ -8117,7 +8130,7 @@ func TestOddServersAnswerThenFail(t *testing.T) {
 		if err := c.Connect(t.Context(), DialHTTP(nil, serveWeb(t, s).url, 1<<20)); err != nil {
 			t.Fatal(err)
 		}
-		err := prompt(t, time.Second, func(ctx context.Context) error { return c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil) })
+		err := prompt(t, 3*time.Second, func(ctx context.Context) error { return c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil) })
 		if err != nil || s.count("tools/call") != 1 {
 			t.Errorf("%s: %v, %s", name, err, s.posts())
 		}

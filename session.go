@@ -1676,29 +1676,37 @@ func (c *Client) part(a *attempt) {
 
 // connect makes the attempt.
 func (c *Client) connect(ctx context.Context, a *attempt) {
-	conn, err := c.open(ctx)
+	var conn *connection
+	err := errors.New("a Dialer has ended its goroutine") // what stays if one calls runtime.Goexit, as t.FailNow does
+	defer func() {
+		if !c.settle(a, conn, err) && conn != nil {
+			_ = conn.peer.Close()
+		}
+		close(a.done)
+	}()
+	conn, err = c.open(ctx)
+}
+
+// settle notes what has come of an attempt, and tells whether its connection is the one that calls use.
+func (c *Client) settle(a *attempt, conn *connection, err error) (ours bool) {
 	c.mu.Lock()
-	switch {
-	case c.life.Err() != nil:
-		a.err = ErrClosed
-	case err != nil:
-		a.err = err
-	case !c.conn.usable(): // or another attempt was faster
-		c.use(conn)
-	}
-	if a.err == nil {
-		a.conn = c.conn
-		a.conn.calls += a.waiting
-	}
-	spare := conn != a.conn
+	defer c.mu.Unlock()
 	if c.attempt == a {
 		c.attempt = nil
 	}
-	c.mu.Unlock()
-	if conn != nil && spare {
-		_ = conn.peer.Close()
+	switch {
+	case c.life.Err() != nil:
+		a.err = ErrClosed
+		return false
+	case err != nil:
+		a.err = err
+		return false
+	case !c.conn.usable(): // or another attempt was faster
+		c.use(conn)
 	}
-	close(a.done)
+	a.conn = c.conn
+	a.conn.calls += a.waiting
+	return a.conn == conn
 }
 
 // use makes a connection the one that calls use. The caller holds mu.

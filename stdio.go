@@ -44,6 +44,8 @@ type lineConn struct {
 	turn chan struct{} // held by who writes; it guards the fields below
 	rest []byte        // of a line that was cut off when its context ended
 	torn error         // the output ends in mid-line, and nothing can follow
+
+	broken atomic.Pointer[error] // why writing has failed: reading fails with it, too
 }
 
 // NewLineConn returns a Conn that reads and writes one payload on each line: for stdio, and, as the specification asks of custom
@@ -69,10 +71,10 @@ func (c *lineConn) Read() (Payload, error) {
 			m := refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d bytes", c.max))
 			m.local = ErrTooLarge
 			return Payload{Messages: []*Message{m}}, nil
-		case err != nil && err != io.EOF:
-			return Payload{}, err
-		case len(bytes.Trim(line, " \t\r\n")) > 0: // the last line may lack its newline
+		case (err == nil || err == io.EOF) && len(bytes.Trim(line, " \t\r\n")) > 0: // the last line may lack its newline
 			return Decode(line), nil
+		case err != nil && c.broken.Load() != nil:
+			return Payload{}, *c.broken.Load()
 		case err != nil:
 			return Payload{}, err
 		}
@@ -120,7 +122,8 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 		if n > 0 || len(text) > len(line) {
 			c.torn = err
 		}
-		_ = c.Close() // nothing more can be said, and reading ends with it
+		c.broken.Store(&err)
+		_ = c.Close() // nothing more can be said
 		return err
 	case len(text)-n >= len(line): // ours was not begun
 		c.rest = text[n : len(text)-len(line)]
