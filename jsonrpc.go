@@ -1714,8 +1714,8 @@ func (s *pump) read() {
 	}
 }
 
-// reply emits an answer and writes it: messages as they come, or one array. It is owed even when all contexts have ended; if a server cannot
-// write it, the conversation is over.
+// reply emits an answer and writes it: messages as they come, or one array. It is owed even when all contexts have ended; if a server
+// cannot write it, the conversation is over.
 func (s *pump) reply(answer *Answer) {
 	defer answer.Written()
 	write := func(p Payload) {

@@ -425,9 +425,9 @@ func (t *tracer) Write(ctx context.Context, p Payload) error {
 	return t.Conn.Write(ctx, p)
 }
 
-// httpTracer traces the requests to a server, or of a client, and the responses, named by letters. A server's request is printed when its body
-// has been read, or else with its response; of a response, events as they come, and JSON when it is whole. Credentials are left out, and
-// ids of sessions are session-1, session-2 and so on.
+// httpTracer traces the requests to a server, or of a client, and the responses, named by letters. A server's request is printed when its
+// body has been read, or else with its response; of a response, events as they come, and JSON when it is whole. Credentials are left out,
+// and ids of sessions are session-1, session-2 and so on.
 type httpTracer struct {
 	http.Handler
 	http.RoundTripper // one of the two

@@ -2,16 +2,18 @@ package main
 
 // Contents, in the order of the sources:
 //
-//	jsonrpc.go   TestDecode, TestEncode, TestIDs, TestBatches, TestBind, TestSurvivesDamage, TestCalls…, TestCancel…, TestInFlight, FuzzDecode
+//	jsonrpc.go   TestDecode, TestEncode, TestIDs, TestBatches, TestBind, TestSurvivesDamage, TestCalls…, TestCancel…, TestInFlight,
+//	             FuzzDecode
 //	stdio.go     TestLines…, TestEndOfInput, TestServeStops…, TestChild…
 //	sse.go       TestEventsOut, TestReadEvents…, FuzzReadEvents, TestStream…
 //	session.go   TestInitialize, TestModern…, TestInput…, TestPublish…, TestListen, TestClient…, TestEras
-//	http.go      TestHTTPRules, TestGuard, TestCORS, TestAuthentication, TestHTTP…; the modern era: TestHTTPModern…, TestHTTPHeaderParams,
-//	             TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over HTTP: TestSSE…, TestDialSSE…;
-//	             the client at URLs: TestClientLadder, TestClientSession…, TestClientResumes and others, TestOddServers…, TestClientRestarts
+//	http.go      TestHTTPRules, TestGuard, TestCORS, TestAuthentication, TestHTTP…; the modern era: TestHTTPModern…,
+//	             TestHTTPHeaderParams, TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over
+//	             HTTP: TestSSE…, TestDialSSE…; the client at URLs: TestClientLadder, TestClientSession…, TestClientResumes and
+//	             others, TestOddServers…, TestClientRestarts
 //	main.go      TestTranscripts, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
-//	fixtures     the server and the client that the conformance suite wants: MCPWIRE_FIXTURES=ADDR makes the compiled test binary serve, and
-//	             MCPWIRE_FIXTURES=client call the URL that is its last argument
+//	fixtures     the server and the client that the conformance suite wants: MCPWIRE_FIXTURES=ADDR makes the compiled test binary
+//	             serve, and MCPWIRE_FIXTURES=client call the URL that is its last argument
 //	helpers      at the end
 //
 // A child process is this test binary again, told by MCPWIRE_CHILD what to be. testdata/*.txtar are whole conversations: lessons, and
@@ -1731,7 +1733,8 @@ func TestStreamIsBounded(t *testing.T) {
 	})
 }
 
-// While nobody follows, Send waits five seconds for the client to come back; then the oldest events go, and with them the right to resume from before.
+// While nobody follows, Send waits five seconds for the client to come back; then the oldest events go, and with them the right to resume
+// from before.
 func TestStreamWithoutReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := resumableStream(10)
@@ -1762,7 +1765,8 @@ func TestStreamWithoutReader(t *testing.T) {
 	})
 }
 
-// Without ids, or cut before one was sent, a stream is lost with its connection: Send fails at once, and whoever waits for an answer is told.
+// Without ids, or cut before one was sent, a stream is lost with its connection: Send fails at once, and whoever waits for an answer is
+// told.
 func TestStreamLost(t *testing.T) {
 	for _, s := range []*Stream{NewStream("", 0), NewStream("a", 10)} {
 		lost := 0
@@ -2661,7 +2665,8 @@ func TestListenBurst(t *testing.T) {
 	<-served
 }
 
-// Only what was asked for is told: not another notification that happens to name the same resource. What the notification says in _meta stays.
+// Only what was asked for is told: not another notification that happens to name the same resource. What the notification says in _meta
+// stays.
 func TestListenFilters(t *testing.T) {
 	demo := newDemo()
 	ours, theirs := bytePipe(t)
@@ -2964,8 +2969,8 @@ func TestClientStaysClosed(t *testing.T) {
 	}
 }
 
-// Of two who wait for a connection, the one that gives up does not take the other along: the attempt is for both. When nobody waits any more it is
-// called off, and who comes then begins another.
+// Of two who wait for a connection, the one that gives up does not take the other along: the attempt is for both. When nobody waits any
+// more it is called off, and who comes then begins another.
 func TestClientConnectsForOthers(t *testing.T) {
 	var tries atomic.Int32
 	c := connect(t, newDemo(), &Client{Versions: []string{"2026-07-28"}})
@@ -3181,8 +3186,8 @@ func TestHTTPRules(t *testing.T) {
 	}
 }
 
-// MCP-Protocol-Version of the legacy era: initialize is never refused for it, everything else if it is unsupported; what was negotiated stays
-// in force.
+// MCP-Protocol-Version of the legacy era: initialize is never refused for it, everything else if it is unsupported; what was negotiated
+// stays in force.
 func TestHTTPVersionHeader(t *testing.T) {
 	c := serveWeb(t, newHandler(t, newDemo())).open("2025-06-18", "{}")
 	for header, status := range map[string]int{"": 200, "2025-06-18": 200, "2025-03-26": 200, "2025-11-25": 200, "2024-11-05": 200, "2099-01-01": 400, "x": 400} {
@@ -3331,7 +3336,8 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// Credentials are asked for on every method of every handler, and a session's id is none: with another principal's credentials it is unknown.
+// Credentials are asked for on every method of every handler, and a session's id is none: with another principal's credentials it is
+// unknown.
 func TestAuthentication(t *testing.T) {
 	demo := newDemo()
 	var seen sync.Map
@@ -3483,8 +3489,8 @@ func TestHTTPLateness(t *testing.T) {
 	})
 }
 
-// Silence for a second makes a stream of a response, whose header is then sent; with a shorter keep-alive it is as long as that, and comments
-// follow until the answer.
+// Silence for a second makes a stream of a response, whose header is then sent; with a shorter keep-alive it is as long as that, and
+// comments follow until the answer.
 func TestHTTPSilence(t *testing.T) {
 	h := newHandler(t, newDemo())
 	h.KeepAlive = 50 * time.Millisecond
@@ -3502,7 +3508,8 @@ func TestHTTPSilence(t *testing.T) {
 	}
 }
 
-// A question goes out on the stream of the call that asks, and its answer is a POST of its own. No other stream is needed, and two questions one after the other do not block each other.
+// A question goes out on the stream of the call that asks, and its answer is a POST of its own. No other stream is needed, and two
+// questions one after the other do not block each other.
 func TestHTTPQuestions(t *testing.T) {
 	checkLeaks(t)
 	twice := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
@@ -4106,8 +4113,8 @@ func (a *asker) Handle(ctx context.Context, x *Exchange) (any, error) {
 	return nil, nil
 }
 
-// A question that nobody can answer any more does not keep its session, nor what it holds, for ever: neither if the client has gone for good, nor if
-// the question has fallen out of the log.
+// A question that nobody can answer any more does not keep its session, nor what it holds, for ever: neither if the client has gone for
+// good, nor if the question has fallen out of the log.
 func TestHTTPAbandonedQuestions(t *testing.T) {
 	checkLeaks(t)
 	h := newHandler(t, &asker{})
@@ -4675,7 +4682,8 @@ func FuzzHeaderParams(f *testing.F) {
 	})
 }
 
-// A modern call with something to say is answered with a stream without ids; one that is silent for a second, too. Nothing of it is left behind.
+// A modern call with something to say is answered with a stream without ids; one that is silent for a second, too. Nothing of it is left
+// behind.
 func TestHTTPModernStreams(t *testing.T) {
 	checkLeaks(t)
 	h := newHandler(t, newDemo())
@@ -4885,7 +4893,8 @@ func TestHTTPModernTimeLimit(t *testing.T) {
 	}
 }
 
-// A client that closes its sending half looks like one that has gone. It gets nothing: no empty 200, and nothing that the handler says later.
+// A client that closes its sending half looks like one that has gone. It gets nothing: no empty 200, and nothing that the handler says
+// later.
 func TestHTTPModernHalfClosed(t *testing.T) {
 	checkLeaks(t)
 	h := newHandler(t, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
@@ -5006,7 +5015,8 @@ func TestHTTPModernInput(t *testing.T) {
 	})
 }
 
-// Subscriptions over HTTP: each its own stream, the acknowledgement first, one copy with its own id, and a result when the server winds down.
+// Subscriptions over HTTP: each its own stream, the acknowledgement first, one copy with its own id, and a result when the server winds
+// down.
 func TestHTTPListen(t *testing.T) {
 	checkLeaks(t)
 	demo := newDemo()
@@ -5978,8 +5988,8 @@ func TestClientServerChanges(t *testing.T) {
 	}
 }
 
-// A session that the server has forgotten: of 20 calls each is refused, one begins a new session, without the old header, and all succeed. A call
-// that had been accepted fails, as nobody can tell how far it has come.
+// A session that the server has forgotten: of 20 calls each is refused, one begins a new session, without the old header, and all succeed.
+// A call that had been accepted fails, as nobody can tell how far it has come.
 func TestClientSessionLost(t *testing.T) {
 	checkLeaks(t)
 	d := newDemo()
@@ -6094,7 +6104,8 @@ func TestClientSessionLostAtOnce(t *testing.T) {
 	}
 }
 
-// Calls whose answers come at the moment that another call finds the session gone: each has its answer or the reason, and none waits for ever.
+// Calls whose answers come at the moment that another call finds the session gone: each has its answer or the reason, and none waits for
+// ever.
 func TestClientAnswersAsSessionEnds(t *testing.T) {
 	checkLeaks(t)
 	for range 20 {
@@ -6356,8 +6367,8 @@ func TestClientIgnoresTimeout(t *testing.T) {
 	}
 }
 
-// inProcess is an http.RoundTripper without a network, so that a client and a server can talk in a synctest bubble. cut, if there is one, is
-// asked how many bytes of a response to let through; 0: all.
+// inProcess is an http.RoundTripper without a network, so that a client and a server can talk in a synctest bubble. cut, if there is one,
+// is asked how many bytes of a response to let through; 0: all.
 type inProcess struct {
 	http.Handler
 	cut func(r *http.Request) int
@@ -6420,8 +6431,8 @@ func (w *inProcessWriter) Write(b []byte) (int, error) {
 	return w.out.Write(b)
 }
 
-// A call with 200 steps of progress whose connection breaks after any number of bytes, many times over: each step arrives once, in order, and
-// so does the result. The call is POSTed once.
+// A call with 200 steps of progress whose connection breaks after any number of bytes, many times over: each step arrives once, in order,
+// and so does the result. The call is POSTed once.
 func TestClientResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, newDemo())
@@ -6500,8 +6511,8 @@ func handshake(other played) played {
 	}
 }
 
-// How often a stream that breaks is continued: not without end, unless there are new events or the server wants it so. When nobody is there,
-// too, the call fails with ErrInterrupted.
+// How often a stream that breaks is continued: not without end, unless there are new events or the server wants it so. When nobody is
+// there, too, the call fails with ErrInterrupted.
 func TestClientPauses(t *testing.T) {
 	answer := "data: " + emptyResult + "\n\n"
 	then := func(last, status int, body string) func(n int) (int, string) { // the same until the last, which is the answer
@@ -6592,8 +6603,8 @@ func TestClientInterrupted(t *testing.T) {
 	}
 }
 
-// The standalone stream: calls work whatever a server says to the GET, and it is not asked again and again. If it breaks it is continued, or
-// opened anew, with ever longer pauses and not without end.
+// The standalone stream: calls work whatever a server says to the GET, and it is not asked again and again. If it breaks it is continued,
+// or opened anew, with ever longer pauses and not without end.
 func TestClientStandalone(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -6650,8 +6661,8 @@ func TestClientStandalone(t *testing.T) {
 	}
 }
 
-// What a client says in headers, as a strict server sees it: the session, the version that was agreed on, and in 2026-07-28 method, name and
-// marked arguments, encoded where they have to be. An argument whose mark the client has not seen yet is refused, and then known.
+// What a client says in headers, as a strict server sees it: the session, the version that was agreed on, and in 2026-07-28 method, name
+// and marked arguments, encoded where they have to be. An argument whose mark the client has not seen yet is refused, and then known.
 func TestClientHeaders(t *testing.T) {
 	checkLeaks(t)
 	h := newHandler(t, newDemo())
@@ -9660,9 +9671,9 @@ func usedBy(b testing.TB, pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// BenchmarkHTTP calls a child process over HTTP. What counts is cpu-ns/op, the processor time of the child for each operation, and of that the
-// ratio to the bare handler, under an http.Server with the same time-outs: an operation is a call, a progress event, a handshake, or the echo of a large text. In a crowd there are 10,000
-// sessions and 2,000 idle streams.
+// BenchmarkHTTP calls a child process over HTTP. What counts is cpu-ns/op, the processor time of the child for each operation, and of that
+// the ratio to the bare handler, under an http.Server with the same time-outs: an operation is a call, a progress event, a handshake, or
+// the echo of a large text. In a crowd there are 10,000 sessions and 2,000 idle streams.
 func BenchmarkHTTP(b *testing.B) {
 	echo := func(n int) string { return toolCall(1, "echo", `{"text":"`+strings.Repeat("x", n)+`"}`) }
 	modernCall := strings.TrimSuffix(benchCall, "}}") + "," + strings.Replace(modernMeta, "{", `{"io.modelcontextprotocol/clientInfo":{"name":"t","version":"0"},`, 1) + "}}"
@@ -9728,8 +9739,8 @@ func BenchmarkHTTP(b *testing.B) {
 	}
 }
 
-// BenchmarkClient makes a call, and another with nothing but net/http and encoding/json, to the same server. What counts is the ratio of the
-// processor time that this process needs for them. Use -benchtime=50000x or so.
+// BenchmarkClient makes a call, and another with nothing but net/http and encoding/json, to the same server. What counts is the ratio of
+// the processor time that this process needs for them. Use -benchtime=50000x or so.
 func BenchmarkClient(b *testing.B) {
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		b.Run(version, func(b *testing.B) {
@@ -10532,7 +10543,8 @@ type transcript struct {
 
 type section struct{ who, text string }
 
-// parseTranscript splits a txtar file at its "-- client --" and "-- server --" lines; over HTTP each exchange has a letter, as in "-- client A --". Like txtar's, it knows no syntax errors.
+// parseTranscript splits a txtar file at its "-- client --" and "-- server --" lines; over HTTP each exchange has a letter, as in "--
+// client A --". Like txtar's, it knows no syntax errors.
 func parseTranscript(text string) (tr transcript) {
 	for line := range strings.Lines(text) {
 		if who, ok := strings.CutPrefix(line, "-- "); ok && strings.HasSuffix(who, " --\n") {
@@ -10548,8 +10560,8 @@ func parseTranscript(text string) (tr transcript) {
 
 func (tr transcript) overHTTP() bool { return len(tr.sections) > 0 && tr.sections[0].who == "client A" }
 
-// replayHTTP plays the client's part over HTTP. What a client says is a request: a line, a header, an empty line, a body; or that it hangs up.
-// What the server says is a status, the part of the header that matters, an empty line, and as many lines of the body as are there;
+// replayHTTP plays the client's part over HTTP. What a client says is a request: a line, a header, an empty line, a body; or that it hangs
+// up. What the server says is a status, the part of the header that matters, an empty line, and as many lines of the body as are there;
 // the last section of an exchange has them all.
 func (tr transcript) replayHTTP(t *testing.T) string {
 	demo := newDemo()

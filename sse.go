@@ -1412,8 +1412,8 @@ func sameOrigin(a, b *url.URL) bool {
 }
 
 // keepToOrigin returns a client that follows redirects only where they repeat the request, and only within the origin: others would lose
-// the body, or carry headers to a stranger. opened says that a Conn uses it; release that it does no more, so that the last one closes the idle
-// connections of a client that is our own.
+// the body, or carry headers to a stranger. opened says that a Conn uses it; release that it does no more, so that the last one closes the
+// idle connections of a client that is our own.
 func keepToOrigin(client *http.Client) (kept *http.Client, opened func() (release func())) {
 	idle := func() {}
 	if client == nil {
