@@ -1159,7 +1159,8 @@ type post struct {
 	resumes bool            // its stream can be continued
 	ctx     context.Context // ends with Close, when it is cancelled, when the session has ended, and when all has come
 	cancel  context.CancelCauseFunc
-	abort   func()        // ends the request of HTTP that is on the way; others may follow
+	again   bool          // it is being continued, and may be once more
+	abort   func()        // ends the request of HTTP that is on the way: unless it is being continued, all
 	last    string        // id of the last event
 	retry   time.Duration // to wait before it is continued; 0: not said
 }
@@ -1292,8 +1293,11 @@ func (c *httpConn) finish(x *post) {
 
 // do sends a request of HTTP: what a post has to say, or the GET that opens or continues a stream.
 func (c *httpConn) do(x *post, method string) (*http.Response, error) {
-	ctx, abort := context.WithCancel(x.ctx)
-	x.abort = abort
+	ctx := x.ctx
+	x.abort = func() { x.cancel(nil) }
+	if x.again = method == http.MethodGet; x.again {
+		ctx, x.abort = context.WithCancel(x.ctx)
+	}
 	r := (&http.Request{Method: method, URL: c.url, Host: c.url.Host, Header: c.header(x, method)}).WithContext(ctx)
 	if method == http.MethodPost {
 		body := x.out.Append(nil)
@@ -1308,14 +1312,16 @@ func (c *httpConn) do(x *post, method string) (*http.Response, error) {
 	return resp, err
 }
 
+// sameFields are what each POST says; as to the last, what compresses events holds them back.
+var sameFields = []string{"application/json, text/event-stream", "application/json", "identity"}
+
 // header returns what a request says of itself. 2026-07-28 basic/transports/streamable-http#standard-request-headers; 2025-11-25
 // basic/transports#protocol-version-header: after initialize, "on all subsequent requests".
 func (c *httpConn) header(x *post, method string) http.Header {
-	h := http.Header{"Accept-Encoding": {"identity"}} // what compresses events holds them back
+	h := http.Header{"Accept-Encoding": sameFields[2:]}
 	switch method {
 	case http.MethodPost:
-		h["Accept"] = []string{"application/json, text/event-stream"}
-		h["Content-Type"] = []string{"application/json"}
+		h["Accept"], h["Content-Type"] = sameFields[:1:1], sameFields[1:2:2]
 	case http.MethodGet:
 		h["Accept"] = []string{"text/event-stream"}
 	}
@@ -1469,17 +1475,16 @@ func (c *httpConn) readJSON(x *post, resp *http.Response) error {
 		return fmt.Errorf("%w: %w", ErrInterrupted, err)
 	}
 	in := Decode(body)
-	odd := &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: bytes.Clone(body[:min(len(body), maxFault)])}
-	if in.Messages[0].Kind() == Invalid {
-		return fmt.Errorf("the body is no message: %w", odd)
+	what := "the body is no message"
+	if in.Messages[0].Kind() != Invalid {
+		if c.deliver(x, in); len(x.waits) == 0 {
+			return nil
+		}
+		if what = "the body does not hold the answer"; x.ctx.Err() != nil {
+			return context.Cause(x.ctx)
+		}
 	}
-	switch c.deliver(x, in); {
-	case len(x.waits) > 0 && x.ctx.Err() != nil:
-		return context.Cause(x.ctx)
-	case len(x.waits) > 0:
-		return fmt.Errorf("the body does not hold the answer: %w", odd)
-	}
-	return nil
+	return fmt.Errorf("%s: %w", what, &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: bytes.Clone(body[:min(len(body), maxFault)])})
 }
 
 // deliver passes on what has come for a post, unless nobody wants it any more.
@@ -1633,7 +1638,11 @@ func (c *httpConn) run(x *post, resp *http.Response) {
 		if resp != nil {
 			began := time.Now()
 			var heard, polled bool
-			if heard, polled, err = c.events(x, resp); heard || time.Since(began) > lasting {
+			heard, polled, err = c.events(x, resp)
+			if x.again {
+				x.abort()
+			}
+			if heard || time.Since(began) > lasting {
 				tries = 0
 			} else if polled && !x.alone() { // as often as the server wants
 				tries = min(tries, maxTries-1)
@@ -1674,11 +1683,13 @@ func (x *post) done() bool { return !x.alone() && len(x.waits) == 0 }
 // when to come back. Once the answer has come the end should be near, so that the connection can be used again.
 func (c *httpConn) events(x *post, resp *http.Response) (heard, polled bool, err error) {
 	defer resp.Body.Close()
-	defer func() { x.abort() }() // first, because closing a body may wait for it
 	in := newEventReader(resp.Body, c.max)
 	in.id = x.last
 	for again := x.last; ; again = "" {
 		e, err := in.next()
+		if err == ErrTooLarge {
+			x.abort() // before the body is closed, which may wait for its end
+		}
 		if err != nil {
 			return heard, polled, err
 		}
@@ -1718,6 +1729,7 @@ func (c *httpConn) reopen(x *post, tries *int, why error) (*http.Response, error
 		}
 		resp, err := c.do(x, http.MethodGet)
 		if err != nil { // the server may be starting again
+			x.abort()
 			why = err
 			continue
 		}
