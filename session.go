@@ -25,7 +25,8 @@ package main
 // basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions, server/discover. The Server's mutex guards whom to
 // notify, the Client's which connection is in use, a Session's its streams; locks nest in one order: the Server, a Session, then a Peer, a
 // reply or a Stream. Goroutines: a legacy peer has one while published notifications wait to be written; what is published goes into the
-// log of a subscription's HTTP response at once; a timer ends idle sessions.
+// log of a subscription's HTTP response at once; a timer ends idle sessions; a Client has one for an attempt to connect and one for each
+// connection that it leaves, until Close at the latest.
 // Copy with jsonrpc.go, sse.go, and stdio.go or http.go.
 
 import (

@@ -21,7 +21,8 @@ package main
 // Implements 2024-11-05 basic/transports#http-with-sse, 2025-11-25 basic/transports#resumability-and-redelivery and #security-warning,
 // and WHATWG HTML server-sent-events#parsing-an-event-stream and #event-stream-interpretation. A Stream's mutex guards
 // its log, and is not held while anything is written.
-// Goroutines: none for a Stream, which is followed on a goroutine of its caller; one for each stream of an SSEHandler, which serves it.
+// Goroutines: none for a Stream, which is followed on a goroutine of its caller; one for each stream of an SSEHandler, which serves it; none
+// for the client, whose mutex guards which POSTs are on their way.
 // Copy with jsonrpc.go for the old transport, and with session.go and http.go for the present one.
 
 import (

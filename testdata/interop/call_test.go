@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -64,6 +65,16 @@ func runCallTests(t *testing.T, server []string, tests []callTest) {
 
 const everythingScript = "@modelcontextprotocol/server-everything/dist/index.js"
 
+// everythingOffers is what the summary says of server-everything, whatever the transport.
+var everythingOffers = map[string]string{
+	"server":       `^mcp-servers/everything 2\.0\.0 Everything Reference Server$`,
+	"capabilities": `^completions, logging, prompts, resources, tasks, tools$`,
+	"tools":        `\becho, .*\btrigger-long-running-operation\b`,
+	"resources":    `\bdemo://resource/static/document/features\.md\b`,
+	"templates":    `demo://resource/dynamic/text/\{resourceId\}`,
+	"prompts":      `^simple-prompt, args-prompt, completable-prompt, resource-prompt$`,
+}
+
 func TestServerEverythingSummary(t *testing.T) {
 	t.Parallel()
 	for _, rev := range revisions[1:] {
@@ -73,17 +84,9 @@ func TestServerEverythingSummary(t *testing.T) {
 		}
 		t.Run(rev.version, func(t *testing.T) {
 			t.Parallel()
-			out := summary(t, flags, append(script(t, everythingScript), "stdio"), map[string]string{
-				"transport":    `^stdio$`,
-				"revision":     `^` + rev.version + `$`,
-				"session":      `^none$`,
-				"server":       `^mcp-servers/everything 2\.0\.0 Everything Reference Server$`,
-				"capabilities": `^completions, logging, prompts, resources, tasks, tools$`,
-				"tools":        `\becho, .*\btrigger-long-running-operation\b`,
-				"resources":    `\bdemo://resource/static/document/features\.md\b`,
-				"templates":    `demo://resource/dynamic/text/\{resourceId\}`,
-				"prompts":      `^simple-prompt, args-prompt, completable-prompt, resource-prompt$`,
-			})
+			want := maps.Clone(everythingOffers)
+			want["transport"], want["revision"], want["session"] = `^stdio$`, `^`+rev.version+`$`, `^none$`
+			out := summary(t, flags, append(script(t, everythingScript), "stdio"), want)
 			if strings.Contains(out.stdout, "trigger-elicitation-request") != rev.asks { // offered to clients that declare elicitation
 				t.Errorf("elicitation is offered: want %v", rev.asks)
 			}

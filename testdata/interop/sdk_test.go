@@ -361,14 +361,7 @@ func sdkCancellation(t *testing.T, c *sdkClient, _ revision) {
 	}()
 	c.eventually(t, "a first step", func() bool { return len(c.progress) > 0 })
 	cancel()
-	select {
-	case err := <-ended:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want that it was cancelled", err)
-		}
-	case <-time.After(limit / 4): // to the end it would be 100 s
-		t.Fatal("the call goes on")
-	}
+	wasCancelled(t, ended)
 	subsides(t, func() int {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -386,6 +379,19 @@ func subsides(t *testing.T, steps func() int) {
 		if before = steps(); before > 100 {
 			t.Fatal("the server goes on")
 		}
+	}
+}
+
+// wasCancelled waits for the end of a call that was cancelled.
+func wasCancelled(t *testing.T, ended <-chan error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want that it was cancelled", err)
+		}
+	case <-time.After(limit / 4): // to the end it would be 100 s
+		t.Fatal("the call goes on")
 	}
 }
 

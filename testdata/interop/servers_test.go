@@ -145,14 +145,6 @@ func (w way) summary(t *testing.T, flags []string, version string, rows map[stri
 // Over HTTP it offers what it does over stdio.
 func TestServerEverythingHTTP(t *testing.T) {
 	t.Parallel()
-	rows := map[string]string{
-		"server":       `^mcp-servers/everything 2\.0\.0 Everything Reference Server$`,
-		"capabilities": `^completions, logging, prompts, resources, tasks, tools$`,
-		"tools":        `\becho, .*\btrigger-long-running-operation\b`,
-		"resources":    `\bdemo://resource/static/document/features\.md\b`,
-		"templates":    `demo://resource/dynamic/text/\{resourceId\}`,
-		"prompts":      `^simple-prompt, args-prompt, completable-prompt, resource-prompt$`,
-	}
 	calls := []callTest{
 		{name: "progress", method: "tools/call", params: `{"name":"trigger-long-running-operation","arguments":{"duration":1,"steps":4}}`,
 			want:  `{"content":[{"type":"text","text":"Long running operation completed. Duration: 1 seconds, Steps: 4."}]}`,
@@ -191,7 +183,7 @@ func TestServerEverythingHTTP(t *testing.T) {
 		t.Run(test.argument, func(t *testing.T) {
 			t.Parallel()
 			url := startEverything(t, test.argument) + test.path
-			way{target: []string{url}, transport: test.transport, versions: fromHandshake, session: true}.check(t, rows, calls, stdin, want)
+			way{target: []string{url}, transport: test.transport, versions: fromHandshake, session: true}.check(t, everythingOffers, calls, stdin, want)
 			t.Run("a large message", func(t *testing.T) {
 				t.Parallel()
 				text := strings.Repeat("añ€😀", 50_000)
