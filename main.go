@@ -750,7 +750,8 @@ var tools = []tool{ // in the order of their names
 		InputSchema: json.RawMessage(`{"type":"object","properties":{}}`)},
 	{Name: "count", Title: "Count", Description: "Counts to n, one step after the other, and reports each.", run: (*demo).count,
 		InputSchema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","minimum":0,"maximum":1000000,"description":"steps"},` +
-			`"delayMs":{"type":"integer","minimum":0,"maximum":600000,"default":0,"description":"wait before each step"}},"required":["n"]}`)},
+			`"delayMs":{"type":"integer","minimum":0,"maximum":600000,"default":0,"description":"wait before each step"},` +
+			`"poll":{"type":"boolean","default":false,"description":"let go of the connection meanwhile, where that can be done"}},"required":["n"]}`)},
 	{Name: "echo", Title: "Echo", Description: "Returns the text it is given.", run: (*demo).echo,
 		InputSchema: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string","description":"what to return"},` +
 			`"repeat":{"type":"integer","minimum":1,"default":1,"description":"how many times in a row"}},"required":["text"]}`)},
@@ -872,8 +873,9 @@ func (d *demo) echo(_ context.Context, _ *Exchange, args json.RawMessage) (any, 
 
 func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (any, error) {
 	var steps *float64
+	var poll bool
 	delay := 0.0
-	if err := Bind(args, map[string]any{"n": &steps, "delayMs": &delay}); err != nil {
+	if err := Bind(args, map[string]any{"n": &steps, "delayMs": &delay, "poll": &poll}); err != nil {
 		return nil, err
 	}
 	if steps == nil {
@@ -886,6 +888,9 @@ func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (an
 	ms, err := integer("delayMs", delay, 0, 600_000)
 	if err != nil {
 		return nil, err
+	}
+	if poll {
+		x.Disconnect(time.Second)
 	}
 	for i := 1; i <= n; i++ {
 		if ms > 0 {

@@ -16,8 +16,8 @@ package main
 //	             serve, and MCPWIRE_FIXTURES=client call the URL that is its last argument
 //	helpers      at the end
 //
-// A child process is this test binary again, told by MCPWIRE_CHILD what to be. testdata/*.txtar are whole conversations: lessons, and
-// replayed by TestTranscripts; go test -run Transcripts -update rewrites what the server says.
+
+
 
 import (
 	"bufio"
@@ -33,6 +33,7 @@ import (
 	"fmt"
 	"go/format"
 	"io"
+	"log"
 	"log/slog"
 	"maps"
 	"math"
@@ -8826,10 +8827,11 @@ func (r *restartedClient) report() string {
 
 var update = flag.Bool("update", false, "rewrite what the server says in testdata/*.txtar")
 
-// Every lesson under testdata, replayed: what the client says goes in as it stands, and what comes out must be the same to the byte.
+// Every lesson under testdata, replayed from both ends: what one side says goes in as it stands, and what the other side then says must be
+// the same to the byte. A lesson that is by hand throughout has no client of ours in it.
 func TestTranscripts(t *testing.T) {
 	files, _ := filepath.Glob("testdata/*.txtar")
-	if len(files) < 7 {
+	if len(files) < 30 {
 		t.Fatalf("%d transcripts", len(files))
 	}
 	for _, file := range files {
@@ -8838,21 +8840,23 @@ func TestTranscripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lesson := parseTranscript(string(text))
-			var got string
-			if lesson.overHTTP() {
-				got = lesson.replayHTTP(t)
-			} else {
-				got = lesson.replay(t, newDemo())
-			}
+			want := string(text)
+			got := parseTranscript(want).fromServer(t).String()
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
-			} else if got != string(text) {
-				t.Errorf("got\n%s\nwant\n%s", got, text)
+				want = got
 			}
-			if n := strings.Count(got, "\n"); n > 60 || lesson.title == "" {
+			if got != want {
+				t.Errorf("the server: got\n%s\nwant\n%s", got, want)
+			}
+			if tr := parseTranscript(want); tr.shows("") {
+				if got := tr.fromClient(t).String(); got != want {
+					t.Errorf("the client: got\n%s\nwant\n%s", got, want)
+				}
+			}
+			if n := strings.Count(want, "\n"); n > 60 || strings.HasPrefix(want, "--") {
 				t.Errorf("a lesson has a title and fewer than 60 lines; this has %d", n)
 			}
 		})
@@ -8866,8 +8870,7 @@ func TestTrace(t *testing.T) {
 	if exit := callChild(t, cmd, "", &out, &trace); exit != 0 {
 		t.Fatal(exit, trace.String())
 	}
-	lesson := parseTranscript("A trace.\n" + trace.String())
-	if got := lesson.replay(t, newDemo()); got != "A trace.\n"+trace.String() {
+	if got := parseTranscript("A trace.\n" + trace.String()).fromServer(t).String(); got != "A trace.\n"+trace.String() {
 		t.Errorf("got\n%s\nwant\n%s", got, trace.String())
 	}
 	server := process(t, "mcpwire", "-trace")
@@ -8915,7 +8918,7 @@ func TestTraceHTTP(t *testing.T) {
 		t.Error("the trace tells secrets:", trace)
 	}
 	trace = first + "\n" + regexp.MustCompile("(?m)^:\n\n").ReplaceAllString(trace, "")
-	if got := parseTranscript(trace).replayHTTP(t); got != trace {
+	if got := parseTranscript(trace).fromServer(t).String(); got != trace {
 		t.Errorf("got\n%s\nwant\n%s", got, trace)
 	}
 }
@@ -9207,7 +9210,7 @@ func TestCallTrace(t *testing.T) {
 			continue
 		}
 		trace = "a trace\n" + strings.NewReplacer("?key=…", "", "Authorization: …\n", "").Replace(trace)
-		if got := parseTranscript(trace).replayHTTP(t); got != trace {
+		if got := parseTranscript(trace).fromServer(t).String(); got != trace {
 			t.Errorf("got\n%s\nwant\n%s", got, trace)
 		}
 	}
@@ -10374,6 +10377,759 @@ func (u *user) echoSchema(ctx context.Context) error {
 	return err
 }
 
+// ======== Transcripts ========
+
+// A transcript is a lesson: a title, then what each side says in turn, as sections of a txtar file. Over HTTP each exchange has a letter,
+// as in "-- client A --". A client's section is a request, a line, a header, an empty line, a body; or that the client hangs up, or that
+// the connection breaks. A server's is a status, the part of the header that matters, an empty line, and as much of the body as is there.
+// "-- by hand --" is what no client of ours would say. If the last line of the title begins with "$ mcpwire", that is the server; else it is the
+// demo with all its defaults. All of it happens in a bubble of synctest, over connections in memory, so that even time is as it was.
+type transcript struct {
+	title    string
+	sections []section
+}
+
+type section struct{ who, letter, text string }
+
+const (
+	hangsUp = "(hangs up)\n"
+	breaks  = "(the connection breaks)\n"
+)
+
+var sectionLine = regexp.MustCompile(`^-- (client|server|by hand)(?: ([A-Z]+))? --\n$`)
+
+// parseTranscript splits a txtar file into sections. Like txtar's, it knows no syntax errors.
+func parseTranscript(text string) (tr transcript) {
+	for line := range strings.Lines(text) {
+		if m := sectionLine.FindStringSubmatch(line); m != nil {
+			tr.sections = append(tr.sections, section{who: m[1], letter: m[2]})
+		} else if len(tr.sections) == 0 {
+			tr.title += line
+		} else {
+			tr.sections[len(tr.sections)-1].text += line
+		}
+	}
+	return tr
+}
+
+func (tr transcript) overHTTP() bool { return len(tr.sections) > 0 && tr.sections[0].letter != "" }
+
+// String returns the file.
+func (tr transcript) String() string {
+	text := tr.title
+	for _, s := range tr.sections {
+		text += s.line() + s.text
+	}
+	return text
+}
+
+func (s section) line() string { return "-- " + strings.TrimSpace(s.who+" "+s.letter) + " --\n" }
+
+// goesOn tells whether the server says more in the exchange of section i.
+func (tr transcript) goesOn(i int) bool {
+	return slices.ContainsFunc(tr.sections[i+1:], func(s section) bool {
+		return s.letter == tr.sections[i].letter && (s.who == "server" || s.text == hangsUp || s.text == breaks)
+	})
+}
+
+// options returns the flags of the server.
+func (tr transcript) options(t *testing.T) *options {
+	o := new(options)
+	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
+	o.define(flags)
+	lines := strings.Split(strings.TrimSpace(tr.title), "\n")
+	if args, ok := strings.CutPrefix(lines[len(lines)-1], "$ mcpwire "); ok {
+		if err := flags.Parse(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
+
+// fromServer returns the transcript with what the real server says.
+func (tr transcript) fromServer(t *testing.T) (got transcript) {
+	synctest.Test(t, func(t *testing.T) {
+		o := tr.options(t)
+		demo := newDemo()
+		demo.StateKey = []byte(o.stateKey)
+		var err error
+		if demo.Versions, err = parseVersions(o.versions); err != nil {
+			t.Fatal(err)
+		}
+		if !tr.overHTTP() {
+			got = tr.fromPipe(t, demo)
+			return
+		}
+		mcp, sse, mux := o.handlers(demo, nil)
+		n := 0
+		sse.NewID = func() string {
+			n++
+			return fmt.Sprint("session-", n)
+		}
+		if mcp.Sessions != nil {
+			mcp.Sessions.NewID = sse.NewID
+		}
+		network := newMemoryNet()
+		server := &http.Server{Handler: mux, ErrorLog: log.New(io.Discard, "", 0)}
+		go func() { _ = server.Serve(network) }()
+		transport := &http.Transport{DialContext: network.dial}
+		got = tr.fromURL(bubble(t), &http.Client{Transport: transport}, "http://127.0.0.1:8080")
+		mcp.Close()
+		sse.Close()
+		transport.CloseIdleConnections()
+		_ = server.Close()
+	})
+	return got
+}
+
+// stage is where a transcript is played: in a bubble of synctest, or on a real network.
+type stage struct {
+	testing.TB
+	settle   func()        // waits until all that has begun waits for something
+	patience time.Duration // for what must come
+}
+
+func bubble(t *testing.T) stage { return stage{t, synctest.Wait, time.Hour} }
+
+// linesOf reads lines in the background; closed at the end.
+func linesOf(r io.Reader) <-chan string {
+	feed := make(chan string, 4096)
+	go func() {
+		defer close(feed)
+		for in := bufio.NewReader(r); ; {
+			line, err := in.ReadString('\n')
+			if line != "" {
+				feed <- strings.TrimSuffix(line, "\n") + "\n"
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return feed
+}
+
+// take returns the next n lines, or all to the end. Comments that only fill are left out; something tells whether there was even that.
+func (g stage) take(feed <-chan string, n int, all bool) (text string, something bool) {
+	for all || strings.Count(text, "\n") < n || strings.HasSuffix("\n"+text, "\n:\n") {
+		select {
+		case line, ok := <-feed:
+			if !ok {
+				return text, something
+			}
+			text, something = withoutFiller(text+line), true
+		case <-time.After(g.patience):
+			return text, something
+		}
+	}
+	return text, something
+}
+
+// withoutFiller takes the comment away that a stream begins with if nothing else is there yet.
+func withoutFiller(text string) string {
+	if rest, ok := strings.CutSuffix(text, ":\n\n"); ok && (rest == "" || strings.HasSuffix(rest, "\n")) {
+		return rest
+	}
+	return text
+}
+
+// fromPipe plays the client's part over a pipe.
+func (tr transcript) fromPipe(t *testing.T, h Handler) transcript {
+	in, theirOut := io.Pipe()
+	theirIn, out := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		served <- Serve(t.Context(), NewLineConn(in, out, testLimit, in.Close), h, nil)
+		out.Close()
+	}()
+	g, feed := bubble(t), linesOf(theirIn)
+	for i := range tr.sections {
+		s := &tr.sections[i]
+		if s.who == "server" {
+			s.text, _ = g.take(feed, strings.Count(s.text, "\n"), false)
+			continue
+		}
+		_, _ = io.WriteString(theirOut, s.text)
+	}
+	g.settle()
+	theirOut.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if rest, _ := g.take(feed, 0, true); rest != "" { // what is owed at the end
+		if last := &tr.sections[len(tr.sections)-1]; last.who == "server" {
+			last.text += rest
+		} else {
+			tr.sections = append(tr.sections, section{who: "server", text: rest})
+		}
+	}
+	return tr
+}
+
+// fromURL plays the client's part over HTTP.
+func (tr transcript) fromURL(g stage, client *http.Client, base string) transcript {
+	type exchange struct {
+		response chan *http.Response
+		body     <-chan string
+		hangUp   func()
+	}
+	exchanges := map[string]*exchange{}
+	for i := range tr.sections {
+		s := &tr.sections[i]
+		x := exchanges[s.letter]
+		switch {
+		case s.who != "server" && x != nil:
+			x.hangUp()
+			g.settle()
+		case s.who != "server":
+			ctx, cancel := context.WithTimeout(context.Background(), g.patience)
+			defer cancel()
+			x = &exchange{response: make(chan *http.Response, 1), hangUp: cancel}
+			exchanges[s.letter] = x
+			r := s.request(g, base).WithContext(ctx)
+			go func() {
+				resp, err := client.Do(r)
+				if err != nil {
+					resp = &http.Response{Body: io.NopCloser(strings.NewReader(err.Error()))}
+				}
+				x.response <- resp
+			}()
+			g.settle()
+		default:
+			n, head := strings.Count(s.text, "\n"), ""
+			if x.body == nil {
+				resp := <-x.response
+				defer resp.Body.Close()
+				x.body = linesOf(resp.Body)
+				head = fmt.Sprintf("%d\n%s", resp.StatusCode, tracedHeader(resp.Header))
+				n -= strings.Count(head, "\n") + 1
+			}
+			body, something := g.take(x.body, n, !tr.goesOn(i))
+			if head != "" && something {
+				head += "\n"
+			}
+			s.text = head + body
+		}
+	}
+	return tr
+}
+
+// request reads a client's section.
+func (s section) request(g stage, base string) *http.Request {
+	head, body, _ := strings.Cut(s.text, "\n\n")
+	line, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
+	method, path, _ := strings.Cut(line, " ")
+	r, err := http.NewRequest(method, base+path, strings.NewReader(strings.TrimSuffix(body, "\n")))
+	if err != nil {
+		g.Fatal(err)
+	}
+	r.Header["User-Agent"], r.Header["Accept-Encoding"] = []string{"transcript"}, []string{"identity"}
+	for field := range strings.Lines(fields) {
+		name, value, _ := strings.Cut(strings.TrimSpace(field), ": ")
+		if r.Header.Add(name, value); name == "Host" {
+			r.Host = value
+		}
+	}
+	return r
+}
+
+// fromClient returns the transcript with what our Client says when the server says what stands there. The Client is made to call what is
+// called there, to answer what it is asked, to cancel and to hang up; all else it does by itself. What it does beside, and the lesson
+// leaves out, is answered here: server/discover, the GET that listens, and DELETE at the end.
+func (tr transcript) fromClient(t *testing.T) (got transcript) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newActor(t, tr)
+		if tr.overHTTP() {
+			got = a.overHTTP()
+		} else {
+			got = a.overPipe()
+		}
+		a.check(got)
+	})
+	return got
+}
+
+// said lists the messages in a section.
+func (s section) said() (in []*Message) {
+	for line := range strings.Lines(s.text) {
+		line = strings.TrimSpace(strings.TrimPrefix(line, "data: "))
+		if strings.HasPrefix(line, "{") || strings.HasPrefix(line, "[") {
+			in = append(in, Decode([]byte(line)).Messages...)
+		}
+	}
+	return in
+}
+
+// actor plays the application that uses a Client, as a transcript has it.
+type actor struct {
+	stage
+	client Client
+	tr     transcript
+	dials  []Dialer
+	work   sync.WaitGroup
+
+	mu       sync.Mutex                         // guards the fields below
+	begun    bool                               // Connect has been called
+	cancels  map[string]context.CancelCauseFunc // of calls, by id
+	answers  map[string][]json.RawMessage       // to what the server asks, by id or key
+	outcomes []string                           // of calls
+	arrivals []*arrival
+}
+
+func newActor(t *testing.T, tr transcript) *actor {
+	tr.sections = slices.Clone(tr.sections)
+	a := &actor{stage: bubble(t), tr: tr, cancels: map[string]context.CancelCauseFunc{}, answers: map[string][]json.RawMessage{}}
+	a.client.Handler = HandlerFunc(a.handle)
+	for _, s := range tr.sections {
+		if s.who == "client" {
+			for _, m := range s.said() {
+				a.study(m)
+			}
+		}
+	}
+	slices.Sort(a.client.Versions)
+	if a.client.Versions = slices.Compact(a.client.Versions); len(a.client.Versions) > 1 { // a client of both eras
+		a.client.Versions = nil
+	}
+	return a
+}
+
+// study learns from a message what kind of client it is that says it, and how it answers.
+func (a *actor) study(m *Message) {
+	meta, _, _ := m.Meta()
+	if m.Method == "initialize" {
+		meta.ProtocolVersion = unquote(member(m.Params, "protocolVersion"))
+		meta.ClientInfo, _ = parseImplementation(member(m.Params, "clientInfo"))
+		meta.ClientCapabilities = member(m.Params, "capabilities")
+	}
+	if meta.ProtocolVersion != "" {
+		a.client.Versions = append(a.client.Versions, meta.ProtocolVersion)
+		a.client.Info = *meta.ClientInfo
+		_ = json.Unmarshal(meta.ClientCapabilities, &a.client.Capabilities)
+	}
+	if m.Kind() == Response {
+		a.answers[m.ID.String()] = append(a.answers[m.ID.String()], m.Result)
+	}
+	if responses := member(m.Params, "inputResponses"); responses != nil {
+		for key, answer := range each(responses) {
+			id := StringID(string(key)).String()
+			a.answers[id] = append(a.answers[id], answer)
+		}
+	}
+}
+
+// handle answers what the server asks. What the lesson does not answer, nobody does.
+func (a *actor) handle(ctx context.Context, x *Exchange) (any, error) {
+	if x.Request.Kind() == Notification {
+		return nil, nil
+	}
+	a.mu.Lock()
+	id := x.Request.ID.String()
+	answers := a.answers[id]
+	a.answers[id] = answers[min(1, len(answers)):]
+	a.mu.Unlock()
+	if len(answers) == 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return answers[0], nil
+}
+
+// connect begins with what a Client does first. A modern lesson may leave that out.
+func (a *actor) connect() {
+	a.work.Go(func() {
+		if err := a.client.Connect(context.Background(), a.dials...); err != nil {
+			a.Errorf("Connect: %v", err)
+		}
+	})
+	a.settle()
+}
+
+// act has the Client say a message, unless it does so by itself.
+func (a *actor) act(m *Message) {
+	again := member(m.Params, "inputResponses") != nil || member(m.Params, "requestState") != nil
+	switch {
+	case m.Method == "notifications/cancelled":
+		a.cancel(string(member(m.Params, "requestId")), errors.New(unquote(member(m.Params, "reason"))))
+	case m.Kind() != Request, again, m.Method == "initialize", m.Method == "server/discover":
+	case m.Method == "subscriptions/listen":
+		var filter map[string]any
+		_ = json.Unmarshal(member(m.Params, "notifications"), &filter)
+		a.call(m, func(ctx context.Context) error { return a.client.Listen(ctx, filter) })
+	default:
+		a.call(m, func(ctx context.Context) error {
+			var result json.RawMessage
+			err := a.client.Call(ctx, m.Method, givenParams(m.Params), &result)
+			if err == nil {
+				err = &Error{Message: string(result)}
+			}
+			return err
+		})
+	}
+	a.settle()
+}
+
+// givenParams returns params without what the Client adds.
+func givenParams(params json.RawMessage) any {
+	if params == nil {
+		return nil
+	}
+	var given object
+	for name, value := range each(params) {
+		if string(name) == "_meta" {
+			var meta object
+			if meta.addAll(value, metaVersion, metaClientInfo, metaCapabilities); len(meta.b) == 0 {
+				continue
+			}
+			value = json.RawMessage(meta.text())
+		}
+		given.add(string(name), value)
+	}
+	return json.RawMessage(given.text())
+}
+
+// call makes a call in the background, and notes its outcome.
+func (a *actor) call(m *Message, call func(context.Context) error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	a.cancels[m.ID.String()] = cancel
+	a.work.Go(func() {
+		err := call(ctx)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		outcome := fmt.Sprint(err)
+		if fault := (*Error)(nil); errors.As(err, &fault) {
+			outcome = fault.Error()
+		}
+		a.outcomes = append(a.outcomes, outcome)
+	})
+}
+
+func (a *actor) cancel(id string, why error) {
+	if cancel := a.cancels[id]; cancel != nil {
+		cancel(why)
+	}
+	a.settle()
+}
+
+// check compares what the calls have come to with what the server has said.
+func (a *actor) check(tr transcript) {
+	known := []string{context.Canceled.Error(), ErrClosed.Error(), "<nil>"}
+	for _, s := range tr.sections {
+		for _, m := range s.said() {
+			if s.who == "server" && m.Error != nil {
+				known = append(known, m.Error.Error())
+			} else if s.who == "server" {
+				known = append(known, (&Error{Message: string(m.Result)}).Error())
+			}
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, outcome := range a.outcomes {
+		if !slices.Contains(known, outcome) {
+			a.Errorf("a call has come to %s", outcome)
+		}
+	}
+	if len(a.outcomes) != len(a.cancels) {
+		a.Errorf("%d calls, %d outcomes", len(a.cancels), len(a.outcomes))
+	}
+}
+
+// shows tells whether the client is seen to say something that has this text in it.
+func (tr transcript) shows(text string) bool {
+	return slices.ContainsFunc(tr.sections, func(s section) bool { return s.who == "client" && strings.Contains(s.text, text) })
+}
+
+// listens tells whether the client is seen to open a stream by GET.
+func (tr transcript) listens() bool {
+	return slices.ContainsFunc(tr.sections, func(s section) bool {
+		return s.who == "client" && strings.HasPrefix(s.text, "GET ") && !strings.Contains(s.text, "\nLast-Event-Id")
+	})
+}
+
+// hello answers a server/discover that the lesson leaves out.
+func (a *actor) hello(discover []byte) string {
+	id := Decode(discover).Messages[0].ID
+	result := map[string]any{"resultType": "complete", "supportedVersions": orAll(a.client.Versions), "capabilities": map[string]any{}}
+	return string(NewResponse(id, result, nil).encode())
+}
+
+const asksFirst = `"method":"server/discover"`
+
+// overPipe plays the server's part over a pipe. What is said by hand, and the answer to it, is not for the Client.
+func (a *actor) overPipe() transcript {
+	in, theirOut := io.Pipe()
+	theirIn, out := io.Pipe()
+	a.dials = []Dialer{func(context.Context) (Conn, error) {
+		return NewLineConn(in, out, testLimit, func() error { return errors.Join(in.Close(), out.Close()) }), nil
+	}}
+	feed := linesOf(theirIn)
+	a.connect()
+	if a.tr.shows(metaVersion) && !a.tr.shows(asksFirst) {
+		fmt.Fprintln(theirOut, a.hello([]byte(<-feed)))
+	}
+	byHand := false
+	for i := range a.tr.sections {
+		s := &a.tr.sections[i]
+		switch byHand = s.who == "by hand" || s.who == "server" && byHand; {
+		case byHand:
+		case s.who == "server":
+			_, _ = io.WriteString(theirOut, s.text)
+			a.settle()
+		default:
+			for _, m := range s.said() {
+				a.act(m)
+			}
+			s.text, _ = a.take(feed, strings.Count(s.text, "\n"), false)
+		}
+	}
+	a.work.Go(func() { a.client.Close() })
+	if rest, _ := a.take(feed, 0, true); rest != "" {
+		a.Errorf("the client also says %s", rest)
+	}
+	theirOut.Close()
+	a.work.Wait()
+	return a.tr
+}
+
+// arrival is a request of the Client.
+type arrival struct {
+	*http.Request
+	text     string // as a section has it
+	body     []byte
+	response chan *http.Response
+	flow     *flow
+}
+
+// RoundTrip puts a request where it is found.
+func (a *actor) RoundTrip(r *http.Request) (*http.Response, error) {
+	x := &arrival{Request: r, response: make(chan *http.Response, 1)}
+	if x.text = r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header); r.Body != nil {
+		x.body, _ = io.ReadAll(r.Body)
+		x.text += "\n" + string(x.body) + "\n"
+	}
+	a.mu.Lock()
+	a.arrivals = append(a.arrivals, x)
+	a.mu.Unlock()
+	if r.Method == http.MethodDelete { // at once: Close waits holding a lock, and a bubble takes that for work
+		return &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	}
+	select {
+	case resp := <-x.response:
+		return resp, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// is tells whether a request is the one that a section shows, whatever the details.
+func (x *arrival) is(s section) bool {
+	shown, _, _ := strings.Cut(s.text, " ")
+	if x.Method != shown || x.Method != http.MethodPost {
+		return x.Method == shown && (x.Header.Get("Last-Event-Id") != "") == strings.Contains(s.text, "\nLast-Event-Id")
+	}
+	theirs := s.said()
+	ours := Decode(x.body).Messages[0]
+	return len(theirs) > 0 && ours.Method == theirs[0].Method && ours.ID == theirs[0].ID
+}
+
+// beside answers what the lesson leaves out.
+func (a *actor) beside(x *arrival) bool {
+	status, body := 0, ""
+	switch {
+	case x.Method == http.MethodDelete:
+		return !a.tr.shows("DELETE ")
+	case x.Method == http.MethodGet && x.Header.Get("Last-Event-Id") == "" && !a.tr.listens():
+		status = http.StatusMethodNotAllowed
+	case bytes.Contains(x.body, []byte(asksFirst)) && !a.tr.shows(asksFirst):
+		status, body = http.StatusOK, a.hello(x.body)
+	case bytes.Contains(x.body, []byte(`,"error":{"code"`)): // to a question that was still open when the Client closed
+		status = http.StatusAccepted
+	default:
+		return false
+	}
+	x.response <- &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1, Request: x.Request}
+	return true
+}
+
+// await returns the request that a section shows.
+func (a *actor) await(s section) *arrival {
+	for range 1000 {
+		a.settle()
+		a.mu.Lock()
+		a.arrivals = slices.DeleteFunc(a.arrivals, a.beside)
+		i := slices.IndexFunc(a.arrivals, func(x *arrival) bool { return x.is(s) })
+		if i >= 0 {
+			x := a.arrivals[i]
+			a.arrivals = slices.Delete(a.arrivals, i, i+1)
+			a.mu.Unlock()
+			return x
+		}
+		a.mu.Unlock()
+		time.Sleep(100 * time.Millisecond)
+	}
+	text := ""
+	for _, x := range a.arrivals {
+		text += x.text
+	}
+	a.Fatalf("the client does not say\n%s\nbut\n%s", s.text, text)
+	return nil
+}
+
+// overHTTP plays the server's part over HTTP.
+func (a *actor) overHTTP() transcript {
+	client, url := &http.Client{Transport: a}, "http://127.0.0.1:8080/mcp"
+	if a.tr.shows(" /sse") {
+		url = "http://127.0.0.1:8080/sse"
+	}
+	a.dials = []Dialer{DialHTTP(client, url, testLimit), DialSSE(client, url, testLimit)}
+	if !a.tr.shows("POST /mcp") && !a.tr.shows(asksFirst) {
+		a.dials = a.dials[1:] // it knows
+	}
+	a.connect()
+	exchanges := map[string]*arrival{}
+	for i := range a.tr.sections {
+		s := &a.tr.sections[i]
+		x := exchanges[s.letter]
+		switch {
+		case s.who == "by hand", s.who == "server" && x == nil:
+		case s.who == "server" && x.Method == http.MethodDelete:
+		case s.who == "server":
+			x.answer(s.text, !a.tr.goesOn(i))
+			a.settle()
+		case s.text == breaks:
+			x.flow.end(io.ErrUnexpectedEOF)
+			a.settle()
+		case s.text == hangsUp:
+			a.hangUp(x)
+		default:
+			if strings.HasPrefix(s.text, "DELETE ") {
+				a.work.Go(func() { a.client.Close() })
+			}
+			for _, m := range s.said() {
+				a.act(m)
+			}
+			x = a.await(*s)
+			s.text, exchanges[s.letter] = x.text, x
+		}
+	}
+	a.work.Go(func() { a.client.Close() })
+	a.settle()
+	for _, x := range a.arrivals {
+		if !a.beside(x) {
+			a.Errorf("the client also says\n%s", x.text)
+			x.response <- &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: x.Request}
+		}
+	}
+	a.work.Wait()
+	return a.tr
+}
+
+// hangUp has the Client end an exchange: it cancels the call, or closes.
+func (a *actor) hangUp(x *arrival) {
+	if len(x.body) > 0 {
+		a.cancel(Decode(x.body).Messages[0].ID.String(), context.Canceled)
+	} else {
+		a.work.Go(func() { a.client.Close() })
+	}
+	a.settle()
+	if x.Context().Err() == nil {
+		a.Error("the client has not hung up")
+	}
+}
+
+// answer is what a server's section says; the first of an exchange has status and header.
+func (x *arrival) answer(text string, all bool) {
+	if x.flow == nil {
+		head, body, _ := strings.Cut(text, "\n\n")
+		status, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
+		resp := &http.Response{Header: http.Header{}, ContentLength: -1, Request: x.Request}
+		resp.StatusCode, _ = strconv.Atoi(status)
+		for field := range strings.Lines(fields) {
+			name, value, _ := strings.Cut(strings.TrimSpace(field), ": ")
+			resp.Header.Add(name, value)
+		}
+		x.flow = &flow{parts: make(chan string, 64), broken: x.Context().Done()}
+		resp.Body, text = x.flow, body
+		x.response <- resp
+	}
+	if x.flow.parts <- text; all {
+		x.flow.end(io.EOF)
+	}
+}
+
+// flow is the body of a response, as it comes.
+type flow struct {
+	parts  chan string
+	broken <-chan struct{}
+	rest   string
+	err    error // once parts is closed
+}
+
+func (f *flow) end(err error) { f.err = err; close(f.parts) }
+
+func (f *flow) Read(b []byte) (n int, err error) {
+	for f.rest == "" {
+		select {
+		case part, ok := <-f.parts:
+			if f.rest = part; !ok {
+				return 0, f.err
+			}
+		case <-f.broken:
+			return 0, context.Canceled
+		}
+	}
+	n = copy(b, f.rest)
+	f.rest = f.rest[n:]
+	return n, nil
+}
+
+func (f *flow) Close() error { return nil }
+
+// memoryNet is a network of one listener, in memory; its connections come to a loopback address.
+type memoryNet struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+func newMemoryNet() *memoryNet {
+	n := &memoryNet{conns: make(chan net.Conn), closed: make(chan struct{})}
+	n.close = sync.OnceFunc(func() { close(n.closed) })
+	return n
+}
+
+func (n *memoryNet) Accept() (net.Conn, error) {
+	select {
+	case c := <-n.conns:
+		return c, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (n *memoryNet) Close() error   { n.close(); return nil }
+func (n *memoryNet) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080} }
+
+type memoryConn struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c memoryConn) LocalAddr() net.Addr  { return c.addr }
+func (c memoryConn) RemoteAddr() net.Addr { return c.addr }
+
+func (n *memoryNet) dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case n.conns <- memoryConn{there, n.Addr()}:
+		return here, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	}
+}
+
 // ======== Helpers ========
 
 const testLimit = 4 << 20
@@ -10533,149 +11289,6 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
-}
-
-// transcript is a lesson: a title, then sections in turn, each the lines that one side writes.
-type transcript struct {
-	title    string
-	sections []section
-}
-
-type section struct{ who, text string }
-
-// parseTranscript splits a txtar file at its "-- client --" and "-- server --" lines; over HTTP each exchange has a letter, as in "--
-// client A --". Like txtar's, it knows no syntax errors.
-func parseTranscript(text string) (tr transcript) {
-	for line := range strings.Lines(text) {
-		if who, ok := strings.CutPrefix(line, "-- "); ok && strings.HasSuffix(who, " --\n") {
-			tr.sections = append(tr.sections, section{who: strings.TrimSuffix(who, " --\n")})
-		} else if len(tr.sections) == 0 {
-			tr.title += line
-		} else {
-			tr.sections[len(tr.sections)-1].text += line
-		}
-	}
-	return tr
-}
-
-func (tr transcript) overHTTP() bool { return len(tr.sections) > 0 && tr.sections[0].who == "client A" }
-
-// replayHTTP plays the client's part over HTTP. What a client says is a request: a line, a header, an empty line, a body; or that it hangs
-// up. What the server says is a status, the part of the header that matters, an empty line, and as many lines of the body as are there;
-// the last section of an exchange has them all.
-func (tr transcript) replayHTTP(t *testing.T) string {
-	demo := newDemo()
-	mcp := newHandler(t, demo)
-	mcp.HeaderParams = headerParams
-	sse := &SSEHandler{Handler: demo, NewID: mcp.Sessions.NewID}
-	mux := http.NewServeMux()
-	mux.Handle("/mcp", mcp)
-	mux.Handle("/sse", sse)
-	c := serveWeb(t, mux)
-	t.Cleanup(sse.Close)
-	t.Cleanup(mcp.Close)
-	base := strings.TrimSuffix(c.url, "/mcp")
-	type exchange struct {
-		response chan *http.Response
-		body     *bufio.Reader
-		hangUp   func()
-	}
-	exchanges := map[string]*exchange{}
-	got := tr.title
-	for i, s := range tr.sections {
-		who, letter, _ := strings.Cut(s.who, " ")
-		got += "-- " + s.who + " --\n"
-		x := exchanges[letter]
-		switch {
-		case who == "client" && x != nil:
-			x.hangUp()
-			got += s.text
-		case who == "client":
-			method, path, fields, body := s.request()
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			t.Cleanup(cancel)
-			x = &exchange{response: make(chan *http.Response, 1), hangUp: cancel}
-			exchanges[letter] = x
-			other := c.another()
-			other.url, other.header = base+path, http.Header{"Content-Type": nil, "Accept": nil}
-			go func() {
-				x.response <- other.sendContext(ctx, method, body, fields...)
-			}()
-			got += s.text
-		default:
-			lines := strings.Count(s.text, "\n")
-			if x.body == nil {
-				resp := <-x.response
-				x.body = bufio.NewReader(resp.Body)
-				head := fmt.Sprintf("%d\n%s", resp.StatusCode, tracedHeader(resp.Header))
-				got += head
-				if lines -= strings.Count(head, "\n"); lines > 0 || !hasMore(tr.sections[i+1:], letter) {
-					if _, err := x.body.Peek(1); err == nil {
-						got += "\n"
-						lines--
-					}
-				}
-			}
-			for more := hasMore(tr.sections[i+1:], letter); !more || lines > 0; lines-- {
-				line, err := x.body.ReadString('\n')
-				if line == ":\n" { // a comment, sent if nothing else is ready yet
-					_, _ = x.body.ReadString('\n')
-					lines++
-					continue
-				}
-				if got += line; err != nil {
-					if line != "" {
-						got += "\n"
-					}
-					break
-				}
-			}
-		}
-	}
-	return got
-}
-
-// request reads a client's section.
-func (s section) request() (method, path string, fields []string, body string) {
-	head, body, _ := strings.Cut(s.text, "\n\n")
-	line, rest, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
-	method, path, _ = strings.Cut(line, " ")
-	return method, path, strings.Split(rest, "\n"), strings.TrimSuffix(body, "\n")
-}
-
-// hasMore tells whether an exchange goes on in later sections.
-func hasMore(later []section, letter string) bool {
-	return slices.ContainsFunc(later, func(s section) bool { return strings.HasSuffix(s.who, " "+letter) })
-}
-
-// replay plays the client's part and returns the transcript with what the server really says.
-func (tr transcript) replay(t *testing.T, h Handler) string {
-	ours, theirs := bytePipe(t)
-	served := make(chan error, 1)
-	go func() { served <- Serve(t.Context(), ours, h, nil) }()
-	got := tr.title
-	for i, s := range tr.sections {
-		if s.who == "client" {
-			got += "-- client --\n" + s.text
-			if _, err := io.WriteString(theirs, s.text); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if i+1 == len(tr.sections) {
-			theirs.w.Close() // the end of the conversation, and all that the server still has to say
-			<-served
-			ours.Close()
-			if rest, _ := io.ReadAll(theirs); s.who == "server" || len(rest) > 0 {
-				got += "-- server --\n" + string(rest)
-			}
-		} else if s.who == "server" {
-			got += "-- server --\n"
-			for range strings.Count(s.text, "\n") {
-				got += readLine(t, theirs) + "\n"
-			}
-		}
-	}
-	return got
 }
 
 // waitFor waits for a condition that another goroutine brings about.
