@@ -17,8 +17,6 @@ package main
 //	helpers      at the end
 //
 
-
-
 import (
 	"bufio"
 	"bytes"
@@ -8825,7 +8823,11 @@ func (r *restartedClient) report() string {
 
 // ======== main.go ========
 
-var update = flag.Bool("update", false, "rewrite what the server says in testdata/*.txtar")
+var (
+	update = flag.Bool("update", false, "rewrite what the server says in testdata/*.txtar")
+	target = flag.String("target", "", "replay the lessons at a `URL`, and report what a server there does otherwise")
+	spell  = flag.String("spell", "", "`old=>new;…`: what is to be said otherwise at that URL, such as the names of its tools")
+)
 
 // Every lesson under testdata, replayed from both ends: what one side says goes in as it stands, and what the other side then says must be
 // the same to the byte. A lesson that is by hand throughout has no client of ours in it.
@@ -8841,6 +8843,10 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := string(text)
+			if *target != "" {
+				parseTranscript(want).compare(t)
+				return
+			}
 			got := parseTranscript(want).fromServer(t).String()
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -10574,6 +10580,8 @@ func (tr transcript) fromURL(g stage, client *http.Client, base string) transcri
 		hangUp   func()
 	}
 	exchanges := map[string]*exchange{}
+	tr.sections = slices.Clone(tr.sections)
+	names := map[string]string{}
 	for i := range tr.sections {
 		s := &tr.sections[i]
 		x := exchanges[s.letter]
@@ -10586,7 +10594,7 @@ func (tr transcript) fromURL(g stage, client *http.Client, base string) transcri
 			defer cancel()
 			x = &exchange{response: make(chan *http.Response, 1), hangUp: cancel}
 			exchanges[s.letter] = x
-			r := s.request(g, base).WithContext(ctx)
+			r := s.request(g, base, names).WithContext(ctx)
 			go func() {
 				resp, err := client.Do(r)
 				if err != nil {
@@ -10608,17 +10616,31 @@ func (tr transcript) fromURL(g stage, client *http.Client, base string) transcri
 			if head != "" && something {
 				head += "\n"
 			}
+			learnNames(names, s.text, head+body)
 			s.text = head + body
 		}
 	}
 	return tr
 }
 
+var givenName = regexp.MustCompile(`(?m)^(?:Mcp-Session-Id|id|data): (\S*)$`)
+
+// learnNames notes what a server calls a session, an event, or an endpoint, in place of what stands in the lesson.
+func learnNames(names map[string]string, want, got string) {
+	theirs := givenName.FindAllStringSubmatch(got, -1)
+	for i, ours := range givenName.FindAllStringSubmatch(want, -1) {
+		if i < len(theirs) && !strings.HasPrefix(ours[1], "{") {
+			names[ours[1]] = theirs[i][1]
+		}
+	}
+}
+
 // request reads a client's section.
-func (s section) request(g stage, base string) *http.Request {
+func (s section) request(g stage, base string, names map[string]string) *http.Request {
 	head, body, _ := strings.Cut(s.text, "\n\n")
 	line, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
 	method, path, _ := strings.Cut(line, " ")
+	path = cmp.Or(names[path], path)
 	r, err := http.NewRequest(method, base+path, strings.NewReader(strings.TrimSuffix(body, "\n")))
 	if err != nil {
 		g.Fatal(err)
@@ -10626,11 +10648,105 @@ func (s section) request(g stage, base string) *http.Request {
 	r.Header["User-Agent"], r.Header["Accept-Encoding"] = []string{"transcript"}, []string{"identity"}
 	for field := range strings.Lines(fields) {
 		name, value, _ := strings.Cut(strings.TrimSpace(field), ": ")
+		value = cmp.Or(names[value], value)
 		if r.Header.Add(name, value); name == "Host" {
 			r.Host = value
 		}
 	}
 	return r
+}
+
+// compare plays a lesson at the target, and reports what matters of what is different there.
+func (tr transcript) compare(t *testing.T) {
+	if !tr.overHTTP() || strings.Contains(tr.title, "$ mcpwire") {
+		t.Skip("not over HTTP, or with flags")
+	}
+	spelling := strings.NewReplacer(strings.FieldsFunc(strings.ReplaceAll(*spell, "=>", ";"), func(r rune) bool { return r == ';' })...)
+	theirs := tr
+	theirs.sections = slices.Clone(tr.sections)
+	for i := range theirs.sections {
+		if s := &theirs.sections[i]; s.who != "server" {
+			s.text = spelling.Replace(s.text)
+		}
+	}
+	u, err := url.Parse(*target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := u.Path
+	u.Path = ""
+	g := stage{t, func() { time.Sleep(50 * time.Millisecond) }, 12 * time.Second}
+	got := theirs.at(path).fromURL(g, &http.Client{Transport: &http.Transport{}}, u.String())
+	want, have := tr.facts(), got.facts()
+	for _, fact := range want {
+		if !slices.Contains(have, fact) {
+			t.Errorf("not there: %s", fact)
+		}
+	}
+	for _, fact := range have {
+		if !slices.Contains(want, fact) {
+			t.Errorf("instead:   %s", fact)
+		}
+	}
+}
+
+// at returns a transcript for a server whose endpoint is another.
+func (tr transcript) at(path string) transcript {
+	tr.sections = slices.Clone(tr.sections)
+	for i := range tr.sections {
+		s := &tr.sections[i]
+		for _, method := range []string{"POST", "GET", "DELETE", "PUT"} {
+			if rest, ok := strings.CutPrefix(s.text, method+" /mcp\n"); ok {
+				s.text = method + " " + path + "\n" + rest
+			}
+		}
+	}
+	return tr
+}
+
+// facts lists what a server has said, as far as the protocol says what it should be.
+func (tr transcript) facts() (facts []string) {
+	for _, s := range tr.sections {
+		if s.who != "server" {
+			continue
+		}
+		add := func(format string, args ...any) {
+			facts = append(facts, s.letter+": "+fmt.Sprintf(format, args...))
+		}
+		head, body, _ := strings.Cut(s.text, "\n\n")
+		if status, fields, _ := strings.Cut(head, "\n"); len(strings.TrimSpace(status)) == 3 {
+			add("status %s", strings.TrimSpace(status))
+			if strings.Contains(fields, "Mcp-Session-Id: ") {
+				add("a session")
+			}
+			if strings.Contains(fields, "text/event-stream") {
+				add("a stream")
+			}
+		} else {
+			body = s.text
+		}
+		if strings.Contains("\n"+body, "\nid: ") {
+			add("event ids")
+		}
+		for _, m := range s.said() {
+			switch id := m.ID.String(); {
+			case m.Method != "":
+				add("%s %s", m.Method, id)
+			case m.Error != nil:
+				add("error %d for %s", m.Error.Code, cmp.Or(id, "no id"))
+			default:
+				add("result for %s%s%s%s", id, fact(m, "resultType"), fact(m, "protocolVersion"), fact(m, "isError"))
+			}
+		}
+	}
+	return facts
+}
+
+func fact(m *Message, name string) string {
+	if value := member(m.Result, name); value != nil {
+		return fmt.Sprintf(", %s %s", name, value)
+	}
+	return ""
 }
 
 // fromClient returns the transcript with what our Client says when the server says what stands there. The Client is made to call what is
