@@ -9480,6 +9480,79 @@ func ExampleInputRequired() {
 	// 2026-07-28 [{"type":"text","text":"Hello, Ada"}] <nil>
 }
 
+// What is not a message decodes to the error that it deserves.
+func ExampleDecode() {
+	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":2}`, `[]`, `Content-Length: 52`} {
+		in := Decode([]byte(line))
+		fmt.Println(in.Messages[0].Kind() == Request, string(in.Append(nil)))
+	}
+	// Output:
+	// true {"jsonrpc":"2.0","id":1,"method":"ping"}
+	// false {"jsonrpc":"2.0","id":2,"error":{"code":-32600,"message":"Invalid request: method must be a non-empty string"}}
+	// false {"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid request: a batch has 1 to 1024 messages"}}
+	// false {"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error: not JSON"}}
+}
+
+// Unlike json.Unmarshal, Bind takes no other spelling of a name, and no name twice.
+func ExampleBind() {
+	var city string
+	for _, args := range []string{`{"city":"Oslo"}`, `{"City":"Rome"}`, `{"city":"Bern","city":"Rome"}`} {
+		city = ""
+		err := Bind(json.RawMessage(args), map[string]any{"city": &city})
+		fmt.Printf("%q %v\n", city, err)
+	}
+	// Output:
+	// "Oslo" <nil>
+	// "" <nil>
+	// "Bern" Invalid params: 'city' is there twice (-32602)
+}
+
+// A comment, an event of two lines, an event that only gives an id, and one that the end cuts off.
+func ExampleReadEvents() {
+	stream := ": keep-alive\n\nid: 7\ndata: one\ndata: two\n\nid: 8\n\ndata: thr"
+	for e, err := range ReadEvents(strings.NewReader(stream), 1<<20) {
+		fmt.Printf("%s %s %q %v\n", e.Type, e.ID, e.Data, err)
+	}
+	// Output:
+	// message 7 "one\ntwo" <nil>
+	// message 8 "" <nil>
+}
+
+// One Server, over whatever carries bytes: here both ends of a connection in memory, as for TCP or a Unix socket.
+func ExampleNewLineConn() {
+	here, there := net.Pipe()
+	server := &Server{Methods: map[string]HandlerFunc{"time/now": func(context.Context, *Exchange) (any, error) {
+		return map[string]string{"time": "noon"}, nil
+	}}}
+	go Serve(context.Background(), NewLineConn(there, there, 4<<20, there.Close), server, nil)
+	client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
+	defer client.Close()
+	err := client.Connect(context.Background(), func(context.Context) (Conn, error) {
+		return NewLineConn(here, here, 4<<20, here.Close), nil
+	})
+	var result struct{ Time string }
+	fmt.Println(err, client.Call(context.Background(), "time/now", nil, &result), result.Time)
+	// Output: <nil> <nil> noon
+}
+
+// A handler in a mux, and a client for its URL. Both ends agree on 2026-07-28; a client of any older revision would be served as well.
+func ExampleStreamableHandler() {
+	server := &Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{
+		"tools/list": func(context.Context, *Exchange) (any, error) { return map[string]any{"tools": []any{}}, nil },
+	}}
+	mcp := &StreamableHandler{Handler: server, Sessions: &Sessions{}}
+	defer mcp.Close()
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", mcp)
+	site := httptest.NewServer(mux)
+	defer site.Close()
+	client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
+	defer client.Close()
+	err := client.Connect(context.Background(), DialHTTP(nil, site.URL+"/mcp", 64<<20))
+	fmt.Println(err, client.Server().Version, client.Call(context.Background(), "prompts/list", nil, nil))
+	// Output: <nil> 2026-07-28 HTTP 404 Not Found: Method not found: prompts/list (-32601)
+}
+
 // ======== Benchmarks: ratios to a bare loop in the same run ========
 
 const benchCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get-weather","arguments":{"city":"San Francisco"}}}`
