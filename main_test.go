@@ -8843,25 +8843,17 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := string(text)
-			if *target != "" {
-				parseTranscript(want).compare(t)
+			switch tr := parseTranscript(want); {
+			case *target != "":
+				tr.compare(t)
 				return
-			}
-			got := parseTranscript(want).fromServer(t).String()
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			case *update:
+				want = tr.fromServer(t).String()
+				if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 					t.Fatal(err)
 				}
-				want = got
 			}
-			if got != want {
-				t.Errorf("the server: got\n%s\nwant\n%s", got, want)
-			}
-			if tr := parseTranscript(want); tr.shows("") {
-				if got := tr.fromClient(t).String(); got != want {
-					t.Errorf("the client: got\n%s\nwant\n%s", got, want)
-				}
-			}
+			parseTranscript(want).replays(t)
 			if n := strings.Count(want, "\n"); n > 60 || strings.HasPrefix(want, "--") {
 				t.Errorf("a lesson has a title and fewer than 60 lines; this has %d", n)
 			}
@@ -8876,9 +8868,7 @@ func TestTrace(t *testing.T) {
 	if exit := callChild(t, cmd, "", &out, &trace); exit != 0 {
 		t.Fatal(exit, trace.String())
 	}
-	if got := parseTranscript("A trace.\n" + trace.String()).fromServer(t).String(); got != "A trace.\n"+trace.String() {
-		t.Errorf("got\n%s\nwant\n%s", got, trace.String())
-	}
+	parseTranscript("A trace.\n" + trace.String()).replays(t)
 	server := process(t, "mcpwire", "-trace")
 	server.Stdin = strings.NewReader(`{"jsonrpc": "2.0", "id":1,"method":"ping"}` + "\nnoise\n")
 	trace.Reset()
@@ -9216,9 +9206,7 @@ func TestCallTrace(t *testing.T) {
 			continue
 		}
 		trace = "a trace\n" + strings.NewReplacer("?key=…", "", "Authorization: …\n", "").Replace(trace)
-		if got := parseTranscript(trace).fromServer(t).String(); got != trace {
-			t.Errorf("got\n%s\nwant\n%s", got, trace)
-		}
+		parseTranscript(trace).replays(t)
 	}
 }
 
@@ -10727,6 +10715,20 @@ func (s section) request(g stage, base string, names map[string]string) *http.Re
 		}
 	}
 	return r
+}
+
+// replays checks that server and Client say what stands there.
+func (tr transcript) replays(t *testing.T) {
+	t.Helper()
+	want := tr.String()
+	if got := parseTranscript(want).fromServer(t).String(); got != want {
+		t.Errorf("the server: got\n%s\nwant\n%s", got, want)
+	}
+	if tr.shows("") {
+		if got := parseTranscript(want).fromClient(t).String(); got != want {
+			t.Errorf("the client: got\n%s\nwant\n%s", got, want)
+		}
+	}
 }
 
 // compare plays a lesson at the target, and reports what matters of what is different there.
