@@ -181,7 +181,18 @@ func TestDecodeBoundsBatches(t *testing.T) {
 
 // A damaged response fails the call that waits for it, with an error that is not the peer's.
 func TestDecodeDamagedResponse(t *testing.T) {
-	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"result":null}`, `{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":""}}`} {
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","id":1,"result":null}`,
+		`{"jsonrpc":"2.0","id":1,"result":[]}`,
+		`{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}`,
+		`{"jsonrpc":"1.0","id":1,"result":{}}`,
+		`{"id":1,"result":{}}`,
+		`{"jsonrpc":"2.0","id":1,"error":"bad"}`,
+		`{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":""}}`,
+		`{"jsonrpc":"2.0","id":1,"error":{"code":1.5,"message":""}}`,
+		`{"jsonrpc":"2.0","id":1,"error":{"message":""}}`,
+		`{"jsonrpc":"2.0","id":1,"error":{"code":1}}`,
+	} {
 		ours, theirs := bytePipe(t)
 		p := Open(t.Context(), ours, nil, nil)
 		go func() {
@@ -214,6 +225,11 @@ func TestEncode(t *testing.T) {
 		}
 		if back := Decode(line).Messages[0]; back.Kind() != Request || back.Method != "m<&>" {
 			t.Errorf("%s decodes to %+v", line, back)
+		}
+	}
+	for _, params := range []any{[]int{1}, "x", 1, true} {
+		if m, err := NewRequest(NumberID(1), "m", params); err == nil {
+			t.Errorf("params %T: %s", params, m.append(nil))
 		}
 	}
 	own := &Message{ID: NumberID(1), Result: json.RawMessage("{\n}"), Error: nil}
@@ -578,6 +594,8 @@ func TestCancelQuestion(t *testing.T) {
 // A cancelled request gets no answer and nothing more is sent for it; its id is free again once its handler has returned.
 func TestCancelServed(t *testing.T) {
 	began, sent := make(chan *Exchange, 1), make(chan error, 1)
+	var logged lockedBuffer
+	log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ours, theirs := bytePipe(t)
 	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		if x.Request.Method == "quick" {
@@ -587,7 +605,7 @@ func TestCancelServed(t *testing.T) {
 		<-ctx.Done()
 		sent <- x.Notify(context.Background(), "notifications/message", nil)
 		return nil, nil
-	}), nil)
+	}), log)
 	for range 2 { // the second round shows that the id may be used again
 		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"\u0061","method":"slow"}`)
 		x := <-began
@@ -602,6 +620,9 @@ func TestCancelServed(t *testing.T) {
 		if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","id":2,"result":{}}` {
 			t.Error(line)
 		}
+	}
+	if !strings.Contains(logged.String(), "reason=test") {
+		t.Error("why is not in the log:", logged.String())
 	}
 }
 
@@ -2071,6 +2092,7 @@ func TestModernRequests(t *testing.T) {
 		{"tasks/list", modernMeta, `"code":-32601`},
 		{"resources/read", `"uri":"note:///none",` + modernMeta, `"code":-32602,"message":"Resource not found","data":{"uri":"note:///none"}`},
 		{"tools/list", `"cursor":"",` + modernMeta, `"code":-32602`},
+		{"tools/list", `"_meta":{` + version + `,` + capabilities + `,"io.modelcontextprotocol/later":[],"com.mcp/x":5,"traceparent":{}}`, `"tools":[`},
 		{"tools/call", `"name":"echo","arguments":{"text":"a"},` + modernMeta, `"result":{"resultType":"complete","content":[{"type":"text","text":"a"}],"_meta":{"com.example.mcpwire/tool":"echo","io.modelcontextprotocol/serverInfo":{"name":"mcpwire"`},
 		{"tools/call", `"name":"ask",` + modernMeta, `"code":-32021,"message":"The client lacks elicitation","data":{"requiredCapabilities":{"elicitation":{"form":{}}}}`},
 		{"tools/call", `"name":"ask","inputResponses":5,` + modernMeta, `"code":-32602`},
@@ -2169,7 +2191,13 @@ func TestInputBothEras(t *testing.T) {
 			return InputRequired{Requests: map[string]InputRequest{"k": {"roots/list", nil}}}, nil
 		},
 		"tools/call": func(context.Context, *Exchange) (any, error) { return InputRequired{}, nil },
+		"prompts/get": func(context.Context, *Exchange) (any, error) {
+			return InputRequired{Requests: map[string]InputRequest{"k": {"ping", nil}}}, nil
+		},
 	}}
+	if out := converse(t, server, modernRequest("prompts/get", "")); !strings.Contains(out[0], `"error":{"code":-32603,"message":"input k: ping is not for the client"`) {
+		t.Error(out)
+	}
 	for method, params := range map[string]string{"tools/list": "", "tools/call": "", "resources/read": `"inputResponses":{},"inputResponses":{},`, "prompts/get": `"requestState":"","requestState":"",`} {
 		server.Methods["resources/read"], server.Methods["prompts/get"] = server.Methods["tools/call"], server.Methods["tools/call"]
 		meta := strings.Replace(modernMeta, `lities":{}`, `lities":{"roots":{}}`, 1)
@@ -3047,6 +3075,112 @@ func TestClientIsNotAskedInTheModernEra(t *testing.T) {
 	if err := c.Call(t.Context(), "subscriptions/listen", nil, nil); err == nil || !strings.Contains(err.Error(), "ended the subscription") {
 		t.Error(err)
 	}
+}
+
+// In the legacy era the server may ask, and in 2025-03-26 by a batch; what it only tells, and what it has cancelled, is not
+// answered. The handshake comes first, and declares nothing that the revision does not know.
+func TestClientIsAskedInTheLegacyEra(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	started, stopped := make(chan bool), make(chan bool)
+	c := &Client{Info: Implementation{Name: "t", Title: "T", Version: "0"}, Versions: []string{"2025-03-26"}, Capabilities: map[string]any{"elicitation": struct{}{}, "sampling": struct{}{}}}
+	connected := make(chan error)
+	go func() {
+		connected <- c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil })
+	}()
+	hello := readLine(t, theirs)
+	if hello != `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{"sampling":{}},"clientInfo":{"name":"t","version":"0"}}}` {
+		t.Error(hello)
+	}
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-03-26","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`)
+	if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","method":"notifications/initialized"}` {
+		t.Error(line)
+	}
+	if err := <-connected; err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const pong, none = `{"jsonrpc":"2.0","id":"p","result":{}}`, `{"jsonrpc":"2.0","id":"r","error":{"code":-32601,"message":"Method not found","data":"roots/list"}}`
+	const ping, roots, note = `{"jsonrpc":"2.0","id":"p","method":"ping"}`, `{"jsonrpc":"2.0","id":"r","method":"roots/list"}`, `{"jsonrpc":"2.0","method":"notifications/x"}`
+	for in, want := range map[string]string{
+		ping:  pong,
+		roots: none,
+		note:  "",
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}`: "",
+		`{"jsonrpc":"2.0","method":"notifications/cancelled"}`:                           "",
+		"[" + ping + "," + note + "]":                                                    "[" + pong + "]",
+		"[" + note + "," + note + "]":                                                    "",
+	} {
+		fmt.Fprintln(theirs, in)
+		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"after","method":"ping"}`)
+		for _, want := range []string{want, `{"jsonrpc":"2.0","id":"after","result":{}}`} {
+			if want == "" {
+				continue
+			}
+			if line := readLine(t, theirs); line != want {
+				t.Errorf("%s: %s, want %s", in, line, want)
+			}
+		}
+	}
+	c.Handler = HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) {
+		started <- true
+		<-ctx.Done()
+		stopped <- true
+		return nil, nil
+	})
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"s","method":"sampling/createMessage"}`)
+	<-started
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s"}}`)
+	<-stopped
+	fmt.Fprintln(theirs, ping)
+	if line := readLine(t, theirs); line != pong {
+		t.Error("what was cancelled is answered:", line)
+	}
+}
+
+// The retry of a modern call, as it stands on the wire: another id, the same params, all answers beside them, and the state as it
+// came, or none if none came. Another call at the same time has nothing of it.
+func TestClientRetries(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	expect := func(want string) {
+		t.Helper()
+		want = strings.Replace(want, "META", `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"0"},`+
+			`"io.modelcontextprotocol/clientCapabilities":{"roots":{}}}`, 1)
+		if got := readLine(t, theirs); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Capabilities: map[string]any{"roots": struct{}{}}}
+	asked := make(chan string, 9)
+	c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		if asked <- x.Request.Method; len(asked) == 1 { // while the first question waits, another call is made
+			if err := c.Call(t.Context(), "tools/call", map[string]string{"name": "y"}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		return map[string]any{"roots": []any{}}, nil
+	})
+	done := make(chan error)
+	go func() {
+		err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil })
+		if err == nil {
+			err = c.Call(t.Context(), "tools/call", map[string]string{"name": "x"}, nil)
+		}
+		done <- err
+	}()
+	expect(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{META}}`)
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]}}`)
+	expect(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x",META}}`)
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"},"b":{"method":"roots/list"}},"requestState":"{\u0022a\/b=="}}`)
+	expect(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"y",META}}`)
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete"}}`)
+	expect(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"x","requestState":"{\u0022a\/b==","inputResponses":{"a":{"roots":[]},"b":{"roots":[]}},META}}`)
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":4,"result":{"resultType":"input_required","inputRequests":{"c":{"method":"roots/list"}}}}`)
+	expect(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"x","inputResponses":{"c":{"roots":[]}},META}}`)
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete"}}`)
+	if err := <-done; err != nil || len(asked) != 3 {
+		t.Error(err, len(asked))
+	}
+	c.Close()
 }
 
 // The compatibility matrix of 2026-07-28 basic/versioning, with our own two ends.
