@@ -7407,6 +7407,37 @@ func TestClientListenEnds(t *testing.T) {
 	}
 }
 
+// A subscription ends with its pipe, and says so; the next one starts the server again and subscribes there.
+// 2026-07-28 basic/patterns/subscriptions#graceful-closure: after a reconnect "the client MUST re-send subscriptions/listen".
+func TestClientListensOnTheNextPipe(t *testing.T) {
+	checkLeaks(t)
+	heard, hangUp := make(chan string, 9), make(chan func() error, 2)
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2026-07-28"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		heard <- x.Request.Method
+		return nil, nil
+	})}
+	if err := c.Connect(t.Context(), func(context.Context) (Conn, error) {
+		a, b := Pipe()
+		hangUp <- a.Close
+		go Serve(context.Background(), a, newDemo(), nil)
+		return b, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		ended := make(chan error)
+		go func() { ended <- c.Listen(t.Context(), map[string]any{"resourcesListChanged": true}) }()
+		if got := <-heard; got != "notifications/subscriptions/acknowledged" {
+			t.Error(got)
+		}
+		_ = (<-hangUp)()
+		if err := <-ended; !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	}
+	c.Close()
+}
+
 // A subscription in a session hears of it when the stream is given up, and another one has another session, with another stream.
 func TestClientListenDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -9245,6 +9276,8 @@ func TestCall(t *testing.T) {
 		{"time-out", []string{"-timeout", "200ms", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":1,"delayMs":60000}}`}, "", 1, "", "no answer within 200ms"},
 		{"progress extends it", []string{"-timeout", "1s", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":6,"delayMs":300}}`}, "", 0, "counted to 6", ""},
 		{"progress extends it beside a _meta of one's own", []string{"-timeout", "1s", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":6,"delayMs":300},"_meta":{ "com.example/x":1}}`}, "", 0, "counted to 6", ""},
+		{"progress extends it, but not for ever", []string{"-timeout", "200ms", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":1000,"delayMs":50}}`}, "", 1, "", "no answer within 200ms"},
+		{"another token for each call", []string{"-i"}, strings.Repeat(`tools/call {"name":"count","arguments":{"n":1}}`+"\n", 2), 0, "counted to 1", "{\"progressToken\":2,\"progress\":1,"},
 		{"lines", []string{"-i", "-protocol", "2025-11-25"}, "ping\n\nx/y\nping []\ntools/call\t{\"name\":\"echo\",\"arguments\":{\"text\":\"hi\"}}\nping", 1,
 			"{}\n" + `{"content":[{"type":"text","text":"hi"}],"_meta":{"com.example.mcpwire/tool":"echo"}}` + "\n{}\n", "Method not found: x/y (-32601)"},
 	} {
@@ -9301,6 +9334,31 @@ func TestCallURL(t *testing.T) {
 	}
 	if n := h.Sessions.Len(); n > 0 {
 		t.Errorf("%d sessions are left", n)
+	}
+}
+
+// A list is read to its last page, whatever the cursors look like: the server gets back what it has sent, an empty string as well.
+func TestCallPages(t *testing.T) {
+	cursors := []string{`""`, `"a=&<\u00e9\/"`, `"{\"page\":3}"`}
+	var got []string
+	s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+		if m.Method == "server/discover" {
+			say(w, m, 200, strings.Replace(modernHello, `"capabilities":{}`, `"capabilities":{"tools":{}}`, 1))
+			return
+		}
+		next := ""
+		if got = append(got, string(member(m.Params, "cursor"))); len(got) <= len(cursors) {
+			next = `,"nextCursor":` + cursors[len(got)-1]
+		}
+		items := strings.TrimSuffix(strings.Repeat(fmt.Sprintf(`{"name":"t%d"},`, len(got)), len(got)%3), ",") // pages of any size
+		say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{"tools":[`+items+`]`+next+`}}`)
+	})
+	var stdout, stderr bytes.Buffer
+	if exit := callTarget(t, []string{s.URL}, "", &stdout, &stderr); exit != 0 || !strings.Contains(stdout.String(), "t1, t2, t2, t4\n") {
+		t.Errorf("exit %d\n%s\n%s", exit, stdout.String(), stderr.String())
+	}
+	if want := append([]string{""}, cursors...); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -9385,6 +9443,68 @@ func TestCallAsksTheUser(t *testing.T) {
 		if err != nil || string(got) != want || !strings.Contains(shown.String(), "Who?\nname (string): ") {
 			t.Errorf("%q: %s, %v, %q", typed, got, err, shown.String())
 		}
+	}
+	url := &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"mode":"url","url":"https://x.example"}`)}
+	var fault *Error
+	if _, err := new(caller).Handle(t.Context(), &Exchange{Request: url}); !errors.As(err, &fault) || fault.Code != CodeInvalidParams {
+		t.Error("a mode that was not declared:", err)
+	}
+}
+
+// Of the codes that JSON-RPC and MCP keep for themselves we know those that they define, and no other, in all sources and lessons.
+// 2026-07-28 basic#error-codes: -32000..-32019 have no meaning but for -32002, and -32042 is of the past.
+func TestErrorCodes(t *testing.T) {
+	defined := []string{"-32700", "-32600", "-32601", "-32602", "-32603", "-32002", "-32020", "-32021", "-32022"}
+	for _, pattern := range []string{"[a-ln-z]*.go", "main.go", "testdata/*.txtar"} {
+		files, _ := filepath.Glob(pattern)
+		if len(files) == 0 {
+			t.Error("nothing matches", pattern)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = bytes.ReplaceAll(text, []byte("-32768..-32000"), nil) // the range, in a comment
+			for _, code := range regexp.MustCompile(`-32\d{3}\b`).FindAllString(string(text), -1) {
+				if !slices.Contains(defined, code) {
+					t.Errorf("%s: %s", file, code)
+				}
+			}
+		}
+	}
+}
+
+// The keys of _meta in the lessons follow the grammar: an optional prefix of labels, a name. Of the reserved ones only those are used
+// that are defined. 2026-07-28 basic#meta.
+func TestMetaKeys(t *testing.T) {
+	grammar := regexp.MustCompile(`^([A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?)*/)?([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$`)
+	reserved := regexp.MustCompile(`^[^/]*\b(modelcontextprotocol|mcp)[./]|^[^/]*$`) // by the second label, or in 2025-06-18 by any but the last
+	defined := append(slices.Clone(metaMembers), metaServerInfo, metaSubscription)
+	own := 0
+	files, _ := filepath.Glob("testdata/*.txtar")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, meta := range regexp.MustCompile(`"_meta":(\{.*)`).FindAllSubmatch(text, -1) {
+			var keys map[string]json.RawMessage
+			if err := json.NewDecoder(bytes.NewReader(meta[1])).Decode(&keys); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+			for key := range keys {
+				switch {
+				case !grammar.MatchString(key), reserved.MatchString(key) && !slices.Contains(defined, key):
+					t.Errorf("%s: %q", file, key)
+				case !reserved.MatchString(key):
+					own++
+				}
+			}
+		}
+	}
+	if own == 0 {
+		t.Error("no key of our own")
 	}
 }
 
