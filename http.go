@@ -370,7 +370,13 @@ func (h *StreamableHandler) sessionless(rep *reply, in Payload, principal string
 	var rev Revision
 	if rep.plain = handshake; !handshake {
 		version, ok := h.legacyVersion(rep.w, rep.r, in.id())
-		if !ok {
+		switch {
+		case !ok:
+			return
+		case version == "" && !slices.Contains(h.legacy, assumedVersion):
+			// 2026-07-28 basic/transports/streamable-http#protocol-version-header: who serves no clients of before 2025-06-18
+			// "MUST reject a request without the header".
+			h.reject(rep.w, rep.r, in.id(), mismatch("MCP-Protocol-Version is missing"))
 			return
 		}
 		rev = revision(cmp.Or(version, assumedVersion))

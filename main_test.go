@@ -4428,6 +4428,13 @@ func TestHTTPSessionless(t *testing.T) {
 			t.Error(method, status)
 		}
 	}
+	// Who does not serve the revisions without that header cannot assume one of them.
+	younger := serveWeb(t, &StreamableHandler{Handler: newDemo(), Versions: []string{"2026-07-28", "2025-11-25"}})
+	for body, want := range map[string]int{ping: 400, `{"jsonrpc":"2.0","method":"x"}`: 400, initializeLine("2025-11-25"): 200} {
+		if status, text, _ := younger.do("POST", body); status != want || status == 400 && !strings.Contains(text, `"error":{"code":-32020`) {
+			t.Error("no version header:", body, status, text)
+		}
+	}
 }
 
 // ---- The modern era ----
