@@ -2390,6 +2390,10 @@ func TestLogging(t *testing.T) {
 			t.Errorf("%s: %d messages: %s", row.name, got, out)
 		}
 	}
+	c := serveWeb(t, &StreamableHandler{Handler: s})
+	if _, text, _ := c.do("POST", legacy, "MCP-Protocol-Version: 2025-11-25"); strings.Contains(text, "notifications/message") {
+		t.Error("without a session logging is not offered:", text)
+	}
 }
 
 // Changes reach legacy clients that are ready, of resources only those they have subscribed to, each once.
@@ -2430,6 +2434,19 @@ func TestPublishLegacy(t *testing.T) {
 		t.Error("nobody watches that any more:", line)
 	}
 	if line := ask(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe"}`); !strings.Contains(line, "-32602") {
+		t.Error(line)
+	}
+
+	// What was not offered is not announced.
+	plain := &Server{Capabilities: map[string]any{"tools": struct{}{}, "prompts": map[string]bool{"listChanged": true}}}
+	ours, theirs = bytePipe(t)
+	go Serve(t.Context(), ours, plain, nil)
+	ask(initializeLine("2025-11-25"))
+	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	ask(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	plain.Publish("notifications/tools/list_changed", nil)
+	plain.Publish("notifications/prompts/list_changed", nil)
+	if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}` {
 		t.Error(line)
 	}
 }
@@ -5908,7 +5925,7 @@ func say(w http.ResponseWriter, m *Message, status int, body string) {
 }
 
 const (
-	legacyHello = `{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`
+	legacyHello = `{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}},"serverInfo":{"name":"s","version":"1"}}}`
 	modernHello = `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`
 	emptyResult = `{"jsonrpc":"2.0","id":ID,"result":{}}`
 )
@@ -7309,6 +7326,10 @@ func TestClientListensInSession(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		c.Close()
+	}
+	unable := connect(t, &Server{}, &Client{Versions: []string{"2025-11-25"}})
+	if err := unable.Listen(t.Context(), map[string]any{"resourceSubscriptions": []string{"a"}}); err == nil || !strings.Contains(err.Error(), "does not offer") {
+		t.Error(err)
 	}
 	d := newDemo()
 	h := newHandler(t, d)

@@ -684,7 +684,7 @@ var logLevels = []string{"debug", "info", "notice", "warning", "error", "critica
 // critical, alert and emergency, and another is dropped; data is anything that encodes to JSON.
 func (x *Exchange) Log(ctx context.Context, level string, data any) error {
 	least := x.Meta.LogLevel
-	if least == "" && !x.Revision.Modern {
+	if least == "" && x.Peer != nil { // without a session nobody was told that there is logging
 		least = "info"
 	}
 	if least == "" || slices.Index(logLevels, level) < slices.Index(logLevels, least) {
@@ -808,19 +808,21 @@ func (l *listener) rouse() {
 
 // Publish announces a change, such as notifications/tools/list_changed: to every initialized legacy peer or, if params has a uri, to those
 // that subscribed to it, and to the modern listeners whose filter names it. It never waits: a legacy peer whose queue is full misses it,
-// a modern listener that is behind hears of several changes of one list or resource once. params may be nil; if they are no JSON object
-// nothing is sent.
+// a modern listener that is behind hears of several changes of one list or resource once. What Capabilities do not offer is not
+// announced. params may be nil; if they are no JSON object nothing is sent.
 func (s *Server) Publish(method string, params any) {
 	s.once.Do(s.prepare)
 	m, err := NewRequest(ID{}, method, params)
 	if err != nil {
 		return
 	}
-	uri, field := unquote(member(m.Params, "uri")), changes[method].field
+	change, known := changes[method]
+	uri, field := unquote(member(m.Params, "uri")), change.field
+	offered := !known || s.offers(change.capability...) // 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were successfully negotiated"
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for peer, sub := range s.legacy {
-		if sub.ready && (uri == "" || sub.watched[uri]) && len(sub.queue) < maxPublished {
+		if sub.ready && offered && (uri == "" || sub.watched[uri]) && len(sub.queue) < maxPublished {
 			if sub.queue = append(sub.queue, m); len(sub.queue) == 1 {
 				peer.notice(func() { s.drain(peer, sub) })
 			}
@@ -2173,6 +2175,9 @@ func count(array json.RawMessage) (n int) {
 func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawMessage) error {
 	if len(uris) == 0 || uris[0] != '[' {
 		uris = json.RawMessage("[]")
+	}
+	if count(uris) > 0 && string(lookup(conn.server.Capabilities, "resources", "subscribe")) != "true" {
+		return errors.New("the server does not offer subscriptions to resources")
 	}
 	var watched []string
 	defer func() {
