@@ -536,6 +536,9 @@ func TestCancelCall(t *testing.T) {
 			t.Errorf("after cancelling %s: %v", method, err)
 		}
 		p.Close()
+		if rest, _ := io.ReadAll(theirs); strings.Contains(string(rest), "cancelled") { // or once too often
+			t.Errorf("%s was cancelled: %s", method, rest)
+		}
 	}
 }
 
