@@ -11,7 +11,7 @@ package main
 //	             TestHTTPHeaderParams, TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over
 //	             HTTP: TestSSE…, TestDialSSE…; the client at URLs: TestClientLadder, TestClientSession…, TestClientResumes and
 //	             others, TestOddServers…, TestClientRestarts
-//	main.go      TestTranscripts, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
+//	main.go      TestTranscripts, TestToken, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
 //	fixtures     the server and the client that the conformance suite wants: MCPWIRE_FIXTURES=ADDR makes the compiled test binary
 //	             serve, and MCPWIRE_FIXTURES=client call the URL that is its last argument
 //	helpers      at the end
@@ -2123,6 +2123,11 @@ func TestModernRequests(t *testing.T) {
 	if !strings.Contains(answerTo(out, "1"), `"ttlMs":0,"cacheScope":"private"`) || !strings.Contains(answerTo(out, "2"), "-32602") || !strings.Contains(answerTo(out, "3"), `"result":{}`) {
 		t.Error(out)
 	}
+	asking := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) { return nil, x.Call(ctx, "ping", nil, nil) }}}
+	out = converse(t, asking, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"method":"m","params":{`+modernMeta+`}}`)
+	if len(out) != 2 || !strings.Contains(out[1], `"id":1,"error":{"code":-32603`) {
+		t.Error("a modern client is asked:", out)
+	}
 	legacyOnly := newDemo()
 	legacyOnly.Versions = []string{"2025-11-25"}
 	if out := converse(t, legacyOnly, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modernMeta+`}}`); !strings.Contains(out[0], `"code":-32022`) || !strings.Contains(out[0], `"supported":["2025-11-25"]`) {
@@ -3298,6 +3303,8 @@ func TestHTTPRules(t *testing.T) {
 		{"Accept: not JSON", "POST", "Accept: */*, application/json;q=0.0", ping, 200, "data: " + ok},
 		{"Accept: neither", "POST", "Accept: text/html, application/xml", ping, 406, refusal},
 
+		{"a page of another origin", "POST", "Origin: http://evil.com", ping, 403, refusal},
+		{"the session, whatever the case of its header", "POST", "Mcp-Session-Id:|MCP-SESSION-ID: session-1", ping, 200, ok},
 		{"no session", "POST", "Mcp-Session-Id:", ping, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
 		{"no session, notification", "POST", "Mcp-Session-Id:", `{"jsonrpc":"2.0","method":"x"}`, 400, refusal},
 		{"unknown session", "POST", "Mcp-Session-Id: session-2", ping, 404, gone},
@@ -3727,11 +3734,15 @@ func TestHTTPStandalone(t *testing.T) {
 	if _, text, _ := c.do("POST", toolCall(2, "count", `{"n":5}`)); strings.Count(text, `"progress":`) != 5 {
 		t.Error("a call's progress is elsewhere:", text)
 	}
+	demo.Publish("notifications/resources/list_changed", map[string]any{"n": 3})
+	if e := c.next(b); !strings.Contains(string(e.Data), `"n":3`) {
+		t.Error("what belongs to a call is here:", e)
+	}
 	cancel()
 	waitFor(t, func() bool { return c.handler.listening() == 0 })
-	demo.Publish("notifications/resources/list_changed", map[string]any{"n": 3})
+	demo.Publish("notifications/resources/list_changed", map[string]any{"n": 4})
 	waitFor(t, func() bool { return drained(demo) })
-	if e := c.next(c.events(c.send("GET", ""))); !strings.Contains(string(e.Data), `"n":3`) {
+	if e := c.next(c.events(c.send("GET", ""))); !strings.Contains(string(e.Data), `"n":4`) {
 		t.Error(e)
 	}
 }
@@ -3772,6 +3783,7 @@ func TestHTTPResume(t *testing.T) {
 	if testing.Short() {
 		step = 17
 	}
+	seen := map[string]bool{}
 	for cut := 0; cut <= 201; cut += step {
 		var got []string
 		last := ""
@@ -3782,6 +3794,10 @@ func TestHTTPResume(t *testing.T) {
 				if err != nil {
 					return
 				}
+				if seen[e.ID] {
+					t.Fatal("the same id twice in a session:", e.ID)
+				}
+				seen[e.ID] = true
 				if last = e.ID; len(e.Data) > 0 {
 					got = append(got, string(e.Data))
 				}
@@ -5333,6 +5349,19 @@ func TestHTTPListenBounds(t *testing.T) {
 	demo.Server.mu.Unlock()
 }
 
+// Ids of sessions are long, of visible ASCII, and tell nothing about each other.
+func TestSessionIDs(t *testing.T) {
+	c := serveWeb(t, &StreamableHandler{Handler: newDemo(), Sessions: &Sessions{}})
+	seen := map[string]bool{}
+	for range 100 {
+		id := c.open("2025-11-25", "{}").header.Get("Mcp-Session-Id")
+		if !regexp.MustCompile("^[!-~]{26,}$").MatchString(id) || seen[id[:10]] || seen[id[len(id)-10:]] {
+			t.Fatal(id)
+		}
+		seen[id[:10]], seen[id[len(id)-10:]] = true, true
+	}
+}
+
 // Sessions that do nothing end, those with an open stream or running work do not; the hooks hear of each.
 func TestSessionsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -6734,11 +6763,12 @@ func TestClientPauses(t *testing.T) {
 	}
 }
 
-// A stream that has given no id, or is of 2026-07-28, cannot be continued: the call fails at once.
+// A stream that has given no id, or is of 2026-07-28, cannot be continued: the call fails at once. Made again, it is another request.
 func TestClientInterrupted(t *testing.T) {
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		synctest.Test(t, func(t *testing.T) {
 			gets := 0
+			ids := map[string]bool{}
 			id := map[string]string{"2025-11-25": "", "2026-07-28": "id: 7\n"}[version]
 			c := &Client{Versions: []string{version}}
 			defer c.Close()
@@ -6750,6 +6780,8 @@ func TestClientInterrupted(t *testing.T) {
 					return 405, ""
 				case m == nil:
 					gets++
+				case m.Method == "m":
+					ids[m.ID.text] = true
 				}
 				return 200, id + "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
 			})
@@ -6757,8 +6789,10 @@ func TestClientInterrupted(t *testing.T) {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			if err := c.Call(t.Context(), "m", nil, nil); err != ErrInterrupted || time.Since(began) > 0 || gets > 0 {
-				t.Errorf("%s: %v after %v, %d GETs", version, err, time.Since(began), gets)
+			for n := range 2 {
+				if err := c.Call(t.Context(), "m", nil, nil); err != ErrInterrupted || time.Since(began) > 0 || gets > 0 || len(ids) != n+1 {
+					t.Errorf("%s: %v after %v, %d GETs, ids %v", version, err, time.Since(began), gets, ids)
+				}
 			}
 		})
 	}
@@ -6851,6 +6885,7 @@ func TestClientHeaders(t *testing.T) {
 		"2026-07-28": {"POST Version=2026-07-28 Method=server/discover" + post, "POST Version=2026-07-28 Method=tools/call Name=get-weather" + post,
 			"POST Version=2026-07-28 Method=tools/list" + post, "POST Version=2026-07-28 Method=tools/call Name=get-weather Unit=celsius" + post,
 			"POST Version=2026-07-28 Method=tools/call Name=get-weather Unit=fahrenheit" + post,
+			"POST Version=2026-07-28 Method=prompts/get Name=summarize-note" + post,
 			"POST Version=2026-07-28 Method=resources/read Name==?base64?bm90ZTovLy9uYcOvdmU=?=" + post},
 	} {
 		seen = nil
@@ -6867,6 +6902,9 @@ func TestClientHeaders(t *testing.T) {
 		call("celsius")
 		if version == "2026-07-28" {
 			call("fahrenheit")
+			if err := client.Call(t.Context(), "prompts/get", json.RawMessage(`{"name":"summarize-note","arguments":{"name":"welcome"}}`), nil); err != nil {
+				t.Error(err)
+			}
 			if err := client.Call(t.Context(), "resources/read", map[string]any{"uri": "note:///naïve"}, nil); err == nil || !strings.Contains(err.Error(), "-32602") {
 				t.Error(err)
 			}
@@ -7578,13 +7616,21 @@ type oddity func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool
 
 func (s *oddServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m, kind := &Message{}, r.Method
+	accept := map[string]string{http.MethodPost: "application/json, text/event-stream", http.MethodGet: "text/event-stream"}[r.Method]
 	if r.Method == http.MethodPost {
 		body, _ := io.ReadAll(r.Body)
-		m = Decode(body).Messages[0]
+		in := Decode(body)
+		m = in.Messages[0]
 		kind = m.Method
 		if m.Kind() == Response {
 			kind = "answer"
 		}
+		if in.Batch {
+			s.Error("an array: ", string(body))
+		}
+	}
+	if r.Header.Get("Accept") != accept {
+		s.Errorf("%s %s accepts %q", r.Method, kind, r.Header.Get("Accept"))
 	}
 	if r.Header.Get("Last-Event-Id") != "" {
 		kind += " after"
@@ -7790,7 +7836,27 @@ func TestOddServersEvents(t *testing.T) {
 	call := func(name string, pitfall int, odd oddity, want string) oddRow {
 		return oddRow{name, pitfall, v, in("tools/call", odd), want, legacyOnce}
 	}
+	const question = `{"jsonrpc":"2.0","id":"q%d","method":"ping"}`
+	answers := make(chan bool, 2)
+	ask := func(text string, wait func()) oddity {
+		return either(in("tools/call", func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
+			events("data: "+text+"\n\n")(w, r, m, n)
+			_ = http.NewResponseController(w).Flush()
+			wait()
+			_, _ = io.WriteString(w, strings.ReplaceAll(okEvent, "$", m.ID.String()))
+			return true
+		}), func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
+			if m.Kind() == Response {
+				answers <- true
+			}
+			return false
+		})
+	}
+	two := ask(fmt.Sprintf("["+question+","+question+"]", 1, 2), func() { <-answers; <-answers })
 	runOdd(t, []oddRow{
+		{"two questions in an array", 36, v, two, `{"a":1}`, "answer:2 " + legacyOnce},
+		{"a question in an era without", 14, "", ask(fmt.Sprintf(question, 1), func() { time.Sleep(50 * time.Millisecond) }), `{"a":1}`, modernOnce},
+		call("odd spelling of the type", 26, respond(http.StatusOK, "Text/Event-Stream; Charset=utf-8", okEvent), `{"a":1}`),
 		call("CR only", 8, events("data: "+okResponse+"\r\r"), `{"a":1}`),
 		call("CR only, left open", 8, open(events("data: "+okResponse+"\r\r")), `{"a":1}`),
 		call("CRLF", 8, events("event: message\r\ndata: "+okResponse+"\r\n\r\n"), `{"a":1}`),
@@ -9116,6 +9182,55 @@ func TestTraceHTTP(t *testing.T) {
 	}
 }
 
+// With -token each request needs it, in its header and nowhere else, whatever session it names; a 401 says where to read who issues it, and
+// that needs no token. Without a host the address is a loopback one.
+func TestToken(t *testing.T) {
+	server := process(t, "mcpwire", "-http", ":0", "-token", "s3cret", "-auth-server", "https://auth.example.com")
+	var stderr lockedBuffer
+	server.Stderr = &stderr
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = server.Process.Kill(), server.Wait() }()
+	waitFor(t, func() bool { return strings.Contains(stderr.String(), "\n") })
+	base := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(stderr.String())
+	c := newWeb(t, &httptest.Server{URL: base})
+	c.client = &http.Client{}
+	c.header.Set("Authorization", "Bearer s3cret")
+	c.open("2025-11-25", "{}")
+	for _, row := range []struct{ name, path, line, challenge string }{
+		{"no token", "/mcp", "Authorization:", `Bearer resource_metadata="BASE/mcp"`},
+		{"another", "/mcp", "Authorization: Bearer s3cre", `Bearer error="invalid_token", resource_metadata="BASE/mcp"`},
+		{"of another scheme", "/mcp", "Authorization: Basic s3cret", `Bearer resource_metadata="BASE/mcp"`},
+		{"in the URL", "/mcp?access_token=s3cret", "Authorization:", `Bearer resource_metadata="BASE/mcp"`},
+		{"of the old transport", "/sse", "Authorization:", `Bearer resource_metadata="BASE"`},
+	} {
+		for _, method := range []string{"POST", "GET", "DELETE"} {
+			c.url = base + row.path
+			status, _, header := c.do(method, ping, row.line)
+			want := strings.ReplaceAll(row.challenge, "BASE", base+"/.well-known/oauth-protected-resource")
+			if got := header.Get("WWW-Authenticate"); status != 401 || got != want {
+				t.Errorf("%s, %s: %d %s, want %s", row.name, method, status, got, want)
+			}
+		}
+	}
+	c.url = base + "/mcp"
+	if status, text, _ := c.do("POST", ping); status != 200 {
+		t.Error("with the token:", status, text)
+	}
+	for _, path := range []string{"", "/mcp"} {
+		c.url = base + "/.well-known/oauth-protected-resource" + path
+		status, text, header := c.do("GET", "", "Authorization:")
+		if status != 200 || header.Get("Content-Type") != "application/json" || unquote(member(json.RawMessage(text), "resource")) != base+path ||
+			string(member(json.RawMessage(text), "authorization_servers")) != `["https://auth.example.com"]` {
+			t.Error(path, status, text)
+		}
+		if status, _, _ := c.do("GET", "", "Origin: http://evil.com"); status != 403 {
+			t.Error("for any page:", status)
+		}
+	}
+}
+
 // What each part of the demo answers, good and bad.
 func TestDemo(t *testing.T) {
 	demo := newDemo()
@@ -9327,7 +9442,7 @@ func TestCallURL(t *testing.T) {
 	h := newHandler(t, d)
 	h.HeaderParams = headerParams
 	h.Authenticate = func(r *http.Request) (string, error) {
-		if r.Header.Get("Authorization") != "Bearer s3cret" || r.Header.Get("X-Two") != "2" {
+		if r.Header.Get("Authorization") != "Bearer s3cret" || r.Header.Get("X-Two") != "2" || r.URL.RawQuery != "" {
 			return "", &AuthError{Status: 401, Challenge: "Bearer"}
 		}
 		return "u", nil
@@ -11932,7 +12047,8 @@ func (c *web) sendContext(ctx context.Context, method, body string, lines ...str
 		} else if strings.EqualFold(name, "Host") {
 			r.Host = strings.TrimSpace(value)
 		} else {
-			r.Header.Set(name, strings.TrimSpace(value))
+			r.Header.Del(name)
+			r.Header[name] = []string{strings.TrimSpace(value)} // spelt as it is here
 		}
 	}
 	resp, err := c.client.Do(r)
