@@ -9215,8 +9215,13 @@ func TestToken(t *testing.T) {
 		}
 	}
 	c.url = base + "/mcp"
-	if status, text, _ := c.do("POST", ping); status != 200 {
-		t.Error("with the token:", status, text)
+	for line, want := range map[string]int{"Authorization:": 401, "Authorization: bearer s3cret": 200} {
+		if status, text, _ := c.do("POST", ping, line); status != want {
+			t.Error("in a session:", line, status, text)
+		}
+		if resp := c.modern().call(1, "tools/call", `"name":"echo","arguments":{"text":"x"}`, line); resp.StatusCode != want {
+			t.Error("modern:", line, resp.Status)
+		}
 	}
 	for _, path := range []string{"", "/mcp"} {
 		c.url = base + "/.well-known/oauth-protected-resource" + path
