@@ -7846,7 +7846,7 @@ func TestOddServersEvents(t *testing.T) {
 			_, _ = io.WriteString(w, strings.ReplaceAll(okEvent, "$", m.ID.String()))
 			return true
 		}), func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-			if m.Kind() == Response {
+			if r.Method == http.MethodPost && m.Kind() == Response {
 				answers <- true
 			}
 			return false
