@@ -3734,9 +3734,14 @@ func TestHTTPStandalone(t *testing.T) {
 	if _, text, _ := c.do("POST", toolCall(2, "count", `{"n":5}`)); strings.Count(text, `"progress":`) != 5 {
 		t.Error("a call's progress is elsewhere:", text)
 	}
+	counting := c.events(c.send("POST", toolCall(3, "count", `{"n":2,"delayMs":50}`)))
+	c.next(counting)
 	demo.Publish("notifications/resources/list_changed", map[string]any{"n": 3})
 	if e := c.next(b); !strings.Contains(string(e.Data), `"n":3`) {
 		t.Error("what belongs to a call is here:", e)
+	}
+	if rest, err := readAll(counting); err != io.EOF || len(rest) != 2 || strings.Contains(fmt.Sprintf("%s", rest), "list_changed") {
+		t.Errorf("what belongs to no call is there: %s, %v", rest, err)
 	}
 	cancel()
 	waitFor(t, func() bool { return c.handler.listening() == 0 })
