@@ -5720,6 +5720,16 @@ func TestSSETransport(t *testing.T) {
 	if err := c.Call(ctx, "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":1,"delayMs":60000}}`), nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
+	another := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2024-11-05"}} // its stream has an endpoint of its own
+	if err := another.Connect(t.Context(), DialSSE(nil, server.URL+"/old/sse", 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	for text, c := range map[string]*Client{"one": c, "another": another} {
+		if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "echo", "arguments": map[string]string{"text": text}}, &result); err != nil || !strings.Contains(string(result), text) {
+			t.Error(text, err, string(result))
+		}
+	}
+	another.Close()
 	c.Close()
 	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.pipes) == 0 })
 	waitFor(t, func() bool { demo.Server.mu.Lock(); defer demo.Server.mu.Unlock(); return len(demo.legacy) == 0 })
