@@ -11281,7 +11281,6 @@ type actor struct {
 	work   sync.WaitGroup
 
 	mu       sync.Mutex                         // guards the fields below
-	begun    bool                               // Connect has been called
 	cancels  map[string]context.CancelCauseFunc // of calls, by id
 	answers  map[string][]json.RawMessage       // to what the server asks, by id or key
 	outcomes []string                           // of calls
