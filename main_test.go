@@ -29,7 +29,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/ast"
 	"go/format"
+	"go/parser"
+	"go/token"
 	"io"
 	"log"
 	"log/slog"
@@ -1161,7 +1164,7 @@ func TestServeIsNotHeldUp(t *testing.T) {
 func TestServeOnOneSocket(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	defer l.Close()
 	client, err := net.Dial("unix", l.Addr().String())
@@ -9137,6 +9140,103 @@ func TestTranscripts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Each row of testdata/requirements.tsv names what shows that we do as the specification says: a test, or one of its rows, as
+// TestName/row; a lesson; a test of testdata/interop; or the reason why it does not apply. What is named must be there, and must not be
+// something that can be skipped, so whoever runs all tests has run it.
+func TestRequirements(t *testing.T) {
+	proofs := readProofs(t, "main_test.go")
+	interop, _ := filepath.Glob("testdata/interop/*_test.go")
+	peers := readProofs(t, interop...)
+	text, err := os.ReadFile("testdata/requirements.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, rows := map[string]bool{}, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	for _, line := range rows[1:] {
+		columns := strings.Split(line, "\t")
+		if len(columns) != 7 || slices.Contains(columns, "") || seen[columns[0]] {
+			t.Errorf("not seven columns, or there twice: %s", line)
+			continue
+		}
+		seen[columns[0]] = true
+		for version := range strings.SplitSeq(columns[1], "..") {
+			if revision(version).Version == "" {
+				t.Errorf("%s: no revision: %s", columns[0], version)
+			}
+		}
+		if !slices.Contains([]string{"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}, columns[3]) {
+			t.Errorf("%s: no level: %s", columns[0], columns[3])
+		}
+		for proof := range strings.SplitSeq(columns[6], "; ") {
+			if !proofs.show(proof) && !peers.show(strings.TrimPrefix(proof, "interop ")) {
+				t.Errorf("%s: there is no %s", columns[0], proof)
+			}
+		}
+	}
+	if len(seen) < 400 {
+		t.Errorf("%d rows", len(seen))
+	}
+}
+
+// proofs are the functions of test files, each with the strings in it, and in what it uses.
+type proofs map[string]map[string]bool
+
+func readProofs(t *testing.T, files ...string) proofs {
+	found, uses := proofs{}, map[string][]string{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			key := ""
+			switch decl := decl.(type) {
+			case *ast.FuncDecl:
+				key = decl.Name.Name
+			case *ast.GenDecl:
+				if v, ok := decl.Specs[0].(*ast.ValueSpec); ok { // a table
+					key = v.Names[0].Name
+				}
+			}
+			texts := map[string]bool{}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.BasicLit:
+					if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
+						texts[text] = true
+					}
+				case *ast.Ident:
+					uses[key] = append(uses[key], n.Name)
+				}
+				return true
+			})
+			found[key] = texts
+		}
+	}
+	for name, used := range uses {
+		for _, other := range used {
+			maps.Copy(found[name], found[other])
+		}
+		if slices.Contains(used, "Skip") && len(files) == 1 {
+			delete(found, name)
+		}
+	}
+	return found
+}
+
+// show tells whether something that a row names is there.
+func (p proofs) show(proof string) bool {
+	if reason, ok := strings.CutPrefix(proof, "n/a: "); ok {
+		return len(reason) > 10
+	}
+	if lesson, err := filepath.Glob("testdata/" + proof + ".txtar"); err == nil && len(lesson) == 1 {
+		return true
+	}
+	test, row, named := strings.Cut(proof, "/")
+	texts, ok := p[test]
+	return ok && regexp.MustCompile("^(Test|Fuzz|Example)").MatchString(test) && (!named || texts[row])
 }
 
 // A trace of the program is a transcript: kept, it replays.
