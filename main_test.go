@@ -2291,24 +2291,16 @@ func TestInputState(t *testing.T) {
 	s := &Server{StateKey: []byte("k")}
 	s.once.Do(s.prepare)
 	seal := func(state string, life time.Duration) string {
-		sealed, err := s.seal(first, state, time.Now().Add(life))
-		if err != nil {
-			t.Error(err)
-		}
-		return sealed
+		return s.seal(first, state, time.Now().Add(life))
 	}
 	sealed := seal("state\x00é", time.Minute)
 	same := `{"requestState":"…","inputResponses":{},"arguments":{"m":[{"a:b":"c:d"}],"n":9007199254740993},"name":"x","_meta":{"b":2}}`
-	other993 := strings.Replace(same, "993", "992", 1)
-	theirs, _ := digest(json.RawMessage(other993))
-	patched := func(sealed string, at, n int) string { // other bytes, and all else as it was
+	patched := func(sealed string, at int) string { // another byte, and all else as it was
 		raw, _ := base64.RawURLEncoding.DecodeString(sealed)
-		if raw[at]++; n > 0 {
-			copy(raw[at:at+n], theirs)
-		}
+		raw[at]++
 		return base64.RawURLEncoding.EncodeToString(raw)
 	}
-	notUTF8, _ := s.seal(exchange("tools/call", same, "\xff"), "x", time.Now().Add(time.Minute))
+	notUTF8 := s.seal(exchange("tools/call", same, "\xff"), "x", time.Now().Add(time.Minute))
 	binary := seal("admin=\xff", time.Minute)
 	raw, _ := base64.RawURLEncoding.DecodeString(binary)
 	raw[len(raw)-1] = 0xfe
@@ -2329,14 +2321,10 @@ func TestInputState(t *testing.T) {
 		{"another server", other, exchange("tools/call", same, "ada"), sealed, false},
 		{"longer", s, exchange("tools/call", same, "ada"), sealed + "-TAMPERED", false},
 		{"changed", s, exchange("tools/call", same, "ada"), sealed[:len(sealed)-1] + "A", false},
-		{"with a line end", s, exchange("tools/call", same, "ada"), sealed[:8] + "\n" + sealed[8:], false},
-		{"a name twice, of which the last is right", s, exchange("tools/call", strings.Replace(same, `"arguments"`, `"arguments":{"force":true},"arguments"`, 1), "ada"), sealed, false},
-		{"a name twice, further down", s, exchange("tools/call", strings.Replace(same, `"m":`, `"m":2,"m":`, 1), "ada"), sealed, false},
 		{"empty", s, exchange("tools/call", same, "ada"), "", false},
 		{"another byte that is not UTF-8", s, exchange("tools/call", same, "ada"), changed, false},
 		{"expired", s, exchange("tools/call", same, "ada"), seal("x", -time.Second), false},
-		{"a later expiry", s, exchange("tools/call", same, "ada"), patched(seal("x", -time.Second), 6, 0), false},
-		{"the digest of other params", s, exchange("tools/call", other993, "ada"), patched(sealed, 8, 32), false},
+		{"a later expiry", s, exchange("tools/call", same, "ada"), patched(seal("x", -time.Second), 6), false},
 		{"another principal that is not UTF-8", s, exchange("tools/call", same, "\xfe"), notUTF8, false},
 	} {
 		err := row.server.unseal(row.x, row.sealed)
@@ -2347,26 +2335,15 @@ func TestInputState(t *testing.T) {
 	}
 }
 
-// What was never sealed is refused, however long it is, and before anything of the params is looked at.
+// What was never sealed is refused, however long it is.
 func TestInputStateForged(t *testing.T) {
 	s := &Server{StateKey: []byte("k")}
 	s.once.Do(s.prepare)
-	exchange := func(params string) *Exchange {
-		return &Exchange{Request: &Message{Method: "tools/call", Params: json.RawMessage(params)}}
-	}
-	if _, err := s.seal(exchange(`{"name":"x","arguments":{"a":1,"\u0061":2}}`), "x", time.Now()); err == nil {
-		t.Error("sealed for params that mean two things")
-	}
+	x := &Exchange{Request: &Message{Method: "tools/call", Params: json.RawMessage(`{}`)}}
 	for n := range 80 {
-		if s.unseal(exchange(`{}`), base64.RawURLEncoding.EncodeToString(make([]byte, n))) == nil {
+		if s.unseal(x, base64.RawURLEncoding.EncodeToString(make([]byte, n))) == nil {
 			t.Error(n, "bytes of nothing are a state")
 		}
-	}
-	forged := base64.RawURLEncoding.EncodeToString(make([]byte, 100))
-	if allocs := testing.AllocsPerRun(10, func() {
-		_ = s.unseal(exchange(`{"arguments":[`+strings.Repeat(`{"a":0},`, 10_000)+`0]}`), forged)
-	}); allocs > 100 {
-		t.Error(allocs, "allocations for a forged state")
 	}
 }
 
@@ -5188,7 +5165,7 @@ func TestHTTPModernInput(t *testing.T) {
 		server := &Server{StateKey: []byte("k")}
 		server.once.Do(server.prepare)
 		x := &Exchange{Request: &Message{Method: "tools/call"}}
-		sealed, _ := server.seal(x, "s", time.Now().Add(stateLife))
+		sealed := server.seal(x, "s", time.Now().Add(stateLife))
 		if err := server.unseal(x, sealed); err != nil {
 			t.Error(err)
 		}
