@@ -94,18 +94,15 @@ func (s *Server) prepare() {
 		s.key = []byte(rand.Text())
 	}
 	s.Versions = orAll(s.Versions)
-	if s.Capabilities == nil {
-		s.Capabilities = map[string]any{}
-	}
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
 	s.caps, _ = marshalObject(s.Capabilities)
 	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*listener]bool{}
 }
 
-// modern tells whether the request declares its version, and so belongs to the stateless era.
+// modern tells whether the request declares its version, and that is none that opens with initialize.
 func (x *Exchange) modern() bool {
 	declared := revision(x.Meta.ProtocolVersion)
-	return x.Peer == nil && x.Meta.ProtocolVersion != "" && (declared.Modern || declared.Version == "")
+	return declared.Modern || declared.Version == "" && x.Meta.ProtocolVersion != ""
 }
 
 func methodNotFound(method string) *Error {
@@ -128,12 +125,12 @@ func newest(versions []string, modern bool) string {
 func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
-	case x.Revision.Version == "":
+	case !slices.Contains(s.Versions, x.Meta.ProtocolVersion):
 		return nil, unsupported(s.Versions, x.Meta.ProtocolVersion)
 	case x.Meta.ClientCapabilities == nil: // 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error code -32602"
 		return nil, missingMeta(s.Versions, metaCapabilities)
-	case !slices.Contains(s.Versions, x.Revision.Version):
-		return nil, unsupported(s.Versions, x.Meta.ProtocolVersion)
+	case x.Meta.LogLevel != "" && !slices.Contains(logLevels, x.Meta.LogLevel):
+		return nil, invalidParams("Unknown log level: '%s'", x.Meta.LogLevel)
 	}
 	h := s.Methods[method]
 	switch method {
@@ -147,20 +144,15 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	if h == nil {
 		return nil, methodNotFound(method)
 	}
-	if x.Meta.LogLevel != "" && !slices.Contains(logLevels, x.Meta.LogLevel) {
-		return nil, invalidParams("Unknown log level: '%s'", x.Meta.LogLevel)
-	}
 	if err := s.readInputs(x); err != nil {
 		return nil, err
 	}
 	result, err := h(ctx, x)
+	if need, asks := result.(InputRequired); asks && err == nil {
+		result, err = s.requireInput(x, need)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if need, ok := result.(InputRequired); ok {
-		if result, err = s.requireInput(x, need); err != nil {
-			return nil, err
-		}
 	}
 	return s.stamp(method, result)
 }
@@ -189,39 +181,25 @@ func (s *Server) discover(context.Context, *Exchange) (any, error) {
 var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 
 // stamp adds to a modern result what every one has, unless the handler has said it: resultType, serverInfo and, where results may
-// be cached, that this one may not. A result may be large, so it is walked once.
+// be cached, that this one may not.
 func (s *Server) stamp(method string, result any) (any, error) {
 	raw, err := marshalObject(result)
 	if err != nil {
 		return nil, err
 	}
-	const complete = `{"resultType":"complete"`
-	full := object{append(make([]byte, 0, len(raw)+len(s.info)+160), complete...)}
-	var meta, kind json.RawMessage
-	ttl, scope := false, false
-	for name, value := range each(raw) {
-		switch string(name) {
-		case "_meta":
-			meta = value
-			continue
-		case "resultType":
-			kind = value
-		case "ttlMs":
-			ttl = true
-		case "cacheScope":
-			scope = true
-		}
-		full.add(string(name), value)
+	var said [4]json.RawMessage
+	members(raw, []string{"resultType", "ttlMs", "cacheScope", "_meta"}, said[:])
+	kind, meta := said[0], said[3]
+	full := object{make([]byte, 0, len(raw)+len(s.info)+160)}
+	if kind == nil {
+		full.add("resultType", []byte(`"complete"`))
 	}
-	if kind != nil { // what has been written in front was not needed
-		full.b = full.b[len(complete):]
-		full.b[0] = '{'
-	}
+	full.addAll(raw, "_meta")
 	if slices.Contains(cacheable, method) && unquote(kind) != "input_required" {
-		if !ttl {
+		if said[1] == nil {
 			full.add("ttlMs", []byte("0"))
 		}
-		if !scope {
+		if said[2] == nil {
 			full.add("cacheScope", []byte(`"private"`))
 		}
 	}
@@ -274,12 +252,9 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		return s.initialize(x)
 	case method == "ping": // allowed at any time
 		return nil, nil
-	case x.Revision.Version == "" && x.Meta.ProtocolVersion != "": // the version of a revision with a handshake
-		return nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + x.Meta.ProtocolVersion + " opens with initialize"}
 	case x.Revision.Version == "":
 		return nil, missingMeta(s.Versions, metaVersion)
-	case x.Peer == nil && (method == "logging/setLevel" || strings.HasSuffix(method, "subscribe")): // nobody would remember it
-		return nil, methodNotFound(method)
+	case x.Peer == nil: // nobody would remember a level, or a subscription
 	case method == "logging/setLevel" && lookup(s.caps, "logging") != nil:
 		h = s.setLevel
 	case (method == "resources/subscribe" || method == "resources/unsubscribe") && s.offers("resources", "subscribe"):
@@ -290,12 +265,11 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	}
 	for range maxRounds {
 		result, err := h(ctx, x)
-		var fault *Error
-		if errors.As(err, &fault) && fault.Code == CodeMissingCapability { // a code of the modern era only
+		if fault, ok := errors.AsType[*Error](err); ok && fault.Code == CodeMissingCapability { // a code of the modern era only
 			return cannotAsk(x, fault)
 		}
-		need, ok := result.(InputRequired)
-		if err != nil || !ok {
+		need, asks := result.(InputRequired)
+		if err != nil || !asks {
 			return result, err
 		}
 		if err := s.ask(ctx, x, need); err != nil {
@@ -314,14 +288,12 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case x.Revision.Version != "" && x.Peer != nil:
+	case x.Revision.Version != "":
 		return nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: already initialized"}
 	case meta.ProtocolVersion == "":
 		return nil, invalidParams("Missing protocolVersion")
 	case len(meta.ClientCapabilities) == 0 || meta.ClientCapabilities[0] != '{':
 		return nil, invalidParams("Missing capabilities")
-	case len(info) == 0:
-		return nil, invalidParams("Missing clientInfo")
 	case len(meta.ClientCapabilities)+len(info) > maxMeta:
 		return nil, invalidParams("capabilities and clientInfo have more than %d bytes", maxMeta)
 	}
@@ -334,37 +306,35 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		rev = revision(newest(s.Versions, false))
 	}
 	meta.ProtocolVersion = rev.Version
-	capabilities := s.Capabilities
 	if x.Peer != nil {
 		meta.ClientCapabilities, meta.ClientInfo.Icons = bytes.Clone(meta.ClientCapabilities), nil // or it might be megabytes to remember
 		x.Peer.Remember(rev, meta)
 		s.remember(x.Peer)
-	} else {
-		capabilities = s.withoutMemory()
-	}
-	if !rev.Completions {
-		capabilities = maps.Clone(capabilities)
-		delete(capabilities, "completions")
 	}
 	return struct {
-		Version      string         `json:"protocolVersion"`
-		Capabilities map[string]any `json:"capabilities"`
-		Info         Implementation `json:"serverInfo"`
-		Instructions string         `json:"instructions,omitempty"`
-	}{rev.Version, capabilities, s.Info.in(rev), s.Instructions}, nil
+		Version      string          `json:"protocolVersion"`
+		Capabilities json.RawMessage `json:"capabilities"`
+		Info         Implementation  `json:"serverInfo"`
+		Instructions string          `json:"instructions,omitempty"`
+	}{rev.Version, s.capabilities(rev, x.Peer != nil), s.Info.in(rev), s.Instructions}, nil
 }
 
-// withoutMemory returns what can be offered where nothing is remembered between requests: no announcements, no subscriptions, no log level.
-func (s *Server) withoutMemory() map[string]any {
-	offered := map[string]any{}
+// capabilities returns what a legacy client is offered. Where nothing is remembered between requests there are no announcements, no
+// subscriptions and no log level.
+func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
+	var offered object
 	for name, value := range each(s.caps) {
-		var rest object
-		rest.addAll(value, "listChanged", "subscribe")
-		if string(name) != "logging" {
-			offered[string(name)] = json.RawMessage(rest.text())
+		if string(name) == "completions" && !rev.Completions || string(name) == "logging" && !remembers {
+			continue
 		}
+		if !remembers {
+			var rest object
+			rest.addAll(value, "listChanged", "subscribe")
+			value = json.RawMessage(rest.text())
+		}
+		offered.add(string(name), value)
 	}
-	return offered
+	return json.RawMessage(offered.text())
 }
 
 // in returns i with what rev knows of it.
@@ -427,9 +397,12 @@ func (x *Exchange) Require(capabilities ...string) error {
 	missing := map[string]map[string]any{}
 	for _, path := range capabilities {
 		name, part, _ := strings.Cut(path, ".")
-		declared := lookup(x.Meta.ClientCapabilities, strings.Split(path, ".")...) != nil ||
-			path == "elicitation.form" && lookup(x.Meta.ClientCapabilities, name) != nil && lookup(x.Meta.ClientCapabilities, name, "url") == nil // empty means form
-		if declared && (x.Revision.Elicitation || name != "elicitation") {
+		declared := member(x.Meta.ClientCapabilities, name)
+		formOnly := path == "elicitation.form" && declared != nil && member(declared, "url") == nil // empty means form
+		if part != "" && !formOnly {
+			declared = member(declared, part)
+		}
+		if declared != nil && (x.Revision.Elicitation || name != "elicitation") {
 			continue
 		}
 		if missing[name] == nil {
@@ -446,21 +419,17 @@ func (x *Exchange) Require(capabilities ...string) error {
 	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + strings.Join(slices.Sorted(maps.Keys(missing)), ", "), Data: data}
 }
 
-// capabilities lists what the client must have declared to be asked this.
-func (need InputRequired) capabilities() (paths []string, err error) {
-	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
-		question := need.Requests[key]
+// mayAsk fails unless the client can be asked all that.
+func (x *Exchange) mayAsk(need InputRequired) error {
+	var paths []string
+	for key, question := range need.Requests {
 		params, err := marshalObject(question.Params)
 		if err != nil {
-			return nil, fmt.Errorf("input %s: %w", key, err)
+			return fmt.Errorf("input %s: %w", key, err)
 		}
 		switch question.Method {
 		case "elicitation/create":
-			mode := unquote(member(params, "mode"))
-			if mode == "" {
-				mode = "form"
-			}
-			paths = append(paths, "elicitation."+mode)
+			paths = append(paths, "elicitation."+cmp.Or(unquote(member(params, "mode")), "form"))
 		case "sampling/createMessage":
 			if paths = append(paths, "sampling"); member(params, "tools") != nil || member(params, "toolChoice") != nil {
 				paths = append(paths, "sampling.tools")
@@ -468,23 +437,19 @@ func (need InputRequired) capabilities() (paths []string, err error) {
 		case "roots/list":
 			paths = append(paths, "roots")
 		default:
-			return nil, fmt.Errorf("input %s: %s is not for the client", key, question.Method)
+			return fmt.Errorf("input %s: %s is not for the client", key, question.Method)
 		}
 	}
-	return paths, nil
+	return x.Require(paths...)
 }
 
 // requireInput makes the modern result. 2026-07-28 basic/patterns/mrtr: "Servers MUST NOT send an inputRequests that the client has not
 // declared support for", and no other method may be answered so.
 func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
-	paths, err := need.capabilities()
-	if err == nil && (!slices.Contains(asking, x.Request.Method) || len(need.Requests) == 0 && need.State == "") {
-		err = fmt.Errorf("%s cannot ask that", x.Request.Method)
+	if !slices.Contains(asking, x.Request.Method) || len(need.Requests) == 0 && need.State == "" {
+		return nil, fmt.Errorf("%s cannot ask that", x.Request.Method)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := x.Require(paths...); err != nil {
+	if err := x.mayAsk(need); err != nil {
 		return nil, err
 	}
 	result := struct {
@@ -566,11 +531,7 @@ func (s *Server) mac(x *Exchange, expiry []byte, state string) []byte {
 
 // ask puts the questions to a legacy client, as requests, one after the other in the order of their keys.
 func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error {
-	paths, err := need.capabilities()
-	if err != nil {
-		return err
-	}
-	if err := x.Require(paths...); err != nil {
+	if err := x.mayAsk(need); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -581,15 +542,14 @@ func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, stateLife)
 	defer cancel()
-	inputs := map[string]json.RawMessage{}
+	x.Inputs, x.State = map[string]json.RawMessage{}, need.State
 	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
 		var answer json.RawMessage
 		if err := x.Call(ctx, need.Requests[key].Method, need.Requests[key].Params, &answer); err != nil {
 			return err
 		}
-		inputs[key] = answer
+		x.Inputs[key] = answer
 	}
-	x.Inputs, x.State = inputs, need.State
 	return nil
 }
 
@@ -657,11 +617,9 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 	if !slices.Contains(logLevels, level) {
 		return nil, invalidParams("Unknown log level: '%s'", level)
 	}
-	if x.Peer != nil {
-		rev, meta := x.Peer.Remembered()
-		meta.LogLevel = level
-		x.Peer.Remember(rev, meta)
-	}
+	rev, meta := x.Peer.Remembered()
+	meta.LogLevel = level
+	x.Peer.Remember(rev, meta)
 	return nil, nil
 }
 
