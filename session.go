@@ -24,9 +24,8 @@ package main
 // Implements 2025-11-25 basic/lifecycle and basic/transports#session-management, 2026-07-28 basic#meta, basic/versioning,
 // basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions, server/discover. The Server's mutex guards whom to
 // notify, the Client's which connection is in use, a Session's its streams; locks nest in one order: the Server, a Session, then a Peer, a
-// reply or a Stream. Goroutines: a legacy peer has one while published notifications wait to be written; what is published goes into the
-// log of a subscription's HTTP response at once; a timer ends idle sessions; a Client has one for an attempt to connect and one for each
-// connection that it leaves, until Close at the latest.
+// reply or a Stream. Goroutines: a subscriber has one while published notifications wait to be written; a timer ends idle sessions; a
+// Client has one for an attempt to connect and one for each connection that it leaves, until Close at the latest.
 // Copy with jsonrpc.go, sse.go, and stdio.go or http.go.
 
 import (
@@ -74,7 +73,7 @@ type Server struct {
 
 	mu        sync.Mutex // guards the fields below
 	legacy    map[*Peer]*subscriber
-	listeners map[*listener]bool
+	listeners map[*subscriber]bool
 }
 
 // Handle answers a request in its own era, or takes in a notification.
@@ -96,7 +95,7 @@ func (s *Server) prepare() {
 	s.Versions = orAll(s.Versions)
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
 	s.caps, _ = marshalObject(s.Capabilities)
-	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*listener]bool{}
+	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
 }
 
 // modern tells whether the request declares its version, and that is none that opens with initialize.
@@ -649,129 +648,103 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 // ---- Announcing changes ----
 
 const (
-	maxPublished = 64   // notifications that wait for one subscriber
-	maxWatched   = 1024 // resources per subscriber
-	maxURI       = 8 << 10
-	maxMeta      = 16 << 10 // bytes that a legacy client says of itself
-	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches
+	maxWatched  = 1024 // resources per subscriber
+	maxURI      = 8 << 10
+	maxMeta     = 16 << 10 // bytes that a legacy client says of itself
+	maxWatching = 64 << 10 // bytes of the URIs that one legacy client watches
 )
 
-// changes maps the notifications that a modern client can subscribe to, to the field of a subscription's filter, and to the capability
-// that offers them.
-var changes = map[string]struct {
-	field      string
-	capability []string
-}{
-	"notifications/tools/list_changed":     {"toolsListChanged", []string{"tools", "listChanged"}},
-	"notifications/prompts/list_changed":   {"promptsListChanged", []string{"prompts", "listChanged"}},
-	"notifications/resources/list_changed": {"resourcesListChanged", []string{"resources", "listChanged"}},
-	"notifications/resources/updated":      {"resourceSubscriptions", []string{"resources", "subscribe"}},
-}
-
-// subscriber is a legacy peer: it hears of all lists, and of the resources it has subscribed to.
+// subscriber hears of changes: a legacy peer, or whoever has sent a subscriptions/listen request.
 type subscriber struct {
-	ready   bool // it has sent notifications/initialized
-	watched map[string]bool
-	size    int        // bytes of these
-	queue   []*Message // not yet written
+	peer *Peer
+	send func(*Message)
+	turn sync.Mutex // held by who sends
+
+	// The Server's mutex guards the fields below.
+	ready   bool            // a legacy peer that has sent notifications/initialized
+	lists   map[string]bool // what it has asked for, by method; nil: everything
+	watched map[string]bool // resources, by URI
+	waiting []change        // not yet sent, one for each thing
 }
 
-// listener is a subscriptions/listen request: it hears of what its filter names. The Server's mutex guards what is waiting.
-type listener struct {
-	lists   map[string]bool // by field of the filter
-	watched map[string]bool
-	send    func(context.Context, *Message) error
-	direct  bool          // send never waits for a context that has ended: an HTTP response has a log of its own
-	wake    chan struct{} // there is something waiting, or was
-
-	order   []string // of what waits
-	waiting map[string]*Message
-	idle    bool // acknowledged, and nothing waits or is being sent
+// change is what a subscriber is to hear of one thing: a list, or the resource with this URI.
+type change struct {
+	news *Message
+	uri  string
 }
 
-// noWait is a context that has ended: a send with it fails rather than wait for room.
-var noWait = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
-// offer sends what is published, at once if that is possible. What cannot be sent yet waits, and of two changes of one thing the later one
-// is enough: so there is never more waiting than the filter names, and nobody who reads is too slow.
-func (l *listener) offer(thing string, m *Message) {
-	if l.direct && l.idle && l.send(noWait, m) == nil {
-		return
-	}
-	if l.waiting == nil {
-		l.waiting = map[string]*Message{}
-	}
-	if l.waiting[thing] == nil {
-		l.order = append(l.order, thing)
-	}
-	l.waiting[thing] = m
-	l.idle = false
-	l.rouse()
-}
-
-func (l *listener) rouse() {
-	select {
-	case l.wake <- struct{}{}:
-	default: // it will look anyway
-	}
-}
-
-// Publish announces a change, such as notifications/tools/list_changed: to every initialized legacy peer or, if params has a uri, to those
-// that subscribed to it, and to the modern listeners whose filter names it. It never waits: a legacy peer whose queue is full misses it,
-// a modern listener that is behind hears of several changes of one list or resource once. What Capabilities do not offer is not
-// announced. params may be nil; if they are no JSON object nothing is sent.
+// Publish announces a change, such as notifications/tools/list_changed: to every initialized legacy peer, and to the modern listeners whose
+// filter names it. notifications/resources/updated goes to those that have subscribed to its uri. It never waits: of several changes of one
+// list or resource, who is behind hears the last. What Capabilities do not offer is not announced. params may be nil; if they are no JSON
+// object nothing is sent.
 func (s *Server) Publish(method string, params any) {
 	s.once.Do(s.prepare)
 	m, err := NewRequest(ID{}, method, params)
-	if err != nil {
+	kind, list := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
+	if err != nil || list && !s.offers(kind, "listChanged") { // 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were successfully negotiated"
 		return
 	}
-	change, known := changes[method]
-	uri, field := unquote(member(m.Params, "uri")), change.field
-	offered := !known || s.offers(change.capability...) // 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were successfully negotiated"
+	c := change{news: m}
+	if method == "notifications/resources/updated" {
+		c.uri = unquote(member(m.Params, "uri"))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for peer, sub := range s.legacy {
-		if sub.ready && offered && (uri == "" || sub.watched[uri]) && len(sub.queue) < maxPublished {
-			if sub.queue = append(sub.queue, m); len(sub.queue) == 1 {
-				peer.notice(func() { s.drain(peer, sub) })
-			}
+	for _, sub := range s.legacy {
+		if sub.ready {
+			s.tell(sub, c)
 		}
 	}
-	for l := range s.listeners {
-		switch {
-		case field == "resourceSubscriptions" && l.watched[uri]:
-			l.offer("resource "+uri, m)
-		case l.lists[field]:
-			l.offer(field, m)
-		}
+	for sub := range s.listeners {
+		s.tell(sub, c)
 	}
 }
 
-// drain writes what is published to a legacy peer, until there is no more.
-func (s *Server) drain(peer *Peer, sub *subscriber) {
-	for more := true; more; {
-		s.mu.Lock()
-		m := sub.queue[0]
-		s.mu.Unlock()
-		if err := peer.outlet(peer.ctx, m); err != nil {
-			peer.log.Debug("notification not sent", "method", m.Method, "error", err)
-		}
-		s.mu.Lock()
-		sub.queue = slices.Delete(sub.queue, 0, 1)
-		more = len(sub.queue) > 0
-		s.mu.Unlock()
+// tell has a subscriber hear of a change, if it wants to. What waits already, and is about the same thing, need not be sent any more: so
+// there is never more waiting than what a subscriber has asked for, and nobody who reads is too slow.
+func (s *Server) tell(sub *subscriber, c change) {
+	if c.uri != "" && !sub.watched[c.uri] || c.uri == "" && sub.lists != nil && !sub.lists[c.news.Method] {
+		return
 	}
+	same := func(other change) bool { return other.news.Method == c.news.Method && other.uri == c.uri }
+	if i := slices.IndexFunc(sub.waiting, same); i >= 0 {
+		sub.waiting[i] = c
+	} else if sub.waiting = append(sub.waiting, c); len(sub.waiting) == 1 {
+		sub.peer.notice(func() { s.drain(sub) })
+	}
+}
+
+// drain sends what waits, until there is no more.
+func (s *Server) drain(sub *subscriber) {
+	sub.turn.Lock()
+	defer sub.turn.Unlock()
+	for m := s.next(sub); m != nil; m = s.next(sub) {
+		sub.send(m)
+	}
+}
+
+// next takes the first of what waits, nil if nothing does.
+func (s *Server) next(sub *subscriber) *Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(sub.waiting) == 0 {
+		return nil
+	}
+	m := sub.waiting[0].news
+	sub.waiting = slices.Delete(sub.waiting, 0, 1)
+	return m
 }
 
 // remember makes a peer that has initialized a subscriber for as long as it lives.
 func (s *Server) remember(peer *Peer) {
+	sub := &subscriber{peer: peer, watched: map[string]bool{}}
+	sub.send = func(m *Message) {
+		if err := peer.outlet(peer.ctx, m); err != nil {
+			peer.log.Debug("notification not sent", "method", m.Method, "error", err)
+		}
+	}
 	s.mu.Lock()
-	s.legacy[peer] = &subscriber{}
+	s.legacy[peer] = sub
 	s.mu.Unlock()
 	peer.whenEnded(func() {
 		s.mu.Lock()
@@ -792,21 +765,20 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub := s.legacy[x.Peer]
+	if sub == nil { // it has ended meanwhile
+		return nil, errStopping
+	}
+	size := len(uri)
+	for other := range sub.watched {
+		size += len(other)
+	}
 	switch {
-	case sub == nil:
-		return nil, errors.New("there is no session to subscribe in")
-	case x.Request.Method == "resources/unsubscribe" && sub.watched[uri]:
+	case x.Request.Method == "resources/unsubscribe":
 		delete(sub.watched, uri)
-		sub.size -= len(uri)
-	case x.Request.Method == "resources/unsubscribe" || sub.watched[uri]:
-	case len(sub.watched) >= maxWatched || sub.size+len(uri) > maxWatching:
+	case !sub.watched[uri] && (len(sub.watched) >= maxWatched || size > maxWatching):
 		return nil, errors.New("too many subscriptions")
 	default:
-		if sub.watched == nil {
-			sub.watched = map[string]bool{}
-		}
 		sub.watched[uri] = true
-		sub.size += len(uri)
 	}
 	return nil, nil
 }
@@ -814,97 +786,56 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 // listen answers subscriptions/listen: an acknowledgement, then what was asked for, each with the id of this request, until the client
 // cancels or the server winds down. 2026-07-28 basic/patterns/subscriptions.
 func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
-	l := &listener{direct: !x.pipe, wake: make(chan struct{}, 1)}
-	agreed, err := s.filter(x, l)
+	sub := &subscriber{peer: x.owner}
+	agreed, err := s.filter(x, sub)
 	if err != nil {
 		return nil, err
 	}
-	tag, _ := marshal(map[string]any{metaSubscription: json.RawMessage(x.Request.ID.text)})
-	l.send = func(ctx context.Context, m *Message) error {
-		params := object{make([]byte, 0, len(tag)+len(m.Params)+16)}
-		meta := encoded(tag)
-		if given := member(m.Params, "_meta"); given != nil {
-			var both object
-			both.addAll(tag)
-			both.addAll(given, metaSubscription)
-			meta = both.text()
-		}
-		params.add("_meta", meta)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	id := json.RawMessage(x.Request.ID.text)
+	sub.send = func(m *Message) {
+		var meta, params object
+		meta.add(metaSubscription, id)
+		meta.addAll(member(m.Params, "_meta"), metaSubscription)
+		params.add("_meta", meta.text())
 		params.addAll(m.Params, "_meta")
-		return x.Notify(ctx, m.Method, params.text())
+		if err := x.Notify(ctx, m.Method, params.text()); err != nil {
+			fail(err)
+		}
 	}
+	sub.turn.Lock() // what is published from now on comes after the acknowledgement
 	s.mu.Lock()
 	room := len(s.listeners) < maxListeners
 	if room {
-		s.listeners[l] = true
+		s.listeners[sub] = true
 	}
 	s.mu.Unlock()
 	if !room {
 		return nil, errListeners
 	}
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.listeners, l)
-	}()
+	tag := map[string]any{metaSubscription: id}
 	err = x.Notify(ctx, "notifications/subscriptions/acknowledged", map[string]any{"_meta": tag, "notifications": agreed})
+	sub.turn.Unlock()
 	if err == nil {
-		l.rouse() // from now on
-		err = s.forward(ctx, l, x.Ending)
+		select {
+		case <-x.Ending:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
 	}
-	if x.pipe { // 2026-07-28 basic/patterns/cancellation: the server "MUST send notifications/cancelled" when it tears a subscription down
-		x.life.trailer, _ = NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": json.RawMessage(x.Request.ID.text)})
+	s.mu.Lock()
+	delete(s.listeners, sub)
+	s.mu.Unlock()
+	s.drain(sub) // what was published before the end is still sent
+	if x.pipe {  // 2026-07-28 basic/patterns/cancellation: the server "MUST send notifications/cancelled" when it tears a subscription down
+		x.life.trailer, _ = NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": id})
 	}
 	return map[string]any{"_meta": tag}, err
 }
 
-// forward sends what waits, until the subscription ends.
-func (s *Server) forward(ctx context.Context, l *listener, ending <-chan struct{}) error {
-	for {
-		select {
-		case <-l.wake:
-			if m := s.next(l); m != nil {
-				if err := l.send(ctx, m); err != nil {
-					return err
-				}
-				l.rouse()
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ending: // what was published before is still sent, and what comes meanwhile is not
-			for range s.behind(l) {
-				if err := l.send(ctx, s.next(l)); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	}
-}
-
-// behind returns how much waits.
-func (s *Server) behind(l *listener) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(l.order)
-}
-
-// next takes the first of what waits, nil if nothing does.
-func (s *Server) next(l *listener) (m *Message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l.idle = len(l.order) == 0; l.idle {
-		l.order = nil
-		return nil
-	}
-	thing := l.order[0]
-	m, l.order = l.waiting[thing], l.order[1:]
-	delete(l.waiting, thing)
-	return m
-}
-
 // filter reads what a listener wants, and returns the part of it that is on offer.
-func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err error) {
+func (s *Server) filter(x *Exchange, sub *subscriber) (agreed map[string]any, err error) {
 	var asked json.RawMessage
 	if err := Bind(x.Request.Params, map[string]any{"notifications": &asked}); err != nil {
 		return nil, err
@@ -919,16 +850,16 @@ func (s *Server) filter(x *Exchange, l *listener) (agreed map[string]any, err er
 	if len(uris) > maxWatched || slices.ContainsFunc(uris, func(uri string) bool { return uri == "" || len(uri) > maxURI }) {
 		return nil, invalidParams("resourceSubscriptions must be at most %d URIs of 1 to %d bytes", maxWatched, maxURI)
 	}
-	agreed, l.lists, l.watched = map[string]any{}, map[string]bool{}, map[string]bool{}
-	for _, change := range changes {
-		switch on := s.offers(change.capability...); {
-		case on && change.field == "resourceSubscriptions" && len(uris) > 0:
-			agreed[change.field] = uris
-			for _, uri := range uris {
-				l.watched[uri] = true
-			}
-		case on && string(member(asked, change.field)) == "true":
-			agreed[change.field], l.lists[change.field] = true, true
+	agreed, sub.lists, sub.watched = map[string]any{}, map[string]bool{}, map[string]bool{}
+	for _, list := range []string{"tools", "prompts", "resources"} {
+		if field := list + "ListChanged"; s.offers(list, "listChanged") && string(member(asked, field)) == "true" {
+			agreed[field], sub.lists["notifications/"+list+"/list_changed"] = true, true
+		}
+	}
+	if len(uris) > 0 && s.offers("resources", "subscribe") {
+		agreed["resourceSubscriptions"] = uris
+		for _, uri := range uris {
+			sub.watched[uri] = true
 		}
 	}
 	return agreed, nil
