@@ -43,6 +43,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -909,8 +910,8 @@ type Session struct {
 	busy       int                // requests being answered and streams being followed
 	since      time.Time          // when busy fell to 0
 	standalone *Stream            // what belongs to no request; nil: nobody has asked for it
-	streams    map[string]*Stream // of requests, by id
-	ended      []string           // those of them that have ended, oldest first
+	streams    map[string]*Stream // this one and those of requests, by id
+	ended      []*Stream          // of requests, those that have ended, oldest first
 	kept       int64              // bytes that these hold
 	lastStream int
 }
@@ -938,7 +939,8 @@ func (ss *Sessions) add(s *Session) error {
 	if err := ss.insert(s); err != nil {
 		return err
 	}
-	s.log.Info("session opened", "session", s.tag(), "version", s.version())
+	rev, _ := s.Remembered()
+	s.log.Info("session opened", "session", s.tag(), "version", rev.Version)
 	if ss.Opened != nil {
 		ss.Opened(s)
 	}
@@ -960,7 +962,7 @@ func (ss *Sessions) insert(s *Session) error {
 	}
 	ss.byID[s.ID] = s
 	if ss.sweep == nil {
-		ss.sweep = time.AfterFunc(ss.pace(), ss.sweepIdle)
+		ss.sweepLater()
 	}
 	return nil
 }
@@ -970,10 +972,24 @@ func (ss *Sessions) get(id, owner string) *Session {
 	ss.mu.Lock()
 	s := ss.byID[id]
 	ss.mu.Unlock()
-	if s == nil || s.Owner != owner || !s.hold() { // somebody else's id is as good as none: 404
+	if s == nil || s.Owner != owner { // somebody else's id is as good as none: 404
 		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return nil
+	}
+	s.busy++
 	return s
+}
+
+// release takes back what create or get has counted as activity.
+func (s *Session) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy--
+	s.since = time.Now()
 }
 
 // Len returns how many sessions there are.
@@ -1021,64 +1037,38 @@ func (ss *Sessions) All() []*Session {
 	return slices.Collect(maps.Values(ss.byID))
 }
 
-// ttl returns how long a session may be idle; 0: for ever.
-func (ss *Sessions) ttl() time.Duration { return max(cmp.Or(ss.IdleTimeout, 30*time.Minute), 0) }
-
-// pace is how often idle sessions are looked for: often enough that none outlives its time by more than a quarter.
-func (ss *Sessions) pace() time.Duration {
-	if ttl := ss.ttl(); ttl > 0 {
-		return min(ttl/4+time.Millisecond, time.Minute)
+// ttl returns how long a session may be idle.
+func (ss *Sessions) ttl() time.Duration {
+	if ss.IdleTimeout < 0 {
+		return math.MaxInt64
 	}
-	return time.Minute
+	return cmp.Or(ss.IdleTimeout, 30*time.Minute)
 }
 
-// sweepIdle ends the sessions that have been idle for too long, and comes again as long as there are any.
+// sweepLater sets the timer, so that no session outlives its time by more than a quarter.
+func (ss *Sessions) sweepLater() {
+	ss.sweep = time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweepIdle)
+}
+
+// sweepIdle ends the sessions that have been idle for too long, and comes again as long as there are any. A stream that nobody has come
+// back to for so long counts as lost, or the work for it would keep the session busy.
 func (ss *Sessions) sweepIdle() {
-	now := time.Now()
+	since := time.Now().Add(-ss.ttl())
 	for _, s := range ss.All() {
-		s.giveUp(now, cmp.Or(ss.ttl(), 30*time.Minute))
-		s.prune(maxEnded, now.Add(-endedLife))
-		if ss.ttl() > 0 && s.expire(now.Add(-ss.ttl())) {
+		for _, stream := range s.all() {
+			if stream.abandoned(since) {
+				stream.lost()
+			}
+		}
+		if s.prune(); s.expire(since) {
 			ss.Delete(s, ErrSessionIdle)
 		}
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.sweep = nil; len(ss.byID) > 0 && !ss.closed {
-		ss.sweep = time.AfterFunc(ss.pace(), ss.sweepIdle)
+		ss.sweepLater()
 	}
-}
-
-// giveUp counts the streams that nobody has come back to for so long as lost; the work for them would keep the session busy.
-func (s *Session) giveUp(now time.Time, long time.Duration) {
-	s.mu.Lock()
-	streams := slices.Collect(maps.Values(s.streams))
-	if s.standalone != nil {
-		streams = append(streams, s.standalone)
-	}
-	s.mu.Unlock()
-	for _, stream := range streams {
-		if stream.abandoned(now.Add(-long)) {
-			stream.lost()
-		}
-	}
-}
-
-// hold counts a request or stream as activity; release takes it back. It fails when the session is over.
-func (s *Session) hold() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.over {
-		s.busy++
-	}
-	return !s.over
-}
-
-func (s *Session) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.busy--
-	s.since = time.Now()
 }
 
 // expire ends the session for new requests if nothing has happened after a point in time.
@@ -1087,6 +1077,13 @@ func (s *Session) expire(since time.Time) bool {
 	defer s.mu.Unlock()
 	s.over = s.over || s.busy == 0 && !s.since.After(since)
 	return s.over
+}
+
+// all returns the streams there are.
+func (s *Session) all() []*Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.streams))
 }
 
 // Close ends the session.
@@ -1099,23 +1096,13 @@ func (s *Session) Close() error {
 func (s *Session) shut(why error) {
 	s.mu.Lock()
 	s.over = true
-	streams := slices.Collect(maps.Values(s.streams))
-	if s.standalone != nil {
-		streams = append(streams, s.standalone)
-	}
 	s.mu.Unlock()
-	s.prune(0, time.Time{})
+	s.prune()
 	s.Peer.fail(fmt.Errorf("%w: the session was %w", ErrClosed, why))
 	s.Peer.end(why)
-	for _, stream := range streams {
+	for _, stream := range s.all() {
 		stream.End()
 	}
-}
-
-// version returns the one agreed on.
-func (s *Session) version() string {
-	rev, _ := s.Remembered()
-	return rev.Version
 }
 
 // tag begins the ids of all events of the session: it is the same for all, tells nothing of the session's id, and is refused in another's.
@@ -1124,8 +1111,8 @@ func (s *Session) tag() string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// newStream makes a stream as the session's revision has them.
-func (s *Session) newStream(number int) *Stream {
+// newStream makes a stream as the session's revision has them; lost is called when nobody can read it any more.
+func (s *Session) newStream(number int, lost func()) *Stream {
 	rev, _ := s.Remembered()
 	keep := 0
 	if rev.Resume {
@@ -1133,22 +1120,6 @@ func (s *Session) newStream(number int) *Stream {
 	}
 	stream := NewStream(s.tag()+"."+strconv.Itoa(number), keep)
 	stream.prime, stream.keepAlive = rev.Prime, s.table.keepAlive
-	stream.lost = func() { s.Peer.failVia(stream, errNobody) }
-	return stream
-}
-
-// polls tells whether a response may be let go of before its stream has ended.
-func (s *Session) polls() bool {
-	rev, _ := s.Remembered()
-	return rev.Prime && s.table.Keep > 0
-}
-
-// open returns a new stream for a request; lost is called when nobody can read it any more. retire it when it has ended.
-func (s *Session) open(lost func()) *Stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastStream++
-	stream := s.newStream(s.lastStream)
 	stream.lost = func() {
 		s.Peer.failVia(stream, errNobody)
 		lost()
@@ -1163,17 +1134,28 @@ func (s *Session) open(lost func()) *Stream {
 	return stream
 }
 
+// polls tells whether a response may be let go of before its stream has ended.
+func (s *Session) polls() bool {
+	rev, _ := s.Remembered()
+	return rev.Prime && s.table.Keep > 0
+}
+
+// open returns a new stream for a request; retire it when it has ended.
+func (s *Session) open(lost func()) *Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastStream++
+	return s.newStream(s.lastStream, lost)
+}
+
 // listen returns the stream of what belongs to no request. There is one for each session, and a newer GET takes it over. 2025-11-25
 // basic/transports#multiple-connections: the server "MUST NOT broadcast the same message across multiple streams."
 func (s *Session) listen() *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.standalone == nil {
-		s.standalone = s.newStream(0)
+		s.standalone = s.newStream(0, func() {})
 		s.standalone.reopens = true
-	}
-	if s.over {
-		s.standalone.End()
 	}
 	return s.standalone
 }
@@ -1192,9 +1174,6 @@ func (s *Session) find(event string) *Stream {
 	id, _, _ := strings.Cut(event, "/")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.standalone != nil && s.standalone.id == id {
-		return s.standalone
-	}
 	return s.streams[id]
 }
 
@@ -1221,39 +1200,31 @@ func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error 
 func (s *Session) retire(stream *Stream) {
 	size, resumable := stream.holds()
 	s.mu.Lock()
-	if s.over || !resumable {
-		delete(s.streams, stream.id)
-	} else {
-		s.ended = append(s.ended, stream.id)
+	if resumable {
+		s.ended = append(s.ended, stream)
 		s.kept += size
 		s.table.held.Add(size)
+	} else {
+		delete(s.streams, stream.id)
 	}
 	s.mu.Unlock()
-	n := maxEnded
-	if s.table.held.Load() > maxHeld {
-		n = 0
-	}
-	s.prune(n, time.Time{})
+	s.prune()
 }
 
-// prune drops ended streams that nobody has followed since some time, and others until there are n: first those that have been read, then
-// the oldest.
-func (s *Session) prune(n int, since time.Time) {
+// prune drops ended streams, the oldest first: what is too much or nobody has come back to for too long, and all when the session is over.
+func (s *Session) prune() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.ended) > 0 {
-		i := slices.IndexFunc(s.ended, func(id string) bool { return s.streams[id].abandoned(since) })
-		if i < 0 && len(s.ended) <= n && s.kept <= maxKept {
-			return
-		}
-		if older := s.ended[:len(s.ended)-1]; i < 0 { // the newest may have been cut just now, and only seem to have been read
-			i = max(slices.IndexFunc(older, func(id string) bool { return !s.streams[id].unread() }), 0)
-		}
-		size, _ := s.streams[s.ended[i]].holds()
+	most, since := maxEnded, time.Now().Add(-endedLife)
+	if s.over || s.table.held.Load() > maxHeld {
+		most = 0
+	}
+	for len(s.ended) > most || s.kept > maxKept || len(s.ended) > 0 && s.ended[0].abandoned(since) {
+		size, _ := s.ended[0].holds()
 		s.kept -= size
 		s.table.held.Add(-size)
-		delete(s.streams, s.ended[i])
-		s.ended = slices.Delete(s.ended, i, i+1)
+		delete(s.streams, s.ended[0].id)
+		s.ended = slices.Delete(s.ended, 0, 1)
 	}
 }
 

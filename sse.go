@@ -537,13 +537,7 @@ func (s *Stream) holds() (size int64, resumable bool) {
 	return int64(s.size), s.resumable()
 }
 
-// unread tells whether there are events that have not been written, and abandoned whether nobody has been there to read since some time.
-func (s *Stream) unread() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.written < s.first+int64(len(s.log))
-}
-
+// abandoned tells whether nobody has been there to read since some time.
 func (s *Stream) abandoned(since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
