@@ -331,7 +331,7 @@ func (h *StreamableHandler) initialize(rep *reply, in Payload, principal string)
 	opened := false
 	defer func() {
 		if s.release(); !opened {
-			s.shut(ErrSessionClosed)
+			h.Sessions.Delete(s, ErrSessionClosed)
 		}
 	}()
 	rep.plain = true

@@ -3752,7 +3752,7 @@ func drained(d *demo) bool {
 // listening returns how many standalone streams are followed.
 func (h *StreamableHandler) listening() (n int) {
 	for _, s := range h.Sessions.All() {
-		s.mu.Lock()
+		s.table.mu.Lock()
 		if s.standalone != nil {
 			s.standalone.mu.Lock()
 			if s.standalone.follower != nil {
@@ -3760,7 +3760,7 @@ func (h *StreamableHandler) listening() (n int) {
 			}
 			s.standalone.mu.Unlock()
 		}
-		s.mu.Unlock()
+		s.table.mu.Unlock()
 	}
 	return n
 }
@@ -5619,8 +5619,8 @@ func TestHTTPStalledReader(t *testing.T) {
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", c.header.Get("Mcp-Session-Id"), len(body), body)
 	stream := func() *Stream {
 		for _, s := range h.Sessions.All() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+			s.table.mu.Lock()
+			defer s.table.mu.Unlock()
 			return s.streams[s.tag()+".1"]
 		}
 		return nil

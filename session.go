@@ -23,7 +23,7 @@ package main
 //
 // Implements 2025-11-25 basic/lifecycle and basic/transports#session-management, 2026-07-28 basic#meta, basic/versioning,
 // basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions, server/discover. The Server's mutex guards whom to
-// notify, the Client's which connection is in use, a Session's its streams; locks nest in one order: the Server, a Session, then a Peer, a
+// notify, the Client's which connection is in use, that of Sessions what each of them holds; locks nest in one order: the Server, Sessions, then a Peer, a
 // reply or a Stream. Goroutines: a subscriber has one while published notifications wait to be written; a timer ends idle sessions; a
 // Client has one for an attempt to connect and one for each connection that it leaves, until Close at the latest.
 // Copy with jsonrpc.go, sse.go, and stdio.go or http.go.
@@ -50,7 +50,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -889,10 +888,10 @@ type Sessions struct {
 	Log         *slog.Logger   // nil: that of the handler
 
 	keepAlive time.Duration // of streams
-	held      atomic.Int64  // bytes that ended streams hold
 
-	mu     sync.Mutex // guards the fields below
+	mu     sync.Mutex // guards the fields below, and those of each Session
 	byID   map[string]*Session
+	held   int64 // bytes that ended streams hold
 	sweep  *time.Timer
 	closed bool
 }
@@ -905,8 +904,7 @@ type Session struct {
 
 	table *Sessions
 
-	mu         sync.Mutex         // guards the fields below
-	over       bool               // it has ended
+	// The table's mutex guards the fields below.
 	busy       int                // requests being answered and streams being followed
 	since      time.Time          // when busy fell to 0
 	standalone *Stream            // what belongs to no request; nil: nobody has asked for it
@@ -923,7 +921,7 @@ var (
 	ErrSessionClosed  = errors.New("closed by the server")
 )
 
-// create returns a session that is not in the table, and held: add it when the client has been initialized, or shut it.
+// create returns a session that is not in the table, and busy: add it when the client has been initialized, or Delete it.
 func (ss *Sessions) create(owner string) *Session {
 	id := rand.Text()
 	if ss.NewID != nil {
@@ -970,14 +968,9 @@ func (ss *Sessions) insert(s *Session) error {
 // get returns a session of this owner, or nil. It does not become idle until it is released.
 func (ss *Sessions) get(id, owner string) *Session {
 	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	s := ss.byID[id]
-	ss.mu.Unlock()
-	if s == nil || s.Owner != owner { // somebody else's id is as good as none: 404
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
+	if s == nil || s.Owner != owner || s.idle() { // somebody else's id is as good as none: 404
 		return nil
 	}
 	s.busy++
@@ -986,11 +979,14 @@ func (ss *Sessions) get(id, owner string) *Session {
 
 // release takes back what create or get has counted as activity.
 func (s *Session) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
 	s.busy--
 	s.since = time.Now()
 }
+
+// idle tells whether nothing has happened for too long.
+func (s *Session) idle() bool { return s.busy == 0 && time.Since(s.since) >= s.table.ttl() }
 
 // Len returns how many sessions there are.
 func (ss *Sessions) Len() int {
@@ -1006,8 +1002,14 @@ func (ss *Sessions) Delete(s *Session, why error) {
 	if known {
 		delete(ss.byID, s.ID)
 	}
+	s.prune()
+	streams := slices.Collect(maps.Values(s.streams))
 	ss.mu.Unlock()
-	s.shut(why)
+	s.Peer.fail(fmt.Errorf("%w: the session was %w", ErrClosed, why))
+	s.Peer.end(why)
+	for _, stream := range streams {
+		stream.End()
+	}
 	if !known {
 		return
 	}
@@ -1055,12 +1057,16 @@ func (ss *Sessions) sweepLater() {
 func (ss *Sessions) sweepIdle() {
 	since := time.Now().Add(-ss.ttl())
 	for _, s := range ss.All() {
-		for _, stream := range s.all() {
+		ss.mu.Lock()
+		s.prune()
+		streams, idle := slices.Collect(maps.Values(s.streams)), s.idle()
+		ss.mu.Unlock()
+		for _, stream := range streams {
 			if stream.abandoned(since) {
 				stream.lost()
 			}
 		}
-		if s.prune(); s.expire(since) {
+		if idle { // and nobody can get it any more
 			ss.Delete(s, ErrSessionIdle)
 		}
 	}
@@ -1071,38 +1077,10 @@ func (ss *Sessions) sweepIdle() {
 	}
 }
 
-// expire ends the session for new requests if nothing has happened after a point in time.
-func (s *Session) expire(since time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over = s.over || s.busy == 0 && !s.since.After(since)
-	return s.over
-}
-
-// all returns the streams there are.
-func (s *Session) all() []*Stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.streams))
-}
-
 // Close ends the session.
 func (s *Session) Close() error {
 	s.table.Delete(s, ErrSessionClosed)
 	return nil
-}
-
-// shut releases all that the session holds.
-func (s *Session) shut(why error) {
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
-	s.prune()
-	s.Peer.fail(fmt.Errorf("%w: the session was %w", ErrClosed, why))
-	s.Peer.end(why)
-	for _, stream := range s.all() {
-		stream.End()
-	}
 }
 
 // tag begins the ids of all events of the session: it is the same for all, tells nothing of the session's id, and is refused in another's.
@@ -1128,7 +1106,7 @@ func (s *Session) newStream(number int, lost func()) *Stream {
 		s.streams = map[string]*Stream{}
 	}
 	s.streams[stream.id] = stream
-	if s.over {
+	if s.over() {
 		stream.End()
 	}
 	return stream
@@ -1142,8 +1120,8 @@ func (s *Session) polls() bool {
 
 // open returns a new stream for a request; retire it when it has ended.
 func (s *Session) open(lost func()) *Stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
 	s.lastStream++
 	return s.newStream(s.lastStream, lost)
 }
@@ -1151,8 +1129,8 @@ func (s *Session) open(lost func()) *Stream {
 // listen returns the stream of what belongs to no request. There is one for each session, and a newer GET takes it over. 2025-11-25
 // basic/transports#multiple-connections: the server "MUST NOT broadcast the same message across multiple streams."
 func (s *Session) listen() *Stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
 	if s.standalone == nil {
 		s.standalone = s.newStream(0, func() {})
 		s.standalone.reopens = true
@@ -1162,8 +1140,8 @@ func (s *Session) listen() *Stream {
 
 // unlisten ends that stream, if there is one.
 func (s *Session) unlisten() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
 	if s.standalone != nil {
 		s.standalone.End()
 	}
@@ -1172,16 +1150,16 @@ func (s *Session) unlisten() {
 // find returns the stream that an event id names, or nil.
 func (s *Session) find(event string) *Stream {
 	id, _, _ := strings.Cut(event, "/")
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
 	return s.streams[id]
 }
 
 // send is the Peer's outlet.
 func (s *Session) send(ctx context.Context, m *Message) error {
-	s.mu.Lock()
+	s.table.mu.Lock()
 	stream := s.standalone
-	s.mu.Unlock()
+	s.table.mu.Unlock()
 	if stream == nil {
 		return errNobody
 	}
@@ -1199,34 +1177,35 @@ func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error 
 // retire puts away a request's stream that has ended. If a client may come back for it, it is kept for a while.
 func (s *Session) retire(stream *Stream) {
 	size, resumable := stream.holds()
-	s.mu.Lock()
-	if resumable {
-		s.ended = append(s.ended, stream)
-		s.kept += size
-		s.table.held.Add(size)
-	} else {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if !resumable {
 		delete(s.streams, stream.id)
+		return
 	}
-	s.mu.Unlock()
+	s.ended = append(s.ended, stream)
+	s.kept += size
+	s.table.held += size
 	s.prune()
 }
 
 // prune drops ended streams, the oldest first: what is too much or nobody has come back to for too long, and all when the session is over.
 func (s *Session) prune() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	most, since := maxEnded, time.Now().Add(-endedLife)
-	if s.over || s.table.held.Load() > maxHeld {
+	if s.over() || s.table.held > maxHeld {
 		most = 0
 	}
 	for len(s.ended) > most || s.kept > maxKept || len(s.ended) > 0 && s.ended[0].abandoned(since) {
 		size, _ := s.ended[0].holds()
 		s.kept -= size
-		s.table.held.Add(-size)
+		s.table.held -= size
 		delete(s.streams, s.ended[0].id)
 		s.ended = slices.Delete(s.ended, 0, 1)
 	}
 }
+
+// over tells whether the session has ended.
+func (s *Session) over() bool { return s.table.byID[s.ID] != s }
 
 // ---- The client ----
 
