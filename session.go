@@ -79,10 +79,13 @@ type Server struct {
 // Handle answers a request in its own era, or takes in a notification.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	s.once.Do(s.prepare)
+	declared := x.Meta.ProtocolVersion // by the request, or at initialize
 	switch {
 	case x.Request.Kind() == Notification:
 		return s.hear(ctx, x)
-	case x.modern():
+	case declared != "" && !slices.Contains(s.Versions, declared):
+		return nil, unsupported(s.Versions, declared)
+	case revision(declared).Modern:
 		return s.handleModern(ctx, x)
 	}
 	return s.handleLegacy(ctx, x)
@@ -96,12 +99,6 @@ func (s *Server) prepare() {
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
 	s.caps, _ = marshalObject(s.Capabilities)
 	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
-}
-
-// modern tells whether the request declares its version, and that is none that opens with initialize.
-func (x *Exchange) modern() bool {
-	declared := revision(x.Meta.ProtocolVersion)
-	return declared.Modern || declared.Version == "" && x.Meta.ProtocolVersion != ""
 }
 
 func methodNotFound(method string) *Error {
@@ -124,8 +121,6 @@ func newest(versions []string, modern bool) string {
 func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
-	case !slices.Contains(s.Versions, x.Meta.ProtocolVersion):
-		return nil, unsupported(s.Versions, x.Meta.ProtocolVersion)
 	case x.Meta.ClientCapabilities == nil: // 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error code -32602"
 		return nil, missingMeta(s.Versions, metaCapabilities)
 	case x.Meta.LogLevel != "" && !slices.Contains(logLevels, x.Meta.LogLevel):
@@ -243,8 +238,6 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	h := s.Methods[method]
 	switch {
-	case x.Revision.Version == "" && x.Meta.ProtocolVersion != "" && !slices.Contains(s.Versions, x.Meta.ProtocolVersion):
-		return nil, unsupported(s.Versions, x.Meta.ProtocolVersion)
 	case newest(s.Versions, false) == "": // 2026-07-28 basic/versioning: name the versions "in any error it returns to an initialize request"
 		return nil, missingMeta(s.Versions, metaVersion)
 	case method == "initialize":
@@ -289,10 +282,8 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		return nil, err
 	case x.Revision.Version != "":
 		return nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: already initialized"}
-	case meta.ProtocolVersion == "":
-		return nil, invalidParams("Missing protocolVersion")
-	case len(meta.ClientCapabilities) == 0 || meta.ClientCapabilities[0] != '{':
-		return nil, invalidParams("Missing capabilities")
+	case meta.ProtocolVersion == "", len(meta.ClientCapabilities) == 0, meta.ClientCapabilities[0] != '{':
+		return nil, invalidParams("Missing protocolVersion or capabilities")
 	case len(meta.ClientCapabilities)+len(info) > maxMeta:
 		return nil, invalidParams("capabilities and clientInfo have more than %d bytes", maxMeta)
 	}
@@ -464,9 +455,6 @@ func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
 
 // readInputs takes the answers of a modern client's retry out of the params.
 func (s *Server) readInputs(x *Exchange) error {
-	if !slices.Contains(asking, x.Request.Method) {
-		return nil
-	}
 	var v [2]json.RawMessage
 	if twice := members(x.Request.Params, []string{"inputResponses", "requestState"}, v[:]); twice != "" {
 		return invalidParams("'%s' is there twice", twice)
@@ -554,9 +542,6 @@ func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error
 
 // cannotAsk tells a legacy client why its call came to nothing: of a tool that is a result, so that the model sees it.
 func cannotAsk(x *Exchange, err error) (any, error) {
-	if fault, ok := err.(*Error); ok && fault.Code == CodeMissingCapability {
-		err = errors.New(fault.Message)
-	}
 	if x.Request.Method != "tools/call" {
 		return nil, &Error{Code: CodeInternalError, Message: err.Error()}
 	}
@@ -648,8 +633,7 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 // ---- Announcing changes ----
 
 const (
-	maxWatched  = 1024 // resources per subscriber
-	maxURI      = 8 << 10
+	maxWatched  = 1024     // resources per subscriber
 	maxMeta     = 16 << 10 // bytes that a legacy client says of itself
 	maxWatching = 64 << 10 // bytes of the URIs that one legacy client watches
 )
@@ -661,7 +645,7 @@ type subscriber struct {
 	turn sync.Mutex // held by who sends
 
 	// The Server's mutex guards the fields below.
-	ready   bool            // a legacy peer that has sent notifications/initialized
+	ready   bool            // once it has sent notifications/initialized, if it is a legacy peer
 	lists   map[string]bool // what it has asked for, by method; nil: everything
 	watched map[string]bool // resources, by URI
 	waiting []change        // not yet sent, one for each thing
@@ -691,9 +675,7 @@ func (s *Server) Publish(method string, params any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.legacy {
-		if sub.ready {
-			s.tell(sub, c)
-		}
+		s.tell(sub, c)
 	}
 	for sub := range s.listeners {
 		s.tell(sub, c)
@@ -703,7 +685,11 @@ func (s *Server) Publish(method string, params any) {
 // tell has a subscriber hear of a change, if it wants to. What waits already, and is about the same thing, need not be sent any more: so
 // there is never more waiting than what a subscriber has asked for, and nobody who reads is too slow.
 func (s *Server) tell(sub *subscriber, c change) {
-	if c.uri != "" && !sub.watched[c.uri] || c.uri == "" && sub.lists != nil && !sub.lists[c.news.Method] {
+	wanted := sub.lists == nil || sub.lists[c.news.Method]
+	if c.uri != "" {
+		wanted = sub.watched[c.uri]
+	}
+	if !wanted || !sub.ready {
 		return
 	}
 	same := func(other change) bool { return other.news.Method == c.news.Method && other.uri == c.uri }
@@ -759,8 +745,8 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	if err := Bind(x.Request.Params, map[string]any{"uri": &uri}); err != nil {
 		return nil, err
 	}
-	if uri == "" || len(uri) > maxURI {
-		return nil, invalidParams("'uri' must have 1 to %d bytes", maxURI)
+	if uri == "" {
+		return nil, invalidParams("Missing uri")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -786,7 +772,7 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 // listen answers subscriptions/listen: an acknowledgement, then what was asked for, each with the id of this request, until the client
 // cancels or the server winds down. 2026-07-28 basic/patterns/subscriptions.
 func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
-	sub := &subscriber{peer: x.owner}
+	sub := &subscriber{peer: x.owner, ready: true}
 	agreed, err := s.filter(x, sub)
 	if err != nil {
 		return nil, err
@@ -847,8 +833,8 @@ func (s *Server) filter(x *Exchange, sub *subscriber) (agreed map[string]any, er
 	if err := Bind(asked, map[string]any{"resourceSubscriptions": &uris}); err != nil {
 		return nil, err
 	}
-	if len(uris) > maxWatched || slices.ContainsFunc(uris, func(uri string) bool { return uri == "" || len(uri) > maxURI }) {
-		return nil, invalidParams("resourceSubscriptions must be at most %d URIs of 1 to %d bytes", maxWatched, maxURI)
+	if len(uris) > maxWatched || slices.Contains(uris, "") {
+		return nil, invalidParams("resourceSubscriptions must be at most %d URIs", maxWatched)
 	}
 	agreed, sub.lists, sub.watched = map[string]any{}, map[string]bool{}, map[string]bool{}
 	for _, list := range []string{"tools", "prompts", "resources"} {
@@ -989,11 +975,7 @@ func (s *Session) release() {
 func (s *Session) idle() bool { return s.busy == 0 && time.Since(s.since) >= s.table.ttl() }
 
 // Len returns how many sessions there are.
-func (ss *Sessions) Len() int {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return len(ss.byID)
-}
+func (ss *Sessions) Len() int { return len(ss.All()) }
 
 // Delete ends a session, for a reason: its streams end, its handlers' contexts too, waiting calls fail. It may be called again.
 func (ss *Sessions) Delete(s *Session, why error) {
