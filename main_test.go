@@ -2458,8 +2458,12 @@ func TestPublishNeverWaits(t *testing.T) {
 	}() {
 		time.Sleep(time.Millisecond)
 	}
+	goroutines := runtime.NumGoroutine()
 	for n := range 1000 {
 		demo.Publish("notifications/resources/list_changed", map[string]int{"n": n})
+	}
+	if n := runtime.NumGoroutine() - goroutines; n > 2 {
+		t.Error(n, "goroutines for one client")
 	}
 	for heard, last := 0, ""; last != "999"; heard++ {
 		p, err := b.Read()

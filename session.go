@@ -21,11 +21,13 @@ package main
 // A client goes down a ladder: server/discover, then initialize, then whatever else may be behind the URL. It keeps to what it has found,
 // and when that is lost, or does not fit any more, it connects again; a call is made again only if no server can have read it.
 //
-// Implements 2025-11-25 basic/lifecycle and basic/transports#session-management, 2026-07-28 basic#meta, basic/versioning,
-// basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions, server/discover. The Server's mutex guards whom to
-// notify, the Client's which connection is in use, that of Sessions what each of them holds; locks nest in one order: the Server, Sessions, then a Peer, a
-// reply or a Stream. Goroutines: a subscriber has one while published notifications wait to be written; a timer ends idle sessions; a
-// Client has one for an attempt to connect and one for each connection that it leaves, until Close at the latest.
+// Implements 2025-11-25 basic/lifecycle and basic/transports#session-management, 2026-07-28 basic#meta,
+// basic/versioning, basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions,
+// server/discover. The Server's mutex guards whom to notify, the Client's which connection is in use,
+// that of Sessions what each of them holds; locks nest in one order: the Server, Sessions, then a Peer,
+// a reply or a Stream. Goroutines: a subscriber has one that writes what was published, and one that
+// waits for its turn; a timer ends idle sessions; a Client has one for an attempt to connect and one
+// for each connection that it leaves, until Close at the latest.
 // Copy with jsonrpc.go, sse.go, and stdio.go or http.go.
 
 import (
@@ -309,8 +311,8 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	}{rev.Version, s.capabilities(rev, x.Peer != nil), s.Info.in(rev), s.Instructions}, nil
 }
 
-// capabilities returns what a legacy client is offered. Where nothing is remembered between requests there are no announcements, no
-// subscriptions and no log level.
+// capabilities returns what a legacy client is offered. Where nothing is remembered between requests
+// there are no announcements, no subscriptions and no log level.
 func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
 	var offered object
 	for name, value := range each(s.caps) {
@@ -657,10 +659,11 @@ type change struct {
 	uri  string
 }
 
-// Publish announces a change, such as notifications/tools/list_changed: to every initialized legacy peer, and to the modern listeners whose
-// filter names it. notifications/resources/updated goes to those that have subscribed to its uri. It never waits: of several changes of one
-// list or resource, who is behind hears the last. What Capabilities do not offer is not announced. params may be nil; if they are no JSON
-// object nothing is sent.
+// Publish announces a change, such as notifications/tools/list_changed: to every initialized legacy
+// peer, and to the modern listeners whose filter names it. notifications/resources/updated goes to
+// those that have subscribed to its uri. It never waits: of several changes of one list or resource,
+// who is behind hears the last. What Capabilities do not offer is not announced. params may be nil; if
+// they are no JSON object nothing is sent.
 func (s *Server) Publish(method string, params any) {
 	s.once.Do(s.prepare)
 	m, err := NewRequest(ID{}, method, params)
@@ -682,8 +685,9 @@ func (s *Server) Publish(method string, params any) {
 	}
 }
 
-// tell has a subscriber hear of a change, if it wants to. What waits already, and is about the same thing, need not be sent any more: so
-// there is never more waiting than what a subscriber has asked for, and nobody who reads is too slow.
+// tell has a subscriber hear of a change, if it wants to. What waits already, and is about the same
+// thing, need not be sent any more: so there is never more waiting than what a subscriber has asked
+// for, and nobody who reads is too slow.
 func (s *Server) tell(sub *subscriber, c change) {
 	wanted := sub.lists == nil || sub.lists[c.news.Method]
 	if c.uri != "" {
@@ -700,25 +704,17 @@ func (s *Server) tell(sub *subscriber, c change) {
 	}
 }
 
-// drain sends what waits, until there is no more.
+// drain sends what waits. What comes meanwhile has a goroutine of its own, which has its turn next.
 func (s *Server) drain(sub *subscriber) {
 	sub.turn.Lock()
 	defer sub.turn.Unlock()
-	for m := s.next(sub); m != nil; m = s.next(sub) {
-		sub.send(m)
-	}
-}
-
-// next takes the first of what waits, nil if nothing does.
-func (s *Server) next(sub *subscriber) *Message {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(sub.waiting) == 0 {
-		return nil
+	waiting := sub.waiting
+	sub.waiting = nil
+	s.mu.Unlock()
+	for _, c := range waiting {
+		sub.send(c.news)
 	}
-	m := sub.waiting[0].news
-	sub.waiting = slices.Delete(sub.waiting, 0, 1)
-	return m
 }
 
 // remember makes a peer that has initialized a subscriber for as long as it lives.
@@ -907,7 +903,8 @@ var (
 	ErrSessionClosed  = errors.New("closed by the server")
 )
 
-// create returns a session that is not in the table, and busy: add it when the client has been initialized, or Delete it.
+// create returns a session that is not in the table, and busy: add it when the client has been
+// initialized, or Delete it.
 func (ss *Sessions) create(owner string) *Session {
 	id := rand.Text()
 	if ss.NewID != nil {
@@ -1034,8 +1031,9 @@ func (ss *Sessions) sweepLater() {
 	ss.sweep = time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweepIdle)
 }
 
-// sweepIdle ends the sessions that have been idle for too long, and comes again as long as there are any. A stream that nobody has come
-// back to for so long counts as lost, or the work for it would keep the session busy.
+// sweepIdle ends the sessions that have been idle for too long, and comes again as long as there are
+// any. A stream that nobody has come back to for so long counts as lost, or the work for it would keep
+// the session busy.
 func (ss *Sessions) sweepIdle() {
 	since := time.Now().Add(-ss.ttl())
 	for _, s := range ss.All() {
@@ -1171,7 +1169,8 @@ func (s *Session) retire(stream *Stream) {
 	s.prune()
 }
 
-// prune drops ended streams, the oldest first: what is too much or nobody has come back to for too long, and all when the session is over.
+// prune drops ended streams, the oldest first: what is too much or nobody has come back to for too
+// long, and all when the session is over.
 func (s *Session) prune() {
 	most, since := maxEnded, time.Now().Add(-endedLife)
 	if s.over() || s.table.held > maxHeld {
