@@ -719,7 +719,7 @@ func (s *Server) drain(sub *subscriber) {
 
 // remember makes a peer that has initialized a subscriber for as long as it lives.
 func (s *Server) remember(peer *Peer) {
-	sub := &subscriber{peer: peer, watched: map[string]bool{}}
+	sub := &subscriber{peer: peer}
 	sub.send = func(m *Message) {
 		if err := peer.outlet(peer.ctx, m); err != nil {
 			peer.log.Debug("notification not sent", "method", m.Method, "error", err)
@@ -759,6 +759,8 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 		delete(sub.watched, uri)
 	case !sub.watched[uri] && (len(sub.watched) >= maxWatched || size > maxWatching):
 		return nil, errors.New("too many subscriptions")
+	case sub.watched == nil:
+		sub.watched = map[string]bool{uri: true}
 	default:
 		sub.watched[uri] = true
 	}
