@@ -190,7 +190,7 @@ func (h *StreamableHandler) Close() {
 	h.mu.Unlock()
 	sessions := cmp.Or(h.Sessions, new(Sessions))
 	for _, s := range sessions.All() {
-		s.unlisten()
+		s.listen().End()
 		s.Peer.fail(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed)) // its answers will not be let in
 	}
 	closedWithin(hurry, h.idle)

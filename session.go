@@ -342,7 +342,7 @@ func (i Implementation) in(rev Revision) Implementation {
 
 // hear takes in a notification; one without a method of ours is ignored.
 func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
-	if x.Request.Method == "notifications/initialized" && x.Peer != nil {
+	if x.Request.Method == "notifications/initialized" {
 		s.mu.Lock()
 		if sub := s.legacy[x.Peer]; sub != nil {
 			sub.ready = true
@@ -873,11 +873,11 @@ type Sessions struct {
 
 	keepAlive time.Duration // of streams
 
-	mu     sync.Mutex // guards the fields below, and those of each Session
-	byID   map[string]*Session
-	held   int64 // bytes that ended streams hold
-	sweep  *time.Timer
-	closed bool
+	mu       sync.Mutex // guards the fields below, and those of each Session
+	byID     map[string]*Session
+	held     int64 // bytes that ended streams hold
+	sweeping bool  // a timer is set
+	closed   bool
 }
 
 // Session is a legacy HTTP client as it is remembered from one request to the next: a Peer with an id, and its streams.
@@ -944,7 +944,7 @@ func (ss *Sessions) insert(s *Session) error {
 		ss.byID = map[string]*Session{}
 	}
 	ss.byID[s.ID] = s
-	if ss.sweep == nil {
+	if !ss.sweeping {
 		ss.sweepLater()
 	}
 	return nil
@@ -1004,9 +1004,6 @@ func (ss *Sessions) Delete(s *Session, why error) {
 func (ss *Sessions) Close() {
 	ss.mu.Lock()
 	ss.closed = true
-	if ss.sweep != nil {
-		ss.sweep.Stop()
-	}
 	ss.mu.Unlock()
 	for _, s := range ss.All() {
 		ss.Delete(s, ErrSessionClosed)
@@ -1030,7 +1027,8 @@ func (ss *Sessions) ttl() time.Duration {
 
 // sweepLater sets the timer, so that no session outlives its time by more than a quarter.
 func (ss *Sessions) sweepLater() {
-	ss.sweep = time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweepIdle)
+	ss.sweeping = true
+	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweepIdle)
 }
 
 // sweepIdle ends the sessions that have been idle for too long, and comes again as long as there are
@@ -1054,7 +1052,7 @@ func (ss *Sessions) sweepIdle() {
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.sweep = nil; len(ss.byID) > 0 && !ss.closed {
+	if ss.sweeping = false; len(ss.byID) > 0 {
 		ss.sweepLater()
 	}
 }
@@ -1118,15 +1116,6 @@ func (s *Session) listen() *Stream {
 		s.standalone.reopens = true
 	}
 	return s.standalone
-}
-
-// unlisten ends that stream, if there is one.
-func (s *Session) unlisten() {
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	if s.standalone != nil {
-		s.standalone.End()
-	}
 }
 
 // find returns the stream that an event id names, or nil.
