@@ -544,6 +544,9 @@ func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error
 
 // cannotAsk tells a legacy client why its call came to nothing: of a tool that is a result, so that the model sees it.
 func cannotAsk(x *Exchange, err error) (any, error) {
+	if fault, ok := err.(*Error); ok && fault.Code == CodeMissingCapability {
+		err = errors.New(fault.Message)
+	}
 	if x.Request.Method != "tools/call" {
 		return nil, &Error{Code: CodeInternalError, Message: err.Error()}
 	}
