@@ -479,8 +479,8 @@ func (s *Server) readInputs(x *Exchange) error {
 	return nil
 }
 
-// seal makes a requestState: expiry, MAC and state. 2026-07-28 basic/patterns/mrtr: it "MUST protect its integrity",
-// and SHOULD bind principal, expiry and the originating request.
+// seal makes a requestState: expiry, MAC and state. 2026-07-28 basic/patterns/mrtr: it "MUST protect
+// its integrity", and SHOULD bind principal, expiry and the originating request.
 func (s *Server) seal(x *Exchange, state string, expiry time.Time) string {
 	head := binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix()))
 	return base64.RawURLEncoding.EncodeToString(slices.Concat(head, s.mac(x, head, state), []byte(state)))
@@ -503,7 +503,8 @@ func (s *Server) unseal(x *Exchange, sealed string) error {
 }
 
 // mac covers the expiry, the principal, the method, the state, and the params without _meta and the
-// retry's own members, however they are written. Quotes divide them, so there are no two ways to.
+// retry's own members, however they are written. There are no two ways to divide what it covers: the
+// expiry has eight bytes, and the next three are quoted.
 func (s *Server) mac(x *Exchange, expiry []byte, state string) []byte {
 	var params map[string]any
 	dec := json.NewDecoder(bytes.NewReader(x.Request.Params))
@@ -1072,7 +1073,8 @@ func (s *Session) tag() string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// newStream makes a stream as the session's revision has them; lost is called when nobody can read it any more.
+// newStream makes a stream as the session's revision has them; lost is called when nobody can read it
+// any more.
 func (s *Session) newStream(number int, lost func()) *Stream {
 	rev, _ := s.Remembered()
 	keep := 0
