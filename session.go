@@ -672,7 +672,8 @@ func (s *Server) Publish(method string, params any) {
 	s.once.Do(s.prepare)
 	m, err := NewRequest(ID{}, method, params)
 	kind, list := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
-	if err != nil || list && !s.offers(kind, "listChanged") { // 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were successfully negotiated"
+	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were successfully negotiated"
+	if err != nil || list && !s.offers(kind, "listChanged") {
 		return
 	}
 	c := change{news: m}
@@ -694,7 +695,7 @@ func (s *Server) Publish(method string, params any) {
 // for, and nobody who reads is too slow.
 func (s *Server) tell(sub *subscriber, c change) {
 	wanted := sub.lists == nil || sub.lists[c.news.Method]
-	if c.uri != "" {
+	if c.news.Method == "notifications/resources/updated" {
 		wanted = sub.watched[c.uri]
 	}
 	if !wanted || !sub.ready {
