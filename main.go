@@ -21,7 +21,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -676,23 +675,22 @@ const (
 )
 
 // A 1×1 PNG, so that the mechanism of icons can be seen.
-var icon = Icon{MimeType: "image/png", Sizes: []string{"1x1"},
-	Src: "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="}
+const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 
 func newDemo() *demo {
 	d := &demo{notes: map[string]string{"welcome": "This note is served by mcpwire."}}
 	d.Server = &Server{
-		Info: Implementation{Name: "mcpwire", Title: "mcpwire demo", Version: version, Icons: []Icon{icon}},
+		Info: Implementation{Name: "mcpwire", Title: "mcpwire demo", Version: version, Icons: []Icon{{Src: pixel, MimeType: "image/png", Sizes: []string{"1x1"}}}},
 		Capabilities: map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
 			"resources": map[string]any{"listChanged": true, "subscribe": true}},
 		Instructions: "A demo: made-up weather, an echo, a counter, a question and a few notes.",
 		Methods: map[string]HandlerFunc{
-			"tools/list":               d.listTools,
+			"tools/list":               d.list("tools"),
 			"tools/call":               d.callTool,
-			"resources/list":           d.listResources,
-			"resources/templates/list": d.listTemplates,
+			"resources/list":           d.list("resources"),
+			"resources/templates/list": d.list("resourceTemplates"),
 			"resources/read":           d.readResource,
-			"prompts/list":             d.listPrompts,
+			"prompts/list":             d.list("prompts"),
 			"prompts/get":              d.getPrompt,
 			"completion/complete":      d.complete,
 		},
@@ -700,98 +698,103 @@ func newDemo() *demo {
 	return d
 }
 
-// page returns the part of a list that the request's cursor points at; key orders the items, and they come in its order.
-func page[T any](x *Exchange, name string, items []T, key func(T) string) (any, error) {
+// headerMark asks a modern client to repeat an argument as a header of its HTTP request.
+const headerMark = `"x-mcp-header":"Unit",`
+
+// catalogue holds the lists that never change, in the order of the names, as the newest revision shows them.
+var catalogue = json.RawMessage(`{"tools":[
+	{"name":"ask","title":"Ask for a name","description":"Asks the user for a name, and greets.",
+		"inputSchema":{"type":"object","properties":{}}},
+	{"name":"count","title":"Count","description":"Counts to n, one step after the other, and reports each.",
+		"inputSchema":{"type":"object","properties":{
+			"n":{"type":"integer","minimum":0,"maximum":1000000,"description":"steps"},
+			"delayMs":{"type":"integer","minimum":0,"maximum":600000,"default":0,"description":"wait before each step"},
+			"poll":{"type":"boolean","default":false,"description":"let go of the connection meanwhile, where that can be done"}},"required":["n"]}},
+	{"name":"echo","title":"Echo","description":"Returns the text it is given.",
+		"inputSchema":{"type":"object","properties":{
+			"text":{"type":"string","description":"what to return"},
+			"repeat":{"type":"integer","minimum":1,"default":1,"description":"how many times in a row"}},"required":["text"]}},
+	{"name":"get-weather","title":"Weather","description":"The current temperature in a city. The data is made up.",
+		"inputSchema":{"type":"object","properties":{
+			"city":{"type":"string","minLength":1,"description":"name of the city"},
+			"unit":{"type":"string",` + headerMark + `"enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]},
+		"icons":[{"src":"` + pixel + `","mimeType":"image/png","sizes":["1x1"]}]},
+	{"name":"set-note","title":"Write a note","description":"Keeps a note, to be read as the resource note:///NAME.",
+		"inputSchema":{"type":"object","properties":{
+			"name":{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$","description":"name of the note"},
+			"text":{"type":"string","maxLength":65536,"description":"the note"}},"required":["name","text"]}}
+],"resourceTemplates":[
+	{"uriTemplate":"note:///{name}","name":"note","description":"A note by its name.","mimeType":"text/plain"}
+],"prompts":[
+	{"name":"summarize-note","title":"Summarize a note","description":"Asks for a summary of a note.",
+		"arguments":[{"name":"name","description":"name of the note","required":true}]}
+]}`)
+
+// list answers with the page of a list that a cursor points at.
+func (d *demo) list(name string) HandlerFunc {
+	return func(_ context.Context, x *Exchange) (any, error) {
+		items := member(catalogue, name)
+		if name == "resources" {
+			items = d.resources()
+		}
+		return page(x, name, slices.Collect(elements(items)))
+	}
+}
+
+func page(x *Exchange, list string, items []json.RawMessage) (any, error) {
 	const mark = "after "
-	var cursor *string
+	cursor := mark
 	if err := Bind(x.Request.Params, map[string]any{"cursor": &cursor}); err != nil {
 		return nil, err
 	}
-	if cursor != nil {
-		after, err := base64.RawURLEncoding.DecodeString(*cursor)
-		if err != nil || !strings.HasPrefix(string(after), mark) {
-			return nil, invalidParams("Unknown cursor: '%s'", *cursor)
+	begin, ok := strings.CutPrefix(cursor, mark)
+	if !ok {
+		return nil, invalidParams("Unknown cursor: '%s'", cursor)
+	}
+	page, last := []json.RawMessage{}, ""
+	result := map[string]any{}
+	for _, item := range items {
+		switch name := unquote(member(item, "name")); {
+		case name <= begin:
+		case len(page) == pageSize:
+			result["nextCursor"] = mark + last
+		default:
+			page, last = append(page, shown(item, x.Revision)), name
 		}
-		items = slices.DeleteFunc(slices.Clone(items), func(item T) bool { return key(item) <= string(after[len(mark):]) })
 	}
-	result := map[string]any{name: items[:min(len(items), pageSize)]}
-	if len(items) > pageSize {
-		result["nextCursor"] = base64.RawURLEncoding.EncodeToString([]byte(mark + key(items[pageSize-1])))
-	}
+	result[list] = page
 	return result, nil
 }
 
-// titled drops the title of something where the revision does not know titles.
-func titled(x *Exchange, title string) string {
-	if x.Revision.Titles {
-		return title
+// shown returns an item as a revision knows it.
+func shown(item json.RawMessage, rev Revision) json.RawMessage {
+	hidden := map[string]bool{"title": !rev.Titles, "icons": !rev.Icons}
+	var o object
+	for name, value := range each(item) {
+		if !hidden[string(name)] {
+			o.add(string(name), value)
+		}
 	}
-	return ""
+	if !rev.Modern {
+		return bytes.Replace(o.text(), []byte(headerMark), nil, 1)
+	}
+	return json.RawMessage(o.text())
 }
 
 // ---- Tools ----
 
-// tool is one entry of tools/list, and what it does.
-type tool struct {
-	Name        string          `json:"name"`
-	Title       string          `json:"title,omitempty"`
-	Description string          `json:"description"`
-	InputSchema json.RawMessage `json:"inputSchema"`
-	Icons       []Icon          `json:"icons,omitempty"`
-
-	run func(d *demo, ctx context.Context, x *Exchange, args json.RawMessage) (any, error)
-}
-
-// headerMark asks a modern client to repeat an argument as a header of its HTTP request.
-const headerMark = `"x-mcp-header":"Unit",`
-
-var tools = []tool{ // in the order of their names
-	{Name: "ask", Title: "Ask for a name", Description: "Asks the user for a name, and greets.", run: (*demo).ask,
-		InputSchema: json.RawMessage(`{"type":"object","properties":{}}`)},
-	{Name: "count", Title: "Count", Description: "Counts to n, one step after the other, and reports each.", run: (*demo).count,
-		InputSchema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","minimum":0,"maximum":1000000,"description":"steps"},` +
-			`"delayMs":{"type":"integer","minimum":0,"maximum":600000,"default":0,"description":"wait before each step"},` +
-			`"poll":{"type":"boolean","default":false,"description":"let go of the connection meanwhile, where that can be done"}},"required":["n"]}`)},
-	{Name: "echo", Title: "Echo", Description: "Returns the text it is given.", run: (*demo).echo,
-		InputSchema: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string","description":"what to return"},` +
-			`"repeat":{"type":"integer","minimum":1,"default":1,"description":"how many times in a row"}},"required":["text"]}`)},
-	{Name: "get-weather", Title: "Weather", Description: "The current temperature in a city. The data is made up.", run: (*demo).getWeather, Icons: []Icon{icon},
-		InputSchema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string","minLength":1,"description":"name of the city"},` +
-			`"unit":{"type":"string",` + headerMark + `"enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]}`)},
-	{Name: "set-note", Title: "Write a note", Description: "Keeps a note, to be read as the resource note:///NAME.", run: (*demo).setNote,
-		InputSchema: json.RawMessage(`{"type":"object","properties":{"name":{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$","description":"name of the note"},` +
-			`"text":{"type":"string","maxLength":65536,"description":"the note"}},"required":["name","text"]}`)},
+var tools = map[string]func(d *demo, ctx context.Context, x *Exchange, args json.RawMessage) (any, error){
+	"ask":         (*demo).ask,
+	"count":       (*demo).count,
+	"echo":        (*demo).echo,
+	"get-weather": (*demo).getWeather,
+	"set-note":    (*demo).setNote,
 }
 
 // headerParams returns the arguments of a tool that are marked.
-func headerParams(name string) []HeaderParam { return markedParams[name] }
+func headerParams(tool string) []HeaderParam { return markedParams[tool] }
 
-var markedParams = func() map[string][]HeaderParam {
-	found := map[string][]HeaderParam{}
-	for _, t := range tools {
-		marked, err := ReadHeaderParams(t.InputSchema)
-		if err != nil {
-			panic(err)
-		}
-		found[t.Name] = marked
-	}
-	return found
-}()
-
-func (d *demo) listTools(_ context.Context, x *Exchange) (any, error) {
-	list := slices.Clone(tools)
-	for i := range list {
-		t := &list[i]
-		t.Title = titled(x, t.Title)
-		if !x.Revision.Icons {
-			t.Icons = nil
-		}
-		if !x.Revision.Modern {
-			t.InputSchema = bytes.Replace(t.InputSchema, []byte(headerMark), nil, 1)
-		}
-	}
-	return page(x, "tools", list, func(t tool) string { return t.Name })
-}
+var markedParams = map[string][]HeaderParam{"get-weather": {{Name: "Unit", Path: []string{"unit"}}}}
 
 func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
 	var name string
@@ -799,117 +802,96 @@ func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
 	if err := Bind(x.Request.Params, map[string]any{"name": &name, "arguments": &args}); err != nil {
 		return nil, err
 	}
-	for _, t := range tools {
-		if t.Name != name {
-			continue
-		}
-		result, err := t.run(d, ctx, x, args)
-		text, ok := result.(string)
-		if err != nil || !ok {
-			return result, err
-		}
-		answer := ToolResult{Content: []any{TextContent(text)}}
-		if x.Revision.Titles { // keys of _meta have a grammar from 2025-06-18 on; this one only shows what one of one's own looks like
-			answer.Meta = demoMeta{name}
-		}
-		return answer, nil
+	run := tools[name]
+	if run == nil {
+		return nil, invalidParams("Unknown tool: '%s'", name)
 	}
-	return nil, invalidParams("Unknown tool: '%s'", name)
+	result, err := run(d, ctx, x, args)
+	text, ok := result.(string)
+	if err != nil || !ok {
+		return result, err
+	}
+	answer := ToolResult{Content: []any{TextContent(text)}}
+	if x.Revision.Titles { // keys of _meta have a grammar from 2025-06-18 on; this one only shows what one of one's own looks like
+		answer.Meta = map[string]string{"com.example.mcpwire/tool": name}
+	}
+	return answer, nil
 }
 
-type demoMeta struct {
-	Tool string `json:"com.example.mcpwire/tool"`
+func toolError(format string, args ...any) ToolResult {
+	return ToolResult{Content: []any{TextContent(fmt.Sprintf(format, args...))}, IsError: true}
 }
 
-func toolError(text string) ToolResult {
-	return ToolResult{Content: []any{TextContent(text)}, IsError: true}
+// arguments binds those of a tool; what is required must be there.
+func arguments(args json.RawMessage, into map[string]any, required ...string) error {
+	if err := Bind(args, into); err != nil {
+		return err
+	}
+	for _, name := range required {
+		if value := member(bytes.TrimSpace(args), name); value == nil || string(value) == "null" {
+			return missing(name)
+		}
+	}
+	return nil
 }
 
 func missing(argument string) error {
 	return invalidParams("Missing required argument: '%s'", argument)
 }
 
-// integer checks a JSON number: 3 and 3.0 are the same integer.
-func integer(name string, n float64, least, most int) (int, error) {
-	if n != math.Trunc(n) || n < float64(least) || n > float64(most) {
-		return 0, invalidParams("'%s' must be an integer from %d to %d", name, least, most)
-	}
-	return int(n), nil
-}
+// whole tells whether a number is an integer within bounds; in JSON 3 and 3.0 are the same.
+func whole(n, least, most float64) bool { return n == math.Trunc(n) && least <= n && n <= most }
 
 func (d *demo) getWeather(_ context.Context, _ *Exchange, args json.RawMessage) (any, error) {
 	city, unit := "", "celsius"
-	if err := Bind(args, map[string]any{"city": &city, "unit": &unit}); err != nil {
-		return nil, err
-	}
+	err := arguments(args, map[string]any{"city": &city, "unit": &unit}, "city")
 	temperature, known := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}[unit]
 	switch {
-	case city == "":
-		return nil, missing("city")
-	case !known:
-		return nil, invalidParams("'unit' must be celsius or fahrenheit")
+	case err != nil:
+		return nil, err
+	case city == "" || !known:
+		return nil, invalidParams("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
 	}
 	return fmt.Sprintf("Current temperature in %s is %s", city, temperature), nil
 }
 
 func (d *demo) echo(_ context.Context, _ *Exchange, args json.RawMessage) (any, error) {
-	var text *string
-	repeat := 1.0
-	if err := Bind(args, map[string]any{"text": &text, "repeat": &repeat}); err != nil {
+	text, repeat := "", 1.0
+	err := arguments(args, map[string]any{"text": &text, "repeat": &repeat}, "text")
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if text == nil {
-		return nil, missing("text")
-	}
-	n, err := integer("repeat", repeat, 1, maxEcho)
-	if err != nil {
-		return nil, err
-	}
-	if n*len(*text) > maxEcho {
+	case !whole(repeat, 1, maxEcho):
+		return nil, invalidParams("'repeat' must be an integer from 1 to %d", maxEcho)
+	case len(text)*int(repeat) > maxEcho:
 		return nil, invalidParams("more than %d bytes to echo", maxEcho)
 	}
-	return strings.Repeat(*text, n), nil
+	return strings.Repeat(text, int(repeat)), nil
 }
 
 func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (any, error) {
-	var steps *float64
+	var n, delay float64
 	var poll bool
-	delay := 0.0
-	if err := Bind(args, map[string]any{"n": &steps, "delayMs": &delay, "poll": &poll}); err != nil {
+	err := arguments(args, map[string]any{"n": &n, "delayMs": &delay, "poll": &poll}, "n")
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if steps == nil {
-		return nil, missing("n")
-	}
-	n, err := integer("n", *steps, 0, 1_000_000)
-	if err != nil {
-		return nil, err
-	}
-	ms, err := integer("delayMs", delay, 0, 600_000)
-	if err != nil {
-		return nil, err
+	case !whole(n, 0, 1_000_000) || !whole(delay, 0, 600_000):
+		return nil, invalidParams("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
 	}
 	if poll {
 		x.Disconnect(time.Second)
 	}
-	for i := 1; i <= n; i++ {
-		if ms > 0 {
-			select {
-			case <-time.After(time.Duration(ms) * time.Millisecond):
-			case <-ctx.Done():
-			}
+	for i := 1.0; i <= n; i++ {
+		if delay > 0 {
+			sleep(ctx, time.Duration(delay)*time.Millisecond)
 		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err := x.Progress(ctx, float64(i), float64(n)); err != nil {
-			return nil, err
-		}
-		if err := x.Log(ctx, "debug", fmt.Sprintf("step %d of %d", i, n)); err != nil {
+		err := cmp.Or(ctx.Err(), x.Progress(ctx, i, n), x.Log(ctx, "debug", fmt.Sprintf("step %.0f of %.0f", i, n)))
+		if err != nil {
 			return nil, err
 		}
 	}
-	return fmt.Sprintf("counted to %d", n), nil
+	return fmt.Sprintf("counted to %.0f", n), nil
 }
 
 func (d *demo) ask(_ context.Context, x *Exchange, args json.RawMessage) (any, error) {
@@ -922,7 +904,7 @@ func (d *demo) ask(_ context.Context, x *Exchange, args json.RawMessage) (any, e
 	case action == "accept" && name != "":
 		return "Hello, " + name, nil
 	case action == "decline" || action == "cancel":
-		return toolError("No name: the user chose " + action), nil
+		return toolError("No name: the user chose %s", action), nil
 	} // anything else is no answer: ask, or ask again
 	return InputRequired{Requests: map[string]InputRequest{"name": {Method: "elicitation/create", Params: json.RawMessage(
 		`{"message":"What is your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}}`)}}}, nil
@@ -931,168 +913,97 @@ func (d *demo) ask(_ context.Context, x *Exchange, args json.RawMessage) (any, e
 var noteName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 func (d *demo) setNote(_ context.Context, _ *Exchange, args json.RawMessage) (any, error) {
-	var name, text *string
-	if err := Bind(args, map[string]any{"name": &name, "text": &text}); err != nil {
-		return nil, err
-	}
+	var name, text string
+	err := arguments(args, map[string]any{"name": &name, "text": &text}, "name", "text")
 	switch {
-	case name == nil:
-		return nil, missing("name")
-	case text == nil:
-		return nil, missing("text")
-	case !noteName.MatchString(*name):
-		return nil, invalidParams("'name' must match %s", noteName)
-	case utf8.RuneCountInString(*text) > maxNote:
-		return nil, invalidParams("'text' is longer than %d characters", maxNote)
+	case err != nil:
+		return nil, err
+	case !noteName.MatchString(name) || len([]rune(text)) > maxNote:
+		return nil, invalidParams("'name' must match %s, and 'text' be no longer than %d characters", noteName, maxNote)
 	}
 	d.mu.Lock()
-	_, known := d.notes[*name]
+	_, known := d.notes[name]
 	full := !known && len(d.notes) >= maxNotes
 	if !full {
-		d.notes[*name] = *text
+		d.notes[name] = text
 	}
 	d.mu.Unlock()
 	if full {
-		return toolError(fmt.Sprintf("There are %d notes already; no room for more.", maxNotes)), nil
+		return toolError("There are %d notes already; no room for more.", maxNotes), nil
 	}
 	if !known {
 		d.Publish("notifications/resources/list_changed", nil)
 	}
-	d.Publish("notifications/resources/updated", map[string]any{"uri": scheme + *name})
-	return "Noted as " + scheme + *name, nil
+	d.Publish("notifications/resources/updated", map[string]any{"uri": scheme + name})
+	return "Noted as " + scheme + name, nil
 }
 
 // ---- Resources, prompts, completion ----
 
 const scheme = "note:///"
 
-func (d *demo) listResources(_ context.Context, x *Exchange) (any, error) {
-	d.mu.Lock()
-	names := slices.Sorted(maps.Keys(d.notes))
-	d.mu.Unlock()
-	type resource struct {
-		URI      string `json:"uri"`
-		Name     string `json:"name"`
-		MimeType string `json:"mimeType"`
-	}
-	list := []resource{}
-	for _, name := range names {
-		list = append(list, resource{scheme + name, name, "text/plain"})
-	}
-	return page(x, "resources", list, func(r resource) string { return r.Name })
-}
-
-func (d *demo) listTemplates(_ context.Context, x *Exchange) (any, error) {
-	type template struct {
-		URITemplate string `json:"uriTemplate"`
-		Name        string `json:"name"`
-		Description string `json:"description"`
-		MimeType    string `json:"mimeType"`
-	}
-	list := []template{{scheme + "{name}", "note", "A note by its name.", "text/plain"}}
-	return page(x, "resourceTemplates", list, func(t template) string { return t.Name })
-}
-
-// contents are those of a note, as resources/read and an embedded resource have them.
-type contents struct {
-	URI      string `json:"uri"`
-	MimeType string `json:"mimeType"`
-	Text     string `json:"text"`
-}
-
-func (d *demo) note(name string) (note contents, ok bool) {
+// names returns those of the notes, in order.
+func (d *demo) names() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.notes))
+}
+
+func (d *demo) resources() json.RawMessage {
+	names := d.names()
+	for i, name := range names {
+		names[i] = fmt.Sprintf(`{"uri":"%s%[2]s","name":"%[2]s","mimeType":"text/plain"}`, scheme, name)
+	}
+	return json.RawMessage("[" + strings.Join(names, ",") + "]")
+}
+
+// note returns a note as resources/read and an embedded resource have it.
+func (d *demo) note(name string) (contents json.RawMessage, ok bool) {
+	d.mu.Lock()
 	text, ok := d.notes[name]
-	return contents{scheme + name, "text/plain", text}, ok
+	d.mu.Unlock()
+	contents, _ = marshal(text)
+	return fmt.Appendf(nil, `{"uri":"%s","mimeType":"text/plain","text":%s}`, scheme+name, contents), ok
 }
 
 func (d *demo) readResource(_ context.Context, x *Exchange) (any, error) {
-	var uri string
-	if err := Bind(x.Request.Params, map[string]any{"uri": &uri}); err != nil {
-		return nil, err
-	}
-	if uri == "" {
-		return nil, invalidParams("Missing uri")
-	}
+	uri := unquote(member(x.Request.Params, "uri"))
 	name, ours := strings.CutPrefix(uri, scheme)
 	note, ok := d.note(name)
-	if !ours || !ok {
+	switch {
+	case uri == "":
+		return nil, invalidParams("Missing uri")
+	case !ours || !ok:
 		data, _ := marshal(map[string]string{"uri": uri})
 		return nil, &Error{Code: x.Revision.ResourceNotFound, Message: "Resource not found", Data: data}
 	}
-	return map[string]any{"contents": []contents{note}}, nil
-}
-
-func (d *demo) listPrompts(_ context.Context, x *Exchange) (any, error) {
-	type prompt struct {
-		Name        string          `json:"name"`
-		Title       string          `json:"title,omitempty"`
-		Description string          `json:"description"`
-		Arguments   json.RawMessage `json:"arguments"`
-	}
-	list := []prompt{{"summarize-note", titled(x, "Summarize a note"), "Asks for a summary of a note.",
-		json.RawMessage(`[{"name":"name","description":"name of the note","required":true}]`)}}
-	return page(x, "prompts", list, func(p prompt) string { return p.Name })
+	return map[string]any{"contents": []json.RawMessage{note}}, nil
 }
 
 func (d *demo) getPrompt(_ context.Context, x *Exchange) (any, error) {
-	var prompt, name string
-	var args json.RawMessage
-	if err := Bind(x.Request.Params, map[string]any{"name": &prompt, "arguments": &args}); err != nil {
-		return nil, err
-	}
-	if prompt != "summarize-note" {
-		return nil, invalidParams("Unknown prompt: '%s'", prompt)
-	}
-	if err := Bind(args, map[string]any{"name": &name}); err != nil {
-		return nil, err
-	}
+	prompt, name := unquote(member(x.Request.Params, "name")), unquote(lookup(x.Request.Params, "arguments", "name"))
 	note, ok := d.note(name)
 	switch {
+	case prompt != "summarize-note":
+		return nil, invalidParams("Unknown prompt: '%s'", prompt)
 	case name == "":
 		return nil, missing("name")
 	case !ok:
 		return nil, invalidParams("Unknown note: '%s'", name)
 	}
-	type embedded struct {
-		Type     string   `json:"type"`
-		Resource contents `json:"resource"`
-	}
-	type message struct {
-		Role    string `json:"role"`
-		Content any    `json:"content"`
-	}
-	return map[string]any{"messages": []message{
-		{"user", embedded{"resource", note}},
-		{"user", TextContent("Summarize this note in one sentence.")},
-	}}, nil
+	return json.RawMessage(`{"messages":[{"role":"user","content":{"type":"resource","resource":` + string(note) + `}},` +
+		`{"role":"user","content":{"type":"text","text":"Summarize this note in one sentence."}}]}`), nil
 }
 
 // complete completes the name of a note, for the prompt and for the template.
 func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
-	var ref, argument json.RawMessage
-	var kind, name, uri, field, value string
-	err := errors.Join(Bind(x.Request.Params, map[string]any{"ref": &ref, "argument": &argument}),
-		Bind(ref, map[string]any{"type": &kind, "name": &name, "uri": &uri}),
-		Bind(argument, map[string]any{"name": &field, "value": &value}))
-	known := kind == "ref/prompt" && name == "summarize-note" || kind == "ref/resource" && uri == scheme+"{name}"
-	switch {
-	case err != nil:
-		return nil, err
-	case !known:
-		return nil, invalidParams("Unknown reference")
-	case field != "name":
-		return nil, invalidParams("Unknown argument: '%s'", field)
+	given := func(path ...string) string { return unquote(lookup(x.Request.Params, path...)) }
+	prompt := given("ref", "type") == "ref/prompt" && given("ref", "name") == "summarize-note"
+	template := given("ref", "type") == "ref/resource" && given("ref", "uri") == scheme+"{name}"
+	if !prompt && !template || given("argument", "name") != "name" {
+		return nil, invalidParams("Unknown reference or argument")
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	values := []string{}
-	for _, note := range slices.Sorted(maps.Keys(d.notes)) {
-		if strings.HasPrefix(note, value) {
-			values = append(values, note)
-		}
-	}
+	values := slices.DeleteFunc(d.names(), func(name string) bool { return !strings.HasPrefix(name, given("argument", "value")) })
 	return map[string]any{"completion": map[string]any{"values": values[:min(len(values), 100)], "total": len(values), "hasMore": len(values) > 100}}, nil
 }
 

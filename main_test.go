@@ -10564,7 +10564,7 @@ func (s *fixtures) list(name string) HandlerFunc {
 				items = append(items, member(raw, "item"))
 			}
 		}
-		return page(x, name, items, itemKey)
+		return page(x, name, items)
 	}
 }
 
