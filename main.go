@@ -226,7 +226,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	} else {
 		conn := StdioConn(o.maxBody)
 		if o.trace {
-			conn = &tracer{Conn: conn, trace: trace{w: stderr}, here: "server", there: "client"}
+			conn = &tracedConn{Conn: conn, here: "server", there: "client"}
 		}
 		err = Serve(ctx, conn, demo, log)
 	}
@@ -251,7 +251,7 @@ func serveHTTP(ctx context.Context, o *options, demo *demo, stderr io.Writer, lo
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	scheme := "http"
 	if o.trace {
-		server.Handler = &httpTracer{Handler: mux, trace: trace{w: stderr}}
+		server.Handler = &httpTrace{Handler: mux, trace: trace{names: map[string]string{}}}
 	}
 	served := make(chan error, 1)
 	if o.tlsCert != "" {
@@ -384,12 +384,13 @@ func parseVersions(list string) (versions []string, err error) {
 
 // ---- Traces ----
 
-// trace is a transcript being written, in the notation of testdata/*.txtar: what each side says under a line that names it.
+// trace is a transcript being written to stderr, in the notation of testdata/*.txtar: what each side
+// says under a line that names it.
 type trace struct {
-	w io.Writer
-
-	mu   sync.Mutex // guards last
-	last string
+	mu    sync.Mutex // guards the fields below
+	last  string
+	count int               // exchanges over HTTP
+	names map[string]string // of sessions by id, and tags by tags of events
 }
 
 func (t *trace) print(who, text string) {
@@ -399,18 +400,18 @@ func (t *trace) print(who, text string) {
 		text = "-- " + who + " --\n" + text
 	}
 	t.last = who
-	_, _ = io.WriteString(t.w, text)
+	_, _ = os.Stderr.WriteString(text)
 }
 
-// tracer traces what passes through a Conn: what came byte for byte, what goes as it is sent.
-type tracer struct {
+// tracedConn traces what passes through a Conn: what came byte for byte, what goes as it is sent.
+type tracedConn struct {
 	Conn
 	trace
 	here, there string
 }
 
 // Read prints what it reads.
-func (t *tracer) Read() (Payload, error) {
+func (t *tracedConn) Read() (Payload, error) {
 	p, err := t.Conn.Read()
 	if err == nil {
 		t.print(t.there, cmp.Or(string(bytes.TrimSpace(p.raw)), "(not kept: too large)")+"\n")
@@ -419,189 +420,157 @@ func (t *tracer) Read() (Payload, error) {
 }
 
 // Write prints what it writes.
-func (t *tracer) Write(ctx context.Context, p Payload) error {
+func (t *tracedConn) Write(ctx context.Context, p Payload) error {
 	t.print(t.here, string(p.Append(nil))+"\n")
 	return t.Conn.Write(ctx, p)
 }
 
-// httpTracer traces the requests to a server, or of a client, and the responses, named by letters. A server's request is printed when its
-// body has been read, or else with its response; of a response, events as they come, and JSON when it is whole. Credentials are left out,
-// and ids of sessions are session-1, session-2 and so on.
-type httpTracer struct {
+// httpTrace traces the requests to a server, or of a client, and the responses, line by line as they
+// come. Credentials are left out, and ids of sessions are session-1, session-2 and so on.
+type httpTrace struct {
 	http.Handler
 	http.RoundTripper // one of the two
 	trace
-
-	mu    sync.Mutex // guards the fields below
-	count int
-	names map[string]string // of sessions by id, and tags by tags of events
 }
 
-var (
-	// Those that matter to MCP.
-	tracedFields = regexp.MustCompile("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
-	// A session's id, in a header or in a query of the old transport; or the tag of an event's.
-	sessionName = regexp.MustCompile(`(?m)(^Mcp-Session-Id: |[?&]session=)([^&\s]+)|(^id: |^Last-Event-Id: )([0-9a-f]{8}\.)`)
-	// Any other part of a query, in a request or an endpoint event.
-	otherQuery = regexp.MustCompile(`[?&][^=&\s]*=?[^&\s]*`)
-	queryLine  = regexp.MustCompile(`(?m)^((GET|POST|DELETE|PUT|HEAD|OPTIONS|PATCH) |data: /)\S*`)
-)
-
 // ServeHTTP traces what the handler reads and writes.
-func (t *httpTracer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e := &tracedExchange{ResponseWriter: w, printer: t.exchange()}
-	e.request = sync.OnceFunc(func() { e.printer.request(r, e.body.Bytes()) })
-	e.Reader, e.Closer = io.TeeReader(r.Body, &e.body), r.Body
-	r.Body = e
-	if r.Method == http.MethodGet {
-		e.request()
-	}
-	t.Handler.ServeHTTP(e, r)
-	e.WriteHeader(http.StatusOK) // if the handler has not
-	e.printer.end()
+func (t *httpTrace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x, r := t.begin(r)
+	traced := &tracedResponse{ResponseWriter: w, exchange: x}
+	t.Handler.ServeHTTP(traced, r)
+	traced.WriteHeader(http.StatusOK) // if the handler has not
+	x.end()
 }
 
 // RoundTrip is the same for a client: it traces what is sent, and what comes back.
-func (t *httpTracer) RoundTrip(r *http.Request) (*http.Response, error) {
-	p := t.exchange()
-	var body []byte
-	if r.GetBody != nil {
-		if content, err := r.GetBody(); err == nil {
-			body, _ = io.ReadAll(content)
-		}
-	}
-	p.request(r, body)
+func (t *httpTrace) RoundTrip(r *http.Request) (*http.Response, error) {
+	x, r := t.begin(r)
 	resp, err := t.RoundTripper.RoundTrip(r)
 	if err != nil {
-		t.print("server "+p.name, oneLine([]byte(err.Error()))+"\n")
-		return resp, err
+		x.say(printable(err.Error()) + "\n")
+		return nil, err
 	}
-	p.status(resp.StatusCode, resp.Header)
-	resp.Body = &tracedBody{resp.Body, p}
+	x.head(resp.StatusCode, resp.Header)
+	if isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
+		resp.Body = body{io.TeeReader(resp.Body, x), resp.Body}
+	} else {
+		x.rest = peek(&resp.Body)
+		x.end()
+	}
 	return resp, nil
 }
 
-// tracedBody is the body of a response to a client.
-type tracedBody struct {
-	io.ReadCloser
-	printer *printer
+// body is one that is read in another way.
+type body struct {
+	io.Reader
+	io.Closer
 }
 
-// Read prints what it reads.
-func (b *tracedBody) Read(room []byte) (int, error) {
-	n, err := b.ReadCloser.Read(room)
-	b.printer.body(room[:n])
-	if err != nil {
-		b.printer.end()
-	}
-	return n, err
+// peek reads a body, and leaves it to be read again.
+func peek(b *io.ReadCloser) []byte {
+	text, _ := io.ReadAll(io.LimitReader(*b, callLimit))
+	*b = body{io.MultiReader(bytes.NewReader(text), *b), *b}
+	return text
 }
 
-// printer prints one request and its response.
-type printer struct {
-	tracer *httpTracer
-	name   string
-	events bool         // the response is a stream
-	begun  bool         // something of its body has been printed, after an empty line
-	rest   bytes.Buffer // what has not been
+// exchange is a request and its response, which are named by a letter.
+type exchange struct {
+	*trace
+	name string
+	gap  string // what stands before the next that is said: an empty line between head and body
+	rest []byte // of a line that has no end yet
 }
 
-// exchange returns the printer of the next request, which is named by the next letter.
-func (t *httpTracer) exchange() *printer {
+// begin prints a request, and returns one like it whose body has not been read.
+func (t *trace) begin(r *http.Request) (*exchange, *http.Request) {
+	x := &exchange{trace: t}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	name := ""
 	for n := t.count; n >= 0; n = n/26 - 1 {
-		name = string(rune('A'+n%26)) + name
+		x.name = string(rune('A'+n%26)) + x.name
 	}
 	t.count++
-	return &printer{tracer: t, name: name}
-}
-
-func (p *printer) request(r *http.Request, body []byte) {
+	t.mu.Unlock()
 	text := r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header)
-	if len(body) > 0 {
-		text += "\n" + oneLine(body) + "\n"
+	if r.Body != nil && r.Body != http.NoBody {
+		r = r.WithContext(r.Context()) // a RoundTripper must not change the one that it is given
+		text += "\n" + oneLine(peek(&r.Body)) + "\n"
 	}
-	p.tracer.print("client "+p.name, p.tracer.rename(text))
+	t.print("client "+x.name, t.rename(text))
+	return x, r
 }
 
-func (p *printer) status(status int, header http.Header) {
-	p.events = isMedia(header.Get("Content-Type"), "text/event-stream")
-	p.tracer.print("server "+p.name, p.tracer.rename(fmt.Sprintf("%d\n%s", status, tracedHeader(header))))
+func (x *exchange) head(status int, header http.Header) {
+	x.say(fmt.Sprintf("%d\n%s", status, tracedHeader(header)))
+	x.gap = "\n"
 }
 
-// body prints whole events.
-func (p *printer) body(b []byte) {
-	begin := max(p.rest.Len()-3, 0) // of what may be the end of an event
-	p.rest.Write(b)
-	end := 0
-	for _, blank := range []string{"\n\n", "\r\n\r\n", "\r\r"} {
-		if i := bytes.LastIndex(p.rest.Bytes()[begin:], []byte(blank)); i >= 0 {
-			end = max(end, begin+i+len(blank))
-		}
+// Write prints whole lines of the response's body.
+func (x *exchange) Write(b []byte) (int, error) {
+	x.rest = append(x.rest, b...)
+	if end := bytes.LastIndexByte(b, '\n') + 1; end > 0 {
+		end += len(x.rest) - len(b)
+		x.say(string(x.rest[:end]))
+		x.rest = x.rest[end:]
 	}
-	if end > 0 && p.events {
-		p.print(p.tracer.rename(string(p.rest.Next(end))))
-	}
+	return len(b), nil
 }
 
-// end prints the rest of the body.
-func (p *printer) end() {
-	if p.rest.Len() > 0 {
-		p.print(p.tracer.rename(oneLine(p.rest.Next(p.rest.Len())) + "\n"))
+func (x *exchange) end() {
+	if len(x.rest) > 0 {
+		x.say(oneLine(x.rest) + "\n")
+		x.rest = nil
 	}
 }
 
-func (p *printer) print(text string) {
-	if !p.begun {
-		text = "\n" + text
-	}
-	p.begun = true
-	p.tracer.print("server "+p.name, text)
+func (x *exchange) say(text string) {
+	x.print("server "+x.name, x.gap+x.rename(text))
+	x.gap = ""
 }
 
-// oneLine returns a body as one line: JSON compact, anything else quoted if it would not be one.
+// tracedResponse is a response of a server.
+type tracedResponse struct {
+	http.ResponseWriter
+	exchange *exchange
+	begun    bool // it has a status
+}
+
+// Unwrap lets an http.ResponseController through.
+func (w *tracedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader prints the status and header, once.
+func (w *tracedResponse) WriteHeader(status int) {
+	if !w.begun {
+		w.begun = true
+		w.exchange.head(status, w.Header())
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Write prints what the handler writes.
+func (w *tracedResponse) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.exchange.Write(b)
+	return w.ResponseWriter.Write(b)
+}
+
+// oneLine returns a body as one line, JSON without spaces.
 func oneLine(body []byte) string {
 	var line bytes.Buffer
 	if json.Compact(&line, body) == nil {
 		return line.String()
 	}
-	text := strings.TrimSuffix(string(body), "\n")
-	if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
-		return strconv.Quote(text)
-	}
-	return text
+	return printable(strings.TrimSuffix(string(body), "\n"))
 }
 
-// rename puts names in place of ids, and hides what else a query holds.
-func (t *httpTracer) rename(text string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text = queryLine.ReplaceAllStringFunc(text, func(line string) string {
-		return otherQuery.ReplaceAllStringFunc(line, func(part string) string {
-			if strings.HasPrefix(part[1:], "session=") {
-				return part
-			}
-			name, _, _ := strings.Cut(part, "=")
-			return name + "=…"
-		})
-	})
-	return sessionName.ReplaceAllStringFunc(text, func(found string) string {
-		m := sessionName.FindStringSubmatch(found)
-		if m[3] != "" {
-			return m[3] + cmp.Or(t.names[m[4]], m[4])
-		}
-		if t.names[m[2]] == "" {
-			if t.names == nil {
-				t.names = map[string]string{}
-			}
-			name := fmt.Sprintf("session-%d", len(t.names)/2+1)
-			t.names[m[2]], t.names[(&Session{ID: m[2]}).tag()+"."] = name, (&Session{ID: name}).tag()+"."
-		}
-		return m[1] + t.names[m[2]]
-	})
-}
+var (
+	// Those that matter to MCP.
+	tracedFields = regexp.MustCompile("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
+	// A line with a query, of a request or an endpoint event; and its parts.
+	query     = regexp.MustCompile(`(?m)^([A-Z]+ |data: )/\S*\?\S*`)
+	queryPart = regexp.MustCompile(`[?&][^&\s]*`)
+	// A session's id, or the tag of an event's.
+	idField = regexp.MustCompile(`(?m)^(Mcp-Session-Id: \S+|(id|Last-Event-Id): [0-9a-f]{8}\.)`)
+)
 
 func tracedHeader(header http.Header) (text string) {
 	for _, key := range slices.Sorted(maps.Keys(header)) {
@@ -617,45 +586,35 @@ func tracedHeader(header http.Header) (text string) {
 	return text
 }
 
-// tracedExchange is one request's body and response at a server.
-type tracedExchange struct {
-	http.ResponseWriter
-	io.Reader
-	io.Closer
-	printer *printer
-	body    bytes.Buffer // of the request
-	request func()       // prints it, once
-	begun   bool         // the response has a status
+// rename puts names in place of ids, and hides what else a query holds.
+func (t *trace) rename(text string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text = query.ReplaceAllStringFunc(text, func(line string) string {
+		return queryPart.ReplaceAllStringFunc(line, func(part string) string {
+			name, id, _ := strings.Cut(part, "=")
+			if name[1:] == "session" { // of the old transport
+				return name + "=" + t.session(id)
+			}
+			return name + "=…"
+		})
+	})
+	return idField.ReplaceAllStringFunc(text, func(field string) string {
+		name, id, _ := strings.Cut(field, ": ")
+		if name == "Mcp-Session-Id" {
+			return name + ": " + t.session(id)
+		}
+		return name + ": " + cmp.Or(t.names[id], id)
+	})
 }
 
-// Unwrap lets an http.ResponseController through.
-func (e *tracedExchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
-
-// Read prints the request when all of it is read.
-func (e *tracedExchange) Read(b []byte) (int, error) {
-	n, err := e.Reader.Read(b)
-	if err != nil {
-		e.request()
+// session returns the name of a session, by which the tag of its events is made as well.
+func (t *trace) session(id string) string {
+	if t.names[id] == "" {
+		t.names[id] = fmt.Sprintf("session-%d", len(t.names)/2+1)
+		t.names[(&Session{ID: id}).tag()+"."] = (&Session{ID: t.names[id]}).tag() + "."
 	}
-	return n, err
-}
-
-// WriteHeader prints the status and header, once.
-func (e *tracedExchange) WriteHeader(status int) {
-	if e.begun {
-		return
-	}
-	e.begun = true
-	e.request()
-	e.printer.status(status, e.Header())
-	e.ResponseWriter.WriteHeader(status)
-}
-
-// Write prints what the handler writes.
-func (e *tracedExchange) Write(b []byte) (int, error) {
-	e.WriteHeader(http.StatusOK)
-	e.printer.body(b)
-	return e.ResponseWriter.Write(b)
+	return t.names[id]
 }
 
 // ---- The demo: one of each thing that a transport must carry ----
@@ -1117,7 +1076,7 @@ func (c *caller) dialers(target []string, header http.Header, tracing bool) []Di
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		client := &http.Client{Transport: transport}
 		if tracing {
-			client.Transport = &httpTracer{RoundTripper: transport, trace: trace{w: c.stderr}}
+			client.Transport = &httpTrace{RoundTripper: transport, trace: trace{names: map[string]string{}}}
 		}
 		client = WithHeader(client, header)
 		client.Transport = &sessionWatch{client.Transport, &c.session}
@@ -1129,7 +1088,7 @@ func (c *caller) dialers(target []string, header http.Header, tracing bool) []Di
 		return cmd
 	}, 2*time.Second, callLimit)
 	if tracing {
-		dial = traced(dial, c.stderr)
+		dial = traced(dial)
 	}
 	return []Dialer{c.via("stdio", dial)}
 }
@@ -1161,13 +1120,13 @@ func (w *sessionWatch) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-func traced(dial Dialer, w io.Writer) Dialer {
+func traced(dial Dialer) Dialer {
 	return func(ctx context.Context) (Conn, error) {
 		conn, err := dial(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return &tracer{Conn: conn, trace: trace{w: w}, here: "client", there: "server"}, nil
+		return &tracedConn{Conn: conn, here: "client", there: "server"}, nil
 	}
 }
 
