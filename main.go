@@ -44,7 +44,6 @@ import (
 	"syscall"
 	"time"
 	"unicode"
-	"unicode/utf8"
 )
 
 const version = "0.1.0"
@@ -52,10 +51,13 @@ const version = "0.1.0"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal kills
-	if len(os.Args) > 1 && os.Args[1] == "call" {
-		os.Exit(call(ctx, os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	run, args := serve, os.Args[1:]
+	if len(args) > 0 && args[0] == "call" {
+		run, args = call, args[1:]
 	}
-	os.Exit(serve(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	if err := run(ctx, args); err != nil {
+		os.Exit(fail(exitError, err))
+	}
 }
 
 const (
@@ -63,60 +65,80 @@ const (
 	exitUsage = 2
 )
 
-// parse reads flags; done says that there is nothing left to do, and exit how it ended.
-func parse(flags *flag.FlagSet, args []string, usage string, stdout, stderr io.Writer) (done bool, exit int) {
+// parse reads flags and checks them; it ends the program if that is all there is to do.
+func parse(flags *flag.FlagSet, args []string, usage string, check func() error) {
 	flags.SetOutput(io.Discard)
-	flags.Usage = func() {}
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintln(stdout, usage)
-		flags.SetOutput(stdout)
-		flags.PrintDefaults()
-		return true, 0
-	case err != nil:
-		return true, fail(stderr, exitUsage, "%v (-h for help)", err)
+	err := flags.Parse(args)
+	if err == nil {
+		err = check()
 	}
-	return false, 0
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Println(usage)
+		flags.SetOutput(os.Stdout)
+		flags.PrintDefaults()
+		os.Exit(0)
+	case err != nil:
+		os.Exit(fail(exitUsage, fmt.Errorf("%w (-h for help)", err)))
+	}
 }
 
-func fail(stderr io.Writer, exit int, format string, args ...any) int {
-	fmt.Fprintln(stderr, printable(fmt.Sprintf("mcpwire: "+format, args...)))
+func fail(exit int, err error) int {
+	fmt.Fprintln(os.Stderr, "mcpwire:", printable(err.Error()))
 	return exit
 }
 
 // printable keeps what others have sent from moving the cursor, or looking like a line of ours.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsPrint(r):
-			return r
-		case unicode.IsSpace(r):
+		if unicode.IsSpace(r) {
 			return ' '
 		}
-		return utf8.RuneError
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
 	}, text)
+}
+
+// matching returns what takes the text of a flag if it matches a pattern. None matches an empty
+// text, as an unset variable of a shell makes it: that is no reason to serve without a token.
+func matching(pattern string, take func(text string)) func(string) error {
+	form := regexp.MustCompile(`(?i)^(?:` + pattern + `)$`)
+	return func(text string) error {
+		if !form.MatchString(text) {
+			return fmt.Errorf("it must match %s", pattern)
+		}
+		take(text)
+		return nil
+	}
+}
+
+// versions returns what takes a flag that lists protocol versions; they are kept newest first.
+func versions(list *[]string) func(string) error {
+	return func(text string) error {
+		for version := range strings.SplitSeq(text, ",") {
+			if revision(version).Version == "" || slices.Contains(*list, version) {
+				return fmt.Errorf("unknown or repeated version %q", version)
+			}
+			*list = append(*list, version)
+		}
+		slices.Sort(*list)
+		slices.Reverse(*list)
+		return nil
+	}
 }
 
 // ---- Serving ----
 
 // options are what the flags of a server say.
 type options struct {
-	http, token, authServer, replica, stateKey, versions, tlsCert, tlsKey string
-	stateless, trace, version                                             bool
-	ttl, keepAlive                                                        time.Duration
-	maxSessions, maxBody, eventBuffer                                     int
-	origins, hosts                                                        list
-}
+	http, token, authServer, replica, stateKey, tlsCert, tlsKey string
+	stateless, trace                                            bool
 
-// list is a flag that may be given more than once.
-type list []string
-
-func (l *list) String() string { return strings.Join(*l, ",") }
-
-// Set adds a value.
-func (l *list) Set(value string) error {
-	*l = append(*l, value)
-	return nil
+	versions []string
+	guard    Guard // without the token: of what is read before there is one
+	sessions Sessions
 }
 
 const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin and stdout
@@ -124,120 +146,99 @@ const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin 
        mcpwire call -h              the client`
 
 func (o *options) define(flags *flag.FlagSet) {
-	flags.StringVar(&o.http, "http", "", "serve HTTP at `address`; without a host it is 127.0.0.1")
+	const host = `([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?`
+	text := func(to *string) func(string) { return func(text string) { *to = text } }
+	add := func(to *[]string) func(string) { return func(text string) { *to = append(*to, text) } }
+	flags.Func("http", "serve HTTP at `address`; without a host it is 127.0.0.1", matching(`.*:\w+`, text(&o.http)))
 	flags.BoolVar(&o.stateless, "stateless", false, "no sessions: every POST stands alone")
-	flags.DurationVar(&o.ttl, "session-ttl", 30*time.Minute, "end a session that has been idle for so `long`")
-	flags.IntVar(&o.maxSessions, "max-sessions", 10_000, "sessions at once, a `number`")
-	flags.IntVar(&o.maxBody, "max-body", 4<<20, "`bytes` in one message")
-	flags.IntVar(&o.eventBuffer, "event-buffer", 256, "`events` that a stream keeps for Last-Event-ID; 0: none, and no event ids")
-	flags.DurationVar(&o.keepAlive, "keepalive", 15*time.Second, "comment on a stream after so `long` a silence; 0: none")
-	flags.Var(&o.origins, "allow-origin", "`origin` to let in, with CORS answers, such as https://app.example.com; repeatable (default loopback, without CORS)")
-	flags.Var(&o.hosts, "allow-host", "value of `Host` to let in on a loopback address; repeatable (default loopback names)")
-	flags.StringVar(&o.token, "token", "", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)")
-	flags.StringVar(&o.authServer, "auth-server", "", "`URL` of the authorization server that metadata names")
-	flags.StringVar(&o.replica, "replica", "", "`name` that begins session ids, so that a proxy can route by it")
-	flags.StringVar(&o.stateKey, "state-key", "", "`key` of requestState, the same on all replicas (default $MCPWIRE_STATE_KEY, or random)")
-	flags.StringVar(&o.tlsCert, "tls-cert", "", "serve HTTPS with the certificate in this `file`")
-	flags.StringVar(&o.tlsKey, "tls-key", "", "and the key in this `file`")
-	flags.StringVar(&o.versions, "versions", "", "protocol versions to offer, as a comma-separated `list` (default all)")
+	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for so `long`")
+	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once, a `number`")
+	flags.Int64Var(&o.guard.MaxBody, "max-body", 4<<20, "`bytes` in one message")
+	flags.IntVar(&o.sessions.Keep, "event-buffer", 256, "`events` that a stream keeps for Last-Event-ID; 0: none, and no event ids")
+	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after so `long` a silence; 0: none")
+	flags.Func("allow-origin", "`origin` to let in, with CORS answers, such as https://app.example.com; repeatable (default loopback, without CORS)",
+		matching(`null|[a-z][a-z0-9+.-]*://`+host, add(&o.guard.Origins)))
+	flags.Func("allow-host", "value of `Host` to let in on a loopback address; repeatable (default loopback names)", matching(host, add(&o.guard.Hosts)))
+	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, text(&o.token)))
+	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, text(&o.authServer)))
+	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, text(&o.replica)))
+	flags.Func("state-key", "`key` of requestState, the same on all replicas (default $MCPWIRE_STATE_KEY, or random)", matching(`.+`, text(&o.stateKey)))
+	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, text(&o.tlsCert)))
+	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, text(&o.tlsKey)))
+	flags.Func("versions", "protocol versions to offer, as a comma-separated `list` (default all)", versions(&o.versions))
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
-	flags.BoolVar(&o.version, "version", false, "print the version")
+	flags.BoolFunc("version", "print the version", func(string) error {
+		fmt.Println("mcpwire", version)
+		os.Exit(0)
+		return nil
+	})
 }
 
-var hostName = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?$`)
-
-// check returns what is wrong with the flags, "" if nothing is.
-func (o *options) check(flags *flag.FlagSet) (wrong string) {
-	for name, bad := range map[string]bool{"max-body": o.maxBody <= 0, "max-sessions": o.maxSessions <= 0, "session-ttl": o.ttl <= 0,
-		"event-buffer": o.eventBuffer < 0, "keepalive": o.keepAlive < 0} {
-		if bad {
-			return "-" + name + " is out of range"
-		}
-	}
-	for _, origin := range o.origins {
-		u, err := url.Parse(origin)
-		if origin != "null" && (err != nil || u.Scheme == "" || u.Host == "" || !strings.EqualFold(u.Scheme+"://"+u.Host, origin) || strings.Contains(origin, "*")) {
-			return fmt.Sprintf("-allow-origin %q: an origin is SCHEME://HOST[:PORT]", origin)
-		}
-	}
-	for _, host := range o.hosts {
-		if !hostName.MatchString(host) {
-			return fmt.Sprintf("-allow-host %q: it is HOST[:PORT]", host)
-		}
-	}
-	flags.Visit(func(f *flag.Flag) { // as an unset variable of a shell makes it: no reason to serve without a token
-		if f.Value.String() == "" {
-			wrong = "-" + f.Name + " is empty"
+// check returns what is wrong with the flags as a whole.
+func (o *options) check(flags *flag.FlagSet) (err error) {
+	flags.Visit(func(f *flag.Flag) {
+		if o.http == "" && !slices.Contains([]string{"max-body", "state-key", "versions", "trace", "version"}, f.Name) {
+			err = fmt.Errorf("-%s goes with -http", f.Name)
 		}
 	})
-	if wrong != "" {
-		return wrong
-	}
-	if o.http != "" {
-		if _, _, err := net.SplitHostPort(o.http); err != nil {
-			return "-http: " + err.Error()
-		}
-	}
-	switch u, err := url.Parse(o.authServer); {
+	switch {
 	case flags.NArg() > 0:
-		return fmt.Sprintf("unexpected argument %q (-h for help)", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case (o.tlsCert == "") != (o.tlsKey == ""):
-		return "-tls-cert and -tls-key go together"
-	case strings.ContainsFunc(o.replica, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "-replica must be visible ASCII"
-	case o.authServer != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
-		return "-auth-server takes a URL"
-	case o.http == "":
-		flags.Visit(func(f *flag.Flag) {
-			if !slices.Contains([]string{"http", "max-body", "state-key", "versions", "trace", "version"}, f.Name) {
-				wrong = "-" + f.Name + " goes with -http"
-			}
-		})
+		return errors.New("-tls-cert and -tls-key go together")
+	case o.guard.MaxBody <= 0 || o.sessions.Max <= 0 || o.sessions.IdleTimeout <= 0:
+		return errors.New("-max-body, -max-sessions and -session-ttl must be more than 0")
+	case o.sessions.Keep < 0 || o.guard.KeepAlive < 0:
+		return errors.New("-event-buffer and -keepalive must not be less than 0")
 	}
-	return wrong
+	return err
 }
 
-func serve(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func serve(ctx context.Context, args []string) error {
 	var o options
 	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
 	o.define(flags)
-	if done, exit := parse(flags, args, serveUsage, stdout, stderr); done {
-		return exit
-	}
-	offered, err := parseVersions(o.versions)
-	switch wrong := o.check(flags); {
-	case o.version:
-		fmt.Fprintln(stdout, "mcpwire", version)
-		return 0
-	case wrong != "":
-		return fail(stderr, exitUsage, "%s", wrong)
-	case err != nil:
-		return fail(stderr, exitUsage, "-versions: %v", err)
-	}
+	parse(flags, args, serveUsage, func() error { return o.check(flags) })
 	demo := newDemo()
-	demo.Versions, demo.StateKey = offered, []byte(cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
+	demo.Versions, demo.StateKey = o.versions, []byte(cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
 	level := slog.LevelInfo
 	if o.trace { // which shows the rest, and is to be replayed
 		level = slog.LevelWarn
 	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	var err error
 	if o.http != "" {
-		err = serveHTTP(ctx, &o, demo, stderr, log)
+		err = o.serveHTTP(ctx, demo, log)
 	} else {
-		conn := StdioConn(o.maxBody)
+		conn := StdioConn(int(o.guard.MaxBody))
 		if o.trace {
 			conn = &tracedConn{Conn: conn, here: "server", there: "client"}
 		}
 		err = Serve(ctx, conn, demo, log)
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.EPIPE) { // a client that is gone is how a server's life ends
-		return fail(stderr, exitError, "%v", err)
+	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) { // a client that is gone is how a server's life ends
+		return nil
 	}
-	return 0
+	return err
 }
 
 // serveHTTP serves the demo until ctx ends, and then for as long as what has begun takes, but no more than a few seconds.
-func serveHTTP(ctx context.Context, o *options, demo *demo, stderr io.Writer, log *slog.Logger) error {
+func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) error {
+	mcp, sse, mux := o.handlers(demo, log)
+	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	if o.trace {
+		server.Handler = &httpTrace{Handler: mux, trace: trace{names: map[string]string{}}}
+	}
+	scheme, run := "http", server.Serve
+	if o.tlsCert != "" {
+		certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
+		if err != nil {
+			return err
+		}
+		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}}
+		scheme, run = "https", func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
 	host, port, err := net.SplitHostPort(o.http)
 	if err != nil {
 		return err
@@ -246,30 +247,9 @@ func serveHTTP(ctx context.Context, o *options, demo *demo, stderr io.Writer, lo
 	if err != nil {
 		return err
 	}
-	mcp, sse, mux := o.handlers(demo, log)
-	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall,
-		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	scheme := "http"
-	if o.trace {
-		server.Handler = &httpTrace{Handler: mux, trace: trace{names: map[string]string{}}}
-	}
+	fmt.Fprintf(os.Stderr, "mcpwire: listening on %s://%s/mcp\n", scheme, listener.Addr())
 	served := make(chan error, 1)
-	if o.tlsCert != "" {
-		scheme = "https"
-		certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
-		if err != nil {
-			return errors.Join(err, listener.Close())
-		}
-		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}}
-		go func() { served <- server.ServeTLS(listener, "", "") }()
-	} else {
-		go func() { served <- server.Serve(listener) }()
-	}
-	old := " (2024-11-05: /sse)"
-	if len(legacy(demo.Versions)) == 0 {
-		old = ""
-	}
-	fmt.Fprintf(stderr, "mcpwire: listening on %s://%s/mcp%s\n", scheme, listener.Addr(), old)
+	go func() { served <- run(listener) }()
 	select {
 	case err := <-served:
 		return err
@@ -287,23 +267,22 @@ func serveHTTP(ctx context.Context, o *options, demo *demo, stderr io.Writer, lo
 
 // handlers builds what is served at each path.
 func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler, sse *SSEHandler, mux *http.ServeMux) {
-	guard := Guard{Origins: o.origins, Hosts: o.hosts, MaxBody: int64(o.maxBody), KeepAlive: o.keepAlive, Log: log}
-	if o.keepAlive == 0 {
-		guard.KeepAlive = -1
+	o.token = cmp.Or(o.token, strings.TrimSpace(os.Getenv("MCPWIRE_TOKEN")))
+	if o.guard.KeepAlive == 0 {
+		o.guard.KeepAlive = -1
 	}
-	public := guard // of what is read before there is a token
-	if token := strings.TrimSpace(cmp.Or(o.token, os.Getenv("MCPWIRE_TOKEN"))); token != "" {
-		guard.Authenticate = o.bearer(token)
+	o.guard.Log = log
+	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: headerParams, Guard: o.guard}
+	sse = &SSEHandler{Handler: demo, Guard: o.guard}
+	if o.token != "" {
+		mcp.Authenticate, sse.Authenticate = o.bearer("/mcp"), o.bearer("")
 	}
-	var newID func() string
 	if o.replica != "" {
-		newID = func() string { return o.replica + "-" + rand.Text() }
+		sse.NewID = func() string { return o.replica + "-" + rand.Text() }
 	}
-	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: headerParams, Guard: guard}
 	if !o.stateless {
-		mcp.Sessions = &Sessions{NewID: newID, Keep: o.eventBuffer, IdleTimeout: o.ttl, Max: o.maxSessions}
+		mcp.Sessions, o.sessions.NewID = &o.sessions, sse.NewID
 	}
-	sse = &SSEHandler{Handler: demo, Guard: guard, NewID: newID}
 	mux = http.NewServeMux()
 	mux.Handle("/mcp", mcp)
 	mux.Handle("/mcp/{$}", mcp)
@@ -311,9 +290,8 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 		mux.Handle("/sse", sse)
 	}
 	if o.authServer != "" {
-		for _, path := range []string{"", "/mcp"} {
-			mux.Handle(metadataPath+path, o.metadata(public, path))
-		}
+		mux.Handle(metadataPath, o.metadata(""))
+		mux.Handle(metadataPath+"/mcp", o.metadata("/mcp"))
 	}
 	return mcp, sse, mux
 }
@@ -328,25 +306,22 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// bearer lets in who knows the token. 2025-11-25 basic/authorization#token-requirements: it comes in a header, never in the URL.
-func (o *options) bearer(token string) func(*http.Request) (string, error) {
-	want := sha256.Sum256([]byte(token))
+// bearer lets in who knows the token; others are told where the metadata of path is.
+// 2025-11-25 basic/authorization#token-requirements: it comes in a header, never in the URL.
+func (o *options) bearer(path string) func(*http.Request) (string, error) {
+	want := sha256.Sum256([]byte(o.token))
 	return func(r *http.Request) (string, error) {
 		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		got := sha256.Sum256([]byte(strings.TrimSpace(given)))
-		if strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
-			return "token", nil
-		}
 		var params []string
 		if strings.EqualFold(scheme, "Bearer") {
+			if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+				return "token", nil
+			}
 			params = append(params, `error="invalid_token"`)
 		}
 		if o.authServer != "" {
-			path := metadataPath
-			if strings.HasPrefix(r.URL.Path, "/mcp") {
-				path += "/mcp"
-			}
-			params = append(params, fmt.Sprintf("resource_metadata=%q", origin(r)+path))
+			params = append(params, fmt.Sprintf("resource_metadata=%q", origin(r)+metadataPath+path))
 		}
 		return "", &AuthError{Challenge: strings.TrimSpace("Bearer " + strings.Join(params, ", "))}
 	}
@@ -354,32 +329,14 @@ func (o *options) bearer(token string) func(*http.Request) (string, error) {
 
 // metadata says who issues tokens for the resource at path: RFC 9728. It is served without credentials, to clients that have no token yet.
 // 2025-11-25 basic/authorization#authorization-server-location: it "MUST include the authorization_servers field".
-func (o *options) metadata(guard Guard, path string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := guard.admit(w, r); !ok {
-			return
-		}
-		if r.Method != http.MethodGet {
-			w.Header().Set("Allow", "GET")
-			w.WriteHeader(http.StatusMethodNotAllowed)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"resource": origin(r) + path, "authorization_servers": []string{o.authServer},
-			"bearer_methods_supported": []string{"header"}})
-	})
-}
-
-func parseVersions(list string) (versions []string, err error) {
-	for _, rev := range Revisions {
-		if list == "" || slices.Contains(strings.Split(list, ","), rev.Version) {
-			versions = append(versions, rev.Version)
+func (o *options) metadata(path string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := o.guard.admit(w, r); ok {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(map[string]any{"resource": origin(r) + path, "authorization_servers": []string{o.authServer},
+				"bearer_methods_supported": []string{"header"}})
 		}
 	}
-	if list != "" && len(versions) != len(strings.Split(list, ",")) {
-		return nil, fmt.Errorf("unknown or repeated version in %q", list)
-	}
-	return versions, nil
 }
 
 // ---- Traces ----
@@ -660,7 +617,8 @@ func newDemo() *demo {
 // headerMark asks a modern client to repeat an argument as a header of its HTTP request.
 const headerMark = `"x-mcp-header":"Unit",`
 
-// catalogue holds the lists that never change, in the order of the names, as the newest revision shows them.
+// catalogue holds the lists that never change, in the order of the names, as the newest revision
+// shows them.
 var catalogue = json.RawMessage(`{"tools":[
 	{"name":"ask","title":"Ask for a name","description":"Asks the user for a name, and greets.",
 		"inputSchema":{"type":"object","properties":{}}},
@@ -971,380 +929,264 @@ func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
 // caller is the client's command line: one connection, one call at a time.
 type caller struct {
 	Client
-	input          func() <-chan string // lines of stdin, read by one goroutine until it ends
-	stdout, stderr io.Writer
-	ask            bool            // the user sits at a terminal
-	reply          json.RawMessage // content for every elicitation; empty: ask at the terminal, or decline where there is none
-	timeout        time.Duration
-	target         string
-	transport      string // that has been found
-	session        atomic.Bool
-
-	form chan struct{} // held by who asks the user
-
-	mu     sync.Mutex // guards the fields below, and keeps notifications out of a form's prompts
-	tokens int
-	idle   *time.Timer
+	stderr  io.Writer
+	input   *bufio.Scanner  // lines of stdin
+	ask     bool            // the user sits at a terminal
+	reply   json.RawMessage // content for every elicitation; empty: ask at the terminal, or decline where there is none
+	timeout time.Duration
+	conn    Conn // that was dialled last
+	tokens  int64
+	idle    atomic.Pointer[time.Timer] // ends the call that runs
+	form    sync.Mutex                 // held by who asks the user
 }
 
-const callUsage = `usage: mcpwire call [flags] URL
+const (
+	callUsage = `usage: mcpwire call [flags] URL
        mcpwire call [flags] COMMAND [ARG...]
 Without -method: how the server was reached, and what it offers.`
+	callLimit = 64 << 20 // bytes of a message
+)
 
-func call(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func call(ctx context.Context, args []string) error {
+	c := &caller{stderr: os.Stderr, input: bufio.NewScanner(os.Stdin)}
+	c.input.Buffer(nil, callLimit)
+	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
+	c.Capabilities, c.Handler = map[string]any{"elicitation": struct{}{}}, c
+	c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	flags := flag.NewFlagSet("call", flag.ContinueOnError)
 	method := flags.String("method", "", "`method` to call, such as tools/list")
 	params := flags.String("params", "", "its params, a `JSON` object")
-	protocol := flags.String("protocol", "", "speak this `revision` (default: find out)")
+	flags.Func("protocol", "speak this `revision` (default: find out)", versions(&c.Versions))
 	answer := flags.String("answer", "", "accept elicitations with this content, a `JSON` object (default: ask at a terminal, else decline)")
-	timeout := flags.Duration("timeout", time.Minute, "for one call, extended by its progress up to ten times; 0: none")
+	flags.DurationVar(&c.timeout, "timeout", time.Minute, "for one call, extended by its progress up to ten times; 0: none")
 	interactive := flags.Bool("i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
 	trace := flags.Bool("trace", false, "print every message to stderr")
 	header := http.Header{}
-	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable", func(line string) error { return addHeader(header, line) })
-	if done, exit := parse(flags, args, callUsage, stdout, stderr); done {
-		return exit
+	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable", matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", func(line string) {
+		name, value, _ := strings.Cut(line, ":")
+		header.Add(name, strings.TrimSpace(value))
+	}))
+	parse(flags, args, callUsage, func() error {
+		target, err := url.Parse(flags.Arg(0))
+		switch {
+		case flags.NArg() == 0:
+			return errors.New("no server to call")
+		case isURL(flags.Arg(0)) && flags.NArg() > 1:
+			return errors.New("nothing may follow the URL: flags go before it")
+		case isURL(flags.Arg(0)) && (err != nil || target.Host == ""):
+			return fmt.Errorf("%.200q is no URL with a host", flags.Arg(0))
+		case len(header) > 0 && !isURL(flags.Arg(0)):
+			return errors.New("-header goes with a URL")
+		case *params != "" && (*method == "" || !isObject(*params)):
+			return errors.New("-params takes a JSON object, and goes with -method")
+		case *answer != "" && !isObject(*answer):
+			return errors.New("-answer takes a JSON object")
+		case c.timeout < 0 || c.timeout > longest:
+			return errors.New("-timeout is out of range")
+		case *interactive && *method != "":
+			return errors.New("-i and -method exclude each other")
+		}
+		return nil
+	})
+	c.timeout = cmp.Or(c.timeout, longest)
+	c.reply = json.RawMessage(*answer)
+	c.ask = !*interactive && isTerminal(os.Stdin)
+	dials := c.dialers(flags.Args(), header, *trace)
+	if err := c.limited(ctx, func(ctx context.Context) error { return c.Connect(ctx, dials...) }); err != nil {
+		return err
 	}
-	target := flags.Args()
-	wrong := ""
+	defer c.Close()
+	context.AfterFunc(ctx, func() { // even while stdin keeps us waiting
+		c.Close()
+		os.Exit(exitError)
+	})
 	switch {
-	case len(target) == 0:
-		wrong = "no server to call (-h for help)"
-	case isURL(target[0]) && len(target) > 1:
-		wrong = "nothing may follow the URL: flags go before it"
-	case isURL(target[0]) && !validURL(target[0]):
-		wrong = fmt.Sprintf("%.200q is no URL with a host", target[0])
-	case len(header) > 0 && !isURL(target[0]):
-		wrong = "-header goes with a URL"
-	case *params != "" && (*method == "" || !isObject(*params)):
-		wrong = "-params takes a JSON object, and goes with -method"
-	case *answer != "" && !isObject(*answer):
-		wrong = "-answer takes a JSON object"
-	case *timeout < 0:
-		wrong = "-timeout must not be negative"
-	case *interactive && *method != "":
-		wrong = "-i and -method exclude each other"
-	case *protocol != "" && revision(*protocol).Version == "":
-		wrong = fmt.Sprintf("-protocol: unknown revision %q", *protocol)
+	case *interactive:
+		return c.lines(ctx)
+	case *method != "":
+		return c.print(ctx, *method, *params)
 	}
-	if wrong != "" {
-		return fail(stderr, exitUsage, "%s", wrong)
-	}
-	c := &caller{stdout: stdout, stderr: stderr, timeout: *timeout, reply: json.RawMessage(*answer), target: strings.Join(target, " ")}
-	c.input = sync.OnceValue(func() <-chan string { return readLines(stdin) })
-	c.form = make(chan struct{}, 1)
-	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
-	c.Capabilities = map[string]any{"elicitation": struct{}{}}
-	c.Handler = c
-	c.Log = slog.New(slog.NewTextHandler(stderr, nil))
-	c.ask = *answer == "" && !*interactive && isTerminal(stdin)
-	if *protocol != "" {
-		c.Versions = []string{*protocol}
-	}
-	return c.run(ctx, c.dialers(target, header, *trace), *method, json.RawMessage(*params), *interactive)
+	return c.summary(ctx, flags.Args())
 }
 
-func isURL(target string) bool {
-	scheme, _, ok := strings.Cut(strings.ToLower(target), "://")
-	return ok && (scheme == "http" || scheme == "https")
-}
-
-func validURL(target string) bool {
-	u, err := url.Parse(target)
-	return err == nil && u.Host != ""
-}
-
-// addHeader adds a field, as it stands on the wire.
-func addHeader(header http.Header, line string) error {
-	name, value, ok := strings.Cut(line, ":")
-	value = strings.TrimSpace(value)
-	switch {
-	case !ok || name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
-		return errors.New("it must read 'Name: value'")
-	case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }):
-		return errors.New("the value has characters that a header must not have")
-	}
-	header.Add(name, value)
-	return nil
-}
-
-const callLimit = 64 << 20 // bytes of a message
-
-// dialers returns the ways to a target. For a URL there are two, and which of them it is will be found out.
-func (c *caller) dialers(target []string, header http.Header, tracing bool) []Dialer {
-	if isURL(target[0]) {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		client := &http.Client{Transport: transport}
-		if tracing {
-			client.Transport = &httpTrace{RoundTripper: transport, trace: trace{names: map[string]string{}}}
-		}
-		client = WithHeader(client, header)
-		client.Transport = &sessionWatch{client.Transport, &c.session}
-		return []Dialer{c.via("Streamable HTTP", DialHTTP(client, target[0], callLimit)), c.via("HTTP+SSE", DialSSE(client, target[0], callLimit))}
-	}
-	dial := DialCommand(func() *exec.Cmd {
-		cmd := exec.Command(target[0], target[1:]...)
-		cmd.Stderr = c.stderr
-		return cmd
-	}, 2*time.Second, callLimit)
-	if tracing {
-		dial = traced(dial)
-	}
-	return []Dialer{c.via("stdio", dial)}
-}
-
-// via notes which transport was dialled last.
-func (c *caller) via(transport string, dial Dialer) Dialer {
-	return func(ctx context.Context) (Conn, error) {
-		conn, err := dial(ctx)
-		if err == nil {
-			c.transport = transport
-			c.session.Store(transport == "HTTP+SSE") // where the stream is the session
-		}
-		return conn, err
-	}
-}
-
-// sessionWatch notes whether there is a session.
-type sessionWatch struct {
-	http.RoundTripper
-	seen *atomic.Bool
-}
-
-// RoundTrip looks at the response.
-func (w *sessionWatch) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := w.RoundTripper.RoundTrip(r)
-	if err == nil && resp.StatusCode == http.StatusOK && resp.Header.Get("Mcp-Session-Id") != "" && r.Header.Get("Mcp-Method") == "" {
-		w.seen.Store(true)
-	}
-	return resp, err
-}
-
-func traced(dial Dialer) Dialer {
-	return func(ctx context.Context) (Conn, error) {
-		conn, err := dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &tracedConn{Conn: conn, here: "client", there: "server"}, nil
-	}
-}
+var isURL = regexp.MustCompile("(?i)^https?://").MatchString
 
 func isObject(text string) bool {
 	return json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{")
 }
 
 // isTerminal tells whether somebody may sit there and type.
-func isTerminal(r io.Reader) bool {
-	file, ok := r.(*os.File)
-	if !ok {
-		return false
-	}
+func isTerminal(file *os.File) bool {
 	info, err := file.Stat()
 	null, noNull := os.Stat(os.DevNull)
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && (noNull != nil || !os.SameFile(info, null))
 }
 
-// readLines reads lines on a goroutine of its own, because nothing can interrupt it; it ends with its input or with the process.
-func readLines(r io.Reader) <-chan string {
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		for in := bufio.NewReader(r); ; {
-			line, err := in.ReadString('\n')
-			if line != "" {
-				lines <- strings.TrimSpace(line)
-			}
-			if err != nil {
-				return
-			}
+// dialers returns the ways to a target. For a URL there are two, and which of them it is will be found out.
+func (c *caller) dialers(target []string, header http.Header, tracing bool) []Dialer {
+	if isURL(target[0]) {
+		client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+		if tracing {
+			client.Transport = &httpTrace{RoundTripper: client.Transport, trace: trace{names: map[string]string{}}}
 		}
-	}()
-	return lines
+		client = WithHeader(client, header)
+		return []Dialer{c.noted(DialHTTP(client, target[0], callLimit), false), c.noted(DialSSE(client, target[0], callLimit), false)}
+	}
+	return []Dialer{c.noted(DialCommand(func() *exec.Cmd {
+		cmd := exec.Command(target[0], target[1:]...)
+		cmd.Stderr = os.Stderr
+		return cmd
+	}, 2*time.Second, callLimit), tracing)}
 }
 
-// run connects, does what was asked, and hangs up.
-func (c *caller) run(ctx context.Context, dials []Dialer, method string, params json.RawMessage, interactive bool) int {
-	err := c.limited(ctx, func(ctx context.Context) error { return c.Connect(ctx, dials...) })
-	if err != nil {
-		return fail(c.stderr, exitError, "%v", err)
+// noted notes which Conn was dialled last, and has it traced.
+func (c *caller) noted(dial Dialer, traced bool) Dialer {
+	return func(ctx context.Context) (Conn, error) {
+		conn, err := dial(ctx)
+		if err == nil && traced {
+			conn = &tracedConn{Conn: conn, here: "client", there: "server"}
+		}
+		c.conn = conn
+		return conn, err
 	}
-	defer c.Close()
-	switch {
-	case interactive:
-		return c.lines(ctx)
-	case method != "":
-		err = c.print(ctx, method, params)
-	default:
-		err = c.summary(ctx)
-	}
-	if err != nil {
-		return fail(c.stderr, exitError, "%v", err)
-	}
-	return 0
 }
 
 // lines answers METHOD [PARAMS] lines; one that fails does not keep the next from being tried.
-func (c *caller) lines(ctx context.Context) (exit int) {
-	for {
-		var line string
-		select {
-		case <-ctx.Done():
-			return exitError
-		case next, more := <-c.input():
-			if !more {
-				return exit
-			}
-			line = next
+func (c *caller) lines(ctx context.Context) (failed error) {
+	for c.input.Scan() {
+		method, params, _ := strings.Cut(strings.TrimSpace(strings.ReplaceAll(c.input.Text(), "\t", " ")), " ")
+		if method == "" {
+			continue
 		}
-		method, params := line, ""
-		if i := strings.IndexAny(line, " \t"); i >= 0 {
-			method, params = line[:i], strings.TrimSpace(line[i:])
-		}
-		switch {
-		case method == "":
-		case params != "" && !isObject(params):
-			exit = fail(c.stderr, exitError, "%s: params must be a JSON object", method)
-		default:
-			if err := c.print(ctx, method, json.RawMessage(params)); err != nil {
-				exit = fail(c.stderr, exitError, "%v", err)
-			}
+		if err := c.print(ctx, method, params); err != nil {
+			fail(exitError, err)
+			failed = errors.New("not all calls have succeeded")
 		}
 	}
+	return cmp.Or(failed, c.input.Err())
 }
 
 // print calls a method and prints its result, as it came, on one line.
-func (c *caller) print(ctx context.Context, method string, params json.RawMessage) error {
+func (c *caller) print(ctx context.Context, method, params string) error {
 	var result json.RawMessage
 	if err := c.call(ctx, method, params, &result); err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
-	_, err := c.stdout.Write(append(appendLine(nil, result), '\n'))
+	_, err := os.Stdout.Write(append(appendLine(nil, result), '\n'))
 	return err
 }
 
-// call calls a method within the time-out, which progress extends.
-func (c *caller) call(ctx context.Context, method string, params json.RawMessage, result any) error {
-	given := map[string]json.RawMessage{}
-	if len(params) > 0 {
-		for name, value := range each(bytes.TrimSpace(params)) {
-			given[string(name)] = value
-		}
+// call calls a method with params that are an object or empty, and asks for progress, which extends
+// the time-out.
+func (c *caller) call(ctx context.Context, method, params string, result any) error {
+	var given, meta object
+	if params != "" && !isObject(params) {
+		return errors.New("params must be a JSON object")
 	}
-	meta := given["_meta"]
-	if c.timeout > 0 && (meta == nil || meta[0] == '{' && member(meta, "progressToken") == nil) {
-		c.mu.Lock()
+	said := json.RawMessage(strings.TrimSpace(params))
+	given.addAll(said, "_meta")
+	said = member(said, "_meta")
+	meta.addAll(said)
+	if member(said, "progressToken") == nil {
 		c.tokens++
-		token := fmt.Appendf(nil, `{"progressToken":%d`, c.tokens)
-		c.mu.Unlock()
-		if rest := bytes.TrimLeft(bytes.TrimPrefix(meta, []byte("{")), " \t\r\n"); len(rest) > 1 {
-			token = append(append(token, ','), rest...)
-		} else {
-			token = append(token, '}')
-		}
-		given["_meta"] = token
+		meta.add("progressToken", strconv.AppendInt(nil, c.tokens, 10))
 	}
-	return c.limited(ctx, func(ctx context.Context) error { return c.Call(ctx, method, given, result) })
+	given.add("_meta", meta.text())
+	return c.limited(ctx, func(ctx context.Context) error { return c.Call(ctx, method, given.text(), result) })
 }
+
+const longest = 100_000 * time.Hour // as good as no time-out; ten times as much can be counted as well
 
 // limited runs f within the time-out: each progress notification starts it anew, but not beyond ten times its length.
 func (c *caller) limited(ctx context.Context, f func(context.Context) error) error {
-	if c.timeout <= 0 {
-		return f(ctx)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	expire := func() { cancel(fmt.Errorf("no answer within %v", c.timeout)) }
-	idle, hard := time.AfterFunc(c.timeout, expire), time.AfterFunc(10*min(c.timeout, math.MaxInt64/10), expire)
+	why := fmt.Errorf("no answer within %v", c.timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*c.timeout, why)
+	defer cancel()
+	ctx, expire := context.WithCancelCause(ctx)
+	defer expire(nil)
+	idle := time.AfterFunc(c.timeout, func() { expire(why) })
 	defer idle.Stop()
-	defer hard.Stop()
-	c.mu.Lock()
-	c.idle = idle
-	c.mu.Unlock()
+	c.idle.Store(idle)
 	err := f(ctx)
-	if errors.Is(err, context.Canceled) && context.Cause(ctx) != context.Canceled {
-		return context.Cause(ctx)
+	if err != nil && context.Cause(ctx) == why {
+		return why
 	}
 	return err
 }
 
 // summary prints how the server was reached and what it offers.
-func (c *caller) summary(ctx context.Context) error {
+func (c *caller) summary(ctx context.Context, target []string) (failed error) {
+	show := func(label, value string) { fmt.Printf("%-13s %s\n", label, printable(value)) }
 	server := c.Server()
-	who := "it did not say"
-	if server.Info != nil {
-		who = strings.TrimSpace(fmt.Sprintf("%s %s %s", server.Info.Name, server.Info.Version, server.Info.Title))
-	}
-	var capabilities []string
-	if len(server.Capabilities) > 0 && server.Capabilities[0] == '{' {
-		for name := range each(server.Capabilities) {
-			capabilities = append(capabilities, string(name))
+	who := cmp.Or(server.Info, &Implementation{Name: "it did not say"})
+	var offered map[string]json.RawMessage
+	_ = json.Unmarshal(server.Capabilities, &offered)
+	transport, session := "stdio", "none"
+	switch conn := c.conn.(type) {
+	case *sseConn:
+		transport, session = "HTTP+SSE", "yes" // the stream
+	case *httpConn:
+		transport = "Streamable HTTP"
+		conn.mu.Lock()
+		if conn.session != "" {
+			session = "yes"
 		}
+		conn.mu.Unlock()
 	}
-	slices.Sort(capabilities)
-	session := "none"
-	if c.session.Load() {
-		session = "yes"
-	}
-	rows := [][2]string{{"target", c.target}, {"transport", c.transport}, {"revision", server.Version}, {"session", session},
-		{"server", who}, {"capabilities", strings.Join(capabilities, ", ")}}
-	var failed error
+	show("target", strings.Join(target, " "))
+	show("transport", transport)
+	show("revision", server.Version)
+	show("session", session)
+	show("server", strings.TrimSpace(who.Name+" "+who.Version+" "+who.Title))
+	show("capabilities", strings.Join(slices.Sorted(maps.Keys(offered)), ", "))
 	for _, list := range []struct{ label, capability, method, items, name string }{
 		{"tools", "tools", "tools/list", "tools", "name"},
 		{"resources", "resources", "resources/list", "resources", "uri"},
 		{"templates", "resources", "resources/templates/list", "resourceTemplates", "uriTemplate"},
 		{"prompts", "prompts", "prompts/list", "prompts", "name"},
 	} {
-		if !slices.Contains(capabilities, list.capability) {
+		if offered[list.capability] == nil {
 			continue
 		}
 		names, err := c.list(ctx, list.method, list.items, list.name)
 		if failed = errors.Join(failed, err); err != nil {
 			names = []string{"?"} // and why on stderr
 		}
-		rows = append(rows, [2]string{list.label, strings.Join(names, ", ")})
-	}
-	for _, row := range rows {
-		if strings.ContainsFunc(row[1], func(r rune) bool { return !unicode.IsPrint(r) }) {
-			row[1] = strconv.Quote(row[1]) // it comes from the server, and may hold anything
-		}
-		fmt.Fprintf(c.stdout, "%-13s %s\n", row[0], row[1])
+		show(list.label, strings.Join(names, ", "))
 	}
 	return failed
 }
 
 // list returns the names of all items of a list, page by page. 2026-07-28 pagination: an empty cursor is not the end.
 func (c *caller) list(ctx context.Context, method, items, name string) (names []string, err error) {
-	params := json.RawMessage("{}")
+	params := "{}"
 	for range 1000 {
-		var result json.RawMessage
+		var result map[string]json.RawMessage
 		if err := c.call(ctx, method, params, &result); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", method, err)
 		}
-		found := member(result, items)
-		if len(found) == 0 || found[0] != '[' {
+		var page []map[string]json.RawMessage
+		if json.Unmarshal(result[items], &page) != nil {
 			return nil, fmt.Errorf("%s: no %s in the result", method, items)
 		}
-		for item := range elements(found) {
-			names = append(names, unquote(member(item, name)))
+		for _, item := range page {
+			names = append(names, unquote(item[name]))
 		}
-		next := member(result, "nextCursor")
-		if next == nil || string(next) == "null" {
+		next := string(result["nextCursor"])
+		if next == "" || next == "null" {
 			return names, nil
 		}
-		params = slices.Concat([]byte(`{"cursor":`), next, []byte("}"))
+		params = `{"cursor":` + next + `}`
 	}
-	return names, fmt.Errorf("%s: no end of pages", method)
+	return nil, fmt.Errorf("%s: no end of pages", method)
 }
 
 // Handle shows notifications, and answers elicitations.
-func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
+func (c *caller) Handle(_ context.Context, x *Exchange) (any, error) {
 	method, params := x.Request.Method, x.Request.Params
 	if x.Request.Kind() == Notification {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if method == "notifications/progress" && c.idle != nil && c.idle.Stop() {
-			c.idle.Reset(c.timeout)
+		if idle := c.idle.Load(); method == "notifications/progress" && idle.Stop() {
+			idle.Reset(c.timeout)
 		}
 		fmt.Fprintln(c.stderr, strings.TrimSpace(printable(method+" "+string(params))))
 		return nil, nil
@@ -1358,53 +1200,35 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 	case len(c.reply) > 0:
 		return map[string]any{"action": "accept", "content": c.reply}, nil
 	case c.ask:
-		return c.fillIn(ctx, params)
+		return c.fillIn(params)
 	}
 	return map[string]any{"action": "decline"}, nil
 }
 
 // fillIn asks at the terminal for each property of the form, one form at a time; end of input cancels.
-func (c *caller) fillIn(ctx context.Context, params json.RawMessage) (any, error) {
-	select {
-	case c.form <- struct{}{}:
-		defer func() { <-c.form }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	c.show("%s\n", unquote(member(params, "message")))
-	content := map[string]any{}
-	properties := lookup(params, "requestedSchema", "properties")
-	if len(properties) == 0 || properties[0] != '{' {
-		properties = json.RawMessage("{}")
-	}
-	for name, schema := range each(properties) {
+func (c *caller) fillIn(params json.RawMessage) (any, error) {
+	c.form.Lock()
+	defer c.form.Unlock()
+	fmt.Fprintln(c.stderr, printable(unquote(member(params, "message"))))
+	var form, content object
+	form.addAll(lookup(params, "requestedSchema", "properties")) // if it is an object
+	for name, schema := range each(form.text()) {
 		kind := unquote(member(schema, "type"))
-		c.show("%s (%s): ", name, kind)
-		var line string
-		select {
-		case next, more := <-c.input():
-			if !more {
-				return map[string]any{"action": "cancel"}, nil
-			}
-			line = next
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		fmt.Fprintf(c.stderr, "%s (%s): ", printable(string(name)), printable(kind))
+		if !c.input.Scan() {
+			return map[string]any{"action": "cancel"}, nil
 		}
-		switch value := member(schema, "default"); {
-		case line == "" && value != nil:
-			content[string(name)] = value
-		case line == "":
-		case kind != "string" && json.Valid([]byte(line)):
-			content[string(name)] = json.RawMessage(line)
-		default:
-			content[string(name)] = line
+		line := strings.TrimSpace(c.input.Text())
+		value := json.RawMessage(line)
+		if kind == "string" || !json.Valid(value) {
+			value, _ = marshal(line)
+		}
+		if line == "" {
+			value = member(schema, "default")
+		}
+		if value != nil {
+			content.add(string(name), value)
 		}
 	}
-	return map[string]any{"action": "accept", "content": content}, nil
-}
-
-func (c *caller) show(format string, args ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fmt.Fprintf(c.stderr, format, args...)
+	return map[string]any{"action": "accept", "content": json.RawMessage(content.text())}, nil
 }

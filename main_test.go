@@ -8943,7 +8943,7 @@ func (s *mortal) compare() {
 func recordCalls(addr, record string) int {
 	file, err := os.OpenFile(record, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fail(os.Stderr, exitError, "%v", err)
+		return fail(exitError, err)
 	}
 	demo := newDemo()
 	demo.Methods["tools/call"] = func(ctx context.Context, x *Exchange) (any, error) {
@@ -8963,8 +8963,8 @@ func recordCalls(addr, record string) int {
 	}()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := serveHTTP(ctx, &o, demo, os.Stderr, silent); err != nil {
-		return fail(os.Stderr, exitError, "%v", err)
+	if err := o.serveHTTP(ctx, demo, silent); err != nil {
+		return fail(exitError, err)
 	}
 	return 0
 }
@@ -9482,7 +9482,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"-max-body", "x"}, 2, "", "max-body"},
 		{[]string{"-versions", "2025-11-25,1999-01-01"}, 2, "", "-versions"},
 		{[]string{"-stateless"}, 2, "", "-stateless goes with -http"},
-		{[]string{"-http", ":0", "-token", ""}, 2, "", "-token is empty"},
+		{[]string{"-http", ":0", "-token", ""}, 2, "", `invalid value "" for flag -token`},
 		{[]string{"-http", "8080"}, 2, "", "-http"},
 		{[]string{"-http", ":0", "-tls-cert", "x"}, 2, "", "-tls-key"},
 		{[]string{"-http", ":0", "-tls-cert", "x", "-tls-key", "x"}, 1, "", "no such file"},
@@ -9700,12 +9700,11 @@ func TestCallWithoutAUser(t *testing.T) {
 func TestCallAsksTheUser(t *testing.T) {
 	form := json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"},"ok":{"type":"boolean","default":true},"x":{"type":"string"}}}}`)
 	for typed, want := range map[string]string{
-		"Ada\n36\n\n\n": `{"action":"accept","content":{"age":36,"name":"Ada","ok":true}}`,
+		"Ada\n36\n\n\n": `{"action":"accept","content":{"name":"Ada","age":36,"ok":true}}`,
 		"Ada\n":         `{"action":"cancel"}`,
 	} {
 		var shown bytes.Buffer
-		lines := readLines(strings.NewReader(typed))
-		c := &caller{input: func() <-chan string { return lines }, form: make(chan struct{}, 1), stderr: &shown, ask: true}
+		c := &caller{input: bufio.NewScanner(strings.NewReader(typed)), stderr: &shown, ask: true}
 		result, err := c.Handle(t.Context(), &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: form}})
 		got, _ := marshal(result)
 		if err != nil || string(got) != want || !strings.Contains(shown.String(), "Who?\nname (string): ") {
@@ -11039,11 +11038,7 @@ func (tr transcript) fromServer(t *testing.T) (got transcript) {
 	synctest.Test(t, func(t *testing.T) {
 		o := tr.options(t)
 		demo := newDemo()
-		demo.StateKey = []byte(o.stateKey)
-		var err error
-		if demo.Versions, err = parseVersions(o.versions); err != nil {
-			t.Fatal(err)
-		}
+		demo.Versions, demo.StateKey = o.versions, []byte(o.stateKey)
 		if !tr.overHTTP() {
 			got = tr.fromPipe(t, demo)
 			return
