@@ -738,7 +738,7 @@ func (m *marks) read(schema json.RawMessage, path []string, depth int) {
 	case depth > maxSchemaDepth:
 		m.err = fmt.Errorf("the schema is nested deeper than %d levels", maxSchemaDepth)
 	case schema[0] == '[':
-		for element := range elements(schema) {
+		for _, element := range each(schema) {
 			m.part(element, nil, depth)
 		}
 	case schema[0] == '{':
@@ -1563,7 +1563,7 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 	var kept [][]byte
 	why := errToolsLeftOut
 	left := 0
-	for tool := range elements(tools) {
+	for _, tool := range each(tools) {
 		name := unquote(member(tool, "name"))
 		schema := member(tool, "inputSchema")
 		marked, err := ReadHeaderParams(schema)

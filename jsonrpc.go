@@ -228,7 +228,7 @@ func Decode(data []byte) Payload {
 	case text[0] != '[':
 		in.Messages = []*Message{decodeMessage(text)}
 	default:
-		for element := range elements(text) {
+		for _, element := range each(text) {
 			if in.Messages = append(in.Messages, decodeMessage(element)); len(in.Messages) > maxInFlight {
 				break
 			}
@@ -439,48 +439,32 @@ func member(object []byte, name string) json.RawMessage {
 	return v[0]
 }
 
-// each walks the members of an object: name without quotes and escapes, value as it stands.
-func each(object []byte) iter.Seq2[[]byte, json.RawMessage] {
+// each walks an object or an array: of each member the name, without quotes and escapes, and the value as it stands; of each element the
+// value.
+func each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 	return func(yield func([]byte, json.RawMessage) bool) {
-		for i := skipSpace(object, 1); object[i] != '}'; {
-			end := skipValue(object, i)
-			name := object[i+1 : end-1]
-			if bytes.IndexByte(name, '\\') >= 0 {
-				name = []byte(unquote(object[i:end]))
+		var name []byte
+		for i := skipSpace(text, 1); text[i] != '}' && text[i] != ']'; {
+			end := skipValue(text, i)
+			if text[0] == '{' {
+				if name = text[i+1 : end-1]; bytes.IndexByte(name, '\\') >= 0 {
+					name = []byte(unquote(text[i:end]))
+				}
+				i = skipSpace(text, end)
+				end = skipValue(text, i)
 			}
-			i = skipSpace(object, skipSpace(object, end)+1) // past the colon
-			end = skipValue(object, i)
-			if !yield(name, object[i:end:end]) {
+			if !yield(name, text[i:end:end]) {
 				return
 			}
-			i = skipComma(object, end)
+			i = skipSpace(text, end)
 		}
 	}
 }
 
-// elements walks the elements of an array.
-func elements(array []byte) iter.Seq[json.RawMessage] {
-	return func(yield func(json.RawMessage) bool) {
-		for i := skipSpace(array, 1); array[i] != ']'; {
-			end := skipValue(array, i)
-			if !yield(array[i:end:end]) {
-				return
-			}
-			i = skipComma(array, end)
-		}
-	}
-}
-
+// skipSpace skips commas and colons, too: the text is valid.
 func skipSpace(text []byte, i int) int {
-	for text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' {
+	for text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' || text[i] == ',' || text[i] == ':' {
 		i++
-	}
-	return i
-}
-
-func skipComma(text []byte, i int) int {
-	if i = skipSpace(text, i); text[i] == ',' {
-		i = skipSpace(text, i+1)
 	}
 	return i
 }

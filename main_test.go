@@ -9422,7 +9422,7 @@ func TestDemo(t *testing.T) {
 		if err := c.Call(t.Context(), "resources/list", json.RawMessage(cursor), &page); err != nil {
 			t.Fatal(err)
 		}
-		for item := range elements(member(page, "resources")) {
+		for _, item := range each(member(page, "resources")) {
 			names = append(names, unquote(member(item, "name")))
 		}
 		next := member(page, "nextCursor")
@@ -9448,7 +9448,7 @@ func TestDemoToolsByRevision(t *testing.T) {
 			t.Fatal(err)
 		}
 		var names []string
-		for tool := range elements(member(result, "tools")) {
+		for _, tool := range each(member(result, "tools")) {
 			names = append(names, unquote(member(tool, "name")))
 			if string(lookup(tool, "inputSchema", "type")) != `"object"` {
 				t.Errorf("schema: %s", tool)

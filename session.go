@@ -1937,7 +1937,7 @@ func (c *Client) compare(x *Exchange) {
 // count returns how many elements an array has.
 func count(array json.RawMessage) (n int) {
 	if len(array) > 0 && array[0] == '[' {
-		for range elements(array) {
+		for range each(array) {
 			n++
 		}
 	}
@@ -1960,7 +1960,7 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 			_ = c.watch(last, conn, uri, -1)
 		}
 	}()
-	for uri := range elements(uris) {
+	for _, uri := range each(uris) {
 		if err := c.watch(ctx, conn, string(uri), 1); err != nil {
 			return err
 		}
