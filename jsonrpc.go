@@ -527,17 +527,11 @@ func unquote(raw []byte) string {
 
 // Append appends the payload's one line of JSON, without a newline: valid UTF-8, and no character escaped that need not be.
 func (p Payload) Append(b []byte) []byte {
-	size := 0
-	for _, m := range p.Messages {
-		size += m.size()
-	}
-	b = slices.Grow(b, size)
 	if !p.Batch {
 		return p.Messages[0].append(b)
 	}
 	for i, m := range p.Messages {
-		b = append(b, "[,"[min(i, 1)])
-		b = m.append(b)
+		b = m.append(append(b, "[,"[min(i, 1)]))
 	}
 	return append(b, ']')
 }
@@ -548,10 +542,10 @@ func (m *Message) size() int {
 }
 
 // encode returns the message as it stands on the wire.
-func (m *Message) encode() []byte { return m.append(make([]byte, 0, m.size())) }
+func (m *Message) encode() []byte { return m.append(nil) }
 
 func (m *Message) append(b []byte) []byte {
-	b = append(b, `{"jsonrpc":"2.0"`...)
+	b = append(slices.Grow(b, m.size()), `{"jsonrpc":"2.0"`...)
 	if m.ID != (ID{}) {
 		b = append(append(b, `,"id":`...), m.ID.text...)
 	}
@@ -605,40 +599,20 @@ func marshal(v any) (json.RawMessage, error) {
 	if done, ok := v.(encoded); ok {
 		return json.RawMessage(done), nil
 	}
-	l := lines.Get().(*line)
-	if err := l.enc.Encode(v); err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
-	raw := l.Bytes()[:l.Len()-1]
+	raw := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	if !utf8.Valid(raw) { // from a json.RawMessage
 		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 	}
-	if l.Len() > 64<<10 { // not worth keeping
-		return raw, nil
-	}
-	raw = bytes.Clone(raw)
-	l.Reset()
-	lines.Put(l)
 	return raw, nil
 }
 
-// line is room to encode in, to be used again.
-type line struct {
-	bytes.Buffer
-	enc *json.Encoder
-}
-
-var lines = sync.Pool{New: func() any {
-	l := new(line)
-	l.enc = json.NewEncoder(l)
-	l.enc.SetEscapeHTML(false)
-	return l
-}}
-
 func marshalObject(v any) (json.RawMessage, error) {
-	if v == nil {
-		return json.RawMessage("{}"), nil
-	}
 	raw, err := marshal(v)
 	switch {
 	case err != nil:
