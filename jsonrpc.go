@@ -44,9 +44,10 @@ type Message struct {
 	Params, Result json.RawMessage // objects, or nil
 	Error          *Error
 
-	invalid  bool         // not a message: Error, and ID if it could be read, are the reply it deserves
-	local    error        // set on a response that never crossed a wire: the call it answers fails with this very error
-	declared *declaration // what Meta has read; nil: not yet
+	invalid bool   // not a message: Error, and ID if it could be read, are the reply it deserves
+	local   error  // set on a response that never crossed a wire: the call it answers fails with this very error
+	meta    *Meta  // what Meta has read; nil: not yet
+	fault   *Error // what is wrong with that
 }
 
 // Kind says what a Message is.
@@ -97,10 +98,8 @@ func NewResponse(id ID, result any, err error) *Message {
 		}
 	}
 	var e *Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || e == nil { // a nil *Error in an error is not nil: this panics
 		e = &Error{Code: CodeInternalError, Message: err.Error()}
-	} else if e == nil { // a nil *Error in an error is not nil
-		e = &Error{Code: CodeInternalError, Message: "Internal error"}
 	}
 	return &Message{ID: id, Error: e}
 }
@@ -128,12 +127,9 @@ func StringID(s string) ID { return ID{string(appendString(nil, s))} }
 // String returns the ID as it stands on the wire, a string with its quotes; "" means that there is none.
 func (id ID) String() string { return id.text }
 
-// key is what all spellings of one id share: "a" and "\u0061" are the same string, 0 and -0 the same integer.
+// key is what all spellings of one id share: "a" and "\u0061" are the same string.
 func (id ID) key() string {
-	switch {
-	case id.text == "-0":
-		return "0"
-	case strings.HasPrefix(id.text, `"`):
+	if strings.HasPrefix(id.text, `"`) {
 		return `"` + unquote([]byte(id.text))
 	}
 	return id.text
@@ -233,10 +229,9 @@ func Decode(data []byte) Payload {
 				break
 			}
 		}
-		if n := len(in.Messages); n == 0 || n > maxInFlight { // JSON-RPC 2.0 #batch: one error, not an array of none
+		n := len(in.Messages)
+		if in.Batch = 1 <= n && n <= maxInFlight; !in.Batch { // JSON-RPC 2.0 #batch: one error, not an array of none
 			in.Messages = []*Message{refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight))}
-		} else {
-			in.Batch = true
 		}
 	}
 	return in
@@ -245,36 +240,25 @@ func Decode(data []byte) Payload {
 // refusal tells why a batch is not taken at all, if it is not. Only 2025-03-26 has batches; its basic/lifecycle says that initialize "MUST
 // NOT be part of a JSON-RPC batch". One holds "one or more requests and/or notifications", or only responses (its
 // transports#sending-messages-to-the-server).
-func (in Payload) refusal(rev Revision) *Message {
-	var asked, answered bool
-	for _, m := range in.Messages {
-		asked = asked || m.Kind() == Request || m.Kind() == Notification
-		answered = answered || m.Kind() == Response
-	}
-	reason := ""
+func (in Payload) refusal(rev Revision) (reason string) {
+	answered := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response })
+	asked := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method != "" })
 	switch {
 	case !in.Batch:
-		return nil
+		return ""
 	case !rev.Batches:
-		reason = "batches exist only in 2025-03-26"
+		return "batches exist only in 2025-03-26"
 	case in.has("initialize"):
-		reason = "initialize in a batch"
+		return "initialize in a batch"
 	case asked && answered:
-		reason = "requests and responses in one batch"
-	default:
-		return nil
+		return "requests and responses in one batch"
 	}
-	return refused(ID{}, CodeInvalidRequest, "Invalid request: "+reason)
+	return ""
 }
 
 // has tells whether the payload holds a request for method.
 func (in Payload) has(method string) bool {
-	for _, m := range in.Messages {
-		if m.Method == method && m.Kind() == Request {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
 }
 
 // method returns the method of the request in it that has an id; "" if there is none.
@@ -319,9 +303,6 @@ func decodeMessage(text []byte) *Message {
 		reason = "method must be a non-empty string"
 	case rawID != nil && !idOK:
 		reason = "id must be a string or an integer"
-		if len(rawID) > maxID {
-			reason = fmt.Sprintf("id must have at most %d bytes", maxID)
-		}
 	case params != nil && params[0] != '{':
 		reason = "params must be an object"
 	case result != nil || fault != nil:
@@ -728,73 +709,61 @@ type Meta struct {
 
 var metaMembers = []string{metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, "progressToken"}
 
-// declaration is what a request says of itself in _meta, or what is wrong with that.
-type declaration struct {
-	meta Meta
-	err  *Error
-}
-
-// Meta reads the _meta of a request. declares says that it names a protocol version, whether or not we know that one. Of a _meta that is
-// wrong, which is an error, only the version is returned. It is for one goroutine at a time.
+// Meta reads the _meta of a request. declares says that it names a protocol version, whether or not we know that one. A _meta that is
+// wrong is an error, and only the version in it counts. It is for one goroutine at a time.
 func (m *Message) Meta() (meta Meta, declares bool, err *Error) {
-	if m.Params == nil || !bytes.ContainsAny(m.Params, `_\`) { // a quick no: there is no _, nor an escape that may spell it
+	if m.Params == nil {
 		return meta, false, nil
 	}
-	if m.declared == nil {
-		m.declared = new(declaration)
-		m.declared.meta, m.declared.err = readMeta(m.Params)
+	if m.meta == nil {
+		m.meta = new(Meta)
+		m.fault = m.meta.read(m.Params)
 	}
-	return m.declared.meta, m.declared.meta.ProtocolVersion != "", m.declared.err
+	return *m.meta, m.meta.ProtocolVersion != "", m.fault
 }
 
-// readMeta reads on after what is wrong, so that the version is known.
-func readMeta(params json.RawMessage) (meta Meta, err *Error) {
+// read takes what there is, whatever is wrong with it, so that the version is known.
+func (meta *Meta) read(params json.RawMessage) (err *Error) {
 	var found [1]json.RawMessage
 	twice := members(params, []string{"_meta"}, found[:])
 	raw := found[0]
 	switch {
 	case twice != "" || raw != nil && raw[0] != '{':
-		return meta, invalidParams("_meta must be one object")
+		return invalidParams("_meta must be one object")
 	case raw == nil:
-		return meta, nil
+		return nil
 	}
 	var v [5]json.RawMessage
-	if twice = members(raw, metaMembers, v[:]); twice != "" {
-		err = invalidParams("_meta: '%s' is there twice", twice)
-	}
-	for i, first := range []byte(`"{{"`) { // the token is checked below
+	twice = members(raw, metaMembers, v[:])
+	*meta = Meta{ProtocolVersion: unquote(v[0]), ClientCapabilities: v[2], LogLevel: unquote(v[3]), ProgressToken: v[4]}
+	for i, first := range []byte(`"{{"`) {
 		if v[i] != nil && v[i][0] != first {
-			err = invalidParams("_meta: '%s' has the wrong type", metaMembers[i])
+			return invalidParams("_meta: '%s' has the wrong type", metaMembers[i])
 		}
 	}
-	if string(v[3]) == `""` {
-		err = invalidParams("Unknown log level: ''")
-	}
-	if _, ok := parseID(v[4]); v[4] != nil && !ok { // a token, like an id, is a string or an integer
-		err = invalidParams("_meta: 'progressToken' must be a string or an integer")
-	}
-	if meta.ProtocolVersion = unquote(v[0]); err == nil && v[1] != nil {
+	_, isToken := parseID(v[4]) // which, like an id, is a string or an integer
+	switch {
+	case twice != "":
+		return invalidParams("_meta: '%s' is there twice", twice)
+	case string(v[3]) == `""`:
+		return invalidParams("Unknown log level: ''")
+	case v[4] != nil && !isToken:
+		return invalidParams("_meta: 'progressToken' must be a string or an integer")
+	case v[1] != nil:
 		meta.ClientInfo, err = parseImplementation(v[1])
 	}
-	if err == nil {
-		meta.ClientCapabilities, meta.LogLevel, meta.ProgressToken = v[2], unquote(v[3]), v[4]
-	}
-	return meta, err
+	return err
 }
 
 func parseImplementation(raw json.RawMessage) (*Implementation, *Error) {
-	i := new(Implementation)
 	var v [4]json.RawMessage
-	twice := "no object"
-	if len(raw) > 0 && raw[0] == '{' {
-		twice = members(raw, []string{"name", "title", "version", "icons"}, v[:])
+	if len(raw) > 0 && raw[0] == '{' && members(raw, []string{"name", "title", "version", "icons"}, v[:]) == "" {
+		i := &Implementation{Name: unquote(v[0]), Title: unquote(v[1]), Version: unquote(v[2])}
+		if i.Name != "" && i.Version != "" && (v[3] == nil || json.Unmarshal(v[3], &i.Icons) == nil) {
+			return i, nil
+		}
 	}
-	i.Name, i.Title, i.Version = unquote(v[0]), unquote(v[1]), unquote(v[2])
-	ok := twice == "" && i.Name != "" && i.Version != "" && (v[1] == nil || v[1][0] == '"' || string(v[1]) == "null")
-	if !ok || v[3] != nil && json.Unmarshal(v[3], &i.Icons) != nil {
-		return nil, invalidParams("clientInfo needs a name and a version")
-	}
-	return i, nil
+	return nil, invalidParams("clientInfo needs a name and a version")
 }
 
 // ---- Exchanges: requests being answered ----
@@ -1261,8 +1230,8 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		base.Revision = rev
 	}
 	base.Meta, base.owner = meta, p
-	if reply := in.refusal(base.Revision); reply != nil && !p.client { // a client reads any array: better than to lose an answer in it
-		in = Payload{Messages: []*Message{reply}}
+	if reason := in.refusal(base.Revision); reason != "" && !p.client { // a client reads any array: better than to lose an answer in it
+		in = Payload{Messages: []*Message{refused(ID{}, CodeInvalidRequest, "Invalid request: "+reason)}}
 	}
 	a := &Answer{Batch: in.Batch && base.Revision.Batches, peer: p, handler: h} // what a client has read by mistake is not answered alike
 	for _, m := range in.Messages {
