@@ -209,14 +209,6 @@ func (h *StreamableHandler) Close() {
 	sessions.Close()
 }
 
-// closedWithin waits for a channel to be closed, no longer than d.
-func closedWithin(d time.Duration, done <-chan struct{}) {
-	select {
-	case <-done:
-	case <-time.After(d):
-	}
-}
-
 // reject answers 400, with an error that the message has by itself.
 func (h *StreamableHandler) reject(w http.ResponseWriter, r *http.Request, id ID, fault *Error) {
 	h.log().Info("refused", "status", http.StatusBadRequest, "reason", fault.Message, "from", r.RemoteAddr)

@@ -819,8 +819,7 @@ type life struct {
 	key       string // of the request's id
 	ctx       context.Context
 	cancel    context.CancelFunc
-	cancelled bool
-	answered  bool
+	cancelled bool           // by its sender, who wants no answer
 	sending   sync.WaitGroup // messages on their way: the answer waits for them
 	progress  float64        // the last one sent
 	trailer   *Message       // follows the answer
@@ -859,7 +858,7 @@ func (x *Exchange) send(ctx context.Context, m *Message) error {
 		return ErrAnswered
 	}
 	x.owner.mu.Lock()
-	over := x.life.answered || x.life.cancelled
+	over := x.owner.serving[x.life.key] != x || x.life.cancelled
 	if !over {
 		x.life.sending.Add(1)
 	}
@@ -871,16 +870,16 @@ func (x *Exchange) send(ctx context.Context, m *Message) error {
 	return x.outlet(ctx, m)
 }
 
-// run answers the request, on the caller's goroutine: with the response, or with nil if it was cancelled.
+// run answers the request, on the caller's goroutine, unless it was cancelled.
 // 2025-11-25 cancellation: receivers should "not send a response for the cancelled request".
-func (x *Exchange) run(h Handler) *Message {
+func (x *Exchange) run(h Handler, emit func(*Message)) (answered bool) {
 	defer x.owner.finish(x) // even if the handler ends its goroutine
 	response := x.handle(x.life.ctx, h)
-	if !x.owner.finish(x) {
-		return nil
+	if answered = x.owner.finish(x); answered {
+		x.life.sending.Wait()
+		emit(response)
 	}
-	x.life.sending.Wait()
-	return response
+	return answered
 }
 
 // handle calls the handler; its panic, or that of what it returns, costs only this request.
@@ -892,16 +891,11 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 		}
 	}()
 	result, err := h.Handle(ctx, x)
-	if ctx.Err() != nil && !x.owner.client && saysOnly(err, ctx) { // we have stopped it; what its sender has cancelled gets no answer
+	stopped := ctx.Err() != nil && !x.owner.client // by us: what its sender has cancelled gets no answer
+	if stopped && !errors.As(err, new(*Error)) && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		err = errStopping
 	}
 	return NewResponse(x.Request.ID, result, err)
-}
-
-// saysOnly tells whether an error is that of a context that has ended, and no *Error of the handler's.
-func saysOnly(err error, ctx context.Context) bool {
-	var own *Error
-	return !errors.As(err, &own) && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }
 
 // ---- The peer ----
@@ -912,10 +906,10 @@ const (
 	maxAnswers  = 64 << 20 // bytes of the answers to one batch
 	maxInFlight = 1024     // requests being served for one Peer at once, and the messages of a batch that need an answer
 
-	maxListeners = 4096     // subscriptions of one Peer, HTTP handler or Server: they last, so they do not count as requests being served
+	maxListeners = 4096     // subscriptions of one HTTP handler or Server
 	maxLasting   = 64 << 10 // bytes of the message that asks for one, which is held as long as it lasts
 
-	maxOwed  = 4 * maxInFlight // answers that a peer may leave unread while we wait for its own
+	maxOwed  = 4 * maxInFlight // answers that a peer may leave unread before we read no more of it
 	manySlow = 16              // requests in flight from which on each has a goroutine of its own
 	slow     = time.Millisecond
 	windDown = 5 * time.Second // for running requests, once nobody will ask for more
@@ -942,10 +936,8 @@ type Peer struct {
 	revision Revision
 	lastID   int64
 	calls    map[string]*pending  // by key of the ID that we sent; nil until there is one
-	serving  []*Exchange          // requests that have come, but for subscriptions: few, most of the time
+	serving  map[string]*Exchange // requests that have come, by key of the id; nil if there are none: a session lives long
 	owed     int                  // requests and noise whose answers are not yet written
-	listens  map[string]*Exchange // subscriptions that have come, by key of the id; nil until there is one
-	lasting  int                  // those of them whose answers are not yet written
 	over     bool                 // end has been called
 	err      error                // why no more calls can be made
 	ended    func()               // called at the end, by who ends it
@@ -974,9 +966,6 @@ func (p *Peer) end(why error) {
 	for _, x := range p.serving {
 		x.life.cancel()
 	}
-	for _, x := range p.listens {
-		x.life.cancel()
-	}
 	ended := p.ended
 	p.ended = nil
 	p.mu.Unlock()
@@ -988,7 +977,7 @@ func (p *Peer) end(why error) {
 // whenEnded has f called when the conversation ends, or now if it has. It is for one f.
 func (p *Peer) whenEnded(f func()) {
 	p.mu.Lock()
-	over := p.ctx.Err() != nil
+	over := p.over
 	if !over {
 		p.ended = f
 	}
@@ -996,16 +985,6 @@ func (p *Peer) whenEnded(f func()) {
 	if over {
 		f()
 	}
-}
-
-// served returns the request with an id that is being served; nil if none is.
-func (p *Peer) served(key string) *Exchange {
-	for _, x := range p.serving {
-		if x.life.key == key {
-			return x
-		}
-	}
-	return p.listens[key]
 }
 
 // Context ends when the conversation does; its cause says why.
@@ -1049,19 +1028,15 @@ func (p *Peer) call(ctx context.Context, send Outlet, method string, params, res
 	if p.settled != nil {
 		defer p.settled(m.ID)
 	}
-	err = send(ctx, m)
-	if err == nil {
+	if err = send(ctx, m); err == nil {
 		select {
 		case answer := <-c.answer:
 			return answer.store(result)
 		case <-ctx.Done():
 		}
 	}
-	p.forget(m.ID)
-	select {
-	case answer := <-c.answer: // it is here, whatever has become of the sending, or of the time
-		return answer.store(result)
-	default:
+	if p.take(m.ID) == nil { // it is answered, whatever has become of the sending, or of the time
+		return (<-c.answer).store(result)
 	}
 	if ctx.Err() == nil {
 		p.mu.Lock()
@@ -1110,10 +1085,13 @@ func (p *Peer) expect(m *Message) (*pending, error) {
 	return c, nil
 }
 
-func (p *Peer) forget(id ID) {
+// take takes a call off the table; nil if it is not there. Who takes it answers it.
+func (p *Peer) take(id ID) *pending {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.calls, id.text)
+	c := p.calls[id.key()]
+	delete(p.calls, id.key())
+	return c
 }
 
 // store takes the result out of a response.
@@ -1160,6 +1138,11 @@ func within(d time.Duration, group *sync.WaitGroup) bool {
 		group.Wait()
 		close(done)
 	}()
+	return closedWithin(d, done)
+}
+
+// closedWithin waits for a channel to be closed, no longer than d.
+func closedWithin(d time.Duration, done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
@@ -1171,11 +1154,9 @@ func within(d time.Duration, group *sync.WaitGroup) bool {
 // fail ends all waiting calls with one error, and with it all that come.
 func (p *Peer) fail(err error) {
 	p.mu.Lock()
-	if p.err == nil {
-		p.err = err
-	}
+	p.err = cmp.Or(p.err, err)
 	p.mu.Unlock()
-	p.failWaiting(err)
+	p.failVia(nil, err)
 }
 
 // notice runs f, which sends something that nobody waits for, on a goroutine of the Peer, unless the conversation is over.
@@ -1184,17 +1165,6 @@ func (p *Peer) notice(f func()) {
 	defer p.mu.Unlock()
 	if p.err == nil {
 		p.notices.Go(f)
-	}
-}
-
-// failWaiting ends the calls that wait now.
-func (p *Peer) failWaiting(err error) {
-	p.mu.Lock()
-	calls := p.calls
-	p.calls = nil
-	p.mu.Unlock()
-	for id, c := range calls {
-		c.answer <- failed(ID{id}, err)
 	}
 }
 
@@ -1207,12 +1177,12 @@ func (p *Peer) sentVia(id ID, via any) {
 	}
 }
 
-// failVia ends the calls that were sent on something that has ended.
+// failVia ends the calls that were sent on something that has ended; nil: all that wait.
 func (p *Peer) failVia(via any, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, c := range p.calls {
-		if c.via == via {
+		if via == nil || c.via == via {
 			delete(p.calls, id)
 			c.answer <- failed(ID{id}, err) // there is room for one
 		}
@@ -1253,7 +1223,6 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				a.replies = append(a.replies, NewResponse(m.ID, nil, fault))
 			} else if x.life != nil {
 				a.work = append(a.work, &x)
-				a.lasting = a.lasting || x.listens()
 			}
 		}
 	}
@@ -1272,72 +1241,55 @@ type Answer struct {
 	handler Handler
 	replies []*Message
 	work    []*Exchange
-	lasting bool // the work is one subscription
 }
 
-// Emit runs the requests, and emits each response as it is ready, one at a time, on the caller's goroutine. A single request runs there,
-// too, because a goroutine would be most of its cost; those of a batch have one each.
+// Emit runs the requests, and emits each response as it is ready, one at a time. A single request runs on the caller's goroutine, because
+// another would be most of its cost; those of a batch have one each.
 func (a *Answer) Emit(emit func(*Message)) {
 	for _, m := range a.replies {
 		emit(m)
 	}
 	if len(a.work) == 1 {
-		x := a.work[0]
-		if m := x.run(a.handler); m != nil {
-			emit(m)
-			if x.life.trailer != nil {
-				emit(x.life.trailer)
-			}
+		if x := a.work[0]; x.run(a.handler, emit) && x.life.trailer != nil {
+			emit(x.life.trailer)
 		}
 		return
 	}
-	responses, turns := make(chan *Message), make(chan struct{}, maxAtOnce)
+	var all sync.WaitGroup
+	var mu sync.Mutex // held while one is emitted
+	size, turns := 0, make(chan struct{}, maxAtOnce)
 	for _, x := range a.work {
-		go func() { // the loop below waits for all
-			var m *Message
-			defer func() { responses <- m; <-turns }()
-			turns <- struct{}{}
-			m = x.run(a.handler)
-		}()
+		turns <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turns }()
+			x.run(a.handler, func(m *Message) {
+				mu.Lock()
+				defer mu.Unlock()
+				if size += m.size(); size > maxAnswers { // small requests may have large answers
+					m = NewResponse(m.ID, nil, &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"})
+				}
+				emit(m)
+			})
+		})
 	}
-	size := 0
-	for range a.work {
-		m := <-responses
-		if m == nil {
-			continue
-		}
-		if size += m.size(); size > maxAnswers { // small requests may have large answers
-			m = NewResponse(m.ID, nil, &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"})
-		}
-		emit(m)
-	}
+	all.Wait()
 }
 
 // Written says that nothing of the answer is owed any more. Until then its requests count as in flight: a peer that asks and does not
 // read must not make us hold any number of answers.
-func (a *Answer) Written() {
-	if a.lasting {
-		a.peer.lasts(-1)
-		return
-	}
-	a.peer.owes(-len(a.replies) - len(a.work))
-}
+func (a *Answer) Written() { a.peer.owes(-len(a.replies) - len(a.work)) }
 
 // drop reports what a client cannot read, and answers none of it: two ends that answer each other's errors never stop.
 func (p *Peer) drop(m *Message) {
 	p.log.Warn("dropped what is no message", "reason", m.Error.Message)
 	if m.local != nil {
-		p.failWaiting(m.local)
+		p.failVia(nil, m.local)
 	}
 }
 
 // deliver hands a response to the call that waits for it; one that comes late, or that nobody asked for, is ignored.
 func (p *Peer) deliver(m *Message) {
-	p.mu.Lock()
-	c := p.calls[m.ID.key()]
-	delete(p.calls, m.ID.key())
-	p.mu.Unlock()
-	switch {
+	switch c := p.take(m.ID); {
 	case c != nil:
 		c.answer <- m
 	case m.local != nil && m.ID == ID{} && p.troubled != nil: // what the transport has to say
@@ -1382,34 +1334,37 @@ func (p *Peer) expectsProgress(token json.RawMessage) bool {
 func (p *Peer) stop(m *Message) {
 	id, ok := parseID(member(m.Params, "requestId"))
 	p.mu.Lock()
-	x := p.served(id.key())
-	if !ok || x == nil || x.Request.Method == "initialize" {
-		ours := p.client && p.revision.Modern
-		p.mu.Unlock()
-		if ours { // 2026-07-28 cancellation: a server's "MUST reference a subscriptions/listen request, to terminate that subscription stream"
-			p.deliver(failed(id, errors.New("the server has ended the subscription")))
-		}
-		return
+	x, ours := p.serving[id.key()], p.client && p.revision.Modern
+	known := x != nil && x.Request.Method != "initialize"
+	if known {
+		x.life.cancelled = true
+		x.life.cancel()
 	}
-	x.life.cancelled = true
 	p.mu.Unlock()
-	p.log.Debug("cancelled", "method", x.Request.Method, "id", id, "reason", unquote(member(m.Params, "reason")))
-	x.life.cancel()
+	switch {
+	case known:
+		p.log.Debug("cancelled", "method", x.Request.Method, "id", id, "reason", unquote(member(m.Params, "reason")))
+	case ours && ok: // 2026-07-28 cancellation: a server's "MUST reference a subscriptions/listen request, to terminate that subscription stream"
+		p.deliver(failed(id, errors.New("the server has ended the subscription")))
+	}
 }
 
 // begin registers a request as being served, or tells why it is not. x.life stays nil if it is to be passed over in silence.
 func (p *Peer) begin(ctx context.Context, x *Exchange, in Payload) *Error {
 	meta, declares, err := x.Request.Meta()
 	rev := revision(meta.ProtocolVersion)
+	modern := declares && (rev.Modern || rev.Version == "") // a legacy version in _meta says nothing new
 	switch {
 	case p.client && x.Revision.Modern: // 2026-07-28 stdio: the client "MUST NOT write JSON-RPC responses"
 		p.log.Warn("dropped a request of a server that must not ask", "method", x.Request.Method)
 		return nil
 	case err != nil:
 		return err
-	case declares && in.Batch && (rev.Modern || rev.Version == ""):
+	case modern && in.Batch:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in 2026-07-28"}
-	case declares && (rev.Modern || rev.Version == ""): // a legacy version in _meta says nothing new
+	case modern && x.Request.Method == "subscriptions/listen" && len(in.raw) > maxLasting:
+		return invalidParams("a subscription must have at most %d bytes", maxLasting)
+	case modern:
 		x.Peer, x.Revision, x.Meta = nil, rev, meta
 	default:
 		x.Meta.ProgressToken = meta.ProgressToken
@@ -1418,79 +1373,45 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, in Payload) *Error {
 	key := x.Request.ID.key()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch inFlight := p.served(key); {
+	switch {
 	case p.err != nil: // nobody is there to read the answer
 		return nil
-	case inFlight != nil:
+	case p.serving[key] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
-	case x.listens() && len(in.raw) > maxLasting:
-		return invalidParams("a subscription must have at most %d bytes", maxLasting)
-	case x.listens() && p.lasting >= maxListeners:
-		return errListeners
-	case x.listens():
-		p.lasting++
 	case p.owed >= maxInFlight:
 		return errBusy
-	default:
-		p.owed++
+	case p.serving == nil:
+		p.serving = map[string]*Exchange{}
 	}
+	p.owed++
+	p.serving[key] = x
 	x.life = &life{key: key, progress: -1}
-	x.life.ctx, x.life.cancel = context.WithCancel(ctx)
-	if p.over {
+	if x.life.ctx, x.life.cancel = context.WithCancel(ctx); p.over {
 		x.life.cancel()
 	}
-	if !x.listens() {
-		p.serving = append(p.serving, x)
-		return nil
-	}
-	if p.listens == nil {
-		p.listens = map[string]*Exchange{}
-	}
-	p.listens[key] = x
 	return nil
-}
-
-// listens tells whether the request is a subscription.
-func (x *Exchange) listens() bool {
-	return x.Revision.Modern && x.Request.Method == "subscriptions/listen"
-}
-
-// inFlight returns how many answers are owed, and whether we wait for some ourselves.
-func (p *Peer) inFlight() (owed int, waiting bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.owed, len(p.calls) > 0
 }
 
 // finish takes a request off the table; false means that it was cancelled and gets no answer.
 func (p *Peer) finish(x *Exchange) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x.life.answered = true
-	if p.listens[x.life.key] == x {
-		delete(p.listens, x.life.key)
-	} else if i := slices.Index(p.serving, x); i >= 0 { // by now its id may be another's
-		last := len(p.serving) - 1
-		p.serving[i], p.serving[last] = p.serving[last], nil
-		if p.serving = p.serving[:last]; last == 0 && cap(p.serving) > 16 { // a session lives long
-			p.serving = nil
-		}
+	if p.serving[x.life.key] == x { // by now its id may be another's
+		delete(p.serving, x.life.key)
+	}
+	if len(p.serving) == 0 {
+		p.serving = nil
 	}
 	x.life.cancel()
 	return !x.life.cancelled
 }
 
-// owes counts the answers that are owed, and lasts those to subscriptions.
-func (p *Peer) owes(n int) {
+// owes counts answers that are owed, and returns how many are.
+func (p *Peer) owes(n int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.owed += n
-}
-
-func (p *Peer) lasts(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lasting += n
+	return p.owed
 }
 
 // ---- A pipe to one peer ----
@@ -1512,20 +1433,17 @@ type Dialer func(ctx context.Context) (Conn, error)
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	ending := make(chan struct{})
 	s := start(ctx, c, h, log, ending, false)
+	defer c.Close()
+	defer s.peer.end(ErrClosed)
+	grace := windDown
 	var err error
 	select {
 	case err = <-s.ended:
 	case <-ctx.Done():
-		s.over(ctx.Err())
-		err = ctx.Err()
+		err, grace = ctx.Err(), hurry
+		s.over(err)
 	}
 	close(ending)
-	defer c.Close()
-	defer s.peer.end(ErrClosed)
-	grace := windDown
-	if ctx.Err() != nil {
-		grace = hurry
-	}
 	if !within(grace, &s.peer.wg) {
 		s.peer.end(ErrClosed)
 		if !within(lastWord, &s.peer.wg) {
@@ -1566,45 +1484,38 @@ func start(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-ch
 	return s
 }
 
-// turn belongs to a goroutine that reads: while it is busy with a request, another may take its place.
-type turn struct {
-	mu        sync.Mutex // guards the fields below
-	busy      bool       // with a request, and still the one who reads after it
-	handshake bool       // that request is initialize: what follows must find it done
+// reader is the goroutine that reads: while it is busy with a request, another may take its place.
+type reader struct {
+	*pump
+	mu   sync.Mutex
+	busy bool // with a request, and still the one who reads after it; guarded by mu
 }
 
-func (t *turn) begin(handshake bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.busy, t.handshake = true, handshake
+// set says whether it is busy, and returns whether it was.
+func (r *reader) set(busy bool) (was bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, r.busy = r.busy, busy
+	return was
 }
 
-// end tells whether nobody else reads by now.
-func (t *turn) end() (ours bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	ours, t.busy = t.busy, false
-	return ours
-}
-
-// pass starts the next reader, unless there is one. waits says that the request waits for what is to be read.
-func (t *turn) pass(next func(), waits bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.busy && (waits || !t.handshake) {
-		t.busy = false
-		next() // before end can return: whoever waits for our goroutines must not find none in between
+// pass starts the next reader, if this one is busy.
+func (r *reader) pass() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.busy {
+		r.busy = false
+		r.peer.wg.Go(r.pump.read) // before set can return: whoever waits for our goroutines must not find none in between
 	}
 }
 
 // read reads until there is nothing more, or until a request has taken so long that another goroutine reads now.
 func (s *pump) read() {
-	var t turn
-	next := func() { s.peer.wg.Go(s.read) }
-	late := time.AfterFunc(time.Hour, func() { t.pass(next, false) }) // armed by Reset, below; while nothing is busy, pass does nothing
+	r := &reader{pump: s}
+	late := time.AfterFunc(time.Hour, r.pass) // armed by Reset, below; while nothing is busy, pass does nothing
 	defer late.Stop()
 	base := s.base
-	base.detach = func() { t.pass(next, true) }
+	base.detach = r.pass
 	why := errors.New("a handler has ended its goroutine") // what stays if one calls runtime.Goexit, as t.FailNow does
 	defer func() {
 		if why != nil {
@@ -1621,20 +1532,17 @@ func (s *pump) read() {
 		if answer == nil {
 			continue
 		}
-		t.begin(in.has("initialize"))
-		switch owed, waiting := s.peer.inFlight(); {
-		case len(answer.work) == 0 && !waiting: // nobody reads on for a peer that asks for too much and does not listen
+		r.set(true)
+		switch owed := s.peer.owes(0); {
+		case in.has("initialize"), owed > maxOwed: // what follows must find it done; nobody reads on for a peer that does not
 			late.Stop()
-		case owed > maxOwed: // nor for ever if the answers that we wait for are behind all that
-			s.over(errors.New("the peer does not read"))
-			s.conn.Close()
-		case owed > manySlow || answer.lasting: // this one will be slow, too
-			t.pass(next, false)
+		case owed > manySlow: // this one will be slow, too
+			r.pass()
 		default:
 			late.Reset(slow)
 		}
 		s.reply(answer)
-		if !t.end() {
+		if !r.set(false) {
 			why = nil
 			return
 		}

@@ -619,7 +619,7 @@ func TestCancelServed(t *testing.T) {
 		if err := <-sent; err != ErrAnswered {
 			t.Error(err)
 		}
-		for owed, _ := x.owner.inFlight(); owed > 0; owed, _ = x.owner.inFlight() {
+		for x.owner.owes(0) > 0 {
 			time.Sleep(time.Millisecond)
 		}
 		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"method":"quick"}`)
@@ -796,7 +796,7 @@ func TestPeerDoesNotRead(t *testing.T) {
 	ours, theirs := bytePipe(t)
 	go Serve(t.Context(), ours, newDemo(), nil)
 	fmt.Fprintln(theirs, initializeLine("2025-11-25"))
-	const requests = 3 * maxInFlight
+	const requests = 2 * maxOwed
 	var sent atomic.Int32
 	go func() {
 		for i := range requests {
@@ -807,7 +807,7 @@ func TestPeerDoesNotRead(t *testing.T) {
 	for before := int32(-1); before != sent.Load(); time.Sleep(100 * time.Millisecond) {
 		before = sent.Load()
 	}
-	if n := runtime.NumGoroutine(); n > maxInFlight+100 || sent.Load() == requests {
+	if n := runtime.NumGoroutine(); n > maxOwed+100 || sent.Load() == requests {
 		t.Errorf("%d goroutines after %d requests", n, sent.Load())
 	}
 	answers := map[string]int{}
@@ -819,27 +819,32 @@ func TestPeerDoesNotRead(t *testing.T) {
 	}
 }
 
-// While we wait for an answer of its own we must read on; a peer that uses that to flood us and never reads is hung up on.
+// While we wait for an answer of its own we must read on; a peer that uses that to flood us and never reads is not read for ever.
 func TestPeerFloods(t *testing.T) {
 	ours, theirs := bytePipe(t)
-	served := make(chan error, 1)
-	go func() {
-		served <- Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-			x.Revision = revision("2025-11-25")
-			return nil, x.Call(ctx, "roots/list", nil, nil)
-		}), nil)
-	}()
+	peer := make(chan *Peer, 1)
+	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		peer <- x.Peer
+		x.Revision = revision("2025-11-25")
+		return nil, x.Call(ctx, "roots/list", nil, nil)
+	}), nil)
 	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m"}`)
 	readLine(t, theirs) // the question, which is never answered
+	var sent atomic.Int32
 	go func() {
-		for noise := []byte(strings.Repeat("noise\n", 1000)); ; {
+		for noise := []byte(strings.Repeat("noise\n", 1000)); ; sent.Add(1) {
 			if _, err := theirs.Write(noise); err != nil {
 				return
 			}
 		}
 	}()
-	if err := <-served; err == nil || !strings.Contains(err.Error(), "the peer does not read") {
-		t.Error(err)
+	p := <-peer
+	waitFor(t, func() bool { return p.owes(0) > maxInFlight })
+	for before := int32(-1); before != sent.Load(); time.Sleep(100 * time.Millisecond) {
+		before = sent.Load()
+	}
+	if n := p.owes(0); n > maxOwed+1 {
+		t.Errorf("%d answers are held", n)
 	}
 }
 
@@ -2568,19 +2573,30 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// Subscriptions last, so they do not count as requests in flight; they have a bound of their own, beyond which they are refused.
+// The subscriptions at one server, whoever's they are, have a bound, beyond which they are refused.
 func TestListenBounds(t *testing.T) {
 	checkLeaks(t)
 	demo := newDemo()
 	ours, theirs := bytePipe(t)
 	served := make(chan error, 1)
 	go func() { served <- Serve(t.Context(), ours, demo, nil) }()
-	for id := range maxListeners {
-		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"subscriptions/listen","params":{"notifications":{},%s}}`+"\n", id, modernMeta)
-		if line := readLine(t, theirs); !strings.Contains(line, "acknowledged") {
-			t.Fatal(id, line)
+	var others sync.WaitGroup
+	var ends []io.Closer
+	listen := func(n int, theirs io.ReadWriteCloser) {
+		for id := range n {
+			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"subscriptions/listen","params":{"notifications":{},%s}}`+"\n", id, modernMeta)
+			if line := readLine(t, theirs); !strings.Contains(line, "acknowledged") {
+				t.Fatal(id, line)
+			}
 		}
 	}
+	for range 4 {
+		ours, theirs := bytePipe(t)
+		others.Go(func() { _ = Serve(t.Context(), ours, demo, nil) })
+		listen(1000, theirs)
+		ends = append(ends, theirs)
+	}
+	listen(maxListeners-4000, theirs)
 	for method, want := range map[string]string{"subscriptions/listen": `"error":{"code":-32603,"message":"Too many subscriptions"}`, "tools/list": `"result"`} {
 		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":"x","method":%q,"params":{"notifications":{},%s}}`+"\n", method, modernMeta)
 		if line := readLine(t, theirs); !strings.Contains(line, `"id":"x",`+want) {
@@ -2592,6 +2608,10 @@ func TestListenBounds(t *testing.T) {
 		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":"y","method":"subscriptions/listen","params":{"notifications":{},%s}}`+"\n", modernMeta)
 		return strings.Contains(readLine(t, theirs), `"io.modelcontextprotocol/subscriptionId":"y"},"notifications":{}`)
 	})
+	for _, end := range ends {
+		end.Close()
+	}
+	others.Wait()
 	go func() { _, _ = io.Copy(io.Discard, theirs) }()
 	theirs.w.Close()
 	if err := <-served; err != nil || demo.listening() != 0 {
@@ -2602,19 +2622,18 @@ func TestListenBounds(t *testing.T) {
 // A peer's subscriptions are bounded even if whoever answers them does not bound them, and even those that have ended but are not written.
 func TestListenBoundsOfAPeer(t *testing.T) {
 	p := newPeer(t.Context(), nil, nil)
-	defer p.end(nil)
 	listen := func(n int) *Answer {
 		return p.Dispatch(p.ctx, nil, Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"subscriptions/listen","params":{%s}}`, n, modernMeta)), Exchange{})
 	}
 	var first *Answer
-	for n := range maxListeners {
-		if a := listen(n); len(a.work) != 1 || p.owed != 0 {
-			t.Fatal(n, a.replies, p.owed)
+	for n := range maxInFlight {
+		if a := listen(n); len(a.work) != 1 {
+			t.Fatal(n, a.replies)
 		} else if n == 0 {
 			first = a
 		}
 	}
-	if a := listen(-1); len(a.work) != 0 || a.replies[0].Error != errListeners {
+	if a := listen(-1); len(a.work) != 0 || a.replies[0].Error != errBusy {
 		t.Error(a.work)
 	} else {
 		a.Written()
@@ -2625,17 +2644,12 @@ func TestListenBoundsOfAPeer(t *testing.T) {
 	} else {
 		a.Written()
 	}
-	if first.Written(); len(listen(-1).work) != 1 || len(p.serving) != 0 || len(p.listens) != maxListeners {
-		t.Error(len(p.serving), len(p.listens))
+	if first.Written(); len(listen(-1).work) != 1 || len(p.serving) != maxInFlight {
+		t.Error(len(p.serving))
 	}
-	running := p.listens["5"]
-	defer func() {
-		if p.end(nil); running.life.ctx.Err() == nil {
-			t.Error("a subscription outlives its Peer")
-		}
-	}()
-	if a := p.Dispatch(p.ctx, nil, Decode([]byte(`{"jsonrpc":"2.0","id":"legacy","method":"subscriptions/listen"}`)), Exchange{}); len(p.serving) != 1 || a.lasting {
-		t.Error("a legacy request of that name is like any other")
+	running := p.serving["5"]
+	if p.end(nil); running.life.ctx.Err() == nil {
+		t.Error("a subscription outlives its Peer")
 	}
 }
 
@@ -2647,7 +2661,9 @@ func TestListenAcknowledgesFirst(t *testing.T) {
 		ending, got := make(chan struct{}), make(chan string, 8)
 		p := newPeer(t.Context(), nil, nil)
 		x := &Exchange{Request: Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourcesListChanged":true}}}`)).Messages[0],
-			Revision: Revisions[0], Ending: ending, owner: p, life: &life{}, pipe: pipe}
+			Revision: Revisions[0], Ending: ending, owner: p, life: &life{key: "1"}, pipe: pipe}
+		p.serving = map[string]*Exchange{"1": x}
+		x.life.ctx, x.life.cancel = context.WithCancel(p.ctx)
 		x.outlet = func(_ context.Context, m *Message) error {
 			if m.Method == "notifications/subscriptions/acknowledged" {
 				demo.Publish("notifications/resources/list_changed", nil)
@@ -4056,8 +4072,7 @@ func TestHTTPSameID(t *testing.T) {
 	waitFor(t, func() bool {
 		n := 0
 		for _, s := range c.handler.Sessions.All() {
-			owed, _ := s.inFlight()
-			n += owed
+			n += s.owes(0)
 		}
 		return n == 2
 	})
@@ -5514,7 +5529,7 @@ func TestHTTPDelete(t *testing.T) {
 	go func() {
 		quiet <- c.send("POST", toolCall(3, "count", `{"n":1,"delayMs":600000}`), "Accept: application/json")
 	}()
-	waitFor(t, func() bool { owed, _ := c.handler.Sessions.All()[0].inFlight(); return owed == 3 })
+	waitFor(t, func() bool { return c.handler.Sessions.All()[0].owes(0) == 3 })
 	if status, text, _ := c.do("DELETE", ""); status != 204 || text != "" {
 		t.Error(status, text)
 	}
