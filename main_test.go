@@ -1051,7 +1051,7 @@ func TestLinesAreWhole(t *testing.T) {
 	}
 }
 
-// A write that the other side does not read ends with its context, and the line it had begun is finished by the next.
+// A write that the other side does not read ends with its context, and the line it had begun goes on before the next.
 func TestLinesInterrupted(t *testing.T) {
 	ours, theirs := bytePipe(t)
 	big, _ := NewRequest(ID{}, "big", map[string]string{"x": strings.Repeat("x", 1<<20)})

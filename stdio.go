@@ -9,8 +9,8 @@ package main
 //
 // Implements 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown, 2026-07-28 basic/transports/stdio. Goroutines: a launched
 // child has one that waits for its end; standard input has one that reads it for the life of the process, unless it is a pipe (not on
-// Windows). Lines are written by whoever holds the turn, a lock that can be given up when a context ends; the only mutex guards the tail
-// of a child's stderr. Copy with jsonrpc.go.
+// Windows); a line whose writer may give up has one that writes it. Lines are written by whoever holds the turn, a lock that can be given
+// up when a context ends; the only mutex guards the tail of a child's stderr. Copy with jsonrpc.go.
 
 import (
 	"bufio"
@@ -35,31 +35,21 @@ import (
 
 // lineConn is a Conn with one payload on each line.
 type lineConn struct {
-	r        *bufio.Reader
-	w        io.Writer
-	max      int
-	close    func() error
-	deadline func(t time.Time) error // for writing; nil if w has none
-
-	turn chan struct{} // held by who writes; it guards the fields below
-	rest []byte        // of a line that was cut off when its context ended
-	torn error         // the output ends in mid-line, and nothing can follow
-
-	broken atomic.Pointer[error] // why writing has failed: reading fails with it, too
+	r      *bufio.Reader
+	w      io.Writer
+	max    int
+	close  func() error
+	turn   chan struct{}         // held while a line is written
+	broken atomic.Pointer[error] // why writing has failed: nothing can follow, and reading fails with it, too
 }
 
 // NewLineConn returns a Conn that reads and writes one payload on each line: for stdio, and, as the specification asks of custom
 // transports, for TCP and Unix sockets. max is the most bytes that a line may have without its end; a longer one is skipped, and read as
 // one Invalid message: a server answers it with -32600, on a client every waiting Call fails with ErrTooLarge. close must unblock reading,
-// and writing if it can. If w has write deadlines, as sockets and the pipe to a child have, a write that the other side does not read ends
-// with its context; a tls.Conn does not survive that. 2026-07-28 basic/transports/stdio: transports on byte streams "SHOULD reuse this
-// framing".
+// and writing if it can. A Write that the other side does not read ends with its context, unless w is os.Stdout; the line is still written
+// when it can be. 2026-07-28 basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 func NewLineConn(r io.Reader, w io.Writer, max int, close func() error) Conn {
-	c := &lineConn{r: bufio.NewReaderSize(r, 64<<10), w: w, max: max, close: sync.OnceValue(close), turn: make(chan struct{}, 1)}
-	if d, ok := w.(interface{ SetWriteDeadline(time.Time) error }); ok && d.SetWriteDeadline(time.Time{}) == nil {
-		c.deadline = d.SetWriteDeadline
-	}
-	return c
+	return &lineConn{r: bufio.NewReaderSize(r, 64<<10), w: w, max: max, close: sync.OnceValue(close), turn: make(chan struct{}, 1)}
 }
 
 // Read returns the next line that is not blank.
@@ -100,55 +90,39 @@ func (c *lineConn) line() (line []byte, err error) {
 	}
 }
 
-// Write writes the payload's line, whole. When ctx ends in the middle of it, the next Write finishes it first, whenever that is.
+// Write writes the payload's line, whole. When ctx ends in the middle of it, it goes on by itself, and whoever writes next waits for that.
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	line := append(p.Append(nil), '\n')
 	select {
 	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if c.torn != nil {
-		return c.torn
+	if ctx.Done() == nil || c.w == os.Stdout { // nobody gives up; or there is nobody else to talk to
+		return c.write(line)
 	}
-	defer c.until(ctx)()
-	text := append(c.rest, line...)
-	n, err := c.w.Write(text)
-	switch c.rest = nil; {
-	case err == nil:
-		return nil
-	case ctx.Err() == nil || !errors.Is(err, os.ErrDeadlineExceeded):
-		if n > 0 || len(text) > len(line) {
-			c.torn = err
-		}
-		c.broken.Store(&err)
-		_ = c.Close() // nothing more can be said
+	written := make(chan error, 1)
+	go func() { written <- c.write(line) }() // ends when the other side has read it, or with Close
+	select {
+	case err := <-written:
 		return err
-	case len(text)-n >= len(line): // ours was not begun
-		c.rest = text[n : len(text)-len(line)]
-	default:
-		c.rest = text[n:]
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return ctx.Err()
 }
 
-// until interrupts a write when ctx ends, if that can be done; the function it returns must be called when the write is over.
-func (c *lineConn) until(ctx context.Context) (over func()) {
-	if c.deadline == nil || ctx.Done() == nil {
-		return func() {}
+// write is for whoever has the turn.
+func (c *lineConn) write(line []byte) error {
+	defer func() { <-c.turn }()
+	if why := c.broken.Load(); why != nil {
+		return *why
 	}
-	interrupted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		_ = c.deadline(time.Unix(1, 0))
-		close(interrupted)
-	})
-	return func() {
-		if !stop() {
-			<-interrupted
-			_ = c.deadline(time.Time{})
-		}
+	_, err := c.w.Write(line)
+	if err != nil {
+		c.broken.Store(&err)
+		go c.close() // nothing more can be said
 	}
+	return err
 }
 
 // Close ends reading, and as much of writing as what it was built on.
@@ -200,36 +174,35 @@ func DialCommand(command func() *exec.Cmd, grace time.Duration, max int) Dialer 
 // child is the Conn to a launched process.
 type child struct {
 	Conn
-	cmd     *exec.Cmd
-	in, out *os.File // our ends of its stdin and stdout
-	grace   time.Duration
-	stderr  tail
-	closing atomic.Bool
-	exited  chan struct{} // closed when it has been reaped; err is set then
-	err     error
+	cmd    *exec.Cmd
+	in     io.Closer // our end of its stdin
+	out    *os.File  // and of its stdout
+	grace  time.Duration
+	stderr tail
+	exited chan struct{} // closed when it has been reaped; err is set then
+	err    error
 }
 
 func (c *child) start(max int) error {
-	theirIn, in, err := os.Pipe()
+	out, theirOut, err := os.Pipe() // not StdoutPipe, which the end of the process closes before all is read
 	if err != nil {
 		return err
 	}
-	defer theirIn.Close()
-	out, theirOut, err := os.Pipe()
-	if err != nil {
-		return errors.Join(err, in.Close())
-	}
 	defer theirOut.Close()
-	c.in, c.out, c.stderr.next = in, out, c.cmd.Stderr
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = theirIn, theirOut, &c.stderr
+	c.out, c.stderr.next = out, c.cmd.Stderr
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = nil, theirOut, &c.stderr
 	c.cmd.WaitDelay = lastWord // a grandchild may keep stderr open
 	if c.cmd.SysProcAttr == nil {
 		c.cmd.SysProcAttr = ownGroup()
 	}
-	c.Conn = NewLineConn(readerFunc(c.drain), in, max, c.shutDown)
-	if err := c.cmd.Start(); err != nil {
-		return errors.Join(err, in.Close(), out.Close())
+	in, err := c.cmd.StdinPipe()
+	if err == nil {
+		err = c.cmd.Start()
 	}
+	if err != nil {
+		return errors.Join(err, out.Close())
+	}
+	c.in, c.Conn = in, NewLineConn(readerFunc(c.drain), in, max, c.shutDown)
 	go c.wait() // ends with the process
 	return nil
 }
@@ -280,17 +253,13 @@ func (c *child) Write(ctx context.Context, p Payload) error {
 	err := c.Conn.Write(ctx, p)
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", ErrClosed, c.why(err, lastWord/10))
-		go c.Close() // ends with the ladder; reading ends with it
 	}
 	return err
 }
 
 // why explains an end of input or of output by the end of the process, if that comes soon.
 func (c *child) why(err error, wait time.Duration) error {
-	switch {
-	case c.closing.Load():
-		return err
-	case !c.gone(wait):
+	if !closedWithin(wait, c.exited) {
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
 	}
 	why := fmt.Errorf("server ended: %v", c.cmd.ProcessState)
@@ -303,33 +272,22 @@ func (c *child) why(err error, wait time.Duration) error {
 	return why
 }
 
-// gone waits for the end of the process, no longer than d.
-func (c *child) gone(d time.Duration) bool {
-	select {
-	case <-c.exited:
-		return true
-	case <-time.After(d):
-		return false
-	}
-}
-
 // shutDown goes down the ladder until the process is gone.
 func (c *child) shutDown() error {
-	c.closing.Store(true)
-	err := c.in.Close()
+	_ = c.in.Close()
 	wait := c.grace
 	for _, signal := range []os.Signal{syscall.SIGTERM, os.Kill} {
-		if c.gone(wait) {
+		if closedWithin(wait, c.exited) {
 			break
 		}
 		if wait = c.grace; c.signal(signal) != nil { // Windows has no SIGTERM
 			wait = 0
 		}
 	}
-	if !c.gone(c.grace) {
-		err = errors.Join(err, fmt.Errorf("process %d does not end", c.cmd.Process.Pid))
+	if !closedWithin(c.grace, c.exited) {
+		return errors.Join(fmt.Errorf("process %d does not end", c.cmd.Process.Pid), c.out.Close())
 	}
-	return errors.Join(err, c.out.Close())
+	return c.out.Close()
 }
 
 // signal reaches the process group, or where there is none the process.
