@@ -76,16 +76,14 @@ func (m *Message) Kind() Kind {
 
 // NewRequest returns a request, or with the zero ID a notification. params must encode to a JSON object; nil means none.
 func NewRequest(id ID, method string, params any) (*Message, error) {
-	m := &Message{ID: id, Method: method}
 	if params == nil {
-		return m, nil
+		return &Message{ID: id, Method: method}, nil
 	}
 	raw, err := marshalObject(params)
 	if err != nil {
 		return nil, fmt.Errorf("params of %s: %w", method, err)
 	}
-	m.Params = raw
-	return m, nil
+	return &Message{ID: id, Method: method, Params: raw}, nil
 }
 
 // NewResponse returns the response to the request id: err if there is one, else result, which must encode to a JSON object (nil is {}).
@@ -363,8 +361,7 @@ func Bind(object json.RawMessage, into map[string]any) error {
 	if object[0] != '{' || !json.Valid(object) {
 		return invalidParams("not an object")
 	}
-	var room [8]any
-	seen := room[:0]
+	seen := make([]any, 0, 8)
 	for name, value := range each(object) {
 		target, ok := into[string(name)]
 		if !ok {
@@ -374,7 +371,7 @@ func Bind(object json.RawMessage, into map[string]any) error {
 			return invalidParams("'%s' is there twice", name)
 		}
 		seen = append(seen, target)
-		if string(value) != "null" && !store(value, target) {
+		if string(value) != "null" && store(value, target) != nil {
 			return invalidParams("'%s' has the wrong type", name)
 		}
 	}
@@ -382,17 +379,17 @@ func Bind(object json.RawMessage, into map[string]any) error {
 }
 
 // store stores a value that is valid JSON. The two most common types need not be checked and copied once more.
-func store(value json.RawMessage, target any) bool {
+func store(value json.RawMessage, target any) error {
 	switch target := target.(type) {
 	case *json.RawMessage:
 		*target = value
-		return true
+		return nil
 	case *string:
 		if *target = unquote(value); *target != "" {
-			return true
+			return nil
 		}
 	}
-	return json.Unmarshal(value, target) == nil
+	return json.Unmarshal(value, target)
 }
 
 // members stores the values of the named members of an object in values, in the order of names, and returns a name that is there twice.
@@ -809,8 +806,7 @@ type Exchange struct {
 	outlet     Outlet
 	owner      *Peer               // whose exchange this is, shown or not
 	life       *life               // nil for a notification
-	detach     func()              // lets somebody else read while this exchange waits
-	pipe       bool                // everything shares one pipe: a subscription's end needs its own notice there
+	reader     *reader             // of the pipe that everything shares; nil: over HTTP, as a server
 	disconnect func(time.Duration) // lets go of the response; nil where there is none
 }
 
@@ -838,8 +834,8 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 	if x.Peer == nil || !x.Revision.ServerRequests { // 2026-07-28 stdio: "The server MUST NOT write JSON-RPC requests to stdout."
 		return ErrNoServerRequests
 	}
-	if x.detach != nil {
-		x.detach()
+	if x.reader != nil { // somebody must read the answer
+		x.reader.pass()
 	}
 	return x.Peer.call(ctx, x.send, method, params, result)
 }
@@ -925,9 +921,8 @@ type Peer struct {
 	cutOff context.CancelCauseFunc // ends ctx, with the reason
 	client bool                    // we are the client: noise is dropped, not answered
 
+	conn     Conn           // what we talk over; nil: over HTTP, as a server
 	troubled func(error)    // hears what the transport has to say; nil: nobody does
-	settled  func(ID)       // tells the transport that a call is over; nil: it need not know
-	hangUp   func()         // closes what we talk over
 	wg       sync.WaitGroup // reading, and requests that take long
 
 	notices  sync.WaitGroup // cancellations and published notifications on their way
@@ -1025,8 +1020,8 @@ func (p *Peer) call(ctx context.Context, send Outlet, method string, params, res
 	if err != nil {
 		return err
 	}
-	if p.settled != nil {
-		defer p.settled(m.ID)
+	if t, ok := p.conn.(interface{ settled(ID) }); ok { // a POST may still be open
+		defer t.settled(m.ID)
 	}
 	if err = send(ctx, m); err == nil {
 		select {
@@ -1104,11 +1099,7 @@ func (m *Message) store(result any) error {
 	case result == nil:
 		return nil
 	}
-	if raw, ok := result.(*json.RawMessage); ok {
-		*raw = m.Result
-		return nil
-	}
-	if err := json.Unmarshal(m.Result, result); err != nil {
+	if err := store(m.Result, result); err != nil {
 		return fmt.Errorf("result: %w", err)
 	}
 	return nil
@@ -1120,8 +1111,8 @@ func (p *Peer) Close() error {
 	p.fail(ErrClosed)
 	within(lastWord, &p.notices) // that calls were cancelled is still to be told
 	p.end(ErrClosed)
-	if p.hangUp != nil {
-		p.hangUp()
+	if p.conn != nil {
+		p.conn.Close()
 	}
 	if !within(lastWord, &p.wg) {
 		return errStubborn
@@ -1205,18 +1196,19 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	}
 	a := &Answer{Batch: in.Batch && base.Revision.Batches, peer: p, handler: h} // what a client has read by mistake is not answered alike
 	for _, m := range in.Messages {
-		switch m.Kind() {
-		case Response:
+		switch kind := m.Kind(); {
+		case kind == Response:
 			p.deliver(m)
-		case Notification:
+		case kind == Notification:
 			p.hear(h, m, base)
-		case Invalid:
-			if p.client {
-				p.drop(m)
-			} else {
-				a.replies = append(a.replies, m)
+		case kind == Invalid && p.client: // two ends that answer each other's errors never stop
+			p.log.Warn("dropped what is no message", "reason", m.Error.Message)
+			if m.local != nil {
+				p.failVia(nil, m.local)
 			}
-		case Request:
+		case kind == Invalid:
+			a.replies = append(a.replies, m)
+		default:
 			x := base
 			x.Request = m
 			if fault := p.begin(ctx, &x, in); fault != nil {
@@ -1278,14 +1270,6 @@ func (a *Answer) Emit(emit func(*Message)) {
 // Written says that nothing of the answer is owed any more. Until then its requests count as in flight: a peer that asks and does not
 // read must not make us hold any number of answers.
 func (a *Answer) Written() { a.peer.owes(-len(a.replies) - len(a.work)) }
-
-// drop reports what a client cannot read, and answers none of it: two ends that answer each other's errors never stop.
-func (p *Peer) drop(m *Message) {
-	p.log.Warn("dropped what is no message", "reason", m.Error.Message)
-	if m.local != nil {
-		p.failVia(nil, m.local)
-	}
-}
 
 // deliver hands a response to the call that waits for it; one that comes late, or that nobody asked for, is ignored.
 func (p *Peer) deliver(m *Message) {
@@ -1463,23 +1447,18 @@ func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 // pump moves payloads between a Conn and a Peer. One goroutine at a time reads. It also runs the request it has read, because handing
 // each to another goroutine would be most of the cost of a small one; when that takes long, another goroutine becomes the reader.
 type pump struct {
-	conn    Conn
 	peer    *Peer
 	handler Handler
-	base    Exchange
+	ending  <-chan struct{}
 	ended   chan error // why reading or writing has stopped; nil: the peer hung up
 }
 
 func start(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-chan struct{}, client bool) *pump {
 	write := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
 	p := newPeer(ctx, write, log)
-	p.client, p.hangUp = client, func() { c.Close() }
-	if t, ok := c.(interface{ settled(ID) }); ok { // a POST that is still open
-		p.settled = t.settled
-	}
-	s := &pump{conn: c, peer: p, handler: h, ended: make(chan error, 1)}
-	s.base = Exchange{Peer: p, Ending: ending, outlet: write, pipe: true}
-	context.AfterFunc(p.ctx, p.hangUp)
+	p.client, p.conn = client, c
+	s := &pump{peer: p, handler: h, ending: ending, ended: make(chan error, 1)}
+	context.AfterFunc(p.ctx, func() { c.Close() })
 	p.wg.Go(s.read) // until Read fails: the peer hung up, or Close
 	return s
 }
@@ -1514,18 +1493,11 @@ func (s *pump) read() {
 	r := &reader{pump: s}
 	late := time.AfterFunc(time.Hour, r.pass) // armed by Reset, below; while nothing is busy, pass does nothing
 	defer late.Stop()
-	base := s.base
-	base.detach = r.pass
-	why := errors.New("a handler has ended its goroutine") // what stays if one calls runtime.Goexit, as t.FailNow does
-	defer func() {
-		if why != nil {
-			s.over(why)
-		}
-	}()
+	base := Exchange{Peer: s.peer, Ending: s.ending, outlet: s.peer.outlet, reader: r}
 	for {
-		in, err := s.conn.Read()
+		in, err := s.peer.conn.Read()
 		if err != nil {
-			why = err
+			s.over(err)
 			return
 		}
 		answer := s.peer.Dispatch(s.peer.ctx, s.handler, in, base)
@@ -1543,7 +1515,6 @@ func (s *pump) read() {
 		}
 		s.reply(answer)
 		if !r.set(false) {
-			why = nil
 			return
 		}
 	}
@@ -1554,14 +1525,14 @@ func (s *pump) read() {
 func (s *pump) reply(answer *Answer) {
 	defer answer.Written()
 	write := func(p Payload) {
-		err := s.conn.Write(context.Background(), p)
+		err := s.peer.conn.Write(context.Background(), p)
 		switch {
 		case err == nil:
 		case s.peer.client: // Read will tell if that is the end
 			s.peer.log.Warn("an answer could not be sent", "error", err)
 		default:
 			s.over(fmt.Errorf("write: %w", err))
-			s.conn.Close()
+			s.peer.conn.Close()
 		}
 	}
 	array := Payload{Batch: true}

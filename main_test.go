@@ -723,20 +723,7 @@ type explosive struct{ text string }
 func (e explosive) MarshalJSON() ([]byte, error) { panic("boom") }
 func (e *explosive) Error() string               { return e.text } // panics on nil
 
-// A handler that ends its goroutine ends the conversation, and not without a word.
-func TestGoexit(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	served := make(chan error)
-	go func() {
-		served <- Serve(t.Context(), ours, HandlerFunc(func(context.Context, *Exchange) (any, error) { runtime.Goexit(); return nil, nil }), nil)
-	}()
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m"}`)
-	if err := <-served; err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
-		t.Error(err)
-	}
-}
-
-// In a batch, too, it costs an answer and no more.
+// A handler that ends its goroutine costs an answer in a batch, and no more.
 func TestGoexitInBatch(t *testing.T) {
 	h := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
 		if x.Request.Method == "m" {
@@ -2661,7 +2648,10 @@ func TestListenAcknowledgesFirst(t *testing.T) {
 		ending, got := make(chan struct{}), make(chan string, 8)
 		p := newPeer(t.Context(), nil, nil)
 		x := &Exchange{Request: Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourcesListChanged":true}}}`)).Messages[0],
-			Revision: Revisions[0], Ending: ending, owner: p, life: &life{key: "1"}, pipe: pipe}
+			Revision: Revisions[0], Ending: ending, owner: p, life: &life{key: "1"}}
+		if pipe {
+			x.reader = new(reader)
+		}
 		p.serving = map[string]*Exchange{"1": x}
 		x.life.ctx, x.life.cancel = context.WithCancel(p.ctx)
 		x.outlet = func(_ context.Context, m *Message) error {

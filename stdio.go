@@ -15,6 +15,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -262,10 +263,7 @@ func (c *child) why(err error, wait time.Duration) error {
 	if !closedWithin(wait, c.exited) {
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
 	}
-	why := fmt.Errorf("server ended: %v", c.cmd.ProcessState)
-	if c.err != nil {
-		why = fmt.Errorf("server ended: %w", c.err)
-	}
+	why := fmt.Errorf("server ended: %w", cmp.Or(c.err, errors.New(c.cmd.ProcessState.String())))
 	if last := c.stderr.String(); last != "" {
 		why = fmt.Errorf("%w; the last of its stderr:\n%s", why, last)
 	}
