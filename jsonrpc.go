@@ -868,14 +868,16 @@ func (x *Exchange) send(ctx context.Context, m *Message) error {
 
 // run answers the request, on the caller's goroutine, unless it was cancelled.
 // 2025-11-25 cancellation: receivers should "not send a response for the cancelled request".
-func (x *Exchange) run(h Handler, emit func(*Message)) (answered bool) {
+func (x *Exchange) run(h Handler, emit func(*Message)) {
 	defer x.owner.finish(x) // even if the handler ends its goroutine
 	response := x.handle(x.life.ctx, h)
-	if answered = x.owner.finish(x); answered {
-		x.life.sending.Wait()
-		emit(response)
+	if !x.owner.finish(x) {
+		return
 	}
-	return answered
+	x.life.sending.Wait()
+	if emit(response); x.life.trailer != nil {
+		emit(x.life.trailer)
+	}
 }
 
 // handle calls the handler; its panic, or that of what it returns, costs only this request.
@@ -1242,9 +1244,7 @@ func (a *Answer) Emit(emit func(*Message)) {
 		emit(m)
 	}
 	if len(a.work) == 1 {
-		if x := a.work[0]; x.run(a.handler, emit) && x.life.trailer != nil {
-			emit(x.life.trailer)
-		}
+		a.work[0].run(a.handler, emit)
 		return
 	}
 	var all sync.WaitGroup
@@ -1417,8 +1417,6 @@ type Dialer func(ctx context.Context) (Conn, error)
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	ending := make(chan struct{})
 	s := start(ctx, c, h, log, ending, false)
-	defer c.Close()
-	defer s.peer.end(ErrClosed)
 	grace := windDown
 	var err error
 	select {
@@ -1428,14 +1426,8 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 		s.over(err)
 	}
 	close(ending)
-	if !within(grace, &s.peer.wg) {
-		s.peer.end(ErrClosed)
-		if !within(lastWord, &s.peer.wg) {
-			return errors.Join(err, errStubborn)
-		}
-	}
-	within(lastWord, &s.peer.notices)
-	return err
+	within(grace, &s.peer.wg)
+	return errors.Join(err, s.peer.Close())
 }
 
 // Open starts a conversation from the client's end, in the background: h answers the peer's requests and hears its notifications, and
@@ -1520,31 +1512,31 @@ func (s *pump) read() {
 	}
 }
 
-// reply emits an answer and writes it: messages as they come, or one array. It is owed even when all contexts have ended; if a server
-// cannot write it, the conversation is over.
+// reply emits an answer and writes it: messages as they come, or one array.
 func (s *pump) reply(answer *Answer) {
 	defer answer.Written()
-	write := func(p Payload) {
-		err := s.peer.conn.Write(context.Background(), p)
-		switch {
-		case err == nil:
-		case s.peer.client: // Read will tell if that is the end
-			s.peer.log.Warn("an answer could not be sent", "error", err)
-		default:
-			s.over(fmt.Errorf("write: %w", err))
-			s.peer.conn.Close()
-		}
-	}
-	array := Payload{Batch: true}
+	out := Payload{Batch: answer.Batch}
 	answer.Emit(func(m *Message) {
-		if answer.Batch {
-			array.Messages = append(array.Messages, m)
-		} else {
-			write(Payload{Messages: []*Message{m}})
+		if out.Messages = append(out.Messages, m); !out.Batch {
+			s.write(out)
+			out.Messages = nil
 		}
 	})
-	if len(array.Messages) > 0 {
-		write(array)
+	if out.Messages != nil {
+		s.write(out)
+	}
+}
+
+// write writes what is owed even when all contexts have ended; if a server cannot, the conversation is over.
+func (s *pump) write(out Payload) {
+	err := s.peer.conn.Write(context.Background(), out)
+	switch {
+	case err == nil:
+	case s.peer.client: // Read will tell if that is the end
+		s.peer.log.Warn("an answer could not be sent", "error", err)
+	default:
+		s.over(fmt.Errorf("write: %w", err))
+		s.peer.conn.Close()
 	}
 }
 

@@ -53,27 +53,9 @@ func NewLineConn(r io.Reader, w io.Writer, max int, close func() error) Conn {
 	return &lineConn{r: bufio.NewReaderSize(r, 64<<10), w: w, max: max, close: sync.OnceValue(close), turn: make(chan struct{}, 1)}
 }
 
-// Read returns the next line that is not blank.
+// Read returns the next line that is not blank, in memory of its own. Past the cap it reads on to the newline and keeps nothing.
 func (c *lineConn) Read() (Payload, error) {
-	for {
-		line, err := c.line()
-		switch {
-		case err == ErrTooLarge:
-			m := refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d bytes", c.max))
-			m.local = ErrTooLarge
-			return Payload{Messages: []*Message{m}}, nil
-		case (err == nil || err == io.EOF) && len(bytes.Trim(line, " \t\r\n")) > 0: // the last line may lack its newline
-			return Decode(line), nil
-		case err != nil && c.broken.Load() != nil:
-			return Payload{}, *c.broken.Load()
-		case err != nil:
-			return Payload{}, err
-		}
-	}
-}
-
-// line returns the next line in memory of its own. Past the cap it reads on to the newline and keeps nothing.
-func (c *lineConn) line() (line []byte, err error) {
+	var line []byte
 	for tooLarge := false; ; {
 		part, err := c.r.ReadSlice('\n')
 		if tooLarge = tooLarge || len(line)+len(bytes.TrimRight(part, "\r\n")) > c.max; tooLarge {
@@ -84,9 +66,17 @@ func (c *lineConn) line() (line []byte, err error) {
 		switch {
 		case err == bufio.ErrBufferFull:
 		case tooLarge:
-			return nil, ErrTooLarge
+			m := refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d bytes", c.max))
+			m.local = ErrTooLarge
+			return Payload{Messages: []*Message{m}}, nil
+		case (err == nil || err == io.EOF) && len(bytes.Trim(line, " \t\r\n")) > 0: // the last line may lack its newline
+			return Decode(line), nil
+		case err != nil && c.broken.Load() != nil:
+			return Payload{}, *c.broken.Load()
+		case err != nil:
+			return Payload{}, err
 		default:
-			return line, err
+			line = nil
 		}
 	}
 }
