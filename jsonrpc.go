@@ -319,25 +319,21 @@ func decodeMessage(text []byte) *Message {
 
 // decodeResponse checks a response; its id may be missing or null only in an error about something the peer could not read.
 func (m *Message) decodeResponse(rawID, fault json.RawMessage) (reason string) {
-	if fault != nil && m.Result != nil {
+	var v [3]json.RawMessage
+	switch {
+	case fault != nil && m.Result != nil:
 		return "both result and error"
-	}
-	if m.ID == (ID{}) && (m.Result != nil || rawID != nil && string(rawID) != "null") {
+	case m.ID == ID{} && (m.Result != nil || rawID != nil && string(rawID) != "null"):
 		return "id must be a string or an integer"
-	}
-	if m.Result != nil {
-		if m.Result[0] != '{' {
-			return "result must be an object"
-		}
+	case m.Result != nil && m.Result[0] != '{':
+		return "result must be an object"
+	case m.Result != nil:
 		return ""
-	}
-	if fault[0] != '{' {
+	case fault[0] != '{' || members(fault, []string{"code", "message", "data"}, v[:]) != "":
 		return "error must be an object"
 	}
-	var v [3]json.RawMessage
-	twice := members(fault, []string{"code", "message", "data"}, v[:])
 	code, err := strconv.Atoi(string(v[0]))
-	if twice != "" || err != nil || len(v[1]) == 0 || v[1][0] != '"' {
+	if err != nil || len(v[1]) == 0 || v[1][0] != '"' {
 		return "error must have an integer code and a string message"
 	}
 	m.Error = &Error{Code: code, Message: unquote(v[1]), Data: v[2]}
@@ -1290,14 +1286,13 @@ func (p *Peer) hear(h Handler, m *Message, x Exchange) {
 	switch {
 	case m.Method == "notifications/cancelled":
 		p.stop(m)
-		return
 	case m.Method == "notifications/progress" && !p.expectsProgress(member(m.Params, "progressToken")):
 		p.log.Debug("progress of nothing that we wait for", "params", m.Params)
-		return
-	}
-	x.Request = m
-	if unsent := x.handle(p.ctx, h); unsent.Error != nil {
-		p.log.Debug("notification not handled", "method", m.Method, "error", unsent.Error)
+	default:
+		x.Request = m
+		if unsent := x.handle(p.ctx, h); unsent.Error != nil {
+			p.log.Debug("notification not handled", "method", m.Method, "error", unsent.Error)
+		}
 	}
 }
 
