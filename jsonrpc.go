@@ -445,29 +445,23 @@ func skipSpace(text []byte, i int) int {
 
 // skipValue returns the index after the value that starts at i.
 func skipValue(text []byte, i int) int {
-	switch text[i] {
-	case '"':
-		return skipString(text, i)
-	case '{', '[':
-		for depth := 0; ; {
-			switch text[i] {
-			case '"':
-				i = skipString(text, i)
-				continue
-			case '{', '[':
-				depth++
-			case '}', ']':
-				depth--
-			}
-			if i++; depth == 0 {
-				return i
+	for depth := 0; ; {
+		switch text[i] {
+		case '"':
+			i = skipString(text, i) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		default: // of a number, true, false or null to the last character
+			for depth == 0 && i+1 < len(text) && strings.IndexByte(",]} \n\r\t", text[i+1]) < 0 {
+				i++
 			}
 		}
+		if i++; depth == 0 {
+			return i
+		}
 	}
-	for i < len(text) && strings.IndexByte(",]} \n\r\t", text[i]) < 0 {
-		i++
-	}
-	return i
 }
 
 // skipString finds the closing quote: the first one with an even number of backslashes before it.

@@ -193,7 +193,7 @@ func (c *child) start(max int) error {
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}
-	c.in, c.Conn = in, NewLineConn(readerFunc(c.drain), in, max, c.shutDown)
+	c.in, c.Conn = in, NewLineConn(childOutput{out}, in, max, c.shutDown)
 	go c.wait() // ends with the process
 	return nil
 }
@@ -215,20 +215,18 @@ func (c *child) wait() {
 	close(c.exited)
 }
 
-// drain reads the child's output. What it wrote before its end is still to be read, however slowly we do, but a grandchild that keeps
-// the pipe open and says nothing is not waited for.
-func (c *child) drain(b []byte) (int, error) {
-	n, err := c.out.Read(b)
+// childOutput is what a child writes. What it wrote before its end is still to be read, however slowly we do, but a grandchild that
+// keeps the pipe open and says nothing is not waited for.
+type childOutput struct{ *os.File }
+
+func (out childOutput) Read(b []byte) (int, error) {
+	n, err := out.File.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		_ = c.out.SetReadDeadline(time.Now().Add(lastWord / 20))
-		n, err = c.out.Read(b)
+		_ = out.SetReadDeadline(time.Now().Add(lastWord / 20))
+		n, err = out.File.Read(b)
 	}
 	return n, err
 }
-
-type readerFunc func(b []byte) (int, error)
-
-func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 // Read returns the next message; at the end, why the process has ended.
 func (c *child) Read() (Payload, error) {
