@@ -1534,13 +1534,13 @@ func (c *httpConn) report(ctx context.Context, err error) {
 // learn reads what a result says to the transport.
 func (c *httpConn) learn(x *post, m *Message) {
 	waits := slices.ContainsFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() })
-	switch method := x.out.method(m.ID); {
+	switch {
 	case m.Result == nil || !waits: // or it has been answered before
-	case method == "initialize":
+	case x.out.has("initialize"):
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.version = unquote(member(m.Result, "protocolVersion"))
-	case method == "tools/list" && x.modern:
+	case x.modern && x.out.has("tools/list"):
 		c.learnTools(x, m)
 	}
 }

@@ -259,16 +259,6 @@ func (in Payload) has(method string) bool {
 	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
 }
 
-// method returns the method of the request in it that has an id; "" if there is none.
-func (in Payload) method(id ID) string {
-	for _, m := range in.Messages {
-		if m.Kind() == Request && m.ID.key() == id.key() {
-			return m.Method
-		}
-	}
-	return ""
-}
-
 // answers tells whether one of the messages is the response to a request.
 func (in Payload) answers(id ID) bool {
 	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
@@ -927,7 +917,7 @@ type Peer struct {
 	owed     int                  // requests and noise whose answers are not yet written
 	over     bool                 // end has been called
 	err      error                // why no more calls can be made
-	ended    func()               // called at the end, by who ends it
+	ended    func()               // called by who ends it, perhaps again
 }
 
 type pending struct {
@@ -954,7 +944,6 @@ func (p *Peer) end(why error) {
 		x.life.cancel()
 	}
 	ended := p.ended
-	p.ended = nil
 	p.mu.Unlock()
 	if ended != nil {
 		ended()
