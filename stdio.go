@@ -10,7 +10,7 @@ package main
 // Implements 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown, 2026-07-28 basic/transports/stdio. Goroutines: a launched
 // child has one that waits for its end; standard input has one that reads it for the life of the process, unless it is a pipe (not on
 // Windows); a line whose writer may give up has one that writes it. Lines are written by whoever holds the turn, a lock that can be given
-// up when a context ends; the only mutex guards the tail of a child's stderr. Copy with jsonrpc.go.
+// up when a context ends. Copy with jsonrpc.go.
 
 import (
 	"bufio"
@@ -252,7 +252,7 @@ func (c *child) why(err error, wait time.Duration) error {
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
 	}
 	why := fmt.Errorf("server ended: %w", cmp.Or(c.err, errors.New(c.cmd.ProcessState.String())))
-	if last := c.stderr.String(); last != "" {
+	if last := strings.ToValidUTF8(strings.TrimSpace(string(c.stderr.text)), "\uFFFD"); last != "" {
 		why = fmt.Errorf("%w; the last of its stderr:\n%s", why, last)
 	}
 	return why
@@ -284,31 +284,21 @@ func (c *child) signal(signal os.Signal) error {
 	return c.cmd.Process.Signal(signal)
 }
 
-// tail hands on what is written to it and remembers the end.
+// tail hands on what is written to it and remembers the end, for when nothing is written any more.
 type tail struct {
 	next io.Writer // nil: nowhere
-
-	mu   sync.Mutex // guards text
 	text []byte
 }
 
 const tailSize = 2048
 
 func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
 	t.text = append(t.text, b...)
 	t.text = t.text[max(0, len(t.text)-tailSize):]
-	t.mu.Unlock()
 	if t.next != nil {
 		_, _ = t.next.Write(b) // a stderr that cannot be shown is still to be drained
 	}
 	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.ToValidUTF8(strings.TrimSpace(string(t.text)), "\uFFFD")
 }
 
 // ---- In memory ----
