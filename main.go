@@ -654,7 +654,11 @@ func (d *demo) list(name string) HandlerFunc {
 		if name == "resources" {
 			items = d.resources()
 		}
-		return page(x, name, slices.Collect(elements(items)))
+		var list []json.RawMessage
+		for _, item := range each(items) {
+			list = append(list, item)
+		}
+		return page(x, name, list)
 	}
 }
 

@@ -816,8 +816,8 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	s.mu.Lock()
 	delete(s.listeners, sub)
 	s.mu.Unlock()
-	s.drain(sub) // what was published before the end is still sent
-	if x.reader != nil {  // 2026-07-28 basic/patterns/cancellation: the server "MUST send notifications/cancelled" when it tears a subscription down
+	s.drain(sub)         // what was published before the end is still sent
+	if x.reader != nil { // 2026-07-28 basic/patterns/cancellation: the server "MUST send notifications/cancelled" when it tears a subscription down
 		x.life.trailer, _ = NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": id})
 	}
 	return map[string]any{"_meta": tag}, err
