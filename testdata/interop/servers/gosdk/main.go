@@ -1,5 +1,6 @@
 // Gosdk is a server made with the Go SDK, for what its own example has no flags for: HTTP+SSE at /sse, Streamable HTTP with JSON instead of
-// events at /json, and with events that can be resumed at /mcp. Its argument is the address.
+// events at /json, with events that can be resumed at /mcp, and without sessions at /stateless. Its argument is the address; after that,
+// "lessons" is for tools and resources as the lessons of mcpwire have them.
 package main
 
 import (
@@ -20,11 +21,15 @@ func main() {
 		log.Fatal(err)
 	}
 	s := newServer()
+	if len(os.Args) > 2 && os.Args[2] == "lessons" {
+		s = newLessons()
+	}
 	get := func(*http.Request) *mcp.Server { return s }
 	mux := http.NewServeMux()
 	mux.Handle("/sse", mcp.NewSSEHandler(get, nil))
 	mux.Handle("/json", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{JSONResponse: true}))
 	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{EventStore: mcp.NewMemoryEventStore(nil)}))
+	mux.Handle("/stateless", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true}))
 	log.Printf("listening at http://%v", listener.Addr())
 	log.Fatal(http.Serve(listener, mux))
 }
