@@ -81,78 +81,81 @@ func TestMain(m *testing.M) {
 
 // ======== jsonrpc.go ========
 
+const saysParse, saysInvalid = `{"jsonrpc":"2.0","error":{"code":-32700,`, `"error":{"code":-32600,`
+
 // Each line of input, and the one right reaction: the message's kind and, if it is invalid, the reply it deserves.
+var decoded = []struct {
+	name, in string
+	kind     Kind
+	reply    string // what an Invalid message's encoding contains
+}{
+	{"request", `{"jsonrpc":"2.0","id":1,"method":"m"}`, Request, ""},
+	{"request with params", ` { "params" : { } , "method" : "m" , "id" : "a" , "jsonrpc" : "2.0" } `, Request, ""},
+	{"notification", `{"jsonrpc":"2.0","method":"m"}`, Notification, ""},
+	{"result", `{"jsonrpc":"2.0","id":1,"result":{}}`, Response, ""},
+	{"error", `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":""}}`, Response, ""},
+	{"error about something unreadable", `{"jsonrpc":"2.0","error":{"code":-32700,"message":"?"}}`, Response, ""},
+	{"the same in plain JSON-RPC", `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}`, Response, ""},
+	{"unknown members are ignored", `{"jsonrpc":"2.0","id":1,"method":"m","extra":1,"extra":2}`, Request, ""},
+	{"escaped names are names", `{"jsonr\u0070c":"2.0","\u0069d":1,"method":"m"}`, Request, ""},
+	{"escaped values are values", `{"jsonrpc":"\u0032.0","id":1,"method":"\u006d"}`, Request, ""},
+	{"integer beyond 64 bits", `{"jsonrpc":"2.0","id":18446744073709551616,"method":"m"}`, Request, ""},
+
+	{"no JSON", `not json`, Invalid, saysParse},
+	{"nothing", ``, Invalid, saysParse},
+	{"cut off", `{"jsonrpc":"2.0","id":1,"method":"m"`, Invalid, saysParse},
+	{"trailing data", `{"jsonrpc":"2.0","id":1,"method":"m"}x`, Invalid, saysParse},
+	{"two messages", `{"jsonrpc":"2.0","id":1,"method":"m"}{}`, Invalid, saysParse},
+	{"byte order mark", "\ufeff" + `{"jsonrpc":"2.0","id":1,"method":"m"}`, Invalid, saysParse},
+	{"not UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", Invalid, saysParse},
+	{"half a surrogate in raw UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xed\xa0\x80\"}", Invalid, saysParse},
+	{"too deep", `{"jsonrpc":"2.0","id":1,"method":"m","params":` + strings.Repeat(`{"a":`, 10001) + "1" + strings.Repeat("}", 10002), Invalid, saysParse},
+
+	{"a string", `"x"`, Invalid, saysInvalid},
+	{"a number", `1`, Invalid, saysInvalid},
+	{"null", `null`, Invalid, saysInvalid},
+	{"an empty object", `{}`, Invalid, saysInvalid},
+	{"an empty batch", `[]`, Invalid, saysInvalid},
+	{"METHOD is no method", `{"jsonrpc":"2.0","id":1,"METHOD":"m"}`, Invalid, `"id":1,` + saysInvalid},
+	{"Method beside method", `{"jsonrpc":"2.0","id":1,"Method":"n","method":"m"}`, Request, ""},
+	{"method twice", `{"jsonrpc":"2.0","id":1,"method":"m","method":"m"}`, Invalid, `"id":1,` + saysInvalid},
+	{"method twice, once escaped", `{"jsonrpc":"2.0","id":1,"method":"m","\u006dethod":"m"}`, Invalid, `"id":1,` + saysInvalid},
+	{"params twice", `{"jsonrpc":"2.0","id":1,"method":"m","params":{},"params":{}}`, Invalid, `"id":1,` + saysInvalid},
+	{"id twice: unreadable", `{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + saysInvalid},
+	{"id and method twice", `{"jsonrpc":"2.0","method":"m","method":"m","id":1,"id":2}`, Invalid, `{"jsonrpc":"2.0",` + saysInvalid},
+	{"long s is no s", `{"jsonrpc":"2.0","id":1,"method":"m","param` + "\u017f" + `":[]}`, Request, ""},
+	{"version 1.0", `{"jsonrpc":"1.0","id":1,"method":"m"}`, Invalid, `"id":1,` + saysInvalid},
+	{"version as a number", `{"jsonrpc":2.0,"id":1,"method":"m"}`, Invalid, `"id":1,` + saysInvalid},
+	{"no version", `{"id":"é😀","method":"m"}`, Invalid, `"id":"é😀",` + saysInvalid},
+	{"empty method", `{"jsonrpc":"2.0","id":1,"method":""}`, Invalid, `"id":1,` + saysInvalid},
+	{"method as a number", `{"jsonrpc":"2.0","id":1,"method":123}`, Invalid, `"id":1,` + saysInvalid},
+	{"method null", `{"jsonrpc":"2.0","id":1,"method":null}`, Invalid, `"id":1,` + saysInvalid},
+	{"no method", `{"jsonrpc":"2.0","id":1}`, Invalid, `"id":1,` + saysInvalid},
+	{"id null", `{"jsonrpc":"2.0","id":null,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + saysInvalid},
+	{"id a fraction", `{"jsonrpc":"2.0","id":1.5,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + saysInvalid},
+	{"id an exponent", `{"jsonrpc":"2.0","id":1e2,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + saysInvalid},
+	{"id a boolean", `{"jsonrpc":"2.0","id":true,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + saysInvalid},
+	{"id an array", `{"jsonrpc":"2.0","id":[],"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + saysInvalid},
+	{"id an object", `{"jsonrpc":"2.0","id":{},"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + saysInvalid},
+	{"params an array", `{"jsonrpc":"2.0","id":1,"method":"m","params":[1]}`, Invalid, `"id":1,` + saysInvalid},
+	{"params null", `{"jsonrpc":"2.0","id":1,"method":"m","params":null}`, Invalid, `"id":1,` + saysInvalid},
+	{"params a string, no id", `{"jsonrpc":"2.0","method":"m","params":"x"}`, Invalid, `{"jsonrpc":"2.0",` + saysInvalid},
+	{"request and response", `{"jsonrpc":"2.0","id":1,"method":"m","result":{}}`, Invalid, `"id":1,` + saysInvalid},
+
+	// What looks like a response is never answered, however damaged; a call that waits for it fails.
+	{"result null", `{"jsonrpc":"2.0","id":1,"result":null}`, Response, ""},
+	{"result, and method null", `{"jsonrpc":"2.0","id":1,"method":null,"result":{}}`, Response, ""},
+	{"result an array", `{"jsonrpc":"2.0","id":1,"result":[]}`, Response, ""},
+	{"result and error", `{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}`, Response, ""},
+	{"result without id", `{"jsonrpc":"2.0","result":{}}`, Response, ""},
+	{"error without code", `{"jsonrpc":"2.0","id":1,"error":{"message":""}}`, Response, ""},
+	{"error with a fraction for code", `{"jsonrpc":"2.0","id":1,"error":{"code":1.5,"message":""}}`, Response, ""},
+	{"error a string", `{"jsonrpc":"2.0","id":1,"error":"bad"}`, Response, ""},
+	{"response of version 1.0", `{"jsonrpc":"1.0","id":1,"result":{}}`, Response, ""},
+}
+
 func TestDecode(t *testing.T) {
-	const parse, invalid = `{"jsonrpc":"2.0","error":{"code":-32700,`, `"error":{"code":-32600,`
-	for _, row := range []struct {
-		name, in string
-		kind     Kind
-		reply    string // what an Invalid message's encoding contains
-	}{
-		{"request", `{"jsonrpc":"2.0","id":1,"method":"m"}`, Request, ""},
-		{"request with params", ` { "params" : { } , "method" : "m" , "id" : "a" , "jsonrpc" : "2.0" } `, Request, ""},
-		{"notification", `{"jsonrpc":"2.0","method":"m"}`, Notification, ""},
-		{"result", `{"jsonrpc":"2.0","id":1,"result":{}}`, Response, ""},
-		{"error", `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":""}}`, Response, ""},
-		{"error about something unreadable", `{"jsonrpc":"2.0","error":{"code":-32700,"message":"?"}}`, Response, ""},
-		{"the same in plain JSON-RPC", `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}`, Response, ""},
-		{"unknown members are ignored", `{"jsonrpc":"2.0","id":1,"method":"m","extra":1,"extra":2}`, Request, ""},
-		{"escaped names are names", `{"jsonr\u0070c":"2.0","\u0069d":1,"method":"m"}`, Request, ""},
-		{"escaped values are values", `{"jsonrpc":"\u0032.0","id":1,"method":"\u006d"}`, Request, ""},
-		{"integer beyond 64 bits", `{"jsonrpc":"2.0","id":18446744073709551616,"method":"m"}`, Request, ""},
-
-		{"no JSON", `not json`, Invalid, parse},
-		{"nothing", ``, Invalid, parse},
-		{"cut off", `{"jsonrpc":"2.0","id":1,"method":"m"`, Invalid, parse},
-		{"trailing data", `{"jsonrpc":"2.0","id":1,"method":"m"}x`, Invalid, parse},
-		{"two messages", `{"jsonrpc":"2.0","id":1,"method":"m"}{}`, Invalid, parse},
-		{"byte order mark", "\ufeff" + `{"jsonrpc":"2.0","id":1,"method":"m"}`, Invalid, parse},
-		{"not UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", Invalid, parse},
-		{"half a surrogate in raw UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xed\xa0\x80\"}", Invalid, parse},
-		{"too deep", `{"jsonrpc":"2.0","id":1,"method":"m","params":` + strings.Repeat(`{"a":`, 10001) + "1" + strings.Repeat("}", 10002), Invalid, parse},
-
-		{"a string", `"x"`, Invalid, invalid},
-		{"a number", `1`, Invalid, invalid},
-		{"null", `null`, Invalid, invalid},
-		{"an empty object", `{}`, Invalid, invalid},
-		{"an empty batch", `[]`, Invalid, invalid},
-		{"METHOD is no method", `{"jsonrpc":"2.0","id":1,"METHOD":"m"}`, Invalid, `"id":1,` + invalid},
-		{"Method beside method", `{"jsonrpc":"2.0","id":1,"Method":"n","method":"m"}`, Request, ""},
-		{"method twice", `{"jsonrpc":"2.0","id":1,"method":"m","method":"m"}`, Invalid, `"id":1,` + invalid},
-		{"method twice, once escaped", `{"jsonrpc":"2.0","id":1,"method":"m","\u006dethod":"m"}`, Invalid, `"id":1,` + invalid},
-		{"params twice", `{"jsonrpc":"2.0","id":1,"method":"m","params":{},"params":{}}`, Invalid, `"id":1,` + invalid},
-		{"id twice: unreadable", `{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
-		{"id and method twice", `{"jsonrpc":"2.0","method":"m","method":"m","id":1,"id":2}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
-		{"long s is no s", `{"jsonrpc":"2.0","id":1,"method":"m","param` + "\u017f" + `":[]}`, Request, ""},
-		{"version 1.0", `{"jsonrpc":"1.0","id":1,"method":"m"}`, Invalid, `"id":1,` + invalid},
-		{"version as a number", `{"jsonrpc":2.0,"id":1,"method":"m"}`, Invalid, `"id":1,` + invalid},
-		{"no version", `{"id":"é😀","method":"m"}`, Invalid, `"id":"é😀",` + invalid},
-		{"empty method", `{"jsonrpc":"2.0","id":1,"method":""}`, Invalid, `"id":1,` + invalid},
-		{"method as a number", `{"jsonrpc":"2.0","id":1,"method":123}`, Invalid, `"id":1,` + invalid},
-		{"method null", `{"jsonrpc":"2.0","id":1,"method":null}`, Invalid, `"id":1,` + invalid},
-		{"no method", `{"jsonrpc":"2.0","id":1}`, Invalid, `"id":1,` + invalid},
-		{"id null", `{"jsonrpc":"2.0","id":null,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
-		{"id a fraction", `{"jsonrpc":"2.0","id":1.5,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
-		{"id an exponent", `{"jsonrpc":"2.0","id":1e2,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
-		{"id a boolean", `{"jsonrpc":"2.0","id":true,"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
-		{"id an array", `{"jsonrpc":"2.0","id":[],"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
-		{"id an object", `{"jsonrpc":"2.0","id":{},"method":"m"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
-		{"params an array", `{"jsonrpc":"2.0","id":1,"method":"m","params":[1]}`, Invalid, `"id":1,` + invalid},
-		{"params null", `{"jsonrpc":"2.0","id":1,"method":"m","params":null}`, Invalid, `"id":1,` + invalid},
-		{"params a string, no id", `{"jsonrpc":"2.0","method":"m","params":"x"}`, Invalid, `{"jsonrpc":"2.0",` + invalid},
-		{"request and response", `{"jsonrpc":"2.0","id":1,"method":"m","result":{}}`, Invalid, `"id":1,` + invalid},
-
-		// What looks like a response is never answered, however damaged; a call that waits for it fails.
-		{"result null", `{"jsonrpc":"2.0","id":1,"result":null}`, Response, ""},
-		{"result, and method null", `{"jsonrpc":"2.0","id":1,"method":null,"result":{}}`, Response, ""},
-		{"result an array", `{"jsonrpc":"2.0","id":1,"result":[]}`, Response, ""},
-		{"result and error", `{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}`, Response, ""},
-		{"result without id", `{"jsonrpc":"2.0","result":{}}`, Response, ""},
-		{"error without code", `{"jsonrpc":"2.0","id":1,"error":{"message":""}}`, Response, ""},
-		{"error with a fraction for code", `{"jsonrpc":"2.0","id":1,"error":{"code":1.5,"message":""}}`, Response, ""},
-		{"error a string", `{"jsonrpc":"2.0","id":1,"error":"bad"}`, Response, ""},
-		{"response of version 1.0", `{"jsonrpc":"1.0","id":1,"result":{}}`, Response, ""},
-	} {
+	for _, row := range decoded {
 		in := Decode([]byte(row.in))
 		if len(in.Messages) != 1 || in.Batch {
 			t.Errorf("%s: %d messages, batch %v", row.name, len(in.Messages), in.Batch)
@@ -1426,18 +1429,6 @@ func TestChildMissing(t *testing.T) {
 
 // beChild is what a child process does instead of the tests.
 func beChild(role string) int {
-	serveLegacy := func(probe func(ctx context.Context) error) int {
-		demo := newDemo()
-		demo.Versions = []string{"2025-06-18", "2025-03-26"}
-		demo.Methods["args"] = func(context.Context, *Exchange) (any, error) { return map[string]any{"args": os.Args[1:]}, nil }
-		_ = Serve(context.Background(), StdioConn(testLimit), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-			if x.Request.Method == "server/discover" {
-				return nil, probe(ctx)
-			}
-			return demo.Handle(ctx, x)
-		}), nil)
-		return 0
-	}
 	const hello = `{"jsonrpc":"2.0","method":"notifications/hello"}`
 	switch role {
 	case "mcpwire":
@@ -1475,6 +1466,29 @@ func beChild(role string) int {
 		for range 500 {
 			fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/%s"}`+"\n", strings.Repeat("x", 100))
 		}
+	case "records calls":
+		return recordCalls(os.Args[1], os.Args[2])
+	default:
+		return beProbed(role)
+	}
+	return 0
+}
+
+// beProbed is a child that takes a probe badly.
+func beProbed(role string) int {
+	serveLegacy := func(probe func(ctx context.Context) error) int {
+		demo := newDemo()
+		demo.Versions = []string{"2025-06-18", "2025-03-26"}
+		demo.Methods["args"] = func(context.Context, *Exchange) (any, error) { return map[string]any{"args": os.Args[1:]}, nil }
+		_ = Serve(context.Background(), StdioConn(testLimit), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+			if x.Request.Method == "server/discover" {
+				return nil, probe(ctx)
+			}
+			return demo.Handle(ctx, x)
+		}), nil)
+		return 0
+	}
+	switch role {
 	case "reads one line":
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}}`)
@@ -1506,8 +1520,6 @@ func beChild(role string) int {
 		return serveLegacy(func(context.Context) error { return &Error{Code: CodeInvalidRequest, Message: "not initialized"} })
 	case "answers the probe oddly":
 		return serveLegacy(func(context.Context) error { return nil })
-	case "records calls":
-		return recordCalls(os.Args[1], os.Args[2])
 	}
 	return 0
 }
@@ -9358,6 +9370,54 @@ func TestToken(t *testing.T) {
 }
 
 // What each part of the demo answers, good and bad.
+var demoAnswers = []struct{ method, params, want string }{
+	{"tools/call", `{"name":"get-weather","arguments":{"city":"San Francisco"}}`, `"text":"Current temperature in San Francisco is 18°C"`},
+	{"tools/call", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"fahrenheit"}}`, `"text":"Current temperature in Oslo is 64°F"`},
+	{"tools/call", `{"name":"get-weather","arguments":{}}`, `Invalid params: Missing required argument: 'city' (-32602)`},
+	{"tools/call", `{"name":"get-weather"}`, `Missing required argument: 'city' (-32602)`},
+	{"tools/call", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"kelvin"}}`, `(-32602)`},
+	{"tools/call", `{"name":"nothing"}`, `Unknown tool: 'nothing' (-32602)`},
+	{"tools/call", `{}`, `Unknown tool: '' (-32602)`},
+	{"tools/call", `{"name":"echo","arguments":{"text":"<é>\u2028","repeat":3.0}}`, `"<é>\u2028<é>\u2028<é>\u2028"`},
+	{"tools/call", `{"name":"echo","arguments":{"text":""}}`, `"text":""`},
+	{"tools/call", `{"name":"echo","arguments":{}}`, `Missing required argument: 'text' (-32602)`},
+	{"tools/call", `{"name":"echo","arguments":{"text":"x","repeat":0}}`, `(-32602)`},
+	{"tools/call", `{"name":"echo","arguments":{"text":"x","repeat":1.5}}`, `(-32602)`},
+	{"tools/call", `{"name":"echo","arguments":{"text":"xx","repeat":16777216}}`, `more than 16777216 bytes to echo (-32602)`},
+	{"tools/call", `{"name":"count","arguments":{"n":3}}`, `"text":"counted to 3"`},
+	{"tools/call", `{"name":"count","arguments":{"n":0}}`, `"text":"counted to 0"`},
+	{"tools/call", `{"name":"count","arguments":{}}`, `Missing required argument: 'n' (-32602)`},
+	{"tools/call", `{"name":"count","arguments":{"n":1000001}}`, `(-32602)`},
+	{"tools/call", `{"name":"count","arguments":{"n":1,"delayMs":600001}}`, `(-32602)`},
+	{"tools/call", `{"name":"count","arguments":{"n":"3"}}`, `'n' has the wrong type (-32602)`},
+	{"tools/call", `{"name":"ask"}`, `"isError":true`},
+	{"tools/call", `{"name":"set-note","arguments":{"name":"a/b","text":""}}`, `(-32602)`},
+	{"tools/call", `{"name":"set-note","arguments":{"name":"a"}}`, `Missing required argument: 'text' (-32602)`},
+	{"tools/call", `{"name":"set-note","arguments":{"name":"a","text":"` + strings.Repeat("x", maxNote+1) + `"}}`, `(-32602)`},
+	{"tools/call", `{"name":"set-note","arguments":{"name":"one-too-many","text":""}}`, `"isError":true`},
+	{"tools/call", `{"name":"set-note","arguments":{"name":"n00","text":"new"}}`, `"text":"Noted as note:///n00"`},
+	{"resources/read", `{"uri":"note:///n00"}`, `{"contents":[{"uri":"note:///n00","mimeType":"text/plain","text":"new"}]}`},
+	{"resources/read", `{"uri":"note:///none"}`, `Resource not found (-32002)`},
+	{"resources/read", `{"uri":"file:///welcome"}`, `Resource not found (-32002)`},
+	{"resources/read", `{}`, `Missing uri (-32602)`},
+	{"resources/list", `{"cursor":"bm9uc2Vuc2U"}`, `Unknown cursor: 'bm9uc2Vuc2U' (-32602)`},
+	{"tools/list", `{"cursor":"x"}`, `(-32602)`},
+	{"tools/list", `{"cursor":1}`, `(-32602)`},
+	{"resources/templates/list", `{}`, `"uriTemplate":"note:///{name}"`},
+	{"prompts/list", `{}`, `"arguments":[{"name":"name"`},
+	{"prompts/get", `{"name":"summarize-note","arguments":{"name":"n00"}}`, `"resource":{"uri":"note:///n00"`},
+	{"prompts/get", `{"name":"summarize-note"}`, `Missing required argument: 'name' (-32602)`},
+	{"prompts/get", `{"name":"summarize-note","arguments":{"name":"none"}}`, `Unknown note: 'none' (-32602)`},
+	{"prompts/get", `{"name":"x"}`, `Unknown prompt: 'x' (-32602)`},
+	{"completion/complete", `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"name","value":"n0"}}`, `"values":["n00","n01","n02","n03","n04","n05","n06","n07","n08","n09"]`},
+	{"completion/complete", `{"ref":{"type":"ref/resource","uri":"note:///{name}"},"argument":{"name":"name","value":""}}`, `"hasMore":true,"total":200`},
+	{"completion/complete", `{"ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"name","value":""}}`, `(-32602)`},
+	{"completion/complete", `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"x","value":""}}`, `(-32602)`},
+	{"completion/complete", `{}`, `(-32602)`},
+	{"logging/setLevel", `{"level":"debug"}`, `{}`},
+	{"logging/setLevel", `{"level":"loud"}`, `Unknown log level: 'loud' (-32602)`},
+}
+
 func TestDemo(t *testing.T) {
 	demo := newDemo()
 	for i := range 60 {
@@ -9367,53 +9427,7 @@ func TestDemo(t *testing.T) {
 		demo.notes[fmt.Sprintf("z%03d", i)] = "x"
 	}
 	c := connect(t, demo, &Client{Versions: []string{"2025-11-25"}})
-	for _, row := range []struct{ method, params, want string }{
-		{"tools/call", `{"name":"get-weather","arguments":{"city":"San Francisco"}}`, `"text":"Current temperature in San Francisco is 18°C"`},
-		{"tools/call", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"fahrenheit"}}`, `"text":"Current temperature in Oslo is 64°F"`},
-		{"tools/call", `{"name":"get-weather","arguments":{}}`, `Invalid params: Missing required argument: 'city' (-32602)`},
-		{"tools/call", `{"name":"get-weather"}`, `Missing required argument: 'city' (-32602)`},
-		{"tools/call", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"kelvin"}}`, `(-32602)`},
-		{"tools/call", `{"name":"nothing"}`, `Unknown tool: 'nothing' (-32602)`},
-		{"tools/call", `{}`, `Unknown tool: '' (-32602)`},
-		{"tools/call", `{"name":"echo","arguments":{"text":"<é>\u2028","repeat":3.0}}`, `"<é>\u2028<é>\u2028<é>\u2028"`},
-		{"tools/call", `{"name":"echo","arguments":{"text":""}}`, `"text":""`},
-		{"tools/call", `{"name":"echo","arguments":{}}`, `Missing required argument: 'text' (-32602)`},
-		{"tools/call", `{"name":"echo","arguments":{"text":"x","repeat":0}}`, `(-32602)`},
-		{"tools/call", `{"name":"echo","arguments":{"text":"x","repeat":1.5}}`, `(-32602)`},
-		{"tools/call", `{"name":"echo","arguments":{"text":"xx","repeat":16777216}}`, `more than 16777216 bytes to echo (-32602)`},
-		{"tools/call", `{"name":"count","arguments":{"n":3}}`, `"text":"counted to 3"`},
-		{"tools/call", `{"name":"count","arguments":{"n":0}}`, `"text":"counted to 0"`},
-		{"tools/call", `{"name":"count","arguments":{}}`, `Missing required argument: 'n' (-32602)`},
-		{"tools/call", `{"name":"count","arguments":{"n":1000001}}`, `(-32602)`},
-		{"tools/call", `{"name":"count","arguments":{"n":1,"delayMs":600001}}`, `(-32602)`},
-		{"tools/call", `{"name":"count","arguments":{"n":"3"}}`, `'n' has the wrong type (-32602)`},
-		{"tools/call", `{"name":"ask"}`, `"isError":true`},
-		{"tools/call", `{"name":"set-note","arguments":{"name":"a/b","text":""}}`, `(-32602)`},
-		{"tools/call", `{"name":"set-note","arguments":{"name":"a"}}`, `Missing required argument: 'text' (-32602)`},
-		{"tools/call", `{"name":"set-note","arguments":{"name":"a","text":"` + strings.Repeat("x", maxNote+1) + `"}}`, `(-32602)`},
-		{"tools/call", `{"name":"set-note","arguments":{"name":"one-too-many","text":""}}`, `"isError":true`},
-		{"tools/call", `{"name":"set-note","arguments":{"name":"n00","text":"new"}}`, `"text":"Noted as note:///n00"`},
-		{"resources/read", `{"uri":"note:///n00"}`, `{"contents":[{"uri":"note:///n00","mimeType":"text/plain","text":"new"}]}`},
-		{"resources/read", `{"uri":"note:///none"}`, `Resource not found (-32002)`},
-		{"resources/read", `{"uri":"file:///welcome"}`, `Resource not found (-32002)`},
-		{"resources/read", `{}`, `Missing uri (-32602)`},
-		{"resources/list", `{"cursor":"bm9uc2Vuc2U"}`, `Unknown cursor: 'bm9uc2Vuc2U' (-32602)`},
-		{"tools/list", `{"cursor":"x"}`, `(-32602)`},
-		{"tools/list", `{"cursor":1}`, `(-32602)`},
-		{"resources/templates/list", `{}`, `"uriTemplate":"note:///{name}"`},
-		{"prompts/list", `{}`, `"arguments":[{"name":"name"`},
-		{"prompts/get", `{"name":"summarize-note","arguments":{"name":"n00"}}`, `"resource":{"uri":"note:///n00"`},
-		{"prompts/get", `{"name":"summarize-note"}`, `Missing required argument: 'name' (-32602)`},
-		{"prompts/get", `{"name":"summarize-note","arguments":{"name":"none"}}`, `Unknown note: 'none' (-32602)`},
-		{"prompts/get", `{"name":"x"}`, `Unknown prompt: 'x' (-32602)`},
-		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"name","value":"n0"}}`, `"values":["n00","n01","n02","n03","n04","n05","n06","n07","n08","n09"]`},
-		{"completion/complete", `{"ref":{"type":"ref/resource","uri":"note:///{name}"},"argument":{"name":"name","value":""}}`, `"hasMore":true,"total":200`},
-		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"name","value":""}}`, `(-32602)`},
-		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"x","value":""}}`, `(-32602)`},
-		{"completion/complete", `{}`, `(-32602)`},
-		{"logging/setLevel", `{"level":"debug"}`, `{}`},
-		{"logging/setLevel", `{"level":"loud"}`, `Unknown log level: 'loud' (-32602)`},
-	} {
+	for _, row := range demoAnswers {
 		var result json.RawMessage
 		err := c.Call(t.Context(), row.method, json.RawMessage(row.params), &result)
 		if got := string(result) + fmt.Sprint(err); !strings.Contains(got, row.want) {
