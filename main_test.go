@@ -11,11 +11,15 @@ package main
 //	             TestHTTPHeaderParams, TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over
 //	             HTTP: TestSSE…, TestDialSSE…; the client at URLs: TestClientLadder, TestClientSession…, TestClientResumes and
 //	             others, TestOddServers…, TestClientRestarts
-//	main.go      TestTranscripts, TestToken, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
+//	main.go      TestTranscripts, TestRequirements, TestToken, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
 //	fixtures     the server and the client that the conformance suite wants: MCPWIRE_FIXTURES=ADDR makes the compiled test binary
 //	             serve, and MCPWIRE_FIXTURES=client call the URL that is its last argument
+//	transcripts  how testdata/*.txtar are replayed
 //	helpers      at the end
 //
+// A child process is this test binary again, told by MCPWIRE_CHILD what to be. testdata/*.txtar are whole conversations: lessons,
+// replayed by TestTranscripts against the server and against the client. go test -run Transcripts -update rewrites what the server
+// says, and with -target URL a server there is compared. testdata/requirements.tsv says which test shows what.
 
 import (
 	"bufio"
