@@ -914,7 +914,7 @@ func (rep *reply) send(ctx context.Context, m *Message) error {
 
 // gone tells whether the client has cancelled by leaving. 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
 // send any further messages for it".
-func (rep *reply) gone() bool { return rep.cancels && left(rep.r) }
+func (rep *reply) gone() bool { return rep.cancels && rep.r.Context().Err() == context.Canceled }
 
 // commit makes the response a stream, if that is not decided yet, and returns it; nil when the reply is finished.
 func (rep *reply) commit() *Stream {
@@ -934,7 +934,7 @@ func (rep *reply) commit() *Stream {
 	rep.followed = make(chan struct{})
 	go func() { // joined by finish
 		defer close(rep.followed)
-		rep.events.run(f, rep.w, rep.r, true)
+		rep.events.run(f, rep.w, rep.r)
 		rep.mu.Lock()
 		done := rep.done
 		rep.mu.Unlock()

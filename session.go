@@ -1119,7 +1119,6 @@ func (s *Session) listen() *Stream {
 	defer s.table.mu.Unlock()
 	if s.standalone == nil {
 		s.standalone = s.newStream(0, func() {})
-		s.standalone.reopens = true
 	}
 	return s.standalone
 }

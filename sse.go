@@ -71,19 +71,18 @@ func (e Event) Append(b []byte) []byte {
 	if e.Retry > 0 {
 		b = append(strconv.AppendInt(append(b, "retry: "...), e.Retry.Milliseconds(), 10), '\n')
 	}
-	for rest := e.Data; rest != nil; {
-		line, more := rest, []byte(nil)
-		if i := bytes.IndexAny(rest, "\r\n"); i >= 0 {
-			line, more = rest[:i], rest[i+1:]
-			if rest[i] == '\r' && len(more) > 0 && more[0] == '\n' {
-				more = more[1:]
-			}
-		}
-		b = append(b, "data:"...)
-		if len(line) > 0 {
+	if e.Data == nil {
+		return append(b, '\n')
+	}
+	data := e.Data
+	if bytes.IndexByte(data, '\r') >= 0 {
+		data = bytes.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
+	}
+	for line := range bytes.SplitSeq(data, []byte("\n")) {
+		if b = append(b, "data:"...); len(line) > 0 {
 			b = append(append(b, ' '), line...)
 		}
-		b, rest = append(b, '\n'), more
+		b = append(b, '\n')
 	}
 	return append(b, '\n')
 }
@@ -173,12 +172,9 @@ func (in *eventReader) readLine(max int) ([]byte, error) {
 				continue
 			}
 		}
-		end := bytes.IndexByte(chunk, '\n')
+		end := bytes.IndexAny(chunk, "\r\n")
 		if end < 0 {
 			end = len(chunk)
-		}
-		if cr := bytes.IndexByte(chunk[:end], '\r'); cr >= 0 {
-			end, in.skipLF = cr, true
 		}
 		if in.line = append(in.line, chunk[:end]...); len(in.line) > max {
 			return nil, ErrTooLarge
@@ -187,6 +183,7 @@ func (in *eventReader) readLine(max int) ([]byte, error) {
 			_, _ = in.r.Discard(end)
 			continue
 		}
+		in.skipLF = chunk[end] == '\r'
 		_, _ = in.r.Discard(end + 1)
 		if in.first {
 			in.first = false
@@ -213,31 +210,27 @@ type Stream struct {
 	keep      int
 	kind      string        // type of the events
 	prime     bool          // 2025-11-25: a new response begins with an id, and may be ended before the stream is
-	reopens   bool          // a client may come back without an id, too
 	keepAlive time.Duration // of silence before a comment is sent; 0: none
-	lost      func()        // called when what was sent can no longer be read by anyone; may be nil
+	lost      func()        // called when what was sent can no longer be read by anyone; may be called again
 
 	mu sync.Mutex // guards the fields below
-	// The log:  first … (written, and kept)  written … (taken, not yet written)  handed … (new)
+	// The log:  first … (written, and kept)  written … (taken, not yet written)  next … (new)
 	log      [][]byte // encoded events
 	size     int      // their bytes
 	first    int64    // number of the first in the log
 	written  int64    // of the first that is not yet written: what is before it may go when room is needed
-	handed   int64    // of the first that no follower has taken
-	reached  bool     // a client may come back: it may know an event's id, or needs none
+	next     int64    // of the first that the follower has not taken
+	reached  bool     // a client may know an event's id, and come back
 	ended    bool
 	follower *follower     // who writes; nil: nobody
 	left     time.Time     // when the last follower went
-	moved    chan struct{} // closed when whoever waits for room should look again; nil: nobody waits
+	changed  chan struct{} // closed when whoever waits should look again; nil: nobody waits
 }
 
 // follower is the one response that a Stream's events go to.
 type follower struct {
-	next     int64         // number of the first event that it has not taken
-	wake     chan struct{} // there is something new
-	gone     chan struct{} // closed: another has taken over
-	leaving  bool          // when all is written; guarded by the Stream's mutex, as are the others
-	farewell []byte        // to be written before; nil: it has been
+	opening  []byte // what it writes before the events; nil: nothing
+	farewell []byte // what it writes after them, to leave then; nil: it stays. Guarded by the Stream's mutex
 }
 
 // NewStream returns a stream. Nothing is kept before the first Follow: until then, Send fails. keep is the number of events (and at most 1
@@ -245,7 +238,7 @@ type follower struct {
 // streams that one client can ask for: 2025-11-25 basic/transports#resumability-and-redelivery, an event id "MUST be globally unique
 // across all streams within that session".
 func NewStream(id string, keep int) *Stream {
-	return &Stream{id: id, keep: keep, first: 1, written: 1, handed: 1}
+	return &Stream{id: id, keep: keep, lost: func() {}, first: 1, written: 1, next: 1}
 }
 
 var (
@@ -253,68 +246,64 @@ var (
 	errNotKept = errors.New("no such event is kept")
 )
 
-// Send appends an event. It waits while the log is full of what a connected reader, or one that was cut off less than five seconds ago, has
-// yet to read; after that the oldest go. It fails with an error that wraps ErrClosed when the stream has ended or nobody can ever read it.
+// Send appends an event. It waits while the log is full of what a connected reader, or one that was
+// cut off less than five seconds ago, has yet to read; after that the stream is lost to whoever was
+// cut off. It fails with an error that wraps ErrClosed when the stream has ended or nobody can ever
+// read it.
 func (s *Stream) Send(ctx context.Context, data []byte) error {
 	return s.push(ctx, Event{Type: s.kind, Data: data})
 }
 
 func (s *Stream) push(ctx context.Context, e Event) error {
 	for {
-		moved, limit, spilled, err := s.append(e)
-		if spilled && s.lost != nil {
-			s.lost()
-		}
-		if err != nil || moved == nil {
+		changed, limit, err := s.append(e)
+		if err != nil || changed == nil {
 			return err
 		}
-		var timeout <-chan time.Time
-		if limit > 0 {
-			timeout = time.After(limit)
-		}
 		select {
-		case <-moved:
-		case <-timeout:
+		case <-changed:
+		case <-time.After(limit):
+			s.giveUp()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// append puts an event into the log or, if there is no room, returns what to wait for, and how long if not for ever. spilled says that an
-// event has gone that nobody has read.
-func (s *Stream) append(e Event) (moved chan struct{}, limit time.Duration, spilled bool, err error) {
+// append puts an event into the log or, if there is no room, returns what to wait for, and how long.
+func (s *Stream) append(e Event) (changed <-chan struct{}, limit time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.follower == nil && !s.resumable() {
-		return nil, 0, false, errNobody
+		return nil, 0, errNobody
 	}
 	for len(s.log) >= cmp.Or(s.keep, maxUnwritten) || len(s.log) > 0 && s.size+len(e.Data) > maxLog {
-		if s.follower == nil {
-			limit = patience - time.Since(s.left)
+		if s.first < s.written {
+			s.drop()
+			continue
 		}
-		unwritten := s.first >= s.written
-		if unwritten && (s.follower != nil || limit > 0) {
-			if s.moved == nil {
-				s.moved = make(chan struct{})
-			}
-			return s.moved, limit, spilled, nil
+		if limit = patience; s.follower == nil {
+			limit -= time.Since(s.left)
 		}
-		spilled = spilled || unwritten && !s.reopens // who needs no id may still get the rest
-		s.drop()
+		return s.whenChanged(), limit, nil
 	}
 	s.add(e)
-	return nil, 0, spilled, nil
+	return nil, 0, nil
 }
 
 func (s *Stream) add(e Event) {
 	if s.keep > 0 {
-		e.ID = s.id + "/" + strconv.FormatInt(s.first+int64(len(s.log)), 10)
+		e.ID = s.eventID(s.end())
 	}
 	event := e.Append(make([]byte, 0, len(e.ID)+len(e.Data)+32))
 	s.log, s.size = append(s.log, event), s.size+len(event)
-	s.wake()
+	s.signal()
 }
+
+func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
+
+// end returns the number of the next event to be sent.
+func (s *Stream) end() int64 { return s.first + int64(len(s.log)) }
 
 // resumable tells whether a client may come back for what it has not read.
 func (s *Stream) resumable() bool { return s.keep > 0 && s.reached }
@@ -324,22 +313,37 @@ func (s *Stream) drop() {
 	s.log[0] = nil
 	s.log = s.log[1:]
 	s.first++
-	s.written, s.handed = max(s.written, s.first), max(s.handed, s.first)
 }
 
-func (s *Stream) wake() {
-	if s.follower != nil {
-		select {
-		case s.follower.wake <- struct{}{}:
-		default: // it will look anyway
-		}
+// whenChanged returns what is closed when anything has changed; signal closes it.
+func (s *Stream) whenChanged() <-chan struct{} {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
+func (s *Stream) signal() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
 	}
 }
 
-func (s *Stream) move() {
-	if s.moved != nil {
-		close(s.moved)
-		s.moved = nil
+// giveUp drops what nobody reads any more: either it cannot be asked for, or it fills the log, and the
+// client has not come back in time.
+func (s *Stream) giveUp() {
+	s.mu.Lock()
+	over := s.follower == nil && (!s.resumable() || time.Since(s.left) >= patience)
+	if over {
+		s.reached = false
+		s.first = s.end()
+		s.written, s.next = s.first, s.first
+		s.log, s.size = nil, 0
+	}
+	s.mu.Unlock()
+	if over {
+		s.lost()
 	}
 }
 
@@ -348,8 +352,7 @@ func (s *Stream) End() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	s.move()
-	s.wake()
+	s.signal()
 }
 
 // Disconnect lets go of the response that follows, once all is written, and tells the client to come back after retry. The stream goes
@@ -359,8 +362,8 @@ func (s *Stream) Disconnect(retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.follower != nil && s.prime && s.keep > 0 {
-		s.follower.leaving, s.follower.farewell = true, Event{Retry: max(retry, time.Millisecond)}.Append(nil)
-		s.wake()
+		s.follower.farewell = Event{Retry: max(retry, time.Millisecond)}.Append(nil)
+		s.signal()
 	}
 }
 
@@ -369,34 +372,34 @@ func (s *Stream) Disconnect(retry time.Duration) {
 // is no longer kept, is an error, and then nothing has been written.
 func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) error {
 	f, err := s.attach(after)
-	if err != nil {
-		return err
+	if err == nil {
+		s.run(f, w, r)
 	}
-	s.run(f, w, r, after == "")
-	return nil
+	return err
 }
 
-// attach makes a new follower the stream's. Whoever attaches must run.
+// attach makes a new follower the stream's. Whoever attaches must run. Where there is a priming event, it comes first if the client names
+// no event. 2025-11-25 basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an SSE event
+// consisting of an event ID and an empty data field".
 func (s *Stream) attach(after string) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := s.handed
+	f := new(follower)
 	if after != "" {
-		number, ours := strings.CutPrefix(after, s.id+"/")
-		n, err := strconv.ParseInt(number, 10, 64)
-		canonical := err == nil && number == strconv.FormatInt(n, 10)
-		known := s.resumable() && s.first-1 <= n && n < s.handed && (n > 0 || s.prime)
-		if !ours || !canonical || !known {
+		_, number, _ := strings.Cut(after, "/")
+		n, _ := strconv.ParseInt(number, 10, 64)
+		known := s.resumable() && s.first-1 <= n && n < s.end() && (n > 0 || s.prime)
+		if !known || after != s.eventID(n) {
 			return nil, errNotKept
 		}
-		next = n + 1
+		s.next = n + 1
+	} else if s.prime && s.keep > 0 {
+		f.opening = Event{ID: s.eventID(s.next - 1), Data: []byte{}}.Append(nil)
 	}
-	if s.follower != nil {
-		close(s.follower.gone)
-	}
-	s.follower = &follower{next: next, wake: make(chan struct{}, 1), gone: make(chan struct{})}
-	s.written = next // what is asked for again must not go before it has been written again
-	return s.follower, nil
+	s.follower = f
+	s.written = s.next // what is asked for again must not go before it has been written again
+	s.signal()         // the one before, if any, ends
+	return f, nil
 }
 
 // open attaches the first follower. What there is to say already may be more than the log has room for.
@@ -410,83 +413,57 @@ func (s *Stream) open(messages []*Message) *follower {
 	return f
 }
 
-// run writes to w what the follower has not taken, again and again. fresh says that the client names no event, so where there is a priming
-// event it comes first. 2025-11-25 basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an SSE event
-// consisting of an event ID and an empty data field".
-func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request, fresh bool) {
+// run writes to w what the follower has not taken, again and again.
+func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	defer s.detach(f)
-	if r.Context().Err() != nil {
-		return
-	}
 	out := newEventWriter(w)
-	out.lasting = r.ProtoMajor == 1
 	defer out.rest()
-	var opening []byte
-	filler := []byte(":\n\n") // a proxy may hold the header back until there is a byte of the body
-	if fresh && s.prime && s.keep > 0 {
-		opening = Event{ID: s.id + "/" + strconv.FormatInt(f.next-1, 10), Data: []byte{}}.Append(nil)
-	}
-	var silence <-chan time.Time
-	var timer *time.Timer
-	if s.keepAlive > 0 {
-		timer = time.NewTimer(s.keepAlive)
-		defer timer.Stop()
-		silence = timer.C
-	}
-	for {
-		events, over := s.take(f, opening)
-		if s.keep == 0 && left(r) { // nobody comes back for it, and in the modern era it must not be sent
-			return
-		}
-		if len(events) == 0 && filler != nil {
-			events = [][]byte{filler}
+	comment := []byte(":\n\n")     // a proxy may hold the header back until there is a byte of the body
+	for r.Context().Err() == nil { // nobody comes back for what has no id, and in the modern era it must not be sent
+		events, changed, over := s.take(f)
+		if len(events) == 0 && comment != nil {
+			events = [][]byte{comment}
 		}
 		if len(events) > 0 {
-			if err := out.write(events...); err != nil {
-				s.failed(f, fresh && !out.reached)
+			if out.write(events...) != nil {
 				return
 			}
 			s.wrote(f)
-			if opening, filler = nil, nil; timer != nil {
-				timer.Reset(s.keepAlive)
-			}
-			continue
+			comment = nil
 		}
 		if over {
 			return
 		}
+		var silence <-chan time.Time
+		if s.keepAlive > 0 {
+			silence = time.After(s.keepAlive)
+		}
 		select {
-		case <-f.wake:
-		case <-f.gone:
-			return
+		case <-changed:
 		case <-r.Context().Done():
-			return
 		case <-silence:
-			filler = []byte(": keep-alive\n\n")
+			comment = []byte(": keep-alive\n\n")
 		}
 	}
 }
 
-// take returns what is to be written next, opening first; over says that nothing follows, and counts only when there is nothing to write.
-func (s *Stream) take(f *follower, opening []byte) (events [][]byte, over bool) {
+// take returns what is to be written next, what to wait for then, or that it is over.
+func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.follower != f || f.leaving && f.farewell == nil {
-		return nil, true
+	if s.follower != f {
+		return nil, nil, true
 	}
-	if opening != nil {
-		events = append(events, opening)
+	if f.opening != nil {
+		events, f.opening = append(events, f.opening), nil
 	}
-	for size := 0; size < 4*piece && f.next < s.first+int64(len(s.log)); f.next++ {
-		event := s.log[f.next-s.first]
-		events = append(events, event)
-		size += len(event)
+	events = append(events, s.log[s.next-s.first:]...)
+	if f.farewell != nil {
+		events = append(events, f.farewell)
 	}
-	s.handed, s.reached = max(s.handed, f.next), s.reached || s.reopens || s.prime || f.next > 1
-	if f.leaving && f.next == s.first+int64(len(s.log)) {
-		events, f.farewell = append(events, f.farewell), nil
-	}
-	return events, s.ended
+	s.next = s.end()
+	s.reached = s.reached || s.prime || s.next > 1
+	return events, s.whenChanged(), s.ended || f.farewell != nil
 }
 
 // wrote notes that all that f has taken is written.
@@ -496,20 +473,11 @@ func (s *Stream) wrote(f *follower) {
 	if s.follower != f {
 		return
 	}
-	s.written = f.next
+	s.written = s.next
 	for s.keep == 0 && s.first < s.written {
 		s.drop()
 	}
-	s.move()
-}
-
-// failed notes that what f has taken could not be written. If nothing has ever been, no client knows an id of this stream.
-func (s *Stream) failed(f *follower, nothing bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.follower == f && nothing && s.written == 1 {
-		s.reached = false
-	}
+	s.signal()
 }
 
 // detach notes that a follower is gone. If the client cannot come back for the rest, the rest goes too.
@@ -518,15 +486,12 @@ func (s *Stream) detach(f *follower) {
 	ours := s.follower == f
 	if ours {
 		s.follower, s.left = nil, time.Now()
-		s.move()
+		s.signal()
 	}
-	lost := ours && !s.resumable()
-	for lost && len(s.log) > 0 {
-		s.drop()
-	}
+	resumable := s.resumable()
 	s.mu.Unlock()
-	if lost && s.lost != nil {
-		s.lost()
+	if ours && !resumable {
+		s.giveUp()
 	}
 }
 
@@ -546,12 +511,8 @@ func (s *Stream) abandoned(since time.Time) bool {
 
 // eventWriter writes an event stream as the body of a response.
 type eventWriter struct {
-	w       http.ResponseWriter
-	rc      *http.ResponseController // sees through wrappers that have an Unwrap method
-	lasting bool                     // a write deadline that passes while nothing is written does no harm
-	until   time.Time                // the deadline that is set
-	size    int                      // bytes written
-	reached bool                     // some of them have reached the connection
+	w  http.ResponseWriter
+	rc *http.ResponseController // sees through wrappers that have an Unwrap method
 }
 
 // canStream tells whether what is written can be flushed. http.TimeoutHandler, and wrappers without an Unwrap method, make it impossible.
@@ -568,80 +529,50 @@ func canStream(w http.ResponseWriter) bool {
 	}
 }
 
-// left tells whether the client has gone, as far as net/http knows.
-func left(r *http.Request) bool { return r.Context().Err() == context.Canceled }
-
-// newEventWriter opens the body. Nothing may hold events back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
+// newEventWriter says what the body will be. Nothing may hold events back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
 // X-Accel-Buffering.
 func newEventWriter(w http.ResponseWriter) *eventWriter {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no")
-	out := &eventWriter{w: w, rc: http.NewResponseController(w)}
+	out := &eventWriter{w, http.NewResponseController(w)}
 	_ = out.rc.SetReadDeadline(time.Time{}) // a server's ReadTimeout would look like a client that has gone
-	w.WriteHeader(http.StatusOK)
 	return out
 }
 
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
+var pieces = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, piece) }}
 
-// write writes events with one flush, each piece within the time that a connection may stall. Between writes there is no deadline, or none
-// that matters: nor may a server's WriteTimeout end a stream.
+// write writes events with one flush. Between writes there is no deadline: HTTP/2 would reset the
+// stream when it passes, and a server's WriteTimeout must not end it.
 func (out *eventWriter) write(events ...[]byte) error {
-	buffer := buffers.Get().(*[]byte)
-	defer buffers.Put(buffer)
-	joined := (*buffer)[:0]
+	joined := pieces.Get().(*bufio.Writer)
+	defer pieces.Put(joined)
+	joined.Reset(out)
 	for _, event := range events {
-		if len(joined) > 0 && len(joined)+len(event) > piece {
-			if err := out.send(joined); err != nil {
-				return err
-			}
-			joined = joined[:0]
-		}
-		if len(event) > piece {
-			if err := out.send(event); err != nil {
-				return err
-			}
-			continue
-		}
-		joined = append(joined, event...)
+		_, _ = joined.Write(event) // Flush returns the error
 	}
-	*buffer = joined
-	if err := out.send(joined); err != nil {
-		return err
-	}
-	if err := out.rc.Flush(); err != nil {
-		return err
-	}
-	out.reached = true
-	if !out.lasting { // HTTP/2 resets the stream then
-		out.until = time.Time{}
-		_ = out.rc.SetWriteDeadline(out.until)
-	}
-	return nil
+	err := cmp.Or(joined.Flush(), out.rc.Flush())
+	joined.Reset(nil)
+	_ = out.rc.SetWriteDeadline(time.Time{})
+	return err
 }
 
-// rest leaves time for what net/http writes when the handler has returned.
-func (out *eventWriter) rest() {
-	if out.lasting {
-		_ = out.rc.SetWriteDeadline(time.Now().Add(stall))
-	}
-}
-
-func (out *eventWriter) send(b []byte) error {
+// Write writes in pieces, each within the time that a connection may stall.
+func (out *eventWriter) Write(b []byte) (n int, err error) {
 	for part := range slices.Chunk(b, piece) {
-		if now := time.Now(); out.until.Sub(now) < stall-time.Second { // to set it is a good part of the cost of an event
-			out.until = now.Add(stall)
-			_ = out.rc.SetWriteDeadline(out.until) // some writers cannot
+		out.rest()
+		if _, err = out.w.Write(part); err != nil {
+			return n, err
 		}
-		n, err := out.w.Write(part)
-		if out.size += n; err != nil {
-			return err
-		}
-		out.reached = out.reached || out.size > 8<<10 // more than net/http's buffers hold
+		n += len(part)
 	}
-	return nil
+	return n, nil
+}
+
+// rest leaves time for what is written next, be it by net/http when the handler has returned.
+func (out *eventWriter) rest() {
+	_ = out.rc.SetWriteDeadline(time.Now().Add(stall)) // some writers cannot
 }
 
 // ---- What stands before every handler ----
@@ -785,8 +716,8 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(status)
-	out := eventWriter{w: w, rc: http.NewResponseController(w)}
-	_ = out.send(body) // a client that has gone needs no answer
+	out := eventWriter{w, http.NewResponseController(w)}
+	_, _ = out.Write(body) // a client that has gone needs no answer
 }
 
 // isJSON checks what a POST says of its body. If it returns false, the request has been answered. That only application/json is taken is
@@ -983,7 +914,7 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 			h.log().Warn("conversation over", "reason", err)
 		}
 	}()
-	p.stream.run(f, w, r, true)
+	p.stream.run(f, w, r)
 	cancel() // 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the associated HTTP connection(s)"
 	p.Close()
 	<-served
