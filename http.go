@@ -109,7 +109,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !h.enter() {
-		h.busy(w, r, ID{}, "The server is shutting down")
+		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "The server is shutting down")
 		return
 	}
 	defer h.leave()
@@ -126,7 +126,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if sessions {
 			w.Header().Set("Allow", "GET, POST, DELETE")
 		}
-		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, CodeInvalidRequest, "Method not allowed")
+		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, "Method not allowed")
 	}
 }
 
@@ -209,17 +209,6 @@ func (h *StreamableHandler) Close() {
 	sessions.Close()
 }
 
-// reject answers 400, with an error that the message has by itself.
-func (h *StreamableHandler) reject(w http.ResponseWriter, r *http.Request, id ID, fault *Error) {
-	h.log().Info("refused", "status", http.StatusBadRequest, "reason", fault.Message, "from", r.RemoteAddr)
-	writeJSON(w, http.StatusBadRequest, Payload{Messages: []*Message{NewResponse(id, nil, fault)}})
-}
-
-func (h *StreamableHandler) busy(w http.ResponseWriter, r *http.Request, id ID, reason string) {
-	w.Header().Set("Retry-After", "5")
-	h.refuse(w, r, http.StatusServiceUnavailable, id, CodeInternalError, reason)
-}
-
 // ---- What every request says of itself ----
 
 // legacyVersion returns the version that a legacy request's header names, "" if none does. If ok is false, the request has been refused:
@@ -231,10 +220,10 @@ func (h *StreamableHandler) legacyVersion(w http.ResponseWriter, r *http.Request
 	case len(lines) == 0:
 		return "", true
 	case len(lines) > 1:
-		h.reject(w, r, id, mismatch("More than one MCP-Protocol-Version"))
+		h.reject(w, r, http.StatusBadRequest, id, mismatch("More than one MCP-Protocol-Version"))
 		return "", false
 	case !slices.Contains(h.legacy, lines[0]):
-		h.reject(w, r, id, unsupported(h.versions, lines[0]))
+		h.reject(w, r, http.StatusBadRequest, id, unsupported(h.versions, lines[0]))
 		return "", false
 	default:
 		return lines[0], true
@@ -248,24 +237,17 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 	names := r.Header["Mcp-Session-Id"]
 	switch {
 	case len(names) == 0 || names[0] == "":
-		h.refuse(w, r, http.StatusBadRequest, id, CodeInvalidRequest, "Mcp-Session-Id is required")
+		h.refuse(w, r, http.StatusBadRequest, id, "Mcp-Session-Id is required")
 		return nil
 	case len(names) > 1:
-		h.reject(w, r, id, mismatch("More than one Mcp-Session-Id"))
+		h.reject(w, r, http.StatusBadRequest, id, mismatch("More than one Mcp-Session-Id"))
 		return nil
 	}
 	s := h.Sessions.get(names[0], principal)
 	if s == nil {
-		h.gone(w, r)
+		h.refuse(w, r, http.StatusNotFound, ID{}, "Session not found")
 	}
 	return s
-}
-
-// gone answers a request in a session that there is not. Its body is no message: some clients would take one for the answer to their
-// call, and never open another session.
-func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
-	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", r.Method, "from", r.RemoteAddr)
-	http.Error(w, "Session not found", http.StatusNotFound)
 }
 
 // ---- POST ----
@@ -274,20 +256,17 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 // where there is that. 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern per-request _meta is served statelessly
 // according to this revision. An initialize request selects legacy semantics, scoped to […] the session".
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	if !h.isJSON(w, r) {
+	in, ok := h.read(w, r)
+	if !ok {
 		return
 	}
 	rep := &reply{w: w, r: r, silence: h.silence(),
 		json: accepts(r.Header["Accept"], "application/json"), stream: accepts(r.Header["Accept"], "text/event-stream")}
 	if !rep.json && !rep.stream {
-		h.refuse(w, r, http.StatusNotAcceptable, ID{}, CodeInvalidRequest, "Accept must allow application/json or text/event-stream")
+		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
 	rep.stream = rep.stream && canStream(w)
-	in, ok := h.read(w, r)
-	if !ok {
-		return
-	}
 	m := in.Messages[0]
 	header := r.Header["Mcp-Protocol-Version"]
 	var meta Meta
@@ -300,13 +279,13 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // no message at all, so no session and no version matter
 		writeJSON(w, http.StatusBadRequest, in)
 	case len(header) > 1:
-		h.reject(w, r, in.id(), mismatch("More than one MCP-Protocol-Version"))
+		h.reject(w, r, http.StatusBadRequest, in.id(), mismatch("More than one MCP-Protocol-Version"))
 	case revision(version).Modern, version == "" && len(h.legacy) == 0:
 		h.modern(rep, in, principal)
 	case meta.ProtocolVersion != "" && len(header) == 1 && header[0] != meta.ProtocolVersion:
-		h.reject(w, r, m.ID, mismatch("MCP-Protocol-Version is not the version in _meta"))
+		h.reject(w, r, http.StatusBadRequest, m.ID, mismatch("MCP-Protocol-Version is not the version in _meta"))
 	case meta.ProtocolVersion != "" && !slices.Contains(h.versions, meta.ProtocolVersion), len(h.legacy) == 0:
-		h.reject(w, r, in.id(), unsupported(h.versions, version))
+		h.reject(w, r, http.StatusBadRequest, in.id(), unsupported(h.versions, version))
 	case h.Sessions == nil:
 		h.sessionless(rep, in, principal, handshake)
 	case handshake: // with a session header, too: it starts anew
@@ -332,7 +311,7 @@ func (h *StreamableHandler) initialize(rep *reply, in Payload, principal string)
 			return true
 		}
 		if err := h.Sessions.add(s); err != nil {
-			h.busy(rep.w, rep.r, answer.ID, err.Error())
+			h.refuse(rep.w, rep.r, http.StatusServiceUnavailable, answer.ID, err.Error())
 			return false
 		}
 		opened = true
@@ -368,7 +347,7 @@ func (h *StreamableHandler) sessionless(rep *reply, in Payload, principal string
 		case version == "" && !slices.Contains(h.legacy, assumedVersion):
 			// 2026-07-28 basic/transports/streamable-http#protocol-version-header: who serves no clients of before 2025-06-18
 			// "MUST reject a request without the header".
-			h.reject(rep.w, rep.r, in.id(), mismatch("MCP-Protocol-Version is missing"))
+			h.reject(rep.w, rep.r, http.StatusBadRequest, in.id(), mismatch("MCP-Protocol-Version is missing"))
 			return
 		}
 		rev = revision(cmp.Or(version, assumedVersion))
@@ -390,7 +369,7 @@ func (h *StreamableHandler) alone(rep *reply, in Payload, base Exchange) {
 	}
 	h.mu.Unlock()
 	if over {
-		h.busy(rep.w, rep.r, in.id(), "The server is shutting down")
+		h.refuse(rep.w, rep.r, http.StatusServiceUnavailable, in.id(), "The server is shutting down")
 		return
 	}
 	defer func() {
@@ -431,7 +410,7 @@ func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, i
 		count, most, full = &h.lasting, maxListeners, errListeners
 	}
 	if !h.begin(count, requests, most) {
-		h.busy(rep.w, rep.r, in.id(), full.Message)
+		h.refuse(rep.w, rep.r, http.StatusServiceUnavailable, in.id(), full.Message)
 		return
 	}
 	defer h.begin(count, -requests, most)
@@ -448,9 +427,9 @@ func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, i
 		}
 		answer.Emit(rep.answer)
 	case damaged >= 0: // a response: whoever waited for it knows by now
-		h.refuse(rep.w, rep.r, http.StatusBadRequest, ID{}, CodeInvalidRequest, in.Messages[damaged].local.Error())
+		h.refuse(rep.w, rep.r, http.StatusBadRequest, ID{}, in.Messages[damaged].local.Error())
 	case requests > 0: // the session has ended meanwhile
-		h.gone(rep.w, rep.r)
+		h.refuse(rep.w, rep.r, http.StatusNotFound, ID{}, "Session not found")
 	default: // 2025-11-25 basic/transports#sending-messages-to-the-server: "the server MUST return HTTP status code 202 Accepted with no body"
 		accepted(rep.w)
 	}
@@ -491,9 +470,9 @@ func (h *StreamableHandler) modern(rep *reply, in Payload, principal string) {
 	fault := h.validate(rep.r.Header, in)
 	switch {
 	case fault != nil:
-		h.reject(rep.w, rep.r, in.id(), fault)
+		h.reject(rep.w, rep.r, http.StatusBadRequest, in.id(), fault)
 	case in.has("subscriptions/listen") && !rep.stream:
-		h.refuse(rep.w, rep.r, http.StatusNotAcceptable, in.id(), CodeInvalidRequest, "A subscription is a stream: Accept must allow text/event-stream")
+		h.refuse(rep.w, rep.r, http.StatusNotAcceptable, in.id(), "A subscription is a stream: Accept must allow text/event-stream")
 	default:
 		rep.modern = true
 		h.alone(rep, in, Exchange{Revision: revision(rep.r.Header.Get("Mcp-Protocol-Version")), Principal: principal})
@@ -1015,9 +994,6 @@ func (rep *reply) write() {
 	} else if rep.refused {
 		code = http.StatusBadRequest
 	}
-	if code == http.StatusServiceUnavailable {
-		rep.w.Header().Set("Retry-After", "5")
-	}
 	if rep.json || code != http.StatusOK {
 		writeJSON(rep.w, code, out)
 		return
@@ -1053,7 +1029,7 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 		return
 	}
 	if !accepts(r.Header["Accept"], "text/event-stream") { // which it "MUST include"; 405 would say that there is no stream
-		h.refuse(w, r, http.StatusNotAcceptable, ID{}, CodeInvalidRequest, "Accept must allow text/event-stream")
+		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 		return
 	}
 	s := h.session(w, r, ID{}, principal)
@@ -1069,7 +1045,7 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 		events = s.find(after)
 	}
 	if events == nil || events.Follow(w, r, after) != nil { // not 404, which would end the client's session
-		h.refuse(w, r, http.StatusBadRequest, ID{}, CodeInvalidRequest, "Last-Event-ID is unknown, or no longer kept")
+		h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
 	}
 }
 

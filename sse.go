@@ -36,10 +36,10 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -612,20 +612,21 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 	if len(g.Origins) > 0 {
 		w.Header().Add("Vary", "Origin")
 	}
+	to, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	switch {
 	case len(origins) > 0 && !listed && (len(origins) > 1 || !isLoopbackOrigin(origins[0])):
-		g.refuse(w, r, http.StatusForbidden, ID{}, CodeInvalidRequest, "Origin not allowed")
-		return "", false
-	case onLoopback(r) && !g.allowsHost(r.Host):
-		g.refuse(w, r, http.StatusForbidden, ID{}, CodeInvalidRequest, "Host not allowed")
-		return "", false
-	case listed:
-		g.share(w.Header(), r)
-		if r.Method == http.MethodOptions { // a preflight carries no credentials
-			w.WriteHeader(http.StatusNoContent)
-			return "", false
-		}
+		g.refuse(w, r, http.StatusForbidden, ID{}, "Origin not allowed")
+	case to != nil && to.IP.IsLoopback() && !g.allowsHost(r.Host): // a page of a rebound name could reach it there
+		g.refuse(w, r, http.StatusForbidden, ID{}, "Host not allowed")
+	case listed && g.share(w.Header(), r): // it carries no credentials
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		return g.authenticate(w, r)
 	}
+	return "", false
+}
+
+func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
 	if g.Authenticate == nil {
 		return "", true
 	}
@@ -633,75 +634,68 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 	if err == nil {
 		return principal, true
 	}
-	status, challenge := http.StatusUnauthorized, "Bearer"
-	if fault := (*AuthError)(nil); errors.As(err, &fault) {
-		status, challenge = cmp.Or(fault.Status, status), cmp.Or(fault.Challenge, challenge)
-	}
-	w.Header().Set("WWW-Authenticate", challenge)
-	g.refuse(w, r, status, ID{}, CodeInvalidRequest, "Not authorized")
+	fault := new(AuthError)
+	errors.As(err, &fault)
+	w.Header().Set("WWW-Authenticate", cmp.Or(fault.Challenge, "Bearer"))
+	g.refuse(w, r, cmp.Or(fault.Status, http.StatusUnauthorized), ID{}, "Not authorized")
 	return "", false
 }
 
-// share lets a page of a listed origin use the answer: the CORS protocol of the Fetch standard.
-func (g *Guard) share(header http.Header, r *http.Request) {
+// share lets a page of a listed origin use the answer: the CORS protocol of the Fetch standard. It tells whether it only asks if it may.
+func (g *Guard) share(header http.Header, r *http.Request) (preflight bool) {
 	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 	header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
 	if r.Method != http.MethodOptions {
-		return
-	}
-	allowed := []string{"Content-Type", "Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID", "Mcp-Method", "Mcp-Name"}
-	for name := range strings.SplitSeq(strings.Join(r.Header.Values("Access-Control-Request-Headers"), ","), ",") {
-		if name = strings.TrimSpace(name); strings.HasPrefix(strings.ToLower(name), "mcp-param-") && len(allowed) < 64 {
-			allowed = append(allowed, name)
-		}
-	}
-	header.Set("Access-Control-Allow-Headers", strings.Join(allowed, ", "))
-	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	header.Set("Access-Control-Max-Age", "600")
-}
-
-// onLoopback tells whether the request came to a loopback address, where a page of a rebound name could reach it.
-func onLoopback(r *http.Request) bool {
-	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && addr.IP.IsLoopback()
-}
-
-func (g *Guard) allowsHost(host string) bool {
-	name, port := host, ""
-	if colon := strings.LastIndexByte(host, ':'); colon > strings.LastIndexByte(host, ']') {
-		name, port = host[:colon], host[colon+1:]
-	}
-	if strings.Trim(port, "0123456789") != "" { // such as localhost:1@evil.example
 		return false
 	}
-	return isLoopback(name) || slices.ContainsFunc(g.Hosts, func(h string) bool {
+	allowed := "Content-Type, Authorization, Mcp-Session-Id, MCP-Protocol-Version, Last-Event-ID, Mcp-Method, Mcp-Name"
+	for name := range strings.SplitSeq(strings.Join(r.Header.Values("Access-Control-Request-Headers"), ","), ",") {
+		if name = strings.TrimSpace(name); strings.HasPrefix(strings.ToLower(name), "mcp-param-") {
+			allowed += ", " + name
+		}
+	}
+	header.Set("Access-Control-Allow-Headers", allowed)
+	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	header.Set("Access-Control-Max-Age", "600")
+	return true
+}
+
+// allowsHost tells whether a Host is this machine, or listed. One that is more than a host and a port, such as localhost:1@evil.example,
+// is neither.
+func (g *Guard) allowsHost(host string) bool {
+	u, err := url.Parse("http://" + host)
+	if err != nil || u.Host != host {
+		return false
+	}
+	name := strings.TrimSuffix(host, ":"+u.Port())
+	return strings.EqualFold(name, "localhost") || net.ParseIP(u.Hostname()).IsLoopback() || slices.ContainsFunc(g.Hosts, func(h string) bool {
 		return strings.EqualFold(h, host) || strings.EqualFold(h, name)
 	})
 }
 
-// isLoopback tells whether a host is this machine: localhost, or an address with brackets where it needs them.
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	address, bracketed := strings.CutPrefix(host, "[")
-	if bracketed {
-		address, bracketed = strings.CutSuffix(address, "]")
-	}
-	ip, err := netip.ParseAddr(address)
-	return err == nil && ip.IsLoopback() && ip.Zone() == "" && ip.Is6() == bracketed
-}
-
 func isLoopbackOrigin(origin string) bool {
-	u, err := url.Parse(origin)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Scheme+"://"+u.Host, origin) &&
-		new(Guard).allowsHost(u.Host)
+	scheme, host, _ := strings.Cut(origin, "://")
+	return (scheme == "http" || scheme == "https") && new(Guard).allowsHost(host)
 }
 
 // refuse answers with a status and a JSON-RPC error. Its id is that of the request where it is known.
-func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID, code int, reason string) {
-	g.log().Info("refused", "status", status, "reason", reason, "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr)
-	writeJSON(w, status, Payload{Messages: []*Message{refused(id, code, reason)}})
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID, reason string) {
+	code := CodeInvalidRequest
+	if status >= http.StatusInternalServerError {
+		code = CodeInternalError
+	}
+	g.reject(w, r, status, id, &Error{Code: code, Message: reason})
+}
+
+// reject does so with an error of its own. Only 404 says it as text: some clients would take a message for the answer to their call, and
+// never open another session.
+func (g *Guard) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
+	g.log().Info("refused", "status", status, "reason", fault.Message, "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr)
+	if status == http.StatusNotFound {
+		http.Error(w, fault.Message, status)
+		return
+	}
+	writeJSON(w, status, Payload{Messages: []*Message{NewResponse(id, nil, fault)}})
 }
 
 func (g *Guard) log() *slog.Logger { return cmp.Or(g.Log, silent) }
@@ -715,52 +709,48 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 	if len(body) > 2<<10 { // net/http finds out the length of less
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "5")
+	}
 	w.WriteHeader(status)
 	out := eventWriter{w, http.NewResponseController(w)}
 	_, _ = out.Write(body) // a client that has gone needs no answer
 }
 
-// isJSON checks what a POST says of its body. If it returns false, the request has been answered. That only application/json is taken is
-// no formality: a page may send text/plain to any origin without asking.
-func (g *Guard) isJSON(w http.ResponseWriter, r *http.Request) bool {
-	reason := ""
-	kinds := r.Header["Content-Type"]
-	if len(kinds) == 0 || slices.ContainsFunc(kinds, func(kind string) bool { return !isMedia(kind, "application/json") }) {
-		reason = "Content-Type must be application/json"
-	} else if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		reason = "Content-Encoding is not supported"
-	}
-	if reason != "" {
-		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, CodeInvalidRequest, reason)
-	}
-	return reason == ""
-}
-
-// read reads the body of a POST. If it returns false, the request has been answered.
-func (g *Guard) read(w http.ResponseWriter, r *http.Request) (Payload, bool) {
+// read reads what is POSTed. If it returns false, the request has been answered. That only application/json is taken is no formality: a
+// page may send text/plain to any origin without asking.
+func (g *Guard) read(w http.ResponseWriter, r *http.Request) (in Payload, ok bool) {
 	status, reason := 0, ""
 	limit := cmp.Or(g.MaxBody, 4<<20)
 	var body []byte
-	var err error
-	switch size := r.ContentLength; {
-	case size > limit: // it need not even be sent
-	case 0 <= size && size <= piece:
-		body = make([]byte, size)
-		_, err = io.ReadFull(r.Body, body)
-	default: // what is only announced gets no room yet
-		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	}
-	if tooLarge := (*http.MaxBytesError)(nil); r.ContentLength > limit || errors.As(err, &tooLarge) {
-		w.Header().Set("Connection", "close")
+	if coding := r.Header.Get("Content-Encoding"); !isMedia(r.Header.Get("Content-Type"), "application/json") {
+		status, reason = http.StatusUnsupportedMediaType, "Content-Type must be application/json"
+	} else if coding != "" && coding != "identity" {
+		status, reason = http.StatusUnsupportedMediaType, "Content-Encoding is not supported"
+	} else if text, err := readBody(r.Body, r.ContentLength, limit); err == ErrTooLarge {
 		status, reason = http.StatusRequestEntityTooLarge, fmt.Sprintf("Message larger than %d bytes", limit)
-	} else if err != nil {
+	} else if body = text; err != nil {
 		status, reason = http.StatusBadRequest, "The body could not be read"
 	}
 	if status != 0 {
-		g.refuse(w, r, status, ID{}, CodeInvalidRequest, reason)
+		g.refuse(w, r, status, ID{}, reason)
 		return Payload{}, false
 	}
 	return Decode(body), true
+}
+
+// readBody reads a body whose size has been announced (-1: it has not), or returns ErrTooLarge. What is only announced gets no room yet.
+func readBody(r io.Reader, size, limit int64) ([]byte, error) {
+	if size > limit { // it need not even be sent
+		return nil, ErrTooLarge
+	}
+	var body bytes.Buffer
+	body.Grow(int(min(max(size, 0), piece)) + bytes.MinRead)
+	n, err := body.ReadFrom(io.LimitReader(r, limit+1))
+	if n > limit {
+		err = ErrTooLarge
+	}
+	return body.Bytes(), err
 }
 
 // isMedia tells whether a Content-Type is a media type, whatever its parameters.
@@ -772,43 +762,19 @@ func isMedia(header, kind string) bool {
 	return media == kind && (err == nil || err == mime.ErrInvalidMediaParameter)
 }
 
-// accepts tells whether an Accept header, on any number of lines, allows a media type. The most specific range counts; none means all.
+// accepts tells whether an Accept header, on any number of lines, allows a media type, with whatever weight; none allows all.
 func accepts(lines []string, kind string) bool {
-	best, ok, said := 0, false, false
-	for _, line := range lines {
-		for line != "" {
-			var part string
-			part, line, _ = strings.Cut(line, ",")
-			media, params, _ := strings.Cut(part, ";")
-			media = strings.TrimSpace(media)
-			said = said || media != ""
-			rank := 0
-			switch {
-			case strings.EqualFold(media, kind):
-				rank = 3
-			case strings.HasSuffix(media, "/*") && strings.EqualFold(media[:len(media)-1], kind[:strings.IndexByte(kind, '/')+1]):
-				rank = 2
-			case media == "*/*":
-				rank = 1
-			}
-			if rank > best {
-				best, ok = rank, !excluded(params)
-			}
+	family, _, _ := strings.Cut(kind, "/")
+	said := false
+	for part := range strings.SplitSeq(strings.Join(lines, ","), ",") {
+		media, _, _ := strings.Cut(part, ";")
+		switch media = strings.ToLower(strings.TrimSpace(media)); media {
+		case kind, family + "/*", "*/*":
+			return true
 		}
+		said = said || media != ""
 	}
-	return ok || !said
-}
-
-// excluded tells whether the parameters of a media range give it a weight of nothing: q=0.
-func excluded(params string) bool {
-	for param := range strings.SplitSeq(params, ";") {
-		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
-		if strings.EqualFold(name, "q") {
-			weight, err := strconv.ParseFloat(value, 64)
-			return err == nil && weight == 0
-		}
-	}
-	return false
+	return !said
 }
 
 // ---- HTTP+SSE of 2024-11-05: the server ----
@@ -833,9 +799,9 @@ type ssePipe struct {
 	owner  string
 	in     chan Payload
 	stream *Stream
-	eof    func() // nothing more comes in
-	ended  chan struct{}
-	cancel context.CancelFunc
+	reads  context.Context // ends when nothing more comes in
+	eof    context.CancelFunc
+	cancel context.CancelFunc // ends all
 }
 
 // Read returns what the next POST has brought.
@@ -843,7 +809,7 @@ func (p *ssePipe) Read() (Payload, error) {
 	select {
 	case in := <-p.in:
 		return in, nil
-	case <-p.ended:
+	case <-p.reads.Done():
 		return Payload{}, io.EOF
 	}
 }
@@ -865,40 +831,38 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	principal, ok := h.admit(w, r)
 	switch {
 	case !ok:
-	case r.Method == http.MethodGet && !canStream(w):
-		h.refuse(w, r, http.StatusInternalServerError, ID{}, CodeInternalError, "This server's middleware does not let events through")
-	case r.Method == http.MethodGet && accepts(r.Header["Accept"], "text/event-stream"):
-		h.open(w, r, principal)
-	case r.Method == http.MethodGet:
-		h.refuse(w, r, http.StatusNotAcceptable, ID{}, CodeInvalidRequest, "Accept must allow text/event-stream")
 	case r.Method == http.MethodPost:
 		h.post(w, r, principal)
-	default:
+	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", "GET, POST")
-		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, CodeInvalidRequest, "Method not allowed")
+		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, "Method not allowed")
+	case !canStream(w):
+		h.refuse(w, r, http.StatusInternalServerError, ID{}, "This server's middleware does not let events through")
+	case !accepts(r.Header["Accept"], "text/event-stream"):
+		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
+	default:
+		h.open(w, r, principal)
 	}
 }
 
 // open serves a conversation: what is POSTed on a goroutine of its own, and what is sent here. 2024-11-05 basic/transports#http-with-sse:
 // "When a client connects, the server MUST send an endpoint event containing a URI for the client to use for sending messages."
 func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal string) {
+	p := &ssePipe{owner: principal, in: make(chan Payload), stream: NewStream("", 0)}
+	p.stream.kind, p.stream.keepAlive = "message", h.silence()
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(r.Context())
+	defer p.cancel()
+	p.reads, p.eof = context.WithCancel(ctx)
 	id := rand.Text()
 	if h.NewID != nil {
 		id = h.NewID()
 	}
-	p := &ssePipe{owner: principal, in: make(chan Payload), stream: NewStream("", 0), ended: make(chan struct{})}
-	p.eof = sync.OnceFunc(func() { close(p.ended) })
-	p.stream.kind, p.stream.keepAlive = "message", h.silence()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	p.cancel = cancel
 	if !h.add(id, p) {
-		w.Header().Set("Retry-After", "5")
-		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, CodeInvalidRequest, "Too many streams")
+		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "Too many streams")
 		return
 	}
 	defer h.remove(id)
-	f, _ := p.stream.attach("")
 	endpoint := *r.URL
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil { // as the client knows it: a mux may have cut the path
 		endpoint = *u
@@ -906,18 +870,17 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 	query := endpoint.Query()
 	query.Set("session", id)
 	endpoint.Scheme, endpoint.Host, endpoint.RawQuery = "", "", query.Encode()
+	f := p.stream.open(nil)
 	_ = p.stream.push(ctx, Event{Type: "endpoint", Data: []byte(endpoint.String())})
-	served := make(chan struct{})
-	go func() { // joined below
-		defer close(served)
+	var served sync.WaitGroup
+	served.Go(func() { // joined below
 		if err := Serve(ctx, p, h.identified(principal, r.Header), h.Log); err != nil && ctx.Err() == nil {
 			h.log().Warn("conversation over", "reason", err)
 		}
-	}()
+	})
 	p.stream.run(f, w, r)
-	cancel() // 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the associated HTTP connection(s)"
-	p.Close()
-	<-served
+	p.cancel() // 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the associated HTTP connection(s)"
+	served.Wait()
 }
 
 // identified gives the handler what the GET has said of the client.
@@ -955,9 +918,6 @@ func (h *SSEHandler) remove(id string) {
 // post hands a POST to its conversation. What its messages deserve goes out on the stream, so the answer here says only that they have
 // come.
 func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	if !h.isJSON(w, r) {
-		return
-	}
 	in, ok := h.read(w, r)
 	if !ok {
 		return
@@ -967,22 +927,19 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	h.mu.Unlock()
 	switch first := in.Messages[0]; {
 	case p == nil || p.owner != principal:
-		h.refuse(w, r, http.StatusNotFound, first.ID, CodeInvalidRequest, "No such session")
+		writeJSON(w, http.StatusNotFound, Payload{Messages: []*Message{refused(in.Messages[0].ID, CodeInvalidRequest, "No such session")}})
 		return
 	case first.Kind() == Invalid && first.ID == ID{} && !in.Batch: // nobody on the stream would know what it answers
 		writeJSON(w, http.StatusBadRequest, in)
 		return
 	}
-	timeout := time.NewTimer(stall)
-	defer timeout.Stop()
 	select {
 	case p.in <- in:
 		w.WriteHeader(http.StatusAccepted)
-	case <-p.ended:
-		h.refuse(w, r, http.StatusNotFound, in.Messages[0].ID, CodeInvalidRequest, "No such session")
-	case <-timeout.C: // it asks and does not read
-		w.Header().Set("Retry-After", "5")
-		h.refuse(w, r, http.StatusServiceUnavailable, in.Messages[0].ID, CodeInternalError, "Too many requests in flight")
+	case <-p.reads.Done():
+		writeJSON(w, http.StatusNotFound, Payload{Messages: []*Message{refused(in.Messages[0].ID, CodeInvalidRequest, "No such session")}})
+	case <-time.After(stall): // it asks and does not read
+		h.refuse(w, r, http.StatusServiceUnavailable, in.Messages[0].ID, "Too many requests in flight")
 	case <-r.Context().Done():
 	}
 }
@@ -992,10 +949,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 func (h *SSEHandler) Close() {
 	h.mu.Lock()
 	h.closed = true
-	var pipes []*ssePipe
-	for _, p := range h.pipes {
-		pipes = append(pipes, p)
-	}
+	pipes := slices.Collect(maps.Values(h.pipes))
 	h.mu.Unlock()
 	for _, p := range pipes {
 		p.eof()
