@@ -1089,13 +1089,13 @@ const (
 // after eight tries (23 seconds, or eight times what the server said with retry); and with ErrTooLarge. notifications/cancelled closes the
 // response that it names, and is sent in the legacy era only.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
-	client, opened := keepToOrigin(client)
 	return func(context.Context) (Conn, error) {
 		u, err := url.Parse(target)
 		if err != nil {
 			return nil, err
 		}
-		c := &httpConn{client: client, release: opened(), url: u, max: max, posts: map[*post]bool{}}
+		c := &httpConn{url: u, max: max, posts: map[*post]bool{}}
+		c.client, c.idle = keepToOrigin(client)
 		c.in, c.replies = make(chan Payload, readAhead), make(chan struct{}, maxReplies)
 		c.life, c.hangUp = context.WithCancel(context.Background())
 		return c, nil
@@ -1105,7 +1105,7 @@ func DialHTTP(client *http.Client, target string, max int) Dialer {
 // httpConn is the client's Conn.
 type httpConn struct {
 	client  *http.Client
-	release func()
+	idle    func() // closes its idle connections
 	url     *url.URL
 	max     int
 	in      chan Payload
@@ -1776,7 +1776,7 @@ func (c *httpConn) Close() error {
 			done()
 		}
 		within(lastWord, &c.streams)
-		c.release()
+		c.idle()
 	})
 	return nil
 }

@@ -41,6 +41,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -972,43 +973,39 @@ const endpointWait = 10 * time.Second // for the event that says where to POST
 // event that says where to POST must come within ten seconds. A stream that is lost cannot be resumed: dial again. What is not a stream, or
 // not a 2xx, is an *HTTPError.
 func DialSSE(client *http.Client, target string, max int) Dialer {
-	client, opened := keepToOrigin(client)
 	return func(ctx context.Context) (Conn, error) {
-		c := &sseConn{client: client, release: opened(), posts: map[string]func(error){}}
-		c.life, c.cancel = context.WithCancel(context.Background()) // of the stream, which outlives the dialling
-		defer context.AfterFunc(ctx, c.cancel)()
-		late := time.AfterFunc(endpointWait, c.cancel)
-		err := c.open(c.life, target, max)
-		if !late.Stop() && err != nil && ctx.Err() == nil {
-			err = fmt.Errorf("no endpoint event within %v", endpointWait)
-		}
-		if err != nil {
+		c := new(sseConn)
+		c.client, c.idle = keepToOrigin(client)
+		c.life, c.hangUp = context.WithCancelCause(context.Background()) // of the stream, which outlives the dialling
+		defer context.AfterFunc(ctx, func() { c.hangUp(ctx.Err()) })()
+		defer time.AfterFunc(endpointWait, func() { c.hangUp(errNoEndpoint) }).Stop()
+		if err := c.open(target, max); err != nil {
+			err = cmp.Or(context.Cause(c.life), err)
 			_ = c.Close()
-			return nil, cmp.Or(ctx.Err(), err)
+			return nil, err
 		}
 		return c, nil
 	}
 }
 
+var errNoEndpoint = fmt.Errorf("no endpoint event within %v", endpointWait)
+
 // sseConn is the client's Conn.
 type sseConn struct {
 	client   *http.Client
-	release  func()
+	idle     func() // closes its idle connections
 	endpoint string
 	body     io.Closer
 	events   *eventReader
 	life     context.Context // until Close
-	cancel   context.CancelFunc
-
-	mu      sync.Mutex             // guards the fields below
-	posts   map[string]func(error) // what ends the POST of a request, by key of its id
-	opening string                 // key of the id of initialize
-	version string                 // that was agreed on
+	hangUp   context.CancelCauseFunc
+	posts    sync.Map     // what ends the POST of a request, by key of its id
+	version  atomic.Value // that was agreed on
 }
 
 // open reads events up to the one that says where to POST. It must be of the same origin, or a server could have us talk to another.
-func (c *sseConn) open(ctx context.Context, target string, max int) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+func (c *sseConn) open(target string, max int) error {
+	r, err := http.NewRequestWithContext(c.life, http.MethodGet, target, nil)
 	if err != nil {
 		return err
 	}
@@ -1059,33 +1056,12 @@ var errAnsweredFirst = errors.New("the answer has come before the status of its 
 
 // answered has POSTs end soon that are answered on the stream.
 func (c *sseConn) answered(in Payload) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, m := range in.Messages {
-		key := m.ID.key()
-		if end := c.posts[key]; end != nil && m.Kind() == Response {
-			time.AfterFunc(lastWord, func() { end(errAnsweredFirst) })
+		if end, ok := c.posts.Load(m.ID.key()); ok && m.Kind() == Response {
+			time.AfterFunc(lastWord, func() { end.(context.CancelCauseFunc)(errAnsweredFirst) })
 		}
-		if m.Result != nil && key == c.opening {
-			c.version = unquote(member(m.Result, "protocolVersion"))
-		}
-	}
-}
-
-// posting notes what ends the POST of requests; nil: it is over.
-func (c *sseConn) posting(p Payload, end func(error)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range p.Messages {
-		switch key := m.ID.key(); {
-		case m.Kind() != Request: // an answer's id is the server's
-		case end == nil:
-			delete(c.posts, key)
-		default:
-			c.posts[key] = end
-			if m.Method == "initialize" {
-				c.opening = key
-			}
+		if version := unquote(member(m.Result, "protocolVersion")); version != "" { // only the first answer has that
+			c.version.CompareAndSwap(nil, version)
 		}
 	}
 }
@@ -1093,16 +1069,19 @@ func (c *sseConn) posting(p Payload, end func(error)) {
 // Write POSTs a payload. The status that says it has come is not defined, so any 2xx will do; a 404 says that the conversation is unknown.
 func (c *sseConn) Write(ctx context.Context, p Payload) error {
 	ctx, end := context.WithCancelCause(ctx)
-	cancel := func() { end(nil) }
-	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
-	c.posting(p, end)
-	defer c.posting(p, nil)
-	err := c.post(ctx, cancel, p)
-	switch {
-	case context.Cause(ctx) == errAnsweredFirst:
+	defer end(nil)
+	defer context.AfterFunc(c.life, func() { end(ErrClosed) })()
+	for _, m := range p.Messages {
+		if m.Kind() == Request { // an answer's id is the server's
+			c.posts.Store(m.ID.key(), end)
+			defer c.posts.Delete(m.ID.key())
+		}
+	}
+	err := c.post(ctx, func() { end(nil) }, p)
+	switch why := context.Cause(ctx); {
+	case why == errAnsweredFirst:
 		return nil
-	case err != nil && c.life.Err() != nil:
+	case err != nil && why == ErrClosed:
 		return ErrClosed
 	}
 	return err
@@ -1114,11 +1093,9 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	c.mu.Lock()
-	if revision(c.version).VersionHeader { // which servers of that revision may ask for, on whatever transport
-		r.Header.Set("Mcp-Protocol-Version", c.version)
+	if version, _ := c.version.Load().(string); revision(version).VersionHeader { // which its servers may ask for, on whatever transport
+		r.Header.Set("Mcp-Protocol-Version", version)
 	}
-	c.mu.Unlock()
 	resp, err := doHTTP(c.client, r)
 	if err != nil {
 		return err
@@ -1138,8 +1115,8 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 
 // Close ends the conversation. The request is cancelled first, because closing its body may wait for it.
 func (c *sseConn) Close() error {
-	c.cancel()
-	defer c.release()
+	c.hangUp(nil)
+	defer c.idle()
 	if c.body == nil {
 		return nil
 	}
@@ -1204,55 +1181,29 @@ func (e *HTTPError) Unwrap() error {
 // 2025-11-25 basic/authorization#protected-resource-metadata-discovery-requirements: clients "MUST be able to parse WWW-Authenticate
 // headers"; what they want of it is Challenge("Bearer")["resource_metadata"] and ["scope"].
 func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
-	for rest := strings.Join(e.Header.Values("Www-Authenticate"), ","); ; {
-		rest = strings.TrimLeft(rest, " \t,")
-		end := strings.IndexFunc(rest, func(c rune) bool { return !isToken(c) })
-		if end < 0 {
-			end = len(rest)
-		}
-		name := rest[:end]
-		value, isParam := strings.CutPrefix(strings.TrimLeft(rest[end:], " \t"), "=")
-		switch {
-		case name == "" && rest == "":
-			return params
-		case name == "": // no header as it should be
-			rest = rest[1:]
-		case isParam:
-			value, rest = authValue(strings.TrimLeft(value, " \t"))
-			if name = strings.ToLower(name); params != nil && params[name] == "" {
-				params[name] = value
+	for _, word := range challengeWord.FindAllStringSubmatch(strings.Join(e.Header.Values("Www-Authenticate"), ","), -1) {
+		name, value := strings.ToLower(word[1]), word[2]
+		switch isParam := strings.Contains(word[0], "="); {
+		case isParam && params != nil && params[name] == "":
+			if text, quoted := strings.CutPrefix(value, `"`); quoted {
+				value = quotedPair.ReplaceAllString(strings.TrimSuffix(text, `"`), "$1")
 			}
+			params[name] = value
+		case isParam:
 		case params != nil: // the next one begins
 			return params
-		default:
-			if rest = rest[end:]; strings.EqualFold(name, scheme) {
-				params = map[string]string{}
-			}
+		case strings.EqualFold(name, scheme):
+			params = map[string]string{}
 		}
 	}
+	return params
 }
 
-// authValue reads a token or a quoted string. RFC 9110, section 5.6.4.
-func authValue(text string) (value, rest string) {
-	if !strings.HasPrefix(text, `"`) {
-		end := strings.IndexAny(text, ", \t")
-		if end < 0 {
-			end = len(text)
-		}
-		return text[:end], text[end:]
-	}
-	var b strings.Builder
-	for i := 1; i < len(text); i++ {
-		switch {
-		case text[i] == '"':
-			return b.String(), text[i+1:]
-		case text[i] == '\\' && i+1 < len(text):
-			i++
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String(), ""
-}
+// A challenge is a scheme, then parameters: tokens, with a token or a quoted string as value. RFC 9110, sections 5.6 and 11.2.
+var (
+	challengeWord = regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
+	quotedPair    = regexp.MustCompile(`\\(.)`)
+)
 
 // isToken tells whether c may be part of a token: tchar of RFC 9110, section 5.6.2.
 func isToken(c rune) bool {
@@ -1292,10 +1243,9 @@ func sameOrigin(a, b *url.URL) bool {
 }
 
 // keepToOrigin returns a client that follows redirects only where they repeat the request, and only within the origin: others would lose
-// the body, or carry headers to a stranger. opened says that a Conn uses it; release that it does no more, so that the last one closes the
-// idle connections of a client that is our own.
-func keepToOrigin(client *http.Client) (kept *http.Client, opened func() (release func())) {
-	idle := func() {}
+// the body, or carry headers to a stranger. idle closes the idle connections of a client that is our own.
+func keepToOrigin(client *http.Client) (kept *http.Client, idle func()) {
+	idle = func() {}
 	if client == nil {
 		transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 		if standard, ok := http.DefaultTransport.(*http.Transport); ok {
@@ -1303,15 +1253,6 @@ func keepToOrigin(client *http.Client) (kept *http.Client, opened func() (releas
 		}
 		transport.MaxIdleConnsPerHost = 100 // it talks to one
 		client, idle = &http.Client{Transport: transport}, transport.CloseIdleConnections
-	}
-	var users atomic.Int32
-	opened = func() func() {
-		users.Add(1)
-		return sync.OnceFunc(func() {
-			if users.Add(-1) == 0 {
-				idle()
-			}
-		})
 	}
 	c := *client
 	c.Timeout = 0 // it would end streams; a context says how long a call may take
@@ -1326,7 +1267,7 @@ func keepToOrigin(client *http.Client) (kept *http.Client, opened func() (releas
 		}
 		return nil
 	}
-	return &c, opened
+	return &c, idle
 }
 
 // WithHeader returns a client that sends these fields with each request as well, where the request has none of that name; Host takes the
