@@ -52,6 +52,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"math/rand/v2"
 	"net/http"
@@ -60,6 +61,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -86,19 +88,17 @@ type StreamableHandler struct {
 	once     sync.Once
 	versions []string        // that are offered
 	legacy   []string        // of these, the ones with a handshake
-	ending   chan struct{}   // closed when the handler winds down
-	life     context.Context // of handshakes
-	end      context.CancelFunc
+	open     context.Context // ends when the handler winds down
+	windDown context.CancelFunc
+	life     context.Context // ends when it stops what still runs then
+	stop     context.CancelFunc
 
-	late lateness
+	late    lateness
+	running atomic.Int64 // JSON-RPC requests being run
+	lasting atomic.Int64 // subscriptions
 
-	mu      sync.Mutex // guards the fields below
-	open    int        // HTTP requests being answered
-	running int        // JSON-RPC requests being run
-	lasting int        // subscriptions
-	closing bool
-	peers   map[*Peer]bool // of the requests without a session; nil: all have been told to end
-	idle    chan struct{}  // closed when the last HTTP request has been answered after closing
+	mu  sync.Mutex     // guards the field below
+	all sync.WaitGroup // HTTP requests being answered; Add while it is open
 }
 
 // ServeHTTP answers one request of a client.
@@ -112,7 +112,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "The server is shutting down")
 		return
 	}
-	defer h.leave()
+	defer h.all.Done()
 	sessions := h.Sessions != nil && len(h.legacy) > 0 && !revision(r.Header.Get("Mcp-Protocol-Version")).Modern
 	switch {
 	case r.Method == http.MethodPost:
@@ -131,9 +131,8 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *StreamableHandler) prepare() {
-	h.ending, h.idle = make(chan struct{}), make(chan struct{})
-	h.life, h.end = context.WithCancel(context.Background())
-	h.peers = map[*Peer]bool{}
+	h.open, h.windDown = context.WithCancel(context.Background())
+	h.life, h.stop = context.WithCancel(context.Background())
 	h.late.wait = decideIn
 	if silence := h.silence(); silence > 0 {
 		h.late.wait = max(min(decideIn, silence), 10*time.Millisecond) // a refusal needs some time to get its status
@@ -148,30 +147,10 @@ func (h *StreamableHandler) prepare() {
 func (h *StreamableHandler) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.closing {
-		h.open++
+	if h.open.Err() == nil {
+		h.all.Add(1)
 	}
-	return !h.closing
-}
-
-func (h *StreamableHandler) leave() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.open--; h.closing && h.open == 0 {
-		close(h.idle)
-	}
-}
-
-// begin counts n more requests, up to a bound. What is no request is never kept waiting by those that are: an answer, or a cancellation,
-// may be what they wait for.
-func (h *StreamableHandler) begin(count *int, n, most int) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if n > 0 && *count+n > most {
-		return false
-	}
-	*count += n
-	return true
+	return h.open.Err() == nil
 }
 
 // Close winds down: new requests are refused, streams of no request end, questions to clients fail, and requests being answered have three
@@ -180,54 +159,36 @@ func (h *StreamableHandler) begin(count *int, n, most int) bool {
 func (h *StreamableHandler) Close() {
 	h.once.Do(h.prepare)
 	h.mu.Lock()
-	if !h.closing {
-		h.closing = true
-		close(h.ending)
-		if h.open == 0 {
-			close(h.idle)
-		}
-	}
+	h.windDown()
 	h.mu.Unlock()
 	sessions := cmp.Or(h.Sessions, new(Sessions))
 	for _, s := range sessions.All() {
 		s.listen().End()
 		s.Peer.fail(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed)) // its answers will not be let in
 	}
-	closedWithin(hurry, h.idle)
-	h.end()
-	h.mu.Lock()
-	peers := h.peers
-	h.peers = nil
-	h.mu.Unlock()
-	for p := range peers {
-		p.end(ErrClosed)
-	}
+	within(hurry, &h.all)
+	h.stop()
 	for _, s := range sessions.All() {
 		s.Peer.end(ErrSessionClosed)
 	}
-	closedWithin(lastWord, h.idle)
+	within(lastWord, &h.all)
 	sessions.Close()
 }
 
-// ---- What every request says of itself ----
+// ---- What every legacy request says of itself ----
 
-// legacyVersion returns the version that a legacy request's header names, "" if none does. If ok is false, the request has been refused:
-// 2025-11-25 basic/transports#protocol-version-header, "If the server receives a request with an invalid or unsupported
+// checkVersion tells what is wrong with the version that a legacy request's header names, if it names one. 2025-11-25
+// basic/transports#protocol-version-header: "If the server receives a request with an invalid or unsupported
 // MCP-Protocol-Version, it MUST respond with 400 Bad Request." In a session that session's own version stays in force; the header need
 // only be one we speak.
-func (h *StreamableHandler) legacyVersion(w http.ResponseWriter, r *http.Request, id ID) (version string, ok bool) {
+func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	switch lines := r.Header["Mcp-Protocol-Version"]; {
-	case len(lines) == 0:
-		return "", true
 	case len(lines) > 1:
-		h.reject(w, r, http.StatusBadRequest, id, mismatch("More than one MCP-Protocol-Version"))
-		return "", false
-	case !slices.Contains(h.legacy, lines[0]):
-		h.reject(w, r, http.StatusBadRequest, id, unsupported(h.versions, lines[0]))
-		return "", false
-	default:
-		return lines[0], true
+		return mismatch("More than one MCP-Protocol-Version")
+	case len(lines) == 1 && !slices.Contains(h.legacy, lines[0]):
+		return unsupported(h.versions, lines[0])
 	}
+	return nil
 }
 
 // session returns the session that a request names; release it. If it returns nil, the request has been refused: 400 if it names none, 404
@@ -245,7 +206,11 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 	}
 	s := h.Sessions.get(names[0], principal)
 	if s == nil {
-		h.refuse(w, r, http.StatusNotFound, ID{}, "Session not found")
+		h.refuse(w, r, http.StatusNotFound, id, "Session not found")
+	} else if fault := h.checkVersion(r); fault != nil {
+		h.reject(w, r, http.StatusBadRequest, id, fault)
+		s.release()
+		return nil
 	}
 	return s
 }
@@ -260,124 +225,114 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	if !ok {
 		return
 	}
-	rep := &reply{w: w, r: r, silence: h.silence(),
+	rep := &reply{h: h, w: w, r: r, in: in,
 		json: accepts(r.Header["Accept"], "application/json"), stream: accepts(r.Header["Accept"], "text/event-stream")}
 	if !rep.json && !rep.stream {
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
 	rep.stream = rep.stream && canStream(w)
-	m := in.Messages[0]
-	header := r.Header["Mcp-Protocol-Version"]
-	var meta Meta
+	base := Exchange{Principal: principal}
+	m, lines, inMeta := in.Messages[0], r.Header["Mcp-Protocol-Version"], ""
 	if m.Kind() == Request && !in.Batch {
-		meta, _, _ = m.Meta()
+		meta, _, _ := m.Meta()
+		inMeta = meta.ProtocolVersion
 	}
-	handshake := m.Kind() == Request && m.Method == "initialize" && !in.Batch
-	version := cmp.Or(meta.ProtocolVersion, r.Header.Get("Mcp-Protocol-Version"))
+	version := cmp.Or(inMeta, r.Header.Get("Mcp-Protocol-Version"))
+	handshake := in.has("initialize") && !in.Batch
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // no message at all, so no session and no version matter
 		writeJSON(w, http.StatusBadRequest, in)
-	case len(header) > 1:
-		h.reject(w, r, http.StatusBadRequest, in.id(), mismatch("More than one MCP-Protocol-Version"))
+	case len(lines) > 1:
+		rep.reject(mismatch("More than one MCP-Protocol-Version"))
 	case revision(version).Modern, version == "" && len(h.legacy) == 0:
-		h.modern(rep, in, principal)
-	case meta.ProtocolVersion != "" && len(header) == 1 && header[0] != meta.ProtocolVersion:
-		h.reject(w, r, http.StatusBadRequest, m.ID, mismatch("MCP-Protocol-Version is not the version in _meta"))
-	case meta.ProtocolVersion != "" && !slices.Contains(h.versions, meta.ProtocolVersion), len(h.legacy) == 0:
-		h.reject(w, r, http.StatusBadRequest, in.id(), unsupported(h.versions, version))
-	case h.Sessions == nil:
-		h.sessionless(rep, in, principal, handshake)
-	case handshake: // with a session header, too: it starts anew
-		h.initialize(rep, in, principal)
+		rep.modern(base)
+	case inMeta != "" && len(lines) == 1 && lines[0] != inMeta:
+		rep.reject(mismatch("MCP-Protocol-Version is not the version in _meta"))
+	case inMeta != "" && !slices.Contains(h.versions, inMeta), len(h.legacy) == 0:
+		rep.reject(unsupported(h.versions, version))
+	case handshake && h.Sessions != nil: // with a session header, too: it starts anew
+		rep.initialize(base)
+	case handshake:
+		rep.stream = false
+		rep.alone(base)
+	case h.Sessions != nil:
+		rep.inSession(base)
 	default:
-		h.inSession(rep, in, principal)
+		rep.sessionless(base)
 	}
 }
 
 // initialize opens a session, if the handshake succeeds. It is not refused for its version header, which would make it impossible to agree
 // on one. Its answer is JSON even if it takes long: its header is to carry the id.
-func (h *StreamableHandler) initialize(rep *reply, in Payload, principal string) {
-	s := h.Sessions.create(principal)
+func (rep *reply) initialize(base Exchange) {
+	s := rep.h.Sessions.create(base.Principal)
 	opened := false
 	defer func() {
 		if s.release(); !opened {
-			h.Sessions.Delete(s, ErrSessionClosed)
+			rep.h.Sessions.Delete(s, ErrSessionClosed)
 		}
 	}()
-	rep.plain = true
-	rep.opens = func(answer *Message) bool {
-		if answer.Error != nil {
-			return true
+	rep.session, rep.stream = s, false
+	opening := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		result, err := rep.h.Handler.Handle(ctx, x)
+		if err != nil {
+			return nil, err
 		}
-		if err := h.Sessions.add(s); err != nil {
-			h.refuse(rep.w, rep.r, http.StatusServiceUnavailable, answer.ID, err.Error())
-			return false
+		if err := rep.h.Sessions.add(s); err != nil {
+			rep.h.log().Warn("no session", "reason", err)
+			return nil, errNoRoom
 		}
 		opened = true
 		rep.w.Header().Set("Mcp-Session-Id", s.ID)
-		return true
-	}
-	h.dispatch(h.life, rep, s.Peer, in, Exchange{Peer: s.Peer, Principal: principal}) // the session is not in the table yet
+		return result, nil
+	})
+	base.Peer = s.Peer
+	rep.dispatch(rep.h.life, opening, s.Peer, base) // the session is not in the table yet
 }
 
-// inSession dispatches what belongs to a session.
-func (h *StreamableHandler) inSession(rep *reply, in Payload, principal string) {
-	id := in.id()
-	rep.session = h.session(rep.w, rep.r, id, principal)
-	if rep.session == nil {
+var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
+
+// inSession dispatches what belongs to a session. The work goes on if the client leaves: 2025-11-25
+// basic/transports#sending-messages-to-the-server, "Disconnection SHOULD NOT be interpreted as the client cancelling its request." So the
+// context is not the request's. A session's Peer cancels what it serves when it ends, and a context derived from the Peer's would cost
+// each session memory.
+func (rep *reply) inSession(base Exchange) {
+	s := rep.h.session(rep.w, rep.r, rep.in.id(), base.Principal)
+	if s == nil {
 		return
 	}
-	rep.release = sync.OnceFunc(rep.session.release)
+	rep.session, rep.release = s, sync.OnceFunc(s.release)
 	defer rep.release()
-	if _, ok := h.legacyVersion(rep.w, rep.r, id); !ok {
-		return
-	}
-	h.dispatch(context.Background(), rep, rep.session.Peer, in, Exchange{Peer: rep.session.Peer, Principal: principal})
+	base.Peer = s.Peer
+	rep.dispatch(context.Background(), rep.h.Handler, s.Peer, base)
 }
 
 // sessionless dispatches a legacy message where there are no sessions.
-func (h *StreamableHandler) sessionless(rep *reply, in Payload, principal string, handshake bool) {
-	var rev Revision
-	if rep.plain = handshake; !handshake {
-		version, ok := h.legacyVersion(rep.w, rep.r, in.id())
-		switch {
-		case !ok:
-			return
-		case version == "" && !slices.Contains(h.legacy, assumedVersion):
-			// 2026-07-28 basic/transports/streamable-http#protocol-version-header: who serves no clients of before 2025-06-18
-			// "MUST reject a request without the header".
-			h.reject(rep.w, rep.r, http.StatusBadRequest, in.id(), mismatch("MCP-Protocol-Version is missing"))
-			return
-		}
-		rev = revision(cmp.Or(version, assumedVersion))
+func (rep *reply) sessionless(base Exchange) {
+	version := rep.r.Header.Get("Mcp-Protocol-Version")
+	fault := rep.h.checkVersion(rep.r)
+	if fault == nil && version == "" && !slices.Contains(rep.h.legacy, assumedVersion) {
+		// 2026-07-28 basic/transports/streamable-http#protocol-version-header: who serves no clients of
+		// before 2025-06-18 "MUST reject a request without the header".
+		fault = mismatch("MCP-Protocol-Version is missing")
 	}
-	h.alone(rep, in, Exchange{Revision: rev, Principal: principal})
+	if fault != nil {
+		rep.reject(fault)
+		return
+	}
+	base.Revision = revision(cmp.Or(version, assumedVersion))
+	rep.alone(base)
 }
 
 // alone dispatches what stands for itself: nothing is known of the client but this request. If it leaves, nothing can be delivered, and
 // nobody else can cancel, so the work ends. 2026-07-28 basic/patterns/cancellation#transport-specific-cancellation: "The server MUST treat
 // a client disconnect as cancellation of that request."
-func (h *StreamableHandler) alone(rep *reply, in Payload, base Exchange) {
-	rep.cancels = true
+func (rep *reply) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
-	p := &Peer{log: cmp.Or(h.Log, silent), outlet: nobody, ctx: rep.r.Context(), cutOff: func(error) {}} // net/http ends that context
-	h.mu.Lock()
-	over := h.peers == nil
-	if !over {
-		h.peers[p] = true
-	}
-	h.mu.Unlock()
-	if over {
-		h.refuse(rep.w, rep.r, http.StatusServiceUnavailable, in.id(), "The server is shutting down")
-		return
-	}
-	defer func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.peers, p)
-	}()
-	h.dispatch(p.ctx, rep, p, in, base)
+	p := &Peer{log: cmp.Or(rep.h.Log, silent), outlet: nobody, ctx: rep.r.Context(), cutOff: func(error) {}} // net/http ends that context
+	defer context.AfterFunc(rep.h.life, func() { p.end(ErrClosed) })()
+	rep.dispatch(p.ctx, rep.h.Handler, p, base)
 }
 
 // requests returns how many there are.
@@ -398,47 +353,38 @@ func (in Payload) id() ID {
 	return ID{}
 }
 
-// dispatch lets a peer take in a payload, and answers. The work goes on if the client leaves: 2025-11-25
-// basic/transports#sending-messages-to-the-server, "Disconnection SHOULD NOT be interpreted as the client cancelling its request." So ctx
-// is not the request's. A session passes Background: its Peer cancels what it serves when it ends, and a context derived from the Peer's
-// would cost each session memory.
-func (h *StreamableHandler) dispatch(ctx context.Context, rep *reply, p *Peer, in Payload, base Exchange) {
-	base.Header, base.Ending = rep.r.Header, h.ending
+// dispatch lets a peer take in a payload, and answers.
+func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchange) {
+	base.Header, base.Ending = rep.r.Header, rep.h.open.Done()
 	base.outlet, base.disconnect = rep.send, rep.disconnect
-	requests, count, most, full := in.requests(), &h.running, maxRunning, errBusy
-	if rep.modern && in.has("subscriptions/listen") { // it lasts
-		count, most, full = &h.lasting, maxListeners, errListeners
+	rep.era = base.Revision
+	count, most, full := &rep.h.running, int64(maxRunning), errBusy
+	if rep.era.Modern && rep.in.has("subscriptions/listen") { // it lasts
+		count, most, full = &rep.h.lasting, maxListeners, errListeners
 	}
-	if !h.begin(count, requests, most) {
-		h.refuse(rep.w, rep.r, http.StatusServiceUnavailable, in.id(), full.Message)
+	// What is no request is never kept waiting by those that are: an answer, or a cancellation, may be what they wait for.
+	requests := int64(rep.in.requests())
+	defer count.Add(-requests)
+	if count.Add(requests) > most && requests > 0 {
+		rep.h.reject(rep.w, rep.r, http.StatusServiceUnavailable, rep.in.id(), full)
 		return
 	}
-	defer h.begin(count, -requests, most)
-	answer := p.Dispatch(ctx, h.Handler, in, base)
-	damaged := slices.IndexFunc(in.Messages, func(m *Message) bool { return m.local != nil })
+	answer := p.Dispatch(ctx, h, rep.in, base)
+	damaged := slices.IndexFunc(rep.in.Messages, func(m *Message) bool { return m.local != nil })
 	switch {
 	case answer != nil:
 		rep.batch = answer.Batch
-		rep.refused = len(answer.work) == 0
+		rep.h.late.add(rep)
 		defer answer.Written()
 		defer rep.finish()
-		if !rep.plain && !rep.refused {
-			rep.place = h.late.add(rep)
-		}
 		answer.Emit(rep.answer)
 	case damaged >= 0: // a response: whoever waited for it knows by now
-		h.refuse(rep.w, rep.r, http.StatusBadRequest, ID{}, in.Messages[damaged].local.Error())
+		rep.refuse(http.StatusBadRequest, rep.in.Messages[damaged].local.Error())
 	case requests > 0: // the session has ended meanwhile
-		h.refuse(rep.w, rep.r, http.StatusNotFound, ID{}, "Session not found")
+		rep.refuse(http.StatusNotFound, "Session not found")
 	default: // 2025-11-25 basic/transports#sending-messages-to-the-server: "the server MUST return HTTP status code 202 Accepted with no body"
-		accepted(rep.w)
+		rep.w.WriteHeader(http.StatusAccepted)
 	}
-}
-
-// accepted answers with 202, even if it has taken longer than a server's WriteTimeout.
-func accepted(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stall))
-	w.WriteHeader(http.StatusAccepted)
 }
 
 // status is that of a response which is one error. Only what makes the request itself wrong shows in it; legacy clients take other
@@ -446,18 +392,18 @@ func accepted(w http.ResponseWriter) {
 // basic/transports/streamable-http#protocol-version-header: "If the server does not implement the requested RPC method, it MUST respond
 // with 404 Not Found".
 func status(m *Message, modern bool) int {
-	switch {
-	case m.Error == nil:
+	if m.Error == nil {
 		return http.StatusOK
-	case m.Error == errBusy || m.Error == errListeners || m.Error == errStopping:
-		return http.StatusServiceUnavailable
-	case modern && m.Error.Code == CodeMethodNotFound:
-		return http.StatusNotFound
-	case modern && m.Error.Code == CodeMissingCapability:
-		return http.StatusBadRequest
 	}
-	switch m.Error.Code {
-	case CodeParseError, CodeInvalidRequest, CodeHeaderMismatch, CodeUnsupportedVersion:
+	switch m.Error {
+	case errBusy, errListeners, errStopping, errNoRoom:
+		return http.StatusServiceUnavailable
+	}
+	switch code := m.Error.Code; {
+	case modern && code == CodeMethodNotFound:
+		return http.StatusNotFound
+	case modern && code == CodeMissingCapability,
+		code == CodeParseError, code == CodeInvalidRequest, code == CodeHeaderMismatch, code == CodeUnsupportedVersion:
 		return http.StatusBadRequest
 	}
 	return http.StatusOK
@@ -466,17 +412,17 @@ func status(m *Message, modern bool) int {
 // ---- What a modern request says twice: in its header, and in its body ----
 
 // modern dispatches a message of the modern era.
-func (h *StreamableHandler) modern(rep *reply, in Payload, principal string) {
-	fault := h.validate(rep.r.Header, in)
-	switch {
-	case fault != nil:
-		h.reject(rep.w, rep.r, http.StatusBadRequest, in.id(), fault)
-	case in.has("subscriptions/listen") && !rep.stream:
-		h.refuse(rep.w, rep.r, http.StatusNotAcceptable, in.id(), "A subscription is a stream: Accept must allow text/event-stream")
-	default:
-		rep.modern = true
-		h.alone(rep, in, Exchange{Revision: revision(rep.r.Header.Get("Mcp-Protocol-Version")), Principal: principal})
+func (rep *reply) modern(base Exchange) {
+	if fault := rep.h.validate(rep.r.Header, rep.in); fault != nil {
+		rep.reject(fault)
+		return
 	}
+	if rep.in.has("subscriptions/listen") && !rep.stream {
+		rep.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
+		return
+	}
+	base.Revision = revision(rep.r.Header.Get("Mcp-Protocol-Version"))
+	rep.alone(base)
 }
 
 // validate tells what is wrong with a modern message as such, if anything is. The order of the checks is the same for all requests, and
@@ -619,31 +565,34 @@ type HeaderParam struct {
 // if Base64-encoded, match the corresponding values in the request body."
 func checkParams(header http.Header, params json.RawMessage, marked []HeaderParam) *Error {
 	for _, p := range marked {
-		name := http.CanonicalHeaderKey("Mcp-Param-" + p.Name)
 		value, fault := exact(params, "arguments")
 		for _, step := range p.Path {
 			if fault == nil {
 				value, fault = exact(value, step)
 			}
 		}
-		if fault != nil {
-			return fault
-		}
-		if value == nil || string(value) == "null" {
-			if header[name] != nil {
-				return mismatch("%s has no argument", name)
-			}
-			continue
-		}
-		text, fault := field(header, name)
-		if fault == nil && !sameValue(text, value) {
-			fault = mismatch("%s is %.100q, not what the argument is", name, text)
+		if fault == nil {
+			fault = checkParam(header, http.CanonicalHeaderKey("Mcp-Param-"+p.Name), value)
 		}
 		if fault != nil {
 			return fault
 		}
 	}
 	return nil
+}
+
+func checkParam(header http.Header, name string, value json.RawMessage) *Error {
+	if value == nil || string(value) == "null" {
+		if header[name] != nil {
+			return mismatch("%s has no argument", name)
+		}
+		return nil
+	}
+	text, fault := field(header, name)
+	if fault == nil && !sameValue(text, value) {
+		fault = mismatch("%s is %.100q, not what the argument is", name, text)
+	}
+	return fault
 }
 
 // sameValue compares a field with a JSON value: strings as they are, true and false, integers as numbers, so that 42 is 42.0.
@@ -659,26 +608,21 @@ func sameValue(text string, value json.RawMessage) bool {
 	return ok && too && a == b
 }
 
-// integerIn reads a JSON number that is an integer within ±(2^53-1). It looks at no exponent that stands for very many digits.
+// integerIn reads a JSON number that is an integer within ±(2^53-1).
 func integerIn(text string) (n int64, ok bool) {
 	if len(text) > 32 || !json.Valid([]byte(text)) {
 		return 0, false
 	}
-	if e := strings.IndexAny(text, "eE"); e >= 0 {
-		if power, err := strconv.Atoi(text[e+1:]); err != nil || power < -32 || power > 32 {
-			return 0, false
-		}
-	}
-	r, ok := new(big.Rat).SetString(text)
-	if !ok || !r.IsInt() || !r.Num().IsInt64() {
+	number, _, err := big.ParseFloat(text, 10, 256, big.ToNearestEven) // exact for so few digits
+	if err != nil {
 		return 0, false
 	}
-	n = r.Num().Int64()
-	return n, -1<<53 < n && n < 1<<53
+	n, accuracy := number.Int64()
+	return n, accuracy == big.Exact && -1<<53 < n && n < 1<<53
 }
 
-// ReadHeaderParams finds the arguments that an inputSchema marks with x-mcp-header, in the order of the schema. The error says why the
-// schema is invalid. 2026-07-28 basic/transports/streamable-http#schema-extension: a name is a token and unique without regard to case,
+// ReadHeaderParams finds the arguments that an inputSchema marks with x-mcp-header, by their names. The error says why the schema is
+// invalid. 2026-07-28 basic/transports/streamable-http#schema-extension: a name is a token and unique without regard to case,
 // and the argument a string, integer or boolean that is reached through "properties" alone.
 func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
 	if schema = bytes.TrimSpace(schema); len(schema) == 0 || schema[0] != '{' || !json.Valid(schema) {
@@ -687,8 +631,12 @@ func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) 
 	if !mayBeMarked(schema) {
 		return nil, nil
 	}
+	var root map[string]any
+	if err = json.Unmarshal(schema, &root); err != nil {
+		return nil, err
+	}
 	m := marks{names: map[string]bool{}}
-	if m.read(schema, []string{}, 0); m.err != nil {
+	if m.read(root, []string{}); m.err != nil {
 		return nil, m.err
 	}
 	return m.found, nil
@@ -701,112 +649,88 @@ type marks struct {
 	err   error
 }
 
-const maxSchemaDepth = 64 // of a schema with marks: each level is walked once more
-
 // read reads a schema, or a part of one. path leads to it through properties, from the root on; nil: nothing like that does.
-func (m *marks) read(schema json.RawMessage, path []string, depth int) {
-	switch {
-	case depth > maxSchemaDepth:
-		m.err = fmt.Errorf("the schema is nested deeper than %d levels", maxSchemaDepth)
-	case schema[0] == '[':
-		for _, element := range each(schema) {
-			m.part(element, nil, depth)
+func (m *marks) read(schema any, path []string) {
+	if list, ok := schema.([]any); ok {
+		for _, element := range list {
+			m.read(element, nil)
 		}
-	case schema[0] == '{':
-		marked := false
-		for key, value := range each(schema) {
-			switch key := string(key); key {
-			case "x-mcp-header":
-				m.add(value, path, schema, marked)
-				marked = true
-			case "default", "const", "enum", "examples", "required", "dependentRequired": // data
-			case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies": // by names of their own
-				m.children(value, path, key == "properties", depth)
-			default:
-				m.part(value, nil, depth)
+	}
+	object, _ := schema.(map[string]any)
+	if mark, ok := object["x-mcp-header"]; ok {
+		m.add(mark, path, object["type"])
+	}
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		switch key {
+		case "x-mcp-header", "default", "const", "enum", "examples", "required", "dependentRequired": // data
+		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies": // by names of their own
+			named, _ := object[key].(map[string]any)
+			for _, name := range slices.Sorted(maps.Keys(named)) {
+				var further []string
+				if key == "properties" && path != nil {
+					further = append(slices.Clip(path), name)
+				}
+				m.read(named[name], further)
 			}
+		default:
+			m.read(object[key], nil)
 		}
-	}
-}
-
-// part reads what is one level further down.
-func (m *marks) part(schema json.RawMessage, path []string, depth int) {
-	if m.err == nil {
-		m.read(schema, path, depth+1)
-	}
-}
-
-// children reads schemas that have names.
-func (m *marks) children(schemas json.RawMessage, path []string, properties bool, depth int) {
-	if schemas[0] != '{' {
-		return
-	}
-	seen := map[string]bool{}
-	for name, schema := range each(schemas) {
-		var further []string
-		if properties && path != nil {
-			further = append(slices.Clip(path), string(name))
-		}
-		if seen[string(name)] {
-			m.err = fmt.Errorf("%.100q is there twice", name)
-		}
-		seen[string(name)] = true
-		m.part(schema, further, depth)
 	}
 }
 
 // add notes a mark, if it is a valid one.
-func (m *marks) add(mark json.RawMessage, path []string, property json.RawMessage, twice bool) {
-	name := unquote(mark)
-	if m.err != nil || twice {
-		m.err = cmp.Or(m.err, fmt.Errorf("x-mcp-header %q is there twice", name))
-		return
-	}
-	switch kind := unquote(member(property, "type")); {
+func (m *marks) add(mark any, path []string, kind any) {
+	name, _ := mark.(string)
+	lower := strings.ToLower(name)
+	switch {
+	case m.err != nil:
 	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
-		m.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", mark)
+		m.err = fmt.Errorf("x-mcp-header must be a token, not %.100q", fmt.Sprint(mark))
 	case len(path) == 0:
 		m.err = fmt.Errorf("x-mcp-header %q marks what is not reached through properties alone", name)
 	case kind != "string" && kind != "integer" && kind != "boolean":
 		m.err = fmt.Errorf("x-mcp-header %q marks no string, integer or boolean", name)
-	case m.names[strings.ToLower(name)]:
+	case m.names[lower]:
 		m.err = fmt.Errorf("x-mcp-header %q is there twice", name)
 	}
-	m.names[strings.ToLower(name)] = true
+	m.names[lower] = true
 	m.found = append(m.found, HeaderParam{Name: name, Path: path})
 }
 
 // ---- The reply: JSON, or a stream ----
 
-// reply is the response to a POST that must be answered. What it becomes is decided as late as possible: a stream when there is something
-// to say before the answer or a second has passed, else JSON.
+// reply is the response to a POST. What it becomes is decided as late as possible: a stream when there is something to say before the
+// answer or a second has passed, else JSON.
 type reply struct {
-	w            http.ResponseWriter
-	r            *http.Request
-	session      *Session // nil: none
-	json, stream bool     // what the client accepts
-	modern       bool     // of a request of the modern era
-	cancels      bool     // a client that leaves cancels, as there is no session
-	plain        bool     // it becomes no Stream: there is nothing to say but the answer
-	batch        bool
-	refused      bool                // nothing of it is run
-	release      func()              // of the session, once
-	opens        func(*Message) bool // called with the answer before it is written; false: it has answered otherwise. nil: nothing to do
-	silence      time.Duration
-	place        *undecidedReply // its place among those that wait; nil: it does not
+	h       *StreamableHandler
+	w       http.ResponseWriter
+	r       *http.Request
+	in      Payload
+	json    bool     // the client accepts that
+	stream  bool     // it may become one
+	era     Revision // of the request, if that says it
+	session *Session // nil: none, so a client that leaves cancels
+	release func()   // of the session, once; nil: nothing to release
+	batch   bool
 
 	mu       sync.Mutex    // guards the fields below
 	answers  []*Message    // that came before it was decided
-	size     int           // their bytes, about
 	events   *Stream       // nil: not decided
 	followed chan struct{} // closed when nobody writes the stream to this response any more
 	done     bool
 }
 
+func (rep *reply) refuse(status int, reason string) {
+	rep.h.refuse(rep.w, rep.r, status, rep.in.id(), reason)
+}
+
+func (rep *reply) reject(fault *Error) {
+	rep.h.reject(rep.w, rep.r, http.StatusBadRequest, rep.in.id(), fault)
+}
+
 // commitLate makes the response a stream, because there is no answer yet, so that the client and all between know that somebody is at work.
 func (rep *reply) commitLate() {
-	if rep.stream {
-		rep.commit()
+	if rep.commit() != nil {
 		return
 	}
 	rep.mu.Lock()
@@ -824,45 +748,45 @@ func (rep *reply) commitLate() {
 type lateness struct {
 	wait time.Duration
 
-	mu    sync.Mutex // guards the fields below
-	queue []*undecidedReply
-	timer *time.Timer // nil: nobody waits
+	mu      sync.Mutex           // guards the fields below
+	waiting map[*reply]time.Time // when they are due
+	timed   bool                 // sweep will be called
 }
 
-type undecidedReply struct {
-	list *lateness
-	due  time.Time
-	rep  *reply // nil: it has been answered
-}
-
-func (l *lateness) add(rep *reply) *undecidedReply {
+func (l *lateness) add(rep *reply) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u := &undecidedReply{l, time.Now().Add(l.wait), rep}
-	l.queue = append(l.queue, u)
-	if l.timer == nil {
-		l.timer = time.AfterFunc(l.wait, l.sweep)
+	if l.waiting == nil {
+		l.waiting = map[*reply]time.Time{}
 	}
-	return u
+	l.waiting[rep] = time.Now().Add(l.wait)
+	if !l.timed {
+		l.timed = true
+		time.AfterFunc(l.wait, l.sweep)
+	}
 }
 
-func (u *undecidedReply) answered() {
-	u.list.mu.Lock()
-	defer u.list.mu.Unlock()
-	u.rep = nil
+func (l *lateness) remove(rep *reply) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.waiting, rep)
 }
 
 // sweep commits what is due, and comes again for the rest.
 func (l *lateness) sweep() {
-	var late []*reply
 	l.mu.Lock()
-	for now := time.Now(); len(l.queue) > 0 && (l.queue[0].rep == nil || !l.queue[0].due.After(now)); l.queue = l.queue[1:] {
-		if l.queue[0].rep != nil {
-			late = append(late, l.queue[0].rep)
+	var late []*reply
+	next := l.wait
+	for rep, due := range l.waiting {
+		if left := time.Until(due); left > 0 {
+			next = min(next, left)
+		} else {
+			late = append(late, rep)
+			delete(l.waiting, rep)
 		}
 	}
-	if l.timer = nil; len(l.queue) > 0 {
-		l.timer = time.AfterFunc(time.Until(l.queue[0].due), l.sweep)
+	if l.timed = len(l.waiting) > 0; l.timed {
+		time.AfterFunc(next, l.sweep)
 	}
 	l.mu.Unlock()
 	for _, rep := range late {
@@ -872,14 +796,11 @@ func (l *lateness) sweep() {
 
 // send sends what belongs to the request and precedes its answer.
 func (rep *reply) send(ctx context.Context, m *Message) error {
-	if !rep.stream || rep.plain {
+	if !rep.stream {
 		if m.Kind() == Request {
 			return ErrNoServerRequests
 		}
 		return nil // a client that takes only JSON can do without
-	}
-	if rep.gone() {
-		return ErrAnswered
 	}
 	events := rep.commit()
 	switch {
@@ -893,20 +814,22 @@ func (rep *reply) send(ctx context.Context, m *Message) error {
 
 // gone tells whether the client has cancelled by leaving. 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
 // send any further messages for it".
-func (rep *reply) gone() bool { return rep.cancels && rep.r.Context().Err() == context.Canceled }
+func (rep *reply) gone() bool {
+	return rep.session == nil && rep.r.Context().Err() == context.Canceled
+}
 
-// commit makes the response a stream, if that is not decided yet, and returns it; nil when the reply is finished.
+// commit makes the response a stream, if that is not decided yet, and returns it; nil if it cannot be one, or not any more.
 func (rep *reply) commit() *Stream {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
-	if rep.events != nil || rep.done {
+	if rep.events != nil || rep.done || !rep.stream || rep.gone() {
 		return rep.events
 	}
 	if rep.session != nil {
 		rep.events = rep.session.open(rep.release) // work for nobody does not keep the session
 	} else {
 		rep.events = NewStream("", 0)
-		rep.events.keepAlive = rep.silence
+		rep.events.keepAlive = rep.h.silence()
 	}
 	f := rep.events.open(rep.answers)
 	rep.answers = nil
@@ -918,22 +841,27 @@ func (rep *reply) commit() *Stream {
 		done := rep.done
 		rep.mu.Unlock()
 		if !done && rep.r.Context().Err() == nil { // Disconnect, a takeover, the session's end: the handler runs on
-			letGo(rep.w, rep.r)
+			letGo(rep.w)
 		}
 	}()
 	return rep.events
 }
 
-// disconnect makes the response a stream and lets go of it.
-func (rep *reply) disconnect(retry time.Duration) {
-	if !rep.stream || rep.plain || rep.session == nil || !rep.session.polls() {
+// letGo cuts a response while its handler still runs, so that the client need not hold the connection. net/http would end it only then.
+func letGo(w http.ResponseWriter) {
+	rc := http.NewResponseController(w)
+	if conn, _, err := rc.Hijack(); err == nil {
+		_ = conn.Close()
 		return
 	}
-	rep.mu.Lock()
-	if rep.events == nil && !rep.done && rep.r.ProtoMajor == 1 {
-		rep.w.Header().Set("Connection", "close") // for letGo
+	_ = rc.SetWriteDeadline(time.Now()) // HTTP/2: resets the stream
+}
+
+// disconnect makes the response a stream and lets go of it.
+func (rep *reply) disconnect(retry time.Duration) {
+	if rep.session == nil || !rep.session.polls() {
+		return
 	}
-	rep.mu.Unlock()
 	if events := rep.commit(); events != nil {
 		events.Disconnect(retry)
 	}
@@ -945,13 +873,8 @@ func (rep *reply) answer(m *Message) {
 	events := rep.events
 	if events == nil {
 		rep.answers = append(rep.answers, m)
-		rep.size += m.size()
 	}
-	large := len(rep.answers) > 1 && rep.size > maxLog
 	rep.mu.Unlock()
-	if events == nil && large && rep.stream && !rep.plain {
-		rep.commit() // rather than to gather them all
-	}
 	if events != nil {
 		_ = events.Send(context.Background(), m.encode()) // if nobody can ever read it, there is no one to tell
 	}
@@ -962,62 +885,42 @@ func (rep *reply) finish() {
 	rep.mu.Lock()
 	rep.done = true
 	rep.mu.Unlock()
-	if rep.place != nil {
-		rep.place.answered()
-	}
+	rep.h.late.remove(rep)
 	if rep.events != nil { // from here on commit changes nothing, so no lock is needed
 		rep.events.End()
 		<-rep.followed
 	}
 	switch {
 	case rep.gone(): // it may only have closed its half, and must not take an empty 200 for an answer
-		if !letGo(rep.w, rep.r) && rep.r.Context().Value(http.ServerContextKey) != nil { // behind middleware that hides what net/http can do
+		if rep.r.Context().Value(http.ServerContextKey) != nil { // who knows what this means
 			panic(http.ErrAbortHandler)
 		}
 	case rep.events != nil && rep.session != nil:
 		rep.session.retire(rep.events)
 	case rep.events != nil:
-	case len(rep.answers) == 0 && rep.stream: // all requests were cancelled
-		newEventWriter(rep.w)
-	case len(rep.answers) == 0: // there is nothing to say in JSON, and its client should have accepted both
-		accepted(rep.w)
-	case rep.opens == nil || rep.opens(rep.answers[0]):
+	case len(rep.answers) > 0:
 		rep.write()
+	case rep.stream: // all requests were cancelled
+		newEventWriter(rep.w)
+	default: // there is nothing to say in JSON, and its client should have accepted both
+		rep.w.WriteHeader(http.StatusAccepted)
 	}
 }
 
 // write writes a response that consists of nothing but the answer, as JSON unless the client accepts only events.
 func (rep *reply) write() {
-	out, code := Payload{Messages: rep.answers, Batch: rep.batch}, http.StatusOK
-	if !rep.batch {
-		code = status(out.Messages[0], rep.modern)
-	} else if rep.refused {
-		code = http.StatusBadRequest
+	code := http.StatusOK
+	if len(rep.answers) == 1 {
+		code = status(rep.answers[0], rep.era.Modern)
 	}
 	if rep.json || code != http.StatusOK {
-		writeJSON(rep.w, code, out)
+		writeJSON(rep.w, code, Payload{Messages: rep.answers, Batch: rep.batch})
 		return
 	}
 	events := newEventWriter(rep.w)
-	for _, m := range out.Messages {
+	for _, m := range rep.answers {
 		_ = events.write(Event{Data: m.encode()}.Append(nil))
 	}
-}
-
-// letGo ends a response while its handler still runs, so that the client need not hold the connection. net/http would end it only then.
-func letGo(w http.ResponseWriter, r *http.Request) (ok bool) {
-	rc := http.NewResponseController(w)
-	conn, out, err := rc.Hijack()
-	if err != nil { // HTTP/2: resets the stream
-		return rc.SetWriteDeadline(time.Now()) == nil
-	}
-	_ = conn.SetDeadline(time.Now().Add(lastWord))
-	if w.Header().Get("Connection") == "close" && r.ProtoAtLeast(1, 1) {
-		_, _ = out.WriteString("0\r\n\r\n") // the last chunk: a response that is complete
-		_ = out.Flush()
-	} // otherwise it is cut: after a complete response the client might send its next request just when we close
-	_ = conn.Close()
-	return true
 }
 
 // ---- GET and DELETE ----
@@ -1025,9 +928,6 @@ func letGo(w http.ResponseWriter, r *http.Request) (ok bool) {
 // get opens the stream of what belongs to no request, or continues one that was cut off. 2025-11-25
 // basic/transports#resumability-and-redelivery: "The server MUST NOT replay messages that would have been delivered on a different stream."
 func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
-	if _, ok := h.legacyVersion(w, r, ID{}); !ok {
-		return
-	}
 	if !accepts(r.Header["Accept"], "text/event-stream") { // which it "MUST include"; 405 would say that there is no stream
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 		return
@@ -1038,11 +938,9 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 	}
 	defer s.release()
 	after := r.Header.Get("Last-Event-ID")
-	var events *Stream
+	events := s.find(after)
 	if after == "" {
 		events = s.listen()
-	} else {
-		events = s.find(after)
 	}
 	if events == nil || events.Follow(w, r, after) != nil { // not 404, which would end the client's session
 		h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
@@ -1051,9 +949,6 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 
 // delete ends a session.
 func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, principal string) {
-	if _, ok := h.legacyVersion(w, r, ID{}); !ok {
-		return
-	}
 	s := h.session(w, r, ID{}, principal)
 	if s == nil {
 		return

@@ -3643,17 +3643,24 @@ func TestHTTPStreams(t *testing.T) {
 // Who waits for a second becomes a stream then, each in its turn; who has been answered does not, and once nobody waits nothing is left.
 func TestHTTPLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lateness{wait: time.Second}
+		h := new(StreamableHandler)
+		h.late.wait = time.Second
 		begin := func() *reply {
-			rep := &reply{w: &paper{header: http.Header{}}, r: httptest.NewRequest("POST", "/", nil), stream: true}
-			rep.place = l.add(rep)
+			rep := &reply{h: h, w: &paper{header: http.Header{}}, r: httptest.NewRequest("POST", "/", nil), stream: true}
+			h.late.add(rep)
 			return rep
 		}
 		committed := func(rep *reply) bool { rep.mu.Lock(); defer rep.mu.Unlock(); return rep.events != nil }
+		waiting := func() (int, bool) {
+			h.late.mu.Lock()
+			defer h.late.mu.Unlock()
+			return len(h.late.waiting), h.late.timed
+		}
 		first := begin()
 		time.Sleep(500 * time.Millisecond)
 		quick, second := begin(), begin()
-		quick.place.answered()
+		quick.answer(&Message{})
+		quick.finish()
 		time.Sleep(499 * time.Millisecond)
 		synctest.Wait()
 		if committed(first) {
@@ -3661,18 +3668,14 @@ func TestHTTPLateness(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		l.mu.Lock()
-		if !committed(first) || committed(second) || len(l.queue) != 1 {
-			t.Error(committed(first), committed(second), len(l.queue))
+		if n, _ := waiting(); !committed(first) || committed(second) || n != 1 {
+			t.Error(committed(first), committed(second), n)
 		}
-		l.mu.Unlock()
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
-		l.mu.Lock()
-		if !committed(second) || committed(quick) || len(l.queue) != 0 || l.timer != nil {
-			t.Error(committed(second), committed(quick), len(l.queue), l.timer)
+		if n, timed := waiting(); !committed(second) || committed(quick) || n != 0 || timed {
+			t.Error(committed(second), committed(quick), n, timed)
 		}
-		l.mu.Unlock()
 		first.finish()
 		second.finish()
 	})
@@ -3965,8 +3968,7 @@ func TestHTTPPolling(t *testing.T) {
 	for _, row := range []struct {
 		http2  bool
 		method string
-		clean  bool // the response is seen to be complete
-	}{{false, "x", false}, {false, "y", true}, {true, "x", false}, {true, "y", false}} {
+	}{{false, "x"}, {false, "y"}, {true, "x"}, {true, "y"}} {
 		http2 := row.http2
 		release = make(chan struct{})
 		server := httptest.NewUnstartedServer(newHandler(t, h))
@@ -3983,7 +3985,7 @@ func TestHTTPPolling(t *testing.T) {
 		}
 		events, err := readEvents(resp.Body, 1000)
 		last := events[len(events)-1]
-		if last.Retry != 250*time.Millisecond || (err == nil) != row.clean {
+		if last.Retry != 250*time.Millisecond || err == nil {
 			t.Fatal(events, err)
 		}
 		back := c.events(c.send("GET", "", "Last-Event-ID: "+last.ID))
@@ -4161,9 +4163,6 @@ func TestHTTPAmplification(t *testing.T) {
 	if failed := strings.Count(text, "too large"); failed < 10 || failed > 20 || most.Load() > maxAtOnce || strings.Count(text, `"jsonrpc"`) != 80 {
 		t.Errorf("%d of %d answers were too large, %d ran at once", failed, strings.Count(text, `"jsonrpc"`), most.Load())
 	}
-	if resp := c.send("POST", batch); resp.Header.Get("Content-Type") != "text/event-stream" {
-		t.Error("a megabyte of answers is gathered:", resp.Header)
-	}
 	icons := strings.Replace(initializeLine("2025-11-25"), `"version":"0"`, `"version":"0","icons":[`+strings.Repeat("{},", 1000)+`{}]`, 1)
 	_, _, header := c.another().do("POST", icons)
 	if s := h.Sessions.get(header.Get("Mcp-Session-Id"), ""); s == nil || len(s.meta.ClientInfo.Icons) > 0 {
@@ -4242,32 +4241,24 @@ func TestHTTPBusy(t *testing.T) {
 		t.Error(status, text)
 	}
 	s.owes(-maxInFlight)
-	h.mu.Lock()
-	h.running += maxRunning
-	h.mu.Unlock()
+	h.running.Add(maxRunning)
 	if status, text, header := c.do("POST", ping); status != 503 || header.Get("Retry-After") == "" || !strings.Contains(text, `"id":1,`) {
 		t.Error(status, text)
 	}
 	if status, _, _ := c.do("POST", `{"jsonrpc":"2.0","id":1,"result":{}}`); status != 202 { // it may be what all the others wait for
 		t.Error(status)
 	}
-	h.mu.Lock()
-	h.running--
-	h.mu.Unlock()
+	h.running.Add(-1)
 	older := c.another()
 	h.Sessions.Max = 3
 	older.open("2025-03-26", "{}")
 	if status, _, _ := older.do("POST", "["+ping+","+strings.Replace(ping, "1", "2", 1)+"]"); status != 503 {
 		t.Error("a batch counts as one:", status)
 	}
-	h.mu.Lock()
-	h.running++
-	h.mu.Unlock()
+	h.running.Add(1)
 	older.do("DELETE", "")
 	h.Sessions.Max = 2
-	h.mu.Lock()
-	h.running -= maxRunning
-	h.mu.Unlock()
+	h.running.Add(-maxRunning)
 	for _, bad := range []string{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":5}}`} {
 		if status, text, header := c.another().do("POST", bad); status != 200 || header.Get("Mcp-Session-Id") != "" || !strings.Contains(text, "-32602") || h.Sessions.Len() != 2 {
 			t.Error(status, text, h.Sessions.Len())
@@ -4327,7 +4318,7 @@ func TestHTTPAbandonedQuestions(t *testing.T) {
 	c.next(c.events(c.sendContext(ctx, "POST", `{"jsonrpc":"2.0","id":1,"method":"ask"}`)))
 	cancel()
 	waitFor(t, func() bool { return h.Sessions.Len() == 0 })
-	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running+h.open == 0 })
+	waitFor(t, func() bool { return h.running.Load() == 0 && within(time.Second, &h.all) })
 
 	a := &asker{release: make(chan struct{})}
 	// Nor does work whose client accepts only JSON and has left.
@@ -4343,14 +4334,14 @@ func TestHTTPAbandonedQuestions(t *testing.T) {
 	c.tryPost(ctx, `{"jsonrpc":"2.0","id":1,"method":"wait"}`)
 	cancel()
 	waitFor(t, func() bool { return h.Sessions.Len() == 0 })
-	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running+h.open == 0 })
+	waitFor(t, func() bool { return h.running.Load() == 0 && within(time.Second, &h.all) })
 	// Without sessions, nobody could ever come back or cancel.
 	h = &StreamableHandler{Handler: h.Handler}
 	c = serveWeb(t, h)
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	c.tryPost(ctx, `{"jsonrpc":"2.0","id":1,"method":"wait"}`)
 	cancel()
-	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running+h.open == 0 })
+	waitFor(t, func() bool { return h.running.Load() == 0 && within(time.Second, &h.all) })
 
 	h = newHandler(t, a)
 	h.Sessions.Keep = 4
@@ -4361,7 +4352,7 @@ func TestHTTPAbandonedQuestions(t *testing.T) {
 	s := h.Sessions.All()[0]
 	waitFor(t, func() bool { return s.find(s.tag() + ".1/1").abandoned(time.Now()) })
 	close(a.release)
-	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running == 0 })
+	waitFor(t, func() bool { return h.running.Load() == 0 })
 }
 
 // What a notification's handler does is no response: it cannot let go of one, and what it starts ends with the session.
@@ -4854,10 +4845,8 @@ func TestReadHeaderParams(t *testing.T) {
 		{`{"additionalProperties":{"type":"string",` + mark + `}}`, "not reached"},
 		{`{"patternProperties":{"a":{"type":"string",` + mark + `}}}`, "not reached"},
 		{`{"dependentSchemas":{"a":{"properties":{"b":{"type":"string",` + mark + `}}}}}`, "not reached"},
-		{`{"properties":{"a":{"type":"string",` + mark + `,"x-mcp-header":"B"}}}`, "twice"},
-		{`{"properties":{"a":{"type":"string",` + mark + `},"a":{"type":"string"}}}`, "twice"},
 		{`{"dependentRequired":{"x-mcp-header":["a"]},"dependencies":{"x-mcp-header":{}}}`, "[]"},
-		{strings.Repeat(`{"items":`, 100) + `{"x-mcp-header":"A"}` + strings.Repeat("}", 100), "deeper"},
+		{strings.Repeat(`{"items":`, 100) + `{"x-mcp-header":"A"}` + strings.Repeat("}", 100), "not reached"},
 		{`5`, "no object"},
 		{`{`, "no object"},
 		{``, "no object"},
@@ -4978,9 +4967,7 @@ func TestHTTPModernCancel(t *testing.T) {
 	<-ended
 	calls.Wait()
 	waitFor(t, func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return h.running == 0 && h.open == 0 && len(h.peers) == 0
+		return h.running.Load() == 0 && within(time.Second, &h.all)
 	})
 }
 
@@ -4994,17 +4981,13 @@ func TestHTTPModernStops(t *testing.T) {
 	legacy := c.another().open("2025-11-25", "{}")
 	go func() { answers <- legacy.send("POST", bodies["legacy"], "Accept: application/json") }()
 	go func() { answers <- c.modern().call(1, "tools/call", bodies["modern"], "Accept: application/json") }()
-	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.running == 2 })
+	waitFor(t, func() bool { return h.running.Load() == 2 })
 	h.Close()
 	for range 2 {
 		resp := <-answers
 		if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !bytes.Contains(text, []byte(errStopping.Message)) {
 			t.Error(resp.Status, string(text))
 		}
-	}
-	late := &reply{w: httptest.NewRecorder(), r: httptest.NewRequest("POST", "/mcp", nil)}
-	if h.alone(late, Decode([]byte(ping)), Exchange{}); late.w.(*httptest.ResponseRecorder).Code != 503 || len(h.peers) != 0 {
-		t.Error("one that comes late:", late.w)
 	}
 }
 
@@ -5248,8 +5231,8 @@ func TestHTTPListen(t *testing.T) {
 	again := listen(`1`, `{"resourcesListChanged":true}`, `{"resourcesListChanged":true}`) // another client, the same id
 	note := listen(`"n"`, `{"resourceSubscriptions":["note:///a"]}`, `{"resourceSubscriptions":["note:///a"]}`)
 	leaving := listen(`2`, `{}`, `{}`)
-	if n := demo.listening(); n != 4 || h.running != 0 {
-		t.Error(n, "listeners,", h.running, "requests are counted")
+	if n := demo.listening(); n != 4 || h.running.Load() != 0 {
+		t.Error(n, "listeners,", h.running.Load(), "requests are counted")
 	}
 	if resp := c.call(7, "tools/call", `"name":"set-note","arguments":{"name":"a","text":"x"}`); resp.StatusCode != 200 {
 		t.Error(resp.Status)
@@ -5363,17 +5346,13 @@ func TestHTTPListenBounds(t *testing.T) {
 		demo.listeners[&subscriber{}] = true
 	}
 	demo.Server.mu.Unlock()
-	h.mu.Lock()
-	h.lasting += maxListeners // and of the handler, whoever answers
-	h.mu.Unlock()
+	h.lasting.Add(maxListeners) // and of the handler, whoever answers
 	if status, text, _ := c.do("POST", body, "Mcp-Method: subscriptions/listen"); status != 503 || !strings.Contains(text, errListeners.Message) {
 		t.Error(status, text)
 	}
-	h.mu.Lock()
-	if h.lasting -= maxListeners; h.lasting != 2 {
-		t.Error(h.lasting, "are counted")
+	if n := h.lasting.Add(-maxListeners); n != 2 {
+		t.Error(n, "are counted")
 	}
-	h.mu.Unlock()
 	if status, text, header := c.do("POST", body, "Mcp-Method: subscriptions/listen"); status != 503 || header.Get("Retry-After") == "" || !strings.Contains(text, `"id":1,"error":{"code":-32603,"message":"Too many subscriptions"`) {
 		t.Error(status, text)
 	}
@@ -7636,11 +7615,7 @@ func TestClientHTTP2(t *testing.T) {
 	}
 }
 
-func (h *StreamableHandler) answersNothing() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.running == 0
-}
+func (h *StreamableHandler) answersNothing() bool { return h.running.Load() == 0 }
 
 // ---- Odd servers ----
 
