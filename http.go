@@ -117,10 +117,8 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost:
 		h.post(w, r, principal)
-	case r.Method == http.MethodGet && sessions && canStream(w):
-		h.get(w, r, principal)
-	case r.Method == http.MethodDelete && sessions:
-		h.delete(w, r, principal)
+	case sessions && (r.Method == http.MethodGet && canStream(w) || r.Method == http.MethodDelete):
+		h.getOrDelete(w, r, principal)
 	default: // 2026-07-28 basic/transports/streamable-http#earlier-streamable-http-revisions: "respond with 405 Method Not Allowed"
 		w.Header().Set("Allow", "POST")
 		if sessions {
@@ -206,13 +204,20 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 	}
 	s := h.Sessions.get(names[0], principal)
 	if s == nil {
-		h.refuse(w, r, http.StatusNotFound, id, "Session not found")
+		h.gone(w, r)
 	} else if fault := h.checkVersion(r); fault != nil {
 		h.reject(w, r, http.StatusBadRequest, id, fault)
 		s.release()
 		return nil
 	}
 	return s
+}
+
+// gone answers a request in a session that there is not. Its body is no message: some clients would take one for the answer to their
+// call, and never open another session.
+func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
+	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", r.Method, "from", r.RemoteAddr)
+	http.Error(w, "Session not found", http.StatusNotFound)
 }
 
 // ---- POST ----
@@ -381,7 +386,7 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	case damaged >= 0: // a response: whoever waited for it knows by now
 		rep.refuse(http.StatusBadRequest, rep.in.Messages[damaged].local.Error())
 	case requests > 0: // the session has ended meanwhile
-		rep.refuse(http.StatusNotFound, "Session not found")
+		rep.h.gone(rep.w, rep.r)
 	default: // 2025-11-25 basic/transports#sending-messages-to-the-server: "the server MUST return HTTP status code 202 Accepted with no body"
 		rep.w.WriteHeader(http.StatusAccepted)
 	}
@@ -483,17 +488,14 @@ func checkNames(header http.Header, m *Message) (name string, fault *Error) {
 	if fault != nil || source == "" || m.Kind() == Notification {
 		return "", fault
 	}
-	name, fault = field(header, "Mcp-Name")
-	inBody, twice := exact(m.Params, source)
-	switch {
-	case fault != nil:
-		return "", fault
-	case twice != nil:
-		return "", twice
-	case len(inBody) == 0 || inBody[0] != '"' || unquote(inBody) != name:
-		return "", mismatch("Mcp-Name is %.100q, not the %s in the body", name, source)
+	value, fault := exact(m.Params, source)
+	if fault == nil && (len(value) == 0 || value[0] != '"') {
+		fault = mismatch("the body has no %s", source)
 	}
-	return name, nil
+	if fault == nil {
+		fault = compare(header, "Mcp-Name", value, source)
+	}
+	return unquote(value), fault
 }
 
 // exact returns a member of an object, nil if there is none. It fails if there are two, or one that differs in case: encoding/json takes
@@ -572,7 +574,7 @@ func checkParams(header http.Header, params json.RawMessage, marked []HeaderPara
 			}
 		}
 		if fault == nil {
-			fault = checkParam(header, http.CanonicalHeaderKey("Mcp-Param-"+p.Name), value)
+			fault = compare(header, http.CanonicalHeaderKey("Mcp-Param-"+p.Name), value, "argument")
 		}
 		if fault != nil {
 			return fault
@@ -581,16 +583,18 @@ func checkParams(header http.Header, params json.RawMessage, marked []HeaderPara
 	return nil
 }
 
-func checkParam(header http.Header, name string, value json.RawMessage) *Error {
-	if value == nil || string(value) == "null" {
-		if header[name] != nil {
-			return mismatch("%s has no argument", name)
-		}
+// compare checks a field that may be encoded against what it repeats.
+func compare(header http.Header, name string, value json.RawMessage, what string) *Error {
+	missing := value == nil || string(value) == "null"
+	if missing && header[name] == nil {
 		return nil
 	}
 	text, fault := field(header, name)
-	if fault == nil && !sameValue(text, value) {
-		fault = mismatch("%s is %.100q, not what the argument is", name, text)
+	switch {
+	case missing:
+		return mismatch("%s has no %s", name, what)
+	case fault == nil && !sameValue(text, value):
+		return mismatch("%s is %.100q, not the %s in the body", name, text, what)
 	}
 	return fault
 }
@@ -925,13 +929,10 @@ func (rep *reply) write() {
 
 // ---- GET and DELETE ----
 
-// get opens the stream of what belongs to no request, or continues one that was cut off. 2025-11-25
+// getOrDelete opens the stream of what belongs to no request, or continues one that was cut off. 2025-11-25
 // basic/transports#resumability-and-redelivery: "The server MUST NOT replay messages that would have been delivered on a different stream."
-func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
-	if !accepts(r.Header["Accept"], "text/event-stream") { // which it "MUST include"; 405 would say that there is no stream
-		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
-		return
-	}
+// A DELETE ends the session.
+func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, principal string) {
 	s := h.session(w, r, ID{}, principal)
 	if s == nil {
 		return
@@ -939,23 +940,20 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 	defer s.release()
 	after := r.Header.Get("Last-Event-ID")
 	events := s.find(after)
-	if after == "" {
+	switch {
+	case r.Method == http.MethodDelete:
+		h.Sessions.Delete(s, ErrSessionDeleted)
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case !accepts(r.Header["Accept"], "text/event-stream"): // which it "MUST include"; 405 would say that there is no stream
+		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
+		return
+	case after == "":
 		events = s.listen()
 	}
 	if events == nil || events.Follow(w, r, after) != nil { // not 404, which would end the client's session
 		h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
 	}
-}
-
-// delete ends a session.
-func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, principal string) {
-	s := h.session(w, r, ID{}, principal)
-	if s == nil {
-		return
-	}
-	defer s.release()
-	h.Sessions.Delete(s, ErrSessionDeleted)
-	w.WriteHeader(http.StatusNoContent)
 }
 
 // ---- The client ----

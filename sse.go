@@ -228,10 +228,11 @@ type Stream struct {
 	changed  chan struct{} // closed when whoever waits should look again; nil: nobody waits
 }
 
-// follower is the one response that a Stream's events go to.
+// follower is the one response that a Stream's events go to. The Stream's mutex guards its fields.
 type follower struct {
 	opening  []byte // what it writes before the events; nil: nothing
-	farewell []byte // what it writes after them, to leave then; nil: it stays. Guarded by the Stream's mutex
+	farewell []byte // what it writes after them, to leave then; nil: it stays
+	leaves   bool   // it has taken that
 }
 
 // NewStream returns a stream. Nothing is kept before the first Follow: until then, Send fails. keep is the number of events (and at most 1
@@ -429,8 +430,8 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 			if out.write(events...) != nil {
 				return
 			}
-			s.wrote(f)
 			comment = nil
+			continue
 		}
 		if over {
 			return
@@ -448,11 +449,22 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take returns what is to be written next, what to wait for then, or that it is over.
+// take notes that what was taken before is written, and returns what is next. If that is nothing, it is over, or there is something to
+// wait for.
 func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.follower != f {
+		return nil, nil, true
+	}
+	if s.written < s.next {
+		s.written = s.next
+		s.signal()
+	}
+	for s.keep == 0 && s.first < s.written {
+		s.drop()
+	}
+	if f.leaves {
 		return nil, nil, true
 	}
 	if f.opening != nil {
@@ -460,25 +472,11 @@ func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, ov
 	}
 	events = append(events, s.log[s.next-s.first:]...)
 	if f.farewell != nil {
-		events = append(events, f.farewell)
+		events, f.leaves = append(events, f.farewell), true
 	}
 	s.next = s.end()
 	s.reached = s.reached || s.prime || s.next > 1
-	return events, s.whenChanged(), s.ended || f.farewell != nil
-}
-
-// wrote notes that all that f has taken is written.
-func (s *Stream) wrote(f *follower) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.follower != f {
-		return
-	}
-	s.written = s.next
-	for s.keep == 0 && s.first < s.written {
-		s.drop()
-	}
-	s.signal()
+	return events, s.whenChanged(), s.ended
 }
 
 // detach notes that a follower is gone. If the client cannot come back for the rest, the rest goes too.
@@ -489,9 +487,8 @@ func (s *Stream) detach(f *follower) {
 		s.follower, s.left = nil, time.Now()
 		s.signal()
 	}
-	resumable := s.resumable()
 	s.mu.Unlock()
-	if ours && !resumable {
+	if ours {
 		s.giveUp()
 	}
 }
@@ -688,14 +685,9 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID
 	g.reject(w, r, status, id, &Error{Code: code, Message: reason})
 }
 
-// reject does so with an error of its own. Only 404 says it as text: some clients would take a message for the answer to their call, and
-// never open another session.
+// reject does so with an error of its own.
 func (g *Guard) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
 	g.log().Info("refused", "status", status, "reason", fault.Message, "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr)
-	if status == http.StatusNotFound {
-		http.Error(w, fault.Message, status)
-		return
-	}
 	writeJSON(w, status, Payload{Messages: []*Message{NewResponse(id, nil, fault)}})
 }
 
@@ -928,7 +920,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	h.mu.Unlock()
 	switch first := in.Messages[0]; {
 	case p == nil || p.owner != principal:
-		writeJSON(w, http.StatusNotFound, Payload{Messages: []*Message{refused(in.Messages[0].ID, CodeInvalidRequest, "No such session")}})
+		h.refuse(w, r, http.StatusNotFound, in.Messages[0].ID, "No such session")
 		return
 	case first.Kind() == Invalid && first.ID == ID{} && !in.Batch: // nobody on the stream would know what it answers
 		writeJSON(w, http.StatusBadRequest, in)
@@ -938,7 +930,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	case p.in <- in:
 		w.WriteHeader(http.StatusAccepted)
 	case <-p.reads.Done():
-		writeJSON(w, http.StatusNotFound, Payload{Messages: []*Message{refused(in.Messages[0].ID, CodeInvalidRequest, "No such session")}})
+		h.refuse(w, r, http.StatusNotFound, in.Messages[0].ID, "No such session")
 	case <-time.After(stall): // it asks and does not read
 		h.refuse(w, r, http.StatusServiceUnavailable, in.Messages[0].ID, "Too many requests in flight")
 	case <-r.Context().Done():
