@@ -40,7 +40,7 @@ package main
 // handler runs on the goroutine that net/http has for its POST; if the response becomes a stream, one more goroutine writes it, and is
 // joined before that POST is over; one timer looks after all that have waited for a second. A client has one goroutine for each response
 // that is a stream, until that has ended or the Conn is closed. A reply's mutex guards what has been decided about its response, and is
-// held while its Stream is made; a lateness's who waits, a StreamableHandler's what is being answered, an httpConn's what it has learnt.
+// held while its Stream is made; a lateness's who waits, a StreamableHandler's whether it is open, an httpConn's what it has learnt.
 // Copy with jsonrpc.go, sse.go and session.go.
 
 import (
@@ -175,10 +175,10 @@ func (h *StreamableHandler) Close() {
 
 // ---- What every legacy request says of itself ----
 
-// checkVersion tells what is wrong with the version that a legacy request's header names, if it names one. 2025-11-25
-// basic/transports#protocol-version-header: "If the server receives a request with an invalid or unsupported
-// MCP-Protocol-Version, it MUST respond with 400 Bad Request." In a session that session's own version stays in force; the header need
-// only be one we speak.
+// checkVersion tells what is wrong with the version that a legacy request's header names, if it
+// names one. 2025-11-25 basic/transports#protocol-version-header: "If the server receives a request
+// with an invalid or unsupported MCP-Protocol-Version, it MUST respond with 400 Bad Request." In a
+// session that session's own version stays in force; the header need only be one we speak.
 func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	switch lines := r.Header["Mcp-Protocol-Version"]; {
 	case len(lines) > 1:
@@ -299,9 +299,10 @@ func (rep *reply) initialize(base Exchange) {
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 
 // inSession dispatches what belongs to a session. The work goes on if the client leaves: 2025-11-25
-// basic/transports#sending-messages-to-the-server, "Disconnection SHOULD NOT be interpreted as the client cancelling its request." So the
-// context is not the request's. A session's Peer cancels what it serves when it ends, and a context derived from the Peer's would cost
-// each session memory.
+// basic/transports#sending-messages-to-the-server, "Disconnection SHOULD NOT be interpreted as the
+// client cancelling its request." So the context is not the request's. A session's Peer cancels
+// what it serves when it ends, and a context derived from the Peer's would cost each session
+// memory.
 func (rep *reply) inSession(base Exchange) {
 	s := rep.h.session(rep.w, rep.r, rep.in.id(), base.Principal)
 	if s == nil {
@@ -367,7 +368,8 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	if rep.era.Modern && rep.in.has("subscriptions/listen") { // it lasts
 		count, most, full = &rep.h.lasting, maxListeners, errListeners
 	}
-	// What is no request is never kept waiting by those that are: an answer, or a cancellation, may be what they wait for.
+	// What is no request is never kept waiting by those that are: an answer, or a cancellation, may
+	// be what they wait for.
 	requests := int64(rep.in.requests())
 	defer count.Add(-requests)
 	if count.Add(requests) > most && requests > 0 {
@@ -625,9 +627,10 @@ func integerIn(text string) (n int64, ok bool) {
 	return n, accuracy == big.Exact && -1<<53 < n && n < 1<<53
 }
 
-// ReadHeaderParams finds the arguments that an inputSchema marks with x-mcp-header, by their names. The error says why the schema is
-// invalid. 2026-07-28 basic/transports/streamable-http#schema-extension: a name is a token and unique without regard to case,
-// and the argument a string, integer or boolean that is reached through "properties" alone.
+// ReadHeaderParams finds the arguments that an inputSchema marks with x-mcp-header, by their names.
+// The error says why the schema is invalid. 2026-07-28
+// basic/transports/streamable-http#schema-extension: a name is a token and unique without regard to
+// case, and the argument a string, integer or boolean that is reached through "properties" alone.
 func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
 	if schema = bytes.TrimSpace(schema); len(schema) == 0 || schema[0] != '{' || !json.Valid(schema) {
 		return nil, errors.New("the schema is no object")
@@ -703,8 +706,8 @@ func (m *marks) add(mark any, path []string, kind any) {
 
 // ---- The reply: JSON, or a stream ----
 
-// reply is the response to a POST. What it becomes is decided as late as possible: a stream when there is something to say before the
-// answer or a second has passed, else JSON.
+// reply is the response to a POST. What it becomes is decided as late as possible: a stream when
+// there is something to say before the answer or a second has passed, else JSON.
 type reply struct {
 	h       *StreamableHandler
 	w       http.ResponseWriter
@@ -822,7 +825,8 @@ func (rep *reply) gone() bool {
 	return rep.session == nil && rep.r.Context().Err() == context.Canceled
 }
 
-// commit makes the response a stream, if that is not decided yet, and returns it; nil if it cannot be one, or not any more.
+// commit makes the response a stream, if that is not decided yet, and returns it; nil if it cannot
+// be one, or not any more.
 func (rep *reply) commit() *Stream {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
@@ -851,7 +855,8 @@ func (rep *reply) commit() *Stream {
 	return rep.events
 }
 
-// letGo cuts a response while its handler still runs, so that the client need not hold the connection. net/http would end it only then.
+// letGo cuts a response while its handler still runs, so that the client need not hold the
+// connection. net/http would end it only then.
 func letGo(w http.ResponseWriter) {
 	rc := http.NewResponseController(w)
 	if conn, _, err := rc.Hijack(); err == nil {
@@ -929,9 +934,9 @@ func (rep *reply) write() {
 
 // ---- GET and DELETE ----
 
-// getOrDelete opens the stream of what belongs to no request, or continues one that was cut off. 2025-11-25
-// basic/transports#resumability-and-redelivery: "The server MUST NOT replay messages that would have been delivered on a different stream."
-// A DELETE ends the session.
+// getOrDelete opens the stream of what belongs to no request, or continues one that was cut off.
+// 2025-11-25 basic/transports#resumability-and-redelivery: "The server MUST NOT replay messages
+// that would have been delivered on a different stream." A DELETE ends the session.
 func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, principal string) {
 	s := h.session(w, r, ID{}, principal)
 	if s == nil {

@@ -22,7 +22,7 @@ package main
 // and WHATWG HTML server-sent-events#parsing-an-event-stream and #event-stream-interpretation. A Stream's mutex guards
 // its log, and is not held while anything is written.
 // Goroutines: none for a Stream, which is followed on a goroutine of its caller; one for each stream of an SSEHandler, which serves it; none
-// for the client, whose mutex guards which POSTs are on their way.
+// for the client.
 // Copy with jsonrpc.go for the old transport, and with session.go and http.go for the present one.
 
 import (
@@ -209,7 +209,6 @@ const (
 type Stream struct {
 	id        string
 	keep      int
-	kind      string        // type of the events
 	prime     bool          // 2025-11-25: a new response begins with an id, and may be ended before the stream is
 	keepAlive time.Duration // of silence before a comment is sent; 0: none
 	lost      func()        // called when what was sent can no longer be read by anyone; may be called again
@@ -249,22 +248,21 @@ var (
 )
 
 // Send appends an event. It waits while the log is full of what a connected reader, or one that was
-// cut off less than five seconds ago, has yet to read; after that the stream is lost to whoever was
-// cut off. It fails with an error that wraps ErrClosed when the stream has ended or nobody can ever
-// read it.
+// cut off five seconds ago, has yet to read; after that the stream is lost to whoever was cut off.
+// It fails with an error that wraps ErrClosed when the stream has ended or nobody can ever read it.
 func (s *Stream) Send(ctx context.Context, data []byte) error {
-	return s.push(ctx, Event{Type: s.kind, Data: data})
+	return s.push(ctx, Event{Data: data})
 }
 
 func (s *Stream) push(ctx context.Context, e Event) error {
 	for {
-		changed, limit, err := s.append(e)
+		changed, err := s.append(e)
 		if err != nil || changed == nil {
 			return err
 		}
 		select {
 		case <-changed:
-		case <-time.After(limit):
+		case <-time.After(patience):
 			s.giveUp()
 		case <-ctx.Done():
 			return ctx.Err()
@@ -272,25 +270,21 @@ func (s *Stream) push(ctx context.Context, e Event) error {
 	}
 }
 
-// append puts an event into the log or, if there is no room, returns what to wait for, and how long.
-func (s *Stream) append(e Event) (changed <-chan struct{}, limit time.Duration, err error) {
+// append puts an event into the log or, if there is no room, returns what to wait for.
+func (s *Stream) append(e Event) (changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.follower == nil && !s.resumable() {
-		return nil, 0, errNobody
+		return nil, errNobody
 	}
 	for len(s.log) >= cmp.Or(s.keep, maxUnwritten) || len(s.log) > 0 && s.size+len(e.Data) > maxLog {
-		if s.first < s.written {
-			s.drop()
-			continue
+		if s.first == s.written {
+			return s.whenChanged(), nil
 		}
-		if limit = patience; s.follower == nil {
-			limit -= time.Since(s.left)
-		}
-		return s.whenChanged(), limit, nil
+		s.drop()
 	}
 	s.add(e)
-	return nil, 0, nil
+	return nil, nil
 }
 
 func (s *Stream) add(e Event) {
@@ -332,8 +326,8 @@ func (s *Stream) signal() {
 	}
 }
 
-// giveUp drops what nobody reads any more: either it cannot be asked for, or it fills the log, and the
-// client has not come back in time.
+// giveUp drops what nobody reads any more: either it cannot be asked for, or it fills the log, and
+// the client has not come back in time.
 func (s *Stream) giveUp() {
 	s.mu.Lock()
 	over := s.follower == nil && (!s.resumable() || time.Since(s.left) >= patience)
@@ -380,8 +374,9 @@ func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) er
 	return err
 }
 
-// attach makes a new follower the stream's. Whoever attaches must run. Where there is a priming event, it comes first if the client names
-// no event. 2025-11-25 basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an SSE event
+// attach makes a new follower the stream's. Whoever attaches must run. Where there is a priming
+// event, it comes first if the client names no event. 2025-11-25
+// basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an SSE event
 // consisting of an event ID and an empty data field".
 func (s *Stream) attach(after string) (*follower, error) {
 	s.mu.Lock()
@@ -410,7 +405,7 @@ func (s *Stream) open(messages []*Message) *follower {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range messages {
-		s.add(Event{Type: s.kind, Data: m.encode()})
+		s.add(Event{Data: m.encode()})
 	}
 	return f
 }
@@ -449,8 +444,8 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take notes that what was taken before is written, and returns what is next. If that is nothing, it is over, or there is something to
-// wait for.
+// take notes that what was taken before is written, and returns what is next. If that is nothing,
+// it is over, or there is something to wait for.
 func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -527,8 +522,8 @@ func canStream(w http.ResponseWriter) bool {
 	}
 }
 
-// newEventWriter says what the body will be. Nothing may hold events back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
-// X-Accel-Buffering.
+// newEventWriter says what the body will be. Nothing may hold events back: 2026-07-28
+// basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
 func newEventWriter(w http.ResponseWriter) *eventWriter {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
@@ -639,7 +634,8 @@ func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal 
 	return "", false
 }
 
-// share lets a page of a listed origin use the answer: the CORS protocol of the Fetch standard. It tells whether it only asks if it may.
+// share lets a page of a listed origin use the answer: the CORS protocol of the Fetch standard. It
+// tells whether it only asks if it may.
 func (g *Guard) share(header http.Header, r *http.Request) (preflight bool) {
 	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 	header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
@@ -658,8 +654,8 @@ func (g *Guard) share(header http.Header, r *http.Request) (preflight bool) {
 	return true
 }
 
-// allowsHost tells whether a Host is this machine, or listed. One that is more than a host and a port, such as localhost:1@evil.example,
-// is neither.
+// allowsHost tells whether a Host is this machine, or listed. One that is more than a host and a
+// port, such as localhost:1@evil.example, is neither.
 func (g *Guard) allowsHost(host string) bool {
 	u, err := url.Parse("http://" + host)
 	if err != nil || u.Host != host {
@@ -710,8 +706,9 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 	_, _ = out.Write(body) // a client that has gone needs no answer
 }
 
-// read reads what is POSTed. If it returns false, the request has been answered. That only application/json is taken is no formality: a
-// page may send text/plain to any origin without asking.
+// read reads what is POSTed. If it returns false, the request has been answered. That only
+// application/json is taken is no formality: a page may send text/plain to any origin without
+// asking.
 func (g *Guard) read(w http.ResponseWriter, r *http.Request) (in Payload, ok bool) {
 	status, reason := 0, ""
 	limit := cmp.Or(g.MaxBody, 4<<20)
@@ -732,7 +729,8 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request) (in Payload, ok boo
 	return Decode(body), true
 }
 
-// readBody reads a body whose size has been announced (-1: it has not), or returns ErrTooLarge. What is only announced gets no room yet.
+// readBody reads a body whose size has been announced (-1: it has not), or returns ErrTooLarge.
+// What is only announced gets no room yet.
 func readBody(r io.Reader, size, limit int64) ([]byte, error) {
 	if size > limit { // it need not even be sent
 		return nil, ErrTooLarge
@@ -755,7 +753,8 @@ func isMedia(header, kind string) bool {
 	return media == kind && (err == nil || err == mime.ErrInvalidMediaParameter)
 }
 
-// accepts tells whether an Accept header, on any number of lines, allows a media type, with whatever weight; none allows all.
+// accepts tells whether an Accept header, on any number of lines, allows a media type, with
+// whatever weight; none allows all.
 func accepts(lines []string, kind string) bool {
 	family, _, _ := strings.Cut(kind, "/")
 	said := false
@@ -809,7 +808,7 @@ func (p *ssePipe) Read() (Payload, error) {
 
 // Write sends an event.
 func (p *ssePipe) Write(ctx context.Context, out Payload) error {
-	return p.stream.Send(ctx, out.Append(nil))
+	return p.stream.push(ctx, Event{Type: "message", Data: out.Append(nil)})
 }
 
 // Close ends the stream.
@@ -842,7 +841,7 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // "When a client connects, the server MUST send an endpoint event containing a URI for the client to use for sending messages."
 func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal string) {
 	p := &ssePipe{owner: principal, in: make(chan Payload), stream: NewStream("", 0)}
-	p.stream.kind, p.stream.keepAlive = "message", h.silence()
+	p.stream.keepAlive = h.silence()
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(r.Context())
 	defer p.cancel()
@@ -863,7 +862,7 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 	query := endpoint.Query()
 	query.Set("session", id)
 	endpoint.Scheme, endpoint.Host, endpoint.RawQuery = "", "", query.Encode()
-	f := p.stream.open(nil)
+	f, _ := p.stream.attach("")
 	_ = p.stream.push(ctx, Event{Type: "endpoint", Data: []byte(endpoint.String())})
 	var served sync.WaitGroup
 	served.Go(func() { // joined below
@@ -1191,7 +1190,8 @@ func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
 	return params
 }
 
-// A challenge is a scheme, then parameters: tokens, with a token or a quoted string as value. RFC 9110, sections 5.6 and 11.2.
+// A challenge is a scheme, then parameters: tokens, with a token or a quoted string as value. RFC
+// 9110, sections 5.6 and 11.2.
 var (
 	challengeWord = regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
 	quotedPair    = regexp.MustCompile(`\\(.)`)
@@ -1234,8 +1234,9 @@ func sameOrigin(a, b *url.URL) bool {
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
-// keepToOrigin returns a client that follows redirects only where they repeat the request, and only within the origin: others would lose
-// the body, or carry headers to a stranger. idle closes the idle connections of a client that is our own.
+// keepToOrigin returns a client that follows redirects only where they repeat the request, and only
+// within the origin: others would lose the body, or carry headers to a stranger. idle closes the
+// idle connections of a client that is our own.
 func keepToOrigin(client *http.Client) (kept *http.Client, idle func()) {
 	idle = func() {}
 	if client == nil {
