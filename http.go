@@ -131,7 +131,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *StreamableHandler) prepare() {
 	h.open, h.windDown = context.WithCancel(context.Background())
 	h.life, h.stop = context.WithCancel(context.Background())
-	h.late.wait = decideIn
+	h.late.wait, h.late.waiting = decideIn, map[*reply]time.Time{}
 	if silence := h.silence(); silence > 0 {
 		h.late.wait = max(min(decideIn, silence), 10*time.Millisecond) // a refusal needs some time to get its status
 	}
@@ -632,15 +632,9 @@ func integerIn(text string) (n int64, ok bool) {
 // basic/transports/streamable-http#schema-extension: a name is a token and unique without regard to
 // case, and the argument a string, integer or boolean that is reached through "properties" alone.
 func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
-	if schema = bytes.TrimSpace(schema); len(schema) == 0 || schema[0] != '{' || !json.Valid(schema) {
-		return nil, errors.New("the schema is no object")
-	}
-	if !mayBeMarked(schema) {
-		return nil, nil
-	}
 	var root map[string]any
-	if err = json.Unmarshal(schema, &root); err != nil {
-		return nil, err
+	if json.Unmarshal(schema, &root) != nil || root == nil {
+		return nil, errors.New("the schema is no object")
 	}
 	m := marks{names: map[string]bool{}}
 	if m.read(root, []string{}); m.err != nil {
@@ -763,9 +757,6 @@ type lateness struct {
 func (l *lateness) add(rep *reply) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting == nil {
-		l.waiting = map[*reply]time.Time{}
-	}
 	l.waiting[rep] = time.Now().Add(l.wait)
 	if !l.timed {
 		l.timed = true

@@ -3644,7 +3644,7 @@ func TestHTTPStreams(t *testing.T) {
 func TestHTTPLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := new(StreamableHandler)
-		h.late.wait = time.Second
+		h.once.Do(h.prepare)
 		begin := func() *reply {
 			rep := &reply{h: h, w: &paper{header: http.Header{}}, r: httptest.NewRequest("POST", "/", nil), stream: true}
 			h.late.add(rep)

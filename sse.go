@@ -166,31 +166,25 @@ func (in *eventReader) readLine(max int) ([]byte, error) {
 			return nil, err
 		}
 		chunk, _ := in.r.Peek(in.r.Buffered())
-		if in.skipLF {
+		if in.skipLF && chunk[0] == '\n' {
 			in.skipLF = false
-			if chunk[0] == '\n' {
-				_, _ = in.r.Discard(1)
-				continue
-			}
-		}
-		end := bytes.IndexAny(chunk, "\r\n")
-		if end < 0 {
-			end = len(chunk)
-		}
-		if in.line = append(in.line, chunk[:end]...); len(in.line) > max {
-			return nil, ErrTooLarge
-		}
-		if end == len(chunk) {
-			_, _ = in.r.Discard(end)
+			_, _ = in.r.Discard(1)
 			continue
 		}
-		in.skipLF = chunk[end] == '\r'
-		_, _ = in.r.Discard(end + 1)
-		if in.first {
+		end := bytes.IndexAny(chunk, "\r\n")
+		part := chunk[:cmp.Or(end+1, len(chunk))]
+		in.line = append(in.line, bytes.TrimRight(part, "\r\n")...)
+		in.skipLF = end >= 0 && chunk[end] == '\r'
+		_, _ = in.r.Discard(len(part))
+		switch {
+		case len(in.line) > max:
+			return nil, ErrTooLarge
+		case end >= 0 && in.first:
 			in.first = false
 			return bytes.TrimPrefix(in.line, []byte("\xEF\xBB\xBF")), nil
+		case end >= 0:
+			return in.line, nil
 		}
-		return in.line, nil
 	}
 }
 
@@ -965,7 +959,7 @@ const endpointWait = 10 * time.Second // for the event that says where to POST
 // not a 2xx, is an *HTTPError.
 func DialSSE(client *http.Client, target string, max int) Dialer {
 	return func(ctx context.Context) (Conn, error) {
-		c := new(sseConn)
+		c := &sseConn{body: http.NoBody}
 		c.client, c.idle = keepToOrigin(client)
 		c.life, c.hangUp = context.WithCancelCause(context.Background()) // of the stream, which outlives the dialling
 		defer context.AfterFunc(ctx, func() { c.hangUp(ctx.Err()) })()
@@ -1108,9 +1102,6 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 func (c *sseConn) Close() error {
 	c.hangUp(nil)
 	defer c.idle()
-	if c.body == nil {
-		return nil
-	}
 	return c.body.Close()
 }
 
