@@ -56,7 +56,6 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -979,14 +978,9 @@ const (
 // response that it names, and is sent in the legacy era only.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
 	return func(context.Context) (Conn, error) {
-		u, err := url.Parse(target)
-		if err != nil {
-			return nil, err
-		}
-		c := &httpConn{url: u, max: max, posts: map[*post]bool{}}
+		c := &httpConn{url: target, max: max, posts: map[*post]bool{}, marked: map[string][]HeaderParam{}}
 		c.client, c.idle = keepToOrigin(client)
-		c.in, c.replies = make(chan Payload, readAhead), make(chan struct{}, maxReplies)
-		c.life, c.hangUp = context.WithCancel(context.Background())
+		c.in, c.over, c.replies = make(chan Payload, readAhead), make(chan struct{}), make(chan struct{}, maxReplies)
 		return c, nil
 	}
 }
@@ -995,20 +989,18 @@ func DialHTTP(client *http.Client, target string, max int) Dialer {
 type httpConn struct {
 	client  *http.Client
 	idle    func() // closes its idle connections
-	url     *url.URL
+	url     string
 	max     int
 	in      chan Payload
-	replies chan struct{}   // has room for each answer to the server that is on its way
-	life    context.Context // until Close
-	hangUp  context.CancelFunc
+	over    chan struct{}  // closed by Close
+	replies chan struct{}  // has room for each answer to the server that is on its way
 	streams sync.WaitGroup // one for each response that is a stream; Go holding mu, and not once closed
 	closing sync.Once
 
-	mu      sync.Mutex // guards the fields below
-	version string     // of the protocol, agreed on, or what the last modern request said
-	session string     // "": none
-	ended   error      // the server does not know the session any more: nothing more is sent
-	closed  bool
+	mu      sync.Mutex               // guards the fields below
+	rev     Revision                 // agreed on, or what the last modern request said
+	session string                   // "": none
+	ended   error                    // why nothing more is sent: the server does not know the session any more, or Close
 	posts   map[*post]bool           // true: its response is a stream
 	marked  map[string][]HeaderParam // by tool
 }
@@ -1017,15 +1009,15 @@ type httpConn struct {
 type post struct {
 	out     Payload
 	waits   []ID // of requests that have no answer yet
-	modern  bool
+	rev     Revision
 	session string          // that it belongs to
-	resumes bool            // its stream can be continued
 	ctx     context.Context // ends with Close, when it is cancelled, when the session has ended, and when all has come
 	cancel  context.CancelCauseFunc
-	again   bool          // it is being continued, and may be once more
-	abort   func()        // ends the request of HTTP that is on the way: unless it is being continued, all
-	last    string        // id of the last event
-	retry   time.Duration // to wait before it is continued; 0: not said
+
+	// Of its stream:
+	last  string        // id of the last event
+	retry time.Duration // to wait before it is continued; 0: not said
+	tries int           // to continue it, since something has come
 }
 
 // Read returns what has come.
@@ -1033,54 +1025,48 @@ func (c *httpConn) Read() (Payload, error) {
 	select {
 	case in := <-c.in:
 		return in, nil
-	case <-c.life.Done():
+	case <-c.over:
 		return Payload{}, io.EOF
 	}
 }
 
 // Write POSTs a payload, and waits for the status. An answer in JSON is read here; a stream on a goroutine of its own.
 func (c *httpConn) Write(ctx context.Context, out Payload) error {
-	if len(out.Messages) == 0 {
-		return errors.New("nothing to write")
-	}
-	if c.stops(out.Messages[0]) {
+	first := out.Messages[0]
+	if first.Method == "notifications/cancelled" && c.stops(first) {
 		return nil
 	}
-	x, err := c.begin(out)
+	x, err := c.begin(ctx, out)
 	if err != nil {
 		return err
 	}
-	if out.Messages[0].Method == "notifications/initialized" {
-		c.listen() // beside it, so that the stream is there for the first call
+	if first.Method == "notifications/initialized" && x.rev.Resume { // beside it, so that the stream is there for the first call
+		if alone, err := c.begin(context.Background(), Payload{}); err == nil {
+			_ = c.follow(alone, nil)
+		}
 	}
-	defer context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })()
-	if out.Messages[0].Kind() == Response {
+	defer context.AfterFunc(ctx, func() { x.cancel(ctx.Err()) })()
+	if len(x.waits) == 0 {
+		defer time.AfterFunc(stall, func() { x.cancel(errSlow) }).Stop()
+	}
+	if first.Kind() == Response {
 		select {
 		case c.replies <- struct{}{}: // a server that asks and does not listen gets no number of connections
 			defer func() { <-c.replies }()
 		case <-x.ctx.Done():
 		}
 	}
-	if len(x.waits) == 0 {
-		defer time.AfterFunc(stall, func() { x.cancel(errSlow) }).Stop()
-	}
-	resp, err := c.do(x, http.MethodPost)
-	if err == nil {
-		var streams bool
-		if streams, err = c.receive(x, resp); streams {
-			return nil
-		}
-		x.abort() // first, because closing a body may wait for it
-		resp.Body.Close()
-	}
-	c.finish(x)
-	switch {
-	case err == nil, context.Cause(x.ctx) == errAnsweredFirst:
+	streams, err := c.send(x)
+	if streams {
 		return nil
-	case c.life.Err() != nil:
-		return ErrClosed
 	}
-	return cmp.Or(ctx.Err(), err)
+	if cause := context.Cause(x.ctx); err != nil && cause != nil {
+		err = cause
+	}
+	if c.finish(x); err == errAnsweredFirst {
+		return nil
+	}
+	return err
 }
 
 var errSlow = fmt.Errorf("the server has not taken it within %v", stall)
@@ -1088,65 +1074,47 @@ var errSlow = fmt.Errorf("the server has not taken it within %v", stall)
 // stops closes the response to a request that is cancelled. It returns true if there is no more to do about that: in the modern era.
 // 2026-07-28 basic/transports/streamable-http#cancellation: closing the stream is the signal, and no notification is needed.
 func (c *httpConn) stops(m *Message) bool {
-	if m.Method != "notifications/cancelled" {
-		return false
-	}
 	id, _ := parseID(member(m.Params, "requestId"))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for x := range c.posts {
-		if len(x.waits) == 1 && x.waits[0] == id { // and not the others of a batch
-			x.cancel(context.Canceled)
-		}
-	}
-	return revision(c.version).Modern
+	c.cut(func(other ID) bool { return other == id }, 0, context.Canceled)
+	return c.rev.Modern
 }
 
-// settled closes the response to a request that nobody waits for any more, such as one that was answered elsewhere.
-func (c *httpConn) settled(id ID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// cut ends those POSTs, after a while, whose only request is over: cancelled, or answered elsewhere. The caller holds mu.
+func (c *httpConn) cut(over func(ID) bool, after time.Duration, why error) {
 	for x := range c.posts {
-		if len(x.waits) == 1 && x.waits[0] == id {
-			time.AfterFunc(drainFor, func() { x.cancel(context.Canceled) })
+		if len(x.waits) == 1 && over(x.waits[0]) {
+			time.AfterFunc(after, func() { x.cancel(why) })
 		}
 	}
 }
 
 // begin notes what is sent. initialize begins anew: 2025-11-25 basic/transports#session-management, "without a session ID attached".
-func (c *httpConn) begin(out Payload) (*post, error) {
+func (c *httpConn) begin(ctx context.Context, out Payload) (*post, error) {
 	x := &post{out: out}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return nil, ErrClosed
-	case c.ended != nil:
+	if c.ended != nil {
 		return nil, unread{c.ended}
 	}
 	for _, m := range out.Messages {
 		if m.Kind() == Request {
 			x.waits = append(x.waits, m.ID)
 		}
+		if meta, declares, _ := m.Meta(); declares && (c.rev.Version == "" || c.rev.Modern) {
+			c.rev = revision(meta.ProtocolVersion) // and not what somebody passes on in a session
+		} else if m.Method == "initialize" {
+			c.rev, c.session = Revision{}, ""
+		}
 	}
-	if meta, declares, _ := out.Messages[0].Meta(); declares && (c.version == "" || revision(c.version).Modern) {
-		c.version = meta.ProtocolVersion // and not what somebody passes on in a session
-	} else if out.has("initialize") {
-		c.version, c.session = "", ""
-	}
-	c.note(x)
+	x.rev, x.session = c.rev, c.session
+	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.posts[x] = false
 	return x, nil
 }
 
-// note puts a post on the table.
-func (c *httpConn) note(x *post) {
-	rev := revision(c.version)
-	x.modern, x.resumes, x.session = rev.Modern, rev.Resume, c.session
-	x.ctx, x.cancel = context.WithCancelCause(c.life)
-	c.posts[x] = false
-}
-
-// finish takes it off.
+// finish says that all has come.
 func (c *httpConn) finish(x *post) {
 	x.cancel(nil)
 	c.mu.Lock()
@@ -1154,59 +1122,104 @@ func (c *httpConn) finish(x *post) {
 	delete(c.posts, x)
 }
 
-// do sends a request of HTTP: what a post has to say, or the GET that opens or continues a stream.
-func (c *httpConn) do(x *post, method string) (*http.Response, error) {
-	ctx := x.ctx
-	x.abort = func() { x.cancel(nil) }
-	if x.again = method == http.MethodGet; x.again {
-		ctx, x.abort = context.WithCancel(x.ctx)
+// send POSTs the payload, and takes in the response. It returns true if the rest comes on a stream, which has a goroutine of its own.
+func (c *httpConn) send(x *post) (streams bool, err error) {
+	resp, err := c.do(x, http.MethodPost)
+	if err != nil {
+		return false, err
 	}
-	r := (&http.Request{Method: method, URL: c.url, Host: c.url.Host, Header: c.header(x, method)}).WithContext(ctx)
-	if method == http.MethodPost {
-		body := x.out.Append(nil)
-		r.ContentLength = int64(len(body))
-		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil } // for a redirect
-		r.Body, _ = r.GetBody()
+	defer func() {
+		if !streams {
+			resp.Body.Close()
+		}
+	}()
+	kind, session := resp.Header.Get("Content-Type"), resp.Header.Get("Mcp-Session-Id")
+	switch {
+	case resp.StatusCode/100 != 2:
+		return false, c.refused(x, x.fault(resp))
+	case len(x.waits) == 0: // any 2xx will do, and whatever else it says
+		return false, nil
+	case session != "" && x.out.has("initialize"):
+		if len(session) > maxRepeated || strings.ContainsFunc(session, func(c rune) bool { return c < '!' || c > '~' }) {
+			return false, fmt.Errorf("the server's session id is not one: %.100q", session) // "MUST only contain visible ASCII characters"
+		}
+		c.mu.Lock()
+		c.session, x.session = session, session
+		c.mu.Unlock()
 	}
-	resp, err := doHTTP(c.client, r)
-	if err != nil && x.ctx.Err() != nil {
-		err = context.Cause(x.ctx)
+	switch {
+	case isMedia(kind, "application/json"):
+		return false, c.readJSON(x, resp)
+	case isMedia(kind, "text/event-stream"):
+		err = c.follow(x, resp)
+		return err == nil, err
 	}
-	return resp, err
+	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", kind, x.fault(resp))
 }
 
-// sameFields are what each POST says; as to the last, what compresses events holds them back.
-var sameFields = []string{"application/json, text/event-stream", "application/json", "identity"}
+// do sends a request of HTTP: what a post has to say, or the GET that opens or continues a stream.
+func (c *httpConn) do(x *post, method string) (*http.Response, error) {
+	var body io.Reader
+	if method == http.MethodPost {
+		body = bytes.NewReader(x.out.Append(nil))
+	}
+	ctx, cancel := context.WithCancel(x.ctx)
+	r, err := http.NewRequestWithContext(ctx, method, c.url, body)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	r.Header = c.header(x, method)
+	resp, err := doHTTP(c.client, r)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	resp.Body = bodyOf{resp.Body, cancel}
+	return resp, nil
+}
+
+// bodyOf is the body of a response whose request ends before it is closed, which may otherwise wait for the end of the body.
+type bodyOf struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b bodyOf) Close() error {
+	b.cancel()
+	return b.ReadCloser.Close()
+}
 
 // header returns what a request says of itself. 2026-07-28 basic/transports/streamable-http#standard-request-headers; 2025-11-25
 // basic/transports#protocol-version-header: after initialize, "on all subsequent requests".
 func (c *httpConn) header(x *post, method string) http.Header {
-	h := http.Header{"Accept-Encoding": sameFields[2:]}
+	h := http.Header{"Accept-Encoding": {"identity"}} // what compresses events holds them back
 	switch method {
 	case http.MethodPost:
-		h["Accept"], h["Content-Type"] = sameFields[:1:1], sameFields[1:2:2]
+		h["Accept"], h["Content-Type"] = []string{"application/json, text/event-stream"}, []string{"application/json"}
 	case http.MethodGet:
 		h["Accept"] = []string{"text/event-stream"}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if x.session != "" {
 		h["Mcp-Session-Id"] = []string{x.session}
 	}
 	if x.last != "" {
 		h["Last-Event-Id"] = []string{x.last}
 	}
-	if revision(c.version).VersionHeader || x.modern {
-		h["Mcp-Protocol-Version"] = []string{c.version}
+	if x.rev.VersionHeader {
+		h["Mcp-Protocol-Version"] = []string{x.rev.Version}
 	}
-	if x.modern {
+	if x.rev.Modern && method == http.MethodPost {
 		m := x.out.Messages[0]
 		h["Mcp-Method"] = []string{m.Method}
 		if source := named[m.Method]; source != "" {
 			name := unquote(member(m.Params, source))
 			h["Mcp-Name"] = []string{headerValue(name)}
 			if m.Method == "tools/call" {
-				mirror(h, c.marked[name], member(m.Params, "arguments"))
+				c.mu.Lock()
+				marked := c.marked[name]
+				c.mu.Unlock()
+				mirror(h, marked, member(m.Params, "arguments"))
 			}
 		}
 	}
@@ -1243,169 +1256,94 @@ func headerValue(text string) string {
 	return "=?base64?" + base64.StdEncoding.EncodeToString([]byte(text)) + "?="
 }
 
-// receive takes in the response to a POST. It returns true if the rest comes on a stream, which has a goroutine of its own from now on.
-func (c *httpConn) receive(x *post, resp *http.Response) (streams bool, err error) {
-	kind := resp.Header.Get("Content-Type")
-	coding := cmp.Or(resp.Header.Get("Content-Encoding"), "identity")
-	switch {
-	case resp.StatusCode/100 != 2:
-		return false, c.refused(x, x.fault(resp))
-	case len(x.waits) == 0: // any 2xx will do, and whatever else it says
-		defer time.AfterFunc(drainFor, x.abort).Stop()
-		_, _ = io.CopyN(io.Discard, resp.Body, piece)
-		return false, nil
-	case coding != "identity":
-		return false, fmt.Errorf("the answer is compressed (%.100q), which was not accepted", coding)
-	}
-	if err = c.accept(x, resp); err != nil {
-		return false, err
-	}
-	switch {
-	case isMedia(kind, "application/json"):
-		return false, c.readJSON(x, resp)
-	case isMedia(kind, "text/event-stream"):
-		return c.follow(x, resp)
-	}
-	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", kind, x.fault(resp))
-}
-
 // fault reads what there is of a response that is an error, for a second at most.
 func (x *post) fault(resp *http.Response) *HTTPError {
-	defer time.AfterFunc(lastWord, x.abort).Stop()
+	defer time.AfterFunc(lastWord, func() { resp.Body.Close() }).Stop()
 	return httpError(resp)
 }
 
-// refused tells what a status means that is not 2xx: if a session was named, 404 is its end, unless it is the answer.
+// refused tells what a status means that is not 2xx: if a session was named, 404 is its end, unless it is the answer, about a method or
+// what else was asked for.
 func (c *httpConn) refused(x *post, fault *HTTPError) error {
-	if fault.Status != http.StatusNotFound || x.session == "" || fault.answers(x) {
+	about := slices.Contains([]int{CodeMethodNotFound, CodeInvalidParams, CodeResourceNotFound}, fault.code())
+	if fault.Status != http.StatusNotFound || x.session == "" || about && slices.Contains(x.waits, fault.id) {
 		return fault
 	}
+	why := fmt.Errorf("%w: %w", ErrSessionEnded, fault)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.session == x.session {
-		c.ended = fmt.Errorf("%w: %w", ErrSessionEnded, fault)
+		c.ended = why
 		for other, streams := range c.posts {
 			if streams { // it was accepted, and nobody can tell how far it has come; others have yet to be told
-				other.cancel(c.ended)
+				other.cancel(why)
 			}
 		}
 	}
-	return unread{fmt.Errorf("%w: %w", ErrSessionEnded, fault)}
-}
-
-// answers tells whether a 404 in a session is about what was asked for, such as a method.
-func (e *HTTPError) answers(x *post) bool {
-	switch {
-	case e.fault == nil:
-		return false
-	case e.fault.Code == CodeInvalidParams, e.fault.Code == CodeResourceNotFound:
-		return slices.Contains(x.waits, e.id)
-	}
-	return e.fault.Code == CodeMethodNotFound
-}
-
-// accept takes the session that the answer to initialize names.
-func (c *httpConn) accept(x *post, resp *http.Response) error {
-	id := resp.Header.Get("Mcp-Session-Id")
-	if id == "" || !x.out.has("initialize") {
-		return nil
-	}
-	if len(id) > maxRepeated || strings.ContainsFunc(id, func(c rune) bool { return c < '!' || c > '~' }) {
-		return fmt.Errorf("the server's session id is not one: %.100q", id) // "MUST only contain visible ASCII characters"
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.session, x.session = id, id
-	return nil
+	return unread{why}
 }
 
 // readJSON reads an answer that is not a stream.
 func (c *httpConn) readJSON(x *post, resp *http.Response) error {
-	var body []byte
-	var err error
-	if size := resp.ContentLength; 0 <= size && size <= piece {
-		body = make([]byte, size)
-		_, err = io.ReadFull(resp.Body, body)
-	} else { // what is only announced gets no room yet
-		body, err = io.ReadAll(io.LimitReader(resp.Body, int64(c.max)+1))
-	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.max)+1))
 	switch {
 	case len(body) > c.max:
 		return ErrTooLarge
-	case err != nil && x.ctx.Err() != nil:
-		return context.Cause(x.ctx)
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrInterrupted, err)
 	}
-	in := Decode(body)
-	what := "the body is no message"
-	if in.Messages[0].Kind() != Invalid {
+	if in := Decode(body); in.Messages[0].Kind() != Invalid {
 		if c.deliver(x, in); len(x.waits) == 0 {
 			return nil
 		}
-		if what = "the body does not hold the answer"; x.ctx.Err() != nil {
-			return context.Cause(x.ctx)
-		}
 	}
-	return fmt.Errorf("%s: %w", what, &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: bytes.Clone(body[:min(len(body), maxFault)])})
+	fault := &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: bytes.Clone(body[:min(len(body), maxFault)])}
+	return fmt.Errorf("the body does not hold the answer: %w", fault)
 }
 
 // deliver passes on what has come for a post, unless nobody wants it any more.
 func (c *httpConn) deliver(x *post, in Payload) {
 	for _, m := range in.Messages {
-		if m.Kind() == Response {
-			if m.ID == (ID{}) && len(x.waits) == 1 { // an error that does not say so is about the only request there is
-				m.ID = x.waits[0]
-			}
-			c.learn(x, m)
+		if m.Kind() == Response && m.ID == (ID{}) && len(x.waits) == 1 { // an error that does not say so is about the only request there is
+			m.ID = x.waits[0]
 		}
+		c.learn(x, m)
 	}
-	if !c.push(x.ctx, in) {
+	if !c.push(x.ctx.Done(), in) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := len(x.waits)
-	if x.waits = slices.DeleteFunc(x.waits, in.answers); len(x.waits) < before {
-		return
-	}
-	for other := range c.posts { // whose answer has come here, though its status may never
-		if len(other.waits) == 1 && in.answers(other.waits[0]) {
-			time.AfterFunc(lastWord, func() { other.cancel(errAnsweredFirst) })
-		}
+	if x.waits = slices.DeleteFunc(x.waits, in.answers); len(x.waits) == before {
+		c.cut(in.answers, lastWord, errAnsweredFirst)
 	}
 }
 
-// push hands a payload to whoever reads, if there is room even after the context has ended.
-func (c *httpConn) push(ctx context.Context, in Payload) bool {
+// push hands a payload to whoever reads.
+func (c *httpConn) push(end <-chan struct{}, in Payload) bool {
 	select {
 	case c.in <- in:
 		return true
-	default:
-	}
-	select {
-	case c.in <- in:
-		return true
-	case <-ctx.Done():
+	case <-end:
 		return false
 	}
 }
 
 // report passes on what the transport has to say.
-func (c *httpConn) report(ctx context.Context, err error) {
-	c.push(ctx, Payload{Messages: []*Message{failed(ID{}, err)}})
+func (c *httpConn) report(end <-chan struct{}, err error) {
+	c.push(end, Payload{Messages: []*Message{failed(ID{}, err)}})
 }
 
 // learn reads what a result says to the transport.
 func (c *httpConn) learn(x *post, m *Message) {
-	waits := slices.ContainsFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() })
 	switch {
-	case m.Result == nil || !waits: // or it has been answered before
+	case m.Result == nil || !slices.ContainsFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() }): // or it has been answered before
 	case x.out.has("initialize"):
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.version = unquote(member(m.Result, "protocolVersion"))
-	case x.modern && x.out.has("tools/list"):
+		c.rev = revision(unquote(member(m.Result, "protocolVersion")))
+	case x.out.has("tools/list") && x.rev.Modern:
 		c.learnTools(x, m)
 	}
 }
@@ -1414,27 +1352,22 @@ func (c *httpConn) learn(x *post, m *Message) {
 // basic/transports/streamable-http#schema-extension: clients "MUST exclude the invalid tool from the result of tools/list".
 func (c *httpConn) learnTools(x *post, m *Message) {
 	tools := member(m.Result, "tools")
-	if len(tools) == 0 || tools[0] != '[' || !mayBeMarked(tools) && !c.hasMarks() {
+	if len(tools) == 0 || tools[0] != '[' {
 		return
 	}
 	var kept [][]byte
-	why := errToolsLeftOut
 	left := 0
 	for _, tool := range each(tools) {
-		name := unquote(member(tool, "name"))
-		schema := member(tool, "inputSchema")
+		name, schema := unquote(member(tool, "name")), member(tool, "inputSchema")
 		marked, err := ReadHeaderParams(schema)
 		c.mark(name, marked)
-		if err != nil && mayBeMarked(schema) {
-			if left++; left <= maxNamed {
-				why = fmt.Errorf("%w; %.100q: %w", why, name, err)
-			}
-			continue
+		if err == nil || !mayBeMarked(schema) {
+			kept = append(kept, tool)
+		} else if left++; left <= maxNamed {
+			c.report(x.ctx.Done(), fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err))
 		}
-		kept = append(kept, tool)
 	}
 	if left > 0 {
-		c.report(x.ctx, fmt.Errorf("%w (%d)", why, left))
 		var result object
 		result.addAll(m.Result, "tools")
 		result.add("tools", slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]")))
@@ -1447,9 +1380,6 @@ func (c *httpConn) mark(tool string, marked []HeaderParam) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if delete(c.marked, tool); len(marked) > 0 && len(c.marked) < maxMarked {
-		if c.marked == nil {
-			c.marked = map[string][]HeaderParam{}
-		}
 		c.marked[tool] = marked
 	}
 }
@@ -1459,80 +1389,46 @@ func mayBeMarked(schema json.RawMessage) bool {
 	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.IndexByte(schema, '\\') >= 0
 }
 
-func (c *httpConn) hasMarks() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.marked) > 0
-}
-
 // ---- Streams of the client ----
 
-// listen opens the stream of what belongs to no request, if the server has one. Nothing waits for it.
-func (c *httpConn) listen() {
+// follow reads a response that is a stream, in the background; without one it opens the stream of what belongs to no request.
+func (c *httpConn) follow(x *post, resp *http.Response) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if x := new(post); !c.closed && revision(c.version).Resume {
-		c.note(x)
-		c.posts[x] = true
-		c.streams.Go(func() { c.run(x, nil) })
-	}
-}
-
-// follow reads a response that is a stream, in the background.
-func (c *httpConn) follow(x *post, resp *http.Response) (streams bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return false, ErrClosed
-	case c.ended != nil:
-		return false, c.ended
+	if c.ended != nil {
+		return c.ended
 	}
 	c.posts[x] = true
 	c.streams.Go(func() { c.run(x, resp) })
-	return true, nil
+	return nil
 }
 
-// run reads a stream until all that it brings has come, and continues it when it is cut off. Without a response it opens one first.
+// run reads a stream until all that it brings has come, and continues it when it is cut off.
 func (c *httpConn) run(x *post, resp *http.Response) {
 	defer c.finish(x)
 	var err error
-	for tries := 0; ; {
+	for {
 		if resp != nil {
-			began := time.Now()
-			var heard, polled bool
-			heard, polled, err = c.events(x, resp)
-			if x.again {
-				x.abort()
-			}
-			if heard || time.Since(began) > lasting {
-				tries = 0
-			} else if polled && !x.alone() { // as often as the server wants
-				tries = min(tries, maxTries-1)
-			}
-			if x.done() || err == ErrTooLarge || x.ctx.Err() != nil {
+			err = c.events(x, resp)
+			if x.done() || x.ctx.Err() != nil {
 				break
 			}
-			tries++
+			x.tries++
 		}
-		if resp, err = c.reopen(x, &tries, err); err != nil {
+		if resp, err = c.reopen(x, err); err != nil {
 			break
 		}
 	}
 	err = cmp.Or(context.Cause(x.ctx), err)
+	for _, id := range x.waits {
+		c.push(c.over, Payload{Messages: []*Message{failed(id, err)}})
+	}
 	switch {
-	case c.life.Err() != nil:
-	case !x.alone():
-		for _, id := range x.waits {
-			c.push(c.life, Payload{Messages: []*Message{failed(id, err)}})
-		}
+	case !x.alone() || err == ErrClosed:
 	case err == errNoStream:
-		c.report(c.life, err)
+		c.report(c.over, err)
 	default:
-		if err == ErrTooLarge {
-			err = lost(err)
-		}
-		c.report(c.life, fmt.Errorf("nothing is heard from the server but answers: %w", err))
+		c.report(c.over, fmt.Errorf("nothing is heard from the server but answers: %w", err))
 	}
 }
 
@@ -1542,70 +1438,68 @@ func (x *post) alone() bool { return x.out.Messages == nil }
 // done tells whether all answers have come.
 func (x *post) done() bool { return !x.alone() && len(x.waits) == 0 }
 
-// events delivers what a stream brings, to its end. heard says that there was a message, polled that the server has given a new id, or said
-// when to come back. Once the answer has come the end should be near, so that the connection can be used again.
-func (c *httpConn) events(x *post, resp *http.Response) (heard, polled bool, err error) {
+// events delivers what a stream brings, to its end. Once the answer has come that should be near, so that the connection can be used again.
+func (c *httpConn) events(x *post, resp *http.Response) error {
 	defer resp.Body.Close()
+	began := time.Now()
 	in := newEventReader(resp.Body, c.max)
 	in.id = x.last
-	for again := x.last; ; again = "" {
+	for {
 		e, err := in.next()
-		if err == ErrTooLarge {
-			x.abort() // before the body is closed, which may wait for its end
+		if time.Since(began) > lasting {
+			x.tries = 0
 		}
 		if err != nil {
-			return heard, polled, err
+			return err
 		}
-		polled = polled || e.Retry > 0 || e.ID != x.last
+		fresh := e.ID != x.last
+		if (fresh || e.Retry > 0) && !x.alone() { // as often as the server wants
+			x.tries = min(x.tries, maxTries-1)
+		}
+		x.retry = cmp.Or(e.Retry, x.retry)
 		if x.last = e.ID; len(e.ID) > maxRepeated || strings.ContainsFunc(e.ID, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 			x.last = "" // which cannot be repeated in a header
 		}
-		x.retry = cmp.Or(e.Retry, x.retry)
 		if e.Type != "message" || len(e.Data) == 0 { // 2025-11-25: an event that only gives an id
 			continue
 		}
-		message := Decode(e.Data)
-		if in.named && again != "" && e.ID == again && !slices.ContainsFunc(x.waits, message.answers) {
-			continue // the event after which the server was asked to go on
+		if fresh || e.ID == "" { // and not, again and again, the event after which the server was asked to go on
+			x.tries = 0
 		}
-		heard = true
 		open := !x.done()
-		if c.deliver(x, message); open && x.done() {
-			defer time.AfterFunc(drainFor, x.abort).Stop()
+		if c.deliver(x, Decode(e.Data)); open && x.done() {
+			defer time.AfterFunc(drainFor, func() { resp.Body.Close() }).Stop()
 		}
 	}
 }
 
 // reopen continues a stream after a pause, or opens the standalone one, with as many tries as are left: by GET with Last-Event-ID
 // (2025-11-25 basic/transports#resumability-and-redelivery), after the time that retry says (#sending-messages-to-the-server).
-func (c *httpConn) reopen(x *post, tries *int, why error) (*http.Response, error) {
-	if !x.alone() && (x.last == "" || !x.resumes) {
+func (c *httpConn) reopen(x *post, why error) (*http.Response, error) {
+	if why == ErrTooLarge || !x.alone() && (x.last == "" || !x.rev.Resume) {
 		return nil, lost(why)
 	}
-	opened := *tries > 0
-	for ; *tries <= maxTries; *tries++ {
+	first := x.alone() && x.tries == 0
+	for ; x.tries <= maxTries; x.tries++ {
 		if x.retry > maxRetry {
 			return nil, lost(fmt.Errorf("the server wants it continued only after %v", x.retry))
 		}
-		if *tries > 0 && !sleep(x.ctx, x.pause(*tries)) {
-			return nil, context.Cause(x.ctx)
+		if x.tries > 0 && !x.pause() {
+			break
 		}
 		resp, err := c.do(x, http.MethodGet)
-		if err != nil { // the server may be starting again
-			x.abort()
-			why = err
+		if why = err; err != nil { // the server may be starting again
 			continue
 		}
 		if resp.StatusCode == http.StatusOK && isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
 			return resp, nil
 		}
 		fault := x.fault(resp)
-		x.abort()
 		resp.Body.Close()
 		switch why = fault; {
-		case x.alone() && !opened && fault.Status == http.StatusMethodNotAllowed: // it has no such stream, which is fine
+		case first && fault.Status == http.StatusMethodNotAllowed: // it has no such stream, which is fine
 			return nil, errNoStream
-		case x.alone() && !opened: // also 404, which some servers give to any GET
+		case first: // also 404, which some servers give to any GET
 			return nil, fault
 		case fault.Status < 500 && fault.Status != http.StatusTooManyRequests:
 			return nil, lost(c.refused(x, fault))
@@ -1616,30 +1510,29 @@ func (c *httpConn) reopen(x *post, tries *int, why error) (*http.Response, error
 
 // lost tells what has become of a stream that is not continued. What it belongs to has been read.
 func lost(why error) error {
-	if why == nil || why == io.EOF {
-		return ErrInterrupted
-	}
 	if over, ok := why.(unread); ok {
 		return over.error
+	}
+	if why == nil || why == io.EOF {
+		return ErrInterrupted
 	}
 	return fmt.Errorf("%w: %w", ErrInterrupted, why)
 }
 
-// pause returns how long to wait before a try: as long as the server has said, and longer each time; not all at the same moment.
-func (x *post) pause(tries int) time.Duration {
+// pause waits before a try: as long as the server has said, and longer each time; not all at the same moment. It returns false if nobody
+// waits any more.
+func (x *post) pause() bool {
 	least := x.retry
 	if least < time.Second { // or a server could have us come back all the time
-		least = max(least, min(firstPause<<(tries-1), maxPause))
+		least = max(least, min(firstPause<<(x.tries-1), maxPause))
 	}
-	return least + rand.N(least/8)
+	return sleep(x.ctx, least+rand.N(least/8))
 }
 
 // sleep waits, unless the context ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
@@ -1651,11 +1544,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (c *httpConn) Close() error {
 	c.closing.Do(func() {
 		c.mu.Lock()
-		c.closed = true
-		x := &post{session: c.session}
+		x := &post{session: c.session, rev: c.rev}
 		over := c.session == "" || c.ended != nil
+		c.ended = ErrClosed
+		for other := range c.posts {
+			other.cancel(ErrClosed)
+		}
 		c.mu.Unlock()
-		c.hangUp()
+		close(c.over)
 		if !over {
 			var done context.CancelFunc
 			x.ctx, done = context.WithTimeout(context.Background(), farewell)

@@ -1001,9 +1001,6 @@ func (p *Peer) call(ctx context.Context, send Outlet, method string, params, res
 	if err != nil {
 		return err
 	}
-	if t, ok := p.conn.(interface{ settled(ID) }); ok { // a POST may still be open
-		defer t.settled(m.ID)
-	}
 	if err = send(ctx, m); err == nil {
 		select {
 		case answer := <-c.answer:

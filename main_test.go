@@ -7928,12 +7928,12 @@ func TestOddServersAnswers(t *testing.T) {
 		call("202", 31, respond(202, "", ""), "HTTP 202 Accepted"),
 		call("204", 31, respond(204, "", ""), "HTTP 204 No Content"),
 		call("201", 31, respond(201, js, okResponse), `{"a":1}`),
-		call("nothing", 31, respond(200, js, ""), "the body is no message: HTTP 200 OK"),
-		call("null", 31, respond(200, js, "null"), `is no message: HTTP 200 OK "null"`),
-		call("no JSON", 31, respond(200, js, "{]"), `is no message: HTTP 200 OK "{]"`),
+		call("nothing", 31, respond(200, js, ""), "the body does not hold the answer: HTTP 200 OK"),
+		call("null", 31, respond(200, js, "null"), `not hold the answer: HTTP 200 OK "null"`),
+		call("no JSON", 31, respond(200, js, "{]"), `not hold the answer: HTTP 200 OK "{]"`),
 		call("the id as text", 17, respond(200, js, `{"jsonrpc":"2.0","id":"$","result":{}}`), "the body does not hold the answer"),
 		call("another id", 17, respond(200, js, `{"jsonrpc":"2.0","id":99,"result":{}}`), "the body does not hold the answer"),
-		call("compressed", 40, gzipped, "gzip"),
+		call("compressed", 40, gzipped, `HTTP 200 OK "\x1f\x8b\b"`),
 		call("a result that is no object", 31, respond(200, js, `{"jsonrpc":"2.0","id":$,"result":[]}`), "result must be an object"),
 		call("an error without id", 17, respond(200, js, strings.Replace(fault(-32603), "$", "null", 1)), "oops (-32603)"),
 		call("500 with an error", 31, respond(500, js, fault(-32603)), "HTTP 500 Internal Server Error: oops (-32603)"),
@@ -8635,8 +8635,13 @@ func TestOddServersNoEndpoint(t *testing.T) {
 			body, hangUp := io.Pipe()
 			go func() {
 				defer hangUp.Close()
-				for sleep(r.Context(), time.Second) {
-					_, _ = io.WriteString(hangUp, ": not yet\n\n")
+				for {
+					select {
+					case <-time.After(time.Second):
+						_, _ = io.WriteString(hangUp, ": not yet\n\n")
+					case <-r.Context().Done():
+						return
+					}
 				}
 			}()
 			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil

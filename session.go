@@ -1580,6 +1580,14 @@ func leadsOn(err error) bool {
 	return !errors.As(err, new(agreedOn)) && errors.As(err, &fault) && fault.fellThrough()
 }
 
+// code returns the code of the error of JSON-RPC in it; 0: there is none.
+func (e *HTTPError) code() int {
+	if e.fault == nil {
+		return 0
+	}
+	return e.fault.Code
+}
+
 // fellThrough tells whether what was sent is not for this server: 400, 404 or 405, and no error that only a modern server has.
 func (e *HTTPError) fellThrough() bool {
 	status := e.Status == http.StatusBadRequest || e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed
@@ -1637,7 +1645,7 @@ func (c *Client) troubled(conn *connection) func(error) {
 	return func(err error) {
 		if errors.Is(err, ErrSessionEnded) {
 			c.leave(conn, false)
-		} else if !errors.Is(err, errToolsLeftOut) {
+		} else if !errors.Is(err, errToolLeftOut) {
 			once.Do(func() {
 				conn.trouble = err
 				close(conn.deaf)

@@ -108,7 +108,6 @@ type eventReader struct {
 	line   []byte
 	skipLF bool   // the last line has ended with CR: an LF that follows belongs to it
 	id     string // the last one seen
-	named  bool   // the last event had one of its own
 	first  bool   // the next line is the first, and may start with a byte order mark
 }
 
@@ -120,7 +119,6 @@ func newEventReader(r io.Reader, max int) *eventReader {
 func (in *eventReader) next() (Event, error) {
 	var e Event
 	id := in.id // counts when the event is complete
-	in.named = false
 	for size := 0; ; {
 		line, err := in.readLine(in.max - size)
 		switch {
@@ -129,7 +127,7 @@ func (in *eventReader) next() (Event, error) {
 		case err != nil:
 			return Event{}, err
 		case len(line) == 0 && e.Data == nil && e.Retry == 0 && id == in.id: // nothing but a type, which is forgotten
-			e.Type, in.named = "", false
+			e.Type = ""
 			continue
 		case len(line) == 0:
 			in.id, e.ID, e.Type = id, id, cmp.Or(e.Type, "message")
@@ -148,7 +146,7 @@ func (in *eventReader) next() (Event, error) {
 			}
 		case "id":
 			if bytes.IndexByte(value, 0) < 0 {
-				id, in.named = string(value), true
+				id = string(value)
 			}
 		case "retry":
 			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // then ms is the largest
@@ -1121,8 +1119,8 @@ var ErrInterrupted = errors.New("the response broke off")
 
 // What a Conn over HTTP tells its Client beside the messages.
 var (
-	errNoStream     = errors.New("the server has no stream for what belongs to no request")
-	errToolsLeftOut = errors.New("tools whose x-mcp-header is invalid are left out")
+	errNoStream    = errors.New("the server has no stream for what belongs to no request")
+	errToolLeftOut = errors.New("a tool whose x-mcp-header is invalid is left out")
 )
 
 // HTTPError is an answer to a client's request that was not what it should be. If its body is an error of JSON-RPC, errors.As finds that
