@@ -922,6 +922,7 @@ type Peer struct {
 
 type pending struct {
 	answer chan *Message
+	params json.RawMessage
 	token  string // of its progress
 	via    any    // what it was sent on, if that may end before the conversation
 }
@@ -1039,7 +1040,7 @@ func (p *Peer) cancel(send Outlet, id ID, why error) {
 
 // expect gives a request its id and a place in the table of calls.
 func (p *Peer) expect(m *Message) (*pending, error) {
-	c := &pending{answer: make(chan *Message, 1)}
+	c := &pending{answer: make(chan *Message, 1), params: m.Params}
 	if meta, _, _ := m.Meta(); meta.ProgressToken != nil {
 		id, _ := parseID(meta.ProgressToken)
 		c.token = id.key()
@@ -1056,6 +1057,16 @@ func (p *Peer) expect(m *Message) (*pending, error) {
 	}
 	p.calls[m.ID.text] = c
 	return c, nil
+}
+
+// asked returns the params of a call that waits.
+func (p *Peer) asked(id ID) json.RawMessage {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[id.key()]; c != nil {
+		return c.params
+	}
+	return nil
 }
 
 // take takes a call off the table; nil if it is not there. Who takes it answers it.

@@ -6136,7 +6136,7 @@ func TestClientLadder(t *testing.T) {
 func TestClientLadderDown(t *testing.T) {
 	const asSSE = "server/discover initialize GET initialize notifications/initialized"
 	for _, row := range []ladderRow{
-		{"initialize: 401", says{"400 "}, says{"401 who"}, "", `initialize: HTTP 401 Unauthorized "who" (and server/discover: HTTP 400`, "server/discover initialize"},
+		{"initialize: 401", says{"400 "}, says{"401 who"}, "", `initialize: HTTP 401 Unauthorized "who" (after server/discover: HTTP 400`, "server/discover initialize"},
 		{"initialize: 500", says{"400 "}, says{"500 oh"}, "", "initialize: HTTP 500", "server/discover initialize"},
 		{"initialize: 422", says{"400 "}, says{"422 oh"}, "", "initialize: HTTP 422", "server/discover initialize"},
 		{"initialize: an error", says{"400 "}, says{"200 " + faultOf(-32603, "")}, "", "initialize: no (-32603)", "server/discover initialize"},
@@ -6151,9 +6151,9 @@ func TestClientLadderDown(t *testing.T) {
 		{"HTTP+SSE after 400", says{"400 "}, says{"400 "}, "200 event: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
 		{"HTTP+SSE after 404", says{"404 "}, says{"404 "}, "200 event: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
 		{"HTTP+SSE after 405, and late", says{"405 "}, says{"405 "}, "200 : wait\n\n: wait\n\nevent: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
-		{"nothing at all", says{"404 a"}, says{"404 b"}, "404 c", `initialize: HTTP 404 Not Found "b" (and server/discover: HTTP 404 Not Found "a"); then GET: HTTP 404 Not Found "c"`, "server/discover initialize GET"},
-		{"a page", says{"405 "}, says{"405 "}, "200 <html>", `then GET: HTTP 200 OK "<html>"`, "server/discover initialize GET"},
-		{"GET: 401", says{"405 "}, says{"405 "}, "401 who", `HTTP 405 Method Not Allowed (and server/discover: HTTP 405 Method Not Allowed); then GET: HTTP 401 Unauthorized "who"`, "server/discover initialize GET"},
+		{"nothing at all", says{"404 a"}, says{"404 b"}, "404 c", `GET: HTTP 404 Not Found "c" (after initialize: HTTP 404 Not Found "b" (after server/discover: HTTP 404 Not Found "a"))`, "server/discover initialize GET"},
+		{"a page", says{"405 "}, says{"405 "}, "200 <html>", `GET: HTTP 200 OK "<html>" (after initialize: `, "server/discover initialize GET"},
+		{"GET: 401", says{"405 "}, says{"405 "}, "401 who", `GET: HTTP 401 Unauthorized "who" (after initialize: HTTP 405 Method Not Allowed (after server/discover: HTTP 405 Method Not Allowed))`, "server/discover initialize GET"},
 	} {
 		row.run(t)
 	}
@@ -6293,7 +6293,8 @@ func TestClientSessionAlwaysLost(t *testing.T) {
 // A session that is lost before the handshake is over is begun anew, on the same transport; for good, it is an error that says where.
 func TestClientSessionLostAtOnce(t *testing.T) {
 	checkLeaks(t)
-	for lost, want := range map[int]string{1: "<nil>", 9: "initialize: notifications/initialized: session ended: HTTP 404 Not Found (and server/discover: HTTP 400 Bad Request)"} {
+	for lost, want := range map[int]string{1: "<nil>", 9: "initialize: notifications/initialized: session ended: HTTP 404 Not Found (after " +
+		"initialize: notifications/initialized: session ended: HTTP 404 Not Found (after server/discover: HTTP 400 Bad Request))"} {
 		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
 			switch {
 			case m == nil:
@@ -6451,7 +6452,8 @@ func TestClientDropsConnections(t *testing.T) {
 			return 404, ""
 		})
 		c := &Client{Versions: []string{"2025-11-25"}}
-		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
+		var open atomic.Int32
+		if err := c.Connect(t.Context(), counted(DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit), &open)); err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {
@@ -6461,11 +6463,33 @@ func TestClientDropsConnections(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if len(c.conns) != 1 || sessions != 11 {
-			t.Errorf("%d connections after %d sessions", len(c.conns), sessions)
+		if open.Load() != 1 || sessions != 11 {
+			t.Errorf("%d connections after %d sessions", open.Load(), sessions)
 		}
 		c.Close()
 	})
+}
+
+// counted counts the Conns of a Dialer that are open.
+func counted(dial Dialer, open *atomic.Int32) Dialer {
+	return func(ctx context.Context) (Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
+	}
+}
+
+type countedConn struct {
+	Conn
+	closed func()
+}
+
+func (c *countedConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
 }
 
 // What nobody waits for is not sent.
@@ -8040,7 +8064,7 @@ func TestOddServersEras(t *testing.T) {
 		first("401 to initialize", respond(401, "text/plain", "who?"), `initialize: HTTP 401 Unauthorized "who?"`),
 		first("500 to initialize", respond(500, "text/plain", "no"), "initialize: HTTP 500"),
 		first("404 to initialize", respond(404, "text/plain", "no"),
-			`initialize: HTTP 404 Not Found "no" (and server/discover: HTTP 400 Bad Request); then GET: HTTP 405`),
+			`GET: HTTP 405 Method Not Allowed (after initialize: HTTP 404 Not Found "no" (after server/discover: HTTP 400 Bad Request))`),
 		first("a page for initialize", respond(200, "text/html", "<html>"), `not "text/html"`),
 		first("a version nobody knows", respond(200, js, `{"jsonrpc":"2.0","id":$,"result":{"protocolVersion":"1.0"}}`), "no protocol version"),
 	})
@@ -8824,8 +8848,8 @@ func TestClientRestarts(t *testing.T) {
 		t.Errorf("%d goroutines and %d files at the end, %d and %d at first", after[0], after[1], before[0], before[1])
 	}
 	for name, c := range clients {
-		if n := len(c.conns); n != 1 {
-			t.Errorf("%s: %d connections are remembered", name, n)
+		if n := c.open.Load(); n != 1 {
+			t.Errorf("%s: %d connections are open", name, n)
 		}
 		c.Close()
 	}
@@ -8980,6 +9004,7 @@ type restartedClient struct {
 	name     string
 	calls    atomic.Int64
 	progress atomic.Int64
+	open     atomic.Int32 // connections
 
 	mu     sync.Mutex // guards the fields below
 	kinds  map[string]int
@@ -8997,7 +9022,8 @@ func (s *mortal) connect(client *http.Client, name string, c *Client) *restarted
 		}
 		return nil, nil
 	})
-	if err := c.Connect(s.Context(), DialHTTP(client, target, testLimit), DialSSE(client, target, testLimit)); err != nil {
+	streamable, old := counted(DialHTTP(client, target, testLimit), &r.open), counted(DialSSE(client, target, testLimit), &r.open)
+	if err := c.Connect(s.Context(), streamable, old); err != nil {
 		s.Fatal(name, err)
 	}
 	s.Cleanup(func() { c.Close() })

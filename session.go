@@ -26,8 +26,8 @@ package main
 // server/discover. The Server's mutex guards whom to notify, the Client's which connection is in use,
 // that of Sessions what each of them holds; locks nest in one order: the Server, Sessions, then a Peer,
 // a reply or a Stream. Goroutines: a subscriber has one that writes what was published, and one that
-// waits for its turn; a timer ends idle sessions; a Client has one for an attempt to connect and one
-// for each connection that it leaves, until Close at the latest.
+// waits for its turn; a timer ends idle sessions; a Client has one for an attempt to connect, and one
+// for each connection, which closes it.
 // Copy with jsonrpc.go, sse.go, and stdio.go or http.go.
 
 import (
@@ -48,6 +48,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -377,6 +378,7 @@ type InputRequest struct {
 const (
 	maxRounds = 16               // of questions in one call
 	maxPages  = 1000             // of a list that a Client reads by itself
+	maxSteps  = 3                // of a handshake
 	stateLife = 15 * time.Minute // of a requestState, and how long a legacy client may take to answer
 )
 
@@ -1200,20 +1202,18 @@ type Client struct {
 	dials   []Dialer
 	life    context.Context // until Close
 	end     context.CancelFunc
-	conn    *connection                // the one that calls use
-	attempt *attempt                   // to make one; nil: nobody waits for that
-	conns   map[*connection]bool       // all that are open: one that is out of date until its last call is done
-	filters map[string]json.RawMessage // of subscriptions, by key of the id, until they are acknowledged
-	work    sync.WaitGroup             // attempts, and the closing of what is out of date; Go holding mu, and not once life has ended
+	conn    *connection    // the last one that was made
+	attempt *attempt       // to make another; nil: nobody waits for that
+	work    sync.WaitGroup // attempts, and the closing of connections; Go holding mu, and not once life has ended
 }
 
 // attempt is one to connect, for all who wait for it. When nobody does any more, it is called off.
 type attempt struct {
 	began   time.Time
-	done    chan struct{}
 	cancel  context.CancelFunc
-	waiting int         // the Client's mutex guards it
-	conn    *connection // once done; or err
+	waiting int           // the Client's mutex guards it
+	done    chan struct{} // closed when there is one of those below
+	conn    *connection
 	err     error
 }
 
@@ -1224,11 +1224,16 @@ type connection struct {
 	rev    Revision
 	says   object // of _meta, in the modern era
 	server ServerInfo
+	hears  context.Context // until nothing is heard from the server but answers; the cause says why
+	deafen context.CancelCauseFunc
 
-	calls    int            // that use it; the Client's mutex guards it
-	outdated chan struct{}  // closed, holding that mutex, when no more calls are to use it
-	deaf     chan struct{}  // closed when nothing is heard from the server but answers
-	trouble  error          // why, once it is closed
+	// The Client's mutex guards these:
+	calls  int             // that use it
+	left   bool            // no more are to use it
+	unfit  bool            // the server is another by now: all is to be found out anew
+	needed context.Context // until the last call that uses it is done, or Close
+	drop   context.CancelFunc
+
 	watching chan struct{}  // held by who changes watched
 	watched  map[string]int // how many subscriptions each resource has, in the legacy era
 }
@@ -1247,14 +1252,10 @@ type ServerInfo struct {
 // any more, the next call connects again; a call that no server has read is then sent, and others fail: they are never sent twice.
 func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
-	c.dials, c.conns = dials, map[*connection]bool{}
-	c.life, c.end = context.WithCancel(context.Background())
+	c.dials = dials
+	c.life, c.end = context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Unlock()
-	conn, err := c.connected(ctx)
-	if err == nil {
-		c.release(conn)
-	}
-	return err
+	return c.on(ctx, func(*connection) error { return nil })
 }
 
 // Server returns what the server said of itself when we connected; before that, the zero ServerInfo.
@@ -1269,25 +1270,18 @@ func (c *Client) Server() ServerInfo {
 
 // Close hangs up, and ends an attempt to connect; waiting calls fail with ErrClosed. A session is ended with DELETE, which is waited for
 // 0.7 s at most. It may be called again, but not by Handler.
-func (c *Client) Close() error {
+func (c *Client) Close() (err error) {
 	c.mu.Lock()
-	end := c.end
-	c.mu.Unlock()
-	if end == nil {
-		return nil
+	conn := c.conn
+	if c.end != nil {
+		c.end()
 	}
-	end()
-	c.mu.Lock() // what was begun before is on the list of work, and nothing is begun after
-	conns := slices.Collect(maps.Keys(c.conns))
 	c.mu.Unlock()
-	var wg sync.WaitGroup
-	errs := make([]error, len(conns))
-	for i, conn := range conns {
-		wg.Go(func() { errs[i] = conn.peer.Close() })
+	if conn != nil {
+		err = conn.peer.Close()
 	}
-	wg.Wait()
 	c.work.Wait()
-	return errors.Join(errs...)
+	return err
 }
 
 // on runs f, which makes one call, on the connection. If that turns out not to fit any more, and nobody has read the call, it is run once
@@ -1298,23 +1292,17 @@ func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 		return err
 	}
 	err = f(conn)
-	again, anew := c.misfit(conn, err)
-	if again || anew {
-		c.leave(conn, anew)
-	}
-	c.release(conn)
+	again, anew := conn.misfit(err)
+	c.release(conn, again || anew, anew)
 	if !again || ctx.Err() != nil {
 		return err
 	}
 	next, failed := c.connected(ctx)
-	switch {
-	case errors.Is(failed, ErrClosed):
-		return failed
-	case failed != nil:
+	if failed != nil {
 		return fmt.Errorf("%w; connecting again: %w", err, failed)
 	}
-	defer c.release(next)
-	if !errors.As(err, new(unread)) && next.rev.Version == conn.rev.Version { // the same would come of it
+	defer c.release(next, false, false)
+	if anew && next.rev.Version == conn.rev.Version { // the same would come of it
 		return err
 	}
 	return f(next)
@@ -1322,19 +1310,17 @@ func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 
 // misfit tells whether a call that has failed may be made again, on another connection, and whether all is to be found out anew for that.
 // 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions.
-func (c *Client) misfit(conn *connection, err error) (again, anew bool) {
+func (c *connection) misfit(err error) (again, anew bool) {
 	var fault *HTTPError
 	switch {
-	case errors.Is(err, ErrInterrupted), errors.As(err, new(begun)):
-		return false, false
 	case errors.As(err, new(unread)):
 		return true, false
-	case !errors.As(err, &fault):
+	case errors.Is(err, ErrInterrupted), errors.As(err, new(begun)), !errors.As(err, &fault):
 		return false, false
-	case fault.fault != nil && fault.fault.Code == CodeUnsupportedVersion:
+	case fault.code() == CodeUnsupportedVersion:
 		return true, true
 	}
-	anew = conn.rev.Modern && fault.fellThrough()
+	anew = c.rev.Modern && fault.fellThrough()
 	return anew && fault.id == ID{}, anew // an error with an id is the answer of somebody who has read the call
 }
 
@@ -1343,241 +1329,203 @@ type begun struct{ error }
 
 func (e begun) Unwrap() error { return e.error }
 
-// leave has no more calls use a connection; anew says that what was found there is to be forgotten, too.
-func (c *Client) leave(conn *connection, anew bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !conn.left() {
-		close(conn.outdated)
-	}
-	if anew {
-		conn.rung = unknown
-	}
-	c.retire(conn)
-}
-
-const unknown = -1 // rung
-
-// release says that a call is done.
-func (c *Client) release(conn *connection) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	conn.calls--
-	c.retire(conn)
-}
-
-// retire closes a connection that is out of date, and that no call uses any more. The caller holds mu.
-func (c *Client) retire(conn *connection) {
-	if conn.calls == 0 && conn.left() && c.conns[conn] && c.life.Err() == nil { // else Close does
-		delete(c.conns, conn)
-		c.work.Go(func() { _ = conn.peer.Close() })
-	}
-}
-
-func (c *connection) usable() bool { return c != nil && c.peer.Context().Err() == nil && !c.left() }
-
-func (c *connection) left() bool {
-	select {
-	case <-c.outdated:
-		return true
-	default:
-		return false
-	}
-}
-
-// connected returns the connection, made anew if it is gone; release it. Of many callers one makes it, for all of them.
+// connected returns the connection, for one more call; release it. If there is none that can be used, one is made, for all who wait.
 func (c *Client) connected(ctx context.Context) (*connection, error) {
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	conn, a := c.join(ctx)
-	switch {
-	case conn != nil:
-		return conn, nil
-	case a == nil:
-		return nil, ErrClosed
-	}
-	select {
-	case <-a.done:
-		return a.conn, a.err
-	case <-ctx.Done():
-		c.part(a)
-		return nil, ctx.Err()
-	}
-}
-
-// join returns the connection if it can be used, for one more call, or else the attempt to make another; neither once Close has been
-// called.
-func (c *Client) join(ctx context.Context) (*connection, *attempt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
 	case c.life == nil || c.life.Err() != nil:
-		return nil, nil
-	case c.conn.usable():
+		return nil, ErrClosed
+	case c.conn != nil && !c.conn.left && c.conn.peer.Context().Err() == nil:
 		c.conn.calls++
 		return c.conn, nil
 	case c.attempt == nil || time.Since(c.attempt.began) > hopeless: // who waits for the old one may do so
-		a := &attempt{began: time.Now(), done: make(chan struct{})}
-		ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		stop := context.AfterFunc(c.life, a.cancel)
-		c.attempt = a
-		c.work.Go(func() {
-			defer stop()
-			defer a.cancel()
-			c.connect(ctx, a)
-		})
+		c.attempt = c.begin()
 	}
-	c.attempt.waiting++
-	return nil, c.attempt
+	a := c.attempt
+	a.waiting++
+	c.mu.Unlock()
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	if a.waiting--; a.waiting == 0 {
+		a.cancel()
+		c.forget(a) // who comes now begins another
+	}
+	if a.conn == nil {
+		return nil, cmp.Or(a.err, ctx.Err())
+	}
+	a.conn.calls++
+	return a.conn, nil
 }
 
 const hopeless = 30 * time.Second // for an attempt that whoever comes later does not join
 
-// part says that one who has waited does so no more.
-func (c *Client) part(a *attempt) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a.waiting--; a.conn != nil {
-		a.conn.calls--
-		c.retire(a.conn)
-	} else if a.waiting == 0 {
-		a.cancel()
-		if c.attempt == a { // who comes now begins another
-			c.attempt = nil
-		}
-	}
+// begin makes an attempt, until it is done or called off. The caller holds mu.
+func (c *Client) begin() *attempt {
+	a := &attempt{began: time.Now(), done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(c.life)
+	a.cancel = cancel
+	c.work.Go(func() {
+		var conn *connection
+		err := errors.New("a Dialer has ended its goroutine") // what stays if one calls runtime.Goexit, as t.FailNow does
+		defer func() { c.settle(a, conn, err) }()
+		conn, err = c.open(ctx)
+	})
+	return a
 }
 
-// connect makes the attempt.
-func (c *Client) connect(ctx context.Context, a *attempt) {
-	var conn *connection
-	err := errors.New("a Dialer has ended its goroutine") // what stays if one calls runtime.Goexit, as t.FailNow does
-	defer func() {
-		if !c.settle(a, conn, err) && conn != nil {
-			_ = conn.peer.Close()
-		}
-		close(a.done)
-	}()
-	conn, err = c.open(ctx)
-}
-
-// settle notes what has come of an attempt, and tells whether its connection is the one that calls use.
-func (c *Client) settle(a *attempt, conn *connection, err error) (ours bool) {
+// settle notes what has come of an attempt.
+func (c *Client) settle(a *attempt, conn *connection, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.attempt == a {
-		c.attempt = nil
-	}
+	defer close(a.done)
+	c.forget(a)
 	switch {
 	case c.life.Err() != nil:
 		a.err = ErrClosed
-		return false
 	case err != nil:
 		a.err = err
-		return false
-	case !c.conn.usable(): // or another attempt was faster
-		c.use(conn)
-	}
-	a.conn = c.conn
-	a.conn.calls += a.waiting
-	return a.conn == conn
-}
-
-// use makes a connection the one that calls use. The caller holds mu.
-func (c *Client) use(conn *connection) {
-	if last := c.conn; last != nil {
-		if !last.left() { // it has ended by itself
-			close(last.outdated)
+	default:
+		if c.conn != nil {
+			c.conn.leave()
 		}
-		c.retire(last)
+		c.conn, a.conn = conn, conn
 	}
-	c.conn, c.conns[conn] = conn, true
+	if conn != nil {
+		c.work.Go(func() {
+			<-conn.needed.Done()
+			conn.close()
+		})
+	}
 }
 
-// open connects as the last time, if that fits, or else finds out how.
-func (c *Client) open(ctx context.Context) (*connection, error) {
+// forget says that nobody is to wait for an attempt any more. The caller holds mu.
+func (c *Client) forget(a *attempt) {
+	if c.attempt == a {
+		c.attempt = nil
+	}
+}
+
+// release says that a call is done; leave, that no more are to use the connection; anew, that the next one is to be found out anew.
+func (c *Client) release(conn *connection, leave, anew bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn.calls--
+	conn.unfit = conn.unfit || anew
+	if leave || conn.left {
+		conn.leave()
+	}
+}
+
+// leave has no more calls use the connection. The caller holds the Client's mutex.
+func (c *connection) leave() {
+	c.left = true
+	c.deafen(ErrSessionEnded)
+	if c.calls == 0 {
+		c.drop()
+	}
+}
+
+func (c *connection) close() {
+	c.drop()
+	_ = c.peer.Close()
+}
+
+// ---- The client's ladder ----
+
+// open connects as the last time, if that fits, or else finds out how, from the first Dialer to the last.
+func (c *Client) open(ctx context.Context) (conn *connection, err error) {
 	if len(c.dials) == 0 {
 		return nil, errors.New("there is nothing to dial")
 	}
-	rung, legacy := unknown, false
+	onwards := true
 	c.mu.Lock()
-	if c.conn != nil {
-		rung, legacy = c.conn.rung, !c.conn.rev.Modern
-	}
+	last := c.conn
+	known := last != nil && !last.unfit
 	c.mu.Unlock()
-	if rung != unknown {
-		conn, next, err := c.try(ctx, rung, legacy)
-		if err == nil || !next && !errors.As(err, new(*Error)) || ctx.Err() != nil {
-			return conn, err
-		}
+	if known {
+		conn, onwards, err = c.try(ctx, last.rung, last.rev.Modern)
+		onwards = onwards || errors.As(err, new(*Error))
 	}
-	var causes error
-	for rung := range c.dials {
-		conn, next, err := c.try(ctx, rung, rung > 0)
-		if err == nil {
-			return conn, nil
-		}
-		if causes != nil {
-			err = fmt.Errorf("%w; then %w", causes, err)
-		}
-		if causes = err; !next || ctx.Err() != nil {
-			break
-		}
+	for rung := 0; rung < len(c.dials) && conn == nil && onwards && ctx.Err() == nil; rung++ {
+		var failed error
+		conn, onwards, failed = c.try(ctx, rung, rung == 0)
+		err = chain(failed, err)
 	}
-	return nil, causes
+	return conn, err
 }
 
-// try dials, and finds out what the server speaks: server/discover, unless it is known to be legacy, then initialize. When it fails, next
-// says that something else may be there. 2026-07-28 basic/transports/stdio#backward-compatibility and
-// basic/transports/streamable-http#backward-compatibility.
-func (c *Client) try(ctx context.Context, rung int, asLegacy bool) (conn *connection, next bool, err error) {
-	versions := orAll(c.Versions)
-	modern, legacy := newest(versions, true), newest(versions, false)
-	if conn, err = c.start(ctx, rung); err != nil {
-		return nil, leadsOn(err), err
+// chain adds to an error what went wrong before.
+func chain(err, before error) error {
+	if err == nil || before == nil {
+		return err
 	}
-	var probed error
-	if modern != "" && (!asLegacy || legacy == "") {
-		var version string
-		version, probed = c.probe(ctx, conn, modern)
-		switch {
-		case probed == nil && revision(version).Modern:
-			return conn, false, nil
-		case probed == nil:
-			legacy = version
-		case ctx.Err() != nil || legacy == "" || !undecided(probed):
-			return nil, false, errors.Join(fmt.Errorf("server/discover: %w", probed), conn.peer.Close())
-		}
-	}
-	err = c.initialize(ctx, conn, legacy)
-	var fault *HTTPError
-	switch {
-	case probed != nil && errors.Is(err, ErrClosed), errors.As(err, new(unread)): // the probe was too much; or the session is lost
-		_ = conn.peer.Close()
-		if conn, err = c.start(ctx, rung); err != nil {
-			return nil, false, err
-		}
-		err = c.initialize(ctx, conn, legacy)
-	case modern != "" && errors.As(err, &fault) && fault.modern(): // so it is, though it did not say so before
-		if version, err := c.probe(ctx, conn, modern); err == nil && revision(version).Modern {
-			return conn, false, nil
-		}
-	}
-	if err == nil {
-		return conn, false, nil
-	}
-	next = leadsOn(err)
-	if probed != nil {
-		err = fmt.Errorf("%w (and server/discover: %w)", err, probed)
-	}
-	return nil, next, errors.Join(fmt.Errorf("initialize: %w", err), conn.peer.Close())
+	return fmt.Errorf("%w (after %w)", err, before)
 }
+
+// try dials, and takes the steps of a handshake: server/discover, unless the server is known to be legacy, then initialize; and one of them
+// again if the server says so, or has gone. When it fails, onwards says that something else may be there. 2026-07-28
+// basic/transports/stdio#backward-compatibility and basic/transports/streamable-http#backward-compatibility.
+func (c *Client) try(ctx context.Context, rung int, modern bool) (conn *connection, onwards bool, err error) {
+	versions := orAll(c.Versions)
+	version := cmp.Or(newest(versions, modern), newest(versions, !modern))
+	for range maxSteps {
+		var failed error
+		if conn == nil {
+			if conn, failed = c.start(ctx, rung); failed != nil {
+				return nil, leadsOn(failed), chain(failed, err)
+			}
+		}
+		step := c.initialize
+		if modern = revision(version).Modern; modern {
+			step = c.discover
+		}
+		version, failed = step(ctx, conn, version)
+		if version == "" && failed == nil {
+			return conn, false, nil
+		}
+		err = cmp.Or(chain(failed, err), err)
+		onwards = !modern && leadsOn(failed) && conn.rev.Version == ""
+		if version == "" || ctx.Err() != nil {
+			break
+		}
+		if gone(failed) {
+			conn.close()
+			conn = nil
+		}
+	}
+	if conn != nil {
+		conn.close()
+	}
+	return nil, onwards, err
+}
+
+// gone tells whether the server, or its session, has ended during a handshake.
+func gone(err error) bool { return errors.Is(err, ErrClosed) || errors.As(err, new(unread)) }
 
 // leadsOn tells whether an error is an answer over HTTP that leads to the next rung.
 func leadsOn(err error) bool {
 	var fault *HTTPError
-	return !errors.As(err, new(agreedOn)) && errors.As(err, &fault) && fault.fellThrough()
+	return errors.As(err, &fault) && fault.fellThrough()
+}
+
+// fellThrough tells whether what was sent is not for this server: 400, 404 or 405, and no error that only a modern server has.
+func (e *HTTPError) fellThrough() bool {
+	return slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}, e.Status) && !e.modern()
+}
+
+// modern tells whether only a modern server has this error.
+func (e *HTTPError) modern() bool {
+	switch e.code() {
+	case CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion:
+		return true
+	}
+	return e.code() == CodeMethodNotFound && e.Status == http.StatusNotFound
 }
 
 // code returns the code of the error of JSON-RPC in it; 0: there is none.
@@ -1588,33 +1536,11 @@ func (e *HTTPError) code() int {
 	return e.fault.Code
 }
 
-// fellThrough tells whether what was sent is not for this server: 400, 404 or 405, and no error that only a modern server has.
-func (e *HTTPError) fellThrough() bool {
-	status := e.Status == http.StatusBadRequest || e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed
-	return status && !e.modern()
-}
-
-// modern tells whether only a modern server has this error.
-func (e *HTTPError) modern() bool {
-	if e.fault == nil {
-		return false
-	}
-	switch e.fault.Code {
-	case CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion:
-		return true
-	case CodeMethodNotFound:
-		return e.Status == http.StatusNotFound
-	}
-	return false
-}
-
-// undecided tells whether a probe that has failed leaves it open what the server speaks. It is not if we have no version in common, if the
-// server could not be reached, or wants something first; these are to be reported.
+// undecided tells whether a probe that has failed leaves it open what the server speaks. It does not if the server could not be reached, or
+// wants something first; these are to be reported.
 func undecided(err error) bool {
 	var fault *HTTPError
-	var said *Error
-	if errors.Is(err, errNoVersion) || errors.As(err, new(*url.Error)) ||
-		errors.As(err, &said) && (said.Code == CodeHeaderMismatch || said.Code == CodeUnsupportedVersion) {
+	if errors.As(err, new(*url.Error)) {
 		return false
 	}
 	if !errors.As(err, &fault) {
@@ -1632,28 +1558,27 @@ func (c *Client) start(ctx context.Context, rung int) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &connection{rung: rung, outdated: make(chan struct{}), deaf: make(chan struct{})}
-	conn.watching, conn.watched = make(chan struct{}, 1), map[string]int{}
+	conn := &connection{rung: rung, watching: make(chan struct{}, 1), watched: map[string]int{}}
 	conn.peer = Open(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log)
-	conn.peer.troubled = c.troubled(conn)
+	conn.peer.troubled = func(err error) { c.troubled(conn, err) }
+	conn.hears, conn.deafen = context.WithCancelCause(conn.peer.Context())
+	conn.needed, conn.drop = context.WithCancel(c.life)
 	return conn, nil
 }
 
-// troubled returns what hears of the transport's troubles, on the goroutine that reads.
-func (c *Client) troubled(conn *connection) func(error) {
-	var once sync.Once
-	return func(err error) {
-		if errors.Is(err, ErrSessionEnded) {
-			c.leave(conn, false)
-		} else if !errors.Is(err, errToolLeftOut) {
-			once.Do(func() {
-				conn.trouble = err
-				close(conn.deaf)
-			})
-		}
-		if err != errNoStream {
-			conn.peer.log.Warn("transport", "error", err)
-		}
+// troubled hears of the transport's troubles, on the goroutine that reads.
+func (c *Client) troubled(conn *connection, err error) {
+	if err != errNoStream {
+		conn.peer.log.Warn("transport", "error", err)
+	}
+	if errors.Is(err, errToolLeftOut) {
+		return
+	}
+	conn.deafen(err)
+	if errors.Is(err, ErrSessionEnded) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		conn.leave()
 	}
 }
 
@@ -1678,14 +1603,10 @@ func supported(err error) (versions []string) {
 	return versions
 }
 
-// probe asks a server what it speaks, and returns the version that we pick from what it says. Of an error
-// undecided tells whether it may be legacy. -32021 and -32022 come from modern servers only.
-func (c *Client) probe(ctx context.Context, conn *connection, version string) (string, error) {
-	wait := c.ProbeTimeout
-	if wait == 0 {
-		wait = 5 * time.Second
-	}
-	ctx, stop := context.WithTimeout(ctx, wait)
+// discover asks a server what it speaks, as the step of a handshake: it returns the version with which to go on, "" if there is nothing more
+// to do or to try. -32021 and -32022 come from modern servers only.
+func (c *Client) discover(ctx context.Context, conn *connection, version string) (next string, err error) {
+	ctx, stop := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
 	defer stop()
 	var found struct {
 		Versions     []string        `json:"supportedVersions"`
@@ -1693,92 +1614,104 @@ func (c *Client) probe(ctx context.Context, conn *connection, version string) (s
 		Instructions json.RawMessage `json:"instructions"`
 		Meta         json.RawMessage `json:"_meta"`
 	}
-	ask := func() error {
-		conn.peer.Remember(revision(version), Meta{}) // a modern server may not ask anything; this one may turn out to be legacy
-		conn.says = c.introduce(revision(version))
-		return conn.peer.Call(ctx, "server/discover", conn.declare(nil, nil), &found)
-	}
-	err := ask()
-	var fault *Error
-	if errors.As(err, &fault) && fault.Code == CodeUnsupportedVersion {
-		if version, err = c.pick(supported(fault)); err == nil && revision(version).Modern {
-			err = ask()
-		}
-	} else if err == nil && found.Versions == nil {
+	conn.peer.Remember(revision(version), Meta{}) // a modern server may not ask anything; this one may turn out to be legacy
+	conn.says = c.introduce(revision(version))
+	err = conn.peer.Call(ctx, "server/discover", conn.declare(nil, nil), &found)
+	if err == nil && found.Versions == nil {
 		err = errors.New("the answer has no supportedVersions")
 	}
-	if fault != nil && fault.Code == CodeMissingCapability {
-		err = nil // modern; it was only the question that was too much
+	fault := new(Error)
+	switch errors.As(err, &fault); {
+	case err == nil:
+		next, err = c.pick(found.Versions)
+	case fault.Code == CodeMissingCapability: // it was only the question that was too much
+		next, err = version, nil
+	case fault.Code == CodeUnsupportedVersion:
+		var none error
+		next, none = c.pick(supported(err))
+		err = cmp.Or(none, err)
+	case fault.Code != CodeHeaderMismatch && undecided(err):
+		next = newest(orAll(c.Versions), false)
 	}
-	if err == nil && found.Versions != nil {
-		version, err = c.pick(found.Versions)
+	if err == nil && revision(next).Modern {
+		c.agree(conn, next, found.Capabilities, member(found.Meta, metaServerInfo), found.Instructions)
+		return "", nil
 	}
-	if err != nil || !revision(version).Modern {
-		conn.peer.Remember(Revision{}, Meta{})
-		return version, err
+	conn.peer.Remember(Revision{}, Meta{})
+	if err != nil {
+		err = fmt.Errorf("server/discover: %w", err)
 	}
-	conn.agree(version, found.Capabilities, member(found.Meta, metaServerInfo), found.Instructions)
-	return version, nil
+	return next, err
 }
 
-// agree notes what was found out.
-func (c *connection) agree(version string, capabilities, info, instructions json.RawMessage) {
-	c.rev = revision(version)
-	c.server = ServerInfo{Version: version, Capabilities: capabilities, Instructions: unquote(instructions)}
-	c.server.Info, _ = parseImplementation(info)
-	c.peer.Remember(c.rev, Meta{})
-}
-
-// initialize shakes hands. 2025-11-25 basic/lifecycle#version-negotiation: the client that cannot speak the version answered "SHOULD
-// disconnect".
-func (c *Client) initialize(ctx context.Context, conn *connection, version string) error {
+// initialize shakes hands, as the step of a handshake. 2025-11-25 basic/lifecycle#version-negotiation: the client that cannot speak the
+// version answered "SHOULD disconnect".
+func (c *Client) initialize(ctx context.Context, conn *connection, version string) (next string, err error) {
 	var agreed struct {
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
 		Info         json.RawMessage `json:"serverInfo"`
 		Instructions json.RawMessage `json:"instructions"`
 	}
-	for tries := 0; ; tries++ {
-		params := struct {
-			Version      string         `json:"protocolVersion"`
-			Capabilities map[string]any `json:"capabilities"`
-			Info         Implementation `json:"clientInfo"`
-		}{version, c.capabilities(revision(version)), c.Info.in(revision(version))}
-		err := conn.peer.Call(ctx, "initialize", params, &agreed)
-		if err == nil {
-			break
+	params := struct {
+		Version      string          `json:"protocolVersion"`
+		Capabilities json.RawMessage `json:"capabilities"`
+		Info         Implementation  `json:"clientInfo"`
+	}{version, c.capabilities(revision(version)), c.Info.in(revision(version))}
+	err = conn.peer.Call(ctx, "initialize", params, &agreed)
+	if err == nil {
+		if revision(agreed.Version).Modern || !slices.Contains(orAll(c.Versions), agreed.Version) {
+			return "", fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, agreed.Version)
 		}
-		other, none := c.pick(supported(err))
-		if tries > 0 || none != nil || revision(other).Modern {
-			return err
+		c.agree(conn, agreed.Version, agreed.Capabilities, agreed.Info, agreed.Instructions)
+		if err = conn.peer.Notify(ctx, "notifications/initialized", nil); err == nil {
+			return "", nil
 		}
-		version = other
+		err = fmt.Errorf("notifications/initialized: %w", err)
 	}
-	if revision(agreed.Version).Modern || !slices.Contains(orAll(c.Versions), agreed.Version) {
-		return fmt.Errorf("%w: the server wants %q", errNoVersion, agreed.Version)
+	var fault *HTTPError
+	switch other, none := c.pick(supported(err)); {
+	case none == nil:
+		next = other
+	case gone(err):
+		next = version
+	case errors.As(err, &fault) && fault.modern(): // so it is, though it did not say so before
+		next = newest(orAll(c.Versions), true)
 	}
-	conn.agree(agreed.Version, agreed.Capabilities, agreed.Info, agreed.Instructions)
-	if err := conn.peer.Notify(ctx, "notifications/initialized", nil); err != nil {
-		return agreedOn{fmt.Errorf("notifications/initialized: %w", err)}
-	}
-	return nil
+	return next, fmt.Errorf("initialize: %w", err)
 }
 
-// agreedOn marks the error of a handshake that went wrong only after initialize: it says nothing about what is there.
-type agreedOn struct{ error }
+// agree notes what was found out.
+func (c *Client) agree(conn *connection, version string, capabilities, info, instructions json.RawMessage) {
+	conn.rev = revision(version)
+	conn.says = c.introduce(conn.rev)
+	conn.server = ServerInfo{Version: version, Capabilities: capabilities, Instructions: unquote(instructions)}
+	conn.server.Info, _ = parseImplementation(info)
+	conn.peer.Remember(conn.rev, Meta{})
+}
 
-func (e agreedOn) Unwrap() error { return e.error }
+// introduce prepares what each modern request says in _meta. 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be
+// included on every request".
+func (c *Client) introduce(rev Revision) (says object) {
+	version, _ := marshal(rev.Version)
+	info, _ := marshal(c.Info.in(rev))
+	says.add(metaVersion, version)
+	says.add(metaClientInfo, info)
+	says.add(metaCapabilities, c.capabilities(rev))
+	return says
+}
 
 // capabilities returns what we declare: of what we can do, that which rev knows.
-func (c *Client) capabilities(rev Revision) map[string]any {
-	declared := map[string]any{}
-	for name, value := range c.Capabilities {
-		if name != "elicitation" || rev.Elicitation {
-			declared[name] = value
-		}
+func (c *Client) capabilities(rev Revision) json.RawMessage {
+	declared := maps.Clone(c.Capabilities)
+	if !rev.Elicitation {
+		delete(declared, "elicitation")
 	}
-	return declared
+	raw, _ := marshalObject(declared)
+	return raw
 }
+
+// ---- The client's calls ----
 
 // handle answers what the server asks, in either era, and hears its notifications.
 func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
@@ -1786,7 +1719,7 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	case x.Request.Method == "ping" && x.Request.Kind() == Request:
 		return nil, nil
 	case x.Request.Method == "notifications/subscriptions/acknowledged":
-		c.compare(x)
+		x.owner.compare(x.Request)
 	}
 	if c.Handler != nil {
 		return c.Handler.Handle(ctx, x)
@@ -1813,44 +1746,27 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	})
 }
 
-func (c *Client) callModern(caller context.Context, conn *connection, method string, given json.RawMessage, result any) error {
-	ctx, cancel := context.WithCancel(caller) // what Handler is asked ends with the connection, as a request of a legacy server does
-	defer cancel()
-	defer context.AfterFunc(conn.peer.Context(), cancel)()
-	if conn.peer.Context().Err() != nil {
-		return unread{context.Cause(conn.peer.Context())}
-	}
+func (c *Client) callModern(ctx context.Context, conn *connection, method string, given json.RawMessage, result any) error {
 	var answers json.RawMessage
-	listed := method != "tools/call"
 	for range maxRounds {
 		var raw json.RawMessage
-		err := conn.peer.Call(ctx, method, conn.declare(given, answers), &raw)
-		if fault := (*HTTPError)(nil); !listed && errors.As(err, &fault) && fault.fault != nil && fault.fault.Code == CodeHeaderMismatch {
-			if listed = true; c.listTools(ctx, conn) == nil { // so that the transport knows which arguments go into the header
-				err = conn.peer.Call(ctx, method, conn.declare(given, answers), &raw)
-			}
-		}
-		if err != nil {
-			if ctx.Err() != nil && caller.Err() == nil { // it was not the caller who gave up
-				err = context.Cause(conn.peer.Context())
-			}
-			if answers != nil {
-				err = begun{err}
-			}
-			return err
+		call := func() error { return conn.peer.Call(ctx, method, conn.declare(given, answers), &raw) }
+		err := call()
+		if fault := (*HTTPError)(nil); method == "tools/call" && errors.As(err, &fault) && fault.code() == CodeHeaderMismatch && c.listTools(ctx, conn) == nil {
+			err = call() // now that the transport knows which arguments go into the header
 		}
 		switch kind := member(raw, "resultType"); {
+		case err != nil && answers != nil:
+			return begun{err}
+		case err != nil:
+			return err
 		case kind == nil, unquote(kind) == "complete": // 2026-07-28 basic#resulttype: absent means complete
 			return (&Message{Result: raw}).store(result)
-		case unquote(kind) == "input_required":
-			if answers, err = c.answer(ctx, conn, raw); err != nil {
-				if conn.peer.Context().Err() != nil {
-					err = ErrClosed
-				}
-				return fmt.Errorf("input required: %w", err)
-			}
-		default:
+		case unquote(kind) != "input_required":
 			return fmt.Errorf("unknown resultType %s", kind)
+		}
+		if answers, err = c.answer(ctx, conn, raw); err != nil {
+			return fmt.Errorf("input required: %w", err)
 		}
 	}
 	return fmt.Errorf("asked %d times for input", maxRounds)
@@ -1874,6 +1790,58 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	return nil
 }
 
+// declare returns the params of a modern request: those given, the answers of a retry, and _meta.
+func (c *connection) declare(given, answers json.RawMessage) encoded {
+	params, meta := object{}, object{slices.Clip(c.says.b)}
+	if answers == nil {
+		params.addAll(given, "_meta")
+	} else {
+		params.addAll(given, "_meta", "inputResponses", "requestState")
+	}
+	params.addAll(answers)
+	meta.addAll(member(given, "_meta"), metaVersion, metaClientInfo, metaCapabilities)
+	params.add("_meta", meta.text())
+	return params.text()
+}
+
+// answer puts the questions of an input_required result to Handler, and returns what the retry says beside its params. What Handler is
+// asked ends with the connection, as a request of a legacy server does.
+// 2026-07-28 basic/patterns/mrtr: the client "MUST echo back the exact value" of requestState, and sends none if there was none.
+func (c *Client) answer(ctx context.Context, conn *connection, result json.RawMessage) (json.RawMessage, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(conn.peer.Context(), cancel)()
+	var v [2]json.RawMessage
+	members(result, []string{"inputRequests", "requestState"}, v[:])
+	if v[0] == nil && v[1] == nil || v[0] != nil && v[0][0] != '{' { // "at least one of inputRequests or requestState"
+		return nil, errors.New("the result does not say which")
+	}
+	var retry, responses object
+	if v[1] != nil {
+		retry.add("requestState", v[1])
+	}
+	if v[0] == nil {
+		return json.RawMessage(retry.text()), nil
+	}
+	for key, raw := range each(v[0]) {
+		question := &Message{ID: StringID(string(key)), Method: unquote(member(raw, "method")), Params: member(raw, "params")}
+		if !slices.Contains([]string{"elicitation/create", "sampling/createMessage", "roots/list"}, question.Method) {
+			return nil, methodNotFound(question.Method)
+		}
+		x := &Exchange{Request: question, Revision: conn.rev, owner: conn.peer}
+		answer := x.handle(ctx, HandlerFunc(c.handle))
+		switch {
+		case conn.peer.Context().Err() != nil:
+			return nil, context.Cause(conn.peer.Context())
+		case answer.Error != nil:
+			return nil, fmt.Errorf("%s: %w", question.Method, answer.Error)
+		}
+		responses.add(string(key), answer.Result)
+	}
+	retry.add("inputResponses", responses.text())
+	return json.RawMessage(retry.text()), nil
+}
+
 // Notify sends a notification, and returns when the server has taken it; its errors are those of Call. 2026-07-28 has none that a client
 // sends over HTTP.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
@@ -1895,60 +1863,22 @@ func (c *Client) Listen(ctx context.Context, filter map[string]any) error {
 		}
 		var params object
 		params.add("notifications", asked)
-		var key string
-		send := func(ctx context.Context, m *Message) error {
-			if m.Kind() == Request { // and not its cancellation
-				key = m.ID.key()
-				c.expect(key, asked)
-			}
-			return conn.peer.outlet(ctx, m)
-		}
-		defer func() { c.acknowledged(key) }()
-		return conn.peer.call(ctx, send, "subscriptions/listen", conn.declare(json.RawMessage(params.text()), nil), nil)
+		return conn.peer.Call(ctx, "subscriptions/listen", conn.declare(json.RawMessage(params.text()), nil), nil)
 	})
-}
-
-// expect notes what a subscription asks for, and acknowledged takes that back.
-func (c *Client) expect(key string, filter json.RawMessage) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.filters == nil {
-		c.filters = map[string]json.RawMessage{}
-	}
-	c.filters[key] = filter
-}
-
-func (c *Client) acknowledged(key string) (filter json.RawMessage) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	filter = c.filters[key]
-	delete(c.filters, key)
-	return filter
 }
 
 // compare says in the log what a subscription has asked for and not been given. 2026-07-28
 // basic/patterns/subscriptions#acknowledgment: the client "SHOULD check the acknowledged filter against what it requested".
-func (c *Client) compare(x *Exchange) {
-	id, _ := parseID(lookup(x.Request.Params, "_meta", metaSubscription))
-	asked, agreed := c.acknowledged(id.key()), member(x.Request.Params, "notifications")
-	if len(asked) == 0 {
-		return
-	}
-	for name, value := range each(asked) {
-		if got := member(agreed, string(name)); value[0] == 't' && string(got) != "true" || value[0] == '[' && count(got) < count(value) {
-			x.owner.log.Warn("the server does not announce all that was subscribed to", "asked", string(name), "agreed", string(got))
+func (p *Peer) compare(m *Message) {
+	id, _ := parseID(lookup(m.Params, "_meta", metaSubscription))
+	var asked, agreed map[string]any
+	_ = Bind(p.asked(id), map[string]any{"notifications": &asked})
+	_ = Bind(m.Params, map[string]any{"notifications": &agreed})
+	for name, value := range asked {
+		if !reflect.DeepEqual(value, agreed[name]) {
+			p.log.Warn("the server does not announce all that was subscribed to", "asked", name, "agreed", agreed[name])
 		}
 	}
-}
-
-// count returns how many elements an array has.
-func count(array json.RawMessage) (n int) {
-	if len(array) > 0 && array[0] == '[' {
-		for range each(array) {
-			n++
-		}
-	}
-	return n
 }
 
 // subscribe is Listen in the legacy era.
@@ -1956,7 +1886,7 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 	if len(uris) == 0 || uris[0] != '[' {
 		uris = json.RawMessage("[]")
 	}
-	if count(uris) > 0 && string(lookup(conn.server.Capabilities, "resources", "subscribe")) != "true" {
+	if string(uris) != "[]" && string(lookup(conn.server.Capabilities, "resources", "subscribe")) != "true" {
 		return errors.New("the server does not offer subscriptions to resources")
 	}
 	var watched []string
@@ -1974,15 +1904,14 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 		watched = append(watched, string(uri))
 	}
 	select {
-	case <-conn.peer.Context().Done():
-		return context.Cause(conn.peer.Context())
-	case <-conn.outdated:
-		return ErrSessionEnded
-	case <-conn.deaf:
-		if errors.Is(conn.trouble, ErrInterrupted) { // another session has another stream
-			c.leave(conn, false)
+	case <-conn.hears.Done():
+		err := context.Cause(conn.hears)
+		if errors.Is(err, ErrInterrupted) { // another session has another stream
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			conn.leave()
 		}
-		return conn.trouble
+		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -1996,71 +1925,17 @@ func (c *Client) watch(ctx context.Context, conn *connection, uri string, n int)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	method := map[int]string{0: "resources/subscribe", 1: "resources/unsubscribe"}[conn.watched[uri]]
-	if before := conn.watched[uri]; before == 0 && n > 0 || before == 1 && n < 0 {
-		if err := conn.peer.Call(ctx, method, map[string]json.RawMessage{"uri": json.RawMessage(uri)}, nil); err != nil && n > 0 {
+	params := map[string]json.RawMessage{"uri": json.RawMessage(uri)}
+	count := conn.watched[uri] + n
+	switch {
+	case count == 0:
+		delete(conn.watched, uri)
+		return conn.peer.Call(ctx, "resources/unsubscribe", params, nil)
+	case count == 1 && n > 0:
+		if err := conn.peer.Call(ctx, "resources/subscribe", params, nil); err != nil {
 			return err
 		}
 	}
-	if conn.watched[uri] += n; conn.watched[uri] == 0 {
-		delete(conn.watched, uri)
-	}
+	conn.watched[uri] = count
 	return nil
-}
-
-// introduce prepares what each modern request says in _meta. 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be
-// included on every request".
-func (c *Client) introduce(rev Revision) (says object) {
-	version, _ := marshal(rev.Version)
-	info, _ := marshal(c.Info.in(rev))
-	capabilities, _ := marshal(c.capabilities(rev))
-	says.add(metaVersion, version)
-	says.add(metaClientInfo, info)
-	says.add(metaCapabilities, capabilities)
-	return says
-}
-
-// declare returns the params of a modern request: those given, the answers of a retry, and _meta.
-func (c *connection) declare(given, answers json.RawMessage) encoded {
-	params, meta := object{}, object{slices.Clip(c.says.b)}
-	if answers == nil {
-		params.addAll(given, "_meta")
-	} else {
-		params.addAll(given, "_meta", "inputResponses", "requestState")
-	}
-	params.addAll(answers)
-	meta.addAll(member(given, "_meta"), metaVersion, metaClientInfo, metaCapabilities)
-	params.add("_meta", meta.text())
-	return params.text()
-}
-
-// answer puts the questions of an input_required result to Handler, and returns what the retry says beside its params.
-// 2026-07-28 basic/patterns/mrtr: the client "MUST echo back the exact value" of requestState, and sends none if there was none.
-func (c *Client) answer(ctx context.Context, conn *connection, result json.RawMessage) (json.RawMessage, error) {
-	var v [2]json.RawMessage
-	members(result, []string{"inputRequests", "requestState"}, v[:])
-	if v[0] == nil && v[1] == nil || v[0] != nil && v[0][0] != '{' { // "at least one of inputRequests or requestState"
-		return nil, errors.New("the result does not say which")
-	}
-	var retry, responses object
-	if v[1] != nil {
-		retry.add("requestState", v[1])
-	}
-	if v[0] == nil {
-		return json.RawMessage(retry.text()), nil
-	}
-	for key, raw := range each(v[0]) {
-		question := &Message{ID: StringID(string(key)), Method: unquote(member(raw, "method")), Params: member(raw, "params")}
-		if !slices.Contains([]string{"elicitation/create", "sampling/createMessage", "roots/list"}, question.Method) {
-			return nil, methodNotFound(question.Method)
-		}
-		x := &Exchange{Request: question, Revision: conn.rev, owner: conn.peer}
-		answer := x.handle(ctx, HandlerFunc(c.handle))
-		if answer.Error != nil {
-			return nil, fmt.Errorf("%s: %w", question.Method, answer.Error)
-		}
-		responses.add(string(key), answer.Result)
-	}
-	retry.add("inputResponses", responses.text())
-	return json.RawMessage(retry.text()), nil
 }
