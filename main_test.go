@@ -3000,7 +3000,7 @@ func TestClientCloseWhileConnecting(t *testing.T) {
 	waitFor(t, func() bool { // until Connect has begun
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.attempt != nil
+		return c.link != nil
 	})
 	go func() { errs <- c.Call(t.Context(), "m", nil, nil) }()
 	if err := c.Close(); err != nil {
@@ -3060,10 +3060,7 @@ func TestClientConnectsForOthers(t *testing.T) {
 	waiting := func() int {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.attempt == nil {
-			return 0
-		}
-		return c.attempt.waiting
+		return c.link.users
 	}
 	c.dials = []Dialer{func(ctx context.Context) (Conn, error) {
 		if tries.Add(1) == 2 {
@@ -3077,7 +3074,7 @@ func TestClientConnectsForOthers(t *testing.T) {
 		go Serve(context.Background(), a, newDemo(), nil)
 		return b, nil
 	}}
-	c.conn.peer.Close()
+	c.last.peer.Close()
 	errs := make(chan error)
 	go func() { errs <- c.Call(first, "tools/list", nil, nil) }()
 	if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil || tries.Load() != 1 {
@@ -3086,7 +3083,7 @@ func TestClientConnectsForOthers(t *testing.T) {
 	if err := <-errs; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	c.conn.peer.Close()
+	c.last.peer.Close()
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := c.Call(short, "tools/list", nil, nil); !errors.Is(err, context.DeadlineExceeded) || waiting() != 0 {
@@ -7430,9 +7427,9 @@ func TestClientListensInSession(t *testing.T) {
 		go func() { ended <- c.Listen(ctx, map[string]any{"resourceSubscriptions": []string{"note:///todo"}}) }()
 	}
 	waitFor(t, func() bool {
-		c.conn.watching <- struct{}{}
-		defer func() { <-c.conn.watching }()
-		return c.conn.watched[`"note:///todo"`] == 2
+		c.last.watching <- struct{}{}
+		defer func() { <-c.last.watching }()
+		return c.last.watched[`"note:///todo"`] == 2
 	})
 	for i, left := range []int{1, 0} {
 		waitFor(t, func() bool { return d.subscribed() == 1 })

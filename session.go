@@ -26,8 +26,8 @@ package main
 // server/discover. The Server's mutex guards whom to notify, the Client's which connection is in use,
 // that of Sessions what each of them holds; locks nest in one order: the Server, Sessions, then a Peer,
 // a reply or a Stream. Goroutines: a subscriber has one that writes what was published, and one that
-// waits for its turn; a timer ends idle sessions; a Client has one for an attempt to connect, and one
-// for each connection, which closes it.
+// waits for its turn; a timer ends idle sessions; a Client has one for each link, which makes and closes
+// its connection.
 // Copy with jsonrpc.go, sse.go, and stdio.go or http.go.
 
 import (
@@ -1198,41 +1198,41 @@ type Client struct {
 	ProbeTimeout time.Duration  // how long a server may leave server/discover unanswered before it counts as legacy; 0: 5 s
 	Log          *slog.Logger   // nil: silent
 
-	mu      sync.Mutex // guards the fields below
-	dials   []Dialer
-	life    context.Context // until Close
-	end     context.CancelFunc
-	conn    *connection    // the last one that was made
-	attempt *attempt       // to make another; nil: nobody waits for that
-	work    sync.WaitGroup // attempts, and the closing of connections; Go holding mu, and not once life has ended
+	mu    sync.Mutex // guards the fields below
+	dials []Dialer
+	life  context.Context // until Close
+	end   context.CancelFunc
+	link  *link          // that calls use, or wait for; nil: not yet
+	last  *connection    // that was made
+	work  sync.WaitGroup // one for each link; Go holding mu, and not once life has ended
 }
 
-// attempt is one to connect, for all who wait for it. When nobody does any more, it is called off.
-type attempt struct {
-	began   time.Time
-	cancel  context.CancelFunc
-	waiting int           // the Client's mutex guards it
-	done    chan struct{} // closed when there is one of those below
-	conn    *connection
-	err     error
+// link is a connection that is made once for all who wait for it, and then used by all. Nobody is to wait for ever, or to have a failure
+// from before he came.
+type link struct {
+	began  time.Time
+	needed context.Context // until Close; or until no more are to use it, and those who do are done
+	drop   context.CancelFunc
+	made   chan struct{} // closed when there is one of these
+	conn   *connection
+	err    error
+
+	// The Client's mutex guards these:
+	users int
+	left  bool // no more are to use it
 }
 
 // connection is what a Client has found at the other end.
 type connection struct {
+	link   *link
 	peer   *Peer
 	rung   int // of the ladder: which Dialer has led here
 	rev    Revision
 	says   object // of _meta, in the modern era
 	server ServerInfo
+	unfit  bool            // the server is another by now: all is to be found out anew; the Client's mutex guards it
 	hears  context.Context // until nothing is heard from the server but answers; the cause says why
 	deafen context.CancelCauseFunc
-
-	// The Client's mutex guards these:
-	calls  int             // that use it
-	left   bool            // no more are to use it
-	unfit  bool            // the server is another by now: all is to be found out anew
-	needed context.Context // until the last call that uses it is done, or Close
-	drop   context.CancelFunc
 
 	watching chan struct{}  // held by who changes watched
 	watched  map[string]int // how many subscriptions each resource has, in the legacy era
@@ -1262,23 +1262,23 @@ func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 func (c *Client) Server() ServerInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn == nil {
+	if c.last == nil {
 		return ServerInfo{}
 	}
-	return c.conn.server
+	return c.last.server
 }
 
 // Close hangs up, and ends an attempt to connect; waiting calls fail with ErrClosed. A session is ended with DELETE, which is waited for
 // 0.7 s at most. It may be called again, but not by Handler.
 func (c *Client) Close() (err error) {
 	c.mu.Lock()
-	conn := c.conn
+	last := c.last
 	if c.end != nil {
 		c.end()
 	}
 	c.mu.Unlock()
-	if conn != nil {
-		err = conn.peer.Close()
+	if last != nil {
+		err = last.peer.Close()
 	}
 	c.work.Wait()
 	return err
@@ -1287,13 +1287,13 @@ func (c *Client) Close() (err error) {
 // on runs f, which makes one call, on the connection. If that turns out not to fit any more, and nobody has read the call, it is run once
 // more, on another.
 func (c *Client) on(ctx context.Context, f func(*connection) error) error {
-	conn, err := c.connected(ctx)
+	l, err := c.connected(ctx)
 	if err != nil {
 		return err
 	}
-	err = f(conn)
-	again, anew := conn.misfit(err)
-	c.release(conn, again || anew, anew)
+	err = f(l.conn)
+	again, anew := l.conn.misfit(err)
+	c.release(l, again || anew, anew)
 	if !again || ctx.Err() != nil {
 		return err
 	}
@@ -1302,10 +1302,10 @@ func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 		return fmt.Errorf("%w; connecting again: %w", err, failed)
 	}
 	defer c.release(next, false, false)
-	if anew && next.rev.Version == conn.rev.Version { // the same would come of it
+	if anew && next.conn.rev.Version == l.conn.rev.Version { // the same would come of it
 		return err
 	}
-	return f(next)
+	return f(next.conn)
 }
 
 // misfit tells whether a call that has failed may be made again, on another connection, and whether all is to be found out anew for that.
@@ -1329,132 +1329,131 @@ type begun struct{ error }
 
 func (e begun) Unwrap() error { return e.error }
 
-// connected returns the connection, for one more call; release it. If there is none that can be used, one is made, for all who wait.
-func (c *Client) connected(ctx context.Context) (*connection, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case ctx.Err() != nil:
+// connected returns the link for one more call, once it is made; release it.
+func (c *Client) connected(ctx context.Context) (*link, error) {
+	if ctx.Err() != nil {
 		return nil, ctx.Err()
-	case c.life == nil || c.life.Err() != nil:
+	}
+	l := c.join()
+	if l == nil {
 		return nil, ErrClosed
-	case c.conn != nil && !c.conn.left && c.conn.peer.Context().Err() == nil:
-		c.conn.calls++
-		return c.conn, nil
-	case c.attempt == nil || time.Since(c.attempt.began) > hopeless: // who waits for the old one may do so
-		c.attempt = c.begin()
 	}
-	a := c.attempt
-	a.waiting++
-	c.mu.Unlock()
+	var err error
 	select {
-	case <-a.done:
+	case <-l.made:
+		err = l.err
 	case <-ctx.Done():
+		err = ctx.Err()
 	}
-	c.mu.Lock()
-	if a.waiting--; a.waiting == 0 {
-		a.cancel()
-		c.forget(a) // who comes now begins another
+	if err != nil {
+		c.release(l, false, false)
+		return nil, err
 	}
-	if a.conn == nil {
-		return nil, cmp.Or(a.err, ctx.Err())
-	}
-	a.conn.calls++
-	return a.conn, nil
+	return l, nil
 }
 
-const hopeless = 30 * time.Second // for an attempt that whoever comes later does not join
-
-// begin makes an attempt, until it is done or called off. The caller holds mu.
-func (c *Client) begin() *attempt {
-	a := &attempt{began: time.Now(), done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(c.life)
-	a.cancel = cancel
-	c.work.Go(func() {
-		var conn *connection
-		err := errors.New("a Dialer has ended its goroutine") // what stays if one calls runtime.Goexit, as t.FailNow does
-		defer func() { c.settle(a, conn, err) }()
-		conn, err = c.open(ctx)
-	})
-	return a
-}
-
-// settle notes what has come of an attempt.
-func (c *Client) settle(a *attempt, conn *connection, err error) {
+// join returns the link, for one more user, or a new one if it is of no use any more; nil once Close has been called.
+func (c *Client) join() *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer close(a.done)
-	c.forget(a)
-	switch {
-	case c.life.Err() != nil:
-		a.err = ErrClosed
-	case err != nil:
-		a.err = err
-	default:
-		if c.conn != nil {
-			c.conn.leave()
+	if c.life == nil || c.life.Err() != nil {
+		return nil
+	}
+	if !c.link.usable() {
+		if c.link != nil {
+			c.link.leave() // who waits for it may do so
 		}
-		c.conn, a.conn = conn, conn
+		c.link = c.begin()
 	}
-	if conn != nil {
-		c.work.Go(func() {
-			<-conn.needed.Done()
-			conn.close()
-		})
-	}
+	c.link.users++
+	return c.link
 }
 
-// forget says that nobody is to wait for an attempt any more. The caller holds mu.
-func (c *Client) forget(a *attempt) {
-	if c.attempt == a {
-		c.attempt = nil
+const hopeless = 30 * time.Second // for a link that is not made by then: whoever comes later begins another
+
+func (l *link) usable() bool {
+	switch {
+	case l == nil || l.left:
+		return false
+	case l.conn == nil:
+		return time.Since(l.began) < hopeless
 	}
+	return l.conn.peer.Context().Err() == nil
 }
 
-// release says that a call is done; leave, that no more are to use the connection; anew, that the next one is to be found out anew.
-func (c *Client) release(conn *connection, leave, anew bool) {
+// begin makes a link, on a goroutine that also closes it when it is not needed any more. The caller holds mu.
+func (c *Client) begin() *link {
+	l := &link{began: time.Now(), made: make(chan struct{})}
+	l.needed, l.drop = context.WithCancel(c.life)
+	c.work.Go(func() {
+		conn, err := (*connection)(nil), errors.New("a Dialer has ended its goroutine") // what stays if one calls runtime.Goexit, as t.FailNow does
+		defer func() {
+			c.settle(l, conn, err)
+			if <-l.needed.Done(); conn != nil {
+				_ = conn.peer.Close()
+			}
+		}()
+		conn, err = c.open(l)
+	})
+	return l
+}
+
+// settle notes what has come of a link.
+func (c *Client) settle(l *link, conn *connection, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	conn.calls--
-	conn.unfit = conn.unfit || anew
-	if leave || conn.left {
-		conn.leave()
+	if c.life.Err() != nil {
+		err = ErrClosed
+	}
+	if l.conn, l.err = conn, err; err != nil {
+		l.left = true
+	} else {
+		c.last = conn
+	}
+	close(l.made)
+}
+
+// release says that a call is done; leave, that no more are to use the link; anew, that the next one is to be found out anew.
+func (c *Client) release(l *link, leave, anew bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.users--; anew {
+		l.conn.unfit = true
+	}
+	if leave || l.left || l.conn == nil && l.users == 0 {
+		l.leave()
 	}
 }
 
-// leave has no more calls use the connection. The caller holds the Client's mutex.
-func (c *connection) leave() {
-	c.left = true
-	c.deafen(ErrSessionEnded)
-	if c.calls == 0 {
-		c.drop()
+// leave has no more calls use the link. The caller holds the Client's mutex.
+func (l *link) leave() {
+	if l.left = true; l.conn != nil {
+		l.conn.deafen(ErrSessionEnded)
 	}
-}
-
-func (c *connection) close() {
-	c.drop()
-	_ = c.peer.Close()
+	if l.users == 0 {
+		l.drop()
+	}
 }
 
 // ---- The client's ladder ----
 
 // open connects as the last time, if that fits, or else finds out how, from the first Dialer to the last.
-func (c *Client) open(ctx context.Context) (conn *connection, err error) {
+func (c *Client) open(l *link) (conn *connection, err error) {
 	if len(c.dials) == 0 {
 		return nil, errors.New("there is nothing to dial")
 	}
 	onwards := true
 	c.mu.Lock()
-	last := c.conn
+	last := c.last
 	known := last != nil && !last.unfit
 	c.mu.Unlock()
 	if known {
-		conn, onwards, err = c.try(ctx, last.rung, last.rev.Modern)
+		conn, onwards, err = c.try(l, last.rung, last.rev.Modern)
 		onwards = onwards || errors.As(err, new(*Error))
 	}
-	for rung := 0; rung < len(c.dials) && conn == nil && onwards && ctx.Err() == nil; rung++ {
+	for rung := 0; rung < len(c.dials) && conn == nil && onwards && l.needed.Err() == nil; rung++ {
 		var failed error
-		conn, onwards, failed = c.try(ctx, rung, rung == 0)
+		conn, onwards, failed = c.try(l, rung, rung == 0)
 		err = chain(failed, err)
 	}
 	return conn, err
@@ -1471,13 +1470,13 @@ func chain(err, before error) error {
 // try dials, and takes the steps of a handshake: server/discover, unless the server is known to be legacy, then initialize; and one of them
 // again if the server says so, or has gone. When it fails, onwards says that something else may be there. 2026-07-28
 // basic/transports/stdio#backward-compatibility and basic/transports/streamable-http#backward-compatibility.
-func (c *Client) try(ctx context.Context, rung int, modern bool) (conn *connection, onwards bool, err error) {
+func (c *Client) try(l *link, rung int, modern bool) (conn *connection, onwards bool, err error) {
 	versions := orAll(c.Versions)
 	version := cmp.Or(newest(versions, modern), newest(versions, !modern))
 	for range maxSteps {
 		var failed error
 		if conn == nil {
-			if conn, failed = c.start(ctx, rung); failed != nil {
+			if conn, failed = c.start(l, rung); failed != nil {
 				return nil, leadsOn(failed), chain(failed, err)
 			}
 		}
@@ -1485,22 +1484,22 @@ func (c *Client) try(ctx context.Context, rung int, modern bool) (conn *connecti
 		if modern = revision(version).Modern; modern {
 			step = c.discover
 		}
-		version, failed = step(ctx, conn, version)
+		version, failed = step(l.needed, conn, version)
 		if version == "" && failed == nil {
 			return conn, false, nil
 		}
 		err = cmp.Or(chain(failed, err), err)
 		onwards = !modern && leadsOn(failed) && conn.rev.Version == ""
-		if version == "" || ctx.Err() != nil {
+		if version == "" || l.needed.Err() != nil {
 			break
 		}
 		if gone(failed) {
-			conn.close()
+			_ = conn.peer.Close()
 			conn = nil
 		}
 	}
 	if conn != nil {
-		conn.close()
+		_ = conn.peer.Close()
 	}
 	return nil, onwards, err
 }
@@ -1553,16 +1552,15 @@ func undecided(err error) bool {
 	return fault.Status/100 != 3 && fault.Status < 500
 }
 
-func (c *Client) start(ctx context.Context, rung int) (*connection, error) {
-	pipe, err := c.dials[rung](ctx)
+func (c *Client) start(l *link, rung int) (*connection, error) {
+	pipe, err := c.dials[rung](l.needed)
 	if err != nil {
 		return nil, err
 	}
-	conn := &connection{rung: rung, watching: make(chan struct{}, 1), watched: map[string]int{}}
-	conn.peer = Open(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log)
+	conn := &connection{link: l, rung: rung, watching: make(chan struct{}, 1), watched: map[string]int{}}
+	conn.peer = Open(context.WithoutCancel(l.needed), pipe, HandlerFunc(c.handle), c.Log)
 	conn.peer.troubled = func(err error) { c.troubled(conn, err) }
 	conn.hears, conn.deafen = context.WithCancelCause(conn.peer.Context())
-	conn.needed, conn.drop = context.WithCancel(c.life)
 	return conn, nil
 }
 
@@ -1578,7 +1576,7 @@ func (c *Client) troubled(conn *connection, err error) {
 	if errors.Is(err, ErrSessionEnded) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		conn.leave()
+		conn.link.leave()
 	}
 }
 
@@ -1909,7 +1907,7 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 		if errors.Is(err, ErrInterrupted) { // another session has another stream
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			conn.leave()
+			conn.link.leave()
 		}
 		return err
 	case <-ctx.Done():
