@@ -975,7 +975,7 @@ const (
 // and fails if it has not: with an *HTTPError, or in a session that the server does not know any more with ErrSessionEnded. A call whose
 // response is cut off is continued where that can be, and never sent again. It fails with ErrInterrupted if it cannot be continued, or
 // after eight tries (23 seconds, or eight times what the server said with retry); and with ErrTooLarge. notifications/cancelled closes the
-// response that it names, and is sent in the legacy era only.
+// response that it names, and is sent in the legacy era only. Of batches only those of answers are sent.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
 	return func(context.Context) (Conn, error) {
 		c := &httpConn{url: target, max: max, posts: map[*post]bool{}, marked: map[string][]HeaderParam{}}
@@ -1008,7 +1008,7 @@ type httpConn struct {
 // post is a POST until all that it brings has come; one without a payload is the GET of what belongs to no request.
 type post struct {
 	out     Payload
-	waits   []ID // of requests that have no answer yet
+	id      ID // of the request in it, until its answer has come
 	rev     Revision
 	session string          // that it belongs to
 	ctx     context.Context // ends with Close, when it is cancelled, when the session has ended, and when all has come
@@ -1033,7 +1033,10 @@ func (c *httpConn) Read() (Payload, error) {
 // Write POSTs a payload, and waits for the status. An answer in JSON is read here; a stream on a goroutine of its own.
 func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	first := out.Messages[0]
-	if first.Method == "notifications/cancelled" && c.stops(first) {
+	switch {
+	case out.Batch && first.Kind() != Response:
+		return errors.New("only answers are sent as a batch")
+	case first.Method == "notifications/cancelled" && c.stops(first):
 		return nil
 	}
 	x, err := c.begin(ctx, out)
@@ -1046,7 +1049,7 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 		}
 	}
 	defer context.AfterFunc(ctx, func() { x.cancel(ctx.Err()) })()
-	if len(x.waits) == 0 {
+	if first.Kind() != Request {
 		defer time.AfterFunc(stall, func() { x.cancel(errSlow) }).Stop()
 	}
 	if first.Kind() == Response {
@@ -1081,10 +1084,10 @@ func (c *httpConn) stops(m *Message) bool {
 	return c.rev.Modern
 }
 
-// cut ends those POSTs, after a while, whose only request is over: cancelled, or answered elsewhere. The caller holds mu.
+// cut ends those POSTs, after a while, whose request is over: cancelled, or answered elsewhere. The caller holds mu.
 func (c *httpConn) cut(over func(ID) bool, after time.Duration, why error) {
 	for x := range c.posts {
-		if len(x.waits) == 1 && over(x.waits[0]) {
+		if x.id != (ID{}) && over(x.id) {
 			time.AfterFunc(after, func() { x.cancel(why) })
 		}
 	}
@@ -1100,7 +1103,7 @@ func (c *httpConn) begin(ctx context.Context, out Payload) (*post, error) {
 	}
 	for _, m := range out.Messages {
 		if m.Kind() == Request {
-			x.waits = append(x.waits, m.ID)
+			x.id = m.ID
 		}
 		if meta, declares, _ := m.Meta(); declares && (c.rev.Version == "" || c.rev.Modern) {
 			c.rev = revision(meta.ProtocolVersion) // and not what somebody passes on in a session
@@ -1137,9 +1140,9 @@ func (c *httpConn) send(x *post) (streams bool, err error) {
 	switch {
 	case resp.StatusCode/100 != 2:
 		return false, c.refused(x, x.fault(resp))
-	case len(x.waits) == 0: // any 2xx will do, and whatever else it says
+	case x.id == ID{}: // any 2xx will do, and whatever else it says
 		return false, nil
-	case session != "" && x.out.has("initialize"):
+	case session != "" && x.out.Messages[0].Method == "initialize":
 		if len(session) > maxRepeated || strings.ContainsFunc(session, func(c rune) bool { return c < '!' || c > '~' }) {
 			return false, fmt.Errorf("the server's session id is not one: %.100q", session) // "MUST only contain visible ASCII characters"
 		}
@@ -1266,7 +1269,7 @@ func (x *post) fault(resp *http.Response) *HTTPError {
 // what else was asked for.
 func (c *httpConn) refused(x *post, fault *HTTPError) error {
 	about := slices.Contains([]int{CodeMethodNotFound, CodeInvalidParams, CodeResourceNotFound}, fault.code())
-	if fault.Status != http.StatusNotFound || x.session == "" || about && slices.Contains(x.waits, fault.id) {
+	if fault.Status != http.StatusNotFound || x.session == "" || about && fault.id == x.id {
 		return fault
 	}
 	why := fmt.Errorf("%w: %w", ErrSessionEnded, fault)
@@ -1293,7 +1296,7 @@ func (c *httpConn) readJSON(x *post, resp *http.Response) error {
 		return fmt.Errorf("%w: %w", ErrInterrupted, err)
 	}
 	if in := Decode(body); in.Messages[0].Kind() != Invalid {
-		if c.deliver(x, in); len(x.waits) == 0 {
+		if c.deliver(x, in); x.id == (ID{}) {
 			return nil
 		}
 	}
@@ -1303,19 +1306,21 @@ func (c *httpConn) readJSON(x *post, resp *http.Response) error {
 
 // deliver passes on what has come for a post, unless nobody wants it any more.
 func (c *httpConn) deliver(x *post, in Payload) {
+	waits := x.id != ID{}
 	for _, m := range in.Messages {
-		if m.Kind() == Response && m.ID == (ID{}) && len(x.waits) == 1 { // an error that does not say so is about the only request there is
-			m.ID = x.waits[0]
+		if waits && m.Kind() == Response {
+			m.ID = cmp.Or(m.ID, x.id) // an error that does not say so is about the only request there is
+			c.learn(x, m)
 		}
-		c.learn(x, m)
 	}
 	if !c.push(x.ctx.Done(), in) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := len(x.waits)
-	if x.waits = slices.DeleteFunc(x.waits, in.answers); len(x.waits) == before {
+	if waits && in.answers(x.id) {
+		x.id = ID{}
+	} else {
 		c.cut(in.answers, lastWord, errAnsweredFirst)
 	}
 }
@@ -1330,20 +1335,20 @@ func (c *httpConn) push(end <-chan struct{}, in Payload) bool {
 	}
 }
 
-// report passes on what the transport has to say.
-func (c *httpConn) report(end <-chan struct{}, err error) {
-	c.push(end, Payload{Messages: []*Message{failed(ID{}, err)}})
+// report passes on what the transport has to say, of a request or of no one in particular.
+func (c *httpConn) report(end <-chan struct{}, id ID, err error) {
+	c.push(end, Payload{Messages: []*Message{failed(id, err)}})
 }
 
 // learn reads what a result says to the transport.
 func (c *httpConn) learn(x *post, m *Message) {
-	switch {
-	case m.Result == nil || !slices.ContainsFunc(x.waits, func(id ID) bool { return id.key() == m.ID.key() }): // or it has been answered before
-	case x.out.has("initialize"):
+	switch method := x.out.Messages[0].Method; {
+	case m.Result == nil || m.ID.key() != x.id.key():
+	case method == "initialize":
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.rev = revision(unquote(member(m.Result, "protocolVersion")))
-	case x.out.has("tools/list") && x.rev.Modern:
+	case method == "tools/list" && x.rev.Modern:
 		c.learnTools(x, m)
 	}
 }
@@ -1364,7 +1369,7 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 		if err == nil || !mayBeMarked(schema) {
 			kept = append(kept, tool)
 		} else if left++; left <= maxNamed {
-			c.report(x.ctx.Done(), fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err))
+			c.report(x.ctx.Done(), ID{}, fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err))
 		}
 	}
 	if left > 0 {
@@ -1420,23 +1425,19 @@ func (c *httpConn) run(x *post, resp *http.Response) {
 		}
 	}
 	err = cmp.Or(context.Cause(x.ctx), err)
-	for _, id := range x.waits {
-		c.push(c.over, Payload{Messages: []*Message{failed(id, err)}})
+	if x.alone() && err != errNoStream {
+		err = fmt.Errorf("nothing is heard from the server but answers: %w", err)
 	}
-	switch {
-	case !x.alone() || err == ErrClosed:
-	case err == errNoStream:
-		c.report(c.over, err)
-	default:
-		c.report(c.over, fmt.Errorf("nothing is heard from the server but answers: %w", err))
+	if !x.done() && !errors.Is(err, ErrClosed) {
+		c.report(c.over, x.id, err)
 	}
 }
 
 // alone tells whether it is the stream of what belongs to no request.
 func (x *post) alone() bool { return x.out.Messages == nil }
 
-// done tells whether all answers have come.
-func (x *post) done() bool { return !x.alone() && len(x.waits) == 0 }
+// done tells whether the answer has come.
+func (x *post) done() bool { return !x.alone() && x.id == ID{} }
 
 // events delivers what a stream brings, to its end. Once the answer has come that should be near, so that the connection can be used again.
 func (c *httpConn) events(x *post, resp *http.Response) error {
