@@ -1520,11 +1520,8 @@ func (e *HTTPError) fellThrough() bool {
 
 // modern tells whether only a modern server has this error.
 func (e *HTTPError) modern() bool {
-	switch e.code() {
-	case CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion:
-		return true
-	}
-	return e.code() == CodeMethodNotFound && e.Status == http.StatusNotFound
+	always := []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}
+	return slices.Contains(always, e.code()) || e.code() == CodeMethodNotFound && e.Status == http.StatusNotFound
 }
 
 // code returns the code of the error of JSON-RPC in it; 0: there is none.
@@ -1539,17 +1536,14 @@ func (e *HTTPError) code() int {
 // wants something first; these are to be reported.
 func undecided(err error) bool {
 	var fault *HTTPError
-	if errors.As(err, new(*url.Error)) {
+	switch {
+	case errors.As(err, new(*url.Error)):
 		return false
-	}
-	if !errors.As(err, &fault) {
+	case !errors.As(err, &fault):
 		return true
 	}
-	switch fault.Status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
-		return false
-	}
-	return fault.Status/100 != 3 && fault.Status < 500
+	first := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
+	return !slices.Contains(first, fault.Status) && fault.Status/100 != 3 && fault.Status < 500
 }
 
 func (c *Client) start(l *link, rung int) (*connection, error) {
@@ -1729,22 +1723,19 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 // Handler what an input_required result wants to know, and calls again with the answers. What a server answers with a status other than
 // 200 is an *HTTPError; errors.As finds the *Error in it.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
-	given, err := marshalObject(params)
-	if err != nil {
-		return fmt.Errorf("params: %w", err)
-	}
 	return c.on(ctx, func(conn *connection) error {
-		switch {
-		case conn.rev.Modern:
-			return c.callModern(ctx, conn, method, given, result)
-		case params == nil:
-			return conn.peer.Call(ctx, method, nil, result)
+		if conn.rev.Modern {
+			return c.callModern(ctx, conn, method, params, result)
 		}
-		return conn.peer.Call(ctx, method, encoded(given), result)
+		return conn.peer.Call(ctx, method, params, result)
 	})
 }
 
-func (c *Client) callModern(ctx context.Context, conn *connection, method string, given json.RawMessage, result any) error {
+func (c *Client) callModern(ctx context.Context, conn *connection, method string, params, result any) error {
+	given, err := marshalObject(params)
+	if err != nil {
+		return fmt.Errorf("params of %s: %w", method, err)
+	}
 	var answers json.RawMessage
 	for range maxRounds {
 		var raw json.RawMessage
