@@ -967,15 +967,19 @@ const (
 	farewell    = 700 * time.Millisecond // a DELETE
 )
 
-// DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The client and max are as in DialSSE. Dialling sends nothing.
+// DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The client and max are
+// as in DialSSE. Dialling sends nothing.
 //
-// The Conn reads what passes: it begins a session with the result of initialize, ends it with DELETE when it is closed, repeats in the
-// header what a modern request says in its body, and arguments that the tools/list it has seen marks for that. It leaves out of a modern
-// tools/list what is marked wrongly. Write waits until the server has taken the payload, no longer than 30 seconds if that is no request,
-// and fails if it has not: with an *HTTPError, or in a session that the server does not know any more with ErrSessionEnded. A call whose
-// response is cut off is continued where that can be, and never sent again. It fails with ErrInterrupted if it cannot be continued, or
-// after eight tries (23 seconds, or eight times what the server said with retry); and with ErrTooLarge. notifications/cancelled closes the
-// response that it names, and is sent in the legacy era only. Of batches only those of answers are sent.
+// The Conn reads what passes: it begins a session with the result of initialize, ends it with
+// DELETE when it is closed, repeats in the header what a modern request says in its body, and
+// arguments that the tools/list it has seen marks for that. It leaves out of a modern tools/list
+// what is marked wrongly. Write waits until the server has taken the payload, no longer than 30
+// seconds if that is no request, and fails if it has not: with an *HTTPError, or in a session that
+// the server does not know any more with ErrSessionEnded. A call whose response is cut off is
+// continued where that can be, and never sent again. It fails with ErrInterrupted if it cannot be
+// continued, or after eight tries (23 seconds, or eight times what the server said with retry); and
+// with ErrTooLarge. notifications/cancelled closes the response that it names, and is sent in the
+// legacy era only. Of batches only those of answers are sent.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
 	return func(context.Context) (Conn, error) {
 		c := &httpConn{url: target, max: max, posts: map[*post]bool{}, marked: map[string][]HeaderParam{}}
@@ -1084,7 +1088,8 @@ func (c *httpConn) stops(m *Message) bool {
 	return c.rev.Modern
 }
 
-// cut ends those POSTs, after a while, whose request is over: cancelled, or answered elsewhere. The caller holds mu.
+// cut ends those POSTs, after a while, whose request is over: cancelled, or answered elsewhere. The
+// caller holds mu.
 func (c *httpConn) cut(over func(ID) bool, after time.Duration, why error) {
 	for x := range c.posts {
 		if x.id != (ID{}) && over(x.id) {
@@ -1125,7 +1130,8 @@ func (c *httpConn) finish(x *post) {
 	delete(c.posts, x)
 }
 
-// send POSTs the payload, and takes in the response. It returns true if the rest comes on a stream, which has a goroutine of its own.
+// send POSTs the payload, and takes in the response. It returns true if the rest comes on a stream,
+// which has a goroutine of its own.
 func (c *httpConn) send(x *post) (streams bool, err error) {
 	resp, err := c.do(x, http.MethodPost)
 	if err != nil {
@@ -1182,7 +1188,8 @@ func (c *httpConn) do(x *post, method string) (*http.Response, error) {
 	return resp, nil
 }
 
-// bodyOf is the body of a response whose request ends before it is closed, which may otherwise wait for the end of the body.
+// bodyOf is the body of a response whose request ends before it is closed, which may otherwise wait
+// for the end of the body.
 type bodyOf struct {
 	io.ReadCloser
 	cancel context.CancelFunc
@@ -1265,8 +1272,8 @@ func (x *post) fault(resp *http.Response) *HTTPError {
 	return httpError(resp)
 }
 
-// refused tells what a status means that is not 2xx: if a session was named, 404 is its end, unless it is the answer, about a method or
-// what else was asked for.
+// refused tells what a status means that is not 2xx: if a session was named, 404 is its end, unless
+// it is the answer, about a method or what else was asked for.
 func (c *httpConn) refused(x *post, fault *HTTPError) error {
 	about := slices.Contains([]int{CodeMethodNotFound, CodeInvalidParams, CodeResourceNotFound}, fault.code())
 	if fault.Status != http.StatusNotFound || x.session == "" || about && fault.id == x.id {
@@ -1396,7 +1403,8 @@ func mayBeMarked(schema json.RawMessage) bool {
 
 // ---- Streams of the client ----
 
-// follow reads a response that is a stream, in the background; without one it opens the stream of what belongs to no request.
+// follow reads a response that is a stream, in the background; without one it opens the stream of
+// what belongs to no request.
 func (c *httpConn) follow(x *post, resp *http.Response) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1439,7 +1447,8 @@ func (x *post) alone() bool { return x.out.Messages == nil }
 // done tells whether the answer has come.
 func (x *post) done() bool { return !x.alone() && x.id == ID{} }
 
-// events delivers what a stream brings, to its end. Once the answer has come that should be near, so that the connection can be used again.
+// events delivers what a stream brings, to its end. Once the answer has come that should be near,
+// so that the connection can be used again.
 func (c *httpConn) events(x *post, resp *http.Response) error {
 	defer resp.Body.Close()
 	began := time.Now()
@@ -1520,8 +1529,8 @@ func lost(why error) error {
 	return fmt.Errorf("%w: %w", ErrInterrupted, why)
 }
 
-// pause waits before a try: as long as the server has said, and longer each time; not all at the same moment. It returns false if nobody
-// waits any more.
+// pause waits before a try: as long as the server has said, and longer each time; not all at the
+// same moment. It returns false if nobody waits any more.
 func (x *post) pause() bool {
 	least := x.retry
 	if least < time.Second { // or a server could have us come back all the time

@@ -1207,8 +1207,8 @@ type Client struct {
 	work  sync.WaitGroup // one for each link; Go holding mu, and not once life has ended
 }
 
-// link is a connection that is made once for all who wait for it, and then used by all. Nobody is to wait for ever, or to have a failure
-// from before he came.
+// link is a connection that is made once for all who wait for it, and then used by all. Nobody is
+// to wait for ever, or to have a failure from before he came.
 type link struct {
 	began  time.Time
 	needed context.Context // until Close; or until no more are to use it, and those who do are done
@@ -1352,7 +1352,8 @@ func (c *Client) connected(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// join returns the link, for one more user, or a new one if it is of no use any more; nil once Close has been called.
+// join returns the link, for one more user, or a new one if it is of no use any more; nil once
+// Close has been called.
 func (c *Client) join() *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1381,7 +1382,8 @@ func (l *link) usable() bool {
 	return l.conn.peer.Context().Err() == nil
 }
 
-// begin makes a link, on a goroutine that also closes it when it is not needed any more. The caller holds mu.
+// begin makes a link, on a goroutine that also closes it when it is not needed any more. The caller
+// holds mu.
 func (c *Client) begin() *link {
 	l := &link{began: time.Now(), made: make(chan struct{})}
 	l.needed, l.drop = context.WithCancel(c.life)
@@ -1413,7 +1415,8 @@ func (c *Client) settle(l *link, conn *connection, err error) {
 	close(l.made)
 }
 
-// release says that a call is done; leave, that no more are to use the link; anew, that the next one is to be found out anew.
+// release says that a call is done; leave, that no more are to use the link; anew, that the next
+// one is to be found out anew.
 func (c *Client) release(l *link, leave, anew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1437,7 +1440,8 @@ func (l *link) leave() {
 
 // ---- The client's ladder ----
 
-// open connects as the last time, if that fits, or else finds out how, from the first Dialer to the last.
+// open connects as the last time, if that fits, or else finds out how, from the first Dialer to the
+// last.
 func (c *Client) open(l *link) (conn *connection, err error) {
 	if len(c.dials) == 0 {
 		return nil, errors.New("there is nothing to dial")
@@ -1467,9 +1471,11 @@ func chain(err, before error) error {
 	return fmt.Errorf("%w (after %w)", err, before)
 }
 
-// try dials, and takes the steps of a handshake: server/discover, unless the server is known to be legacy, then initialize; and one of them
-// again if the server says so, or has gone. When it fails, onwards says that something else may be there. 2026-07-28
-// basic/transports/stdio#backward-compatibility and basic/transports/streamable-http#backward-compatibility.
+// try dials, and takes the steps of a handshake: server/discover, unless the server is known to be
+// legacy, then initialize; and one of them again if the server says so, or has gone. When it fails,
+// onwards says that something else may be there. 2026-07-28
+// basic/transports/stdio#backward-compatibility and
+// basic/transports/streamable-http#backward-compatibility.
 func (c *Client) try(l *link, rung int, modern bool) (conn *connection, onwards bool, err error) {
 	versions := orAll(c.Versions)
 	version := cmp.Or(newest(versions, modern), newest(versions, !modern))
@@ -1532,8 +1538,8 @@ func (e *HTTPError) code() int {
 	return e.fault.Code
 }
 
-// undecided tells whether a probe that has failed leaves it open what the server speaks. It does not if the server could not be reached, or
-// wants something first; these are to be reported.
+// undecided tells whether a probe that has failed leaves it open what the server speaks. It does
+// not if the server could not be reached, or wants something first; these are to be reported.
 func undecided(err error) bool {
 	var fault *HTTPError
 	switch {
@@ -1595,8 +1601,9 @@ func supported(err error) (versions []string) {
 	return versions
 }
 
-// discover asks a server what it speaks, as the step of a handshake: it returns the version with which to go on, "" if there is nothing more
-// to do or to try. -32021 and -32022 come from modern servers only.
+// discover asks a server what it speaks, as the step of a handshake: it returns the version with
+// which to go on, "" if there is nothing more to do or to try. -32021 and -32022 come from modern
+// servers only.
 func (c *Client) discover(ctx context.Context, conn *connection, version string) (next string, err error) {
 	ctx, stop := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
 	defer stop()
@@ -1636,8 +1643,9 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	return next, err
 }
 
-// initialize shakes hands, as the step of a handshake. 2025-11-25 basic/lifecycle#version-negotiation: the client that cannot speak the
-// version answered "SHOULD disconnect".
+// initialize shakes hands, as the step of a handshake. 2025-11-25
+// basic/lifecycle#version-negotiation: the client that cannot speak the version answered "SHOULD
+// disconnect".
 func (c *Client) initialize(ctx context.Context, conn *connection, version string) (next string, err error) {
 	var agreed struct {
 		Version      string          `json:"protocolVersion"`
@@ -1682,8 +1690,8 @@ func (c *Client) agree(conn *connection, version string, capabilities, info, ins
 	conn.peer.Remember(conn.rev, Meta{})
 }
 
-// introduce prepares what each modern request says in _meta. 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be
-// included on every request".
+// introduce prepares what each modern request says in _meta. 2026-07-28 basic#meta: protocolVersion
+// and clientCapabilities "MUST be included on every request".
 func (c *Client) introduce(rev Revision) (says object) {
 	version, _ := marshal(rev.Version)
 	info, _ := marshal(c.Info.in(rev))
@@ -1793,9 +1801,10 @@ func (c *connection) declare(given, answers json.RawMessage) encoded {
 	return params.text()
 }
 
-// answer puts the questions of an input_required result to Handler, and returns what the retry says beside its params. What Handler is
-// asked ends with the connection, as a request of a legacy server does.
-// 2026-07-28 basic/patterns/mrtr: the client "MUST echo back the exact value" of requestState, and sends none if there was none.
+// answer puts the questions of an input_required result to Handler, and returns what the retry says
+// beside its params. What Handler is asked ends with the connection, as a request of a legacy
+// server does. 2026-07-28 basic/patterns/mrtr: the client "MUST echo back the exact value" of
+// requestState, and sends none if there was none.
 func (c *Client) answer(ctx context.Context, conn *connection, result json.RawMessage) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
