@@ -6614,7 +6614,7 @@ func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 		in.Body = http.NoBody
 	}
 	body, out := io.Pipe()
-	w := &inProcessWriter{header: http.Header{}, out: out, ready: make(chan struct{})}
+	w := &inProcessWriter{header: http.Header{}, out: out, ready: make(chan struct{}), begun: r.Method == "GET"}
 	if p.cut != nil {
 		w.left = p.cut(r)
 	}
@@ -6642,6 +6642,7 @@ type inProcessWriter struct {
 	out          *io.PipeWriter
 	ready        chan struct{}
 	status, left int
+	begun        bool // the server knows that there is something to come back for
 }
 
 func (w *inProcessWriter) Header() http.Header { return w.header }
@@ -6655,12 +6656,14 @@ func (w *inProcessWriter) WriteHeader(status int) {
 func (w *inProcessWriter) Write(b []byte) (int, error) {
 	w.WriteHeader(200)
 	if w.left > 0 {
-		if w.left -= len(b); w.left <= 0 {
+		if w.left -= len(b); w.left <= 0 && w.begun {
 			_, _ = w.out.Write(b[:len(b)+w.left])
 			w.out.CloseWithError(io.ErrUnexpectedEOF)
 			return 0, io.ErrClosedPipe
 		}
+		w.left = max(w.left, 1)
 	}
+	w.begun = true
 	return w.out.Write(b)
 }
 
