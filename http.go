@@ -845,15 +845,21 @@ func (rep *reply) commit() *Stream {
 	return rep.events
 }
 
-// letGo cuts a response while its handler still runs, so that the client need not hold the
+// letGo ends a response while its handler still runs, so that the client need not hold the
 // connection. net/http would end it only then.
 func letGo(w http.ResponseWriter) {
 	rc := http.NewResponseController(w)
-	if conn, _, err := rc.Hijack(); err == nil {
-		_ = conn.Close()
+	conn, out, err := rc.Hijack()
+	if err != nil {
+		_ = rc.SetWriteDeadline(time.Now()) // HTTP/2: resets the stream
 		return
 	}
-	_ = rc.SetWriteDeadline(time.Now()) // HTTP/2: resets the stream
+	if w.Header().Get("Connection") == "close" {
+		_ = conn.SetDeadline(time.Now().Add(lastWord))
+		_, _ = out.WriteString("0\r\n\r\n") // the last chunk: a response that is complete
+		_ = out.Flush()
+	} // else it is cut: after a complete response the client might send its next request just now
+	_ = conn.Close()
 }
 
 // disconnect makes the response a stream and lets go of it.
@@ -861,6 +867,11 @@ func (rep *reply) disconnect(retry time.Duration) {
 	if rep.session == nil || !rep.session.polls() {
 		return
 	}
+	rep.mu.Lock()
+	if rep.events == nil && rep.r.Proto == "HTTP/1.1" {
+		rep.w.Header().Set("Connection", "close") // for letGo
+	}
+	rep.mu.Unlock()
 	if events := rep.commit(); events != nil {
 		events.Disconnect(retry)
 	}

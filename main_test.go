@@ -3965,7 +3965,8 @@ func TestHTTPPolling(t *testing.T) {
 	for _, row := range []struct {
 		http2  bool
 		method string
-	}{{false, "x"}, {false, "y"}, {true, "x"}, {true, "y"}} {
+		clean  bool // the response is seen to be complete
+	}{{false, "x", false}, {false, "y", true}, {true, "x", false}, {true, "y", false}} {
 		http2 := row.http2
 		release = make(chan struct{})
 		server := httptest.NewUnstartedServer(newHandler(t, h))
@@ -3982,7 +3983,7 @@ func TestHTTPPolling(t *testing.T) {
 		}
 		events, err := readEvents(resp.Body, 1000)
 		last := events[len(events)-1]
-		if last.Retry != 250*time.Millisecond || err == nil {
+		if last.Retry != 250*time.Millisecond || (err == nil) != row.clean {
 			t.Fatal(events, err)
 		}
 		back := c.events(c.send("GET", "", "Last-Event-ID: "+last.ID))

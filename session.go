@@ -481,44 +481,54 @@ func (s *Server) readInputs(x *Exchange) error {
 	return nil
 }
 
-// seal makes a requestState: expiry, MAC and state. 2026-07-28 basic/patterns/mrtr: it "MUST protect
-// its integrity", and SHOULD bind principal, expiry and the originating request.
+// seal makes a requestState: expiry, digest of the params, MAC and state. 2026-07-28
+// basic/patterns/mrtr: it "MUST protect its integrity", and SHOULD bind principal, expiry and the
+// originating request.
 func (s *Server) seal(x *Exchange, state string, expiry time.Time) string {
-	head := binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix()))
+	head := append(binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix())), digest(x.Request.Params)...)
 	return base64.RawURLEncoding.EncodeToString(slices.Concat(head, s.mac(x, head, state), []byte(state)))
 }
 
+// unseal looks at the params only when the rest is known to be ours: to digest them is not cheap.
 func (s *Server) unseal(x *Exchange, sealed string) error {
+	const size = 8 + sha256.Size // of the head
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil || len(raw) < 8+sha256.Size {
+	if err != nil || len(raw) < size+sha256.Size {
 		return invalidParams("requestState is not ours")
 	}
-	head, mac, state := raw[:8], raw[8:8+sha256.Size], string(raw[8+sha256.Size:])
-	if !hmac.Equal(mac, s.mac(x, head, state)) {
+	head, mac, state := raw[:size], raw[size:size+sha256.Size], string(raw[size+sha256.Size:])
+	switch {
+	case !hmac.Equal(mac, s.mac(x, head, state)):
 		return invalidParams("requestState is not ours, or not for this request")
-	}
-	if time.Now().Unix() > int64(binary.BigEndian.Uint64(head)) {
+	case time.Now().Unix() > int64(binary.BigEndian.Uint64(head)):
 		return invalidParams("requestState has expired")
+	case !bytes.Equal(head[8:], digest(x.Request.Params)):
+		return invalidParams("requestState is not for these params")
 	}
 	x.State = state
 	return nil
 }
 
-// mac covers the expiry, the principal, the method, the state, and the params without _meta and the
-// retry's own members, however they are written. There are no two ways to divide what it covers: the
-// expiry has eight bytes, and the next three are quoted.
-func (s *Server) mac(x *Exchange, expiry []byte, state string) []byte {
-	var params map[string]any
-	dec := json.NewDecoder(bytes.NewReader(x.Request.Params))
-	dec.UseNumber()
-	_ = dec.Decode(&params) // the decoder of messages has accepted them
-	for _, name := range []string{"_meta", "inputResponses", "requestState"} {
-		delete(params, name)
-	}
-	canonical, _ := json.Marshal(params)
+// mac covers the expiry and the digest, the principal, the method and the state. There are no two
+// ways to divide what it covers: the head has a fixed size, and the next two are quoted.
+func (s *Server) mac(x *Exchange, head []byte, state string) []byte {
 	h := hmac.New(sha256.New, s.key)
-	fmt.Fprintf(h, "%s%q%q%q%s", expiry, x.Principal, x.Request.Method, state, canonical)
+	fmt.Fprintf(h, "%s%q%q%s", head, x.Principal, x.Request.Method, state)
 	return h.Sum(nil)
+}
+
+// digest sums up params without _meta and the retry's own members, however they are written.
+func digest(params json.RawMessage) []byte {
+	var tree map[string]any
+	dec := json.NewDecoder(bytes.NewReader(params))
+	dec.UseNumber()
+	_ = dec.Decode(&tree) // the decoder of messages has accepted them
+	for _, name := range []string{"_meta", "inputResponses", "requestState"} {
+		delete(tree, name)
+	}
+	canonical, _ := json.Marshal(tree)
+	sum := sha256.Sum256(canonical)
+	return sum[:]
 }
 
 // ask puts the questions to a legacy client, as requests, one after the other in the order of their keys.

@@ -638,7 +638,7 @@ func visitOn(t *testing.T, r *replicated, replica string) *visitor {
 func seal(key string) string {
 	digest := sha256.Sum256([]byte(`{"arguments":{},"name":"ask"}`))
 	head := string(binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(limit).Unix()))) + string(digest[:])
-	const who, state = "0:10:tools/call", "asked"
+	const who, state = `"""tools/call"`, "asked"
 	h := hmac.New(sha256.New, []byte(key))
 	h.Write([]byte(head + who + state))
 	return base64.RawURLEncoding.EncodeToString([]byte(head + string(h.Sum(nil)) + state))
