@@ -2848,7 +2848,47 @@ func (s *Server) listening() int {
 	return len(s.listeners)
 }
 
+// listing is an error that lists versions.
+func listing(code int, list ...string) error {
+	data, _ := marshal(map[string]any{"supported": list})
+	return &Error{Code: code, Message: "no", Data: data}
+}
+
 // The client against every kind of server, on a pipe: what the probe is answered with, and where the client ends.
+var probed = []struct {
+	name   string
+	speaks []string // nil: all
+	probe  func(tries int) (any, error)
+	want   string // version, or part of the error
+}{
+	{"modern", nil, func(int) (any, error) {
+		return map[string]any{"supportedVersions": []string{"2026-07-28"}, "capabilities": struct{}{}}, nil
+	}, "2026-07-28"},
+	{"lists only a legacy one", nil, func(int) (any, error) {
+		return map[string]any{"supportedVersions": []string{"2025-03-26", "x"}}, nil
+	}, "2025-03-26"},
+	{"lists none of ours", nil, func(int) (any, error) { return map[string]any{"supportedVersions": []string{"2099-01-01"}}, nil }, "no protocol version in common"},
+	{"-32022 with a legacy one", nil, func(int) (any, error) { return nil, listing(CodeUnsupportedVersion, "2025-03-26") }, "2025-03-26"},
+	{"-32022 with none of ours", nil, func(int) (any, error) { return nil, listing(CodeUnsupportedVersion, "2099-01-01") }, "no protocol version in common"},
+	{"-32022 once, though it speaks it", nil, func(tries int) (any, error) {
+		if tries == 0 {
+			return nil, listing(CodeUnsupportedVersion, "2026-07-28")
+		}
+		return map[string]any{"supportedVersions": []string{"2026-07-28"}}, nil
+	}, "2026-07-28"},
+	{"-32021", nil, func(int) (any, error) { return nil, listing(CodeMissingCapability) }, "2026-07-28"},
+	{"-32601", nil, func(int) (any, error) { return nil, listing(CodeMethodNotFound) }, "2025-03-26"},
+	{"-32602", nil, func(int) (any, error) { return nil, listing(CodeInvalidParams) }, "2025-03-26"},
+	{"-32600", nil, func(int) (any, error) { return nil, listing(CodeInvalidRequest) }, "2025-03-26"},
+	{"an odd result", nil, func(int) (any, error) { return nil, nil }, "2025-03-26"},
+	{"odd versions", nil, func(int) (any, error) { return map[string]any{"supportedVersions": 7}, nil }, "2025-03-26"},
+	{"legacy server, modern client", []string{"2026-07-28"}, func(int) (any, error) { return nil, listing(CodeMethodNotFound) }, "server/discover: no (-32601)"},
+	{"silent server, modern client", []string{"2026-07-28"}, nil, "deadline exceeded"},
+	{"legacy client does not probe", []string{"2025-03-26"}, func(int) (any, error) { panic("probed") }, "2025-03-26"},
+	{"legacy client of other revisions", []string{"2024-11-05"}, func(int) (any, error) { panic("probed") }, "no protocol version in common"},
+	{"silence", nil, nil, "2025-03-26"},
+}
+
 func TestClientFindsTheEra(t *testing.T) {
 	legacy := func(x *Exchange) (any, error) {
 		switch x.Request.Method {
@@ -2859,43 +2899,7 @@ func TestClientFindsTheEra(t *testing.T) {
 		}
 		return nil, methodNotFound(x.Request.Method)
 	}
-	versions := func(code int, list ...string) error {
-		data, _ := marshal(map[string]any{"supported": list})
-		return &Error{Code: code, Message: "no", Data: data}
-	}
-	for _, row := range []struct {
-		name   string
-		speaks []string // nil: all
-		probe  func(tries int) (any, error)
-		want   string // version, or part of the error
-	}{
-		{"modern", nil, func(int) (any, error) {
-			return map[string]any{"supportedVersions": []string{"2026-07-28"}, "capabilities": struct{}{}}, nil
-		}, "2026-07-28"},
-		{"lists only a legacy one", nil, func(int) (any, error) {
-			return map[string]any{"supportedVersions": []string{"2025-03-26", "x"}}, nil
-		}, "2025-03-26"},
-		{"lists none of ours", nil, func(int) (any, error) { return map[string]any{"supportedVersions": []string{"2099-01-01"}}, nil }, "no protocol version in common"},
-		{"-32022 with a legacy one", nil, func(int) (any, error) { return nil, versions(CodeUnsupportedVersion, "2025-03-26") }, "2025-03-26"},
-		{"-32022 with none of ours", nil, func(int) (any, error) { return nil, versions(CodeUnsupportedVersion, "2099-01-01") }, "no protocol version in common"},
-		{"-32022 once, though it speaks it", nil, func(tries int) (any, error) {
-			if tries == 0 {
-				return nil, versions(CodeUnsupportedVersion, "2026-07-28")
-			}
-			return map[string]any{"supportedVersions": []string{"2026-07-28"}}, nil
-		}, "2026-07-28"},
-		{"-32021", nil, func(int) (any, error) { return nil, versions(CodeMissingCapability) }, "2026-07-28"},
-		{"-32601", nil, func(int) (any, error) { return nil, versions(CodeMethodNotFound) }, "2025-03-26"},
-		{"-32602", nil, func(int) (any, error) { return nil, versions(CodeInvalidParams) }, "2025-03-26"},
-		{"-32600", nil, func(int) (any, error) { return nil, versions(CodeInvalidRequest) }, "2025-03-26"},
-		{"an odd result", nil, func(int) (any, error) { return nil, nil }, "2025-03-26"},
-		{"odd versions", nil, func(int) (any, error) { return map[string]any{"supportedVersions": 7}, nil }, "2025-03-26"},
-		{"legacy server, modern client", []string{"2026-07-28"}, func(int) (any, error) { return nil, versions(CodeMethodNotFound) }, "server/discover: no (-32601)"},
-		{"silent server, modern client", []string{"2026-07-28"}, nil, "deadline exceeded"},
-		{"legacy client does not probe", []string{"2025-03-26"}, func(int) (any, error) { panic("probed") }, "2025-03-26"},
-		{"legacy client of other revisions", []string{"2024-11-05"}, func(int) (any, error) { panic("probed") }, "no protocol version in common"},
-		{"silence", nil, nil, "2025-03-26"},
-	} {
+	for _, row := range probed {
 		synctest.Test(t, func(t *testing.T) {
 			tries := -1
 			server := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
@@ -3282,83 +3286,86 @@ func TestEras(t *testing.T) {
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
+const saysOK, saysRefused = `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","error":{"code":-32600,`
+const saysGone = "Session not found\n" // no message, or the Go SDK takes it for the answer to its call, and never opens another session
+
 // What each request is answered with, whatever is wrong with it. The rows share one session of 2025-11-25.
+var httpRules = []struct {
+	name, method, lines, body string // lines are separated by |
+	status                    int
+	text                      string // how the body begins; "": there is none
+}{
+	{"a request", "POST", "", ping, 200, saysOK},
+	{"a notification: 202 and no body", "POST", "", `{"jsonrpc":"2.0","method":"x"}`, 202, ""},
+	{"a response nobody waits for: the same", "POST", "", `{"jsonrpc":"2.0","id":7,"result":{}}`, 202, ""},
+	{"an error nobody waits for", "POST", "", `{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"x"}}`, 202, ""},
+	{"a damaged response", "POST", "", `{"jsonrpc":"2.0","id":7,"result":5}`, 400, saysRefused},
+	{"a legacy client takes 404 for a lost session, so unknown methods are 200", "POST", "", `{"jsonrpc":"2.0","id":1,"method":"x"}`, 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,`},
+	{"an unknown tool", "POST", "", toolCall(1, "x", "{}"), 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,`},
+
+	{"not JSON", "POST", "", `{"jsonrpc`, 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+	{"nothing", "POST", "", ``, 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+	{"not UTF-8", "POST", "", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+	{"trailing data", "POST", "", ping + "x", 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+	{"two messages", "POST", "", ping + ping, 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+	{"depth", "POST", "", strings.Repeat("[", 20000) + strings.Repeat("]", 20000), 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
+	{"METHOD is not method", "POST", "", `{"jsonrpc":"2.0","id":1,"METHOD":"ping"}`, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
+	{"method twice", "POST", "", `{"jsonrpc":"2.0","id":1,"method":"ping","method":"ping"}`, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
+	{"id null", "POST", "", `{"jsonrpc":"2.0","id":null,"method":"ping"}`, 400, saysRefused},
+	{"an empty array", "POST", "", `[]`, 400, saysRefused},
+	{"an array in a revision without batches", "POST", "", `[` + ping + `]`, 400, saysRefused},
+	{"2^53+1 keeps its last digit", "POST", "", strings.Replace(ping, ":1,", ":9007199254740993,", 1), 200, `{"jsonrpc":"2.0","id":9007199254740993,"result":{}}`},
+
+	{"text/plain, which a page may send without asking", "POST", "Content-Type: text/plain", ping, 415, saysRefused},
+	{"a form", "POST", "Content-Type: application/x-www-form-urlencoded", ping, 415, saysRefused},
+	{"no type", "POST", "Content-Type:", ping, 415, saysRefused},
+	{"a type in a parameter", "POST", "Content-Type: text/plain; a=application/json", ping, 415, saysRefused},
+	{"a longer type", "POST", "Content-Type: application/json-patch+json", ping, 415, saysRefused},
+	{"with a charset", "POST", "Content-Type: Application/JSON;charset=utf-8", ping, 200, saysOK},
+	{"text/plain, and no answer wanted", "POST", "Content-Type: text/plain|Accept: text/html", ping, 415, saysRefused},
+	{"compressed", "POST", "Content-Encoding: gzip", ping, 415, saysRefused},
+	{"Accept: anything", "POST", "Accept: */*", ping, 200, saysOK},
+	{"Accept: application", "POST", "Accept: text/html;q=0.5 , APPLICATION/*;q=0.1", ping, 200, saysOK},
+	{"no Accept", "POST", "Accept:", ping, 200, saysOK},
+	{"Accept: JSON", "POST", "Accept: application/json", ping, 200, saysOK},
+	{"Accept: events", "POST", "Accept: text/event-stream", ping, 200, "data: " + saysOK + "\n\n"},
+	{"Accept: neither", "POST", "Accept: text/html, application/xml", ping, 406, saysRefused},
+
+	{"a page of another origin", "POST", "Origin: http://evil.com", ping, 403, saysRefused},
+	{"the session, whatever the case of its header", "POST", "Mcp-Session-Id:|MCP-SESSION-ID: session-1", ping, 200, saysOK},
+	{"no session", "POST", "Mcp-Session-Id:", ping, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
+	{"no session, notification", "POST", "Mcp-Session-Id:", `{"jsonrpc":"2.0","method":"x"}`, 400, saysRefused},
+	{"unknown session", "POST", "Mcp-Session-Id: session-2", ping, 404, saysGone},
+	{"unknown session, notification", "POST", "Mcp-Session-Id: x", `{"jsonrpc":"2.0","method":"x"}`, 404, saysGone},
+	{"unknown session, response", "POST", "Mcp-Session-Id: x", `{"jsonrpc":"2.0","id":1,"result":{}}`, 404, saysGone},
+	{"unknown session, and an unknown version", "POST", "Mcp-Session-Id: x|MCP-Protocol-Version: 2099-01-01", ping, 404, saysGone},
+	{"unknown session, damaged", "POST", "Mcp-Session-Id: x", `5`, 404, saysGone},
+	{"unknown session, array", "POST", "Mcp-Session-Id: x", `[` + ping + `]`, 404, saysGone},
+
+	{"GET without a session", "GET", "Mcp-Session-Id:", "", 400, saysRefused},
+	{"GET, unknown session", "GET", "Mcp-Session-Id: x", "", 404, saysGone},
+	{"GET, no events wanted", "GET", "Accept: application/json", "", 406, saysRefused},
+	{"GET, an event of nobody's", "GET", "Last-Event-ID: 7", "", 400, saysRefused},
+	{"GET, unknown version", "GET", "MCP-Protocol-Version: 2099-01-01", "", 400, `{"jsonrpc":"2.0","error":{"code":-32022,`},
+	{"DELETE without a session", "DELETE", "Mcp-Session-Id:", "", 400, saysRefused},
+	{"DELETE, unknown session", "DELETE", "Mcp-Session-Id: x", "", 404, saysGone},
+	{"DELETE, unknown version", "DELETE", "MCP-Protocol-Version: 2099-01-01", "", 400, `{"jsonrpc":"2.0","error":{"code":-32022,`},
+	{"the session is still there", "POST", "", ping, 200, saysOK},
+	{"GET in an era without it", "GET", "MCP-Protocol-Version: 2026-07-28", "", 405, saysRefused},
+	{"DELETE in an era without it", "DELETE", "MCP-Protocol-Version: 2026-07-28", "", 405, saysRefused},
+	{"PUT", "PUT", "", ping, 405, saysRefused},
+	{"HEAD", "HEAD", "", "", 405, ""},
+	{"OPTIONS of no origin", "OPTIONS", "", "", 405, saysRefused},
+	{"DELETE", "DELETE", "", "", 204, ""},
+	{"and it is gone", "POST", "", ping, 404, saysGone},
+	{"for GET, too", "GET", "", "", 404, saysGone},
+	{"and for DELETE", "DELETE", "", "", 404, saysGone},
+}
+
 func TestHTTPRules(t *testing.T) {
 	checkLeaks(t)
 	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", "{}")
-	const ok, refusal = `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","error":{"code":-32600,`
-	const gone = "Session not found\n" // no message, or the Go SDK takes it for the answer to its call, and never opens another session
-	for _, row := range []struct {
-		name, method, lines, body string // lines are separated by |
-		status                    int
-		text                      string // how the body begins; "": there is none
-	}{
-		{"a request", "POST", "", ping, 200, ok},
-		{"a notification: 202 and no body", "POST", "", `{"jsonrpc":"2.0","method":"x"}`, 202, ""},
-		{"a response nobody waits for: the same", "POST", "", `{"jsonrpc":"2.0","id":7,"result":{}}`, 202, ""},
-		{"an error nobody waits for", "POST", "", `{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"x"}}`, 202, ""},
-		{"a damaged response", "POST", "", `{"jsonrpc":"2.0","id":7,"result":5}`, 400, refusal},
-		{"a legacy client takes 404 for a lost session, so unknown methods are 200", "POST", "", `{"jsonrpc":"2.0","id":1,"method":"x"}`, 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,`},
-		{"an unknown tool", "POST", "", toolCall(1, "x", "{}"), 200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,`},
-
-		{"not JSON", "POST", "", `{"jsonrpc`, 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
-		{"nothing", "POST", "", ``, 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
-		{"not UTF-8", "POST", "", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
-		{"trailing data", "POST", "", ping + "x", 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
-		{"two messages", "POST", "", ping + ping, 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
-		{"depth", "POST", "", strings.Repeat("[", 20000) + strings.Repeat("]", 20000), 400, `{"jsonrpc":"2.0","error":{"code":-32700,`},
-		{"METHOD is not method", "POST", "", `{"jsonrpc":"2.0","id":1,"METHOD":"ping"}`, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
-		{"method twice", "POST", "", `{"jsonrpc":"2.0","id":1,"method":"ping","method":"ping"}`, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
-		{"id null", "POST", "", `{"jsonrpc":"2.0","id":null,"method":"ping"}`, 400, refusal},
-		{"an empty array", "POST", "", `[]`, 400, refusal},
-		{"an array in a revision without batches", "POST", "", `[` + ping + `]`, 400, refusal},
-		{"2^53+1 keeps its last digit", "POST", "", strings.Replace(ping, ":1,", ":9007199254740993,", 1), 200, `{"jsonrpc":"2.0","id":9007199254740993,"result":{}}`},
-
-		{"text/plain, which a page may send without asking", "POST", "Content-Type: text/plain", ping, 415, refusal},
-		{"a form", "POST", "Content-Type: application/x-www-form-urlencoded", ping, 415, refusal},
-		{"no type", "POST", "Content-Type:", ping, 415, refusal},
-		{"a type in a parameter", "POST", "Content-Type: text/plain; a=application/json", ping, 415, refusal},
-		{"a longer type", "POST", "Content-Type: application/json-patch+json", ping, 415, refusal},
-		{"with a charset", "POST", "Content-Type: Application/JSON;charset=utf-8", ping, 200, ok},
-		{"text/plain, and no answer wanted", "POST", "Content-Type: text/plain|Accept: text/html", ping, 415, refusal},
-		{"compressed", "POST", "Content-Encoding: gzip", ping, 415, refusal},
-		{"Accept: anything", "POST", "Accept: */*", ping, 200, ok},
-		{"Accept: application", "POST", "Accept: text/html;q=0.5 , APPLICATION/*;q=0.1", ping, 200, ok},
-		{"no Accept", "POST", "Accept:", ping, 200, ok},
-		{"Accept: JSON", "POST", "Accept: application/json", ping, 200, ok},
-		{"Accept: events", "POST", "Accept: text/event-stream", ping, 200, "data: " + ok + "\n\n"},
-		{"Accept: neither", "POST", "Accept: text/html, application/xml", ping, 406, refusal},
-
-		{"a page of another origin", "POST", "Origin: http://evil.com", ping, 403, refusal},
-		{"the session, whatever the case of its header", "POST", "Mcp-Session-Id:|MCP-SESSION-ID: session-1", ping, 200, ok},
-		{"no session", "POST", "Mcp-Session-Id:", ping, 400, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`},
-		{"no session, notification", "POST", "Mcp-Session-Id:", `{"jsonrpc":"2.0","method":"x"}`, 400, refusal},
-		{"unknown session", "POST", "Mcp-Session-Id: session-2", ping, 404, gone},
-		{"unknown session, notification", "POST", "Mcp-Session-Id: x", `{"jsonrpc":"2.0","method":"x"}`, 404, gone},
-		{"unknown session, response", "POST", "Mcp-Session-Id: x", `{"jsonrpc":"2.0","id":1,"result":{}}`, 404, gone},
-		{"unknown session, and an unknown version", "POST", "Mcp-Session-Id: x|MCP-Protocol-Version: 2099-01-01", ping, 404, gone},
-		{"unknown session, damaged", "POST", "Mcp-Session-Id: x", `5`, 404, gone},
-		{"unknown session, array", "POST", "Mcp-Session-Id: x", `[` + ping + `]`, 404, gone},
-
-		{"GET without a session", "GET", "Mcp-Session-Id:", "", 400, refusal},
-		{"GET, unknown session", "GET", "Mcp-Session-Id: x", "", 404, gone},
-		{"GET, no events wanted", "GET", "Accept: application/json", "", 406, refusal},
-		{"GET, an event of nobody's", "GET", "Last-Event-ID: 7", "", 400, refusal},
-		{"GET, unknown version", "GET", "MCP-Protocol-Version: 2099-01-01", "", 400, `{"jsonrpc":"2.0","error":{"code":-32022,`},
-		{"DELETE without a session", "DELETE", "Mcp-Session-Id:", "", 400, refusal},
-		{"DELETE, unknown session", "DELETE", "Mcp-Session-Id: x", "", 404, gone},
-		{"DELETE, unknown version", "DELETE", "MCP-Protocol-Version: 2099-01-01", "", 400, `{"jsonrpc":"2.0","error":{"code":-32022,`},
-		{"the session is still there", "POST", "", ping, 200, ok},
-		{"GET in an era without it", "GET", "MCP-Protocol-Version: 2026-07-28", "", 405, refusal},
-		{"DELETE in an era without it", "DELETE", "MCP-Protocol-Version: 2026-07-28", "", 405, refusal},
-		{"PUT", "PUT", "", ping, 405, refusal},
-		{"HEAD", "HEAD", "", "", 405, ""},
-		{"OPTIONS of no origin", "OPTIONS", "", "", 405, refusal},
-		{"DELETE", "DELETE", "", "", 204, ""},
-		{"and it is gone", "POST", "", ping, 404, gone},
-		{"for GET, too", "GET", "", "", 404, gone},
-		{"and for DELETE", "DELETE", "", "", 404, gone},
-	} {
+	for _, row := range httpRules {
 		status, text, header := c.do(row.method, row.body, strings.Split(row.lines, "|")...)
 		if status != row.status || !strings.HasPrefix(text, row.text) || row.text == "" && text != "" {
 			t.Errorf("%s: %d %s, want %d %s", row.name, status, text, row.status, row.text)
@@ -4715,62 +4722,64 @@ func TestHTTPEraOnly(t *testing.T) {
 }
 
 // Arguments that a tool marks are compared with their header fields: as text, or as numbers.
+var paramRules = []struct {
+	fields, arguments string
+	fault             string // part of it; "": all is well
+}{
+	{"", `{}`, ""},
+	{"", `{"text":null,"in":null,"yes":null,"other":1}`, ""},
+	{"", `null`, ""},
+	{"Text: a", `{"text":"a"}`, ""},
+	{"tExt: a", `{"text":"a"}`, ""},
+	{"Text: A", `{"text":"a"}`, "Text"},
+	{"Text: =?base64?SGVsbG8sIOS4lueVjA==?=", `{"text":"Hello, 世界"}`, ""},
+	{"Text: =?base64?SGVsbG8?=", `{"text":"Hello"}`, "Base64"},
+	{"Text: =?base64?SGVs!!!bG8=?=", `{"text":"Hello"}`, "Base64"},
+	{"Text: SGVsbG8=", `{"text":"SGVsbG8="}`, ""},
+	{"Text: =?base64??=", `{"text":""}`, ""},
+	{"Text: ", `{"text":""}`, ""},
+	{"Text: é", `{"text":"é"}`, "characters"},
+	{"Text: a|Text: a", `{"text":"a"}`, "more than one"},
+	{"", `{"text":"a"}`, "missing"},
+	{"", `{"text":["a"]}`, "missing"},
+	{"Text: a", `{"text":["a"]}`, "Text"},
+	{"Text: a", `{}`, "no argument"},
+	{"Text: null", `{"text":null}`, "no argument"},
+	{"Text: a", `null`, "no argument"},
+	{"", `{"text":"a","text":"b"}`, "twice"},
+	{"", `{"in":{"n":1,"n":2}}`, "twice"},
+	{"", `{},"arguments":{"text":"a"}`, "twice"},
+	{"", `{},"Arguments":{"text":"a"}`, "another case"},
+	{"", `{"TEXT":"a"}`, "another case"},
+	{"Text: a", `{"text":"a","teXt":"b"}`, "another case"},
+	{"N: 42", `{"in":{"n":42}}`, ""},
+	{"N: 42.0", `{"in":{"n":42}}`, ""},
+	{"N: 42", `{"in":{"n":4.2e1}}`, ""},
+	{"N: =?base64?NDI=?=", `{"in":{"n":42}}`, ""},
+	{"N: -7", `{"in":{"n":-7}}`, ""},
+	{"N: 43", `{"in":{"n":42}}`, "N"},
+	{"N: 0x2a", `{"in":{"n":42}}`, "N"},
+	{"N: +42", `{"in":{"n":42}}`, "N"},
+	{"N: 4.5", `{"in":{"n":4.5}}`, "N"},
+	{"N: Inf", `{"in":{"n":42}}`, "N"},
+	{"N: 9007199254740991", `{"in":{"n":9007199254740991}}`, ""},
+	{"N: 9007199254740993", `{"in":{"n":9007199254740993}}`, "N"},
+	{"N: 9007199254740991", `{"in":{"n":9007199254740991.4}}`, "N"},
+	{"N: 0", `{"in":{"n":1e-400}}`, "N"},
+	{"N: 1", `{"in":{"n":0.99999999999999999999}}`, "N"},
+	{"N: 1e999999999", `{"in":{"n":1e999999999}}`, "N"},
+	{"N: -0", `{"in":{"n":0}}`, ""},
+	{"N: 42", `{"in":{"n":"42"}}`, ""}, // its type is the handler's to check
+	{"N: 42", `{"in":[]}`, "no argument"},
+	{"Yes: true", `{"yes":true}`, ""},
+	{"Yes: True", `{"yes":true}`, "Yes"},
+	{"Yes: 1", `{"yes":true}`, "Yes"},
+	{"Other: x", `{}`, ""},
+}
+
 func TestCheckParams(t *testing.T) {
 	marked := []HeaderParam{{"Text", []string{"text"}}, {"N", []string{"in", "n"}}, {"yes", []string{"yes"}}}
-	for _, row := range []struct {
-		fields, arguments string
-		fault             string // part of it; "": all is well
-	}{
-		{"", `{}`, ""},
-		{"", `{"text":null,"in":null,"yes":null,"other":1}`, ""},
-		{"", `null`, ""},
-		{"Text: a", `{"text":"a"}`, ""},
-		{"tExt: a", `{"text":"a"}`, ""},
-		{"Text: A", `{"text":"a"}`, "Text"},
-		{"Text: =?base64?SGVsbG8sIOS4lueVjA==?=", `{"text":"Hello, 世界"}`, ""},
-		{"Text: =?base64?SGVsbG8?=", `{"text":"Hello"}`, "Base64"},
-		{"Text: =?base64?SGVs!!!bG8=?=", `{"text":"Hello"}`, "Base64"},
-		{"Text: SGVsbG8=", `{"text":"SGVsbG8="}`, ""},
-		{"Text: =?base64??=", `{"text":""}`, ""},
-		{"Text: ", `{"text":""}`, ""},
-		{"Text: é", `{"text":"é"}`, "characters"},
-		{"Text: a|Text: a", `{"text":"a"}`, "more than one"},
-		{"", `{"text":"a"}`, "missing"},
-		{"", `{"text":["a"]}`, "missing"},
-		{"Text: a", `{"text":["a"]}`, "Text"},
-		{"Text: a", `{}`, "no argument"},
-		{"Text: null", `{"text":null}`, "no argument"},
-		{"Text: a", `null`, "no argument"},
-		{"", `{"text":"a","text":"b"}`, "twice"},
-		{"", `{"in":{"n":1,"n":2}}`, "twice"},
-		{"", `{},"arguments":{"text":"a"}`, "twice"},
-		{"", `{},"Arguments":{"text":"a"}`, "another case"},
-		{"", `{"TEXT":"a"}`, "another case"},
-		{"Text: a", `{"text":"a","teXt":"b"}`, "another case"},
-		{"N: 42", `{"in":{"n":42}}`, ""},
-		{"N: 42.0", `{"in":{"n":42}}`, ""},
-		{"N: 42", `{"in":{"n":4.2e1}}`, ""},
-		{"N: =?base64?NDI=?=", `{"in":{"n":42}}`, ""},
-		{"N: -7", `{"in":{"n":-7}}`, ""},
-		{"N: 43", `{"in":{"n":42}}`, "N"},
-		{"N: 0x2a", `{"in":{"n":42}}`, "N"},
-		{"N: +42", `{"in":{"n":42}}`, "N"},
-		{"N: 4.5", `{"in":{"n":4.5}}`, "N"},
-		{"N: Inf", `{"in":{"n":42}}`, "N"},
-		{"N: 9007199254740991", `{"in":{"n":9007199254740991}}`, ""},
-		{"N: 9007199254740993", `{"in":{"n":9007199254740993}}`, "N"},
-		{"N: 9007199254740991", `{"in":{"n":9007199254740991.4}}`, "N"},
-		{"N: 0", `{"in":{"n":1e-400}}`, "N"},
-		{"N: 1", `{"in":{"n":0.99999999999999999999}}`, "N"},
-		{"N: 1e999999999", `{"in":{"n":1e999999999}}`, "N"},
-		{"N: -0", `{"in":{"n":0}}`, ""},
-		{"N: 42", `{"in":{"n":"42"}}`, ""}, // its type is the handler's to check
-		{"N: 42", `{"in":[]}`, "no argument"},
-		{"Yes: true", `{"yes":true}`, ""},
-		{"Yes: True", `{"yes":true}`, "Yes"},
-		{"Yes: 1", `{"yes":true}`, "Yes"},
-		{"Other: x", `{}`, ""},
-	} {
+	for _, row := range paramRules {
 		header := http.Header{}
 		for line := range strings.SplitSeq(row.fields, "|") {
 			if name, value, ok := strings.Cut(line, ": "); ok {
