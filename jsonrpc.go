@@ -901,7 +901,7 @@ type Peer struct {
 	outlet Outlet // what belongs to no exchange
 	ctx    context.Context
 	cutOff context.CancelCauseFunc // ends ctx, with the reason
-	client bool                    // we are the client: noise is dropped, not answered
+	client bool                    // we are the client: what is no message is dropped, not answered
 
 	conn     Conn           // what we talk over; nil: over HTTP, as a server
 	troubled func(error)    // hears what the transport has to say; nil: nobody does
@@ -914,7 +914,7 @@ type Peer struct {
 	lastID   int64
 	calls    map[string]*pending  // by key of the ID that we sent; nil until there is one
 	serving  map[string]*Exchange // requests that have come, by key of the id; nil if there are none: a session lives long
-	owed     int                  // requests and noise whose answers are not yet written
+	owed     int                  // requests, and what is no message, whose answers are not yet written
 	over     bool                 // end has been called
 	err      error                // why no more calls can be made
 	ended    func()               // called by who ends it, perhaps again
@@ -1386,7 +1386,8 @@ func (p *Peer) owes(n int) int {
 
 // ---- A pipe to one peer ----
 
-// Conn carries payloads to and from one peer. These three methods are all that a custom transport needs; Pipe is the shortest example.
+// Conn carries payloads to and from one peer. These three methods are all that a custom transport needs: where there are bytes, Read returns
+// what Decode makes of them, and Write writes what Payload.Append does. The Conns of stdio.go are examples; Pipe, in memory, is the shortest.
 type Conn interface {
 	Read() (Payload, error)                     // called by one goroutine at a time; io.EOF when the peer has hung up
 	Write(ctx context.Context, p Payload) error // called by many; never in part: if ctx ends midway, the rest goes before the next payload
@@ -1417,7 +1418,7 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 }
 
 // Open starts a conversation from the client's end, in the background: h answers the peer's requests and hears its notifications, and
-// noise is reported to log and dropped. Close the Peer to hang up; it also hangs up when ctx ends.
+// what is no message is reported to log and dropped. Close the Peer to hang up; it also hangs up when ctx ends.
 func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 	return start(ctx, c, h, log, nil, true).peer
 }

@@ -1200,6 +1200,11 @@ func (s *Session) over() bool { return s.table.byID[s.ID] != s }
 
 // Client talks to one server, whatever its revision: it finds out which, and keeps to it. Set the fields before Connect; then any number of
 // goroutines may use it. A call takes as long as its context allows.
+//
+// Of the errors of a call, an *Error, alone or in an *HTTPError, is what the server has answered;
+// ErrTooLarge is an answer beyond the Dialer's max; and the context's own error means that the caller
+// gave up. After any other (another *HTTPError, ErrClosed, ErrInterrupted, ErrSessionEnded, one of
+// net/http) the server may or may not have done what it was asked.
 type Client struct {
 	Info         Implementation
 	Capabilities map[string]any // what Handler can be asked; nil: nothing
@@ -1739,7 +1744,7 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 
 // Call sends a request and stores its result, as Peer.Call does. In the modern era it adds what each request must say to _meta, asks
 // Handler what an input_required result wants to know, and calls again with the answers. What a server answers with a status other than
-// 200 is an *HTTPError; errors.As finds the *Error in it.
+// 2xx is an *HTTPError; errors.As finds the *Error in it.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	return c.on(ctx, func(conn *connection) error {
 		if conn.rev.Modern {

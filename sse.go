@@ -929,7 +929,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 }
 
 // Close ends all conversations: running requests have three seconds, then their contexts end. It returns when all are over, or a second
-// later, and may be called again. Pass it to http.Server.RegisterOnShutdown, which otherwise waits for streams that never end.
+// later, and may be called again. Run it beside http.Server.Shutdown, which waits for streams that would never end, and wait for both.
 func (h *SSEHandler) Close() {
 	h.mu.Lock()
 	h.closed = true
