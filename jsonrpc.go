@@ -634,7 +634,7 @@ func orAll(versions []string) []string {
 	return versions
 }
 
-// legacy returns those of versions that open with initialize; of none, all there are.
+// legacy returns those of versions that open with initialize; nil stands for all there are.
 func legacy(versions []string) []string {
 	return slices.DeleteFunc(slices.Clone(orAll(versions)), func(v string) bool { return revision(v).Modern })
 }
@@ -778,7 +778,7 @@ type Exchange struct {
 	Revision  Revision                   // in force; the zero Revision before initialize
 	Peer      *Peer                      // nil where nothing is remembered: modern requests, and those without a session
 	Principal string                     // who asks, if anyone authenticated; "" on stdio
-	Header    map[string][]string        // of the HTTP request; nil on stdio
+	Header    map[string][]string        // of the HTTP request, or of the GET that opened an HTTP+SSE stream; nil on stdio
 	Ending    <-chan struct{}            // closed when the server winds down: long-lived requests return their result then
 	Inputs    map[string]json.RawMessage // the client's answers to an InputRequired, by key; nil at first
 	State     string                     // the State of that InputRequired
@@ -882,7 +882,7 @@ const (
 	maxID       = 1024     // bytes of an id, and of a progress token
 	maxAtOnce   = 16       // requests of one batch that run at once
 	maxAnswers  = 64 << 20 // bytes of the answers to one batch
-	maxInFlight = 1024     // requests being served for one Peer at once, and the messages of a batch that need an answer
+	maxInFlight = 1024     // requests being served for one Peer at once, and the messages of a batch
 
 	maxListeners = 4096     // subscriptions of one HTTP handler or Server
 	maxLasting   = 64 << 10 // bytes of the message that asks for one, which is held as long as it lasts

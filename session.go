@@ -1222,8 +1222,8 @@ type Client struct {
 	work  sync.WaitGroup // one for each link; Go holding mu, and not once life has ended
 }
 
-// link is a connection that is made once for all who wait for it, and then used by all. Nobody is
-// to wait for ever, or to have a failure from before he came.
+// link is a connection that is made once for all who wait for it, and then used by all. Nobody
+// waits for ever, or gets a failure from before they came.
 type link struct {
 	began  time.Time
 	needed context.Context // until Close; or until no more are to use it, and those who do are done
