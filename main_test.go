@@ -3193,6 +3193,42 @@ func TestClientIsAskedInTheLegacyEra(t *testing.T) {
 	}
 }
 
+// A call whose question has been answered is not begun anew when the connection ends just then: nobody is asked twice.
+func TestClientAsksOnce(t *testing.T) {
+	form := json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}`)
+	server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
+		if x.Inputs != nil {
+			return ToolResult{Content: []any{}}, nil
+		}
+		return InputRequired{Requests: map[string]InputRequest{"name": {Method: "elicitation/create", Params: form}}}, nil
+	}}}
+	for range 100 {
+		var asked atomic.Int64
+		there := make(chan Conn, 8)
+		dial := func(context.Context) (Conn, error) {
+			ours, theirs := Pipe()
+			there <- theirs
+			go Serve(context.Background(), theirs, server, nil)
+			return ours, nil
+		}
+		client := &Client{Info: Implementation{Name: "x", Version: "1"}, Capabilities: map[string]any{"elicitation": struct{}{}},
+			Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+				if x.Request.Kind() == Request && asked.Add(1) == 1 {
+					(<-there).Close()
+				}
+				return json.RawMessage(`{"action":"accept","content":{}}`), nil
+			})}
+		if err := client.Connect(t.Context(), dial); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.Call(t.Context(), "tools/call", map[string]any{"name": "g"}, nil)
+		client.Close()
+		if n := asked.Load(); n != 1 {
+			t.Fatal(n)
+		}
+	}
+}
+
 // The retry of a modern call, as it stands on the wire: another id, the same params, all answers beside them, and the state as it
 // came, or none if none came. Another call at the same time has nothing of it.
 func TestClientRetries(t *testing.T) {

@@ -1328,9 +1328,11 @@ func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 func (c *connection) misfit(err error) (again, anew bool) {
 	var fault *HTTPError
 	switch {
+	case errors.Is(err, ErrInterrupted), errors.As(err, new(begun)): // whatever else it says
+		return false, false
 	case errors.As(err, new(unread)):
 		return true, false
-	case errors.Is(err, ErrInterrupted), errors.As(err, new(begun)), !errors.As(err, &fault):
+	case !errors.As(err, &fault):
 		return false, false
 	case fault.code() == CodeUnsupportedVersion:
 		return true, true
