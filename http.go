@@ -864,11 +864,11 @@ func letGo(w http.ResponseWriter) {
 
 // disconnect makes the response a stream and lets go of it.
 func (rep *reply) disconnect(retry time.Duration) {
-	if rep.session == nil || !rep.session.polls() {
+	if rep.session == nil || !rep.session.polls() || !rep.stream {
 		return
 	}
 	rep.mu.Lock()
-	if rep.events == nil && rep.r.Proto == "HTTP/1.1" {
+	if rep.events == nil && !rep.done && rep.r.Proto == "HTTP/1.1" {
 		rep.w.Header().Set("Connection", "close") // for letGo
 	}
 	rep.mu.Unlock()
