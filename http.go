@@ -76,7 +76,7 @@ const (
 // looks once a byte follows the request. 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single HTTP endpoint path
 // (hereafter referred to as the MCP endpoint) that supports both POST and GET methods"; of 2026-07-28 only POST is left.
 type StreamableHandler struct {
-	Handler  Handler
+	Handler  Handler   // required: a *Server, or what wraps one
 	Sessions *Sessions // of the legacy era; nil: none. Then each POST stands alone, GET and DELETE are refused, and no legacy client can be asked
 	Versions []string  // versions to offer, newest first: those that the Server has; nil: all
 	// HeaderParams returns the arguments of a tool that modern clients repeat in their header, as ReadHeaderParams finds them in the
@@ -981,16 +981,19 @@ const (
 // DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The client and max are
 // as in DialSSE. Dialling sends nothing.
 //
-// The Conn reads what passes: it begins a session with the result of initialize, ends it with
-// DELETE when it is closed, repeats in the header what a modern request says in its body, and
-// arguments that the tools/list it has seen marks for that. It leaves out of a modern tools/list
-// what is marked wrongly. Write waits until the server has taken the payload, no longer than 30
-// seconds if that is no request, and fails if it has not: with an *HTTPError, or in a session that
-// the server does not know any more with ErrSessionEnded. A call whose response is cut off is
-// continued where that can be, and never sent again. It fails with ErrInterrupted if it cannot be
-// continued, or after eight tries (23 seconds, or eight times what the server said with retry); and
-// with ErrTooLarge. notifications/cancelled closes the response that it names, and is sent in the
-// legacy era only. Of batches only those of answers are sent.
+// The Conn reads what passes. It begins a session with the result of initialize, and ends it with
+// DELETE when it is closed. It repeats in the header what a modern request says in its body, and the
+// arguments that a tools/list it has seen marks for that; tools that are marked wrongly it leaves out
+// of the list.
+//
+// Write waits until the server has taken the payload, no longer than 30 seconds if that is no
+// request. It fails with an *HTTPError if the server has not, with ErrSessionEnded in a session that
+// the server does not know any more. notifications/cancelled closes the response that it names, and
+// is sent in the legacy era only. Of batches only those of answers are sent.
+//
+// A call whose response is cut off is continued where that can be, and never sent again. It fails
+// with ErrInterrupted if it cannot be continued, or after eight tries (23 seconds, or eight times
+// what the server said with retry), and with ErrTooLarge.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
 	return func(context.Context) (Conn, error) {
 		c := &httpConn{url: target, max: max, posts: map[*post]bool{}, marked: map[string][]HeaderParam{}}

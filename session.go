@@ -62,9 +62,9 @@ import (
 // server/discover, logging/setLevel, subscriptions/listen, resources/subscribe and resources/unsubscribe itself; the rest is in Methods.
 // Set the fields before the first request.
 type Server struct {
-	Info         Implementation
-	Capabilities map[string]any // told to clients as it is. What Server answers itself needs its capability here; Methods are served in any case
-	Instructions string
+	Info         Implementation         // required: what clients are told of us
+	Capabilities map[string]any         // told to clients as it is. What Server answers itself needs its capability here; Methods are served in any case
+	Instructions string                 // for the client's model; "": none
 	Versions     []string               // versions to offer, newest first; nil: all
 	Methods      map[string]HandlerFunc // by method, notifications included; a request's may return an InputRequired
 	StateKey     []byte                 // key of requestState, of any length, the same on all replicas; empty: random
@@ -386,7 +386,7 @@ const (
 var asking = []string{"tools/call", "prompts/get", "resources/read"}
 
 // Require fails with -32021 unless the client has declared capabilities, such as "sampling" or "elicitation.url". In the legacy era, which
-// does not know that code, Server makes it a result with isError.
+// does not know that code, Server makes it a result with isError, or of another method than tools/call a -32603.
 func (x *Exchange) Require(capabilities ...string) error {
 	missing := map[string]map[string]any{}
 	for _, path := range capabilities {
@@ -1221,6 +1221,9 @@ type Client struct {
 	last  *connection    // that was made
 	work  sync.WaitGroup // one for each link; Go holding mu, and not once life has ended
 }
+
+// A Conn is bytes that come and go; a connection is what was found out about who is at the other end of
+// one; a link is the way to a connection, shared by the calls of a Client.
 
 // link is a connection that is made once for all who wait for it, and then used by all. Nobody
 // waits for ever, or gets a failure from before they came.

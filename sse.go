@@ -767,7 +767,7 @@ func accepts(lines []string, kind string) bool {
 // conversation, takes the POSTs. The conversation ends with its stream. Mount it at one path, which no proxy may rewrite. Handler is
 // required.
 type SSEHandler struct {
-	Handler Handler
+	Handler Handler // required: a *Server, or what wraps one
 	Guard
 	Max   int           // streams at once, beyond which a GET gets 503; 0: 1,000
 	NewID func() string // of conversations, hard to guess; nil: random
