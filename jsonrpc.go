@@ -1472,11 +1472,17 @@ func (s *pump) read() {
 	r := &reader{pump: s}
 	late := time.AfterFunc(time.Hour, r.pass) // armed by Reset, below; while nothing is busy, pass does nothing
 	defer late.Stop()
+	why := errors.New("a handler has ended its goroutine") // what stays if one does, as t.FailNow does
+	defer func() {
+		if why != nil {
+			s.over(why)
+		}
+	}()
 	base := Exchange{Peer: s.peer, Ending: s.ending, outlet: s.peer.outlet, reader: r}
 	for {
 		in, err := s.peer.conn.Read()
 		if err != nil {
-			s.over(err)
+			why = err
 			return
 		}
 		answer := s.peer.Dispatch(s.peer.ctx, s.handler, in, base)
@@ -1494,6 +1500,7 @@ func (s *pump) read() {
 		}
 		s.reply(answer)
 		if !r.set(false) {
+			why = nil
 			return
 		}
 	}

@@ -753,6 +753,32 @@ func TestGoexitInBatch(t *testing.T) {
 	}
 }
 
+// A handler that ends the goroutine which reads, as t.FailNow does, ends the conversation: nobody waits for what nobody reads.
+func TestGoexit(t *testing.T) {
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { runtime.Goexit(); return nil, nil })
+	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","method":"m"}`} {
+		ours, theirs := bytePipe(t)
+		served := make(chan error, 1)
+		go func() { served <- Serve(t.Context(), ours, h, nil) }()
+		fmt.Fprintln(theirs, line)
+		select {
+		case err := <-served:
+			if err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
+				t.Error(line, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("Serve goes on for ever:", line)
+		}
+		ours, theirs = bytePipe(t)
+		p := Open(t.Context(), ours, h, nil)
+		fmt.Fprintln(theirs, line)
+		if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, ErrClosed) {
+			t.Error(line, err)
+		}
+		_ = p.Close()
+	}
+}
+
 // Two ends at their bounds, each waiting for answers of the other while questions are cancelled, do not lock each other out.
 func TestBothEndsAtTheirBounds(t *testing.T) {
 	server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(ctx context.Context, x *Exchange) (any, error) {
