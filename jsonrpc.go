@@ -815,7 +815,7 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 		return ErrNoServerRequests
 	}
 	if x.reader != nil { // somebody must read the answer
-		x.reader.pass()
+		x.reader.pass(false)
 	}
 	return x.Peer.call(ctx, x.send, method, params, result)
 }
@@ -1445,23 +1445,25 @@ func start(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-ch
 // reader is the goroutine that reads: while it is busy with a request, another may take its place.
 type reader struct {
 	*pump
-	mu   sync.Mutex
-	busy bool // with a request, and still the one who reads after it; guarded by mu
+	mu    sync.Mutex // guards the fields below
+	busy  bool       // with a request, and still the one who reads after it
+	first bool       // before anything else is read, unless that request calls back
 }
 
 // set says whether it is busy, and returns whether it was.
-func (r *reader) set(busy bool) (was bool) {
+func (r *reader) set(busy, first bool) (was bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was, r.busy = r.busy, busy
+	was, r.busy, r.first = r.busy, busy, first
 	return was
 }
 
-// pass starts the next reader, if this one is busy.
-func (r *reader) pass() {
+// pass starts the next reader, if this one is busy. late says that it is only because of the time
+// that has passed.
+func (r *reader) pass(late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.busy {
+	if r.busy && !(late && r.first) {
 		r.busy = false
 		r.peer.wg.Go(r.pump.read) // before set can return: whoever waits for our goroutines must not find none in between
 	}
@@ -1470,7 +1472,8 @@ func (r *reader) pass() {
 // read reads until there is nothing more, or until a request has taken so long that another goroutine reads now.
 func (s *pump) read() {
 	r := &reader{pump: s}
-	late := time.AfterFunc(time.Hour, r.pass) // armed by Reset, below; while nothing is busy, pass does nothing
+	// Armed by Reset, below. It may come when the next request has begun already.
+	late := time.AfterFunc(time.Hour, func() { r.pass(true) })
 	defer late.Stop()
 	why := errors.New("a handler has ended its goroutine") // what stays if one does, as t.FailNow does
 	defer func() {
@@ -1489,17 +1492,19 @@ func (s *pump) read() {
 		if answer == nil {
 			continue
 		}
-		r.set(true)
-		switch owed := s.peer.owes(0); {
-		case in.has("initialize"), owed > maxOwed: // what follows must find it done; nobody reads on for a peer that does not
+		owed := s.peer.owes(0)
+		first := in.has("initialize") || owed > maxOwed // what follows must find it done; nobody reads on for a peer that does not
+		r.set(true, first)
+		switch {
+		case first:
 			late.Stop()
 		case owed > manySlow: // this one will be slow, too
-			r.pass()
+			r.pass(false)
 		default:
 			late.Reset(slow)
 		}
 		s.reply(answer)
-		if !r.set(false) {
+		if !r.set(false, false) {
 			why = nil
 			return
 		}

@@ -779,6 +779,37 @@ func TestGoexit(t *testing.T) {
 	}
 }
 
+// What is sent right behind initialize finds it done, also if the request before took about as long as a reader waits for one.
+func TestNothingOvertakesInitialize(t *testing.T) {
+	var ready atomic.Bool
+	var rounds atomic.Int64
+	ours, theirs := bytePipe(t)
+	go Serve(t.Context(), ours, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		switch x.Request.Method {
+		case "first":
+			began, busy := time.Now(), slow+time.Duration(rounds.Add(1)%40-20)*time.Microsecond
+			for time.Since(began) < busy {
+			}
+		case "initialize":
+			time.Sleep(slow / 5)
+			ready.Store(true)
+		case "behind":
+			return map[string]bool{"ready": ready.Swap(false)}, nil
+		}
+		return nil, nil
+	}), nil)
+	for i := range 400 {
+		for _, method := range []string{"first", "initialize", "behind"} {
+			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":"%s-%d","method":"%[1]s"}`+"\n", method, i)
+		}
+		for range 3 {
+			if line := readLine(t, theirs); strings.Contains(line, "false") {
+				t.Fatal(line)
+			}
+		}
+	}
+}
+
 // Two ends at their bounds, each waiting for answers of the other while questions are cancelled, do not lock each other out.
 func TestBothEndsAtTheirBounds(t *testing.T) {
 	server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(ctx context.Context, x *Exchange) (any, error) {
