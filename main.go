@@ -996,10 +996,10 @@ func call(ctx context.Context, args []string) error {
 	c.reply = json.RawMessage(*answer)
 	c.ask = !*interactive && isTerminal(os.Stdin)
 	dials := c.dialers(flags.Args(), header, *trace)
+	defer c.Close() // what could not be connected to, too: a child may ignore the end of its input
 	if err := c.limited(ctx, func(ctx context.Context) error { return c.Connect(ctx, dials...) }); err != nil {
 		return err
 	}
-	defer c.Close()
 	context.AfterFunc(ctx, func() { // even while stdin keeps us waiting
 		c.Close()
 		os.Exit(exitError)

@@ -9831,6 +9831,19 @@ func TestCallWithoutAUser(t *testing.T) {
 	}
 }
 
+// A server that cannot be connected to is shut down as any other: call does not end before it.
+func TestCallLeavesNoChild(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	script := `echo $$ > "$0"; exec sleep 60`
+	var stdout, stderr bytes.Buffer
+	exit := callTarget(t, []string{"-timeout", "500ms", "sh", "-c", script, file}, "", &stdout, &stderr)
+	text, err := os.ReadFile(file)
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	if exit != 1 || err != nil || pid == 0 || groupAlive(pid) {
+		t.Errorf("exit %d, %v, process %d\n%s", exit, err, pid, stderr.String())
+	}
+}
+
 // At a terminal the user fills in the form, property by property.
 func TestCallAsksTheUser(t *testing.T) {
 	form := json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"},"ok":{"type":"boolean","default":true},"x":{"type":"string"}}}}`)
