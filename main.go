@@ -1186,7 +1186,7 @@ func (c *caller) list(ctx context.Context, method, items, name string) (names []
 }
 
 // Handle shows notifications, and answers elicitations.
-func (c *caller) Handle(_ context.Context, x *Exchange) (any, error) {
+func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 	method, params := x.Request.Method, x.Request.Params
 	if x.Request.Kind() == Notification {
 		if idle := c.idle.Load(); method == "notifications/progress" && idle.Stop() {
@@ -1204,13 +1204,20 @@ func (c *caller) Handle(_ context.Context, x *Exchange) (any, error) {
 	case len(c.reply) > 0:
 		return map[string]any{"action": "accept", "content": c.reply}, nil
 	case c.ask:
-		return c.fillIn(params)
+		filled := make(chan any, 1)
+		go func() { filled <- c.fillIn(params) }() // ends with the process: nothing interrupts stdin
+		select {
+		case content := <-filled:
+			return content, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	return map[string]any{"action": "decline"}, nil
 }
 
 // fillIn asks at the terminal for each property of the form, one form at a time; end of input cancels.
-func (c *caller) fillIn(params json.RawMessage) (any, error) {
+func (c *caller) fillIn(params json.RawMessage) any {
 	c.form.Lock()
 	defer c.form.Unlock()
 	fmt.Fprintln(c.stderr, printable(unquote(member(params, "message"))))
@@ -1220,7 +1227,7 @@ func (c *caller) fillIn(params json.RawMessage) (any, error) {
 		kind := unquote(member(schema, "type"))
 		fmt.Fprintf(c.stderr, "%s (%s): ", printable(string(name)), printable(kind))
 		if !c.input.Scan() {
-			return map[string]any{"action": "cancel"}, nil
+			return map[string]any{"action": "cancel"}
 		}
 		line := strings.TrimSpace(c.input.Text())
 		value := json.RawMessage(line)
@@ -1234,5 +1241,5 @@ func (c *caller) fillIn(params json.RawMessage) (any, error) {
 			content.add(string(name), value)
 		}
 	}
-	return map[string]any{"action": "accept", "content": json.RawMessage(content.text())}, nil
+	return map[string]any{"action": "accept", "content": json.RawMessage(content.text())}
 }

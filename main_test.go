@@ -9859,6 +9859,14 @@ func TestCallAsksTheUser(t *testing.T) {
 			t.Errorf("%q: %s, %v, %q", typed, got, err, shown.String())
 		}
 	}
+	silence, w := io.Pipe()
+	defer w.Close()
+	c := &caller{input: bufio.NewScanner(silence), stderr: io.Discard, ask: true}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Handle(ctx, &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: form}}); err != ctx.Err() {
+		t.Error("a user who says nothing:", err)
+	}
 	url := &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"mode":"url","url":"https://x.example"}`)}
 	var fault *Error
 	if _, err := new(caller).Handle(t.Context(), &Exchange{Request: url}); !errors.As(err, &fault) || fault.Code != CodeInvalidParams {
