@@ -523,7 +523,7 @@ var (
 	// Those that matter to MCP.
 	tracedFields = regexp.MustCompile("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
 	// A line with a query, of a request or an endpoint event; and its parts.
-	query     = regexp.MustCompile(`(?m)^([A-Z]+ |data: )/\S*\?\S*`)
+	query     = regexp.MustCompile(`(?m)^([A-Z]+ |data: ?)(/|https?://)\S*\?\S*`)
 	queryPart = regexp.MustCompile(`[?&][^&\s]*`)
 	// A session's id, or the tag of an event's.
 	idField = regexp.MustCompile(`(?m)^(Mcp-Session-Id: \S+|(id|Last-Event-Id): [0-9a-f]{8}\.)`)

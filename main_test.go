@@ -9805,6 +9805,21 @@ func TestCallTrace(t *testing.T) {
 	}
 }
 
+// The session in a foreign server's endpoint is not in a trace either, however it is written.
+func TestCallTraceOfEndpoints(t *testing.T) {
+	x := &trace{names: map[string]string{}}
+	for in, want := range map[string]string{
+		"data: /m?sessionId=s3cret\n":                         "data: /m?sessionId=…\n",
+		"data:/m?sessionId=s3cret\n":                          "data:/m?sessionId=…\n",
+		"data: http://h/m?session=s3cret&b=s3cret\n":          "data: http://h/m?session=session-1&b=…\n",
+		"data: {\"jsonrpc\":\"2.0\",\"method\":\"/a?b=c\"}\n": "data: {\"jsonrpc\":\"2.0\",\"method\":\"/a?b=c\"}\n",
+	} {
+		if got := x.rename(in); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
 // A signal ends -i although it waits for a line; without anybody at a terminal nobody is asked.
 func TestCallWithoutAUser(t *testing.T) {
 	cmd := process(t, "mcpwire", "call", "-i", os.Args[0])
