@@ -3612,6 +3612,10 @@ func TestCORS(t *testing.T) {
 			t.Error(row, status, header)
 		}
 	}
+	many := strings.Repeat("mcp-param-,", 40_000) // anyone may claim to be that page: it must cost next to nothing
+	if status, _, header = c.do("OPTIONS", "", "Origin: https://app.example.com", "Access-Control-Request-Headers: "+many); status != 204 || len(header.Get("Access-Control-Allow-Headers")) > 2000 {
+		t.Error(status, len(header.Get("Access-Control-Allow-Headers")))
+	}
 	status, _, header = c.do("POST", initializeLine("2025-11-25"), "Origin: http://localhost:1", "Authorization: Bearer x")
 	if status != 200 || header.Get("Access-Control-Allow-Origin") != "" || header.Get("Vary") != "Origin" {
 		t.Error(status, header)

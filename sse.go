@@ -634,13 +634,13 @@ func (g *Guard) share(header http.Header, r *http.Request) (preflight bool) {
 	if r.Method != http.MethodOptions {
 		return false
 	}
-	allowed := "Content-Type, Authorization, Mcp-Session-Id, MCP-Protocol-Version, Last-Event-ID, Mcp-Method, Mcp-Name"
+	allowed := []string{"Content-Type", "Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID", "Mcp-Method", "Mcp-Name"}
 	for name := range strings.SplitSeq(strings.Join(r.Header.Values("Access-Control-Request-Headers"), ","), ",") {
-		if name = strings.TrimSpace(name); strings.HasPrefix(strings.ToLower(name), "mcp-param-") {
-			allowed += ", " + name
+		if name = strings.TrimSpace(name); strings.HasPrefix(strings.ToLower(name), "mcp-param-") && len(allowed) < 64 {
+			allowed = append(allowed, name)
 		}
 	}
-	header.Set("Access-Control-Allow-Headers", allowed)
+	header.Set("Access-Control-Allow-Headers", strings.Join(allowed, ", "))
 	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 	header.Set("Access-Control-Max-Age", "600")
 	return true
