@@ -834,7 +834,8 @@ func (x *Exchange) send(ctx context.Context, m *Message) error {
 		return ErrAnswered
 	}
 	x.owner.mu.Lock()
-	over := x.owner.serving[x.life.key] != x || x.life.cancelled
+	running := x.owner.serving[x.life.key] // its handler may have passed on a copy of it
+	over := running == nil || running.life != x.life || x.life.cancelled
 	if !over {
 		x.life.sending.Add(1)
 	}

@@ -935,10 +935,14 @@ func TestProgress(t *testing.T) {
 		if x.Progress(ctx, 100, 0) == nil {
 			t.Error("progress that does not rise was sent")
 		}
+		another := *x // as a handler that wraps another may pass on
+		if err := another.Progress(ctx, 101, 0); err != nil {
+			t.Error(err)
+		}
 		return nil, nil
 	}), nil)
 	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":9007199254740993}}}`)
-	for i := range 100 {
+	for i := range 101 {
 		if line := readLine(t, theirs); line != fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":9007199254740993,"progress":%d}}`, i+1) {
 			t.Fatal(line)
 		}
