@@ -4318,6 +4318,10 @@ func TestHTTPLimits(t *testing.T) {
 		t.Error(resp, err)
 	}
 	conn.Close()
+	h.MaxBody = math.MaxInt64
+	if status, text, _ := c.do("POST", fill(1001)); status != 200 {
+		t.Error(status, text)
+	}
 	h.MaxBody = 32 << 20
 	for _, size := range []int{64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20, 5 << 20} {
 		text := strings.Repeat("x", size)

@@ -729,7 +729,7 @@ func readBody(r io.Reader, size, limit int64) ([]byte, error) {
 	}
 	var body bytes.Buffer
 	body.Grow(int(min(max(size, 0), piece)) + bytes.MinRead)
-	n, err := body.ReadFrom(io.LimitReader(r, limit+1))
+	n, err := body.ReadFrom(io.LimitReader(r, max(limit, limit+1))) // there may be no larger number
 	if n > limit {
 		err = ErrTooLarge
 	}
