@@ -389,7 +389,7 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	case requests > 0: // the session has ended meanwhile
 		rep.h.gone(rep.w, rep.r)
 	default: // 2025-11-25 basic/transports#sending-messages-to-the-server: "the server MUST return HTTP status code 202 Accepted with no body"
-		rep.w.WriteHeader(http.StatusAccepted)
+		accepted(rep.w)
 	}
 }
 
@@ -913,7 +913,7 @@ func (rep *reply) finish() {
 	case rep.stream: // all requests were cancelled
 		newEventWriter(rep.w)
 	default: // there is nothing to say in JSON, and its client should have accepted both
-		rep.w.WriteHeader(http.StatusAccepted)
+		accepted(rep.w)
 	}
 }
 

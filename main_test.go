@@ -5712,6 +5712,10 @@ func (w wrapped) Unwrap() http.ResponseWriter { return w.w }
 // A server's time-outs do not end streams, and through middleware that can be unwrapped each event comes at once.
 func TestHTTPTimeouts(t *testing.T) {
 	demo := newDemo()
+	demo.Methods["notifications/slow"] = func(context.Context, *Exchange) (any, error) {
+		time.Sleep(300 * time.Millisecond)
+		return nil, nil
+	}
 	h := newHandler(t, demo)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapped{w}, r) }))
 	server.Config.WriteTimeout, server.Config.ReadTimeout = 200*time.Millisecond, 200*time.Millisecond
@@ -5734,6 +5738,9 @@ func TestHTTPTimeouts(t *testing.T) {
 		if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":500}}}`, "Accept: "+accept); status != 200 || !strings.Contains(text, "counted") {
 			t.Error("a JSON answer that takes longer than WriteTimeout:", status, text)
 		}
+	}
+	if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","method":"notifications/slow"}`); status != 202 {
+		t.Error("a notification that is taken in after WriteTimeout:", status, text)
 	}
 }
 

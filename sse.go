@@ -698,6 +698,13 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 	_, _ = out.Write(body) // a client that has gone needs no answer
 }
 
+// accepted answers with 202, even if that has taken longer than a server's WriteTimeout.
+func accepted(w http.ResponseWriter) {
+	out := eventWriter{w, http.NewResponseController(w)}
+	out.rest()
+	w.WriteHeader(http.StatusAccepted)
+}
+
 // read reads what is POSTed. If it returns false, the request has been answered. That only
 // application/json is taken is no formality: a page may send text/plain to any origin without
 // asking.
@@ -919,7 +926,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	}
 	select {
 	case p.in <- in:
-		w.WriteHeader(http.StatusAccepted)
+		accepted(w)
 	case <-p.reads.Done():
 		h.refuse(w, r, http.StatusNotFound, in.Messages[0].ID, "No such session")
 	case <-time.After(stall): // it asks and does not read
