@@ -283,13 +283,17 @@ func (rep *reply) initialize(base Exchange) {
 		if err != nil {
 			return nil, err
 		}
+		agreed, err := marshalObject(result) // what cannot be encoded is an error, and opens nothing
+		if err != nil {
+			return nil, err
+		}
 		if err := rep.h.Sessions.add(s); err != nil {
 			rep.h.log().Warn("no session", "reason", err)
 			return nil, errNoRoom
 		}
 		opened = true
 		rep.w.Header().Set("Mcp-Session-Id", s.ID)
-		return result, nil
+		return encoded(agreed), nil
 	})
 	base.Peer = s.Peer
 	rep.dispatch(rep.h.life, opening, s.Peer, base) // the session is not in the table yet

@@ -5119,6 +5119,18 @@ func TestHTTPSlowHandshake(t *testing.T) {
 	}
 }
 
+// A handshake whose result cannot be encoded has failed: there is no session.
+func TestHTTPHandshakeNotEncoded(t *testing.T) {
+	h := newHandler(t, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		x.Peer.Remember(revision("2025-11-25"), Meta{})
+		return map[string]any{"protocolVersion": make(chan int)}, nil
+	}))
+	status, text, header := serveWeb(t, h).do("POST", initializeLine("2025-11-25"))
+	if status != 200 || !strings.Contains(text, "-32603") || header.Get("Mcp-Session-Id") != "" || h.Sessions.Len() > 0 {
+		t.Error(status, text, header, h.Sessions.Len())
+	}
+}
+
 // The status of an answer that is one error.
 func TestHTTPStatus(t *testing.T) {
 	for code, want := range map[int][2]int{ // legacy, modern
