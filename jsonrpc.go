@@ -689,7 +689,7 @@ var metaMembers = []string{metaVersion, metaClientInfo, metaCapabilities, metaLo
 // Meta reads the _meta of a request. declares says that it names a protocol version, whether or not we know that one. A _meta that is
 // wrong is an error, and only the version in it counts. It is for one goroutine at a time.
 func (m *Message) Meta() (meta Meta, declares bool, err *Error) {
-	if m.Params == nil {
+	if len(m.Params) == 0 || m.Params[0] != '{' { // those of a response are not looked at before
 		return meta, false, nil
 	}
 	if m.meta == nil {

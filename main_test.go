@@ -5119,6 +5119,21 @@ func TestHTTPSlowHandshake(t *testing.T) {
 	}
 }
 
+// What is no request is refused, whatever its params are.
+func TestHTTPOddParams(t *testing.T) {
+	c := serveWeb(t, newHandler(t, newDemo()))
+	for _, params := range []string{"null", "5", "true", `"x"`, `"{"`, "[]", `[{"_meta":{}}]`, "{}"} {
+		for _, rest := range []string{`"id":1,"result":{}`, `"id":1,"error":{"code":1,"message":"m"}`, `"id":[]`, `"method":5,"result":{}`} {
+			for _, version := range []string{"2025-11-25", "2026-07-28"} {
+				body := `{"jsonrpc":"2.0","params":` + params + `,` + rest + `}`
+				if status, text, _ := c.do("POST", body, "MCP-Protocol-Version: "+version); status != 400 || !strings.Contains(text, "-32600") {
+					t.Error(version, body, status, text)
+				}
+			}
+		}
+	}
+}
+
 // A handshake whose result cannot be encoded has failed: there is no session.
 func TestHTTPHandshakeNotEncoded(t *testing.T) {
 	h := newHandler(t, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
