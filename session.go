@@ -1184,7 +1184,7 @@ func (s *Session) prune() {
 	if s.over() || s.table.held > maxHeld {
 		most = 0
 	}
-	for len(s.ended) > most || s.kept > maxKept || len(s.ended) > 0 && s.ended[0].abandoned(since) {
+	for len(s.ended) > 0 && (len(s.ended) > most || s.kept > maxKept || s.ended[0].abandoned(since)) {
 		size, _ := s.ended[0].holds()
 		s.kept -= size
 		s.table.held -= size
