@@ -6463,6 +6463,88 @@ func TestClientSessionLostAtOnce(t *testing.T) {
 	}
 }
 
+// What a connection that was lost in the handshake has still to say does not count against the one
+// that was made in its place.
+func TestClientSessionLostBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sessions := 0
+		transport := roundTrip(func(r *http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			switch body, _ := io.ReadAll(cmp.Or(r.Body, io.ReadCloser(http.NoBody))); {
+			case r.Method == "GET": // a stream that stays open
+				resp := w.Result()
+				resp.Header.Set("Content-Type", "text/event-stream")
+				in, out := io.Pipe()
+				context.AfterFunc(r.Context(), func() { out.CloseWithError(r.Context().Err()) })
+				resp.Body = in
+				return resp, nil
+			case bytes.Contains(body, []byte("initialized")) && sessions == 1:
+				time.Sleep(time.Second)
+				w.WriteHeader(404)
+			case bytes.Contains(body, []byte("initialized")):
+				w.WriteHeader(202)
+			case bytes.Contains(body, []byte("initialize")):
+				sessions++
+				w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions))
+				say(w, Decode(body).Messages[0], 200, legacyHello)
+			default:
+				say(w, Decode(body).Messages[0], 200, emptyResult)
+			}
+			return w.Result(), nil
+		})
+		dial := DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)
+		c := &Client{Versions: []string{"2025-11-25"}}
+		err := c.Connect(t.Context(), func(ctx context.Context) (Conn, error) {
+			conn, err := dial(ctx)
+			return &reluctant{conn}, err
+		})
+		for range 3 {
+			err = cmp.Or(err, c.Call(t.Context(), "m", nil, nil))
+		}
+		if err != nil || sessions != 2 {
+			t.Errorf("%v after %d sessions", err, sessions)
+		}
+		c.Close()
+	})
+}
+
+// A session that is lost while the handshake is not over yet is not listened in: there is another.
+func TestClientSessionLostInBetween(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sessions := 0
+		transport := played(func(r *http.Request, m *Message) (int, string) {
+			switch {
+			case m != nil && m.Method == "initialize":
+				sessions++
+				return 200, legacyHello
+			case m != nil && m.Method == "notifications/initialized":
+				time.Sleep(time.Second)
+				return 202, ""
+			case r.Method == "GET" && sessions > 1:
+				return 503, ""
+			case r.Method == "GET" && r.Header.Get("Last-Event-Id") == "":
+				return 200, "id: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
+			}
+			return 404, ""
+		})
+		c := &Client{Versions: []string{"2025-11-25"}}
+		err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit))
+		listened := c.Listen(t.Context(), nil)
+		if err != nil || errors.Is(listened, ErrSessionEnded) || sessions != 2 {
+			t.Errorf("%v, %v after %d sessions", err, listened, sessions)
+		}
+		c.Close()
+	})
+}
+
+// reluctant is a Conn that takes a moment to close.
+type reluctant struct{ Conn }
+
+func (c *reluctant) Close() error {
+	time.Sleep(100 * time.Millisecond)
+	return c.Conn.Close()
+}
+
 // Calls whose answers come at the moment that another call finds the session gone: each has its answer or the reason, and none waits for
 // ever.
 func TestClientAnswersAsSessionEnds(t *testing.T) {

@@ -1431,6 +1431,7 @@ func (c *Client) settle(l *link, conn *connection, err error) {
 		l.left = true
 	} else {
 		c.last = conn
+		l.left = l.left || errors.Is(context.Cause(conn.hears), ErrSessionEnded) // by now
 	}
 	close(l.made)
 }
@@ -1466,7 +1467,7 @@ func (c *Client) open(l *link) (conn *connection, err error) {
 	if len(c.dials) == 0 {
 		return nil, errors.New("there is nothing to dial")
 	}
-	onwards := true
+	onwards, err := true, l.needed.Err() // which is all there is if nobody waits any more
 	c.mu.Lock()
 	last := c.last
 	known := last != nil && !last.unfit
@@ -1593,9 +1594,9 @@ func (c *Client) troubled(conn *connection, err error) {
 		return
 	}
 	conn.deafen(err)
-	if errors.Is(err, ErrSessionEnded) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(err, ErrSessionEnded) && conn.link.conn == conn { // and not one that the ladder has left behind
 		conn.link.leave()
 	}
 }
