@@ -1293,8 +1293,10 @@ func (x *post) fault(resp *http.Response) *HTTPError {
 // refused tells what a status means that is not 2xx: if a session was named, 404 is its end, unless
 // it is the answer, about a method or what else was asked for.
 func (c *httpConn) refused(x *post, fault *HTTPError) error {
-	about := slices.Contains([]int{CodeMethodNotFound, CodeInvalidParams, CodeResourceNotFound}, fault.code())
-	if fault.Status != http.StatusNotFound || x.session == "" || about && fault.id == x.id {
+	switch code := fault.code(); {
+	case fault.Status != http.StatusNotFound, x.session == "", code == CodeMethodNotFound: // nobody says that of a session
+		return fault
+	case (code == CodeInvalidParams || code == CodeResourceNotFound) && fault.id == x.id && x.id != ID{}:
 		return fault
 	}
 	why := fmt.Errorf("%w: %w", ErrSessionEnded, fault)

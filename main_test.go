@@ -6421,7 +6421,9 @@ func TestClientSessionAlwaysLost(t *testing.T) {
 	// 404 for what was asked for, with the session alive, is the answer.
 	for body, calls := range map[string]int{
 		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"no"}}`:               1,
+		`{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no"}}`:             1,
 		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32002,"message":"no"}}`:               1,
+		`{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"none"}}`:           2,
 		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"no"}}`:               1,
 		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32001,"message":"session"}}`:          2,
 		`{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"none"}}`:           2,
