@@ -653,8 +653,14 @@ type marks struct {
 	err   error
 }
 
+const maxNested = 64 // properties in one another: each mark has a path of its own
+
 // read reads a schema, or a part of one. path leads to it through properties, from the root on; nil: nothing like that does.
 func (m *marks) read(schema any, path []string) {
+	if len(path) > maxNested {
+		m.err = cmp.Or(m.err, fmt.Errorf("properties are nested deeper than %d levels", maxNested))
+		return
+	}
 	if list, ok := schema.([]any); ok {
 		for _, element := range list {
 			m.read(element, nil)
@@ -1391,9 +1397,13 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 	left := 0
 	for _, tool := range each(tools) {
 		name, schema := unquote(member(tool, "name")), member(tool, "inputSchema")
-		marked, err := ReadHeaderParams(schema)
+		var marked []HeaderParam
+		var err error
+		if mayBeMarked(schema) { // most are not, and need not be decoded
+			marked, err = ReadHeaderParams(schema)
+		}
 		c.mark(name, marked)
-		if err == nil || !mayBeMarked(schema) {
+		if err == nil {
 			kept = append(kept, tool)
 		} else if left++; left <= maxNamed {
 			c.report(x.ctx.Done(), ID{}, fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err))

@@ -4959,6 +4959,8 @@ func TestReadHeaderParams(t *testing.T) {
 		{`{"dependentSchemas":{"a":{"properties":{"b":{"type":"string",` + mark + `}}}}}`, "not reached"},
 		{`{"dependentRequired":{"x-mcp-header":["a"]},"dependencies":{"x-mcp-header":{}}}`, "[]"},
 		{strings.Repeat(`{"items":`, 100) + `{"x-mcp-header":"A"}` + strings.Repeat("}", 100), "not reached"},
+		{strings.Repeat(`{"properties":{"a":`, 64) + `{"type":"string",` + mark + `}` + strings.Repeat("}}", 64), "[{A [a" + strings.Repeat(" a", 63) + "]}]"},
+		{strings.Repeat(`{"properties":{"a":`, 65) + `{"type":"string",` + mark + `}` + strings.Repeat("}}", 65), "deeper than 64"},
 		{`5`, "no object"},
 		{`{`, "no object"},
 		{``, "no object"},
