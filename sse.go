@@ -1114,6 +1114,7 @@ func (c *sseConn) Close() error {
 
 const (
 	maxFault = 64 << 10               // bytes of a body that is kept
+	maxWords = 1000                   // schemes and parameters of challenges that are looked at
 	drainFor = 100 * time.Millisecond // what follows a response that is read, so that its connection can be used again
 )
 
@@ -1168,7 +1169,7 @@ func (e *HTTPError) Unwrap() error {
 // 2025-11-25 basic/authorization#protected-resource-metadata-discovery-requirements: clients "MUST be able to parse WWW-Authenticate
 // headers"; what they want of it is Challenge("Bearer")["resource_metadata"] and ["scope"].
 func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
-	for _, word := range challengeWord.FindAllStringSubmatch(strings.Join(e.Header.Values("Www-Authenticate"), ","), -1) {
+	for _, word := range challengeWord.FindAllStringSubmatch(strings.Join(e.Header.Values("Www-Authenticate"), ","), maxWords) {
 		name, value := strings.ToLower(word[1]), word[2]
 		switch isParam := strings.Contains(word[0], "="); {
 		case isParam && params != nil && params[name] == "":
