@@ -1,8 +1,10 @@
 package main
 
-// Streamable HTTP. Every message of the client is a POST to one URL, and the answer to a request comes back as that POST's response: as
-// JSON, or as a stream of events if there is something to say before it. In the legacy era there are sessions, a GET for what the server
-// has to say of its own accord, and a GET that continues a stream that was cut off:
+// Streamable HTTP. Every message of the client is a POST to one URL, and the
+// answer to a request comes back as that POST's response: as JSON, or as a
+// stream of events if there is something to say before it. In the legacy era
+// there are sessions, a GET for what the server has to say of its own accord,
+// and a GET that continues a stream that was cut off:
 //
 //	> POST /mcp                                              > POST /mcp
 //	> Accept: application/json, text/event-stream            > Mcp-Session-Id: K7VY…
@@ -20,8 +22,9 @@ package main
 //	> Last-Event-ID: 5d1f03aa.1/1                            <
 //	< 200, and what follows that event                       (the connection breaks)
 //
-// The modern era has none of that. A request says in its header, for whoever stands between, what its body says as well; nothing is
-// remembered, and the client that hangs up cancels:
+// The modern era has none of that. A request says in its header, for whoever
+// stands between, what its body says as well; nothing is remembered, and the
+// client that hangs up cancels:
 //
 //	> POST /mcp
 //	> Accept: application/json, text/event-stream
@@ -36,12 +39,17 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// Implements 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http, 2026-07-28 basic/transports/streamable-http. A
-// handler runs on the goroutine that net/http has for its POST; if the response becomes a stream, one more goroutine writes it, and is
-// joined before that POST is over; one timer looks after all that have waited for a second. A client has one goroutine for each response
-// that is a stream, until that has ended or the Conn is closed. A reply's mutex guards what has been decided about its response, and is
-// held while its Stream is made; a lateness's who waits, a StreamableHandler's whether it is open, an httpConn's what it has learnt.
-// Copy with jsonrpc.go, sse.go and session.go.
+// Implements 2025-03-26, 2025-06-18 and 2025-11-25
+// basic/transports#streamable-http, 2026-07-28
+// basic/transports/streamable-http. A handler runs on the goroutine that
+// net/http has for its POST; if the response becomes a stream, one more
+// goroutine writes it, and is joined before that POST is over; one timer looks
+// after all that have waited for a second. A client has one goroutine for each
+// response that is a stream, until that has ended or the Conn is closed. A
+// reply's mutex guards what has been decided about its response, and is held
+// while its Stream is made; a lateness's who waits, a StreamableHandler's
+// whether it is open, an httpConn's what it has learnt. Copy with jsonrpc.go,
+// sse.go and session.go.
 
 import (
 	"bytes"
@@ -69,18 +77,27 @@ const (
 	decideIn   = time.Second      // before a response without an answer becomes a stream
 )
 
-// StreamableHandler is an http.Handler; mount it at one path, with and without a final slash. Set the fields before the first request;
-// Handler is required. A handler sees the request's header, and who has sent it, in its Exchange. The era is decided for each request, so
-// clients of all revisions use the same path. http.Server's time-outs, if they are two seconds or more, do the streams no harm;
-// http.TimeoutHandler does, because nothing can be flushed through it. That a client has gone is known from net/http, which no longer
-// looks once a byte follows the request. 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single HTTP endpoint path
-// (hereafter referred to as the MCP endpoint) that supports both POST and GET methods"; of 2026-07-28 only POST is left.
+// StreamableHandler is an http.Handler; mount it at one path, with and without
+// a final slash. Set the fields before the first request; Handler is required.
+// A handler sees the request's header, and who has sent it, in its Exchange.
+// The era is decided for each request, so clients of all revisions use the same
+// path. http.Server's time-outs, if they are two seconds or more, do the
+// streams no harm; http.TimeoutHandler does, because nothing can be flushed
+// through it. That a client has gone is known from net/http, which no longer
+// looks once a byte follows the request. 2025-11-25
+// basic/transports#streamable-http: "The server MUST provide a single HTTP
+// endpoint path (hereafter referred to as the MCP endpoint) that supports both
+// POST and GET methods"; of 2026-07-28 only POST is left.
 type StreamableHandler struct {
-	Handler  Handler   // required: a *Server, or what wraps one
-	Sessions *Sessions // of the legacy era; nil: none. Then each POST stands alone, GET and DELETE are refused, and no legacy client can be asked
-	Versions []string  // versions to offer, newest first: those that the Server has; nil: all
-	// HeaderParams returns the arguments of a tool that modern clients repeat in their header, as ReadHeaderParams finds them in the
-	// inputSchema that was listed; it is called for each of their tools/call, by many goroutines. nil: no tool has any.
+	Handler Handler // required: a *Server, or what wraps one
+	// of the legacy era; nil: none. Then each POST stands alone, GET and DELETE
+	// are refused, and no legacy client can be asked
+	Sessions *Sessions
+	Versions []string // versions to offer, newest first: those that the Server has; nil: all
+	// HeaderParams returns the arguments of a tool that modern clients repeat
+	// in their header, as ReadHeaderParams finds them in the inputSchema that
+	// was listed; it is called for each of their tools/call, by many
+	// goroutines. nil: no tool has any.
 	HeaderParams func(tool string) []HeaderParam
 	Guard
 
@@ -118,7 +135,10 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.post(w, r, principal)
 	case sessions && (r.Method == http.MethodGet && canStream(w) || r.Method == http.MethodDelete):
 		h.getOrDelete(w, r, principal)
-	default: // 2026-07-28 basic/transports/streamable-http#earlier-streamable-http-revisions: "respond with 405 Method Not Allowed"
+	default:
+		// 2026-07-28
+		// basic/transports/streamable-http#earlier-streamable-http-revisions:
+		// "respond with 405 Method Not Allowed"
 		w.Header().Set("Allow", "POST")
 		if sessions {
 			w.Header().Set("Allow", "GET, POST, DELETE")
@@ -132,7 +152,8 @@ func (h *StreamableHandler) prepare() {
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.late.wait, h.late.waiting = decideIn, map[*reply]time.Time{}
 	if silence := h.silence(); silence > 0 {
-		h.late.wait = max(min(decideIn, silence), 10*time.Millisecond) // a refusal needs some time to get its status
+		// a refusal needs some time to get its status
+		h.late.wait = max(min(decideIn, silence), 10*time.Millisecond)
 	}
 	h.versions, h.legacy = orAll(h.Versions), legacy(h.Versions)
 	if h.Sessions != nil {
@@ -150,9 +171,12 @@ func (h *StreamableHandler) enter() bool {
 	return h.open.Err() == nil
 }
 
-// Close winds down: new requests are refused, streams of no request end, questions to clients fail, and requests being answered have three
-// seconds, then their contexts end. It ends all sessions when all are answered, returns at the latest four seconds after the call, and may
-// be called again. Run it beside http.Server.Shutdown, which waits for streams that would never end, and wait for both.
+// Close winds down: new requests are refused, streams of no request end,
+// questions to clients fail, and requests being answered have three seconds,
+// then their contexts end. It ends all sessions when all are answered, returns
+// at the latest four seconds after the call, and may be called again. Run it
+// beside http.Server.Shutdown, which waits for streams that would never end,
+// and wait for both.
 func (h *StreamableHandler) Close() {
 	h.once.Do(h.prepare)
 	h.mu.Lock()
@@ -161,7 +185,8 @@ func (h *StreamableHandler) Close() {
 	sessions := cmp.Or(h.Sessions, new(Sessions))
 	for _, s := range sessions.All() {
 		s.listen().End()
-		s.Peer.fail(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed)) // its answers will not be let in
+		// its answers will not be let in
+		s.Peer.fail(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
 	}
 	within(hurry, &h.all)
 	h.stop()
@@ -174,10 +199,12 @@ func (h *StreamableHandler) Close() {
 
 // ---- What every legacy request says of itself ----
 
-// checkVersion tells what is wrong with the version that a legacy request's header names, if it
-// names one. 2025-11-25 basic/transports#protocol-version-header: "If the server receives a request
-// with an invalid or unsupported MCP-Protocol-Version, it MUST respond with 400 Bad Request." In a
-// session that session's own version stays in force; the header need only be one we speak.
+// checkVersion tells what is wrong with the version that a legacy request's
+// header names, if it names one. 2025-11-25
+// basic/transports#protocol-version-header: "If the server receives a request
+// with an invalid or unsupported MCP-Protocol-Version, it MUST respond with 400
+// Bad Request." In a session that session's own version stays in force; the
+// header need only be one we speak.
 func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	switch lines := r.Header["Mcp-Protocol-Version"]; {
 	case len(lines) > 1:
@@ -188,9 +215,12 @@ func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	return nil
 }
 
-// session returns the session that a request names; release it. If it returns nil, the request has been refused: 400 if it names none, 404
-// if there is no such session, or it is another principal's. 2025-11-25 basic/transports#session-management: after a session has ended the
-// server "MUST respond to requests containing that session ID with HTTP 404 Not Found."
+// session returns the session that a request names; release it. If it returns
+// nil, the request has been refused: 400 if it names none, 404 if there is no
+// such session, or it is another principal's. 2025-11-25
+// basic/transports#session-management: after a session has ended the server
+// "MUST respond to requests containing that session ID with HTTP 404 Not
+// Found."
 func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id ID, principal string) *Session {
 	names := r.Header["Mcp-Session-Id"]
 	switch {
@@ -212,8 +242,9 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 	return s
 }
 
-// gone answers a request in a session that there is not. Its body is no message: some clients would take one for the answer to their
-// call, and never open another session.
+// gone answers a request in a session that there is not. Its body is no
+// message: some clients would take one for the answer to their call, and never
+// open another session.
 func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", r.Method, "from", r.RemoteAddr)
 	http.Error(w, "Session not found", http.StatusNotFound)
@@ -221,9 +252,11 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 
 // ---- POST ----
 
-// post dispatches what a POST holds. The version that it names, in its _meta or in its header, decides the era; without one it is legacy,
-// where there is that. 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern per-request _meta is served statelessly
-// according to this revision. An initialize request selects legacy semantics, scoped to […] the session".
+// post dispatches what a POST holds. The version that it names, in its _meta or
+// in its header, decides the era; without one it is legacy, where there is
+// that. 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying
+// modern per-request _meta is served statelessly according to this revision. An
+// initialize request selects legacy semantics, scoped to […] the session".
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
 	in, ok := h.read(w, r)
 	if !ok {
@@ -245,7 +278,8 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	version := cmp.Or(inMeta, r.Header.Get("Mcp-Protocol-Version"))
 	handshake := in.has("initialize") && !in.Batch
 	switch {
-	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // no message at all, so no session and no version matter
+	case m.Kind() == Invalid && m.Error.Code == CodeParseError:
+		// no message at all, so no session and no version matter
 		writeJSON(w, http.StatusBadRequest, in)
 	case len(lines) > 1:
 		rep.reject(mismatch("More than one MCP-Protocol-Version"))
@@ -267,8 +301,9 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	}
 }
 
-// initialize opens a session, if the handshake succeeds. It is not refused for its version header, which would make it impossible to agree
-// on one. Its answer is JSON even if it takes long: its header is to carry the id.
+// initialize opens a session, if the handshake succeeds. It is not refused for
+// its version header, which would make it impossible to agree on one. Its
+// answer is JSON even if it takes long: its header is to carry the id.
 func (rep *reply) initialize(base Exchange) {
 	s := rep.h.Sessions.create(base.Principal)
 	opened := false
@@ -283,7 +318,8 @@ func (rep *reply) initialize(base Exchange) {
 		if err != nil {
 			return nil, err
 		}
-		agreed, err := marshalObject(result) // what cannot be encoded is an error, and opens nothing
+		// what cannot be encoded is an error, and opens nothing
+		agreed, err := marshalObject(result)
 		if err != nil {
 			return nil, err
 		}
@@ -301,11 +337,12 @@ func (rep *reply) initialize(base Exchange) {
 
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 
-// inSession dispatches what belongs to a session. The work goes on if the client leaves: 2025-11-25
-// basic/transports#sending-messages-to-the-server, "Disconnection SHOULD NOT be interpreted as the
-// client cancelling its request." So the context is not the request's. A session's Peer cancels
-// what it serves when it ends, and a context derived from the Peer's would cost each session
-// memory.
+// inSession dispatches what belongs to a session. The work goes on if the
+// client leaves: 2025-11-25 basic/transports#sending-messages-to-the-server,
+// "Disconnection SHOULD NOT be interpreted as the client cancelling its
+// request." So the context is not the request's. A session's Peer cancels what
+// it serves when it ends, and a context derived from the Peer's would cost each
+// session memory.
 func (rep *reply) inSession(base Exchange) {
 	s := rep.h.session(rep.w, rep.r, rep.in.id(), base.Principal)
 	if s == nil {
@@ -322,8 +359,9 @@ func (rep *reply) sessionless(base Exchange) {
 	version := rep.r.Header.Get("Mcp-Protocol-Version")
 	fault := rep.h.checkVersion(rep.r)
 	if fault == nil && version == "" && !slices.Contains(rep.h.legacy, assumedVersion) {
-		// 2026-07-28 basic/transports/streamable-http#protocol-version-header: who serves no clients of
-		// before 2025-06-18 "MUST reject a request without the header".
+		// 2026-07-28 basic/transports/streamable-http#protocol-version-header:
+		// who serves no clients of before 2025-06-18 "MUST reject a request
+		// without the header".
 		fault = mismatch("MCP-Protocol-Version is missing")
 	}
 	if fault != nil {
@@ -334,12 +372,15 @@ func (rep *reply) sessionless(base Exchange) {
 	rep.alone(base)
 }
 
-// alone dispatches what stands for itself: nothing is known of the client but this request. If it leaves, nothing can be delivered, and
-// nobody else can cancel, so the work ends. 2026-07-28 basic/patterns/cancellation#transport-specific-cancellation: "The server MUST treat
-// a client disconnect as cancellation of that request."
+// alone dispatches what stands for itself: nothing is known of the client but
+// this request. If it leaves, nothing can be delivered, and nobody else can
+// cancel, so the work ends. 2026-07-28
+// basic/patterns/cancellation#transport-specific-cancellation: "The server MUST
+// treat a client disconnect as cancellation of that request."
 func (rep *reply) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
-	p := &Peer{log: cmp.Or(rep.h.Log, silent), outlet: nobody, ctx: rep.r.Context(), cutOff: func(error) {}} // net/http ends that context
+	// net/http ends that context
+	p := &Peer{log: cmp.Or(rep.h.Log, silent), outlet: nobody, ctx: rep.r.Context(), cutOff: func(error) {}}
 	defer context.AfterFunc(rep.h.life, func() { p.end(ErrClosed) })()
 	rep.dispatch(p.ctx, rep.h.Handler, p, base)
 }
@@ -354,7 +395,8 @@ func (in Payload) requests() (n int) {
 	return n
 }
 
-// id returns what a refusal of the whole payload is to name: the id of a request, or of what might have been one.
+// id returns what a refusal of the whole payload is to name: the id of a
+// request, or of what might have been one.
 func (in Payload) id() ID {
 	if m := in.Messages[0]; !in.Batch && m.Kind() != Response {
 		return m.ID
@@ -371,8 +413,8 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	if rep.era.Modern && rep.in.has("subscriptions/listen") { // it lasts
 		count, most, full = &rep.h.lasting, maxListeners, errListeners
 	}
-	// What is no request is never kept waiting by those that are: an answer, or a cancellation, may
-	// be what they wait for.
+	// What is no request is never kept waiting by those that are: an answer, or
+	// a cancellation, may be what they wait for.
 	requests := int64(rep.in.requests())
 	defer count.Add(-requests)
 	if count.Add(requests) > most && requests > 0 {
@@ -392,15 +434,18 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 		rep.refuse(http.StatusBadRequest, rep.in.Messages[damaged].local.Error())
 	case requests > 0: // the session has ended meanwhile
 		rep.h.gone(rep.w, rep.r)
-	default: // 2025-11-25 basic/transports#sending-messages-to-the-server: "the server MUST return HTTP status code 202 Accepted with no body"
+	default:
+		// 2025-11-25 basic/transports#sending-messages-to-the-server: "the
+		// server MUST return HTTP status code 202 Accepted with no body"
 		accepted(rep.w)
 	}
 }
 
-// status is that of a response which is one error. Only what makes the request itself wrong shows in it; legacy clients take other
-// statuses for failures of the transport, and 404 for the end of their session. 2026-07-28
-// basic/transports/streamable-http#protocol-version-header: "If the server does not implement the requested RPC method, it MUST respond
-// with 404 Not Found".
+// status is that of a response which is one error. Only what makes the request
+// itself wrong shows in it; legacy clients take other statuses for failures of
+// the transport, and 404 for the end of their session. 2026-07-28
+// basic/transports/streamable-http#protocol-version-header: "If the server does
+// not implement the requested RPC method, it MUST respond with 404 Not Found".
 func status(m *Message, modern bool) int {
 	if m.Error == nil {
 		return http.StatusOK
@@ -435,9 +480,12 @@ func (rep *reply) modern(base Exchange) {
 	rep.alone(base)
 }
 
-// validate tells what is wrong with a modern message as such, if anything is. The order of the checks is the same for all requests, and
-// what a handler would find wrong comes after them. 2026-07-28 basic/transports/streamable-http#sending-messages: "The body of the HTTP
-// POST MUST be a single JSON-RPC request or notification. The client MUST NOT send JSON-RPC responses."
+// validate tells what is wrong with a modern message as such, if anything is.
+// The order of the checks is the same for all requests, and what a handler
+// would find wrong comes after them. 2026-07-28
+// basic/transports/streamable-http#sending-messages: "The body of the HTTP POST
+// MUST be a single JSON-RPC request or notification. The client MUST NOT send
+// JSON-RPC responses."
 func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	m := in.Messages[0]
 	meta, declares, fault := m.Meta()
@@ -449,7 +497,9 @@ func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 		return m.Error
 	case version == "" && !declares: // a server without a legacy era
 		return served(h.versions, CodeHeaderMismatch, "Header mismatch: MCP-Protocol-Version is missing")
-	case m.Kind() == Notification: // "header requirements for notification POSTs are not defined by this revision"
+	case m.Kind() == Notification:
+		// "header requirements for notification POSTs are not defined by this
+		// revision"
 		meta.ProtocolVersion = cmp.Or(meta.ProtocolVersion, version)
 	case fault != nil:
 		return fault
@@ -476,12 +526,15 @@ func mismatch(format string, args ...any) *Error {
 	return &Error{Code: CodeHeaderMismatch, Message: "Header mismatch: " + fmt.Sprintf(format, args...)}
 }
 
-// named maps the methods whose requests carry Mcp-Name to the member of their params that it repeats.
+// named maps the methods whose requests carry Mcp-Name to the member of their
+// params that it repeats.
 var named = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
-// checkNames checks the fields that each request has, and returns the name of what is asked for. 2026-07-28
-// basic/transports/streamable-http#server-validation: a server "MUST reject requests where the values specified in the headers do not
-// match the corresponding values in the request body."
+// checkNames checks the fields that each request has, and returns the name of
+// what is asked for. 2026-07-28
+// basic/transports/streamable-http#server-validation: a server "MUST reject
+// requests where the values specified in the headers do not match the
+// corresponding values in the request body."
 func checkNames(header http.Header, m *Message) (name string, fault *Error) {
 	if m.Kind() == Request || header["Mcp-Method"] != nil {
 		fault = checkPlain(header, "Mcp-Method", m.Method)
@@ -503,8 +556,10 @@ func checkNames(header http.Header, m *Message) (name string, fault *Error) {
 	return unquote(value), fault
 }
 
-// exact returns a member of an object, nil if there is none. It fails if there are two, or one that differs in case: encoding/json takes
-// the last of them, and a handler that reads its params so would run what the header does not say.
+// exact returns a member of an object, nil if there is none. It fails if there
+// are two, or one that differs in case: encoding/json takes the last of them,
+// and a handler that reads its params so would run what the header does not
+// say.
 func exact(object json.RawMessage, name string) (value json.RawMessage, fault *Error) {
 	if len(object) == 0 || object[0] != '{' {
 		return nil, nil
@@ -530,8 +585,9 @@ func checkPlain(header http.Header, name, want string) *Error {
 	return fault
 }
 
-// rawField returns the one value of a field. 2026-07-28 basic/transports/streamable-http#value-encoding: it consists of "visible ASCII
-// characters (0x21-0x7E), space (0x20), and horizontal tab (0x09)".
+// rawField returns the one value of a field. 2026-07-28
+// basic/transports/streamable-http#value-encoding: it consists of "visible
+// ASCII characters (0x21-0x7E), space (0x20), and horizontal tab (0x09)".
 func rawField(header http.Header, name string) (string, *Error) {
 	switch lines := header[name]; {
 	case len(lines) == 0:
@@ -545,7 +601,8 @@ func rawField(header http.Header, name string) (string, *Error) {
 	}
 }
 
-// field returns the one value of a field that may be encoded. 2026-07-28 basic/transports/streamable-http#value-encoding:
+// field returns the one value of a field that may be encoded. 2026-07-28
+// basic/transports/streamable-http#value-encoding:
 // "=?base64?{Base64EncodedValue}?=".
 func field(header http.Header, name string) (string, *Error) {
 	text, fault := rawField(header, name)
@@ -561,15 +618,18 @@ func field(header http.Header, name string) (string, *Error) {
 	return string(decoded), nil
 }
 
-// HeaderParam is an argument of a tool that is repeated in the header of a tools/call: its inputSchema says "x-mcp-header".
+// HeaderParam is an argument of a tool that is repeated in the header of a
+// tools/call: its inputSchema says "x-mcp-header".
 type HeaderParam struct {
 	Name string   // of the field, after Mcp-Param-
 	Path []string // member names, from arguments on
 }
 
-// checkParams compares the fields that repeat arguments with the arguments; null and missing ones have none. 2026-07-28
-// basic/transports/streamable-http#server-behavior-for-custom-headers: servers must "validate that encoded header values, after decoding
-// if Base64-encoded, match the corresponding values in the request body."
+// checkParams compares the fields that repeat arguments with the arguments;
+// null and missing ones have none. 2026-07-28
+// basic/transports/streamable-http#server-behavior-for-custom-headers: servers
+// must "validate that encoded header values, after decoding if Base64-encoded,
+// match the corresponding values in the request body."
 func checkParams(header http.Header, params json.RawMessage, marked []HeaderParam) *Error {
 	for _, p := range marked {
 		value, fault := exact(params, "arguments")
@@ -604,7 +664,8 @@ func compare(header http.Header, name string, value json.RawMessage, what string
 	return fault
 }
 
-// sameValue compares a field with a JSON value: strings as they are, true and false, integers as numbers, so that 42 is 42.0.
+// sameValue compares a field with a JSON value: strings as they are, true and
+// false, integers as numbers, so that 42 is 42.0.
 func sameValue(text string, value json.RawMessage) bool {
 	switch value[0] {
 	case '"':
@@ -630,10 +691,11 @@ func integerIn(text string) (n int64, ok bool) {
 	return n, accuracy == big.Exact && -1<<53 < n && n < 1<<53
 }
 
-// ReadHeaderParams finds the arguments that an inputSchema marks with x-mcp-header, by their names.
-// The error says why the schema is invalid. 2026-07-28
-// basic/transports/streamable-http#schema-extension: a name is a token and unique without regard to
-// case, and the argument a string, integer or boolean that is reached through "properties" alone.
+// ReadHeaderParams finds the arguments that an inputSchema marks with
+// x-mcp-header, by their names. The error says why the schema is invalid.
+// 2026-07-28 basic/transports/streamable-http#schema-extension: a name is a
+// token and unique without regard to case, and the argument a string, integer
+// or boolean that is reached through "properties" alone.
 func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
 	var root map[string]any
 	if json.Unmarshal(schema, &root) != nil || root == nil {
@@ -655,7 +717,8 @@ type marks struct {
 
 const maxNested = 64 // properties in one another: each mark has a path of its own
 
-// read reads a schema, or a part of one. path leads to it through properties, from the root on; nil: nothing like that does.
+// read reads a schema, or a part of one. path leads to it through properties,
+// from the root on; nil: nothing like that does.
 func (m *marks) read(schema any, path []string) {
 	if len(path) > maxNested {
 		m.err = cmp.Or(m.err, fmt.Errorf("properties are nested deeper than %d levels", maxNested))
@@ -672,8 +735,10 @@ func (m *marks) read(schema any, path []string) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		switch key {
-		case "x-mcp-header", "default", "const", "enum", "examples", "required", "dependentRequired": // data
-		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies": // by names of their own
+		case "x-mcp-header", "default", "const", "enum", "examples", "required", "dependentRequired":
+			// data
+		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies":
+			// by names of their own
 			named, _ := object[key].(map[string]any)
 			for _, name := range slices.Sorted(maps.Keys(named)) {
 				var further []string
@@ -709,8 +774,9 @@ func (m *marks) add(mark any, path []string, kind any) {
 
 // ---- The reply: JSON, or a stream ----
 
-// reply is the response to a POST. What it becomes is decided as late as possible: a stream when
-// there is something to say before the answer or a second has passed, else JSON.
+// reply is the response to a POST. What it becomes is decided as late as
+// possible: a stream when there is something to say before the answer or a
+// second has passed, else JSON.
 type reply struct {
 	h       *StreamableHandler
 	w       http.ResponseWriter
@@ -738,14 +804,17 @@ func (rep *reply) reject(fault *Error) {
 	rep.h.reject(rep.w, rep.r, http.StatusBadRequest, rep.in.id(), fault)
 }
 
-// commitLate makes the response a stream, because there is no answer yet, so that the client and all between know that somebody is at work.
+// commitLate makes the response a stream, because there is no answer yet, so
+// that the client and all between know that somebody is at work.
 func (rep *reply) commitLate() {
 	if rep.commit() != nil {
 		return
 	}
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
-	if !rep.done { // it will be JSON, however long it takes: not a server's WriteTimeout must end it, but if the client leaves it is for nobody
+	// it will be JSON, however long it takes: not a server's WriteTimeout must
+	// end it, but if the client leaves it is for nobody
+	if !rep.done {
 		_ = http.NewResponseController(rep.w).SetWriteDeadline(time.Time{})
 		if rep.release != nil {
 			context.AfterFunc(rep.r.Context(), rep.release)
@@ -753,8 +822,9 @@ func (rep *reply) commitLate() {
 	}
 }
 
-// lateness commits replies that have waited for a second, or for as long as a stream may be silent if that is shorter. A timer for each
-// would be a good part of the cost of a small call, which is answered long before.
+// lateness commits replies that have waited for a second, or for as long as a
+// stream may be silent if that is shorter. A timer for each would be a good
+// part of the cost of a small call, which is answered long before.
 type lateness struct {
 	wait time.Duration
 
@@ -819,14 +889,15 @@ func (rep *reply) send(ctx context.Context, m *Message) error {
 	return rep.session.sendOn(ctx, events, m)
 }
 
-// gone tells whether the client has cancelled by leaving. 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
-// send any further messages for it".
+// gone tells whether the client has cancelled by leaving. 2026-07-28
+// basic/transports/streamable-http#cancellation: the server "MUST NOT send any
+// further messages for it".
 func (rep *reply) gone() bool {
 	return rep.session == nil && rep.r.Context().Err() == context.Canceled
 }
 
-// commit makes the response a stream, if that is not decided yet, and returns it; nil if it cannot
-// be one, or not any more.
+// commit makes the response a stream, if that is not decided yet, and returns
+// it; nil if it cannot be one, or not any more.
 func (rep *reply) commit() *Stream {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
@@ -848,15 +919,16 @@ func (rep *reply) commit() *Stream {
 		rep.mu.Lock()
 		done := rep.done
 		rep.mu.Unlock()
-		if !done && rep.r.Context().Err() == nil { // Disconnect, a takeover, the session's end: the handler runs on
+		// Disconnect, a takeover, the session's end: the handler runs on
+		if !done && rep.r.Context().Err() == nil {
 			letGo(rep.w)
 		}
 	}()
 	return rep.events
 }
 
-// letGo ends a response while its handler still runs, so that the client need not hold the
-// connection. net/http would end it only then.
+// letGo ends a response while its handler still runs, so that the client need
+// not hold the connection. net/http would end it only then.
 func letGo(w http.ResponseWriter) {
 	rc := http.NewResponseController(w)
 	conn, out, err := rc.Hijack()
@@ -896,7 +968,8 @@ func (rep *reply) answer(m *Message) {
 	}
 	rep.mu.Unlock()
 	if events != nil {
-		_ = events.Send(context.Background(), m.encode()) // if nobody can ever read it, there is no one to tell
+		// if nobody can ever read it, there is no one to tell
+		_ = events.Send(context.Background(), m.encode())
 	}
 }
 
@@ -911,7 +984,9 @@ func (rep *reply) finish() {
 		<-rep.followed
 	}
 	switch {
-	case rep.gone(): // it may only have closed its half, and must not take an empty 200 for an answer
+	case rep.gone():
+		// it may only have closed its half, and must not take an empty 200 for
+		// an answer
 		if rep.r.Context().Value(http.ServerContextKey) != nil { // who knows what this means
 			panic(http.ErrAbortHandler)
 		}
@@ -927,7 +1002,8 @@ func (rep *reply) finish() {
 	}
 }
 
-// write writes a response that consists of nothing but the answer, as JSON unless the client accepts only events.
+// write writes a response that consists of nothing but the answer, as JSON
+// unless the client accepts only events.
 func (rep *reply) write() {
 	code := http.StatusOK
 	if len(rep.answers) == 1 {
@@ -945,9 +1021,10 @@ func (rep *reply) write() {
 
 // ---- GET and DELETE ----
 
-// getOrDelete opens the stream of what belongs to no request, or continues one that was cut off.
-// 2025-11-25 basic/transports#resumability-and-redelivery: "The server MUST NOT replay messages
-// that would have been delivered on a different stream." A DELETE ends the session.
+// getOrDelete opens the stream of what belongs to no request, or continues one
+// that was cut off. 2025-11-25 basic/transports#resumability-and-redelivery:
+// "The server MUST NOT replay messages that would have been delivered on a
+// different stream." A DELETE ends the session.
 func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, principal string) {
 	s := h.session(w, r, ID{}, principal)
 	if s == nil {
@@ -961,13 +1038,15 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 		h.Sessions.Delete(s, ErrSessionDeleted)
 		w.WriteHeader(http.StatusNoContent)
 		return
-	case !accepts(r.Header["Accept"], "text/event-stream"): // which it "MUST include"; 405 would say that there is no stream
+	case !accepts(r.Header["Accept"], "text/event-stream"):
+		// which it "MUST include"; 405 would say that there is no stream
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 		return
 	case after == "":
 		events = s.listen()
 	}
-	if events == nil || events.Follow(w, r, after) != nil { // not 404, which would end the client's session
+	// not 404, which would end the client's session
+	if events == nil || events.Follow(w, r, after) != nil {
 		h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
 	}
 }
@@ -975,35 +1054,42 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 // ---- The client ----
 
 const (
-	maxTries    = 8                      // to continue a stream without an event in between
-	firstPause  = time.Second / 4        // before the first of them, doubled for each
-	maxPause    = 5 * time.Second        // but no longer: 23 seconds in all
-	maxRetry    = 5 * time.Minute        // a server that wants us to wait longer has given up on the stream
-	lasting     = 30 * time.Second       // a stream that was open for so long is no failure: proxies cut those that are silent
-	readAhead   = 2                      // payloads that have come and are not read yet
-	maxRepeated = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
+	maxTries   = 8               // to continue a stream without an event in between
+	firstPause = time.Second / 4 // before the first of them, doubled for each
+	maxPause   = 5 * time.Second // but no longer: 23 seconds in all
+	// a server that wants us to wait longer has given up on the stream
+	maxRetry = 5 * time.Minute
+	// a stream that was open for so long is no failure: proxies cut those that
+	// are silent
+	lasting   = 30 * time.Second
+	readAhead = 2 // payloads that have come and are not read yet
+	// bytes of an event's id, and of a session's, that we repeat
+	maxRepeated = 4 << 10
 	maxMarked   = 4096                   // tools whose marked arguments are remembered
 	maxNamed    = 16                     // tools that are left out of a list, and named in the log
 	maxReplies  = 32                     // answers to the server on their way at once
 	farewell    = 700 * time.Millisecond // a DELETE
 )
 
-// DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The client and max are
-// as in DialSSE. Dialling sends nothing.
+// DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The
+// client and max are as in DialSSE. Dialling sends nothing.
 //
-// The Conn reads what passes. It begins a session with the result of initialize, and ends it with
-// DELETE when it is closed. It repeats in the header what a modern request says in its body, and the
-// arguments that a tools/list it has seen marks for that; tools that are marked wrongly it leaves out
-// of the list.
+// The Conn reads what passes. It begins a session with the result of
+// initialize, and ends it with DELETE when it is closed. It repeats in the
+// header what a modern request says in its body, and the arguments that a
+// tools/list it has seen marks for that; tools that are marked wrongly it
+// leaves out of the list.
 //
-// Write waits until the server has taken the payload, no longer than 30 seconds if that is no
-// request. It fails with an *HTTPError if the server has not, with ErrSessionEnded in a session that
-// the server does not know any more. notifications/cancelled closes the response that it names, and
-// is sent in the legacy era only. Of batches only those of answers are sent.
+// Write waits until the server has taken the payload, no longer than 30 seconds
+// if that is no request. It fails with an *HTTPError if the server has not,
+// with ErrSessionEnded in a session that the server does not know any more.
+// notifications/cancelled closes the response that it names, and is sent in the
+// legacy era only. Of batches only those of answers are sent.
 //
-// A call whose response is cut off is continued where that can be, and never sent again. It fails
-// with ErrInterrupted if it cannot be continued, or after eight tries (23 seconds, or eight times
-// what the server said with retry), and with ErrTooLarge.
+// A call whose response is cut off is continued where that can be, and never
+// sent again. It fails with ErrInterrupted if it cannot be continued, or after
+// eight tries (23 seconds, or eight times what the server said with retry), and
+// with ErrTooLarge.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
 	return func(context.Context) (Conn, error) {
 		c := &httpConn{url: target, max: max, posts: map[*post]bool{}, marked: map[string][]HeaderParam{}}
@@ -1020,27 +1106,34 @@ type httpConn struct {
 	url     string
 	max     int
 	in      chan Payload
-	over    chan struct{}  // closed by Close
-	replies chan struct{}  // has room for each answer to the server that is on its way
-	streams sync.WaitGroup // one for each response that is a stream; Go holding mu, and not once closed
+	over    chan struct{} // closed by Close
+	replies chan struct{} // has room for each answer to the server that is on its way
+	// one for each response that is a stream; Go holding mu, and not once
+	// closed
+	streams sync.WaitGroup
 	closing sync.Once
 
-	mu      sync.Mutex               // guards the fields below
-	rev     Revision                 // agreed on, or what the last modern request said
-	session string                   // "": none
-	ended   error                    // why nothing more is sent: the server does not know the session any more, or Close
-	posts   map[*post]bool           // true: its response is a stream
-	marked  map[string][]HeaderParam // by tool
+	mu      sync.Mutex // guards the fields below
+	rev     Revision   // agreed on, or what the last modern request said
+	session string     // "": none
+	// why nothing more is sent: the server does not know the session any more,
+	// or Close
+	ended  error
+	posts  map[*post]bool           // true: its response is a stream
+	marked map[string][]HeaderParam // by tool
 }
 
-// post is a POST until all that it brings has come; one without a payload is the GET of what belongs to no request.
+// post is a POST until all that it brings has come; one without a payload is
+// the GET of what belongs to no request.
 type post struct {
 	out     Payload
 	id      ID // of the request in it, until its answer has come
 	rev     Revision
-	session string          // that it belongs to
-	ctx     context.Context // ends with Close, when it is cancelled, when the session has ended, and when all has come
-	cancel  context.CancelCauseFunc
+	session string // that it belongs to
+	// ends with Close, when it is cancelled, when the session has ended, and
+	// when all has come
+	ctx    context.Context
+	cancel context.CancelCauseFunc
 
 	// Of its stream:
 	last  string        // id of the last event
@@ -1058,7 +1151,8 @@ func (c *httpConn) Read() (Payload, error) {
 	}
 }
 
-// Write POSTs a payload, and waits for the status. An answer in JSON is read here; a stream on a goroutine of its own.
+// Write POSTs a payload, and waits for the status. An answer in JSON is read
+// here; a stream on a goroutine of its own.
 func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	first := out.Messages[0]
 	switch {
@@ -1071,7 +1165,8 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if err != nil {
 		return err
 	}
-	if first.Method == "notifications/initialized" && x.rev.Resume { // beside it, so that the stream is there for the first call
+	// beside it, so that the stream is there for the first call
+	if first.Method == "notifications/initialized" && x.rev.Resume {
 		if alone, err := c.begin(context.Background(), Payload{}); err == nil {
 			_ = c.follow(alone, nil)
 		}
@@ -1082,7 +1177,9 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	}
 	if first.Kind() == Response {
 		select {
-		case c.replies <- struct{}{}: // a server that asks and does not listen gets no number of connections
+		case c.replies <- struct{}{}:
+			// a server that asks and does not listen gets no number of
+			// connections
 			defer func() { <-c.replies }()
 		case <-x.ctx.Done():
 		}
@@ -1102,8 +1199,10 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 
 var errSlow = fmt.Errorf("the server has not taken it within %v", stall)
 
-// stops closes the response to a request that is cancelled. It returns true if there is no more to do about that: in the modern era.
-// 2026-07-28 basic/transports/streamable-http#cancellation: closing the stream is the signal, and no notification is needed.
+// stops closes the response to a request that is cancelled. It returns true if
+// there is no more to do about that: in the modern era. 2026-07-28
+// basic/transports/streamable-http#cancellation: closing the stream is the
+// signal, and no notification is needed.
 func (c *httpConn) stops(m *Message) bool {
 	id, _ := parseID(member(m.Params, "requestId"))
 	c.mu.Lock()
@@ -1112,8 +1211,8 @@ func (c *httpConn) stops(m *Message) bool {
 	return c.rev.Modern
 }
 
-// cut ends those POSTs, after a while, whose request is over: cancelled, or answered elsewhere. The
-// caller holds mu.
+// cut ends those POSTs, after a while, whose request is over: cancelled, or
+// answered elsewhere. The caller holds mu.
 func (c *httpConn) cut(over func(ID) bool, after time.Duration, why error) {
 	for x := range c.posts {
 		if x.id != (ID{}) && over(x.id) {
@@ -1122,7 +1221,8 @@ func (c *httpConn) cut(over func(ID) bool, after time.Duration, why error) {
 	}
 }
 
-// begin notes what is sent. initialize begins anew: 2025-11-25 basic/transports#session-management, "without a session ID attached".
+// begin notes what is sent. initialize begins anew: 2025-11-25
+// basic/transports#session-management, "without a session ID attached".
 func (c *httpConn) begin(ctx context.Context, out Payload) (*post, error) {
 	x := &post{out: out}
 	c.mu.Lock()
@@ -1154,8 +1254,8 @@ func (c *httpConn) finish(x *post) {
 	delete(c.posts, x)
 }
 
-// send POSTs the payload, and takes in the response. It returns true if the rest comes on a stream,
-// which has a goroutine of its own.
+// send POSTs the payload, and takes in the response. It returns true if the
+// rest comes on a stream, which has a goroutine of its own.
 func (c *httpConn) send(x *post) (streams bool, err error) {
 	resp, err := c.do(x, http.MethodPost)
 	if err != nil {
@@ -1174,7 +1274,8 @@ func (c *httpConn) send(x *post) (streams bool, err error) {
 		return false, nil
 	case session != "" && x.out.Messages[0].Method == "initialize":
 		if len(session) > maxRepeated || strings.ContainsFunc(session, func(c rune) bool { return c < '!' || c > '~' }) {
-			return false, fmt.Errorf("the server's session id is not one: %.100q", session) // "MUST only contain visible ASCII characters"
+			// "MUST only contain visible ASCII characters"
+			return false, fmt.Errorf("the server's session id is not one: %.100q", session)
 		}
 		c.mu.Lock()
 		c.session, x.session = session, session
@@ -1190,7 +1291,8 @@ func (c *httpConn) send(x *post) (streams bool, err error) {
 	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", kind, x.fault(resp))
 }
 
-// do sends a request of HTTP: what a post has to say, or the GET that opens or continues a stream.
+// do sends a request of HTTP: what a post has to say, or the GET that opens or
+// continues a stream.
 func (c *httpConn) do(x *post, method string) (*http.Response, error) {
 	var body io.Reader
 	if method == http.MethodPost {
@@ -1212,8 +1314,8 @@ func (c *httpConn) do(x *post, method string) (*http.Response, error) {
 	return resp, nil
 }
 
-// bodyOf is the body of a response whose request ends before it is closed, which may otherwise wait
-// for the end of the body.
+// bodyOf is the body of a response whose request ends before it is closed,
+// which may otherwise wait for the end of the body.
 type bodyOf struct {
 	io.ReadCloser
 	cancel context.CancelFunc
@@ -1224,8 +1326,10 @@ func (b bodyOf) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// header returns what a request says of itself. 2026-07-28 basic/transports/streamable-http#standard-request-headers; 2025-11-25
-// basic/transports#protocol-version-header: after initialize, "on all subsequent requests".
+// header returns what a request says of itself. 2026-07-28
+// basic/transports/streamable-http#standard-request-headers; 2025-11-25
+// basic/transports#protocol-version-header: after initialize, "on all
+// subsequent requests".
 func (c *httpConn) header(x *post, method string) http.Header {
 	h := http.Header{"Accept-Encoding": {"identity"}} // what compresses events holds them back
 	switch method {
@@ -1260,7 +1364,8 @@ func (c *httpConn) header(x *post, method string) http.Header {
 	return h
 }
 
-// mirror repeats marked arguments in the header; null and missing ones are left out. 2026-07-28
+// mirror repeats marked arguments in the header; null and missing ones are left
+// out. 2026-07-28
 // basic/transports/streamable-http#custom-headers-from-tool-parameters.
 func mirror(h http.Header, marked []HeaderParam, arguments json.RawMessage) {
 	for _, p := range marked {
@@ -1281,7 +1386,8 @@ func mirror(h http.Header, marked []HeaderParam, arguments json.RawMessage) {
 	}
 }
 
-// headerValue encodes what a field cannot hold as it is. 2026-07-28 basic/transports/streamable-http#value-encoding.
+// headerValue encodes what a field cannot hold as it is. 2026-07-28
+// basic/transports/streamable-http#value-encoding.
 func headerValue(text string) string {
 	plain := strings.Trim(text, " \t") == text && !(strings.HasPrefix(text, "=?base64?") && strings.HasSuffix(text, "?="))
 	if plain && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
@@ -1290,17 +1396,20 @@ func headerValue(text string) string {
 	return "=?base64?" + base64.StdEncoding.EncodeToString([]byte(text)) + "?="
 }
 
-// fault reads what there is of a response that is an error, for a second at most.
+// fault reads what there is of a response that is an error, for a second at
+// most.
 func (x *post) fault(resp *http.Response) *HTTPError {
 	defer time.AfterFunc(lastWord, func() { resp.Body.Close() }).Stop()
 	return httpError(resp)
 }
 
-// refused tells what a status means that is not 2xx: if a session was named, 404 is its end, unless
-// it is the answer, about a method or what else was asked for.
+// refused tells what a status means that is not 2xx: if a session was named,
+// 404 is its end, unless it is the answer, about a method or what else was
+// asked for.
 func (c *httpConn) refused(x *post, fault *HTTPError) error {
 	switch code := fault.code(); {
-	case fault.Status != http.StatusNotFound, x.session == "", code == CodeMethodNotFound: // nobody says that of a session
+	case fault.Status != http.StatusNotFound, x.session == "", code == CodeMethodNotFound:
+		// nobody says that of a session
 		return fault
 	case (code == CodeInvalidParams || code == CodeResourceNotFound) && fault.id == x.id && x.id != ID{}:
 		return fault
@@ -1311,7 +1420,9 @@ func (c *httpConn) refused(x *post, fault *HTTPError) error {
 	if c.session == x.session {
 		c.ended = why
 		for other, streams := range c.posts {
-			if streams { // it was accepted, and nobody can tell how far it has come; others have yet to be told
+			// it was accepted, and nobody can tell how far it has come; others
+			// have yet to be told
+			if streams {
 				other.cancel(why)
 			}
 		}
@@ -1342,7 +1453,8 @@ func (c *httpConn) deliver(x *post, in Payload) {
 	waits := x.id != ID{}
 	for _, m := range in.Messages {
 		if waits && m.Kind() == Response {
-			m.ID = cmp.Or(m.ID, x.id) // an error that does not say so is about the only request there is
+			// an error that does not say so is about the only request there is
+			m.ID = cmp.Or(m.ID, x.id)
 			c.learn(x, m)
 		}
 	}
@@ -1368,7 +1480,8 @@ func (c *httpConn) push(end <-chan struct{}, in Payload) bool {
 	}
 }
 
-// report passes on what the transport has to say, of a request or of no one in particular.
+// report passes on what the transport has to say, of a request or of no one in
+// particular.
 func (c *httpConn) report(end <-chan struct{}, id ID, err error) {
 	c.push(end, Payload{Messages: []*Message{failed(id, err)}})
 }
@@ -1386,8 +1499,9 @@ func (c *httpConn) learn(x *post, m *Message) {
 	}
 }
 
-// learnTools remembers which arguments are marked, and takes tools out that are marked wrongly. 2026-07-28
-// basic/transports/streamable-http#schema-extension: clients "MUST exclude the invalid tool from the result of tools/list".
+// learnTools remembers which arguments are marked, and takes tools out that are
+// marked wrongly. 2026-07-28 basic/transports/streamable-http#schema-extension:
+// clients "MUST exclude the invalid tool from the result of tools/list".
 func (c *httpConn) learnTools(x *post, m *Message) {
 	tools := member(m.Result, "tools")
 	if len(tools) == 0 || tools[0] != '[' {
@@ -1426,15 +1540,16 @@ func (c *httpConn) mark(tool string, marked []HeaderParam) {
 	}
 }
 
-// mayBeMarked tells whether a mark, or an escape that may spell it, is in a schema.
+// mayBeMarked tells whether a mark, or an escape that may spell it, is in a
+// schema.
 func mayBeMarked(schema json.RawMessage) bool {
 	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.IndexByte(schema, '\\') >= 0
 }
 
 // ---- Streams of the client ----
 
-// follow reads a response that is a stream, in the background; without one it opens the stream of
-// what belongs to no request.
+// follow reads a response that is a stream, in the background; without one it
+// opens the stream of what belongs to no request.
 func (c *httpConn) follow(x *post, resp *http.Response) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1446,7 +1561,8 @@ func (c *httpConn) follow(x *post, resp *http.Response) error {
 	return nil
 }
 
-// run reads a stream until all that it brings has come, and continues it when it is cut off.
+// run reads a stream until all that it brings has come, and continues it when
+// it is cut off.
 func (c *httpConn) run(x *post, resp *http.Response) {
 	defer c.finish(x)
 	var err error
@@ -1477,8 +1593,8 @@ func (x *post) alone() bool { return x.out.Messages == nil }
 // done tells whether the answer has come.
 func (x *post) done() bool { return !x.alone() && x.id == ID{} }
 
-// events delivers what a stream brings, to its end. Once the answer has come that should be near,
-// so that the connection can be used again.
+// events delivers what a stream brings, to its end. Once the answer has come
+// that should be near, so that the connection can be used again.
 func (c *httpConn) events(x *post, resp *http.Response) error {
 	defer resp.Body.Close()
 	began := time.Now()
@@ -1503,7 +1619,9 @@ func (c *httpConn) events(x *post, resp *http.Response) error {
 		if e.Type != "message" || len(e.Data) == 0 { // 2025-11-25: an event that only gives an id
 			continue
 		}
-		if fresh || e.ID == "" { // and not, again and again, the event after which the server was asked to go on
+		// and not, again and again, the event after which the server was asked
+		// to go on
+		if fresh || e.ID == "" {
 			x.tries = 0
 		}
 		open := !x.done()
@@ -1513,8 +1631,10 @@ func (c *httpConn) events(x *post, resp *http.Response) error {
 	}
 }
 
-// reopen continues a stream after a pause, or opens the standalone one, with as many tries as are left: by GET with Last-Event-ID
-// (2025-11-25 basic/transports#resumability-and-redelivery), after the time that retry says (#sending-messages-to-the-server).
+// reopen continues a stream after a pause, or opens the standalone one, with as
+// many tries as are left: by GET with Last-Event-ID (2025-11-25
+// basic/transports#resumability-and-redelivery), after the time that retry says
+// (#sending-messages-to-the-server).
 func (c *httpConn) reopen(x *post, why error) (*http.Response, error) {
 	if why == ErrTooLarge || !x.alone() && (x.last == "" || !x.rev.Resume) {
 		return nil, lost(why)
@@ -1537,7 +1657,8 @@ func (c *httpConn) reopen(x *post, why error) (*http.Response, error) {
 		fault := x.fault(resp)
 		resp.Body.Close()
 		switch why = fault; {
-		case first && fault.Status == http.StatusMethodNotAllowed: // it has no such stream, which is fine
+		case first && fault.Status == http.StatusMethodNotAllowed:
+			// it has no such stream, which is fine
 			return nil, errNoStream
 		case first: // also 404, which some servers give to any GET
 			return nil, fault
@@ -1548,7 +1669,8 @@ func (c *httpConn) reopen(x *post, why error) (*http.Response, error) {
 	return nil, lost(why)
 }
 
-// lost tells what has become of a stream that is not continued. What it belongs to has been read.
+// lost tells what has become of a stream that is not continued. What it belongs
+// to has been read.
 func lost(why error) error {
 	if over, ok := why.(unread); ok {
 		return over.error
@@ -1559,8 +1681,8 @@ func lost(why error) error {
 	return fmt.Errorf("%w: %w", ErrInterrupted, why)
 }
 
-// pause waits before a try: as long as the server has said, and longer each time; not all at the
-// same moment. It returns false if nobody waits any more.
+// pause waits before a try: as long as the server has said, and longer each
+// time; not all at the same moment. It returns false if nobody waits any more.
 func (x *post) pause() bool {
 	least := x.retry
 	if least < time.Second { // or a server could have us come back all the time
@@ -1579,8 +1701,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Close ends all streams, and the session. 2025-11-25 basic/transports#session-management: a client that is done "SHOULD send an HTTP
-// DELETE"; it is not waited for long.
+// Close ends all streams, and the session. 2025-11-25
+// basic/transports#session-management: a client that is done "SHOULD send an
+// HTTP DELETE"; it is not waited for long.
 func (c *httpConn) Close() error {
 	c.closing.Do(func() {
 		c.mu.Lock()
@@ -1595,7 +1718,8 @@ func (c *httpConn) Close() error {
 		if !over {
 			var done context.CancelFunc
 			x.ctx, done = context.WithTimeout(context.Background(), farewell)
-			if resp, err := c.do(x, http.MethodDelete); err == nil { // 405: it does not let us end it
+			// 405: it does not let us end it
+			if resp, err := c.do(x, http.MethodDelete); err == nil {
 				resp.Body.Close()
 			}
 			done()

@@ -1,9 +1,11 @@
 package main
 
-// Messages, and talking to one peer. MCP is JSON-RPC 2.0 with narrower rules: ids are strings or integers, params and results are
-// objects. Both ends may send requests, so both ends are the same thing here: a Peer, with the calls we wait on and the exchanges
-// we serve. What came in is either a message or the error reply it deserves; there is no third outcome, so nothing that a peer
-// writes can end the conversation.
+// Messages, and talking to one peer. MCP is JSON-RPC 2.0 with narrower rules:
+// ids are strings or integers, params and results are objects. Both ends may
+// send requests, so both ends are the same thing here: a Peer, with the calls
+// we wait on and the exchanges we serve. What came in is either a message or
+// the error reply it deserves; there is no third outcome, so nothing that a
+// peer writes can end the conversation.
 //
 //	{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}            a request
 //	{"jsonrpc":"2.0","id":1,"result":{"content":[]}}                                   its response
@@ -11,10 +13,14 @@ package main
 //	{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}        a notification: never answered
 //	[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,…}]              a batch (2025-03-26 only)
 //
-// Implements 2025-11-25 and 2026-07-28 basic (messages, _meta, error codes), 2025-03-26 basic#batching, the pages on cancellation and
-// progress, and JSON-RPC 2.0. A Peer's mutex guards its tables; no lock is held while a handler runs or a message is written. Goroutines:
-// Serve and Open own the reader of their Conn and the requests that take long or come in a batch; a Peer owns those that send a
-// cancellation or published notifications. Copy this file alone for JSON-RPC over a transport of your own; everything else here needs it.
+// Implements 2025-11-25 and 2026-07-28 basic (messages, _meta, error codes),
+// 2025-03-26 basic#batching, the pages on cancellation and progress, and
+// JSON-RPC 2.0. A Peer's mutex guards its tables; no lock is held while a
+// handler runs or a message is written. Goroutines: Serve and Open own the
+// reader of their Conn and the requests that take long or come in a batch; a
+// Peer owns those that send a cancellation or published notifications. Copy
+// this file alone for JSON-RPC over a transport of your own; everything else
+// here needs it.
 
 import (
 	"bytes"
@@ -37,23 +43,27 @@ import (
 
 // ---- Messages ----
 
-// Message is one JSON-RPC request, notification or response. Kind tells which; its members are read-only once it has been sent.
+// Message is one JSON-RPC request, notification or response. Kind tells which;
+// its members are read-only once it has been sent.
 type Message struct {
 	ID             ID
 	Method         string
 	Params, Result json.RawMessage // objects, or nil
 	Error          *Error
 
-	invalid bool   // not a message: Error, and ID if it could be read, are the reply it deserves
-	local   error  // set on a response that never crossed a wire: the call it answers fails with this very error
-	meta    *Meta  // what Meta has read; nil: not yet
-	fault   *Error // what is wrong with that
+	invalid bool // not a message: Error, and ID if it could be read, are the reply it deserves
+	// set on a response that never crossed a wire: the call it answers fails
+	// with this very error
+	local error
+	meta  *Meta  // what Meta has read; nil: not yet
+	fault *Error // what is wrong with that
 }
 
 // Kind says what a Message is.
 type Kind int
 
-// The four kinds. An Invalid message is one that could not be read; encoding it gives the error reply that it deserves.
+// The four kinds. An Invalid message is one that could not be read; encoding it
+// gives the error reply that it deserves.
 const (
 	Invalid Kind = iota
 	Request
@@ -74,7 +84,8 @@ func (m *Message) Kind() Kind {
 	return Response
 }
 
-// NewRequest returns a request, or with the zero ID a notification. params must encode to a JSON object; nil means none.
+// NewRequest returns a request, or with the zero ID a notification. params must
+// encode to a JSON object; nil means none.
 func NewRequest(id ID, method string, params any) (*Message, error) {
 	if params == nil {
 		return &Message{ID: id, Method: method}, nil
@@ -86,8 +97,9 @@ func NewRequest(id ID, method string, params any) (*Message, error) {
 	return &Message{ID: id, Method: method, Params: raw}, nil
 }
 
-// NewResponse returns the response to the request id: err if there is one, else result, which must encode to a JSON object (nil is {}).
-// An err that is not an *Error, and a result that cannot be encoded, become -32603.
+// NewResponse returns the response to the request id: err if there is one, else
+// result, which must encode to a JSON object (nil is {}). An err that is not an
+// *Error, and a result that cannot be encoded, become -32603.
 func NewResponse(id ID, result any, err error) *Message {
 	if err == nil {
 		var raw json.RawMessage
@@ -102,30 +114,36 @@ func NewResponse(id ID, result any, err error) *Message {
 	return &Message{ID: id, Error: e}
 }
 
-// failed returns a response that never crossed a wire; Call returns err itself, which nobody can mistake for the peer's.
-// 2026-07-28 basic#error-codes: local errors "cannot be mistaken for errors received from the peer".
+// failed returns a response that never crossed a wire; Call returns err itself,
+// which nobody can mistake for the peer's. 2026-07-28 basic#error-codes: local
+// errors "cannot be mistaken for errors received from the peer".
 func failed(id ID, err error) *Message { return &Message{ID: id, local: err} }
 
-// refused returns the Invalid message whose encoding is the reply to something unreadable.
-// 2025-11-25 basic#error-responses: the id may be left out where it could not be read; null, as in plain JSON-RPC, is no MCP id.
+// refused returns the Invalid message whose encoding is the reply to something
+// unreadable. 2025-11-25 basic#error-responses: the id may be left out where it
+// could not be read; null, as in plain JSON-RPC, is no MCP id.
 func refused(id ID, code int, reason string) *Message {
 	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
 }
 
-// ID is the id of a request: the wire text of a string or an integer, so that it is echoed byte for byte and no digit is lost.
-// The zero ID means that there is none.
+// ID is the id of a request: the wire text of a string or an integer, so that
+// it is echoed byte for byte and no digit is lost. The zero ID means that there
+// is none.
 type ID struct{ text string }
 
 // NumberID returns the integer n as an ID.
 func NumberID(n int64) ID { return ID{strconv.FormatInt(n, 10)} }
 
-// StringID returns the string s as an ID; it never equals the NumberID that reads the same.
+// StringID returns the string s as an ID; it never equals the NumberID that
+// reads the same.
 func StringID(s string) ID { return ID{string(appendString(nil, s))} }
 
-// String returns the ID as it stands on the wire, a string with its quotes; "" means that there is none.
+// String returns the ID as it stands on the wire, a string with its quotes; ""
+// means that there is none.
 func (id ID) String() string { return id.text }
 
-// key is what all spellings of one id share: "a" and "\u0061" are the same string.
+// key is what all spellings of one id share: "a" and "\u0061" are the same
+// string.
 func (id ID) key() string {
 	if strings.HasPrefix(id.text, `"`) {
 		return `"` + unquote([]byte(id.text))
@@ -133,8 +151,10 @@ func (id ID) key() string {
 	return id.text
 }
 
-// parseID reads an id; ok is false for what is not one: null, fractions, booleans, arrays and objects, and what would be too much to
-// repeat. 2025-11-25 basic#requests: "Requests MUST include a string or integer ID." and "Unlike base JSON-RPC, the ID MUST NOT be null."
+// parseID reads an id; ok is false for what is not one: null, fractions,
+// booleans, arrays and objects, and what would be too much to repeat.
+// 2025-11-25 basic#requests: "Requests MUST include a string or integer ID."
+// and "Unlike base JSON-RPC, the ID MUST NOT be null."
 func parseID(raw []byte) (id ID, ok bool) {
 	if len(raw) == 0 || len(raw) > maxID+2 || raw[0] != '"' && len(bytes.Trim(bytes.TrimPrefix(raw, []byte("-")), "0123456789")) > 0 {
 		return ID{}, false
@@ -144,41 +164,57 @@ func parseID(raw []byte) (id ID, ok bool) {
 
 // ---- Errors ----
 
-// Error is the error of a response: what a peer sent, or what a Handler wants sent.
+// Error is the error of a response: what a peer sent, or what a Handler wants
+// sent.
 type Error struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// The codes of JSON-RPC 2.0 and of MCP (2026-07-28 basic#error-codes). Codes of an application lie outside -32768..-32000.
+// The codes of JSON-RPC 2.0 and of MCP (2026-07-28 basic#error-codes). Codes of
+// an application lie outside -32768..-32000.
 const (
-	CodeParseError         = -32700 // not JSON, or not UTF-8
-	CodeInvalidRequest     = -32600 // JSON, but not a message
-	CodeMethodNotFound     = -32601 // also where the capability that it belongs to is not offered
-	CodeInvalidParams      = -32602 // also an unknown tool, prompt, cursor or level, and a missing _meta field
-	CodeInternalError      = -32603
-	CodeResourceNotFound   = -32002 // until 2025-11-25; later it is CodeInvalidParams
-	CodeHeaderMismatch     = -32020 // an HTTP header is missing, malformed or not what the body says (2026-07-28)
-	CodeMissingCapability  = -32021 // data.requiredCapabilities says which the client did not declare (2026-07-28)
-	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served (2026-07-28)
+	CodeParseError     = -32700 // not JSON, or not UTF-8
+	CodeInvalidRequest = -32600 // JSON, but not a message
+	CodeMethodNotFound = -32601 // also where the capability that it belongs to is not offered
+	// also an unknown tool, prompt, cursor or level, and a missing _meta field
+	CodeInvalidParams    = -32602
+	CodeInternalError    = -32603
+	CodeResourceNotFound = -32002 // until 2025-11-25; later it is CodeInvalidParams
+	// an HTTP header is missing, malformed or not what the body says
+	// (2026-07-28)
+	CodeHeaderMismatch = -32020
+	// data.requiredCapabilities says which the client did not declare
+	// (2026-07-28)
+	CodeMissingCapability = -32021
+	// data.supported lists the versions that are served (2026-07-28)
+	CodeUnsupportedVersion = -32022
 )
 
 // Errors of a conversation, none of them sent by the peer.
 var (
-	ErrClosed           = errors.New("connection closed")             // the conversation ended before the answer; what a Call returns wraps this and, if one is known, the reason
-	ErrNoServerRequests = errors.New("the client cannot be asked")    // no way back to it: 2026-07-28, or a request without a session
-	ErrAnswered         = errors.New("request answered or cancelled") // nothing may be sent for it any more
-	ErrTooLarge         = errors.New("message too large")             // an answer beyond the cap; on a pipe it cannot be told whose, so each waiting Call fails
+	// the conversation ended before the answer; what a Call returns wraps this
+	// and, if one is known, the reason
+	ErrClosed = errors.New("connection closed")
+	// no way back to it: 2026-07-28, or a request without a session
+	ErrNoServerRequests = errors.New("the client cannot be asked")
+	// nothing may be sent for it any more
+	ErrAnswered = errors.New("request answered or cancelled")
+	// an answer beyond the cap; on a pipe it cannot be told whose, so each
+	// waiting Call fails
+	ErrTooLarge = errors.New("message too large")
 )
 
-// unread marks the error of a request that nobody has read: it may be sent again.
+// unread marks the error of a request that nobody has read: it may be sent
+// again.
 type unread struct{ error }
 
 func (e unread) Unwrap() error { return e.error }
 
-// errBusy answers a request beyond maxInFlight, errListeners a subscription beyond maxListeners, and errStopping a request whose context
-// has ended before it was done.
+// errBusy answers a request beyond maxInFlight, errListeners a subscription
+// beyond maxListeners, and errStopping a request whose context has ended before
+// it was done.
 var (
 	errBusy      = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
@@ -194,7 +230,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%d)", text, e.Code)
 }
 
-// invalidParams is the -32602 that names what is wrong in its data. Of what a peer has sent it repeats no more than a bit.
+// invalidParams is the -32602 that names what is wrong in its data. Of what a
+// peer has sent it repeats no more than a bit.
 func invalidParams(format string, args ...any) *Error {
 	reason := fmt.Sprintf("%.500s", fmt.Sprintf(format, args...))
 	return &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: appendString(nil, reason)}
@@ -210,7 +247,8 @@ type Payload struct {
 	raw []byte // as it was read, for a trace
 }
 
-// Decode reads a payload. It is total: what is not a message becomes an Invalid one. It keeps data, which must not change afterwards.
+// Decode reads a payload. It is total: what is not a message becomes an Invalid
+// one. It keeps data, which must not change afterwards.
 func Decode(data []byte) Payload {
 	text := bytes.Trim(data, " \t\r\n")
 	in := Payload{raw: data}
@@ -228,16 +266,18 @@ func Decode(data []byte) Payload {
 			}
 		}
 		n := len(in.Messages)
-		if in.Batch = 1 <= n && n <= maxInFlight; !in.Batch { // JSON-RPC 2.0 #batch: one error, not an array of none
+		// JSON-RPC 2.0 #batch: one error, not an array of none
+		if in.Batch = 1 <= n && n <= maxInFlight; !in.Batch {
 			in.Messages = []*Message{refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight))}
 		}
 	}
 	return in
 }
 
-// refusal tells why a batch is not taken at all, if it is not. Only 2025-03-26 has batches; its basic/lifecycle says that initialize "MUST
-// NOT be part of a JSON-RPC batch". One holds "one or more requests and/or notifications", or only responses (its
-// transports#sending-messages-to-the-server).
+// refusal tells why a batch is not taken at all, if it is not. Only 2025-03-26
+// has batches; its basic/lifecycle says that initialize "MUST NOT be part of a
+// JSON-RPC batch". One holds "one or more requests and/or notifications", or
+// only responses (its transports#sending-messages-to-the-server).
 func (in Payload) refusal(rev Revision) (reason string) {
 	answered := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response })
 	asked := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method != "" })
@@ -266,7 +306,8 @@ func (in Payload) answers(id ID) bool {
 
 var envelopeMembers = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
-// decodeMessage reads one element of valid JSON. The presence of a member decides what it is, not its truth.
+// decodeMessage reads one element of valid JSON. The presence of a member
+// decides what it is, not its truth.
 func decodeMessage(text []byte) *Message {
 	if text[0] != '{' {
 		return refused(ID{}, CodeInvalidRequest, "Invalid request: not an object")
@@ -307,7 +348,8 @@ func decodeMessage(text []byte) *Message {
 	return refused(m.ID, CodeInvalidRequest, "Invalid request: "+reason)
 }
 
-// decodeResponse checks a response; its id may be missing or null only in an error about something the peer could not read.
+// decodeResponse checks a response; its id may be missing or null only in an
+// error about something the peer could not read.
 func (m *Message) decodeResponse(rawID, fault json.RawMessage) (reason string) {
 	var v [3]json.RawMessage
 	switch {
@@ -332,14 +374,18 @@ func (m *Message) decodeResponse(rawID, fault json.RawMessage) (reason string) {
 
 // ---- The one scanner of objects ----
 //
-// encoding/json takes "METHOD" for "method" and the last of two members of one name, and what a proxy in front of us checked is then
-// not what we run. So the envelope, params, _meta and arguments are all read by each: exact names, none twice. It walks text
-// that json.Valid has accepted, and therefore needs no error path.
+// encoding/json takes "METHOD" for "method" and the last of two members of one
+// name, and what a proxy in front of us checked is then not what we run. So the
+// envelope, params, _meta and arguments are all read by each: exact names, none
+// twice. It walks text that json.Valid has accepted, and therefore needs no
+// error path.
 
-// Bind stores members of a JSON object by exact name: into maps a name to a pointer, as for json.Unmarshal. Members that are not named are
-// ignored, those that are missing or null leave their variable alone. A nil or null object is empty. What does not fit, or is there twice,
-// is an *Error with CodeInvalidParams. Nested objects are better bound to a json.RawMessage and bound in turn: json.Unmarshal into a
-// struct ignores case.
+// Bind stores members of a JSON object by exact name: into maps a name to a
+// pointer, as for json.Unmarshal. Members that are not named are ignored, those
+// that are missing or null leave their variable alone. A nil or null object is
+// empty. What does not fit, or is there twice, is an *Error with
+// CodeInvalidParams. Nested objects are better bound to a json.RawMessage and
+// bound in turn: json.Unmarshal into a struct ignores case.
 func Bind(object json.RawMessage, into map[string]any) error {
 	if object = bytes.TrimSpace(object); len(object) == 0 || string(object) == "null" {
 		return nil
@@ -364,7 +410,8 @@ func Bind(object json.RawMessage, into map[string]any) error {
 	return nil
 }
 
-// store stores a value that is valid JSON. The two most common types need not be checked and copied once more.
+// store stores a value that is valid JSON. The two most common types need not
+// be checked and copied once more.
 func store(value json.RawMessage, target any) error {
 	switch target := target.(type) {
 	case *json.RawMessage:
@@ -378,7 +425,8 @@ func store(value json.RawMessage, target any) error {
 	return json.Unmarshal(value, target)
 }
 
-// members stores the values of the named members of an object in values, in the order of names, and returns a name that is there twice.
+// members stores the values of the named members of an object in values, in the
+// order of names, and returns a name that is there twice.
 func members(object []byte, names []string, values []json.RawMessage) (twice string) {
 	for name, value := range each(object) {
 		for i, known := range names {
@@ -394,7 +442,8 @@ func members(object []byte, names []string, values []json.RawMessage) (twice str
 	return twice
 }
 
-// member returns the value of one member of an object, nil if it is missing or there twice.
+// member returns the value of one member of an object, nil if it is missing or
+// there twice.
 func member(object []byte, name string) json.RawMessage {
 	var v [1]json.RawMessage
 	if len(object) == 0 || object[0] != '{' || members(object, []string{name}, v[:]) != "" {
@@ -403,8 +452,8 @@ func member(object []byte, name string) json.RawMessage {
 	return v[0]
 }
 
-// each walks an object or an array: of each member the name, without quotes and escapes, and the value as it stands; of each element the
-// value.
+// each walks an object or an array: of each member the name, without quotes and
+// escapes, and the value as it stands; of each element the value.
 func each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 	return func(yield func([]byte, json.RawMessage) bool) {
 		var name []byte
@@ -454,7 +503,8 @@ func skipValue(text []byte, i int) int {
 	}
 }
 
-// skipString finds the closing quote: the first one with an even number of backslashes before it.
+// skipString finds the closing quote: the first one with an even number of
+// backslashes before it.
 func skipString(text []byte, i int) int {
 	for {
 		i += 1 + bytes.IndexByte(text[i+1:], '"')
@@ -483,7 +533,8 @@ func unquote(raw []byte) string {
 
 // ---- Encoding ----
 
-// Append appends the payload's one line of JSON, without a newline: valid UTF-8, and no character escaped that need not be.
+// Append appends the payload's one line of JSON, without a newline: valid
+// UTF-8, and no character escaped that need not be.
 func (p Payload) Append(b []byte) []byte {
 	if !p.Batch {
 		return p.Messages[0].append(b)
@@ -526,7 +577,8 @@ func (m *Message) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendLine appends JSON, which marshal has left on one line, while somebody else's may span several.
+// appendLine appends JSON, which marshal has left on one line, while somebody
+// else's may span several.
 func appendLine(b []byte, raw json.RawMessage) []byte {
 	if bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
 		return append(b, raw...)
@@ -549,10 +601,12 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// encoded is JSON that is ready: marshal passes it on instead of checking and copying it.
+// encoded is JSON that is ready: marshal passes it on instead of checking and
+// copying it.
 type encoded json.RawMessage
 
-// marshal encodes v on one line, with <, > and & as they are; what is not UTF-8 becomes U+FFFD.
+// marshal encodes v on one line, with <, > and & as they are; what is not UTF-8
+// becomes U+FFFD.
 func marshal(v any) (json.RawMessage, error) {
 	if done, ok := v.(encoded); ok {
 		return json.RawMessage(done), nil
@@ -585,7 +639,8 @@ func marshalObject(v any) (json.RawMessage, error) {
 
 // ---- Revisions, and the metadata of a request ----
 
-// Revision is one version of the protocol. Every difference between versions that this package knows is a field here.
+// Revision is one version of the protocol. Every difference between versions
+// that this package knows is a field here.
 type Revision struct {
 	Version          string
 	Modern           bool // each request declares version and capabilities in _meta: the modern era
@@ -604,17 +659,23 @@ type Revision struct {
 	Prime         bool // a stream opens with an event id, and the server may hang up on it
 }
 
-// Revisions are all versions of the protocol, newest first. The legacy ones are those that open with initialize.
+// Revisions are all versions of the protocol, newest first. The legacy ones are
+// those that open with initialize.
 var Revisions = []Revision{
-	{Version: "2026-07-28", Modern: true, VersionHeader: true, Completions: true, Elicitation: true, Titles: true, Icons: true, ResourceNotFound: CodeInvalidParams},
-	{Version: "2025-11-25", VersionHeader: true, Sessions: true, ServerRequests: true, Resume: true, Prime: true, Completions: true, Elicitation: true, Titles: true, Icons: true, ResourceNotFound: CodeResourceNotFound},
-	{Version: "2025-06-18", VersionHeader: true, Sessions: true, ServerRequests: true, Resume: true, Completions: true, Elicitation: true, Titles: true, ResourceNotFound: CodeResourceNotFound},
-	{Version: "2025-03-26", Batches: true, Sessions: true, ServerRequests: true, Resume: true, Completions: true, ResourceNotFound: CodeResourceNotFound},
+	{Version: "2026-07-28", Modern: true, Completions: true, Elicitation: true, Titles: true, Icons: true,
+		ResourceNotFound: CodeInvalidParams, VersionHeader: true},
+	{Version: "2025-11-25", ServerRequests: true, Completions: true, Elicitation: true, Titles: true, Icons: true,
+		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true, Prime: true},
+	{Version: "2025-06-18", ServerRequests: true, Completions: true, Elicitation: true, Titles: true,
+		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true},
+	{Version: "2025-03-26", Batches: true, ServerRequests: true, Completions: true,
+		ResourceNotFound: CodeResourceNotFound, Sessions: true, Resume: true},
 	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
 }
 
-// assumedVersion is in force where neither a session nor a header says another. 2025-11-25 basic/transports#protocol-version-header:
-// without the header "the server SHOULD assume protocol version 2025-03-26".
+// assumedVersion is in force where neither a session nor a header says another.
+// 2025-11-25 basic/transports#protocol-version-header: without the header "the
+// server SHOULD assume protocol version 2025-03-26".
 const assumedVersion = "2025-03-26"
 
 // unsupported is the -32022 that lists what is served instead of a version.
@@ -634,7 +695,8 @@ func orAll(versions []string) []string {
 	return versions
 }
 
-// legacy returns those of versions that open with initialize; nil stands for all there are.
+// legacy returns those of versions that open with initialize; nil stands for
+// all there are.
 func legacy(versions []string) []string {
 	return slices.DeleteFunc(slices.Clone(orAll(versions)), func(v string) bool { return revision(v).Modern })
 }
@@ -649,8 +711,9 @@ func revision(version string) Revision {
 	return Revision{}
 }
 
-// Implementation names the software at one end. It is for display only: 2026-07-28 basic#meta, implementations "SHOULD NOT use
-// them to change the behavior".
+// Implementation names the software at one end. It is for display only:
+// 2026-07-28 basic#meta, implementations "SHOULD NOT use them to change the
+// behavior".
 type Implementation struct {
 	Name    string `json:"name"`
 	Title   string `json:"title,omitempty"`
@@ -675,19 +738,23 @@ const (
 	metaSubscription = "io.modelcontextprotocol/subscriptionId"
 )
 
-// Meta is what the other side says of itself: a modern request says it each time, a legacy client once, at initialize.
+// Meta is what the other side says of itself: a modern request says it each
+// time, a legacy client once, at initialize.
 type Meta struct {
 	ProtocolVersion    string
 	ClientInfo         *Implementation
 	ClientCapabilities json.RawMessage // an object; nil if it was not said
-	LogLevel           string          // least level of notifications/message; "" means none is wanted (legacy: none was set)
-	ProgressToken      json.RawMessage // a string or integer; nil: no progress is wanted
+	// least level of notifications/message; "" means none is wanted (legacy:
+	// none was set)
+	LogLevel      string
+	ProgressToken json.RawMessage // a string or integer; nil: no progress is wanted
 }
 
 var metaMembers = []string{metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, "progressToken"}
 
-// Meta reads the _meta of a request. declares says that it names a protocol version, whether or not we know that one. A _meta that is
-// wrong is an error, and only the version in it counts. It is for one goroutine at a time.
+// Meta reads the _meta of a request. declares says that it names a protocol
+// version, whether or not we know that one. A _meta that is wrong is an error,
+// and only the version in it counts. It is for one goroutine at a time.
 func (m *Message) Meta() (meta Meta, declares bool, err *Error) {
 	if len(m.Params) == 0 || m.Params[0] != '{' { // those of a response are not looked at before
 		return meta, false, nil
@@ -699,7 +766,8 @@ func (m *Message) Meta() (meta Meta, declares bool, err *Error) {
 	return *m.meta, m.meta.ProtocolVersion != "", m.fault
 }
 
-// read takes what there is, whatever is wrong with it, so that the version is known.
+// read takes what there is, whatever is wrong with it, so that the version is
+// known.
 func (meta *Meta) read(params json.RawMessage) (err *Error) {
 	var found [1]json.RawMessage
 	twice := members(params, []string{"_meta"}, found[:])
@@ -745,10 +813,13 @@ func parseImplementation(raw json.RawMessage) (*Implementation, *Error) {
 
 // ---- Exchanges: requests being answered ----
 
-// Handler answers requests, and hears notifications. For a request it returns a result that encodes to a JSON object, or an error: an
-// *Error is sent as it is, the text of any other as the message of a -32603, so it must hold no secrets. What it returns for a
-// notification goes nowhere. ctx ends when the request is cancelled or the conversation over. Notifications are handled one at a time, in
-// wire order, on the goroutine that reads, and so is initialize: a handler of one must neither Call nor take long, but start a goroutine.
+// Handler answers requests, and hears notifications. For a request it returns a
+// result that encodes to a JSON object, or an error: an *Error is sent as it
+// is, the text of any other as the message of a -32603, so it must hold no
+// secrets. What it returns for a notification goes nowhere. ctx ends when the
+// request is cancelled or the conversation over. Notifications are handled one
+// at a time, in wire order, on the goroutine that reads, and so is initialize:
+// a handler of one must neither Call nor take long, but start a goroutine.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -759,7 +830,8 @@ type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { return f(ctx, x) }
 
-// Outlet is where messages go that belong to one exchange, or to none: a transport's way out.
+// Outlet is where messages go that belong to one exchange, or to none: a
+// transport's way out.
 type Outlet func(ctx context.Context, m *Message) error
 
 func (send Outlet) notify(ctx context.Context, method string, params any) error {
@@ -770,23 +842,32 @@ func (send Outlet) notify(ctx context.Context, method string, params any) error 
 	return send(ctx, m)
 }
 
-// Exchange is one request being answered (or one notification): the request, what is known of who asks, and the way to send what belongs
-// to it.
+// Exchange is one request being answered (or one notification): the request,
+// what is known of who asks, and the way to send what belongs to it.
 type Exchange struct {
-	Request   *Message
-	Meta      Meta                       // declared by a modern request, remembered by the Peer for a legacy one
-	Revision  Revision                   // in force; the zero Revision before initialize
-	Peer      *Peer                      // nil where nothing is remembered: modern requests, and those without a session
-	Principal string                     // who asks, if anyone authenticated; "" on stdio
-	Header    map[string][]string        // of the HTTP request, or of the GET that opened an HTTP+SSE stream; nil on stdio
-	Ending    <-chan struct{}            // closed when the server winds down: long-lived requests return their result then
-	Inputs    map[string]json.RawMessage // the client's answers to an InputRequired, by key; nil at first
-	State     string                     // the State of that InputRequired
+	Request *Message
+	// declared by a modern request, remembered by the Peer for a legacy one
+	Meta     Meta
+	Revision Revision // in force; the zero Revision before initialize
+	// nil where nothing is remembered: modern requests, and those without a
+	// session
+	Peer      *Peer
+	Principal string // who asks, if anyone authenticated; "" on stdio
+	// of the HTTP request, or of the GET that opened an HTTP+SSE stream; nil on
+	// stdio
+	Header map[string][]string
+	// closed when the server winds down: long-lived requests return their
+	// result then
+	Ending <-chan struct{}
+	// the client's answers to an InputRequired, by key; nil at first
+	Inputs map[string]json.RawMessage
+	State  string // the State of that InputRequired
 
-	outlet     Outlet
-	owner      *Peer               // whose exchange this is, shown or not
-	life       *life               // nil for a notification
-	reader     *reader             // of the pipe that everything shares; nil: over HTTP, as a server
+	outlet Outlet
+	owner  *Peer // whose exchange this is, shown or not
+	life   *life // nil for a notification
+	// of the pipe that everything shares; nil: over HTTP, as a server
+	reader     *reader
 	disconnect func(time.Duration) // lets go of the response; nil where there is none
 }
 
@@ -801,17 +882,21 @@ type life struct {
 	trailer   *Message       // follows the answer
 }
 
-// Notify sends a notification that belongs to the request. It fails with ErrAnswered once the answer is on its way or the request was
-// cancelled, and in the handler of a notification, which has no answer. 2025-11-25 progress: "Progress notifications MUST stop after
-// completion."
+// Notify sends a notification that belongs to the request. It fails with
+// ErrAnswered once the answer is on its way or the request was cancelled, and
+// in the handler of a notification, which has no answer. 2025-11-25 progress:
+// "Progress notifications MUST stop after completion."
 func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
 	return Outlet(x.send).notify(ctx, method, params)
 }
 
-// Call sends a request that belongs to this one to the other side and stores its result, as Peer.Call does. It fails with
-// ErrNoServerRequests where there is no way to ask.
+// Call sends a request that belongs to this one to the other side and stores
+// its result, as Peer.Call does. It fails with ErrNoServerRequests where there
+// is no way to ask.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
-	if x.Peer == nil || !x.Revision.ServerRequests { // 2026-07-28 stdio: "The server MUST NOT write JSON-RPC requests to stdout."
+	// 2026-07-28 stdio: "The server MUST NOT write JSON-RPC requests to
+	// stdout."
+	if x.Peer == nil || !x.Revision.ServerRequests {
 		return ErrNoServerRequests
 	}
 	if x.reader != nil { // somebody must read the answer
@@ -820,15 +905,18 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 	return x.Peer.call(ctx, x.send, method, params, result)
 }
 
-// Disconnect lets go of the HTTP response that is the client's connection, while the request goes on; the client comes back for the rest
-// after retry. So a long call needs no open connection. Only 2025-11-25 has this; elsewhere Disconnect does nothing.
+// Disconnect lets go of the HTTP response that is the client's connection,
+// while the request goes on; the client comes back for the rest after retry. So
+// a long call needs no open connection. Only 2025-11-25 has this; elsewhere
+// Disconnect does nothing.
 func (x *Exchange) Disconnect(retry time.Duration) {
 	if x.disconnect != nil && x.life != nil { // a notification has no response to speak of
 		x.disconnect(retry)
 	}
 }
 
-// send writes a message of this exchange, unless it is over. Its answer waits for it.
+// send writes a message of this exchange, unless it is over. Its answer waits
+// for it.
 func (x *Exchange) send(ctx context.Context, m *Message) error {
 	if x.life == nil {
 		return ErrAnswered
@@ -848,7 +936,8 @@ func (x *Exchange) send(ctx context.Context, m *Message) error {
 }
 
 // run answers the request, on the caller's goroutine, unless it was cancelled.
-// 2025-11-25 cancellation: receivers should "not send a response for the cancelled request".
+// 2025-11-25 cancellation: receivers should "not send a response for the
+// cancelled request".
 func (x *Exchange) run(h Handler, emit func(*Message)) {
 	defer x.owner.finish(x) // even if the handler ends its goroutine
 	response := x.handle(x.life.ctx, h)
@@ -861,7 +950,8 @@ func (x *Exchange) run(h Handler, emit func(*Message)) {
 	}
 }
 
-// handle calls the handler; its panic, or that of what it returns, costs only this request.
+// handle calls the handler; its panic, or that of what it returns, costs only
+// this request.
 func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -870,7 +960,8 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 		}
 	}()
 	result, err := h.Handle(ctx, x)
-	stopped := ctx.Err() != nil && !x.owner.client // by us: what its sender has cancelled gets no answer
+	// by us: what its sender has cancelled gets no answer
+	stopped := ctx.Err() != nil && !x.owner.client
 	if stopped && !errors.As(err, new(*Error)) && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		err = errStopping
 	}
@@ -880,23 +971,30 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 // ---- The peer ----
 
 const (
-	maxID       = 1024     // bytes of an id, and of a progress token
-	maxAtOnce   = 16       // requests of one batch that run at once
-	maxAnswers  = 64 << 20 // bytes of the answers to one batch
-	maxInFlight = 1024     // requests being served for one Peer at once, and the messages of a batch
+	maxID      = 1024     // bytes of an id, and of a progress token
+	maxAtOnce  = 16       // requests of one batch that run at once
+	maxAnswers = 64 << 20 // bytes of the answers to one batch
+	// requests being served for one Peer at once, and the messages of a batch
+	maxInFlight = 1024
 
-	maxListeners = 4096     // subscriptions of one HTTP handler or Server
-	maxLasting   = 64 << 10 // bytes of the message that asks for one, which is held as long as it lasts
+	maxListeners = 4096 // subscriptions of one HTTP handler or Server
+	// bytes of the message that asks for one, which is held as long as it lasts
+	maxLasting = 64 << 10
 
 	maxOwed  = 4 * maxInFlight // answers that a peer may leave unread before we read no more of it
 	manySlow = 16              // requests in flight from which on each has a goroutine of its own
 	slow     = time.Millisecond
 	windDown = 5 * time.Second // for running requests, once nobody will ask for more
-	hurry    = 3 * time.Second // for those that were told to stop as well: with the last word within five seconds
-	lastWord = time.Second     // for a notification after the fact, and for handlers that were told to stop
+	// for those that were told to stop as well: with the last word within five
+	// seconds
+	hurry = 3 * time.Second
+	// for a notification after the fact, and for handlers that were told to
+	// stop
+	lastWord = time.Second
 )
 
-// Peer is the other side as it is remembered: what it said of itself, the calls we wait on, the exchanges we serve.
+// Peer is the other side as it is remembered: what it said of itself, the calls
+// we wait on, the exchanges we serve.
 type Peer struct {
 	log    *slog.Logger
 	outlet Outlet // what belongs to no exchange
@@ -913,12 +1011,15 @@ type Peer struct {
 	meta     Meta
 	revision Revision
 	lastID   int64
-	calls    map[string]*pending  // by key of the ID that we sent; nil until there is one
-	serving  map[string]*Exchange // requests that have come, by key of the id; nil if there are none: a session lives long
-	owed     int                  // requests, and what is no message, whose answers are not yet written
-	over     bool                 // end has been called
-	err      error                // why no more calls can be made
-	ended    func()               // called by who ends it, perhaps again
+	calls    map[string]*pending // by key of the ID that we sent; nil until there is one
+	// requests that have come, by key of the id; nil if there are none: a
+	// session lives long
+	serving map[string]*Exchange
+	// requests, and what is no message, whose answers are not yet written
+	owed  int
+	over  bool   // end has been called
+	err   error  // why no more calls can be made
+	ended func() // called by who ends it, perhaps again
 }
 
 type pending struct {
@@ -928,7 +1029,8 @@ type pending struct {
 	via    any    // what it was sent on, if that may end before the conversation
 }
 
-// newPeer returns a Peer that sends through outlet what belongs to no exchange. It lives as long as ctx.
+// newPeer returns a Peer that sends through outlet what belongs to no exchange.
+// It lives as long as ctx.
 func newPeer(ctx context.Context, outlet Outlet, log *slog.Logger) *Peer {
 	p := &Peer{log: cmp.Or(log, silent), outlet: outlet}
 	p.ctx, p.cutOff = context.WithCancelCause(ctx)
@@ -937,7 +1039,8 @@ func newPeer(ctx context.Context, outlet Outlet, log *slog.Logger) *Peer {
 
 var silent = slog.New(slog.DiscardHandler)
 
-// end ends the context of the conversation and those of the requests being served.
+// end ends the context of the conversation and those of the requests being
+// served.
 func (p *Peer) end(why error) {
 	p.cutOff(why)
 	p.mu.Lock()
@@ -952,7 +1055,8 @@ func (p *Peer) end(why error) {
 	}
 }
 
-// whenEnded has f called when the conversation ends, or now if it has. It is for one f.
+// whenEnded has f called when the conversation ends, or now if it has. It is
+// for one f.
 func (p *Peer) whenEnded(f func()) {
 	p.mu.Lock()
 	over := p.over
@@ -968,14 +1072,16 @@ func (p *Peer) whenEnded(f func()) {
 // Context ends when the conversation does; its cause says why.
 func (p *Peer) Context() context.Context { return p.ctx }
 
-// Remember stores what a legacy request does not say of itself: the version agreed on and the rest of a Meta.
+// Remember stores what a legacy request does not say of itself: the version
+// agreed on and the rest of a Meta.
 func (p *Peer) Remember(rev Revision, meta Meta) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.revision, p.meta = rev, meta
 }
 
-// Remembered returns what was stored with Remember; the zero Revision means nothing yet.
+// Remembered returns what was stored with Remember; the zero Revision means
+// nothing yet.
 func (p *Peer) Remembered() (Revision, Meta) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -987,9 +1093,12 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 	return p.outlet.notify(ctx, method, params)
 }
 
-// Call sends a request and waits for its response. The result is stored in result, a pointer as for json.Unmarshal (nil: not wanted).
-// An error the peer sent is an *Error. When ctx ends first, Call returns its error and the peer is told, by notifications/cancelled,
-// that nobody waits any more. When the conversation ends first, the error wraps ErrClosed and the reason, if one is known.
+// Call sends a request and waits for its response. The result is stored in
+// result, a pointer as for json.Unmarshal (nil: not wanted). An error the peer
+// sent is an *Error. When ctx ends first, Call returns its error and the peer
+// is told, by notifications/cancelled, that nobody waits any more. When the
+// conversation ends first, the error wraps ErrClosed and the reason, if one is
+// known.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
 	return p.call(ctx, p.outlet, method, params, result)
 }
@@ -1018,7 +1127,8 @@ func (p *Peer) call(ctx context.Context, send Outlet, method string, params, res
 		defer p.mu.Unlock()
 		return cmp.Or(p.err, err) // why it ended says more than that a write has failed
 	}
-	// 2025-11-25 cancellation: "The initialize request MUST NOT be cancelled by clients"; a probe that is too slow is no one's to cancel.
+	// 2025-11-25 cancellation: "The initialize request MUST NOT be cancelled by
+	// clients"; a probe that is too slow is no one's to cancel.
 	if method != "initialize" && method != "server/discover" {
 		p.notice(func() { p.cancel(send, m.ID, context.Cause(ctx)) })
 	}
@@ -1070,7 +1180,8 @@ func (p *Peer) asked(id ID) json.RawMessage {
 	return nil
 }
 
-// take takes a call off the table; nil if it is not there. Who takes it answers it.
+// take takes a call off the table; nil if it is not there. Who takes it answers
+// it.
 func (p *Peer) take(id ID) *pending {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1095,8 +1206,10 @@ func (m *Message) store(result any) error {
 	return nil
 }
 
-// Close hangs up: every waiting Call fails with ErrClosed, every handler's context ends. It waits for the goroutines of the Peer, though
-// for no more than a second for a handler that ignores its context, which is an error; so no handler must call it.
+// Close hangs up: every waiting Call fails with ErrClosed, every handler's
+// context ends. It waits for the goroutines of the Peer, though for no more
+// than a second for a handler that ignores its context, which is an error; so
+// no handler must call it.
 func (p *Peer) Close() error {
 	p.fail(ErrClosed)
 	within(lastWord, &p.notices) // that calls were cancelled is still to be told
@@ -1112,7 +1225,8 @@ func (p *Peer) Close() error {
 
 var errStubborn = errors.New("a handler ignores that its context has ended")
 
-// within waits for a group, no longer than d. The goroutine it needs outlives it only with the group.
+// within waits for a group, no longer than d. The goroutine it needs outlives
+// it only with the group.
 func within(d time.Duration, group *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() {
@@ -1140,7 +1254,8 @@ func (p *Peer) fail(err error) {
 	p.failVia(nil, err)
 }
 
-// notice runs f, which sends something that nobody waits for, on a goroutine of the Peer, unless the conversation is over.
+// notice runs f, which sends something that nobody waits for, on a goroutine of
+// the Peer, unless the conversation is over.
 func (p *Peer) notice(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1158,7 +1273,8 @@ func (p *Peer) sentVia(id ID, via any) {
 	}
 }
 
-// failVia ends the calls that were sent on something that has ended; nil: all that wait.
+// failVia ends the calls that were sent on something that has ended; nil: all
+// that wait.
 func (p *Peer) failVia(via any, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1172,19 +1288,22 @@ func (p *Peer) failVia(via any, err error) {
 
 // ---- Routing what comes in ----
 
-// Dispatch takes in a payload: responses go to the calls that wait for them, cancellations to their exchanges, notifications to h in
-// wire order, all before it returns. If something must be answered, it returns an Answer. What base holds is common to all exchanges of
-// the payload.
+// Dispatch takes in a payload: responses go to the calls that wait for them,
+// cancellations to their exchanges, notifications to h in wire order, all
+// before it returns. If something must be answered, it returns an Answer. What
+// base holds is common to all exchanges of the payload.
 func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *Answer {
 	rev, meta := p.Remembered()
 	if rev.Version != "" {
 		base.Revision = rev
 	}
 	base.Meta, base.owner = meta, p
-	if reason := in.refusal(base.Revision); reason != "" && !p.client { // a client reads any array: better than to lose an answer in it
+	// a client reads any array: better than to lose an answer in it
+	if reason := in.refusal(base.Revision); reason != "" && !p.client {
 		in = Payload{Messages: []*Message{refused(ID{}, CodeInvalidRequest, "Invalid request: "+reason)}}
 	}
-	a := &Answer{Batch: in.Batch && base.Revision.Batches, peer: p, handler: h} // what a client has read by mistake is not answered alike
+	// what a client has read by mistake is not answered alike
+	a := &Answer{Batch: in.Batch && base.Revision.Batches, peer: p, handler: h}
 	for _, m := range in.Messages {
 		switch kind := m.Kind(); {
 		case kind == Response:
@@ -1215,7 +1334,8 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	return a
 }
 
-// Answer is what a payload deserves: requests to be run, and replies to what cannot be. Emit it, and when all is written call Written.
+// Answer is what a payload deserves: requests to be run, and replies to what
+// cannot be. Emit it, and when all is written call Written.
 type Answer struct {
 	Batch bool // the messages form one array
 
@@ -1225,8 +1345,9 @@ type Answer struct {
 	work    []*Exchange
 }
 
-// Emit runs the requests, and emits each response as it is ready, one at a time. A single request runs on the caller's goroutine, because
-// another would be most of its cost; those of a batch have one each.
+// Emit runs the requests, and emits each response as it is ready, one at a
+// time. A single request runs on the caller's goroutine, because another would
+// be most of its cost; those of a batch have one each.
 func (a *Answer) Emit(emit func(*Message)) {
 	for _, m := range a.replies {
 		emit(m)
@@ -1255,11 +1376,13 @@ func (a *Answer) Emit(emit func(*Message)) {
 	all.Wait()
 }
 
-// Written says that nothing of the answer is owed any more. Until then its requests count as in flight: a peer that asks and does not
-// read must not make us hold any number of answers.
+// Written says that nothing of the answer is owed any more. Until then its
+// requests count as in flight: a peer that asks and does not read must not make
+// us hold any number of answers.
 func (a *Answer) Written() { a.peer.owes(-len(a.replies) - len(a.work)) }
 
-// deliver hands a response to the call that waits for it; one that comes late, or that nobody asked for, is ignored.
+// deliver hands a response to the call that waits for it; one that comes late,
+// or that nobody asked for, is ignored.
 func (p *Peer) deliver(m *Message) {
 	switch c := p.take(m.ID); {
 	case c != nil:
@@ -1300,8 +1423,10 @@ func (p *Peer) expectsProgress(token json.RawMessage) bool {
 	return false
 }
 
-// stop ends the work on a request that its sender has cancelled. Its id stays taken until the handler has returned.
-// 2025-11-25 cancellation: unknown, finished and malformed ones are ignored, and initialize is not to be cancelled.
+// stop ends the work on a request that its sender has cancelled. Its id stays
+// taken until the handler has returned. 2025-11-25 cancellation: unknown,
+// finished and malformed ones are ignored, and initialize is not to be
+// cancelled.
 func (p *Peer) stop(m *Message) {
 	id, ok := parseID(member(m.Params, "requestId"))
 	p.mu.Lock()
@@ -1315,18 +1440,23 @@ func (p *Peer) stop(m *Message) {
 	switch {
 	case known:
 		p.log.Debug("cancelled", "method", x.Request.Method, "id", id, "reason", unquote(member(m.Params, "reason")))
-	case ours && ok: // 2026-07-28 cancellation: a server's "MUST reference a subscriptions/listen request, to terminate that subscription stream"
+	case ours && ok:
+		// 2026-07-28 cancellation: a server's "MUST reference a
+		// subscriptions/listen request, to terminate that subscription stream"
 		p.deliver(failed(id, errors.New("the server has ended the subscription")))
 	}
 }
 
-// begin registers a request as being served, or tells why it is not. x.life stays nil if it is to be passed over in silence.
+// begin registers a request as being served, or tells why it is not. x.life
+// stays nil if it is to be passed over in silence.
 func (p *Peer) begin(ctx context.Context, x *Exchange, in Payload) *Error {
 	meta, declares, err := x.Request.Meta()
 	rev := revision(meta.ProtocolVersion)
-	modern := declares && (rev.Modern || rev.Version == "") // a legacy version in _meta says nothing new
+	// a legacy version in _meta says nothing new
+	modern := declares && (rev.Modern || rev.Version == "")
 	switch {
-	case p.client && x.Revision.Modern: // 2026-07-28 stdio: the client "MUST NOT write JSON-RPC responses"
+	case p.client && x.Revision.Modern:
+		// 2026-07-28 stdio: the client "MUST NOT write JSON-RPC responses"
 		p.log.Warn("dropped a request of a server that must not ask", "method", x.Request.Method)
 		return nil
 	case err != nil:
@@ -1363,7 +1493,8 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, in Payload) *Error {
 	return nil
 }
 
-// finish takes a request off the table; false means that it was cancelled and gets no answer.
+// finish takes a request off the table; false means that it was cancelled and
+// gets no answer.
 func (p *Peer) finish(x *Exchange) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1387,21 +1518,29 @@ func (p *Peer) owes(n int) int {
 
 // ---- A pipe to one peer ----
 
-// Conn carries payloads to and from one peer. These three methods are all that a custom transport needs: where there are bytes, Read returns
-// what Decode makes of them, and Write writes what Payload.Append does. The Conns of stdio.go are examples; Pipe, in memory, is the shortest.
+// Conn carries payloads to and from one peer. These three methods are all that
+// a custom transport needs: where there are bytes, Read returns what Decode
+// makes of them, and Write writes what Payload.Append does. The Conns of
+// stdio.go are examples; Pipe, in memory, is the shortest.
 type Conn interface {
-	Read() (Payload, error)                     // called by one goroutine at a time; io.EOF when the peer has hung up
-	Write(ctx context.Context, p Payload) error // called by many; never in part: if ctx ends midway, the rest goes before the next payload
-	Close() error                               // unblocks Read; may be called again
+	// called by one goroutine at a time; io.EOF when the peer has hung up
+	Read() (Payload, error)
+	// called by many; never in part: if ctx ends midway, the rest goes before
+	// the next payload
+	Write(ctx context.Context, p Payload) error
+	Close() error // unblocks Read; may be called again
 }
 
-// Dialer opens a Conn, and another when it is called again: it starts a program once more, or opens a URL anew.
+// Dialer opens a Conn, and another when it is called again: it starts a program
+// once more, or opens a URL anew.
 type Dialer func(ctx context.Context) (Conn, error)
 
-// Serve answers the requests of the peer at the other end of c until that hangs up or ctx ends. Then nothing more is read, waiting Calls
-// fail, Exchange.Ending is closed, and running requests have five seconds to finish. When ctx has ended, so have their contexts, they
-// have three, and c is closed at once: of our Conns only StdioConn still writes what is owed then. Serve closes c, and returns nil if
-// the peer hung up. A nil log is silent.
+// Serve answers the requests of the peer at the other end of c until that hangs
+// up or ctx ends. Then nothing more is read, waiting Calls fail,
+// Exchange.Ending is closed, and running requests have five seconds to finish.
+// When ctx has ended, so have their contexts, they have three, and c is closed
+// at once: of our Conns only StdioConn still writes what is owed then. Serve
+// closes c, and returns nil if the peer hung up. A nil log is silent.
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	ending := make(chan struct{})
 	s := start(ctx, c, h, log, ending, false)
@@ -1418,14 +1557,18 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return errors.Join(err, s.peer.Close())
 }
 
-// Open starts a conversation from the client's end, in the background: h answers the peer's requests and hears its notifications, and
-// what is no message is reported to log and dropped. Close the Peer to hang up; it also hangs up when ctx ends.
+// Open starts a conversation from the client's end, in the background: h
+// answers the peer's requests and hears its notifications, and what is no
+// message is reported to log and dropped. Close the Peer to hang up; it also
+// hangs up when ctx ends.
 func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 	return start(ctx, c, h, log, nil, true).peer
 }
 
-// pump moves payloads between a Conn and a Peer. One goroutine at a time reads. It also runs the request it has read, because handing
-// each to another goroutine would be most of the cost of a small one; when that takes long, another goroutine becomes the reader.
+// pump moves payloads between a Conn and a Peer. One goroutine at a time reads.
+// It also runs the request it has read, because handing each to another
+// goroutine would be most of the cost of a small one; when that takes long,
+// another goroutine becomes the reader.
 type pump struct {
 	peer    *Peer
 	handler Handler
@@ -1443,7 +1586,8 @@ func start(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-ch
 	return s
 }
 
-// reader is the goroutine that reads: while it is busy with a request, another may take its place.
+// reader is the goroutine that reads: while it is busy with a request, another
+// may take its place.
 type reader struct {
 	*pump
 	mu    sync.Mutex // guards the fields below
@@ -1459,24 +1603,29 @@ func (r *reader) set(busy, first bool) (was bool) {
 	return was
 }
 
-// pass starts the next reader, if this one is busy. late says that it is only because of the time
-// that has passed.
+// pass starts the next reader, if this one is busy. late says that it is only
+// because of the time that has passed.
 func (r *reader) pass(late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.busy && !(late && r.first) {
 		r.busy = false
-		r.peer.wg.Go(r.pump.read) // before set can return: whoever waits for our goroutines must not find none in between
+		// before set can return: whoever waits for our goroutines must not find
+		// none in between
+		r.peer.wg.Go(r.pump.read)
 	}
 }
 
-// read reads until there is nothing more, or until a request has taken so long that another goroutine reads now.
+// read reads until there is nothing more, or until a request has taken so long
+// that another goroutine reads now.
 func (s *pump) read() {
 	r := &reader{pump: s}
-	// Armed by Reset, below. It may come when the next request has begun already.
+	// Armed by Reset, below. It may come when the next request has begun
+	// already.
 	late := time.AfterFunc(time.Hour, func() { r.pass(true) })
 	defer late.Stop()
-	why := errors.New("a handler has ended its goroutine") // what stays if one does, as t.FailNow does
+	// what stays if one does, as t.FailNow does
+	why := errors.New("a handler has ended its goroutine")
 	defer func() {
 		if why != nil {
 			s.over(why)
@@ -1494,7 +1643,9 @@ func (s *pump) read() {
 			continue
 		}
 		owed := s.peer.owes(0)
-		first := in.has("initialize") || owed > maxOwed // what follows must find it done; nobody reads on for a peer that does not
+		// what follows must find it done; nobody reads on for a peer that does
+		// not
+		first := in.has("initialize") || owed > maxOwed
 		r.set(true, first)
 		switch {
 		case first:
@@ -1527,7 +1678,8 @@ func (s *pump) reply(answer *Answer) {
 	}
 }
 
-// write writes what is owed even when all contexts have ended; if a server cannot, the conversation is over.
+// write writes what is owed even when all contexts have ended; if a server
+// cannot, the conversation is over.
 func (s *pump) write(out Payload) {
 	err := s.peer.conn.Write(context.Background(), out)
 	switch {
@@ -1540,7 +1692,8 @@ func (s *pump) write(out Payload) {
 	}
 }
 
-// over notes why the conversation ends; waiting calls fail with it. A server's handlers may still finish, a client's end at once.
+// over notes why the conversation ends; waiting calls fail with it. A server's
+// handlers may still finish, a client's end at once.
 func (s *pump) over(err error) {
 	why := ErrClosed
 	if err == io.EOF {

@@ -1,5 +1,7 @@
-// Mcpwire is the wire of the Model Context Protocol in one flat package that imports only the standard library: messages, stdio, HTTP, and
-// the lifecycle of all five revisions, from both ends. As a program it is a tiny demo server and a client for any server:
+// Mcpwire is the wire of the Model Context Protocol in one flat package that
+// imports only the standard library: messages, stdio, HTTP, and the lifecycle
+// of all five revisions, from both ends. As a program it is a tiny demo server
+// and a client for any server:
 //
 //	mcpwire                                          serve the demo on standard input and output
 //	mcpwire -http :8080                              serve it over HTTP, at http://127.0.0.1:8080/mcp
@@ -7,9 +9,11 @@
 //	mcpwire call COMMAND [ARG...]                    start a server, and say the same
 //	mcpwire call -method tools/list COMMAND [ARG...] call one method and print its result
 //
-// The library is jsonrpc.go (messages, and talking to one peer), stdio.go (lines over a byte stream), sse.go (events over HTTP), session.go
-// (the lifecycle) and http.go (Streamable HTTP), to be read in that order; none of them needs this file, which is the demo. README.md says
-// which to copy for what.
+// The library is jsonrpc.go (messages, and talking to one peer), stdio.go
+// (lines over a byte stream), sse.go (events over HTTP), session.go (the
+// lifecycle) and http.go (Streamable HTTP), to be read in that order; none of
+// them needs this file, which is the demo. README.md says which to copy for
+// what.
 package main
 
 import (
@@ -65,7 +69,8 @@ const (
 	exitUsage = 2
 )
 
-// parse reads flags and checks them; it ends the program if that is all there is to do.
+// parse reads flags and checks them; it ends the program if that is all there
+// is to do.
 func parse(flags *flag.FlagSet, args []string, usage string, check func() error) {
 	flags.SetOutput(io.Discard)
 	err := flags.Parse(args)
@@ -88,7 +93,8 @@ func fail(exit int, err error) int {
 	return exit
 }
 
-// printable keeps what others have sent from moving the cursor, or looking like a line of ours.
+// printable keeps what others have sent from moving the cursor, or looking like
+// a line of ours.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -101,8 +107,9 @@ func printable(text string) string {
 	}, text)
 }
 
-// matching returns what takes the text of a flag if it matches a pattern. None matches an empty
-// text, as an unset variable of a shell makes it: that is no reason to serve without a token.
+// matching returns what takes the text of a flag if it matches a pattern. None
+// matches an empty text, as an unset variable of a shell makes it: that is no
+// reason to serve without a token.
 func matching(pattern string, take func(text string)) func(string) error {
 	form := regexp.MustCompile(`(?i)^(?:` + pattern + `)$`)
 	return func(text string) error {
@@ -114,7 +121,8 @@ func matching(pattern string, take func(text string)) func(string) error {
 	}
 }
 
-// versions returns what takes a flag that lists protocol versions; they are kept newest first.
+// versions returns what takes a flag that lists protocol versions; they are
+// kept newest first.
 func versions(list *[]string) func(string) error {
 	return func(text string) error {
 		for version := range strings.SplitSeq(text, ",") {
@@ -216,13 +224,15 @@ func serve(ctx context.Context, args []string) error {
 		}
 		err = Serve(ctx, conn, demo, log)
 	}
-	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) { // a client that is gone is how a server's life ends
+	// a client that is gone is how a server's life ends
+	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 		return nil
 	}
 	return err
 }
 
-// serveHTTP serves the demo until ctx ends, and then for as long as what has begun takes, but no more than a few seconds.
+// serveHTTP serves the demo until ctx ends, and then for as long as what has
+// begun takes, but no more than a few seconds.
 func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) error {
 	mcp, sse, mux := o.handlers(demo, log)
 	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall,
@@ -298,7 +308,8 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 
 const metadataPath = "/.well-known/oauth-protected-resource"
 
-// origin returns the one that the client has used, unless a proxy has ended TLS.
+// origin returns the one that the client has used, unless a proxy has ended
+// TLS.
 func origin(r *http.Request) string {
 	if r.TLS != nil {
 		return "https://" + r.Host
@@ -306,8 +317,9 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// bearer lets in who knows the token; others are told where the metadata of path is.
-// 2025-11-25 basic/authorization#token-requirements: it comes in a header, never in the URL.
+// bearer lets in who knows the token; others are told where the metadata of
+// path is. 2025-11-25 basic/authorization#token-requirements: it comes in a
+// header, never in the URL.
 func (o *options) bearer(path string) func(*http.Request) (string, error) {
 	want := sha256.Sum256([]byte(o.token))
 	return func(r *http.Request) (string, error) {
@@ -327,8 +339,10 @@ func (o *options) bearer(path string) func(*http.Request) (string, error) {
 	}
 }
 
-// metadata says who issues tokens for the resource at path: RFC 9728. It is served without credentials, to clients that have no token yet.
-// 2025-11-25 basic/authorization#authorization-server-location: it "MUST include the authorization_servers field".
+// metadata says who issues tokens for the resource at path: RFC 9728. It is
+// served without credentials, to clients that have no token yet. 2025-11-25
+// basic/authorization#authorization-server-location: it "MUST include the
+// authorization_servers field".
 func (o *options) metadata(path string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := o.guard.admit(w, r); ok {
@@ -341,8 +355,8 @@ func (o *options) metadata(path string) http.HandlerFunc {
 
 // ---- Traces ----
 
-// trace is a transcript being written to stderr, in the notation of testdata/*.txtar: what each side
-// says under a line that names it.
+// trace is a transcript being written to stderr, in the notation of
+// testdata/*.txtar: what each side says under a line that names it.
 type trace struct {
 	mu    sync.Mutex // guards the fields below
 	last  string
@@ -360,7 +374,8 @@ func (t *trace) print(who, text string) {
 	_, _ = os.Stderr.WriteString(text)
 }
 
-// tracedConn traces what passes through a Conn: what came byte for byte, what goes as it is sent.
+// tracedConn traces what passes through a Conn: what came byte for byte, what
+// goes as it is sent.
 type tracedConn struct {
 	Conn
 	trace
@@ -382,8 +397,9 @@ func (t *tracedConn) Write(ctx context.Context, p Payload) error {
 	return t.Conn.Write(ctx, p)
 }
 
-// httpTrace traces the requests to a server, or of a client, and the responses, line by line as they
-// come. Credentials are left out, and ids of sessions are session-1, session-2 and so on.
+// httpTrace traces the requests to a server, or of a client, and the responses,
+// line by line as they come. Credentials are left out, and ids of sessions are
+// session-1, session-2 and so on.
 type httpTrace struct {
 	http.Handler
 	http.RoundTripper // one of the two
@@ -399,7 +415,8 @@ func (t *httpTrace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.end()
 }
 
-// RoundTrip is the same for a client: it traces what is sent, and what comes back.
+// RoundTrip is the same for a client: it traces what is sent, and what comes
+// back.
 func (t *httpTrace) RoundTrip(r *http.Request) (*http.Response, error) {
 	x, r := t.begin(r)
 	resp, err := t.RoundTripper.RoundTrip(r)
@@ -565,7 +582,8 @@ func (t *trace) rename(text string) string {
 	})
 }
 
-// session returns the name of a session, by which the tag of its events is made as well.
+// session returns the name of a session, by which the tag of its events is made
+// as well.
 func (t *trace) session(id string) string {
 	if t.names[id] == "" {
 		t.names[id] = fmt.Sprintf("session-%d", len(t.names)/2+1)
@@ -614,11 +632,12 @@ func newDemo() *demo {
 	return d
 }
 
-// headerMark asks a modern client to repeat an argument as a header of its HTTP request.
+// headerMark asks a modern client to repeat an argument as a header of its HTTP
+// request.
 const headerMark = `"x-mcp-header":"Unit",`
 
-// catalogue holds the lists that never change, in the order of the names, as the newest revision
-// shows them.
+// catalogue holds the lists that never change, in the order of the names, as
+// the newest revision shows them.
 var catalogue = json.RawMessage(`{"tools":[
 	{"name":"ask","title":"Ask for a name","description":"Asks the user for a name, and greets.",
 		"inputSchema":{"type":"object","properties":{}}},
@@ -733,7 +752,9 @@ func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
 		return result, err
 	}
 	answer := ToolResult{Content: []any{TextContent(text)}}
-	if x.Revision.Titles { // keys of _meta have a grammar from 2025-06-18 on; this one only shows what one of one's own looks like
+	// keys of _meta have a grammar from 2025-06-18 on; this one only shows what
+	// one of one's own looks like
+	if x.Revision.Titles {
 		answer.Meta = map[string]string{"com.example.mcpwire/tool": name}
 	}
 	return answer, nil
@@ -760,7 +781,8 @@ func missing(argument string) error {
 	return invalidParams("Missing required argument: '%s'", argument)
 }
 
-// whole tells whether a number is an integer within bounds; in JSON 3 and 3.0 are the same.
+// whole tells whether a number is an integer within bounds; in JSON 3 and 3.0
+// are the same.
 func whole(n, least, most float64) bool { return n == math.Trunc(n) && least <= n && n <= most }
 
 func (d *demo) getWeather(_ context.Context, _ *Exchange, args json.RawMessage) (any, error) {
@@ -933,10 +955,12 @@ func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
 // caller is the client's command line: one connection, one call at a time.
 type caller struct {
 	Client
-	stderr  io.Writer
-	input   *bufio.Scanner  // lines of stdin
-	ask     bool            // the user sits at a terminal
-	reply   json.RawMessage // content for every elicitation; empty: ask at the terminal, or decline where there is none
+	stderr io.Writer
+	input  *bufio.Scanner // lines of stdin
+	ask    bool           // the user sits at a terminal
+	// content for every elicitation; empty: ask at the terminal, or decline
+	// where there is none
+	reply   json.RawMessage
 	timeout time.Duration
 	conn    Conn // that was dialled last
 	tokens  int64
@@ -1026,7 +1050,8 @@ func isTerminal(file *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && (noNull != nil || !os.SameFile(info, null))
 }
 
-// dialers returns the ways to a target. For a URL there are two, and which of them it is will be found out.
+// dialers returns the ways to a target. For a URL there are two, and which of
+// them it is will be found out.
 func (c *caller) dialers(target []string, header http.Header, tracing bool) []Dialer {
 	if isURL(target[0]) {
 		client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
@@ -1055,7 +1080,8 @@ func (c *caller) noted(dial Dialer, traced bool) Dialer {
 	}
 }
 
-// lines answers METHOD [PARAMS] lines; one that fails does not keep the next from being tried.
+// lines answers METHOD [PARAMS] lines; one that fails does not keep the next
+// from being tried.
 func (c *caller) lines(ctx context.Context) (failed error) {
 	for c.input.Scan() {
 		method, params, _ := strings.Cut(strings.TrimSpace(strings.ReplaceAll(c.input.Text(), "\t", " ")), " ")
@@ -1080,8 +1106,8 @@ func (c *caller) print(ctx context.Context, method, params string) error {
 	return err
 }
 
-// call calls a method with params that are an object or empty, and asks for progress, which extends
-// the time-out.
+// call calls a method with params that are an object or empty, and asks for
+// progress, which extends the time-out.
 func (c *caller) call(ctx context.Context, method, params string, result any) error {
 	var given, meta object
 	if params != "" && !isObject(params) {
@@ -1101,7 +1127,8 @@ func (c *caller) call(ctx context.Context, method, params string, result any) er
 
 const longest = 100_000 * time.Hour // as good as no time-out; ten times as much can be counted as well
 
-// limited runs f within the time-out: each progress notification starts it anew, but not beyond ten times its length.
+// limited runs f within the time-out: each progress notification starts it
+// anew, but not beyond ten times its length.
 func (c *caller) limited(ctx context.Context, f func(context.Context) error) error {
 	why := fmt.Errorf("no answer within %v", c.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*c.timeout, why)
@@ -1161,7 +1188,8 @@ func (c *caller) summary(ctx context.Context, target []string) (failed error) {
 	return failed
 }
 
-// list returns the names of all items of a list, page by page. 2026-07-28 pagination: an empty cursor is not the end.
+// list returns the names of all items of a list, page by page. 2026-07-28
+// pagination: an empty cursor is not the end.
 func (c *caller) list(ctx context.Context, method, items, name string) (names []string, err error) {
 	params := "{}"
 	for range 1000 {
@@ -1216,7 +1244,8 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 	return map[string]any{"action": "decline"}, nil
 }
 
-// fillIn asks at the terminal for each property of the form, one form at a time; end of input cancels.
+// fillIn asks at the terminal for each property of the form, one form at a
+// time; end of input cancels.
 func (c *caller) fillIn(params json.RawMessage) any {
 	c.form.Lock()
 	defer c.form.Unlock()

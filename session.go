@@ -1,7 +1,9 @@
 package main
 
-// The lifecycle of both eras, from both ends. A legacy client shakes hands once, and the server remembers what it said; a modern one
-// says it with each request. So a legacy session is a remembered _meta, and one handler serves both.
+// The lifecycle of both eras, from both ends. A legacy client shakes hands
+// once, and the server remembers what it said; a modern one says it with each
+// request. So a legacy session is a remembered _meta, and one handler serves
+// both.
 //
 //	(each line also starts with "jsonrpc":"2.0", left out here)
 //	> {"id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{…},"clientInfo":{…}}}
@@ -13,22 +15,28 @@ package main
 //	      "io.modelcontextprotocol/clientCapabilities":{…},"io.modelcontextprotocol/clientInfo":{…}}}}
 //	< {"id":2,"result":{"resultType":"complete","tools":[…],"_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
 //
-// A handler that must ask the user returns an InputRequired. A modern client gets it as the result and calls again with the answers; for
-// a legacy one they are real requests, and the handler runs again.
+// A handler that must ask the user returns an InputRequired. A modern client
+// gets it as the result and calls again with the answers; for a legacy one they
+// are real requests, and the handler runs again.
 //
-// Sessions are what a server remembers of its HTTP clients: a Peer with an id, and its streams.
+// Sessions are what a server remembers of its HTTP clients: a Peer with an id,
+// and its streams.
 //
-// A client goes down a ladder: server/discover, then initialize, then whatever else may be behind the URL. It keeps to what it has found,
-// and when that is lost, or does not fit any more, it connects again; a call is made again only if no server can have read it.
+// A client goes down a ladder: server/discover, then initialize, then whatever
+// else may be behind the URL. It keeps to what it has found, and when that is
+// lost, or does not fit any more, it connects again; a call is made again only
+// if no server can have read it.
 //
-// Implements 2025-11-25 basic/lifecycle and basic/transports#session-management, 2026-07-28 basic#meta,
-// basic/versioning, basic/patterns/mrtr (multi round-trip requests), basic/patterns/subscriptions,
-// server/discover. The Server's mutex guards whom to notify, the Client's which connection is in use,
-// that of Sessions what each of them holds; locks nest in one order: the Server, Sessions, then a Peer,
-// a reply or a Stream. Goroutines: a subscriber has one that writes what was published, and one that
-// waits for its turn; a timer ends idle sessions; a Client has one for each link, which makes and closes
-// its connection.
-// Copy with jsonrpc.go, sse.go, and stdio.go or http.go.
+// Implements 2025-11-25 basic/lifecycle and
+// basic/transports#session-management, 2026-07-28 basic#meta, basic/versioning,
+// basic/patterns/mrtr (multi round-trip requests),
+// basic/patterns/subscriptions, server/discover. The Server's mutex guards whom
+// to notify, the Client's which connection is in use, that of Sessions what
+// each of them holds; locks nest in one order: the Server, Sessions, then a
+// Peer, a reply or a Stream. Goroutines: a subscriber has one that writes what
+// was published, and one that waits for its turn; a timer ends idle sessions; a
+// Client has one for each link, which makes and closes its connection. Copy
+// with jsonrpc.go, sse.go, and stdio.go or http.go.
 
 import (
 	"bytes"
@@ -58,16 +66,24 @@ import (
 
 // ---- The server ----
 
-// Server is the Handler that knows the lifecycle of both eras, for any number of Conns at once. It answers initialize, ping,
-// server/discover, logging/setLevel, subscriptions/listen, resources/subscribe and resources/unsubscribe itself; the rest is in Methods.
-// Set the fields before the first request.
+// Server is the Handler that knows the lifecycle of both eras, for any number
+// of Conns at once. It answers initialize, ping, server/discover,
+// logging/setLevel, subscriptions/listen, resources/subscribe and
+// resources/unsubscribe itself; the rest is in Methods. Set the fields before
+// the first request.
 type Server struct {
-	Info         Implementation         // required: what clients are told of us
-	Capabilities map[string]any         // told to clients as it is. What Server answers itself needs its capability here; Methods are served in any case
-	Instructions string                 // for the client's model; "": none
-	Versions     []string               // versions to offer, newest first; nil: all
-	Methods      map[string]HandlerFunc // by method, notifications included; a request's may return an InputRequired
-	StateKey     []byte                 // key of requestState, of any length, the same on all replicas; empty: random
+	Info Implementation // required: what clients are told of us
+	// told to clients as it is. What Server answers itself needs its capability
+	// here; Methods are served in any case
+	Capabilities map[string]any
+	Instructions string   // for the client's model; "": none
+	Versions     []string // versions to offer, newest first; nil: all
+	// by method, notifications included; a request's may return an
+	// InputRequired
+	Methods map[string]HandlerFunc
+	// key of requestState, of any length, the same on all replicas; empty:
+	// random
+	StateKey []byte
 
 	once sync.Once // for the fields below
 	key  []byte
@@ -120,18 +136,23 @@ func newest(versions []string, modern bool) string {
 
 // ---- The modern era: 2026-07-28 ----
 
-// handleModern checks what each modern request must say, in a fixed order, runs it, and completes its result.
+// handleModern checks what each modern request must say, in a fixed order, runs
+// it, and completes its result.
 func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
-	case x.Meta.ClientCapabilities == nil: // 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error code -32602"
+	case x.Meta.ClientCapabilities == nil:
+		// 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error
+		// code -32602"
 		return nil, missingMeta(s.Versions, metaCapabilities)
 	case x.Meta.LogLevel != "" && !slices.Contains(logLevels, x.Meta.LogLevel):
 		return nil, invalidParams("Unknown log level: '%s'", x.Meta.LogLevel)
 	}
 	h := s.Methods[method]
 	switch method {
-	case "initialize": // 2026-07-28 basic/versioning: name the versions "in any error it returns to an initialize request"
+	case "initialize":
+		// 2026-07-28 basic/versioning: name the versions "in any error it
+		// returns to an initialize request"
 		return nil, served(s.Versions, CodeMethodNotFound, "Method not found: initialize")
 	case "server/discover":
 		h = s.discover
@@ -159,7 +180,8 @@ func missingMeta(versions []string, field string) *Error {
 	return served(versions, CodeInvalidParams, "Invalid params: _meta lacks "+field)
 }
 
-// served is an error that names our versions: a legacy client shows the message, and it may be the only hint its user gets.
+// served is an error that names our versions: a legacy client shows the
+// message, and it may be the only hint its user gets.
 func served(versions []string, code int, reason string) *Error {
 	data, _ := marshal(map[string]any{"supported": versions})
 	return &Error{Code: code, Message: fmt.Sprintf("%s (versions served: %s)", reason, strings.Join(versions, ", ")), Data: data}
@@ -174,11 +196,13 @@ func (s *Server) discover(context.Context, *Exchange) (any, error) {
 	}{s.Versions, s.caps, s.Instructions, map[string]any{metaServerInfo: s.Info}}, nil
 }
 
-// cacheable lists the methods whose results say how long they stay fresh (2026-07-28 server/utilities/caching).
+// cacheable lists the methods whose results say how long they stay fresh
+// (2026-07-28 server/utilities/caching).
 var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 
-// stamp adds to a modern result what every one has, unless the handler has said it: resultType, serverInfo and, where results may
-// be cached, that this one may not.
+// stamp adds to a modern result what every one has, unless the handler has said
+// it: resultType, serverInfo and, where results may be cached, that this one
+// may not.
 func (s *Server) stamp(method string, result any) (any, error) {
 	raw, err := marshalObject(result)
 	if err != nil {
@@ -208,7 +232,8 @@ func (s *Server) stamp(method string, result any) (any, error) {
 	return full.text(), nil
 }
 
-// object is a JSON object under construction; its members keep the order in which they are added.
+// object is a JSON object under construction; its members keep the order in
+// which they are added.
 type object struct{ b []byte }
 
 func (o *object) add(name string, value []byte) {
@@ -241,7 +266,9 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	h := s.Methods[method]
 	switch {
-	case newest(s.Versions, false) == "": // 2026-07-28 basic/versioning: name the versions "in any error it returns to an initialize request"
+	case newest(s.Versions, false) == "":
+		// 2026-07-28 basic/versioning: name the versions "in any error it
+		// returns to an initialize request"
 		return nil, missingMeta(s.Versions, metaVersion)
 	case method == "initialize":
 		return s.initialize(x)
@@ -260,7 +287,8 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	}
 	for range maxRounds {
 		result, err := h(ctx, x)
-		if fault, ok := errors.AsType[*Error](err); ok && fault.Code == CodeMissingCapability { // a code of the modern era only
+		// a code of the modern era only
+		if fault, ok := errors.AsType[*Error](err); ok && fault.Code == CodeMissingCapability {
 			return cannotAsk(x, fault)
 		}
 		need, asks := result.(InputRequired)
@@ -274,8 +302,10 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	return cannotAsk(x, errors.New("too many questions"))
 }
 
-// initialize agrees on a version. 2025-11-25 basic/lifecycle#version-negotiation: "If the server supports the requested protocol
-// version, it MUST respond with the same version. Otherwise, the server MUST respond with another protocol version it supports."
+// initialize agrees on a version. 2025-11-25
+// basic/lifecycle#version-negotiation: "If the server supports the requested
+// protocol version, it MUST respond with the same version. Otherwise, the
+// server MUST respond with another protocol version it supports."
 func (s *Server) initialize(x *Exchange) (any, error) {
 	var meta Meta
 	var info json.RawMessage
@@ -300,7 +330,8 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	}
 	meta.ProtocolVersion = rev.Version
 	if x.Peer != nil {
-		meta.ClientCapabilities, meta.ClientInfo.Icons = bytes.Clone(meta.ClientCapabilities), nil // or it might be megabytes to remember
+		// or it might be megabytes to remember
+		meta.ClientCapabilities, meta.ClientInfo.Icons = bytes.Clone(meta.ClientCapabilities), nil
 		x.Peer.Remember(rev, meta)
 		s.remember(x.Peer)
 	}
@@ -312,8 +343,9 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	}{rev.Version, s.capabilities(rev, x.Peer != nil), s.Info.in(rev), s.Instructions}, nil
 }
 
-// capabilities returns what a legacy client is offered. Where nothing is remembered between requests
-// there are no announcements, no subscriptions and no log level.
+// capabilities returns what a legacy client is offered. Where nothing is
+// remembered between requests there are no announcements, no subscriptions and
+// no log level.
 func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
 	var offered object
 	for name, value := range each(s.caps) {
@@ -351,7 +383,8 @@ func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
 		s.mu.Unlock()
 	}
 	h := s.Methods[x.Request.Method]
-	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") { // a request without an id would dodge every check
+	// a request without an id would dodge every check
+	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
 		return nil, nil
 	}
 	return h(ctx, x)
@@ -359,40 +392,50 @@ func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
 
 // ---- Input: questions to the user, in either era ----
 
-// InputRequired is a result that a handler of tools/call, prompts/get or resources/read may return instead of its own: the client is
-// asked, and then the handler runs again with Exchange.Inputs and Exchange.State. Return it by value. Inputs holds the answers of the last
-// round only, unchecked: what the handler needs from earlier ones it keeps in State. There are at most 16 rounds in a call. A client that
-// cannot be asked gets -32021, over HTTP with status 400 only if nothing has been sent yet and within a second: if asking comes late, call
-// Exchange.Require first.
+// InputRequired is a result that a handler of tools/call, prompts/get or
+// resources/read may return instead of its own: the client is asked, and then
+// the handler runs again with Exchange.Inputs and Exchange.State. Return it by
+// value. Inputs holds the answers of the last round only, unchecked: what the
+// handler needs from earlier ones it keeps in State. There are at most 16
+// rounds in a call. A client that cannot be asked gets -32021, over HTTP with
+// status 400 only if nothing has been sent yet and within a second: if asking
+// comes late, call Exchange.Require first.
 type InputRequired struct {
 	Requests map[string]InputRequest // by key of the handler's choice
-	State    string                  // given back as it is; the client can read it but not change it
+	// given back as it is; the client can read it but not change it
+	State string
 }
 
-// InputRequest is one question: elicitation/create, sampling/createMessage or roots/list, and its params.
+// InputRequest is one question: elicitation/create, sampling/createMessage or
+// roots/list, and its params.
 type InputRequest struct {
 	Method string `json:"method"`
 	Params any    `json:"params,omitempty"`
 }
 
 const (
-	maxRounds = 16               // of questions in one call
-	maxPages  = 1000             // of a list that a Client reads by itself
-	maxSteps  = 3                // of a handshake
-	stateLife = 15 * time.Minute // of a requestState, and how long a legacy client may take to answer
+	maxRounds = 16   // of questions in one call
+	maxPages  = 1000 // of a list that a Client reads by itself
+	maxSteps  = 3    // of a handshake
+	// of a requestState, and how long a legacy client may take to answer
+	stateLife = 15 * time.Minute
 )
 
-// asking lists the methods that may ask: 2026-07-28 basic/patterns/mrtr#supported-requests.
+// asking lists the methods that may ask: 2026-07-28
+// basic/patterns/mrtr#supported-requests.
 var asking = []string{"tools/call", "prompts/get", "resources/read"}
 
-// Require fails with -32021 unless the client has declared capabilities, such as "sampling" or "elicitation.url". In the legacy era, which
-// does not know that code, Server makes it a result with isError, or of another method than tools/call a -32603.
+// Require fails with -32021 unless the client has declared capabilities, such
+// as "sampling" or "elicitation.url". In the legacy era, which does not know
+// that code, Server makes it a result with isError, or of another method than
+// tools/call a -32603.
 func (x *Exchange) Require(capabilities ...string) error {
 	missing := map[string]map[string]any{}
 	for _, path := range capabilities {
 		name, part, _ := strings.Cut(path, ".")
 		declared := member(x.Meta.ClientCapabilities, name)
-		formOnly := path == "elicitation.form" && declared != nil && member(declared, "url") == nil // empty means form
+		// empty means form
+		formOnly := path == "elicitation.form" && declared != nil && member(declared, "url") == nil
 		if part != "" && !formOnly {
 			declared = member(declared, part)
 		}
@@ -437,8 +480,9 @@ func (x *Exchange) mayAsk(need InputRequired) error {
 	return x.Require(paths...)
 }
 
-// requireInput makes the modern result. 2026-07-28 basic/patterns/mrtr: "Servers MUST NOT send an inputRequests that the client has not
-// declared support for", and no other method may be answered so.
+// requireInput makes the modern result. 2026-07-28 basic/patterns/mrtr:
+// "Servers MUST NOT send an inputRequests that the client has not declared
+// support for", and no other method may be answered so.
 func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
 	if !slices.Contains(asking, x.Request.Method) || len(need.Requests) == 0 && need.State == "" {
 		return nil, fmt.Errorf("%s cannot ask that", x.Request.Method)
@@ -481,15 +525,16 @@ func (s *Server) readInputs(x *Exchange) error {
 	return nil
 }
 
-// seal makes a requestState: expiry, digest of the params, MAC and state. 2026-07-28
-// basic/patterns/mrtr: it "MUST protect its integrity", and SHOULD bind principal, expiry and the
-// originating request.
+// seal makes a requestState: expiry, digest of the params, MAC and state.
+// 2026-07-28 basic/patterns/mrtr: it "MUST protect its integrity", and SHOULD
+// bind principal, expiry and the originating request.
 func (s *Server) seal(x *Exchange, state string, expiry time.Time) string {
 	head := append(binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix())), digest(x.Request.Params)...)
 	return base64.RawURLEncoding.EncodeToString(slices.Concat(head, s.mac(x, head, state), []byte(state)))
 }
 
-// unseal looks at the params only when the rest is known to be ours: to digest them is not cheap.
+// unseal looks at the params only when the rest is known to be ours: to digest
+// them is not cheap.
 func (s *Server) unseal(x *Exchange, sealed string) error {
 	const size = 8 + sha256.Size // of the head
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
@@ -509,15 +554,17 @@ func (s *Server) unseal(x *Exchange, sealed string) error {
 	return nil
 }
 
-// mac covers the expiry and the digest, the principal, the method and the state. There are no two
-// ways to divide what it covers: the head has a fixed size, and the next two are quoted.
+// mac covers the expiry and the digest, the principal, the method and the
+// state. There are no two ways to divide what it covers: the head has a fixed
+// size, and the next two are quoted.
 func (s *Server) mac(x *Exchange, head []byte, state string) []byte {
 	h := hmac.New(sha256.New, s.key)
 	fmt.Fprintf(h, "%s%q%q%s", head, x.Principal, x.Request.Method, state)
 	return h.Sum(nil)
 }
 
-// digest sums up params without _meta and the retry's own members, however they are written.
+// digest sums up params without _meta and the retry's own members, however they
+// are written.
 func digest(params json.RawMessage) []byte {
 	var tree map[string]any
 	dec := json.NewDecoder(bytes.NewReader(params))
@@ -531,7 +578,8 @@ func digest(params json.RawMessage) []byte {
 	return sum[:]
 }
 
-// ask puts the questions to a legacy client, as requests, one after the other in the order of their keys.
+// ask puts the questions to a legacy client, as requests, one after the other
+// in the order of their keys.
 func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error {
 	if err := x.mayAsk(need); err != nil {
 		return err
@@ -539,7 +587,9 @@ func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error
 	s.mu.Lock()
 	ready := s.legacy[x.Peer] != nil && s.legacy[x.Peer].ready
 	s.mu.Unlock()
-	if x.Peer != nil && !ready { // 2025-11-25 basic/lifecycle: no requests "before receiving the initialized notification"
+	// 2025-11-25 basic/lifecycle: no requests "before receiving the initialized
+	// notification"
+	if x.Peer != nil && !ready {
 		return errors.New("the client has not sent notifications/initialized")
 	}
 	ctx, cancel := context.WithTimeout(ctx, stateLife)
@@ -555,7 +605,8 @@ func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error
 	return nil
 }
 
-// cannotAsk tells a legacy client why its call came to nothing: of a tool that is a result, so that the model sees it.
+// cannotAsk tells a legacy client why its call came to nothing: of a tool that
+// is a result, so that the model sees it.
 func cannotAsk(x *Exchange, err error) (any, error) {
 	if fault, ok := err.(*Error); ok && fault.Code == CodeMissingCapability {
 		err = errors.New(fault.Message)
@@ -566,8 +617,9 @@ func cannotAsk(x *Exchange, err error) (any, error) {
 	return ToolResult{Content: []any{TextContent("The user cannot be asked: " + err.Error())}, IsError: true}, nil
 }
 
-// ToolResult is the result of tools/call. A tool that ran and failed says so in IsError, for the model to read, rather than by
-// an error. For what is not here, such as structuredContent, return a type of your own.
+// ToolResult is the result of tools/call. A tool that ran and failed says so in
+// IsError, for the model to read, rather than by an error. For what is not
+// here, such as structuredContent, return a type of your own.
 type ToolResult struct {
 	Content []any `json:"content"`
 	IsError bool  `json:"isError,omitempty"`
@@ -582,7 +634,8 @@ func TextContent(text string) any {
 	}{"text", text}
 }
 
-// lookup follows a path of member names into an object; nil if there is nothing.
+// lookup follows a path of member names into an object; nil if there is
+// nothing.
 func lookup(object json.RawMessage, path ...string) json.RawMessage {
 	for _, name := range path {
 		object = member(object, name)
@@ -594,12 +647,16 @@ func (s *Server) offers(path ...string) bool { return string(lookup(s.caps, path
 
 // ---- Logging and progress ----
 
-var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"} // RFC 5424
+// RFC 5424
+var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// Log sends a log message about the request, if its level is wanted. A modern request says so itself, or gets none (2026-07-28
-// server/utilities/logging: "MUST NOT emit notifications/message for a request that does not include this field"); a legacy client has
-// set a level with logging/setLevel, and until then gets those from info upwards. level is one of debug, info, notice, warning, error,
-// critical, alert and emergency, and another is dropped; data is anything that encodes to JSON.
+// Log sends a log message about the request, if its level is wanted. A modern
+// request says so itself, or gets none (2026-07-28 server/utilities/logging:
+// "MUST NOT emit notifications/message for a request that does not include this
+// field"); a legacy client has set a level with logging/setLevel, and until
+// then gets those from info upwards. level is one of debug, info, notice,
+// warning, error, critical, alert and emergency, and another is dropped; data
+// is anything that encodes to JSON.
 func (x *Exchange) Log(ctx context.Context, level string, data any) error {
 	least := x.Meta.LogLevel
 	if least == "" && x.Peer != nil { // without a session nobody was told that there is logging
@@ -625,8 +682,9 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 	return nil, nil
 }
 
-// Progress tells how far the request has come, if the other side asked to know. progress must rise, so it is for one goroutine at a
-// time, or it is an error; total 0 means unknown. It fails with ErrAnswered once the request is over.
+// Progress tells how far the request has come, if the other side asked to know.
+// progress must rise, so it is for one goroutine at a time, or it is an error;
+// total 0 means unknown. It fails with ErrAnswered once the request is over.
 func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
 	if x.Meta.ProgressToken == nil {
 		return nil
@@ -656,7 +714,8 @@ const (
 	maxWatching = 64 << 10 // bytes of the URIs that one legacy client watches
 )
 
-// subscriber hears of changes: a legacy peer, or whoever has sent a subscriptions/listen request.
+// subscriber hears of changes: a legacy peer, or whoever has sent a
+// subscriptions/listen request.
 type subscriber struct {
 	peer *Peer
 	send func(*Message)
@@ -669,22 +728,25 @@ type subscriber struct {
 	waiting []change        // not yet sent, one for each thing
 }
 
-// change is what a subscriber is to hear of one thing: a list, or the resource with this URI.
+// change is what a subscriber is to hear of one thing: a list, or the resource
+// with this URI.
 type change struct {
 	news *Message
 	uri  string
 }
 
-// Publish announces a change, such as notifications/tools/list_changed: to every initialized legacy
-// peer, and to the modern listeners whose filter names it. notifications/resources/updated goes to
-// those that have subscribed to its uri. It never waits: of several changes of one list or resource,
-// who is behind hears the last. What Capabilities do not offer is not announced. params may be nil; if
-// they are no JSON object nothing is sent.
+// Publish announces a change, such as notifications/tools/list_changed: to
+// every initialized legacy peer, and to the modern listeners whose filter names
+// it. notifications/resources/updated goes to those that have subscribed to its
+// uri. It never waits: of several changes of one list or resource, who is
+// behind hears the last. What Capabilities do not offer is not announced.
+// params may be nil; if they are no JSON object nothing is sent.
 func (s *Server) Publish(method string, params any) {
 	s.once.Do(s.prepare)
 	m, err := NewRequest(ID{}, method, params)
 	kind, list := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
-	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were successfully negotiated"
+	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
+	// successfully negotiated"
 	if err != nil || list && !s.offers(kind, "listChanged") {
 		return
 	}
@@ -702,9 +764,10 @@ func (s *Server) Publish(method string, params any) {
 	}
 }
 
-// tell has a subscriber hear of a change, if it wants to. What waits already, and is about the same
-// thing, need not be sent any more: so there is never more waiting than what a subscriber has asked
-// for, and nobody who reads is too slow.
+// tell has a subscriber hear of a change, if it wants to. What waits already,
+// and is about the same thing, need not be sent any more: so there is never
+// more waiting than what a subscriber has asked for, and nobody who reads is
+// too slow.
 func (s *Server) tell(sub *subscriber, c change) {
 	wanted := sub.lists == nil || sub.lists[c.news.Method]
 	if c.news.Method == "notifications/resources/updated" {
@@ -721,7 +784,8 @@ func (s *Server) tell(sub *subscriber, c change) {
 	}
 }
 
-// drain sends what waits. What comes meanwhile has a goroutine of its own, which has its turn next.
+// drain sends what waits. What comes meanwhile has a goroutine of its own,
+// which has its turn next.
 func (s *Server) drain(sub *subscriber) {
 	sub.turn.Lock()
 	defer sub.turn.Unlock()
@@ -734,7 +798,8 @@ func (s *Server) drain(sub *subscriber) {
 	}
 }
 
-// remember makes a peer that has initialized a subscriber for as long as it lives.
+// remember makes a peer that has initialized a subscriber for as long as it
+// lives.
 func (s *Server) remember(peer *Peer) {
 	sub := &subscriber{peer: peer}
 	sub.send = func(m *Message) {
@@ -784,8 +849,9 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	return nil, nil
 }
 
-// listen answers subscriptions/listen: an acknowledgement, then what was asked for, each with the id of this request, until the client
-// cancels or the server winds down. 2026-07-28 basic/patterns/subscriptions.
+// listen answers subscriptions/listen: an acknowledgement, then what was asked
+// for, each with the id of this request, until the client cancels or the server
+// winds down. 2026-07-28 basic/patterns/subscriptions.
 func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	sub := &subscriber{peer: x.owner, ready: true}
 	agreed, err := s.filter(x, sub)
@@ -828,14 +894,17 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	s.mu.Lock()
 	delete(s.listeners, sub)
 	s.mu.Unlock()
-	s.drain(sub)         // what was published before the end is still sent
-	if x.reader != nil { // 2026-07-28 basic/patterns/cancellation: the server "MUST send notifications/cancelled" when it tears a subscription down
+	s.drain(sub) // what was published before the end is still sent
+	// 2026-07-28 basic/patterns/cancellation: the server "MUST send
+	// notifications/cancelled" when it tears a subscription down
+	if x.reader != nil {
 		x.life.trailer, _ = NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": id})
 	}
 	return map[string]any{"_meta": tag}, err
 }
 
-// filter reads what a listener wants, and returns the part of it that is on offer.
+// filter reads what a listener wants, and returns the part of it that is on
+// offer.
 func (s *Server) filter(x *Exchange, sub *subscriber) (agreed map[string]any, err error) {
 	var asked json.RawMessage
 	if err := Bind(x.Request.Params, map[string]any{"notifications": &asked}); err != nil {
@@ -872,21 +941,33 @@ const (
 	maxEnded  = 16              // streams of a session that can be resumed though they have ended
 	maxKept   = 4 << 20         // their bytes
 	endedLife = 5 * time.Minute // for how long they can
-	maxHeld   = 256 << 20       // bytes of ended streams in all sessions; beyond it a session drops its own
+	// bytes of ended streams in all sessions; beyond it a session drops its own
+	maxHeld = 256 << 20
 )
 
-// Sessions is the table of sessions of one StreamableHandler. Set the fields before the first. The zero Sessions works, but its streams
-// cannot be resumed: set Keep. To keep state of your own for a session, key it by Exchange.Peer and drop it when Peer.Context ends.
-// 2025-11-25 basic/transports#session-management: an id "SHOULD be globally unique and cryptographically secure" and "MUST only contain
-// visible ASCII characters"; what NewID returns is not checked.
+// Sessions is the table of sessions of one StreamableHandler. Set the fields
+// before the first. The zero Sessions works, but its streams cannot be resumed:
+// set Keep. To keep state of your own for a session, key it by Exchange.Peer
+// and drop it when Peer.Context ends. 2025-11-25
+// basic/transports#session-management: an id "SHOULD be globally unique and
+// cryptographically secure" and "MUST only contain visible ASCII characters";
+// what NewID returns is not checked.
 type Sessions struct {
-	NewID       func() string  // nil: 130 random bits
-	Keep        int            // events that each stream keeps for a client that comes back; 0: none, and no event ids
-	IdleTimeout time.Duration  // a session without a request, an open stream or running work ends after this; 0: 30 min, negative: never
-	Max         int            // sessions at once; 0: 10,000
-	Opened      func(*Session) // called before initialize is answered; must not block; All already has it, so it may end meanwhile; nil: not wanted
-	Ended       func(*Session) // called by whoever ends it: a request, a timer, Close; context.Cause of its Context says why; nil: not wanted
-	Log         *slog.Logger   // nil: that of the handler
+	NewID func() string // nil: 130 random bits
+	// events that each stream keeps for a client that comes back; 0: none, and
+	// no event ids
+	Keep int
+	// a session without a request, an open stream or running work ends after
+	// this; 0: 30 min, negative: never
+	IdleTimeout time.Duration
+	Max         int // sessions at once; 0: 10,000
+	// called before initialize is answered; must not block; All already has it,
+	// so it may end meanwhile; nil: not wanted
+	Opened func(*Session)
+	// called by whoever ends it: a request, a timer, Close; context.Cause of
+	// its Context says why; nil: not wanted
+	Ended func(*Session)
+	Log   *slog.Logger // nil: that of the handler
 
 	keepAlive time.Duration // of streams
 
@@ -897,7 +978,8 @@ type Sessions struct {
 	closed   bool
 }
 
-// Session is a legacy HTTP client as it is remembered from one request to the next: a Peer with an id, and its streams.
+// Session is a legacy HTTP client as it is remembered from one request to the
+// next: a Peer with an id, and its streams.
 type Session struct {
 	*Peer
 	ID    string // no credential: whoever presents it must be Owner, too
@@ -922,8 +1004,8 @@ var (
 	ErrSessionClosed  = errors.New("closed by the server")
 )
 
-// create returns a session that is not in the table, and busy: add it when the client has been
-// initialized, or Delete it.
+// create returns a session that is not in the table, and busy: add it when the
+// client has been initialized, or Delete it.
 func (ss *Sessions) create(owner string) *Session {
 	id := rand.Text()
 	if ss.NewID != nil {
@@ -967,7 +1049,8 @@ func (ss *Sessions) insert(s *Session) error {
 	return nil
 }
 
-// get returns a session of this owner, or nil. It does not become idle until it is released.
+// get returns a session of this owner, or nil. It does not become idle until it
+// is released.
 func (ss *Sessions) get(id, owner string) *Session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -993,7 +1076,8 @@ func (s *Session) idle() bool { return s.busy == 0 && time.Since(s.since) >= s.t
 // Len returns how many sessions there are.
 func (ss *Sessions) Len() int { return len(ss.All()) }
 
-// Delete ends a session, for a reason: its streams end, its handlers' contexts too, waiting calls fail. It may be called again.
+// Delete ends a session, for a reason: its streams end, its handlers' contexts
+// too, waiting calls fail. It may be called again.
 func (ss *Sessions) Delete(s *Session, why error) {
 	ss.mu.Lock()
 	known := ss.byID[s.ID] == s
@@ -1042,15 +1126,16 @@ func (ss *Sessions) ttl() time.Duration {
 	return cmp.Or(ss.IdleTimeout, 30*time.Minute)
 }
 
-// sweepLater sets the timer, so that no session outlives its time by more than a quarter.
+// sweepLater sets the timer, so that no session outlives its time by more than
+// a quarter.
 func (ss *Sessions) sweepLater() {
 	ss.sweeping = true
 	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweepIdle)
 }
 
-// sweepIdle ends the sessions that have been idle for too long, and comes again as long as there are
-// any. A stream that nobody has come back to for so long counts as lost, or the work for it would keep
-// the session busy.
+// sweepIdle ends the sessions that have been idle for too long, and comes again
+// as long as there are any. A stream that nobody has come back to for so long
+// counts as lost, or the work for it would keep the session busy.
 func (ss *Sessions) sweepIdle() {
 	since := time.Now().Add(-ss.ttl())
 	for _, s := range ss.All() {
@@ -1080,14 +1165,15 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// tag begins the ids of all events of the session: it is the same for all, tells nothing of the session's id, and is refused in another's.
+// tag begins the ids of all events of the session: it is the same for all,
+// tells nothing of the session's id, and is refused in another's.
 func (s *Session) tag() string {
 	sum := sha256.Sum256([]byte(s.ID))
 	return hex.EncodeToString(sum[:4])
 }
 
-// newStream makes a stream as the session's revision has them; lost is called when nobody can read it
-// any more.
+// newStream makes a stream as the session's revision has them; lost is called
+// when nobody can read it any more.
 func (s *Session) newStream(number int, lost func()) *Stream {
 	rev, _ := s.Remembered()
 	keep := 0
@@ -1124,8 +1210,10 @@ func (s *Session) open(lost func()) *Stream {
 	return s.newStream(s.lastStream, lost)
 }
 
-// listen returns the stream of what belongs to no request. There is one for each session, and a newer GET takes it over. 2025-11-25
-// basic/transports#multiple-connections: the server "MUST NOT broadcast the same message across multiple streams."
+// listen returns the stream of what belongs to no request. There is one for
+// each session, and a newer GET takes it over. 2025-11-25
+// basic/transports#multiple-connections: the server "MUST NOT broadcast the
+// same message across multiple streams."
 func (s *Session) listen() *Stream {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -1162,7 +1250,8 @@ func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error 
 	return stream.Send(ctx, m.encode())
 }
 
-// retire puts away a request's stream that has ended. If a client may come back for it, it is kept for a while.
+// retire puts away a request's stream that has ended. If a client may come back
+// for it, it is kept for a while.
 func (s *Session) retire(stream *Stream) {
 	size, resumable := stream.holds()
 	s.table.mu.Lock()
@@ -1177,8 +1266,8 @@ func (s *Session) retire(stream *Stream) {
 	s.prune()
 }
 
-// prune drops ended streams, the oldest first: what is too much or nobody has come back to for too
-// long, and all when the session is over.
+// prune drops ended streams, the oldest first: what is too much or nobody has
+// come back to for too long, and all when the session is over.
 func (s *Session) prune() {
 	most, since := maxEnded, time.Now().Add(-endedLife)
 	if s.over() || s.table.held > maxHeld {
@@ -1198,20 +1287,26 @@ func (s *Session) over() bool { return s.table.byID[s.ID] != s }
 
 // ---- The client ----
 
-// Client talks to one server, whatever its revision: it finds out which, and keeps to it. Set the fields before Connect; then any number of
-// goroutines may use it. A call takes as long as its context allows.
+// Client talks to one server, whatever its revision: it finds out which, and
+// keeps to it. Set the fields before Connect; then any number of goroutines may
+// use it. A call takes as long as its context allows.
 //
-// Of the errors of a call, an *Error, alone or in an *HTTPError, is what the server has answered;
-// ErrTooLarge is an answer beyond the Dialer's max; and the context's own error means that the caller
-// gave up. After any other (another *HTTPError, ErrClosed, ErrInterrupted, ErrSessionEnded, one of
+// Of the errors of a call, an *Error, alone or in an *HTTPError, is what the
+// server has answered; ErrTooLarge is an answer beyond the Dialer's max; and
+// the context's own error means that the caller gave up. After any other
+// (another *HTTPError, ErrClosed, ErrInterrupted, ErrSessionEnded, one of
 // net/http) the server may or may not have done what it was asked.
 type Client struct {
 	Info         Implementation
 	Capabilities map[string]any // what Handler can be asked; nil: nothing
-	Handler      Handler        // answers what the server asks, in either era, and hears its notifications; nil: nobody does
-	Versions     []string       // to speak, newest first; nil: all
-	ProbeTimeout time.Duration  // how long a server may leave server/discover unanswered before it counts as legacy; 0: 5 s
-	Log          *slog.Logger   // nil: silent
+	// answers what the server asks, in either era, and hears its notifications;
+	// nil: nobody does
+	Handler  Handler
+	Versions []string // to speak, newest first; nil: all
+	// how long a server may leave server/discover unanswered before it counts
+	// as legacy; 0: 5 s
+	ProbeTimeout time.Duration
+	Log          *slog.Logger // nil: silent
 
 	mu    sync.Mutex // guards the fields below
 	dials []Dialer
@@ -1222,11 +1317,12 @@ type Client struct {
 	work  sync.WaitGroup // one for each link; Go holding mu, and not once life has ended
 }
 
-// A Conn is bytes that come and go; a connection is what was found out about who is at the other end of
-// one; a link is the way to a connection, shared by the calls of a Client.
+// A Conn is bytes that come and go; a connection is what was found out about
+// who is at the other end of one; a link is the way to a connection, shared by
+// the calls of a Client.
 
-// link is a connection that is made once for all who wait for it, and then used by all. Nobody
-// waits for ever, or gets a failure from before they came.
+// link is a connection that is made once for all who wait for it, and then used
+// by all. Nobody waits for ever, or gets a failure from before they came.
 type link struct {
 	began  time.Time
 	needed context.Context // until Close; or until no more are to use it, and those who do are done
@@ -1248,7 +1344,9 @@ type connection struct {
 	rev    Revision
 	says   object // of _meta, in the modern era
 	server ServerInfo
-	unfit  bool            // the server is another by now: all is to be found out anew; the Client's mutex guards it
+	// the server is another by now: all is to be found out anew; the Client's
+	// mutex guards it
+	unfit  bool
 	hears  context.Context // until nothing is heard from the server but answers; the cause says why
 	deafen context.CancelCauseFunc
 
@@ -1264,10 +1362,14 @@ type ServerInfo struct {
 	Instructions string
 }
 
-// Connect opens a Conn and finds out how to talk over it: server/discover first and then, unless the answer is that of a modern server,
-// initialize. If initialize is refused with 400, 404 or 405, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is
-// called once in a Client's life. What it has found is kept. When the connection is lost later, was never made, or does not fit the server
-// any more, the next call connects again; a call that no server has read is then sent, and others fail: they are never sent twice.
+// Connect opens a Conn and finds out how to talk over it: server/discover first
+// and then, unless the answer is that of a modern server, initialize. If
+// initialize is refused with 400, 404 or 405, the next Dialer is tried: for a
+// URL, DialHTTP and then DialSSE. Connect is called once in a Client's life.
+// What it has found is kept. When the connection is lost later, was never made,
+// or does not fit the server any more, the next call connects again; a call
+// that no server has read is then sent, and others fail: they are never sent
+// twice.
 func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
 	c.dials = dials
@@ -1276,7 +1378,8 @@ func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	return c.on(ctx, func(*connection) error { return nil })
 }
 
-// Server returns what the server said of itself when we connected; before that, the zero ServerInfo.
+// Server returns what the server said of itself when we connected; before that,
+// the zero ServerInfo.
 func (c *Client) Server() ServerInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1286,8 +1389,9 @@ func (c *Client) Server() ServerInfo {
 	return c.last.server
 }
 
-// Close hangs up, and ends an attempt to connect; waiting calls fail with ErrClosed. A session is ended with DELETE, which is waited for
-// 0.7 s at most. It may be called again, but not by Handler.
+// Close hangs up, and ends an attempt to connect; waiting calls fail with
+// ErrClosed. A session is ended with DELETE, which is waited for 0.7 s at most.
+// It may be called again, but not by Handler.
 func (c *Client) Close() (err error) {
 	c.mu.Lock()
 	last := c.last
@@ -1302,8 +1406,8 @@ func (c *Client) Close() (err error) {
 	return err
 }
 
-// on runs f, which makes one call, on the connection. If that turns out not to fit any more, and nobody has read the call, it is run once
-// more, on another.
+// on runs f, which makes one call, on the connection. If that turns out not to
+// fit any more, and nobody has read the call, it is run once more, on another.
 func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 	l, err := c.connected(ctx)
 	if err != nil {
@@ -1326,8 +1430,9 @@ func (c *Client) on(ctx context.Context, f func(*connection) error) error {
 	return f(next.conn)
 }
 
-// misfit tells whether a call that has failed may be made again, on another connection, and whether all is to be found out anew for that.
-// 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions.
+// misfit tells whether a call that has failed may be made again, on another
+// connection, and whether all is to be found out anew for that. 2026-07-28
+// basic/versioning#backward-compatibility-with-initialization-based-versions.
 func (c *connection) misfit(err error) (again, anew bool) {
 	var fault *HTTPError
 	switch {
@@ -1341,10 +1446,12 @@ func (c *connection) misfit(err error) (again, anew bool) {
 		return true, true
 	}
 	anew = c.rev.Modern && fault.fellThrough()
-	return anew && fault.id == ID{}, anew // an error with an id is the answer of somebody who has read the call
+	// an error with an id is the answer of somebody who has read the call
+	return anew && fault.id == ID{}, anew
 }
 
-// begun marks the error of a call of which the server has read a part, such as the question to an answer.
+// begun marks the error of a call of which the server has read a part, such as
+// the question to an answer.
 type begun struct{ error }
 
 func (e begun) Unwrap() error { return e.error }
@@ -1372,8 +1479,8 @@ func (c *Client) connected(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// join returns the link, for one more user, or a new one if it is of no use any more; nil once
-// Close has been called.
+// join returns the link, for one more user, or a new one if it is of no use any
+// more; nil once Close has been called.
 func (c *Client) join() *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1390,7 +1497,8 @@ func (c *Client) join() *link {
 	return c.link
 }
 
-const hopeless = 30 * time.Second // for a link that is not made by then: whoever comes later begins another
+// for a link that is not made by then: whoever comes later begins another
+const hopeless = 30 * time.Second
 
 func (l *link) usable() bool {
 	switch {
@@ -1402,13 +1510,14 @@ func (l *link) usable() bool {
 	return l.conn.peer.Context().Err() == nil
 }
 
-// begin makes a link, on a goroutine that also closes it when it is not needed any more. The caller
-// holds mu.
+// begin makes a link, on a goroutine that also closes it when it is not needed
+// any more. The caller holds mu.
 func (c *Client) begin() *link {
 	l := &link{began: time.Now(), made: make(chan struct{})}
 	l.needed, l.drop = context.WithCancel(c.life)
 	c.work.Go(func() {
-		conn, err := (*connection)(nil), errors.New("a Dialer has ended its goroutine") // what stays if one calls runtime.Goexit, as t.FailNow does
+		// what stays if one calls runtime.Goexit, as t.FailNow does
+		conn, err := (*connection)(nil), errors.New("a Dialer has ended its goroutine")
 		defer func() {
 			c.settle(l, conn, err)
 			if <-l.needed.Done(); conn != nil {
@@ -1436,8 +1545,8 @@ func (c *Client) settle(l *link, conn *connection, err error) {
 	close(l.made)
 }
 
-// release says that a call is done; leave, that no more are to use the link; anew, that the next
-// one is to be found out anew.
+// release says that a call is done; leave, that no more are to use the link;
+// anew, that the next one is to be found out anew.
 func (c *Client) release(l *link, leave, anew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1461,8 +1570,8 @@ func (l *link) leave() {
 
 // ---- The client's ladder ----
 
-// open connects as the last time, if that fits, or else finds out how, from the first Dialer to the
-// last.
+// open connects as the last time, if that fits, or else finds out how, from the
+// first Dialer to the last.
 func (c *Client) open(l *link) (conn *connection, err error) {
 	if len(c.dials) == 0 {
 		return nil, errors.New("there is nothing to dial")
@@ -1492,10 +1601,10 @@ func chain(err, before error) error {
 	return fmt.Errorf("%w (after %w)", err, before)
 }
 
-// try dials, and takes the steps of a handshake: server/discover, unless the server is known to be
-// legacy, then initialize; and one of them again if the server says so, or has gone. When it fails,
-// onwards says that something else may be there. 2026-07-28
-// basic/transports/stdio#backward-compatibility and
+// try dials, and takes the steps of a handshake: server/discover, unless the
+// server is known to be legacy, then initialize; and one of them again if the
+// server says so, or has gone. When it fails, onwards says that something else
+// may be there. 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
 func (c *Client) try(l *link, rung int, modern bool) (conn *connection, onwards bool, err error) {
 	versions := orAll(c.Versions)
@@ -1534,13 +1643,15 @@ func (c *Client) try(l *link, rung int, modern bool) (conn *connection, onwards 
 // gone tells whether the server, or its session, has ended during a handshake.
 func gone(err error) bool { return errors.Is(err, ErrClosed) || errors.As(err, new(unread)) }
 
-// leadsOn tells whether an error is an answer over HTTP that leads to the next rung.
+// leadsOn tells whether an error is an answer over HTTP that leads to the next
+// rung.
 func leadsOn(err error) bool {
 	var fault *HTTPError
 	return errors.As(err, &fault) && fault.fellThrough()
 }
 
-// fellThrough tells whether what was sent is not for this server: 400, 404 or 405, and no error that only a modern server has.
+// fellThrough tells whether what was sent is not for this server: 400, 404 or
+// 405, and no error that only a modern server has.
 func (e *HTTPError) fellThrough() bool {
 	return slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}, e.Status) && !e.modern()
 }
@@ -1559,8 +1670,9 @@ func (e *HTTPError) code() int {
 	return e.fault.Code
 }
 
-// undecided tells whether a probe that has failed leaves it open what the server speaks. It does
-// not if the server could not be reached, or wants something first; these are to be reported.
+// undecided tells whether a probe that has failed leaves it open what the
+// server speaks. It does not if the server could not be reached, or wants
+// something first; these are to be reported.
 func undecided(err error) bool {
 	var fault *HTTPError
 	switch {
@@ -1596,7 +1708,8 @@ func (c *Client) troubled(conn *connection, err error) {
 	conn.deafen(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if errors.Is(err, ErrSessionEnded) && conn.link.conn == conn { // and not one that the ladder has left behind
+	// and not one that the ladder has left behind
+	if errors.Is(err, ErrSessionEnded) && conn.link.conn == conn {
 		conn.link.leave()
 	}
 }
@@ -1622,9 +1735,9 @@ func supported(err error) (versions []string) {
 	return versions
 }
 
-// discover asks a server what it speaks, as the step of a handshake: it returns the version with
-// which to go on, "" if there is nothing more to do or to try. -32021 and -32022 come from modern
-// servers only.
+// discover asks a server what it speaks, as the step of a handshake: it returns
+// the version with which to go on, "" if there is nothing more to do or to try.
+// -32021 and -32022 come from modern servers only.
 func (c *Client) discover(ctx context.Context, conn *connection, version string) (next string, err error) {
 	ctx, stop := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
 	defer stop()
@@ -1634,7 +1747,8 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 		Instructions json.RawMessage `json:"instructions"`
 		Meta         json.RawMessage `json:"_meta"`
 	}
-	conn.peer.Remember(revision(version), Meta{}) // a modern server may not ask anything; this one may turn out to be legacy
+	// a modern server may not ask anything; this one may turn out to be legacy
+	conn.peer.Remember(revision(version), Meta{})
 	conn.says = c.introduce(revision(version))
 	err = conn.peer.Call(ctx, "server/discover", conn.declare(nil, nil), &found)
 	if err == nil && found.Versions == nil {
@@ -1665,8 +1779,8 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 }
 
 // initialize shakes hands, as the step of a handshake. 2025-11-25
-// basic/lifecycle#version-negotiation: the client that cannot speak the version answered "SHOULD
-// disconnect".
+// basic/lifecycle#version-negotiation: the client that cannot speak the version
+// answered "SHOULD disconnect".
 func (c *Client) initialize(ctx context.Context, conn *connection, version string) (next string, err error) {
 	var agreed struct {
 		Version      string          `json:"protocolVersion"`
@@ -1711,8 +1825,9 @@ func (c *Client) agree(conn *connection, version string, capabilities, info, ins
 	conn.peer.Remember(conn.rev, Meta{})
 }
 
-// introduce prepares what each modern request says in _meta. 2026-07-28 basic#meta: protocolVersion
-// and clientCapabilities "MUST be included on every request".
+// introduce prepares what each modern request says in _meta. 2026-07-28
+// basic#meta: protocolVersion and clientCapabilities "MUST be included on every
+// request".
 func (c *Client) introduce(rev Revision) (says object) {
 	version, _ := marshal(rev.Version)
 	info, _ := marshal(c.Info.in(rev))
@@ -1722,7 +1837,8 @@ func (c *Client) introduce(rev Revision) (says object) {
 	return says
 }
 
-// capabilities returns what we declare: of what we can do, that which rev knows.
+// capabilities returns what we declare: of what we can do, that which rev
+// knows.
 func (c *Client) capabilities(rev Revision) json.RawMessage {
 	declared := maps.Clone(c.Capabilities)
 	if !rev.Elicitation {
@@ -1734,7 +1850,8 @@ func (c *Client) capabilities(rev Revision) json.RawMessage {
 
 // ---- The client's calls ----
 
-// handle answers what the server asks, in either era, and hears its notifications.
+// handle answers what the server asks, in either era, and hears its
+// notifications.
 func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case x.Request.Method == "ping" && x.Request.Kind() == Request:
@@ -1748,9 +1865,11 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	return nil, methodNotFound(x.Request.Method)
 }
 
-// Call sends a request and stores its result, as Peer.Call does. In the modern era it adds what each request must say to _meta, asks
-// Handler what an input_required result wants to know, and calls again with the answers. What a server answers with a status other than
-// 2xx is an *HTTPError; errors.As finds the *Error in it.
+// Call sends a request and stores its result, as Peer.Call does. In the modern
+// era it adds what each request must say to _meta, asks Handler what an
+// input_required result wants to know, and calls again with the answers. What a
+// server answers with a status other than 2xx is an *HTTPError; errors.As finds
+// the *Error in it.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	return c.on(ctx, func(conn *connection) error {
 		if conn.rev.Modern {
@@ -1778,7 +1897,8 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 			return begun{err}
 		case err != nil:
 			return err
-		case kind == nil, unquote(kind) == "complete": // 2026-07-28 basic#resulttype: absent means complete
+		case kind == nil, unquote(kind) == "complete":
+			// 2026-07-28 basic#resulttype: absent means complete
 			return (&Message{Result: raw}).store(result)
 		case unquote(kind) != "input_required":
 			return fmt.Errorf("unknown resultType %s", kind)
@@ -1790,8 +1910,10 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 	return fmt.Errorf("asked %d times for input", maxRounds)
 }
 
-// listTools has the tools listed, for the transport. 2026-07-28 basic/transports/streamable-http#client-behavior: after -32020 a client
-// "SHOULD call tools/list to check for changes to the tool's inputSchema, then retry the original request".
+// listTools has the tools listed, for the transport. 2026-07-28
+// basic/transports/streamable-http#client-behavior: after -32020 a client
+// "SHOULD call tools/list to check for changes to the tool's inputSchema, then
+// retry the original request".
 func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	params := json.RawMessage("{}")
 	for range maxPages {
@@ -1808,7 +1930,8 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	return nil
 }
 
-// declare returns the params of a modern request: those given, the answers of a retry, and _meta.
+// declare returns the params of a modern request: those given, the answers of a
+// retry, and _meta.
 func (c *connection) declare(given, answers json.RawMessage) encoded {
 	params, meta := object{}, object{slices.Clip(c.says.b)}
 	if answers == nil {
@@ -1822,9 +1945,10 @@ func (c *connection) declare(given, answers json.RawMessage) encoded {
 	return params.text()
 }
 
-// answer puts the questions of an input_required result to Handler, and returns what the retry says
-// beside its params. What Handler is asked ends with the connection, as a request of a legacy
-// server does. 2026-07-28 basic/patterns/mrtr: the client "MUST echo back the exact value" of
+// answer puts the questions of an input_required result to Handler, and returns
+// what the retry says beside its params. What Handler is asked ends with the
+// connection, as a request of a legacy server does. 2026-07-28
+// basic/patterns/mrtr: the client "MUST echo back the exact value" of
 // requestState, and sends none if there was none.
 func (c *Client) answer(ctx context.Context, conn *connection, result json.RawMessage) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -1832,7 +1956,8 @@ func (c *Client) answer(ctx context.Context, conn *connection, result json.RawMe
 	defer context.AfterFunc(conn.peer.Context(), cancel)()
 	var v [2]json.RawMessage
 	members(result, []string{"inputRequests", "requestState"}, v[:])
-	if v[0] == nil && v[1] == nil || v[0] != nil && v[0][0] != '{' { // "at least one of inputRequests or requestState"
+	// "at least one of inputRequests or requestState"
+	if v[0] == nil && v[1] == nil || v[0] != nil && v[0][0] != '{' {
 		return nil, errors.New("the result does not say which")
 	}
 	var retry, responses object
@@ -1861,16 +1986,20 @@ func (c *Client) answer(ctx context.Context, conn *connection, result json.RawMe
 	return json.RawMessage(retry.text()), nil
 }
 
-// Notify sends a notification, and returns when the server has taken it; its errors are those of Call. 2026-07-28 has none that a client
-// sends over HTTP.
+// Notify sends a notification, and returns when the server has taken it; its
+// errors are those of Call. 2026-07-28 has none that a client sends over HTTP.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
 	return c.on(ctx, func(conn *connection) error { return conn.peer.Notify(ctx, method, params) })
 }
 
-// Listen subscribes to what filter names, and returns when the subscription ends: nil if the server has ended it, ctx's error if that has.
-// Any other error means that changes may have been missed; call it again, and read what is to be followed anew. Handler hears the changes.
-// filter is that of subscriptions/listen (2026-07-28 basic/patterns/subscriptions): toolsListChanged, promptsListChanged,
-// resourcesListChanged and resourceSubscriptions. In the legacy era the latter are subscribed to one by one, and the others come unasked.
+// Listen subscribes to what filter names, and returns when the subscription
+// ends: nil if the server has ended it, ctx's error if that has. Any other
+// error means that changes may have been missed; call it again, and read what
+// is to be followed anew. Handler hears the changes. filter is that of
+// subscriptions/listen (2026-07-28 basic/patterns/subscriptions):
+// toolsListChanged, promptsListChanged, resourcesListChanged and
+// resourceSubscriptions. In the legacy era the latter are subscribed to one by
+// one, and the others come unasked.
 func (c *Client) Listen(ctx context.Context, filter map[string]any) error {
 	asked, err := marshalObject(filter)
 	if err != nil {
@@ -1886,8 +2015,9 @@ func (c *Client) Listen(ctx context.Context, filter map[string]any) error {
 	})
 }
 
-// compare says in the log what a subscription has asked for and not been given. 2026-07-28
-// basic/patterns/subscriptions#acknowledgment: the client "SHOULD check the acknowledged filter against what it requested".
+// compare says in the log what a subscription has asked for and not been given.
+// 2026-07-28 basic/patterns/subscriptions#acknowledgment: the client "SHOULD
+// check the acknowledged filter against what it requested".
 func (p *Peer) compare(m *Message) {
 	id, _ := parseID(lookup(m.Params, "_meta", metaSubscription))
 	var asked, agreed map[string]any
@@ -1936,7 +2066,8 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 	}
 }
 
-// watch adds a subscription to a resource, or takes one back. The server hears of the first and the last, one after the other.
+// watch adds a subscription to a resource, or takes one back. The server hears
+// of the first and the last, one after the other.
 func (c *Client) watch(ctx context.Context, conn *connection, uri string, n int) error {
 	select {
 	case conn.watching <- struct{}{}:

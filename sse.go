@@ -1,7 +1,9 @@
 package main
 
-// Server-sent events, and the transport that is nothing else: HTTP+SSE of 2024-11-05. A GET opens a stream of events, and the first
-// one says where to POST; every message of the server then comes as an event, every message of the client is a POST.
+// Server-sent events, and the transport that is nothing else: HTTP+SSE of
+// 2024-11-05. A GET opens a stream of events, and the first one says where to
+// POST; every message of the server then comes as an event, every message of
+// the client is a POST.
 //
 //	> GET /sse                              > POST /sse?session=K7VY…
 //	> Accept: text/event-stream             > Content-Type: application/json
@@ -14,16 +16,20 @@ package main
 //	< event: message
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
-// A Stream is what Streamable HTTP (http.go) makes of it: a bounded log of events with ids. Whoever sends appends to the log; one
-// goroutine follows it and is the only one that writes to the response. So order, many events in one write, resuming after a cut, and a
-// slow reader that holds up nobody else all come from the same few lines.
+// A Stream is what Streamable HTTP (http.go) makes of it: a bounded log of
+// events with ids. Whoever sends appends to the log; one goroutine follows it
+// and is the only one that writes to the response. So order, many events in one
+// write, resuming after a cut, and a slow reader that holds up nobody else all
+// come from the same few lines.
 //
-// Implements 2024-11-05 basic/transports#http-with-sse, 2025-11-25 basic/transports#resumability-and-redelivery and #security-warning,
-// and WHATWG HTML server-sent-events#parsing-an-event-stream and #event-stream-interpretation. A Stream's mutex guards
-// its log, and is not held while anything is written.
-// Goroutines: none for a Stream, which is followed on a goroutine of its caller; one for each stream of an SSEHandler, which serves it; none
-// for the client.
-// Copy with jsonrpc.go for the old transport, and with session.go and http.go for the present one.
+// Implements 2024-11-05 basic/transports#http-with-sse, 2025-11-25
+// basic/transports#resumability-and-redelivery and #security-warning, and
+// WHATWG HTML server-sent-events#parsing-an-event-stream and
+// #event-stream-interpretation. A Stream's mutex guards its log, and is not
+// held while anything is written. Goroutines: none for a Stream, which is
+// followed on a goroutine of its caller; one for each stream of an SSEHandler,
+// which serves it; none for the client. Copy with jsonrpc.go for the old
+// transport, and with session.go and http.go for the present one.
 
 import (
 	"bufio"
@@ -54,14 +60,17 @@ import (
 
 // Event is one server-sent event.
 type Event struct {
-	Type  string        // "" when written: the default, which is "message"
-	ID    string        // when read: the last one seen, of this event or an earlier one
-	Data  []byte        // nil: no data field, so no event by the standard, but read for its ID and Retry; empty: a field with nothing in it
+	Type string // "" when written: the default, which is "message"
+	ID   string // when read: the last one seen, of this event or an earlier one
+	// nil: no data field, so no event by the standard, but read for its ID and
+	// Retry; empty: a field with nothing in it
+	Data  []byte
 	Retry time.Duration // how long to wait before connecting again; 0: not said
 }
 
-// Append appends the event as it stands on the wire. Data may be anything: each of its lines becomes one of the event's. A Type or ID that
-// would end its line is left out.
+// Append appends the event as it stands on the wire. Data may be anything: each
+// of its lines becomes one of the event's. A Type or ID that would end its line
+// is left out.
 func (e Event) Append(b []byte) []byte {
 	if e.Type != "" && !strings.ContainsAny(e.Type, "\r\n") {
 		b = append(append(append(b, "event: "...), e.Type...), '\n')
@@ -88,8 +97,9 @@ func (e Event) Append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// ReadEvents yields events until r ends. Any error but io.EOF is yielded last, ErrTooLarge for an event of more than max bytes. An event
-// that the end cuts off is dropped, except for its Retry.
+// ReadEvents yields events until r ends. Any error but io.EOF is yielded last,
+// ErrTooLarge for an event of more than max bytes. An event that the end cuts
+// off is dropped, except for its Retry.
 func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for in := newEventReader(r, max); ; {
@@ -101,7 +111,8 @@ func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 	}
 }
 
-// eventReader reads an event stream by the rules of WHATWG HTML server-sent-events#event-stream-interpretation.
+// eventReader reads an event stream by the rules of WHATWG HTML
+// server-sent-events#event-stream-interpretation.
 type eventReader struct {
 	r      *bufio.Reader
 	max    int
@@ -122,11 +133,13 @@ func (in *eventReader) next() (Event, error) {
 	for size := 0; ; {
 		line, err := in.readLine(in.max - size)
 		switch {
-		case err != nil && err != ErrTooLarge && e.Retry > 0: // which counts though its event is cut off
+		case err != nil && err != ErrTooLarge && e.Retry > 0:
+			// which counts though its event is cut off
 			return Event{ID: in.id, Retry: e.Retry}, nil
 		case err != nil:
 			return Event{}, err
-		case len(line) == 0 && e.Data == nil && e.Retry == 0 && id == in.id: // nothing but a type, which is forgotten
+		case len(line) == 0 && e.Data == nil && e.Retry == 0 && id == in.id:
+			// nothing but a type, which is forgotten
 			e.Type = ""
 			continue
 		case len(line) == 0:
@@ -149,14 +162,16 @@ func (in *eventReader) next() (Event, error) {
 				id = string(value)
 			}
 		case "retry":
-			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // then ms is the largest
+			// then ms is the largest
+			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil || errors.Is(err, strconv.ErrRange) {
 				e.Retry = time.Duration(ms) * time.Millisecond
 			}
 		}
 	}
 }
 
-// readLine returns a line without its end: CR, LF or CRLF, even if a CR and its LF do not come together. A line that is cut off is io.EOF.
+// readLine returns a line without its end: CR, LF or CRLF, even if a CR and its
+// LF do not come together. A line that is cut off is io.EOF.
 func (in *eventReader) readLine(max int) ([]byte, error) {
 	in.line = in.line[:0]
 	for {
@@ -196,40 +211,52 @@ const (
 	piece        = 16 << 10         // bytes of one write; half a KiB a second is progress
 )
 
-// Stream is an ordered, bounded log of events. A response follows it, one at a time, and another may take over from any event that is still
-// kept. An event's id is the stream's, a slash, and its number from 1; 0 is where the stream begins.
+// Stream is an ordered, bounded log of events. A response follows it, one at a
+// time, and another may take over from any event that is still kept. An event's
+// id is the stream's, a slash, and its number from 1; 0 is where the stream
+// begins.
 type Stream struct {
-	id        string
-	keep      int
-	prime     bool          // 2025-11-25: a new response begins with an id, and may be ended before the stream is
+	id   string
+	keep int
+	// 2025-11-25: a new response begins with an id, and may be ended before the
+	// stream is
+	prime     bool
 	keepAlive time.Duration // of silence before a comment is sent; 0: none
-	lost      func()        // called when what was sent can no longer be read by anyone; may be called again
+	// called when what was sent can no longer be read by anyone; may be called
+	// again
+	lost func()
 
 	mu sync.Mutex // guards the fields below
-	// The log:  first … (written, and kept)  written … (taken, not yet written)  next … (new)
-	log      [][]byte // encoded events
-	size     int      // their bytes
-	first    int64    // number of the first in the log
-	written  int64    // of the first that is not yet written: what is before it may go when room is needed
-	next     int64    // of the first that the follower has not taken
-	reached  bool     // a client may know an event's id, and come back
+	// The log:  first … (written, and kept)  written … (taken, not yet written)
+	// next … (new)
+	log   [][]byte // encoded events
+	size  int      // their bytes
+	first int64    // number of the first in the log
+	// of the first that is not yet written: what is before it may go when room
+	// is needed
+	written  int64
+	next     int64 // of the first that the follower has not taken
+	reached  bool  // a client may know an event's id, and come back
 	ended    bool
 	follower *follower     // who writes; nil: nobody
 	left     time.Time     // when the last follower went
 	changed  chan struct{} // closed when whoever waits should look again; nil: nobody waits
 }
 
-// follower is the one response that a Stream's events go to. The Stream's mutex guards its fields.
+// follower is the one response that a Stream's events go to. The Stream's mutex
+// guards its fields.
 type follower struct {
 	opening  []byte // what it writes before the events; nil: nothing
 	farewell []byte // what it writes after them, to leave then; nil: it stays
 	leaves   bool   // it has taken that
 }
 
-// NewStream returns a stream. Nothing is kept before the first Follow: until then, Send fails. keep is the number of events (and at most 1
-// MiB of them) that it holds for a client that comes back; with 0 it holds none and the events have no ids. id must be unique among the
-// streams that one client can ask for: 2025-11-25 basic/transports#resumability-and-redelivery, an event id "MUST be globally unique
-// across all streams within that session".
+// NewStream returns a stream. Nothing is kept before the first Follow: until
+// then, Send fails. keep is the number of events (and at most 1 MiB of them)
+// that it holds for a client that comes back; with 0 it holds none and the
+// events have no ids. id must be unique among the streams that one client can
+// ask for: 2025-11-25 basic/transports#resumability-and-redelivery, an event id
+// "MUST be globally unique across all streams within that session".
 func NewStream(id string, keep int) *Stream {
 	return &Stream{id: id, keep: keep, lost: func() {}, first: 1, written: 1, next: 1}
 }
@@ -239,9 +266,10 @@ var (
 	errNotKept = errors.New("no such event is kept")
 )
 
-// Send appends an event. It waits while the log is full of what a connected reader, or one that was
-// cut off five seconds ago, has yet to read; after that the stream is lost to whoever was cut off.
-// It fails with an error that wraps ErrClosed when the stream has ended or nobody can ever read it.
+// Send appends an event. It waits while the log is full of what a connected
+// reader, or one that was cut off five seconds ago, has yet to read; after that
+// the stream is lost to whoever was cut off. It fails with an error that wraps
+// ErrClosed when the stream has ended or nobody can ever read it.
 func (s *Stream) Send(ctx context.Context, data []byte) error {
 	return s.push(ctx, Event{Data: data})
 }
@@ -262,7 +290,8 @@ func (s *Stream) push(ctx context.Context, e Event) error {
 	}
 }
 
-// append puts an event into the log or, if there is no room, returns what to wait for.
+// append puts an event into the log or, if there is no room, returns what to
+// wait for.
 func (s *Stream) append(e Event) (changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,7 +332,8 @@ func (s *Stream) drop() {
 	s.first++
 }
 
-// whenChanged returns what is closed when anything has changed; signal closes it.
+// whenChanged returns what is closed when anything has changed; signal closes
+// it.
 func (s *Stream) whenChanged() <-chan struct{} {
 	if s.changed == nil {
 		s.changed = make(chan struct{})
@@ -318,8 +348,8 @@ func (s *Stream) signal() {
 	}
 }
 
-// giveUp drops what nobody reads any more: either it cannot be asked for, or it fills the log, and
-// the client has not come back in time.
+// giveUp drops what nobody reads any more: either it cannot be asked for, or it
+// fills the log, and the client has not come back in time.
 func (s *Stream) giveUp() {
 	s.mu.Lock()
 	over := s.follower == nil && (!s.resumable() || time.Since(s.left) >= patience)
@@ -335,7 +365,8 @@ func (s *Stream) giveUp() {
 	}
 }
 
-// End ends the stream: what is in the log is still written, and nothing follows. It may be called again.
+// End ends the stream: what is in the log is still written, and nothing
+// follows. It may be called again.
 func (s *Stream) End() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,9 +374,12 @@ func (s *Stream) End() {
 	s.signal()
 }
 
-// Disconnect lets go of the response that follows, once all is written, and tells the client to come back after retry. The stream goes
-// on. It does nothing where the revision does not have this: 2025-11-25 basic/transports#sending-messages-to-the-server, "the server MAY
-// close the connection (without terminating the SSE stream) at any time" after an event id has been sent.
+// Disconnect lets go of the response that follows, once all is written, and
+// tells the client to come back after retry. The stream goes on. It does
+// nothing where the revision does not have this: 2025-11-25
+// basic/transports#sending-messages-to-the-server, "the server MAY close the
+// connection (without terminating the SSE stream) at any time" after an event
+// id has been sent.
 func (s *Stream) Disconnect(retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -355,9 +389,11 @@ func (s *Stream) Disconnect(retry time.Duration) {
 	}
 }
 
-// Follow writes events to w until the stream ends, the client goes, or another response takes over. It starts after the event whose id is
-// after, or if that is "" with the first event that was never handed to a response. An id that is not of this stream, or of an event that
-// is no longer kept, is an error, and then nothing has been written.
+// Follow writes events to w until the stream ends, the client goes, or another
+// response takes over. It starts after the event whose id is after, or if that
+// is "" with the first event that was never handed to a response. An id that is
+// not of this stream, or of an event that is no longer kept, is an error, and
+// then nothing has been written.
 func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) error {
 	f, err := s.attach(after)
 	if err == nil {
@@ -366,10 +402,11 @@ func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) er
 	return err
 }
 
-// attach makes a new follower the stream's. Whoever attaches must run. Where there is a priming
-// event, it comes first if the client names no event. 2025-11-25
-// basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an SSE event
-// consisting of an event ID and an empty data field".
+// attach makes a new follower the stream's. Whoever attaches must run. Where
+// there is a priming event, it comes first if the client names no event.
+// 2025-11-25 basic/transports#sending-messages-to-the-server: "The server
+// SHOULD immediately send an SSE event consisting of an event ID and an empty
+// data field".
 func (s *Stream) attach(after string) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -391,7 +428,8 @@ func (s *Stream) attach(after string) (*follower, error) {
 	return f, nil
 }
 
-// open attaches the first follower. What there is to say already may be more than the log has room for.
+// open attaches the first follower. What there is to say already may be more
+// than the log has room for.
 func (s *Stream) open(messages []*Message) *follower {
 	f, _ := s.attach("")
 	s.mu.Lock()
@@ -407,8 +445,11 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	defer s.detach(f)
 	out := newEventWriter(w)
 	defer out.rest()
-	comment := []byte(":\n\n")     // a proxy may hold the header back until there is a byte of the body
-	for r.Context().Err() == nil { // nobody comes back for what has no id, and in the modern era it must not be sent
+	// a proxy may hold the header back until there is a byte of the body
+	comment := []byte(":\n\n")
+	// nobody comes back for what has no id, and in the modern era it must not
+	// be sent
+	for r.Context().Err() == nil {
 		events, changed, over := s.take(f)
 		if len(events) == 0 && comment != nil {
 			events = [][]byte{comment}
@@ -436,8 +477,8 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take notes that what was taken before is written, and returns what is next. If that is nothing,
-// it is over, or there is something to wait for.
+// take notes that what was taken before is written, and returns what is next.
+// If that is nothing, it is over, or there is something to wait for.
 func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -466,7 +507,8 @@ func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, ov
 	return events, s.whenChanged(), s.ended
 }
 
-// detach notes that a follower is gone. If the client cannot come back for the rest, the rest goes too.
+// detach notes that a follower is gone. If the client cannot come back for the
+// rest, the rest goes too.
 func (s *Stream) detach(f *follower) {
 	s.mu.Lock()
 	ours := s.follower == f
@@ -480,7 +522,8 @@ func (s *Stream) detach(f *follower) {
 	}
 }
 
-// holds returns the bytes of the log, and whether a client may come back for them.
+// holds returns the bytes of the log, and whether a client may come back for
+// them.
 func (s *Stream) holds() (size int64, resumable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -500,7 +543,8 @@ type eventWriter struct {
 	rc *http.ResponseController // sees through wrappers that have an Unwrap method
 }
 
-// canStream tells whether what is written can be flushed. http.TimeoutHandler, and wrappers without an Unwrap method, make it impossible.
+// canStream tells whether what is written can be flushed. http.TimeoutHandler,
+// and wrappers without an Unwrap method, make it impossible.
 func canStream(w http.ResponseWriter) bool {
 	for {
 		switch wrapper := w.(type) {
@@ -514,22 +558,25 @@ func canStream(w http.ResponseWriter) bool {
 	}
 }
 
-// newEventWriter says what the body will be. Nothing may hold events back: 2026-07-28
-// basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
+// newEventWriter says what the body will be. Nothing may hold events back:
+// 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
+// X-Accel-Buffering.
 func newEventWriter(w http.ResponseWriter) *eventWriter {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no")
 	out := &eventWriter{w, http.NewResponseController(w)}
-	_ = out.rc.SetReadDeadline(time.Time{}) // a server's ReadTimeout would look like a client that has gone
+	// a server's ReadTimeout would look like a client that has gone
+	_ = out.rc.SetReadDeadline(time.Time{})
 	return out
 }
 
 var pieces = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, piece) }}
 
-// write writes events with one flush. Between writes there is no deadline: HTTP/2 would reset the
-// stream when it passes, and a server's WriteTimeout must not end it.
+// write writes events with one flush. Between writes there is no deadline:
+// HTTP/2 would reset the stream when it passes, and a server's WriteTimeout
+// must not end it.
 func (out *eventWriter) write(events ...[]byte) error {
 	joined := pieces.Get().(*bufio.Writer)
 	defer pieces.Put(joined)
@@ -555,29 +602,38 @@ func (out *eventWriter) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// rest leaves time for what is written next, be it by net/http when the handler has returned.
+// rest leaves time for what is written next, be it by net/http when the handler
+// has returned.
 func (out *eventWriter) rest() {
 	_ = out.rc.SetWriteDeadline(time.Now().Add(stall)) // some writers cannot
 }
 
 // ---- What stands before every handler ----
 
-// Guard is what stands before every method of every HTTP handler here. The zero Guard lets in every program that can reach the listener,
-// and of web pages only those of loopback origins: so listen on a loopback address, or set Authenticate.
+// Guard is what stands before every method of every HTTP handler here. The zero
+// Guard lets in every program that can reach the listener, and of web pages
+// only those of loopback origins: so listen on a loopback address, or set
+// Authenticate.
 type Guard struct {
-	// Origins are the values of Origin, beside those of loopback hosts, that are let in, such as https://app.example.com. Pages of these
-	// origins, and no others, also get CORS answers. 2025-11-25 basic/transports#security-warning: "Servers MUST validate the Origin
+	// Origins are the values of Origin, beside those of loopback hosts, that
+	// are let in, such as https://app.example.com. Pages of these origins, and
+	// no others, also get CORS answers. 2025-11-25
+	// basic/transports#security-warning: "Servers MUST validate the Origin
 	// header on all incoming connections to prevent DNS rebinding attacks."
 	Origins []string
-	// Hosts are the values of Host, beside loopback names, that are let in where the connection came to a loopback TCP address: those that
-	// a proxy passes on. One without a port stands for all ports.
+	// Hosts are the values of Host, beside loopback names, that are let in
+	// where the connection came to a loopback TCP address: those that a proxy
+	// passes on. One without a port stands for all ports.
 	Hosts []string
-	// Authenticate returns who asks, or an error: an *AuthError says how to answer, any other is a 401. It is called for each request, by
-	// many goroutines. It must tell people apart: who gets the same principal may use the same sessions. nil: anyone may ask.
+	// Authenticate returns who asks, or an error: an *AuthError says how to
+	// answer, any other is a 401. It is called for each request, by many
+	// goroutines. It must tell people apart: who gets the same principal may
+	// use the same sessions. nil: anyone may ask.
 	Authenticate func(*http.Request) (principal string, err error)
-	MaxBody      int64         // bytes of a POST; 0: 4 MiB
-	KeepAlive    time.Duration // of silence on a stream before a comment is sent; 0: 15 s, negative: none
-	Log          *slog.Logger  // nil: silent
+	MaxBody      int64 // bytes of a POST; 0: 4 MiB
+	// of silence on a stream before a comment is sent; 0: 15 s, negative: none
+	KeepAlive time.Duration
+	Log       *slog.Logger // nil: silent
 }
 
 // AuthError is how a Guard answers a request that lacks authorization.
@@ -588,9 +644,10 @@ type AuthError struct {
 
 func (e *AuthError) Error() string { return "not authorized: " + e.Challenge }
 
-// admit checks what can be checked before anything is read, in a fixed order: Origin, Host, preflight, credentials. If it returns false,
-// the request has been answered. 2025-11-25 basic/transports#security-warning: "If the Origin header is present and invalid, servers MUST
-// respond with HTTP 403 Forbidden."
+// admit checks what can be checked before anything is read, in a fixed order:
+// Origin, Host, preflight, credentials. If it returns false, the request has
+// been answered. 2025-11-25 basic/transports#security-warning: "If the Origin
+// header is present and invalid, servers MUST respond with HTTP 403 Forbidden."
 func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
 	origins := r.Header["Origin"]
 	listed := len(origins) == 1 && slices.ContainsFunc(g.Origins, func(o string) bool { return strings.EqualFold(o, origins[0]) })
@@ -601,7 +658,8 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 	switch {
 	case len(origins) > 0 && !listed && (len(origins) > 1 || !isLoopbackOrigin(origins[0])):
 		g.refuse(w, r, http.StatusForbidden, ID{}, "Origin not allowed")
-	case to != nil && to.IP.IsLoopback() && !g.allowsHost(r.Host): // a page of a rebound name could reach it there
+	case to != nil && to.IP.IsLoopback() && !g.allowsHost(r.Host):
+		// a page of a rebound name could reach it there
 		g.refuse(w, r, http.StatusForbidden, ID{}, "Host not allowed")
 	case listed && g.share(w.Header(), r): // it carries no credentials
 		w.WriteHeader(http.StatusNoContent)
@@ -626,8 +684,8 @@ func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal 
 	return "", false
 }
 
-// share lets a page of a listed origin use the answer: the CORS protocol of the Fetch standard. It
-// tells whether it only asks if it may.
+// share lets a page of a listed origin use the answer: the CORS protocol of the
+// Fetch standard. It tells whether it only asks if it may.
 func (g *Guard) share(header http.Header, r *http.Request) (preflight bool) {
 	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 	header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
@@ -646,8 +704,8 @@ func (g *Guard) share(header http.Header, r *http.Request) (preflight bool) {
 	return true
 }
 
-// allowsHost tells whether a Host is this machine, or listed. One that is more than a host and a
-// port, such as localhost:1@evil.example, is neither.
+// allowsHost tells whether a Host is this machine, or listed. One that is more
+// than a host and a port, such as localhost:1@evil.example, is neither.
 func (g *Guard) allowsHost(host string) bool {
 	u, err := url.Parse("http://" + host)
 	if err != nil || u.Host != host {
@@ -664,7 +722,8 @@ func isLoopbackOrigin(origin string) bool {
 	return (scheme == "http" || scheme == "https") && new(Guard).allowsHost(host)
 }
 
-// refuse answers with a status and a JSON-RPC error. Its id is that of the request where it is known.
+// refuse answers with a status and a JSON-RPC error. Its id is that of the
+// request where it is known.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID, reason string) {
 	code := CodeInvalidRequest
 	if status >= http.StatusInternalServerError {
@@ -698,16 +757,17 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 	_, _ = out.Write(body) // a client that has gone needs no answer
 }
 
-// accepted answers with 202, even if that has taken longer than a server's WriteTimeout.
+// accepted answers with 202, even if that has taken longer than a server's
+// WriteTimeout.
 func accepted(w http.ResponseWriter) {
 	out := eventWriter{w, http.NewResponseController(w)}
 	out.rest()
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// read reads what is POSTed. If it returns false, the request has been answered. That only
-// application/json is taken is no formality: a page may send text/plain to any origin without
-// asking.
+// read reads what is POSTed. If it returns false, the request has been
+// answered. That only application/json is taken is no formality: a page may
+// send text/plain to any origin without asking.
 func (g *Guard) read(w http.ResponseWriter, r *http.Request) (in Payload, ok bool) {
 	status, reason := 0, ""
 	limit := cmp.Or(g.MaxBody, 4<<20)
@@ -728,8 +788,8 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request) (in Payload, ok boo
 	return Decode(body), true
 }
 
-// readBody reads a body whose size has been announced (-1: it has not), or returns ErrTooLarge.
-// What is only announced gets no room yet.
+// readBody reads a body whose size has been announced (-1: it has not), or
+// returns ErrTooLarge. What is only announced gets no room yet.
 func readBody(r io.Reader, size, limit int64) ([]byte, error) {
 	if size > limit { // it need not even be sent
 		return nil, ErrTooLarge
@@ -743,7 +803,8 @@ func readBody(r io.Reader, size, limit int64) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// isMedia tells whether a Content-Type is a media type, whatever its parameters.
+// isMedia tells whether a Content-Type is a media type, whatever its
+// parameters.
 func isMedia(header, kind string) bool {
 	if header == kind {
 		return true
@@ -752,8 +813,8 @@ func isMedia(header, kind string) bool {
 	return media == kind && (err == nil || err == mime.ErrInvalidMediaParameter)
 }
 
-// accepts tells whether an Accept header, on any number of lines, allows a media type, with
-// whatever weight; none allows all.
+// accepts tells whether an Accept header, on any number of lines, allows a
+// media type, with whatever weight; none allows all.
 func accepts(lines []string, kind string) bool {
 	family, _, _ := strings.Cut(kind, "/")
 	said := false
@@ -770,9 +831,10 @@ func accepts(lines []string, kind string) bool {
 
 // ---- HTTP+SSE of 2024-11-05: the server ----
 
-// SSEHandler serves the transport of 2024-11-05: a GET opens a conversation, and the path it came to, with a query that names the
-// conversation, takes the POSTs. The conversation ends with its stream. Mount it at one path, which no proxy may rewrite. Handler is
-// required.
+// SSEHandler serves the transport of 2024-11-05: a GET opens a conversation,
+// and the path it came to, with a query that names the conversation, takes the
+// POSTs. The conversation ends with its stream. Mount it at one path, which no
+// proxy may rewrite. Handler is required.
 type SSEHandler struct {
 	Handler Handler // required: a *Server, or what wraps one
 	Guard
@@ -785,7 +847,8 @@ type SSEHandler struct {
 	all    sync.WaitGroup // of pipes; Add holding mu, and not once closed
 }
 
-// ssePipe is the server's Conn: what is POSTed comes in, and what goes out is an event.
+// ssePipe is the server's Conn: what is POSTed comes in, and what goes out is
+// an event.
 type ssePipe struct {
 	owner  string
 	in     chan Payload
@@ -836,8 +899,10 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open serves a conversation: what is POSTed on a goroutine of its own, and what is sent here. 2024-11-05 basic/transports#http-with-sse:
-// "When a client connects, the server MUST send an endpoint event containing a URI for the client to use for sending messages."
+// open serves a conversation: what is POSTed on a goroutine of its own, and
+// what is sent here. 2024-11-05 basic/transports#http-with-sse: "When a client
+// connects, the server MUST send an endpoint event containing a URI for the
+// client to use for sending messages."
 func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal string) {
 	p := &ssePipe{owner: principal, in: make(chan Payload), stream: NewStream("", 0)}
 	p.stream.keepAlive = h.silence()
@@ -855,7 +920,8 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 	}
 	defer h.remove(id)
 	endpoint := *r.URL
-	if u, err := url.ParseRequestURI(r.RequestURI); err == nil { // as the client knows it: a mux may have cut the path
+	// as the client knows it: a mux may have cut the path
+	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		endpoint = *u
 	}
 	query := endpoint.Query()
@@ -870,7 +936,9 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 		}
 	})
 	p.stream.run(f, w, r)
-	p.cancel() // 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the associated HTTP connection(s)"
+	// 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the
+	// associated HTTP connection(s)"
+	p.cancel()
 	served.Wait()
 }
 
@@ -906,8 +974,8 @@ func (h *SSEHandler) remove(id string) {
 	h.all.Done()
 }
 
-// post hands a POST to its conversation. What its messages deserve goes out on the stream, so the answer here says only that they have
-// come.
+// post hands a POST to its conversation. What its messages deserve goes out on
+// the stream, so the answer here says only that they have come.
 func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
 	in, ok := h.read(w, r)
 	if !ok {
@@ -920,7 +988,8 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	case p == nil || p.owner != principal:
 		h.refuse(w, r, http.StatusNotFound, in.Messages[0].ID, "No such session")
 		return
-	case first.Kind() == Invalid && first.ID == ID{} && !in.Batch: // nobody on the stream would know what it answers
+	case first.Kind() == Invalid && first.ID == ID{} && !in.Batch:
+		// nobody on the stream would know what it answers
 		writeJSON(w, http.StatusBadRequest, in)
 		return
 	}
@@ -935,8 +1004,10 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	}
 }
 
-// Close ends all conversations: running requests have three seconds, then their contexts end. It returns when all are over, or a second
-// later, and may be called again. Run it beside http.Server.Shutdown, which waits for streams that would never end, and wait for both.
+// Close ends all conversations: running requests have three seconds, then their
+// contexts end. It returns when all are over, or a second later, and may be
+// called again. Run it beside http.Server.Shutdown, which waits for streams
+// that would never end, and wait for both.
 func (h *SSEHandler) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -957,16 +1028,20 @@ func (h *SSEHandler) Close() {
 
 const endpointWait = 10 * time.Second // for the event that says where to POST
 
-// DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. max bounds the bytes of a message. A nil client is one of our own. Of
-// any other its Timeout is ignored, and redirects are followed only if they are 307 or 308 within the origin, ten at most; proxies, TLS,
-// credentials and whatever else concerns each request are its Transport's business (WithHeader). The context bounds the dialling only; the
-// event that says where to POST must come within ten seconds. A stream that is lost cannot be resumed: dial again. What is not a stream, or
-// not a 2xx, is an *HTTPError.
+// DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. max bounds
+// the bytes of a message. A nil client is one of our own. Of any other its
+// Timeout is ignored, and redirects are followed only if they are 307 or 308
+// within the origin, ten at most; proxies, TLS, credentials and whatever else
+// concerns each request are its Transport's business (WithHeader). The context
+// bounds the dialling only; the event that says where to POST must come within
+// ten seconds. A stream that is lost cannot be resumed: dial again. What is not
+// a stream, or not a 2xx, is an *HTTPError.
 func DialSSE(client *http.Client, target string, max int) Dialer {
 	return func(ctx context.Context) (Conn, error) {
 		c := &sseConn{body: http.NoBody}
 		c.client, c.idle = keepToOrigin(client)
-		c.life, c.hangUp = context.WithCancelCause(context.Background()) // of the stream, which outlives the dialling
+		// of the stream, which outlives the dialling
+		c.life, c.hangUp = context.WithCancelCause(context.Background())
 		defer context.AfterFunc(ctx, func() { c.hangUp(ctx.Err()) })()
 		defer time.AfterFunc(endpointWait, func() { c.hangUp(errNoEndpoint) }).Stop()
 		if err := c.open(target, max); err != nil {
@@ -993,7 +1068,8 @@ type sseConn struct {
 	version  atomic.Value // that was agreed on
 }
 
-// open reads events up to the one that says where to POST. It must be of the same origin, or a server could have us talk to another.
+// open reads events up to the one that says where to POST. It must be of the
+// same origin, or a server could have us talk to another.
 func (c *sseConn) open(target string, max int) error {
 	r, err := http.NewRequestWithContext(c.life, http.MethodGet, target, nil)
 	if err != nil {
@@ -1050,13 +1126,15 @@ func (c *sseConn) answered(in Payload) {
 		if end, ok := c.posts.Load(m.ID.key()); ok && m.Kind() == Response {
 			time.AfterFunc(lastWord, func() { end.(context.CancelCauseFunc)(errAnsweredFirst) })
 		}
-		if version := unquote(member(m.Result, "protocolVersion")); version != "" { // only the first answer has that
+		// only the first answer has that
+		if version := unquote(member(m.Result, "protocolVersion")); version != "" {
 			c.version.CompareAndSwap(nil, version)
 		}
 	}
 }
 
-// Write POSTs a payload. The status that says it has come is not defined, so any 2xx will do; a 404 says that the conversation is unknown.
+// Write POSTs a payload. The status that says it has come is not defined, so
+// any 2xx will do; a 404 says that the conversation is unknown.
 func (c *sseConn) Write(ctx context.Context, p Payload) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -1083,7 +1161,8 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	if version, _ := c.version.Load().(string); revision(version).VersionHeader { // which its servers may ask for, on whatever transport
+	// which its servers may ask for, on whatever transport
+	if version, _ := c.version.Load().(string); revision(version).VersionHeader {
 		r.Header.Set("Mcp-Protocol-Version", version)
 	}
 	resp, err := doHTTP(c.client, r)
@@ -1103,7 +1182,8 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 	return nil
 }
 
-// Close ends the conversation. The request is cancelled first, because closing its body may wait for it.
+// Close ends the conversation. The request is cancelled first, because closing
+// its body may wait for it.
 func (c *sseConn) Close() error {
 	c.hangUp(nil)
 	defer c.idle()
@@ -1113,16 +1193,19 @@ func (c *sseConn) Close() error {
 // ---- What both clients need ----
 
 const (
-	maxFault = 64 << 10               // bytes of a body that is kept
-	maxWords = 1000                   // schemes and parameters of challenges that are looked at
-	drainFor = 100 * time.Millisecond // what follows a response that is read, so that its connection can be used again
+	maxFault = 64 << 10 // bytes of a body that is kept
+	maxWords = 1000     // schemes and parameters of challenges that are looked at
+	// what follows a response that is read, so that its connection can be used
+	// again
+	drainFor = 100 * time.Millisecond
 )
 
-// ErrSessionEnded means that the server does not know the session, or the conversation, any more. A Client begins another by itself.
+// ErrSessionEnded means that the server does not know the session, or the
+// conversation, any more. A Client begins another by itself.
 var ErrSessionEnded = errors.New("session ended")
 
-// ErrInterrupted means that a response has ended before the answer, and could not be continued: whether the server has done what it was
-// asked is unknown.
+// ErrInterrupted means that a response has ended before the answer, and could
+// not be continued: whether the server has done what it was asked is unknown.
 var ErrInterrupted = errors.New("the response broke off")
 
 // What a Conn over HTTP tells its Client beside the messages.
@@ -1131,8 +1214,8 @@ var (
 	errToolLeftOut = errors.New("a tool whose x-mcp-header is invalid is left out")
 )
 
-// HTTPError is an answer to a client's request that was not what it should be. If its body is an error of JSON-RPC, errors.As finds that
-// *Error in it, too.
+// HTTPError is an answer to a client's request that was not what it should be.
+// If its body is an error of JSON-RPC, errors.As finds that *Error in it, too.
 type HTTPError struct {
 	Status int
 	Header http.Header
@@ -1165,9 +1248,11 @@ func (e *HTTPError) Unwrap() error {
 	return e.fault
 }
 
-// Challenge returns the parameters of the first challenge of a scheme in WWW-Authenticate, by name in lower case; nil if there is none.
-// 2025-11-25 basic/authorization#protected-resource-metadata-discovery-requirements: clients "MUST be able to parse WWW-Authenticate
-// headers"; what they want of it is Challenge("Bearer")["resource_metadata"] and ["scope"].
+// Challenge returns the parameters of the first challenge of a scheme in
+// WWW-Authenticate, by name in lower case; nil if there is none. 2025-11-25
+// basic/authorization#protected-resource-metadata-discovery-requirements:
+// clients "MUST be able to parse WWW-Authenticate headers"; what they want of
+// it is Challenge("Bearer")["resource_metadata"] and ["scope"].
 func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
 	for _, word := range challengeWord.FindAllStringSubmatch(strings.Join(e.Header.Values("Www-Authenticate"), ","), maxWords) {
 		name, value := strings.ToLower(word[1]), word[2]
@@ -1187,23 +1272,26 @@ func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
 	return params
 }
 
-// A challenge is a scheme, then parameters: tokens, with a token or a quoted string as value. RFC
-// 9110, sections 5.6 and 11.2.
+// A challenge is a scheme, then parameters: tokens, with a token or a quoted
+// string as value. RFC 9110, sections 5.6 and 11.2.
 var (
 	challengeWord = regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
 	quotedPair    = regexp.MustCompile(`\\(.)`)
 )
 
-// isToken tells whether c may be part of a token: tchar of RFC 9110, section 5.6.2.
+// isToken tells whether c may be part of a token: tchar of RFC 9110, section
+// 5.6.2.
 func isToken(c rune) bool {
 	return c < 0x80 && (c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.ContainsRune("!#$%&'*+-.^_`|~", c))
 }
 
-// doHTTP sends a request. Of a 101, which nobody has asked for, net/http would leave the connection to us, without an end.
+// doHTTP sends a request. Of a 101, which nobody has asked for, net/http would
+// leave the connection to us, without an end.
 func doHTTP(client *http.Client, r *http.Request) (*http.Response, error) {
 	resp, err := client.Do(r)
 	var failure *url.Error
-	if errors.As(err, &failure) { // whose text is for everybody: a query may name a session, or hold a key
+	// whose text is for everybody: a query may name a session, or hold a key
+	if errors.As(err, &failure) {
 		failure.URL, _, _ = strings.Cut(failure.URL, "?")
 	}
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
@@ -1231,9 +1319,10 @@ func sameOrigin(a, b *url.URL) bool {
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
-// keepToOrigin returns a client that follows redirects only where they repeat the request, and only
-// within the origin: others would lose the body, or carry headers to a stranger. idle closes the
-// idle connections of a client that is our own.
+// keepToOrigin returns a client that follows redirects only where they repeat
+// the request, and only within the origin: others would lose the body, or carry
+// headers to a stranger. idle closes the idle connections of a client that is
+// our own.
 func keepToOrigin(client *http.Client) (kept *http.Client, idle func()) {
 	idle = func() {}
 	if client == nil {
@@ -1260,8 +1349,9 @@ func keepToOrigin(client *http.Client) (kept *http.Client, idle func()) {
 	return &c, idle
 }
 
-// WithHeader returns a client that sends these fields with each request as well, where the request has none of that name; Host takes the
-// place of the URL's. A nil client is http.DefaultClient.
+// WithHeader returns a client that sends these fields with each request as
+// well, where the request has none of that name; Host takes the place of the
+// URL's. A nil client is http.DefaultClient.
 func WithHeader(client *http.Client, header http.Header) *http.Client {
 	c := *cmp.Or(client, http.DefaultClient)
 	added := http.Header{}

@@ -1,16 +1,19 @@
 package main
 
-// Newline framing over any byte stream, and the stdio transport built on it: a server that reads its standard input and writes its
-// standard output, and a client that launches one. EOF on stdin is the shutdown signal.
+// Newline framing over any byte stream, and the stdio transport built on it: a
+// server that reads its standard input and writes its standard output, and a
+// client that launches one. EOF on stdin is the shutdown signal.
 //
 //	> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{…}}⏎        client to the server's stdin
 //	< {"jsonrpc":"2.0","method":"notifications/progress","params":{…}}⏎   the server's stdout: messages and nothing else
 //	< {"jsonrpc":"2.0","id":1,"result":{…}}⏎
 //
-// Implements 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown, 2026-07-28 basic/transports/stdio. Goroutines: a launched
-// child has one that waits for its end; standard input has one that reads it for the life of the process, unless it is a pipe (not on
-// Windows); a line whose writer may give up has one that writes it. Lines are written by whoever holds the turn, a lock that can be given
-// up when a context ends. Copy with jsonrpc.go.
+// Implements 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown,
+// 2026-07-28 basic/transports/stdio. Goroutines: a launched child has one that
+// waits for its end; standard input has one that reads it for the life of the
+// process, unless it is a pipe (not on Windows); a line whose writer may give
+// up has one that writes it. Lines are written by whoever holds the turn, a
+// lock that can be given up when a context ends. Copy with jsonrpc.go.
 
 import (
 	"bufio"
@@ -36,24 +39,31 @@ import (
 
 // lineConn is a Conn with one payload on each line.
 type lineConn struct {
-	r      *bufio.Reader
-	w      io.Writer
-	max    int
-	close  func() error
-	turn   chan struct{}         // held while a line is written
-	broken atomic.Pointer[error] // why writing has failed: nothing can follow, and reading fails with it, too
+	r     *bufio.Reader
+	w     io.Writer
+	max   int
+	close func() error
+	turn  chan struct{} // held while a line is written
+	// why writing has failed: nothing can follow, and reading fails with it,
+	// too
+	broken atomic.Pointer[error]
 }
 
-// NewLineConn returns a Conn that reads and writes one payload on each line: for stdio, and, as the specification asks of custom
-// transports, for TCP and Unix sockets. max is the most bytes that a line may have without its end; a longer one is skipped, and read as
-// one Invalid message: a server answers it with -32600, on a client every waiting Call fails with ErrTooLarge. close must unblock reading,
-// and writing if it can. A Write that the other side does not read ends with its context, unless w is os.Stdout; the line is still written
-// when it can be. 2026-07-28 basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
+// NewLineConn returns a Conn that reads and writes one payload on each line:
+// for stdio, and, as the specification asks of custom transports, for TCP and
+// Unix sockets. max is the most bytes that a line may have without its end; a
+// longer one is skipped, and read as one Invalid message: a server answers it
+// with -32600, on a client every waiting Call fails with ErrTooLarge. close
+// must unblock reading, and writing if it can. A Write that the other side does
+// not read ends with its context, unless w is os.Stdout; the line is still
+// written when it can be. 2026-07-28 basic/transports/stdio: transports on byte
+// streams "SHOULD reuse this framing".
 func NewLineConn(r io.Reader, w io.Writer, max int, close func() error) Conn {
 	return &lineConn{r: bufio.NewReaderSize(r, 64<<10), w: w, max: max, close: sync.OnceValue(close), turn: make(chan struct{}, 1)}
 }
 
-// Read returns the next line that is not blank, in memory of its own. Past the cap it reads on to the newline and keeps nothing.
+// Read returns the next line that is not blank, in memory of its own. Past the
+// cap it reads on to the newline and keeps nothing.
 func (c *lineConn) Read() (Payload, error) {
 	var line []byte
 	for tooLarge := false; ; {
@@ -69,7 +79,8 @@ func (c *lineConn) Read() (Payload, error) {
 			m := refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d bytes", c.max))
 			m.local = ErrTooLarge
 			return Payload{Messages: []*Message{m}}, nil
-		case (err == nil || err == io.EOF) && len(bytes.Trim(line, " \t\r\n")) > 0: // the last line may lack its newline
+		case (err == nil || err == io.EOF) && len(bytes.Trim(line, " \t\r\n")) > 0:
+			// the last line may lack its newline
 			return Decode(line), nil
 		case err != nil && c.broken.Load() != nil:
 			return Payload{}, *c.broken.Load()
@@ -81,7 +92,8 @@ func (c *lineConn) Read() (Payload, error) {
 	}
 }
 
-// Write writes the payload's line, whole. When ctx ends in the middle of it, it goes on by itself, and whoever writes next waits for that.
+// Write writes the payload's line, whole. When ctx ends in the middle of it, it
+// goes on by itself, and whoever writes next waits for that.
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	line := append(p.Append(nil), '\n')
 	select {
@@ -89,7 +101,8 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if ctx.Done() == nil || c.w == os.Stdout { // nobody gives up; or there is nobody else to talk to
+	// nobody gives up; or there is nobody else to talk to
+	if ctx.Done() == nil || c.w == os.Stdout {
 		return c.write(line)
 	}
 	written := make(chan error, 1)
@@ -119,21 +132,25 @@ func (c *lineConn) write(line []byte) error {
 // Close ends reading, and as much of writing as what it was built on.
 func (c *lineConn) Close() error { return c.close() }
 
-// StdioConn returns the Conn of a server that was launched by its client: standard input and output, lines up to max bytes. Close ends
-// reading only, so that what is still owed can be written. It catches SIGPIPE: a client that is gone is an error, not our death.
+// StdioConn returns the Conn of a server that was launched by its client:
+// standard input and output, lines up to max bytes. Close ends reading only, so
+// that what is still owed can be written. It catches SIGPIPE: a client that is
+// gone is an error, not our death.
 func StdioConn(max int) Conn {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	in := stdin()
 	return NewLineConn(in, os.Stdout, max, in.Close)
 }
 
-// stdin returns standard input with a Close that wakes who reads it. A pipe or socket can do that itself, once it does not block; for
-// all else a goroutine reads until the process ends.
+// stdin returns standard input with a Close that wakes who reads it. A pipe or
+// socket can do that itself, once it does not block; for all else a goroutine
+// reads until the process ends.
 func stdin() io.ReadCloser {
 	info, err := os.Stdin.Stat()
 	pipe := err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 && runtime.GOOS != "windows"
 	if out, err := os.Stdout.Stat(); err == nil && pipe {
-		pipe = !os.SameFile(info, out) // one socket for both: os.Stdout cannot write to what does not block
+		// one socket for both: os.Stdout cannot write to what does not block
+		pipe = !os.SameFile(info, out)
 	}
 	if pipe && syscall.SetNonblock(syscall.Stdin, true) == nil {
 		return os.NewFile(uintptr(syscall.Stdin), "stdin")
@@ -148,10 +165,13 @@ func stdin() io.ReadCloser {
 
 // ---- Launching a server ----
 
-// DialCommand returns a Dialer that starts command() and speaks lines over its standard input and output (max as for NewLineConn). There is
-// no shell in between. What the child writes to stderr goes to the command's Stderr, if it has one. When the child ends, Read fails
-// with its exit status and the last of its stderr. Close shuts it down, each step bounded by grace: it closes the child's stdin, then
-// sends SIGTERM, then kills it (2025-11-25 basic/lifecycle#shutdown), its process group included where there are such.
+// DialCommand returns a Dialer that starts command() and speaks lines over its
+// standard input and output (max as for NewLineConn). There is no shell in
+// between. What the child writes to stderr goes to the command's Stderr, if it
+// has one. When the child ends, Read fails with its exit status and the last of
+// its stderr. Close shuts it down, each step bounded by grace: it closes the
+// child's stdin, then sends SIGTERM, then kills it (2025-11-25
+// basic/lifecycle#shutdown), its process group included where there are such.
 func DialCommand(command func() *exec.Cmd, grace time.Duration, max int) Dialer {
 	return func(context.Context) (Conn, error) {
 		c := &child{cmd: command(), grace: grace, exited: make(chan struct{})}
@@ -175,7 +195,8 @@ type child struct {
 }
 
 func (c *child) start(max int) error {
-	out, theirOut, err := os.Pipe() // not StdoutPipe, which the end of the process closes before all is read
+	// not StdoutPipe, which the end of the process closes before all is read
+	out, theirOut, err := os.Pipe()
 	if err != nil {
 		return err
 	}
@@ -198,7 +219,8 @@ func (c *child) start(max int) error {
 	return nil
 }
 
-// ownGroup asks for a process group of the child's own. The field exists only on Unix, and this file is for all systems.
+// ownGroup asks for a process group of the child's own. The field exists only
+// on Unix, and this file is for all systems.
 func ownGroup() *syscall.SysProcAttr {
 	attr := new(syscall.SysProcAttr)
 	if field := reflect.ValueOf(attr).Elem().FieldByName("Setpgid"); field.IsValid() {
@@ -207,7 +229,8 @@ func ownGroup() *syscall.SysProcAttr {
 	return attr
 }
 
-// wait reaps the process. What it has left behind in its group is told to end, too.
+// wait reaps the process. What it has left behind in its group is told to end,
+// too.
 func (c *child) wait() {
 	c.err = c.cmd.Wait()
 	_ = c.signal(syscall.SIGTERM)
@@ -215,8 +238,9 @@ func (c *child) wait() {
 	close(c.exited)
 }
 
-// childOutput is what a child writes. What it wrote before its end is still to be read, however slowly we do, but a grandchild that
-// keeps the pipe open and says nothing is not waited for.
+// childOutput is what a child writes. What it wrote before its end is still to
+// be read, however slowly we do, but a grandchild that keeps the pipe open and
+// says nothing is not waited for.
 type childOutput struct{ *os.File }
 
 func (out childOutput) Read(b []byte) (int, error) {
@@ -237,7 +261,8 @@ func (c *child) Read() (Payload, error) {
 	return p, err
 }
 
-// Write fails with ErrClosed, and says why, when the process has ended or no longer reads.
+// Write fails with ErrClosed, and says why, when the process has ended or no
+// longer reads.
 func (c *child) Write(ctx context.Context, p Payload) error {
 	err := c.Conn.Write(ctx, p)
 	if err != nil && ctx.Err() == nil {
@@ -246,7 +271,8 @@ func (c *child) Write(ctx context.Context, p Payload) error {
 	return err
 }
 
-// why explains an end of input or of output by the end of the process, if that comes soon.
+// why explains an end of input or of output by the end of the process, if that
+// comes soon.
 func (c *child) why(err error, wait time.Duration) error {
 	if !closedWithin(wait, c.exited) {
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
@@ -284,7 +310,8 @@ func (c *child) signal(signal os.Signal) error {
 	return c.cmd.Process.Signal(signal)
 }
 
-// tail hands on what is written to it and remembers the end, for when nothing is written any more.
+// tail hands on what is written to it and remembers the end, for when nothing
+// is written any more.
 type tail struct {
 	next io.Writer // nil: nowhere
 	text []byte
@@ -303,7 +330,8 @@ func (t *tail) Write(b []byte) (int, error) {
 
 // ---- In memory ----
 
-// Pipe returns two Conns that are each other's peer, in memory: for tests, and as the shortest example of a custom transport.
+// Pipe returns two Conns that are each other's peer, in memory: for tests, and
+// as the shortest example of a custom transport.
 func Pipe() (a, b Conn) {
 	there, back, closed := make(chan Payload, 64), make(chan Payload, 64), make(chan struct{})
 	hangUp := sync.OnceFunc(func() { close(closed) })
