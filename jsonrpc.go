@@ -15,12 +15,13 @@ package main
 //
 // Implements 2025-11-25 and 2026-07-28 basic (messages, _meta, error codes),
 // 2025-03-26 basic#batching, the pages on cancellation and progress, and
-// JSON-RPC 2.0. A Peer's mutex guards its tables; no lock is held while a
-// handler runs or a message is written. Goroutines: Serve and Open own the
-// reader of their Conn and the requests that take long or come in a batch; a
-// Peer owns those that send a cancellation or published notifications. Copy
-// this file alone for JSON-RPC over a transport of your own; everything else
-// here needs it.
+// JSON-RPC 2.0. A Peer's mutex guards its tables, a reader's says who reads;
+// neither is held while a handler runs or a message is written. Goroutines:
+// Serve and Open own the reader of their Conn, which also runs single requests,
+// and those that read on when one takes long; an Answer owns one for each
+// request of a batch, and a Peer those that send a cancellation or published
+// notifications. Copy this file alone for JSON-RPC over a transport of your
+// own; everything else here needs it.
 
 import (
 	"bytes"
@@ -51,12 +52,10 @@ type Message struct {
 	Params, Result json.RawMessage // objects, or nil
 	Error          *Error
 
-	invalid bool // not a message: Error, and ID if it could be read, are the reply it deserves
-	// set on a response that never crossed a wire: the call it answers fails
-	// with this very error
-	local error
-	meta  *Meta  // what Meta has read; nil: not yet
-	fault *Error // what is wrong with that
+	invalid bool   // not a message: Error, and ID if it could be read, are the reply it deserves
+	local   error  // of a response that never crossed a wire: what its call fails with
+	meta    *Meta  // what Meta has read; nil: not yet
+	fault   *Error // what is wrong with that
 }
 
 // Kind says what a Message is.
@@ -178,31 +177,29 @@ const (
 	CodeParseError     = -32700 // not JSON, or not UTF-8
 	CodeInvalidRequest = -32600 // JSON, but not a message
 	CodeMethodNotFound = -32601 // also where the capability that it belongs to is not offered
-	// also an unknown tool, prompt, cursor or level, and a missing _meta field
-	CodeInvalidParams    = -32602
-	CodeInternalError    = -32603
+	CodeInvalidParams  = -32602 // also an unknown name, cursor or level, or a missing _meta field
+	CodeInternalError  = -32603
+
 	CodeResourceNotFound = -32002 // until 2025-11-25; later it is CodeInvalidParams
-	// an HTTP header is missing, malformed or not what the body says
-	// (2026-07-28)
-	CodeHeaderMismatch = -32020
-	// data.requiredCapabilities says which the client did not declare
-	// (2026-07-28)
-	CodeMissingCapability = -32021
-	// data.supported lists the versions that are served (2026-07-28)
-	CodeUnsupportedVersion = -32022
+
+	// Of 2026-07-28:
+	CodeHeaderMismatch     = -32020 // an HTTP header is missing, malformed or not what the body says
+	CodeMissingCapability  = -32021 // data.requiredCapabilities says which the client lacks
+	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served
 )
 
 // Errors of a conversation, none of them sent by the peer.
 var (
-	// the conversation ended before the answer; what a Call returns wraps this
-	// and, if one is known, the reason
+	// ErrClosed: the conversation ended before the answer. What a Call returns
+	// wraps this and, if one is known, the reason.
 	ErrClosed = errors.New("connection closed")
-	// no way back to it: 2026-07-28, or a request without a session
+	// ErrNoServerRequests: there is no way back to the client, in 2026-07-28 or
+	// in a request without a session.
 	ErrNoServerRequests = errors.New("the client cannot be asked")
-	// nothing may be sent for it any more
+	// ErrAnswered: nothing may be sent for the request any more.
 	ErrAnswered = errors.New("request answered or cancelled")
-	// an answer beyond the cap; on a pipe it cannot be told whose, so each
-	// waiting Call fails
+	// ErrTooLarge: an answer beyond the cap. On a pipe it cannot be told whose,
+	// so each waiting Call fails.
 	ErrTooLarge = errors.New("message too large")
 )
 
@@ -744,10 +741,8 @@ type Meta struct {
 	ProtocolVersion    string
 	ClientInfo         *Implementation
 	ClientCapabilities json.RawMessage // an object; nil if it was not said
-	// least level of notifications/message; "" means none is wanted (legacy:
-	// none was set)
-	LogLevel      string
-	ProgressToken json.RawMessage // a string or integer; nil: no progress is wanted
+	LogLevel           string          // the least to be sent; "": none, or in the legacy era not set
+	ProgressToken      json.RawMessage // a string or integer; nil: no progress is wanted
 }
 
 var metaMembers = []string{metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, "progressToken"}
@@ -846,28 +841,26 @@ func (send Outlet) notify(ctx context.Context, method string, params any) error 
 // what is known of who asks, and the way to send what belongs to it.
 type Exchange struct {
 	Request *Message
-	// declared by a modern request, remembered by the Peer for a legacy one
-	Meta     Meta
-	Revision Revision // in force; the zero Revision before initialize
-	// nil where nothing is remembered: modern requests, and those without a
-	// session
-	Peer      *Peer
-	Principal string // who asks, if anyone authenticated; "" on stdio
-	// of the HTTP request, or of the GET that opened an HTTP+SSE stream; nil on
-	// stdio
+	Meta    Meta // declared by a modern request, remembered by the Peer for a legacy one
+
+	Revision  Revision // in force; the zero Revision before initialize
+	Peer      *Peer    // nil where nothing is remembered: in the modern era, or without a session
+	Principal string   // who asks, if anyone authenticated; "" on stdio
+	// Header is that of the HTTP request, or of the GET that opened an HTTP+SSE
+	// stream; nil on stdio.
 	Header map[string][]string
-	// closed when the server winds down: long-lived requests return their
-	// result then
+	// Ending is closed when the server winds down: long-lived requests return
+	// their result then.
 	Ending <-chan struct{}
-	// the client's answers to an InputRequired, by key; nil at first
-	Inputs map[string]json.RawMessage
-	State  string // the State of that InputRequired
+
+	Inputs map[string]json.RawMessage // the answers to an InputRequired, by key; nil at first
+	State  string                     // the State of that InputRequired
 
 	outlet Outlet
 	owner  *Peer // whose exchange this is, shown or not
 	life   *life // nil for a notification
-	// of the pipe that everything shares; nil: over HTTP, as a server
-	reader     *reader
+
+	reader     *reader             // of the pipe that everything shares; nil: over HTTP, as a server
 	disconnect func(time.Duration) // lets go of the response; nil where there is none
 }
 
@@ -885,7 +878,7 @@ type life struct {
 // Notify sends a notification that belongs to the request. It fails with
 // ErrAnswered once the answer is on its way or the request was cancelled, and
 // in the handler of a notification, which has no answer. 2025-11-25 progress:
-// "Progress notifications MUST stop after completion."
+// "Progress notifications MUST stop after completion".
 func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
 	return Outlet(x.send).notify(ctx, method, params)
 }
@@ -936,7 +929,7 @@ func (x *Exchange) send(ctx context.Context, m *Message) error {
 }
 
 // run answers the request, on the caller's goroutine, unless it was cancelled.
-// 2025-11-25 cancellation: receivers should "not send a response for the
+// 2025-11-25 cancellation: receivers SHOULD "Not send a response for the
 // cancelled request".
 func (x *Exchange) run(h Handler, emit func(*Message)) {
 	defer x.owner.finish(x) // even if the handler ends its goroutine
@@ -960,7 +953,7 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 		}
 	}()
 	result, err := h.Handle(ctx, x)
-	// by us: what its sender has cancelled gets no answer
+	// Stopped by us, that is: what its sender has cancelled gets no answer.
 	stopped := ctx.Err() != nil && !x.owner.client
 	if stopped && !errors.As(err, new(*Error)) && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		err = errStopping
@@ -974,23 +967,18 @@ const (
 	maxID      = 1024     // bytes of an id, and of a progress token
 	maxAtOnce  = 16       // requests of one batch that run at once
 	maxAnswers = 64 << 20 // bytes of the answers to one batch
-	// requests being served for one Peer at once, and the messages of a batch
-	maxInFlight = 1024
 
-	maxListeners = 4096 // subscriptions of one HTTP handler or Server
-	// bytes of the message that asks for one, which is held as long as it lasts
-	maxLasting = 64 << 10
+	maxInFlight  = 1024            // requests of one Peer being served, and messages of a batch
+	maxOwed      = 4 * maxInFlight // answers that a peer may leave unread before we read no more of it
+	maxListeners = 4096            // subscriptions of one HTTP handler or Server
+	maxLasting   = 64 << 10        // bytes of a message that subscribes, which is held as long as that lasts
 
-	maxOwed  = 4 * maxInFlight // answers that a peer may leave unread before we read no more of it
-	manySlow = 16              // requests in flight from which on each has a goroutine of its own
-	slow     = time.Millisecond
+	slow     = time.Millisecond // what a request may take before another goroutine reads
+	manySlow = 16               // requests in flight from which on it does so at once
+
 	windDown = 5 * time.Second // for running requests, once nobody will ask for more
-	// for those that were told to stop as well: with the last word within five
-	// seconds
-	hurry = 3 * time.Second
-	// for a notification after the fact, and for handlers that were told to
-	// stop
-	lastWord = time.Second
+	hurry    = 3 * time.Second // for them when we are told to stop: with lastWord, within those five
+	lastWord = time.Second     // to tell of a cancellation, and for handlers that were told to stop
 )
 
 // Peer is the other side as it is remembered: what it said of itself, the calls
@@ -1011,15 +999,12 @@ type Peer struct {
 	meta     Meta
 	revision Revision
 	lastID   int64
-	calls    map[string]*pending // by key of the ID that we sent; nil until there is one
-	// requests that have come, by key of the id; nil if there are none: a
-	// session lives long
-	serving map[string]*Exchange
-	// requests, and what is no message, whose answers are not yet written
-	owed  int
-	over  bool   // end has been called
-	err   error  // why no more calls can be made
-	ended func() // called by who ends it, perhaps again
+	calls    map[string]*pending  // by key of the ID that we sent; nil until there is one
+	serving  map[string]*Exchange // by key of the id; nil if there are none: a session lives long
+	owed     int                  // requests, and what is no message, whose answers are not yet written
+	over     bool                 // end has been called
+	err      error                // why no more calls can be made
+	ended    func()               // called by who ends it, perhaps again
 }
 
 type pending struct {
@@ -1302,7 +1287,8 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	if reason := in.refusal(base.Revision); reason != "" && !p.client {
 		in = Payload{Messages: []*Message{refused(ID{}, CodeInvalidRequest, "Invalid request: "+reason)}}
 	}
-	// what a client has read by mistake is not answered alike
+	// In a revision without batches a client takes one all the same, but does
+	// not answer with another.
 	a := &Answer{Batch: in.Batch && base.Revision.Batches, peer: p, handler: h}
 	for _, m := range in.Messages {
 		switch kind := m.Kind(); {
@@ -1387,7 +1373,7 @@ func (p *Peer) deliver(m *Message) {
 	switch c := p.take(m.ID); {
 	case c != nil:
 		c.answer <- m
-	case m.local != nil && m.ID == ID{} && p.troubled != nil: // what the transport has to say
+	case m.local != nil && m.ID == ID{} && p.troubled != nil: // the transport says something
 		p.troubled(m.local)
 	case m.Error != nil:
 		p.log.Warn("an error for no call of ours", "error", fmt.Sprintf("%.200s", m.Error))
@@ -1523,12 +1509,14 @@ func (p *Peer) owes(n int) int {
 // makes of them, and Write writes what Payload.Append does. The Conns of
 // stdio.go are examples; Pipe, in memory, is the shortest.
 type Conn interface {
-	// called by one goroutine at a time; io.EOF when the peer has hung up
+	// Read is called by one goroutine at a time. It returns io.EOF when the
+	// peer has hung up.
 	Read() (Payload, error)
-	// called by many; never in part: if ctx ends midway, the rest goes before
-	// the next payload
+	// Write is called by many. It never writes in part: if ctx ends midway, the
+	// rest goes before the next payload.
 	Write(ctx context.Context, p Payload) error
-	Close() error // unblocks Read; may be called again
+	// Close unblocks Read, and may be called again.
+	Close() error
 }
 
 // Dialer opens a Conn, and another when it is called again: it starts a program
@@ -1624,7 +1612,7 @@ func (s *pump) read() {
 	// already.
 	late := time.AfterFunc(time.Hour, func() { r.pass(true) })
 	defer late.Stop()
-	// what stays if one does, as t.FailNow does
+	// This is why, unless Read fails: a handler that calls t.FailNow, say.
 	why := errors.New("a handler has ended its goroutine")
 	defer func() {
 		if why != nil {
@@ -1643,14 +1631,14 @@ func (s *pump) read() {
 			continue
 		}
 		owed := s.peer.owes(0)
-		// what follows must find it done; nobody reads on for a peer that does
-		// not
+		// What follows initialize must find it done; and nobody reads on for a
+		// peer that leaves its answers unread.
 		first := in.has("initialize") || owed > maxOwed
 		r.set(true, first)
 		switch {
 		case first:
 			late.Stop()
-		case owed > manySlow: // this one will be slow, too
+		case owed > manySlow: // this one will be as slow
 			r.pass(false)
 		default:
 			late.Reset(slow)

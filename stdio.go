@@ -12,8 +12,8 @@ package main
 // 2026-07-28 basic/transports/stdio. Goroutines: a launched child has one that
 // waits for its end; standard input has one that reads it for the life of the
 // process, unless it is a pipe (not on Windows); a line whose writer may give
-// up has one that writes it. Lines are written by whoever holds the turn, a
-// lock that can be given up when a context ends. Copy with jsonrpc.go.
+// up has one that writes it. A line is written by whoever has the turn, a lock
+// for which nobody waits longer than their context lasts. Copy with jsonrpc.go.
 
 import (
 	"bufio"
@@ -44,8 +44,8 @@ type lineConn struct {
 	max   int
 	close func() error
 	turn  chan struct{} // held while a line is written
-	// why writing has failed: nothing can follow, and reading fails with it,
-	// too
+	// Why writing has failed: nothing can follow, and at its end reading fails
+	// with this, too.
 	broken atomic.Pointer[error]
 }
 
@@ -101,7 +101,8 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// nobody gives up; or there is nobody else to talk to
+	// Nobody gives up; or it is a server's one client, and there is nobody else
+	// to talk to.
 	if ctx.Done() == nil || c.w == os.Stdout {
 		return c.write(line)
 	}
@@ -190,8 +191,8 @@ type child struct {
 	out    *os.File  // and of its stdout
 	grace  time.Duration
 	stderr tail
-	exited chan struct{} // closed when it has been reaped; err is set then
-	err    error
+	exited chan struct{} // closed when it has been reaped
+	err    error         // set by then: how it ended
 }
 
 func (c *child) start(max int) error {
