@@ -32,11 +32,12 @@ package main
 // basic/patterns/mrtr (multi round-trip requests),
 // basic/patterns/subscriptions, server/discover. The Server's mutex guards whom
 // to notify, the Client's which connection is in use, that of Sessions what
-// each of them holds; locks nest in one order: the Server, Sessions, then a
-// Peer, a reply or a Stream. Goroutines: a subscriber has one that writes what
-// was published, and one that waits for its turn; a timer ends idle sessions; a
-// Client has one for each link, which makes and closes its connection. Copy
-// with jsonrpc.go, sse.go, and stdio.go or http.go.
+// each of them holds; locks nest in one order: a subscriber's turn, the Server,
+// a reply (http.go), Sessions, then a Peer or a Stream. Goroutines: a
+// subscriber has one that writes what was published, and one that waits for its
+// turn; a timer ends idle sessions; a Client has one for each link, which makes
+// and closes its connection. Copy with jsonrpc.go, sse.go, and stdio.go or
+// http.go.
 
 import (
 	"bytes"
@@ -73,16 +74,16 @@ import (
 // the first request.
 type Server struct {
 	Info Implementation // required: what clients are told of us
-	// told to clients as it is. What Server answers itself needs its capability
-	// here; Methods are served in any case
+	// Capabilities are told to clients as they are. What Server answers itself
+	// needs its capability here; Methods are served in any case.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; nil: all
-	// by method, notifications included; a request's may return an
-	// InputRequired
+	// Methods holds the rest by name, notifications included; that of a request
+	// may return an InputRequired.
 	Methods map[string]HandlerFunc
-	// key of requestState, of any length, the same on all replicas; empty:
-	// random
+	// StateKey is the key of requestState, of any length, the same on all
+	// replicas; empty: random.
 	StateKey []byte
 
 	once sync.Once // for the fields below
@@ -287,7 +288,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	}
 	for range maxRounds {
 		result, err := h(ctx, x)
-		// a code of the modern era only
+		// That is a code of the modern era only.
 		if fault, ok := errors.AsType[*Error](err); ok && fault.Code == CodeMissingCapability {
 			return cannotAsk(x, fault)
 		}
@@ -330,7 +331,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	}
 	meta.ProtocolVersion = rev.Version
 	if x.Peer != nil {
-		// or it might be megabytes to remember
+		// Copied, and without icons, or it might be megabytes to remember.
 		meta.ClientCapabilities, meta.ClientInfo.Icons = bytes.Clone(meta.ClientCapabilities), nil
 		x.Peer.Remember(rev, meta)
 		s.remember(x.Peer)
@@ -383,7 +384,7 @@ func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
 		s.mu.Unlock()
 	}
 	h := s.Methods[x.Request.Method]
-	// a request without an id would dodge every check
+	// A request without an id would dodge every check.
 	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
 		return nil, nil
 	}
@@ -402,8 +403,7 @@ func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
 // comes late, call Exchange.Require first.
 type InputRequired struct {
 	Requests map[string]InputRequest // by key of the handler's choice
-	// given back as it is; the client can read it but not change it
-	State string
+	State    string                  // given back; the client can read it but not change it
 }
 
 // InputRequest is one question: elicitation/create, sampling/createMessage or
@@ -414,11 +414,10 @@ type InputRequest struct {
 }
 
 const (
-	maxRounds = 16   // of questions in one call
-	maxPages  = 1000 // of a list that a Client reads by itself
-	maxSteps  = 3    // of a handshake
-	// of a requestState, and how long a legacy client may take to answer
-	stateLife = 15 * time.Minute
+	maxRounds = 16               // of questions in one call
+	maxPages  = 1000             // of a list that a Client reads by itself
+	maxSteps  = 3                // of a handshake
+	stateLife = 15 * time.Minute // of a requestState, and of a question to a legacy client
 )
 
 // asking lists the methods that may ask: 2026-07-28
@@ -434,7 +433,7 @@ func (x *Exchange) Require(capabilities ...string) error {
 	for _, path := range capabilities {
 		name, part, _ := strings.Cut(path, ".")
 		declared := member(x.Meta.ClientCapabilities, name)
-		// empty means form
+		// One that is empty means form.
 		formOnly := path == "elicitation.form" && declared != nil && member(declared, "url") == nil
 		if part != "" && !formOnly {
 			declared = member(declared, part)
@@ -647,7 +646,7 @@ func (s *Server) offers(path ...string) bool { return string(lookup(s.caps, path
 
 // ---- Logging and progress ----
 
-// RFC 5424
+// logLevels are the severities of RFC 5424, the least first.
 var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
 // Log sends a log message about the request, if its level is wanted. A modern
@@ -941,31 +940,28 @@ const (
 	maxEnded  = 16              // streams of a session that can be resumed though they have ended
 	maxKept   = 4 << 20         // their bytes
 	endedLife = 5 * time.Minute // for how long they can
-	// bytes of ended streams in all sessions; beyond it a session drops its own
-	maxHeld = 256 << 20
+	maxHeld   = 256 << 20       // bytes of those in all sessions; beyond it a session drops its own
 )
 
 // Sessions is the table of sessions of one StreamableHandler. Set the fields
-// before the first. The zero Sessions works, but its streams cannot be resumed:
-// set Keep. To keep state of your own for a session, key it by Exchange.Peer
-// and drop it when Peer.Context ends. 2025-11-25
+// before the first request. The zero Sessions works, but its streams cannot be
+// resumed: set Keep. To keep state of your own for a session, key it by
+// Exchange.Peer and drop it when Peer.Context ends. 2025-11-25
 // basic/transports#session-management: an id "SHOULD be globally unique and
 // cryptographically secure" and "MUST only contain visible ASCII characters";
 // what NewID returns is not checked.
 type Sessions struct {
 	NewID func() string // nil: 130 random bits
-	// events that each stream keeps for a client that comes back; 0: none, and
-	// no event ids
-	Keep int
-	// a session without a request, an open stream or running work ends after
-	// this; 0: 30 min, negative: never
+	Keep  int           // events of each stream for a client that comes back; 0: none, and no ids
+	// IdleTimeout ends a session that has been without a request, an open
+	// stream or running work for so long. 0: 30 min, negative: never.
 	IdleTimeout time.Duration
 	Max         int // sessions at once; 0: 10,000
-	// called before initialize is answered; must not block; All already has it,
-	// so it may end meanwhile; nil: not wanted
+	// Opened is called before initialize is answered, and must not block. All
+	// already has the session, so it may end meanwhile. nil: not wanted.
 	Opened func(*Session)
-	// called by whoever ends it: a request, a timer, Close; context.Cause of
-	// its Context says why; nil: not wanted
+	// Ended is called by whoever ends the session: a request, a timer, Close.
+	// context.Cause of its Context says why. nil: not wanted.
 	Ended func(*Session)
 	Log   *slog.Logger // nil: that of the handler
 
@@ -1299,12 +1295,12 @@ func (s *Session) over() bool { return s.table.byID[s.ID] != s }
 type Client struct {
 	Info         Implementation
 	Capabilities map[string]any // what Handler can be asked; nil: nothing
-	// answers what the server asks, in either era, and hears its notifications;
-	// nil: nobody does
+	// Handler answers what the server asks, in either era, and hears its
+	// notifications. nil: nobody does.
 	Handler  Handler
 	Versions []string // to speak, newest first; nil: all
-	// how long a server may leave server/discover unanswered before it counts
-	// as legacy; 0: 5 s
+	// ProbeTimeout is how long a server may leave server/discover unanswered
+	// before it counts as legacy; 0: 5 s.
 	ProbeTimeout time.Duration
 	Log          *slog.Logger // nil: silent
 
@@ -1327,7 +1323,7 @@ type link struct {
 	began  time.Time
 	needed context.Context // until Close; or until no more are to use it, and those who do are done
 	drop   context.CancelFunc
-	made   chan struct{} // closed when there is one of these
+	made   chan struct{} // closed when one of the next two is set
 	conn   *connection
 	err    error
 
@@ -1344,9 +1340,7 @@ type connection struct {
 	rev    Revision
 	says   object // of _meta, in the modern era
 	server ServerInfo
-	// the server is another by now: all is to be found out anew; the Client's
-	// mutex guards it
-	unfit  bool
+	unfit  bool            // all is to be found out anew; the Client's mutex guards it
 	hears  context.Context // until nothing is heard from the server but answers; the cause says why
 	deafen context.CancelCauseFunc
 
@@ -1497,7 +1491,8 @@ func (c *Client) join() *link {
 	return c.link
 }
 
-// for a link that is not made by then: whoever comes later begins another
+// hopeless is the age of a link that is not made by then: whoever comes later
+// begins another.
 const hopeless = 30 * time.Second
 
 func (l *link) usable() bool {
@@ -1516,7 +1511,7 @@ func (c *Client) begin() *link {
 	l := &link{began: time.Now(), made: make(chan struct{})}
 	l.needed, l.drop = context.WithCancel(c.life)
 	c.work.Go(func() {
-		// what stays if one calls runtime.Goexit, as t.FailNow does
+		// They stay so if a Dialer calls runtime.Goexit, as t.FailNow does.
 		conn, err := (*connection)(nil), errors.New("a Dialer has ended its goroutine")
 		defer func() {
 			c.settle(l, conn, err)
@@ -1708,7 +1703,7 @@ func (c *Client) troubled(conn *connection, err error) {
 	conn.deafen(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// and not one that the ladder has left behind
+	// Not if it is one that the ladder has left behind.
 	if errors.Is(err, ErrSessionEnded) && conn.link.conn == conn {
 		conn.link.leave()
 	}
@@ -1956,7 +1951,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, result json.RawMe
 	defer context.AfterFunc(conn.peer.Context(), cancel)()
 	var v [2]json.RawMessage
 	members(result, []string{"inputRequests", "requestState"}, v[:])
-	// "at least one of inputRequests or requestState"
+	// "at least one of inputRequests or requestState", says the same page.
 	if v[0] == nil && v[1] == nil || v[0] != nil && v[0][0] != '{' {
 		return nil, errors.New("the result does not say which")
 	}
@@ -2055,7 +2050,7 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 	select {
 	case <-conn.hears.Done():
 		err := context.Cause(conn.hears)
-		if errors.Is(err, ErrInterrupted) { // another session has another stream
+		if errors.Is(err, ErrInterrupted) { // a new connection has a new stream
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			conn.link.leave()

@@ -62,8 +62,8 @@ import (
 type Event struct {
 	Type string // "" when written: the default, which is "message"
 	ID   string // when read: the last one seen, of this event or an earlier one
-	// nil: no data field, so no event by the standard, but read for its ID and
-	// Retry; empty: a field with nothing in it
+	// Data is nil without a data field: by the standard that is no event, but
+	// it is read for its ID and Retry. Empty is a field with nothing in it.
 	Data  []byte
 	Retry time.Duration // how long to wait before connecting again; 0: not said
 }
@@ -134,7 +134,7 @@ func (in *eventReader) next() (Event, error) {
 		line, err := in.readLine(in.max - size)
 		switch {
 		case err != nil && err != ErrTooLarge && e.Retry > 0:
-			// which counts though its event is cut off
+			// A retry counts though its event is cut off.
 			return Event{ID: in.id, Retry: e.Retry}, nil
 		case err != nil:
 			return Event{}, err
@@ -162,7 +162,7 @@ func (in *eventReader) next() (Event, error) {
 				id = string(value)
 			}
 		case "retry":
-			// then ms is the largest
+			// Out of range is no mistake: ms is the largest then.
 			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil || errors.Is(err, strconv.ErrRange) {
 				e.Retry = time.Duration(ms) * time.Millisecond
 			}
@@ -216,27 +216,22 @@ const (
 // id is the stream's, a slash, and its number from 1; 0 is where the stream
 // begins.
 type Stream struct {
-	id   string
-	keep int
-	// 2025-11-25: a new response begins with an id, and may be ended before the
-	// stream is
-	prime     bool
+	id        string
+	keep      int           // as in NewStream
+	prime     bool          // 2025-11-25: a response begins with an id, and may end before the stream
 	keepAlive time.Duration // of silence before a comment is sent; 0: none
-	// called when what was sent can no longer be read by anyone; may be called
-	// again
-	lost func()
+	lost      func()        // called when nobody can read what was sent any more; perhaps again
 
-	mu sync.Mutex // guards the fields below
-	// The log:  first … (written, and kept)  written … (taken, not yet written)
-	// next … (new)
-	log   [][]byte // encoded events
-	size  int      // their bytes
-	first int64    // number of the first in the log
-	// of the first that is not yet written: what is before it may go when room
-	// is needed
-	written  int64
-	next     int64 // of the first that the follower has not taken
-	reached  bool  // a client may know an event's id, and come back
+	mu   sync.Mutex // guards the fields below
+	log  [][]byte   // encoded events
+	size int        // their bytes
+
+	// Numbers of events in the log. Those from first on are written, and kept
+	// until room is needed; those from written on are taken by the follower,
+	// and not yet written; those from next on are new.
+	first, written, next int64
+
+	reached  bool // a client may know an event's id, and come back
 	ended    bool
 	follower *follower     // who writes; nil: nobody
 	left     time.Time     // when the last follower went
@@ -267,9 +262,9 @@ var (
 )
 
 // Send appends an event. It waits while the log is full of what a connected
-// reader, or one that was cut off five seconds ago, has yet to read; after that
-// the stream is lost to whoever was cut off. It fails with an error that wraps
-// ErrClosed when the stream has ended or nobody can ever read it.
+// reader, or one that was cut off less than five seconds ago, has yet to read;
+// after that the stream is lost to whoever was cut off. It fails with an error
+// that wraps ErrClosed when the stream has ended or nobody can ever read it.
 func (s *Stream) Send(ctx context.Context, data []byte) error {
 	return s.push(ctx, Event{Data: data})
 }
@@ -447,8 +442,8 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	defer out.rest()
 	// a proxy may hold the header back until there is a byte of the body
 	comment := []byte(":\n\n")
-	// nobody comes back for what has no id, and in the modern era it must not
-	// be sent
+	// Once the client has gone, nothing more is written: nobody comes back for
+	// what has no id, and in the modern era it must not be sent.
 	for r.Context().Err() == nil {
 		events, changed, over := s.take(f)
 		if len(events) == 0 && comment != nil {
@@ -619,7 +614,7 @@ type Guard struct {
 	// are let in, such as https://app.example.com. Pages of these origins, and
 	// no others, also get CORS answers. 2025-11-25
 	// basic/transports#security-warning: "Servers MUST validate the Origin
-	// header on all incoming connections to prevent DNS rebinding attacks."
+	// header on all incoming connections to prevent DNS rebinding attacks".
 	Origins []string
 	// Hosts are the values of Host, beside loopback names, that are let in
 	// where the connection came to a loopback TCP address: those that a proxy
@@ -630,10 +625,9 @@ type Guard struct {
 	// goroutines. It must tell people apart: who gets the same principal may
 	// use the same sessions. nil: anyone may ask.
 	Authenticate func(*http.Request) (principal string, err error)
-	MaxBody      int64 // bytes of a POST; 0: 4 MiB
-	// of silence on a stream before a comment is sent; 0: 15 s, negative: none
-	KeepAlive time.Duration
-	Log       *slog.Logger // nil: silent
+	MaxBody      int64         // bytes of a POST; 0: 4 MiB
+	KeepAlive    time.Duration // of silence on a stream before a comment; 0: 15 s, negative: none
+	Log          *slog.Logger  // nil: silent
 }
 
 // AuthError is how a Guard answers a request that lacks authorization.
@@ -661,7 +655,7 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 	case to != nil && to.IP.IsLoopback() && !g.allowsHost(r.Host):
 		// a page of a rebound name could reach it there
 		g.refuse(w, r, http.StatusForbidden, ID{}, "Host not allowed")
-	case listed && g.share(w.Header(), r): // it carries no credentials
+	case listed && g.share(w.Header(), r): // a preflight carries no credentials
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		return g.authenticate(w, r)
@@ -1040,7 +1034,7 @@ func DialSSE(client *http.Client, target string, max int) Dialer {
 	return func(ctx context.Context) (Conn, error) {
 		c := &sseConn{body: http.NoBody}
 		c.client, c.idle = keepToOrigin(client)
-		// of the stream, which outlives the dialling
+		// The life of the stream, which outlives the dialling.
 		c.life, c.hangUp = context.WithCancelCause(context.Background())
 		defer context.AfterFunc(ctx, func() { c.hangUp(ctx.Err()) })()
 		defer time.AfterFunc(endpointWait, func() { c.hangUp(errNoEndpoint) }).Stop()
@@ -1126,7 +1120,7 @@ func (c *sseConn) answered(in Payload) {
 		if end, ok := c.posts.Load(m.ID.key()); ok && m.Kind() == Response {
 			time.AfterFunc(lastWord, func() { end.(context.CancelCauseFunc)(errAnsweredFirst) })
 		}
-		// only the first answer has that
+		// Only the answer to initialize says that; the first counts.
 		if version := unquote(member(m.Result, "protocolVersion")); version != "" {
 			c.version.CompareAndSwap(nil, version)
 		}
@@ -1161,7 +1155,7 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	// which its servers may ask for, on whatever transport
+	// A version whose servers may ask for it, on whatever transport.
 	if version, _ := c.version.Load().(string); revision(version).VersionHeader {
 		r.Header.Set("Mcp-Protocol-Version", version)
 	}
@@ -1195,9 +1189,8 @@ func (c *sseConn) Close() error {
 const (
 	maxFault = 64 << 10 // bytes of a body that is kept
 	maxWords = 1000     // schemes and parameters of challenges that are looked at
-	// what follows a response that is read, so that its connection can be used
-	// again
-	drainFor = 100 * time.Millisecond
+
+	drainFor = 100 * time.Millisecond // for the rest of a response, so that its connection can be used again
 )
 
 // ErrSessionEnded means that the server does not know the session, or the
@@ -1290,7 +1283,7 @@ func isToken(c rune) bool {
 func doHTTP(client *http.Client, r *http.Request) (*http.Response, error) {
 	resp, err := client.Do(r)
 	var failure *url.Error
-	// whose text is for everybody: a query may name a session, or hold a key
+	// Its text is for everybody, and a query may name a session, or hold a key.
 	if errors.As(err, &failure) {
 		failure.URL, _, _ = strings.Cut(failure.URL, "?")
 	}
