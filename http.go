@@ -42,14 +42,14 @@ package main
 // Implements 2025-03-26, 2025-06-18 and 2025-11-25
 // basic/transports#streamable-http, 2026-07-28
 // basic/transports/streamable-http. A handler runs on the goroutine that
-// net/http has for its POST; if the response becomes a stream, one more
-// goroutine writes it, and is joined before that POST is over; one timer looks
-// after all that have waited for a second. A client has one goroutine for each
-// response that is a stream, until that has ended or the Conn is closed. A
-// reply's mutex guards what has been decided about its response, and is held
-// while its Stream is made; a lateness's who waits, a StreamableHandler's
-// whether it is open, an httpConn's what it has learnt. Copy with jsonrpc.go,
-// sse.go and session.go.
+// net/http has for its POST, those of a batch on one each; if the response
+// becomes a stream, one more goroutine writes it, and is joined before that
+// POST is over; one timer looks after all that have waited for a second. A
+// client has one goroutine for each response that is a stream, until that has
+// ended or the Conn is closed. A reply's mutex guards what has been decided
+// about its response, and is held while its Stream is made; a lateness's who
+// waits, a StreamableHandler's whether it is open, an httpConn's what it has
+// learnt. Copy with jsonrpc.go, sse.go and session.go.
 
 import (
 	"bytes"
@@ -90,8 +90,8 @@ const (
 // POST and GET methods"; of 2026-07-28 only POST is left.
 type StreamableHandler struct {
 	Handler Handler // required: a *Server, or what wraps one
-	// of the legacy era; nil: none. Then each POST stands alone, GET and DELETE
-	// are refused, and no legacy client can be asked
+	// Sessions are those of the legacy era. nil: none. Then each POST stands
+	// alone, GET and DELETE are refused, and no legacy client can be asked.
 	Sessions *Sessions
 	Versions []string // versions to offer, newest first: those that the Server has; nil: all
 	// HeaderParams returns the arguments of a tool that modern clients repeat
@@ -152,7 +152,7 @@ func (h *StreamableHandler) prepare() {
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.late.wait, h.late.waiting = decideIn, map[*reply]time.Time{}
 	if silence := h.silence(); silence > 0 {
-		// a refusal needs some time to get its status
+		// A refusal needs some time to get its status.
 		h.late.wait = max(min(decideIn, silence), 10*time.Millisecond)
 	}
 	h.versions, h.legacy = orAll(h.Versions), legacy(h.Versions)
@@ -185,7 +185,7 @@ func (h *StreamableHandler) Close() {
 	sessions := cmp.Or(h.Sessions, new(Sessions))
 	for _, s := range sessions.All() {
 		s.listen().End()
-		// its answers will not be let in
+		// Its answers will not be let in any more.
 		s.Peer.fail(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
 	}
 	within(hurry, &h.all)
@@ -255,8 +255,9 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 // post dispatches what a POST holds. The version that it names, in its _meta or
 // in its header, decides the era; without one it is legacy, where there is
 // that. 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying
-// modern per-request _meta is served statelessly according to this revision. An
-// initialize request selects legacy semantics, scoped to […] the session".
+// modern per-request _meta is served statelessly according to this revision."
+// and "An initialize request selects legacy semantics, scoped to […] the
+// session".
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
 	in, ok := h.read(w, r)
 	if !ok {
@@ -318,7 +319,7 @@ func (rep *reply) initialize(base Exchange) {
 		if err != nil {
 			return nil, err
 		}
-		// what cannot be encoded is an error, and opens nothing
+		// What cannot be encoded is an error, and opens nothing.
 		agreed, err := marshalObject(result)
 		if err != nil {
 			return nil, err
@@ -379,7 +380,7 @@ func (rep *reply) sessionless(base Exchange) {
 // treat a client disconnect as cancellation of that request."
 func (rep *reply) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
-	// net/http ends that context
+	// net/http ends the context of this Peer.
 	p := &Peer{log: cmp.Or(rep.h.Log, silent), outlet: nobody, ctx: rep.r.Context(), cutOff: func(error) {}}
 	defer context.AfterFunc(rep.h.life, func() { p.end(ErrClosed) })()
 	rep.dispatch(p.ctx, rep.h.Handler, p, base)
@@ -736,9 +737,9 @@ func (m *marks) read(schema any, path []string) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		switch key {
 		case "x-mcp-header", "default", "const", "enum", "examples", "required", "dependentRequired":
-			// data
+			// These hold data.
 		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies":
-			// by names of their own
+			// These hold schemas, by names of their own.
 			named, _ := object[key].(map[string]any)
 			for _, name := range slices.Sorted(maps.Keys(named)) {
 				var further []string
@@ -793,7 +794,7 @@ type reply struct {
 	answers  []*Message    // that came before it was decided
 	events   *Stream       // nil: not decided
 	followed chan struct{} // closed when nobody writes the stream to this response any more
-	done     bool
+	done     bool          // the answers have all come
 }
 
 func (rep *reply) refuse(status int, reason string) {
@@ -812,8 +813,9 @@ func (rep *reply) commitLate() {
 	}
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
-	// it will be JSON, however long it takes: not a server's WriteTimeout must
-	// end it, but if the client leaves it is for nobody
+	// It will be JSON, however long it takes: a server's WriteTimeout must not
+	// end it, but if the client leaves it is for nobody, and does not keep the
+	// session.
 	if !rep.done {
 		_ = http.NewResponseController(rep.w).SetWriteDeadline(time.Time{})
 		if rep.release != nil {
@@ -985,9 +987,9 @@ func (rep *reply) finish() {
 	}
 	switch {
 	case rep.gone():
-		// it may only have closed its half, and must not take an empty 200 for
-		// an answer
-		if rep.r.Context().Value(http.ServerContextKey) != nil { // who knows what this means
+		// The client may only have closed its half, and must not take an empty
+		// 200 for an answer.
+		if rep.r.Context().Value(http.ServerContextKey) != nil { // net/http knows what this means
 			panic(http.ErrAbortHandler)
 		}
 	case rep.events != nil && rep.session != nil:
@@ -1039,7 +1041,7 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case !accepts(r.Header["Accept"], "text/event-stream"):
-		// which it "MUST include"; 405 would say that there is no stream
+		// It "MUST include" that; a 405 would say that there is no stream.
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 		return
 	case after == "":
@@ -1057,18 +1059,18 @@ const (
 	maxTries   = 8               // to continue a stream without an event in between
 	firstPause = time.Second / 4 // before the first of them, doubled for each
 	maxPause   = 5 * time.Second // but no longer: 23 seconds in all
-	// a server that wants us to wait longer has given up on the stream
-	maxRetry = 5 * time.Minute
-	// a stream that was open for so long is no failure: proxies cut those that
-	// are silent
-	lasting   = 30 * time.Second
-	readAhead = 2 // payloads that have come and are not read yet
-	// bytes of an event's id, and of a session's, that we repeat
-	maxRepeated = 4 << 10
+	maxRetry   = 5 * time.Minute // a server that wants us to wait longer has given up on the stream
+
+	// A stream that was open for so long is no failure: proxies cut those that
+	// are silent.
+	lasting = 30 * time.Second
+
+	readAhead   = 2                      // payloads that have come and are not read yet
+	maxRepeated = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
 	maxMarked   = 4096                   // tools whose marked arguments are remembered
 	maxNamed    = 16                     // tools that are left out of a list, and named in the log
 	maxReplies  = 32                     // answers to the server on their way at once
-	farewell    = 700 * time.Millisecond // a DELETE
+	farewell    = 700 * time.Millisecond // for a DELETE
 )
 
 // DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The
@@ -1106,21 +1108,17 @@ type httpConn struct {
 	url     string
 	max     int
 	in      chan Payload
-	over    chan struct{} // closed by Close
-	replies chan struct{} // has room for each answer to the server that is on its way
-	// one for each response that is a stream; Go holding mu, and not once
-	// closed
-	streams sync.WaitGroup
+	over    chan struct{}  // closed by Close
+	replies chan struct{}  // has room for each answer to the server that is on its way
+	streams sync.WaitGroup // one for each response that is one; Go holding mu, and not once closed
 	closing sync.Once
 
-	mu      sync.Mutex // guards the fields below
-	rev     Revision   // agreed on, or what the last modern request said
-	session string     // "": none
-	// why nothing more is sent: the server does not know the session any more,
-	// or Close
-	ended  error
-	posts  map[*post]bool           // true: its response is a stream
-	marked map[string][]HeaderParam // by tool
+	mu      sync.Mutex               // guards the fields below
+	rev     Revision                 // agreed on, or what the last modern request said
+	session string                   // "": none
+	ended   error                    // why nothing more is sent: the session has ended, or Close
+	posts   map[*post]bool           // true: its response is a stream
+	marked  map[string][]HeaderParam // by tool
 }
 
 // post is a POST until all that it brings has come; one without a payload is
@@ -1130,8 +1128,9 @@ type post struct {
 	id      ID // of the request in it, until its answer has come
 	rev     Revision
 	session string // that it belongs to
-	// ends with Close, when it is cancelled, when the session has ended, and
-	// when all has come
+
+	// These end it: Close, the end of the session, that it is cancelled, and
+	// that all has come.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -1165,7 +1164,8 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if err != nil {
 		return err
 	}
-	// beside it, so that the stream is there for the first call
+	// The stream of what belongs to no request is opened beside this, so that
+	// it is there for the first call.
 	if first.Method == "notifications/initialized" && x.rev.Resume {
 		if alone, err := c.begin(context.Background(), Payload{}); err == nil {
 			_ = c.follow(alone, nil)
@@ -1178,8 +1178,8 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if first.Kind() == Response {
 		select {
 		case c.replies <- struct{}{}:
-			// a server that asks and does not listen gets no number of
-			// connections
+			// A server that asks and does not listen does not get any number of
+			// connections.
 			defer func() { <-c.replies }()
 		case <-x.ctx.Done():
 		}
@@ -1274,7 +1274,7 @@ func (c *httpConn) send(x *post) (streams bool, err error) {
 		return false, nil
 	case session != "" && x.out.Messages[0].Method == "initialize":
 		if len(session) > maxRepeated || strings.ContainsFunc(session, func(c rune) bool { return c < '!' || c > '~' }) {
-			// "MUST only contain visible ASCII characters"
+			// 2025-11-25: it "MUST only contain visible ASCII characters".
 			return false, fmt.Errorf("the server's session id is not one: %.100q", session)
 		}
 		c.mu.Lock()
@@ -1409,7 +1409,7 @@ func (x *post) fault(resp *http.Response) *HTTPError {
 func (c *httpConn) refused(x *post, fault *HTTPError) error {
 	switch code := fault.code(); {
 	case fault.Status != http.StatusNotFound, x.session == "", code == CodeMethodNotFound:
-		// nobody says that of a session
+		// "Method not found" is nothing that anybody says of a session.
 		return fault
 	case (code == CodeInvalidParams || code == CodeResourceNotFound) && fault.id == x.id && x.id != ID{}:
 		return fault
@@ -1420,8 +1420,8 @@ func (c *httpConn) refused(x *post, fault *HTTPError) error {
 	if c.session == x.session {
 		c.ended = why
 		for other, streams := range c.posts {
-			// it was accepted, and nobody can tell how far it has come; others
-			// have yet to be told
+			// It was accepted, and nobody can tell how far it has come; others
+			// have yet to be told.
 			if streams {
 				other.cancel(why)
 			}
@@ -1453,7 +1453,7 @@ func (c *httpConn) deliver(x *post, in Payload) {
 	waits := x.id != ID{}
 	for _, m := range in.Messages {
 		if waits && m.Kind() == Response {
-			// an error that does not say so is about the only request there is
+			// An error without an id is about the only request there is.
 			m.ID = cmp.Or(m.ID, x.id)
 			c.learn(x, m)
 		}
@@ -1619,8 +1619,8 @@ func (c *httpConn) events(x *post, resp *http.Response) error {
 		if e.Type != "message" || len(e.Data) == 0 { // 2025-11-25: an event that only gives an id
 			continue
 		}
-		// and not, again and again, the event after which the server was asked
-		// to go on
+		// This is progress, if it is not, again and again, the event after
+		// which the server was asked to go on.
 		if fresh || e.ID == "" {
 			x.tries = 0
 		}
@@ -1718,7 +1718,7 @@ func (c *httpConn) Close() error {
 		if !over {
 			var done context.CancelFunc
 			x.ctx, done = context.WithTimeout(context.Background(), farewell)
-			// 405: it does not let us end it
+			// A 405 is fine, too: the server does not let us end it.
 			if resp, err := c.do(x, http.MethodDelete); err == nil {
 				resp.Body.Close()
 			}

@@ -224,7 +224,7 @@ func serve(ctx context.Context, args []string) error {
 		}
 		err = Serve(ctx, conn, demo, log)
 	}
-	// a client that is gone is how a server's life ends
+	// A client that is gone is how a server's life ends.
 	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 		return nil
 	}
@@ -537,7 +537,7 @@ func oneLine(body []byte) string {
 }
 
 var (
-	// Those that matter to MCP.
+	// Fields of a header that matter to MCP.
 	tracedFields = regexp.MustCompile("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
 	// A line with a query, of a request or an endpoint event; and its parts.
 	query     = regexp.MustCompile(`(?m)^([A-Z]+ |data: ?)(/|https?://)\S*\?\S*`)
@@ -608,7 +608,7 @@ const (
 	pageSize = 50
 )
 
-// A 1×1 PNG, so that the mechanism of icons can be seen.
+// pixel is a 1×1 PNG, so that the mechanism of icons can be seen.
 const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 
 func newDemo() *demo {
@@ -752,8 +752,8 @@ func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
 		return result, err
 	}
 	answer := ToolResult{Content: []any{TextContent(text)}}
-	// keys of _meta have a grammar from 2025-06-18 on; this one only shows what
-	// one of one's own looks like
+	// Keys of _meta have a grammar from 2025-06-18 on; this one only shows what
+	// a key of one's own looks like.
 	if x.Revision.Titles {
 		answer.Meta = map[string]string{"com.example.mcpwire/tool": name}
 	}
@@ -958,9 +958,8 @@ type caller struct {
 	stderr io.Writer
 	input  *bufio.Scanner // lines of stdin
 	ask    bool           // the user sits at a terminal
-	// content for every elicitation; empty: ask at the terminal, or decline
-	// where there is none
-	reply   json.RawMessage
+
+	reply   json.RawMessage // content for every elicitation; empty: ask at the terminal, or decline
 	timeout time.Duration
 	conn    Conn // that was dialled last
 	tokens  int64
