@@ -1531,7 +1531,8 @@ type Dialer func(ctx context.Context) (Conn, error)
 // closes c, and returns nil if the peer hung up. A nil log is silent.
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	ending := make(chan struct{})
-	s := start(ctx, c, h, log, ending, false)
+	s := newPump(ctx, c, h, log, ending, false)
+	s.start()
 	grace := windDown
 	var err error
 	select {
@@ -1550,7 +1551,9 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 // message is reported to log and dropped. Close the Peer to hang up; it also
 // hangs up when ctx ends.
 func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
-	return start(ctx, c, h, log, nil, true).peer
+	s := newPump(ctx, c, h, log, nil, true)
+	s.start()
+	return s.peer
 }
 
 // pump moves payloads between a Conn and a Peer. One goroutine at a time reads.
@@ -1564,14 +1567,17 @@ type pump struct {
 	ended   chan error // why reading or writing has stopped; nil: the peer hung up
 }
 
-func start(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-chan struct{}, client bool) *pump {
+// newPump makes a Peer and its pump. Nothing is read before start.
+func newPump(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-chan struct{}, client bool) *pump {
 	write := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
 	p := newPeer(ctx, write, log)
 	p.client, p.conn = client, c
-	s := &pump{peer: p, handler: h, ending: ending, ended: make(chan error, 1)}
-	context.AfterFunc(p.ctx, func() { c.Close() })
-	p.wg.Go(s.read) // until Read fails: the peer hung up, or Close
-	return s
+	return &pump{peer: p, handler: h, ending: ending, ended: make(chan error, 1)}
+}
+
+func (s *pump) start() {
+	context.AfterFunc(s.peer.ctx, func() { s.peer.conn.Close() })
+	s.peer.wg.Go(s.read) // until Read fails: the peer hung up, or Close
 }
 
 // reader is the goroutine that reads: while it is busy with a request, another

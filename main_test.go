@@ -604,6 +604,25 @@ func TestCancelQuestion(t *testing.T) {
 	}
 }
 
+// A server may say anything as soon as there is a connection, also what only the transport would say.
+func TestServerSpeaksFirst(t *testing.T) {
+	for range 200 {
+		ours, theirs := Pipe()
+		damaged := Decode([]byte(`{"jsonrpc":"2.0","result":5}`))
+		for range 3 {
+			if err := theirs.Write(t.Context(), damaged); err != nil {
+				t.Fatal(err)
+			}
+		}
+		theirs.Close()
+		c := &Client{Info: Implementation{Name: "c", Version: "1"}}
+		if err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil }); err == nil {
+			t.Error("connected to nobody")
+		}
+		c.Close()
+	}
+}
+
 // A cancelled request gets no answer and nothing more is sent for it; its id is free again once its handler has returned.
 func TestCancelServed(t *testing.T) {
 	began, sent := make(chan *Exchange, 1), make(chan error, 1)

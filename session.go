@@ -1686,9 +1686,11 @@ func (c *Client) start(l *link, rung int) (*connection, error) {
 		return nil, err
 	}
 	conn := &connection{link: l, rung: rung, watching: make(chan struct{}, 1), watched: map[string]int{}}
-	conn.peer = Open(context.WithoutCancel(l.needed), pipe, HandlerFunc(c.handle), c.Log)
+	pump := newPump(context.WithoutCancel(l.needed), pipe, HandlerFunc(c.handle), c.Log, nil, true)
+	conn.peer = pump.peer
 	conn.peer.troubled = func(err error) { c.troubled(conn, err) }
 	conn.hears, conn.deafen = context.WithCancelCause(conn.peer.Context())
+	pump.start() // last: what is read needs the rest
 	return conn, nil
 }
 
