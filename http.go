@@ -1432,10 +1432,10 @@ func (c *httpConn) refused(x *post, fault *HTTPError) error {
 
 // readJSON reads an answer that is not a stream.
 func (c *httpConn) readJSON(x *post, resp *http.Response) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.max)+1))
+	body, err := readBody(resp.Body, -1, int64(c.max))
 	switch {
-	case len(body) > c.max:
-		return ErrTooLarge
+	case err == ErrTooLarge:
+		return err
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrInterrupted, err)
 	}

@@ -4299,6 +4299,17 @@ func TestHTTPAmplification(t *testing.T) {
 	}
 }
 
+// A largest message of the largest number is no limit for a client, either.
+func TestClientWithoutLimit(t *testing.T) {
+	ts := httptest.NewServer(&StreamableHandler{Handler: newDemo()})
+	defer ts.Close()
+	c := &Client{Info: Implementation{Name: "c", Version: "1"}}
+	defer c.Close()
+	if err := c.Connect(t.Context(), DialHTTP(nil, ts.URL, math.MaxInt)); err != nil {
+		t.Error(err)
+	}
+}
+
 // The body is bounded, whether or not its length is told; the connection survives what can be survived, and what is cut off is no message.
 func TestHTTPLimits(t *testing.T) {
 	checkLeaks(t)
