@@ -718,7 +718,7 @@ const (
 type subscriber struct {
 	peer *Peer
 	send func(*Message)
-	turn sync.Mutex // held by who sends
+	turn sync.Mutex // held by who sends: what is sent has an order, and send ends with its context
 
 	// The Server's mutex guards the fields below.
 	ready   bool            // once it has sent notifications/initialized, if it is a legacy peer
@@ -878,6 +878,7 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	}
 	s.mu.Unlock()
 	if !room {
+		sub.turn.Unlock()
 		return nil, errListeners
 	}
 	tag := map[string]any{metaSubscription: id}
