@@ -321,7 +321,7 @@ func decodeMessage(text []byte) *Message {
 		m.ID, reason = ID{}, "duplicate member id"
 	case twice != "":
 		reason = "duplicate member " + twice
-	case unquote(version) != "2.0":
+	case string(version) != `"2.0"` && unquote(version) != "2.0":
 		reason = `jsonrpc must be "2.0"`
 	case response:
 		reason = m.decodeResponse(rawID, fault)
@@ -374,20 +374,22 @@ func (m *Message) decodeResponse(rawID, fault json.RawMessage) (reason string) {
 // encoding/json takes "METHOD" for "method" and the last of two members of one
 // name, and what a proxy in front of us checked is then not what we run. So the
 // envelope, params, _meta and arguments are all read by each: exact names, none
-// twice. It walks text that json.Valid has accepted, and therefore needs no
-// error path.
+// twice. It walks what Decode has found to be JSON, once for the whole payload,
+// and needs no error path: of other text it makes something or nothing.
 
 // Bind stores members of a JSON object by exact name: into maps a name to a
 // pointer, as for json.Unmarshal. Members that are not named are ignored, those
 // that are missing or null leave their variable alone. A nil or null object is
 // empty. What does not fit, or is there twice, is an *Error with
-// CodeInvalidParams. Nested objects are better bound to a json.RawMessage and
-// bound in turn: json.Unmarshal into a struct ignores case.
+// CodeInvalidParams. The object must be JSON, as the params and results that
+// Decode has read are: it is not checked again. Nested objects are better bound
+// to a json.RawMessage and bound in turn: json.Unmarshal into a struct ignores
+// case.
 func Bind(object json.RawMessage, into map[string]any) error {
 	if object = bytes.TrimSpace(object); len(object) == 0 || string(object) == "null" {
 		return nil
 	}
-	if object[0] != '{' || !json.Valid(object) {
+	if object[0] != '{' || object[len(object)-1] != '}' {
 		return invalidParams("not an object")
 	}
 	seen := make([]any, 0, 8)
@@ -454,10 +456,10 @@ func member(object []byte, name string) json.RawMessage {
 func each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 	return func(yield func([]byte, json.RawMessage) bool) {
 		var name []byte
-		for i := skipSpace(text, 1); text[i] != '}' && text[i] != ']'; {
+		for i := skipSpace(text, 1); i < len(text) && text[i] != '}' && text[i] != ']'; {
 			end := skipValue(text, i)
 			if text[0] == '{' {
-				if name = text[i+1 : end-1]; bytes.IndexByte(name, '\\') >= 0 {
+				if name = text[min(i+1, end-1) : end-1]; bytes.IndexByte(name, '\\') >= 0 {
 					name = []byte(unquote(text[i:end]))
 				}
 				i = skipSpace(text, end)
@@ -473,7 +475,7 @@ func each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 
 // skipSpace skips commas and colons, too: the text is valid.
 func skipSpace(text []byte, i int) int {
-	for text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' || text[i] == ',' || text[i] == ':' {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' || text[i] == ',' || text[i] == ':') {
 		i++
 	}
 	return i
@@ -481,7 +483,7 @@ func skipSpace(text []byte, i int) int {
 
 // skipValue returns the index after the value that starts at i.
 func skipValue(text []byte, i int) int {
-	for depth := 0; ; {
+	for depth := 0; i < len(text); {
 		switch text[i] {
 		case '"':
 			i = skipString(text, i) - 1
@@ -498,13 +500,18 @@ func skipValue(text []byte, i int) int {
 			return i
 		}
 	}
+	return len(text)
 }
 
 // skipString finds the closing quote: the first one with an even number of
 // backslashes before it.
 func skipString(text []byte, i int) int {
 	for {
-		i += 1 + bytes.IndexByte(text[i+1:], '"')
+		quote := bytes.IndexByte(text[i+1:], '"')
+		if quote < 0 {
+			return len(text)
+		}
+		i += 1 + quote
 		slashes := 0
 		for text[i-1-slashes] == '\\' {
 			slashes++

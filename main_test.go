@@ -41,7 +41,6 @@ import (
 	"log"
 	"log/slog"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -363,6 +362,14 @@ func TestBind(t *testing.T) {
 	}
 	if err := errors.Join(bind(""), bind("null")); err != nil {
 		t.Error("no object is an empty one:", err)
+	}
+	// What is no JSON at all may bind to anything, but it is no reason to panic.
+	for object := `{"c\\":[1,{"\"":"]\\"}],"city":"x\"","n":-1.5e3,"unit":null}`; object != ""; object = object[:len(object)-1] {
+		for at := range object {
+			_ = bind(object + "}")
+			_ = bind("{" + object[at:] + "}")
+			_ = bind(object[:at] + object[at+1:] + "}")
+		}
 	}
 	// Two levels further in, the rules are the same: what decides about a call is read by exact name.
 	for _, row := range []struct{ params, want string }{
