@@ -41,6 +41,7 @@ import (
 	"log"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -953,6 +954,9 @@ func TestProgress(t *testing.T) {
 	ours, theirs := bytePipe(t)
 	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		left = x
+		if x.Progress(ctx, math.Inf(1), 0) == nil || x.Progress(ctx, 1, math.NaN()) == nil {
+			t.Error("what is no number was sent")
+		}
 		for i := range 100 {
 			if err := x.Progress(ctx, float64(i+1), 0); err != nil {
 				t.Error(err)

@@ -685,11 +685,14 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 // progress must rise, so it is for one goroutine at a time, or it is an error;
 // total 0 means unknown. It fails with ErrAnswered once the request is over.
 func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
-	if x.Meta.ProgressToken == nil {
+	token := x.Meta.ProgressToken
+	switch {
+	case token == nil:
 		return nil
-	}
-	if x.life == nil {
+	case x.life == nil:
 		return ErrAnswered
+	case progress > math.MaxFloat64, !(math.Abs(total) <= math.MaxFloat64): // JSON has no such numbers
+		return fmt.Errorf("progress %v of %v", progress, total)
 	}
 	x.owner.mu.Lock()
 	rises := progress > x.life.progress
@@ -698,11 +701,13 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 	if !rises { // 2025-11-25 progress: "The progress value MUST increase with each notification"
 		return fmt.Errorf("progress %v does not rise", progress)
 	}
-	return x.Notify(ctx, "notifications/progress", struct {
-		Token    json.RawMessage `json:"progressToken"`
-		Progress float64         `json:"progress"`
-		Total    float64         `json:"total,omitzero"`
-	}{x.Meta.ProgressToken, progress, total})
+	params := append(make([]byte, 0, len(token)+80), `{"progressToken":`...)
+	params = append(append(params, token...), `,"progress":`...)
+	params = strconv.AppendFloat(params, progress, 'f', -1, 64)
+	if total != 0 {
+		params = strconv.AppendFloat(append(params, `,"total":`...), total, 'f', -1, 64)
+	}
+	return x.Notify(ctx, "notifications/progress", encoded(append(params, '}')))
 }
 
 // ---- Announcing changes ----
@@ -1244,7 +1249,7 @@ func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error 
 	if m.Kind() == Request {
 		s.Peer.sentVia(m.ID, stream)
 	}
-	return stream.Send(ctx, m.encode())
+	return stream.send(ctx, m)
 }
 
 // retire puts away a request's stream that has ended. If a client may come back
