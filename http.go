@@ -886,7 +886,7 @@ func (rep *reply) send(ctx context.Context, m *Message) error {
 	case events == nil:
 		return ErrAnswered
 	case rep.session == nil:
-		return events.Send(ctx, m.encode())
+		return events.send(ctx, m)
 	}
 	return rep.session.sendOn(ctx, events, m)
 }
@@ -971,7 +971,7 @@ func (rep *reply) answer(m *Message) {
 	rep.mu.Unlock()
 	if events != nil {
 		// if nobody can ever read it, there is no one to tell
-		_ = events.Send(context.Background(), m.encode())
+		_ = events.send(context.Background(), m)
 	}
 }
 

@@ -269,6 +269,16 @@ func (s *Stream) Send(ctx context.Context, data []byte) error {
 	return s.push(ctx, Event{Data: data})
 }
 
+// encodings are buffers for messages that become events, which are copies.
+var encodings = sync.Pool{New: func() any { return new([]byte) }}
+
+func (s *Stream) send(ctx context.Context, m *Message) error {
+	text := encodings.Get().(*[]byte)
+	defer encodings.Put(text)
+	*text = m.append((*text)[:0])
+	return s.Send(ctx, *text)
+}
+
 func (s *Stream) push(ctx context.Context, e Event) error {
 	for {
 		changed, err := s.append(e)
@@ -312,7 +322,9 @@ func (s *Stream) add(e Event) {
 	s.signal()
 }
 
-func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
+func (s *Stream) eventID(n int64) string {
+	return string(strconv.AppendInt([]byte(s.id+"/"), n, 10))
+}
 
 // end returns the number of the next event to be sent.
 func (s *Stream) end() int64 { return s.first + int64(len(s.log)) }
