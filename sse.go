@@ -46,6 +46,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -713,6 +714,9 @@ func (g *Guard) share(header http.Header, r *http.Request) (preflight bool) {
 // allowsHost tells whether a Host is this machine, or listed. One that is more
 // than a host and a port, such as localhost:1@evil.example, is neither.
 func (g *Guard) allowsHost(host string) bool {
+	if at, err := netip.ParseAddrPort(host); err == nil && at.Addr().IsLoopback() {
+		return true // which is what most of them are
+	}
 	u, err := url.Parse("http://" + host)
 	if err != nil || u.Host != host {
 		return false
