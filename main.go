@@ -755,9 +755,13 @@ func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
 	// Keys of _meta have a grammar from 2025-06-18 on; this one only shows what
 	// a key of one's own looks like.
 	if x.Revision.Titles {
-		answer.Meta = map[string]string{"com.example.mcpwire/tool": name}
+		answer.Meta = toolMeta{name}
 	}
 	return answer, nil
+}
+
+type toolMeta struct {
+	Tool string `json:"com.example.mcpwire/tool"`
 }
 
 func toolError(format string, args ...any) ToolResult {
@@ -825,11 +829,12 @@ func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (an
 	if poll {
 		x.Disconnect(time.Second)
 	}
-	for i := 1.0; i <= n; i++ {
+	of := " of " + strconv.Itoa(int(n))
+	for i := 1; i <= int(n); i++ {
 		if delay > 0 {
 			sleep(ctx, time.Duration(delay)*time.Millisecond)
 		}
-		err := cmp.Or(ctx.Err(), x.Progress(ctx, i, n), x.Log(ctx, "debug", fmt.Sprintf("step %.0f of %.0f", i, n)))
+		err := cmp.Or(ctx.Err(), x.Progress(ctx, float64(i), n), x.Log(ctx, "debug", "step "+strconv.Itoa(i)+of))
 		if err != nil {
 			return nil, err
 		}
