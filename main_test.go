@@ -1678,6 +1678,7 @@ func TestReadEvents(t *testing.T) {
 		{"retry", "retry: 1500\ndata: a\n\nretry: 1x\ndata: b\n\nretry: -1\nretry:\nretry: +5\ndata: c\n\n", []Event{
 			{Type: "message", Data: []byte("a"), Retry: 1500 * time.Millisecond}, message("", "b"), message("", "c")}},
 		{"retry of any size", "retry: 99999999999999999999\n\n", []Event{{Type: "message", Retry: (1<<31 - 1) * time.Millisecond}}},
+		{"retry of digits alone", "retry: 99999999999x\n\n", nil},
 		{"cut off", "data: a\n\nid: 2\ndata: b\n", []Event{message("", "a")}},
 		{"cut off in a line", "data: a\n\nda", []Event{message("", "a")}},
 		{"cut off after retry", "id: 1\ndata: a\n\nid: 2\nretry: 7\n", []Event{message("1", "a"), {ID: "1", Retry: 7 * time.Millisecond}}},

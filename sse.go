@@ -164,7 +164,7 @@ func (in *eventReader) next() (Event, error) {
 			}
 		case "retry":
 			// Out of range is no mistake: ms is the largest then.
-			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil || errors.Is(err, strconv.ErrRange) {
+			if ms, _ := strconv.ParseUint(string(value), 10, 31); len(value) > 0 && len(bytes.Trim(value, "0123456789")) == 0 {
 				e.Retry = time.Duration(ms) * time.Millisecond
 			}
 		}
