@@ -42,7 +42,9 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"math/big"
 	"math/rand/v2"
+	"mime"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -63,6 +65,7 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 )
 
 func TestMain(m *testing.M) {
@@ -1033,15 +1036,21 @@ func TestNothingAfterTheAnswer(t *testing.T) {
 	}
 }
 
+// Whatever is decoded, it is what encoding/json makes of it, member by member; and what is encoded is decoded as the same.
 func FuzzDecode(f *testing.F) {
+	for _, row := range decoded {
+		if len(row.in) < 1000 {
+			f.Add([]byte(row.in))
+		}
+	}
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"é"}}}`))
 	f.Add([]byte(`[{"jsonrpc":"2.0","id":"\u0061\\","result":{"a":[1,{"]":"}"}]}},1,[],{}]`))
 	f.Add([]byte(`{"jsonrpc":"2.0","error":{"code":-32700,"message":"\ud800","data":[]}}`))
 	f.Add([]byte("{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2}\xff"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := Decode(bytes.Clone(data))
-		if len(in.Messages) == 0 {
-			t.Fatal("no message")
+		if want, got := slowly(data), outline(in); !slices.Equal(got, want) {
+			t.Fatalf("%q: %q, want %q", data, got, want)
 		}
 		for _, m := range in.Messages {
 			if (m.Kind() == Invalid) != (m.Error != nil && m.invalid) {
@@ -1062,6 +1071,9 @@ func FuzzDecode(f *testing.F) {
 			if m.Kind() != Invalid && (back.Kind() != m.Kind() || back.Method != m.Method || back.ID != m.ID) {
 				t.Fatalf("%q comes back as %v %q %q", line, back.Kind(), back.Method, back.ID)
 			}
+			if again := back.encode(); !bytes.Equal(again, line) {
+				t.Fatalf("%q is encoded again as %q", line, again)
+			}
 			// What encoding/json finds under the exact names is what we have found.
 			if m.Kind() == Request {
 				var all map[string]json.RawMessage
@@ -1071,6 +1083,78 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// outline says of each message what it is, and its id.
+func outline(in Payload) (lines []string) {
+	for _, m := range in.Messages {
+		lines = append(lines, fmt.Sprint(m.Kind(), " ", m.ID))
+	}
+	return lines
+}
+
+// slowly outlines what Decode should find, in the slow and obvious way.
+func slowly(data []byte) (lines []string) {
+	data = bytes.Trim(data, " \t\r\n")
+	elements := []json.RawMessage{data}
+	switch {
+	case !utf8.Valid(data) || !json.Valid(data):
+		return []string{fmt.Sprint(Invalid, " ")}
+	case data[0] == '[':
+		_ = json.Unmarshal(data, &elements)
+	}
+	if len(elements) == 0 || len(elements) > maxInFlight {
+		return []string{fmt.Sprint(Invalid, " ")}
+	}
+	for _, element := range elements {
+		kind, id := slowMessage(element)
+		lines = append(lines, fmt.Sprint(kind, " ", id))
+	}
+	return lines
+}
+
+var slowID = regexp.MustCompile(`^(".*"|-?[0-9]+)$`)
+
+func slowMessage(element json.RawMessage) (kind Kind, id string) {
+	seen := map[string][]json.RawMessage{}
+	in := json.NewDecoder(bytes.NewReader(element))
+	if first, _ := in.Token(); first != json.Delim('{') {
+		return Invalid, ""
+	}
+	for in.More() {
+		name, _ := in.Token()
+		var value json.RawMessage
+		_ = in.Decode(&value)
+		seen[name.(string)] = append(seen[name.(string)], value)
+	}
+	last := func(name string) (value json.RawMessage) {
+		if all := seen[name]; len(all) > 0 {
+			return all[len(all)-1]
+		}
+		return nil
+	}
+	text := func(name string) (s string) {
+		if json.Unmarshal(last(name), &s) != nil {
+			return ""
+		}
+		return s
+	}
+	if raw := string(last("id")); len(seen["id"]) == 1 && len(raw) <= maxID+2 && slowID.MatchString(raw) {
+		id = raw
+	}
+	says := len(seen["result"])+len(seen["error"]) > 0
+	if text("method") == "" && says {
+		return Response, id
+	}
+	twice := slices.ContainsFunc(envelopeMembers, func(name string) bool { return len(seen[name]) > 1 })
+	params := last("params")
+	switch {
+	case twice, says, text("jsonrpc") != "2.0", text("method") == "", id == "" && seen["id"] != nil, params != nil && params[0] != '{':
+		return Invalid, id
+	case id == "":
+		return Notification, ""
+	}
+	return Request, id
 }
 
 func compact(raw json.RawMessage) []byte {
@@ -1725,26 +1809,79 @@ func TestReadEventsBounds(t *testing.T) {
 	}
 }
 
-// The pieces in which bytes come never change what is read, and what is written is read again.
+// Whatever bytes come, in whatever pieces, they are read as the standard says; and what is written is read again.
 func FuzzReadEvents(f *testing.F) {
 	f.Add([]byte("\xEF\xBB\xBFid: 1\r\ndata: a\rdata: b\n\nretry: 5\nevent: x\n\n: c\n"), uint8(3), "x", "1")
 	f.Add([]byte("data\r\n\r\ndata:\r\r\n"), uint8(1), "", "a\n")
+	f.Add([]byte("id: 1\x00\nid\nretry: 99999999999\ndata:  a\n\nid: 2\n\nretry: 0\nevent: a\n\ndata\ndata\n\n"), uint8(0), "é", " 1")
 	f.Fuzz(func(t *testing.T, in []byte, size uint8, kind, id string) {
-		whole, err := readEvents(bytes.NewReader(in), 1000)
-		var parts []io.Reader
-		for part := range slices.Chunk(in, int(size)+1) {
-			parts = append(parts, bytes.NewReader(part))
-		}
-		split, err2 := readEvents(io.MultiReader(parts...), 1000)
-		if fmt.Sprint(whole, err) != fmt.Sprint(split, err2) {
-			t.Fatalf("whole %v %v, in parts %v %v", whole, err, split, err2)
+		for _, limit := range []int{50, len(in) + 1} {
+			whole, err := readEvents(bytes.NewReader(in), limit)
+			var parts []io.Reader
+			for part := range slices.Chunk(in, int(size)+1) {
+				parts = append(parts, bytes.NewReader(part))
+			}
+			split, err2 := readEvents(io.MultiReader(parts...), limit)
+			if fmt.Sprint(whole, err) != fmt.Sprint(split, err2) {
+				t.Fatalf("whole %v %v, in parts %v %v", whole, err, split, err2)
+			}
+			if want := slowEvents(in); err == nil && fmt.Sprintf("%q", whole) != fmt.Sprintf("%q", want) || err != nil && limit > len(in) {
+				t.Fatalf("%q: %q, %v, want %q", in, whole, err, want)
+			}
 		}
 		back, err := readEvents(bytes.NewReader(Event{Type: kind, ID: id, Data: append([]byte{}, in...)}.Append(nil)), len(in)+len(kind)+len(id)+100)
 		lines := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(in))
 		if err != nil || len(back) != 1 || string(back[0].Data) != lines {
 			t.Fatalf("%q came back as %v, %v", in, back, err)
 		}
+		if kind == "" || strings.ContainsAny(kind, "\r\n") {
+			kind = "message"
+		}
+		if strings.ContainsAny(id, "\r\n\x00") {
+			id = ""
+		}
+		if back[0].Type != kind || back[0].ID != id {
+			t.Fatalf("%q %q came back as %q", kind, id, back[0])
+		}
 	})
+}
+
+// slowEvents reads a stream that is all there as WHATWG HTML server-sent-events#event-stream-interpretation puts it. What is no event by
+// that, but has a new id or says when to come again, is in it, too.
+func slowEvents(in []byte) (events []Event) {
+	text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(string(in), "\xEF\xBB\xBF"))
+	lines := strings.Split(text, "\n")
+	var e Event
+	lastID := ""
+	for _, line := range lines[:len(lines)-1] { // the last one has no end
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case line == "":
+			if e.Data != nil || e.Retry > 0 || e.ID != lastID {
+				e.Type, e.Data = cmp.Or(e.Type, "message"), bytes.TrimSuffix(e.Data, []byte("\n"))
+				events = append(events, e)
+			}
+			lastID = e.ID
+			e = Event{ID: lastID}
+		case name == "event":
+			e.Type = value
+		case name == "data":
+			e.Data = append(append(e.Data, value...), '\n')
+		case name == "id" && !strings.Contains(value, "\x00"):
+			e.ID = value
+		case name == "retry" && value != "" && strings.Trim(value, "0123456789") == "":
+			ms, _ := new(big.Int).SetString(value, 10)
+			if !ms.IsInt64() || ms.Int64() > 1<<31-1 {
+				ms = big.NewInt(1<<31 - 1)
+			}
+			e.Retry = time.Duration(ms.Int64()) * time.Millisecond
+		}
+	}
+	if e.Retry > 0 {
+		events = append(events, Event{ID: lastID, Retry: e.Retry})
+	}
+	return events
 }
 
 // Cut after every event in turn and resumed, a stream loses nothing and repeats nothing; what was sent meanwhile is there, too, and what
@@ -5014,12 +5151,25 @@ func TestReadHeaderParams(t *testing.T) {
 	}
 }
 
-// Whatever a schema and a header hold, reading them ends well: marks are tokens, and what is encoded comes out as it went in.
+// Whatever a schema and a header hold, reading them ends well: marks are tokens, what is encoded comes out as it went in, what our client
+// repeats our server takes, and no check of a header lets in what a slow and obvious one would not.
 func FuzzHeaderParams(f *testing.F) {
 	f.Add(`{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}`, "é", `{"arguments":{"a":"é"}}`)
 	f.Add(`{"properties":{"a":{"type":"object","properties":{"b":{"type":"integer","x-mcp-header":"B"}}}}}`, "42", `{"arguments":{"a":{"b":42.0}}}`)
+	f.Add(`{"properties":{"a":{"type":"boolean","x-mcp-header":"A"},"b":{"type":"string","x-mcp-header":"b"}}}`, "=?base64?w6k=?=", `{"arguments":{"a":true,"b":null}}`)
+	for _, value := range []string{"application/json; charset=utf-8", "Application/JSON ;x", "text/event-stream;q=0.5, */*", "application/*", "localhost:80", "[::1]:8080",
+		"127.0.0.1", "localhost:1@evil.example", "http://localhost:3000", "https://[::1]", `Basic, Bearer a="b\"c", d = e, Digest f=g`} {
+		f.Add(`{}`, value, `{}`)
+	}
 	f.Fuzz(func(t *testing.T, schema, value, params string) {
-		marked, _ := ReadHeaderParams(json.RawMessage(schema))
+		checkMedia(t, value)
+		checkHosts(t, value)
+		checkChallenge(t, value)
+		checkFields(t, value)
+		marked, err := ReadHeaderParams(json.RawMessage(schema))
+		if !mayBeMarked(json.RawMessage(schema)) && (marked != nil || err != nil && strings.Contains(err.Error(), "x-mcp-header")) {
+			t.Fatalf("%s: %v, %v", schema, marked, err)
+		}
 		header := http.Header{}
 		for _, p := range marked {
 			if strings.ContainsFunc(p.Name, func(c rune) bool { return !isToken(c) }) || p.Name == "" || len(p.Path) == 0 {
@@ -5027,14 +5177,98 @@ func FuzzHeaderParams(f *testing.F) {
 			}
 			header.Set("Mcp-Param-"+p.Name, value)
 		}
-		if m := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":` + params + `}`)).Messages[0]; m.Kind() == Request {
-			checkParams(header, m.Params, marked)
+		m := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":` + params + `}`)).Messages[0]
+		if m.Kind() != Request {
+			return
 		}
-		header.Set("X", "=?base64?"+base64.StdEncoding.EncodeToString([]byte(value))+"?=")
-		if got, fault := field(header, "X"); fault != nil || got != value {
-			t.Fatalf("%q, %v, want %q", got, fault, value)
+		checkParams(header, m.Params, marked)
+		arguments := member(m.Params, "arguments")
+		header, odd := http.Header{}, false
+		mirror(header, marked, arguments)
+		for _, p := range marked {
+			argument := lookup(arguments, p.Path...)
+			_, whole := integerIn(string(argument))
+			odd = odd || argument != nil && argument[0] != '"' && !whole && !slices.Contains([]string{"true", "false", "null"}, string(argument))
+		}
+		if fault := checkParams(header, m.Params, marked); fault != nil && !odd && !strings.Contains(fault.Message, "twice") {
+			t.Fatalf("%s as %v: %v", params, header, fault)
 		}
 	})
+}
+
+// checkFields encodes a value, and decodes it as if it was encoded.
+func checkFields(t *testing.T, value string) {
+	text := headerValue(value)
+	header := http.Header{"X": {text}, "Y": {value}}
+	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) || strings.TrimSpace(text) != text {
+		t.Fatalf("%q is written as %q", value, text)
+	}
+	if got, fault := field(header, "X"); fault != nil || got != value {
+		t.Fatalf("%q, %v, want %q", got, fault, value)
+	}
+	got, fault := field(header, "Y")
+	if inner, ok := strings.CutPrefix(strings.TrimSuffix(value, "?="), "=?base64?"); ok && strings.HasSuffix(value, "?=") && len(value) >= len("=?base64??=") {
+		decoded, err := base64.StdEncoding.DecodeString(inner)
+		if strict := err == nil && base64.StdEncoding.EncodeToString(decoded) == inner; strict != (fault == nil) || strict && got != string(decoded) {
+			t.Fatalf("%q is read as %q, %v", value, got, fault)
+		}
+	} else if fault == nil && got != value {
+		t.Fatalf("%q is read as %q", value, got)
+	}
+}
+
+// checkMedia compares what is read in a Content-Type, or in Accept, with its words.
+func checkMedia(t *testing.T, value string) {
+	const kind = "application/json"
+	word, _, _ := strings.Cut(value, ";")
+	_, _, err := mime.ParseMediaType(value)
+	if is, same := isMedia(value, kind), strings.EqualFold(strings.TrimSpace(word), kind); is && !same || same && err == nil && !is {
+		t.Fatalf("Content-Type: %q: %v", value, is)
+	}
+	allowed, empty := false, true
+	for _, part := range strings.Split(value, ",") {
+		word := strings.ToLower(strings.TrimSpace(strings.Split(part, ";")[0]))
+		allowed = allowed || word == kind || word == "application/*" || word == "*/*"
+		empty = empty && word == ""
+	}
+	if got := accepts([]string{value}, kind); got != (allowed || empty) || got != accepts(strings.Split(value, ","), kind) {
+		t.Fatalf("Accept: %q: %v", value, got)
+	}
+}
+
+// checkHosts lets nothing in, as a Host or an Origin, that does not lead to this machine.
+func checkHosts(t *testing.T, value string) {
+	local := func(host string) bool {
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		host, _, _ = strings.Cut(strings.Trim(host, "[]"), "%")
+		return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
+	}
+	if new(Guard).allowsHost(value) && (!local(value) || strings.ContainsAny(value, "@/\\?# ")) {
+		t.Fatalf("Host: %q is let in", value)
+	}
+	u, err := url.Parse(value)
+	if isLoopbackOrigin(value) && (err != nil || !local(u.Host) || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Scheme != "http" && u.Scheme != "https") {
+		t.Fatalf("Origin: %q is let in", value)
+	}
+}
+
+// checkChallenge finds a value in a challenge among others, and reads one that it is.
+func checkChallenge(t *testing.T, value string) {
+	for name := range (&HTTPError{Header: http.Header{"Www-Authenticate": {value}}}).Challenge("Bearer") {
+		if name != strings.ToLower(name) || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }) {
+			t.Fatalf("%q has a parameter %q", value, name)
+		}
+	}
+	if strings.ContainsAny(value, "\r\n") {
+		return
+	}
+	quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`
+	e := &HTTPError{Header: http.Header{"Www-Authenticate": {"Basic realm=" + quoted, "bearer error=x, Scope=" + quoted + ", Digest scope=y"}}}
+	if params := e.Challenge("Bearer"); len(params) != 2 || params["error"] != "x" || params["scope"] != value {
+		t.Fatalf("%q is read as %q", value, params)
+	}
 }
 
 // A modern call with something to say is answered with a stream without ids; one that is silent for a second, too. Nothing of it is left
