@@ -4,22 +4,25 @@ package main
 //
 //	jsonrpc.go   TestDecode, TestEncode, TestIDs, TestBatches, TestBind, TestSurvivesDamage, TestCalls…, TestCancel…, TestInFlight,
 //	             FuzzDecode
-//	stdio.go     TestLines…, TestEndOfInput, TestServeStops…, TestChild…
+//	stdio.go     TestLines…, TestEndOfInput, TestServeStops…, TestChild…, FuzzServe
 //	sse.go       TestEventsOut, TestReadEvents…, FuzzReadEvents, TestStream…
 //	session.go   TestInitialize, TestModern…, TestInput…, TestPublish…, TestListen, TestClient…, TestEras
 //	http.go      TestHTTPRules, TestGuard, TestCORS, TestAuthentication, TestHTTP…; the modern era: TestHTTPModern…,
 //	             TestHTTPHeaderParams, TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over
-//	             HTTP: TestSSE…, TestDialSSE…; the client at URLs: TestClientLadder, TestClientSession…, TestClientResumes and
-//	             others, TestOddServers…, TestClientRestarts
+//	             HTTP: TestSSE…, TestDialSSE…; all of it: FuzzHTTP; the client at URLs: TestClientLadder, TestClientSession…,
+//	             TestClientResumes and others, TestOddServers…, FuzzClient, TestClientRestarts
 //	main.go      TestTranscripts, TestRequirements, TestToken, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
 //	fixtures     the server and the client that the conformance suite wants: MCPWIRE_FIXTURES=ADDR makes the compiled test binary
 //	             serve, and MCPWIRE_FIXTURES=client call the URL that is its last argument
 //	transcripts  how testdata/*.txtar are replayed
+//	scripts      what the fuzzers of connections say, and when
 //	helpers      at the end
 //
 // A child process is this test binary again, told by MCPWIRE_CHILD what to be. testdata/*.txtar are whole conversations: lessons,
 // replayed by TestTranscripts against the server and against the client. go test -run Transcripts -update rewrites what the server
-// says, and with -target URL a server there is compared. testdata/requirements.tsv says which test shows what.
+// says, and with -target URL a server there is compared. testdata/requirements.tsv says which test shows what. A fuzzer is run by
+// go test -run '^$' -fuzz '^FuzzHTTP$' -fuzztime 15m -fuzzminimizetime 20x . (goroutines make coverage vary, so that to minimise what is new
+// would take most of the time); testdata/fuzz holds what was worth keeping.
 
 import (
 	"bufio"
@@ -38,6 +41,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"iter"
 	"log"
 	"log/slog"
 	"maps"
@@ -1701,6 +1705,128 @@ func beProbed(role string) int {
 		return serveLegacy(func(context.Context) error { return nil })
 	}
 	return 0
+}
+
+// Whatever lines come, each gets what it deserves: a request one answer, unless it is cancelled, what is no message one error, the rest
+// nothing; the last of them works as ever, and with the end of input all ends.
+func FuzzServe(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.txtar")
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		var script []byte
+		for _, s := range parseTranscript(string(text)).sections {
+			if s.who != "server" && s.letter == "" {
+				script = append(append(script, s.text...), settles)
+			}
+		}
+		if len(script) > 0 {
+			f.Add(script)
+			f.Add(bytes.ReplaceAll(script, []byte{settles}, nil))
+		}
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		defer time.AfterFunc(time.Minute, func() { panic("no end") }).Stop()
+		synctest.Test(t, func(t *testing.T) { serveScript(t, script) })
+	})
+}
+
+const lineLimit = 4 << 10 // of the lines of a script
+
+func serveScript(t *testing.T, script []byte) {
+	in, theirOut := io.Pipe()
+	theirIn, out := io.Pipe()
+	served := make(chan error, 1)
+	demo, noise := newDemo(), new(lockedBuffer)
+	go func() {
+		served <- Serve(t.Context(), NewLineConn(in, out, lineLimit, in.Close), gentle(demo), errorsTo(noise))
+		out.Close()
+	}()
+	got := make(chan []byte, 1)
+	go func() {
+		text, _ := io.ReadAll(theirIn)
+		got <- text
+	}()
+	var said []byte
+	for piece, mark := range scripted(script) {
+		said = append(said, piece...)
+		_, _ = theirOut.Write(piece)
+		pass(mark)
+	}
+	probe := []byte("\n" + `{"jsonrpc":"2.0","id":"probe","method":"server/discover","params":{` + modernMeta + `}}`)
+	said = append(said, probe...)
+	_, _ = theirOut.Write(probe)
+	theirOut.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	text := <-got
+	if noise.String() != "" {
+		t.Error("in the log:", noise)
+	}
+	checkLines(t, said, text)
+	if !bytes.Contains(text, []byte(`{"jsonrpc":"2.0","id":"probe","result":{"`)) && !bytes.Contains(said[:len(said)-len(probe)], []byte("pro")) {
+		t.Errorf("the last request was answered with %s", text)
+	}
+	if demo.listening() != 0 || demo.subscribed() != 0 {
+		t.Errorf("left: %d listening, %d subscribed", demo.listening(), demo.subscribed())
+	}
+}
+
+// checkLines compares what was said on a pipe with what was answered.
+func checkLines(t *testing.T, said, text []byte) {
+	asked, answered := map[string]int{}, map[string]int{}
+	open := map[string]bool{} // it cannot be told how often
+	batches := 0
+	for line := range bytes.SplitSeq(said, []byte("\n")) {
+		switch line = bytes.Trim(line, " \t\r\n"); {
+		case len(line) == 0:
+			continue
+		case len(line) > lineLimit-2: // it depends on the white space around it
+			asked[""]++
+			open[Decode(line).Messages[0].ID.key()], open[""] = true, true
+			continue
+		}
+		in := Decode(line)
+		if in.Batch {
+			batches++
+		}
+		for _, m := range in.Messages {
+			switch kind := m.Kind(); {
+			case m.Method == "notifications/cancelled":
+				id, _ := parseID(member(m.Params, "requestId"))
+				open[id.key()] = true
+			case in.Batch:
+				open[m.ID.key()] = true
+				asked[m.ID.key()]++
+			case kind == Request, kind == Invalid:
+				asked[m.ID.key()]++
+			}
+		}
+	}
+	for line := range bytes.Lines(text) {
+		in := Decode(bytes.TrimSuffix(line, []byte("\n")))
+		for _, m := range in.Messages {
+			switch {
+			case m.Kind() == Invalid, m.local != nil:
+				t.Errorf("no message: %q", line)
+			case m.Kind() == Response:
+				answered[m.ID.key()]++
+			}
+		}
+	}
+	for key, n := range answered {
+		if key == "" && n <= asked[key]+batches {
+			continue // a batch that is refused
+		}
+		if n > asked[key] {
+			t.Errorf("%q: asked %d times, answered %d times:\n%s\n%s", key, asked[key], n, said, text)
+		}
+	}
+	for key, n := range asked {
+		if answered[key] < n && !open[key] {
+			t.Errorf("%q: asked %d times, answered %d times:\n%s\n%s", key, n, answered[key], said, text)
+		}
+	}
 }
 
 // ======== sse.go ========
@@ -6217,6 +6343,373 @@ func TestSSERules(t *testing.T) {
 	}
 }
 
+// fuzzedServers are the flags of the servers that are fuzzed: those of the lessons among them.
+var fuzzedServers = []string{"", "-http :8080 -stateless", "-http :8080 -versions 2025-06-18", "-http :8080 -token secret -auth-server https://auth.example.com",
+	"-http :8080 -versions 2026-07-28 -allow-origin https://app.example.com -allow-host example.com", "-http :8080 -versions 2025-11-25,2025-06-18 -event-buffer 2 -session-ttl 30s -max-body 400 -keepalive 0"}
+
+// Whatever bytes come to the program's server, on whatever connections, cut and ended wherever: no handler panics, no status is 5xx, what
+// is answered is JSON-RPC, nothing is answered twice, the next request works, and in the end nothing is left. All of it happens in a
+// bubble of synctest, which would not end if anything did not.
+func FuzzHTTP(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.txtar")
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		if tr := parseTranscript(string(text)); tr.overHTTP() {
+			which, script := tr.script()
+			f.Add(which, script)
+			f.Add(which, bytes.ReplaceAll(script, []byte{settles}, []byte{waits}))
+		}
+	}
+	f.Fuzz(func(t *testing.T, which uint8, script []byte) {
+		defer time.AfterFunc(time.Minute, func() { panic("no end") }).Stop()
+		synctest.Test(t, func(t *testing.T) {
+			g := newRig(t, fuzzedServers[int(which)%len(fuzzedServers)])
+			g.play(script)
+			g.end()
+		})
+	})
+}
+
+// rig is the program's HTTP server on a network in memory, and what has been said to it.
+type rig struct {
+	*testing.T
+	options *options
+	demo    *demo
+	mcp     *StreamableHandler
+	sse     *SSEHandler
+	mux     *http.ServeMux
+	server  *http.Server
+	network *memoryNet
+	log     lockedBuffer // of what must not happen
+	closing atomic.Bool
+	wires   map[byte]*wire
+	all     []*wire
+
+	answered map[string]int    // by key of the id
+	asked    map[string]int    // likewise
+	events   map[string]string // by id
+}
+
+func newRig(t *testing.T, args string) *rig {
+	g := &rig{T: t, options: new(options), demo: newDemo(), network: newMemoryNet(), wires: map[byte]*wire{},
+		answered: map[string]int{}, asked: map[string]int{}, events: map[string]string{}}
+	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
+	g.options.define(flags)
+	if err := flags.Parse(strings.Fields(args)); err != nil {
+		t.Fatal(err)
+	}
+	g.demo.Versions, g.demo.StateKey = g.options.versions, []byte(g.options.stateKey)
+	g.mcp, g.sse, g.mux = g.options.handlers(g.demo, errorsTo(&g.log))
+	g.mcp.Handler, g.sse.Handler = gentle(g.demo), gentle(g.demo)
+	var mu sync.Mutex
+	n := 0
+	g.sse.NewID = func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		return fmt.Sprint("session-", n)
+	}
+	if g.mcp.Sessions != nil {
+		g.mcp.Sessions.NewID = g.sse.NewID
+	}
+	g.server = &http.Server{Handler: g, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(&g.log, "", 0),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, wireKey{}, c.(halves).wire)
+		}}
+	go func() { _ = g.server.Serve(g.network) }()
+	return g
+}
+
+// wire is a client's end of a connection: what it writes, and has read.
+type wire struct {
+	conn   halves
+	pieces chan []byte
+	over   bool // nothing more is written
+	read   bytes.Buffer
+	done   chan struct{} // closed when all has been read
+
+	mu    sync.Mutex // guards the field below
+	asked []*asked
+}
+
+type wireKey struct{}
+
+// asked is a request that has come to the handler.
+type asked struct {
+	method, path string
+	body         bytes.Buffer // as much as was read of it
+	closing      bool         // it was answered when the server wound down
+}
+
+// dial opens a connection.
+func (g *rig) dial() *wire {
+	w := &wire{pieces: make(chan []byte, maxMarks+1), done: make(chan struct{})}
+	theirIn, out := net.Pipe()
+	in, theirOut := net.Pipe()
+	w.conn = halves{Conn: out, in: in, addr: g.network.Addr()}
+	g.network.conns <- halves{Conn: theirOut, in: theirIn, addr: g.network.Addr(), wire: w}
+	go func() {
+		for piece := range w.pieces {
+			if _, err := w.conn.Write(piece); err != nil {
+				return
+			}
+		}
+		_ = w.conn.CloseWrite()
+	}()
+	go func() {
+		defer close(w.done)
+		_, _ = io.Copy(&w.read, w.conn)
+	}()
+	g.all = append(g.all, w)
+	return w
+}
+
+// finish writes no more.
+func (w *wire) finish() {
+	if !w.over {
+		w.over = true
+		close(w.pieces)
+	}
+}
+
+// write writes a piece.
+func (w *wire) write(piece []byte) {
+	if !w.over && len(piece) > 0 {
+		w.pieces <- withLength(piece)
+	}
+}
+
+// play plays a script. The byte after the mark that takes a connection names it.
+func (g *rig) play(script []byte) {
+	at, named := byte(0), false
+	for piece, mark := range scripted(script) {
+		if named && len(piece) > 0 {
+			at, piece = piece[0]&15, piece[1:]
+		}
+		w := g.wires[at]
+		if w == nil {
+			w = g.dial()
+			g.wires[at] = w
+		}
+		w.write(piece)
+		switch named = mark == takes; mark {
+		case falls:
+			w.finish()
+		case cuts:
+			w.finish()
+			w.conn.Close()
+			delete(g.wires, at)
+		}
+		pass(mark)
+	}
+}
+
+// ServeHTTP notes what is asked, and lets the program answer.
+func (g *rig) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	from := r.Context().Value(wireKey{}).(*wire)
+	x := &asked{method: r.Method, path: r.URL.Path}
+	from.mu.Lock()
+	w.Header().Set("X-Asked", strconv.Itoa(len(from.asked)))
+	from.asked = append(from.asked, x)
+	from.mu.Unlock()
+	r.Body = body{io.TeeReader(r.Body, &x.body), r.Body}
+	defer func() { x.closing = g.closing.Load() }()
+	g.mux.ServeHTTP(w, r)
+}
+
+// end half-closes what is open, asks once more, winds the server down, and looks at what has been said.
+func (g *rig) end() {
+	for _, w := range g.all {
+		w.finish()
+	}
+	time.Sleep(2 * time.Second)
+	g.probe()
+	g.closing.Store(true)
+	var ends sync.WaitGroup
+	ends.Go(g.mcp.Close)
+	ends.Go(g.sse.Close)
+	ends.Wait()
+	_ = g.server.Close()
+	synctest.Wait()
+	g.checkLeft()
+	for _, w := range g.all {
+		g.check(w)
+	}
+	for key, n := range g.answered {
+		if n > g.asked[key] {
+			g.Errorf("id %q was asked %d times, and answered %d times", key, g.asked[key], n)
+		}
+	}
+}
+
+// checkLeft looks at what there still is when all is over. What blocks for ever, the bubble finds.
+func (g *rig) checkLeft() {
+	for _, w := range g.all {
+		select {
+		case <-w.done:
+		default:
+			g.Errorf("a connection is still open: %.200q", w.read.Bytes())
+		}
+		w.conn.Close()
+	}
+	synctest.Wait()
+	if text := strings.TrimSpace(strings.ReplaceAll(g.log.String(), semicolon, "")); text != "" {
+		g.Errorf("in the log: %s", text)
+	}
+	if left := []int64{g.mcp.running.Load(), g.mcp.lasting.Load(), int64(len(g.mcp.late.waiting)), int64(len(g.sse.pipes))}; slices.Max(left) != 0 {
+		g.Errorf("left: running, subscribed, late, pipes: %d", left)
+	}
+	if g.demo.listening() != 0 || g.demo.subscribed() != 0 {
+		g.Errorf("left: %d listening, %d subscribed", g.demo.listening(), g.demo.subscribed())
+	}
+	if s := g.mcp.Sessions; s != nil && (len(s.byID) != 0 || s.held != 0) {
+		g.Errorf("left: %d sessions, %d bytes", len(s.byID), s.held)
+	}
+}
+
+// semicolon is what net/http logs of a query that has one.
+const semicolon = "http: URL query contains semicolon, which is no longer a supported separator; parts of the query may be stripped when parsed; see golang.org/issue/25192"
+
+// probe asks once more, in each era that there is.
+func (g *rig) probe() {
+	const head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer secret\r\nContent-Type: application/json\r\n"
+	if slices.Contains(orAll(g.options.versions), "2026-07-28") {
+		w := g.dial()
+		w.write([]byte(head + "Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: server/discover\r\nContent-Length: *\r\n\r\n" +
+			`{"jsonrpc":"2.0","id":"probe","method":"server/discover","params":{` + modernMeta + `}}`))
+		synctest.Wait()
+		if !bytes.Contains(w.read.Bytes(), []byte(`{"jsonrpc":"2.0","id":"probe","result":{`)) {
+			g.Errorf("the next request, in the modern era: %q", w.read.Bytes())
+		}
+		w.finish()
+	}
+	if len(legacy(g.options.versions)) > 0 {
+		w := g.dial()
+		w.write([]byte(head + "Content-Length: *\r\n\r\n" + initializeLine("2025-06-18")))
+		synctest.Wait()
+		if !bytes.Contains(w.read.Bytes(), []byte(`{"jsonrpc":"2.0","id":"init","result":{`)) {
+			g.Errorf("the next request, in the legacy era: %q", w.read.Bytes())
+		}
+		w.finish()
+	}
+}
+
+var askedField = regexp.MustCompile(`\r\nX-Asked: (\d+)\r\n`)
+
+// check looks at what was answered on a connection.
+func (g *rig) check(w *wire) {
+	for _, x := range w.asked {
+		for _, m := range Decode(x.body.Bytes()).Messages {
+			if m.Kind() == Request || m.Kind() == Invalid {
+				g.asked[m.ID.key()]++
+			}
+		}
+	}
+	for in := bufio.NewReaderSize(bytes.NewReader(w.read.Bytes()), w.read.Len()+16); ; {
+		rest, _ := in.Peek(in.Size())
+		if len(rest) == 0 {
+			return
+		}
+		head, _, ok := bytes.Cut(rest, []byte("\r\n\r\n"))
+		if !ok {
+			return // cut
+		}
+		var x *asked
+		r := &http.Request{Method: "GET"}
+		if number := askedField.FindSubmatch(append(slices.Clip(head), "\r\n"...)); number != nil {
+			n, _ := strconv.Atoi(string(number[1]))
+			x = w.asked[n]
+			r.Method = x.method
+		}
+		resp, err := http.ReadResponse(in, r)
+		if err != nil {
+			g.Errorf("no response: %v: %.300q", err, rest)
+			return
+		}
+		if resp.StatusCode/100 == 1 {
+			continue
+		}
+		text, err := io.ReadAll(resp.Body)
+		g.checkResponse(x, resp, text, err != nil)
+	}
+}
+
+// ownStatus are those that net/http answers with itself, before there is a handler.
+var ownStatus = []int{http.StatusOK, http.StatusBadRequest, http.StatusExpectationFailed, http.StatusRequestHeaderFieldsTooLarge, http.StatusNotImplemented, http.StatusHTTPVersionNotSupported}
+
+func (g *rig) checkResponse(x *asked, resp *http.Response, text []byte, cut bool) {
+	status := resp.StatusCode
+	switch {
+	case x == nil:
+		if !slices.Contains(ownStatus, status) {
+			g.Errorf("%d without a handler: %q", status, text)
+		}
+		return
+	case status >= 500 && !(status == http.StatusServiceUnavailable && (x.closing || bytes.Contains(text, []byte(errStopping.Message)))):
+		g.Errorf("%s %s: %d %s", x.method, x.path, status, text)
+	}
+	var answers []*Message
+	switch kind := resp.Header.Get("Content-Type"); {
+	case x.method == "HEAD":
+	case cut && kind != "text/event-stream":
+	case kind == "application/json" && strings.HasPrefix(x.path, metadataPath):
+	case kind == "application/json":
+		in := Decode(text)
+		answers = in.Messages
+		asked := Decode(x.body.Bytes())
+		if m := asked.Messages[0]; status == 200 && !asked.Batch && m.Kind() == Request && !(len(answers) == 1 && answers[0].ID == m.ID) {
+			g.Errorf("%s was answered with %s", x.body.Bytes(), text)
+		}
+		for _, m := range answers {
+			if m.Kind() == Response && m.ID != (ID{}) && !slices.ContainsFunc(asked.Messages, func(a *Message) bool { return a.ID == m.ID }) {
+				g.Errorf("%s was answered with %s", x.body.Bytes(), text)
+			}
+		}
+	case kind == "text/event-stream":
+		answers = g.checkEvents(x, text)
+	case strings.HasPrefix(kind, "text/plain") && (status == 404 || status == 405), status/100 == 3, len(text) == 0 && status < 300:
+	default:
+		g.Errorf("%s %s: %d %s %q", x.method, x.path, status, kind, text)
+	}
+	for _, m := range answers {
+		if m.Kind() == Invalid {
+			g.Errorf("%s %s: %d, what is no message: %s", x.method, x.path, status, text)
+		}
+		if m.Kind() == Response && m.ID != (ID{}) {
+			g.answered[m.ID.key()]++
+		}
+	}
+}
+
+// checkEvents returns what is in a stream and has not been seen.
+func (g *rig) checkEvents(x *asked, text []byte) (fresh []*Message) {
+	here := map[string]bool{}
+	for e, err := range ReadEvents(bytes.NewReader(text), 16<<20) {
+		switch {
+		case err != nil:
+			g.Errorf("%s: %v: %q", x.path, err, text)
+		case e.Type == "endpoint" && x.path == "/sse", len(e.Data) == 0:
+			continue
+		case e.Type != "message":
+			g.Errorf("%s: an event of type %q", x.path, e.Type)
+		}
+		known, again := g.events[e.ID]
+		switch data := string(e.Data); {
+		case e.ID == "":
+		case here[e.ID]:
+			g.Errorf("%s: %q twice in one response: %s", x.path, e.ID, text)
+		case again && known != data:
+			g.Errorf("%s: %q is %s, and %s", x.path, e.ID, known, data)
+		case again:
+			continue
+		default:
+			here[e.ID], g.events[e.ID] = true, data
+		}
+		fresh = append(fresh, Decode(e.Data).Messages...)
+	}
+	return fresh
+}
+
 // What a client of the old transport does not accept.
 func TestDialSSERefuses(t *testing.T) {
 	checkLeaks(t)
@@ -9301,6 +9794,251 @@ func TestOddServersHang(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a server of HTTP answers, a Client survives it: its calls and its end come in time, no connection is left, and as soon as
+// the server is in its right mind a call works.
+func FuzzClient(f *testing.F) {
+	for _, seed := range clientSeeds {
+		f.Add([]byte(strings.NewReplacer("\n", "\r\n", "→", "\xff", "✂", "\xfa", "⌛", "\xfd", "…", "\xfc").Replace(seed)))
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		defer time.AfterFunc(time.Minute, func() { panic("no end") }).Stop()
+		synctest.Test(t, func(t *testing.T) { callForger(t, script) })
+	})
+}
+
+// forger answers with what a script says, piece by piece, and once that is at its end as the program does.
+type forger struct {
+	http.Handler
+	busy sync.WaitGroup
+
+	mu     sync.Mutex // guards the field below
+	script []forgery
+}
+
+type forgery struct {
+	text []byte
+	mark byte // what follows it
+}
+
+func (s *forger) next() (f forgery, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.script) == 0 {
+		return f, false
+	}
+	f, s.script = s.script[0], s.script[1:]
+	return f, true
+}
+
+func (s *forger) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script = nil
+}
+
+// ServeHTTP answers the requests of a connection, from the first that gets a forged answer on.
+func (s *forger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f, ok := s.next()
+	if !ok {
+		s.Handler.ServeHTTP(w, r)
+		return
+	}
+	s.busy.Add(1)
+	defer s.busy.Done()
+	_, _ = io.Copy(io.Discard, r.Body)
+	conn, in, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	for ok {
+		_, _ = conn.Write(withLength(f.text))
+		switch f.mark {
+		case cuts:
+			return
+		case waits, sleeps: // the response goes on
+			pass(f.mark)
+			f, ok = s.next()
+			continue
+		}
+		next, err := http.ReadRequest(in.Reader)
+		if err != nil {
+			return
+		}
+		if _, err := io.Copy(io.Discard, next.Body); err != nil {
+			return
+		}
+		f, ok = s.next()
+	}
+}
+
+// openConn is a connection that says when it is closed.
+type openConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *openConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// durable is a Conn whose Close, when it is called again, waits on a channel: a bubble's time stands still while anybody waits for a
+// sync.Once.
+type durable struct {
+	Conn
+	closing atomic.Bool
+	closed  chan struct{}
+}
+
+func durably(dial Dialer) Dialer {
+	return func(ctx context.Context) (Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &durable{Conn: conn, closed: make(chan struct{})}, nil
+	}
+}
+
+func (c *durable) Close() error {
+	if !c.closing.Swap(true) {
+		defer close(c.closed)
+		return c.Conn.Close()
+	}
+	<-c.closed
+	return nil
+}
+
+// callForger calls a forger with a Client, and once more when it forges no more.
+func callForger(t *testing.T, script []byte) {
+	mcp, sse, mux := new(options).handlers(newDemo(), silent)
+	s := &forger{Handler: mux}
+	for text, mark := range scripted(script) {
+		s.script = append(s.script, forgery{text, mark})
+	}
+	network := newMemoryNet()
+	server := &http.Server{Handler: s, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = server.Serve(network) }()
+	var open atomic.Int32
+	transport := &http.Transport{DialContext: func(ctx context.Context, kind, addr string) (net.Conn, error) {
+		conn, err := network.dial(ctx, kind, addr)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return &openConn{Conn: conn, closed: sync.OnceFunc(func() { open.Add(-1) })}, nil
+	}}
+	client, noise := &http.Client{Transport: transport}, new(lockedBuffer)
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Capabilities: map[string]any{"elicitation": struct{}{}}, Handler: HandlerFunc(sayAda), Log: errorsTo(noise)}
+	_ = inMinute(t, "Connect", func(ctx context.Context) error {
+		return c.Connect(ctx, durably(DialHTTP(client, "http://127.0.0.1:8080/mcp", 32<<10)), durably(DialSSE(client, "http://127.0.0.1:8080/sse", 32<<10)))
+	})
+	for _, params := range []string{"", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"celsius"}}`, `{"name":"ask"}`} {
+		_ = callInMinute(t, c, params)
+	}
+	s.stop()
+	var err error
+	for range 5 {
+		// An error that the server sends is an answer: to what it was taken for before.
+		if err = callInMinute(t, c, ""); err == nil || errors.As(err, new(*Error)) {
+			err = nil
+			break
+		}
+		time.Sleep(hopeless)
+	}
+	if err != nil {
+		t.Errorf("a later call: %v", err)
+	}
+	_ = inMinute(t, "Close", func(context.Context) error { return c.Close() })
+	transport.CloseIdleConnections()
+	time.Sleep(lastWord)
+	if n := open.Load(); n != 0 || noise.String() != "" {
+		t.Errorf("%d connections are open; in the log: %s", n, noise)
+	}
+	mcp.Close()
+	sse.Close()
+	_ = server.Close()
+	s.busy.Wait()
+}
+
+// callInMinute calls a tool, or lists them all.
+func callInMinute(t *testing.T, c *Client, params string) error {
+	if params == "" {
+		return inMinute(t, "tools/list", func(ctx context.Context) error { return c.Call(ctx, "tools/list", nil, nil) })
+	}
+	return inMinute(t, params, func(ctx context.Context) error { return c.Call(ctx, "tools/call", json.RawMessage(params), nil) })
+}
+
+// inMinute runs f, which has a minute.
+func inMinute(t *testing.T, what string, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	began := time.Now()
+	err := f(ctx)
+	if took := time.Since(began); took > time.Minute+2*lastWord {
+		t.Errorf("%s took %v: %v", what, took, err)
+	}
+	return err
+}
+
+// sayAda answers who the user is.
+func sayAda(_ context.Context, x *Exchange) (any, error) {
+	if x.Request.Method != "elicitation/create" {
+		return nil, methodNotFound(x.Request.Method)
+	}
+	return json.RawMessage(`{"action":"accept","content":{"name":"Ada"}}`), nil
+}
+
+// What servers answer: → before the answer to the next request, ✂ where the connection is cut, ⌛ where the rest comes after a while. A line
+// ends with CRLF.
+var clientSeeds = func() []string {
+	const (
+		asJSON   = "HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: *\n\n"
+		asEvents = "HTTP/1.1 200 OK\nContent-Type: text/event-stream\nConnection: close\n\n"
+		refused  = "HTTP/1.1 400 Bad Request\nContent-Type: application/json\nContent-Length: *\n\n"
+		accepted = "HTTP/1.1 202 Accepted\nContent-Length: *\n\n"
+		absent   = "HTTP/1.1 405 Method Not Allowed\nAllow: POST\nContent-Length: *\n\n"
+		session  = "HTTP/1.1 200 OK\nMcp-Session-Id: abc\nContent-Type: application/json\nContent-Length: *\n\n"
+
+		discovered  = `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"public"}}`
+		initialized = `{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}`
+		unsupported = `{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}}`
+		question    = `{"jsonrpc":"2.0","id":3,"result":{"resultType":"input_required","inputRequests":{"name":{"method":"elicitation/create","params":{}}},"requestState":"x"}}`
+		tools       = `{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","tools":[{"name":"get-weather","inputSchema":{"type":"object","properties":{"city":{"type":"string","x-mcp-header":"City"}}}},{"name":"b","inputSchema":{"x-mcp-header":5}}]}}`
+		mismatched  = `{"jsonrpc":"2.0","id":3,"error":{"code":-32020,"message":"Header mismatch"}}`
+
+		modern = asJSON + discovered + "→"
+		legacy = refused + "→" + session + initialized + "→"
+	)
+	return []string{
+		modern + asJSON + tools + "→" + asEvents + "data: " + question + "\n\n✂" + asJSON + `{"jsonrpc":"2.0","id":4,"result":{"content":[]}}`,
+		modern + asJSON + tools + "→" + refused + mismatched + "→" + asJSON + `{"jsonrpc":"2.0","id":4,"result":{"tools":[],"nextCursor":"x"}}`,
+		modern + "HTTP/1.1 200 OK\nContent-Type: text/event-stream\nTransfer-Encoding: chunked\n\n3\n:\n\n⌛c\ndata: {\"a\":1\n0\n\n",
+		modern + "HTTP/1.1 404 Not Found\nContent-Type: application/json\nContent-Length: *\n\n" + `{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no"}}`,
+		modern + asJSON + unsupported,
+		refused + unsupported + "→" + session + initialized + "→" + accepted + "→" + absent + "→" + asJSON + `{"jsonrpc":"2.0","id":3,"result":{"tools":[]}}`,
+		legacy + accepted + "→" + absent + "→" + asEvents + "id: x/1\nretry: 10\ndata:\n\n✂" + asEvents + "id: x/2\ndata: " + `{"jsonrpc":"2.0","id":3,"result":{"tools":[]}}` + "\n\n✂",
+		legacy + absent + "→" + accepted + "→HTTP/1.1 404 Not Found\nContent-Length: *\n\nSession not found→" + session + initialized,
+		legacy + accepted + "→" + asEvents + "data: " + `{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{}}` + "\n\n…data: " + `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` + "\n\n✂",
+		legacy + "HTTP/1.1 500 Internal Server Error\n\n✂",
+		refused + "→" + absent + "→" + asEvents + "event: endpoint\ndata: /sse?session=1\n\n⌛data: " + initialized + "\n\n",
+		"HTTP/1.1 405 Method Not Allowed\nContent-Length: 0\n\n→" + absent + "→" + asEvents + "event: endpoint\ndata: http://evil.example/\n\n",
+		"HTTP/1.1 307 Temporary Redirect\nLocation: /other\nContent-Length: 0\n\n→" + modern,
+		"HTTP/1.1 302 Found\nLocation: http://evil.example/\nContent-Length: 0\n\n",
+		"HTTP/1.1 401 Unauthorized\nWWW-Authenticate: Bearer resource_metadata=\"x\\\"y\", scope=a, Basic\nContent-Length: 0\n\n",
+		"HTTP/1.1 101 Switching Protocols\nUpgrade: x\nConnection: Upgrade\n\nhello",
+		"HTTP/1.1 100 Continue\n\nHTTP/1.1 103 Early Hints\nLink: x\n\n" + modern,
+		"HTTP/1.1 503 Service Unavailable\nRetry-After: 5\nContent-Length: 0\n\n",
+		"HTTP/1.1 200 OK\nContent-Type: text/html\nContent-Length: *\n\n<html>",
+		"HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: 99\n\n{✂",
+		"HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Encoding: gzip\n\n\x1f\x8b✂",
+		asJSON + "[" + discovered + "," + tools + "]→" + session + initialized,
+		"HTTP/1.1 200 OK\nContent-Type: text/event-stream\n\n…data: " + discovered + "\n\n",
+		"SSH-2.0-OpenSSH_9.2\n", "✂", "…",
+	}
+}()
 
 // ---- Restarts ----
 
@@ -12460,6 +13198,138 @@ func (n *memoryNet) dial(context.Context, string, string) (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 }
+
+// ======== Scripts ========
+
+// A script of connections: bytes to be written, each piece up to one of these, which are nowhere in UTF-8.
+const (
+	takes   = 0xff // what follows belongs to the connection that the next byte names; it is opened if it is not there
+	settles = 0xfe // all that has been written is taken in
+	waits   = 0xfd // that, and more than a second passes
+	sleeps  = 0xfc // that, and most of a minute passes
+	falls   = 0xfb // the connection's writing half is closed
+	cuts    = 0xfa // the connection is closed
+
+	maxScript = 8 << 10
+	maxMarks  = 100
+)
+
+// scripted splits a script into pieces, each with the mark that ends it; 0: the end of the script.
+func scripted(script []byte) iter.Seq2[[]byte, byte] {
+	return func(yield func([]byte, byte) bool) {
+		script = bytes.Clone(script[:min(len(script), maxScript)])
+		for range maxMarks {
+			end := 0
+			for end < len(script) && script[end] < cuts {
+				end++
+			}
+			if end == len(script) {
+				yield(script, 0)
+				return
+			}
+			piece, mark := script[:end:end], script[end]
+			if script = script[end+1:]; !yield(piece, mark) {
+				return
+			}
+		}
+	}
+}
+
+// pass lets the time pass that a mark stands for.
+func pass(mark byte) {
+	switch mark {
+	case settles:
+		synctest.Wait()
+	case waits:
+		time.Sleep(decideIn + time.Millisecond)
+	case sleeps:
+		time.Sleep(40 * time.Second)
+	}
+}
+
+var (
+	headEnd    = []byte("\r\n\r\n")
+	starLength = []byte("\r\nContent-Length: *")
+)
+
+// withLength puts the length of the body in the place of "*", if the head has that.
+func withLength(piece []byte) []byte {
+	head, body, ok := bytes.Cut(piece, headEnd)
+	if !ok || !bytes.Contains(head, starLength) {
+		return piece
+	}
+	head = bytes.Replace(head, starLength, fmt.Appendf(nil, "\r\nContent-Length: %d", len(body)), 1)
+	return slices.Concat(head, headEnd, body)
+}
+
+// errorsTo returns a log of nothing but what must not happen.
+func errorsTo(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelError}))
+}
+
+// script returns what the clients of a lesson write; a "*" stands for the length of the rest of the piece.
+func (tr transcript) script() (which uint8, script []byte) {
+	for _, s := range tr.sections {
+		switch {
+		case s.who == "server":
+			continue
+		case s.text == hangsUp || s.text == breaks:
+			script = append(script, takes, s.letter[0], cuts)
+			continue
+		}
+		head, body, _ := strings.Cut(s.text, "\n\n")
+		line, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
+		if fields != "" {
+			fields += "\n"
+		}
+		if !strings.Contains(fields, "Host: ") {
+			fields = "Host: 127.0.0.1:8080\n" + fields
+		}
+		if body = strings.TrimSuffix(body, "\n"); body != "" {
+			fields += "Content-Length: *\n"
+		}
+		text := line + " HTTP/1.1\n" + fields + "\n"
+		script = append(script, takes, s.letter[0])
+		script = append(script, strings.ReplaceAll(text, "\n", "\r\n")+body...)
+		script = append(script, settles)
+	}
+	for i, flags := range fuzzedServers {
+		if flags != "" && strings.Contains(tr.title, flags+"\n") {
+			which = uint8(i)
+		}
+	}
+	return which, script
+}
+
+// gentle keeps tools from doing more than a fuzzer has time for.
+func gentle(h Handler) Handler {
+	return HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		var n, repeat float64
+		_ = Bind(member(x.Request.Params, "arguments"), map[string]any{"n": &n, "repeat": &repeat})
+		if n > 100 || repeat > 1000 {
+			return nil, invalidParams("that is too much here")
+		}
+		return h.Handle(ctx, x)
+	})
+}
+
+// halves is a connection in memory, each of whose directions is a pipe of its own: it can be closed by halves.
+type halves struct {
+	net.Conn // what is written
+	in       net.Conn
+	addr     net.Addr
+	wire     *wire
+}
+
+func (c halves) Read(b []byte) (int, error)        { return c.in.Read(b) }
+func (c halves) SetReadDeadline(t time.Time) error { return c.in.SetReadDeadline(t) }
+func (c halves) SetDeadline(t time.Time) error {
+	return errors.Join(c.Conn.SetDeadline(t), c.in.SetDeadline(t))
+}
+func (c halves) CloseWrite() error    { return c.Conn.Close() }
+func (c halves) Close() error         { return errors.Join(c.Conn.Close(), c.in.Close()) }
+func (c halves) LocalAddr() net.Addr  { return c.addr }
+func (c halves) RemoteAddr() net.Addr { return c.addr }
 
 // ======== Helpers ========
 
