@@ -94,12 +94,14 @@ func TestMain(m *testing.M) {
 
 const saysParse, saysInvalid = `{"jsonrpc":"2.0","error":{"code":-32700,`, `"error":{"code":-32600,`
 
-// Each line of input, and the one right reaction: the message's kind and, if it is invalid, the reply it deserves.
-var decoded = []struct {
+type decodedRow struct {
 	name, in string
 	kind     Kind
 	reply    string // what an Invalid message's encoding contains
-}{
+}
+
+// Each line of input, and the one right reaction: the message's kind and, if it is invalid, the reply it deserves.
+var decoded = []decodedRow{
 	{"request", `{"jsonrpc":"2.0","id":1,"method":"m"}`, Request, ""},
 	{"request with params", ` { "params" : { } , "method" : "m" , "id" : "a" , "jsonrpc" : "2.0" } `, Request, ""},
 	{"notification", `{"jsonrpc":"2.0","method":"m"}`, Notification, ""},
@@ -158,6 +160,7 @@ var decoded = []struct {
 	{"result, and method null", `{"jsonrpc":"2.0","id":1,"method":null,"result":{}}`, Response, ""},
 	{"result an array", `{"jsonrpc":"2.0","id":1,"result":[]}`, Response, ""},
 	{"result and error", `{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}`, Response, ""},
+	{"result, and params", `{"jsonrpc":"2.0","id":1,"params":5,"result":{}}`, Response, ""},
 	{"result without id", `{"jsonrpc":"2.0","result":{}}`, Response, ""},
 	{"error without code", `{"jsonrpc":"2.0","id":1,"error":{"message":""}}`, Response, ""},
 	{"error with a fraction for code", `{"jsonrpc":"2.0","id":1,"error":{"code":1.5,"message":""}}`, Response, ""},
@@ -6360,6 +6363,11 @@ func FuzzHTTP(f *testing.F) {
 			f.Add(which, bytes.ReplaceAll(script, []byte{settles}, []byte{waits}))
 		}
 	}
+	for rows := range slices.Chunk(decoded, 10) {
+		f.Add(uint8(0), oddBodies("Mcp-Protocol-Version: 2026-07-28\nMcp-Method: m", rows))
+		f.Add(uint8(1), oddBodies("Mcp-Protocol-Version: 2025-06-18", rows))
+		f.Add(uint8(0), oddBodies("Mcp-Session-Id: session-1", rows))
+	}
 	f.Fuzz(func(t *testing.T, which uint8, script []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("no end") }).Stop()
 		synctest.Test(t, func(t *testing.T) {
@@ -6368,6 +6376,18 @@ func FuzzHTTP(f *testing.F) {
 			g.end()
 		})
 	})
+}
+
+// oddBodies is a script that opens a session, and POSTs what may be no message.
+func oddBodies(fields string, rows []decodedRow) (script []byte) {
+	const head = "POST /mcp HTTP/1.1\nHost: localhost\nContent-Type: application/json\nContent-Length: *\n"
+	script = []byte(strings.ReplaceAll(head+"\n", "\n", "\r\n") + initializeLine("2025-03-26"))
+	for _, row := range rows {
+		if len(row.in) < 1000 {
+			script = append(append(append(script, settles), strings.ReplaceAll(head+fields+"\n\n", "\n", "\r\n")...), row.in...)
+		}
+	}
+	return script
 }
 
 // rig is the program's HTTP server on a network in memory, and what has been said to it.
@@ -6384,6 +6404,8 @@ type rig struct {
 	closing atomic.Bool
 	wires   map[byte]*wire
 	all     []*wire
+
+	sessions []*Session // that were opened
 
 	answered map[string]int    // by key of the id
 	asked    map[string]int    // likewise
@@ -6409,8 +6431,13 @@ func newRig(t *testing.T, args string) *rig {
 		n++
 		return fmt.Sprint("session-", n)
 	}
-	if g.mcp.Sessions != nil {
-		g.mcp.Sessions.NewID = g.sse.NewID
+	if sessions := g.mcp.Sessions; sessions != nil {
+		sessions.NewID = g.sse.NewID
+		sessions.Opened = func(s *Session) {
+			mu.Lock()
+			defer mu.Unlock()
+			g.sessions = append(g.sessions, s)
+		}
 	}
 	g.server = &http.Server{Handler: g, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(&g.log, "", 0),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -6564,6 +6591,11 @@ func (g *rig) checkLeft() {
 	}
 	if s := g.mcp.Sessions; s != nil && (len(s.byID) != 0 || s.held != 0) {
 		g.Errorf("left: %d sessions, %d bytes", len(s.byID), s.held)
+	}
+	for _, s := range g.sessions {
+		if s.busy != 0 {
+			g.Errorf("session %s is held %d times", s.ID, s.busy)
+		}
 	}
 }
 
