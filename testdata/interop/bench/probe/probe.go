@@ -1,0 +1,89 @@
+//go:build unix
+
+// Package probe is what a measured process says of itself. It is a package for
+// the clients; to the servers, mcpwire among them, it is added when they are
+// built: the same file, as one of theirs.
+package probe
+
+import (
+	"bufio"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// init listens where the environment says, and answers one line with another.
+// A process that is not told where is as it would be without this.
+func init() {
+	path := os.Getenv("BENCH_PROBE")
+	if path == "" {
+		return
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		panic(err)
+	}
+	go func() { // for as long as the process lives
+		conn, err := listener.Accept()
+		if err != nil {
+			panic(err)
+		}
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			command, argument, _ := strings.Cut(lines.Text(), " ")
+			fmt.Fprintln(conn, probed(command, argument))
+		}
+	}()
+}
+
+func probed(command, argument string) string {
+	switch command {
+	case "cpu": // nanoseconds
+		var usage syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+			panic(err)
+		}
+		return fmt.Sprint(usage.Utime.Nano() + usage.Stime.Nano())
+	case "memory": // live bytes of heap, bytes of stacks, goroutines
+		runtime.GC()
+		debug.FreeOSMemory() // collects once more: finalizers have run, pools are empty
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return fmt.Sprint(m.HeapAlloc, m.StackInuse, runtime.NumGoroutine())
+	case "profile":
+		file, err := os.Create(argument)
+		if err == nil {
+			err = pprof.StartCPUProfile(file)
+		}
+		return fmt.Sprint(err)
+	case "profiled":
+		pprof.StopCPUProfile()
+	}
+	return ""
+}
+
+// Calls is what a measured client does: for each line on stdin, which is a
+// duration, it calls, one after another, for so long, and says how many calls
+// that were.
+func Calls(call func(n int) error) {
+	total := 0
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		d, err := time.ParseDuration(lines.Text())
+		if err != nil {
+			log.Fatal(err)
+		}
+		before := total
+		for end := time.Now().Add(d); time.Now().Before(end); total++ {
+			if err := call(total); err != nil {
+				log.Fatal(err)
+			}
+		}
+		fmt.Println(total - before)
+	}
+}

@@ -1,0 +1,254 @@
+//go:build unix
+
+package main
+
+// Programs are built here, and run as children, which a probe inside of them
+// tells of.
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// program is one of those that are compared.
+type program struct {
+	name           string
+	server, client string // with the probe
+	plain          string // the server as it is
+	bare           bool   // the floor
+	paths          map[kind]string
+}
+
+// kind is what is asked of a server over HTTP. Where one has several ways to
+// answer, each kind is measured with the cheapest that can do it.
+type kind int
+
+const (
+	inSession kind = iota
+	modern
+	events
+)
+
+// programs are those that are compared, the floor first. go-sdk answers with
+// events unless it is told to use JSON, which is cheaper, but leaves progress
+// to the standalone stream; without sessions alone it knows 2026-07-28.
+func programs() []*program {
+	return []*program{
+		{name: "bare", bare: true, paths: map[kind]string{}},
+		{name: "mcpwire", paths: map[kind]string{}},
+		{name: "mcp-go", paths: map[kind]string{}},
+		{name: "go-sdk", paths: map[kind]string{inSession: "/json", modern: "/stateless-json"}},
+	}
+}
+
+// build makes the three binaries of a program. root is the directory of the
+// interop module, above which mcpwire is.
+func (p *program) build(root, out string) error {
+	folder := strings.ReplaceAll(p.name, "-", "")
+	server, client := filepath.Join(root, "bench/servers", folder), filepath.Join(root, "bench/clients", folder)
+	added := map[string]string{} // in this order: the client does not return from its init
+	if p.name == "mcpwire" {
+		server = filepath.Join(root, "../..")
+		client = server
+		added["bench_2_client.go"] = filepath.Join(root, "bench/clients/mcpwire.go.txt")
+	}
+	probe, err := probeFile(root, out)
+	if err != nil {
+		return err
+	}
+	p.server, p.client, p.plain = filepath.Join(out, folder), filepath.Join(out, folder+"-client"), filepath.Join(out, folder+"-plain")
+	err = errors.Join(
+		build(server, p.plain, nil, "-trimpath", "-ldflags=-s -w"),
+		build(server, p.server, map[string]string{"bench_1_probe.go": probe}))
+	if p.name == "mcpwire" {
+		added["bench_1_probe.go"] = probe
+	}
+	return errors.Join(err, build(client, p.client, added))
+}
+
+// probeFile writes the probe as a file of a program.
+func probeFile(root, out string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "bench/probe/probe.go"))
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(out, "probe.go")
+	return path, os.WriteFile(path, bytes.Replace(text, []byte("\npackage probe\n"), []byte("\npackage main\n"), 1), 0o600)
+}
+
+// build builds the program in a directory, as if files were added to it.
+func build(dir, target string, added map[string]string, flags ...string) error {
+	replace := map[string]string{}
+	for name, path := range added {
+		replace[filepath.Join(dir, name)] = path
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err == nil {
+		err = os.WriteFile(target+".overlay", overlay, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	args := append([]string{"build", "-buildvcs=false", "-overlay", target + ".overlay", "-o", target}, flags...)
+	cmd := exec.Command("go", append(args, ".")...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v in %s: %w\n%s", cmd, dir, err, out)
+	}
+	return nil
+}
+
+// child is a program that runs.
+type child struct {
+	*program
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+	probe  net.Conn
+	heard  *bufio.Scanner // what the probe says
+	addr   string         // where it serves HTTP
+	stderr firstLine
+}
+
+// firstLine keeps the beginning of what a process says, and tells when a line
+// of it is there.
+type firstLine struct {
+	seen chan struct{} // closed when a line is there
+
+	mu   sync.Mutex // guards the fields below
+	text []byte
+	line bool
+}
+
+func (f *firstLine) Write(b []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.text) < 8<<10 {
+		f.text = append(f.text, b...)
+	}
+	if !f.line && bytes.Contains(f.text, []byte("\n")) {
+		f.line = true
+		close(f.seen)
+	}
+	return len(b), nil
+}
+
+func (f *firstLine) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return string(f.text)
+}
+
+const patience = 30 * time.Second // far longer than anything here takes
+
+// start runs a binary of a program and waits until its probe answers.
+func (p *program) start(binary string, env []string, args ...string) (c *child, err error) {
+	socket := filepath.Join(filepath.Dir(p.server), rand.Text()[:8]+".sock")
+	c = &child{program: p, cmd: exec.Command(binary, args...)}
+	c.cmd.Env = append(append(os.Environ(), "BENCH_PROBE="+socket), env...)
+	c.stderr.seen = make(chan struct{})
+	c.cmd.Stderr = &c.stderr
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.stdout = bufio.NewReaderSize(stdout, 64<<10)
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if c.probe, err = net.Dial("unix", socket); err == nil {
+			c.heard = bufio.NewScanner(c.probe)
+			return c, nil
+		}
+		if time.Now().After(end) {
+			c.stop()
+			return nil, fmt.Errorf("%s: no probe: %w\n%s", p.name, err, c.stderr.String())
+		}
+	}
+}
+
+var listensAt = regexp.MustCompile(`listening on http://([0-9.:]+)`)
+
+// serve runs a program as a server over HTTP.
+func (p *program) serve(flags ...string) (*child, error) {
+	if p.name != "mcpwire" {
+		flags = nil
+	}
+	c, err := p.start(p.server, nil, append([]string{"-http", "127.0.0.1:0"}, flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-c.stderr.seen:
+	case <-time.After(patience):
+	}
+	found := listensAt.FindStringSubmatch(c.stderr.String())
+	if found == nil {
+		c.stop()
+		return nil, fmt.Errorf("%s does not say where it listens: %q", p.name, c.stderr.String())
+	}
+	c.addr = found[1]
+	return c, nil
+}
+
+// ask has the probe answer a command.
+func (c *child) ask(command string) (string, error) {
+	c.probe.SetDeadline(time.Now().Add(2 * patience))
+	if _, err := fmt.Fprintln(c.probe, command); err != nil {
+		return "", err
+	}
+	if !c.heard.Scan() {
+		return "", fmt.Errorf("%s does not answer %q: %v\n%s", c.name, command, c.heard.Err(), c.stderr.String())
+	}
+	return c.heard.Text(), nil
+}
+
+// cpu is the processor time the child has used, in the system's calls, too.
+func (c *child) cpu() (d time.Duration, err error) {
+	text, err := c.ask("cpu")
+	if err == nil {
+		_, err = fmt.Sscan(text, &d)
+	}
+	return d, err
+}
+
+// memory is what a child holds when its garbage has been collected.
+type memory struct{ heap, stacks, goroutines float64 }
+
+func (c *child) memory() (m memory, err error) {
+	text, err := c.ask("memory")
+	if err == nil {
+		_, err = fmt.Sscan(text, &m.heap, &m.stacks, &m.goroutines)
+	}
+	return m, err
+}
+
+// stop ends the child.
+func (c *child) stop() {
+	c.stdin.Close()
+	if c.probe != nil {
+		c.probe.Close()
+	}
+	c.cmd.Process.Signal(syscall.SIGTERM)
+	force := time.AfterFunc(6*time.Second, func() { c.cmd.Process.Kill() })
+	defer force.Stop()
+	c.cmd.Wait()
+}

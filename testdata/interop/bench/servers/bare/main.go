@@ -1,0 +1,124 @@
+// Bare is the floor: what a server has to do whatever it is made with. It
+// decodes each message once and writes once, over HTTP and over stdio, and
+// knows nothing of sessions, versions or errors.
+package main
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+const stall = 30 * time.Second
+
+func main() {
+	addr := flag.String("http", "", "serve HTTP at `address` instead of stdio")
+	flag.Parse()
+	if *addr == "" {
+		if err := serveLines(os.Stdin, os.Stdout); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/mcp", serveHTTP)
+	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall, MaxHeaderBytes: 64 << 10}
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Fprintf(os.Stderr, "bare: listening on http://%s/mcp\n", listener.Addr())
+	log.Fatal(server.Serve(listener))
+}
+
+type message struct {
+	ID     json.RawMessage
+	Method string
+	Params struct {
+		Arguments struct {
+			Text       json.RawMessage // as it came is how it goes
+			N, DelayMs int
+		}
+		Meta struct{ ProgressToken json.RawMessage } `json:"_meta"`
+	}
+}
+
+func (m *message) answer() []byte {
+	b := make([]byte, 0, 512+len(m.Params.Arguments.Text))
+	if m.Method == "initialize" {
+		return fmt.Appendf(b, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"logging":{}},`+
+			`"serverInfo":{"name":"bare","title":"A bare server","version":"1.0.0"},"instructions":"The least that a server does."}}`, m.ID)
+	}
+	return fmt.Appendf(b, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%s}]}}`, m.ID, m.Params.Arguments.Text)
+}
+
+func serveLines(r io.Reader, w io.Writer) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return nil
+		}
+		var m message
+		if err := json.Unmarshal(line, &m); err != nil {
+			return err
+		}
+		if m.ID == nil {
+			continue
+		}
+		if _, err := w.Write(append(m.answer(), '\n')); err != nil {
+			return err
+		}
+	}
+}
+
+func serveHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		w.Header().Set("Content-Type", "text/event-stream")
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	var m message
+	if err == nil {
+		err = json.Unmarshal(body, &m)
+	}
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	case m.ID == nil:
+		w.WriteHeader(http.StatusAccepted)
+	case m.Params.Arguments.N > 0:
+		m.count(w)
+	default:
+		if m.Method == "initialize" {
+			w.Header().Set("Mcp-Session-Id", rand.Text())
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(m.answer())
+	}
+}
+
+// count writes events as the others do, and flushes each.
+func (m *message) count(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w).Flush
+	args := m.Params.Arguments
+	for i := range args.N {
+		time.Sleep(time.Duration(args.DelayMs) * time.Millisecond)
+		fmt.Fprintf(w, "id: 0123456789.1/%d\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\","+
+			"\"params\":{\"progressToken\":%s,\"progress\":%d,\"total\":%d}}\n\n", i+1, m.Params.Meta.ProgressToken, i+1, args.N)
+		flush()
+	}
+	m.Params.Arguments.Text = fmt.Appendf(nil, `"counted to %d"`, args.N)
+	fmt.Fprintf(w, "id: 0123456789.1/%d\ndata: %s\n\n", args.N+1, m.answer())
+}
