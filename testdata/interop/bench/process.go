@@ -50,8 +50,8 @@ func programs() []*program {
 	return []*program{
 		{name: "bare", bare: true, paths: map[kind]string{}},
 		{name: "mcpwire", paths: map[kind]string{}},
-		{name: "mcp-go", paths: map[kind]string{}},
-		{name: "go-sdk", paths: map[kind]string{inSession: "/json", modern: "/stateless-json"}},
+		{name: "mcp-go", paths: map[kind]string{modern: "/stateless"}},
+		{name: "go-sdk", paths: map[kind]string{inSession: "/json", modern: "/stateless"}},
 	}
 }
 

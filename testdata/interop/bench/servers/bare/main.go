@@ -5,38 +5,40 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"os"
 	"time"
+
+	"interop/bench/servers/web"
 )
 
-const stall = 30 * time.Second
-
 func main() {
-	addr := flag.String("http", "", "serve HTTP at `address` instead of stdio")
-	flag.Parse()
-	if *addr == "" {
-		if err := serveLines(os.Stdin, os.Stdout); err != nil {
+	if len(os.Args) > 2 && os.Args[1] == "call" {
+		if err := call(os.Args[2], os.Stdin, os.Stdout); err != nil {
 			log.Fatal(err)
 		}
 		return
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp", serveHTTP)
-	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall, MaxHeaderBytes: 64 << 10}
-	listener, err := net.Listen("tcp", *addr)
+	web.Serve("bare", mux, func(context.Context) error { return serveLines(os.Stdin, os.Stdout) })
+}
+
+// call is there as mcpwire has a client, too, which shows in its size.
+func call(url string, in io.Reader, out io.Writer) error {
+	resp, err := http.Post(url, "application/json", in)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
-	fmt.Fprintf(os.Stderr, "bare: listening on http://%s/mcp\n", listener.Addr())
-	log.Fatal(server.Serve(listener))
+	defer resp.Body.Close()
+	_, err = io.Copy(out, resp.Body)
+	return err
 }
 
 type message struct {

@@ -1,49 +1,30 @@
 // Gosdk is a server made with the Go SDK that has the tools of the demo which
 // are measured. Answers are events at /mcp, which is its default, and JSON at
-// /json; at /stateless and /stateless-json there are no sessions, which
-// 2026-07-28 requires there.
+// /json; at /stateless there are no sessions, without which it does not serve
+// 2026-07-28.
 package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"log"
-	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"interop/bench/servers/web"
 )
 
-const stall = 30 * time.Second
-
 func main() {
-	addr := flag.String("http", "", "serve HTTP at `address` instead of stdio")
-	flag.Parse()
 	s := mcp.NewServer(&mcp.Implementation{Name: "gosdk", Version: "1.0.0"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "echo"}, echo)
 	mcp.AddTool(s, &mcp.Tool{Name: "count"}, count)
-	if *addr == "" {
-		if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
-			log.Fatal(err)
-		}
-		return
-	}
-	listener, err := net.Listen("tcp", *addr)
-	if err != nil {
-		log.Fatal(err)
-	}
 	get := func(*http.Request) *mcp.Server { return s }
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(get, nil))
 	mux.Handle("/json", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{JSONResponse: true}))
-	mux.Handle("/stateless", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true}))
-	mux.Handle("/stateless-json", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true}))
-	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall, MaxHeaderBytes: 64 << 10}
-	fmt.Fprintf(os.Stderr, "gosdk: listening on http://%s/mcp\n", listener.Addr())
-	log.Fatal(server.Serve(listener))
+	mux.Handle("/stateless", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true}))
+	web.Serve("gosdk", mux, func(ctx context.Context) error { return s.Run(ctx, &mcp.StdioTransport{}) })
 }
 
 func text(format string, args ...any) *mcp.CallToolResult {

@@ -5,42 +5,25 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"log"
-	"net"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+
+	"interop/bench/servers/web"
 )
 
-const stall = 30 * time.Second
-
 func main() {
-	addr := flag.String("http", "", "serve HTTP at `address` instead of stdio")
-	flag.Parse()
 	s := server.NewMCPServer("mcpgo", "1.0.0", server.WithToolCapabilities(true))
 	s.AddTool(mcp.NewTool("echo", mcp.WithString("text", mcp.Required())), echo)
 	s.AddTool(mcp.NewTool("count", mcp.WithNumber("n", mcp.Required()), mcp.WithNumber("delayMs")), count(s))
-	if *addr == "" {
-		if err := server.ServeStdio(s); err != nil {
-			log.Fatal(err)
-		}
-		return
-	}
-	listener, err := net.Listen("tcp", *addr)
-	if err != nil {
-		log.Fatal(err)
-	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", server.NewStreamableHTTPServer(s, server.WithStateful(true)))
 	mux.Handle("/stateless", server.NewStreamableHTTPServer(s, server.WithStateLess(true)))
-	web := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall, MaxHeaderBytes: 64 << 10}
-	fmt.Fprintf(os.Stderr, "mcpgo: listening on http://%s/mcp\n", listener.Addr())
-	log.Fatal(web.Serve(listener))
+	web.Serve("mcpgo", mux, func(ctx context.Context) error { return server.NewStdioServer(s).Listen(ctx, os.Stdin, os.Stdout) })
 }
 
 func echo(_ context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
