@@ -476,7 +476,7 @@ func (l clientLoad) run(until time.Time) (ops int, took []time.Duration, err err
 	fmt.Fprintln(l.child.stdin, time.Until(until))
 	line, err := l.child.stdout.ReadString('\n')
 	if err != nil {
-		return 0, nil, fmt.Errorf("%w\n%s", err, l.child.stderr.String())
+		return 0, nil, fmt.Errorf("%w\n%s", err, l.child.said())
 	}
 	ops, err = strconv.Atoi(strings.TrimSpace(line))
 	return ops, nil, err

@@ -142,17 +142,10 @@ func (b *bench) compare(name string, bound float64, begin func(p *program) (*sid
 	if err != nil {
 		return nil, err
 	}
-	line := row{name: "processor time of " + name, bound: bound}
-	for i := range sides {
-		ratios := r.ratios(i, 0)
-		cell := multiple(quantile(ratios, 0.5))
-		switch b.programs[i].name {
-		case "bare":
-			cell = duration(r.median(0, func(s slice) float64 { return s.cpu }))
-		case "mcpwire":
-			line.mcpwire, line.quartile = quantile(ratios, 0.5), [2]float64{quantile(ratios, 0.25), quantile(ratios, 0.75)}
-		}
-		line.cells = append(line.cells, cell)
+	line := row{group: cpu, name: name, bound: bound}
+	line.add("%s", duration(r.median(0, func(s slice) float64 { return s.cpu })))
+	for i, p := range b.programs[1:] {
+		line.addRatio(p, r.ratios(1+i, 0))
 	}
 	b.add(line)
 	return r, nil
@@ -160,15 +153,13 @@ func (b *bench) compare(name string, bound float64, begin func(p *program) (*sid
 
 // speed adds rows of what callers notice.
 func (b *bench) speed(name string, r results) {
-	rate, p50, p99 := row{name: "calls per second: " + name}, row{name: "p50: " + name}, row{name: "p99: " + name}
+	rate, took := row{group: throughput, name: name}, row{group: latency, name: name}
 	for i := range b.programs {
-		rate.cells = append(rate.cells, fmt.Sprintf("%.0f", r.median(i, func(s slice) float64 { return s.rate })))
-		p50.cells = append(p50.cells, duration(r.latency(i, 0.5)))
-		p99.cells = append(p99.cells, duration(r.latency(i, 0.99)))
+		rate.add("%.0f", r.median(i, func(s slice) float64 { return s.rate }))
+		took.add("%s, %s", duration(r.latency(i, 0.5)), duration(r.latency(i, 0.99)))
 	}
 	b.add(rate)
-	b.add(p50)
-	b.add(p99)
+	b.add(took)
 }
 
 // path returns where a program answers this kind of request.
@@ -263,13 +254,13 @@ func progress(n, delay int, bound float64) func(*bench, string) error {
 		if err != nil {
 			return err
 		}
-		lost := row{name: "lost of 100,000: " + name}
+		lost := row{group: rest, name: "lost of 100,000, " + name}
 		for i, conn := range conns {
 			var sent float64
 			for _, round := range r {
 				sent += float64(len(round[i].took) * n)
 			}
-			lost.cells = append(lost.cells, fmt.Sprintf("%.0f", 100_000*float64(conn.missing)/sent))
+			lost.add("%.0f", 100_000*float64(conn.missing)/sent)
 		}
 		b.add(lost)
 		return nil
@@ -354,7 +345,7 @@ func (p *program) many(sessions int) (*side, error) {
 }
 
 func (b *bench) manySessions(name string) error {
-	line := row{name: fmt.Sprintf("processor time of a call with %d sessions, over that with one", b.sessions), bound: 1.15}
+	line := row{group: cpu, name: fmt.Sprintf("a call with %d sessions, over one with one", b.sessions), bound: 1.15}
 	var sides []*side
 	defer func() {
 		for _, s := range sides {
@@ -374,13 +365,9 @@ func (b *bench) manySessions(name string) error {
 	if err != nil {
 		return err
 	}
-	line.cells = []string{"–"}
+	line.add("–")
 	for i, p := range b.programs[1:] {
-		ratios := r.ratios(2*i+1, 2*i)
-		if p.name == "mcpwire" {
-			line.mcpwire, line.quartile = quantile(ratios, 0.5), [2]float64{quantile(ratios, 0.25), quantile(ratios, 0.75)}
-		}
-		line.cells = append(line.cells, multiple(quantile(ratios, 0.5)))
+		line.addRatio(p, r.ratios(2*i+1, 2*i))
 	}
 	b.add(line)
 	return nil

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -48,17 +49,17 @@ func (b *bench) alternate(name string, sides []*side) (results, error) {
 		return nil, err
 	}
 	for round := range b.rounds + 1 {
-		slices := make([]slice, len(sides))
+		turns := make([]slice, len(sides))
 		for i := range sides {
 			at := (i + round) % len(sides) // nobody always follows the same
 			s, err := sides[at].turn(b.slice)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w\n%s", name, sides[at].name, err, sides[at].stderr.String())
+				return nil, fmt.Errorf("%s: %s: %w\n%s", name, sides[at].name, err, sides[at].said())
 			}
-			slices[at] = s
+			turns[at] = s
 		}
 		if round > 0 {
-			r = append(r, slices)
+			r = append(r, turns)
 		}
 	}
 	return r, stop()
@@ -172,49 +173,81 @@ func quantile(all []float64, q float64) float64 {
 
 // ---- The table ----
 
-// row is a line of the table: a figure of each program, in their order. The
-// first is the floor, and the others are told as multiples of it, if they are
-// relative.
+// group is a part of the table.
+type group int
+
+const (
+	cpu group = iota
+	throughput
+	latency
+	held
+	rest
+)
+
+var headings = []string{"processor time, and how many times that", "calls per second", "latency, median and 99th percentile",
+	"memory, and how much more", "and"}
+
+// row is a line of the table: a figure of each program, in their order.
 type row struct {
-	name     string
-	cells    []string
-	mcpwire  float64 // compared with bound
-	bound    float64 // at most so much; 0: none
-	quartile [2]float64
+	group
+	name  string
+	cells []string
+
+	mcpwire, low, high float64 // the figure of mcpwire, and its quartiles
+	bound              float64 // it should be at most so much; 0: no bound
+}
+
+func (r *row) add(format string, args ...any) {
+	r.cells = append(r.cells, fmt.Sprintf(format, args...))
+}
+
+// addRatio adds the median of ratios.
+func (r *row) addRatio(p *program, ratios []float64) {
+	middle := quantile(ratios, 0.5)
+	r.add("%s×", digits(middle))
+	if p.name == "mcpwire" {
+		r.mcpwire, r.low, r.high = middle, quantile(ratios, 0.25), quantile(ratios, 0.75)
+	}
 }
 
 func (b *bench) add(r row) {
 	b.rows = append(b.rows, r)
-	note := ""
+	fmt.Fprintf(os.Stderr, "%s: %s: %s\n", headings[r.group], r.name, strings.Join(r.cells, ", "))
 	if r.bound > 0 {
-		note = fmt.Sprintf("   %.3g, quartiles %.3g to %.3g, at most %.3g", r.mcpwire, r.quartile[0], r.quartile[1], r.bound)
+		verdict := "holds"
 		if r.mcpwire > r.bound {
-			note += "   MISSED"
+			verdict = "MISSED"
 		}
+		fmt.Fprintf(os.Stderr, "    %.3f (quartiles %.3f, %.3f), at most %g: %s\n", r.mcpwire, r.low, r.high, r.bound, verdict)
 	}
-	fmt.Fprintf(os.Stderr, "%-60s %s%s\n", r.name, strings.Join(r.cells, "  "), note)
 }
 
 func (b *bench) table() {
+	slices.SortStableFunc(b.rows, func(x, y row) int { return int(x.group - y.group) })
 	fmt.Printf("| %s |", b.about)
 	for _, p := range b.programs {
 		fmt.Printf(" %s |", p.name)
 	}
 	fmt.Printf("\n|%s\n", strings.Repeat(" --- |", 1+len(b.programs)))
-	for _, r := range b.rows {
+	for i, r := range b.rows {
+		if i == 0 || r.group != b.rows[i-1].group {
+			fmt.Printf("| **%s** |%s\n", headings[r.group], strings.Repeat(" |", len(b.programs)))
+		}
 		fmt.Printf("| %s | %s |\n", r.name, strings.Join(r.cells, " | "))
 	}
 }
 
-func multiple(x float64) string { return fmt.Sprintf("%.3g×", x) }
+// digits tells three of them.
+func digits(x float64) string {
+	return strconv.FormatFloat(x, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(x))))), 64)
+}
 
-// duration tells nanoseconds with as many digits as are worth it.
 func duration(ns float64) string {
 	switch {
+	case ns >= 1e9:
+		return digits(ns/1e9) + " s"
 	case ns >= 1e6:
-		return fmt.Sprintf("%.3g ms", ns/1e6)
-	case ns >= 100e3:
-		return fmt.Sprintf("%.0f µs", ns/1e3)
+		return digits(ns/1e6) + " ms"
 	}
-	return fmt.Sprintf("%.3g µs", ns/1e3)
+	return digits(ns/1e3) + " µs"
 }

@@ -33,10 +33,11 @@ func (c *child) growth(n int, open func(n int) error) (each memory, err error) {
 
 // sessionMemory tells what sessions hold. The floor has none.
 func (b *bench) sessionMemory(name string) error {
-	heap, goroutines := row{name: "live heap of an idle session", bound: 1024}, row{name: "goroutines of an idle session"}
+	heap, goroutines := row{group: held, name: "an idle session, live heap", bound: 1024}, row{group: held, name: "an idle session, goroutines"}
 	for _, p := range b.programs {
 		if p.bare {
-			heap.cells, goroutines.cells = append(heap.cells, "–"), append(goroutines.cells, "–")
+			heap.add("–")
+			goroutines.add("–")
 			continue
 		}
 		c, err := p.serve("-max-sessions", "1000000")
@@ -51,8 +52,8 @@ func (b *bench) sessionMemory(name string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", name, p.name, err)
 		}
-		heap.cells = append(heap.cells, fmt.Sprintf("%.0f B", each.heap))
-		goroutines.cells = append(goroutines.cells, fmt.Sprintf("%.1f", each.goroutines))
+		heap.add("%.0f B", each.heap)
+		goroutines.add("%.1f", each.goroutines)
 		if p.name == "mcpwire" {
 			heap.mcpwire = each.heap
 		}
@@ -65,7 +66,7 @@ func (b *bench) sessionMemory(name string) error {
 // streamMemory tells what standalone streams hold, each of a session of its
 // own, over what net/http holds for them.
 func (b *bench) streamMemory(name string) error {
-	held, goroutines := row{name: "memory of an idle stream, stacks included"}, row{name: "goroutines of an idle stream"}
+	bytes, goroutines := row{group: held, name: "an idle stream, heap and stacks"}, row{group: held, name: "an idle stream, goroutines"}
 	var floor memory
 	for _, p := range b.programs {
 		each, err := p.streams(b.sessions / 10)
@@ -75,13 +76,14 @@ func (b *bench) streamMemory(name string) error {
 		sum := each.heap + each.stacks
 		if p.bare {
 			floor = each
-			held.cells, goroutines.cells = append(held.cells, fmt.Sprintf("%.1f kB", sum/1e3)), append(goroutines.cells, fmt.Sprintf("%.1f", each.goroutines))
+			bytes.add("%.1f kB", sum/1e3)
+			goroutines.add("%.1f", each.goroutines)
 			continue
 		}
-		held.cells = append(held.cells, fmt.Sprintf("%+.1f kB", (sum-floor.heap-floor.stacks)/1e3))
-		goroutines.cells = append(goroutines.cells, fmt.Sprintf("%+.1f", each.goroutines-floor.goroutines))
+		bytes.add("%+.1f kB", (sum-floor.heap-floor.stacks)/1e3)
+		goroutines.add("%+.1f", each.goroutines-floor.goroutines)
 	}
-	b.add(held)
+	b.add(bytes)
 	b.add(goroutines)
 	return nil
 }
@@ -127,21 +129,17 @@ func (b *bench) startUp(string) error {
 			turns[i][0], turns[i][1] = append(turns[i][0], float64(elapsed)), append(turns[i][1], float64(cpu))
 		}
 	}
-	for at, name := range []string{"start-up, to the first answer", "processor time of start-up and that answer"} {
-		line := row{name: name, bound: 1.1}
-		for i, p := range b.programs {
+	for at, line := range []row{
+		{group: rest, name: "start-up, to the first answer", bound: 1.1},
+		{group: cpu, name: "start-up and the first answer", bound: 1.1},
+	} {
+		line.add("%s", duration(quantile(turns[0][at], 0.5)))
+		for i, p := range b.programs[1:] {
 			var ratios []float64
-			for turn, value := range turns[i][at] {
+			for turn, value := range turns[1+i][at] {
 				ratios = append(ratios, value/turns[0][at][turn])
 			}
-			cell := multiple(quantile(ratios, 0.5))
-			if p.bare {
-				cell = duration(quantile(turns[i][at], 0.5))
-			}
-			if p.name == "mcpwire" {
-				line.mcpwire, line.quartile = quantile(ratios, 0.5), [2]float64{quantile(ratios, 0.25), quantile(ratios, 0.75)}
-			}
-			line.cells = append(line.cells, cell)
+			line.addRatio(p, ratios)
 		}
 		b.add(line)
 	}
@@ -174,23 +172,19 @@ func (p *program) answerOnce() (elapsed, cpu time.Duration, err error) {
 }
 
 func (b *bench) size(name string) error {
-	line := row{name: name, bound: 1.1}
+	line := row{group: rest, name: name, bound: 1.1}
 	var floor float64
 	for _, p := range b.programs {
 		info, err := os.Stat(p.plain)
 		if err != nil {
 			return err
 		}
-		size := float64(info.Size())
-		if p.bare {
+		if size := float64(info.Size()); p.bare {
 			floor = size
-			line.cells = append(line.cells, fmt.Sprintf("%.1f MB", size/1e6))
-			continue
+			line.add("%.1f MB", size/1e6)
+		} else {
+			line.addRatio(p, []float64{size / floor})
 		}
-		if p.name == "mcpwire" {
-			line.mcpwire = size / floor
-		}
-		line.cells = append(line.cells, multiple(size/floor))
 	}
 	b.add(line)
 	return nil

@@ -19,8 +19,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 )
 
@@ -121,36 +119,6 @@ type child struct {
 	probe  net.Conn
 	heard  *bufio.Scanner // what the probe says
 	addr   string         // where it serves HTTP
-	stderr firstLine
-}
-
-// firstLine keeps the beginning of what a process says, and tells when a line
-// of it is there.
-type firstLine struct {
-	seen chan struct{} // closed when a line is there
-
-	mu   sync.Mutex // guards the fields below
-	text []byte
-	line bool
-}
-
-func (f *firstLine) Write(b []byte) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.text) < 8<<10 {
-		f.text = append(f.text, b...)
-	}
-	if !f.line && bytes.Contains(f.text, []byte("\n")) {
-		f.line = true
-		close(f.seen)
-	}
-	return len(b), nil
-}
-
-func (f *firstLine) String() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return string(f.text)
 }
 
 const patience = 30 * time.Second // far longer than anything here takes
@@ -160,8 +128,12 @@ func (p *program) start(binary string, env []string, args ...string) (c *child, 
 	socket := filepath.Join(filepath.Dir(p.server), rand.Text()[:8]+".sock")
 	c = &child{program: p, cmd: exec.Command(binary, args...)}
 	c.cmd.Env = append(append(os.Environ(), "BENCH_PROBE="+socket), env...)
-	c.stderr.seen = make(chan struct{})
-	c.cmd.Stderr = &c.stderr
+	stderr, err := os.Create(socket + ".stderr") // rather than a pipe, which somebody would have to read meanwhile
+	if err != nil {
+		return nil, err
+	}
+	defer stderr.Close()
+	c.cmd.Stderr = stderr
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -180,12 +152,12 @@ func (p *program) start(binary string, env []string, args ...string) (c *child, 
 		}
 		if time.Now().After(end) {
 			c.stop()
-			return nil, fmt.Errorf("%s: no probe: %w\n%s", p.name, err, c.stderr.String())
+			return nil, fmt.Errorf("%s: no probe: %w\n%s", p.name, err, c.said())
 		}
 	}
 }
 
-var listensAt = regexp.MustCompile(`listening on http://([0-9.:]+)`)
+var listensAt = regexp.MustCompile(`listening on http://([0-9.:]+)/`)
 
 // serve runs a program as a server over HTTP.
 func (p *program) serve(flags ...string) (*child, error) {
@@ -196,17 +168,22 @@ func (p *program) serve(flags ...string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-c.stderr.seen:
-	case <-time.After(patience):
+	var found []string
+	for end := time.Now().Add(patience); found == nil && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		found = listensAt.FindStringSubmatch(c.said())
 	}
-	found := listensAt.FindStringSubmatch(c.stderr.String())
 	if found == nil {
 		c.stop()
-		return nil, fmt.Errorf("%s does not say where it listens: %q", p.name, c.stderr.String())
+		return nil, fmt.Errorf("%s does not say where it listens: %q", p.name, c.said())
 	}
 	c.addr = found[1]
 	return c, nil
+}
+
+// said is the beginning of what the child has written to stderr.
+func (c *child) said() string {
+	text, _ := os.ReadFile(c.cmd.Stderr.(*os.File).Name())
+	return string(text[:min(len(text), 4<<10)])
 }
 
 // ask has the probe answer a command.
@@ -216,7 +193,7 @@ func (c *child) ask(command string) (string, error) {
 		return "", err
 	}
 	if !c.heard.Scan() {
-		return "", fmt.Errorf("%s does not answer %q: %v\n%s", c.name, command, c.heard.Err(), c.stderr.String())
+		return "", fmt.Errorf("%s does not answer %q: %v\n%s", c.name, command, c.heard.Err(), c.said())
 	}
 	return c.heard.Text(), nil
 }
@@ -241,14 +218,11 @@ func (c *child) memory() (m memory, err error) {
 	return m, err
 }
 
-// stop ends the child.
+// stop ends the child, which has nothing to lose.
 func (c *child) stop() {
-	c.stdin.Close()
+	c.cmd.Process.Kill()
+	c.cmd.Wait()
 	if c.probe != nil {
 		c.probe.Close()
 	}
-	c.cmd.Process.Signal(syscall.SIGTERM)
-	force := time.AfterFunc(6*time.Second, func() { c.cmd.Process.Kill() })
-	defer force.Stop()
-	c.cmd.Wait()
 }
