@@ -58,7 +58,7 @@ var measurements = []measurement{
 	{"a call over stdio, one after another", lines(1, 2.5)},
 	{"a call over stdio, 64 under way", lines(64, 4)},
 	{"a call, as a client", (*bench).client},
-	{"many sessions", (*bench).manySessions},
+	{"a call with many sessions", (*bench).manySessions},
 	{"memory of a session", (*bench).sessionMemory},
 	{"memory of a stream", (*bench).streamMemory},
 	{"start-up", (*bench).startUp},
@@ -111,8 +111,16 @@ func (b *bench) run(chosen *regexp.Regexp) error {
 		}
 	}
 	b.table()
+	fmt.Print(notes)
 	return nil
 }
+
+const notes = `
+Multiples are of the bare program, which decodes once and writes once, and of the same round: medians. A call is a
+tools/call of echo with a few bytes. go-sdk answers it in JSON, which is cheaper than its default, and has no sessions
+where it serves 2026-07-28; mcp-go has sessions for 2025-11-25. Tools are made as their manuals show. The events of
+mcpwire have ids and can be resumed, those of the others not. All clients call mcpwire.
+`
 
 // installed tells how much memory the machine has, where that can be read.
 func installed() string {
