@@ -107,13 +107,18 @@ func printable(text string) string {
 	}, text)
 }
 
+// pattern returns what compiles a regular expression when it is first needed:
+// a program that starts should not have to wait for all of them.
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
+
 // matching returns what takes the text of a flag if it matches a pattern. None
 // matches an empty text, as an unset variable of a shell makes it: that is no
 // reason to serve without a token.
 func matching(pattern string, take func(text string)) func(string) error {
-	form := regexp.MustCompile(`(?i)^(?:` + pattern + `)$`)
 	return func(text string) error {
-		if !form.MatchString(text) {
+		if !regexp.MustCompile(`(?i)^(?:` + pattern + `)$`).MatchString(text) {
 			return fmt.Errorf("it must match %s", pattern)
 		}
 		take(text)
@@ -538,12 +543,12 @@ func oneLine(body []byte) string {
 
 var (
 	// Fields of a header that matter to MCP.
-	tracedFields = regexp.MustCompile("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
+	tracedFields = pattern("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
 	// A line with a query, of a request or an endpoint event; and its parts.
-	query     = regexp.MustCompile(`(?m)^([A-Z]+ |data: ?)(/|https?://)\S*\?\S*`)
-	queryPart = regexp.MustCompile(`[?&][^&\s]*`)
+	query     = pattern(`(?m)^([A-Z]+ |data: ?)(/|https?://)\S*\?\S*`)
+	queryPart = pattern(`[?&][^&\s]*`)
 	// A session's id, or the tag of an event's.
-	idField = regexp.MustCompile(`(?m)^(Mcp-Session-Id: \S+|(id|Last-Event-Id): [0-9a-f]{8}\.)`)
+	idField = pattern(`(?m)^(Mcp-Session-Id: \S+|(id|Last-Event-Id): [0-9a-f]{8}\.)`)
 )
 
 func tracedHeader(header http.Header) (text string) {
@@ -552,7 +557,7 @@ func tracedHeader(header http.Header) (text string) {
 			if key == "Authorization" {
 				value = "…"
 			}
-			if tracedFields.MatchString(key) {
+			if tracedFields().MatchString(key) {
 				text += key + ": " + value + "\n"
 			}
 		}
@@ -564,8 +569,8 @@ func tracedHeader(header http.Header) (text string) {
 func (t *trace) rename(text string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	text = query.ReplaceAllStringFunc(text, func(line string) string {
-		return queryPart.ReplaceAllStringFunc(line, func(part string) string {
+	text = query().ReplaceAllStringFunc(text, func(line string) string {
+		return queryPart().ReplaceAllStringFunc(line, func(part string) string {
 			name, id, _ := strings.Cut(part, "=")
 			if name[1:] == "session" { // of the old transport
 				return name + "=" + t.session(id)
@@ -573,7 +578,7 @@ func (t *trace) rename(text string) string {
 			return name + "=…"
 		})
 	})
-	return idField.ReplaceAllStringFunc(text, func(field string) string {
+	return idField().ReplaceAllStringFunc(text, func(field string) string {
 		name, id, _ := strings.Cut(field, ": ")
 		if name == "Mcp-Session-Id" {
 			return name + ": " + t.session(id)
@@ -858,7 +863,7 @@ func (d *demo) ask(_ context.Context, x *Exchange, args json.RawMessage) (any, e
 		`{"message":"What is your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}}`)}}}, nil
 }
 
-var noteName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+var noteName = pattern(`^[A-Za-z0-9._-]{1,64}$`)
 
 func (d *demo) setNote(_ context.Context, _ *Exchange, args json.RawMessage) (any, error) {
 	var name, text string
@@ -866,8 +871,8 @@ func (d *demo) setNote(_ context.Context, _ *Exchange, args json.RawMessage) (an
 	switch {
 	case err != nil:
 		return nil, err
-	case !noteName.MatchString(name) || len([]rune(text)) > maxNote:
-		return nil, invalidParams("'name' must match %s, and 'text' be no longer than %d characters", noteName, maxNote)
+	case !noteName().MatchString(name) || len([]rune(text)) > maxNote:
+		return nil, invalidParams("'name' must match %s, and 'text' be no longer than %d characters", noteName(), maxNote)
 	}
 	d.mu.Lock()
 	_, known := d.notes[name]
@@ -1041,7 +1046,10 @@ func call(ctx context.Context, args []string) error {
 	return c.summary(ctx, flags.Args())
 }
 
-var isURL = regexp.MustCompile("(?i)^https?://").MatchString
+func isURL(text string) bool {
+	scheme, _, found := strings.Cut(strings.ToLower(text), "://")
+	return found && (scheme == "http" || scheme == "https")
+}
 
 func isObject(text string) bool {
 	return json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{")

@@ -1263,12 +1263,12 @@ func (e *HTTPError) Unwrap() error {
 // clients "MUST be able to parse WWW-Authenticate headers"; what they want of
 // it is Challenge("Bearer")["resource_metadata"] and ["scope"].
 func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
-	for _, word := range challengeWord.FindAllStringSubmatch(strings.Join(e.Header.Values("Www-Authenticate"), ","), maxWords) {
+	for _, word := range challengeWord().FindAllStringSubmatch(strings.Join(e.Header.Values("Www-Authenticate"), ","), maxWords) {
 		name, value := strings.ToLower(word[1]), word[2]
 		switch isParam := strings.Contains(word[0], "="); {
 		case isParam && params != nil && params[name] == "":
 			if text, quoted := strings.CutPrefix(value, `"`); quoted {
-				value = quotedPair.ReplaceAllString(strings.TrimSuffix(text, `"`), "$1")
+				value = quotedPair().ReplaceAllString(strings.TrimSuffix(text, `"`), "$1")
 			}
 			params[name] = value
 		case isParam:
@@ -1282,10 +1282,13 @@ func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
 }
 
 // A challenge is a scheme, then parameters: tokens, with a token or a quoted
-// string as value. RFC 9110, sections 5.6 and 11.2.
+// string as value. RFC 9110, sections 5.6 and 11.2. The patterns are compiled
+// when they are needed first, which in most programs is never.
 var (
-	challengeWord = regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
-	quotedPair    = regexp.MustCompile(`\\(.)`)
+	challengeWord = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
+	})
+	quotedPair = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\\(.)`) })
 )
 
 // isToken tells whether c may be part of a token: tchar of RFC 9110, section
