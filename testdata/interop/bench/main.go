@@ -353,7 +353,7 @@ func (p *program) many(sessions int) (*side, error) {
 }
 
 func (b *bench) manySessions(name string) error {
-	line := row{group: cpu, name: fmt.Sprintf("a call with %d sessions, over one with one", b.sessions), bound: 1.15}
+	line := row{group: cpu, name: fmt.Sprintf("a call with %d sessions, against one with one session", b.sessions), bound: 1.15}
 	var sides []*side
 	defer func() {
 		for _, s := range sides {

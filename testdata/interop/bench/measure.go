@@ -184,8 +184,8 @@ const (
 	rest
 )
 
-var headings = []string{"processor time, and how many times that", "calls per second", "latency, median and 99th percentile",
-	"memory, and how much more", "and"}
+var headings = []string{"processor time; the others as multiples", "calls per second", "latency, median and 99th percentile",
+	"memory; the others over the bare program's", "besides"}
 
 // row is a line of the table: a figure of each program, in their order.
 type row struct {
