@@ -1185,6 +1185,10 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 		}
 	}
 	streams, err := c.send(x)
+	// The server waits for an answer; if it has it already, it does no harm.
+	for err != nil && first.Kind() == Response && !errors.As(err, new(*HTTPError)) && sleep(x.ctx, time.Second) {
+		_, err = c.send(x)
+	}
 	if streams {
 		return nil
 	}

@@ -7846,6 +7846,44 @@ func TestClientPauses(t *testing.T) {
 	}
 }
 
+// What the server asks is answered again if the network fails, or it would wait for ever; not if the server has refused the answer.
+func TestClientAnswersAgain(t *testing.T) {
+	for _, row := range []struct{ refused, answers int }{{0, 3}, {500, 1}, {404, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			answers, taken := 0, false
+			c := &Client{Versions: []string{"2025-11-25"}}
+			defer c.Close()
+			var id string
+			transport := handshake(func(r *http.Request, m *Message) (int, string) {
+				switch {
+				case m != nil && m.Kind() == Response:
+					if answers++; answers < 3 {
+						return row.refused, ""
+					}
+					taken = true
+					return 202, ""
+				case m != nil:
+					id = m.ID.text
+					return 200, "id: 1\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\n"
+				case r.Header.Get("Last-Event-Id") == "":
+					return 405, ""
+				case taken:
+					return 200, "data: " + strings.Replace(emptyResult, "ID", id, 1) + "\n\n"
+				}
+				return 200, "retry: 1000\n\n"
+			})
+			if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := c.Call(ctx, "m", nil, nil); (err == nil) != taken || answers != row.answers {
+				t.Errorf("%d: %d answers, %v", row.refused, answers, err)
+			}
+		})
+	}
+}
+
 // A stream that has given no id, or is of 2026-07-28, cannot be continued: the call fails at once. Made again, it is another request.
 func TestClientInterrupted(t *testing.T) {
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
