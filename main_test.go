@@ -10,7 +10,8 @@ package main
 //	http.go      TestHTTPRules, TestGuard, TestCORS, TestAuthentication, TestHTTP…; the modern era: TestHTTPModern…,
 //	             TestHTTPHeaderParams, TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over
 //	             HTTP: TestSSE…, TestDialSSE…; all of it: FuzzHTTP; the client at URLs: TestClientLadder, TestClientSession…,
-//	             TestClientResumes and others, TestOddServers…, FuzzClient, TestClientRestarts
+//	             TestClientResumes and others, TestOddServers…, FuzzClient, TestClientRestarts, and under abuse TestSoak and
+//	             TestStopUnderLoad
 //	main.go      TestTranscripts, TestRequirements, TestToken, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme, benchmarks
 //	fixtures     the server and the client that the conformance suite wants: MCPWIRE_FIXTURES=ADDR makes the compiled test binary
 //	             serve, and MCPWIRE_FIXTURES=client call the URL that is its last argument
@@ -1653,7 +1654,7 @@ func beChild(role string) int {
 			fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/%s"}`+"\n", strings.Repeat("x", 100))
 		}
 	case "records calls":
-		return recordCalls(os.Args[1], os.Args[2])
+		return recordCalls(os.Args[1], os.Args[2:])
 	default:
 		return beProbed(role)
 	}
@@ -10117,10 +10118,7 @@ var clientSeeds = func() []string {
 // soon and for a reason that says so; once the server listens, the next call works by itself. No call runs twice, and nothing is left
 // behind. MCPWIRE_RESTARTS says how long it takes: 10m is for a test by hand, with some 50 restarts.
 func TestClientRestarts(t *testing.T) {
-	length, err := time.ParseDuration(cmp.Or(os.Getenv("MCPWIRE_RESTARTS"), "4s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	length := lengthOf(t, "MCPWIRE_RESTARTS")
 	checkLeaks(t)
 	s := newMortal(t)
 	files := openFiles() // after the first use of the network, which leaves some open
@@ -10184,6 +10182,15 @@ func TestClientRestarts(t *testing.T) {
 	t.Logf("%d restarts; goroutines and files %v at first, %v at the end", s.lives-1, before, after)
 }
 
+// lengthOf is how long a test takes: as long as a variable says, or short.
+func lengthOf(t *testing.T, variable string) time.Duration {
+	length, err := time.ParseDuration(cmp.Or(os.Getenv(variable), "4s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return length
+}
+
 // settled returns how many goroutines and open files there are, once that no longer changes.
 func settled(transport *http.Transport) (n []int) {
 	for same := 0; same < 25; same++ {
@@ -10200,8 +10207,11 @@ func settled(transport *http.Transport) (n []int) {
 type mortal struct {
 	*testing.T
 	addr, record string
+	flags        []string // beyond -http
 	cmd          *exec.Cmd
-	lives        int // started so far
+	asks         io.Writer     // to be told of its usage
+	tells        *bufio.Reader // of its usage
+	lives        int           // started so far
 
 	mu   sync.Mutex  // guards the fields below
 	up   int         // the life in which it listens, from 1; 0: it has been told to end
@@ -10229,15 +10239,20 @@ func newMortal(t *testing.T) *mortal {
 // start returns when the server listens.
 func (s *mortal) start() {
 	stderr := new(lockedBuffer)
-	cmd := process(s, "records calls", s.addr, s.record)
+	cmd := process(s, "records calls", append([]string{s.record, "-http", s.addr}, s.flags...)...)
 	cmd.Stderr = stderr
-	if _, err := cmd.StdinPipe(); err != nil { // which ends with this process, and then so does the child
+	stdin, err := cmd.StdinPipe() // which ends with this process, and then so does the child
+	if err != nil {
+		s.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
 		s.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)
 	}
-	s.cmd = cmd
+	s.cmd, s.asks, s.tells = cmd, stdin, bufio.NewReader(stdout)
 	waitFor(s, func() bool { return strings.Contains(stderr.String(), "\n") })
 	if !strings.Contains(stderr.String(), "listening") {
 		s.Fatal(stderr)
@@ -10288,34 +10303,77 @@ func (s *mortal) compare() {
 	s.Logf("%d calls ran", len(runs))
 }
 
-// recordCalls is the child: the demo, which notes each call of a tool before it runs.
-func recordCalls(addr, record string) int {
+// recordCalls is the child: the demo, which notes each call that has a key before it runs. For each line on its standard input it tells what it
+// uses, unless it serves there.
+func recordCalls(record string, args []string) int {
 	file, err := os.OpenFile(record, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fail(exitError, err)
 	}
 	demo := newDemo()
 	demo.Methods["tools/call"] = func(ctx context.Context, x *Exchange) (any, error) {
-		key := unquote(lookup(x.Request.Params, "arguments", "text"))
-		if _, err := fmt.Fprintln(file, key); err != nil { // one write, which a kill cannot cut
-			return nil, err
+		key := unquote(lookup(x.Request.Params, "arguments", "key"))
+		if key != "" && x.Inputs != nil { // it runs again, as it should
+			key += " with inputs"
+		}
+		if key != "" {
+			if _, err := fmt.Fprintln(file, key); err != nil { // one write, which a kill cannot cut
+				return nil, err
+			}
 		}
 		return demo.callTool(ctx, x)
 	}
 	var o options
 	flags := flag.NewFlagSet("", flag.PanicOnError)
 	o.define(flags)
-	_ = flags.Parse([]string{"-http", addr})
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(exitError)
-	}()
+	_ = flags.Parse(args)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := o.serveHTTP(ctx, demo, silent); err != nil {
+	if o.http == "" {
+		err = Serve(ctx, StdioConn(testLimit), demo, silent)
+	} else {
+		go tellUsage()
+		err = o.serveHTTP(ctx, demo, silent)
+	}
+	if err != nil && ctx.Err() == nil {
 		return fail(exitError, err)
 	}
 	return 0
+}
+
+// usage is what a process uses: bytes of heap, of stacks, and in memory at all; goroutines, and files.
+type usage [5]int
+
+// tellUsage answers each line with a line; its process ends with them.
+func tellUsage() {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		u := usage{3: runtime.NumGoroutine(), 4: openFiles()}
+		runtime.GC()
+		runtime.GC() // for what is in pools
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		u[0], u[1] = int(m.HeapAlloc), int(m.StackInuse)
+		if text, err := os.ReadFile("/proc/self/statm"); err == nil {
+			_, _ = fmt.Sscan(string(text), new(int), &u[2])
+			u[2] *= os.Getpagesize()
+		}
+		_ = json.NewEncoder(os.Stdout).Encode(u)
+	}
+	os.Exit(exitError)
+}
+
+// uses asks the server.
+func (s *mortal) uses() (u usage) {
+	_, err := fmt.Fprintln(s.asks)
+	if err == nil {
+		var line []byte
+		line, err = s.tells.ReadBytes('\n')
+		err = cmp.Or(err, json.Unmarshal(line, &u))
+	}
+	if err != nil {
+		s.Error("the server does not tell what it uses:", err)
+	}
+	return u
 }
 
 // restartedClient is a Client of a mortal, and what has become of its calls.
@@ -10384,7 +10442,7 @@ func (r *restartedClient) call(tool string, n, ms int) {
 	up, over := r.server.state()
 	began := time.Now()
 	var raw json.RawMessage
-	err := r.Call(ctx, "tools/call", map[string]any{"name": tool, "arguments": map[string]any{"text": key, "n": n, "delayMs": ms},
+	err := r.Call(ctx, "tools/call", map[string]any{"name": tool, "arguments": map[string]any{"key": key, "text": key, "n": n, "delayMs": ms},
 		"_meta": map[string]any{"progressToken": key}}, &raw)
 	upThen, overThen := r.server.state()
 	life := len(over) // from 0: that in which it ran, unless it was told to end before
@@ -10452,6 +10510,1077 @@ func (r *restartedClient) report() string {
 		text += fmt.Sprintf(", %d %s", r.kinds[kind], kind)
 	}
 	return text
+}
+
+// ---- Abuse ----
+
+// TestSoak has a server abused in every way at once, while 64 well-behaved clients, of all revisions and transports, make sure that each of
+// their calls is answered once, and right. Half of them are behind a proxy that delays, splits, stalls and cuts what passes through it: a
+// call of theirs may fail, but soon, for a reason, and only if it could not be resumed. In the first fifth of the time there is no abuse,
+// to compare with. In the end the server is to be as it was at first. MCPWIRE_SOAK says how long it takes: 30m is for a test by hand. Each
+// client, abuser and connection of the proxy draws lots of its own, from a seed that is logged: MCPWIRE_SEED repeats them.
+
+// soak is a server under abuse, and what is counted.
+type soak struct {
+	*mortal
+	seed      uint64
+	long      bool
+	proxy     *badProxy
+	web       *http.Client // of the well-behaved clients
+	transport *http.Transport
+	ctx       context.Context // until it is time to halt
+	halt      context.CancelFunc
+	abused    atomic.Bool
+	over      atomic.Bool   // the server has been told to stop
+	lots      atomic.Uint64 // how many have begun to draw
+
+	mu       sync.Mutex // guards the fields below
+	counts   map[string]int
+	times    [2][]time.Duration // of small calls without a proxy, before the abuse and meanwhile
+	sessions []string           // that abusers have opened
+}
+
+func newSoak(t *testing.T, length time.Duration, flags ...string) *soak {
+	s := &soak{mortal: newMortal(t), seed: rand.Uint64(), long: length >= 10*time.Second,
+		counts: map[string]int{"FAULT: lost": 0, "FAULT: answered twice": 0, "FAULT: wrong": 0}}
+	if text := os.Getenv("MCPWIRE_SEED"); text != "" {
+		s.seed, _ = strconv.ParseUint(text, 10, 64)
+	}
+	t.Logf("MCPWIRE_SEED=%d", s.seed)
+	s.transport, s.flags = http.DefaultTransport.(*http.Transport).Clone(), flags
+	s.transport.MaxIdleConnsPerHost = 100
+	s.web = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if r.Header["Last-Event-Id"] != nil {
+			s.count("streams resumed")
+		}
+		return s.transport.RoundTrip(r)
+	})}
+	s.ctx, s.halt = context.WithCancel(t.Context())
+	return s
+}
+
+func (s *soak) draw() *rand.Rand { return rand.New(rand.NewPCG(s.seed, s.lots.Add(1))) }
+
+func (s *soak) count(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts[what]++
+}
+
+// fault counts what must not be.
+func (s *soak) fault(what, format string, args ...any) {
+	s.count("FAULT: " + what)
+	s.Errorf(what+": "+format, args...)
+}
+
+// rest waits, unless it is time to halt.
+func (s *soak) rest(d time.Duration) bool { return sleep(s.ctx, d) }
+
+func TestSoak(t *testing.T) {
+	length := lengthOf(t, "MCPWIRE_SOAK")
+	checkLeaks(t)
+	s := newSoak(t, length, "-session-ttl", "20s", "-max-body", "1048576", "-max-sessions")
+	s.flags = append(s.flags, map[bool]string{false: "2000", true: "6000"}[s.long]) // more than there are before the end
+	s.start()
+	s.proxy = newBadProxy(s)
+	clients := s.clients(64)
+	for _, c := range clients[:10] { // to warm up: of each kind
+		c.connect()
+		c.echo()
+		c.leave()
+	}
+	here, there := settled(s.transport), s.settled()
+
+	var callers, abusers sync.WaitGroup
+	for _, c := range clients {
+		callers.Go(c.connect)
+	}
+	callers.Wait()
+	for _, c := range clients {
+		callers.Go(c.behave)
+	}
+	s.rest(length / 5)
+	s.abused.Store(true)
+	for _, kind := range abuses {
+		abusers.Go((&abuser{soak: s, kind: kind, lot: s.draw()}).run)
+	}
+	var samples []usage
+	for began, pause := time.Now(), min(max(length/150, 200*time.Millisecond), 5*time.Second); time.Since(began) < length*4/5; {
+		samples = append(samples, s.uses())
+		s.rest(pause)
+	}
+	s.halt()
+	callers.Wait()
+	abusers.Wait()
+	s.fill()
+
+	s.transport.CloseIdleConnections()
+	s.proxy.Close()
+	then := s.uses()
+	for range 600 {
+		if then.within(there) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+		then = s.uses()
+	}
+	t.Logf("the server at first: %v; at the end: %v", there, then)
+	if !then.within(there) {
+		t.Error("it is not as it was")
+	}
+	if now := settled(s.transport); now[0] > here[0] || now[1] > here[1] {
+		t.Errorf("%d goroutines and %d files here at the end, %d and %d at first", now[0], now[1], here[0], here[1])
+	}
+	s.compare()
+	s.report(samples, length)
+	s.stop(syscall.SIGTERM)
+}
+
+// Servers are told to stop while clients of all kinds call and listen, and others half ask, or do not read. Over HTTP what runs and is soon
+// done gets its answer; on stdio it is cancelled, and gets an error. Every other call fails, every connection ends, and so does the process,
+// by itself.
+func TestStopUnderLoad(t *testing.T) {
+	for range 1 + min(lengthOf(t, "MCPWIRE_SOAK")/(30*time.Second), 20) {
+		stopUnderLoad(t)
+	}
+}
+
+func stopUnderLoad(t *testing.T) {
+	checkLeaks(t)
+	s := newSoak(t, 0)
+	s.start()
+	clients := s.clients(32)
+	var callers sync.WaitGroup
+	for _, c := range clients {
+		if c.way == "proxy" {
+			c.way = "direct"
+		}
+		c.connect()
+	}
+	var held []*heldConn
+	for _, act := range []func(*abuser){(*abuser).sendSlowly, (*abuser).readNothing, (*abuser).floodStreams} {
+		a := &abuser{soak: s, kind: abuse{name: "idle"}, lot: s.draw(), web: s.web}
+		act(a)
+		held = append(held, a.held...)
+	}
+	for _, c := range clients {
+		callers.Go(func() {
+			if err := c.countTo(t.Context(), 5, 100); err != nil && (c.way == "direct" || failure(err) != "stopped") {
+				c.fault("promised", "%s: %v", c.name, err)
+			}
+		})
+		callers.Go(func() { _ = c.countTo(t.Context(), 1000, 100) })
+		callers.Go(func() {
+			for key := c.key(); c.call(t.Context(), key, "echo", key, nil) == nil; {
+				key = c.key()
+			}
+		})
+	}
+	for _, c := range clients {
+		waitFor(t, func() bool {
+			c.mine.Lock()
+			defer c.mine.Unlock()
+			return c.begun == 2
+		})
+	}
+
+	began := time.Now()
+	s.over.Store(true)
+	for _, c := range clients {
+		if c.way == "stdio" {
+			_ = c.child.Process.Signal(syscall.SIGTERM)
+		}
+	}
+	server := s.cmd.Process
+	late := time.AfterFunc(10*time.Second, func() { _ = server.Kill() }) // five, and as much for a machine that is busy
+	defer late.Stop()
+	s.stop(syscall.SIGTERM)
+	t.Logf("the server has stopped after %v", time.Since(began))
+	callers.Wait()
+	t.Logf("all calls have ended after %v", time.Since(began))
+	for _, c := range held {
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			s.fault("open", "a connection to a server that has stopped")
+		}
+		c.Close()
+	}
+	for _, c := range clients {
+		if c.leave(); c.way == "stdio" && c.child.ProcessState.ExitCode() != 0 {
+			s.fault("exit", "%s: %v", c.name, c.child.ProcessState)
+		}
+	}
+	s.transport.CloseIdleConnections()
+	s.halt()
+	s.compare()
+	s.tell()
+}
+
+// settled returns what the server uses, once that no longer changes.
+func (s *soak) settled() (u usage) {
+	for same := 0; same < 5; same++ {
+		time.Sleep(50 * time.Millisecond)
+		now := s.uses()
+		if !now.within(u) || !u.within(now) {
+			same = 0
+		}
+		u = now
+	}
+	return u
+}
+
+// within tells whether there are no more goroutines and files than at first.
+func (u usage) within(base usage) bool { return u[3] <= base[3] && u[4] <= base[4] }
+
+func (u usage) String() string {
+	mega := func(n int) float64 { return float64(n) / 1e6 }
+	return fmt.Sprintf("heap %.1f MB, stacks %.1f MB, %.1f MB in all, %d goroutines, %d files", mega(u[0]), mega(u[1]), mega(u[2]), u[3], u[4])
+}
+
+// median takes the median of each figure.
+func median(samples []usage) (u usage) {
+	for i := range u {
+		slices.SortFunc(samples, func(a, b usage) int { return cmp.Compare(a[i], b[i]) })
+		u[i] = samples[len(samples)/2][i]
+	}
+	return u
+}
+
+// tell logs what was counted.
+func (s *soak) tell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, what := range slices.Sorted(maps.Keys(s.counts)) {
+		s.Logf("%7d %s", s.counts[what], what)
+	}
+}
+
+// report logs the figures. In a few seconds memory does not settle.
+func (s *soak) report(samples []usage, length time.Duration) {
+	s.tell()
+	var thirds [3]usage
+	for i := range thirds {
+		thirds[i] = median(samples[len(samples)*i/3 : len(samples)*(i+1)/3])
+		s.Logf("third %d of the abuse: %v", i+1, thirds[i])
+	}
+	if length >= time.Minute && thirds[2][0] > thirds[1][0]*11/10 {
+		s.Error("the heap grows")
+	}
+	for i, when := range []string{"without abuse", "under abuse"} {
+		slices.Sort(s.times[i])
+		if n := len(s.times[i]); n > 0 {
+			s.Logf("%d small calls %s: p50 %v, p99 %v, at most %v", n, when, s.times[i][n/2], s.times[i][n*99/100], s.times[i][n-1])
+		}
+	}
+}
+
+// ---- Those who behave well ----
+
+// soakClient is one of them: it makes one call after the other, and listens to a note of its own.
+type soakClient struct {
+	*soak
+	*Client
+	name, way string // "direct", "proxy" or "stdio"
+	rev       Revision
+	lot       *rand.Rand
+	child     *exec.Cmd // of stdio, the last one
+	level     string    // of logging, in the modern era
+
+	dying      atomic.Bool // it has been killed
+	subscribed atomic.Bool // the listener has heard something
+	updated    chan struct{}
+	quiet      func() // ends the listener
+
+	mine     sync.Mutex // guards the fields below
+	keys     int
+	last     string              // key
+	begun    int                 // calls whose first progress has come
+	progress map[string][]string // by key
+	logged   int
+}
+
+// clients returns them, not connected: half of them are behind the proxy, an eighth are on stdio.
+func (s *soak) clients(n int) (list []*soakClient) {
+	for i := range n {
+		c := &soakClient{soak: s, way: "direct", rev: Revisions[i%len(Revisions)], lot: s.draw(), progress: map[string][]string{}, updated: make(chan struct{}, 1)}
+		switch {
+		case i%2 == 1:
+			c.way = "proxy"
+		case i%8 == 6:
+			c.way = "stdio"
+		}
+		c.name = fmt.Sprintf("%s-%s-%d", c.rev.Version, c.way, i)
+		list = append(list, c)
+	}
+	return list
+}
+
+// connect begins as a new client. Behind the proxy it may fail: then the next call tries again.
+func (c *soakClient) connect() {
+	c.Client = &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{c.rev.Version}, Handler: HandlerFunc(c.hear),
+		Capabilities: map[string]any{"elicitation": struct{}{}}, ProbeTimeout: tooLong}
+	addr := c.addr
+	if c.way == "proxy" {
+		addr = c.proxy.Addr().String()
+	}
+	dial := DialHTTP(c.web, "http://"+addr+"/mcp", testLimit)
+	switch {
+	case c.way == "stdio":
+		dial = func(ctx context.Context) (Conn, error) {
+			if c.over.Load() {
+				return nil, ErrClosed
+			}
+			child := process(c.T, "records calls", c.record)
+			c.child = child
+			return DialCommand(func() *exec.Cmd { return child }, 5*time.Second, testLimit)(ctx)
+		}
+	case !c.rev.Sessions && !c.rev.Modern:
+		dial = DialSSE(c.web, "http://"+addr+"/sse", testLimit)
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), tooLong)
+	defer cancel()
+	if err := c.Connect(ctx, c.audited(dial)); err != nil && !c.mayFail(err) {
+		c.fault("not connected", "%s: %v", c.name, err)
+	}
+	ctx, stop := context.WithCancel(c.Context())
+	var listener sync.WaitGroup
+	listener.Go(func() { c.listen(ctx) })
+	c.quiet = func() { stop(); listener.Wait(); c.subscribed.Store(false) }
+}
+
+func (c *soakClient) leave() {
+	c.quiet()
+	c.Close()
+}
+
+// behave does one thing after the other.
+func (c *soakClient) behave() {
+	for c.rest(time.Duration(c.lot.Int64N(int64(200 * time.Millisecond)))) {
+		n := c.lot.IntN(200)
+		for _, act := range soakActs {
+			if n -= act.share; n < 0 {
+				act.do(c)
+				break
+			}
+		}
+	}
+	c.leave()
+}
+
+// soakActs are what a client does, and how often.
+var soakActs = []struct {
+	share int // of 200
+	do    func(*soakClient)
+}{
+	{90, (*soakClient).echo},
+	{10, (*soakClient).echoAtOnce},
+	{40, (*soakClient).countUp},
+	{15, (*soakClient).greet},
+	{15, (*soakClient).note},
+	{10, (*soakClient).log},
+	{15, (*soakClient).cancel},
+	{4, (*soakClient).renew},
+	{1, (*soakClient).kill},
+}
+
+func (c *soakClient) echo() {
+	key, n := c.key(), 1
+	if c.lot.IntN(10) == 0 {
+		n = 1 + c.lot.IntN(10_000)
+	}
+	began, abused := time.Now(), c.abused.Load()
+	err := c.call(c.Context(), key, "echo", strings.Repeat(key, n), map[string]any{"repeat": n})
+	if err == nil && n == 1 && c.way == "direct" && abused == c.abused.Load() {
+		c.soak.mu.Lock()
+		defer c.soak.mu.Unlock()
+		phase := map[bool]int{true: 1}[abused]
+		c.times[phase] = append(c.times[phase], time.Since(began))
+	}
+}
+
+func (c *soakClient) echoAtOnce() {
+	var all sync.WaitGroup
+	for range 5 {
+		key := c.key()
+		all.Go(func() { _ = c.call(c.Context(), key, "echo", key, nil) })
+	}
+	all.Wait()
+}
+
+func (c *soakClient) countUp() { _ = c.countTo(c.Context(), 1+c.lot.IntN(40), c.lot.IntN(20)) }
+
+// countTo makes a call with progress: all of it comes, once and in order, or the call fails.
+func (c *soakClient) countTo(ctx context.Context, n, ms int) error {
+	key := c.key()
+	c.mine.Lock()
+	c.progress[key] = []string{}
+	c.mine.Unlock()
+	err := c.call(ctx, key, "count", fmt.Sprintf("counted to %d", n), map[string]any{"n": n, "delayMs": ms})
+	c.mine.Lock()
+	defer c.mine.Unlock()
+	if got := c.progress[key]; err == nil && !slices.Equal(got, numbers(1, n+1)) {
+		c.fault("wrong", "%s: progress %v of %d", key, got, n)
+	}
+	if err != nil && ctx.Err() == nil && c.way == "proxy" && c.rev.Resume && len(c.progress[key]) > 0 {
+		c.fault("not resumed", "%s: after step %d of %d: %v", key, len(c.progress[key]), n, err)
+	}
+	delete(c.progress, key)
+	return err
+}
+
+func (c *soakClient) greet() {
+	if key := c.key(); c.rev.Elicitation {
+		_ = c.call(c.Context(), key, "ask", "Hello, "+key, nil)
+	}
+}
+
+// note changes the client's note. It hears of that, if it has heard of the subscription's before.
+func (c *soakClient) note() {
+	select {
+	case <-c.updated:
+	default:
+	}
+	sure, key := c.subscribed.Load() && c.way != "proxy", c.key()
+	if c.call(c.Context(), key, "set-note", "Noted as "+scheme+c.name, map[string]any{"name": c.name}) != nil {
+		return
+	}
+	wait := 300 * time.Millisecond
+	if sure {
+		wait = tooLong
+	}
+	select {
+	case <-c.updated:
+		c.subscribed.Store(true)
+		c.count("updates heard")
+	case <-time.After(wait):
+		if sure {
+			c.fault("no update", "%s", key)
+		}
+		c.count("updates not heard")
+	}
+}
+
+// listen subscribes to the note, again and again if it must.
+func (c *soakClient) listen(ctx context.Context) {
+	for {
+		err := c.Listen(ctx, map[string]any{"resourceSubscriptions": []string{scheme + c.name}})
+		c.subscribed.Store(false)
+		if !sleep(ctx, 50*time.Millisecond) {
+			return
+		}
+		if !c.mayFail(err) {
+			c.fault("subscription lost", "%s: %v", c.name, err)
+		}
+		c.count("subscriptions lost")
+	}
+}
+
+// log has the steps of a count logged.
+func (c *soakClient) log() {
+	if !c.rev.Modern && c.Call(c.Context(), "logging/setLevel", map[string]any{"level": "debug"}, nil) != nil {
+		return
+	}
+	c.mine.Lock()
+	c.logged, c.level = 0, "debug"
+	c.mine.Unlock()
+	err := c.countTo(c.Context(), 5, 1)
+	c.mine.Lock()
+	if c.level = ""; err == nil && c.logged != 5 && c.way != "proxy" {
+		c.fault("not logged", "%s: %d steps of 5", c.name, c.logged)
+	}
+	c.mine.Unlock()
+	if !c.rev.Modern {
+		_ = c.Call(c.Context(), "logging/setLevel", map[string]any{"level": "error"}, nil)
+	}
+}
+
+func (c *soakClient) cancel() {
+	ctx, cancel := context.WithCancel(c.Context()) // a deadline may be over for a socket a little before it is for ctx
+	defer time.AfterFunc(time.Duration(c.lot.Int64N(int64(200*time.Millisecond))), cancel).Stop()
+	_ = c.countTo(ctx, 100, 10)
+	cancel()
+}
+
+func (c *soakClient) renew() {
+	c.leave()
+	c.connect()
+}
+
+// kill kills the server, if it is the client's own, in the middle of a call.
+func (c *soakClient) kill() {
+	if c.way != "stdio" {
+		return
+	}
+	c.dying.Store(true)
+	var running sync.WaitGroup
+	running.Go(func() { _ = c.countTo(c.Context(), 20, 20) })
+	time.Sleep(time.Duration(c.lot.Int64N(int64(300 * time.Millisecond))))
+	_ = c.child.Process.Kill()
+	running.Wait()
+	c.quiet()
+	c.dying.Store(false)
+	c.renew()
+}
+
+// ---- Their calls ----
+
+// key names a call.
+func (c *soakClient) key() string {
+	c.mine.Lock()
+	defer c.mine.Unlock()
+	c.keys++
+	c.last = fmt.Sprintf("%s-%d", c.name, c.keys)
+	return c.last
+}
+
+// hear takes in what the server says, and answers what it asks.
+func (c *soakClient) hear(_ context.Context, x *Exchange) (any, error) {
+	c.mine.Lock()
+	defer c.mine.Unlock()
+	switch x.Request.Method {
+	case "notifications/progress":
+		if key := unquote(member(x.Request.Params, "progressToken")); c.progress[key] != nil {
+			c.progress[key] = append(c.progress[key], string(member(x.Request.Params, "progress")))
+			if len(c.progress[key]) == 1 {
+				c.begun++
+			}
+		}
+	case "notifications/message": // a call that was cancelled may not know it yet
+		if strings.HasSuffix(unquote(member(x.Request.Params, "data")), " of 5") {
+			c.logged++
+		}
+	case "notifications/resources/updated":
+		select {
+		case c.updated <- struct{}{}:
+		default:
+		}
+	case "elicitation/create":
+		return map[string]any{"action": "accept", "content": map[string]any{"name": c.last}}, nil
+	}
+	return nil, nil
+}
+
+// call makes a call. It ends in the right answer, or as it may.
+func (c *soakClient) call(given context.Context, key, tool, want string, args map[string]any) error {
+	ctx, cancel := context.WithTimeout(given, 2*tooLong)
+	defer cancel()
+	meta := map[string]any{"progressToken": key}
+	c.mine.Lock()
+	if c.rev.Modern && c.level != "" {
+		meta[metaLogLevel] = c.level
+	}
+	c.mine.Unlock()
+	all := map[string]any{"key": key, "text": key}
+	maps.Copy(all, args)
+	var result struct {
+		Content []struct{ Text string }
+		IsError bool
+	}
+	began := time.Now()
+	err := c.Call(ctx, "tools/call", map[string]any{"name": tool, "arguments": all, "_meta": meta}, &result)
+	c.count("calls sent")
+	switch {
+	case err == nil && !result.IsError && len(result.Content) == 1 && result.Content[0].Text == want:
+		c.count("calls answered")
+		return nil
+	case err == nil:
+		c.fault("wrong", "%s: %.200v, not %.200s", key, result, want)
+		err = errors.New("wrong")
+	case given.Err() != nil:
+		c.count("calls cancelled")
+	case c.mayFail(err):
+		c.count("calls failed, " + c.way + ": " + failure(err))
+	default:
+		c.fault("lost", "%s: after %v: %v", key, time.Since(began), err)
+	}
+	return err
+}
+
+// mayFail tells whether an error is one that there was a reason for.
+func (c *soakClient) mayFail(err error) bool {
+	kind := failure(err)
+	return kind != "" && (c.over.Load() || kind != "stopped" && (c.way == "proxy" || c.dying.Load()))
+}
+
+// audited counts the answers that come a second time, or to nothing.
+func (s *soak) audited(dial Dialer) Dialer {
+	return func(ctx context.Context) (Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &auditedConn{Conn: conn, soak: s, asked: map[string]bool{}}, nil
+	}
+}
+
+type auditedConn struct {
+	Conn
+	*soak
+
+	mine  sync.Mutex // guards the field below
+	asked map[string]bool
+}
+
+func (c *auditedConn) Write(ctx context.Context, p Payload) error {
+	c.mine.Lock()
+	for _, m := range p.Messages {
+		if m.Kind() == Request {
+			c.asked[m.ID.key()] = true
+		}
+	}
+	c.mine.Unlock()
+	return c.Conn.Write(ctx, p)
+}
+
+func (c *auditedConn) Read() (Payload, error) {
+	p, err := c.Conn.Read()
+	c.mine.Lock()
+	defer c.mine.Unlock()
+	for _, m := range p.Messages {
+		if m.Kind() == Response && m.ID != (ID{}) {
+			if !c.asked[m.ID.key()] {
+				c.fault("answered twice", "%s", p.Append(nil))
+			}
+			delete(c.asked, m.ID.key())
+		}
+	}
+	return p, err
+}
+
+// ---- The proxy ----
+
+// badProxy passes on what comes, until there is abuse: then it does so late, in pieces, or not at all.
+type badProxy struct {
+	net.Listener
+	soak *soak
+	all  sync.WaitGroup
+}
+
+func newBadProxy(s *soak) *badProxy {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.Fatal(err)
+	}
+	p := &badProxy{Listener: listener, soak: s}
+	p.all.Go(func() {
+		for {
+			conn, err := p.Accept()
+			if err != nil {
+				return
+			}
+			p.all.Go(func() { p.pass(conn) })
+		}
+	})
+	return p
+}
+
+// Close returns when all connections have ended, which those must bring about who use them.
+func (p *badProxy) Close() error {
+	err := p.Listener.Close()
+	p.all.Wait()
+	return err
+}
+
+// passage is one connection through the proxy.
+type passage struct {
+	soak     *soak
+	fate     atomic.Int32
+	left     atomic.Int64 // bytes before its fate
+	from, to net.Conn
+}
+
+func (p *badProxy) pass(from net.Conn) {
+	defer from.Close()
+	to, err := net.Dial("tcp", p.soak.addr)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	lot := p.soak.draw()
+	x := &passage{soak: p.soak, from: from, to: to}
+	x.fate.Store(lot.Int32N(6))
+	x.left.Store(lot.Int64N(64 << lot.IntN(10)))
+	back := p.soak.draw()
+	var both sync.WaitGroup
+	both.Go(func() { x.pump(to, from, lot) })
+	both.Go(func() { x.pump(from, to, back) })
+	both.Wait()
+}
+
+// pump passes on one direction.
+func (x *passage) pump(to, from net.Conn, lot *rand.Rand) {
+	defer to.(*net.TCPConn).CloseWrite()
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		for b := buffer[:n]; len(b) > 0; {
+			part := len(b)
+			if x.soak.abused.Load() {
+				part = min(part, 1+lot.IntN(1000))
+				if lot.IntN(10) == 0 {
+					part = min(part, 10)
+					time.Sleep(time.Duration(lot.IntN(5)) * time.Millisecond)
+				}
+				if x.left.Add(int64(-part)) < 0 && !x.meet() {
+					return
+				}
+			}
+			if _, err := to.Write(b[:part]); err != nil {
+				from.Close() // or who writes there would wait
+				return
+			}
+			b = b[part:]
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// meet tells whether the connection goes on, after what befalls it.
+func (x *passage) meet() bool {
+	switch x.fate.Swap(0) {
+	case 1:
+		x.soak.count("proxy: connections reset")
+		_ = x.from.(*net.TCPConn).SetLinger(0)
+		_ = x.to.(*net.TCPConn).SetLinger(0)
+	case 2:
+		x.soak.count("proxy: connections ended")
+	case 3:
+		x.soak.count("proxy: connections ended halfway") // the client is heard no more
+		_ = x.to.(*net.TCPConn).CloseWrite()
+		return true
+	case 4:
+		x.soak.count("proxy: connections stalled")
+		time.Sleep(time.Second)
+		return true
+	default:
+		return true
+	}
+	x.from.Close()
+	x.to.Close()
+	return false
+}
+
+// ---- Those who do not ----
+
+// abuser does one kind of abuse, over and over.
+type abuser struct {
+	*soak
+	kind abuse
+	lot  *rand.Rand
+	web  *http.Client
+	held []*heldConn
+}
+
+type abuse struct {
+	name  string
+	every time.Duration
+	act   func(*abuser)
+}
+
+var abuses = []abuse{
+	{"cuts", 10 * time.Millisecond, (*abuser).cut},
+	{"half-open connections", time.Second, (*abuser).sendSlowly},
+	{"slow readers", 500 * time.Millisecond, (*abuser).readNothing},
+	{"oversized bodies", 300 * time.Millisecond, (*abuser).oversize},
+	{"nested bodies", 100 * time.Millisecond, (*abuser).nest},
+	{"garbage", 20 * time.Millisecond, (*abuser).garbage},
+	{"session flood", time.Second, (*abuser).floodSessions},
+	{"stream flood", 500 * time.Millisecond, (*abuser).floodStreams},
+	{"ended calls", 100 * time.Millisecond, (*abuser).endCalls},
+	{"batches", 500 * time.Millisecond, (*abuser).batch},
+	{"wrong resuming", 50 * time.Millisecond, (*abuser).resumeWrongly},
+}
+
+func (a *abuser) run() {
+	transport := &http.Transport{MaxIdleConnsPerHost: 10}
+	a.web = &http.Client{Transport: transport, Timeout: tooLong}
+	for a.rest(time.Duration(a.lot.Int64N(2 * int64(a.kind.every)))) {
+		a.kind.act(a)
+	}
+	a.drop(len(a.held))
+	transport.CloseIdleConnections()
+}
+
+// heldConn is a connection that is kept open.
+type heldConn struct {
+	net.Conn
+	unsent string
+}
+
+// dial returns a raw connection, nil if there is none to be had.
+func (a *abuser) dial() *heldConn {
+	conn, err := (&net.Dialer{Timeout: tooLong}).DialContext(a.ctx, "tcp", a.addr)
+	if err != nil {
+		a.count(a.kind.name + ": no connection")
+		return nil
+	}
+	_ = conn.SetDeadline(time.Now().Add(tooLong))
+	a.count(a.kind.name + ": connections")
+	return &heldConn{Conn: conn}
+}
+
+// say opens a connection for one request, or the beginning of one.
+func (a *abuser) say(text string) *heldConn {
+	c := a.dial()
+	if c != nil {
+		_, _ = io.WriteString(c, text)
+	}
+	return c
+}
+
+// close ends a connection in one way or the other.
+func (a *abuser) close(c *heldConn) {
+	if a.lot.IntN(2) == 0 {
+		_ = c.Conn.(*net.TCPConn).SetLinger(0)
+	}
+	c.Close()
+}
+
+// hold keeps n connections open, fewer in a short run; a few are replaced each time.
+func (a *abuser) hold(n int, begin func() *heldConn) {
+	if !a.long {
+		n = max(n/10, 2)
+	}
+	a.drop(len(a.held) * a.lot.IntN(6) / 100)
+	if len(a.held) >= n {
+		a.drop(1)
+	}
+	for len(a.held) < n && a.ctx.Err() == nil {
+		c := begin()
+		if c == nil {
+			return
+		}
+		a.held = append(a.held, c)
+	}
+}
+
+func (a *abuser) drop(n int) {
+	for range n {
+		i := a.lot.IntN(len(a.held))
+		a.close(a.held[i])
+		a.held = slices.Delete(a.held, i, i+1)
+	}
+}
+
+// text returns the bytes of a POST.
+func (a *abuser) text(header, body string) string {
+	return fmt.Sprintf("POST /mcp HTTP/1.1\r\nHost: %s\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s",
+		a.addr, header, len(body), body)
+}
+
+const modernHeader = "Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: %s\r\n"
+
+// modern returns the bytes of a modern tools/call.
+func (a *abuser) modern(tool, arguments string) string {
+	return a.text(fmt.Sprintf(modernHeader+"Mcp-Name: %s\r\n", "tools/call", tool),
+		fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,`, tool, arguments)+
+			strings.Replace(modernMeta, "{", `{"progressToken":1,`, 1)+`}}`)
+}
+
+// call returns that, or the same in a new session.
+func (a *abuser) call(tool, arguments string) string {
+	if a.lot.IntN(2) == 0 {
+		return a.modern(tool, arguments)
+	}
+	return a.text("Mcp-Session-Id: "+a.open("2025-11-25")+"\r\n", toolCall(1, tool, arguments))
+}
+
+// do sends a whole request, and counts how it is answered: never as if it were the server's fault.
+func (a *abuser) do(method, session string, body io.Reader, lines ...string) (header http.Header) {
+	r, _ := http.NewRequestWithContext(a.ctx, method, "http://"+a.addr+"/mcp", body)
+	r.Header = http.Header{"Accept": {"application/json, text/event-stream"}, "Content-Type": {"application/json"}}
+	if session != "" {
+		r.Header["Mcp-Session-Id"] = []string{session}
+	}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header[name] = []string{value}
+	}
+	resp, err := a.web.Do(r)
+	if err != nil {
+		a.count(a.kind.name + ": broken off")
+		return nil
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	a.count(fmt.Sprintf("%s: %s %d", a.kind.name, method, resp.StatusCode))
+	if resp.StatusCode >= 500 && (resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "") {
+		a.fault("failure of the server", "%s: %s: %s", a.kind.name, method, resp.Status)
+	}
+	return resp.Header
+}
+
+// open opens a session, and returns its id.
+func (a *abuser) open(version string) string {
+	id := a.do("POST", "", strings.NewReader(initializeLine(version))).Get("Mcp-Session-Id")
+	if id != "" {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.sessions = append(a.sessions, id)
+		a.sessions = a.sessions[max(0, len(a.sessions)-10_000):] // the rest have long been idle
+	}
+	return id
+}
+
+// cut breaks a connection off in the middle of a request, or of the response.
+func (a *abuser) cut() {
+	text := a.call("count", `{"n":200,"delayMs":2}`)
+	n := a.lot.IntN(2*len(text) + 1)
+	c := a.say(text[:min(n, len(text))])
+	if c == nil {
+		return
+	}
+	if n >= len(text) {
+		_, _ = io.CopyN(io.Discard, c, a.lot.Int64N(3000))
+	}
+	a.close(c)
+}
+
+// sendSlowly holds connections on which a part of a request has come, or nothing; the rest comes by one byte a second.
+func (a *abuser) sendSlowly() {
+	a.held = slices.DeleteFunc(a.held, func(c *heldConn) bool {
+		if c.unsent == "" {
+			return false
+		}
+		_, err := io.WriteString(c, c.unsent[:1])
+		c.unsent = c.unsent[1:]
+		return err != nil && c.Close() == nil // the server has lost patience
+	})
+	a.hold(3000, func() *heldConn {
+		text := a.modern("echo", `{"text":"slow"}`)
+		n := a.lot.IntN(len(text))
+		c := a.say(text[:n])
+		if c != nil {
+			c.unsent = text[n:]
+		}
+		return c
+	})
+}
+
+// readNothing asks for much, and reads none of it.
+func (a *abuser) readNothing() {
+	a.hold(20, func() *heldConn {
+		if a.lot.IntN(4) > 0 {
+			return a.say(a.call("echo", `{"text":"0123456789","repeat":100000}`))
+		}
+		return a.say(a.call("count", `{"n":30000}`))
+	})
+}
+
+func (a *abuser) oversize() {
+	body := io.Reader(strings.NewReader(toolCall(1, "echo", `{"text":"`+strings.Repeat("x", 2<<20)+`"}`)))
+	if a.lot.IntN(2) == 0 {
+		body = io.MultiReader(body) // of a length that is not told
+	}
+	a.do("POST", "", body)
+}
+
+func (a *abuser) nest() {
+	open, end := "[", "]"
+	if a.lot.IntN(2) == 0 {
+		open, end = `{"a":`, "}"
+	}
+	n := 1 + a.lot.IntN(100_000)
+	a.do("POST", "", strings.NewReader(toolCall(1, "echo", strings.Repeat(open, n)+"1"+strings.Repeat(end, n))), "Mcp-Protocol-Version: 2025-06-18")
+}
+
+func (a *abuser) garbage() {
+	text := []byte(a.modern("echo", `{"text":"garbage"}`))
+	for range a.lot.IntN(20) {
+		text[a.lot.IntN(len(text))] = byte(a.lot.Uint32())
+	}
+	c := a.say(string(text))
+	if c == nil {
+		return
+	}
+	_ = c.Conn.(*net.TCPConn).CloseWrite() // or the server may wait for more
+	answer, _ := io.ReadAll(c)
+	if bytes.HasPrefix(answer, []byte("HTTP/1.1 500")) {
+		a.fault("failure of the server", "%s: %q", answer, text)
+	}
+	c.Close()
+}
+
+func (a *abuser) floodSessions() {
+	for range 50 {
+		a.open("2025-06-18")
+	}
+}
+
+// floodStreams opens subscriptions, and conversations of 2024-11-05.
+func (a *abuser) floodStreams() {
+	listen := a.text(fmt.Sprintf(modernHeader, "subscriptions/listen"),
+		`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourcesListChanged":true},`+modernMeta+`}}`)
+	pipe := "GET /sse HTTP/1.1\r\nHost: " + a.addr + "\r\nAccept: text/event-stream\r\n\r\n"
+	a.hold(800, func() *heldConn { return a.say([]string{listen, pipe}[a.lot.IntN(2)]) })
+}
+
+// endCalls makes many calls in a session, some with the same id; then it cancels them, and others that there are not, or ends the session.
+// Either way their responses end.
+func (a *abuser) endCalls() {
+	id := a.open("2025-11-25")
+	var conns []*heldConn
+	for range 10 {
+		call := toolCall(a.lot.IntN(20), "count", `{"n":6000,"delayMs":10}`)
+		if c := a.say(a.text("Mcp-Session-Id: "+id+"\r\nConnection: close\r\n", call)); c != nil {
+			conns = append(conns, c)
+			_, _ = c.Read(make([]byte, 1)) // it has begun
+		}
+	}
+	ended := true
+	if a.lot.IntN(2) == 0 {
+		ended = a.do("DELETE", id, nil) != nil
+	} else {
+		for i := range 20 {
+			ended = a.do("POST", id, strings.NewReader(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, i))) != nil && ended
+		}
+	}
+	for _, c := range conns {
+		if !ended { // it is time to halt
+			a.close(c)
+		} else if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			a.fault("not ended", "a call that was cancelled, or whose session was deleted")
+		}
+		c.Close()
+	}
+}
+
+func (a *abuser) batch() {
+	id := a.open("2025-03-26")
+	one := []string{`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, `{"jsonrpc":"2.0","id":%d}`, `%d`,
+		`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":20,"delayMs":1}}}`}[a.lot.IntN(4)]
+	var list []string
+	for i := range a.lot.IntN(2000) {
+		list = append(list, fmt.Sprintf(one, i))
+	}
+	a.do("POST", id, strings.NewReader("["+strings.Join(list, ",")+"]"))
+}
+
+func (a *abuser) resumeWrongly() {
+	id := a.open("2025-11-25")
+	last := []string{"x", "1/1", "5f3a91c2.1/0", (&Session{ID: id}).tag() + ".1/0", strings.Repeat("9", 1000)}[a.lot.IntN(5)]
+	a.do("GET", id, nil, "Last-Event-Id: "+last)
+}
+
+// fill opens sessions until there is no room: then others are refused, and told to come back. With the sessions gone there is room again.
+func (s *soak) fill() {
+	s.ctx = s.Context()
+	a := &abuser{soak: s, kind: abuse{name: "to the bound"}, web: s.web}
+	opened := 0
+	for opened < 7000 && a.open("2025-11-25") != "" {
+		opened++
+	}
+	if opened == 0 || opened == 7000 {
+		s.Errorf("%d more sessions were opened", opened)
+	}
+	for _, id := range s.sessions {
+		a.do("DELETE", id, nil)
+	}
+	if a.open("2025-11-25") == "" {
+		s.Error("no room after all sessions were deleted")
+	}
+	a.do("DELETE", s.sessions[len(s.sessions)-1], nil)
 }
 
 // ======== main.go ========
