@@ -527,12 +527,22 @@ func unquote(raw []byte) string {
 	if len(raw) < 2 || raw[0] != '"' {
 		return ""
 	}
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1])
+	text := raw[1 : len(raw)-1]
+	var plain strings.Builder
+	plain.Grow(len(text))
+	for at := bytes.IndexByte(text, '\\'); at >= 0; at = bytes.IndexByte(text, '\\') {
+		short := strings.IndexByte(`"\/bfnrt`, text[min(at+1, len(text)-1)])
+		if short < 0 { // \u…, which is for the library
+			var s string
+			_ = json.Unmarshal(raw, &s)
+			return s
+		}
+		plain.Write(text[:at])
+		plain.WriteByte("\"\\/\b\f\n\r\t"[short])
+		text = text[min(at+2, len(text)):]
 	}
-	var s string
-	_ = json.Unmarshal(raw, &s) // valid already
-	return s
+	plain.Write(text)
+	return plain.String()
 }
 
 // ---- Encoding ----

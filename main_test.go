@@ -375,6 +375,18 @@ func TestBind(t *testing.T) {
 	if err := errors.Join(bind(""), bind("null")); err != nil {
 		t.Error("no object is an empty one:", err)
 	}
+	// Strings are read as encoding/json reads them, whatever is escaped.
+	parts := []string{`\"`, `\\`, `\/`, `\b`, `\f`, `\n`, `\r`, `\t`, `\u00e9`, `\uD83D\uDE00`, `\ud83d`, "é", "x", "]}"}
+	for n := range 10_000 {
+		text := ""
+		for ; n > 0; n /= len(parts) {
+			text += parts[n%len(parts)]
+		}
+		var want string
+		if err := errors.Join(json.Unmarshal([]byte(`"`+text+`"`), &want), bind(`{"city":"`+text+`"}`)); err != nil || city != want {
+			t.Fatalf("%s: %q, want %q, %v", text, city, want, err)
+		}
+	}
 	// What is no JSON at all may bind to anything, but it is no reason to panic.
 	for object := `{"c\\":[1,{"\"":"]\\"}],"city":"x\"","n":-1.5e3,"unit":null}`; object != ""; object = object[:len(object)-1] {
 		for at := range object {
