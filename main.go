@@ -39,6 +39,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -779,6 +780,9 @@ func arguments(args json.RawMessage, into map[string]any, required ...string) er
 		return err
 	}
 	for _, name := range required {
+		if !reflect.ValueOf(into[name]).Elem().IsZero() {
+			continue // it is there
+		}
 		if value := member(bytes.TrimSpace(args), name); value == nil || string(value) == "null" {
 			return missing(name)
 		}
