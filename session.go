@@ -1023,8 +1023,6 @@ func (ss *Sessions) add(s *Session) error {
 	if err := ss.insert(s); err != nil {
 		return err
 	}
-	rev, _ := s.Remembered()
-	s.log.Info("session opened", "session", s.tag(), "version", rev.Version)
 	if ss.Opened != nil {
 		ss.Opened(s)
 	}
