@@ -634,10 +634,8 @@ type HeaderParam struct {
 func checkParams(header http.Header, params json.RawMessage, marked []HeaderParam) *Error {
 	for _, p := range marked {
 		value, fault := exact(params, "arguments")
-		for _, step := range p.Path {
-			if fault == nil {
-				value, fault = exact(value, step)
-			}
+		for i := 0; i < len(p.Path) && fault == nil; i++ {
+			value, fault = exact(value, p.Path[i])
 		}
 		if fault == nil {
 			fault = compare(header, http.CanonicalHeaderKey("Mcp-Param-"+p.Name), value, "argument")
@@ -1484,12 +1482,6 @@ func (c *httpConn) push(end <-chan struct{}, in Payload) bool {
 	}
 }
 
-// report passes on what the transport has to say, of a request or of no one in
-// particular.
-func (c *httpConn) report(end <-chan struct{}, id ID, err error) {
-	c.push(end, Payload{Messages: []*Message{failed(id, err)}})
-}
-
 // learn reads what a result says to the transport.
 func (c *httpConn) learn(x *post, m *Message) {
 	switch method := x.out.Messages[0].Method; {
@@ -1524,7 +1516,7 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 		if err == nil {
 			kept = append(kept, tool)
 		} else if left++; left <= maxNamed {
-			c.report(x.ctx.Done(), ID{}, fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err))
+			c.push(x.ctx.Done(), Payload{Messages: []*Message{failed(ID{}, fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err))}})
 		}
 	}
 	if left > 0 {
@@ -1587,7 +1579,7 @@ func (c *httpConn) run(x *post, resp *http.Response) {
 		err = fmt.Errorf("nothing is heard from the server but answers: %w", err)
 	}
 	if !x.done() && !errors.Is(err, ErrClosed) {
-		c.report(c.over, x.id, err)
+		c.push(c.over, Payload{Messages: []*Message{failed(x.id, err)}})
 	}
 }
 

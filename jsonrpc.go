@@ -700,11 +700,10 @@ func unsupported(versions []string, version string) *Error {
 
 // orAll returns versions, or all there are.
 func orAll(versions []string) []string {
-	if versions != nil {
-		return versions
-	}
-	for _, r := range Revisions {
-		versions = append(versions, r.Version)
+	if versions == nil {
+		for _, r := range Revisions {
+			versions = append(versions, r.Version)
+		}
 	}
 	return versions
 }
@@ -1170,16 +1169,6 @@ func (p *Peer) expect(m *Message) (*pending, error) {
 	}
 	p.calls[m.ID.text] = c
 	return c, nil
-}
-
-// asked returns the params of a call that waits.
-func (p *Peer) asked(id ID) json.RawMessage {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[id.key()]; c != nil {
-		return c.params
-	}
-	return nil
 }
 
 // take takes a call off the table; nil if it is not there. Who takes it answers

@@ -255,10 +255,7 @@ func (o *object) addAll(other json.RawMessage, except ...string) {
 }
 
 func (o *object) text() encoded {
-	if len(o.b) == 0 {
-		return encoded("{}")
-	}
-	return append(o.b, '}')
+	return append(o.b, "{}"[min(len(o.b), 1):]...)
 }
 
 // ---- The legacy era: initialize, and what it allows ----
@@ -378,9 +375,7 @@ func (i Implementation) in(rev Revision) Implementation {
 func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
 	if x.Request.Method == "notifications/initialized" {
 		s.mu.Lock()
-		if sub := s.legacy[x.Peer]; sub != nil {
-			sub.ready = true
-		}
+		cmp.Or(s.legacy[x.Peer], new(subscriber)).ready = true
 		s.mu.Unlock()
 	}
 	h := s.Methods[x.Request.Method]
@@ -824,10 +819,10 @@ func (s *Server) remember(peer *Peer) {
 // subscribe answers resources/subscribe and resources/unsubscribe.
 func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	var uri string
-	if err := Bind(x.Request.Params, map[string]any{"uri": &uri}); err != nil {
+	switch err := Bind(x.Request.Params, map[string]any{"uri": &uri}); {
+	case err != nil:
 		return nil, err
-	}
-	if uri == "" {
+	case uri == "":
 		return nil, invalidParams("Missing uri")
 	}
 	s.mu.Lock()
@@ -912,17 +907,16 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 // offer.
 func (s *Server) filter(x *Exchange, sub *subscriber) (agreed map[string]any, err error) {
 	var asked json.RawMessage
-	if err := Bind(x.Request.Params, map[string]any{"notifications": &asked}); err != nil {
-		return nil, err
-	}
-	if asked == nil {
-		return nil, invalidParams("Missing notifications")
-	}
 	var uris []string
-	if err := Bind(asked, map[string]any{"resourceSubscriptions": &uris}); err != nil {
-		return nil, err
+	if err = Bind(x.Request.Params, map[string]any{"notifications": &asked}); err == nil {
+		err = Bind(asked, map[string]any{"resourceSubscriptions": &uris})
 	}
-	if len(uris) > maxWatched || slices.Contains(uris, "") {
+	switch {
+	case err != nil:
+		return nil, err
+	case asked == nil:
+		return nil, invalidParams("Missing notifications")
+	case len(uris) > maxWatched, slices.Contains(uris, ""):
 		return nil, invalidParams("resourceSubscriptions must be at most %d URIs", maxWatched)
 	}
 	agreed, sub.lists, sub.watched = map[string]any{}, map[string]bool{}, map[string]bool{}
@@ -1381,10 +1375,7 @@ func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 func (c *Client) Server() ServerInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last == nil {
-		return ServerInfo{}
-	}
-	return c.last.server
+	return cmp.Or(c.last, new(connection)).server
 }
 
 // Close hangs up, and ends an attempt to connect; waiting calls fail with
@@ -1662,12 +1653,7 @@ func (e *HTTPError) modern() bool {
 }
 
 // code returns the code of the error of JSON-RPC in it; 0: there is none.
-func (e *HTTPError) code() int {
-	if e.fault == nil {
-		return 0
-	}
-	return e.fault.Code
-}
+func (e *HTTPError) code() int { return cmp.Or(e.fault, new(Error)).Code }
 
 // undecided tells whether a probe that has failed leaves it open what the
 // server speaks. It does not if the server could not be reached, or wants
@@ -1830,9 +1816,8 @@ func (c *Client) agree(conn *connection, version string, capabilities, info, ins
 // basic#meta: protocolVersion and clientCapabilities "MUST be included on every
 // request".
 func (c *Client) introduce(rev Revision) (says object) {
-	version, _ := marshal(rev.Version)
 	info, _ := marshal(c.Info.in(rev))
-	says.add(metaVersion, version)
+	says.add(metaVersion, appendString(nil, rev.Version))
 	says.add(metaClientInfo, info)
 	says.add(metaCapabilities, c.capabilities(rev))
 	return says
@@ -2021,8 +2006,11 @@ func (c *Client) Listen(ctx context.Context, filter map[string]any) error {
 // check the acknowledged filter against what it requested".
 func (p *Peer) compare(m *Message) {
 	id, _ := parseID(lookup(m.Params, "_meta", metaSubscription))
+	p.mu.Lock()
+	call := cmp.Or(p.calls[id.key()], new(pending))
+	p.mu.Unlock()
 	var asked, agreed map[string]any
-	_ = Bind(p.asked(id), map[string]any{"notifications": &asked})
+	_ = Bind(call.params, map[string]any{"notifications": &asked})
 	_ = Bind(m.Params, map[string]any{"notifications": &agreed})
 	for name, value := range asked {
 		if !reflect.DeepEqual(value, agreed[name]) {

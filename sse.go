@@ -323,9 +323,7 @@ func (s *Stream) add(e Event) {
 	s.signal()
 }
 
-func (s *Stream) eventID(n int64) string {
-	return string(strconv.AppendInt([]byte(s.id+"/"), n, 10))
-}
+func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
 
 // end returns the number of the next event to be sent.
 func (s *Stream) end() int64 { return s.first + int64(len(s.log)) }
@@ -779,23 +777,19 @@ func accepted(w http.ResponseWriter) {
 // answered. That only application/json is taken is no formality: a page may
 // send text/plain to any origin without asking.
 func (g *Guard) read(w http.ResponseWriter, r *http.Request) (in Payload, ok bool) {
-	status, reason := 0, ""
 	limit := cmp.Or(g.MaxBody, 4<<20)
-	var body []byte
 	if coding := r.Header.Get("Content-Encoding"); !isMedia(r.Header.Get("Content-Type"), "application/json") {
-		status, reason = http.StatusUnsupportedMediaType, "Content-Type must be application/json"
+		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Type must be application/json")
 	} else if coding != "" && coding != "identity" {
-		status, reason = http.StatusUnsupportedMediaType, "Content-Encoding is not supported"
-	} else if text, err := readBody(r.Body, r.ContentLength, limit); err == ErrTooLarge {
-		status, reason = http.StatusRequestEntityTooLarge, fmt.Sprintf("Message larger than %d bytes", limit)
-	} else if body = text; err != nil {
-		status, reason = http.StatusBadRequest, "The body could not be read"
+		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Encoding is not supported")
+	} else if body, err := readBody(r.Body, r.ContentLength, limit); err == ErrTooLarge {
+		g.refuse(w, r, http.StatusRequestEntityTooLarge, ID{}, fmt.Sprintf("Message larger than %d bytes", limit))
+	} else if err != nil {
+		g.refuse(w, r, http.StatusBadRequest, ID{}, "The body could not be read")
+	} else {
+		return Decode(body), true
 	}
-	if status != 0 {
-		g.refuse(w, r, status, ID{}, reason)
-		return Payload{}, false
-	}
-	return Decode(body), true
+	return Payload{}, false
 }
 
 // readBody reads a body whose size has been announced (-1: it has not), or
@@ -914,18 +908,17 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // connects, the server MUST send an endpoint event containing a URI for the
 // client to use for sending messages."
 func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal string) {
-	p := &ssePipe{owner: principal, in: make(chan Payload), stream: NewStream("", 0)}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	p := &ssePipe{owner: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
 	p.stream.keepAlive = h.silence()
-	var ctx context.Context
-	ctx, p.cancel = context.WithCancel(r.Context())
-	defer p.cancel()
 	p.reads, p.eof = context.WithCancel(ctx)
 	id := rand.Text()
 	if h.NewID != nil {
 		id = h.NewID()
 	}
 	if !h.add(id, p) {
-		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "Too many streams")
+		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "No more streams")
 		return
 	}
 	defer h.remove(id)
@@ -948,7 +941,7 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 	p.stream.run(f, w, r)
 	// 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the
 	// associated HTTP connection(s)"
-	p.cancel()
+	cancel()
 	served.Wait()
 }
 
@@ -1263,12 +1256,16 @@ func (e *HTTPError) Unwrap() error {
 // clients "MUST be able to parse WWW-Authenticate headers"; what they want of
 // it is Challenge("Bearer")["resource_metadata"] and ["scope"].
 func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
-	for _, word := range challengeWord().FindAllStringSubmatch(strings.Join(e.Header.Values("Www-Authenticate"), ","), maxWords) {
+	// A challenge is a scheme, then parameters: tokens, with a token or a quoted
+	// string as value. RFC 9110, sections 5.6 and 11.2.
+	challengeWord := regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
+	quotedPair := regexp.MustCompile(`\\(.)`)
+	for _, word := range challengeWord.FindAllStringSubmatch(strings.Join(e.Header.Values("Www-Authenticate"), ","), maxWords) {
 		name, value := strings.ToLower(word[1]), word[2]
 		switch isParam := strings.Contains(word[0], "="); {
 		case isParam && params != nil && params[name] == "":
 			if text, quoted := strings.CutPrefix(value, `"`); quoted {
-				value = quotedPair().ReplaceAllString(strings.TrimSuffix(text, `"`), "$1")
+				value = quotedPair.ReplaceAllString(strings.TrimSuffix(text, `"`), "$1")
 			}
 			params[name] = value
 		case isParam:
@@ -1280,16 +1277,6 @@ func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
 	}
 	return params
 }
-
-// A challenge is a scheme, then parameters: tokens, with a token or a quoted
-// string as value. RFC 9110, sections 5.6 and 11.2. The patterns are compiled
-// when they are needed first, which in most programs is never.
-var (
-	challengeWord = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
-	})
-	quotedPair = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\\(.)`) })
-)
 
 // isToken tells whether c may be part of a token: tchar of RFC 9110, section
 // 5.6.2.
