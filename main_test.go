@@ -1807,7 +1807,7 @@ func checkLines(t *testing.T, said, text []byte) {
 		}
 		for _, m := range in.Messages {
 			switch kind := m.Kind(); {
-			case m.Method == "notifications/cancelled":
+			case kind == Notification && m.Method == "notifications/cancelled":
 				id, _ := parseID(member(m.Params, "requestId"))
 				open[id.key()] = true
 			case in.Batch:
