@@ -3876,7 +3876,7 @@ func TestGuard(t *testing.T) {
 	port := server.Listener.Addr().(*net.TCPAddr).Port
 	for _, path := range []string{"/mcp", "/sse"} {
 		for _, method := range []string{"GET", "POST", "DELETE", "OPTIONS", "PUT"} {
-			for _, host := range []string{"evil.com", "127.0.0.1.evil.com", "localhost:1@evil.com", "evil.com:80@localhost", "localhost.evil.com", "", "mcp.example.com.evil.com", "other.example.com:81", "localhost:x", "0.0.0.0", "10.0.0.1", "localhost/x", "[::1", "[fe80::1]"} {
+			for _, host := range []string{"evil.com", "127.0.0.1.evil.com", "localhost:1@evil.com", "evil.com:80@localhost", "localhost.evil.com", "", "mcp.example.com.evil.com", "other.example.com:81", "localhost:x", "0.0.0.0", "10.0.0.1", "localhost/x", "[::1", "[fe80::1]", "[::1%eth0]:80", "[::1%@evil.com]:80"} {
 				if got := raw(method, path, "Host: "+host); got != "403" && got != "400" {
 					t.Errorf("%s %s for host %q: %s", method, path, host, got)
 				}

@@ -712,7 +712,7 @@ func (g *Guard) share(header http.Header, r *http.Request) (preflight bool) {
 // allowsHost tells whether a Host is this machine, or listed. One that is more
 // than a host and a port, such as localhost:1@evil.example, is neither.
 func (g *Guard) allowsHost(host string) bool {
-	if at, err := netip.ParseAddrPort(host); err == nil && at.Addr().IsLoopback() {
+	if at, err := netip.ParseAddrPort(host); err == nil && at.Addr().IsLoopback() && at.Addr().Zone() == "" {
 		return true // which is what most of them are
 	}
 	u, err := url.Parse("http://" + host)
