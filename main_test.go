@@ -975,7 +975,7 @@ func TestProgress(t *testing.T) {
 	ours, theirs := bytePipe(t)
 	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		left = x
-		if x.Progress(ctx, math.Inf(1), 0) == nil || x.Progress(ctx, 1, math.NaN()) == nil {
+		if x.Progress(ctx, math.Inf(1), 0) == nil || x.Progress(ctx, math.NaN(), 0) == nil || x.Progress(ctx, 1, math.NaN()) == nil {
 			t.Error("what is no number was sent")
 		}
 		for i := range 100 {

@@ -686,7 +686,7 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 		return nil
 	case x.life == nil:
 		return ErrAnswered
-	case progress > math.MaxFloat64, !(math.Abs(total) <= math.MaxFloat64): // JSON has no such numbers
+	case !(progress <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // JSON has no such numbers
 		return fmt.Errorf("progress %v of %v", progress, total)
 	}
 	x.owner.mu.Lock()
