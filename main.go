@@ -49,6 +49,7 @@ import (
 	"syscall"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 const version = "0.1.0"
@@ -1056,7 +1057,7 @@ func isURL(text string) bool {
 }
 
 func isObject(text string) bool {
-	return json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{")
+	return utf8.ValidString(text) && json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{")
 }
 
 // isTerminal tells whether somebody may sit there and type.

@@ -11987,6 +11987,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"call"}, 2, "", "no server to call"},
 		{[]string{"call", "-params", "{}", "x"}, 2, "", "-params"},
 		{[]string{"call", "-method", "m", "-params", "[]", "x"}, 2, "", "-params"},
+		{[]string{"call", "-method", "m", "-params", "{\"text\":\"\xff\"}", "x"}, 2, "", "-params"},
 		{[]string{"call", "-answer", "5", "x"}, 2, "", "-answer"},
 		{[]string{"call", "-protocol", "2020-01-01", "x"}, 2, "", "-protocol"},
 		{[]string{"call", "-i", "-method", "m", "x"}, 2, "", "exclude"},
