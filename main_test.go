@@ -10488,6 +10488,9 @@ func failure(err error) string {
 	switch {
 	case err == nil:
 		return "succeeded"
+	case errors.As(err, new(*url.Error)) && errors.Is(err, context.Canceled):
+		// net/http may give a call a connection on which the request before is just being cancelled.
+		return "network"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // the first of which is a net.Error, too
 		return ""
 	case errors.Is(err, ErrSessionEnded):
