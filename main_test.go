@@ -7861,11 +7861,14 @@ func TestClientPauses(t *testing.T) {
 func TestClientAnswersAgain(t *testing.T) {
 	for _, row := range []struct{ refused, answers int }{{0, 3}, {500, 1}, {404, 1}} {
 		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex // guards the next three
 			answers, taken := 0, false
+			var id string
 			c := &Client{Versions: []string{"2025-11-25"}}
 			defer c.Close()
-			var id string
 			transport := handshake(func(r *http.Request, m *Message) (int, string) {
+				mu.Lock()
+				defer mu.Unlock()
 				switch {
 				case m != nil && m.Kind() == Response:
 					if answers++; answers < 3 {
@@ -7888,7 +7891,10 @@ func TestClientAnswersAgain(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if err := c.Call(ctx, "m", nil, nil); (err == nil) != taken || answers != row.answers {
+			err := c.Call(ctx, "m", nil, nil)
+			mu.Lock()
+			defer mu.Unlock()
+			if (err == nil) != taken || answers != row.answers {
 				t.Errorf("%d: %d answers, %v", row.refused, answers, err)
 			}
 		})
