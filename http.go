@@ -1084,7 +1084,8 @@ const (
 // if that is no request. It fails with an *HTTPError if the server has not,
 // with ErrSessionEnded in a session that the server does not know any more.
 // notifications/cancelled closes the response that it names, and is sent in the
-// legacy era only. Of batches only those of answers are sent.
+// legacy era only. Of batches only those of answers are sent. An answer is sent
+// again each second, for those 30, as long as the network fails.
 //
 // A call whose response is cut off is continued where that can be, and never
 // sent again. It fails with ErrInterrupted if it cannot be continued, or after

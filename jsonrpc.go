@@ -532,7 +532,7 @@ func unquote(raw []byte) string {
 	plain.Grow(len(text))
 	for at := bytes.IndexByte(text, '\\'); at >= 0; at = bytes.IndexByte(text, '\\') {
 		short := strings.IndexByte(`"\/bfnrt`, text[min(at+1, len(text)-1)])
-		if short < 0 { // \u…, which is for the library
+		if short < 0 { // \u…, and it may take two: encoding/json knows
 			var s string
 			_ = json.Unmarshal(raw, &s)
 			return s
