@@ -1059,6 +1059,10 @@ const (
 	maxPause   = 5 * time.Second // but no longer: 23 seconds in all
 	maxRetry   = 5 * time.Minute // a server that wants us to wait longer has given up on the stream
 
+	// The shortest pause, whatever the server says with retry: it could have us
+	// come back without end, and all the time.
+	minPause = 10 * time.Millisecond
+
 	// A stream that was open for so long is no failure: proxies cut those that
 	// are silent.
 	lasting = 30 * time.Second
@@ -1089,8 +1093,8 @@ const (
 //
 // A call whose response is cut off is continued where that can be, and never
 // sent again. It fails with ErrInterrupted if it cannot be continued, or after
-// eight tries (23 seconds, or eight times what the server said with retry), and
-// with ErrTooLarge.
+// eight tries that brought no message (23 seconds, or eight times what the
+// server said with retry), and with ErrTooLarge.
 func DialHTTP(client *http.Client, target string, max int) Dialer {
 	return func(context.Context) (Conn, error) {
 		c := &httpConn{url: target, max: max, posts: map[*post]bool{}, marked: map[string][]HeaderParam{}}
@@ -1136,6 +1140,7 @@ type post struct {
 	// Of its stream:
 	last  string        // id of the last event
 	retry time.Duration // to wait before it is continued; 0: not said
+	fresh bool          // the last response has brought a message that is new
 	tries int           // to continue it, since something has come
 }
 
@@ -1597,6 +1602,7 @@ func (c *httpConn) events(x *post, resp *http.Response) error {
 	began := time.Now()
 	in := newEventReader(resp.Body, c.max)
 	in.id = x.last
+	x.fresh = false
 	for {
 		e, err := in.next()
 		if time.Since(began) > lasting {
@@ -1616,13 +1622,14 @@ func (c *httpConn) events(x *post, resp *http.Response) error {
 		if e.Type != "message" || len(e.Data) == 0 { // 2025-11-25: an event that only gives an id
 			continue
 		}
-		// This is progress, if it is not, again and again, the event after
+		message := Decode(e.Data)
+		// A message is progress, if it is not, again and again, the event after
 		// which the server was asked to go on.
-		if fresh || e.ID == "" {
-			x.tries = 0
+		if (fresh || e.ID == "") && message.Messages[0].Kind() != Invalid {
+			x.fresh, x.tries = true, 0
 		}
 		open := !x.done()
-		if c.deliver(x, Decode(e.Data)); open && x.done() {
+		if c.deliver(x, message); open && x.done() {
 			defer time.AfterFunc(drainFor, func() { resp.Body.Close() }).Stop()
 		}
 	}
@@ -1678,10 +1685,18 @@ func lost(why error) error {
 	return fmt.Errorf("%w: %w", ErrInterrupted, why)
 }
 
-// pause waits before a try: as long as the server has said, and longer each
-// time; not all at the same moment. It returns false if nobody waits any more.
+// pause waits before a try. After a response that has brought a message it waits
+// as long as the server has said: the client "MUST respect the retry field,
+// waiting the given number of milliseconds" (2025-11-25
+// basic/transports#sending-messages-to-the-server). After one that has brought
+// none, and if the server has said nothing, it waits longer each time, and not
+// all clients come back at the same moment. It returns false if nobody waits any
+// more.
 func (x *post) pause() bool {
 	least := x.retry
+	if x.fresh && x.tries == 1 && least > 0 {
+		return sleep(x.ctx, max(least, minPause))
+	}
 	if least < time.Second { // or a server could have us come back all the time
 		least = max(least, min(firstPause<<(x.tries-1), maxPause))
 	}

@@ -1902,6 +1902,7 @@ func TestReadEvents(t *testing.T) {
 		{"byte order mark", "\xEF\xBB\xBFdata: a\n\n\xEF\xBB\xBFdata: b\n\n", []Event{message("", "a")}},
 		{"retry", "retry: 1500\ndata: a\n\nretry: 1x\ndata: b\n\nretry: -1\nretry:\nretry: +5\ndata: c\n\n", []Event{
 			{Type: "message", Data: []byte("a"), Retry: 1500 * time.Millisecond}, message("", "b"), message("", "c")}},
+		{"retry of nothing", "retry: 0\n\n", []Event{{Type: "message", Retry: time.Millisecond}}},
 		{"retry of any size", "retry: 99999999999999999999\n\n", []Event{{Type: "message", Retry: (1<<31 - 1) * time.Millisecond}}},
 		{"retry of digits alone", "retry: 99999999999x\n\n", nil},
 		{"cut off", "data: a\n\nid: 2\ndata: b\n", []Event{message("", "a")}},
@@ -2016,7 +2017,7 @@ func slowEvents(in []byte) (events []Event) {
 			if !ms.IsInt64() || ms.Int64() > 1<<31-1 {
 				ms = big.NewInt(1<<31 - 1)
 			}
-			e.Retry = time.Duration(ms.Int64()) * time.Millisecond
+			e.Retry = time.Duration(max(ms.Int64(), 1)) * time.Millisecond
 		}
 	}
 	if e.Retry > 0 {
@@ -7857,6 +7858,63 @@ func TestClientPauses(t *testing.T) {
 	}
 }
 
+// A server that hangs up after each event, and says when to come back, is believed to the millisecond as long as each connection brings a
+// message: no earlier, and no later. What is no new message does not count.
+func TestClientHonoursRetry(t *testing.T) {
+	const message, least = "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", 10 * time.Millisecond
+	for _, row := range []struct {
+		name, body string // N is the number of the connection
+		pause      time.Duration
+	}{
+		{"retry: 10", "retry: 10\nid: N.\n" + message, 10 * time.Millisecond},
+		{"retry: 10, the event after a priming one", "retry: 10\nid: N.0\ndata:\n\nid: N.1\n" + message, 10 * time.Millisecond},
+		{"retry: 10, the event before a priming one", "id: N.0\n" + message + "retry: 10\nid: N.1\ndata:\n\n", 10 * time.Millisecond},
+		{"retry: 999", "retry: 999\nid: N.\n" + message, 999 * time.Millisecond},
+		{"retry: 3000", "retry: 3000\nid: N.\n" + message, 3 * time.Second},
+		{"retry: 0", "retry: 0\nid: N.\n" + message, least},
+		{"retry: 0 after more", "retry: 60000\n\nretry: 0\nid: N.\n" + message, least},
+		{"only priming events", "retry: 10\nid: N.\ndata:\n\n", 0},
+		{"the same event again", "retry: 10\nid: a\n" + message, 0},
+		{"no message", "retry: 10\nid: N.\ndata: noise\n\n", 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &Client{Versions: []string{"2025-11-25"}}
+				defer c.Close()
+				var gaps []time.Duration
+				var id string
+				var last time.Time
+				transport := handshake(func(r *http.Request, m *Message) (int, string) {
+					switch {
+					case m != nil:
+						id = m.ID.text
+					case r.Header.Get("Last-Event-Id") == "":
+						return 405, ""
+					default:
+						gaps = append(gaps, time.Since(last))
+					}
+					if last = time.Now(); len(gaps) == 60 {
+						return 200, strings.Replace("data: "+emptyResult+"\n\n", "ID", id, 1)
+					}
+					return 200, strings.ReplaceAll(row.body, "N", strconv.Itoa(len(gaps)))
+				})
+				if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
+					t.Fatal(err)
+				}
+				err := c.Call(t.Context(), "m", nil, nil)
+				for i, gap := range gaps {
+					if row.pause > 0 && gap != row.pause || row.pause == 0 && i > 0 && gap < min(firstPause<<i, maxPause) {
+						t.Fatalf("%v before connection %d", gap, i+1)
+					}
+				}
+				if row.pause > 0 && (err != nil || len(gaps) != 60) {
+					t.Errorf("%d connections, %v", len(gaps), err)
+				}
+			})
+		})
+	}
+}
+
 // What the server asks is answered again if the network fails, or it would wait for ever; not if the server has refused the answer.
 func TestClientAnswersAgain(t *testing.T) {
 	for _, row := range []struct{ refused, answers int }{{0, 3}, {500, 1}, {404, 1}} {
@@ -9410,7 +9468,13 @@ func TestOddServersPauses(t *testing.T) {
 	for i := range 12 {
 		polls = append(polls, poll(fmt.Sprint("a", i)))
 	}
+	var hasty []oddity
+	for i := range 8 {
+		hasty = append(hasty, events(fmt.Sprintf("id: a%d\nretry: 10\ndata:\n\n", i)))
+	}
 	for _, row := range []pausedRow{
+		{"retry, then 503 twice", 22, call(events("retry: 10\n"+numbered(1)), unable, unable, answered), result, "1", 3, 10*time.Millisecond + 6*quarter},
+		{"retry taken back", 22, call(events("retry: 60000\n"+numbered(1)+"retry: 10\n\n"), answered), result, "1", 1, 10 * time.Millisecond},
 		{"at once", 28, call(begin(""), answered), result, "", 1, quarter},
 		{"retry", 22, call(begin("retry: 500\n"), answered), result, "", 1, 2 * quarter},
 		{"retry, cut off", 22, call(events("id: a\ndata:\n\nretry: 500\n"), answered), result, "", 1, 2 * quarter},
@@ -9420,6 +9484,7 @@ func TestOddServersPauses(t *testing.T) {
 		{"retry: a month", 22, call(begin("retry: 2592000000\n"), answered), "wants it continued only after", "", 0, 0},
 		{"retry: beyond numbers", 22, call(begin("retry: 99999999999999999999999\n"), answered), "wants it continued only after", "", 0, 0},
 		{"polls", 28, call(poll("a"), append(polls, answered)...), result, "", 13, 13 * time.Second},
+		{"polls, retry: 10", 28, call(begin("retry: 10\n"), append(hasty, answered)...), result, "", 9, 27750 * time.Millisecond},
 		{"cut after each event", 28, call(three[0], three[1], three[2], answered), result, "123", 3, 3 * quarter},
 		{"the same event each time", 22, call(same, same), ErrInterrupted.Error(), "", 8, 22750 * time.Millisecond},
 		{"503 twice", 22, call(begin(""), unable, unable, answered), result, "", 3, 7 * quarter},
@@ -9448,6 +9513,7 @@ func TestOddServersPauses(t *testing.T) {
 
 // A standalone stream that cannot be had, or that ends at once (pitfalls 12 and 22): the client does not ask for it again and again.
 func TestOddServersStandalone(t *testing.T) {
+	const message = "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
 	for _, row := range []struct {
 		name string
 		odd  oddity
@@ -9469,8 +9535,10 @@ func TestOddServersStandalone(t *testing.T) {
 			return events(fmt.Sprintf("id: %d %s\ndata:\n\n", n, r.Header.Get("Last-Event-Id")))(w, r, m, n)
 		}, time.Hour, 9},
 		{"once, then not", times(1, events("")), time.Hour, 2},
-		{"an event each time", events("data: {}\n\n"), 10 * time.Second, 41},
-		{"an event each time, retry: 1", events("retry: 1\ndata: {}\n\n"), 10 * time.Second, 41},
+		{"a message each time", events(message), 10 * time.Second, 41},
+		{"a message each time, retry: 1", events("retry: 1\n" + message), 10 * time.Second, 1001},
+		{"a message each time, retry: 0", events("retry: 0\n" + message), 10 * time.Second, 1001},
+		{"no message each time, retry: 1", events("retry: 1\ndata: {}\n\n"), time.Hour, 9},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -163,9 +163,10 @@ func (in *eventReader) next() (Event, error) {
 				id = string(value)
 			}
 		case "retry":
-			// Out of range is no mistake: ms is the largest then.
+			// Out of range is no mistake: ms is the largest then. 0 is read as
+			// one millisecond: in an Event it means that nothing was said.
 			if ms, _ := strconv.ParseUint(string(value), 10, 31); len(value) > 0 && len(bytes.Trim(value, "0123456789")) == 0 {
-				e.Retry = time.Duration(ms) * time.Millisecond
+				e.Retry = time.Duration(max(ms, 1)) * time.Millisecond
 			}
 		}
 	}
