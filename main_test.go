@@ -2521,6 +2521,68 @@ func TestModernRequests(t *testing.T) {
 	}
 }
 
+// A Server that declares tools, prompts or resources answers their lists though Methods does not: they are empty. One that Methods answers,
+// and one of a capability that is not declared, is left alone.
+func TestDeclaredListsAreAnswered(t *testing.T) {
+	for _, version := range []string{"2026-07-28", "2025-11-25", "2024-11-05"} {
+		for _, kind := range []string{"tools", "prompts", "resources"} {
+			bare := connect(t, &Server{Capabilities: map[string]any{kind: map[string]any{}}}, &Client{Versions: []string{version}})
+			own := connect(t, &Server{Capabilities: map[string]any{kind: map[string]any{}}, Methods: map[string]HandlerFunc{kind + "/list": func(context.Context, *Exchange) (any, error) {
+				return map[string]any{kind: []any{1}}, nil
+			}}}, &Client{Versions: []string{version}})
+			for _, list := range []string{"tools", "prompts", "resources"} {
+				var result json.RawMessage
+				var fault *Error
+				err := bare.Call(t.Context(), list+"/list", nil, &result)
+				if list == kind && (err != nil || string(member(result, list)) != "[]") || list != kind && (!errors.As(err, &fault) || fault.Code != CodeMethodNotFound) {
+					t.Errorf("%s: %s declared: %s/list: %s, %v", version, kind, list, result, err)
+				}
+			}
+			var result json.RawMessage
+			if err := own.Call(t.Context(), kind+"/list", nil, &result); err != nil || string(member(result, kind)) != "[1]" {
+				t.Errorf("%s: %s/list: %s, %v", version, kind, result, err)
+			}
+		}
+	}
+}
+
+// What a revision offers and what it declares are the same: a method is answered if its capability is declared, the lists of a declared
+// capability above all, and what is not declared is not there. (2024-11-05 completes without a capability for it.)
+func TestDeclaredIsAnswered(t *testing.T) {
+	for _, rev := range Revisions {
+		demo := newDemo()
+		c := connect(t, demo, &Client{Versions: []string{rev.Version}})
+		declared := c.Server().Capabilities
+		for capability, methods := range map[string]map[string]string{
+			"tools":       {"tools/list": `{}`, "tools/call": `{"name":"echo","arguments":{"text":"x"}}`},
+			"prompts":     {"prompts/list": `{}`, "prompts/get": `{"name":"summarize-note","arguments":{"name":"welcome"}}`},
+			"resources":   {"resources/list": `{}`, "resources/templates/list": `{}`, "resources/read": `{"uri":"note:///welcome"}`},
+			"completions": {"completion/complete": `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"name","value":""}}`},
+		} {
+			if member(declared, capability) == nil && (capability != "completions" || rev.Completions) {
+				t.Errorf("%s: %s is offered and not declared: %s", rev.Version, capability, declared)
+			}
+			for method, params := range methods {
+				var result json.RawMessage
+				if err := c.Call(t.Context(), method, json.RawMessage(params), &result); err != nil {
+					t.Errorf("%s: %s: %v", rev.Version, method, err)
+				}
+				if kind, isList := strings.CutSuffix(method, "/list"); isList {
+					kind = strings.Replace(kind, "resources/templates", "resourceTemplates", 1)
+					if list := member(result, kind); len(list) == 0 || list[0] != '[' {
+						t.Errorf("%s: %s: %s", rev.Version, method, result)
+					}
+				}
+			}
+		}
+		for name := range each(declared) {
+			if !slices.Contains([]string{"tools", "prompts", "resources", "completions", "logging"}, string(name)) {
+				t.Errorf("%s: nothing is known of %s", rev.Version, name)
+			}
+		}
+	}
+}
+
 // What a handler has said of a result stays, and is not said twice; what it has not said is added where it belongs.
 func TestModernResults(t *testing.T) {
 	s := &Server{Info: Implementation{Name: "n", Version: "1"}}

@@ -75,7 +75,9 @@ import (
 type Server struct {
 	Info Implementation // required: what clients are told of us
 	// Capabilities are told to clients as they are. What Server answers itself
-	// needs its capability here; Methods are served in any case.
+	// needs its capability here; Methods are served in any case. Of tools,
+	// prompts and resources that are declared the list is empty, if Methods does
+	// not answer it.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; nil: all
@@ -118,7 +120,26 @@ func (s *Server) prepare() {
 	s.Versions = orAll(s.Versions)
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
 	s.caps, _ = marshalObject(s.Capabilities)
+	s.answerLists()
 	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
+}
+
+// answerLists adds the lists that are declared and that Methods lacks. They are
+// empty. 2026-07-28 server/tools#capabilities: "Servers that declare the tools
+// capability MUST respond to tools/list requests"; the pages of prompts and
+// resources say the same.
+func (s *Server) answerLists() {
+	for _, kind := range []string{"tools", "prompts", "resources"} {
+		if method := kind + "/list"; member(s.caps, kind) != nil && s.Methods[method] == nil {
+			s.Methods = maps.Clone(s.Methods) // the map is the caller's
+			if s.Methods == nil {
+				s.Methods = map[string]HandlerFunc{}
+			}
+			s.Methods[method] = func(context.Context, *Exchange) (any, error) {
+				return map[string]any{kind: []any{}}, nil
+			}
+		}
+	}
 }
 
 func methodNotFound(method string) *Error {
