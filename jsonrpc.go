@@ -875,6 +875,7 @@ type Exchange struct {
 	outlet Outlet
 	owner  *Peer // whose exchange this is, shown or not
 	life   *life // nil for a notification
+	mute   bool  // the Server has not declared logging
 
 	reader     *reader             // of the pipe that everything shares; nil: over HTTP, as a server
 	disconnect func(time.Duration) // lets go of the response; nil where there is none

@@ -2829,6 +2829,22 @@ func TestLogging(t *testing.T) {
 	}
 }
 
+// A Server that has not declared logging sends no log messages, whatever its handlers say and its clients ask for.
+func TestLoggingNotDeclared(t *testing.T) {
+	s := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
+		return nil, x.Log(ctx, "emergency", "the house is on fire")
+	}}}
+	for _, lines := range [][]string{
+		{strings.Replace(modernRequest("m", ""), `{}}`, `{},"io.modelcontextprotocol/logLevel":"debug"}`, 1)},
+		{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"m"}`},
+	} {
+		out := converse(t, s, lines...)
+		if got := answerTo(out, "1"); !strings.Contains(got, `"result":{`) || len(out) != len(lines) {
+			t.Errorf("%q", out)
+		}
+	}
+}
+
 // Changes reach legacy clients that are ready, of resources only those they have subscribed to, each once.
 func TestPublishLegacy(t *testing.T) {
 	demo := newDemo()

@@ -75,9 +75,9 @@ import (
 type Server struct {
 	Info Implementation // required: what clients are told of us
 	// Capabilities are told to clients as they are. What Server answers itself
-	// needs its capability here; Methods are served in any case. Of tools,
-	// prompts and resources that are declared the list is empty, if Methods does
-	// not answer it.
+	// needs its capability here, and so does Exchange.Log; Methods are served in
+	// any case. Of tools, prompts and resources that are declared the list is
+	// empty, if Methods does not answer it.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; nil: all
@@ -92,6 +92,7 @@ type Server struct {
 	key  []byte
 	info json.RawMessage // what each modern result says of us
 	caps json.RawMessage
+	logs bool // logging is declared
 
 	mu        sync.Mutex // guards the fields below
 	legacy    map[*Peer]*subscriber
@@ -101,6 +102,7 @@ type Server struct {
 // Handle answers a request in its own era, or takes in a notification.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	s.once.Do(s.prepare)
+	x.mute = !s.logs
 	declared := x.Meta.ProtocolVersion // by the request, or at initialize
 	switch {
 	case x.Request.Kind() == Notification:
@@ -120,6 +122,7 @@ func (s *Server) prepare() {
 	s.Versions = orAll(s.Versions)
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
 	s.caps, _ = marshalObject(s.Capabilities)
+	s.logs = member(s.caps, "logging") != nil
 	s.answerLists()
 	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
 }
@@ -669,15 +672,16 @@ var logLevels = []string{"debug", "info", "notice", "warning", "error", "critica
 // request says so itself, or gets none (2026-07-28 server/utilities/logging:
 // "MUST NOT emit notifications/message for a request that does not include this
 // field"); a legacy client has set a level with logging/setLevel, and until
-// then gets those from info upwards. level is one of debug, info, notice,
-// warning, error, critical, alert and emergency, and another is dropped; data
-// is anything that encodes to JSON.
+// then gets those from info upwards. A Server that has not declared logging
+// sends none. level is one of debug, info, notice, warning, error, critical,
+// alert and emergency, and another is dropped; data is anything that encodes to
+// JSON.
 func (x *Exchange) Log(ctx context.Context, level string, data any) error {
 	least := x.Meta.LogLevel
 	if least == "" && x.Peer != nil { // without a session nobody was told that there is logging
 		least = "info"
 	}
-	if least == "" || slices.Index(logLevels, level) < slices.Index(logLevels, least) {
+	if x.mute || least == "" || slices.Index(logLevels, level) < slices.Index(logLevels, least) {
 		return nil
 	}
 	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
