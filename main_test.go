@@ -2583,6 +2583,51 @@ func TestDeclaredIsAnswered(t *testing.T) {
 	}
 }
 
+// The five codes of JSON-RPC, each for what it stands for, in every revision.
+func TestStandardCodes(t *testing.T) {
+	server := newDemo()
+	server.Methods["m"] = func(context.Context, *Exchange) (any, error) { return nil, errors.New("no luck") }
+	for _, rev := range Revisions {
+		meta, before := modernMeta, []string(nil)
+		if !rev.Modern {
+			meta, before = `"_meta":{}`, []string{initializeLine(rev.Version)}
+		}
+		for line, want := range map[string]string{
+			`{"jsonrpc":"2.0","id":1,`:                                                                                     `{"jsonrpc":"2.0","error":{"code":-32700,`,
+			`{"jsonrpc":"2.0","id":1,"method":5}`:                                                                          `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/fly","params":{` + meta + `}}`:                                        `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,`,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":5,` + meta + `}}`:                            `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,`,
+			`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/nothing"},` + meta + `}}`: `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,`,
+			`{"jsonrpc":"2.0","id":1,"method":"m","params":{` + meta + `}}`:                                                `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,`,
+		} {
+			if out := converse(t, server, append(before, line)...); !strings.HasPrefix(out[len(out)-1], want) {
+				t.Errorf("%s: %s: %s, want %s", rev.Version, line, out, want)
+			}
+		}
+	}
+}
+
+// A handler that uses a code that is not for it: in 2026-07-28 one that the specification keeps for itself, or that an older revision has had
+// for a URL to be visited, becomes -32603, and one of theirs for a missing resource becomes the new one. What it says is kept. For other
+// codes, and in the legacy era, the handler is believed.
+func TestReservedCodes(t *testing.T) {
+	for code, want := range map[int]int{-32002: -32602, -32020: -32020, -32021: -32021, -32022: -32022, -32023: -32603, -32042: -32603,
+		-32050: -32603, -32099: -32603, -32100: -32100, -32019: -32019, -32602: -32602, -31999: -31999, 7: 7} {
+		server := &Server{Methods: map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) {
+			return nil, fmt.Errorf("wrapped: %w", &Error{Code: code, Message: "because", Data: json.RawMessage(`{"a":1}`)})
+		}}}
+		if out := converse(t, server, modernRequest("m", "")); out[0] != fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"error":{"code":%d,"message":"because","data":{"a":1}}}`, want) {
+			t.Errorf("%d: %s, want %d", code, out, want)
+		}
+		if code == CodeMissingCapability {
+			continue // TestInputNeedsCapability
+		}
+		if out := converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"m"}`); !strings.Contains(out[1], fmt.Sprintf(`"code":%d,`, code)) {
+			t.Errorf("legacy, %d: %s", code, out)
+		}
+	}
+}
+
 // What a handler has said of a result stays, and is not said twice; what it has not said is added where it belongs.
 func TestModernResults(t *testing.T) {
 	s := &Server{Info: Implementation{Name: "n", Version: "1"}}

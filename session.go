@@ -195,9 +195,28 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		result, err = s.requireInput(x, need)
 	}
 	if err != nil {
-		return nil, err
+		return nil, x.unreserved(err)
 	}
 	return s.stamp(method, result)
+}
+
+// unreserved gives an error of a handler another code, if its own must not be
+// sent. 2026-07-28 basic#error-codes: a server "MUST NOT emit" a code of the
+// specification's range that is not defined, nor those of earlier revisions for
+// a resource that is not found and for a URL that is to be visited.
+func (x *Exchange) unreserved(err error) error {
+	const reserved = 80 // codes, of which CodeHeaderMismatch is the first
+	fault, ok := errors.AsType[*Error](err)
+	switch {
+	case !ok || fault == nil:
+		return err
+	case fault.Code == CodeResourceNotFound:
+		return &Error{Code: x.Revision.ResourceNotFound, Message: fault.Message, Data: fault.Data}
+	case fault.Code == CodeHeaderMismatch, fault.Code == CodeMissingCapability, fault.Code == CodeUnsupportedVersion,
+		fault.Code > CodeHeaderMismatch, fault.Code <= CodeHeaderMismatch-reserved:
+		return err
+	}
+	return &Error{Code: CodeInternalError, Message: fault.Message, Data: fault.Data}
 }
 
 // missingMeta is the -32602 of a request that lacks what it must declare.
