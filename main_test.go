@@ -2628,6 +2628,84 @@ func TestReservedCodes(t *testing.T) {
 	}
 }
 
+// What a list of 2026-07-28 holds does not depend on the connection: not on a handshake, nor on what was called, set or subscribed to before,
+// nor on the transport. A note that a call adds is there for everybody.
+func TestListsDoNotDependOnTheConnection(t *testing.T) {
+	demo := newDemo()
+	lists := map[string]string{"tools/list": "", "prompts/list": "", "resources/list": "", "resources/templates/list": ""}
+	ask := func(method string) string { return modernRequest(method, "") }
+	note := func(name string) string {
+		return modernRequest("tools/call", `"name":"set-note","arguments":{"name":"`+name+`","text":"x"}`)
+	}
+	for _, name := range []string{"a", "b"} {
+		converse(t, demo, note(name)) // on a connection of its own
+		if out := converse(t, demo, ask("resources/list")); !strings.Contains(out[0], `"uri":"note:///`+name+`"`) {
+			t.Error(out)
+		}
+	}
+	for method := range lists {
+		want := answerTo(converse(t, demo, ask(method)), "1")
+		lists[method] = want
+		if !strings.Contains(want, `"resultType":"complete"`) || !strings.Contains(want, `":[{"`) {
+			t.Error(want)
+		}
+		for _, rev := range Revisions[1:] {
+			out := converse(t, demo, initializeLine(rev.Version), `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+				`{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"debug"}}`,
+				`{"jsonrpc":"2.0","id":3,"method":"resources/subscribe","params":{"uri":"note:///welcome"}}`,
+				`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"count","arguments":{"n":1}}}`,
+				`{"jsonrpc":"2.0","id":5,"method":"`+method+`"}`, ask(method))
+			if got := answerTo(out, "1"); got != want {
+				t.Errorf("after a handshake for %s: %s, want %s", rev.Version, got, want)
+			}
+		}
+	}
+	session := serveWeb(t, newHandler(t, demo))
+	session.open("2025-06-18", "{}")
+	for method, want := range lists {
+		if _, got, _ := session.do("POST", ask(method), "MCP-Protocol-Version: 2026-07-28", "Mcp-Method: "+method); got != want {
+			t.Errorf("with a session: %s, want %s", got, want)
+		}
+	}
+}
+
+// All pages of a list have the same cacheScope: "private" on each, unless the handler says otherwise on each.
+func TestPagesShareTheirScope(t *testing.T) {
+	demo := newDemo()
+	for i := range maxNotes - 1 {
+		demo.notes[fmt.Sprint("n", i)] = "x"
+	}
+	shared := newDemo()
+	shared.notes = demo.notes
+	shared.Methods["resources/list"] = func(ctx context.Context, x *Exchange) (any, error) {
+		result, err := demo.Methods["resources/list"](ctx, x)
+		if err == nil {
+			result.(map[string]any)["cacheScope"] = "public"
+		}
+		return result, err
+	}
+	for want, server := range map[string]Handler{"private": demo, "public": shared} {
+		c := connect(t, server, &Client{Versions: []string{"2026-07-28"}})
+		params, pages := map[string]any{}, 0
+		for {
+			var page struct {
+				Scope string `json:"cacheScope"`
+				Next  any    `json:"nextCursor"`
+			}
+			if err := c.Call(t.Context(), "resources/list", params, &page); err != nil || page.Scope != want {
+				t.Errorf("page %d: %q, %v; want %q", pages, page.Scope, err, want)
+			}
+			if pages++; page.Next == nil {
+				break
+			}
+			params["cursor"] = page.Next
+		}
+		if pages != maxNotes/pageSize {
+			t.Errorf("%d pages", pages)
+		}
+	}
+}
+
 // What a handler has said of a result stays, and is not said twice; what it has not said is added where it belongs.
 func TestModernResults(t *testing.T) {
 	s := &Server{Info: Implementation{Name: "n", Version: "1"}}
@@ -8345,6 +8423,121 @@ func TestClientDropsTools(t *testing.T) {
 			}
 		}
 	}
+}
+
+// overheard is a Conn that notes which requests a client cancels.
+type overheard struct {
+	Conn
+	mu        sync.Mutex
+	asked     map[string]ID // by method, the last one
+	cancelled []string      // requestIds
+}
+
+func (c *overheard) Write(ctx context.Context, p Payload) error {
+	c.mu.Lock()
+	for _, m := range p.Messages {
+		if c.asked[m.Method] = m.ID; m.Method == "notifications/cancelled" {
+			c.cancelled = append(c.cancelled, string(member(m.Params, "requestId")))
+		}
+	}
+	c.mu.Unlock()
+	return c.Conn.Write(ctx, p)
+}
+
+func (c *overheard) id(method string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[method].String()
+}
+
+// A modern client on a pipe cancels a request of its own that has no answer yet, once, and nothing else: not a call that has been answered,
+// not one whose questions it is answering, and not a subscription that the server has ended.
+func TestClientCancelsItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		question := InputRequired{Requests: map[string]InputRequest{"k": {Method: "roots/list"}}}
+		server := &Server{Capabilities: map[string]any{"tools": map[string]bool{"listChanged": true}}, Methods: map[string]HandlerFunc{
+			"quick": func(context.Context, *Exchange) (any, error) { return nil, nil },
+			"slow": func(ctx context.Context, _ *Exchange) (any, error) {
+				<-ctx.Done()
+				return nil, nil
+			},
+			"tools/call": func(context.Context, *Exchange) (any, error) { return question, nil },
+		}}
+		ours, theirs := Pipe()
+		ending, end := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+		go func() { served <- Serve(ending, theirs, server, nil) }()
+		pipe := &overheard{Conn: ours, asked: map[string]ID{}}
+		asked, left := make(chan bool), make(chan bool)
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2026-07-28"}, Capabilities: map[string]any{"roots": struct{}{}}, Handler: HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+			if x.Request.Kind() == Notification {
+				return nil, nil
+			}
+			asked <- true
+			<-ctx.Done()
+			left <- true
+			return nil, ctx.Err()
+		})}
+		if err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return pipe, nil }); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		check := func(what string) {
+			t.Helper()
+			synctest.Wait()
+			pipe.mu.Lock()
+			defer pipe.mu.Unlock()
+			if !slices.Equal(pipe.cancelled, want) {
+				t.Errorf("%s: cancelled %v, want %v", what, pipe.cancelled, want)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := c.Call(ctx, "quick", nil, nil); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		check("answered")
+
+		for what, call := range map[string]func(context.Context) error{
+			"slow":                 func(ctx context.Context) error { return c.Call(ctx, "slow", nil, nil) },
+			"subscriptions/listen": func(ctx context.Context) error { return c.Listen(ctx, map[string]any{"toolsListChanged": true}) },
+		} {
+			ctx, cancel = context.WithCancel(t.Context())
+			failed := make(chan error, 1)
+			go func() { failed <- call(ctx) }()
+			synctest.Wait()
+			cancel()
+			if err := <-failed; err != context.Canceled {
+				t.Error(what, err)
+			}
+			want = append(want, pipe.id(what))
+			check(what)
+		}
+
+		ctx, cancel = context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() { failed <- c.Call(ctx, "tools/call", map[string]any{"name": "x"}, nil) }()
+		<-asked
+		cancel()
+		<-left
+		if err := <-failed; err == nil {
+			t.Error("a call that was cancelled has a result")
+		}
+		check("while it is asked")
+
+		ctx, cancel = context.WithCancel(t.Context())
+		go func() { failed <- c.Listen(ctx, map[string]any{"toolsListChanged": true}) }()
+		synctest.Wait()
+		end()
+		<-failed // with the server's answer, whichever it is
+		cancel()
+		check("ended by the server")
+		c.Close()
+		check("closed")
+		if err := <-served; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
 }
 
 // Who cancels a call closes its response; in the legacy era, where that is no cancellation, the server is told as well.
