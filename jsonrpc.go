@@ -902,7 +902,8 @@ func (x *Exchange) Notify(ctx context.Context, method string, params any) error 
 
 // Call sends a request that belongs to this one to the other side and stores
 // its result, as Peer.Call does. It fails with ErrNoServerRequests where there
-// is no way to ask.
+// is no way to ask. What may be asked of this client is for the caller to know:
+// it stands in Meta.ClientCapabilities.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
 	// 2026-07-28 stdio: "The server MUST NOT write JSON-RPC requests to
 	// stdout."

@@ -2968,6 +2968,31 @@ func TestLoggingNotDeclared(t *testing.T) {
 	}
 }
 
+// In each legacy revision a list that changes is announced to a client that was promised it: once, and not when it has not changed.
+func TestListChangedLegacy(t *testing.T) {
+	for _, rev := range Revisions[1:] {
+		synctest.Test(t, func(t *testing.T) {
+			var heard []string
+			c := connect(t, newDemo(), &Client{Versions: []string{rev.Version}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+				heard = append(heard, x.Request.Method+string(x.Request.Params))
+				return nil, nil
+			})})
+			if string(lookup(c.Server().Capabilities, "resources", "listChanged")) != "true" {
+				t.Error(rev.Version, string(c.Server().Capabilities))
+			}
+			for i, name := range []string{"new", "new", "newer"} { // the second changes no list
+				if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "set-note", "arguments": map[string]any{"name": name, "text": "x"}}, nil); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if want := slices.Repeat([]string{"notifications/resources/list_changed"}, []int{1, 1, 2}[i]); !slices.Equal(heard, want) {
+					t.Errorf("%s: %q, want %q", rev.Version, heard, want)
+				}
+			}
+		})
+	}
+}
+
 // Changes reach legacy clients that are ready, of resources only those they have subscribed to, each once.
 func TestPublishLegacy(t *testing.T) {
 	demo := newDemo()
@@ -12324,6 +12349,84 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+// No more than 100 values complete an argument, and the client is told how many there are.
+func TestCompletionIsBounded(t *testing.T) {
+	for _, notes := range []int{1, 99, 100, 101, maxNotes} {
+		demo := newDemo()
+		for i := range notes - 1 {
+			demo.notes[fmt.Sprint("w", i)] = "x"
+		}
+		for _, version := range []string{"2024-11-05", "2025-11-25", "2026-07-28"} {
+			c := connect(t, demo, &Client{Versions: []string{version}})
+			for _, ref := range []string{`{"type":"ref/prompt","name":"summarize-note"}`, `{"type":"ref/resource","uri":"note:///{name}"}`} {
+				var got struct {
+					Completion struct {
+						Values  []string
+						Total   int
+						HasMore bool
+					}
+				}
+				err := c.Call(t.Context(), "completion/complete", json.RawMessage(`{"ref":`+ref+`,"argument":{"name":"name","value":"w"}}`), &got)
+				if n := len(got.Completion.Values); err != nil || n != min(notes, 100) || got.Completion.Total != notes || got.Completion.HasMore != (notes > 100) {
+					t.Errorf("%s, %d notes: %d values, %+v, %v", version, notes, n, got.Completion, err)
+				}
+			}
+		}
+	}
+}
+
+// Every URI that the demo gives out, of whatever name a note may have, is one by RFC 3986: in lists, contents, prompts, announcements and
+// texts. The template makes the same of the name.
+func TestURIsOfNotes(t *testing.T) {
+	grammar := regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*$`)
+	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
+		updated := make(chan string, 9)
+		demo := newDemo()
+		c := connect(t, demo, &Client{Versions: []string{version}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+			if x.Request.Method == "notifications/resources/updated" {
+				updated <- unquote(member(x.Request.Params, "uri"))
+			}
+			return nil, nil
+		})})
+		call := func(method string, params any) json.RawMessage {
+			t.Helper()
+			var result json.RawMessage
+			if err := c.Call(t.Context(), method, params, &result); err != nil {
+				t.Error(version, method, err)
+			}
+			return result
+		}
+		first := func(list json.RawMessage) json.RawMessage {
+			for _, item := range each(list) {
+				return item
+			}
+			return nil
+		}
+		for _, name := range []string{"Az09._-", ".", "..", "-", strings.Repeat("n", 64)} {
+			clear(demo.notes)
+			text := unquote(member(first(member(call("tools/call", map[string]any{"name": "set-note", "arguments": map[string]any{"name": name, "text": "x"}}), "content")), "text"))
+			listed := unquote(member(first(member(call("resources/list", nil), "resources")), "uri"))
+			template := unquote(member(first(member(call("resources/templates/list", nil), "resourceTemplates")), "uriTemplate"))
+			read := unquote(member(first(member(call("resources/read", map[string]any{"uri": listed}), "contents")), "uri"))
+			prompt := unquote(lookup(first(member(call("prompts/get", map[string]any{"name": "summarize-note", "arguments": map[string]any{"name": name}}), "messages")), "content", "resource", "uri"))
+			if !grammar.MatchString(listed) || read != listed || prompt != listed || strings.Replace(template, "{name}", name, 1) != listed || !strings.HasSuffix(text, " "+listed) {
+				t.Errorf("%s: %s, read %s, prompt %s, template %s, text %s", version, listed, read, prompt, template, text)
+			}
+		}
+		const watched = "note:///watched"
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Listen(ctx, map[string]any{"resourceSubscriptions": []string{watched}}) }()
+		waitFor(t, func() bool { return demo.subscribed() == 1 })
+		call("tools/call", map[string]any{"name": "set-note", "arguments": map[string]any{"name": "watched", "text": "x"}})
+		if got := <-updated; got != watched {
+			t.Error(version, got)
+		}
+		cancel()
+		<-ended
+	}
+}
+
 // What each revision shows of a tool: titles from 2025-06-18, icons from 2025-11-25, x-mcp-header in 2026-07-28; the order is fixed.
 func TestDemoToolsByRevision(t *testing.T) {
 	for _, rev := range Revisions {
@@ -12607,6 +12710,100 @@ func TestCallLeavesNoChild(t *testing.T) {
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	if exit != 1 || err != nil || pid == 0 || groupAlive(pid) {
 		t.Errorf("exit %d, %v, process %d\n%s", exit, err, pid, stderr.String())
+	}
+}
+
+// What a task would be made of is ignored, on either side: nobody here declares tasks, and so a request that asks for one is answered as if
+// it did not. 2025-11-25 basic/utilities/tasks#task-support-and-handling.
+func TestTasksAreIgnored(t *testing.T) {
+	const task, related = `,"task":{"ttl":60000}`, `,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}`
+	hello := []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`}
+	for method, params := range map[string]string{
+		"tools/call":     `"name":"echo","arguments":{"text":"x"}`,
+		"prompts/get":    `"name":"summarize-note","arguments":{"name":"welcome"}`,
+		"resources/read": `"uri":"note:///welcome"`,
+	} {
+		ask := func(more string) string {
+			out := converse(t, newDemo(), append(hello, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+more+`}}`)...)
+			return answerTo(out, "1")
+		}
+		want := ask("")
+		for _, more := range []string{task, related, task + related, `,"task":{}`, `,"task":5`} {
+			if got := ask(more); got != want || !strings.Contains(got, `"result":{`) {
+				t.Errorf("%s %s: %s, want %s", method, more, got, want)
+			}
+		}
+	}
+	out := converse(t, newDemo(), append(hello, `{"jsonrpc":"2.0","id":1,"method":"tasks/list"}`, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)...)
+	if !strings.Contains(answerTo(out, "1"), `"code":-32601`) || strings.Contains(out[0], `"tasks"`) || strings.Contains(answerTo(out, "2"), "taskSupport") {
+		t.Error(out)
+	}
+
+	// The server asks for one: the program's answer is the form.
+	for _, more := range []string{"", task, related, task + related} {
+		var answer json.RawMessage
+		server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
+			if answer = x.Inputs["k"]; answer != nil {
+				return nil, nil
+			}
+			return InputRequired{Requests: map[string]InputRequest{"k": {"elicitation/create", json.RawMessage(`{"message":"?","requestedSchema":{"type":"object","properties":{}}` + more + `}`)}}}, nil
+		}}}
+		user := &caller{reply: json.RawMessage(`{"name":"Ada"}`), stderr: io.Discard}
+		c := connect(t, server, &Client{Versions: []string{"2025-11-25"}, Capabilities: map[string]any{"elicitation": struct{}{}}, Handler: user})
+		if err := c.Call(t.Context(), "tools/call", nil, nil); err != nil || string(answer) != `{"action":"accept","content":{"name":"Ada"}}` {
+			t.Errorf("%s: %s, %v", more, answer, err)
+		}
+	}
+}
+
+// A question without a mode is a form, for the program that answers and for the server that may ask. A mode, or tools, that the client has
+// not declared are not sent: the client sees nothing of the question.
+func TestWhatMayBeAsked(t *testing.T) {
+	const form = `"message":"?","requestedSchema":{"type":"object","properties":{}}`
+	for _, row := range []struct {
+		method, params string
+		declared       map[string]any
+		sent           bool
+	}{
+		{"elicitation/create", `{` + form + `}`, map[string]any{"elicitation": struct{}{}}, true},
+		{"elicitation/create", `{"mode":"form",` + form + `}`, map[string]any{"elicitation": struct{}{}}, true},
+		{"elicitation/create", `{` + form + `}`, map[string]any{"elicitation": map[string]any{"form": struct{}{}}}, true},
+		{"elicitation/create", `{` + form + `}`, map[string]any{"elicitation": map[string]any{"url": struct{}{}}}, false},
+		{"elicitation/create", `{"mode":"form",` + form + `}`, map[string]any{"elicitation": map[string]any{"url": struct{}{}}}, false},
+		{"elicitation/create", `{"mode":"url","message":"?","url":"https://example.com"}`, map[string]any{"elicitation": struct{}{}}, false},
+		{"elicitation/create", `{"mode":"url","message":"?","url":"https://example.com"}`, map[string]any{"elicitation": map[string]any{"form": struct{}{}}}, false},
+		{"elicitation/create", `{"mode":"later",` + form + `}`, map[string]any{"elicitation": map[string]any{"form": struct{}{}, "url": struct{}{}}}, false},
+		{"elicitation/create", `{` + form + `}`, nil, false},
+		{"sampling/createMessage", `{"messages":[],"maxTokens":1,"tools":[]}`, map[string]any{"sampling": struct{}{}}, false},
+		{"sampling/createMessage", `{"messages":[],"maxTokens":1,"toolChoice":{}}`, map[string]any{"sampling": struct{}{}}, false},
+		{"sampling/createMessage", `{"messages":[],"maxTokens":1,"tools":[]}`, map[string]any{"sampling": map[string]any{"tools": struct{}{}}}, true},
+	} {
+		for _, version := range []string{"2025-11-25", "2026-07-28"} {
+			var seen, answer json.RawMessage
+			server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
+				if answer = x.Inputs["k"]; answer != nil {
+					return nil, nil
+				}
+				return InputRequired{Requests: map[string]InputRequest{"k": {row.method, json.RawMessage(row.params)}}}, nil
+			}}}
+			user := &caller{reply: json.RawMessage(`{"name":"Ada"}`), stderr: io.Discard}
+			c := connect(t, server, &Client{Versions: []string{version}, Capabilities: row.declared, Handler: HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+				seen = x.Request.Params
+				if x.Request.Method == "sampling/createMessage" {
+					return map[string]any{"model": "m"}, nil
+				}
+				return user.Handle(ctx, x)
+			})})
+			var result json.RawMessage
+			err := c.Call(t.Context(), "tools/call", nil, &result)
+			answered := strings.Contains(string(answer), `"Ada"`) || strings.Contains(string(answer), `"model"`)
+			if (seen != nil) != row.sent || answered != row.sent || row.sent && err != nil {
+				t.Errorf("%s: %s %s to %v: seen %s, answered %s; %s, %v", version, row.method, row.params, row.declared, seen, answer, result, err)
+			}
+			if refused := version == "2026-07-28" && err != nil || strings.Contains(string(result), `"isError":true`); refused == row.sent {
+				t.Errorf("%s: %s to %v: %s, %v", version, row.params, row.declared, result, err)
+			}
+		}
 	}
 }
 
