@@ -1036,7 +1036,7 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 	switch {
 	case r.Method == http.MethodDelete:
 		h.Sessions.Delete(s, ErrSessionDeleted)
-		w.WriteHeader(http.StatusNoContent)
+		w.WriteHeader(http.StatusOK) // not 204: some proxies cannot pass that on
 		return
 	case !accepts(r.Header["Accept"], "text/event-stream"):
 		// It "MUST include" that; a 405 would say that there is no stream.

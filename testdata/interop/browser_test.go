@@ -107,7 +107,7 @@ func TestBrowserAllowed(t *testing.T) {
 		"type":"text/event-stream","steps":[1,2,3,4,5],"live":true,"results":["counted to 5"],
 		"listened":200,"listened heard":"notifications/resources/list_changed",
 		"resumed":200,"resumed heard":"notifications/resources/list_changed",
-		"deleted":204,"after":404,"posted":202,"HTTP+SSE":"mcpwire"}`)
+		"deleted":200,"after":404,"posted":202,"HTTP+SSE":"mcpwire"}`)
 }
 
 // TestBrowserForeign: any other page learns nothing and changes nothing. It cannot be kept from sending requests, but they must not be

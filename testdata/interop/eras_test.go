@@ -50,7 +50,7 @@ func TestBothEras(t *testing.T) {
 			expect(t, typeScript(t, "http", server.mcp, "of-typescript-1").stdout, `{"server":"mcpwire","version":"2025-11-25",
 				"tools":["ask","count","echo","get-weather","set-note"],"weather":"Current temperature in Oslo is 18°C",
 				"missing":[-32602,"Missing required argument: 'city'"],"echo":true,"counted":"counted to 50","inOrder":true,
-				"asked":"Hello, Ada","updated":["note:///of-typescript-1"],"deleted":204,"after":404,"errors":[]}`)
+				"asked":"Hello, Ada","updated":["note:///of-typescript-1"],"deleted":200,"after":404,"errors":[]}`)
 		})
 		for _, rev := range revisions[:2] {
 			t.Run("Go/"+rev.version, func(t *testing.T) { sdkEra(t, server, rev) })
