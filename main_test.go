@@ -3963,6 +3963,10 @@ var httpRules = []struct {
 	{"Accept: JSON", "POST", "Accept: application/json", ping, 200, saysOK},
 	{"Accept: events", "POST", "Accept: text/event-stream", ping, 200, "data: " + saysOK + "\n\n"},
 	{"Accept: neither", "POST", "Accept: text/html, application/xml", ping, 406, saysRefused},
+	{"Accept: a weight of 0 refuses", "POST", "Accept: application/json;q=0, text/event-stream", ping, 200, "data: " + saysOK + "\n\n"},
+	{"Accept: the closest range decides", "POST", "Accept: */*, application/json; Q=0.000 ", ping, 200, "data: " + saysOK + "\n\n"},
+	{"Accept: whichever comes first", "POST", "Accept: application/json;q=0.001, application/*;q=0, */*;q=0", ping, 200, saysOK},
+	{"Accept: nothing", "POST", "Accept: */*;q=0", ping, 406, saysRefused},
 
 	{"a page of another origin", "POST", "Origin: http://evil.com", ping, 403, saysRefused},
 	{"the session, whatever the case of its header", "POST", "Mcp-Session-Id:|MCP-SESSION-ID: session-1", ping, 200, saysOK},
@@ -3978,6 +3982,7 @@ var httpRules = []struct {
 	{"GET without a session", "GET", "Mcp-Session-Id:", "", 400, saysRefused},
 	{"GET, unknown session", "GET", "Mcp-Session-Id: x", "", 404, saysGone},
 	{"GET, no events wanted", "GET", "Accept: application/json", "", 406, saysRefused},
+	{"GET, events refused", "GET", "Accept: text/event-stream;q=0, */*", "", 406, saysRefused},
 	{"GET, an event of nobody's", "GET", "Last-Event-ID: 7", "", 400, saysRefused},
 	{"GET, unknown version", "GET", "MCP-Protocol-Version: 2099-01-01", "", 400, `{"jsonrpc":"2.0","error":{"code":-32022,`},
 	{"DELETE without a session", "DELETE", "Mcp-Session-Id:", "", 400, saysRefused},
@@ -5209,6 +5214,7 @@ func TestHTTPModernRules(t *testing.T) {
 		{"headers in any case", "mcp-method:|MCP-METHOD: tools/call", modernEcho, 200, aResult},
 		{"a session and an event id mean nothing", "Mcp-Session-Id: session-1|Last-Event-ID: 7", modernEcho, 200, aResult},
 		{"an event stream, if nothing else is accepted", "Accept: text/event-stream", modernEcho, 200, "data: " + aResult},
+		{"likewise, if JSON is refused", "Accept: application/json;q=0, text/event-stream", modernEcho, 200, "data: " + aResult},
 		{"but errors of the request are JSON", "Accept: text/event-stream|Mcp-Name: x", modernEcho, 400, aFault + "-32020"},
 		{"an error of the method", "Mcp-Name: x", modernRequest("tools/call", `"name":"x"`), 200, aFault + "-32602"},
 		{"an unknown resource", "Mcp-Method: resources/read|Mcp-Name: note:///x", modernRead("note:///x"), 200, aFault + "-32602"},
@@ -5525,7 +5531,7 @@ func FuzzHeaderParams(f *testing.F) {
 	f.Add(`{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}`, "é", `{"arguments":{"a":"é"}}`)
 	f.Add(`{"properties":{"a":{"type":"object","properties":{"b":{"type":"integer","x-mcp-header":"B"}}}}}`, "42", `{"arguments":{"a":{"b":42.0}}}`)
 	f.Add(`{"properties":{"a":{"type":"boolean","x-mcp-header":"A"},"b":{"type":"string","x-mcp-header":"b"}}}`, "=?base64?w6k=?=", `{"arguments":{"a":true,"b":null}}`)
-	for _, value := range []string{"application/json; charset=utf-8", "Application/JSON ;x", "text/event-stream;q=0.5, */*", "application/*", "localhost:80", "[::1]:8080",
+	for _, value := range []string{"application/json; charset=utf-8", "Application/JSON ;x", "text/event-stream;q=0.5, */*", "application/*", "*/*, application/json; Q=0.0", "localhost:80", "[::1]:8080",
 		"127.0.0.1", "localhost:1@evil.example", "http://localhost:3000", "https://[::1]", `Basic, Bearer a="b\"c", d = e, Digest f=g`} {
 		f.Add(`{}`, value, `{}`)
 	}
@@ -5593,13 +5599,20 @@ func checkMedia(t *testing.T, value string) {
 	if is, same := isMedia(value, kind), strings.EqualFold(strings.TrimSpace(word), kind); is && !same || same && err == nil && !is {
 		t.Fatalf("Content-Type: %q: %v", value, is)
 	}
-	allowed, empty := false, true
+	allowed, empty, refused := map[string]bool{}, true, regexp.MustCompile(`(?i)^\s*q=[0.]+\s*$`)
 	for _, part := range strings.Split(value, ",") {
-		word := strings.ToLower(strings.TrimSpace(strings.Split(part, ";")[0]))
-		allowed = allowed || word == kind || word == "application/*" || word == "*/*"
+		words := strings.Split(part, ";")
+		word := strings.ToLower(strings.TrimSpace(words[0]))
+		allowed[word] = allowed[word] || !slices.ContainsFunc(words[1:], refused.MatchString)
 		empty = empty && word == ""
 	}
-	if got := accepts([]string{value}, kind); got != (allowed || empty) || got != accepts(strings.Split(value, ","), kind) {
+	want := empty
+	for _, word := range []string{"*/*", "application/*", kind} {
+		if is, there := allowed[word]; there {
+			want = is
+		}
+	}
+	if got := accepts([]string{value}, kind); got != want || got != accepts(strings.Split(value, ","), kind) {
 		t.Fatalf("Accept: %q: %v", value, got)
 	}
 }

@@ -818,20 +818,38 @@ func isMedia(header, kind string) bool {
 	return media == kind && (err == nil || err == mime.ErrInvalidMediaParameter)
 }
 
-// accepts tells whether an Accept header, on any number of lines, allows a
-// media type, with whatever weight; none allows all.
+// accepts reports whether an Accept header, on any number of lines, allows a
+// media type; none allows all. The closest range decides, and a weight of 0
+// refuses: RFC 9110, section 12.5.1. All other weights are the same to us.
 func accepts(lines []string, kind string) bool {
 	family, _, _ := strings.Cut(kind, "/")
-	said := false
+	ranges := [...]string{kind, family + "/*", "*/*"} // the closest first
+	closest := len(ranges)
+	said, allowed := false, false
 	for part := range strings.SplitSeq(strings.Join(lines, ","), ",") {
-		media, _, _ := strings.Cut(part, ";")
-		switch media = strings.ToLower(strings.TrimSpace(media)); media {
-		case kind, family + "/*", "*/*":
+		media, params, _ := strings.Cut(part, ";")
+		media = strings.ToLower(strings.TrimSpace(media))
+		said = said || media != ""
+		switch near := slices.Index(ranges[:], media); {
+		case near < 0 || near > closest:
+		case near < closest:
+			closest, allowed = near, !weighsNothing(params)
+		default: // there twice
+			allowed = allowed || !weighsNothing(params)
+		}
+	}
+	return allowed || !said
+}
+
+// weighsNothing reports whether the parameters of a media range have a q of 0.
+func weighsNothing(params string) bool {
+	for param := range strings.SplitSeq(params, ";") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(param), "=")
+		if strings.EqualFold(name, "q") && weight != "" && strings.Trim(weight, "0.") == "" {
 			return true
 		}
-		said = said || media != ""
 	}
-	return !said
+	return false
 }
 
 // ---- HTTP+SSE of 2024-11-05: the server ----
