@@ -4132,6 +4132,48 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// A field that says who asks, or how the body is to be read, is not there twice: a proxy may have gone by the other line. Even two lines
+// that are the same are refused, and nobody is asked whether the first of them is good.
+func TestGuardRepeatedFields(t *testing.T) {
+	handler := HandlerFunc(func(context.Context, *Exchange) (any, error) {
+		t.Error("the handler is called")
+		return nil, nil
+	})
+	for _, authenticate := range []func(*http.Request) (string, error){nil, func(*http.Request) (string, error) {
+		t.Error("the credentials are looked at")
+		return "", nil
+	}} {
+		guard := Guard{Authenticate: authenticate}
+		mcp, sse := newHandler(t, handler), &SSEHandler{Handler: handler, Guard: guard}
+		mcp.Guard = guard
+		t.Cleanup(sse.Close)
+		for _, h := range []http.Handler{mcp, sse} {
+			c := serveWeb(t, h)
+			for name, two := range map[string][]string{
+				"Authorization":    {"Bearer a", "Bearer b"},
+				"Content-Type":     {"application/json", "text/plain"},
+				"Content-Encoding": {"identity", "gzip"},
+			} {
+				for _, lines := range [][]string{two, {two[1], two[0]}, {two[0], two[0]}} {
+					for _, method := range []string{"POST", "GET", "DELETE"} {
+						c := c.another()
+						c.header[name] = lines
+						resp := c.send(method, initializeLine("2025-11-25"))
+						if resp.StatusCode != 400 {
+							t.Errorf("%s to %T with %s %q: %s", method, h, name, lines, resp.Status)
+							continue
+						}
+						text, err := io.ReadAll(resp.Body)
+						if want := saysRefused + `"message":"More than one ` + name + `"}}`; err != nil || string(text) != want {
+							t.Errorf("%s to %T with %s %q: %s, want %s", method, h, name, lines, text, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // A page of a listed origin gets what the Fetch standard needs, on errors too; a page of a loopback origin is let in without.
 func TestCORS(t *testing.T) {
 	h := newHandler(t, newDemo())

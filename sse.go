@@ -651,9 +651,10 @@ type AuthError struct {
 func (e *AuthError) Error() string { return "not authorized: " + e.Challenge }
 
 // admit checks what can be checked before anything is read, in a fixed order:
-// Origin, Host, preflight, credentials. If it returns false, the request has
-// been answered. 2025-11-25 basic/transports#security-warning: "If the Origin
-// header is present and invalid, servers MUST respond with HTTP 403 Forbidden."
+// Origin, Host, preflight, repeated fields, credentials. If it returns false,
+// the request has been answered. 2025-11-25
+// basic/transports#security-warning: "If the Origin header is present and
+// invalid, servers MUST respond with HTTP 403 Forbidden."
 func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
 	origins := r.Header["Origin"]
 	listed := len(origins) == 1 && slices.ContainsFunc(g.Origins, func(o string) bool { return strings.EqualFold(o, origins[0]) })
@@ -661,6 +662,7 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 		w.Header().Add("Vary", "Origin")
 	}
 	to, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	twice := slices.IndexFunc(singleFields, func(name string) bool { return len(r.Header[name]) > 1 })
 	switch {
 	case len(origins) > 0 && !listed && (len(origins) > 1 || !isLoopbackOrigin(origins[0])):
 		g.refuse(w, r, http.StatusForbidden, ID{}, "Origin not allowed")
@@ -669,11 +671,19 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 		g.refuse(w, r, http.StatusForbidden, ID{}, "Host not allowed")
 	case listed && g.share(w.Header(), r): // a preflight carries no credentials
 		w.WriteHeader(http.StatusNoContent)
+	case twice >= 0:
+		g.refuse(w, r, http.StatusBadRequest, ID{}, "More than one "+singleFields[twice])
 	default:
 		return g.authenticate(w, r)
 	}
 	return "", false
 }
+
+// singleFields say who asks, and how the body is to be read. A request with two
+// lines of one of them is refused: a proxy may have gone by the other line.
+// 2025-11-25 basic/authorization#error-handling has 400 for a "Malformed
+// authorization request".
+var singleFields = []string{"Authorization", "Content-Encoding", "Content-Type"}
 
 func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
 	if g.Authenticate == nil {
