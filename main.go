@@ -288,7 +288,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	if o.guard.KeepAlive == 0 {
 		o.guard.KeepAlive = -1
 	}
-	o.guard.Log = log
+	o.guard.Log, o.guard.OriginsName, o.guard.HostsName = log, "-allow-origin", "-allow-host"
 	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: headerParams, Guard: o.guard}
 	sse = &SSEHandler{Handler: demo, Guard: o.guard}
 	if o.token != "" {

@@ -4207,9 +4207,42 @@ func TestCORS(t *testing.T) {
 	if status != 200 || header.Get("Access-Control-Allow-Origin") != "" || header.Get("Vary") != "Origin" {
 		t.Error(status, header)
 	}
-	status, _, header = c.do("OPTIONS", "", "Origin: http://localhost:1", "Access-Control-Request-Method: POST")
-	if status != 401 || header.Get("Access-Control-Allow-Origin") != "" {
-		t.Error(status, header)
+	// Its preflight is refused for what is missing, which is not a token: no preflight has one.
+	status, text, header := c.do("OPTIONS", "", "Origin: http://localhost:1", "Access-Control-Request-Method: POST")
+	if status != 403 || !strings.Contains(text, `http://localhost:1`) || header.Get("Access-Control-Allow-Origin") != "" {
+		t.Error(status, text, header)
+	}
+}
+
+// A refusal names the Origin or the Host that is refused, and where to list it, in the answer and in the log: as fields of Guard, or as
+// the program calls them. What is named has an end, and nothing that a terminal would obey.
+func TestGuardSaysWhy(t *testing.T) {
+	for _, guard := range []Guard{{}, {OriginsName: "-origins", HostsName: "-hosts"}} {
+		var logged lockedBuffer
+		guard.Log = slog.New(slog.NewTextHandler(&logged, nil))
+		origins, hosts := cmp.Or(guard.OriginsName, "Guard.Origins"), cmp.Or(guard.HostsName, "Guard.Hosts")
+		mcp, sse := newHandler(t, newDemo()), &SSEHandler{Handler: newDemo(), Guard: guard}
+		mcp.Guard = guard
+		t.Cleanup(sse.Close)
+		for _, h := range []http.Handler{mcp, sse} {
+			c := serveWeb(t, h)
+			for _, row := range []struct{ method, lines, want string }{
+				{"OPTIONS", "Origin: http://localhost:3000|Access-Control-Request-Method: POST", `Origin not allowed: "http://localhost:3000"; to allow it, use ` + origins},
+				{"OPTIONS", "Origin: https://evil.com|Access-Control-Request-Method: POST", `Origin not allowed: "https://evil.com"; to allow it, use ` + origins},
+				{"POST", "Origin: null", `Origin not allowed: "null"; to allow it, use ` + origins},
+				{"GET", "Host: evil.com:80", `Host not allowed: "evil.com:80"; to allow it, use ` + hosts},
+				{"POST", "Origin: x\u009b\xff" + strings.Repeat("y", 10_000), `Origin not allowed: "x\u009b\xff` + strings.Repeat("y", 97) + `"; to allow it, use ` + origins},
+				{"POST", "Host: " + strings.Repeat("y", 10_000), `Host not allowed: "` + strings.Repeat("y", 100) + `"; to allow it, use ` + hosts},
+			} {
+				status, text, _ := c.do(row.method, ping, strings.Split(row.lines, "|")...)
+				if got := unquote(member(member(json.RawMessage(text), "error"), "message")); status != 403 || got != row.want {
+					t.Errorf("%s to %T with %.100q: %d %s, want %s", row.method, h, row.lines, status, got, row.want)
+				}
+				if log := logged.String(); !strings.Contains(log, "reason="+strconv.Quote(row.want)) {
+					t.Errorf("%s to %T with %.100q: the log is %.1000s", row.method, h, row.lines, log)
+				}
+			}
+		}
 	}
 }
 
@@ -12312,6 +12345,30 @@ func TestToken(t *testing.T) {
 		if status, _, _ := c.do("GET", "", "Origin: http://evil.com"); status != 403 {
 			t.Error("for any page:", status)
 		}
+	}
+}
+
+// Who writes a page finds out, in its console or in the server's log, which flag would let it in.
+func TestNotAllowedNamesFlags(t *testing.T) {
+	server := process(t, "mcpwire", "-http", ":0")
+	var stderr lockedBuffer
+	server.Stderr = &stderr
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = server.Process.Kill(), server.Wait() }()
+	waitFor(t, func() bool { return strings.Contains(stderr.String(), "\n") })
+	c := newWeb(t, &httptest.Server{URL: regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(stderr.String())})
+	c.client = &http.Client{}
+	for line, want := range map[string]string{
+		"Origin: http://localhost:3000": `Origin not allowed: \"http://localhost:3000\"; to allow it, use -allow-origin"`,
+		"Host: mcp.example.com":         `Host not allowed: \"mcp.example.com\"; to allow it, use -allow-host"`,
+	} {
+		status, text, _ := c.do("OPTIONS", "", line, "Access-Control-Request-Method: POST")
+		if status != 403 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", line, status, text)
+		}
+		waitFor(t, func() bool { return strings.Contains(stderr.String(), want) })
 	}
 }
 

@@ -624,7 +624,8 @@ func (out *eventWriter) rest() {
 type Guard struct {
 	// Origins are the values of Origin, beside those of loopback hosts, that
 	// are let in, such as https://app.example.com. Pages of these origins, and
-	// no others, also get CORS answers. 2025-11-25
+	// no others, also get CORS answers; the preflight of any other page is
+	// refused, even if its origin is a loopback host. 2025-11-25
 	// basic/transports#security-warning: "Servers MUST validate the Origin
 	// header on all incoming connections to prevent DNS rebinding attacks".
 	Origins []string
@@ -632,6 +633,10 @@ type Guard struct {
 	// where the connection came to a loopback TCP address: those that a proxy
 	// passes on. One without a port stands for all ports.
 	Hosts []string
+	// OriginsName and HostsName are what a refusal calls Origins and Hosts when
+	// it says where to list what is missing, such as the flag that sets them.
+	// "": Guard.Origins and Guard.Hosts.
+	OriginsName, HostsName string
 	// Authenticate returns who asks, or an error: an *AuthError says how to
 	// answer, any other is a 401. It is called for each request, by many
 	// goroutines. It must tell people apart: who gets the same principal may
@@ -664,11 +669,14 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 	to, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	twice := slices.IndexFunc(singleFields, func(name string) bool { return len(r.Header[name]) > 1 })
 	switch {
-	case len(origins) > 0 && !listed && (len(origins) > 1 || !isLoopbackOrigin(origins[0])):
-		g.refuse(w, r, http.StatusForbidden, ID{}, "Origin not allowed")
+	case len(origins) > 1:
+		g.refuse(w, r, http.StatusForbidden, ID{}, "More than one Origin")
+	case len(origins) == 1 && !listed && (!isLoopbackOrigin(origins[0]) || isPreflight(r)):
+		// The page of a loopback origin would get no CORS answer.
+		g.refuse(w, r, http.StatusForbidden, ID{}, notAllowed("Origin", origins[0], cmp.Or(g.OriginsName, "Guard.Origins")))
 	case to != nil && to.IP.IsLoopback() && !g.allowsHost(r.Host):
 		// a page of a rebound name could reach it there
-		g.refuse(w, r, http.StatusForbidden, ID{}, "Host not allowed")
+		g.refuse(w, r, http.StatusForbidden, ID{}, notAllowed("Host", r.Host, cmp.Or(g.HostsName, "Guard.Hosts")))
 	case listed && g.share(w.Header(), r): // a preflight carries no credentials
 		w.WriteHeader(http.StatusNoContent)
 	case twice >= 0:
@@ -677,6 +685,18 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 		return g.authenticate(w, r)
 	}
 	return "", false
+}
+
+// notAllowed is for the one who writes the page, or runs the server. What was
+// sent is cut and quoted: it may be long, and move the cursor of a terminal.
+func notAllowed(field, value, list string) string {
+	return fmt.Sprintf("%s not allowed: %.100q; to allow it, use %s", field, value, list)
+}
+
+// isPreflight reports whether a browser asks if a page may send a request:
+// Fetch standard, CORS-preflight request.
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header["Access-Control-Request-Method"] != nil
 }
 
 // singleFields say who asks, and how the body is to be read. A request with two
