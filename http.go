@@ -82,9 +82,12 @@ const (
 // A handler sees the request's header, and who has sent it, in its Exchange.
 // The era is decided for each request, so clients of all revisions use the same
 // path. http.Server's time-outs, if they are two seconds or more, do the
-// streams no harm; http.TimeoutHandler does, because nothing can be flushed
-// through it. That a client has gone is known from net/http, which no longer
-// looks once a byte follows the request. 2025-11-25
+// streams no harm. Middleware that wraps the http.ResponseWriter must have an
+// Unwrap or a Flush method. Behind any other, as behind http.TimeoutHandler,
+// nothing can be flushed, so nothing streams: a call is answered without its
+// progress, and a GET is refused. The log warns of that once. That a client has
+// gone is known from net/http, which no longer looks once a byte follows the
+// request. 2025-11-25
 // basic/transports#streamable-http: "The server MUST provide a single HTTP
 // endpoint path (hereafter referred to as the MCP endpoint) that supports both
 // POST and GET methods"; of 2026-07-28 only POST is left.
@@ -112,6 +115,7 @@ type StreamableHandler struct {
 	late    lateness
 	running atomic.Int64 // JSON-RPC requests being run
 	lasting atomic.Int64 // subscriptions
+	warned  atomic.Bool  // that nothing can stream
 
 	mu  sync.Mutex     // guards the field below
 	all sync.WaitGroup // HTTP requests being answered; Add while it is open
@@ -133,7 +137,10 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost:
 		h.post(w, r, principal)
-	case sessions && (r.Method == http.MethodGet && canStream(w) || r.Method == http.MethodDelete):
+	case sessions && r.Method == http.MethodGet && !h.canStream(w, &h.warned):
+		w.Header().Set("Allow", "POST, DELETE")
+		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, noFlush)
+	case sessions && (r.Method == http.MethodGet || r.Method == http.MethodDelete):
 		h.getOrDelete(w, r, principal)
 	default:
 		// 2026-07-28
@@ -269,7 +276,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
-	rep.stream = rep.stream && canStream(w)
+	rep.stream = rep.stream && h.canStream(w, &h.warned)
 	base := Exchange{Principal: principal}
 	m, lines, inMeta := in.Messages[0], r.Header["Mcp-Protocol-Version"], ""
 	if m.Kind() == Request && !in.Batch {
@@ -473,7 +480,11 @@ func (rep *reply) modern(base Exchange) {
 		rep.reject(fault)
 		return
 	}
-	if rep.in.has("subscriptions/listen") && !rep.stream {
+	switch listens := rep.in.has("subscriptions/listen"); {
+	case listens && !canFlush(rep.w):
+		rep.refuse(http.StatusInternalServerError, noFlush)
+		return
+	case listens && !rep.stream:
 		rep.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
 		return
 	}

@@ -5157,17 +5157,101 @@ func TestSameIDAfterwards(t *testing.T) {
 	second.Emit(func(m *Message) { t.Error("answered:", m) })
 }
 
-// Middleware through which nothing can be flushed costs the streams, but no answer.
+// unflushed hides all that a ResponseWriter can do, as careless middleware does.
+type unflushed struct{ http.ResponseWriter }
+
+// flushing passes on Flush, and nothing else.
+type flushing struct{ http.ResponseWriter }
+
+func (w flushing) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// Middleware through which nothing can be flushed costs the streams, but no answer. Each handler warns of it once, and who asks for a
+// stream is told the reason.
 func TestHTTPWithoutFlush(t *testing.T) {
-	h := newHandler(t, &asker{})
+	var logged lockedBuffer
+	log := slog.New(slog.NewTextHandler(&logged, nil))
+	mcp := newHandler(t, &asker{})
+	sse := &SSEHandler{Handler: &asker{}, Guard: Guard{Log: log}}
+	mcp.Log = log
+	t.Cleanup(sse.Close)
+	var h http.Handler = mcp
 	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+		h.ServeHTTP(unflushed{w}, r)
 	})).open("2025-11-25", "{}")
-	if status, text, header := c.do("POST", `{"jsonrpc":"2.0","id":1,"method":"talk"}`); status != 200 || header.Get("Content-Type") != "application/json" || !strings.Contains(text, "result") {
-		t.Error(status, text)
+	const reason = "No stream: this server's middleware has neither Unwrap nor Flush"
+	refused := func(name string, status int, text string, want int) {
+		t.Helper()
+		if status != want || unquote(member(member(json.RawMessage(text), "error"), "message")) != reason {
+			t.Errorf("%s: %d %s, want %d", name, status, text, want)
+		}
 	}
-	if status, _, _ := c.do("GET", ""); status != 405 {
-		t.Error(status)
+	for range 2 {
+		if status, text, header := c.do("POST", `{"jsonrpc":"2.0","id":1,"method":"talk"}`); status != 200 || header.Get("Content-Type") != "application/json" || !strings.Contains(text, "result") {
+			t.Error(status, text)
+		}
+		status, text, header := c.do("GET", "")
+		if refused("GET", status, text, 405); header.Get("Allow") != "POST, DELETE" {
+			t.Error(header)
+		}
+		resp := c.modern().call(1, "subscriptions/listen", `"notifications":{}`)
+		body, _ := io.ReadAll(resp.Body)
+		refused("a subscription", resp.StatusCode, string(body), 500)
+	}
+	const warning = `level=WARN msg="no streams" reason="` + reason + `" writer=main.unflushed`
+	if n := strings.Count(logged.String(), warning); n != 1 {
+		t.Errorf("%d warnings: %s", n, &logged)
+	}
+	h = sse
+	for range 2 {
+		status, text, _ := c.do("GET", "")
+		refused("GET of the old transport", status, text, 500)
+	}
+	if n := strings.Count(logged.String(), warning); n != 2 {
+		t.Errorf("%d warnings of two handlers: %s", n, &logged)
+	}
+}
+
+// statusLog is middleware that logs the status which its handler sets.
+type statusLog struct {
+	wrapped
+	status *atomic.Int64
+}
+
+func (w statusLog) WriteHeader(status int) {
+	w.status.Store(int64(status))
+	w.wrapped.WriteHeader(status)
+}
+
+// A Flush method is enough to stream through, as Unwrap is. And a stream sets its status, for those who log it.
+func TestHTTPThroughMiddleware(t *testing.T) {
+	var status atomic.Int64
+	for name, middleware := range map[string]func(http.ResponseWriter) http.ResponseWriter{
+		"Flush":  func(w http.ResponseWriter) http.ResponseWriter { return flushing{statusLog{wrapped{w}, &status}} },
+		"Unwrap": func(w http.ResponseWriter) http.ResponseWriter { return statusLog{wrapped{w}, &status} },
+	} {
+		demo := newDemo()
+		mcp, sse := newHandler(t, demo), &SSEHandler{Handler: demo}
+		t.Cleanup(sse.Close)
+		var h http.Handler = mcp
+		c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(middleware(w), r) })).open("2025-11-25", "{}")
+		events := func(what, method, body, accept string) *eventReader {
+			t.Helper()
+			status.Store(0)
+			in := c.events(c.send(method, body, "Accept: "+accept))
+			if _, err := in.next(); err != nil || status.Load() != 200 {
+				t.Errorf("%s through %s: %v, status %d", what, name, err, status.Load())
+			}
+			return in
+		}
+		counting := events("a call", "POST", toolCall(1, "count", `{"n":2,"delayMs":50}`), "application/json, text/event-stream")
+		if e := c.next(counting); !strings.Contains(string(e.Data), `"progress":1,`) {
+			t.Errorf("a call through %s: %s", name, e.Data)
+		}
+		events("a lone event", "POST", toolCall(2, "echo", `{"text":"x"}`), "text/event-stream")
+		events("GET", "GET", "", "text/event-stream")
+		h = sse
+		events("the old transport", "GET", "", "text/event-stream")
+		mcp.Close()
 	}
 }
 

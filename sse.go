@@ -550,9 +550,23 @@ type eventWriter struct {
 	rc *http.ResponseController // sees through wrappers that have an Unwrap method
 }
 
-// canStream tells whether what is written can be flushed. http.TimeoutHandler,
-// and wrappers without an Unwrap method, make it impossible.
-func canStream(w http.ResponseWriter) bool {
+const noFlush = "No stream: this server's middleware has neither Unwrap nor Flush"
+
+// canStream reports whether what is written can be flushed. Where it cannot,
+// the log says so, once for each handler: everything else works, so that nobody
+// would look for the reason.
+func (g *Guard) canStream(w http.ResponseWriter, warned *atomic.Bool) bool {
+	can := canFlush(w)
+	if !can && warned.CompareAndSwap(false, true) {
+		g.log().Warn("no streams", "reason", noFlush, "writer", fmt.Sprintf("%T", w))
+	}
+	return can
+}
+
+// canFlush reports whether http.ResponseController finds a way to flush.
+// http.TimeoutHandler has none, nor have wrappers with neither an Unwrap method
+// nor a Flush method.
+func canFlush(w http.ResponseWriter) bool {
 	for {
 		switch wrapper := w.(type) {
 		case http.Flusher, interface{ FlushError() error }:
@@ -565,7 +579,8 @@ func canStream(w http.ResponseWriter) bool {
 	}
 }
 
-// newEventWriter says what the body will be. Nothing may hold events back:
+// newEventWriter begins a response whose body is events. Its status is set here
+// for middleware that logs it. Nothing may hold events back:
 // 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
 // X-Accel-Buffering.
 func newEventWriter(w http.ResponseWriter) *eventWriter {
@@ -573,6 +588,7 @@ func newEventWriter(w http.ResponseWriter) *eventWriter {
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
 	out := &eventWriter{w, http.NewResponseController(w)}
 	// a server's ReadTimeout would look like a client that has gone
 	_ = out.rc.SetReadDeadline(time.Time{})
@@ -894,6 +910,8 @@ type SSEHandler struct {
 	Max   int           // streams at once, beyond which a GET gets 503; 0: 1,000
 	NewID func() string // of conversations, hard to guess; nil: random
 
+	warned atomic.Bool // that nothing can stream
+
 	mu     sync.Mutex // guards the fields below
 	pipes  map[string]*ssePipe
 	closed bool
@@ -943,8 +961,8 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", "GET, POST")
 		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, "Method not allowed")
-	case !canStream(w):
-		h.refuse(w, r, http.StatusInternalServerError, ID{}, "This server's middleware does not let events through")
+	case !h.canStream(w, &h.warned):
+		h.refuse(w, r, http.StatusInternalServerError, ID{}, noFlush)
 	case !accepts(r.Header["Accept"], "text/event-stream"):
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 	default:
