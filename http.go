@@ -253,7 +253,7 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 // message: some clients would take one for the answer to their call, and never
 // open another session.
 func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
-	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", r.Method, "from", r.RemoteAddr)
+	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", brief(r.Method), "from", r.RemoteAddr)
 	http.Error(w, "Session not found", http.StatusNotFound)
 }
 

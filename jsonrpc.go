@@ -39,6 +39,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -966,7 +967,7 @@ func (x *Exchange) run(h Handler, emit func(*Message)) {
 func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
-			x.owner.log.Error("panic in a handler", "method", x.Request.Method, "panic", r, "stack", string(debug.Stack()))
+			x.owner.log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
 			response = NewResponse(x.Request.ID, nil, &Error{Code: CodeInternalError, Message: "Internal error"})
 		}
 	}()
@@ -990,6 +991,7 @@ const (
 	maxOwed      = 4 * maxInFlight // answers that a peer may leave unread before we read no more of it
 	maxListeners = 4096            // subscriptions of one HTTP handler or Server
 	maxLasting   = 64 << 10        // bytes of a message that subscribes, which is held as long as that lasts
+	maxLogged    = 500             // bytes that a log repeats of what a peer has sent
 
 	slow     = time.Millisecond // what a request may take before another goroutine reads
 	manySlow = 16               // requests in flight from which on it does so at once
@@ -1041,6 +1043,29 @@ func newPeer(ctx context.Context, outlet Outlet, log *slog.Logger) *Peer {
 }
 
 var silent = slog.New(slog.DiscardHandler)
+
+// brief returns what a peer has sent, or what an error says of it, for a log:
+// no more than its beginning, and printable.
+func brief[T ~string | ~[]byte](text T) string {
+	if len(text) > maxLogged {
+		return printable(string(text[:maxLogged])) + "…"
+	}
+	return printable(string(text))
+}
+
+// printable keeps what others have sent from moving the cursor of a terminal,
+// or looking like a line of ours.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
 
 // end ends the context of the conversation and those of the requests being
 // served.
@@ -1148,7 +1173,7 @@ func (p *Peer) cancel(send Outlet, id ID, why error) {
 		err = p.outlet(ctx, m)
 	}
 	if err != nil {
-		p.log.Debug("cancellation not sent", "id", id, "error", err)
+		p.log.Debug("cancellation not sent", "id", id, "error", brief(err.Error()))
 	}
 }
 
@@ -1305,7 +1330,7 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		case kind == Notification:
 			p.hear(h, m, base)
 		case kind == Invalid && p.client: // two ends that answer each other's errors never stop
-			p.log.Warn("dropped what is no message", "reason", m.Error.Message)
+			p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
 			if m.local != nil {
 				p.failVia(nil, m.local)
 			}
@@ -1384,9 +1409,9 @@ func (p *Peer) deliver(m *Message) {
 	case m.local != nil && m.ID == ID{} && p.troubled != nil: // the transport says something
 		p.troubled(m.local)
 	case m.Error != nil:
-		p.log.Warn("an error for no call of ours", "error", fmt.Sprintf("%.200s", m.Error))
+		p.log.Warn("an error for no call of ours", "error", brief(m.Error.Error()))
 	default:
-		p.log.Debug("a response that nobody waits for", "id", fmt.Sprintf("%.200s", m.ID))
+		p.log.Debug("a response that nobody waits for", "id", brief(m.ID.String()))
 	}
 }
 
@@ -1396,11 +1421,11 @@ func (p *Peer) hear(h Handler, m *Message, x Exchange) {
 	case m.Method == "notifications/cancelled":
 		p.stop(m)
 	case m.Method == "notifications/progress" && !p.expectsProgress(member(m.Params, "progressToken")):
-		p.log.Debug("progress of nothing that we wait for", "params", m.Params)
+		p.log.Debug("progress of nothing that we wait for", "params", brief(m.Params))
 	default:
 		x.Request = m
 		if unsent := x.handle(p.ctx, h); unsent.Error != nil {
-			p.log.Debug("notification not handled", "method", m.Method, "error", unsent.Error)
+			p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(unsent.Error.Error()))
 		}
 	}
 }
@@ -1433,7 +1458,7 @@ func (p *Peer) stop(m *Message) {
 	p.mu.Unlock()
 	switch {
 	case known:
-		p.log.Debug("cancelled", "method", x.Request.Method, "id", id, "reason", unquote(member(m.Params, "reason")))
+		p.log.Debug("cancelled", "method", brief(x.Request.Method), "id", brief(id.String()), "reason", brief(unquote(member(m.Params, "reason"))))
 	case ours && ok:
 		// 2026-07-28 cancellation: a server's "MUST reference a
 		// subscriptions/listen request, to terminate that subscription stream"
@@ -1451,7 +1476,7 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, in Payload) *Error {
 	switch {
 	case p.client && x.Revision.Modern:
 		// 2026-07-28 stdio: the client "MUST NOT write JSON-RPC responses"
-		p.log.Warn("dropped a request of a server that must not ask", "method", x.Request.Method)
+		p.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
 		return nil
 	case err != nil:
 		return err
@@ -1687,7 +1712,7 @@ func (s *pump) write(out Payload) {
 	switch {
 	case err == nil:
 	case s.peer.client: // Read will tell if that is the end
-		s.peer.log.Warn("an answer could not be sent", "error", err)
+		s.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
 	default:
 		s.over(fmt.Errorf("write: %w", err))
 		s.peer.conn.Close()

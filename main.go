@@ -48,7 +48,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -93,20 +92,6 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 func fail(exit int, err error) int {
 	fmt.Fprintln(os.Stderr, "mcpwire:", printable(err.Error()))
 	return exit
-}
-
-// printable keeps what others have sent from moving the cursor, or looking like
-// a line of ours.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) {
-			return ' '
-		}
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
 }
 
 // pattern returns what compiles a regular expression when it is first needed:

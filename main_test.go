@@ -773,6 +773,79 @@ func TestPanic(t *testing.T) {
 	}
 }
 
+// What the other side sends gets into a log only in brief, and without what moves a cursor.
+func TestLogsAreBrief(t *testing.T) {
+	long := strings.Repeat("x", 7000)
+	const esc = `\u001b[2J`
+	logged := &plainLog{seen: map[string]bool{}}
+	converse := func(h Handler, client bool, lines ...string) {
+		ours, theirs := bytePipe(t)
+		var p *Peer
+		if client {
+			p = Open(t.Context(), ours, h, slog.New(logged))
+			defer p.Close()
+		} else {
+			go Serve(t.Context(), ours, h, slog.New(logged))
+		}
+		for _, line := range append(lines, ping) {
+			fmt.Fprintln(theirs, line)
+		}
+		readLine(t, theirs)
+	}
+	fails := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		switch {
+		case strings.HasPrefix(x.Request.Method, "panic"):
+			panic(x.Request.Method)
+		case x.Request.Method != "ping":
+			return nil, errors.New(x.Request.Method)
+		}
+		return nil, nil
+	})
+	lines := []string{`{"jsonrpc":"2.0","method":"notifications/` + esc + long + `"}`, `{"jsonrpc":"2.0","method":"panic` + esc + long + `"}`,
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"` + esc + long + `"}}`,
+		`{"jsonrpc":"2.0","id":"` + esc + long + `","result":{}}`, `{"jsonrpc":"2.0","error":{"code":1,"message":"` + esc + long + `"}}`}
+	converse(fails, false, lines...)
+	converse(fails, true, lines...)
+	h := newHandler(t, newDemo())
+	h.Log = slog.New(logged)
+	c := serveWeb(t, h)
+	c.do("M"+long, "")
+	c.url += "/%1b" + long
+	c.do("POST", ping, "Origin: http://evil.example")
+	for _, msg := range []string{"notification not handled", "panic in a handler", "progress of nothing that we wait for", "a response that nobody waits for",
+		"an error for no call of ours", "refused"} {
+		if !logged.seen[msg] {
+			t.Errorf("%q was not logged", msg)
+		}
+	}
+	for _, fault := range logged.faults {
+		t.Errorf("%.300s", fault)
+	}
+}
+
+// plainLog is a slog.Handler that hides nothing of what it is given, and finds what is too long or not printable.
+type plainLog struct {
+	slog.Handler
+	mu     sync.Mutex // guards the fields below
+	seen   map[string]bool
+	faults []string
+}
+
+func (l *plainLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *plainLog) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen[r.Message] = true
+	r.Attrs(func(a slog.Attr) bool {
+		if text := a.Value.String(); a.Key != "stack" && (len(text) > 600 || printable(text) != text) {
+			l.faults = append(l.faults, fmt.Sprintf("%s: %s has %d bytes: %q", r.Message, a.Key, len(text), text))
+		}
+		return true
+	})
+	return nil
+}
+
 type explosive struct{ text string }
 
 func (e explosive) MarshalJSON() ([]byte, error) { panic("boom") }

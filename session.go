@@ -847,7 +847,7 @@ func (s *Server) remember(peer *Peer) {
 	sub := &subscriber{peer: peer}
 	sub.send = func(m *Message) {
 		if err := peer.outlet(peer.ctx, m); err != nil {
-			peer.log.Debug("notification not sent", "method", m.Method, "error", err)
+			peer.log.Debug("notification not sent", "method", m.Method, "error", brief(err.Error()))
 		}
 	}
 	s.mu.Lock()
@@ -1731,7 +1731,7 @@ func (c *Client) start(l *link, rung int) (*connection, error) {
 // troubled hears of the transport's troubles, on the goroutine that reads.
 func (c *Client) troubled(conn *connection, err error) {
 	if err != errNoStream {
-		conn.peer.log.Warn("transport", "error", err)
+		conn.peer.log.Warn("transport", "error", brief(err.Error()))
 	}
 	if errors.Is(err, errToolLeftOut) {
 		return
@@ -2058,7 +2058,7 @@ func (p *Peer) compare(m *Message) {
 	_ = Bind(m.Params, map[string]any{"notifications": &agreed})
 	for name, value := range asked {
 		if !reflect.DeepEqual(value, agreed[name]) {
-			p.log.Warn("the server does not announce all that was subscribed to", "asked", name, "agreed", agreed[name])
+			p.log.Warn("the server does not announce all that was subscribed to", "asked", name, "agreed", brief(fmt.Sprint(agreed[name])))
 		}
 	}
 }

@@ -789,7 +789,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID
 
 // reject does so with an error of its own.
 func (g *Guard) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
-	g.log().Info("refused", "status", status, "reason", fault.Message, "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr)
+	g.log().Info("refused", "status", status, "reason", brief(fault.Message), "method", brief(r.Method), "path", brief(r.URL.Path), "from", r.RemoteAddr)
 	writeJSON(w, status, Payload{Messages: []*Message{NewResponse(id, nil, fault)}})
 }
 
@@ -1002,7 +1002,7 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 	var served sync.WaitGroup
 	served.Go(func() { // joined below
 		if err := Serve(ctx, p, h.identified(principal, r.Header), h.Log); err != nil && ctx.Err() == nil {
-			h.log().Warn("conversation over", "reason", err)
+			h.log().Warn("conversation over", "reason", brief(err.Error()))
 		}
 	})
 	p.stream.run(f, w, r)
