@@ -56,6 +56,8 @@ const version = "0.1.0"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal kills
+	// A reader of our output that is gone is an error of writing, not our death.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	run, args := serve, os.Args[1:]
 	if len(args) > 0 && args[0] == "call" {
 		run, args = call, args[1:]
@@ -63,6 +65,7 @@ func main() {
 	if err := run(ctx, args); err != nil {
 		os.Exit(fail(exitError, err))
 	}
+	stderr.flush()
 }
 
 const (
@@ -90,8 +93,107 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 }
 
 func fail(exit int, err error) int {
-	fmt.Fprintln(os.Stderr, "mcpwire:", printable(err.Error()))
+	fmt.Fprintln(stderr, "mcpwire:", printable(err.Error()))
+	stderr.flush()
 	return exit
+}
+
+// ---- Standard error ----
+
+// stderr takes the logs, the traces and what else is said there, so that all of
+// it stays in order and none of it holds up the wire.
+var stderr = &spool{w: os.Stderr}
+
+const maxSpooled = 8 << 20
+
+var errDropped = errors.New("nobody reads: dropped")
+
+// spool is an io.Writer that never waits. It keeps what is written until w
+// takes it: maxSpooled bytes, and the line that passes them. What finds no room
+// is dropped; a line tells how much that was as soon as w takes something
+// again. One goroutine at most writes to w; it ends when nothing is left.
+type spool struct {
+	w io.Writer
+
+	mu      sync.Mutex    // guards the fields below
+	waiting []byte        // what w is to be given next
+	held    int           // bytes that are waiting, or that w is being given
+	dropped int           // lines that nobody has been told of
+	running bool          // there is the goroutine
+	newest  chan struct{} // closed when w has been given all of this; nil: nothing was ever written
+	stuck   bool          // flush has waited in vain, and w has taken nothing since
+}
+
+// Write keeps all of b, or drops it.
+func (s *spool) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held >= maxSpooled {
+		s.dropped += bytes.Count(b, []byte("\n"))
+		return 0, errDropped
+	}
+	s.tell()
+	s.keep(b)
+	if !s.running {
+		s.running = true
+		go s.run()
+	}
+	return len(b), nil
+}
+
+// keep is for who holds the lock.
+func (s *spool) keep(b []byte) {
+	if len(s.waiting) == 0 {
+		s.newest = make(chan struct{})
+	}
+	s.waiting = append(s.waiting, b...)
+	s.held += len(b)
+}
+
+// tell says what was dropped; it is for who holds the lock.
+func (s *spool) tell() {
+	if s.dropped > 0 {
+		s.keep(fmt.Appendf(nil, "mcpwire: %d lines are missing here, because nobody read them\n", s.dropped))
+		s.dropped = 0
+	}
+}
+
+// run gives w what is waiting. What w refuses is dropped as well.
+func (s *spool) run() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.waiting) > 0 {
+		b, given := s.waiting, s.newest
+		s.waiting = nil
+		s.mu.Unlock()
+		n, err := s.w.Write(b)
+		s.mu.Lock()
+		close(given)
+		s.held -= len(b)
+		s.stuck = false
+		if s.dropped += bytes.Count(b[n:], []byte("\n")); err == nil && len(s.waiting) == 0 {
+			s.tell() // what fails once may fail again: then the next Write tells
+		}
+	}
+	s.running = false
+}
+
+// flush waits until w has been given what was written before: a second at most,
+// and not once more for a reader who has taken nothing since.
+func (s *spool) flush() {
+	s.mu.Lock()
+	given, stuck := s.newest, s.stuck
+	s.mu.Unlock()
+	if given == nil || stuck || closedWithin(lastWord, given) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-given:
+	default:
+		s.stuck = true
+	}
 }
 
 // pattern returns what compiles a regular expression when it is first needed:
@@ -205,7 +307,7 @@ func serve(ctx context.Context, args []string) error {
 	if o.trace { // which shows the rest, and is to be replayed
 		level = slog.LevelWarn
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	var err error
 	if o.http != "" {
 		err = o.serveHTTP(ctx, demo, log)
@@ -249,7 +351,7 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "mcpwire: listening on %s://%s/mcp\n", scheme, listener.Addr())
+	fmt.Fprintf(stderr, "mcpwire: listening on %s://%s/mcp\n", scheme, listener.Addr())
 	served := make(chan error, 1)
 	go func() { served <- run(listener) }()
 	select {
@@ -356,6 +458,7 @@ type trace struct {
 	names map[string]string // of sessions by id, and tags by tags of events
 }
 
+// print adds what is said. If it is dropped, whoever speaks next is named again.
 func (t *trace) print(who, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -363,7 +466,9 @@ func (t *trace) print(who, text string) {
 		text = "-- " + who + " --\n" + text
 	}
 	t.last = who
-	_, _ = os.Stderr.WriteString(text)
+	if _, err := io.WriteString(stderr, text); err != nil {
+		t.last = ""
+	}
 }
 
 // tracedConn traces what passes through a Conn: what came byte for byte, what
@@ -975,11 +1080,11 @@ Without -method: how the server was reached, and what it offers.`
 )
 
 func call(ctx context.Context, args []string) error {
-	c := &caller{stderr: os.Stderr, input: bufio.NewScanner(os.Stdin)}
+	c := &caller{stderr: stderr, input: bufio.NewScanner(os.Stdin)}
 	c.input.Buffer(nil, callLimit)
 	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
 	c.Capabilities, c.Handler = map[string]any{"elicitation": struct{}{}}, c
-	c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	c.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	flags := flag.NewFlagSet("call", flag.ContinueOnError)
 	method := flags.String("method", "", "`method` to call, such as tools/list")
 	params := flags.String("params", "", "its params, a `JSON` object")
@@ -1025,6 +1130,7 @@ func call(ctx context.Context, args []string) error {
 	}
 	context.AfterFunc(ctx, func() { // even while stdin keeps us waiting
 		c.Close()
+		stderr.flush()
 		os.Exit(exitError)
 	})
 	switch {
@@ -1065,7 +1171,7 @@ func (c *caller) dialers(target []string, header http.Header, tracing bool) []Di
 	}
 	return []Dialer{c.noted(DialCommand(func() *exec.Cmd {
 		cmd := exec.Command(target[0], target[1:]...)
-		cmd.Stderr = os.Stderr
+		cmd.Stderr = stderr
 		return cmd
 	}, 2*time.Second, callLimit), tracing)}
 }
@@ -1104,6 +1210,7 @@ func (c *caller) print(ctx context.Context, method, params string) error {
 	if err := c.call(ctx, method, params, &result); err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
+	stderr.flush() // who reads both in one place reads them in order
 	_, err := os.Stdout.Write(append(appendLine(nil, result), '\n'))
 	return err
 }

@@ -12451,6 +12451,164 @@ func TestTraceHTTP(t *testing.T) {
 	}
 }
 
+// startUnread starts a server over HTTP whose stderr is a pipe that nobody reads but the test, and returns its URL and that pipe, after the
+// line that names the URL.
+func startUnread(t *testing.T, flags ...string) (server *exec.Cmd, url string, stderr *bufio.Reader) {
+	server = process(t, "mcpwire", append([]string{"-http", "127.0.0.1:0"}, flags...)...)
+	pipe := startUnreadCommand(t, server)
+	stderr = bufio.NewReaderSize(pipe, 16) // which takes no more than that line
+	line, err := stderr.ReadString('\n')
+	if url = regexp.MustCompile(`http://\S+`).FindString(line); url == "" {
+		t.Fatal(line, err)
+	}
+	return server, url, stderr
+}
+
+// startUnreadCommand starts a command with such a stderr. It is killed at the end, if it still runs.
+func startUnreadCommand(t *testing.T, cmd *exec.Cmd) (stderr *os.File) {
+	stderr, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = w
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		stderr.Close()
+	})
+	return stderr
+}
+
+// ends fails the test if a command does not end well, and soon.
+func ends(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error("it ends badly:", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it does not end")
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+}
+
+// A log that nobody reads holds up no answer, nor the end. What a client has sent stands in it only in brief.
+func TestUnreadLog(t *testing.T) {
+	server, url, log := startUnread(t)
+	c := &web{TB: t, url: url, client: &http.Client{Timeout: 20 * time.Second}, header: http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}}
+	c.open("2025-11-25", "{}")
+	for range 400 { // which fill a pipe several times
+		if status, _, _ := c.do(strings.Repeat("A", 7000), ""); status != 405 {
+			t.Fatal(status)
+		}
+	}
+	if status, text, _ := c.do("POST", ping); status != 200 || text != saysOK {
+		t.Error(status, text)
+	}
+	if status, text, _ := c.do("DELETE", ""); status/100 != 2 {
+		t.Error(status, text)
+	}
+	_ = server.Process.Signal(syscall.SIGTERM)
+	ends(t, server)
+	for {
+		line, err := log.ReadString('\n')
+		if len(line) > 1000 {
+			t.Errorf("%d bytes in a line: %.200s", len(line), line)
+		}
+		if err != nil {
+			break
+		}
+	}
+}
+
+// A log whose reader has gone ends nothing.
+func TestLogWithoutReader(t *testing.T) {
+	server := process(t, "mcpwire", "-http", "127.0.0.1:0")
+	pipe := startUnreadCommand(t, server)
+	line, _ := bufio.NewReader(pipe).ReadString('\n')
+	pipe.Close()
+	c := &web{TB: t, url: regexp.MustCompile(`http://\S+`).FindString(line), client: &http.Client{}, header: http.Header{"Content-Type": {"application/json"}}}
+	for range 3 {
+		if status, text, _ := c.do("POST", ping, "Mcp-Session-Id: x"); status != 404 || text != saysGone {
+			t.Error(status, text)
+		}
+	}
+	_ = server.Process.Signal(syscall.SIGTERM)
+	ends(t, server)
+}
+
+// A trace that nobody reads holds up nothing, at either end. Beyond a bound it is dropped; once it is read again, it says so and goes on.
+func TestUnreadTrace(t *testing.T) {
+	server := process(t, "mcpwire", "-trace")
+	in, _ := server.StdinPipe()
+	out, _ := server.StdoutPipe()
+	stderr := startUnreadCommand(t, server)
+	answers := bufio.NewReader(out)
+	ask := func(line string) {
+		t.Helper()
+		_, _ = io.WriteString(in, line+"\n")
+		answered := time.AfterFunc(20*time.Second, func() { _ = server.Process.Kill() })
+		defer answered.Stop()
+		if text, err := answers.ReadString('\n'); err != nil || len(text) < len(saysOK) {
+			t.Fatalf("%.100s: %.100q, %v", line, text, err)
+		}
+	}
+	for i := range 400 {
+		ask(toolCall(i, "echo", `{"text":"`+strings.Repeat("x", 500)+`"}`))
+	}
+	for i := range 20 {
+		ask(toolCall(i, "echo", `{"text":"`+strings.Repeat("x", 1<<20)+`"}`))
+	}
+	ask(ping)
+	log, said := bufio.NewReader(stderr), ""
+	for line := ""; !strings.HasPrefix(line, "mcpwire: "); said += line[:min(len(line), 100)] {
+		var err error
+		if line, err = log.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lost := regexp.MustCompile(`mcpwire: (\d+) lines are missing here`).FindStringSubmatch(said); lost == nil || strings.Count(said, `{"jsonrpc"`) < 800 {
+		t.Errorf("%d messages, and %v are missing", strings.Count(said, `{"jsonrpc"`), lost)
+	}
+	ask(ping)
+	in.Close()
+	rest, _ := io.ReadAll(log)
+	if want := "-- client --\n" + ping + "\n-- server --\n" + saysOK + "\n"; string(rest) != want {
+		t.Errorf("then %q, want %q", rest, want)
+	}
+	ends(t, server)
+
+	client := process(t, "mcpwire", "call", "-i", "-trace", os.Args[0])
+	client.Stdin = strings.NewReader(strings.Repeat(`tools/call {"name":"echo","arguments":{"text":"`+strings.Repeat("x", 500)+`"}}`+"\n", 400))
+	var results lockedBuffer
+	client.Stdout = &results
+	startUnreadCommand(t, client)
+	ends(t, client)
+	if got := strings.Count(results.String(), "\n"); got != 400 {
+		t.Errorf("call: %d results", got)
+	}
+}
+
+// Who reads a result and what is said beside it in one place reads them in order.
+func TestCallInOrder(t *testing.T) {
+	cmd := process(t, "mcpwire", "call", "-i", os.Args[0])
+	cmd.Stdin = strings.NewReader(strings.Repeat(`tools/call {"name":"count","arguments":{"n":3}}`+"\n", 50) + "none\n")
+	text, _ := cmd.CombinedOutput()
+	want := regexp.MustCompile(`^((notifications/progress .*\n){3}\{.*counted to 3.*\n){50}mcpwire: none: .*\n`)
+	if !want.Match(text) {
+		t.Errorf("%s", text)
+	}
+}
+
 // With -token each request needs it, in its header and nowhere else, whatever session it names; a 401 says where to read who issues it, and
 // that needs no token. Without a host the address is a loopback one.
 func TestToken(t *testing.T) {
