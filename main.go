@@ -353,7 +353,7 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) e
 	}
 	fmt.Fprintf(stderr, "mcpwire: listening on %s://%s/mcp\n", scheme, listener.Addr())
 	served := make(chan error, 1)
-	go func() { served <- run(listener) }()
+	go func() { served <- run(loggedListener{listener, log}) }()
 	select {
 	case err := <-served:
 		return err
@@ -367,6 +367,22 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) e
 	err = server.Shutdown(bound)
 	ends.Wait()
 	return errors.Join(err, server.Close())
+}
+
+// loggedListener logs why no connection is accepted: that there are no
+// descriptors left, for one. net/http tries again, at least once a second.
+type loggedListener struct {
+	net.Listener
+	log *slog.Logger
+}
+
+// Accept returns the next connection.
+func (l loggedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		l.log.Warn("no connection accepted", "error", err)
+	}
+	return conn, err
 }
 
 // handlers builds what is served at each path.

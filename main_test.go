@@ -12609,6 +12609,34 @@ func TestCallInOrder(t *testing.T) {
 	}
 }
 
+// That no connection can be accepted is logged.
+func TestAcceptFails(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("descriptors have no such limit")
+	}
+	server := process(t, "mcpwire", "-http", "127.0.0.1:0")
+	server.Args = append([]string{"sh", "-c", `ulimit -n 16 && exec "$0" "$@"`, server.Path}, server.Args[1:]...)
+	server.Path = "/bin/sh"
+	var stderr lockedBuffer
+	server.Stderr = &stderr
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = server.Process.Kill(), server.Wait() }()
+	waitFor(t, func() bool { return strings.Contains(stderr.String(), "\n") })
+	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(stderr.String())
+	for range 20 {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	waitFor(t, func() bool {
+		return regexp.MustCompile(`level=WARN msg="no connection accepted" error=".*too many open files"`).MatchString(stderr.String())
+	})
+}
+
 // With -token each request needs it, in its header and nowhere else, whatever session it names; a 401 says where to read who issues it, and
 // that needs no token. Without a host the address is a loopback one.
 func TestToken(t *testing.T) {
