@@ -48,6 +48,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -468,11 +470,15 @@ func (o *options) metadata(path string) http.HandlerFunc {
 // trace is a transcript being written to stderr, in the notation of
 // testdata/*.txtar: what each side says under a line that names it.
 type trace struct {
-	mu    sync.Mutex // guards the fields below
-	last  string
-	count int               // exchanges over HTTP
-	names map[string]string // of sessions by id, and tags by tags of events
+	mu       sync.Mutex // guards the fields below
+	last     string
+	count    int               // exchanges over HTTP
+	names    map[string]string // of sessions by id, and tags by tags of events
+	sessions []string          // ids that have a name, the oldest first
+	named    int               // sessions that ever had one
 }
+
+const maxNames = 1000 // of sessions in a trace
 
 // print adds what is said. If it is dropped, whoever speaks next is named again.
 func (t *trace) print(who, text string) {
@@ -487,6 +493,35 @@ func (t *trace) print(who, text string) {
 	}
 }
 
+// visible returns lines that do nothing to a terminal. What a terminal could
+// act on is escaped as in JSON, so that a message stays the same message; a
+// line that could be taken for the name of a section begins with a space.
+func visible(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line, ended := strings.CutSuffix(line, "\n")
+		if strings.HasPrefix(line, "--") {
+			b.WriteByte(' ')
+		}
+		for _, r := range strings.TrimSuffix(line, "\r") {
+			switch {
+			case unicode.IsPrint(r): // U+FFFD, too, which stands for what is not UTF-8
+				b.WriteRune(r)
+			case r == '\t' || r == '\r': // which JSON has between values only
+				b.WriteByte(' ')
+			default:
+				for _, unit := range utf16.AppendRune(nil, r) {
+					fmt.Fprintf(&b, `\u%04x`, unit)
+				}
+			}
+		}
+		if ended {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
 // tracedConn traces what passes through a Conn: what came byte for byte, what
 // goes as it is sent.
 type tracedConn struct {
@@ -499,20 +534,22 @@ type tracedConn struct {
 func (t *tracedConn) Read() (Payload, error) {
 	p, err := t.Conn.Read()
 	if err == nil {
-		t.print(t.there, cmp.Or(string(bytes.TrimSpace(p.raw)), "(not kept: too large)")+"\n")
+		t.print(t.there, visible(cmp.Or(string(bytes.TrimSpace(p.raw)), "(not kept: too large)"))+"\n")
 	}
 	return p, err
 }
 
 // Write prints what it writes.
 func (t *tracedConn) Write(ctx context.Context, p Payload) error {
-	t.print(t.here, string(p.Append(nil))+"\n")
+	t.print(t.here, visible(string(p.Append(nil)))+"\n")
 	return t.Conn.Write(ctx, p)
 }
 
 // httpTrace traces the requests to a server, or of a client, and the responses,
 // line by line as they come. Credentials are left out, and ids of sessions are
-// session-1, session-2 and so on.
+// session-1, session-2 and so on. It reads nothing itself: of a body it shows
+// what the handler has read, which reads nothing before its Guard has let the
+// request in.
 type httpTrace struct {
 	http.Handler
 	http.RoundTripper // one of the two
@@ -521,96 +558,134 @@ type httpTrace struct {
 
 // ServeHTTP traces what the handler reads and writes.
 func (t *httpTrace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x, r := t.begin(r)
+	x := t.begin(r)
+	if r.Body == nil || r.Body == http.NoBody {
+		x.ask("")
+	} else {
+		r = r.WithContext(r.Context()) // the server needs the one that it has made
+		r.Body = &tracedBody{r.Body, x.asks}
+	}
 	traced := &tracedResponse{ResponseWriter: w, exchange: x}
 	t.Handler.ServeHTTP(traced, r)
 	traced.WriteHeader(http.StatusOK) // if the handler has not
-	x.end()
+	x.answers(nil, true)
 }
 
 // RoundTrip is the same for a client: it traces what is sent, and what comes
 // back.
 func (t *httpTrace) RoundTrip(r *http.Request) (*http.Response, error) {
-	x, r := t.begin(r)
+	x, sent := t.begin(r), ""
+	if r.GetBody != nil {
+		if body, err := r.GetBody(); err == nil {
+			text, _ := io.ReadAll(body)
+			sent = "\n" + oneLine(text) + "\n"
+		}
+	}
+	x.ask(sent)
 	resp, err := t.RoundTripper.RoundTrip(r)
 	if err != nil {
 		x.say(printable(err.Error()) + "\n")
 		return nil, err
 	}
 	x.head(resp.StatusCode, resp.Header)
-	if isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
-		resp.Body = body{io.TeeReader(resp.Body, x), resp.Body}
-	} else {
-		x.rest = peek(&resp.Body)
-		x.end()
-	}
+	resp.Body = &tracedBody{resp.Body, x.answers}
 	return resp, nil
 }
 
-// body is one that is read in another way.
-type body struct {
-	io.Reader
-	io.Closer
+// tracedBody shows what is read of a body.
+type tracedBody struct {
+	io.ReadCloser
+	show func(part []byte, end bool)
 }
 
-// peek reads a body, and leaves it to be read again.
-func peek(b *io.ReadCloser) []byte {
-	text, _ := io.ReadAll(io.LimitReader(*b, callLimit))
-	*b = body{io.MultiReader(bytes.NewReader(text), *b), *b}
-	return text
+// Read shows what it reads.
+func (b *tracedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.show(p[:n], err == io.EOF)
+	return n, err
+}
+
+// Close ends what there is to show.
+func (b *tracedBody) Close() error {
+	b.show(nil, true)
+	return b.ReadCloser.Close()
 }
 
 // exchange is a request and its response, which are named by a letter.
 type exchange struct {
 	*trace
 	name string
-	gap  string // what stands before the next that is said: an empty line between head and body
-	rest []byte // of a line that has no end yet
+
+	turn    sync.Mutex // guards the fields below; held while a part is printed
+	request string     // its head, until that is printed
+	gap     string     // what stands before the next that is said: an empty line between head and body
+	stream  bool       // the response is one, and printed line by line
+	rest    []byte     // of a body, or of a line, whose end has not come yet
 }
 
-// begin prints a request, and returns one like it whose body has not been read.
-func (t *trace) begin(r *http.Request) (*exchange, *http.Request) {
-	x := &exchange{trace: t}
+// begin returns the exchange that a request begins. It prints nothing yet: a
+// request stands in one piece.
+func (t *trace) begin(r *http.Request) *exchange {
+	x := &exchange{trace: t, request: r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header)}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	for n := t.count; n >= 0; n = n/26 - 1 {
 		x.name = string(rune('A'+n%26)) + x.name
 	}
 	t.count++
-	t.mu.Unlock()
-	text := r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header)
-	if r.Body != nil && r.Body != http.NoBody {
-		r = r.WithContext(r.Context()) // a RoundTripper must not change the one that it is given
-		text += "\n" + oneLine(peek(&r.Body)) + "\n"
-	}
-	t.print("client "+x.name, t.rename(text))
-	return x, r
+	return x
 }
 
+// ask prints the request, once. Like say, it is for who holds the turn, or
+// knows of nobody else yet.
+func (x *exchange) ask(body string) {
+	if x.request != "" {
+		x.print("client "+x.name, x.rename(visible(x.request+body), false))
+		x.request, x.rest = "", nil
+	}
+}
+
+// asks takes a part of the request's body, and prints the request at its end.
+func (x *exchange) asks(part []byte, end bool) {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	if x.request == "" {
+		return
+	}
+	if x.rest = append(x.rest, part...); end {
+		x.ask("\n" + oneLine(x.rest) + "\n")
+	}
+}
+
+// head prints the response's status and header, after the request.
 func (x *exchange) head(status int, header http.Header) {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	x.ask("\n(not read to its end)\n")
 	x.say(fmt.Sprintf("%d\n%s", status, tracedHeader(header)))
-	x.gap = "\n"
+	x.gap, x.stream = "\n", isMedia(header.Get("Content-Type"), "text/event-stream")
 }
 
-// Write prints whole lines of the response's body.
-func (x *exchange) Write(b []byte) (int, error) {
-	x.rest = append(x.rest, b...)
-	if end := bytes.LastIndexByte(b, '\n') + 1; end > 0 {
-		end += len(x.rest) - len(b)
-		x.say(string(x.rest[:end]))
-		x.rest = x.rest[end:]
+// answers takes a part of the response's body. It prints the whole lines of a
+// stream, and any other body at its end.
+func (x *exchange) answers(part []byte, end bool) {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	x.rest = append(x.rest, part...)
+	if n := bytes.LastIndexByte(part, '\n') + 1; x.stream && n > 0 {
+		n += len(x.rest) - len(part)
+		x.say(string(x.rest[:n]))
+		x.rest = x.rest[n:]
 	}
-	return len(b), nil
-}
-
-func (x *exchange) end() {
-	if len(x.rest) > 0 {
+	if end && len(x.rest) > 0 {
 		x.say(oneLine(x.rest) + "\n")
 		x.rest = nil
 	}
 }
 
+// say prints what the server says.
 func (x *exchange) say(text string) {
-	x.print("server "+x.name, x.gap+x.rename(text))
+	x.print("server "+x.name, x.gap+x.rename(visible(text), true))
 	x.gap = ""
 }
 
@@ -636,7 +711,7 @@ func (w *tracedResponse) WriteHeader(status int) {
 // Write prints what the handler writes.
 func (w *tracedResponse) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.exchange.Write(b)
+	w.exchange.answers(b, false)
 	return w.ResponseWriter.Write(b)
 }
 
@@ -656,7 +731,7 @@ var (
 	query     = pattern(`(?m)^([A-Z]+ |data: ?)(/|https?://)\S*\?\S*`)
 	queryPart = pattern(`[?&][^&\s]*`)
 	// A session's id, or the tag of an event's.
-	idField = pattern(`(?m)^(Mcp-Session-Id: \S+|(id|Last-Event-Id): [0-9a-f]{8}\.)`)
+	idField = pattern(`(?m)^(Mcp-Session-Id: .+|(id|Last-Event-Id): [0-9a-f]{8}\.)`)
 )
 
 func tracedHeader(header http.Header) (text string) {
@@ -673,15 +748,17 @@ func tracedHeader(header http.Header) (text string) {
 	return text
 }
 
-// rename puts names in place of ids, and hides what else a query holds.
-func (t *trace) rename(text string) string {
+// rename puts names in place of ids, and hides what else a query holds. A
+// session has a name once the server has given its id: what is only asked for
+// is not remembered.
+func (t *trace) rename(text string, given bool) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text = query().ReplaceAllStringFunc(text, func(line string) string {
 		return queryPart().ReplaceAllStringFunc(line, func(part string) string {
 			name, id, _ := strings.Cut(part, "=")
 			if name[1:] == "session" { // of the old transport
-				return name + "=" + t.session(id)
+				return name + "=" + t.session(id, given)
 			}
 			return name + "=…"
 		})
@@ -689,20 +766,29 @@ func (t *trace) rename(text string) string {
 	return idField().ReplaceAllStringFunc(text, func(field string) string {
 		name, id, _ := strings.Cut(field, ": ")
 		if name == "Mcp-Session-Id" {
-			return name + ": " + t.session(id)
+			return name + ": " + t.session(id, given)
 		}
 		return name + ": " + cmp.Or(t.names[id], id)
 	})
 }
 
 // session returns the name of a session, by which the tag of its events is made
-// as well.
-func (t *trace) session(id string) string {
-	if t.names[id] == "" {
-		t.names[id] = fmt.Sprintf("session-%d", len(t.names)/2+1)
-		t.names[(&Session{ID: id}).tag()+"."] = (&Session{ID: t.names[id]}).tag() + "."
+// as well. Of very many the oldest is forgotten.
+func (t *trace) session(id string, given bool) string {
+	if name := t.names[id]; name != "" || !given || len(id) > maxRepeated {
+		return cmp.Or(name, "…")
 	}
-	return t.names[id]
+	tag := func(id string) string { return (&Session{ID: id}).tag() + "." }
+	if len(t.sessions) == maxNames {
+		delete(t.names, t.sessions[0])
+		delete(t.names, tag(t.sessions[0]))
+		t.sessions = t.sessions[1:]
+	}
+	t.named++
+	id, name := strings.Clone(id), fmt.Sprintf("session-%d", t.named) // id is a part of what may be long
+	t.sessions = append(t.sessions, id)
+	t.names[id], t.names[tag(id)] = name, tag(name)
+	return name
 }
 
 // ---- The demo: one of each thing that a transport must carry ----

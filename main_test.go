@@ -70,6 +70,7 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -7023,7 +7024,10 @@ func (g *rig) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Asked", strconv.Itoa(len(from.asked)))
 	from.asked = append(from.asked, x)
 	from.mu.Unlock()
-	r.Body = body{io.TeeReader(r.Body, &x.body), r.Body}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.TeeReader(r.Body, &x.body), r.Body}
 	defer func() { x.closing = g.closing.Load() }()
 	g.mux.ServeHTTP(w, r)
 }
@@ -12451,6 +12455,128 @@ func TestTraceHTTP(t *testing.T) {
 	}
 }
 
+// What a trace prints of a peer does nothing to a terminal and begins no section, and a message in it is the same message.
+func TestTraceIsPrintable(t *testing.T) {
+	const text = "\u009b2J\u202etxt.exe\x7f\u2028\U000e0041\u00a0é𝄞"
+	sent := "{\"jsonrpc\":\"2.0\",\t\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"text\":\"" + text + "\"}}}"
+	check := func(name, trace string, sections int) {
+		if i := strings.IndexFunc(trace, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 || !utf8.ValidString(trace) {
+			t.Errorf("%s: not printable at %d: %q", name, i, trace)
+		}
+		if got := len(regexp.MustCompile("(?m)^--.*--$").FindAllString(trace, -1)); got != sections {
+			t.Errorf("%s: %d sections, want %d\n%s", name, got, sections, trace)
+		}
+		found := 0
+		for line := range strings.Lines(trace) {
+			message := []byte(strings.TrimPrefix(line, "data: "))
+			for _, path := range [][]string{{"params", "arguments", "text"}, {"result", "content", "text"}, {"params", "data"}} {
+				value := lookup(message, path...)
+				if content := lookup(message, "result", "content"); path[0] == "result" && content != nil {
+					value = member(content[1:len(content)-1], "text")
+				}
+				if json.Valid(message) && unquote(value) == text {
+					found++
+				}
+			}
+		}
+		if found != 2 {
+			t.Errorf("%s: the text is there %d times\n%s", name, found, trace)
+		}
+	}
+	server := process(t, "mcpwire", "-trace")
+	server.Stdin = strings.NewReader(initializeLine("2025-11-25") + "\n-- client Z --\n" + sent + "\n\x1b[2J\r-- server --\r\n\x9b31m\n")
+	var trace bytes.Buffer
+	server.Stderr = &trace
+	if out, err := server.Output(); err != nil || strings.Count(string(out), "\n") != 5 {
+		t.Errorf("%s, %v", out, err)
+	}
+	check("stdio", trace.String(), 2*5)
+	_, url, log := startUnread(t, "-trace")
+	c := &web{TB: t, url: url, client: &http.Client{}, header: http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}}
+	c.do("POST", "-- server Z --", "Mcp-Name: \u009b2J")
+	c.do("POST", "\x1b[2J\n-- server Z --\n")
+	c.open("2025-11-25", "{}").do("POST", sent)
+	c.do("DELETE", "")
+	said := ""
+	for !strings.Contains(said, "DELETE ") {
+		line, err := log.ReadString('\n')
+		if said += line; err != nil {
+			t.Fatal(err, said)
+		}
+	}
+	check("HTTP", said, 2*5+1)
+	s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+		w.Header().Set("Mcp-Param-X", "\u009b2J") // an ESC does not get through net/http
+		if m.Method == "server/discover" {
+			say(w, m, 200, modernHello)
+			return
+		}
+		say(w, m, 200, "-- server Z --\n: \x1b[2J\r\n-- client Z --\r\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\",\"params\":{\"data\":\""+text+"\"}}\n\n"+
+			"data: {\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"resultType\":\"complete\",\"content\":[{\"text\":\""+text+"\"}]}}\n\n")
+	})
+	var stdout, stderr bytes.Buffer
+	if exit := callTarget(t, []string{"-trace", "-method", "m", s.URL}, "", &stdout, &stderr); exit != 0 {
+		t.Error("call:", exit)
+	}
+	check("call", stderr.String(), 2*2)
+}
+
+// A trace shows what the program itself takes in: of a request that is refused no body is read for it, and of a body no more than -max-body.
+// Only a session that was given its id has a name.
+func TestTraceAfterGuard(t *testing.T) {
+	server, url, log := startUnread(t, "-trace", "-token", "secret", "-max-body", "1000")
+	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/mcp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprint(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50000000\r\n\r\n{")
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, " 401 ") {
+		t.Errorf("before its body came: %q, %v", line, err)
+	}
+	c := &web{TB: t, url: url, client: &http.Client{}, header: http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}}
+	for i := range 20 {
+		if status, _, _ := c.do("POST", `{"invented":1}`, fmt.Sprintf("Mcp-Session-Id: invented-%d", i)); status != 401 {
+			t.Error(status)
+		}
+	}
+	c.header.Set("Authorization", "Bearer secret")
+	r, _ := http.NewRequest("POST", url, io.MultiReader(strings.NewReader(`"`), strings.NewReader(strings.Repeat("invented ", 1000)))) // of unknown size
+	r.Header = c.header
+	if resp, err := c.client.Do(r); err != nil || resp.StatusCode != 413 {
+		t.Error(resp, err)
+	}
+	c.open("2025-11-25", "{}")
+	c.do("DELETE", "")
+	_ = server.Process.Signal(syscall.SIGTERM)
+	text, _ := io.ReadAll(log)
+	trace := string(text)
+	if strings.Contains(trace, "invented") || !strings.Contains(trace, "\n(not read to its end)\n-- server V --\n413\n") {
+		t.Error("it shows what was not let in:", trace)
+	}
+	if !strings.Contains(trace, "\nMcp-Session-Id: session-1\n") || strings.Contains(trace, "session-2") {
+		t.Error("names of sessions:", trace)
+	}
+}
+
+// Of very many sessions the oldest lose their names; who asks for one that was never given makes us remember nothing.
+func TestTraceNames(t *testing.T) {
+	x := &trace{names: map[string]string{}}
+	for i := range 3 * maxNames {
+		x.rename(fmt.Sprintf("data: /sse?session=asked-%d\nMcp-Session-Id: asked-%d\n", i, i), false)
+		x.rename(fmt.Sprintf("Mcp-Session-Id: given-%d\n", i), true)
+	}
+	if len(x.names) != 2*maxNames || len(x.sessions) != maxNames || cap(x.sessions) > 2*maxNames {
+		t.Errorf("%d names, %d sessions", len(x.names), len(x.sessions))
+	}
+	for in, want := range map[string]string{"given-0": "…", "asked-0": "…", fmt.Sprint("given-", 3*maxNames-1): fmt.Sprint("session-", 3*maxNames)} {
+		if got := x.rename("Mcp-Session-Id: "+in+"\n", false); got != "Mcp-Session-Id: "+want+"\n" {
+			t.Errorf("%s: %s", in, got)
+		}
+	}
+}
+
 // startUnread starts a server over HTTP whose stderr is a pipe that nobody reads but the test, and returns its URL and that pipe, after the
 // line that names the URL.
 func startUnread(t *testing.T, flags ...string) (server *exec.Cmd, url string, stderr *bufio.Reader) {
@@ -13123,7 +13249,7 @@ func TestCallTraceOfEndpoints(t *testing.T) {
 		"data: http://h/m?session=s3cret&b=s3cret\n":          "data: http://h/m?session=session-1&b=…\n",
 		"data: {\"jsonrpc\":\"2.0\",\"method\":\"/a?b=c\"}\n": "data: {\"jsonrpc\":\"2.0\",\"method\":\"/a?b=c\"}\n",
 	} {
-		if got := x.rename(in); got != want {
+		if got := x.rename(in, true); got != want {
 			t.Errorf("%q, not %q", got, want)
 		}
 	}
