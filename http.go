@@ -222,6 +222,23 @@ func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	return nil
 }
 
+// reject answers with an error. A server without a modern version has none of
+// the codes that only modern servers have: 2026-07-28
+// basic/transports/streamable-http#backward-compatibility, a client that gets
+// one goes on "rather than falling back" to initialize. Such a refusal names no
+// request, so a client knows that nobody has read its call (2025-11-25
+// basic/transports#sending-messages-to-the-server: "error response that has
+// no id").
+func (h *StreamableHandler) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
+	if !h.hasModern() && slices.Contains(modernCodes, fault.Code) {
+		id, fault = ID{}, &Error{Code: CodeInvalidRequest, Message: fault.Message, Data: fault.Data}
+	}
+	h.Guard.reject(w, r, status, id, fault)
+}
+
+// hasModern reports whether a modern version is on offer.
+func (h *StreamableHandler) hasModern() bool { return len(h.legacy) < len(h.versions) }
+
 // session returns the session that a request names; release it. If it returns
 // nil, the request has been refused: 400 if it names none, 404 if there is no
 // such session, or it is another principal's. 2025-11-25
@@ -291,8 +308,10 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		writeJSON(w, http.StatusBadRequest, in)
 	case len(lines) > 1:
 		rep.reject(mismatch("More than one MCP-Protocol-Version"))
-	case revision(version).Modern, version == "" && len(h.legacy) == 0:
+	case revision(version).Modern && h.hasModern(), version == "" && len(h.legacy) == 0:
 		rep.modern(base)
+	case revision(version).Modern && !(handshake && inMeta == ""): // no such version here
+		rep.reject(unsupported(h.versions, version))
 	case inMeta != "" && len(lines) == 1 && lines[0] != inMeta:
 		rep.reject(mismatch("MCP-Protocol-Version is not the version in _meta"))
 	case inMeta != "" && !slices.Contains(h.versions, inMeta), len(h.legacy) == 0:

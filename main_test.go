@@ -2588,10 +2588,28 @@ func TestModernRequests(t *testing.T) {
 	if len(out) != 2 || !strings.Contains(out[1], `"id":1,"error":{"code":-32603`) {
 		t.Error("a modern client is asked:", out)
 	}
+}
+
+// A server without a modern version answers modern requests as the older servers do: with no error that only a modern one has.
+func TestLegacyServerIsAskedForMore(t *testing.T) {
 	legacyOnly := newDemo()
-	legacyOnly.Versions = []string{"2025-11-25"}
-	if out := converse(t, legacyOnly, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modernMeta+`}}`); !strings.Contains(out[0], `"code":-32022`) || !strings.Contains(out[0], `"supported":["2025-11-25"]`) {
-		t.Error(out)
+	legacyOnly.Versions = []string{"2025-11-25", "2025-06-18"}
+	unknown := strings.Replace(modernMeta, "2026-07-28", "2099-01-01", 1)
+	for _, meta := range []string{modernMeta, unknown} {
+		for _, method := range []string{"server/discover", "tools/list", "initialize", "x/y"} {
+			line := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + meta + `}}`
+			for _, before := range [][]string{nil, {initializeLine("2025-11-25")}} {
+				out := converse(t, legacyOnly, append(before, line)...)
+				want := `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found: ` + method + ` (versions served: 2025-11-25, 2025-06-18)"`
+				if got := out[len(out)-1]; !strings.HasPrefix(got, want) {
+					t.Errorf("%s %s: %s", method, meta, got)
+				}
+			}
+		}
+	}
+	out := converse(t, legacyOnly, `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+modernMeta+`}}`, initializeLine("2025-11-25"))
+	if !strings.Contains(out[1], `"protocolVersion":"2025-11-25"`) {
+		t.Error("initialize after it:", out)
 	}
 }
 
@@ -5595,11 +5613,17 @@ func TestHTTPEraOnly(t *testing.T) {
 		{"modern, GET", "GET", "", "", modern, 405, nil},
 		{"modern, DELETE", "DELETE", "", "Mcp-Session-Id: session-1", modern, 405, nil},
 		{"modern, modern", "POST", list, "MCP-Protocol-Version: 2026-07-28|Mcp-Method: tools/list", modern, 200, []string{`"resultType":"complete"`}},
-		{"legacy, modern", "POST", list, "MCP-Protocol-Version: 2026-07-28|Mcp-Method: tools/list", legacy, 400, []string{`"id":1,"error":{"code":-32022`, `"supported":["2025-11-25","2025-03-26"]`}},
-		{"legacy, modern, and no method header", "POST", list, "MCP-Protocol-Version: 2026-07-28", legacy, 400, []string{`"id":1,"error":{"code":-32020`}},
-		{"legacy, modern notification", "POST", `{"jsonrpc":"2.0","method":"x"}`, "MCP-Protocol-Version: 2026-07-28", legacy, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32022`}},
+		// without an error that only a modern server has: its client would not fall back
+		{"legacy, modern", "POST", list, "MCP-Protocol-Version: 2026-07-28|Mcp-Method: tools/list", legacy, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600`, `"supported":["2025-11-25","2025-03-26"]`}},
+		{"legacy, modern, and no header", "POST", list, "", legacy, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600`}},
+		{"legacy, modern, and no method header", "POST", list, "MCP-Protocol-Version: 2026-07-28", legacy, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600`}},
+		{"legacy, modern, two versions", "POST", list, "MCP-Protocol-Version: 2025-11-25", legacy, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600`}},
+		{"legacy, of a later era", "POST", strings.Replace(list, "2026-07-28", "2099-01-01", 1), "MCP-Protocol-Version: 2099-01-01", legacy, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600`}},
+		{"legacy, modern notification", "POST", `{"jsonrpc":"2.0","method":"x"}`, "MCP-Protocol-Version: 2026-07-28", legacy, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600`}},
 		{"legacy, initialize that asks for more", "POST", initializeLine("2026-07-28"), "", legacy, 200, []string{`"protocolVersion":"2025-11-25"`}},
-		{"legacy, a version that is not offered", "POST", ping, "MCP-Protocol-Version: 2025-06-18|Mcp-Session-Id: session-1", legacy, 400, []string{`-32022`}},
+		{"legacy, initialize with a modern header", "POST", initializeLine("2025-11-25"), "MCP-Protocol-Version: 2026-07-28", legacy, 200, []string{`"protocolVersion":"2025-11-25"`}},
+		{"legacy, a version that is not offered", "POST", ping, "MCP-Protocol-Version: 2025-06-18|Mcp-Session-Id: session-1", legacy, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600`}},
+		{"legacy, a session named twice", "POST", ping, "mcp-session-id: a|Mcp-Session-Id: b", legacy, 400, []string{`{"jsonrpc":"2.0","error":{"code":-32600`}},
 	} {
 		status, text, _ := row.server.do(row.method, row.body, strings.Split(row.lines, "|")...)
 		ok := status == row.status
@@ -6802,7 +6826,7 @@ func TestSSERules(t *testing.T) {
 		{"a request", "POST", "", ping, 202, `{"jsonrpc":"2.0","id":1,"result":{}}`},
 		{"a notification", "POST", "", `{"jsonrpc":"2.0","method":"x"}`, 202, ""},
 		{"a bad request with an id", "POST", "", `{"jsonrpc":"2.0","id":1,"METHOD":"x"}`, 202, `"id":1,"error":{"code":-32600`},
-		{"another era", "POST", "", `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`, 202, `"id":1,"error":{"code":-32022`},
+		{"another era", "POST", "", `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`, 202, `"id":1,"error":{"code":-32601`},
 		{"not JSON", "POST", "", `x`, 400, ""},
 		{"text/plain", "POST", "Content-Type: text/plain", ping, 415, ""},
 		{"too large", "POST", "", ping + strings.Repeat(" ", 1000), 413, ""},

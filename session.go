@@ -108,7 +108,7 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	case x.Request.Kind() == Notification:
 		return s.hear(ctx, x)
 	case declared != "" && !slices.Contains(s.Versions, declared):
-		return nil, unsupported(s.Versions, declared)
+		return nil, s.refuse(x.Request.Method, declared)
 	case revision(declared).Modern:
 		return s.handleModern(ctx, x)
 	}
@@ -147,6 +147,17 @@ func (s *Server) answerLists() {
 
 func methodNotFound(method string) *Error {
 	return &Error{Code: CodeMethodNotFound, Message: "Method not found", Data: appendString(nil, fmt.Sprintf("%.200s", method))}
+}
+
+// refuse returns the error for a version that is not on offer. A server without
+// a modern version does not know the method: 2026-07-28 basic/versioning, "a
+// recognized modern JSON-RPC error […] identifies a modern server", whose
+// client would not fall back to initialize.
+func (s *Server) refuse(method, version string) *Error {
+	if newest(s.Versions, true) == "" {
+		return served(s.Versions, CodeMethodNotFound, fmt.Sprintf("Method not found: %.200s", method))
+	}
+	return unsupported(s.Versions, version)
 }
 
 // newest returns the newest version on offer of an era, "" if none is.
@@ -1690,10 +1701,12 @@ func (e *HTTPError) fellThrough() bool {
 	return slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}, e.Status) && !e.modern()
 }
 
+// modernCodes are those that only modern servers have, whatever the status.
+var modernCodes = []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}
+
 // modern tells whether only a modern server has this error.
 func (e *HTTPError) modern() bool {
-	always := []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}
-	return slices.Contains(always, e.code()) || e.code() == CodeMethodNotFound && e.Status == http.StatusNotFound
+	return slices.Contains(modernCodes, e.code()) || e.code() == CodeMethodNotFound && e.Status == http.StatusNotFound
 }
 
 // code returns the code of the error of JSON-RPC in it; 0: there is none.

@@ -1016,8 +1016,11 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 func (h *SSEHandler) identified(principal string, header http.Header) Handler {
 	return HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		x.Principal, x.Header = principal, header
-		if x.Peer == nil { // 2026-07-28 is not for this transport
-			return nil, unsupported(legacy(nil), x.Meta.ProtocolVersion)
+		// No modern version is for this transport, and an error that only modern
+		// servers have would keep the client from initialize (2026-07-28
+		// basic/versioning).
+		if x.Peer == nil {
+			return nil, &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: this transport does not serve %.100q", x.Meta.ProtocolVersion)}
 		}
 		return h.Handler.Handle(ctx, x)
 	})
