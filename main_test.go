@@ -2501,7 +2501,8 @@ func TestInitialize(t *testing.T) {
 		{"ping before", `"id":1,"result":{}}`, []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`}},
 		{"a call before", `"code":-32602,"message":"Invalid params: _meta lacks io.modelcontextprotocol/protocolVersion (versions served: 2026-07-28, 2025-11-25`, []string{list}},
 		{"server/discover without _meta", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"server/discover"}`}},
-		{"initialize twice", `"code":-32600`, []string{initializeLine("2025-11-25"), initializeLine("2025-11-25")}},
+		{"initialize twice", `"result":{"protocolVersion":"2025-06-18"`, []string{initializeLine("2025-11-25"), initializeLine("2025-06-18")}},
+		{"initialize twice, the second time wrong", `"tools":[`, []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, list}},
 		{"a call after", `"tools":[`, []string{initializeLine("2025-11-25"), list}},
 		{"server/discover after", `"code":-32601`, []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"server/discover"}`}},
 		{"unknown method", `"code":-32601`, []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"x/y"}`}},
@@ -2535,6 +2536,77 @@ func TestInitialize(t *testing.T) {
 }
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
+// One server for two clients, one after the other: the second initialize is agreed on as the first was, of which nothing is left.
+func TestInitializeAgain(t *testing.T) {
+	newServer := func() *Server {
+		return &Server{
+			Capabilities: map[string]any{"logging": struct{}{}, "tools": map[string]bool{"listChanged": true}, "resources": map[string]bool{"subscribe": true}},
+			Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
+				return map[string]any{"version": x.Revision.Version, "can": x.Meta.ClientCapabilities, "level": x.Meta.LogLevel}, x.Require("roots")
+			}},
+		}
+	}
+	converse := func(t *testing.T, server *Server, send func(string), next func() string) {
+		ask := func(line string) string { send(line); return next() }
+		const call = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`
+		first := strings.Replace(initializeLine("2025-03-26"), `"capabilities":{}`, `"capabilities":{"roots":{}}`, 1)
+		if line := ask(first); !strings.Contains(line, `"id":"init","result":{"protocolVersion":"2025-03-26"`) {
+			t.Fatal(line)
+		}
+		send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		ask(`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}`)
+		ask(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"x:///mine"}}`)
+		if line := ask(call); !strings.Contains(line, `{"can":{"roots":{}},"level":"error","version":"2025-03-26"}`) {
+			t.Error("the first:", line)
+		}
+		if line := ask(initializeLine("2025-06-18")); !strings.Contains(line, `"id":"init","result":{"protocolVersion":"2025-06-18"`) {
+			t.Fatal(line)
+		}
+		if line := ask(call); !strings.Contains(line, `"The user cannot be asked: The client lacks roots"`) {
+			t.Error("the second, which has said less:", line)
+		}
+		if line := ask(`[` + ping + `]`); !strings.Contains(line, `"code":-32600`) {
+			t.Error("a batch, which only the first could send:", line)
+		}
+		server.Publish("notifications/tools/list_changed", nil)
+		if line := ask(ping); !strings.Contains(line, `"id":1,"result":{}`) {
+			t.Error("it has not sent notifications/initialized:", line)
+		}
+		send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		ask(ping)
+		server.Publish("notifications/resources/updated", map[string]string{"uri": "x:///mine"})
+		server.Publish("notifications/tools/list_changed", map[string]int{"n": 2})
+		if line := next(); line != `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"n":2}}` {
+			t.Error("it has subscribed to nothing:", line)
+		}
+		if line := ask(strings.Replace(first, "2025-03-26", "2025-11-25", 1)); !strings.Contains(line, `"protocolVersion":"2025-11-25"`) {
+			t.Error("the third:", line)
+		}
+		if line := ask(call); !strings.Contains(line, `{"can":{"roots":{}},"level":"","version":"2025-11-25"}`) {
+			t.Error("the third:", line)
+		}
+	}
+	t.Run("stdio", func(t *testing.T) {
+		server := newServer()
+		ours, theirs := bytePipe(t)
+		go Serve(t.Context(), ours, server, nil)
+		converse(t, server, func(line string) { fmt.Fprintln(theirs, line) }, func() string { return readLine(t, theirs) })
+	})
+	t.Run("HTTP+SSE", func(t *testing.T) {
+		checkLeaks(t)
+		server := newServer()
+		c := serveWeb(t, &SSEHandler{Handler: server})
+		stream := c.events(c.send("GET", ""))
+		post := c.another()
+		post.url = strings.TrimSuffix(c.url, "/mcp") + string(c.next(stream).Data)
+		converse(t, server, func(line string) {
+			if status, text, _ := post.do("POST", line); status != 202 {
+				t.Error(status, text)
+			}
+		}, func() string { return string(c.next(stream).Data) })
+	})
+}
 
 // What a modern request must say, in the order in which it is asked for; it needs no handshake and leaves none behind.
 func TestModernRequests(t *testing.T) {

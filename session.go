@@ -357,7 +357,9 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 // initialize agrees on a version. 2025-11-25
 // basic/lifecycle#version-negotiation: "If the server supports the requested
 // protocol version, it MUST respond with the same version. Otherwise, the
-// server MUST respond with another protocol version it supports."
+// server MUST respond with another protocol version it supports." Some bridges
+// keep one server for all their clients, one after the other; so a second
+// initialize is agreed on anew, and nothing is left of the first.
 func (s *Server) initialize(x *Exchange) (any, error) {
 	var meta Meta
 	var info json.RawMessage
@@ -365,8 +367,6 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case x.Revision.Version != "":
-		return nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: already initialized"}
 	case meta.ProtocolVersion == "", len(meta.ClientCapabilities) == 0, meta.ClientCapabilities[0] != '{':
 		return nil, invalidParams("Missing protocolVersion or capabilities")
 	case len(meta.ClientCapabilities)+len(info) > maxMeta:
@@ -725,9 +725,9 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 	if !slices.Contains(logLevels, level) {
 		return nil, invalidParams("Unknown log level: '%s'", level)
 	}
-	rev, meta := x.Peer.Remembered()
-	meta.LogLevel = level
-	x.Peer.Remember(rev, meta)
+	x.Peer.mu.Lock() // an initialize may come in meanwhile
+	defer x.Peer.mu.Unlock()
+	x.Peer.meta.LogLevel = level
 	return nil, nil
 }
 
@@ -852,11 +852,17 @@ func (s *Server) drain(sub *subscriber) {
 	}
 }
 
-// remember makes a peer that has initialized a subscriber for as long as it
-// lives.
+// remember makes a peer that has initialized a subscriber, until it does so
+// again or ends.
 func (s *Server) remember(peer *Peer) {
 	sub := &subscriber{peer: peer}
 	sub.send = func(m *Message) {
+		s.mu.Lock()
+		current := s.legacy[peer] == sub
+		s.mu.Unlock()
+		if !current { // what still waited was for another client
+			return
+		}
 		if err := peer.outlet(peer.ctx, m); err != nil {
 			peer.log.Debug("notification not sent", "method", m.Method, "error", brief(err.Error()))
 		}
