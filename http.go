@@ -79,7 +79,8 @@ const (
 
 // StreamableHandler is an http.Handler; mount it at one path, with and without
 // a final slash. Set the fields before the first request; Handler is required.
-// A handler sees the request's header, and who has sent it, in its Exchange.
+// A handler sees the request's header, and who has sent it, in its Exchange,
+// and what middleware has put into the request's context in its own.
 // The era is decided for each request, so clients of all revisions use the same
 // path. http.Server's time-outs, if they are two seconds or more, do the
 // streams no harm. Middleware that wraps the http.ResponseWriter must have an
@@ -359,7 +360,8 @@ func (rep *reply) initialize(base Exchange) {
 		return encoded(agreed), nil
 	})
 	base.Peer = s.Peer
-	rep.dispatch(rep.h.life, opening, s.Peer, base) // the session is not in the table yet
+	// the session is not in the table yet
+	rep.dispatch(withValues(rep.h.life, rep.r.Context()), opening, s.Peer, base)
 }
 
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
@@ -367,9 +369,9 @@ var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 // inSession dispatches what belongs to a session. The work goes on if the
 // client leaves: 2025-11-25 basic/transports#sending-messages-to-the-server,
 // "Disconnection SHOULD NOT be interpreted as the client cancelling its
-// request." So the context is not the request's. A session's Peer cancels what
-// it serves when it ends, and a context derived from the Peer's would cost each
-// session memory.
+// request." So the context has the values of the request's, but not its end. A
+// session's Peer cancels what it serves when it ends, and a context derived from
+// the Peer's would cost each session memory.
 func (rep *reply) inSession(base Exchange) {
 	s := rep.h.session(rep.w, rep.r, rep.in.id(), base.Principal)
 	if s == nil {
@@ -378,7 +380,7 @@ func (rep *reply) inSession(base Exchange) {
 	rep.session, rep.release = s, sync.OnceFunc(s.release)
 	defer rep.release()
 	base.Peer = s.Peer
-	rep.dispatch(context.Background(), rep.h.Handler, s.Peer, base)
+	rep.dispatch(context.WithoutCancel(rep.r.Context()), rep.h.Handler, s.Peer, base)
 }
 
 // sessionless dispatches a legacy message where there are no sessions.

@@ -1304,12 +1304,32 @@ func (p *Peer) failVia(via any, err error) {
 	}
 }
 
+// withValues returns a context that ends when ctx does, and also has the values
+// of another, whenever that ends.
+func withValues(ctx, of context.Context) context.Context {
+	return valued{ctx, context.WithoutCancel(of)}
+}
+
+type valued struct {
+	context.Context
+	values context.Context
+}
+
+// Value returns what either has for a key.
+func (c valued) Value(key any) any {
+	if value := c.values.Value(key); value != nil {
+		return value
+	}
+	return c.Context.Value(key)
+}
+
 // ---- Routing what comes in ----
 
 // Dispatch takes in a payload: responses go to the calls that wait for them,
 // cancellations to their exchanges, notifications to h in wire order, all
 // before it returns. If something must be answered, it returns an Answer. What
-// base holds is common to all exchanges of the payload.
+// base holds is common to all exchanges of the payload, and so are the values of
+// ctx; requests end with it, too.
 func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *Answer {
 	rev, meta := p.Remembered()
 	if rev.Version != "" {
@@ -1328,7 +1348,7 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		case kind == Response:
 			p.deliver(m)
 		case kind == Notification:
-			p.hear(h, m, base)
+			p.hear(ctx, h, m, base)
 		case kind == Invalid && p.client: // two ends that answer each other's errors never stop
 			p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
 			if m.local != nil {
@@ -1416,7 +1436,7 @@ func (p *Peer) deliver(m *Message) {
 }
 
 // hear takes in a notification.
-func (p *Peer) hear(h Handler, m *Message, x Exchange) {
+func (p *Peer) hear(ctx context.Context, h Handler, m *Message, x Exchange) {
 	switch {
 	case m.Method == "notifications/cancelled":
 		p.stop(m)
@@ -1424,7 +1444,7 @@ func (p *Peer) hear(h Handler, m *Message, x Exchange) {
 		p.log.Debug("progress of nothing that we wait for", "params", brief(m.Params))
 	default:
 		x.Request = m
-		if unsent := x.handle(p.ctx, h); unsent.Error != nil {
+		if unsent := x.handle(withValues(p.ctx, ctx), h); unsent.Error != nil {
 			p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(unsent.Error.Error()))
 		}
 	}

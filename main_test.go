@@ -4410,6 +4410,77 @@ func TestGuardSaysWhy(t *testing.T) {
 	}
 }
 
+// What middleware has put into a request's context reaches the handler of every message in that request, in every era; on HTTP+SSE it is
+// what it has put into that of the GET.
+func TestHTTPContextValues(t *testing.T) {
+	type key struct{}
+	demo := newDemo()
+	var mu sync.Mutex
+	var seen []string
+	spy := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		value, _ := ctx.Value(key{}).(string)
+		mu.Lock()
+		seen = append(seen, x.Request.Method+" "+value)
+		mu.Unlock()
+		if ctx.Err() != nil || context.Cause(ctx) != nil {
+			t.Error(x.Request.Method, ctx.Err(), context.Cause(ctx))
+		}
+		return demo.Handle(ctx, x)
+	})
+	heard := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		defer func() { seen = nil }()
+		slices.Sort(seen)
+		return strings.Join(seen, ", ")
+	}
+	stateless := newHandler(t, spy)
+	stateless.Sessions = nil
+	sse := &SSEHandler{Handler: spy}
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", newHandler(t, spy))
+	mux.Handle("/stateless", stateless)
+	mux.Handle("/sse", sse)
+	t.Cleanup(sse.Close)
+	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, r.Header.Get("X-Value"))))
+	}))
+	const initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+	_, _, header := c.do("POST", initializeLine("2025-03-26"), "X-Value: a")
+	session := "Mcp-Session-Id: " + header.Get("Mcp-Session-Id")
+	c.do("POST", initialized, session, "X-Value: b")
+	c.do("POST", ping, session, "X-Value: c")
+	c.do("POST", `[`+ping+`,{"jsonrpc":"2.0","id":2,"method":"ping"},`+initialized+`]`, session, "X-Value: d")
+	if got := heard(); got != "initialize a, notifications/initialized b, notifications/initialized d, ping c, ping d, ping d" {
+		t.Error("in a session:", got)
+	}
+	c.do("POST", modernEcho, "X-Value: e", "MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: echo")
+	c.do("POST", `{"jsonrpc":"2.0","method":"notifications/x"}`, "X-Value: f", "MCP-Protocol-Version: 2026-07-28")
+	if got := heard(); got != "notifications/x f, tools/call e" {
+		t.Error("2026-07-28:", got)
+	}
+	c.url = strings.TrimSuffix(c.url, "/mcp") + "/stateless"
+	c.do("POST", initializeLine("2025-11-25"), "X-Value: g")
+	c.do("POST", initialized, "X-Value: h")
+	c.do("POST", ping, "X-Value: i")
+	if got := heard(); got != "initialize g, notifications/initialized h, ping i" {
+		t.Error("without sessions:", got)
+	}
+	c.url = strings.TrimSuffix(c.url, "/stateless")
+	pipe := c.another()
+	pipe.url = c.url + "/sse"
+	stream := pipe.events(pipe.send("GET", "", "X-Value: j"))
+	c.url += string(pipe.next(stream).Data)
+	for _, line := range []string{initializeLine("2025-11-25"), initialized, ping} {
+		if c.do("POST", line, "X-Value: k"); line != initialized {
+			pipe.next(stream)
+		}
+	}
+	if got := heard(); got != "initialize j, notifications/initialized j, ping j" {
+		t.Error("HTTP+SSE:", got)
+	}
+}
+
 // Credentials are asked for on every method of every handler, and a session's id is none: with another principal's credentials it is
 // unknown.
 func TestAuthentication(t *testing.T) {
@@ -5314,7 +5385,7 @@ func TestSameIDAfterwards(t *testing.T) {
 	second := p.Dispatch(t.Context(), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		close(release)
 		<-done
-		p.hear(nil, Decode([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)).Messages[0], Exchange{})
+		p.Dispatch(ctx, nil, Decode([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)), Exchange{})
 		<-ctx.Done()
 		return nil, nil
 	}), Decode([]byte(ping)), Exchange{Peer: p, outlet: outlet})
