@@ -1791,23 +1791,18 @@ func supported(err error) (versions []string) {
 func (c *Client) discover(ctx context.Context, conn *connection, version string) (next string, err error) {
 	ctx, stop := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
 	defer stop()
-	var found struct {
-		Versions     []string        `json:"supportedVersions"`
-		Capabilities json.RawMessage `json:"capabilities"`
-		Instructions json.RawMessage `json:"instructions"`
-		Meta         json.RawMessage `json:"_meta"`
-	}
 	// a modern server may not ask anything; this one may turn out to be legacy
 	conn.peer.Remember(revision(version), Meta{})
 	conn.says = c.introduce(revision(version))
-	err = conn.peer.Call(ctx, "server/discover", conn.declare(nil, nil), &found)
-	if err == nil && found.Versions == nil {
+	var versions []string
+	found, err := inquire(ctx, conn, "server/discover", conn.declare(nil, nil), "supportedVersions", "capabilities", "_meta", "instructions")
+	if err == nil && (json.Unmarshal(found[0], &versions) != nil || versions == nil) {
 		err = errors.New("the answer has no supportedVersions")
 	}
 	fault := new(Error)
 	switch errors.As(err, &fault); {
 	case err == nil:
-		next, err = c.pick(found.Versions)
+		next, err = c.pick(versions)
 	case fault.Code == CodeMissingCapability: // it was only the question that was too much
 		next, err = version, nil
 	case fault.Code == CodeUnsupportedVersion:
@@ -1818,7 +1813,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 		next = newest(orAll(c.Versions), false)
 	}
 	if err == nil && revision(next).Modern {
-		c.agree(conn, next, found.Capabilities, member(found.Meta, metaServerInfo), found.Instructions)
+		c.agree(conn, next, found[1], member(found[2], metaServerInfo), found[3])
 		return "", nil
 	}
 	conn.peer.Remember(Revision{}, Meta{})
@@ -1832,23 +1827,18 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 // basic/lifecycle#version-negotiation: the client that cannot speak the version
 // answered "SHOULD disconnect".
 func (c *Client) initialize(ctx context.Context, conn *connection, version string) (next string, err error) {
-	var agreed struct {
-		Version      string          `json:"protocolVersion"`
-		Capabilities json.RawMessage `json:"capabilities"`
-		Info         json.RawMessage `json:"serverInfo"`
-		Instructions json.RawMessage `json:"instructions"`
-	}
 	params := struct {
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
 		Info         Implementation  `json:"clientInfo"`
 	}{version, c.capabilities(revision(version)), c.Info.in(revision(version))}
-	err = conn.peer.Call(ctx, "initialize", params, &agreed)
+	agreed, err := inquire(ctx, conn, "initialize", params, "protocolVersion", "capabilities", "serverInfo", "instructions")
 	if err == nil {
-		if revision(agreed.Version).Modern || !slices.Contains(orAll(c.Versions), agreed.Version) {
-			return "", fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, agreed.Version)
+		chosen := unquote(agreed[0])
+		if revision(chosen).Modern || !slices.Contains(orAll(c.Versions), chosen) {
+			return "", fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, chosen)
 		}
-		c.agree(conn, agreed.Version, agreed.Capabilities, agreed.Info, agreed.Instructions)
+		c.agree(conn, chosen, agreed[1], agreed[2], agreed[3])
 		if err = conn.peer.Notify(ctx, "notifications/initialized", nil); err == nil {
 			return "", nil
 		}
@@ -1864,6 +1854,19 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		next = newest(orAll(c.Versions), true)
 	}
 	return next, fmt.Errorf("initialize: %w", err)
+}
+
+// inquire makes a call of the handshake, and returns members of its result, nil
+// for those that it lacks: by exact name, as the transport reads them, or the
+// two might not agree on the version.
+func inquire(ctx context.Context, conn *connection, method string, params any, names ...string) ([]json.RawMessage, error) {
+	values := make([]json.RawMessage, len(names))
+	var result json.RawMessage
+	err := conn.peer.Call(ctx, method, params, &result)
+	if twice := members(result, names, values); twice != "" {
+		err = fmt.Errorf("the answer has two members %s", twice)
+	}
+	return values, err
 }
 
 // agree notes what was found out.
