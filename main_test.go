@@ -934,7 +934,7 @@ func TestNothingOvertakesInitialize(t *testing.T) {
 
 // Two ends at their bounds, each waiting for answers of the other while questions are cancelled, do not lock each other out.
 func TestBothEndsAtTheirBounds(t *testing.T) {
-	server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(ctx context.Context, x *Exchange) (any, error) {
+	server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": func(ctx context.Context, x *Exchange) (any, error) {
 		return nil, x.Call(ctx, "roots/list", nil, nil)
 	}}}
 	c := connect(t, server, &Client{Versions: []string{"2025-11-25"}, Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) {
@@ -2537,6 +2537,68 @@ func TestInitialize(t *testing.T) {
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
+// everything declares all that MCP has.
+var everything = map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
+	"resources": map[string]bool{"subscribe": true}}
+
+// A method of MCP is served if its capability is declared, in every revision; what is none of MCP's always is. Who has registered one that
+// is not served is told, once.
+func TestMethodsNeedTheirCapability(t *testing.T) {
+	behind := map[string]string{"tools/list": "tools", "tools/call": "tools", "prompts/list": "prompts", "prompts/get": "prompts", "resources/list": "resources",
+		"resources/read": "resources", "resources/templates/list": "resources", "completion/complete": "completions", "time/now": ""}
+	params := map[string]string{"tools/call": `"name":"x"`, "prompts/get": `"name":"x"`, "resources/read": `"uri":"x:///y"`}
+	for _, declared := range []string{"", "tools", "prompts", "resources", "completions", "logging"} {
+		server := &Server{Capabilities: map[string]any{}, Methods: map[string]HandlerFunc{}}
+		if declared != "" {
+			server.Capabilities[declared] = struct{}{}
+		}
+		for method := range behind {
+			server.Methods[method] = func(context.Context, *Exchange) (any, error) { return map[string]string{"is": "served"}, nil }
+		}
+		for method, capability := range behind {
+			want := `"error":{"code":-32601,"message":"Method not found`
+			if capability == "" || capability == declared {
+				want = `"is":"served"`
+			}
+			for _, version := range []string{"2024-11-05", "2025-11-25"} { // the older one has no capability for completions, but the method
+				out := converse(t, server, initializeLine(version), `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params[method]+`}}`)
+				if !strings.Contains(out[1], want) {
+					t.Errorf("%s, %s with %q: %s", version, method, declared, out[1])
+				}
+			}
+			if out := converse(t, server, modernRequest(method, params[method])); !strings.Contains(out[0], want) {
+				t.Errorf("2026-07-28, %s with %q: %s", method, declared, out[0])
+			}
+		}
+	}
+
+	mine := func(context.Context, *Exchange) (any, error) { return nil, nil }
+	server := &Server{Capabilities: map[string]any{"resources": map[string]bool{"subscribe": false}, "prompts": nil}, Methods: map[string]HandlerFunc{
+		"prompts/list": mine, "resources/subscribe": mine, "logging/setLevel": mine, "resources/list": mine, "time/now": mine}}
+	var log lockedBuffer
+	h := newHandler(t, server)
+	h.Log = slog.New(slog.NewTextHandler(&log, nil))
+	c := serveWeb(t, h)
+	if status, text, _ := c.do("POST", modernRequest("prompts/list", ""), "MCP-Protocol-Version: 2026-07-28", "Mcp-Method: prompts/list"); status != 404 || !strings.Contains(text, `"code":-32601`) {
+		t.Error("2026-07-28 over HTTP:", status, text)
+	}
+	c.open("2025-11-25", "{}")
+	for method, want := range map[string]string{"prompts/list": "-32601", "resources/subscribe": "-32601", "logging/setLevel": "-32601", "resources/list": `"result":{}`, "time/now": `"result":{}`} {
+		if _, text, _ := c.do("POST", `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{}}`); !strings.Contains(text, want) {
+			t.Error(method, text)
+		}
+	}
+	said := log.String()
+	for method, capability := range map[string]string{"prompts/list": "prompts", "resources/subscribe": "resources.subscribe", "logging/setLevel": "logging"} {
+		if strings.Count(said, "method="+method+" capability="+capability+"\n") != 1 {
+			t.Errorf("%s is not logged once: %s", method, said)
+		}
+	}
+	if strings.Count(said, "is not served") != 3 {
+		t.Error(said)
+	}
+}
+
 // One server for two clients, one after the other: the second initialize is agreed on as the first was, of which nothing is left.
 func TestInitializeAgain(t *testing.T) {
 	newServer := func() *Server {
@@ -2910,7 +2972,7 @@ func TestInputBothEras(t *testing.T) {
 		return map[string]any{"state": state, "roots": x.Inputs["a"]}, nil
 	}
 	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
-		server := &Server{Methods: map[string]HandlerFunc{"tools/call": handler, "tools/list": handler}}
+		server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": handler, "tools/list": handler}}
 		asked := 0
 		c := connect(t, server, &Client{Versions: []string{version}, Capabilities: map[string]any{"elicitation": map[string]any{}, "roots": struct{}{}},
 			Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
@@ -2929,7 +2991,7 @@ func TestInputBothEras(t *testing.T) {
 			t.Errorf("%s: tools/list must not ask", version)
 		}
 	}
-	server := &Server{Methods: map[string]HandlerFunc{
+	server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{
 		"tools/list": func(context.Context, *Exchange) (any, error) {
 			return InputRequired{Requests: map[string]InputRequest{"k": {"roots/list", nil}}}, nil
 		},
@@ -2941,8 +3003,9 @@ func TestInputBothEras(t *testing.T) {
 	if out := converse(t, server, modernRequest("prompts/get", "")); !strings.Contains(out[0], `"error":{"code":-32603,"message":"input k: ping is not for the client"`) {
 		t.Error(out)
 	}
+	server = &Server{Capabilities: everything, Methods: maps.Clone(server.Methods)}
+	server.Methods["resources/read"], server.Methods["prompts/get"] = server.Methods["tools/call"], server.Methods["tools/call"]
 	for method, params := range map[string]string{"tools/list": "", "tools/call": "", "resources/read": `"inputResponses":{},"inputResponses":{},`, "prompts/get": `"requestState":"","requestState":"",`} {
-		server.Methods["resources/read"], server.Methods["prompts/get"] = server.Methods["tools/call"], server.Methods["tools/call"]
 		meta := strings.Replace(modernMeta, `lities":{}`, `lities":{"roots":{}}`, 1)
 		if out := converse(t, server, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+meta+`}}`); !strings.Contains(out[0], `"error":{"code":-3260`) {
 			t.Errorf("%s: %s", method, out)
@@ -2976,7 +3039,7 @@ func TestInputNeedsCapability(t *testing.T) {
 		{"sampling/createMessage", nil, `{"sampling":{}}`, ""},
 		{"roots/list", nil, `{}`, `{"roots":{}}`},
 	} {
-		server := &Server{Methods: map[string]HandlerFunc{"tools/call": question(row.method, row.params), "prompts/get": question(row.method, row.params)}}
+		server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": question(row.method, row.params), "prompts/get": question(row.method, row.params)}}
 		modern := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` + row.capabilities + `}`
 		out := converse(t, server, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{`+modern+`}}`)[0]
 		if row.missing == "" && !strings.Contains(out, `"resultType":"input_required"`) || row.missing != "" && !strings.Contains(out, `"code":-32021`) || !strings.Contains(out, row.missing) {
@@ -3957,7 +4020,7 @@ func TestClientIsAskedInTheLegacyEra(t *testing.T) {
 // A call whose question has been answered is not begun anew when the connection ends just then: nobody is asked twice.
 func TestClientAsksOnce(t *testing.T) {
 	form := json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}`)
-	server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
+	server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
 		if x.Inputs != nil {
 			return ToolResult{Content: []any{}}, nil
 		}
@@ -13882,7 +13945,8 @@ func ExampleInputRequired() {
 	})
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		ours, theirs := Pipe()
-		go Serve(context.Background(), theirs, &Server{Methods: map[string]HandlerFunc{"tools/call": greet}}, nil)
+		server := &Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": greet}}
+		go Serve(context.Background(), theirs, server, nil)
 		client := &Client{Info: Implementation{Name: "x", Version: "1"}, Versions: []string{version}, Capabilities: map[string]any{"elicitation": struct{}{}}, Handler: user}
 		if err := client.Connect(context.Background(), func(context.Context) (Conn, error) { return ours, nil }); err != nil {
 			panic(err)

@@ -74,10 +74,10 @@ import (
 // the first request.
 type Server struct {
 	Info Implementation // required: what clients are told of us
-	// Capabilities are told to clients as they are. What Server answers itself
-	// needs its capability here, and so does Exchange.Log; Methods are served in
-	// any case. Of tools, prompts and resources that are declared the list is
-	// empty, if Methods does not answer it.
+	// Capabilities are told to clients as they are. A method of MCP that belongs
+	// to one is served only if that is here: tools/call needs "tools", and
+	// Exchange.Log needs "logging". Of tools, prompts and resources that are
+	// declared the list is empty, if Methods does not answer it.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; nil: all
@@ -88,11 +88,15 @@ type Server struct {
 	// replicas; empty: random.
 	StateKey []byte
 
-	once sync.Once // for the fields below
-	key  []byte
-	info json.RawMessage // what each modern result says of us
-	caps json.RawMessage
-	logs bool // logging is declared
+	once    sync.Once // for the fields below
+	key     []byte
+	info    json.RawMessage // what each modern result says of us
+	caps    json.RawMessage
+	logs    bool                   // logging is declared
+	methods map[string]HandlerFunc // those of Methods whose capabilities are declared, and the lists that are empty
+	hidden  []string               // the others
+
+	warning sync.Once // of those that are hidden
 
 	mu        sync.Mutex // guards the fields below
 	legacy    map[*Peer]*subscriber
@@ -103,6 +107,9 @@ type Server struct {
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	s.once.Do(s.prepare)
 	x.mute = !s.logs
+	if len(s.hidden) > 0 && x.owner != nil {
+		s.warning.Do(func() { s.warn(x.owner.log) })
+	}
 	declared := x.Meta.ProtocolVersion // by the request, or at initialize
 	switch {
 	case x.Request.Kind() == Notification:
@@ -122,9 +129,46 @@ func (s *Server) prepare() {
 	s.Versions = orAll(s.Versions)
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
 	s.caps, _ = marshalObject(s.Capabilities)
-	s.logs = member(s.caps, "logging") != nil
-	s.answerLists()
+	s.logs = s.declares("logging")
 	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
+	s.methods = map[string]HandlerFunc{}
+	maps.Copy(s.methods, s.Methods) // the map is the caller's
+	s.answerLists()
+	for _, method := range slices.Sorted(maps.Keys(s.methods)) {
+		if !s.declares(behind[method]) {
+			delete(s.methods, method)
+			s.hidden = append(s.hidden, method)
+		}
+	}
+}
+
+// behind maps the methods of MCP that belong to a capability of the server to
+// that capability. Without it they are not found, in any revision: 2026-07-28
+// schema MethodNotFoundError, "gated behind a server capability the server did
+// not advertise". What the server declares counts, not what a revision can
+// announce: 2024-11-05 has completion/complete, but no capability for it.
+var behind = map[string]string{
+	"completion/complete": "completions", "logging/setLevel": "logging",
+	"prompts/get": "prompts", "prompts/list": "prompts",
+	"resources/list": "resources", "resources/read": "resources", "resources/templates/list": "resources",
+	"resources/subscribe": "resources.subscribe", "resources/unsubscribe": "resources.subscribe",
+	"tools/call": "tools", "tools/list": "tools",
+}
+
+// declares reports whether a capability is declared; "" always is.
+func (s *Server) declares(capability string) bool {
+	if capability == "" {
+		return true
+	}
+	value := string(lookup(s.caps, strings.Split(capability, ".")...))
+	return value != "" && value != "null" && value != "false"
+}
+
+// warn says which methods nobody can call.
+func (s *Server) warn(log *slog.Logger) {
+	for _, method := range s.hidden {
+		log.Warn("a method is not served, as the Server does not declare its capability", "method", method, "capability", behind[method])
+	}
 }
 
 // answerLists adds the lists that are declared and that Methods lacks. They are
@@ -133,12 +177,8 @@ func (s *Server) prepare() {
 // resources say the same.
 func (s *Server) answerLists() {
 	for _, kind := range []string{"tools", "prompts", "resources"} {
-		if method := kind + "/list"; member(s.caps, kind) != nil && s.Methods[method] == nil {
-			s.Methods = maps.Clone(s.Methods) // the map is the caller's
-			if s.Methods == nil {
-				s.Methods = map[string]HandlerFunc{}
-			}
-			s.Methods[method] = func(context.Context, *Exchange) (any, error) {
+		if method := kind + "/list"; s.declares(kind) && s.methods[method] == nil {
+			s.methods[method] = func(context.Context, *Exchange) (any, error) {
 				return map[string]any{kind: []any{}}, nil
 			}
 		}
@@ -184,7 +224,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	case x.Meta.LogLevel != "" && !slices.Contains(logLevels, x.Meta.LogLevel):
 		return nil, invalidParams("Unknown log level: '%s'", x.Meta.LogLevel)
 	}
-	h := s.Methods[method]
+	h := s.methods[method]
 	switch method {
 	case "initialize":
 		// 2026-07-28 basic/versioning: name the versions "in any error it
@@ -316,7 +356,7 @@ func (o *object) text() encoded {
 
 func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
-	h := s.Methods[method]
+	h := s.methods[method]
 	switch {
 	case newest(s.Versions, false) == "":
 		// 2026-07-28 basic/versioning: name the versions "in any error it
@@ -329,7 +369,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	case x.Revision.Version == "":
 		return nil, missingMeta(s.Versions, metaVersion)
 	case x.Peer == nil: // nobody would remember a level, or a subscription
-	case method == "logging/setLevel" && lookup(s.caps, "logging") != nil:
+	case method == "logging/setLevel" && s.declares("logging"):
 		h = s.setLevel
 	case (method == "resources/subscribe" || method == "resources/unsubscribe") && s.offers("resources", "subscribe"):
 		h = s.subscribe
@@ -432,7 +472,7 @@ func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
 		cmp.Or(s.legacy[x.Peer], new(subscriber)).ready = true
 		s.mu.Unlock()
 	}
-	h := s.Methods[x.Request.Method]
+	h := s.methods[x.Request.Method]
 	// A request without an id would dodge every check.
 	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
 		return nil, nil
