@@ -228,11 +228,21 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%d)", text, e.Code)
 }
 
-// invalidParams is the -32602 that names what is wrong in its data. Of what a
-// peer has sent it repeats no more than a bit.
+// invalidParams is the -32602 that says what is wrong. The reason stands in the
+// message: many clients show their user, or their model, nothing else. Of what a
+// peer has sent the message repeats no more than a bit.
 func invalidParams(format string, args ...any) *Error {
 	reason := fmt.Sprintf("%.500s", fmt.Sprintf(format, args...))
-	return &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: appendString(nil, reason)}
+	return &Error{Code: CodeInvalidParams, Message: "Invalid params: " + reason}
+}
+
+// unknown is the -32602 for a name that nothing has, worded as 2026-07-28
+// server/tools#error-handling words it: "Unknown tool: invalid_tool_name".
+func unknown(kind, name string) *Error {
+	if name == "" {
+		return invalidParams("the %s is missing or empty", kind)
+	}
+	return &Error{Code: CodeInvalidParams, Message: fmt.Sprintf("Unknown %s: %.500s", kind, name)}
 }
 
 // ---- Decoding ----
@@ -803,7 +813,7 @@ func (meta *Meta) read(params json.RawMessage) (err *Error) {
 	case twice != "":
 		return invalidParams("_meta: '%s' is there twice", twice)
 	case string(v[3]) == `""`:
-		return invalidParams("Unknown log level: ''")
+		return unknown("log level", "")
 	case v[4] != nil && !isToken:
 		return invalidParams("_meta: 'progressToken' must be a string or an integer")
 	case v[1] != nil:

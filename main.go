@@ -888,7 +888,7 @@ func page(x *Exchange, list string, items []json.RawMessage) (any, error) {
 	}
 	begin, ok := strings.CutPrefix(cursor, mark)
 	if !ok {
-		return nil, invalidParams("Unknown cursor: '%s'", cursor)
+		return nil, unknown("cursor", cursor)
 	}
 	page, last := []json.RawMessage{}, ""
 	result := map[string]any{}
@@ -943,7 +943,7 @@ func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
 	}
 	run := tools[name]
 	if run == nil {
-		return nil, invalidParams("Unknown tool: '%s'", name)
+		return nil, unknown("tool", name)
 	}
 	result, err := run(d, ctx, x, args)
 	text, ok := result.(string)
@@ -973,14 +973,17 @@ func arguments(args json.RawMessage, into map[string]any, required ...string) er
 		return err
 	}
 	for _, name := range required {
-		if !reflect.ValueOf(into[name]).Elem().IsZero() {
-			continue // it is there
-		}
-		if value := member(bytes.TrimSpace(args), name); value == nil || string(value) == "null" {
+		if reflect.ValueOf(into[name]).Elem().IsZero() && !given(args, name) {
 			return missing(name)
 		}
 	}
 	return nil
+}
+
+// given reports whether an argument is there, and not null.
+func given(args json.RawMessage, name string) bool {
+	value := member(bytes.TrimSpace(args), name)
+	return value != nil && string(value) != "null"
 }
 
 func missing(argument string) error {
@@ -993,11 +996,13 @@ func whole(n, least, most float64) bool { return n == math.Trunc(n) && least <= 
 
 func (d *demo) getWeather(_ context.Context, _ *Exchange, args json.RawMessage) (any, error) {
 	city, unit := "", "celsius"
-	err := arguments(args, map[string]any{"city": &city, "unit": &unit}, "city")
+	err := arguments(args, map[string]any{"city": &city, "unit": &unit})
 	temperature, known := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}[unit]
 	switch {
 	case err != nil:
 		return nil, err
+	case city == "" && !given(args, "city"): // scripts go by this message and this data
+		return nil, &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: appendString(nil, "Missing required argument: 'city'")}
 	case city == "" || !known:
 		return nil, invalidParams("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
 	}
@@ -1135,11 +1140,11 @@ func (d *demo) getPrompt(_ context.Context, x *Exchange) (any, error) {
 	note, ok := d.note(name)
 	switch {
 	case prompt != "summarize-note":
-		return nil, invalidParams("Unknown prompt: '%s'", prompt)
+		return nil, unknown("prompt", prompt)
 	case name == "":
 		return nil, missing("name")
 	case !ok:
-		return nil, invalidParams("Unknown note: '%s'", name)
+		return nil, unknown("note", name)
 	}
 	return json.RawMessage(`{"messages":[{"role":"user","content":{"type":"resource","resource":` + string(note) + `}},` +
 		`{"role":"user","content":{"type":"text","text":"Summarize this note in one sentence."}}]}`), nil

@@ -3979,7 +3979,7 @@ func TestClientIsAskedInTheLegacyEra(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	const pong, none = `{"jsonrpc":"2.0","id":"p","result":{}}`, `{"jsonrpc":"2.0","id":"r","error":{"code":-32601,"message":"Method not found","data":"roots/list"}}`
+	const pong, none = `{"jsonrpc":"2.0","id":"p","result":{}}`, `{"jsonrpc":"2.0","id":"r","error":{"code":-32601,"message":"Method not found: roots/list"}}`
 	const ping, roots, note = `{"jsonrpc":"2.0","id":"p","method":"ping"}`, `{"jsonrpc":"2.0","id":"r","method":"roots/list"}`, `{"jsonrpc":"2.0","method":"notifications/x"}`
 	for in, want := range map[string]string{
 		ping:  pong,
@@ -5687,7 +5687,7 @@ func TestHTTPModernRules(t *testing.T) {
 		{"a notification that says another version", "Mcp-Method:|Mcp-Name:", `{"jsonrpc":"2.0","method":"x","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}}`, 400, noID + "-32020"},
 		{"a notification with another", "Mcp-Method: y|Mcp-Name:", `{"jsonrpc":"2.0","method":"x"}`, 400, noID + "-32020"},
 
-		{"unknown method", "Mcp-Method: no/such|Mcp-Name:", modernRequest("no/such", ""), 404, aFault + `-32601,"message":"Method not found"`},
+		{"unknown method", "Mcp-Method: no/such|Mcp-Name:", modernRequest("no/such", ""), 404, aFault + `-32601,"message":"Method not found: no/such"`},
 		{"initialize", "Mcp-Method: initialize|Mcp-Name:", modernRequest("initialize", ""), 404, aFault + `-32601,"message":"Method not found: initialize (versions served: 2026-07-28, `},
 		{"ping", "Mcp-Method: ping|Mcp-Name:", modernRequest("ping", ""), 404, aFault + "-32601"},
 		{"logging/setLevel", "Mcp-Method: logging/setLevel|Mcp-Name:", modernRequest("logging/setLevel", `"level":"info"`), 404, aFault + "-32601"},
@@ -5744,7 +5744,7 @@ func TestHTTPModernHeaders(t *testing.T) {
 		{"an unknown method, though only events are accepted", "Mcp-Method: x|Mcp-Name:|Accept: text/event-stream", modernRequest("x", ""), 404, aFault + "-32601"},
 		{"no string, and no text", "Mcp-Name: =?base64??=", modernRequest("tools/call", `"name":5`), 400, aFault + "-32020"},
 		{"a tab is allowed", "Mcp-Name: a\tb", modernRequest("tools/call", `"name":"a\tb"`), 200, aFault + "-32602"},
-		{"wrong _meta is not missing _meta", toDiscover, fmt.Sprintf(discoverWith, metaNow+","+metaAble+`,"progressToken":{}`), 400, aFault + `-32602,"message":"Invalid params","data":"_meta: 'progressToken'`},
+		{"wrong _meta is not missing _meta", toDiscover, fmt.Sprintf(discoverWith, metaNow+","+metaAble+`,"progressToken":{}`), 400, aFault + `-32602,"message":"Invalid params: _meta: 'progressToken'`},
 		{"_meta with a version twice", toDiscover, fmt.Sprintf(discoverWith, metaNow+","+metaNow+","+metaAble), 400, aFault + "-32602"},
 		{"a progress token as long as a message", toDiscover, fmt.Sprintf(discoverWith, metaNow+","+metaAble+`,"progressToken":"`+strings.Repeat("x", 2000)+`"`), 400, aFault + "-32602"},
 		{"two names in the body", "", modernRequest("tools/call", `"name":"echo","name":"echo"`), 400, aFault + "-32020"},
@@ -13119,8 +13119,8 @@ var demoAnswers = []struct{ method, params, want string }{
 	{"tools/call", `{"name":"get-weather","arguments":{}}`, `Invalid params: Missing required argument: 'city' (-32602)`},
 	{"tools/call", `{"name":"get-weather"}`, `Missing required argument: 'city' (-32602)`},
 	{"tools/call", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"kelvin"}}`, `(-32602)`},
-	{"tools/call", `{"name":"nothing"}`, `Unknown tool: 'nothing' (-32602)`},
-	{"tools/call", `{}`, `Unknown tool: '' (-32602)`},
+	{"tools/call", `{"name":"nothing"}`, `Unknown tool: nothing (-32602)`},
+	{"tools/call", `{}`, `the tool is missing or empty (-32602)`},
 	{"tools/call", `{"name":"echo","arguments":{"text":"<é>\u2028","repeat":3.0}}`, `"<é>\u2028<é>\u2028<é>\u2028"`},
 	{"tools/call", `{"name":"echo","arguments":{"text":""}}`, `"text":""`},
 	{"tools/call", `{"name":"echo","arguments":{}}`, `Missing required argument: 'text' (-32602)`},
@@ -13143,22 +13143,22 @@ var demoAnswers = []struct{ method, params, want string }{
 	{"resources/read", `{"uri":"note:///none"}`, `Resource not found (-32002)`},
 	{"resources/read", `{"uri":"file:///welcome"}`, `Resource not found (-32002)`},
 	{"resources/read", `{}`, `Missing uri (-32602)`},
-	{"resources/list", `{"cursor":"bm9uc2Vuc2U"}`, `Unknown cursor: 'bm9uc2Vuc2U' (-32602)`},
+	{"resources/list", `{"cursor":"bm9uc2Vuc2U"}`, `Unknown cursor: bm9uc2Vuc2U (-32602)`},
 	{"tools/list", `{"cursor":"x"}`, `(-32602)`},
 	{"tools/list", `{"cursor":1}`, `(-32602)`},
 	{"resources/templates/list", `{}`, `"uriTemplate":"note:///{name}"`},
 	{"prompts/list", `{}`, `"arguments":[{"name":"name"`},
 	{"prompts/get", `{"name":"summarize-note","arguments":{"name":"n00"}}`, `"resource":{"uri":"note:///n00"`},
 	{"prompts/get", `{"name":"summarize-note"}`, `Missing required argument: 'name' (-32602)`},
-	{"prompts/get", `{"name":"summarize-note","arguments":{"name":"none"}}`, `Unknown note: 'none' (-32602)`},
-	{"prompts/get", `{"name":"x"}`, `Unknown prompt: 'x' (-32602)`},
+	{"prompts/get", `{"name":"summarize-note","arguments":{"name":"none"}}`, `Unknown note: none (-32602)`},
+	{"prompts/get", `{"name":"x"}`, `Unknown prompt: x (-32602)`},
 	{"completion/complete", `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"name","value":"n0"}}`, `"values":["n00","n01","n02","n03","n04","n05","n06","n07","n08","n09"]`},
 	{"completion/complete", `{"ref":{"type":"ref/resource","uri":"note:///{name}"},"argument":{"name":"name","value":""}}`, `"hasMore":true,"total":200`},
 	{"completion/complete", `{"ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"name","value":""}}`, `(-32602)`},
 	{"completion/complete", `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"x","value":""}}`, `(-32602)`},
 	{"completion/complete", `{}`, `(-32602)`},
 	{"logging/setLevel", `{"level":"debug"}`, `{}`},
-	{"logging/setLevel", `{"level":"loud"}`, `Unknown log level: 'loud' (-32602)`},
+	{"logging/setLevel", `{"level":"loud"}`, `Unknown log level: loud (-32602)`},
 }
 
 func TestDemo(t *testing.T) {
@@ -13223,6 +13223,40 @@ func TestCompletionIsBounded(t *testing.T) {
 					t.Errorf("%s, %d notes: %d values, %+v, %v", version, notes, n, got.Completion, err)
 				}
 			}
+		}
+	}
+}
+
+// The reason of an error stands in its message, which is all that many clients show their user or their model. Two errors have data: the
+// one whose message scripts know, and the one whose data a program can use.
+func TestErrorMessagesSayWhy(t *testing.T) {
+	long := strings.Repeat("x", 10_000)
+	for _, row := range []struct{ method, params, want string }{
+		{"no/such", `{}`, `"code":-32601,"message":"Method not found: no/such"`},
+		{"no/" + long, `{}`, `"code":-32601,"message":"Method not found: no/` + long[:197] + `"`},
+		{"tools/call", `{"name":"fly"}`, `"code":-32602,"message":"Unknown tool: fly"`},
+		{"tools/call", `{"name":"` + long + `"}`, `"code":-32602,"message":"Unknown tool: ` + long[:500] + `"`},
+		{"tools/call", `{}`, `"code":-32602,"message":"Invalid params: the tool is missing or empty"`},
+		{"tools/call", `{"name":"echo","name":"ask"}`, `"code":-32602,"message":"Invalid params: 'name' is there twice"`},
+		{"tools/call", `{"name":5}`, `"code":-32602,"message":"Invalid params: 'name' has the wrong type"`},
+		{"tools/call", `{"name":"echo","arguments":[]}`, `"code":-32602,"message":"Invalid params: not an object"`},
+		{"tools/call", `{"name":"echo","arguments":{}}`, `"code":-32602,"message":"Invalid params: Missing required argument: 'text'"`},
+		{"tools/call", `{"name":"get-weather","arguments":{}}`, `"code":-32602,"message":"Invalid params","data":"Missing required argument: 'city'"`},
+		{"tools/call", `{"name":"get-weather"}`, `"code":-32602,"message":"Invalid params","data":"Missing required argument: 'city'"`},
+		{"tools/call", `{"name":"echo","_meta":5}`, `"code":-32602,"message":"Invalid params: _meta must be one object"`},
+		{"tools/list", `{"cursor":"bm9uc2Vuc2U"}`, `"code":-32602,"message":"Unknown cursor: bm9uc2Vuc2U"`},
+		{"prompts/get", `{"name":"x"}`, `"code":-32602,"message":"Unknown prompt: x"`},
+		{"prompts/get", `{"name":"summarize-note"}`, `"code":-32602,"message":"Invalid params: Missing required argument: 'name'"`},
+		{"prompts/get", `{"name":"summarize-note","arguments":{"name":"none"}}`, `"code":-32602,"message":"Unknown note: none"`},
+		{"logging/setLevel", `{"level":"loud"}`, `"code":-32602,"message":"Unknown log level: loud"`},
+		{"completion/complete", `{}`, `"code":-32602,"message":"Invalid params: Unknown reference or argument"`},
+		{"resources/read", `{}`, `"code":-32602,"message":"Invalid params: Missing uri"`},
+		{"resources/read", `{"uri":"note:///none"}`, `"code":-32002,"message":"Resource not found","data":{"uri":"note:///none"}`},
+		{"resources/subscribe", `{}`, `"code":-32602,"message":"Invalid params: Missing uri"`},
+	} {
+		out := converse(t, newDemo(), initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"`+row.method+`","params":`+row.params+`}`)
+		if want := `{"jsonrpc":"2.0","id":2,"error":{` + row.want + `}}`; len(out) != 2 || out[1] != want {
+			t.Errorf("%.50s %.50s: %.700q, want %.700s", row.method, row.params, out[1:], want)
 		}
 	}
 }

@@ -186,7 +186,7 @@ func (s *Server) answerLists() {
 }
 
 func methodNotFound(method string) *Error {
-	return &Error{Code: CodeMethodNotFound, Message: "Method not found", Data: appendString(nil, fmt.Sprintf("%.200s", method))}
+	return &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: %.200s", method)}
 }
 
 // refuse returns the error for a version that is not on offer. A server without
@@ -222,7 +222,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		// code -32602"
 		return nil, missingMeta(s.Versions, metaCapabilities)
 	case x.Meta.LogLevel != "" && !slices.Contains(logLevels, x.Meta.LogLevel):
-		return nil, invalidParams("Unknown log level: '%s'", x.Meta.LogLevel)
+		return nil, unknown("log level", x.Meta.LogLevel)
 	}
 	h := s.methods[method]
 	switch method {
@@ -763,7 +763,7 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 		return nil, err
 	}
 	if !slices.Contains(logLevels, level) {
-		return nil, invalidParams("Unknown log level: '%s'", level)
+		return nil, unknown("log level", level)
 	}
 	x.Peer.mu.Lock() // an initialize may come in meanwhile
 	defer x.Peer.mu.Unlock()

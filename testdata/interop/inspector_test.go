@@ -104,7 +104,7 @@ func TestInspectorErrors(t *testing.T) {
 			{name: "unknown resource", flags: []string{"--method", "resources/read", "--uri", "note:///nothing"},
 				exit: 1, want: `{"error":{"message":"Resource not found"}}`},
 			{name: "unknown prompt", flags: []string{"--method", "prompts/get", "--prompt-name", "no-such-prompt"},
-				exit: 1, want: `{"error":{"message":"Invalid params"}}`},
+				exit: 1, want: `{"error":{"message":"Unknown prompt: no-such-prompt"}}`},
 		} {
 			t.Run(era.name+"/"+test.name, func(t *testing.T) {
 				t.Parallel()

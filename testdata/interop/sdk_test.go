@@ -131,12 +131,12 @@ func (c *sdkClient) text(t *testing.T, params *mcp.CallToolParams) string {
 	return result.Content[0].(*mcp.TextContent).Text
 }
 
-// failed checks that a call came back with this JSON-RPC error.
-func failed(t *testing.T, err error, code int64, data string) {
+// failed checks that a call came back with this JSON-RPC error, and that its message or its data has this text.
+func failed(t *testing.T, err error, code int64, text string) {
 	t.Helper()
 	wire := (*jsonrpc.Error)(nil)
-	if !errors.As(err, &wire) || wire.Code != code || !strings.Contains(string(wire.Data), data) {
-		t.Errorf("got %v, want code %d with data %s", err, code, data)
+	if !errors.As(err, &wire) || wire.Code != code || !strings.Contains(wire.Message+" "+string(wire.Data), text) {
+		t.Errorf("got %v, want code %d with %s", err, code, text)
 	}
 }
 
@@ -206,7 +206,7 @@ func sdkTools(t *testing.T, c *sdkClient, rev revision) {
 	_, err := c.CallTool(c.ctx, &mcp.CallToolParams{Name: "get-weather"})
 	failed(t, err, jsonrpc.CodeInvalidParams, "Missing required argument: 'city'")
 	_, err = c.CallTool(c.ctx, &mcp.CallToolParams{Name: "no-such-tool"})
-	failed(t, err, jsonrpc.CodeInvalidParams, "Unknown tool: 'no-such-tool'")
+	failed(t, err, jsonrpc.CodeInvalidParams, "Unknown tool: no-such-tool")
 }
 
 func sdkResources(t *testing.T, c *sdkClient, rev revision) {
