@@ -946,6 +946,9 @@ func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
 		return nil, unknown("tool", name)
 	}
 	result, err := run(d, ctx, x, args)
+	if why, ok := errors.AsType[unusable](err); ok {
+		return toolError("%s", why), nil
+	}
 	text, ok := result.(string)
 	if err != nil || !ok {
 		return result, err
@@ -967,10 +970,27 @@ func toolError(format string, args ...any) ToolResult {
 	return ToolResult{Content: []any{TextContent(fmt.Sprintf(format, args...))}, IsError: true}
 }
 
+// unusable says why a tool cannot use an argument that it was given. It becomes
+// a result with isError: 2025-11-25 server/tools#error-handling counts "input
+// validation errors" among those from which a model can correct itself. Only
+// what makes no request at all is a JSON-RPC error.
+type unusable string
+
+func (why unusable) Error() string { return string(why) }
+
+func unusablef(format string, args ...any) error { return unusable(fmt.Sprintf(format, args...)) }
+
 // arguments binds those of a tool; what is required must be there.
 func arguments(args json.RawMessage, into map[string]any, required ...string) error {
 	if err := Bind(args, into); err != nil {
-		return err
+		values := map[string]any{}
+		for name := range into {
+			values[name] = new(json.RawMessage)
+		}
+		if malformed := Bind(args, values); malformed != nil {
+			return malformed
+		}
+		return unusable(err.(*Error).Message) // it is there, once: its type is wrong
 	}
 	for _, name := range required {
 		if reflect.ValueOf(into[name]).Elem().IsZero() && !given(args, name) {
@@ -1004,7 +1024,7 @@ func (d *demo) getWeather(_ context.Context, _ *Exchange, args json.RawMessage) 
 	case city == "" && !given(args, "city"): // scripts go by this message and this data
 		return nil, &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: appendString(nil, "Missing required argument: 'city'")}
 	case city == "" || !known:
-		return nil, invalidParams("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
+		return nil, unusable("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
 	}
 	return fmt.Sprintf("Current temperature in %s is %s", city, temperature), nil
 }
@@ -1016,9 +1036,9 @@ func (d *demo) echo(_ context.Context, _ *Exchange, args json.RawMessage) (any, 
 	case err != nil:
 		return nil, err
 	case !whole(repeat, 1, maxEcho):
-		return nil, invalidParams("'repeat' must be an integer from 1 to %d", maxEcho)
+		return nil, unusablef("'repeat' must be an integer from 1 to %d", maxEcho)
 	case len(text)*int(repeat) > maxEcho:
-		return nil, invalidParams("more than %d bytes to echo", maxEcho)
+		return nil, unusablef("more than %d bytes to echo", maxEcho)
 	}
 	return strings.Repeat(text, int(repeat)), nil
 }
@@ -1031,7 +1051,7 @@ func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (an
 	case err != nil:
 		return nil, err
 	case !whole(n, 0, 1_000_000) || !whole(delay, 0, 600_000):
-		return nil, invalidParams("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
+		return nil, unusable("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
 	}
 	if poll {
 		x.Disconnect(time.Second)
@@ -1074,7 +1094,7 @@ func (d *demo) setNote(_ context.Context, _ *Exchange, args json.RawMessage) (an
 	case err != nil:
 		return nil, err
 	case !noteName().MatchString(name) || len([]rune(text)) > maxNote:
-		return nil, invalidParams("'name' must match %s, and 'text' be no longer than %d characters", noteName(), maxNote)
+		return nil, unusablef("'name' must match %s, and 'text' be no longer than %d characters", noteName(), maxNote)
 	}
 	d.mu.Lock()
 	_, known := d.notes[name]

@@ -13118,25 +13118,25 @@ var demoAnswers = []struct{ method, params, want string }{
 	{"tools/call", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"fahrenheit"}}`, `"text":"Current temperature in Oslo is 64°F"`},
 	{"tools/call", `{"name":"get-weather","arguments":{}}`, `Invalid params: Missing required argument: 'city' (-32602)`},
 	{"tools/call", `{"name":"get-weather"}`, `Missing required argument: 'city' (-32602)`},
-	{"tools/call", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"kelvin"}}`, `(-32602)`},
+	{"tools/call", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"kelvin"}}`, `must be celsius or fahrenheit"}],"isError":true`},
 	{"tools/call", `{"name":"nothing"}`, `Unknown tool: nothing (-32602)`},
 	{"tools/call", `{}`, `the tool is missing or empty (-32602)`},
 	{"tools/call", `{"name":"echo","arguments":{"text":"<é>\u2028","repeat":3.0}}`, `"<é>\u2028<é>\u2028<é>\u2028"`},
 	{"tools/call", `{"name":"echo","arguments":{"text":""}}`, `"text":""`},
 	{"tools/call", `{"name":"echo","arguments":{}}`, `Missing required argument: 'text' (-32602)`},
-	{"tools/call", `{"name":"echo","arguments":{"text":"x","repeat":0}}`, `(-32602)`},
-	{"tools/call", `{"name":"echo","arguments":{"text":"x","repeat":1.5}}`, `(-32602)`},
-	{"tools/call", `{"name":"echo","arguments":{"text":"xx","repeat":16777216}}`, `more than 16777216 bytes to echo (-32602)`},
+	{"tools/call", `{"name":"echo","arguments":{"text":"x","repeat":0}}`, `"isError":true`},
+	{"tools/call", `{"name":"echo","arguments":{"text":"x","repeat":1.5}}`, `"isError":true`},
+	{"tools/call", `{"name":"echo","arguments":{"text":"xx","repeat":16777216}}`, `"isError":true`},
 	{"tools/call", `{"name":"count","arguments":{"n":3}}`, `"text":"counted to 3"`},
 	{"tools/call", `{"name":"count","arguments":{"n":0}}`, `"text":"counted to 0"`},
 	{"tools/call", `{"name":"count","arguments":{}}`, `Missing required argument: 'n' (-32602)`},
-	{"tools/call", `{"name":"count","arguments":{"n":1000001}}`, `(-32602)`},
-	{"tools/call", `{"name":"count","arguments":{"n":1,"delayMs":600001}}`, `(-32602)`},
-	{"tools/call", `{"name":"count","arguments":{"n":"3"}}`, `'n' has the wrong type (-32602)`},
+	{"tools/call", `{"name":"count","arguments":{"n":1000001}}`, `"isError":true`},
+	{"tools/call", `{"name":"count","arguments":{"n":1,"delayMs":600001}}`, `"isError":true`},
+	{"tools/call", `{"name":"count","arguments":{"n":"3"}}`, `'n' has the wrong type"}],"isError":true`},
 	{"tools/call", `{"name":"ask"}`, `"isError":true`},
-	{"tools/call", `{"name":"set-note","arguments":{"name":"a/b","text":""}}`, `(-32602)`},
+	{"tools/call", `{"name":"set-note","arguments":{"name":"a/b","text":""}}`, `"isError":true`},
 	{"tools/call", `{"name":"set-note","arguments":{"name":"a"}}`, `Missing required argument: 'text' (-32602)`},
-	{"tools/call", `{"name":"set-note","arguments":{"name":"a","text":"` + strings.Repeat("x", maxNote+1) + `"}}`, `(-32602)`},
+	{"tools/call", `{"name":"set-note","arguments":{"name":"a","text":"` + strings.Repeat("x", maxNote+1) + `"}}`, `"isError":true`},
 	{"tools/call", `{"name":"set-note","arguments":{"name":"one-too-many","text":""}}`, `"isError":true`},
 	{"tools/call", `{"name":"set-note","arguments":{"name":"n00","text":"new"}}`, `"text":"Noted as note:///n00"`},
 	{"resources/read", `{"uri":"note:///n00"}`, `{"contents":[{"uri":"note:///n00","mimeType":"text/plain","text":"new"}]}`},
@@ -13310,6 +13310,53 @@ func TestURIsOfNotes(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	}
+}
+
+// An argument that a tool cannot use comes back as a result with isError, in every revision, and says what is wrong: a model can correct it.
+// What makes no request stays a JSON-RPC error.
+func TestToolResultSaysWhichArgumentIsUnusable(t *testing.T) {
+	big := strings.Repeat("x", maxNote+1)
+	for _, rev := range Revisions {
+		c := connect(t, newDemo(), &Client{Versions: []string{rev.Version}})
+		for _, row := range []struct{ tool, arguments, want string }{
+			{"get-weather", `{"city":5}`, "'city' has the wrong type"},
+			{"get-weather", `{"city":["Oslo"],"unit":"celsius"}`, "'city' has the wrong type"},
+			{"get-weather", `{"city":""}`, "'city' must not be empty"},
+			{"get-weather", `{"city":"Oslo","unit":"kelvin"}`, "'unit' must be celsius or fahrenheit"},
+			{"get-weather", `{"city":"Oslo","unit":""}`, "'unit' must be celsius or fahrenheit"},
+			{"echo", `{"text":{}}`, "'text' has the wrong type"},
+			{"echo", `{"text":"x","repeat":"2"}`, "'repeat' has the wrong type"},
+			{"echo", `{"text":"x","repeat":0}`, "'repeat' must be an integer from 1"},
+			{"echo", `{"text":"x","repeat":1.5}`, "'repeat' must be an integer from 1"},
+			{"count", `{"n":"3"}`, "'n' has the wrong type"},
+			{"count", `{"n":1e400}`, "'n' has the wrong type"},
+			{"count", `{"n":-1}`, "'n' must be an integer from 0 to 1000000"},
+			{"count", `{"n":1000001}`, "'n' must be an integer from 0 to 1000000"},
+			{"count", `{"n":1,"delayMs":600001}`, "'delayMs' one from 0 to 600000"},
+			{"count", `{"n":1,"poll":"yes"}`, "'poll' has the wrong type"},
+			{"set-note", `{"name":"a/b","text":""}`, "'name' must match"},
+			{"set-note", `{"name":"a","text":"` + big + `"}`, "'text' be no longer than 65536 characters"},
+		} {
+			var result ToolResult
+			err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"`+row.tool+`","arguments":`+row.arguments+`}`), &result)
+			if err != nil || !result.IsError || !strings.Contains(fmt.Sprint(result.Content), row.want) {
+				t.Errorf("%s: %s %.50s: %v %v, want %s", rev.Version, row.tool, row.arguments, result, err, row.want)
+			}
+		}
+		for _, row := range []struct{ tool, arguments, want string }{
+			{"get-weather", `{"unit":"celsius"}`, "Missing required argument: 'city'"},
+			{"get-weather", `{"city":null}`, "Missing required argument: 'city'"},
+			{"get-weather", `{"city":"Oslo","city":5}`, "'city' is there twice"},
+			{"echo", `{"text":5,"text":"x"}`, "'text' is there twice"},
+			{"echo", `["x"]`, "not an object"},
+			{"fly", `{}`, "Unknown tool: fly"},
+		} {
+			err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"`+row.tool+`","arguments":`+row.arguments+`}`), nil)
+			if fault, ok := errors.AsType[*Error](err); !ok || fault.Code != CodeInvalidParams || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%s: %s %s: %v, want %s", rev.Version, row.tool, row.arguments, err, row.want)
+			}
+		}
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 	"github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/client/transport"
 	mark3labs "github.com/mark3labs/mcp-go/mcp"
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -200,7 +199,7 @@ func typeScript2Session(t *testing.T, server daemon, era string) {
 		"early":"Current temperature in Oslo is 64°F","earlyExchanges":["tools/call 400","tools/list 200","tools/call 200"],
 		"tools":["ask","count","echo","get-weather","set-note"],"weather":"Current temperature in Oslo is 64°F",
 		"said":{"mcp-protocol-version":"2026-07-28","mcp-method":"tools/call","mcp-name":"get-weather","mcp-param-unit":"fahrenheit"},
-		"unit":[-32602,"=?base64?csOpYXVtdXI=?="],
+		"unit":["an error","=?base64?csOpYXVtdXI=?="],
 		"missing":[-32602,"Missing required argument: 'city'"],"unknown":-32602,"echo":true,
 		"note":"This note is served by mcpwire.","prompt":2,"completion":["welcome"],
 		"names":[
@@ -246,8 +245,9 @@ func sdkHeader(t *testing.T, c *eraClient) {
 	if got, want := c.text(t, weather("fahrenheit")), "Current temperature in Oslo is 64°F"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	_, err := c.CallTool(c.ctx, weather("réaumur"))
-	failed(t, err, jsonrpc.CodeInvalidParams, "unit")
+	if result, err := c.CallTool(c.ctx, weather("réaumur")); err != nil || !result.IsError {
+		t.Errorf("a unit that is none: %+v, %v", result, err)
+	}
 	for _, unit := range []string{"fahrenheit", "=?base64?csOpYXVtdXI=?="} {
 		if !c.way.sent("Mcp-Param-Unit", unit) {
 			t.Errorf("no Mcp-Param-Unit: %s", unit)
@@ -285,8 +285,8 @@ func mcpGoSession(t *testing.T, server daemon) {
 	}
 	refused := mark3labs.CallToolRequest{}
 	refused.Params = mark3labs.CallToolParams{Name: "get-weather", Arguments: map[string]any{"city": "Oslo", "unit": "réaumur"}}
-	if _, err := c.CallTool(ctx, refused); err == nil || !strings.Contains(err.Error(), "Invalid params") {
-		t.Errorf("a unit that is none: %v", err)
+	if result, err := c.CallTool(ctx, refused); err != nil || !result.IsError {
+		t.Errorf("a unit that is none: %+v, %v", result, err)
 	}
 	read := mark3labs.ReadResourceRequest{Params: mark3labs.ReadResourceParams{URI: "note:///naïve"}}
 	if _, err := c.ReadResource(ctx, read); err == nil || !strings.Contains(err.Error(), "Resource not found") {

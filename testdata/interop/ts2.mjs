@@ -108,7 +108,7 @@ seen.tools = (await client.listTools()).tools.map(tool => tool.name);
 seen.weather = await text(client, 'get-weather', { city: 'Oslo', unit: 'fahrenheit' });
 if (kind === 'http') {
   seen.said = last();
-  seen.unit = [await code(client.callTool({ name: 'get-weather', arguments: { city: 'Oslo', unit: 'réaumur' } })), last()['mcp-param-unit']];
+  seen.unit = [await text(client, 'get-weather', { city: 'Oslo', unit: 'réaumur' }), last()['mcp-param-unit']];
 }
 seen.missing = await client.callTool({ name: 'get-weather', arguments: {} }).catch(error => [error.code, error.data]);
 seen.unknown = await code(client.callTool({ name: 'no-such-tool', arguments: {} }));
