@@ -672,6 +672,7 @@ type Revision struct {
 	Batches          bool // JSON-RPC batches
 	ServerRequests   bool // the server may ask; otherwise it answers input_required
 	Completions      bool // the capability has a name
+	Annotations      bool // tools say whether they change anything
 	Elicitation      bool // the server may ask the user
 	Titles           bool // title members, and prefixed _meta keys of one's own
 	Icons            bool
@@ -687,13 +688,13 @@ type Revision struct {
 // Revisions are all versions of the protocol, newest first. The legacy ones are
 // those that open with initialize.
 var Revisions = []Revision{
-	{Version: "2026-07-28", Modern: true, Completions: true, Elicitation: true, Titles: true, Icons: true,
+	{Version: "2026-07-28", Modern: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Icons: true,
 		ResourceNotFound: CodeInvalidParams, VersionHeader: true},
-	{Version: "2025-11-25", ServerRequests: true, Completions: true, Elicitation: true, Titles: true, Icons: true,
+	{Version: "2025-11-25", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Icons: true,
 		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true, Prime: true},
-	{Version: "2025-06-18", ServerRequests: true, Completions: true, Elicitation: true, Titles: true,
+	{Version: "2025-06-18", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true,
 		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true},
-	{Version: "2025-03-26", Batches: true, ServerRequests: true, Completions: true,
+	{Version: "2025-03-26", Batches: true, ServerRequests: true, Completions: true, Annotations: true,
 		ResourceNotFound: CodeResourceNotFound, Sessions: true, Resume: true},
 	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
 }

@@ -835,29 +835,35 @@ func newDemo() *demo {
 // request.
 const headerMark = `"x-mcp-header":"Unit",`
 
+// harmless says of a tool that it changes nothing, and reaches nothing outside.
+// A client takes a tool that says nothing for one that may destroy something,
+// and asks its user (2025-03-26 schema ToolAnnotations).
+const harmless = `"annotations":{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}`
+
 // catalogue holds the lists that never change, in the order of the names, as
 // the newest revision shows them.
 var catalogue = json.RawMessage(`{"tools":[
 	{"name":"ask","title":"Ask for a name","description":"Asks the user for a name, and greets.",
-		"inputSchema":{"type":"object","properties":{}}},
+		"inputSchema":{"type":"object","properties":{},"additionalProperties":false},` + harmless + `},
 	{"name":"count","title":"Count","description":"Counts to n, one step after the other, and reports each.",
 		"inputSchema":{"type":"object","properties":{
 			"n":{"type":"integer","minimum":0,"maximum":1000000,"description":"steps"},
-			"delayMs":{"type":"integer","minimum":0,"maximum":600000,"default":0,"description":"wait before each step"},
-			"poll":{"type":"boolean","default":false,"description":"let go of the connection meanwhile, where that can be done"}},"required":["n"]}},
+			"delayMs":{"type":"integer","minimum":0,"maximum":600000,"default":0,"description":"wait before each step; all waits together take at most an hour"},
+			"poll":{"type":"boolean","default":false,"description":"let go of the connection meanwhile, where that can be done"}},"required":["n"]},` + harmless + `},
 	{"name":"echo","title":"Echo","description":"Returns the text it is given.",
 		"inputSchema":{"type":"object","properties":{
 			"text":{"type":"string","description":"what to return"},
-			"repeat":{"type":"integer","minimum":1,"default":1,"description":"how many times in a row"}},"required":["text"]}},
+			"repeat":{"type":"integer","minimum":1,"maximum":4194304,"default":1,"description":"how many times in a row"}},"required":["text"]},` + harmless + `},
 	{"name":"get-weather","title":"Weather","description":"The current temperature in a city. The data is made up.",
 		"inputSchema":{"type":"object","properties":{
 			"city":{"type":"string","minLength":1,"description":"name of the city"},
-			"unit":{"type":"string",` + headerMark + `"enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]},
+			"unit":{"type":"string",` + headerMark + `"enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]},` + harmless + `,
 		"icons":[{"src":"` + pixel + `","mimeType":"image/png","sizes":["1x1"]}]},
 	{"name":"set-note","title":"Write a note","description":"Keeps a note, to be read as the resource note:///NAME.",
 		"inputSchema":{"type":"object","properties":{
 			"name":{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$","description":"name of the note"},
-			"text":{"type":"string","maxLength":65536,"description":"the note"}},"required":["name","text"]}}
+			"text":{"type":"string","maxLength":65536,"description":"the note"}},"required":["name","text"]},
+		"annotations":{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":true,"openWorldHint":false}}
 ],"resourceTemplates":[
 	{"uriTemplate":"note:///{name}","name":"note","description":"A note by its name.","mimeType":"text/plain"}
 ],"prompts":[
@@ -907,7 +913,7 @@ func page(x *Exchange, list string, items []json.RawMessage) (any, error) {
 
 // shown returns an item as a revision knows it.
 func shown(item json.RawMessage, rev Revision) json.RawMessage {
-	hidden := map[string]bool{"title": !rev.Titles, "icons": !rev.Icons}
+	hidden := map[string]bool{"title": !rev.Titles, "icons": !rev.Icons, "annotations": !rev.Annotations}
 	var o object
 	for name, value := range each(item) {
 		if !hidden[string(name)] {
@@ -1072,6 +1078,11 @@ func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (an
 func (d *demo) ask(_ context.Context, x *Exchange, args json.RawMessage) (any, error) {
 	if err := Bind(args, nil); err != nil {
 		return nil, err
+	}
+	var given object
+	given.addAll(args)
+	for name := range each(given.text()) {
+		return nil, unusablef("there is no argument '%.200s': this tool takes none", name)
 	}
 	answer := x.Inputs["name"]
 	name := unquote(lookup(answer, "content", "name"))

@@ -13335,6 +13335,7 @@ func TestToolResultSaysWhichArgumentIsUnusable(t *testing.T) {
 			{"count", `{"n":1000001}`, "'n' must be an integer from 0 to 1000000"},
 			{"count", `{"n":1,"delayMs":600001}`, "'delayMs' one from 0 to 600000"},
 			{"count", `{"n":1,"poll":"yes"}`, "'poll' has the wrong type"},
+			{"ask", `{"name":"Ada"}`, "there is no argument 'name'"},
 			{"set-note", `{"name":"a/b","text":""}`, "'name' must match"},
 			{"set-note", `{"name":"a","text":"` + big + `"}`, "'text' be no longer than 65536 characters"},
 		} {
@@ -13377,6 +13378,24 @@ func TestDemoToolsByRevision(t *testing.T) {
 		}
 		if !slices.Equal(names, []string{"ask", "count", "echo", "get-weather", "set-note"}) {
 			t.Error(names)
+		}
+		// 2025-03-26 server/tools#tool brought annotations; without them a client takes a tool for one that may destroy.
+		for _, tool := range each(member(result, "tools")) {
+			want := `{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}`
+			switch unquote(member(tool, "name")) {
+			case "set-note": // it writes, over what was there
+				want = `{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":true,"openWorldHint":false}`
+			case "ask":
+				if string(lookup(tool, "inputSchema", "additionalProperties")) != "false" {
+					t.Errorf("%s: %s", rev.Version, tool)
+				}
+			}
+			if rev.Version == "2024-11-05" {
+				want = ""
+			}
+			if got := string(member(tool, "annotations")); got != want {
+				t.Errorf("%s: %s: annotations %s, want %s", rev.Version, member(tool, "name"), got, want)
+			}
 		}
 		for text, shown := range map[string]bool{`"title"`: rev.Titles, `"icons"`: rev.Icons, `"x-mcp-header"`: rev.Modern, `"ttlMs"`: rev.Modern, `"resultType"`: rev.Modern} {
 			if strings.Contains(string(result), text) != shown {
