@@ -803,7 +803,8 @@ type demo struct {
 const (
 	maxNotes = 200
 	maxNote  = 64 << 10
-	maxEcho  = 16 << 20
+	maxEcho  = 4 << 20   // bytes of an echo, as JSON
+	maxCount = time.Hour // that one count may take
 	pageSize = 50
 )
 
@@ -1043,10 +1044,21 @@ func (d *demo) echo(_ context.Context, _ *Exchange, args json.RawMessage) (any, 
 		return nil, err
 	case !whole(repeat, 1, maxEcho):
 		return nil, unusablef("'repeat' must be an integer from 1 to %d", maxEcho)
-	case len(text)*int(repeat) > maxEcho:
-		return nil, unusablef("more than %d bytes to echo", maxEcho)
+	case !echoes(text, args, maxEcho/int(repeat)):
+		return nil, unusablef("an echo has at most %d bytes as JSON", maxEcho)
 	}
 	return strings.Repeat(text, int(repeat)), nil
+}
+
+// echoes reports whether text has at most so many bytes as JSON: a control
+// character of one byte has six there. Our JSON is at most twice as long as that
+// in which the text came, so most texts need not be encoded to know.
+func echoes(text string, args json.RawMessage, most int) bool {
+	if len(args) <= most/2 || len(text) > most {
+		return len(text) <= most
+	}
+	said, _ := marshal(text)
+	return len(said)-len(`""`) <= most
 }
 
 func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (any, error) {
@@ -1058,6 +1070,8 @@ func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (an
 		return nil, err
 	case !whole(n, 0, 1_000_000) || !whole(delay, 0, 600_000):
 		return nil, unusable("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
+	case n*delay > float64(maxCount/time.Millisecond):
+		return nil, unusablef("'n' times 'delayMs' must not be more than %v", maxCount)
 	}
 	if poll {
 		x.Disconnect(time.Second)

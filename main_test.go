@@ -13335,6 +13335,8 @@ func TestToolResultSaysWhichArgumentIsUnusable(t *testing.T) {
 			{"count", `{"n":1000001}`, "'n' must be an integer from 0 to 1000000"},
 			{"count", `{"n":1,"delayMs":600001}`, "'delayMs' one from 0 to 600000"},
 			{"count", `{"n":1,"poll":"yes"}`, "'poll' has the wrong type"},
+			{"count", `{"n":6001,"delayMs":600}`, "'n' times 'delayMs' must not be more than 1h0m0s"},
+			{"count", `{"n":1000000,"delayMs":600000}`, "'n' times 'delayMs' must not be more than 1h0m0s"},
 			{"ask", `{"name":"Ada"}`, "there is no argument 'name'"},
 			{"set-note", `{"name":"a/b","text":""}`, "'name' must match"},
 			{"set-note", `{"name":"a","text":"` + big + `"}`, "'text' be no longer than 65536 characters"},
@@ -13359,6 +13361,63 @@ func TestToolResultSaysWhichArgumentIsUnusable(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An echo is measured as it is sent: one byte of a text can be six on the wire. The largest that fits is answered.
+func TestEchoIsBoundedAsEncoded(t *testing.T) {
+	c := connect(t, newDemo(), &Client{Versions: []string{"2025-11-25"}})
+	for _, row := range []struct {
+		text string // as JSON
+		wire int    // bytes that it takes in an answer
+		most int    // times that it fits
+	}{
+		{`x`, 1, 4 << 20},
+		{`\u0078`, 1, 4 << 20},
+		{`<`, 1, 4 << 20},
+		{`\\`, 2, 2 << 20},
+		{`\n`, 2, 2 << 20},
+		{`é`, 2, 2 << 20},
+		{`\u0001`, 6, 4 << 20 / 6},
+		{"\u2028", 6, 4 << 20 / 6},
+		{strings.Repeat("x", 2_000_000), 2_000_000, 2},
+		{strings.Repeat(`\u0001`, 600_000), 3_600_000, 1},
+		{strings.Repeat(`\u0001`, 700_000), 4_200_000, 0},
+	} {
+		for _, repeat := range []int{max(row.most, 1), row.most + 1} {
+			var result json.RawMessage
+			err := c.Call(t.Context(), "tools/call", json.RawMessage(fmt.Sprintf(`{"name":"echo","arguments":{"text":"%s","repeat":%d}}`, row.text, repeat)), &result)
+			content, fits := member(result, "content"), repeat <= row.most
+			if err != nil || string(member(result, "isError")) == "true" == fits || fits && len(content) != row.wire*repeat+len(`[{"type":"text","text":""}]`) {
+				t.Errorf("%.10q %d times: %v, %d bytes: %.100s", row.text, repeat, err, len(content), content)
+			}
+		}
+	}
+	// What does not fit is not made first.
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_ = c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"echo","arguments":{"text":"\u0001","repeat":4194304}}`), nil)
+	runtime.ReadMemStats(&after)
+	if spent := after.TotalAlloc - before.TotalAlloc; spent > 1<<20 {
+		t.Errorf("%d bytes for a refusal", spent)
+	}
+}
+
+// A count may take an hour in all.
+func TestCountTakesAnHourAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := connect(t, newDemo(), &Client{Versions: []string{"2025-11-25"}})
+		for arguments, want := range map[string]string{`{"n":6,"delayMs":600000}`: "counted to 6", `{"n":1000000,"delayMs":0}`: "counted to 1000000",
+			`{"n":7,"delayMs":600000}`: "must not be more than 1h0m0s"} {
+			var result ToolResult
+			begin := time.Now()
+			if err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":`+arguments+`}`), &result); err != nil || !strings.Contains(fmt.Sprint(result.Content), want) {
+				t.Error(arguments, result, err)
+			}
+			if took := time.Since(begin); took > time.Hour {
+				t.Error(arguments, took)
+			}
+		}
+	})
 }
 
 // What each revision shows of a tool: titles from 2025-06-18, icons from 2025-11-25, x-mcp-header in 2026-07-28; the order is fixed.
