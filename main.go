@@ -1166,6 +1166,9 @@ func (d *demo) note(name string) (contents json.RawMessage, ok bool) {
 	return fmt.Appendf(nil, `{"uri":"%s","mimeType":"text/plain","text":%s}`, scheme+name, contents), ok
 }
 
+// anyURI matches what RFC 3986 section 2 lets a URI be made of.
+var anyURI = pattern("^[A-Za-z][A-Za-z0-9+.-]*:([A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*$")
+
 func (d *demo) readResource(_ context.Context, x *Exchange) (any, error) {
 	uri := unquote(member(x.Request.Params, "uri"))
 	name, ours := strings.CutPrefix(uri, scheme)
@@ -1173,6 +1176,8 @@ func (d *demo) readResource(_ context.Context, x *Exchange) (any, error) {
 	switch {
 	case uri == "":
 		return nil, invalidParams("Missing uri")
+	case !anyURI().MatchString(uri):
+		return nil, invalidParams("'uri' must be a URI, with anything but ASCII as %%C3%%A9")
 	case !ours || !ok:
 		data, _ := marshal(map[string]string{"uri": uri})
 		return nil, &Error{Code: x.Revision.ResourceNotFound, Message: "Resource not found", Data: data}

@@ -13143,6 +13143,12 @@ var demoAnswers = []struct{ method, params, want string }{
 	{"resources/read", `{"uri":"note:///none"}`, `Resource not found (-32002)`},
 	{"resources/read", `{"uri":"file:///welcome"}`, `Resource not found (-32002)`},
 	{"resources/read", `{}`, `Missing uri (-32602)`},
+	{"resources/read", `{"uri":"note:///café"}`, `'uri' must be a URI, with anything but ASCII as %C3%A9 (-32602)`},
+	{"resources/read", `{"uri":"note:///a b"}`, `'uri' must be a URI`},
+	{"resources/read", `{"uri":"note:///50%"}`, `'uri' must be a URI`},
+	{"resources/read", `{"uri":"welcome"}`, `'uri' must be a URI`},
+	{"resources/read", `{"uri":"note:///caf%C3%A9"}`, `Resource not found (-32002)`},
+	{"resources/read", `{"uri":"http://[::1]:80/~a?b=c;d&e=(f)#!'$*+,g@h"}`, `Resource not found (-32002)`},
 	{"resources/list", `{"cursor":"bm9uc2Vuc2U"}`, `Unknown cursor: bm9uc2Vuc2U (-32602)`},
 	{"tools/list", `{"cursor":"x"}`, `(-32602)`},
 	{"tools/list", `{"cursor":1}`, `(-32602)`},
@@ -13869,6 +13875,27 @@ func TestErrorCodes(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What a lesson calls a URI is one of RFC 3986: ASCII, with all else as %C3%A9. The schemas have each `uri` in "format": "uri".
+func TestLessonsHaveURIs(t *testing.T) {
+	files, _ := filepath.Glob("testdata/*.txtar")
+	seen := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, uri := range regexp.MustCompile(`"uri":"([^"]*)"|Mcp-Name: (note:.*)`).FindAllSubmatch(text, -1) {
+			seen++
+			if parsed, err := url.Parse(string(uri[1]) + string(uri[2])); err != nil || !parsed.IsAbs() || bytes.ContainsFunc(uri[0], func(r rune) bool { return r >= utf8.RuneSelf }) {
+				t.Errorf("%s: %s", file, uri[0])
+			}
+		}
+	}
+	if seen < 10 {
+		t.Error("URIs seen:", seen)
 	}
 }
 

@@ -161,7 +161,7 @@ func inspectEra(t *testing.T, server daemon, era, version string) {
 			stdout: `{"result":{"resourceTemplates":[{"uriTemplate":"note:///{name}"}]}}`},
 		{name: "a resource", flags: []string{"--method", "resources/read", "--uri", "note:///welcome"},
 			stdout: `{"result":{"contents":[{"uri":"note:///welcome","mimeType":"text/plain","text":"This note is served by mcpwire."}]}}`},
-		{name: "unknown resource", flags: []string{"--method", "resources/read", "--uri", "note:///naïve"},
+		{name: "unknown resource", flags: []string{"--method", "resources/read", "--uri", "note:///nothing"},
 			exit: 1, stderr: `{"error":{"message":"Resource not found"}}`},
 		{name: "a prompt", flags: []string{"--method", "prompts/get", "--prompt-name", "summarize-note", "--prompt-args", "name=welcome"},
 			stdout: `{"result":{"messages":[{"role":"user","content":{"type":"resource"}},{"role":"user","content":{"type":"text"}}]}}`},
@@ -289,8 +289,8 @@ func mcpGoSession(t *testing.T, server daemon) {
 		t.Errorf("a unit that is none: %+v, %v", result, err)
 	}
 	read := mark3labs.ReadResourceRequest{Params: mark3labs.ReadResourceParams{URI: "note:///naïve"}}
-	if _, err := c.ReadResource(ctx, read); err == nil || !strings.Contains(err.Error(), "Resource not found") {
-		t.Errorf("a resource that is not there: %v", err)
+	if _, err := c.ReadResource(ctx, read); err == nil || !strings.Contains(err.Error(), "'uri' must be a URI") {
+		t.Errorf("a resource whose name is no URI: %v", err)
 	}
 	for _, field := range [][2]string{{"Mcp-Param-Unit", "fahrenheit"}, {"Mcp-Param-Unit", "=?base64?csOpYXVtdXI=?="},
 		{"Mcp-Name", "=?base64?bm90ZTovLy9uYcOvdmU=?="}} {
