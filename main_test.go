@@ -13960,7 +13960,8 @@ func TestSubsetsCompile(t *testing.T) {
 	}
 }
 
-// The README's programs compile beside the four files that they need, and the one that is a client does what it says.
+// The programs of the README are whole: each compiles beside the files that it names, and nothing else. The server is called, in both eras,
+// and the client calls it.
 func TestReadmeProgram(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
@@ -13970,13 +13971,19 @@ func TestReadmeProgram(t *testing.T) {
 	if len(programs) != 2 {
 		t.Fatal(len(programs))
 	}
-	c := serveWeb(t, newHandler(t, newDemo()))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	var binaries []string
 	for _, program := range programs {
 		source := program[1]
 		if formatted, err := format.Source(source); err != nil || !bytes.Equal(formatted, source) {
 			t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
 		}
-		source = bytes.Replace(source, []byte("http://127.0.0.1:8080/mcp"), []byte(c.url), 1)
+		source = bytes.Replace(source, []byte("127.0.0.1:8080"), []byte(address), 1)
 		dir := t.TempDir()
 		files := map[string][]byte{"go.mod": []byte("module elsewhere\n\ngo 1.26\n"), "program.go": source}
 		for _, name := range []string{"jsonrpc.go", "sse.go", "session.go", "http.go"} {
@@ -13989,20 +13996,52 @@ func TestReadmeProgram(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		command, want := []string{"vet", "."}, ""
-		if bytes.Contains(source, []byte("DialHTTP")) {
-			command, want = []string{"run", "."}, "[map[text:hello type:text]] <nil>\n"
+		for _, arguments := range [][]string{{"vet", "."}, {"build", "-o", "program", "."}} {
+			run := exec.Command("go", arguments...)
+			run.Dir = dir
+			run.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+			if out, err := run.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
 		}
-		run := exec.Command("go", command...)
-		run.Dir = dir
-		run.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-		if out, err := run.CombinedOutput(); err != nil || string(out) != want {
-			t.Errorf("%v\n%s", err, out)
+		binaries = append(binaries, filepath.Join(dir, "program"))
+	}
+	server := exec.Command(binaries[0])
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = server.Process.Kill(), server.Wait() }()
+	waitFor(t, func() bool {
+		conn, err := net.Dial("tcp", address)
+		return err == nil && conn.Close() == nil
+	})
+	for _, version := range []string{"2026-07-28", "2025-11-25"} {
+		client := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
+		if err := client.Connect(t.Context(), DialHTTP(nil, "http://"+address+"/mcp", testLimit)); err != nil {
+			t.Fatal(err)
 		}
+		defer client.Close()
+		for _, row := range []struct{ method, params, want string }{
+			{"tools/list", `{}`, `{"name":"greet","inputSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}`},
+			{"tools/call", `{"name":"greet","arguments":{"name":"Ada"}}`, `"content":[{"type":"text","text":"Hello, Ada"}]`},
+			{"tools/call", `{"name":"greet","arguments":{"name":5}}`, `"isError":true`},
+			{"tools/call", `{"name":"greet"}`, `"isError":true`},
+			{"tools/call", `{"name":"Ada","arguments":{"name":"Ada"}}`, `Unknown tool: Ada (-32602)`},
+			{"tools/call", `{"name":"greet","arguments":[]}`, `"isError":true`},
+		} {
+			var result json.RawMessage
+			err := client.Call(t.Context(), row.method, json.RawMessage(row.params), &result)
+			if got := string(result) + fmt.Sprint(err); !strings.Contains(got, row.want) {
+				t.Errorf("%s: %s %s: %s, want %s", version, row.method, row.params, got, row.want)
+			}
+		}
+	}
+	if out, err := exec.Command(binaries[1]).CombinedOutput(); err != nil || string(out) != "[map[text:Hello, Ada type:text]] <nil>\n" {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// readStep reads what a command has printed, up to the mark that follows it.
+// readStep reads what commands have printed, up to the mark that follows it.
 func readStep(t *testing.T, out *bufio.Reader) (got string) {
 	const mark = "end of step\n"
 	for !strings.HasSuffix(got, "\n"+mark) {
@@ -14014,8 +14053,9 @@ func readStep(t *testing.T, out *bufio.Reader) (got string) {
 	return strings.TrimSuffix(got, mark)
 }
 
-// What the README shows is what happens: the commands of its console blocks, given to one shell, print the lines below them. Over HTTP the
-// port is another, and what differs from run to run is made equal.
+// What the README shows is what happens: its commands are given to one shell as they stand, and print what is shown. In a console block each
+// is behind a $, with its output below it; a block of the shell, which can be pasted, is followed by a block with its output. Only what is
+// random differs: ids and the port.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
@@ -14029,61 +14069,47 @@ func TestReadme(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	binary := filepath.Join(t.TempDir(), "mcpwire")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatal(err, string(out))
+	type step struct{ commands, want string }
+	var steps []step
+	for _, block := range regexp.MustCompile("(?s)```(console|sh)\n(.*?)```\n(?:\n```text\n(.*?)```)?").FindAllStringSubmatch(string(text), -1) {
+		if block[1] == "sh" {
+			steps = append(steps, step{block[2], block[3]})
+			continue
+		}
+		for shown := range strings.SplitSeq("\n"+block[2], "\n$ ") {
+			if command, want, _ := strings.Cut(shown, "\n"); command != "" && !strings.HasPrefix(command, "go test") {
+				steps = append(steps, step{command, want})
+			}
+		}
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
 	shell := exec.Command("bash")
 	in, _ := shell.StdinPipe()
 	stdout, _ := shell.StdoutPipe()
 	if err := shell.Start(); err != nil {
 		t.Fatal(err)
 	}
-	out, session, ran := bufio.NewReader(stdout), "session-1", 0
-	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		for step := range strings.SplitSeq("\n"+block[1], "\n$ ") {
-			command, want, _ := strings.Cut(step, "\n")
-			if strings.TrimSpace(command) == "" || strings.HasPrefix(command, "go test") {
-				continue
-			}
-			for strings.HasSuffix(command, "\\") {
-				var more string
-				more, want, _ = strings.Cut(want, "\n")
-				command += "\n" + more
-			}
-			real := strings.NewReplacer("127.0.0.1:8080", address, ":8080", address, "session-1", session, (&Session{ID: "session-1"}).tag(), (&Session{ID: session}).tag())
-			run := real.Replace(command)
-			if strings.Contains(run, "-http") {
-				run = strings.Replace(run, "go run .", binary, 1)
-			}
-			fmt.Fprintf(in, "%s\necho; echo end of step\n", run)
-			got := readStep(t, out)
-			if id := regexp.MustCompile(`Mcp-Session-Id: (\S+)`).FindStringSubmatch(got); id != nil {
-				session = id[1]
-			}
-			got = strings.NewReplacer("\r", "", address, "127.0.0.1:8080", session, "session-1", (&Session{ID: session}).tag(), (&Session{ID: "session-1"}).tag()).Replace(got)
-			got = regexp.MustCompile("Date: .*").ReplaceAllString(got, "Date: Sat, 21 Nov 2026 12:00:00 GMT")
-			if strings.TrimSpace(got) != strings.TrimSpace(want) {
-				t.Errorf("%s\ngot\n%s\nwant\n%s", run, got, want)
-			}
-			if strings.HasSuffix(command, "&") {
-				waitFor(t, func() bool {
-					conn, err := net.Dial("tcp", address)
-					return err == nil && conn.Close() == nil
-				})
-			}
-			ran++
+	random := []struct{ pattern, same string }{
+		{`(?m)^Mcp-Session-Id: [A-Z2-7]{26}$`, "Mcp-Session-Id: ID"},
+		{`(?m)^id: [0-9a-f]{8}\.`, "id: TAG."},
+		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
+	}
+	out := bufio.NewReader(stdout)
+	defer in.Close()
+	fmt.Fprintln(in, "trap 'kill $(jobs -p) 2>/dev/null' EXIT") // also where a step fails
+	for _, step := range steps {
+		fmt.Fprintf(in, "%s\necho; echo end of step\n", step.commands)
+		got, want := strings.ReplaceAll(readStep(t, out), "\r", ""), step.want
+		for _, r := range random {
+			pattern := regexp.MustCompile(r.pattern)
+			got, want = pattern.ReplaceAllString(got, r.same), pattern.ReplaceAllString(want, r.same)
+		}
+		if strings.TrimSpace(got) != strings.TrimSpace(want) {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", step.commands, got, want)
 		}
 	}
 	in.Close()
-	if err := shell.Wait(); err != nil || ran < 10 {
-		t.Errorf("%d commands, %v", ran, err)
+	if err := shell.Wait(); err != nil || len(steps) < 7 {
+		t.Errorf("%d steps, %v", len(steps), err)
 	}
 }
 
@@ -14095,11 +14121,18 @@ func Example() {
 		Capabilities: map[string]any{"tools": struct{}{}},
 		Methods: map[string]HandlerFunc{
 			"tools/call": func(ctx context.Context, x *Exchange) (any, error) {
-				var name string
-				if err := Bind(x.Request.Params, map[string]any{"name": &name}); err != nil {
+				var tool, name string
+				var arguments json.RawMessage
+				if err := Bind(x.Request.Params, map[string]any{"name": &tool, "arguments": &arguments}); err != nil {
 					return nil, err
 				}
-				return ToolResult{Content: []any{TextContent("This was " + name)}}, nil
+				if tool != "greet" {
+					return nil, &Error{Code: CodeInvalidParams, Message: "Unknown tool: " + tool}
+				}
+				if err := Bind(arguments, map[string]any{"name": &name}); err != nil {
+					return nil, err
+				}
+				return ToolResult{Content: []any{TextContent("Hello, " + name)}}, nil
 			},
 		},
 	}
@@ -14112,9 +14145,9 @@ func Example() {
 	}
 	defer client.Close()
 	var result ToolResult
-	err := client.Call(context.Background(), "tools/call", map[string]any{"name": "echo"}, &result)
+	err := client.Call(context.Background(), "tools/call", map[string]any{"name": "greet", "arguments": map[string]any{"name": "Ada"}}, &result)
 	fmt.Println(client.Server().Version, result.Content[0].(map[string]any)["text"], err)
-	// Output: 2026-07-28 This was echo <nil>
+	// Output: 2026-07-28 Hello, Ada <nil>
 }
 
 // A handler that must ask returns an InputRequired; it runs again with the answer, by handshake or without.
