@@ -219,11 +219,12 @@ var (
 	errStopping  = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
 )
 
-// Error returns message, data if it is a string, and code.
+// Error returns message, data if it is a string that the message does not
+// repeat, and code. Of a long text it returns the beginning.
 func (e *Error) Error() string {
-	text := e.Message
-	if len(e.Data) > 0 && e.Data[0] == '"' {
-		text += ": " + unquote(e.Data)
+	text := fmt.Sprintf("%.4000s", e.Message)
+	if data := unquote(e.Data); !strings.Contains(e.Message, data) {
+		text += fmt.Sprintf(": %.4000s", data)
 	}
 	return fmt.Sprintf("%s (%d)", text, e.Code)
 }

@@ -95,9 +95,19 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 }
 
 func fail(exit int, err error) int {
-	fmt.Fprintln(stderr, "mcpwire:", printable(err.Error()))
+	fmt.Fprintln(stderr, "mcpwire:", printable(err.Error()+dataOf(err)))
 	stderr.flush()
 	return exit
+}
+
+// dataOf returns what the error of a peer has as data. A string is in the text
+// of the error already.
+func dataOf(err error) string {
+	var fault *Error
+	if !errors.As(err, &fault) || len(fault.Data) == 0 || fault.Data[0] == '"' || string(fault.Data) == "null" {
+		return ""
+	}
+	return fmt.Sprintf("; data: %.4000s", appendLine(nil, fault.Data))
 }
 
 // ---- Standard error ----

@@ -13636,6 +13636,43 @@ func TestCallPages(t *testing.T) {
 	}
 }
 
+// An error is shown with its code, its message, and its data of any type: once, if the message says the same.
+func TestCallShowsErrorData(t *testing.T) {
+	var fault atomic.Value
+	s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+		switch {
+		case m.Method == "server/discover":
+			say(w, m, 200, modernHello)
+		case m.Method == "status":
+			say(w, m, 400, `{"jsonrpc":"2.0","id":ID,"error":`+fault.Load().(string)+`}`)
+		default:
+			say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"error":`+fault.Load().(string)+`}`)
+		}
+	})
+	long := strings.Repeat("x", 600)
+	for _, row := range []struct{ fault, want string }{
+		{`{"code":-32002,"message":"No","data":{"uri": "note:///x",\n"n":[1,null]}}`, `No (-32002); data: {"uri":"note:///x","n":[1,null]}`},
+		{`{"code":1,"message":"No","data":["a\u001b"]}`, `No (1); data: ["a\u001b"]`},
+		{`{"code":1,"message":"No","data":0}`, "No (1); data: 0"},
+		{`{"code":1,"message":"No","data":false}`, "No (1); data: false"},
+		{`{"code":1,"message":"No","data":"why \"so\""}`, `No: why "so" (1)`},
+		{`{"code":1,"message":"Unknown tool: x","data":"Unknown tool: x"}`, "Unknown tool: x (1)"},
+		{`{"code":1,"message":"No","data":""}`, "No (1)"},
+		{`{"code":1,"message":"No","data":null}`, "No (1)"},
+		{`{"code":1,"message":"No"}`, "No (1)"},
+		{`{"code":1,"message":"` + long + `","data":"` + long + `y"}`, long + ": " + long + "y (1)"},
+	} {
+		fault.Store(strings.ReplaceAll(row.fault, `\n`, "\n"))
+		for method, prefix := range map[string]string{"m": "m: ", "status": "status: HTTP 400 Bad Request: "} {
+			var stdout, stderr bytes.Buffer
+			exit := callTarget(t, []string{"-method", method, s.URL}, "", &stdout, &stderr)
+			if want := "mcpwire: " + prefix + row.want + "\n"; exit != 1 || stderr.String() != want {
+				t.Errorf("%.100s: exit %d, %.200q, want %.200q", row.fault, exit, stderr.String(), want)
+			}
+		}
+	}
+}
+
 // What a server says neither moves the cursor nor looks like a line of ours.
 func TestCallIsPrintable(t *testing.T) {
 	s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {

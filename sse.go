@@ -1303,7 +1303,7 @@ func (e *HTTPError) Error() string {
 	location := e.Header.Get("Location")
 	switch body := bytes.TrimSpace(e.Body); {
 	case e.fault != nil:
-		return fmt.Sprintf("%s: %.500s", text, e.fault.Error())
+		return text + ": " + e.fault.Error()
 	case e.Status/100 == 3 && location != "":
 		return fmt.Sprintf("%s: not followed to %.200q", text, location)
 	case len(body) > 0:
