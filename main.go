@@ -1421,7 +1421,8 @@ func (c *caller) limited(ctx context.Context, f func(context.Context) error) err
 	return err
 }
 
-// summary prints how the server was reached and what it offers.
+// summary prints how the server was reached and what it offers. A list that
+// cannot be read does not keep the next from being tried.
 func (c *caller) summary(ctx context.Context, target []string) (failed error) {
 	show := func(label, value string) { fmt.Printf("%-13s %s\n", label, printable(value)) }
 	server := c.Server()
@@ -1456,26 +1457,34 @@ func (c *caller) summary(ctx context.Context, target []string) (failed error) {
 			continue
 		}
 		names, err := c.list(ctx, list.method, list.items, list.name)
-		if failed = errors.Join(failed, err); err != nil {
-			names = []string{"?"} // and why on stderr
+		var fault *Error
+		switch {
+		case err == nil:
+		case list.label == "templates" && errors.As(err, &fault) && fault.Code == CodeMethodNotFound:
+			// A server may have resources and no templates; no capability says so.
+		default:
+			if failed != nil { // the last one is our caller's to show
+				fail(exitError, failed)
+			}
+			failed, names = err, append(names, "?")
 		}
-		show(list.label, strings.Join(names, ", "))
+		show(list.label, cmp.Or(strings.Join(names, ", "), "none"))
 	}
 	return failed
 }
 
-// list returns the names of all items of a list, page by page. 2026-07-28
-// pagination: an empty cursor is not the end.
+// list returns the names of all items of a list, page by page; with an error,
+// those before it. 2026-07-28 pagination: an empty cursor is not the end.
 func (c *caller) list(ctx context.Context, method, items, name string) (names []string, err error) {
 	params := "{}"
 	for range 1000 {
 		var result map[string]json.RawMessage
 		if err := c.call(ctx, method, params, &result); err != nil {
-			return nil, fmt.Errorf("%s: %w", method, err)
+			return names, fmt.Errorf("%s: %w", method, err)
 		}
 		var page []map[string]json.RawMessage
 		if json.Unmarshal(result[items], &page) != nil {
-			return nil, fmt.Errorf("%s: no %s in the result", method, items)
+			return names, fmt.Errorf("%s: no %s in the result", method, items)
 		}
 		for _, item := range page {
 			names = append(names, unquote(item[name]))
@@ -1486,7 +1495,7 @@ func (c *caller) list(ctx context.Context, method, items, name string) (names []
 		}
 		params = `{"cursor":` + next + `}`
 	}
-	return nil, fmt.Errorf("%s: no end of pages", method)
+	return names, fmt.Errorf("%s: no end of pages", method)
 }
 
 // Handle shows notifications, and answers elicitations.

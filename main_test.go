@@ -13636,6 +13636,43 @@ func TestCallPages(t *testing.T) {
 	}
 }
 
+// A list that the server does not have, or fails to give, keeps call from no other list. A server with resources need not know
+// templates: that is no error. Other errors have a line each.
+func TestCallListsThatFail(t *testing.T) {
+	notFound := `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"Method not found"}}`
+	for _, row := range []struct {
+		name    string
+		answers map[string]string
+		exit    int
+		stdout  string
+		stderr  string
+	}{
+		{"no templates", map[string]string{"resources/templates/list": notFound}, 0,
+			"tools         a\nresources     b\ntemplates     none\nprompts       c\n", ""},
+		{"empty", map[string]string{"tools/list": `{"jsonrpc":"2.0","id":ID,"result":{"tools":[]}}`, "resources/templates/list": notFound}, 0,
+			"tools         none\nresources     b\ntemplates     none\nprompts       c\n", ""},
+		{"several errors", map[string]string{"tools/list": notFound, "resources/templates/list": `{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"Oh"}}`,
+			"prompts/list": `{"jsonrpc":"2.0","id":ID,"result":{}}`}, 1,
+			"tools         ?\nresources     b\ntemplates     ?\nprompts       ?\n",
+			"mcpwire: tools/list: Method not found (-32601)\nmcpwire: resources/templates/list: Oh (-32603)\nmcpwire: prompts/list: no prompts in the result\n"},
+	} {
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			answers := map[string]string{
+				"server/discover": strings.Replace(modernHello, `"capabilities":{}`, `"capabilities":{"tools":{},"resources":{},"prompts":{}}`, 1),
+				"tools/list":      `{"jsonrpc":"2.0","id":ID,"result":{"tools":[{"name":"a"}]}}`,
+				"resources/list":  `{"jsonrpc":"2.0","id":ID,"result":{"resources":[{"uri":"b"}]}}`,
+				"prompts/list":    `{"jsonrpc":"2.0","id":ID,"result":{"prompts":[{"name":"c"}]}}`,
+			}
+			say(w, m, 200, cmp.Or(row.answers[m.Method], answers[m.Method]))
+		})
+		var stdout, stderr bytes.Buffer
+		exit := callTarget(t, []string{s.URL}, "", &stdout, &stderr)
+		if exit != row.exit || !strings.HasSuffix(stdout.String(), row.stdout) || stderr.String() != row.stderr {
+			t.Errorf("%s: exit %d\n%s\n%s", row.name, exit, stdout.String(), stderr.String())
+		}
+	}
+}
+
 // An error is shown with its code, its message, and its data of any type: once, if the message says the same.
 func TestCallShowsErrorData(t *testing.T) {
 	var fault atomic.Value
