@@ -1274,6 +1274,8 @@ func call(ctx context.Context, args []string) error {
 			return errors.New("nothing may follow the URL: flags go before it")
 		case isURL(flags.Arg(0)) && (err != nil || target.Host == ""):
 			return fmt.Errorf("%.200q is no URL with a host", flags.Arg(0))
+		case meantURL(flags.Arg(0)) != "":
+			return fmt.Errorf("there is no command %.200q; did you mean %.200s?", flags.Arg(0), meantURL(flags.Arg(0)))
 		case len(header) > 0 && !isURL(flags.Arg(0)):
 			return errors.New("-header goes with a URL")
 		case *params != "" && (*method == "" || !isObject(*params)):
@@ -1293,7 +1295,7 @@ func call(ctx context.Context, args []string) error {
 	dials := c.dialers(flags.Args(), header, *trace)
 	defer c.Close() // what could not be connected to, too: a child may ignore the end of its input
 	if err := c.limited(ctx, func(ctx context.Context) error { return c.Connect(ctx, dials...) }); err != nil {
-		return err
+		return c.advise(err, flags.Arg(0))
 	}
 	context.AfterFunc(ctx, func() { // even while stdin keeps us waiting
 		c.Close()
@@ -1312,6 +1314,37 @@ func call(ctx context.Context, args []string) error {
 func isURL(text string) bool {
 	scheme, _, found := strings.Cut(strings.ToLower(text), "://")
 	return found && (scheme == "http" || scheme == "https")
+}
+
+// meantURL returns the URL that somebody has meant who names a host and a port,
+// or localhost, where there is no such command.
+func meantURL(text string) string {
+	meant, err := url.Parse("http://" + strings.TrimPrefix(text, "//"))
+	if isURL(text) || err != nil || meant.Port() == "" && meant.Hostname() != "localhost" {
+		return ""
+	}
+	if _, err := exec.LookPath(text); err == nil {
+		return ""
+	}
+	if meant.Hostname() == "" {
+		meant.Host = "localhost" + meant.Host
+	}
+	return meant.String()
+}
+
+// advise adds to the reason why a target could not be connected to what its user
+// may try.
+func (c *caller) advise(err error, target string) error {
+	var fault *HTTPError
+	if !errors.As(err, &fault) {
+		return err
+	}
+	// What a server that is for people, too, answers where it has no MCP.
+	elsewhere := slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, fault.Status)
+	if at, _ := url.Parse(target); elsewhere && strings.Trim(at.Path, "/") == "" {
+		return fmt.Errorf("%w; the URL has no path: did you mean %s://%s/mcp?", err, at.Scheme, at.Host)
+	}
+	return err
 }
 
 func isObject(text string) bool {

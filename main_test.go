@@ -13513,6 +13513,12 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"call", "-header", "A: b\nc", "http://127.0.0.1:1"}, 2, "", "-header"},
 		{[]string{"call", "http://127.0.0.1:1/mcp"}, 1, "", "connection refused"},
 		{[]string{"call", "/no/such/server"}, 1, "", "no such file"},
+		{[]string{"call", "localhost:9101/mcp"}, 2, "", `no command "localhost:9101/mcp"; did you mean http://localhost:9101/mcp?`},
+		{[]string{"call", "-header", "A: b", "127.0.0.1:9101"}, 2, "", "did you mean http://127.0.0.1:9101?"},
+		{[]string{"call", "[::1]:9101/mcp", "ping"}, 2, "", "did you mean http://[::1]:9101/mcp?"},
+		{[]string{"call", ":9101"}, 2, "", "did you mean http://localhost:9101?"},
+		{[]string{"call", "//localhost/mcp"}, 2, "", "did you mean http://localhost/mcp?"},
+		{[]string{"call", "no:such/server"}, 1, "", "no such file"},
 		{[]string{"call", "-timeout", "100ms", "sleep", "60"}, 1, "", "no answer within 100ms"},
 		{[]string{"call", "true"}, 1, "", "server ended: exit status 0"},
 	} {
@@ -13608,6 +13614,24 @@ func TestCallURL(t *testing.T) {
 	}
 	if n := h.Sessions.Len(); n > 0 {
 		t.Errorf("%d sessions are left", n)
+	}
+}
+
+// Where a URL without a path is no MCP endpoint, call suggests /mcp; not where something else is wrong.
+func TestCallSuggestsAPath(t *testing.T) {
+	var status atomic.Int32
+	s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) { w.WriteHeader(int(status.Load())) })
+	for _, row := range []struct {
+		status int32
+		path   string
+		hint   bool
+	}{{404, "", true}, {404, "/?key=s3cret", true}, {405, "/", true}, {404, "/mcp", false}, {401, "", false}, {500, "", false}} {
+		status.Store(row.status)
+		var stdout, stderr bytes.Buffer
+		exit := callTarget(t, []string{s.URL + row.path}, "", &stdout, &stderr)
+		if hint := "; the URL has no path: did you mean " + s.URL + "/mcp?\n"; exit != 1 || strings.HasSuffix(stderr.String(), hint) != row.hint {
+			t.Errorf("%d at %q: exit %d, %s", row.status, row.path, exit, stderr.String())
+		}
 	}
 }
 
