@@ -1335,14 +1335,17 @@ func meantURL(text string) string {
 // advise adds to the reason why a target could not be connected to what its user
 // may try.
 func (c *caller) advise(err error, target string) error {
-	var fault *HTTPError
-	if !errors.As(err, &fault) {
-		return err
-	}
+	fault := new(HTTPError)
+	errors.As(err, &fault)
 	// What a server that is for people, too, answers where it has no MCP.
 	elsewhere := slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, fault.Status)
-	if at, _ := url.Parse(target); elsewhere && strings.Trim(at.Path, "/") == "" {
+	refused := fault.Status == http.StatusUnauthorized || fault.Status == http.StatusForbidden
+	at, _ := url.Parse(target)
+	switch {
+	case elsewhere && strings.Trim(at.Path, "/") == "":
 		return fmt.Errorf("%w; the URL has no path: did you mean %s://%s/mcp?", err, at.Scheme, at.Host)
+	case errors.As(err, new(afterProbe)) && !elsewhere && !refused:
+		return fmt.Errorf("%w; server/discover may be why: with -protocol %s it is not sent", err, newest(orAll(c.Versions), false))
 	}
 	return err
 }

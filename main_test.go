@@ -3758,6 +3758,45 @@ func TestClientFindsTheEra(t *testing.T) {
 	}
 }
 
+// While the probe is unanswered, the log says once what is waited for, and what follows.
+func TestClientSaysWhatItWaitsFor(t *testing.T) {
+	for _, row := range []struct {
+		speaks []string
+		want   string
+	}{
+		{nil, `level=INFO msg="waiting for an answer to server/discover" limit=5s then=initialize` + "\n"},
+		{[]string{"2026-07-28"}, `level=INFO msg="waiting for an answer to server/discover" limit=5s` + "\n"},
+		{[]string{"2025-11-25"}, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log lockedBuffer
+			timeless := func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}
+			c := &Client{Versions: row.speaks, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: timeless}))}
+			silent, conn := Pipe()
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = c.Connect(t.Context(), func(context.Context) (Conn, error) { return conn, nil }) })
+			time.Sleep(time.Second - 1)
+			synctest.Wait()
+			if early := log.String(); early != "" {
+				t.Errorf("%q: early: %s", row.speaks, early)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			c.Close()
+			silent.Close()
+			wg.Wait()
+			if got := log.String(); got != row.want {
+				t.Errorf("%q: %q, want %q", row.speaks, got, row.want)
+			}
+		})
+	}
+}
+
 // Old servers that take the probe badly, as real processes: each is reached with initialize, one that dies is started again.
 func TestClientProbesChildren(t *testing.T) {
 	for role, starts := range map[string]int32{"dies of the probe": 2, "refuses the probe and exits": 2, "is silent at the probe": 1, "refuses the probe with -32600": 1, "answers the probe oddly": 1} {
@@ -7818,9 +7857,9 @@ func TestClientLadderDown(t *testing.T) {
 		{"HTTP+SSE after 400", says{"400 "}, says{"400 "}, "200 event: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
 		{"HTTP+SSE after 404", says{"404 "}, says{"404 "}, "200 event: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
 		{"HTTP+SSE after 405, and late", says{"405 "}, says{"405 "}, "200 : wait\n\n: wait\n\nevent: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
-		{"nothing at all", says{"404 a"}, says{"404 b"}, "404 c", `GET: HTTP 404 Not Found "c" (after initialize: HTTP 404 Not Found "b" (after server/discover: HTTP 404 Not Found "a"))`, "server/discover initialize GET"},
+		{"nothing at all", says{"404 a"}, says{"404 b"}, "404 c", `GET: HTTP 404 Not Found "c" (after initialize: HTTP 404 Not Found "b"; after server/discover: HTTP 404 Not Found "a")`, "server/discover initialize GET"},
 		{"a page", says{"405 "}, says{"405 "}, "200 <html>", `GET: HTTP 200 OK "<html>" (after initialize: `, "server/discover initialize GET"},
-		{"GET: 401", says{"405 "}, says{"405 "}, "401 who", `GET: HTTP 401 Unauthorized "who" (after initialize: HTTP 405 Method Not Allowed (after server/discover: HTTP 405 Method Not Allowed))`, "server/discover initialize GET"},
+		{"GET: 401", says{"405 "}, says{"405 "}, "401 who", `GET: HTTP 401 Unauthorized "who" (after initialize: HTTP 405 Method Not Allowed; after server/discover: HTTP 405 Method Not Allowed)`, "server/discover initialize GET"},
 	} {
 		row.run(t)
 	}
@@ -8004,7 +8043,7 @@ func TestClientSessionAlwaysLost(t *testing.T) {
 func TestClientSessionLostAtOnce(t *testing.T) {
 	checkLeaks(t)
 	for lost, want := range map[int]string{1: "<nil>", 9: "initialize: notifications/initialized: session ended: HTTP 404 Not Found (after " +
-		"initialize: notifications/initialized: session ended: HTTP 404 Not Found (after server/discover: HTTP 400 Bad Request))"} {
+		"initialize: notifications/initialized: session ended: HTTP 404 Not Found; after server/discover: HTTP 400 Bad Request)"} {
 		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
 			switch {
 			case m == nil:
@@ -10076,7 +10115,7 @@ func TestOddServersEras(t *testing.T) {
 		first("401 to initialize", respond(401, "text/plain", "who?"), `initialize: HTTP 401 Unauthorized "who?"`),
 		first("500 to initialize", respond(500, "text/plain", "no"), "initialize: HTTP 500"),
 		first("404 to initialize", respond(404, "text/plain", "no"),
-			`GET: HTTP 405 Method Not Allowed (after initialize: HTTP 404 Not Found "no" (after server/discover: HTTP 400 Bad Request))`),
+			`GET: HTTP 405 Method Not Allowed (after initialize: HTTP 404 Not Found "no"; after server/discover: HTTP 400 Bad Request)`),
 		first("a page for initialize", respond(200, "text/html", "<html>"), `not "text/html"`),
 		first("a version nobody knows", respond(200, js, `{"jsonrpc":"2.0","id":$,"result":{"protocolVersion":"1.0"}}`), "no protocol version"),
 	})
@@ -13918,6 +13957,66 @@ func TestWhatMayBeAsked(t *testing.T) {
 			if refused := version == "2026-07-28" && err != nil || strings.Contains(string(result), `"isError":true`); refused == row.sent {
 				t.Errorf("%s: %s to %v: %s, %v", version, row.params, row.declared, result, err)
 			}
+		}
+	}
+}
+
+// A command that ends at once is started again only if the probe may be why: so never where the revision is given. What it writes to
+// stderr is shown as it comes, and not once more in the error.
+func TestCallStartsACommandThatEnds(t *testing.T) {
+	for _, row := range []struct {
+		protocol string
+		starts   int
+		want     string
+	}{
+		{"", 2, "initialize: connection closed: server ended: exit status 3 (after server/discover: connection closed: server ended: exit status 3)"},
+		{"2025-11-25", 1, "initialize: connection closed: server ended: exit status 3"},
+		{"2026-07-28", 1, "server/discover: connection closed: server ended: exit status 3"},
+	} {
+		args := []string{"sh", "-c", "read line; echo usage >&2; exit 3"}
+		if row.protocol != "" {
+			args = append([]string{"-protocol", row.protocol}, args...)
+		}
+		var stdout, stderr bytes.Buffer
+		exit := callTarget(t, args, "", &stdout, &stderr)
+		if want := strings.Repeat("usage\n", row.starts) + "mcpwire: " + row.want + "\n"; exit != 1 || stderr.String() != want {
+			t.Errorf("%q: exit %d\n%s", row.protocol, exit, stderr.String())
+		}
+	}
+}
+
+// If initialize fails on a connection that has had a probe, and that was not answered well, the error says how to leave the probe out. It
+// does not where something else is wrong, or no probe was sent.
+func TestCallSuggestsAProtocol(t *testing.T) {
+	const hint = "; server/discover may be why: with -protocol 2025-11-25 it is not sent\n"
+	const refuses = `while read line; do id=$((id+1)); echo '{"jsonrpc":"2.0","id":'$id',"error":{"code":-32600,"message":"no"}}'; done`
+	for _, row := range []struct {
+		name string
+		args []string
+		hint bool
+	}{
+		{"refuses both", []string{"sh", "-c", refuses}, true},
+		{"refuses both, not probed", []string{"-protocol", "2025-11-25", "sh", "-c", refuses}, false},
+		{"ends at each start", []string{"sh", "-c", "read line"}, false},
+	} {
+		var stdout, stderr bytes.Buffer
+		exit := callTarget(t, row.args, "", &stdout, &stderr)
+		if exit != 1 || strings.HasSuffix(stderr.String(), hint) != row.hint || strings.Contains(stderr.String(), hint[2:20]) != row.hint {
+			t.Errorf("%s: exit %d, %s", row.name, exit, stderr.String())
+		}
+	}
+	for status, suggested := range map[string]bool{"500": true, "400": true, "404": false, "405": false, "401": false, "403": false} {
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			if r.Method == "POST" && m.Method == "server/discover" {
+				w.WriteHeader(400)
+				return
+			}
+			says{status + " "}.answer(w, m, 1)
+		})
+		var stdout, stderr bytes.Buffer
+		exit := callTarget(t, []string{s.URL + "/mcp"}, "", &stdout, &stderr)
+		if exit != 1 || strings.HasSuffix(stderr.String(), hint) != suggested {
+			t.Errorf("initialize: %s: exit %d, %s", status, exit, stderr.String())
 		}
 	}
 }

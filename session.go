@@ -1439,6 +1439,7 @@ type connection struct {
 	rev    Revision
 	says   object // of _meta, in the modern era
 	server ServerInfo
+	probed bool            // server/discover has not been answered as it should
 	unfit  bool            // all is to be found out anew; the Client's mutex guards it
 	hears  context.Context // until nothing is heard from the server but answers; the cause says why
 	deafen context.CancelCauseFunc
@@ -1684,17 +1685,48 @@ func (c *Client) open(l *link) (conn *connection, err error) {
 	return conn, err
 }
 
+// attempts is the error of several attempts, of the last one first.
+type attempts struct{ errs []error }
+
 // chain adds to an error what went wrong before.
 func chain(err, before error) error {
 	if err == nil || before == nil {
 		return err
 	}
-	return fmt.Errorf("%w (after %w)", err, before)
+	all := new(attempts)
+	for _, err := range []error{err, before} {
+		if several, ok := err.(*attempts); ok {
+			all.errs = append(all.errs, several.errs...)
+		} else {
+			all.errs = append(all.errs, err)
+		}
+	}
+	return all
 }
+
+// Error returns what all of them say.
+func (a *attempts) Error() string {
+	text, between := a.errs[0].Error(), " (after "
+	for _, err := range a.errs[1:] {
+		text += between + err.Error()
+		between = "; after "
+	}
+	return text + ")"
+}
+
+// Unwrap returns them all.
+func (a *attempts) Unwrap() []error { return a.errs }
+
+// afterProbe marks the error of initialize on a connection on which server/discover
+// has not been answered as it should. Some servers do not get over that.
+type afterProbe struct{ error }
+
+func (a afterProbe) Unwrap() error { return a.error }
 
 // try dials, and takes the steps of a handshake: server/discover, unless the
 // server is known to be legacy, then initialize; and one of them again if the
-// server says so, or has gone. When it fails, onwards says that something else
+// server says so, or its session has gone, or the probe has ended it. When it
+// fails, onwards says that something else
 // may be there. 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
 func (c *Client) try(l *link, rung int, modern bool) (conn *connection, onwards bool, err error) {
@@ -1707,11 +1739,15 @@ func (c *Client) try(l *link, rung int, modern bool) (conn *connection, onwards 
 				return nil, leadsOn(failed), chain(failed, err)
 			}
 		}
-		step := c.initialize
 		if modern = revision(version).Modern; modern {
-			step = c.discover
+			version, failed = c.discover(l.needed, conn, version)
+			conn.probed = conn.probed || failed != nil
+		} else {
+			version, failed = c.initialize(l.needed, conn, version)
+			if failed != nil && conn.probed && !errors.Is(failed, errNoVersion) {
+				failed = afterProbe{failed}
+			}
 		}
-		version, failed = step(l.needed, conn, version)
 		if version == "" && failed == nil {
 			return conn, false, nil
 		}
@@ -1719,6 +1755,9 @@ func (c *Client) try(l *link, rung int, modern bool) (conn *connection, onwards 
 		onwards = !modern && leadsOn(failed) && conn.rev.Version == ""
 		if version == "" || l.needed.Err() != nil {
 			break
+		}
+		if errors.Is(failed, ErrClosed) && !conn.probed {
+			break // it has ended, though nothing was asked of it that it may not know
 		}
 		if gone(failed) {
 			_ = conn.peer.Close()
@@ -1829,8 +1868,16 @@ func supported(err error) (versions []string) {
 // the version with which to go on, "" if there is nothing more to do or to try.
 // -32021 and -32022 come from modern servers only.
 func (c *Client) discover(ctx context.Context, conn *connection, version string) (next string, err error) {
-	ctx, stop := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
+	limit := cmp.Or(c.ProbeTimeout, 5*time.Second)
+	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
+	defer time.AfterFunc(time.Second, func() {
+		waits := []any{"limit", limit}
+		if newest(orAll(c.Versions), false) != "" {
+			waits = append(waits, "then", "initialize")
+		}
+		conn.peer.log.Info("waiting for an answer to server/discover", waits...)
+	}).Stop()
 	// a modern server may not ask anything; this one may turn out to be legacy
 	conn.peer.Remember(revision(version), Meta{})
 	conn.says = c.introduce(revision(version))

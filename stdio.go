@@ -168,9 +168,9 @@ func stdin() io.ReadCloser {
 
 // DialCommand returns a Dialer that starts command() and speaks lines over its
 // standard input and output (max as for NewLineConn). There is no shell in
-// between. What the child writes to stderr goes to the command's Stderr, if it
-// has one. When the child ends, Read fails with its exit status and the last of
-// its stderr. Close shuts it down, each step bounded by grace: it closes the
+// between. What the child writes to stderr goes to the command's Stderr. When
+// the child ends, Read fails with its exit status, and with the last of its
+// stderr if the command has no Stderr. Close shuts it down, each step bounded by grace: it closes the
 // child's stdin, then sends SIGTERM, then kills it (2025-11-25
 // basic/lifecycle#shutdown), its process group included where there are such.
 func DialCommand(command func() *exec.Cmd, grace time.Duration, max int) Dialer {
@@ -279,7 +279,8 @@ func (c *child) why(err error, wait time.Duration) error {
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
 	}
 	why := fmt.Errorf("server ended: %w", cmp.Or(c.err, errors.New(c.cmd.ProcessState.String())))
-	if last := strings.ToValidUTF8(strings.TrimSpace(string(c.stderr.text)), "\uFFFD"); last != "" {
+	last := strings.ToValidUTF8(strings.TrimSpace(string(c.stderr.text)), "\uFFFD")
+	if last != "" && c.stderr.next == nil { // which would have shown it
 		why = fmt.Errorf("%w; the last of its stderr:\n%s", why, last)
 	}
 	return why
