@@ -56,8 +56,15 @@ import (
 const version = "0.1.0"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signals = append(signals, syscall.SIGHUP)
+		// A terminal that is closed may send it twice. Then it must not kill us
+		// while we shut a server down.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	context.AfterFunc(ctx, stop) // a second signal, of another kind, kills
 	// A reader of our output that is gone is an error of writing, not our death.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	run, args := serve, os.Args[1:]

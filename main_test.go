@@ -1533,9 +1533,63 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
+// A standard input that others have after us blocks again when we are gone, however we end; one that did not block before still does not.
+func TestStandardInputIsRestored(t *testing.T) {
+	if _, err := os.Stat("/proc/self/fdinfo/0"); err != nil {
+		t.Skip("the flags of a descriptor cannot be read here:", err)
+	}
+	flags := func(pid int) (n int) {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/0", pid))
+		_, after, _ := strings.Cut(string(text), "flags:")
+		_, _ = fmt.Sscanf(after, "%o", &n)
+		return n & syscall.O_NONBLOCK
+	}
+	for _, how := range []string{"end of input", "signal"} {
+		for _, before := range []int{0, syscall.O_NONBLOCK} {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := exec.Command("sleep", "60") // shares the input with the server, as the shell does
+			other.Stdin = r
+			if err := other.Start(); err != nil {
+				t.Fatal(err)
+			}
+			cmd := process(t, "mcpwire")
+			cmd.Stdin = r
+			out, _ := cmd.StdoutPipe()
+			if before != 0 { // by another program, before it
+				cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `MCPWIRE_CHILD="stops blocking" "$0"; exec "$0"`, cmd.Path}
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintln(w, initializeLine("2025-11-25"))
+			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+				t.Errorf("%s, %o: %q, %v", how, before, line, err)
+			}
+			if how == "signal" {
+				_ = cmd.Process.Signal(syscall.SIGTERM)
+			} else {
+				w.Close()
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("%s, %o: %v", how, before, err)
+			}
+			if after := flags(other.Process.Pid); after != before {
+				t.Errorf("%s: the flag was %o, and is %o", how, before, after)
+			}
+			_ = other.Process.Kill()
+			_ = other.Wait()
+			r.Close()
+			w.Close()
+		}
+	}
+}
+
 // Each kind of child is gone, and reaped, when Close returns, within the steps of the ladder.
 func TestChildLadder(t *testing.T) {
-	for role, signal := range map[string]string{"exits at EOF": "", "ignores EOF": "terminated", "ignores SIGTERM": "killed", "leaves a grandchild": ""} {
+	for role, signal := range map[string]string{"exits at EOF": "", "ignores EOF": "terminated", "ignores SIGTERM": "killed", "leaves a grandchild": "", "leaves a deaf grandchild": ""} {
 		var cmd *exec.Cmd
 		dial := DialCommand(func() *exec.Cmd { cmd = process(t, role); return cmd }, 300*time.Millisecond, testLimit)
 		conn, err := dial(t.Context())
@@ -1567,6 +1621,26 @@ func TestChildLadder(t *testing.T) {
 		if groupAlive(cmd.Process.Pid) {
 			t.Errorf("%s: something is left of its process group", role)
 		}
+	}
+}
+
+// A child that ends by itself leaves nothing of its group, either, though nobody calls Close.
+func TestChildEndsWithItsGroup(t *testing.T) {
+	var cmd *exec.Cmd
+	conn, err := DialCommand(func() *exec.Cmd { cmd = process(t, "leaves a deaf grandchild"); return cmd }, 300*time.Millisecond, testLimit)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	for err == nil {
+		_, err = conn.Read()
+	}
+	waitFor(t, func() bool { return !groupAlive(cmd.Process.Pid) })
+	if err := conn.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -1731,6 +1805,17 @@ func beChild(role string) int {
 		if err := sleep.Start(); err != nil {
 			panic(err)
 		}
+		fmt.Println(hello)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "stops blocking":
+		_ = syscall.SetNonblock(syscall.Stdin, true)
+	case "leaves a deaf grandchild":
+		deaf := exec.Command("sh", "-c", `trap "" TERM; echo; exec sleep 60`)
+		out, _ := deaf.StdoutPipe()
+		if err := deaf.Start(); err != nil {
+			panic(err)
+		}
+		_, _ = out.Read(make([]byte, 1)) // it hears nothing by now
 		fmt.Println(hello)
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	case "writes and exits":
@@ -14017,6 +14102,38 @@ func TestCallSuggestsAProtocol(t *testing.T) {
 		exit := callTarget(t, []string{s.URL + "/mcp"}, "", &stdout, &stderr)
 		if exit != 1 || strings.HasSuffix(stderr.String(), hint) != suggested {
 			t.Errorf("initialize: %s: exit %d, %s", status, exit, stderr.String())
+		}
+	}
+}
+
+// When its terminal is closed, call shuts its server down before it ends, even one that takes no notice of the end of its input. Where
+// SIGHUP is ignored, as nohup has it, call goes on.
+func TestCallHangsUp(t *testing.T) {
+	for _, nohup := range []bool{false, true} {
+		file := filepath.Join(t.TempDir(), "pid")
+		args := []string{os.Args[0], "call", "-timeout", "1m", "sh", "-c", `echo $$ > "$0"; exec sleep 60`, file}
+		cmd := process(t, "mcpwire")
+		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `exec "$0" "$@"`}, args...)
+		if nohup {
+			cmd.Args[2] = `trap "" HUP; exec "$0" "$@"`
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var pid int
+		waitFor(t, func() bool {
+			text, _ := os.ReadFile(file)
+			n, _ := fmt.Sscanln(string(text), &pid)
+			return n == 1
+		})
+		_ = cmd.Process.Signal(syscall.SIGHUP)
+		_ = cmd.Process.Signal(syscall.SIGHUP) // the shell sends one, and the system another
+		if nohup {
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+		}
+		_ = cmd.Wait()
+		if cmd.ProcessState.ExitCode() != 1 || groupAlive(pid) {
+			t.Errorf("nohup %v: %v, and the server runs: %v", nohup, cmd.ProcessState, groupAlive(pid))
 		}
 	}
 }

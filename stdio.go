@@ -10,10 +10,11 @@ package main
 //
 // Implements 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown,
 // 2026-07-28 basic/transports/stdio. Goroutines: a launched child has one that
-// waits for its end; standard input has one that reads it for the life of the
-// process, unless it is a pipe (not on Windows); a line whose writer may give
-// up has one that writes it. A line is written by whoever has the turn, a lock
-// for which nobody waits longer than their context lasts. Copy with jsonrpc.go.
+// waits for its end and that of its group; standard input has one that reads it
+// for the life of the process, unless it is a pipe (not on Windows); a line
+// whose writer may give up has one that writes it. A line is written by whoever
+// has the turn, a lock for which nobody waits longer than their context lasts.
+// Copy with jsonrpc.go.
 
 import (
 	"bufio"
@@ -153,8 +154,11 @@ func stdin() io.ReadCloser {
 		// one socket for both: os.Stdout cannot write to what does not block
 		pipe = !os.SameFile(info, out)
 	}
+	if os.Stdin.SetReadDeadline(time.Time{}) == nil {
+		return os.Stdin // whoever started us has set it so that it does not block
+	}
 	if pipe && syscall.SetNonblock(syscall.Stdin, true) == nil {
-		return os.NewFile(uintptr(syscall.Stdin), "stdin")
+		return &sharedInput{file: os.NewFile(uintptr(syscall.Stdin), "stdin")}
 	}
 	r, w := io.Pipe()
 	go func() {
@@ -162,6 +166,34 @@ func stdin() io.ReadCloser {
 		w.CloseWithError(err)
 	}()
 	return r
+}
+
+// sharedInput is a standard input that does not block. Whoever else has it, such
+// as the shell's next command, shares that with us, and does not expect it:
+// Close restores what was.
+type sharedInput struct {
+	file *os.File
+	mu   sync.Mutex // held by who reads
+}
+
+// Read fails with os.ErrClosed from Close on.
+func (in *sharedInput) Read(b []byte) (int, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	n, err := in.file.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = os.ErrClosed
+	}
+	return n, err
+}
+
+// Close wakes who reads, and waits for that: a Read that begins later would
+// block for ever.
+func (in *sharedInput) Close() error {
+	_ = in.file.SetReadDeadline(time.Now())
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return errors.Join(syscall.SetNonblock(syscall.Stdin, false), in.file.Close())
 }
 
 // ---- Launching a server ----
@@ -175,7 +207,7 @@ func stdin() io.ReadCloser {
 // basic/lifecycle#shutdown), its process group included where there are such.
 func DialCommand(command func() *exec.Cmd, grace time.Duration, max int) Dialer {
 	return func(context.Context) (Conn, error) {
-		c := &child{cmd: command(), grace: grace, exited: make(chan struct{})}
+		c := &child{cmd: command(), grace: grace, exited: make(chan struct{}), gone: make(chan struct{})}
 		if err := c.start(max); err != nil {
 			return nil, err
 		}
@@ -193,6 +225,7 @@ type child struct {
 	stderr tail
 	exited chan struct{} // closed when it has been reaped
 	err    error         // set by then: how it ended
+	gone   chan struct{} // closed when nothing is left of its group, or all was killed
 }
 
 func (c *child) start(max int) error {
@@ -216,7 +249,7 @@ func (c *child) start(max int) error {
 		return errors.Join(err, out.Close())
 	}
 	c.in, c.Conn = in, NewLineConn(childOutput{out}, in, max, c.shutDown)
-	go c.wait() // ends with the process
+	go c.wait() // ends with the process and its group
 	return nil
 }
 
@@ -231,12 +264,20 @@ func ownGroup() *syscall.SysProcAttr {
 }
 
 // wait reaps the process. What it has left behind in its group is told to end,
-// too.
+// too, and is killed if it has not after the grace.
 func (c *child) wait() {
 	c.err = c.cmd.Wait()
-	_ = c.signal(syscall.SIGTERM)
+	left := c.signalGroup(syscall.SIGTERM) == nil
 	_ = c.out.SetReadDeadline(time.Now().Add(lastWord))
 	close(c.exited)
+	for end := time.Now().Add(c.grace); left && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+		left = c.signalGroup(syscall.Signal(0)) == nil // which reaches nobody, and says whether there is somebody
+	}
+	if left {
+		_ = c.signalGroup(os.Kill)
+	}
+	close(c.gone)
 }
 
 // childOutput is what a child writes. What it wrote before its end is still to
@@ -301,15 +342,25 @@ func (c *child) shutDown() error {
 	if !closedWithin(c.grace, c.exited) {
 		return errors.Join(fmt.Errorf("process %d does not end", c.cmd.Process.Pid), c.out.Close())
 	}
+	<-c.gone // within grace
 	return c.out.Close()
 }
 
 // signal reaches the process group, or where there is none the process.
 func (c *child) signal(signal os.Signal) error {
-	if group, err := os.FindProcess(-c.cmd.Process.Pid); err == nil && group.Signal(signal) == nil {
+	if c.signalGroup(signal) == nil {
 		return nil
 	}
 	return c.cmd.Process.Signal(signal)
+}
+
+// signalGroup fails if there is no process group, or nobody in it.
+func (c *child) signalGroup(signal os.Signal) error {
+	group, err := os.FindProcess(-c.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	return group.Signal(signal)
 }
 
 // tail hands on what is written to it and remembers the end, for when nothing
