@@ -115,7 +115,7 @@ func script(t *testing.T, path string) []string {
 	if err == nil {
 		_, err = os.Stat(node)
 	}
-	if err != nil { // another platform than linux-x64: its own node, which has to be 22.19 or later
+	if err != nil { // another platform than linux-x64: its own node, which has to be 24 or later
 		node = "node"
 	}
 	return []string{node, file}
