@@ -13,9 +13,12 @@
 //	nginx_test.go       mcpwire serves HTTP behind nginx
 //	replica_test.go     two replicas of mcpwire serve HTTP behind nginx
 //	browser_test.go     mcpwire serves HTTP to pages in Chromium, and refuses to
+//	clients_test.go     the AI SDK, OpenAI's agents, mcporter, and clients behind supergateway (npm) are the clients, mcpwire the server
+//	postgres_test.go    mcpwire call is the client, server-postgres (npm) the server
 //
 // go test -v shows every command with what it printed, and every message that passed: a way to read the protocol as others speak it.
-// What is missing makes a test fail, but for nginx and Chromium: without them their tests are skipped.
+// What is missing makes a test fail, but for nginx, Chromium, and the packages of clients_test.go and postgres_test.go: without them their
+// tests are skipped.
 package interop
 
 import (

@@ -1,0 +1,167 @@
+package interop
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// optional returns the command that runs a script of a package. Without the package it skips the test.
+func optional(t *testing.T, name, path string) []string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join("node_modules", name, "package.json")); err != nil {
+		t.Skipf("%s is not installed: npm ci has not been run, or could not install it", name)
+	}
+	return script(t, filepath.Join(name, path))
+}
+
+// ---- AI SDK ----
+
+// TestAISDK: the client begins with server/discover, and with initialize over HTTP+SSE. It goes on to initialize after an error, but not
+// after one that only a modern server gives.
+func TestAISDK(t *testing.T) {
+	t.Parallel()
+	node := optional(t, "@ai-sdk/mcp", "dist/index.js")[0]
+	for _, test := range []struct{ name, versions, session, sse string }{
+		{"both eras", "2026-07-28,2025-11-25,2025-06-18", "2026-07-28", "2025-11-25"},
+		{"legacy", "2025-11-25,2025-06-18", "2025-11-25", "2025-11-25"},
+	} {
+		talks := func(t *testing.T, version string, args ...string) {
+			t.Helper()
+			out := run(t, nil, "", append([]string{node, "aisdk.mjs"}, args...)...)
+			if out.exit != 0 {
+				t.Fatalf("exit %d", out.exit)
+			}
+			expect(t, out.stdout, `{"server":"mcpwire","version":"`+version+`","tools":["ask","count","echo","get-weather","set-note"],
+				"weather":"Current temperature in Oslo is 18°C","note":"This note is served by mcpwire."}`)
+		}
+		t.Run(test.name+"/stdio", func(t *testing.T) {
+			t.Parallel()
+			talks(t, test.session, "stdio", mcpwire, "-versions", test.versions)
+		})
+		t.Run(test.name+"/http", func(t *testing.T) {
+			t.Parallel()
+			talks(t, test.session, "http", serve(t, "-versions", test.versions).mcp)
+		})
+		t.Run(test.name+"/sse", func(t *testing.T) {
+			t.Parallel()
+			talks(t, test.sse, "sse", serve(t, "-versions", test.versions).sse)
+		})
+	}
+}
+
+// ---- OpenAI's agents ----
+
+// TestOpenAIAgents: the model sees why a call with an argument out of range was in vain. Of a JSON-RPC error it would not be shown a word.
+func TestOpenAIAgents(t *testing.T) {
+	t.Parallel()
+	node := optional(t, "@openai/agents", "dist/index.js")[0]
+	agent := func(t *testing.T, args ...string) {
+		t.Parallel()
+		out := run(t, nil, "", append([]string{node, "agents.mjs"}, args...)...)
+		if out.exit != 0 {
+			t.Fatalf("exit %d", out.exit)
+		}
+		expect(t, out.stdout, `{"tools":["ask","count","echo","get_weather","set_note"],"result":{"isError":true},"output":"That is all."}`)
+		if !regexp.MustCompile(`"results":\[\["Current temperature in Oslo is 18°C"\],\["[^"]*'n' must be [^"]*"\]\]`).MatchString(out.stdout) {
+			t.Error("the model is not told why")
+		}
+	}
+	for _, rev := range revisions[1:] { // the newest that the SDK speaks, and what it can be brought down to
+		t.Run("stdio/"+rev.version, func(t *testing.T) { agent(t, "stdio", mcpwire, "-versions", rev.version) })
+	}
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) { agent(t, transport, serve(t).url(transport)) })
+	}
+}
+
+// ---- mcporter ----
+
+// TestMCPorter: mcporter finds the tool that was meant, if the error says which one is unknown.
+func TestMCPorter(t *testing.T) {
+	t.Parallel()
+	command := append(optional(t, "mcporter", "dist/cli.js"), "call")
+	for _, test := range []struct{ name, tool, stderr string }{
+		{"a tool", "get-weather", `^$`},
+		{"a mistyped tool", "get-wether", `Auto-corrected tool call to .*get-weather `},
+	} {
+		check := func(t *testing.T, target ...string) {
+			t.Helper()
+			t.Parallel()
+			home := []string{"HOME=" + t.TempDir()} // where it looks for servers, and keeps state
+			out := run(t, home, "", append(append(command[:len(command):len(command)], target...), test.tool, "city=Oslo", "--output", "json")...)
+			if out.exit != 0 {
+				t.Fatalf("exit %d", out.exit)
+			}
+			expect(t, out.stdout, `{"content":[{"type":"text","text":"Current temperature in Oslo is 18°C"}]}`)
+			if !regexp.MustCompile(test.stderr).MatchString(out.stderr) {
+				t.Errorf("stderr %q, want %s", out.stderr, test.stderr)
+			}
+		}
+		t.Run(test.name+"/stdio", func(t *testing.T) { check(t, "--stdio", mcpwire) })
+		t.Run(test.name+"/http", func(t *testing.T) { check(t, "--http-url", serve(t).mcp, "--allow-http") })
+	}
+}
+
+// ---- supergateway ----
+
+// TestSupergateway: the gateway has one mcpwire for all its clients. Each of them initializes it, and finds nothing of those before: neither
+// their version nor their log level, nor what they have subscribed to.
+func TestSupergateway(t *testing.T) {
+	t.Parallel()
+	pids := filepath.Join(t.TempDir(), "pids")
+	command := optional(t, "supergateway", "dist/index.js")
+	command = []string{command[0], "--import", "./loopback.mjs", command[1], "--stdio", "echo $$ >>'" + pids + "'; exec '" + mcpwire + "'"}
+	var end func() error
+	base := start(t, func(_, port string) *exec.Cmd {
+		cmd := exec.Command(command[0], append(command[1:len(command):len(command)], "--port", port)...)
+		stdin, err := cmd.StdinPipe() // the gateway ends when this is closed
+		if err != nil {
+			t.Fatal(err)
+		}
+		end = stdin.Close
+		return cmd
+	})
+	t.Cleanup(func() {
+		end()
+		eventually(t, "the end of the gateway", func() bool {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+			if err == nil {
+				conn.Close()
+			}
+			return err != nil
+		})
+	})
+	note := func(rev revision) string { return "of-" + rev.version }
+	turns := []revision{revisions[1], revisions[3], revisions[2]} // in the second nobody can be asked
+	for i, rev := range turns {
+		t.Run(rev.version, func(t *testing.T) {
+			c := newSDKClient(t)
+			c.note, c.others = note(rev), i > 0
+			c.connect(t, &mcp.SSEClientTransport{Endpoint: base + "/sse"}, rev.version)
+			for _, step := range sdkSteps {
+				t.Run(step.name, func(t *testing.T) { step.run(t, c, rev) })
+			}
+			next := note(turns[(i+1)%len(turns)]) // the note that the next client sets, and does not want to hear of at first
+			if err := c.Subscribe(c.ctx, &mcp.SubscribeParams{URI: "note:///" + next}); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("mcpwire call", func(t *testing.T) {
+		out := call(t, []string{"-method", "tools/call", "-params", `{"name":"get-weather","arguments":{"city":"Oslo"}}`}, "", base+"/sse")
+		out.check(t, 0, `{"content":[{"type":"text","text":"Current temperature in Oslo is 18°C"}]}`, "")
+	})
+	if lines, err := os.ReadFile(pids); err != nil || strings.Count(string(lines), "\n") != 1 {
+		t.Errorf("processes %q, %v: want one for all", lines, err)
+	}
+}
