@@ -426,11 +426,11 @@ var matrix = map[[2]string]string{
 }
 
 // clearly returns what a failure has to say. To a legacy client the server "SHOULD name the protocol versions it supports", as that may be
-// all that its user gets to see; over HTTP mcp-go does not pass it on.
+// all that its user gets to see; over HTTP mcp-go does not pass it on. A modern client finds no server/discover, and learns no version.
 func (s stranger) clearly(transport string) string {
 	switch {
 	case s.era == "modern":
-		return "Unsupported protocol version"
+		return "did not offer pinned protocol version 2026-07-28"
 	case s.name == "mcp-go" && transport == "http":
 		return "server returned 4xx for initialize POST"
 	default:
