@@ -13981,7 +13981,7 @@ func TestTasksAreIgnored(t *testing.T) {
 	// The server asks for one: the program's answer is the form.
 	for _, more := range []string{"", task, related, task + related} {
 		var answer json.RawMessage
-		server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
+		server := &Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
 			if answer = x.Inputs["k"]; answer != nil {
 				return nil, nil
 			}
@@ -14019,7 +14019,7 @@ func TestWhatMayBeAsked(t *testing.T) {
 	} {
 		for _, version := range []string{"2025-11-25", "2026-07-28"} {
 			var seen, answer json.RawMessage
-			server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
+			server := &Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
 				if answer = x.Inputs["k"]; answer != nil {
 					return nil, nil
 				}
