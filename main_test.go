@@ -3483,7 +3483,7 @@ func TestListen(t *testing.T) {
 	if line := readLine(t, theirs); !strings.HasPrefix(line, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":1,`) {
 		t.Error(line)
 	}
-	expect(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	expect(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"requestId":1}}`)
 	if err := <-served; err != nil || demo.listening() != 0 {
 		t.Error(err, demo.listening())
 	}
@@ -3720,7 +3720,7 @@ func TestListenEndsUnderLoad(t *testing.T) {
 			break
 		}
 	}
-	if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` {
+	if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"requestId":1}}` {
 		t.Error(line)
 	}
 	close(stop)

@@ -997,9 +997,11 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	s.mu.Unlock()
 	s.drain(sub) // what was published before the end is still sent
 	// 2026-07-28 basic/patterns/cancellation: the server "MUST send
-	// notifications/cancelled" when it tears a subscription down
+	// notifications/cancelled" when it tears a subscription down. It follows the
+	// result: a client that gets it first may take that for an abrupt end, and
+	// the result for an answer to nothing.
 	if x.reader != nil {
-		x.life.trailer, _ = NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": id})
+		x.life.trailer, _ = NewRequest(ID{}, "notifications/cancelled", map[string]any{"_meta": tag, "requestId": id})
 	}
 	return map[string]any{"_meta": tag}, err
 }
