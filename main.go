@@ -1110,11 +1110,6 @@ func (d *demo) ask(_ context.Context, x *Exchange, args json.RawMessage) (any, e
 	if err := Bind(args, nil); err != nil {
 		return nil, err
 	}
-	var given object
-	given.addAll(args)
-	for name := range each(given.text()) {
-		return nil, unusablef("there is no argument '%.200s': this tool takes none", name)
-	}
 	answer := x.Inputs["name"]
 	name := unquote(lookup(answer, "content", "name"))
 	switch action := unquote(member(answer, "action")); {
