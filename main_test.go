@@ -33,6 +33,7 @@ import (
 	"crypto/tls"
 	"embed"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -1887,7 +1888,7 @@ func FuzzServe(f *testing.F) {
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
 		var script []byte
-		for _, s := range parseTranscript(string(text)).sections {
+		for _, s := range parseTranscript(string(text)).unfolded().sections {
 			if s.who != "server" && s.letter == "" {
 				script = append(append(script, s.text...), settles)
 			}
@@ -7196,7 +7197,7 @@ func FuzzHTTP(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.txtar")
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
-		if tr := parseTranscript(string(text)); tr.overHTTP() {
+		if tr := parseTranscript(string(text)).unfolded(); tr.overHTTP() {
 			which, script := tr.script()
 			f.Add(which, script)
 			f.Add(which, bytes.ReplaceAll(script, []byte{settles}, []byte{waits}))
@@ -12695,6 +12696,47 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
+// The cases under testdata/cases: each is replayed at the end that it is about, and must come out the same to the byte. Titles are
+// different in each file, and each case has a reason. testdata/README.md lists the files, and explains the notation.
+func TestCases(t *testing.T) {
+	files, _ := filepath.Glob("testdata/cases/*.txtar")
+	index, err := os.ReadFile("testdata/README.md")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, files)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(index), "[cases/"+filepath.Base(file)+"]") {
+				t.Error("testdata/README.md does not list the file")
+			}
+			intro, cases := parseCases(string(text))
+			rewritten, seen := intro, map[string]bool{}
+			for _, c := range cases {
+				t.Run(c.name(), func(t *testing.T) {
+					if _, reason, _ := strings.Cut(c.title, "\n"); strings.TrimSpace(reason) == "" || seen[c.name()] {
+						t.Error("a case has a title of its own, and a reason")
+					}
+					seen[c.name()] = true
+					got := c.String()
+					defer func() { rewritten += got }() // what cannot be replayed stays as it is
+					if got = c.replayed(t).String(); !*update && got != c.String() {
+						t.Errorf("got\n%s\nwant\n%s", got, c)
+					}
+				})
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(rewritten), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // Each row of testdata/requirements.tsv names what shows that we do as the specification says: a test, or one of its rows, as
 // TestName/row; a lesson; a test of testdata/interop; or the reason why it does not apply. What is named must be there, and must not be
 // something that can be skipped, so whoever runs all tests has run it.
@@ -12786,6 +12828,10 @@ func (p proofs) show(proof string) bool {
 	}
 	if lesson, err := filepath.Glob("testdata/" + proof + ".txtar"); err == nil && len(lesson) == 1 {
 		return true
+	}
+	if subject, title, ok := strings.Cut(strings.TrimPrefix(proof, "case "), "/"); ok && strings.HasPrefix(proof, "case ") {
+		text, err := os.ReadFile("testdata/cases/" + subject + ".txtar")
+		return err == nil && strings.Contains("\n"+string(text), "\n-- case: "+title+" --\n")
 	}
 	test, row, named := strings.Cut(proof, "/")
 	texts, ok := p[test]
@@ -15468,30 +15514,56 @@ func (u *user) echoSchema(ctx context.Context) error {
 	return err
 }
 
-// ======== Transcripts ========
+// ======== Golden files ========
 
-// A transcript is a lesson: a title, then what each side says in turn, as sections of a txtar file. Over HTTP each exchange has a letter,
-// as in "-- client A --". A client's section is a request, a line, a header, an empty line, a body; or that the client hangs up, or that
-// the connection breaks. A server's is a status, the part of the header that matters, an empty line, and as much of the body as is there.
-// "-- by hand --" is what no client of ours would say. If the last line of the title begins with "$ mcpwire", that is the server; else it is the
-// demo with all its defaults. All of it happens in a bubble of synctest, over connections in memory, so that even time is as it was.
+// A golden file shows messages as they travel. It is a txtar file: a title, then sections, each under a line that names it. There are two
+// kinds of file, and testdata/README.md explains both to a reader:
+//
+//	testdata/NN-*.txtar     a lesson: one conversation, replayed against the server and against the client
+//	testdata/cases/*.txtar  the cases of one subject: each is a short conversation that shows one rule, at one end
+//
+// These are the sections. Over HTTP each exchange has a letter: a request, and the parts of its response as they come.
+//
+//	-- case: TITLE --                  begins a case. Below it stands the reason, and perhaps a line "$ mcpwire FLAGS" or "$ mcpwire call FLAGS"
+//	-- client --, -- client C --       what the client sends: lines, or a request line, a header, an empty line and a body
+//	-- server --, -- server C --       what the server sends: lines, or a status, a header, an empty line and a part of the body
+//	-- by hand --, -- by hand C --     what the client sends, but our Client never does
+//	-- note --                         words for the reader
+//	-- handshake VERSION [CAPS] --     a handshake that is not the subject; the replay writes it out (HTTP: exchanges A and B; /sse: A, B and C)
+//	-- call METHOD --                  the application calls; the params stand below
+//	-- cancel --, -- close --          the application cancels its oldest call, or closes the Client
+//	-- result --, -- error --          what the oldest call returns; if there is none, what Connect returns
+//	-- notification --                 what the application's Handler is given: the method and the params
+//	-- stream --, -- events --         bytes of an event stream, and the events that ReadEvents finds in them
+//
+// The whole of it happens in a bubble of testing/synctest, over connections in memory: so even time is as it was.
 type transcript struct {
 	title    string
 	sections []section
+	isCase   bool
 }
 
-type section struct{ who, letter, text string }
+type section struct {
+	who, letter, text string
+	folded            bool // one of those that a handshake stands for: it is not written
+}
 
+// What a section may hold in place of a message, and in front of it.
 const (
-	hangsUp = "(hangs up)\n"
-	breaks  = "(the connection breaks)\n"
-	goesOn  = "(goes on)\n" // what does not end in time, as it should
+	hangsUp     = "(hangs up)\n"              // one side ends the exchange, or the pipe
+	breaks      = "(the connection breaks)\n" // the network does
+	goesOn      = "(goes on)\n"               // the response does not end
+	startsAgain = "(starts it again)\n"       // the Client starts the command once more
 )
 
-var sectionLine = regexp.MustCompile(`^-- (client|server|by hand)(?: ([A-Z]+))? --\n$`)
+var (
+	sectionLine = regexp.MustCompile(`^-- (case: .*|client|server|by hand|note|handshake|call|cancel|close|result|error|notification|stream|events)(?: (.+))? --\n$`)
+	laterLine   = regexp.MustCompile(`^\((\S+) later\)\n`)
+)
 
-// parseTranscript splits a txtar file into sections. Like txtar's, it knows no syntax errors.
-func parseTranscript(text string) (tr transcript) {
+// parseTranscript splits a lesson into its sections. Like txtar's, it knows no syntax errors.
+func parseTranscript(text string) transcript {
+	var tr transcript
 	for line := range strings.Lines(text) {
 		if m := sectionLine.FindStringSubmatch(line); m != nil {
 			tr.sections = append(tr.sections, section{who: m[1], letter: m[2]})
@@ -15504,24 +15576,60 @@ func parseTranscript(text string) (tr transcript) {
 	return tr
 }
 
-func (tr transcript) overHTTP() bool { return len(tr.sections) > 0 && tr.sections[0].letter != "" }
+// parseCases splits a file of cases: what stands before the first, and the cases.
+func parseCases(text string) (intro string, cases []transcript) {
+	all := parseTranscript(text)
+	for _, s := range all.sections {
+		if title, ok := strings.CutPrefix(s.who, "case: "); ok {
+			cases = append(cases, transcript{title: title + "\n" + s.text, isCase: true})
+		} else if len(cases) > 0 {
+			last := &cases[len(cases)-1]
+			last.sections = append(last.sections, s)
+		}
+	}
+	return all.title, cases
+}
 
-// String returns the file.
+// String returns the text of a lesson, or of a case.
 func (tr transcript) String() string {
 	text := tr.title
+	if tr.isCase {
+		title, reason, _ := strings.Cut(tr.title, "\n")
+		text = "-- case: " + title + " --\n" + reason
+	}
 	for _, s := range tr.sections {
-		text += s.line() + s.text
+		if !s.folded {
+			text += s.line() + s.text
+		}
+	}
+	if tr.isCase {
+		text = strings.ReplaceAll(text, modernMembers, "«modern»")
 	}
 	return text
 }
 
 func (s section) line() string { return "-- " + strings.TrimSpace(s.who+" "+s.letter) + " --\n" }
 
-// goesOn tells whether the server says more in the exchange of section i.
-func (tr transcript) goesOn(i int) bool {
-	return slices.ContainsFunc(tr.sections[i+1:], func(s section) bool {
-		return s.letter == tr.sections[i].letter && (s.who == "server" || s.text == hangsUp || s.text == breaks)
-	})
+// name returns the title of a case, without the reason.
+func (tr transcript) name() string {
+	name, _, _ := strings.Cut(tr.title, "\n")
+	return name
+}
+
+// command returns the words after "$ mcpwire", on the last line of the title.
+func (tr transcript) command() []string {
+	lines := strings.Split(strings.TrimSpace(tr.title), "\n")
+	args, _ := strings.CutPrefix(lines[len(lines)-1], "$ mcpwire ")
+	if args == lines[len(lines)-1] {
+		return nil
+	}
+	return strings.Fields(args)
+}
+
+// ofClient reports whether a case is about the Client: then the server's part is played from the file.
+func (tr transcript) ofClient() bool {
+	args := tr.command()
+	return len(args) > 0 && args[0] == "call"
 }
 
 // options returns the flags of the server.
@@ -15529,23 +15637,223 @@ func (tr transcript) options(t *testing.T) *options {
 	o := new(options)
 	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
 	o.define(flags)
-	lines := strings.Split(strings.TrimSpace(tr.title), "\n")
-	if args, ok := strings.CutPrefix(lines[len(lines)-1], "$ mcpwire "); ok {
-		if err := flags.Parse(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
+	if err := flags.Parse(tr.command()); err != nil {
+		t.Fatal(err)
 	}
 	return o
 }
 
-// fromServer returns the transcript with what the real server says.
+func (tr transcript) overHTTP() bool {
+	return slices.ContainsFunc(tr.sections, func(s section) bool {
+		return slices.Contains([]string{"client", "server", "by hand"}, s.who) && s.letter != ""
+	})
+}
+
+// overSSE reports whether the URL is that of the transport of 2024-11-05.
+func (tr transcript) overSSE() bool {
+	return tr.shows(" /sse") || tr.ofClient() && slices.Contains(tr.command(), "/sse") ||
+		slices.ContainsFunc(tr.sections, func(s section) bool { return s.who == "handshake" && strings.Contains(s.letter, "/sse") })
+}
+
+// handshake returns the version and the capabilities of the handshake that stands folded in the file, if there is one.
+func (tr transcript) handshake() (version, capabilities string) {
+	for _, s := range tr.sections {
+		if s.who == "handshake" {
+			version, capabilities, _ = strings.Cut(s.letter, " ")
+			capabilities = cmp.Or(strings.TrimSpace(strings.TrimPrefix(capabilities, "/sse")), "{}")
+		}
+	}
+	return version, capabilities
+}
+
+// unfolded returns the transcript with its handshake written out, and with the bytes that the file has in another notation.
+func (tr transcript) unfolded() transcript {
+	var sections []section
+	for _, s := range tr.sections {
+		s.text = unescape(s.text)
+		if sections = append(sections, s); s.who == "handshake" {
+			version, capabilities := tr.handshake()
+			sections = append(sections, folded(version, capabilities, tr.overHTTP(), tr.overSSE())...)
+		}
+	}
+	tr.sections = sections
+	return tr
+}
+
+// folded writes out a handshake. What the server says there is only what the Client needs.
+func folded(version, capabilities string, overHTTP, overSSE bool) []section {
+	request := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":` + capabilities +
+		`,"clientInfo":{"name":"student","version":"1.0"}}}` + "\n"
+	result := `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"` + version + `","capabilities":{"completions":{},"logging":{},"prompts":{},` +
+		`"resources":{"listChanged":true,"subscribe":true},"tools":{"listChanged":true}},"serverInfo":{"name":"teacher","version":"1.0"}}}` + "\n"
+	initialized := `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"
+	const post = "Accept: application/json, text/event-stream\nContent-Type: application/json\n"
+	var list []section
+	say := func(who, letter, text string) { list = append(list, section{who, letter, text, true}) }
+	switch {
+	case overSSE:
+		const post = "POST /sse?session=session-1\nContent-Type: application/json\n\n"
+		say("client", "A", "GET /sse\nAccept: text/event-stream\n")
+		say("server", "A", "200\nContent-Type: text/event-stream\n\nevent: endpoint\ndata: /sse?session=session-1\n\n")
+		say("client", "B", post+request)
+		say("server", "B", "202\n")
+		say("server", "A", "event: message\ndata: "+result+"\n")
+		say("client", "C", post+initialized)
+		say("server", "C", "202\n")
+	case overHTTP:
+		say("client", "A", "POST /mcp\n"+post+"\n"+request)
+		say("server", "A", "200\nContent-Type: application/json\nMcp-Session-Id: session-1\n\n"+result)
+		say("client", "B", "POST /mcp\n"+post+strings.Join(inSession(version), "")+"\n"+initialized)
+		say("server", "B", "202\n")
+	default:
+		say("client", "", request)
+		say("server", "", result)
+		say("client", "", initialized)
+	}
+	return list
+}
+
+// inSession returns the lines of the header that name the version and the session after a handshake.
+func inSession(version string) []string {
+	lines := []string{"Mcp-Session-Id: session-1\n"}
+	if revision(version).VersionHeader {
+		lines = append([]string{"Mcp-Protocol-Version: " + version + "\n"}, lines...)
+	}
+	return lines
+}
+
+// usual returns the lines of a header that a case leaves out of a request, since each client sends them.
+func (tr transcript) usual(method, path, body string) (lines []string) {
+	if !tr.isCase || strings.HasPrefix(path, "/sse?") {
+		return []string{"Content-Type: application/json\n"}[:min(1, len(body))]
+	}
+	switch method {
+	case http.MethodPost:
+		lines = append(lines, "Accept: application/json, text/event-stream\n", "Content-Type: application/json\n")
+	case http.MethodGet:
+		lines = append(lines, "Accept: text/event-stream\n")
+	}
+	if version, _ := tr.handshake(); version != "" && !tr.overSSE() && !strings.Contains(body, `"method":"initialize"`) {
+		return append(lines, inSession(version)...)
+	}
+	if m := Decode([]byte(body)).Messages[0]; method == http.MethodPost && strings.Contains(body, metaVersion) {
+		meta, _, _ := m.Meta()
+		lines = append(lines, "Mcp-Method: "+m.Method+"\n")
+		for _, name := range []string{"name", "uri"} {
+			if value := unquote(member(m.Params, name)); value != "" && slices.Contains([]string{"tools/call", "prompts/get", "resources/read"}, m.Method) {
+				lines = append(lines, "Mcp-Name: "+value+"\n")
+			}
+		}
+		lines = append(lines, "Mcp-Protocol-Version: "+meta.ProtocolVersion+"\n")
+	}
+	return lines
+}
+
+// inFull returns the header of a request with the lines that a case leaves out. "NAME:" alone leaves one out of the request as well.
+func (tr transcript) inFull(method, path, fields, body string) (full []string) {
+	given := slices.Collect(strings.Lines(fields))
+	if !tr.isCase {
+		return given
+	}
+	for _, line := range tr.usual(method, path, body) {
+		name, _, _ := strings.Cut(line, ":")
+		if !slices.ContainsFunc(given, func(g string) bool { return strings.EqualFold(name, strings.SplitN(g, ":", 2)[0]) }) {
+			full = append(full, line)
+		}
+	}
+	return append(full, slices.DeleteFunc(given, func(g string) bool { return strings.HasSuffix(g, ":\n") })...)
+}
+
+// inShort is the opposite of inFull.
+func (tr transcript) inShort(method, path, fields, body string) (short string) {
+	given := slices.Collect(strings.Lines(fields))
+	if !tr.isCase {
+		return fields
+	}
+	usual := tr.usual(method, path, body)
+	for _, line := range given {
+		if !slices.Contains(usual, line) {
+			short += line
+		}
+	}
+	for _, line := range usual {
+		name, _, _ := strings.Cut(line, ":")
+		if !slices.ContainsFunc(given, func(g string) bool { return strings.HasPrefix(g, name+":") }) {
+			short += name + ":\n"
+		}
+	}
+	return short
+}
+
+// modernMembers is what «modern» stands for: the _meta that makes a request one of 2026-07-28.
+const modernMembers = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"student","version":"1.0"},"io.modelcontextprotocol/clientCapabilities":{}}`
+
+var escaped = regexp.MustCompile(`«(modern|[0-9a-f ]+|[^«»]*×[0-9]+)»`)
+
+// unescape writes out what a golden file has between guillemets, so that it can hold any byte: «modern», bytes as «0d 0a», and «TEXT×N», which
+// is TEXT so many times. TEXT may be bytes, too.
+func unescape(text string) string {
+	return escaped.ReplaceAllStringFunc(text, func(found string) string {
+		inner := strings.TrimSuffix(strings.TrimPrefix(found, "«"), "»")
+		if inner == "modern" {
+			return modernMembers
+		}
+		repeated, count, many := strings.Cut(inner, "×")
+		if n, err := strconv.Atoi(count); many && err == nil {
+			return strings.Repeat(repeated, n)
+		}
+		bytes, err := hex.DecodeString(strings.ReplaceAll(inner, " ", ""))
+		if err != nil {
+			return found
+		}
+		return string(bytes)
+	})
+}
+
+// written returns what is to stand in the file after a replay: what stood there, as long as it means the same.
+func (tr transcript) written(replayed transcript) transcript {
+	was := tr.unfolded()
+	for i, s := range replayed.sections {
+		if i < len(was.sections) && was.sections[i] == s {
+			replayed.sections[i].text = tr.sectionText(i)
+		}
+	}
+	return replayed
+}
+
+// sectionText returns the text of the i-th section of the unfolded transcript as the file has it.
+func (tr transcript) sectionText(i int) string {
+	var texts []string
+	for _, s := range tr.sections {
+		if texts = append(texts, s.text); s.who == "handshake" {
+			version, capabilities := tr.handshake()
+			for _, f := range folded(version, capabilities, tr.overHTTP(), tr.overSSE()) {
+				texts = append(texts, f.text)
+			}
+		}
+	}
+	return texts[i]
+}
+
+// goesOn reports whether more follows in the exchange of section i.
+func (tr transcript) goesOn(i int) bool {
+	return strings.HasSuffix(tr.sections[i].text, goesOn) || slices.ContainsFunc(tr.sections[i+1:], func(s section) bool {
+		return s.letter == tr.sections[i].letter && (s.who == "server" || s.text == hangsUp || s.text == breaks)
+	})
+}
+
+// ---- The server at the other end of a golden file ----
+
+// fromServer returns the transcript with what the demo server says.
 func (tr transcript) fromServer(t *testing.T) (got transcript) {
+	file := tr
 	synctest.Test(t, func(t *testing.T) {
+		tr := file.unfolded()
 		o := tr.options(t)
 		demo := newDemo()
 		demo.Versions, demo.StateKey = o.versions, []byte(o.stateKey)
 		if !tr.overHTTP() {
-			got = tr.fromPipe(t, demo)
+			got = tr.fromPipe(t, demo, int(o.guard.MaxBody))
 			return
 		}
 		mcp, sse, mux := o.handlers(demo, nil)
@@ -15567,7 +15875,7 @@ func (tr transcript) fromServer(t *testing.T) (got transcript) {
 		transport.CloseIdleConnections()
 		_ = server.Close()
 	})
-	return got
+	return file.written(got)
 }
 
 // stage is where a transcript is played: in a bubble of synctest, or on a real network.
@@ -15612,7 +15920,7 @@ func linesOf(r io.Reader) <-chan string {
 	return feed
 }
 
-// take returns the next n lines or events, or all to the end. Comments that only fill are left out; something tells whether there was
+// take returns the next n lines or events, or all to the end. Comments that only fill are left out; something reports whether there was
 // even that.
 func (g stage) take(feed <-chan string, n int, all bool) (text string, something bool) {
 	for all || g.size(text) < n || strings.HasSuffix("\n"+text, "\n:\n") {
@@ -15640,23 +15948,53 @@ func withoutFiller(text string) string {
 	return text
 }
 
+// later takes "(3s later)" from the beginning of a section's text. Then the side that we play waits so long before it says the rest.
+func (g stage) later(text string) (rest string) {
+	m := laterLine.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	wait, err := time.ParseDuration(m[1])
+	if err != nil {
+		g.Fatal(err)
+	}
+	time.Sleep(wait)
+	return text[len(m[0]):]
+}
+
+// measured puts "(3s later)" in front of what the tested side has said, if the file measures how long it takes. What is drawn at random, as
+// the pauses of a Client are, may make it up to a quarter longer.
+func measured(want, got string, took time.Duration) string {
+	m := laterLine.FindStringSubmatch(want)
+	if m == nil {
+		return got
+	}
+	if wanted, err := time.ParseDuration(m[1]); err == nil && took >= wanted && took <= wanted+wanted/4 {
+		return m[0] + got
+	}
+	return fmt.Sprintf("(%v later)\n%s", took, got)
+}
+
 // fromPipe plays the client's part over a pipe.
-func (tr transcript) fromPipe(t *testing.T, h Handler) transcript {
+func (tr transcript) fromPipe(t *testing.T, h Handler, limit int) transcript {
 	in, theirOut := io.Pipe()
 	theirIn, out := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(t.Context(), NewLineConn(in, out, testLimit, in.Close), h, nil)
+		served <- Serve(t.Context(), NewLineConn(in, out, limit, in.Close), h, nil)
 		out.Close()
 	}()
 	g, feed := bubble(t), linesOf(theirIn)
 	for i := range tr.sections {
 		s := &tr.sections[i]
-		if s.who == "server" {
-			s.text, _ = g.take(feed, strings.Count(s.text, "\n"), false)
-			continue
+		switch s.who {
+		case "server":
+			began := time.Now()
+			text, _ := g.take(feed, strings.Count(laterLine.ReplaceAllString(s.text, ""), "\n"), false)
+			s.text = measured(s.text, text, time.Since(began))
+		case "client", "by hand":
+			_, _ = io.WriteString(theirOut, g.later(s.text))
 		}
-		_, _ = io.WriteString(theirOut, s.text)
 	}
 	g.settle()
 	theirOut.Close()
@@ -15687,25 +16025,8 @@ func (tr transcript) fromURL(g stage, client *http.Client, base string) transcri
 		s := &tr.sections[i]
 		x := exchanges[s.letter]
 		switch {
-		case s.who != "server" && x != nil:
-			x.hangUp()
-			g.settle()
-		case s.who != "server":
-			ctx, cancel := context.WithTimeout(context.Background(), 2*g.patience)
-			defer cancel()
-			x = &exchange{response: make(chan *http.Response, 1), hangUp: cancel}
-			exchanges[s.letter] = x
-			r := s.request(g, base, names).WithContext(ctx)
-			go func() {
-				resp, err := client.Do(r)
-				if err != nil {
-					resp = &http.Response{Body: io.NopCloser(strings.NewReader(err.Error()))}
-				}
-				x.response <- resp
-			}()
-			g.settle()
-		default:
-			want, head := s.text, ""
+		case s.who == "server":
+			want, head, began := laterLine.ReplaceAllString(s.text, ""), "", time.Now()
 			if x.body == nil {
 				resp := <-x.response
 				defer resp.Body.Close()
@@ -15718,7 +16039,25 @@ func (tr transcript) fromURL(g stage, client *http.Client, base string) transcri
 				head += "\n"
 			}
 			learnNames(names, s.text, head+body)
-			s.text = head + body
+			s.text = measured(s.text, head+body, time.Since(began))
+		case s.who != "client" && s.who != "by hand":
+		case x != nil:
+			x.hangUp()
+			g.settle()
+		default:
+			ctx, cancel := context.WithTimeout(context.Background(), 2*g.patience)
+			defer cancel()
+			x = &exchange{response: make(chan *http.Response, 1), hangUp: cancel}
+			exchanges[s.letter] = x
+			r := tr.request(g, section{who: s.who, letter: s.letter, text: g.later(s.text)}, base, names).WithContext(ctx)
+			go func() {
+				resp, err := client.Do(r)
+				if err != nil {
+					resp = &http.Response{Body: io.NopCloser(strings.NewReader(err.Error()))}
+				}
+				x.response <- resp
+			}()
+			g.settle()
 		}
 	}
 	return tr
@@ -15739,22 +16078,24 @@ func learnNames(names map[string]string, want, got string) {
 }
 
 // request reads a client's section.
-func (s section) request(g stage, base string, names map[string]string) *http.Request {
+func (tr transcript) request(g stage, s section, base string, names map[string]string) *http.Request {
 	head, body, _ := strings.Cut(s.text, "\n\n")
-	line, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
+	line, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n")+"\n", "\n")
+	body = strings.TrimSuffix(body, "\n")
 	method, path, _ := strings.Cut(line, " ")
+	full := tr.inFull(method, path, fields, body)
 	path = cmp.Or(names[path], path)
 	if m := s.said(); len(m) == 1 && m[0].Kind() == Response { // to a request of the server's
 		id := `"id":` + m[0].ID.String()
 		body = strings.Replace(body, id, cmp.Or(names[id], id), 1)
 	}
-	r, err := http.NewRequest(method, base+path, strings.NewReader(strings.TrimSuffix(body, "\n")))
+	r, err := http.NewRequest(method, base+path, strings.NewReader(body))
 	if err != nil {
 		g.Fatal(err)
 	}
 	r.Header["User-Agent"], r.Header["Accept-Encoding"] = []string{"transcript"}, []string{"identity"}
-	for field := range strings.Lines(fields) {
-		name, value, _ := strings.Cut(strings.TrimSpace(field), ": ")
+	for _, field := range full {
+		name, value, _ := strings.Cut(strings.TrimSuffix(field, "\n"), ": ")
 		value = cmp.Or(names[value], value)
 		if r.Header.Add(name, value); name == "Host" {
 			r.Host = value
@@ -15777,11 +16118,36 @@ func (tr transcript) replays(t *testing.T) {
 	}
 }
 
+// replayed returns the case with what the tested side says.
+func (tr transcript) replayed(t *testing.T) transcript {
+	switch {
+	case tr.sections[0].who == "stream":
+		return tr.withEvents()
+	case tr.ofClient():
+		return tr.fromClient(t)
+	default:
+		return tr.fromServer(t)
+	}
+}
+
+// withEvents returns a case that has a stream with the events that ReadEvents finds in it.
+func (tr transcript) withEvents() transcript {
+	text := ""
+	for e, err := range ReadEvents(strings.NewReader(unescape(tr.sections[0].text)), testLimit) {
+		if err != nil {
+			text += fmt.Sprintf("error: %v\n", err)
+			break
+		}
+		text += fmt.Sprintf("type %q id %q retry %v data %q\n", e.Type, e.ID, e.Retry, e.Data)
+	}
+	return transcript{title: tr.title, isCase: true, sections: []section{tr.sections[0], {who: "events", text: text}}}
+}
+
 // compare plays a lesson at the target, and reports what matters of what is different there. A lesson with flags is played only if they
 // are spelled otherwise, too.
 func (tr transcript) compare(t *testing.T) {
 	spelling := strings.NewReplacer(strings.FieldsFunc(strings.ReplaceAll(*spell, "=>", ";"), func(r rune) bool { return r == ';' })...)
-	theirs := transcript{title: spelling.Replace(tr.title), sections: slices.Clone(tr.sections)}
+	theirs := transcript{title: spelling.Replace(tr.title), sections: tr.unfolded().sections}
 	switch {
 	case !tr.overHTTP():
 		t.Skip("not over HTTP")
@@ -15889,20 +16255,25 @@ func fact(m *Message, name string) string {
 	return ""
 }
 
-// fromClient returns the transcript with what our Client says when the server says what stands there. The Client is made to call what is
-// called there, to answer what it is asked, to cancel and to hang up; all else it does by itself. What it does beside, and the lesson
-// leaves out, is answered here: server/discover, the GET that listens, and DELETE at the end.
+// ---- The Client at the other end of a golden file ----
+
+// fromClient returns the transcript with what our Client says when the server says what stands there. In a lesson the Client is made to
+// call what is called there, to answer what it is asked, to cancel and to hang up; all else it does by itself. In a case the sections
+// "call", "cancel" and "close" say what it is made to do. What it does beside, and the file leaves out, is answered here: server/discover,
+// the GET that listens, and DELETE at the end.
 func (tr transcript) fromClient(t *testing.T) (got transcript) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newActor(t, tr)
+		a := newActor(t, tr.unfolded())
 		if tr.overHTTP() {
 			got = a.overHTTP()
 		} else {
 			got = a.overPipe()
 		}
-		a.check(got)
+		if !tr.isCase {
+			a.check(got)
+		}
 	})
-	return got
+	return tr.written(got)
 }
 
 // said lists the messages in a section.
@@ -15923,12 +16294,22 @@ type actor struct {
 	tr     transcript
 	dials  []Dialer
 	work   sync.WaitGroup
+	mark   time.Time  // when the last section was over
+	made   []*appCall // by sections, and not yet returned
 
-	mu       sync.Mutex                         // guards the fields below
-	cancels  map[string]context.CancelCauseFunc // of calls, by id
-	answers  map[string][]json.RawMessage       // to what the server asks, by id or key
-	outcomes []string                           // of calls
-	arrivals []*arrival
+	mu            sync.Mutex                         // guards the fields below
+	cancels       map[string]context.CancelCauseFunc // of calls, by id
+	answers       map[string][]json.RawMessage       // to what the server asks, by id or key
+	outcomes      []string                           // of calls
+	notifications []string                           // that no section has shown yet
+	arrivals      []*arrival
+	starts        []*pipes // of the command
+}
+
+// appCall is a call that a section of a case makes, or Connect.
+type appCall struct {
+	cancel  context.CancelFunc
+	outcome chan section // a result or an error
 }
 
 func newActor(t *testing.T, tr transcript) *actor {
@@ -15946,6 +16327,18 @@ func newActor(t *testing.T, tr transcript) *actor {
 	if a.client.Versions = slices.Compact(a.client.Versions); len(a.client.Versions) > 1 { // a client of both eras
 		a.client.Versions = nil
 	}
+	if tr.isCase {
+		a.client.Info = Implementation{Name: "student", Version: "1.0"}
+		flags := flag.NewFlagSet("call", flag.ContinueOnError)
+		a.client.Versions = nil
+		flags.Func("protocol", "", versions(&a.client.Versions))
+		if err := flags.Parse(tr.command()[1:]); err != nil {
+			t.Fatal(err)
+		}
+		if version, _ := tr.handshake(); version != "" {
+			a.client.Versions = []string{version}
+		}
+	}
 	return a
 }
 
@@ -15959,7 +16352,7 @@ func (a *actor) study(m *Message) {
 	}
 	if meta.ProtocolVersion != "" {
 		a.client.Versions = append(a.client.Versions, meta.ProtocolVersion)
-		a.client.Info = *meta.ClientInfo
+		a.client.Info = *cmp.Or(meta.ClientInfo, &Implementation{})
 		_ = json.Unmarshal(meta.ClientCapabilities, &a.client.Capabilities)
 	}
 	if m.Kind() == Response {
@@ -15973,12 +16366,14 @@ func (a *actor) study(m *Message) {
 	}
 }
 
-// handle answers what the server asks. What the lesson does not answer, nobody does.
+// handle answers what the server asks. What the file does not answer is never answered.
 func (a *actor) handle(ctx context.Context, x *Exchange) (any, error) {
+	a.mu.Lock()
 	if x.Request.Kind() == Notification {
+		a.notifications = append(a.notifications, strings.TrimSpace(x.Request.Method+" "+string(x.Request.Params))+"\n")
+		a.mu.Unlock()
 		return nil, nil
 	}
-	a.mu.Lock()
 	id := x.Request.ID.String()
 	answers := a.answers[id]
 	a.answers[id] = answers[min(1, len(answers)):]
@@ -15992,18 +16387,120 @@ func (a *actor) handle(ctx context.Context, x *Exchange) (any, error) {
 
 // connect begins with what a Client does first. A modern lesson may leave that out.
 func (a *actor) connect() {
-	a.work.Go(func() {
-		if err := a.client.Connect(context.Background(), a.dials...); err != nil {
+	a.mark = time.Now()
+	a.made = append(a.made, a.begin(func(ctx context.Context) (json.RawMessage, error) {
+		err := a.client.Connect(ctx, a.dials...)
+		if err != nil && !a.tr.isCase {
 			a.Errorf("Connect: %v", err)
 		}
-	})
+		return nil, err
+	}))
 	a.settle()
 }
 
-// act has the Client say a message, unless it does so by itself.
+// begin runs what returns a result, or nothing, or an error.
+func (a *actor) begin(run func(ctx context.Context) (json.RawMessage, error)) *appCall {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &appCall{cancel: cancel, outcome: make(chan section, 1)}
+	a.work.Go(func() {
+		defer cancel()
+		switch result, err := run(ctx); {
+		case err != nil:
+			c.outcome <- section{who: "error", text: err.Error() + "\n"}
+		case result == nil:
+			close(c.outcome)
+		default:
+			c.outcome <- section{who: "result", text: string(result) + "\n"}
+		}
+	})
+	return c
+}
+
+// applies plays the sections of a case that are the application's, and reports whether this is one.
+func (a *actor) applies(s *section) bool {
+	switch s.who {
+	case "call":
+		if method := s.letter; method == "subscriptions/listen" {
+			var filter map[string]any
+			_ = json.Unmarshal([]byte(s.text), &filter)
+			a.made = append(a.made, a.begin(func(ctx context.Context) (json.RawMessage, error) { return nil, a.client.Listen(ctx, filter) }))
+		} else {
+			var params any
+			if s.text != "" {
+				params = json.RawMessage(strings.TrimSuffix(s.text, "\n"))
+			}
+			a.made = append(a.made, a.begin(func(ctx context.Context) (result json.RawMessage, err error) {
+				err = a.client.Call(ctx, method, params, &result)
+				return result, err
+			}))
+		}
+	case "cancel":
+		a.oldest().cancel()
+	case "close":
+		a.work.Go(func() { a.client.Close() })
+	case "result", "error":
+		*s = a.outcome()
+	case "notification":
+		s.text = "none\n"
+		a.settle()
+		a.mu.Lock()
+		if len(a.notifications) > 0 {
+			s.text, a.notifications = a.notifications[0], a.notifications[1:]
+		}
+		a.mu.Unlock()
+	case "note", "handshake":
+	default:
+		return false
+	}
+	a.settle()
+	if s.who == "call" {
+		a.mark = time.Now()
+	}
+	return true
+}
+
+// oldest returns the oldest call that has not been shown to end. Connect counts as one only if it fails.
+func (a *actor) oldest() *appCall {
+	for len(a.made) > 0 {
+		select {
+		case s, ok := <-a.made[0].outcome:
+			if ok {
+				a.made[0].outcome <- s
+				return a.made[0]
+			}
+			a.made = a.made[1:] // it has connected
+		default:
+			return a.made[0]
+		}
+	}
+	a.Fatal("there is no call")
+	return nil
+}
+
+// outcome waits for what the oldest call returns.
+func (a *actor) outcome() section {
+	for {
+		c := a.oldest()
+		select {
+		case s, ok := <-c.outcome:
+			a.made = a.made[1:]
+			if ok {
+				return s
+			}
+			if len(a.made) == 0 { // Listen or Connect
+				return section{who: "result"}
+			}
+		case <-time.After(a.patience):
+			return section{who: "error", text: "the call does not return\n"}
+		}
+	}
+}
+
+// act has the Client say a message of a lesson, unless it does so by itself.
 func (a *actor) act(m *Message) {
 	again := member(m.Params, "inputResponses") != nil || member(m.Params, "requestState") != nil
 	switch {
+	case a.tr.isCase:
 	case m.Method == "notifications/cancelled":
 		a.cancel(string(member(m.Params, "requestId")), errors.New(unquote(member(m.Params, "reason"))))
 	case m.Kind() != Request, again, m.Method == "initialize", m.Method == "server/discover":
@@ -16090,19 +16587,19 @@ func (a *actor) check(tr transcript) {
 	}
 }
 
-// shows tells whether the client is seen to say something that has this text in it.
+// shows reports whether the client is seen to say something that has this text in it.
 func (tr transcript) shows(text string) bool {
 	return slices.ContainsFunc(tr.sections, func(s section) bool { return s.who == "client" && strings.Contains(s.text, text) })
 }
 
-// listens tells whether the client is seen to open a stream by GET.
+// listens reports whether the client is seen to open a stream by GET.
 func (tr transcript) listens() bool {
 	return slices.ContainsFunc(tr.sections, func(s section) bool {
 		return s.who == "client" && strings.HasPrefix(s.text, "GET ") && !strings.Contains(s.text, "\nLast-Event-Id")
 	})
 }
 
-// hello answers a server/discover that the lesson leaves out.
+// hello answers a server/discover that the file leaves out.
 func (a *actor) hello(discover []byte) string {
 	id := Decode(discover).Messages[0].ID
 	result := map[string]any{"resultType": "complete", "supportedVersions": orAll(a.client.Versions), "capabilities": map[string]any{}}
@@ -16111,38 +16608,95 @@ func (a *actor) hello(discover []byte) string {
 
 const asksFirst = `"method":"server/discover"`
 
-// overPipe plays the server's part over a pipe. What is said by hand, and the answer to it, is not for the Client.
-func (a *actor) overPipe() transcript {
+// probes reports whether the Client begins with a server/discover that the file leaves out.
+func (a *actor) probes() bool {
+	if a.tr.shows(asksFirst) || a.tr.shows(`"method":"initialize"`) {
+		return false
+	}
+	return a.tr.isCase || a.tr.shows(metaVersion)
+}
+
+// pipes are standard input and output of a command that the Client has started.
+type pipes struct {
+	out  *io.PipeWriter // what the command writes
+	feed <-chan string  // lines that the Client has written
+}
+
+// start is the Dialer of a command.
+func (a *actor) start(context.Context) (Conn, error) {
 	in, theirOut := io.Pipe()
 	theirIn, out := io.Pipe()
-	a.dials = []Dialer{func(context.Context) (Conn, error) {
-		return NewLineConn(in, out, testLimit, func() error { return errors.Join(in.Close(), out.Close()) }), nil
-	}}
-	feed := linesOf(theirIn)
+	a.mu.Lock()
+	a.starts = append(a.starts, &pipes{out: theirOut, feed: linesOf(theirIn)})
+	a.mu.Unlock()
+	return NewLineConn(in, out, testLimit, func() error { return errors.Join(in.Close(), out.Close()) }), nil
+}
+
+// started returns the n-th start of the command, from 0 on.
+func (a *actor) started(n int) *pipes {
+	for began := time.Now(); time.Since(began) < a.patience; time.Sleep(10 * time.Millisecond) {
+		a.settle()
+		a.mu.Lock()
+		starts := a.starts
+		a.mu.Unlock()
+		if len(starts) > n {
+			return starts[n]
+		}
+	}
+	a.Fatalf("the client has not started the command %d times", n+1)
+	return nil
+}
+
+// overPipe plays the server's part over a pipe. What is said by hand, and the answer to it, is not for the Client.
+func (a *actor) overPipe() transcript {
+	a.dials = []Dialer{a.start}
 	a.connect()
-	if a.tr.shows(metaVersion) && !a.tr.shows(asksFirst) {
-		fmt.Fprintln(theirOut, a.hello([]byte(<-feed)))
+	starts := 0
+	p := a.started(starts)
+	if a.probes() {
+		fmt.Fprintln(p.out, a.hello([]byte(<-p.feed)))
+		a.settle()
 	}
 	byHand := false
 	for i := range a.tr.sections {
 		s := &a.tr.sections[i]
-		switch byHand = s.who == "by hand" || s.who == "server" && byHand; {
+		if a.applies(s) {
+			continue
+		}
+		byHand = s.who == "by hand" || s.who == "server" && byHand
+		switch text, again := strings.CutPrefix(s.text, startsAgain); {
 		case byHand:
+		case s.who == "server" && s.text == hangsUp:
+			p.out.Close()
+			a.settle()
 		case s.who == "server":
-			_, _ = io.WriteString(theirOut, s.text)
+			_, _ = io.WriteString(p.out, a.later(s.text))
 			a.settle()
 		default:
+			if again {
+				starts++
+				p = a.started(starts)
+			}
 			for _, m := range s.said() {
 				a.act(m)
 			}
-			s.text, _ = a.take(feed, strings.Count(s.text, "\n"), false)
+			line, _ := a.take(p.feed, strings.Count(laterLine.ReplaceAllString(text, ""), "\n"), false)
+			if s.text = measured(text, line, time.Since(a.mark)); again {
+				s.text = startsAgain + s.text
+			}
 		}
+		a.mark = time.Now()
 	}
 	a.work.Go(func() { a.client.Close() })
-	if rest, _ := a.take(feed, 0, true); rest != "" {
+	if rest, _ := a.take(p.feed, 0, true); rest != "" {
 		a.Errorf("the client also says %s", rest)
 	}
-	theirOut.Close()
+	if len(a.starts) != starts+1 {
+		a.Errorf("the client has started the command %d times", len(a.starts))
+	}
+	for _, p := range a.starts {
+		p.out.Close()
+	}
 	a.work.Wait()
 	return a.tr
 }
@@ -16152,15 +16706,20 @@ type arrival struct {
 	*http.Request
 	text     string // as a section has it
 	body     []byte
-	response chan *http.Response
+	at       time.Time
+	response chan *http.Response // closed: the server hangs up
 	flow     *flow
 }
 
 // RoundTrip puts a request where it is found.
 func (a *actor) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := &arrival{Request: r, response: make(chan *http.Response, 1)}
-	if x.text = r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header); r.Body != nil {
+	x := &arrival{Request: r, response: make(chan *http.Response, 1), at: time.Now()}
+	fields := tracedHeader(r.Header)
+	if r.Body != nil {
 		x.body, _ = io.ReadAll(r.Body)
+	}
+	x.text = r.Method + " " + r.URL.RequestURI() + "\n" + a.tr.inShort(r.Method, r.URL.RequestURI(), fields, string(x.body))
+	if r.Body != nil {
 		x.text += "\n" + string(x.body) + "\n"
 	}
 	a.mu.Lock()
@@ -16170,16 +16729,19 @@ func (a *actor) RoundTrip(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 	}
 	select {
-	case resp := <-x.response:
+	case resp, ok := <-x.response:
+		if !ok {
+			return nil, io.EOF
+		}
 		return resp, nil
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
 }
 
-// is tells whether a request is the one that a section shows, whatever the details.
+// is reports whether a request is the one that a section shows, whatever the details.
 func (x *arrival) is(s section) bool {
-	shown, _, _ := strings.Cut(s.text, " ")
+	shown, _, _ := strings.Cut(laterLine.ReplaceAllString(s.text, ""), " ")
 	if x.Method != shown || x.Method != http.MethodPost {
 		return x.Method == shown && (x.Header.Get("Last-Event-Id") != "") == strings.Contains(s.text, "\nLast-Event-Id")
 	}
@@ -16188,7 +16750,7 @@ func (x *arrival) is(s section) bool {
 	return len(theirs) > 0 && ours.Method == theirs[0].Method && ours.ID == theirs[0].ID
 }
 
-// beside answers what the lesson leaves out.
+// beside answers what the file leaves out.
 func (a *actor) beside(x *arrival) bool {
 	status, body := 0, ""
 	switch {
@@ -16196,9 +16758,9 @@ func (a *actor) beside(x *arrival) bool {
 		return !a.tr.shows("DELETE ")
 	case x.Method == http.MethodGet && x.Header.Get("Last-Event-Id") == "" && !a.tr.listens():
 		status = http.StatusMethodNotAllowed
-	case bytes.Contains(x.body, []byte(asksFirst)) && !a.tr.shows(asksFirst):
+	case bytes.Contains(x.body, []byte(asksFirst)) && a.probes():
 		status, body = http.StatusOK, a.hello(x.body)
-	case bytes.Contains(x.body, []byte(`,"error":{"code"`)): // to a question that was still open when the Client closed
+	case bytes.Contains(x.body, []byte(`,"error":{"code"`)) && !a.tr.shows(`,"error":{"code"`): // to a question that was still open when the Client closed
 		status = http.StatusAccepted
 	default:
 		return false
@@ -16235,38 +16797,55 @@ func (a *actor) await(s section) *arrival {
 // overHTTP plays the server's part over HTTP.
 func (a *actor) overHTTP() transcript {
 	client, url := &http.Client{Transport: a}, "http://127.0.0.1:8080/mcp"
-	if a.tr.shows(" /sse") {
+	if a.tr.overSSE() {
 		url = "http://127.0.0.1:8080/sse"
 	}
 	a.dials = []Dialer{DialHTTP(client, url, testLimit), DialSSE(client, url, testLimit)}
-	if !a.tr.shows("POST /mcp") && !a.tr.shows(asksFirst) {
+	if a.tr.overSSE() && !a.tr.shows("POST /sse\n") || !a.tr.isCase && !a.tr.shows("POST /mcp") && !a.tr.shows(asksFirst) {
 		a.dials = a.dials[1:] // it knows
 	}
 	a.connect()
 	exchanges := map[string]*arrival{}
 	for i := range a.tr.sections {
 		s := &a.tr.sections[i]
+		if a.applies(s) {
+			continue
+		}
 		x := exchanges[s.letter]
 		switch {
 		case s.who == "by hand", s.who == "server" && x == nil:
 		case s.who == "server" && x.Method == http.MethodDelete:
+		case s.who == "server" && s.text == hangsUp && x.flow == nil:
+			close(x.response)
+			a.settle()
+		case s.who == "server" && s.text == hangsUp:
+			x.flow.end(io.EOF)
+			a.settle()
 		case s.who == "server":
-			x.answer(s.text, !a.tr.goesOn(i))
+			x.answer(a.later(s.text), !a.tr.goesOn(i))
 			a.settle()
 		case s.text == breaks:
 			x.flow.end(io.ErrUnexpectedEOF)
 			a.settle()
+		case s.text == hangsUp && a.tr.isCase: // by itself, or since a section has said so
+			a.settle()
+			if x.Context().Err() == nil && !x.flow.closed.Load() {
+				s.text = "(does not hang up)\n"
+			}
 		case s.text == hangsUp:
 			a.hangUp(x)
 		default:
-			if strings.HasPrefix(s.text, "DELETE ") {
+			if strings.HasPrefix(s.text, "DELETE ") && !a.tr.isCase {
 				a.work.Go(func() { a.client.Close() })
 			}
 			for _, m := range s.said() {
 				a.act(m)
 			}
 			x = a.await(*s)
-			s.text, exchanges[s.letter] = x.text, x
+			s.text, exchanges[s.letter] = measured(s.text, x.text, x.at.Sub(a.mark)), x
+		}
+		if a.mark = time.Now(); s.who == "client" && x != nil {
+			a.mark = x.at
 		}
 	}
 	a.work.Go(func() { a.client.Close() })
@@ -16294,9 +16873,15 @@ func (a *actor) hangUp(x *arrival) {
 	}
 }
 
-// answer is what a server's section says; the first of an exchange has status and header.
+// answer is what a server's section says; the first of an exchange has status and header, or is as it travels, from "HTTP/1.1" on.
 func (x *arrival) answer(text string, all bool) {
+	text = strings.TrimSuffix(text, goesOn)
 	if x.flow == nil {
+		x.flow = &flow{parts: make(chan string, 64), broken: x.Context().Done()}
+		if raw, err := http.ReadResponse(bufio.NewReader(strings.NewReader(text)), x.Request); strings.HasPrefix(text, "HTTP/1.1 ") && err == nil {
+			x.response <- raw
+			return
+		}
 		head, body, _ := strings.Cut(text, "\n\n")
 		status, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
 		resp := &http.Response{Header: http.Header{}, ContentLength: -1, Request: x.Request}
@@ -16305,7 +16890,6 @@ func (x *arrival) answer(text string, all bool) {
 			name, value, _ := strings.Cut(strings.TrimSpace(field), ": ")
 			resp.Header.Add(name, value)
 		}
-		x.flow = &flow{parts: make(chan string, 64), broken: x.Context().Done()}
 		resp.Body, text = x.flow, body
 		x.response <- resp
 	}
@@ -16320,6 +16904,7 @@ type flow struct {
 	broken <-chan struct{}
 	rest   string
 	err    error // once parts is closed
+	closed atomic.Bool
 }
 
 func (f *flow) end(err error) { f.err = err; close(f.parts) }
@@ -16340,7 +16925,7 @@ func (f *flow) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-func (f *flow) Close() error { return nil }
+func (f *flow) Close() error { f.closed.Store(true); return nil }
 
 // memoryNet is a network of one listener, in memory; its connections come to a loopback address.
 type memoryNet struct {
