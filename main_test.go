@@ -2,7 +2,7 @@ package main
 
 // Contents, in the order of the sources:
 //
-//	jsonrpc.go   TestEncode, TestIDs, TestBatches, TestBind, TestSurvivesDamage, TestCalls…, TestCancel…, TestInFlight,
+//	jsonrpc.go   TestEncode, TestIDs, TestBind, TestSurvivesDamage, TestCalls…, TestCancel…, TestInFlight,
 //	             FuzzDecode
 //	stdio.go     TestLines…, TestEndOfInput, TestServeStops…, TestChild…, FuzzServe
 //	sse.go       TestEventsOut, TestReadEvents…, FuzzReadEvents, TestStream…
@@ -201,63 +201,6 @@ func TestIDs(t *testing.T) {
 	}
 	if StringID("é\n").String() != `"é\n"` || NumberID(-5).String() != "-5" {
 		t.Error("ids of our own")
-	}
-}
-
-// Only 2025-03-26 takes arrays, and not everything in them. 2025-03-26 basic#batching.
-func TestBatches(t *testing.T) {
-	const ping1, ping2, note = `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/x"}`
-	const pong1, pong2 = `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":2,"result":{}}`
-	const answer = `{"jsonrpc":"2.0","id":9,"result":{}}`
-	const refusal = `{"jsonrpc":"2.0","error":{"code":-32600,`
-	modern := `{"jsonrpc":"2.0","id":3,"method":"ping","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
-	for _, row := range []struct {
-		name, in string
-		want     []string // parts of the one line that answers in 2025-03-26; none: no line
-	}{
-		{"one", "[" + ping1 + "]", []string{"[" + pong1 + "]"}},
-		{"two", "[" + ping1 + "," + ping2 + "]", []string{"[", pong1, pong2, "]"}},
-		{"with a notification", "[" + note + "," + ping1 + "]", []string{"[" + pong1 + "]"}},
-		{"notifications only", "[" + note + "," + note + "]", nil},
-		{"responses only", "[" + answer + "]", nil},
-		{"a bad element costs only itself", "[1," + ping1 + "]", []string{"[" + refusal, pong1}},
-		{"only bad elements", "[1,2]", []string{"[" + refusal, "," + refusal}},
-		{"nested", "[[" + ping1 + "]," + ping2 + "]", []string{"[" + refusal, pong2}},
-		{"modern element", "[" + modern + "]", []string{`[{"jsonrpc":"2.0","id":3,"error":{"code":-32600,`}},
-		{"empty", "[]", []string{refusal}},
-		{"initialize inside", "[" + initializeLine("2025-03-26") + "]", []string{refusal}},
-		{"requests and responses", "[" + ping1 + "," + answer + "]", []string{refusal}},
-		{"not JSON", "[" + ping1 + ",]", []string{`{"jsonrpc":"2.0","error":{"code":-32700,`}},
-		{"too many", "[" + strings.Repeat(ping1+",", maxInFlight) + ping1 + "]", []string{refusal}},
-	} {
-		for _, version := range []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "none"} {
-			lines := []string{row.in, `{"jsonrpc":"2.0","id":"after","method":"ping"}`}
-			if version != "none" {
-				lines = slices.Insert(lines, 0, initializeLine(version))
-			}
-			out := converse(t, newDemo(), lines...)
-			if version != "none" {
-				out = out[1:]
-			}
-			want := row.want
-			if version != "2025-03-26" && row.name != "not JSON" {
-				want = []string{refusal}
-			}
-			after := slices.Index(out, answerTo(out, `"after"`)) // a slow answer may be overtaken
-			if len(out) != min(len(want), 1)+1 || after < 0 {
-				t.Errorf("%s in %s: %q", row.name, version, out)
-				continue
-			}
-			out = slices.Delete(out, after, after+1)
-			for _, part := range want {
-				if !strings.Contains(out[0], part) {
-					t.Errorf("%s in %s: %s lacks %s", row.name, version, out[0], part)
-				}
-			}
-			if len(want) > 0 && (out[0][0] == '[') != (want[0][0] == '[') {
-				t.Errorf("%s in %s: %s", row.name, version, out[0])
-			}
-		}
 	}
 }
 
