@@ -9,7 +9,7 @@
 //	wire_test.go        the same through a proxy, which sees what mcpwire call sends, and cuts off what comes back
 //	http_test.go        mcpwire serves HTTP; the Inspector, the SDKs for TypeScript and Go, and mcp-go are the clients
 //	eras_test.go        mcpwire serves HTTP to clients of both eras at once; each kind of client meets each kind of server
-//	conformance_test.go mcpwire's fixtures serve HTTP, and call over it; the official conformance suite is the client, and the server
+//	conformance_test.go the program in fixtures serves HTTP, and calls over it; the official conformance suite is the client, and the server
 //	nginx_test.go       mcpwire serves HTTP behind nginx
 //	replica_test.go     two replicas of mcpwire serve HTTP behind nginx
 //	browser_test.go     mcpwire serves HTTP to pages in Chromium, and refuses to
@@ -68,6 +68,10 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
+	if out, err := exec.Command("go", "run", "./copywire", "-check").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "interop")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
