@@ -290,7 +290,7 @@ func (b *bench) initialize(name string) error {
 func lines(ahead int, bound float64) func(*bench, string) error {
 	return func(b *bench, name string) error {
 		r, err := b.compare(name, bound, func(p *program) (*side, error) {
-			c, err := p.start(p.server, nil)
+			c, err := p.start(p.server)
 			if err != nil {
 				return nil, err
 			}
@@ -318,7 +318,7 @@ func (b *bench) client(name string) error {
 	}
 	_, err := b.compare(name, 1.3, func(p *program) (*side, error) {
 		url := "http://" + server.addr + "/mcp"
-		c, err := p.start(p.client, []string{"BENCH_CLIENT=" + url}, url)
+		c, err := p.start(p.client, url)
 		return &side{child: c, load: clientLoad{c}}, err
 	})
 	return err

@@ -58,24 +58,18 @@ func programs() []*program {
 func (p *program) build(root, out string) error {
 	folder := strings.ReplaceAll(p.name, "-", "")
 	server, client := filepath.Join(root, "bench/servers", folder), filepath.Join(root, "bench/clients", folder)
-	added := map[string]string{} // in this order: the client does not return from its init
 	if p.name == "mcpwire" {
 		server = filepath.Join(root, "../..")
-		client = server
-		added["bench_2_client.go"] = filepath.Join(root, "bench/clients/mcpwire.go.txt")
 	}
 	probe, err := probeFile(root, out)
 	if err != nil {
 		return err
 	}
 	p.server, p.client, p.plain = filepath.Join(out, folder), filepath.Join(out, folder+"-client"), filepath.Join(out, folder+"-plain")
-	err = errors.Join(
+	return errors.Join(
 		build(server, p.plain, nil, "-trimpath", "-ldflags=-s -w"),
-		build(server, p.server, map[string]string{"bench_1_probe.go": probe}))
-	if p.name == "mcpwire" {
-		added["bench_1_probe.go"] = probe
-	}
-	return errors.Join(err, build(client, p.client, added))
+		build(server, p.server, map[string]string{"bench_probe.go": probe}),
+		build(client, p.client, nil))
 }
 
 // probeFile writes the probe as a file of a program.
@@ -124,10 +118,10 @@ type child struct {
 const patience = 30 * time.Second // far longer than anything here takes
 
 // start runs a binary of a program and waits until its probe answers.
-func (p *program) start(binary string, env []string, args ...string) (c *child, err error) {
+func (p *program) start(binary string, args ...string) (c *child, err error) {
 	socket := filepath.Join(filepath.Dir(p.server), rand.Text()[:8]+".sock")
 	c = &child{program: p, cmd: exec.Command(binary, args...)}
-	c.cmd.Env = append(append(os.Environ(), "BENCH_PROBE="+socket), env...)
+	c.cmd.Env = append(os.Environ(), "BENCH_PROBE="+socket)
 	stderr, err := os.Create(socket + ".stderr") // rather than a pipe, which somebody would have to read meanwhile
 	if err != nil {
 		return nil, err
@@ -164,7 +158,7 @@ func (p *program) serve(flags ...string) (*child, error) {
 	if p.name != "mcpwire" {
 		flags = nil
 	}
-	c, err := p.start(p.server, nil, append([]string{"-http", "127.0.0.1:0"}, flags...)...)
+	c, err := p.start(p.server, append([]string{"-http", "127.0.0.1:0"}, flags...)...)
 	if err != nil {
 		return nil, err
 	}

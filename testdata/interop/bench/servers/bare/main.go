@@ -13,6 +13,7 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"interop/bench/servers/web"
@@ -45,8 +46,10 @@ type message struct {
 	ID     json.RawMessage
 	Method string
 	Params struct {
+		Name      string
 		Arguments struct {
 			Text       json.RawMessage // as it came is how it goes
+			Name       string
 			N, DelayMs int
 		}
 		Meta struct{ ProgressToken json.RawMessage } `json:"_meta"`
@@ -101,7 +104,12 @@ func serveHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 	case m.Params.Arguments.N > 0:
 		m.count(w)
+	case m.Method == "subscriptions/listen":
+		m.listen(w, r)
 	default:
+		if m.Params.Name == "set-note" {
+			listeners.Range(func(queue, _ any) bool { queue.(chan string) <- "note:///" + m.Params.Arguments.Name; return true })
+		}
 		if m.Method == "initialize" {
 			w.Header().Set("Mcp-Session-Id", rand.Text())
 		}
@@ -123,4 +131,29 @@ func (m *message) count(w http.ResponseWriter) {
 	}
 	m.Params.Arguments.Text = fmt.Appendf(nil, `"counted to %d"`, args.N)
 	fmt.Fprintf(w, "id: 0123456789.1/%d\ndata: %s\n\n", args.N+1, m.answer())
+}
+
+// listeners are the queues of those who listen.
+var listeners sync.Map
+
+// listen does what cannot be done without: a queue for each stream, and a flush
+// for each event.
+func (m *message) listen(w http.ResponseWriter, r *http.Request) {
+	queue := make(chan string, 64)
+	listeners.Store(queue, nil)
+	defer listeners.Delete(queue)
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w).Flush
+	fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\","+
+		"\"params\":{\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":%s},\"notifications\":{}}}\n\n", m.ID)
+	for {
+		flush()
+		select {
+		case uri := <-queue:
+			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\","+
+				"\"params\":{\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":%s},\"uri\":%q}}\n\n", m.ID, uri)
+		case <-r.Context().Done():
+			return
+		}
+	}
 }

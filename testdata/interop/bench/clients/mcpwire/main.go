@@ -1,7 +1,5 @@
+// Mcpwire calls with the Client of package wire, a copy of the library.
 package main
-
-// This calls with the Client of mcpwire. It is added to the program when it is
-// built, as nothing can be imported from there; probe.go is added beside it.
 
 import (
 	"context"
@@ -9,20 +7,19 @@ import (
 	"log"
 	"net/http"
 	"os"
+
+	"interop/bench/probe"
+	"interop/wire" // go run ./copywire
 )
 
-func init() {
-	url := os.Getenv("BENCH_CLIENT")
-	if url == "" {
-		return
-	}
+func main() {
 	ctx := context.Background()
-	c := &Client{Info: Implementation{Name: "mcpwire", Version: version}}
+	c := &wire.Client{Info: wire.Implementation{Name: "mcpwire", Version: "1.0.0"}}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	if err := c.Connect(ctx, DialHTTP(&http.Client{Transport: transport}, url, 4<<20)); err != nil {
+	if err := c.Connect(ctx, wire.DialHTTP(&http.Client{Transport: transport}, os.Args[1], 4<<20)); err != nil {
 		log.Fatal(err)
 	}
-	Calls(func(n int) error {
+	probe.Calls(func(n int) error {
 		text := fmt.Sprint("call ", n)
 		var result struct{ Content []struct{ Text string } }
 		err := c.Call(ctx, "tools/call", map[string]any{"name": "echo", "arguments": map[string]any{"text": text}}, &result)
@@ -31,5 +28,4 @@ func init() {
 		}
 		return err
 	})
-	os.Exit(0)
 }
