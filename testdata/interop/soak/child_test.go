@@ -1,0 +1,103 @@
+package soak
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"interop/wire" // go run ./copywire
+)
+
+// ---- Servers that a client starts: what main_test.go does not show with its own ladder ----
+
+// child returns the command for a child process that plays a role.
+func child(role string, args ...string) *exec.Cmd {
+	cmd := exec.Command(children, append([]string{role}, args...)...)
+	cmd.Env = append(os.Environ(), raceOptions)
+	return cmd
+}
+
+// A hundred children, started and closed, leave nothing behind: no process, goroutine or descriptor.
+func TestChildLeaks(t *testing.T) {
+	rounds := 100
+	if testing.Short() {
+		rounds = 5
+	}
+	checkLeaks(t)
+	files := openFiles()
+	for range rounds {
+		conn, err := wire.DialCommand(func() *exec.Cmd { return child("exits at EOF") }, time.Second, maxMessage)(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := wire.Open(t.Context(), conn, nil, nil)
+		p.Close()
+	}
+	if now := openFiles(); now > files {
+		t.Errorf("%d open files, %d before", now, files)
+	}
+}
+
+// What a child wrote before it ended is read, however slowly.
+func TestChildIsReadToTheEnd(t *testing.T) {
+	conn, err := wire.DialCommand(func() *exec.Cmd { return child("writes and exits") }, time.Second, maxMessage)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for ; ; n++ {
+		if _, err := conn.Read(); err != nil {
+			break
+		}
+		if n == 0 {
+			time.Sleep(1500 * time.Millisecond) // the library waits for a second after the end of a child, and then for silence
+		}
+	}
+	if n != 500 {
+		t.Errorf("%d of 500 lines", n)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Noise on stdout is skipped, and 1 MiB on stderr does not block the child; arguments arrive as they are.
+func TestChildNoise(t *testing.T) {
+	var logged log
+	c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Log: slog.New(slog.NewTextHandler(&logged, nil))}
+	if err := c.Connect(t.Context(), wire.DialCommand(func() *exec.Cmd { return child("is noisy", "a b", `"`, "$HOME", "") }, time.Second, maxMessage)); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var result struct{ Args []string }
+	if err := c.Call(t.Context(), "args", nil, &result); err != nil || !slices.Equal(result.Args, []string{"a b", `"`, "$HOME", ""}) {
+		t.Errorf("%q, %v", result.Args, err)
+	}
+	if strings.Count(logged.String(), "dropped") != 1 {
+		t.Error(logged.String())
+	}
+}
+
+// Old servers that take the probe badly, as real processes: each is reached with initialize, one that dies is started again.
+func TestClientProbesChildren(t *testing.T) {
+	for role, starts := range map[string]int32{"dies of the probe": 2, "refuses the probe and exits": 2, "is silent at the probe": 1, "refuses the probe with -32600": 1, "answers the probe oddly": 1} {
+		var started atomic.Int32
+		c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, ProbeTimeout: 200 * time.Millisecond}
+		if role == "dies of the probe" {
+			c.ProbeTimeout = 10 * time.Second
+		}
+		err := c.Connect(t.Context(), wire.DialCommand(func() *exec.Cmd { started.Add(1); return child(role) }, time.Second, maxMessage))
+		if err != nil || c.Server().Version != "2025-06-18" || started.Load() != starts {
+			t.Errorf("%s: %v, %q after %d starts", role, err, c.Server().Version, started.Load())
+		}
+		if err := c.Call(t.Context(), "ping", nil, nil); err != nil {
+			t.Errorf("%s: %v", role, err)
+		}
+		c.Close()
+	}
+}

@@ -1,0 +1,400 @@
+package soak
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"interop/wire" // go run ./copywire
+)
+
+// ---- Those who behave well ----
+
+// soakClient is one of them: it makes one call after the other, and listens to a note of its own.
+type soakClient struct {
+	*soak
+	*wire.Client
+	name, way string // "direct", "proxy" or "stdio"
+	rev       wire.Revision
+	lot       *rand.Rand
+	child     *exec.Cmd // of stdio, the last one
+	level     string    // of logging, in the modern era
+
+	dying      atomic.Bool // it has been killed
+	subscribed atomic.Bool // the listener has heard something
+	updated    chan struct{}
+	quiet      func() // ends the listener
+
+	mine     sync.Mutex // guards the fields below
+	keys     int
+	last     string              // key
+	begun    int                 // calls whose first progress has come
+	progress map[string][]string // by key
+	logged   int
+}
+
+// clients returns them, not connected: half of them are behind the proxy, an eighth are on stdio.
+func (s *soak) clients(n int) (list []*soakClient) {
+	for i := range n {
+		c := &soakClient{soak: s, way: "direct", rev: wire.Revisions[i%len(wire.Revisions)], lot: s.draw(), progress: map[string][]string{}, updated: make(chan struct{}, 1)}
+		switch {
+		case i%2 == 1:
+			c.way = "proxy"
+		case i%8 == 6:
+			c.way = "stdio"
+		}
+		c.name = fmt.Sprintf("%s-%s-%d", c.rev.Version, c.way, i)
+		list = append(list, c)
+	}
+	return list
+}
+
+// connect begins as a new client. Behind the proxy it may fail: then the next call tries again.
+func (c *soakClient) connect() {
+	c.Client = &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{c.rev.Version}, Handler: wire.HandlerFunc(c.hear),
+		Capabilities: map[string]any{"elicitation": struct{}{}}, ProbeTimeout: tooLong}
+	addr := c.addr
+	if c.way == "proxy" {
+		addr = c.proxy.Addr().String()
+	}
+	dial := wire.DialHTTP(c.web, "http://"+addr+"/mcp", maxMessage)
+	switch {
+	case c.way == "stdio":
+		dial = func(ctx context.Context) (wire.Conn, error) {
+			if c.over.Load() {
+				return nil, wire.ErrClosed
+			}
+			child := recorded(c.record)
+			c.child = child
+			return wire.DialCommand(func() *exec.Cmd { return child }, 5*time.Second, maxMessage)(ctx)
+		}
+	case !c.rev.Sessions && !c.rev.Modern:
+		dial = wire.DialSSE(c.web, "http://"+addr+"/sse", maxMessage)
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), tooLong)
+	defer cancel()
+	if err := c.Connect(ctx, c.audited(dial)); err != nil && !c.mayFail(err) {
+		c.fault("not connected", "%s: %v", c.name, err)
+	}
+	ctx, stop := context.WithCancel(c.Context())
+	var listener sync.WaitGroup
+	listener.Go(func() { c.listen(ctx) })
+	c.quiet = func() { stop(); listener.Wait(); c.subscribed.Store(false) }
+}
+
+func (c *soakClient) leave() {
+	c.quiet()
+	c.Close()
+}
+
+// behave does one thing after the other.
+func (c *soakClient) behave() {
+	for c.rest(time.Duration(c.lot.Int64N(int64(200 * time.Millisecond)))) {
+		n := c.lot.IntN(200)
+		for _, act := range soakActs {
+			if n -= act.share; n < 0 {
+				act.do(c)
+				break
+			}
+		}
+	}
+	c.leave()
+}
+
+// soakActs are what a client does, and how often.
+var soakActs = []struct {
+	share int // of 200
+	do    func(*soakClient)
+}{
+	{90, (*soakClient).echo},
+	{10, (*soakClient).echoAtOnce},
+	{40, (*soakClient).countUp},
+	{15, (*soakClient).greet},
+	{15, (*soakClient).note},
+	{10, (*soakClient).log},
+	{15, (*soakClient).cancel},
+	{4, (*soakClient).renew},
+	{1, (*soakClient).kill},
+}
+
+func (c *soakClient) echo() {
+	key, n := c.key(), 1
+	if c.lot.IntN(10) == 0 {
+		n = 1 + c.lot.IntN(10_000)
+	}
+	began, abused := time.Now(), c.abused.Load()
+	err := c.call(c.Context(), key, "echo", strings.Repeat(key, n), map[string]any{"repeat": n})
+	if err == nil && n == 1 && c.way == "direct" && abused == c.abused.Load() {
+		c.soak.mu.Lock()
+		defer c.soak.mu.Unlock()
+		phase := map[bool]int{true: 1}[abused]
+		c.times[phase] = append(c.times[phase], time.Since(began))
+	}
+}
+
+func (c *soakClient) echoAtOnce() {
+	var all sync.WaitGroup
+	for range 5 {
+		key := c.key()
+		all.Go(func() { _ = c.call(c.Context(), key, "echo", key, nil) })
+	}
+	all.Wait()
+}
+
+func (c *soakClient) countUp() { _ = c.countTo(c.Context(), 1+c.lot.IntN(40), c.lot.IntN(20)) }
+
+// countTo makes a call with progress: all of it comes, once and in order, or the call fails.
+func (c *soakClient) countTo(ctx context.Context, n, ms int) error {
+	key := c.key()
+	c.mine.Lock()
+	c.progress[key] = []string{}
+	c.mine.Unlock()
+	err := c.call(ctx, key, "count", fmt.Sprintf("counted to %d", n), map[string]any{"n": n, "delayMs": ms})
+	c.mine.Lock()
+	defer c.mine.Unlock()
+	if got := c.progress[key]; err == nil && !slices.Equal(got, numbers(1, n+1)) {
+		c.fault("wrong", "%s: progress %v of %d", key, got, n)
+	}
+	if err != nil && ctx.Err() == nil && c.way == "proxy" && c.rev.Resume && len(c.progress[key]) > 0 {
+		c.fault("not resumed", "%s: after step %d of %d: %v", key, len(c.progress[key]), n, err)
+	}
+	delete(c.progress, key)
+	return err
+}
+
+func (c *soakClient) greet() {
+	if key := c.key(); c.rev.Elicitation {
+		_ = c.call(c.Context(), key, "ask", "Hello, "+key, nil)
+	}
+}
+
+// note changes the client's note. It hears of that, if it has heard of the subscription's before.
+func (c *soakClient) note() {
+	select {
+	case <-c.updated:
+	default:
+	}
+	sure, key := c.subscribed.Load() && c.way != "proxy", c.key()
+	if c.call(c.Context(), key, "set-note", "Noted as "+"note:///"+c.name, map[string]any{"name": c.name}) != nil {
+		return
+	}
+	wait := 300 * time.Millisecond
+	if sure {
+		wait = tooLong
+	}
+	select {
+	case <-c.updated:
+		c.subscribed.Store(true)
+		c.count("updates heard")
+	case <-time.After(wait):
+		if sure {
+			c.fault("no update", "%s", key)
+		}
+		c.count("updates not heard")
+	}
+}
+
+// listen subscribes to the note, again and again if it must.
+func (c *soakClient) listen(ctx context.Context) {
+	for {
+		err := c.Listen(ctx, map[string]any{"resourceSubscriptions": []string{"note:///" + c.name}})
+		c.subscribed.Store(false)
+		if !sleep(ctx, 50*time.Millisecond) {
+			return
+		}
+		if !c.mayFail(err) {
+			c.fault("subscription lost", "%s: %v", c.name, err)
+		}
+		c.count("subscriptions lost")
+	}
+}
+
+// log has the steps of a count logged.
+func (c *soakClient) log() {
+	if !c.rev.Modern && c.Call(c.Context(), "logging/setLevel", map[string]any{"level": "debug"}, nil) != nil {
+		return
+	}
+	c.mine.Lock()
+	c.logged, c.level = 0, "debug"
+	c.mine.Unlock()
+	err := c.countTo(c.Context(), 5, 1)
+	c.mine.Lock()
+	if c.level = ""; err == nil && c.logged != 5 && c.way != "proxy" {
+		c.fault("not logged", "%s: %d steps of 5", c.name, c.logged)
+	}
+	c.mine.Unlock()
+	if !c.rev.Modern {
+		_ = c.Call(c.Context(), "logging/setLevel", map[string]any{"level": "error"}, nil)
+	}
+}
+
+func (c *soakClient) cancel() {
+	ctx, cancel := context.WithCancel(c.Context()) // a deadline may be over for a socket a little before it is for ctx
+	defer time.AfterFunc(time.Duration(c.lot.Int64N(int64(200*time.Millisecond))), cancel).Stop()
+	_ = c.countTo(ctx, 100, 10)
+	cancel()
+}
+
+func (c *soakClient) renew() {
+	c.leave()
+	c.connect()
+}
+
+// kill kills the server, if it is the client's own, in the middle of a call.
+func (c *soakClient) kill() {
+	if c.way != "stdio" {
+		return
+	}
+	c.dying.Store(true)
+	var running sync.WaitGroup
+	running.Go(func() { _ = c.countTo(c.Context(), 20, 20) })
+	time.Sleep(time.Duration(c.lot.Int64N(int64(300 * time.Millisecond))))
+	_ = c.child.Process.Kill()
+	running.Wait()
+	c.quiet()
+	c.dying.Store(false)
+	c.renew()
+}
+
+// ---- Their calls ----
+
+// key names a call.
+func (c *soakClient) key() string {
+	c.mine.Lock()
+	defer c.mine.Unlock()
+	c.keys++
+	c.last = fmt.Sprintf("%s-%d", c.name, c.keys)
+	return c.last
+}
+
+// hear takes in what the server says, and answers what it asks.
+func (c *soakClient) hear(_ context.Context, x *wire.Exchange) (any, error) {
+	c.mine.Lock()
+	defer c.mine.Unlock()
+	switch x.Request.Method {
+	case "notifications/progress":
+		var key string
+		var step json.RawMessage
+		if err := wire.Bind(x.Request.Params, map[string]any{"progressToken": &key, "progress": &step}); err != nil {
+			c.fault("wrong", "%v: %s", err, x.Request.Params)
+		}
+		if c.progress[key] != nil {
+			c.progress[key] = append(c.progress[key], string(step))
+			if len(c.progress[key]) == 1 {
+				c.begun++
+			}
+		}
+	case "notifications/message": // a call that was cancelled may not know it yet
+		var data string
+		if err := wire.Bind(x.Request.Params, map[string]any{"data": &data}); err != nil {
+			c.fault("wrong", "%v: %s", err, x.Request.Params)
+		}
+		if strings.HasSuffix(data, " of 5") {
+			c.logged++
+		}
+	case "notifications/resources/updated":
+		select {
+		case c.updated <- struct{}{}:
+		default:
+		}
+	case "elicitation/create":
+		return map[string]any{"action": "accept", "content": map[string]any{"name": c.last}}, nil
+	}
+	return nil, nil
+}
+
+// call makes a call. It ends in the right answer, or as it may.
+func (c *soakClient) call(given context.Context, key, tool, want string, args map[string]any) error {
+	ctx, cancel := context.WithTimeout(given, 2*tooLong)
+	defer cancel()
+	meta := map[string]any{"progressToken": key}
+	c.mine.Lock()
+	if c.rev.Modern && c.level != "" {
+		meta["io.modelcontextprotocol/logLevel"] = c.level
+	}
+	c.mine.Unlock()
+	all := map[string]any{"key": key, "text": key}
+	maps.Copy(all, args)
+	var result struct {
+		Content []struct{ Text string }
+		IsError bool
+	}
+	began := time.Now()
+	err := c.Call(ctx, "tools/call", map[string]any{"name": tool, "arguments": all, "_meta": meta}, &result)
+	c.count("calls sent")
+	switch {
+	case err == nil && !result.IsError && len(result.Content) == 1 && result.Content[0].Text == want:
+		c.count("calls answered")
+		return nil
+	case err == nil:
+		c.fault("wrong", "%s: %.200v, not %.200s", key, result, want)
+		err = errors.New("wrong")
+	case given.Err() != nil:
+		c.count("calls cancelled")
+	case c.mayFail(err):
+		c.count("calls failed, " + c.way + ": " + failure(err))
+	default:
+		c.fault("lost", "%s: after %v: %v", key, time.Since(began), err)
+	}
+	return err
+}
+
+// mayFail tells whether an error is one that there was a reason for.
+func (c *soakClient) mayFail(err error) bool {
+	kind := failure(err)
+	return kind != "" && (c.over.Load() || kind != "stopped" && (c.way == "proxy" || c.dying.Load()))
+}
+
+// audited counts the answers that come a second time, or to nothing.
+func (s *soak) audited(dial wire.Dialer) wire.Dialer {
+	return func(ctx context.Context) (wire.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &auditedConn{Conn: conn, soak: s, asked: map[wire.ID]bool{}}, nil
+	}
+}
+
+type auditedConn struct {
+	wire.Conn
+	*soak
+
+	mine  sync.Mutex // guards the field below
+	asked map[wire.ID]bool
+}
+
+func (c *auditedConn) Write(ctx context.Context, p wire.Payload) error {
+	c.mine.Lock()
+	for _, m := range p.Messages {
+		if m.Kind() == wire.Request {
+			c.asked[m.ID] = true
+		}
+	}
+	c.mine.Unlock()
+	return c.Conn.Write(ctx, p)
+}
+
+func (c *auditedConn) Read() (wire.Payload, error) {
+	p, err := c.Conn.Read()
+	c.mine.Lock()
+	defer c.mine.Unlock()
+	for _, m := range p.Messages {
+		if m.Kind() == wire.Response && m.ID != (wire.ID{}) {
+			if !c.asked[m.ID] {
+				c.fault("answered twice", "%s", p.Append(nil))
+			}
+			delete(c.asked, m.ID)
+		}
+	}
+	return p, err
+}

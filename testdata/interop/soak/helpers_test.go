@@ -1,0 +1,265 @@
+package soak
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"interop/wire" // go run ./copywire
+)
+
+// ---- What is built ----
+
+var (
+	mcpwire  string // the program, with record.go.txt
+	children string // the program in the folder children
+)
+
+// raceOptions have a program with the race detector end at the first race, and otherwise without a pause.
+const raceOptions = "GORACE=halt_on_error=1 atexit_sleep_ms=0"
+
+func TestMain(m *testing.M) {
+	os.Exit(testMain(m))
+}
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "soak")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if err := buildAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+func buildAll(dir string) error {
+	if err := goCommand("..", "run", "./copywire", "-check"); err != nil {
+		return err
+	}
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		return err
+	}
+	record, err := filepath.Abs("record.go.txt")
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "record.go"): record}})
+	if err != nil {
+		return err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		return err
+	}
+	race := "-race=" + strconv.FormatBool(hasRaceDetector())
+	mcpwire, children = filepath.Join(dir, "mcpwire"), filepath.Join(dir, "children")
+	return errors.Join(goCommand(root, "build", race, "-buildvcs=false", "-overlay", overlay, "-o", mcpwire, "."),
+		goCommand(".", "build", race, "-buildvcs=false", "-o", children, "./children"))
+}
+
+func goCommand(dir string, args ...string) error {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// hasRaceDetector tells whether these tests have been built with -race.
+func hasRaceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// ---- Messages ----
+
+const (
+	maxMessage = 4 << 20
+	modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+)
+
+func initializeLine(version string) string {
+	return `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`
+}
+
+func toolCall(id int, name, arguments string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"progressToken":"t%d"}}}`, id, name, arguments, id)
+}
+
+// ---- What clients do ----
+
+// counted counts the Conns of a Dialer that are open.
+func counted(dial wire.Dialer, open *atomic.Int32) wire.Dialer {
+	return func(ctx context.Context) (wire.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
+	}
+}
+
+type countedConn struct {
+	wire.Conn
+	closed func()
+}
+
+func (c *countedConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}
+
+// roundTrip is a function as a network.
+type roundTrip func(r *http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// failure says what kind of error a call may end with, "" if it is none of those.
+func failure(err error) string {
+	var fault *wire.HTTPError
+	var stopped *wire.Error
+	switch {
+	case err == nil:
+		return "succeeded"
+	case errors.As(err, new(*url.Error)) && errors.Is(err, context.Canceled):
+		// net/http may give a call a connection on which the request before is just being cancelled.
+		return "network"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // the first of which is a net.Error, too
+		return ""
+	case errors.Is(err, wire.ErrSessionEnded):
+		return "session ended"
+	case errors.Is(err, wire.ErrInterrupted):
+		return "interrupted"
+	case errors.Is(err, wire.ErrClosed):
+		return "closed"
+	case errors.As(err, &fault):
+		return fmt.Sprintf("HTTP %d", fault.Status)
+	case errors.As(err, &stopped) && stopped.Code == wire.CodeInternalError: // of a server that was told to end, in a stream
+		return "stopped"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.As(err, new(*url.Error)), errors.As(err, new(net.Error)):
+		return "network"
+	}
+	return ""
+}
+
+// sleep waits, and tells whether ctx has not ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ---- Tests ----
+
+// lengthOf is how long a test takes: as long as a variable says, or short.
+func lengthOf(t *testing.T, variable string) time.Duration {
+	length, err := time.ParseDuration(cmp.Or(os.Getenv(variable), "4s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return length
+}
+
+// settled returns how many goroutines and open files there are, once that no longer changes.
+func settled(transport *http.Transport) (n []int) {
+	for same := 0; same < 25; same++ {
+		time.Sleep(20 * time.Millisecond)
+		transport.CloseIdleConnections()
+		if now := []int{runtime.NumGoroutine(), openFiles()}; !slices.Equal(now, n) {
+			n, same = now, 0
+		}
+	}
+	return n
+}
+
+// checkLeaks fails the test if there are more goroutines at its end than now.
+func checkLeaks(t *testing.T) {
+	base := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		for range 500 {
+			if runtime.NumGoroutine() <= base {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		stacks := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, %d at first\n%s", runtime.NumGoroutine(), base, stacks[:runtime.Stack(stacks, true)])
+	})
+}
+
+// openFiles counts this process's descriptors, where that can be done.
+func openFiles() int {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	return len(entries)
+}
+
+// waitFor waits for a condition that another goroutine brings about.
+func waitFor(t testing.TB, condition func() bool) {
+	t.Helper()
+	for range 2000 {
+		if condition() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("it does not happen")
+}
+
+// log keeps the end of what a server writes to its standard error.
+type log struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write forgets what is older than the last 64 KiB or so.
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.text = append(l.text, p...); len(l.text) > 128<<10 {
+		l.text = bytes.Clone(l.text[len(l.text)-64<<10:])
+	}
+	return len(p), nil
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
+}
+
+func numbers(from, to int) (list []string) {
+	for n := from; n < to; n++ {
+		list = append(list, strconv.Itoa(n))
+	}
+	return list
+}
