@@ -11,8 +11,8 @@ package main
 //	             TestHTTPHeaderParams, TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over
 //	             HTTP: TestSSE…, TestDialSSE…; all of it: FuzzHTTP; the client at URLs: TestClientLadder, TestClientSession…,
 //	             TestClientResumes and others, TestOddServers…, FuzzClient
-//	main.go      TestTranscripts, TestRequirements, TestToken, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile, TestReadme,
-//	             benchmarks
+//	main.go      TestTranscripts, TestRequirements, TestToken, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile,
+//	             TestMainUsesExportedNames, TestReadme, benchmarks
 //	transcripts  how testdata/*.txtar are replayed
 //	scripts      what the fuzzers of connections say, and when
 //	helpers      at the end
@@ -40,8 +40,10 @@ import (
 	"fmt"
 	"go/ast"
 	"go/format"
+	"go/importer"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io"
 	"iter"
 	"log"
@@ -12512,8 +12514,121 @@ func TestSubsetsCompile(t *testing.T) {
 	}
 }
 
+<<<<<<< HEAD
 // The programs of the README are whole: each compiles beside the files that it names, and nothing else. The server is called, in both eras,
 // and the client calls it.
+=======
+// unexportedInMain are the names that main.go uses and the library does not export. The list may only get shorter: once it is empty, main.go
+// can be a package of its own.
+var unexportedInMain = []string{
+	"Guard.admit", "Payload.raw", "Session.tag", "appendLine", "each", "httpConn", "httpConn.mu", "httpConn.session", "invalidParams", "isMedia",
+	"legacy", "lookup", "marshal", "member", "methodNotFound", "object", "object.add", "object.addAll", "object.text", "revision", "sleep",
+	"sseConn", "stall", "unquote",
+}
+
+// main.go compiles as another package that imports the library: only the names of the library are qualified, and those that are not exported
+// are in unexportedInMain.
+func TestMainUsesExportedNames(t *testing.T) {
+	fset := token.NewFileSet()
+	std := importer.Default()
+	check := func(path string, from types.Importer, failed func(error), info *types.Info, files ...*ast.File) *types.Package {
+		config := types.Config{Importer: from, Error: failed}
+		pkg, _ := config.Check(path, fset, files, info)
+		return pkg
+	}
+	fail := func(err error) { t.Fatal(err) }
+	parse := func(name string, source any) *ast.File {
+		file, err := parser.ParseFile(fset, name, source, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	var library []*ast.File
+	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
+		library = append(library, parse(name, nil))
+	}
+	main := parse("main.go", nil)
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	whole := check("main", std, fail, info, append(slices.Clone(library), main)...)
+
+	owners := map[types.Object]string{} // of fields and methods
+	for _, name := range whole.Scope().Names() {
+		if named, ok := whole.Scope().Lookup(name).Type().(*types.Named); ok {
+			for method := range named.Methods() {
+				owners[method] = name + "."
+			}
+			if fields, ok := named.Underlying().(*types.Struct); ok {
+				for field := range fields.Fields() {
+					owners[field] = name + "."
+				}
+			}
+		}
+	}
+	var qualify []int             // where "wire." is missing, by offset
+	found := map[string]bool{}    // names that are not exported
+	expected := map[string]bool{} // the last part of each
+	for id, object := range info.Uses {
+		if fset.Position(id.Pos()).Filename != "main.go" || object.Pkg() != whole || fset.Position(object.Pos()).Filename == "main.go" {
+			continue
+		}
+		if object.Parent() == whole.Scope() {
+			qualify = append(qualify, fset.Position(id.Pos()).Offset)
+		}
+		if !object.Exported() {
+			found[owners[object]+id.Name], expected[id.Name] = true, true
+		}
+	}
+	names := slices.Sorted(maps.Keys(found))
+	t.Logf("main.go uses %d names that are not exported: %q", len(names), names)
+	for _, name := range names {
+		if !slices.Contains(unexportedInMain, name) {
+			t.Errorf("main.go uses %s, which the library does not export", name)
+		}
+	}
+	for _, name := range unexportedInMain {
+		if !found[name] {
+			t.Errorf("main.go no longer uses %s: take it off the list", name)
+		}
+	}
+
+	// The compiler has to find the same: what it says besides is an error.
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(qualify)
+	for _, offset := range slices.Backward(qualify) {
+		source = slices.Insert(source, offset, []byte("wire.")...)
+	}
+	source = bytes.Replace(source, []byte("\npackage main\n"), []byte("\npackage main; import \"wire\"\n"), 1)
+	for _, file := range library {
+		file.Name.Name = "wire"
+	}
+	wire := check("wire", std, fail, nil, library...)
+	from := importing(func(path string) (*types.Package, error) {
+		if path == "wire" {
+			return wire, nil
+		}
+		return std.Import(path)
+	})
+	check("main", from, func(err error) {
+		for name := range expected {
+			if regexp.MustCompile(`\b`+name+`\b`).MatchString(err.Error()) && strings.Contains(err.Error(), "export") {
+				return
+			}
+		}
+		t.Error(err)
+	}, nil, parse("main.go", source))
+}
+
+// importing is a function as an importer.
+type importing func(path string) (*types.Package, error)
+
+func (f importing) Import(path string) (*types.Package, error) { return f(path) }
+
+// The README's programs compile beside the four files that they need, and the one that is a client does what it says.
+>>>>>>> 14c7c17 (test: the names that main.go uses and the library does not export are listed)
 func TestReadmeProgram(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
