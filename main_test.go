@@ -12514,10 +12514,6 @@ func TestSubsetsCompile(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
-// The programs of the README are whole: each compiles beside the files that it names, and nothing else. The server is called, in both eras,
-// and the client calls it.
-=======
 // unexportedInMain are the names that main.go uses and the library does not export. The list may only get shorter: once it is empty, main.go
 // can be a package of its own.
 var unexportedInMain = []string{
@@ -12627,8 +12623,8 @@ type importing func(path string) (*types.Package, error)
 
 func (f importing) Import(path string) (*types.Package, error) { return f(path) }
 
-// The README's programs compile beside the four files that they need, and the one that is a client does what it says.
->>>>>>> 14c7c17 (test: the names that main.go uses and the library does not export are listed)
+// The programs of the README are whole: each compiles beside the files that it names, and nothing else. The server is called, in both eras,
+// and the client calls it.
 func TestReadmeProgram(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
