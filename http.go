@@ -60,7 +60,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/big"
 	"math/rand/v2"
 	"net/http"
@@ -723,81 +722,133 @@ func integerIn(text string) (n int64, ok bool) {
 }
 
 // ReadHeaderParams finds the arguments that an inputSchema marks with
-// x-mcp-header, by their names. The error says why the schema is invalid.
-// 2026-07-28 basic/transports/streamable-http#schema-extension: a name is a
-// token and unique without regard to case, and the argument a string, integer
-// or boolean that is reached through "properties" alone.
+// x-mcp-header, by their names. The error says why the schema is invalid, or
+// that it is too large, or has too many marks, to be trusted. 2026-07-28
+// basic/transports/streamable-http#schema-extension: a name is a token and
+// unique without regard to case, and the argument a string, integer or boolean
+// that is reached through "properties" alone.
 func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
-	var root map[string]any
-	if json.Unmarshal(schema, &root) != nil || root == nil {
+	switch {
+	case len(schema) > maxSchema:
+		return nil, fmt.Errorf("the schema has more than %d bytes", maxSchema)
+	case !json.Valid(schema) || bytes.TrimSpace(schema)[0] != '{':
 		return nil, errors.New("the schema is no object")
 	}
-	m := marks{names: map[string]bool{}}
-	if m.read(root, []string{}); m.err != nil {
+	m := marks{in: json.NewDecoder(bytes.NewReader(schema)), names: map[string]bool{}}
+	if m.read([]string{}); m.err != nil {
 		return nil, m.err
 	}
 	return m.found, nil
 }
 
-// marks is what has been found in a schema, or why it is invalid.
+// marks is what has been found in a schema, or why it is invalid. It walks
+// through the schema once: decoded, some are fifty times as large.
 type marks struct {
+	in    *json.Decoder // of what is valid
 	found []HeaderParam
 	names map[string]bool // in lower case
-	err   error
+	err   error           // ends the walk
 }
 
-const maxNested = 64 // properties in one another: each mark has a path of its own
+const (
+	maxSchema = 1 << 20 // bytes
+	maxParams = 128     // in one schema
+	maxNested = 64      // properties in one another: each mark has a path of its own
+)
+
+// more reports whether another member or element follows. At the end it takes
+// the closing bracket.
+func (m *marks) more() bool {
+	if m.err != nil {
+		return false
+	}
+	if m.in.More() {
+		return true
+	}
+	_, _ = m.in.Token()
+	return false
+}
+
+// data returns the next value, unread.
+func (m *marks) data() (value json.RawMessage) {
+	m.err = cmp.Or(m.err, m.in.Decode(&value))
+	return value
+}
 
 // read reads a schema, or a part of one. path leads to it through properties,
 // from the root on; nil: nothing like that does.
-func (m *marks) read(schema any, path []string) {
+func (m *marks) read(path []string) {
 	if len(path) > maxNested {
-		m.err = cmp.Or(m.err, fmt.Errorf("properties are nested deeper than %d levels", maxNested))
+		m.err = fmt.Errorf("properties are nested deeper than %d levels", maxNested)
 		return
 	}
-	if list, ok := schema.([]any); ok {
-		for _, element := range list {
-			m.read(element, nil)
+	switch token, _ := m.in.Token(); token {
+	case json.Delim('{'):
+		m.readObject(path)
+	case json.Delim('['):
+		for m.more() {
+			m.read(nil)
 		}
 	}
-	object, _ := schema.(map[string]any)
-	if mark, ok := object["x-mcp-header"]; ok {
-		m.add(mark, path, object["type"])
-	}
-	for _, key := range slices.Sorted(maps.Keys(object)) {
-		switch key {
-		case "x-mcp-header", "default", "const", "enum", "examples", "required", "dependentRequired":
-			// These hold data.
-		case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies":
-			// These hold schemas, by names of their own.
-			named, _ := object[key].(map[string]any)
-			for _, name := range slices.Sorted(maps.Keys(named)) {
-				var further []string
-				if key == "properties" && path != nil {
-					further = append(slices.Clip(path), name)
-				}
-				m.read(named[name], further)
-			}
+}
+
+func (m *marks) readObject(path []string) {
+	var mark, kind json.RawMessage
+	for m.more() {
+		switch key, _ := m.in.Token(); key {
+		case "x-mcp-header":
+			mark = m.data()
+		case "type":
+			kind = m.data()
+		case "default", "const", "enum", "examples", "required", "dependentRequired":
+			m.data() // and no schema
+		case "properties":
+			m.readNamed(path)
+		case "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies":
+			m.readNamed(nil)
 		default:
-			m.read(object[key], nil)
+			m.read(nil)
+		}
+	}
+	if mark != nil && m.err == nil {
+		m.add(mark, path, unquote(kind))
+	}
+}
+
+// readNamed reads an object of schemas by names of their own. To what is named
+// leads the path, and then the name.
+func (m *marks) readNamed(path []string) {
+	switch token, _ := m.in.Token(); token {
+	case json.Delim('{'):
+		for m.more() {
+			var further []string
+			if name, _ := m.in.Token(); path != nil {
+				further = append(slices.Clip(path), fmt.Sprint(name))
+			}
+			m.read(further)
+		}
+	case json.Delim('['):
+		for m.more() {
+			m.data() // without names it means nothing
 		}
 	}
 }
 
 // add notes a mark, if it is a valid one.
-func (m *marks) add(mark any, path []string, kind any) {
-	name, _ := mark.(string)
+func (m *marks) add(mark json.RawMessage, path []string, kind string) {
+	name := unquote(mark)
 	lower := strings.ToLower(name)
 	switch {
-	case m.err != nil:
 	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
-		m.err = fmt.Errorf("x-mcp-header must be a token, not %.100q", fmt.Sprint(mark))
+		m.err = fmt.Errorf("x-mcp-header must be a token, not %.100q", cmp.Or(name, string(mark)))
 	case len(path) == 0:
-		m.err = fmt.Errorf("x-mcp-header %q marks what is not reached through properties alone", name)
+		m.err = fmt.Errorf("x-mcp-header %.100q marks what is not reached through properties alone", name)
 	case kind != "string" && kind != "integer" && kind != "boolean":
-		m.err = fmt.Errorf("x-mcp-header %q marks no string, integer or boolean", name)
+		m.err = fmt.Errorf("x-mcp-header %.100q marks no string, integer or boolean", name)
 	case m.names[lower]:
-		m.err = fmt.Errorf("x-mcp-header %q is there twice", name)
+		m.err = fmt.Errorf("x-mcp-header %.100q is there twice", name)
+	case len(m.found) == maxParams:
+		m.err = fmt.Errorf("x-mcp-header is there more than %d times", maxParams)
 	}
 	m.names[lower] = true
 	m.found = append(m.found, HeaderParam{Name: name, Path: path})
@@ -1101,7 +1152,7 @@ const (
 
 	readAhead   = 2                      // payloads that have come and are not read yet
 	maxRepeated = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
-	maxMarked   = 4096                   // tools whose marked arguments are remembered
+	maxMarked   = 4 << 20                // bytes of marked arguments that are remembered
 	maxNamed    = 16                     // tools that are left out of a list, and named in the log
 	maxReplies  = 32                     // answers to the server on their way at once
 	farewell    = 700 * time.Millisecond // for a DELETE
@@ -1154,6 +1205,7 @@ type httpConn struct {
 	ended   error                    // why nothing more is sent: the session has ended, or Close
 	posts   map[*post]bool           // true: its response is a stream
 	marked  map[string][]HeaderParam // by tool
+	kept    int                      // bytes of these, roughly
 }
 
 // post is a POST until all that it brings has come; one without a payload is
@@ -1541,8 +1593,8 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 	if len(tools) == 0 || tools[0] != '[' {
 		return
 	}
-	var kept [][]byte
-	left := 0
+	var left []int // out, by their place
+	place := 0
 	for _, tool := range each(tools) {
 		name, schema := unquote(member(tool, "name")), member(tool, "inputSchema")
 		var marked []HeaderParam
@@ -1551,33 +1603,65 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 			marked, err = ReadHeaderParams(schema)
 		}
 		c.mark(name, marked)
-		if err == nil {
-			kept = append(kept, tool)
-		} else if left++; left <= maxNamed {
-			c.push(x.ctx.Done(), Payload{Messages: []*Message{failed(ID{}, fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err))}})
+		if err != nil {
+			if left = append(left, place); len(left) <= maxNamed {
+				c.push(x.ctx.Done(), Payload{Messages: []*Message{failed(ID{}, fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err))}})
+			}
 		}
+		place++
 	}
-	if left > 0 {
-		var result object
-		result.addAll(m.Result, "tools")
-		result.add("tools", slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]")))
-		m.Result = json.RawMessage(result.text())
+	if len(left) == 0 {
+		return
 	}
+	kept := make([]byte, 1, len(tools))
+	kept[0] = '['
+	place = 0
+	for _, tool := range each(tools) {
+		if len(left) > 0 && left[0] == place {
+			left = left[1:]
+		} else {
+			kept = append(append(kept, tool...), ',')
+		}
+		place++
+	}
+	var result object
+	result.addAll(m.Result, "tools")
+	result.add("tools", append(bytes.TrimSuffix(kept, []byte(",")), ']'))
+	m.Result = json.RawMessage(result.text())
 }
 
 // mark notes which arguments of a tool are marked; none, if that is not known.
 func (c *httpConn) mark(tool string, marked []HeaderParam) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if delete(c.marked, tool); len(marked) > 0 && len(c.marked) < maxMarked {
-		c.marked[tool] = marked
+	if old := c.marked[tool]; old != nil {
+		c.kept -= sizeOf(tool, old)
+		delete(c.marked, tool)
 	}
+	size := sizeOf(tool, marked)
+	if len(marked) > 0 && c.kept+size <= maxMarked {
+		c.marked[tool] = marked
+		c.kept += size
+	}
+}
+
+// sizeOf returns roughly how many bytes it takes to remember marked arguments.
+func sizeOf(tool string, marked []HeaderParam) int {
+	const perString = 32
+	size := len(tool) + 2*perString
+	for _, p := range marked {
+		size += len(p.Name) + 2*perString
+		for _, name := range p.Path {
+			size += len(name) + perString
+		}
+	}
+	return size
 }
 
 // mayBeMarked tells whether a mark, or an escape that may spell it, is in a
 // schema.
 func mayBeMarked(schema json.RawMessage) bool {
-	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.IndexByte(schema, '\\') >= 0
+	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.Contains(schema, []byte(`\u`))
 }
 
 // ---- Streams of the client ----

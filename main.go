@@ -1465,8 +1465,15 @@ func (c *caller) summary(ctx context.Context, target []string) (failed error) {
 	show := func(label, value string) { fmt.Printf("%-13s %s\n", label, printable(value)) }
 	server := c.Server()
 	who := cmp.Or(server.Info, &Implementation{Name: "it did not say"})
-	var offered map[string]json.RawMessage
-	_ = json.Unmarshal(server.Capabilities, &offered)
+	var offered names
+	if bytes.HasPrefix(server.Capabilities, []byte("{")) {
+		for name := range each(server.Capabilities) {
+			if err := offered.add(string(name)); err != nil {
+				failed = fmt.Errorf("capabilities: %w", err)
+				break
+			}
+		}
+	}
 	transport, session := "stdio", "none"
 	switch conn := c.conn.(type) {
 	case *sseConn:
@@ -1484,14 +1491,14 @@ func (c *caller) summary(ctx context.Context, target []string) (failed error) {
 	show("revision", server.Version)
 	show("session", session)
 	show("server", strings.TrimSpace(who.Name+" "+who.Version+" "+who.Title))
-	show("capabilities", strings.Join(slices.Sorted(maps.Keys(offered)), ", "))
+	show("capabilities", strings.Join(slices.Sorted(slices.Values(offered.list)), ", "))
 	for _, list := range []struct{ label, capability, method, items, name string }{
 		{"tools", "tools", "tools/list", "tools", "name"},
 		{"resources", "resources", "resources/list", "resources", "uri"},
 		{"templates", "resources", "resources/templates/list", "resourceTemplates", "uriTemplate"},
 		{"prompts", "prompts", "prompts/list", "prompts", "name"},
 	} {
-		if offered[list.capability] == nil {
+		if !slices.Contains(offered.list, list.capability) {
 			continue
 		}
 		names, err := c.list(ctx, list.method, list.items, list.name)
@@ -1511,29 +1518,49 @@ func (c *caller) summary(ctx context.Context, target []string) (failed error) {
 	return failed
 }
 
+// names are to be shown.
+type names struct {
+	list []string
+	size int
+}
+
+const maxListed = 4 << 20 // bytes of names that are shown together
+
+func (n *names) add(name string) error {
+	if n.size += len(name) + len(", "); n.size > maxListed {
+		return fmt.Errorf("more than %d bytes of names", maxListed)
+	}
+	n.list = append(n.list, name)
+	return nil
+}
+
 // list returns the names of all items of a list, page by page; with an error,
 // those before it. 2026-07-28 pagination: an empty cursor is not the end.
-func (c *caller) list(ctx context.Context, method, items, name string) (names []string, err error) {
+func (c *caller) list(ctx context.Context, method, items, name string) ([]string, error) {
+	var found names
 	params := "{}"
-	for range 1000 {
-		var result map[string]json.RawMessage
+	for range maxPages {
+		var result json.RawMessage
 		if err := c.call(ctx, method, params, &result); err != nil {
-			return names, fmt.Errorf("%s: %w", method, err)
+			return found.list, fmt.Errorf("%s: %w", method, err)
 		}
-		var page []map[string]json.RawMessage
-		if json.Unmarshal(result[items], &page) != nil {
-			return names, fmt.Errorf("%s: no %s in the result", method, items)
+		page := member(result, items)
+		if !bytes.HasPrefix(page, []byte("[")) {
+			return found.list, fmt.Errorf("%s: no %s in the result", method, items)
 		}
-		for _, item := range page {
-			names = append(names, unquote(item[name]))
+		// Not decoded: in memory it could be many times as large.
+		for _, item := range each(page) {
+			if err := found.add(unquote(member(item, name))); err != nil {
+				return found.list, fmt.Errorf("%s: %w", method, err)
+			}
 		}
-		next := string(result["nextCursor"])
+		next := string(member(result, "nextCursor"))
 		if next == "" || next == "null" {
-			return names, nil
+			return found.list, nil
 		}
 		params = `{"cursor":` + next + `}`
 	}
-	return names, fmt.Errorf("%s: no end of pages", method)
+	return found.list, fmt.Errorf("%s: no end of pages", method)
 }
 
 // Handle shows notifications, and answers elicitations.

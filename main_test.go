@@ -5701,6 +5701,14 @@ func TestHTTPHeaderParams(t *testing.T) {
 	}
 }
 
+// manyMarks returns n properties, each with a mark.
+func manyMarks(n int) (text string) {
+	for i := range n {
+		text += fmt.Sprintf(`"p%d":{"type":"string","x-mcp-header":"H%d"},`, i, i)
+	}
+	return text
+}
+
 // x-mcp-header, and where it must not be.
 func TestReadHeaderParams(t *testing.T) {
 	const mark = `"x-mcp-header":"A"`
@@ -5740,13 +5748,21 @@ func TestReadHeaderParams(t *testing.T) {
 		{strings.Repeat(`{"items":`, 100) + `{"x-mcp-header":"A"}` + strings.Repeat("}", 100), "not reached"},
 		{strings.Repeat(`{"properties":{"a":`, 64) + `{"type":"string",` + mark + `}` + strings.Repeat("}}", 64), "[{A [a" + strings.Repeat(" a", 63) + "]}]"},
 		{strings.Repeat(`{"properties":{"a":`, 65) + `{"type":"string",` + mark + `}` + strings.Repeat("}}", 65), "deeper than 64"},
+		{`{"":{"":[` + strings.Repeat(`[],`, 1000) + `{"x-mcp-header":"A"}]}}`, "not reached"},
+		{`{"properties":{"a":{"type":"string","default":"` + strings.Repeat(" ", 1<<20) + `",` + mark + `}}}`, "more than 1048576 bytes"},
+		{`{"properties":{` + strings.TrimSuffix(manyMarks(128), ",") + `}}`, "{H127 [p127]}]"},
+		{`{"properties":{` + strings.TrimSuffix(manyMarks(129), ",") + `}}`, "more than 128 times"},
 		{`5`, "no object"},
 		{`{`, "no object"},
 		{``, "no object"},
 	} {
 		marked, err := ReadHeaderParams(json.RawMessage(row.schema))
-		if got := fmt.Sprint(marked); err == nil && got != row.want || err != nil && !strings.Contains(err.Error(), row.want) || err != nil && marked != nil {
-			t.Errorf("%s: %v, %v, want %s", row.schema, marked, err, row.want)
+		got := fmt.Sprint(marked)
+		if len(marked) > 100 {
+			got = got[strings.LastIndex(got, "{"):]
+		}
+		if err == nil && got != row.want || err != nil && !strings.Contains(err.Error(), row.want) || err != nil && marked != nil {
+			t.Errorf("%.1000s: %v, %v, want %s", row.schema, marked, err, row.want)
 		}
 	}
 }
@@ -12095,6 +12111,55 @@ func TestCallShowsErrorData(t *testing.T) {
 				t.Errorf("%.100s: exit %d, %.200q, want %.200q", row.fault, exit, stderr.String(), want)
 			}
 		}
+	}
+}
+
+// However a server fills its answers, call needs little more memory than they have bytes.
+func TestCallIsBounded(t *testing.T) {
+	many := func(size int, text string) string {
+		return strings.TrimSuffix(strings.Repeat(text+",", size/(len(text)+1)), ",")
+	}
+	marked := fmt.Sprintf(`{"name":"x","inputSchema":{"properties":{%s}}}`, strings.Repeat(`"a":{"properties":{`, 60)+strings.TrimSuffix(manyMarks(10000), ",")+strings.Repeat("}}", 60))
+	long := `"` + strings.Repeat("x", 1<<20) + `"`
+	heaps := regexp.MustCompile(`->(\d+)->\d+ MB`)
+	for _, row := range []struct {
+		name     string
+		discover string // in place of what modernHello says
+		tools    string // the members of the result
+		want     string // part of stdout or stderr
+	}{
+		{"tools without a name", "", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names"},
+		{"a large schema", "", `"tools":[{"name":"x","inputSchema":{"x-mcp-header":"a","a":[` + many(10<<20, `[]`) + `]}}]`, "the schema has more than 1048576 bytes"},
+		{"schemas", "", `"tools":[` + many(3<<20, `{"name":"x","inputSchema":{"x-mcp-header":"a","a":[`+strings.Repeat("[],", 100000)+`[]]}}`) + `]`, "is left out"},
+		{"marks", "", `"tools":[` + many(3<<20, marked) + `]`, "is left out"},
+		{"pages without an end", "", `"tools":[{"name":` + long + `}],"nextCursor":"x"`, "tools/list: more than 4194304 bytes of names"},
+		{"capabilities", `"capabilities":{"tools":{},` + many(15<<20, `"":1`) + `}`, "", "capabilities: more than 4194304 bytes of names"},
+		{"versions", `"capabilities":{},"supportedVersions":[` + many(20<<20, `""`) + `]`, "", "no protocol version in common"},
+	} {
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			switch {
+			case m.Method == "tools/list":
+				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{`+row.tools+`}}`)
+			case strings.Contains(row.discover, "supportedVersions"):
+				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{`+row.discover+`}}`)
+			default:
+				say(w, m, 200, strings.Replace(modernHello, `"capabilities":{}`, cmp.Or(row.discover, `"capabilities":{"tools":{}}`), 1))
+			}
+		})
+		var stdout, stderr bytes.Buffer
+		cmd := process(t, "mcpwire", "call", s.URL)
+		cmd.Env = append(cmd.Env, "GODEBUG=gctrace=1") // a line for each collection, such as "…, 9->10->5 MB, 11 MB goal, …"
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		_ = cmd.Run()
+		peak := 0
+		for _, heap := range heaps.FindAllStringSubmatch(stderr.String(), -1) {
+			n, _ := strconv.Atoi(heap[1])
+			peak = max(peak, n)
+		}
+		if !strings.Contains(stderr.String(), row.want) || peak == 0 || peak > 200 {
+			t.Errorf("%s: %v, a heap of %d MB\n%.1000s", row.name, cmd.ProcessState, peak, stderr.String())
+		}
+		s.CloseClientConnections()
 	}
 }
 

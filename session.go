@@ -284,7 +284,7 @@ func served(versions []string, code int, reason string) *Error {
 
 func (s *Server) discover(context.Context, *Exchange) (any, error) {
 	return struct {
-		Versions     []string        `json:"supportedVersions"`
+		Versions     versionList     `json:"supportedVersions"`
 		Capabilities json.RawMessage `json:"capabilities"`
 		Instructions string          `json:"instructions,omitempty"`
 		Meta         map[string]any  `json:"_meta"`
@@ -1857,8 +1857,29 @@ func (c *Client) pick(theirs []string) (string, error) {
 	return "", fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs)
 }
 
+// versionList holds as many versions of a list as anybody can speak. A server
+// may send more.
+type versionList []string
+
+const maxVersions = 100
+
+// UnmarshalJSON keeps the first of them.
+func (list *versionList) UnmarshalJSON(text []byte) error {
+	if !bytes.HasPrefix(text, []byte("[")) {
+		return errors.New("not a list of versions")
+	}
+	*list = versionList{}
+	for _, version := range each(text) {
+		if len(*list) == maxVersions {
+			break
+		}
+		*list = append(*list, fmt.Sprintf("%.100s", unquote(version)))
+	}
+	return nil
+}
+
 // supported returns the versions that an error lists.
-func supported(err error) (versions []string) {
+func supported(err error) (versions versionList) {
 	var fault *Error
 	if errors.As(err, &fault) && len(fault.Data) > 0 {
 		_ = json.Unmarshal(member(fault.Data, "supported"), &versions)
@@ -1883,7 +1904,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	// a modern server may not ask anything; this one may turn out to be legacy
 	conn.peer.Remember(revision(version), Meta{})
 	conn.says = c.introduce(revision(version))
-	var versions []string
+	var versions versionList
 	found, err := inquire(ctx, conn, "server/discover", conn.declare(nil, nil), "supportedVersions", "capabilities", "_meta", "instructions")
 	if err == nil && (json.Unmarshal(found[0], &versions) != nil || versions == nil) {
 		err = errors.New("the answer has no supportedVersions")
