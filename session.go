@@ -1719,8 +1719,9 @@ func (a *attempts) Error() string {
 // Unwrap returns them all.
 func (a *attempts) Unwrap() []error { return a.errs }
 
-// afterProbe marks the error of initialize on a connection on which server/discover
-// has not been answered as it should. Some servers do not get over that.
+// afterProbe marks the error of initialize on a connection on which
+// server/discover was not answered as it should be. Some servers do not get
+// over that.
 type afterProbe struct{ error }
 
 func (a afterProbe) Unwrap() error { return a.error }
@@ -1728,8 +1729,8 @@ func (a afterProbe) Unwrap() error { return a.error }
 // try dials, and takes the steps of a handshake: server/discover, unless the
 // server is known to be legacy, then initialize; and one of them again if the
 // server says so, or its session has gone, or the probe has ended it. When it
-// fails, onwards says that something else
-// may be there. 2026-07-28 basic/transports/stdio#backward-compatibility and
+// fails, onwards says that something else may be there. 2026-07-28
+// basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
 func (c *Client) try(l *link, rung int, modern bool) (conn *connection, onwards bool, err error) {
 	versions := orAll(c.Versions)

@@ -202,9 +202,10 @@ func (in *sharedInput) Close() error {
 // standard input and output (max as for NewLineConn). There is no shell in
 // between. What the child writes to stderr goes to the command's Stderr. When
 // the child ends, Read fails with its exit status, and with the last of its
-// stderr if the command has no Stderr. Close shuts it down, each step bounded by grace: it closes the
-// child's stdin, then sends SIGTERM, then kills it (2025-11-25
-// basic/lifecycle#shutdown), its process group included where there are such.
+// stderr if the command has no Stderr. Close shuts it down, each step bounded by
+// grace: it closes the child's stdin, then sends SIGTERM, then kills it
+// (2025-11-25 basic/lifecycle#shutdown), its process group included where there
+// are such: of that nothing is left when Close returns.
 func DialCommand(command func() *exec.Cmd, grace time.Duration, max int) Dialer {
 	return func(context.Context) (Conn, error) {
 		c := &child{cmd: command(), grace: grace, exited: make(chan struct{}), gone: make(chan struct{})}
