@@ -7,6 +7,7 @@
 //	go run ./bench             everything, some minutes; the table is Markdown
 //	go run ./bench -quick      whether it runs and all answers are right
 //	go run ./bench -only echo  the rows whose names match
+//	go run ./bench -before DIR with a column for mcpwire in another checkout
 //
 // What is compared is in this file, in the order of the table. How sides take
 // turns is in measure.go, what they are put under in load.go, and how they are
@@ -22,6 +23,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -68,12 +70,20 @@ var measurements = []measurement{
 func main() {
 	log.SetFlags(0)
 	b := &bench{programs: programs()}
+	before := flag.String("before", "", "compare with mcpwire as it is in another checkout as well, a `directory`")
 	only := flag.String("only", ".", "measure what matches this `regexp`")
 	flag.IntVar(&b.rounds, "rounds", 21, "how often each side takes its turn")
 	flag.DurationVar(&b.slice, "slice", 150*time.Millisecond, "how long a turn is")
 	flag.BoolVar(&b.quick, "quick", false, "only see that everything runs and answers are right")
 	flag.StringVar(&b.profiles, "profiles", "", "write profiles of processor time to this `directory`")
 	flag.Parse()
+	if *before != "" {
+		dir, err := filepath.Abs(*before)
+		if err != nil {
+			log.Fatal(err)
+		}
+		b.programs = slices.Insert(b.programs, 2, &program{name: "before", before: dir, paths: map[kind]string{}})
+	}
 	chosen, err := regexp.Compile(*only)
 	if err != nil {
 		log.Fatal(err)

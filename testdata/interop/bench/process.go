@@ -28,6 +28,7 @@ type program struct {
 	server, client string // with the probe
 	plain          string // the server as it is
 	bare           bool   // the floor
+	before         string // directory of a checkout of mcpwire, if it is not this one
 	paths          map[kind]string
 }
 
@@ -58,8 +59,16 @@ func programs() []*program {
 func (p *program) build(root, out string) error {
 	folder := strings.ReplaceAll(p.name, "-", "")
 	server, client := filepath.Join(root, "bench/servers", folder), filepath.Join(root, "bench/clients", folder)
-	if p.name == "mcpwire" {
-		server = filepath.Join(root, "../..")
+	if p.ours() {
+		server, client = filepath.Join(root, "../.."), filepath.Join(root, "bench/clients/mcpwire")
+	}
+	library := map[string]string{}
+	if p.before != "" {
+		server = p.before
+		var err error
+		if library, err = libraryOf(p.before, root, out); err != nil {
+			return err
+		}
 	}
 	probe, err := probeFile(root, out)
 	if err != nil {
@@ -68,8 +77,29 @@ func (p *program) build(root, out string) error {
 	p.server, p.client, p.plain = filepath.Join(out, folder), filepath.Join(out, folder+"-client"), filepath.Join(out, folder+"-plain")
 	return errors.Join(
 		build(server, p.plain, nil, "-trimpath", "-ldflags=-s -w"),
-		build(server, p.server, map[string]string{"bench_probe.go": probe}),
-		build(client, p.client, nil))
+		build(server, p.server, map[string]string{filepath.Join(server, "bench_probe.go"): probe}),
+		build(client, p.client, library))
+}
+
+// ours reports whether the program is mcpwire, of this or of another commit.
+func (p *program) ours() bool { return p.name == "mcpwire" || p.before != "" }
+
+// libraryOf returns the files that replace those of package wire, so that a
+// client is made of the library in another checkout.
+func libraryOf(checkout, root, out string) (map[string]string, error) {
+	replace := map[string]string{}
+	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
+		text, err := os.ReadFile(filepath.Join(checkout, name))
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.Join(out, "before-"+name)
+		if err := os.WriteFile(path, bytes.Replace(text, []byte("package main\n"), []byte("package wire\n"), 1), 0o600); err != nil {
+			return nil, err
+		}
+		replace[filepath.Join(root, "wire", name)] = path
+	}
+	return replace, nil
 }
 
 // probeFile writes the probe as a file of a program.
@@ -82,12 +112,9 @@ func probeFile(root, out string) (string, error) {
 	return path, os.WriteFile(path, bytes.Replace(text, []byte("\npackage probe\n"), []byte("\npackage main\n"), 1), 0o600)
 }
 
-// build builds the program in a directory, as if files were added to it.
-func build(dir, target string, added map[string]string, flags ...string) error {
-	replace := map[string]string{}
-	for name, path := range added {
-		replace[filepath.Join(dir, name)] = path
-	}
+// build builds the program in a directory, with files added or replaced: replace
+// has the path of the other file by the path that it is to have.
+func build(dir, target string, replace map[string]string, flags ...string) error {
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err == nil {
 		err = os.WriteFile(target+".overlay", overlay, 0o600)
@@ -155,7 +182,7 @@ var listensAt = regexp.MustCompile(`listening on http://([0-9.:]+)/`)
 
 // serve runs a program as a server over HTTP.
 func (p *program) serve(flags ...string) (*child, error) {
-	if p.name != "mcpwire" {
+	if !p.ours() {
 		flags = nil
 	}
 	c, err := p.start(p.server, append([]string{"-http", "127.0.0.1:0"}, flags...)...)
