@@ -184,48 +184,6 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// Calls go both ways at once over one pipe, and answers find their call; a handler may call back while it is called.
-func TestCallsBothWays(t *testing.T) {
-	a, b := Pipe()
-	double := func(ctx context.Context, x *Exchange) (any, error) {
-		var n int
-		if err := Bind(x.Request.Params, map[string]any{"n": &n}); err != nil {
-			return nil, err
-		}
-		return map[string]int{"n": 2 * n}, nil
-	}
-	quadruple := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		var first struct{ N int }
-		if err := x.Call(ctx, "double", x.Request.Params, &first); err != nil {
-			return nil, err
-		}
-		return double(ctx, &Exchange{Request: &Message{Params: fmt.Appendf(nil, `{"n":%d}`, first.N)}})
-	})
-	// Exchange.Call asks the revision whether a server may ask; a legacy one may.
-	served := make(chan error)
-	go func() {
-		served <- Serve(t.Context(), a, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-			x.Revision = revision("2025-11-25")
-			return quadruple(ctx, x)
-		}), nil)
-	}()
-	p := Open(t.Context(), b, HandlerFunc(double), nil)
-	var wg sync.WaitGroup
-	for n := range 100 {
-		wg.Go(func() {
-			var result struct{ N int }
-			if err := p.Call(t.Context(), "quadruple", map[string]int{"n": n}, &result); err != nil || result.N != 4*n {
-				t.Errorf("4·%d = %d, %v", n, result.N, err)
-			}
-		})
-	}
-	wg.Wait()
-	p.Close()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-}
-
 // Who cancels and hangs up at once is still heard, and a handler that ignores its context does not keep Close for ever.
 func TestCancelThenClose(t *testing.T) {
 	ours, theirs := bytePipe(t)
@@ -252,49 +210,6 @@ func TestCancelThenClose(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 	})
-}
-
-// When a handler gives up on its question and answers, the question is cancelled, too.
-func TestCancelQuestion(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	demo := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-		defer cancel()
-		if err := x.Call(ctx, "elicitation/create", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-		return nil, nil
-	}}}
-	go Serve(t.Context(), ours, demo, nil)
-	fmt.Fprintln(theirs, initializeLine("2025-11-25")+"\n"+`{"jsonrpc":"2.0","id":2,"method":"m"}`)
-	var got []string
-	for range 4 {
-		got = append(got, readLine(t, theirs))
-	}
-	slices.Sort(got[2:]) // the answer and the cancellation may overtake each other
-	if !strings.Contains(got[1], `"id":1,"method":"elicitation/create"`) || !strings.Contains(got[2], `"id":2,"result":{}`) ||
-		!strings.Contains(got[3], `"notifications/cancelled","params":{"reason":"context deadline exceeded","requestId":1}`) {
-		t.Errorf("%q", got)
-	}
-}
-
-// A server may say anything as soon as there is a connection, also what only the transport would say.
-func TestServerSpeaksFirst(t *testing.T) {
-	for range 200 {
-		ours, theirs := Pipe()
-		damaged := Decode([]byte(`{"jsonrpc":"2.0","result":5}`))
-		for range 3 {
-			if err := theirs.Write(t.Context(), damaged); err != nil {
-				t.Fatal(err)
-			}
-		}
-		theirs.Close()
-		c := &Client{Info: Implementation{Name: "c", Version: "1"}}
-		if err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil }); err == nil {
-			t.Error("connected to nobody")
-		}
-		c.Close()
-	}
 }
 
 // A cancelled request gets no answer and nothing more is sent for it; its id is free again once its handler has returned.
@@ -543,148 +458,6 @@ func TestGoexit(t *testing.T) {
 	}
 }
 
-// What is sent right behind initialize finds it done, also if the request before took about as long as a reader waits for one.
-func TestNothingOvertakesInitialize(t *testing.T) {
-	var ready atomic.Bool
-	var rounds atomic.Int64
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-		switch x.Request.Method {
-		case "first":
-			began, busy := time.Now(), slow+time.Duration(rounds.Add(1)%40-20)*time.Microsecond
-			for time.Since(began) < busy {
-			}
-		case "initialize":
-			time.Sleep(slow / 5)
-			ready.Store(true)
-		case "behind":
-			return map[string]bool{"ready": ready.Swap(false)}, nil
-		}
-		return nil, nil
-	}), nil)
-	for i := range 400 {
-		for _, method := range []string{"first", "initialize", "behind"} {
-			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":"%s-%d","method":"%[1]s"}`+"\n", method, i)
-		}
-		for range 3 {
-			if line := readLine(t, theirs); strings.Contains(line, "false") {
-				t.Fatal(line)
-			}
-		}
-	}
-}
-
-// Two ends at their bounds, each waiting for answers of the other while questions are cancelled, do not lock each other out.
-func TestBothEndsAtTheirBounds(t *testing.T) {
-	server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": func(ctx context.Context, x *Exchange) (any, error) {
-		return nil, x.Call(ctx, "roots/list", nil, nil)
-	}}}
-	c := connect(t, server, &Client{Versions: []string{"2025-11-25"}, Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) {
-		time.Sleep(time.Millisecond)
-		return nil, nil
-	})})
-	var wg sync.WaitGroup
-	var answered atomic.Int32
-	for i := range 3000 {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			if i%7 == 0 {
-				ctx, cancel = context.WithTimeout(t.Context(), time.Duration(i%500)*time.Millisecond)
-			}
-			defer cancel()
-			var fault *Error
-			if err := c.Call(ctx, "tools/call", nil, nil); err == nil || errors.As(err, &fault) {
-				answered.Add(1)
-			} else if i%7 != 0 {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if answered.Load() < 2000 {
-		t.Errorf("%d of 3000 answered", answered.Load())
-	}
-}
-
-// A peer that asks and never reads costs a bounded number of goroutines and answers; when it reads at last, none is missing.
-func TestPeerDoesNotRead(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, newDemo(), nil)
-	fmt.Fprintln(theirs, initializeLine("2025-11-25"))
-	const requests = 2 * maxOwed
-	var sent atomic.Int32
-	go func() {
-		for i := range requests {
-			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":"0123456789","repeat":100}}}`+"\n", i)
-			sent.Add(1)
-		}
-	}()
-	for before := int32(-1); before != sent.Load(); time.Sleep(100 * time.Millisecond) {
-		before = sent.Load()
-	}
-	if n := runtime.NumGoroutine(); n > maxOwed+100 || sent.Load() == requests {
-		t.Errorf("%d goroutines after %d requests", n, sent.Load())
-	}
-	answers := map[string]int{}
-	for range requests + 1 {
-		answers[Decode([]byte(readLine(t, theirs))).Messages[0].ID.text]++
-	}
-	if len(answers) != requests+1 {
-		t.Errorf("%d different answers", len(answers))
-	}
-}
-
-// While we wait for an answer of its own we must read on; a peer that uses that to flood us and never reads is not read for ever.
-func TestPeerFloods(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	peer := make(chan *Peer, 1)
-	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		peer <- x.Peer
-		x.Revision = revision("2025-11-25")
-		return nil, x.Call(ctx, "roots/list", nil, nil)
-	}), nil)
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m"}`)
-	readLine(t, theirs) // the question, which is never answered
-	var sent atomic.Int32
-	go func() {
-		for noise := []byte(strings.Repeat("noise\n", 1000)); ; sent.Add(1) {
-			if _, err := theirs.Write(noise); err != nil {
-				return
-			}
-		}
-	}()
-	p := <-peer
-	waitFor(t, func() bool { return p.owes(0) > maxInFlight })
-	for before := int32(-1); before != sent.Load(); time.Sleep(100 * time.Millisecond) {
-		before = sent.Load()
-	}
-	if n := p.owes(0); n > maxOwed+1 {
-		t.Errorf("%d answers are held", n)
-	}
-}
-
-// Notifications from both ends at once, from within handlers of notifications, do not lock each other out of a Pipe.
-func TestNotifyBothWays(t *testing.T) {
-	a, b := Pipe()
-	var heard atomic.Int32
-	echo := func(_ context.Context, x *Exchange) (any, error) {
-		if heard.Add(1) < 1000 {
-			return nil, x.Peer.Notify(t.Context(), "notifications/m", nil)
-		}
-		return nil, nil
-	}
-	p, q := Open(t.Context(), a, HandlerFunc(echo), nil), Open(t.Context(), b, HandlerFunc(echo), nil)
-	for range 20 {
-		_ = p.Notify(t.Context(), "notifications/m", nil)
-		_ = q.Notify(t.Context(), "notifications/m", nil)
-	}
-	for heard.Load() < 1000 {
-		time.Sleep(time.Millisecond)
-	}
-	p.Close()
-	q.Close()
-}
-
 // Progress goes out in order, rises, and only while the request runs; what comes in for no request of ours is dropped.
 func TestProgress(t *testing.T) {
 	var left *Exchange
@@ -740,33 +513,6 @@ func TestProgress(t *testing.T) {
 	}
 	if got := <-heard; !strings.Contains(got, `"t"`) || len(heard) > 0 {
 		t.Error(got, len(heard))
-	}
-}
-
-// The answer is the last word: a goroutine that goes on notifying gets errors, and nothing follows the answer.
-func TestNothingAfterTheAnswer(t *testing.T) {
-	var wg sync.WaitGroup
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		wg.Go(func() {
-			for x.Notify(context.Background(), "notifications/message", nil) == nil {
-			}
-		})
-		time.Sleep(time.Millisecond)
-		return nil, nil
-	}), nil)
-	for id := range 20 {
-		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"m"}`+"\n", id)
-		for {
-			if line := readLine(t, theirs); strings.Contains(line, "result") {
-				break
-			}
-		}
-		wg.Wait()
-		fmt.Fprintln(theirs, `x`)
-		if line := readLine(t, theirs); !strings.Contains(line, "-32700") {
-			t.Fatal("after the answer:", line)
-		}
 	}
 }
 
@@ -1038,46 +784,6 @@ func TestServeIsNotHeldUp(t *testing.T) {
 	}
 }
 
-// One socket as stdin and stdout, as inetd has it: answers larger than its buffer arrive whole.
-func TestServeOnOneSocket(t *testing.T) {
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	client, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := accepted.(*net.UnixConn).File()
-	accepted.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := process(t, "mcpwire")
-	cmd.Stdin, cmd.Stdout = file, file
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	file.Close()
-	fmt.Fprintf(client, "%s\n%s\n", initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x","repeat":4000000}}}`)
-	time.Sleep(50 * time.Millisecond) // let it fill the buffer
-	r := bufio.NewReader(client)
-	_, _ = r.ReadString('\n')
-	if line, err := r.ReadString('\n'); len(line) < 4_000_000 || err != nil {
-		t.Errorf("%d bytes, %v", len(line), err)
-	}
-	_ = client.(*net.UnixConn).CloseWrite()
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
-}
-
 // A line that was cut off by an error other than our own deadline is not continued with another.
 func TestLinesTorn(t *testing.T) {
 	var out bytes.Buffer
@@ -1104,46 +810,6 @@ func TestLinesTorn(t *testing.T) {
 type writerFunc func(b []byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
-
-// SIGTERM, SIGINT and a closed stdout end the server quickly, with exit 0, even while it is busy.
-func TestServeStops(t *testing.T) {
-	for _, how := range []string{"terminated", "interrupt", "stdout"} {
-		for _, busy := range []bool{false, true} {
-			cmd := process(t, "mcpwire")
-			in, _ := cmd.StdinPipe()
-			out, _ := cmd.StdoutPipe()
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			r := bufio.NewReader(out)
-			fmt.Fprintln(in, initializeLine("2025-11-25"))
-			if _, err := r.ReadString('\n'); err != nil {
-				t.Fatal(err)
-			}
-			if busy {
-				fmt.Fprintln(in, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"count","arguments":{"n":100,"delayMs":50},"_meta":{"progressToken":1}}}`)
-				_, _ = r.ReadString('\n')
-			}
-			began := time.Now()
-			switch how {
-			case "terminated":
-				_ = cmd.Process.Signal(syscall.SIGTERM)
-			case "interrupt":
-				_ = cmd.Process.Signal(os.Interrupt)
-			case "stdout":
-				out.Close()
-				fmt.Fprintln(in, `{"jsonrpc":"2.0","id":3,"method":"ping"}`)
-			}
-			if how != "stdout" {
-				_, _ = io.Copy(io.Discard, r)
-			}
-			if err := cmd.Wait(); err != nil || time.Since(began) > 4*time.Second {
-				t.Errorf("%s, busy %v: %v after %v", how, busy, err, time.Since(began))
-			}
-			in.Close()
-		}
-	}
-}
 
 // A standard input that others have after us blocks again when we are gone, however we end; one that did not block before still does not.
 func TestStandardInputIsRestored(t *testing.T) {
