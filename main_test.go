@@ -59,7 +59,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -88,61 +87,53 @@ func TestMain(m *testing.M) {
 
 // A line of very many elements is refused before it takes memory.
 func TestDecodeBoundsBatches(t *testing.T) {
-	in := Decode([]byte("[1" + strings.Repeat(",1", 1<<20) + "]"))
-	if len(in.Messages) != 1 || in.Batch || in.Messages[0].Kind() != Invalid {
-		t.Errorf("%d messages", len(in.Messages))
-	}
-	if allocated := testing.AllocsPerRun(1, func() { Decode([]byte("[1" + strings.Repeat(",1", 1<<20) + "]")) }); allocated > 10*maxInFlight {
+	line := []byte("[1" + strings.Repeat(",1", 1<<20) + "]")
+	if allocated := testing.AllocsPerRun(1, func() { Decode(line) }); allocated > 10*maxInFlight {
 		t.Errorf("%v allocations", allocated)
 	}
 }
 
 // One line, no HTML escapes, valid UTF-8, whatever goes in; and it decodes to what it was.
 func TestEncode(t *testing.T) {
+	encode := func(m *Message) string { return string(Payload{Messages: []*Message{m}}.Append(nil)) }
 	for _, params := range []any{
-		map[string]string{"text": "<a&b>\u2028\u2029\r\n\t\x00\"\\é😀"},
-		json.RawMessage("{\n \"text\" :\r\n \"x\" }"),
-		map[string]string{"text": "\xff\xfe"},
-		json.RawMessage("{\"text\":\"\xff\"}"),
+		map[string]string{"text": "<a&b>\u2028\u2029\r\n\t\x00\"\\é😀"}, json.RawMessage("{\n \"text\" :\r\n \"x\" }"),
+		map[string]string{"text": "\xff\xfe"}, json.RawMessage("{\"text\":\"\xff\"}"),
 	} {
 		m, err := NewRequest(StringID("<&>\n\xff"), "m<&>", params)
 		if err != nil {
 			t.Fatal(err)
 		}
-		line := Payload{Messages: []*Message{m}}.Append(nil)
-		if bytes.ContainsAny(line, "\r\n") || !bytes.Contains(line, []byte("<&>")) || !json.Valid(line) {
-			t.Errorf("%q", line)
-		}
-		if back := Decode(line).Messages[0]; back.Kind() != Request || back.Method != "m<&>" {
-			t.Errorf("%s decodes to %+v", line, back)
+		line := encode(m)
+		back := Decode([]byte(line)).Messages[0]
+		if strings.ContainsAny(line, "\r\n") || !strings.Contains(line, "<&>") || back.Kind() != Request || back.Method != "m<&>" {
+			t.Errorf("%q decodes to %+v", line, back)
 		}
 	}
-	for _, params := range []any{[]int{1}, "x", 1, true} {
-		if m, err := NewRequest(NumberID(1), "m", params); err == nil {
-			t.Errorf("params %T: %s", params, m.append(nil))
+	for _, noObject := range []any{[]int{1}, "x", 1, true, func() {}, math.NaN()} {
+		if m, err := NewRequest(NumberID(1), "m", noObject); err == nil {
+			t.Errorf("params %T: %s", noObject, encode(m))
+		}
+		if m := NewResponse(NumberID(1), noObject, nil); m.Error == nil || m.Error.Code != CodeInternalError {
+			t.Errorf("result %T: %s", noObject, encode(m))
 		}
 	}
-	own := &Message{ID: NumberID(1), Result: json.RawMessage("{\n}"), Error: nil}
-	if got := string(own.append(nil)); got != `{"jsonrpc":"2.0","id":1,"result":{}}` {
-		t.Errorf("a message of one's own: %s", got)
-	}
-	if m := NewResponse(NumberID(1), map[string]any(nil), nil); string(m.Result) != "{}" {
-		t.Errorf("no map: %s", m.append(nil))
-	}
-	for _, result := range []any{[]int{1}, "x", 1, func() {}, math.NaN()} {
-		if m := NewResponse(NumberID(1), result, nil); m.Error == nil || m.Error.Code != CodeInternalError {
-			t.Errorf("result %T: %s", result, m.append(nil))
+	wrapped := fmt.Errorf("wrapped: %w", &Error{Code: 7, Message: "seven", Data: json.RawMessage("{")})
+	for _, row := range []struct {
+		m    *Message
+		want string
+	}{
+		{&Message{ID: NumberID(-5), Result: json.RawMessage("{\n}")}, `{"jsonrpc":"2.0","id":-5,"result":{}}`},
+		{NewResponse(StringID("é\n"), map[string]any(nil), nil), `{"jsonrpc":"2.0","id":"é\n","result":{}}`},
+		{NewResponse(NumberID(1), nil, wrapped), `{"jsonrpc":"2.0","id":1,"error":{"code":7,"message":"seven"}}`},
+	} {
+		if got := encode(row.m); got != row.want {
+			t.Errorf("got %s, want %s", got, row.want)
 		}
-	}
-	if got := string(NewResponse(NumberID(1), nil, &Error{Code: 5, Message: "x", Data: json.RawMessage("{")}).append(nil)); !json.Valid([]byte(got)) {
-		t.Errorf("an error with bad data: %s", got)
-	}
-	if got := NewResponse(NumberID(1), nil, fmt.Errorf("wrapped: %w", &Error{Code: 7, Message: "seven"})).Error.Code; got != 7 {
-		t.Errorf("a wrapped *Error: code %d", got)
 	}
 }
 
-// Members are found by exact name, at any depth, and are not there twice.
+// Members are found by exact name, and are not there twice. How a whole request is read so is in testdata/cases/params.txtar.
 func TestBind(t *testing.T) {
 	var city, unit string
 	var n *float64
@@ -165,165 +156,104 @@ func TestBind(t *testing.T) {
 	// Strings are read as encoding/json reads them, whatever is escaped.
 	parts := []string{`\"`, `\\`, `\/`, `\b`, `\f`, `\n`, `\r`, `\t`, `\u00e9`, `\uD83D\uDE00`, `\ud83d`, "é", "x", "]}"}
 	for n := range 10_000 {
-		text := ""
+		text, want := "", ""
 		for ; n > 0; n /= len(parts) {
 			text += parts[n%len(parts)]
 		}
-		var want string
 		if err := errors.Join(json.Unmarshal([]byte(`"`+text+`"`), &want), bind(`{"city":"`+text+`"}`)); err != nil || city != want {
 			t.Fatalf("%s: %q, want %q, %v", text, city, want, err)
-		}
-	}
-	// What is no JSON at all may bind to anything, but it is no reason to panic.
-	for object := `{"c\\":[1,{"\"":"]\\"}],"city":"x\"","n":-1.5e3,"unit":null}`; object != ""; object = object[:len(object)-1] {
-		for at := range object {
-			_ = bind(object + "}")
-			_ = bind("{" + object[at:] + "}")
-			_ = bind(object[:at] + object[at+1:] + "}")
 		}
 	}
 }
 
 // Who cancels and hangs up at once is still heard, and a handler that ignores its context does not keep Close for ever.
 func TestCancelThenClose(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	p := Open(t.Context(), ours, nil, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
-	readLine(t, theirs)
-	if line := readLine(t, theirs); !strings.Contains(line, `"notifications/cancelled"`) {
-		t.Error(line)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		a, b := Pipe()
 		p := Open(t.Context(), a, HandlerFunc(func(context.Context, *Exchange) (any, error) { time.Sleep(time.Hour); return nil, nil }), nil)
 		_ = b.Write(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)))
-		time.Sleep(time.Second)
-		if began, err := time.Now(), p.Close(); err != errStubborn || time.Since(began) > lastWord {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if began, err := time.Now(), p.Close(); err == nil || time.Since(began) > time.Second {
 			t.Error(err, time.Since(began))
+		}
+		_, _ = b.Read()
+		if in, err := b.Read(); err != nil || in.Messages[0].Method != "notifications/cancelled" {
+			t.Error(in, err)
 		}
 		time.Sleep(2 * time.Hour)
 	})
 }
 
-// A cancelled request gets no answer and nothing more is sent for it; its id is free again once its handler has returned.
+// The handler of a cancelled request can say nothing more, and why it was cancelled is in the log.
 func TestCancelServed(t *testing.T) {
-	began, sent := make(chan *Exchange, 1), make(chan error, 1)
 	var logged lockedBuffer
 	log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		if x.Request.Method == "quick" {
-			return nil, nil
-		}
-		began <- x
+	out, err := serveLines(t, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		<-ctx.Done()
-		sent <- x.Notify(context.Background(), "notifications/message", nil)
-		return nil, nil
-	}), log)
-	for range 2 { // the second round shows that the id may be used again
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"\u0061","method":"slow"}`)
-		x := <-began
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a","reason":"test"}}`)
-		if err := <-sent; err != ErrAnswered {
+		if err := x.Notify(context.Background(), "notifications/message", nil); err != ErrAnswered {
 			t.Error(err)
 		}
-		for x.owner.owes(0) > 0 {
-			time.Sleep(time.Millisecond)
-		}
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"method":"quick"}`)
-		if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","id":2,"result":{}}` {
-			t.Error(line)
-		}
-	}
-	if !strings.Contains(logged.String(), "reason=test") {
-		t.Error("why is not in the log:", logged.String())
+		return nil, nil
+	}), log, `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"lunch"}}`)
+	if len(out) > 0 || err != nil || !strings.Contains(logged.String(), "reason=lunch") {
+		t.Error(out, err, logged.String())
 	}
 }
 
 // A cancellation against an answer that is on its way: at most one answer, at any timing, and the next request works.
 func TestCancelRaces(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, newDemo(), nil)
-	go func() {
-		fmt.Fprintln(theirs, initializeLine("2025-11-25"))
-		for i := range 1000 {
-			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d},"_meta":{"progressToken":1}}}`+"\n", i, i%3)
-			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`+"\n", i)
-		}
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"end","method":"ping"}`)
-	}()
-	answers := map[string]int{}
-	for {
-		m := Decode([]byte(readLine(t, theirs))).Messages[0]
-		if m.ID.text == `"end"` {
-			break
-		}
-		if m.Kind() == Response {
-			answers[m.ID.text]++
-		}
+	said := []string{initializeLine("2025-11-25")}
+	for i := range 1000 {
+		said = append(said, toolCall(i, "count", fmt.Sprintf(`{"n":%d}`, i%3)),
+			fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, i))
 	}
-	for id, n := range answers {
-		if n > 1 {
-			t.Errorf("%d answers to %s", n, id)
-		}
-	}
+	checkLines(t, []byte(strings.Join(said, "\n")), []byte(strings.Join(converse(t, newDemo(), said...), "\n")))
 }
 
-// 1,024 requests are served at once, one more is refused, and so is an id that is in flight.
+// 1,024 requests are served at once, and one more is refused. Their answers come at the same time, and each is a line of its own.
 func TestInFlight(t *testing.T) {
-	release := make(chan struct{})
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		<-release
-		return nil, nil
-	}), nil)
-	go func() {
-		for i := range maxInFlight {
-			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"m"}`+"\n", i)
+	var said []string
+	for i := range maxInFlight + 1 {
+		said = append(said, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, i))
+	}
+	text := strings.Repeat("x", 8<<10)
+	answered, refused := map[string]bool{}, 0
+	for _, line := range converse(t, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		<-x.Ending
+		return map[string]string{"text": text}, nil
+	}), said...) {
+		switch m := Decode([]byte(line)).Messages[0]; {
+		case string(m.Result) == `{"text":"`+text+`"}`:
+			answered[m.ID.String()] = true
+		case strings.HasPrefix(line, `{"jsonrpc":"2.0","id":1024,"error":{"code":-32603,`):
+			refused++
+		default:
+			t.Errorf("%.200s", line)
 		}
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":7,"method":"m"}`)
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"more","method":"m"}`)
-	}()
-	refusals := readLine(t, theirs) + readLine(t, theirs) // written by a goroutine each
-	if !strings.Contains(refusals, `"id":7,"error":{"code":-32600`) || !strings.Contains(refusals, `"id":"more","error":{"code":-32603`) {
-		t.Error(refusals)
 	}
-	close(release)
-	seen := map[string]bool{}
-	for range maxInFlight {
-		seen[Decode([]byte(readLine(t, theirs))).Messages[0].ID.text] = true
-	}
-	if len(seen) != maxInFlight {
-		t.Errorf("%d different answers", len(seen))
+	if len(answered) != maxInFlight || refused != 1 {
+		t.Errorf("%d answered, %d refused", len(answered), refused)
 	}
 }
 
 // A panic costs one request, and its stack goes to the log and nowhere else.
 func TestPanic(t *testing.T) {
 	var logged lockedBuffer
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, HandlerFunc(func(context.Context, *Exchange) (any, error) { panic("secret") }), slog.New(slog.NewTextHandler(&logged, nil)))
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/m"}`)
-	for range 2 {
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m"}`)
-		if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}` {
-			t.Error(line)
-		}
-	}
 	for name, h := range map[string]HandlerFunc{
-		"result": func(context.Context, *Exchange) (any, error) { return explosive{}, nil },
-		"error":  func(context.Context, *Exchange) (any, error) { return nil, (*explosive)(nil) },
-		"nil":    func(context.Context, *Exchange) (any, error) { var e *Error; return nil, e },
+		"handler": func(context.Context, *Exchange) (any, error) { panic("secret") },
+		"result":  func(context.Context, *Exchange) (any, error) { return explosive{}, nil },
+		"error":   func(context.Context, *Exchange) (any, error) { return nil, (*explosive)(nil) },
+		"nil":     func(context.Context, *Exchange) (any, error) { var e *Error; return nil, e },
 	} {
-		if out := converse(t, h, `{"jsonrpc":"2.0","id":1,"method":"m"}`); out[0] != `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}` {
-			t.Errorf("%s: %s", name, out)
+		out, err := serveLines(t, h, slog.New(slog.NewTextHandler(&logged, nil)),
+			`{"jsonrpc":"2.0","method":"notifications/m"}`, `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","id":2,"method":"m"}`)
+		slices.Sort(out)
+		if want := `{"jsonrpc":"2.0","id":%d,"error":{"code":-32603,"message":"Internal error"}}`; err != nil || !slices.Equal(out, []string{fmt.Sprintf(want, 1), fmt.Sprintf(want, 2)}) {
+			t.Errorf("%s: %q, %v", name, out, err)
 		}
 	}
 	if strings.Count(logged.String(), "secret") < 3 || !strings.Contains(logged.String(), "goroutine") {
@@ -409,110 +339,56 @@ type explosive struct{ text string }
 func (e explosive) MarshalJSON() ([]byte, error) { panic("boom") }
 func (e *explosive) Error() string               { return e.text } // panics on nil
 
-// A handler that ends its goroutine costs an answer in a batch, and no more.
-func TestGoexitInBatch(t *testing.T) {
-	h := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-		if x.Request.Method == "m" {
-			runtime.Goexit()
-		}
-		return nil, nil
-	})
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		if x.Request.Method == "initialize" {
-			x.Peer.Remember(revision("2025-03-26"), Meta{})
-		}
-		return h.Handle(ctx, x)
-	}), nil)
-	fmt.Fprintln(theirs, initializeLine("2025-03-26"))
-	readLine(t, theirs)
-	fmt.Fprintln(theirs, `[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
-	if line := readLine(t, theirs); line != `[{"jsonrpc":"2.0","id":2,"result":{}}]` {
-		t.Error(line)
-	}
-}
-
-// A handler that ends the goroutine which reads, as t.FailNow does, ends the conversation: nobody waits for what nobody reads.
+// A handler that ends the goroutine which reads, as t.FailNow does, ends the conversation: nobody waits for what nobody reads. In a batch,
+// where each request has a goroutine of its own, it costs an answer and no more.
 func TestGoexit(t *testing.T) {
-	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { runtime.Goexit(); return nil, nil })
+	exit := func(context.Context, *Exchange) (any, error) { runtime.Goexit(); return nil, nil }
 	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","method":"m"}`} {
-		ours, theirs := bytePipe(t)
-		served := make(chan error, 1)
-		go func() { served <- Serve(t.Context(), ours, h, nil) }()
-		fmt.Fprintln(theirs, line)
-		select {
-		case err := <-served:
-			if err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
-				t.Error(line, err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("Serve goes on for ever:", line)
+		if _, err := serveLines(t, HandlerFunc(exit), nil, line); err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
+			t.Error(line, err)
 		}
-		ours, theirs = bytePipe(t)
-		p := Open(t.Context(), ours, h, nil)
-		fmt.Fprintln(theirs, line)
+		ours, theirs := Pipe()
+		p := Open(t.Context(), ours, HandlerFunc(exit), nil)
+		_ = theirs.Write(t.Context(), Decode([]byte(line)))
 		if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, ErrClosed) {
 			t.Error(line, err)
 		}
 		_ = p.Close()
 	}
+	out := converse(t, &Server{Methods: map[string]HandlerFunc{"m": exit}}, initializeLine("2025-03-26"),
+		`[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
+	if len(out) != 2 || out[1] != `[{"jsonrpc":"2.0","id":2,"result":{}}]` {
+		t.Error(out)
+	}
 }
 
-// Progress goes out in order, rises, and only while the request runs; what comes in for no request of ours is dropped.
+// Progress is a number that rises, and goes out only while the request runs.
 func TestProgress(t *testing.T) {
 	var left *Exchange
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+	out := converse(t, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		left = x
-		if x.Progress(ctx, math.Inf(1), 0) == nil || x.Progress(ctx, math.NaN(), 0) == nil || x.Progress(ctx, 1, math.NaN()) == nil {
-			t.Error("what is no number was sent")
-		}
-		for i := range 100 {
-			if err := x.Progress(ctx, float64(i+1), 0); err != nil {
-				t.Error(err)
+		another := *x // as a handler that wraps another may pass on
+		for i, row := range []struct {
+			x               *Exchange
+			progress, total float64
+			sent            bool
+		}{
+			{x, math.Inf(1), 0, false}, {x, math.NaN(), 0, false}, {x, 1, math.NaN(), false},
+			{x, 1, 0, true}, {x, 1, 0, false}, {x, 0.5, 0, false}, {&another, 1, 0, false}, {&another, 1.5, 2, true}, {x, 1.5, 2, false},
+		} {
+			if err := row.x.Progress(ctx, row.progress, row.total); (err == nil) != row.sent {
+				t.Errorf("row %d: %v", i, err)
 			}
 		}
-		if x.Progress(ctx, 100, 0) == nil {
-			t.Error("progress that does not rise was sent")
-		}
-		another := *x // as a handler that wraps another may pass on
-		if err := another.Progress(ctx, 101, 0); err != nil {
-			t.Error(err)
-		}
 		return nil, nil
-	}), nil)
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":9007199254740993}}}`)
-	for i := range 101 {
-		if line := readLine(t, theirs); line != fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":9007199254740993,"progress":%d}}`, i+1) {
-			t.Fatal(line)
-		}
-	}
-	if line := readLine(t, theirs); !strings.Contains(line, `"result"`) {
-		t.Fatal(line)
+	}), `{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"t"}}}`)
+	if want := []string{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1}}`,
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1.5,"total":2}}`,
+		`{"jsonrpc":"2.0","id":1,"result":{}}`}; !slices.Equal(out, want) {
+		t.Errorf("got %q, want %q", out, want)
 	}
 	if err := left.Progress(t.Context(), 200, 0); err != ErrAnswered {
 		t.Error("progress after the answer:", err)
-	}
-
-	heard := make(chan string, 10)
-	ours, theirs = bytePipe(t)
-	p := Open(t.Context(), ours, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-		heard <- string(x.Request.Params)
-		return nil, nil
-	}), nil)
-	defer p.Close()
-	go func() {
-		readLine(t, theirs)
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"unknown","progress":1}}`)
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1}}`)
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{}}`)
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":2}}`)
-	}()
-	if err := p.Call(t.Context(), "m", map[string]any{"_meta": map[string]any{"progressToken": "t"}}, nil); err != nil {
-		t.Error(err)
-	}
-	if got := <-heard; !strings.Contains(got, `"t"`) || len(heard) > 0 {
-		t.Error(got, len(heard))
 	}
 }
 
@@ -525,8 +401,13 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`[{"jsonrpc":"2.0","id":"\u0061\\","result":{"a":[1,{"]":"}"}]}},1,[],{}]`))
 	f.Add([]byte(`{"jsonrpc":"2.0","error":{"code":-32700,"message":"\ud800","data":[]}}`))
 	f.Add([]byte("{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2}\xff"))
+	for object := `{"c\\":[1,{"\"":"]\\"}],"name":"x\"","n":-1.5e3,"arguments":null}`; object != ""; object = object[:len(object)-1] {
+		f.Add([]byte(object))
+		f.Add([]byte(object + "}"))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		in := Decode(bytes.Clone(data))
+		in, named := Decode(bytes.Clone(data)), map[string]any{"name": new(string), "arguments": new(json.RawMessage)}
+		_ = Bind(data, named) // what is no JSON may bind to anything, but it is no reason to panic
 		if want, got := slowly(data), outline(in); !slices.Equal(got, want) {
 			t.Fatalf("%q: %q, want %q", data, got, want)
 		}
@@ -535,9 +416,7 @@ func FuzzDecode(f *testing.F) {
 				t.Fatal("an invalid message holds its reply")
 			}
 			_, _, _ = m.Meta()
-			if m.Params != nil {
-				_ = Bind(m.Params, map[string]any{"name": new(string), "arguments": new(json.RawMessage)})
-			}
+			_ = Bind(m.Params, named)
 			if m.local != nil {
 				continue
 			}
@@ -555,7 +434,7 @@ func FuzzDecode(f *testing.F) {
 			// What encoding/json finds under the exact names is what we have found.
 			if m.Kind() == Request {
 				var all map[string]json.RawMessage
-				if err := json.Unmarshal(line, &all); err != nil || string(all["id"]) != m.ID.text || !bytes.Equal(all["params"], compact(m.Params)) {
+				if err := json.Unmarshal(line, &all); err != nil || string(all["id"]) != m.ID.text || !bytes.Equal(all["params"], appendLine(nil, m.Params)) {
 					t.Fatalf("%q: %v", line, err)
 				}
 			}
@@ -618,29 +497,23 @@ func slowMessage(element json.RawMessage) (kind Kind, id string) {
 		_ = in.Decode(&value)
 		seen[name.(string)] = append(seen[name.(string)], value)
 	}
-	last := func(name string) (value json.RawMessage) {
-		if all := seen[name]; len(all) > 0 {
-			return all[len(all)-1]
-		}
-		return nil
-	}
 	text := func(name string) (s string) {
-		if json.Unmarshal(last(name), &s) != nil {
-			return ""
+		if all := seen[name]; len(all) > 0 {
+			_ = json.Unmarshal(all[len(all)-1], &s)
 		}
 		return s
 	}
-	if raw := string(last("id")); len(seen["id"]) == 1 && len(raw) <= maxID+2 && slowID.MatchString(raw) {
-		id = raw
+	if all := seen["id"]; len(all) == 1 && len(all[0]) <= maxID+2 && slowID.Match(all[0]) {
+		id = string(all[0])
 	}
 	says := len(seen["result"])+len(seen["error"]) > 0
 	if text("method") == "" && says {
 		return Response, id
 	}
 	twice := slices.ContainsFunc(envelopeMembers, func(name string) bool { return len(seen[name]) > 1 })
-	params := last("params")
+	params := seen["params"]
 	switch {
-	case twice, says, text("jsonrpc") != "2.0", text("method") == "", id == "" && seen["id"] != nil, params != nil && params[0] != '{':
+	case twice, says, text("jsonrpc") != "2.0", text("method") == "", id == "" && seen["id"] != nil, params != nil && params[0][0] != '{':
 		return Invalid, id
 	case id == "":
 		return Notification, ""
@@ -648,27 +521,7 @@ func slowMessage(element json.RawMessage) (kind Kind, id string) {
 	return Request, id
 }
 
-func compact(raw json.RawMessage) []byte {
-	return appendLine(nil, raw)
-}
-
 // ======== stdio.go ========
-
-// Messages written by many at once never mix.
-func TestLinesAreWhole(t *testing.T) {
-	var lines []string
-	for i := range 100 {
-		lines = append(lines, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":"%d","repeat":8192}}}`, i, i%10))
-	}
-	seen := map[string]bool{}
-	for _, line := range converse(t, newDemo(), append([]string{initializeLine("2025-11-25")}, lines...)...)[1:] {
-		m := Decode([]byte(line)).Messages[0]
-		seen[m.ID.text] = m.Kind() == Response && len(line) > 8192
-	}
-	if len(seen) != 100 || slices.Contains(slices.Collect(maps.Values(seen)), false) {
-		t.Errorf("%d answers", len(seen))
-	}
-}
 
 // A write that the other side does not read ends with its context, and the line it had begun goes on before the next.
 func TestLinesInterrupted(t *testing.T) {
@@ -683,133 +536,200 @@ func TestLinesInterrupted(t *testing.T) {
 		cancel()
 	}
 	go ours.Write(t.Context(), Payload{Messages: []*Message{small}})
-	if m := Decode([]byte(readLine(t, theirs))).Messages[0]; m.Method != "big" {
-		t.Error(m.Kind(), m.Method, m.Error)
+	for _, want := range []string{"big", "small"} {
+		if m := Decode([]byte(readLine(t, theirs))).Messages[0]; m.Method != want {
+			t.Error(m.Kind(), m.Method, m.Error)
+		}
 	}
-	if m := Decode([]byte(readLine(t, theirs))).Messages[0]; m.Method != "small" {
-		t.Error(m.Kind(), m.Method, m.Error)
+	a, _ := Pipe() // holds some messages that nobody has read
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	var err error
+	for err == nil {
+		err = a.Write(ctx, Payload{Messages: []*Message{small}})
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
 	}
 }
 
-// 201 answers to 201 requests whose input has ended already, and exit 0, a hundred times.
+// A line that was cut off by an error other than our own deadline is not continued with another, and the conversation is over.
+func TestLinesTorn(t *testing.T) {
+	var out bytes.Buffer
+	in, theirOut := io.Pipe()
+	go fmt.Fprintln(theirOut, `{"jsonrpc":"2.0","id":1,"method":"m"}`)
+	c := NewLineConn(in, tornWriter{&out}, testLimit, in.Close)
+	if err := Serve(t.Context(), c, newDemo(), nil); err == nil || !strings.Contains(err.Error(), "write: cut") {
+		t.Error(err)
+	}
+	if err := c.Write(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","method":"m"}`))); err == nil || err.Error() != "cut" || out.Len() != 5 {
+		t.Errorf("%v, %q", err, out.String())
+	}
+}
+
+type tornWriter struct{ out *bytes.Buffer }
+
+func (w tornWriter) Write(b []byte) (int, error) {
+	n, _ := w.out.Write(b[:5])
+	return n, errors.New("cut")
+}
+
+// 201 answers to 201 requests whose input has ended already, and exit 0, a hundred times, whether it was a pipe or a file.
 func TestEndOfInput(t *testing.T) {
-	var in strings.Builder
-	fmt.Fprintf(&in, "%s\n%s\n", initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	said := initializeLine("2025-11-25")
 	for i := range 200 {
-		fmt.Fprintf(&in, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d,"delayMs":%d}}}`+"\n", i, i%2, i%5)
+		said += fmt.Sprintf("\n"+`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d,"delayMs":%d}}}`, i, i%2, i%5)
 	}
-	rounds := 100
-	if testing.Short() {
-		rounds = 5
-	}
-	for range rounds {
+	file, _ := os.Create(filepath.Join(t.TempDir(), "said"))
+	defer file.Close()
+	_, _ = file.WriteString(said)
+	for i := range 100 {
+		_, _ = file.Seek(0, io.SeekStart)
 		cmd := process(t, "mcpwire")
-		cmd.Stdin = strings.NewReader(in.String())
+		if cmd.Stdin = file; i%2 == 0 {
+			cmd.Stdin = strings.NewReader(said)
+		}
 		out, err := cmd.Output()
 		if lines := bytes.Count(out, []byte("\n")); lines != 201 || err != nil {
 			t.Fatalf("%d answers, %v", lines, err)
 		}
+		if testing.Short() && i == 5 {
+			return
+		}
 	}
 }
 
-// At the end of input running requests have five seconds; then their contexts end, and nobody waits for those that do not care.
+// Serve ends even if a handler does not look at its context, or holds up the reader: at the end of input after five seconds, when it is told
+// to stop after three, and each time a second for the last word.
 func TestServeWindsDown(t *testing.T) {
 	for _, row := range []struct {
-		name    string
-		takes   time.Duration
-		ignores bool // the handler does not look at its context
-		want    time.Duration
-		answers int
+		line string
+		told bool
+		want time.Duration
 	}{
-		{"quick", 4 * time.Second, false, 4 * time.Second, 1},
-		{"slow", time.Minute, false, slow + windDown, 1}, // until it counts as slow, nobody reads on to the end
-		{"stubborn", time.Minute, true, slow + windDown + lastWord, 0},
+		{`{"jsonrpc":"2.0","id":1,"method":"m"}`, false, slow + windDown + lastWord}, // until it counts as slow, nobody reads on to the end
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, true, time.Second + hurry + lastWord},
+		{`{"jsonrpc":"2.0","method":"notifications/m"}`, true, time.Second + hurry + lastWord},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var out lockedBuffer
-			in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
-			began := time.Now()
-			err := Serve(t.Context(), NewLineConn(in, &out, testLimit, func() error { return nil }), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-				if row.ignores {
-					ctx = context.Background()
-				}
-				select {
-				case <-time.After(row.takes):
-				case <-ctx.Done():
-				}
-				if <-x.Ending; x.Call(t.Context(), "m", nil, nil) == nil {
-					t.Error("a call after the end of input")
-				}
-				return nil, nil
-			}), nil)
-			if took := time.Since(began); took != row.want || (err != nil) != row.ignores {
-				t.Errorf("%s: %v, %v", row.name, took, err)
-			}
-			if got := strings.Count(out.String(), "result"); got != row.answers {
-				t.Errorf("%s: %d answers", row.name, got)
-			}
-			time.Sleep(2 * time.Minute)
-		})
-	}
-}
-
-// Serve returns when its context ends even if the reader is held up, and initialize may ask something in its turn.
-func TestServeIsNotHeldUp(t *testing.T) {
-	for _, method := range []string{`"notifications/m"`, `"initialize","id":1`} {
-		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			in := strings.NewReader(`{"jsonrpc":"2.0","method":` + method + `}`)
-			time.AfterFunc(time.Second, cancel)
+			defer cancel()
+			if row.told {
+				time.AfterFunc(time.Second, cancel)
+			}
+			var out lockedBuffer
 			began := time.Now()
-			err := Serve(ctx, NewLineConn(in, io.Discard, testLimit, func() error { return nil }), HandlerFunc(func(context.Context, *Exchange) (any, error) {
+			err := Serve(ctx, NewLineConn(strings.NewReader(row.line), &out, testLimit, func() error { return nil }), HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+				if <-x.Ending; x.Call(t.Context(), "m", nil, nil) == nil {
+					t.Error("a call after the end")
+				}
 				time.Sleep(time.Hour)
 				return nil, nil
 			}), nil)
-			if took := time.Since(began); took != time.Second+hurry+lastWord || !errors.Is(err, errStubborn) {
-				t.Errorf("%s: %v after %v", method, err, took)
+			if took := time.Since(began); took != row.want || err == nil || out.String() != "" {
+				t.Errorf("%s: %v after %v, %s", row.line, err, took, out.String())
 			}
 			time.Sleep(2 * time.Hour)
 		})
 	}
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		x.Revision = revision("2025-11-25")
-		return nil, x.Call(ctx, "roots/list", nil, nil)
-	}), nil)
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`)
-	readLine(t, theirs)
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{}}`)
-	if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","id":1,"result":{}}` {
-		t.Error(line)
+}
+
+// sh is a child that runs a script, with a message as its first argument.
+func sh(script string, args ...string) *exec.Cmd {
+	return exec.Command("sh", append([]string{"-c", script, "sh", `{"jsonrpc":"2.0","method":"notifications/hello"}`}, args...)...)
+}
+
+// leavesDeaf is the script of a child whose own child ignores SIGTERM, and lives on when it ends.
+const leavesDeaf = `trap "" TERM; sleep 60 & trap - TERM; echo "$1"; cat`
+
+// Each kind of child is gone, and reaped, when Close returns, within the steps of the ladder.
+func TestChildLadder(t *testing.T) {
+	for _, row := range []struct{ name, script, signal string }{
+		{"exits at EOF", `echo "$1"; cat`, ""},
+		{"ignores EOF", `echo "$1"; exec sleep 60`, "terminated"},
+		{"ignores SIGTERM", `trap "" TERM; echo "$1"; sleep 60`, "killed"},
+		{"leaves a grandchild", `sleep 60 & echo "$1"; cat`, ""}, // that is told to end, too
+		{"leaves a deaf grandchild", leavesDeaf, ""},
+	} {
+		cmd := sh(row.script)
+		conn, err := DialCommand(func() *exec.Cmd { return cmd }, 300*time.Millisecond, testLimit)(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in, err := conn.Read(); err != nil || in.Messages[0].Method != "notifications/hello" {
+			t.Fatal(row.name, err)
+		}
+		began := time.Now()
+		if err := conn.Close(); err != nil || time.Since(began) > 3*time.Second {
+			t.Errorf("%s: %v after %v", row.name, err, time.Since(began))
+		}
+		if state := cmd.ProcessState; state == nil || !strings.Contains(state.String(), row.signal) {
+			t.Errorf("%s: ended with %v", row.name, state)
+		}
+		if _, err := conn.Read(); err == nil {
+			t.Errorf("%s: Read after Close", row.name)
+		}
+		waitFor(t, func() bool { return !groupAlive(cmd.Process.Pid) })
 	}
 }
 
-// A line that was cut off by an error other than our own deadline is not continued with another.
-func TestLinesTorn(t *testing.T) {
-	var out bytes.Buffer
-	fails := true
-	c := NewLineConn(strings.NewReader(""), writerFunc(func(b []byte) (int, error) {
-		if fails {
-			fails = false
-			n, _ := out.Write(b[:5])
-			return n, errors.New("cut")
-		}
-		return out.Write(b)
-	}), testLimit, func() error { return nil })
-	m, _ := NewRequest(ID{}, "m", nil)
+// groupAlive reports whether a process of the group runs; one that is dead but not yet reaped by its new parent does not count.
+func groupAlive(pgid int) bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	alive := regexp.MustCompile(fmt.Sprintf(`\) [^Z] [0-9]+ %d `, pgid))
+	return slices.ContainsFunc(stats, func(path string) bool {
+		stat, _ := os.ReadFile(path)
+		return alive.Match(stat)
+	})
+}
+
+// A child that dies fails the waiting call, and the next, with its exit status and the last of its stderr.
+func TestChildDies(t *testing.T) {
+	conn, err := DialCommand(func() *exec.Cmd { return sh(`read request; echo "out of cheese" >&2; exit 3`) }, time.Second, testLimit)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Open(t.Context(), conn, nil, nil)
+	defer p.Close()
 	for range 2 {
-		if err := c.Write(t.Context(), Payload{Messages: []*Message{m}}); err == nil || err.Error() != "cut" {
+		err = p.Call(t.Context(), "m", nil, nil)
+		var exit *exec.ExitError
+		if !errors.Is(err, ErrClosed) || !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(err.Error(), "out of cheese") {
 			t.Error(err)
 		}
 	}
-	if out.Len() != 5 {
-		t.Errorf("%q", out.String())
+}
+
+// A command that cannot be started is an error, and leaves nothing open.
+func TestChildMissing(t *testing.T) {
+	files := openFiles()
+	if _, err := DialCommand(func() *exec.Cmd { return exec.Command("/no/such/server") }, time.Second, testLimit)(t.Context()); err == nil {
+		t.Error("it was started")
+	}
+	if now := openFiles(); now != files {
+		t.Errorf("%d open files, %d before", now, files)
 	}
 }
 
-type writerFunc func(b []byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+// A child that no longer reads is given up, and the next call starts another.
+func TestChildDoesNotRead(t *testing.T) {
+	var started atomic.Int32
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2026-07-28"}}
+	err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd {
+		if started.Add(1) == 1 {
+			return sh(`read request; exec <&-; echo '{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}}'; exec sleep 60`)
+		}
+		return process(t, "mcpwire")
+	}, 300*time.Millisecond, testLimit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	waitFor(t, func() bool { return c.Call(t.Context(), "tools/list", nil, nil) == nil })
+	if started.Load() != 2 {
+		t.Errorf("%d starts", started.Load())
+	}
+}
 
 // A standard input that others have after us blocks again when we are gone, however we end; one that did not block before still does not.
 func TestStandardInputIsRestored(t *testing.T) {
@@ -865,47 +785,10 @@ func TestStandardInputIsRestored(t *testing.T) {
 	}
 }
 
-// Each kind of child is gone, and reaped, when Close returns, within the steps of the ladder.
-func TestChildLadder(t *testing.T) {
-	for role, signal := range map[string]string{"exits at EOF": "", "ignores EOF": "terminated", "ignores SIGTERM": "killed", "leaves a grandchild": "", "leaves a deaf grandchild": ""} {
-		var cmd *exec.Cmd
-		dial := DialCommand(func() *exec.Cmd { cmd = process(t, role); return cmd }, 300*time.Millisecond, testLimit)
-		conn, err := dial(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := conn.Read(); err != nil { // it says so when it is up
-			t.Fatal(role, err)
-		}
-		began := time.Now()
-		if err := conn.Close(); err != nil {
-			t.Errorf("%s: %v", role, err)
-		}
-		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("%s: %v", role, took)
-		}
-		if state := cmd.ProcessState; state == nil || !strings.Contains(state.String(), signal) {
-			t.Errorf("%s: ended with %v", role, state)
-		}
-		if _, err := conn.Read(); err == nil {
-			t.Errorf("%s: Read after Close", role)
-		}
-		for range 100 { // the grandchild was told to end, too
-			if !groupAlive(cmd.Process.Pid) {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if groupAlive(cmd.Process.Pid) {
-			t.Errorf("%s: something is left of its process group", role)
-		}
-	}
-}
-
 // A child that ends by itself leaves nothing of its group, either, though nobody calls Close.
 func TestChildEndsWithItsGroup(t *testing.T) {
-	var cmd *exec.Cmd
-	conn, err := DialCommand(func() *exec.Cmd { cmd = process(t, "leaves a deaf grandchild"); return cmd }, 300*time.Millisecond, testLimit)(t.Context())
+	cmd := sh(leavesDeaf)
+	conn, err := DialCommand(func() *exec.Cmd { return cmd }, 300*time.Millisecond, testLimit)(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -922,118 +805,13 @@ func TestChildEndsWithItsGroup(t *testing.T) {
 	}
 }
 
-// groupAlive tells whether a process of the group runs; one that is dead but not yet reaped by its new parent does not count.
-func groupAlive(pgid int) bool {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		stat, _ := os.ReadFile(path)
-		var state string
-		var ppid, group int
-		_, after, _ := strings.Cut(string(stat), ") ")
-		if _, err := fmt.Sscan(after, &state, &ppid, &group); err == nil && group == pgid && state != "Z" {
-			return true
-		}
-	}
-	return false
-}
-
-// A child that dies fails the waiting call with its exit status and the last of its stderr.
-func TestChildDies(t *testing.T) {
-	conn, err := DialCommand(func() *exec.Cmd { return process(t, "exits with 3") }, time.Second, testLimit)(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := Open(t.Context(), conn, nil, nil)
-	defer p.Close()
-	err = p.Call(t.Context(), "m", nil, nil)
-	var exit *exec.ExitError
-	if !errors.Is(err, ErrClosed) || !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(err.Error(), "out of cheese") {
-		t.Error(err)
-	}
-}
-
-// A child that no longer reads is given up, and the next call starts another.
-func TestChildDoesNotRead(t *testing.T) {
-	var started atomic.Int32
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2026-07-28"}}
-	err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd {
-		if started.Add(1) == 1 {
-			return process(t, "reads one line")
-		}
-		return process(t, "mcpwire")
-	}, 300*time.Millisecond, testLimit))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	time.Sleep(100 * time.Millisecond)
-	for i := 0; c.Call(t.Context(), "tools/list", nil, nil) != nil; i++ {
-		if i == 20 {
-			t.Fatal("no other was started")
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	if started.Load() != 2 {
-		t.Errorf("%d starts", started.Load())
-	}
-}
-
-// A command that cannot be started is an error, and leaves nothing open.
-func TestChildMissing(t *testing.T) {
-	files := openFiles()
-	if _, err := DialCommand(func() *exec.Cmd { return exec.Command("/no/such/server") }, time.Second, testLimit)(t.Context()); err == nil {
-		t.Error("it was started")
-	}
-	if now := openFiles(); now != files {
-		t.Errorf("%d open files, %d before", now, files)
-	}
-}
-
 // beChild is what a child process does instead of the tests.
 func beChild(role string) int {
-	const hello = `{"jsonrpc":"2.0","method":"notifications/hello"}`
 	switch role {
 	case "mcpwire":
 		main()
-	case "exits at EOF":
-		fmt.Println(hello)
-		_, _ = io.Copy(io.Discard, os.Stdin)
-	case "ignores EOF":
-		fmt.Println(hello)
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		time.Sleep(time.Minute)
-	case "ignores SIGTERM":
-		signal.Ignore(syscall.SIGTERM)
-		fmt.Println(hello)
-		time.Sleep(time.Minute)
-	case "leaves a grandchild":
-		sleep := exec.Command("sleep", "60")
-		sleep.Stdout, sleep.Stderr = os.Stdout, os.Stderr
-		if err := sleep.Start(); err != nil {
-			panic(err)
-		}
-		fmt.Println(hello)
-		_, _ = io.Copy(io.Discard, os.Stdin)
 	case "stops blocking":
 		_ = syscall.SetNonblock(syscall.Stdin, true)
-	case "leaves a deaf grandchild":
-		deaf := exec.Command("sh", "-c", `trap "" TERM; echo; exec sleep 60`)
-		out, _ := deaf.StdoutPipe()
-		if err := deaf.Start(); err != nil {
-			panic(err)
-		}
-		_, _ = out.Read(make([]byte, 1)) // it hears nothing by now
-		fmt.Println(hello)
-		_, _ = io.Copy(io.Discard, os.Stdin)
-	case "exits with 3":
-		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
-		fmt.Fprintln(os.Stderr, "out of cheese")
-		return 3
-	case "reads one line":
-		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
-		fmt.Println(`{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}}`)
-		os.Stdin.Close()
-		time.Sleep(time.Minute)
 	}
 	return 0
 }
@@ -1072,11 +850,9 @@ func serveScript(t *testing.T, script []byte) {
 		served <- Serve(t.Context(), NewLineConn(in, out, lineLimit, in.Close), gentle(demo), errorsTo(noise))
 		out.Close()
 	}()
-	got := make(chan []byte, 1)
-	go func() {
-		text, _ := io.ReadAll(theirIn)
-		got <- text
-	}()
+	var text []byte
+	var reading sync.WaitGroup
+	reading.Go(func() { text, _ = io.ReadAll(theirIn) })
 	var said []byte
 	for piece, mark := range scripted(script) {
 		if said = append(said, piece...); len(piece) > 0 { // a hundred times nothing is an error to bufio
@@ -1091,7 +867,7 @@ func serveScript(t *testing.T, script []byte) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	text := <-got
+	reading.Wait()
 	if noise.String() != "" {
 		t.Error("in the log:", noise)
 	}
@@ -1143,20 +919,17 @@ func checkLines(t *testing.T, said, text []byte) {
 				t.Errorf("no message: %q", line)
 			case m.Kind() == Response:
 				answered[m.ID.key()]++
+				asked[m.ID.key()] += 0
 			}
 		}
 	}
-	for key, n := range answered {
-		if key == "" && n <= asked[key]+batches {
-			continue // a batch that is refused
-		}
-		if n > asked[key] {
-			t.Errorf("%q: asked %d times, answered %d times:\n%s\n%s", key, asked[key], n, said, text)
-		}
-	}
 	for key, n := range asked {
-		if answered[key] < n && !open[key] {
-			t.Errorf("%q: asked %d times, answered %d times:\n%s\n%s", key, n, answered[key], said, text)
+		most := n
+		if key == "" { // a batch may be refused
+			most += batches
+		}
+		if got := answered[key]; got > most || got < n && !open[key] {
+			t.Errorf("%q: asked %d times, answered %d times:\n%s\n%s", key, n, got, said, text)
 		}
 	}
 }
@@ -14064,16 +13837,24 @@ func initializeLine(version string) string {
 // converse gives lines to a handler, over a line Conn that ends after them, and returns the lines that it answers.
 func converse(t *testing.T, h Handler, lines ...string) []string {
 	t.Helper()
+	out, err := serveLines(t, h, nil, lines...)
+	if err != nil {
+		t.Error(err)
+	}
+	return out
+}
+
+// serveLines does the same with a log, and returns the error, too.
+func serveLines(t *testing.T, h Handler, log *slog.Logger, lines ...string) ([]string, error) {
+	t.Helper()
 	checkLeaks(t)
 	var out lockedBuffer
 	in := strings.NewReader(strings.Join(lines, "\n"))
-	if err := Serve(t.Context(), NewLineConn(in, &out, testLimit, func() error { return nil }), h, nil); err != nil {
-		t.Error(err)
-	}
+	err := Serve(t.Context(), NewLineConn(in, &out, testLimit, func() error { return nil }), h, log)
 	if out.String() == "" {
-		return nil
+		return nil, err
 	}
-	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
 }
 
 // answerTo returns the line that answers the request id, "" if there is none: answers may overtake each other.
