@@ -1231,65 +1231,613 @@ func (p *timed) Write(b []byte) (int, error) {
 
 // ======== session.go ========
 
-// What initialize answers, and what is allowed before and after it.
-func TestInitialize(t *testing.T) {
-	for asked, agreed := range map[string]string{"2024-11-05": "2024-11-05", "2025-03-26": "2025-03-26", "2025-06-18": "2025-06-18", "2025-11-25": "2025-11-25",
-		"2026-07-28": "2025-11-25", "2099-01-01": "2025-11-25", "x": "2025-11-25"} {
-		out := converse(t, newDemo(), initializeLine(asked))
-		if !strings.HasPrefix(out[0], `{"jsonrpc":"2.0","id":"init","result":{"protocolVersion":"`+agreed+`"`) {
-			t.Errorf("%s: %s", asked, out[0])
-		}
-		if rev := revision(agreed); strings.Contains(out[0], `"title"`) != rev.Titles || strings.Contains(out[0], `"icons"`) != rev.Icons || strings.Contains(out[0], `"completions"`) != rev.Completions {
-			t.Errorf("%s: %s", agreed, out[0])
-		}
-	}
-	const list = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
-	for _, row := range []struct {
-		name, want string
-		lines      []string
-	}{
-		{"ping before", `"id":1,"result":{}}`, []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`}},
-		{"a call before", `"code":-32602,"message":"Invalid params: _meta lacks io.modelcontextprotocol/protocolVersion (versions served: 2026-07-28, 2025-11-25`, []string{list}},
-		{"server/discover without _meta", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"server/discover"}`}},
-		{"initialize twice", `"result":{"protocolVersion":"2025-06-18"`, []string{initializeLine("2025-11-25"), initializeLine("2025-06-18")}},
-		{"initialize twice, the second time wrong", `"tools":[`, []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, list}},
-		{"a call after", `"tools":[`, []string{initializeLine("2025-11-25"), list}},
-		{"server/discover after", `"code":-32601`, []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"server/discover"}`}},
-		{"unknown method", `"code":-32601`, []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"x/y"}`}},
-		{"no params", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`}},
-		{"no version", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`}},
-		{"no capabilities", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"t","version":"0"}}}`}},
-		{"no clientInfo", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`}},
-		{"nameless clientInfo", `"code":-32602`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"version":"0"}}}`}},
-		{"then the right one", `"protocolVersion":"2025-11-25"`, []string{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, initializeLine("2025-11-25")}},
-	} {
-		out := converse(t, newDemo(), row.lines...)
-		if !strings.Contains(out[len(out)-1], row.want) {
-			t.Errorf("%s: %s", row.name, out)
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
+// A Server that declares tools, prompts or resources answers their lists though Methods does not: they are empty. One that Methods answers,
+// and one of a capability that is not declared, is left alone.
+func TestDeclaredListsAreAnswered(t *testing.T) {
+	for _, version := range []string{"2026-07-28", "2025-11-25", "2024-11-05"} {
+		for _, kind := range []string{"tools", "prompts", "resources"} {
+			own := HandlerFunc(func(context.Context, *Exchange) (any, error) { return map[string]any{kind: []any{1}}, nil })
+			for want, methods := range map[string]map[string]HandlerFunc{"[]": nil, "[1]": {kind + "/list": own}} {
+				c := connect(t, &Server{Capabilities: map[string]any{kind: struct{}{}}, Methods: methods}, &Client{Versions: []string{version}})
+				for _, list := range []string{"tools", "prompts", "resources"} {
+					var result json.RawMessage
+					var fault *Error
+					err := c.Call(t.Context(), list+"/list", nil, &result)
+					if list == kind && (err != nil || string(member(result, list)) != want) || list != kind && (!errors.As(err, &fault) || fault.Code != CodeMethodNotFound) {
+						t.Errorf("%s: %s declared: %s/list: %s, %v", version, kind, list, result, err)
+					}
+				}
+			}
 		}
 	}
-	if out := converse(t, &Server{}, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+modernMeta+`}}`); strings.Count(strings.Join(out, ""), `"capabilities":{}`) != 2 {
+	if out := converse(t, &Server{}, initializeLine("2025-11-25"), modernRequest("server/discover", "")); strings.Count(strings.Join(out, ""), `"capabilities":{}`) != 2 {
 		t.Error("a server without capabilities:", out)
 	}
-	modernOnly := newDemo()
-	modernOnly.Versions = []string{"2026-07-28"}
-	legacyMeta := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":` + strings.Replace("{"+modernMeta+"}", "2026-07-28", "2025-11-25", 1) + `}`
-	if out := converse(t, modernOnly, legacyMeta); !strings.Contains(out[0], `"code":-32022`) {
-		t.Error("a known version that is not offered:", out)
+}
+
+// All pages of a list have the same cacheScope: "private" on each, unless the handler says otherwise on each.
+func TestPagesShareTheirScope(t *testing.T) {
+	for _, want := range []string{"private", "public"} {
+		demo := newDemo()
+		for i := range maxNotes - 1 {
+			demo.notes[fmt.Sprint("n", i)] = "x"
+		}
+		list := demo.Methods["resources/list"]
+		demo.Methods["resources/list"] = func(ctx context.Context, x *Exchange) (result any, err error) {
+			if result, err = list(ctx, x); err == nil && want == "public" {
+				result.(map[string]any)["cacheScope"] = "public"
+			}
+			return result, err
+		}
+		c := connect(t, demo, &Client{Versions: []string{"2026-07-28"}})
+		params := map[string]any{}
+		for n := range maxNotes / pageSize {
+			var page struct {
+				Scope string `json:"cacheScope"`
+				Next  any    `json:"nextCursor"`
+			}
+			if err := c.Call(t.Context(), "resources/list", params, &page); err != nil || page.Scope != want || (page.Next == nil) != (n == maxNotes/pageSize-1) {
+				t.Errorf("page %d: %+v, %v; want %q", n, page, err, want)
+			}
+			params["cursor"] = page.Next
+		}
 	}
-	if out := converse(t, newDemo(), legacyMeta); !strings.Contains(out[0], `"code":-32602`) {
-		t.Error("a legacy version before initialize:", out)
+}
+
+// One handler asks, in either era: the modern client calls again, the legacy one gets real requests.
+func TestInputBothEras(t *testing.T) {
+	handler := func(_ context.Context, x *Exchange) (any, error) {
+		state := x.State
+		for _, key := range []string{"b", "a"} {
+			if answer, ok := x.Inputs[key]; ok {
+				state = unquote(lookup(answer, "content", "name")) + state
+			}
+		}
+		switch {
+		case len(state) == 0:
+			form := map[string]any{"message": "?", "requestedSchema": map[string]any{"type": "object"}}
+			return InputRequired{Requests: map[string]InputRequest{"a": {"elicitation/create", form}, "b": {"elicitation/create", form}}}, nil
+		case len(state) == 2:
+			return InputRequired{State: state + "é"}, nil // a state alone: call again at once
+		case len(state) == 4:
+			return InputRequired{State: state + "!", Requests: map[string]InputRequest{"a": {"roots/list", nil}}}, nil
+		}
+		return map[string]any{"state": state, "roots": x.Inputs["a"]}, nil
 	}
-	if out := converse(t, modernOnly, initializeLine("2025-11-25")); !strings.Contains(out[0], `"code":-32602`) || !strings.Contains(out[0], `versions served: 2026-07-28`) {
+	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
+		server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": handler, "tools/list": handler}}
+		asked := 0
+		c := connect(t, server, &Client{Versions: []string{version}, Capabilities: map[string]any{"elicitation": map[string]any{}, "roots": struct{}{}},
+			Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+				if x.Request.Method == "roots/list" {
+					return map[string]any{"roots": []any{}}, nil
+				}
+				asked++
+				return map[string]any{"action": "accept", "content": map[string]any{"name": fmt.Sprint(asked)}}, nil
+			})})
+		var result json.RawMessage
+		if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "x"}, &result); err != nil ||
+			unquote(member(result, "state")) != "12é!" || string(lookup(result, "roots", "roots")) != "[]" {
+			t.Errorf("%s: %s, %v", version, result, err)
+		}
+		if err := c.Call(t.Context(), "tools/list", nil, nil); version == "2026-07-28" && err == nil {
+			t.Errorf("%s: tools/list must not ask", version)
+		}
+	}
+	// A client of 2026-07-28 is never sent a request, whatever was agreed on before on its pipe.
+	asking := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) { return nil, x.Call(ctx, "ping", nil, nil) }}}
+	if out := converse(t, asking, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`, modernRequest("m", "")); len(out) != 2 || !strings.Contains(out[1], `"id":1,"error":{"code":-32603`) {
 		t.Error(out)
 	}
 }
 
-const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+// Require names each part that a client has not declared.
+func TestRequire(t *testing.T) {
+	x := &Exchange{Meta: Meta{ClientCapabilities: json.RawMessage(`{"sampling":{}}`)}, Revision: Revisions[0]}
+	for want, needed := range map[string][]string{
+		"":                                     {"sampling"},
+		`{"elicitation":{"form":{},"url":{}}}`: {"elicitation.form", "elicitation.url"},
+		`{"sampling":{"tools":{}}}`:            {"sampling", "sampling.tools", "sampling"},
+		`{"roots":{}}`:                         {"sampling", "roots"},
+	} {
+		if err := x.Require(needed...); (err == nil) != (want == "") || err != nil && string(member(err.(*Error).Data, "requiredCapabilities")) != want {
+			t.Errorf("%q: %v", needed, err)
+		}
+	}
+}
 
-// everything declares all that MCP has.
-var everything = map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
-	"resources": map[string]bool{"subscribe": true}}
+// A requestState is good for the same request of the same principal, for a while, and for nothing else. No byte of it can be changed.
+func TestInputState(t *testing.T) {
+	const state = "state\x00é\xff"
+	serve := func(key string) http.Handler {
+		handler := func(_ context.Context, x *Exchange) (any, error) {
+			if x.State == "" {
+				return InputRequired{State: state}, nil
+			}
+			return map[string]any{"same": x.State == state}, nil
+		}
+		return &StreamableHandler{Handler: &Server{StateKey: []byte(key), Methods: map[string]HandlerFunc{"tools/call": handler, "prompts/get": handler}},
+			Guard: Guard{Authenticate: func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }}}
+	}
+	post := func(h http.Handler, method, params, principal string) string {
+		body := strings.Replace(modernRequest(method, `"name":"x",`+params), `{}}`, `{},"b":`+strconv.Itoa(len(params))+`}`, 1) // each _meta is another
+		r, w := httptest.NewRequest("POST", "http://127.0.0.1/mcp", strings.NewReader(body)), httptest.NewRecorder()
+		for name, value := range map[string]string{"Accept": "application/json, text/event-stream", "Content-Type": "application/json", "Authorization": principal,
+			"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": "x"} {
+			r.Header.Set(name, value)
+		}
+		h.ServeHTTP(w, r)
+		return w.Body.String()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h := serve("k")
+		const same = `"arguments":{"m":[{"a:b":"c:d"}],"n":9007199254740993}`
+		first := func(principal string) string {
+			out := post(h, "tools/call", `"arguments":{"n":9007199254740993,"m":[{"a:b":"c:d"}]}`, principal)
+			return unquote(lookup([]byte(out), "result", "requestState"))
+		}
+		good := func(h http.Handler, method, params, principal, sealed string) bool {
+			out := post(h, method, `"requestState":"`+sealed+`","inputResponses":{},`+params, principal)
+			if !strings.Contains(out, `"same":true`) && !strings.Contains(out, `"code":-32602`) {
+				t.Error(out)
+			}
+			return strings.Contains(out, `"same":true`)
+		}
+		sealed, odd := first("ada"), first("\xff")
+		for name, refused := range map[string]bool{
+			"the retry":                           !good(h, "tools/call", same, "ada", sealed),
+			"the state":                           strings.Contains(sealed, "state"),
+			"another method":                      good(h, "prompts/get", same, "ada", sealed),
+			"other params":                        good(h, "tools/call", strings.Replace(same, "993", "992", 1), "ada", sealed),
+			"another principal":                   good(h, "tools/call", same, "bob", sealed),
+			"another server":                      good(serve("other"), "tools/call", same, "ada", sealed),
+			"longer":                              good(h, "tools/call", same, "ada", sealed+"-TAMPERED"),
+			"empty":                               good(h, "tools/call", same, "ada", ""),
+			"another principal that is not UTF-8": good(h, "tools/call", same, "\xfe", odd) || !good(h, "tools/call", same, "\xff", odd),
+		} {
+			if refused {
+				t.Errorf("%s: not as it should be", name)
+			}
+		}
+		time.Sleep(stateLife - time.Second)
+		if !good(h, "tools/call", same, "ada", sealed) {
+			t.Error("it is not yet too late")
+		}
+		raw, _ := base64.RawURLEncoding.DecodeString(sealed)
+		for _, wait := range []time.Duration{0, 2 * time.Second} { // then it has expired
+			time.Sleep(wait)
+			if wait > 0 && good(h, "tools/call", same, "ada", sealed) {
+				t.Error("expired: it is good for ever")
+			}
+			for i := range raw {
+				for _, by := range []byte{1, 0xff} {
+					raw[i] += by
+					if good(h, "tools/call", same, "ada", base64.RawURLEncoding.EncodeToString(raw)) {
+						t.Errorf("changed: byte %d by %d", i, by)
+					}
+					raw[i] -= by
+				}
+			}
+		}
+		for n := range 80 {
+			if good(h, "tools/call", same, "ada", base64.RawURLEncoding.EncodeToString(make([]byte, n))) {
+				t.Error("forged:", n, "bytes of nothing are a state")
+			}
+		}
+	})
+}
+
+// Log messages: a modern request gets those of its level and above, a legacy one those of the level that was set. A Server that has not
+// declared logging sends none, whatever its handlers say and its clients ask for. See testdata/cases/logging.txtar.
+func TestLogging(t *testing.T) {
+	log := func(ctx context.Context, x *Exchange) (any, error) {
+		for _, level := range logLevels {
+			if err := x.Log(ctx, level, level); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil, nil
+	}
+	methods := map[string]HandlerFunc{"m": log}
+	count := func(want int, s *Server, lines ...string) {
+		t.Helper()
+		out := converse(t, s, lines...)
+		if got := strings.Count(strings.Join(out, ""), `"method":"notifications/message"`); got != want || !strings.Contains(answerTo(out, "1"), `"result":{`) {
+			t.Errorf("%q: %d messages, want %d", lines, got, want)
+		}
+	}
+	declared, not := &Server{Capabilities: map[string]any{"logging": struct{}{}}, Methods: methods}, &Server{Methods: methods}
+	const legacy = `{"jsonrpc":"2.0","id":1,"method":"m"}`
+	for i, level := range logLevels {
+		modern := strings.Replace(modernRequest("m", ""), `{}}`, `{},"io.modelcontextprotocol/logLevel":"`+level+`"}`, 1)
+		set := `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"` + level + `"}}`
+		count(len(logLevels)-i, declared, modern)
+		count(len(logLevels)-i, declared, initializeLine("2025-11-25"), set, legacy)
+		count(0, not, modern)
+	}
+	count(len(logLevels)-1, declared, initializeLine("2025-11-25"), legacy)
+	count(0, not, initializeLine("2025-11-25"), legacy)
+}
+
+// A stalled client holds up nobody, with one goroutine that sends to it and one that is next. What has changed in the meantime it hears
+// once, the last word; of a list that was not offered it hears nothing.
+func TestPublishNeverWaits(t *testing.T) {
+	demo := newDemo()
+	a, b := Pipe()
+	go Serve(t.Context(), a, demo, nil)
+	for _, line := range []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"method":"ping"}`} {
+		_ = b.Write(t.Context(), Decode([]byte(line)))
+		if strings.Contains(line, `"id"`) {
+			_, _ = b.Read()
+		}
+	}
+	before := runtime.NumGoroutine()
+	for n := range 1000 {
+		demo.Publish("notifications/tools/list_changed", nil)
+		if demo.Publish("notifications/resources/list_changed", map[string]int{"n": n}); n%10 == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	if n := runtime.NumGoroutine() - before; n > 2 {
+		t.Error(n, "goroutines for one client")
+	}
+	for heard, last := 0, ""; last != "999"; heard++ {
+		p, err := b.Read()
+		if err != nil || p.Messages[0].Method != "notifications/resources/list_changed" || heard > 100 {
+			t.Fatal(p, err, heard)
+		}
+		last = string(member(p.Messages[0].Params, "n"))
+	}
+	b.Close()
+	waitFor(t, func() bool { // the peer is forgotten
+		demo.Server.mu.Lock()
+		defer demo.Server.mu.Unlock()
+		return len(demo.legacy) == 0
+	})
+}
+
+// listener is a pipe to a Server that has acknowledged a subscription.
+type listener struct {
+	*wireEnd
+	served chan error
+}
+
+func listenTo(t *testing.T, server Handler, filter string) *listener {
+	t.Helper()
+	ours, theirs := bytePipe(t)
+	l := &listener{theirs, make(chan error, 1)}
+	go func() { l.served <- Serve(t.Context(), ours, server, nil) }()
+	fmt.Fprintln(l, modernRequest("subscriptions/listen", `"notifications":`+filter))
+	if line := l.next(t); !strings.Contains(line, "acknowledged") {
+		t.Fatal(line)
+	}
+	return l
+}
+
+func (l *listener) next(t *testing.T) string { t.Helper(); return readLine(t, l.wireEnd) }
+
+// ends closes the pipe, and returns what comes before the result and the cancellation that end the subscription.
+func (l *listener) ends(t *testing.T) (lines []string) {
+	t.Helper()
+	l.w.Close()
+	for {
+		line := l.next(t)
+		if strings.Contains(line, `"id":1,"result"`) || line == "" {
+			break
+		}
+		lines = append(lines, line)
+	}
+	if line := l.next(t); line != `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` {
+		t.Error(line)
+	}
+	if err := <-l.served; err != nil {
+		t.Error(err)
+	}
+	return lines
+}
+
+func (s *Server) listening() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.listeners)
+}
+
+// The subscriptions at one server, whoever's they are, have a bound, beyond which they are refused.
+func TestListenBounds(t *testing.T) {
+	checkLeaks(t)
+	demo := newDemo()
+	var ends []*listener
+	try := func(l *listener, method string, id any, want string) bool {
+		fmt.Fprintf(l, `{"jsonrpc":"2.0","id":%v,"method":%q,"params":{"notifications":{},%s}}`+"\n", id, method, modernMeta)
+		return strings.Contains(l.next(t), want)
+	}
+	for i := range 5 {
+		l := listenTo(t, demo, "{}")
+		ends = append(ends, l)
+		for id := range min(1000, maxListeners-1000*i) - 1 {
+			if !try(l, "subscriptions/listen", id+2, "acknowledged") {
+				t.Fatal(i, id)
+			}
+		}
+	}
+	last := ends[4]
+	if !try(last, "subscriptions/listen", `"x"`, `"id":"x","error":{"code":-32603,"message":"Too many subscriptions"}`) || !try(last, "tools/list", `"x"`, `"id":"x","result"`) {
+		t.Error("beyond the bound")
+	}
+	fmt.Fprintln(last, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+	waitFor(t, func() bool { // there is room again
+		return try(last, "subscriptions/listen", `"y"`, `"io.modelcontextprotocol/subscriptionId":"y"},"notifications":{}`)
+	})
+	for _, l := range ends {
+		go func() { _, _ = io.Copy(io.Discard, l) }()
+		l.w.Close()
+		<-l.served
+	}
+	if demo.listening() != 0 {
+		t.Error(demo.listening())
+	}
+}
+
+// watchedConn and watchedResponse call a function before they write.
+type watchedConn struct {
+	Conn
+	before func(text string)
+}
+
+func (w watchedConn) Write(ctx context.Context, p Payload) error {
+	w.before(string(p.Append(nil)))
+	return w.Conn.Write(ctx, p)
+}
+
+type watchedResponse struct {
+	http.ResponseWriter
+	before func(text string)
+}
+
+func (w watchedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w watchedResponse) Write(b []byte) (int, error) {
+	w.before(string(b))
+	return w.ResponseWriter.Write(b)
+}
+
+// What is published while the acknowledgement is being sent comes after it.
+func TestListenAcknowledgesFirst(t *testing.T) {
+	demo := newDemo()
+	publish := func(text string) {
+		if strings.Contains(text, "acknowledged") {
+			demo.Publish("notifications/resources/list_changed", nil)
+		}
+	}
+	line := modernRequest("subscriptions/listen", `"notifications":{"resourcesListChanged":true}`)
+	a, b := Pipe()
+	defer b.Close()
+	go Serve(t.Context(), watchedConn{a, publish}, demo, nil)
+	_ = b.Write(t.Context(), Decode([]byte(line)))
+	h := newHandler(t, demo)
+	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(watchedResponse{w, publish}, r) })).modern()
+	stream := c.events(c.send("POST", line, "Mcp-Method: subscriptions/listen"))
+	for _, want := range []string{"notifications/subscriptions/acknowledged", "notifications/resources/list_changed"} {
+		p, err := b.Read()
+		if err != nil || p.Messages[0].Method != want {
+			t.Error("on a pipe:", p, err)
+		}
+		if got := string(c.next(stream).Data); !strings.Contains(got, want) {
+			t.Error("over HTTP:", got)
+		}
+	}
+	h.Close()
+}
+
+// A burst of changes ends no subscription: what waits is told once, the last word of each thing, and nothing is lost, even if the input ends
+// just then. A list and a resource are never taken for each other, whatever they are called. Only what was asked for is told: not another
+// notification that happens to name the same resource. What a notification says in _meta stays.
+func TestListenBurst(t *testing.T) {
+	checkLeaks(t)
+	const list, updated = "notifications/resources/list_changed", "notifications/resources/updated"
+	demo, uris := newDemo(), []string{list}
+	for n := range 1000 {
+		uris = append(uris, fmt.Sprintf("note:///%d", n))
+	}
+	filter, _ := marshal(map[string]any{"resourcesListChanged": true, "resourceSubscriptions": uris})
+	l := listenTo(t, demo, string(filter))
+	c := serveWeb(t, newHandler(t, demo)).modern()
+	stream := c.events(c.send("POST", modernRequest("subscriptions/listen", `"notifications":`+string(filter)), "Mcp-Method: subscriptions/listen"))
+	c.next(stream) // the acknowledgement
+	for range 3 {
+		for _, uri := range uris {
+			demo.Publish(updated, map[string]string{"uri": uri})
+			demo.Publish(list, map[string]string{"uri": "note:///7"})
+			demo.Publish("notifications/message", map[string]string{"uri": uri})
+		}
+	}
+	demo.Publish(updated, json.RawMessage(`{"uri":"note:///7","_meta":{"com.example/x":1,"io.modelcontextprotocol/subscriptionId":7}}`))
+	const last = `{"_meta":{"io.modelcontextprotocol/subscriptionId":1,"com.example/x":1},"uri":"note:///7"}`
+	for name, lines := range map[string][]string{"pipe": l.ends(t), "HTTP": nil} {
+		heard, count := map[string]string{}, 0
+		for next := ""; count < len(lines) || len(heard) < len(uris)+1 || heard[updated+" note:///7"] != last; count++ {
+			if next = ""; name == "HTTP" {
+				next = string(c.next(stream).Data)
+			} else if count < len(lines) {
+				next = lines[count]
+			}
+			m := Decode([]byte(next)).Messages[0]
+			heard[m.Method+" "+unquote(member(m.Params, "uri"))] = string(m.Params)
+			if m.Method != list && m.Method != updated || count > 7000 {
+				t.Fatalf("%s: %d of %d, and %q", name, len(heard), len(uris)+1, next)
+			}
+		}
+	}
+}
+
+// The end of input is the end of a subscription, even while there are more and more changes.
+func TestListenEndsUnderLoad(t *testing.T) {
+	checkLeaks(t)
+	demo := newDemo()
+	l := listenTo(t, demo, `{"resourcesListChanged":true}`)
+	ctx, stop := context.WithCancel(t.Context())
+	var publishing sync.WaitGroup
+	publishing.Go(func() {
+		for ctx.Err() == nil {
+			demo.Publish("notifications/resources/list_changed", nil)
+		}
+	})
+	l.next(t)
+	l.ends(t)
+	stop()
+	publishing.Wait()
+}
+
+// Old servers that take the probe badly, as real processes: each is reached with initialize, one that dies is started again. More of them
+// are in testdata/cases/client-eras-stdio.txtar.
+func TestClientProbesChildren(t *testing.T) {
+	for role, starts := range map[string]int32{"dies of the probe": 2, "refuses the probe and exits": 2, "is silent at the probe": 1} {
+		var started atomic.Int32
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}, ProbeTimeout: 200 * time.Millisecond}
+		if role == "dies of the probe" {
+			c.ProbeTimeout = 10 * time.Second
+		}
+		err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd { started.Add(1); return process(t, role) }, time.Second, testLimit))
+		if err != nil || c.Server().Version != "2025-06-18" || started.Load() != starts || c.Call(t.Context(), "ping", nil, nil) != nil {
+			t.Errorf("%s: %v, %q after %d starts", role, err, c.Server().Version, started.Load())
+		}
+		c.Close()
+	}
+}
+
+// When the server is gone, the calls that wait fail, and the next one, or twenty at once, start it again, once.
+func TestClientReconnects(t *testing.T) {
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		var started atomic.Int32
+		var last atomic.Pointer[exec.Cmd]
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
+		list := func() {
+			if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd {
+			started.Add(1)
+			last.Store(process(t, "mcpwire"))
+			return last.Load()
+		}, time.Second, testLimit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := make(chan error)
+		go func() {
+			slow <- c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":1,"delayMs":60000}}`), nil)
+		}()
+		list()
+		_ = last.Load().Process.Kill()
+		if err := <-slow; !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "killed") {
+			t.Error(err)
+		}
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(list)
+		}
+		if wg.Wait(); started.Load() != 2 {
+			t.Errorf("%s: started %d times", version, started.Load())
+		}
+		c.Close()
+	}
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// A client without a Handler answers a question with -32601.
+func TestClientWithoutHandler(t *testing.T) {
+	server := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
+		var fault *Error
+		if err := x.Peer.Call(ctx, "x/y", nil, nil); !errors.As(err, &fault) || fault.Code != CodeMethodNotFound {
+			t.Error(err)
+		}
+		return nil, nil
+	}}}
+	if err := connect(t, server, &Client{Versions: []string{"2025-11-25"}}).Call(t.Context(), "m", nil, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A call whose question has been answered is not begun anew when the connection ends just then: nobody is asked twice.
+func TestClientAsksOnce(t *testing.T) {
+	server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
+		if x.Inputs != nil {
+			return ToolResult{Content: []any{}}, nil
+		}
+		return InputRequired{Requests: map[string]InputRequest{"name": {Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}`)}}}, nil
+	}}}
+	for range 100 {
+		var asked atomic.Int64
+		there := make(chan Conn, 8)
+		client := &Client{Info: Implementation{Name: "x", Version: "1"}, Capabilities: map[string]any{"elicitation": struct{}{}},
+			Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+				if x.Request.Kind() == Request && asked.Add(1) == 1 {
+					(<-there).Close()
+				}
+				return json.RawMessage(`{"action":"accept","content":{}}`), nil
+			})}
+		if err := client.Connect(t.Context(), func(context.Context) (Conn, error) {
+			ours, theirs := Pipe()
+			there <- theirs
+			go Serve(context.Background(), theirs, server, nil)
+			return ours, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.Call(t.Context(), "tools/call", map[string]any{"name": "g"}, nil)
+		client.Close()
+		if n := asked.Load(); n != 1 {
+			t.Fatal(n)
+		}
+	}
+}
+
+// The compatibility matrix of 2026-07-28 basic/versioning, with our own two ends.
+func TestEras(t *testing.T) {
+	eras := map[string][]string{"modern": {"2026-07-28"}, "legacy": {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}, "dual": nil}
+	want := map[string]string{
+		"modern modern": "2026-07-28", "modern legacy": "", "modern dual": "2026-07-28",
+		"legacy modern": "", "legacy legacy": "2025-11-25", "legacy dual": "2025-11-25",
+		"dual modern": "2026-07-28", "dual legacy": "2025-11-25", "dual dual": "2026-07-28",
+	}
+	for transport, dial := range map[string]func(*demo) Dialer{"stdio": func(d *demo) Dialer {
+		a, b := Pipe()
+		t.Cleanup(func() { b.Close() })
+		go Serve(t.Context(), a, d, nil)
+		return func(context.Context) (Conn, error) { return b, nil }
+	}, "HTTP": func(d *demo) Dialer {
+		h := newHandler(t, d)
+		h.Versions = d.Versions
+		return DialHTTP(nil, serveWeb(t, h).url, testLimit)
+	}} {
+		for pair, version := range want {
+			client, server, _ := strings.Cut(pair, " ")
+			demo := newDemo()
+			demo.Versions = eras[server]
+			c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: eras[client]}
+			err := c.Connect(t.Context(), dial(demo))
+			if got := c.Server().Version; got != version || (err == nil) != (got != "") {
+				t.Errorf("%s, %s: %q, %v", transport, pair, got, err)
+			}
+			if err == nil {
+				err = c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"echo","arguments":{"text":"x"}}`), nil)
+			} else if server != "modern" || strings.Contains(err.Error(), "2026-07-28") { // which says what it speaks
+				err = nil
+			}
+			if err != nil {
+				t.Errorf("%s, %s: %v", transport, pair, err)
+			}
+			c.Close()
+		}
+	}
+}
 
 // A method of MCP is served if its capability is declared, in every revision; what is none of MCP's always is. Who has registered one that
 // is not served is told, once.
@@ -1420,60 +1968,6 @@ func TestInitializeAgain(t *testing.T) {
 	})
 }
 
-// What a modern request must say, in the order in which it is asked for; it needs no handshake and leaves none behind.
-func TestModernRequests(t *testing.T) {
-	const version, capabilities = `"io.modelcontextprotocol/protocolVersion":"2026-07-28"`, `"io.modelcontextprotocol/clientCapabilities":{}`
-	for _, row := range []struct{ method, params, want string }{
-		{"server/discover", `"_meta":{` + version + `}`, `"code":-32602,"message":"Invalid params: _meta lacks io.modelcontextprotocol/clientCapabilities`},
-		{"x/y", `"_meta":{` + version + `}`, `"code":-32602`},
-		{"server/discover", `"_meta":{` + version + `,"io.modelcontextprotocol/clientCapabilities":[]}`, `"code":-32602`},
-		{"server/discover", `"_meta":{` + version + `,` + capabilities + `,"io.modelcontextprotocol/clientInfo":{"name":"x"}}`, `"code":-32602`},
-		{"server/discover", `"_meta":{` + capabilities + `}`, `"code":-32602`},
-		{"server/discover", `"_meta":{"io.modelcontextprotocol/protocolVersion":"v999.0.0",` + capabilities + `}`,
-			`"error":{"code":-32022,"message":"Unsupported protocol version","data":{"requested":"v999.0.0","supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"]}}`},
-		{"tools/list", `"_meta":{` + version + `,` + capabilities + `,"io.modelcontextprotocol/logLevel":"loud"}`, `"code":-32602`},
-		{"initialize", modernMeta, `"code":-32601`},
-		{"ping", modernMeta, `"code":-32601`},
-		{"logging/setLevel", modernMeta, `"code":-32601`},
-		{"resources/subscribe", modernMeta, `"code":-32601`},
-		{"tasks/list", modernMeta, `"code":-32601`},
-		{"resources/read", `"uri":"note:///none",` + modernMeta, `"code":-32602,"message":"Resource not found","data":{"uri":"note:///none"}`},
-		{"tools/list", `"cursor":"",` + modernMeta, `"code":-32602`},
-		{"tools/list", `"_meta":{` + version + `,` + capabilities + `,"io.modelcontextprotocol/later":[],"com.mcp/x":5,"traceparent":{}}`, `"tools":[`},
-		{"tools/call", `"name":"echo","arguments":{"text":"a"},` + modernMeta, `"result":{"resultType":"complete","content":[{"type":"text","text":"a"}],"_meta":{"com.example.mcpwire/tool":"echo","io.modelcontextprotocol/serverInfo":{"name":"mcpwire"`},
-		{"tools/call", `"name":"ask",` + modernMeta, `"code":-32021,"message":"The client lacks elicitation","data":{"requiredCapabilities":{"elicitation":{"form":{}}}}`},
-		{"tools/call", `"name":"ask","inputResponses":5,` + modernMeta, `"code":-32602`},
-		{"tools/call", `"name":"ask","arguments":"x",` + modernMeta, `"code":-32602`},
-		{"tools/list", `"_meta":{` + version + `,` + capabilities + `,"io.modelcontextprotocol/logLevel":""}`, `"code":-32602`},
-		{"tools/call", `"name":"ask","inputResponses":{"name":12345},` + modernMeta, `"code":-32602`},
-		{"tools/call", `"name":"ask","inputResponses":{"name":{"action":"accept","content":{"name":"Bo"}},"extra":{}},` + modernMeta, `"text":"Hello, Bo"`},
-		{"tools/call", `"name":"echo","arguments":{"text":"a"},"requestState":"x",` + modernMeta, `"code":-32602`},
-	} {
-		line := `{"jsonrpc":"2.0","id":1,"method":"` + row.method + `","params":{` + row.params + `}}`
-		for name, before := range map[string][]string{"alone": nil, "after initialize": {initializeLine("2025-11-25")}} {
-			out := converse(t, newDemo(), append(before, line)...)
-			want := row.want
-			if before != nil && !strings.Contains(row.params, "protocolVersion") {
-				want = `"code":-32601` // without a version in _meta it is a legacy request
-			}
-			if got := out[len(out)-1]; !strings.Contains(got, want) || !strings.Contains(got, `"id":1`) {
-				t.Errorf("%s %s %s: %s", row.method, row.params, name, got)
-			}
-		}
-	}
-	// A request that names a legacy version in _meta is a legacy request, and modern traffic is not remembered.
-	out := converse(t, newDemo(), `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+modernMeta+`}}`, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`,
-		`{"jsonrpc":"2.0","id":3,"method":"ping","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}}`)
-	if !strings.Contains(answerTo(out, "1"), `"ttlMs":0,"cacheScope":"private"`) || !strings.Contains(answerTo(out, "2"), "-32602") || !strings.Contains(answerTo(out, "3"), `"result":{}`) {
-		t.Error(out)
-	}
-	asking := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) { return nil, x.Call(ctx, "ping", nil, nil) }}}
-	out = converse(t, asking, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"method":"m","params":{`+modernMeta+`}}`)
-	if len(out) != 2 || !strings.Contains(out[1], `"id":1,"error":{"code":-32603`) {
-		t.Error("a modern client is asked:", out)
-	}
-}
-
 // A server without a modern version answers modern requests as the older servers do: with no error that only a modern one has.
 func TestLegacyServerIsAskedForMore(t *testing.T) {
 	legacyOnly := newDemo()
@@ -1494,1017 +1988,6 @@ func TestLegacyServerIsAskedForMore(t *testing.T) {
 	out := converse(t, legacyOnly, `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+modernMeta+`}}`, initializeLine("2025-11-25"))
 	if !strings.Contains(out[1], `"protocolVersion":"2025-11-25"`) {
 		t.Error("initialize after it:", out)
-	}
-}
-
-// A Server that declares tools, prompts or resources answers their lists though Methods does not: they are empty. One that Methods answers,
-// and one of a capability that is not declared, is left alone.
-func TestDeclaredListsAreAnswered(t *testing.T) {
-	for _, version := range []string{"2026-07-28", "2025-11-25", "2024-11-05"} {
-		for _, kind := range []string{"tools", "prompts", "resources"} {
-			bare := connect(t, &Server{Capabilities: map[string]any{kind: map[string]any{}}}, &Client{Versions: []string{version}})
-			own := connect(t, &Server{Capabilities: map[string]any{kind: map[string]any{}}, Methods: map[string]HandlerFunc{kind + "/list": func(context.Context, *Exchange) (any, error) {
-				return map[string]any{kind: []any{1}}, nil
-			}}}, &Client{Versions: []string{version}})
-			for _, list := range []string{"tools", "prompts", "resources"} {
-				var result json.RawMessage
-				var fault *Error
-				err := bare.Call(t.Context(), list+"/list", nil, &result)
-				if list == kind && (err != nil || string(member(result, list)) != "[]") || list != kind && (!errors.As(err, &fault) || fault.Code != CodeMethodNotFound) {
-					t.Errorf("%s: %s declared: %s/list: %s, %v", version, kind, list, result, err)
-				}
-			}
-			var result json.RawMessage
-			if err := own.Call(t.Context(), kind+"/list", nil, &result); err != nil || string(member(result, kind)) != "[1]" {
-				t.Errorf("%s: %s/list: %s, %v", version, kind, result, err)
-			}
-		}
-	}
-}
-
-// What a revision offers and what it declares are the same: a method is answered if its capability is declared, the lists of a declared
-// capability above all, and what is not declared is not there. (2024-11-05 completes without a capability for it.)
-func TestDeclaredIsAnswered(t *testing.T) {
-	for _, rev := range Revisions {
-		demo := newDemo()
-		c := connect(t, demo, &Client{Versions: []string{rev.Version}})
-		declared := c.Server().Capabilities
-		for capability, methods := range map[string]map[string]string{
-			"tools":       {"tools/list": `{}`, "tools/call": `{"name":"echo","arguments":{"text":"x"}}`},
-			"prompts":     {"prompts/list": `{}`, "prompts/get": `{"name":"summarize-note","arguments":{"name":"welcome"}}`},
-			"resources":   {"resources/list": `{}`, "resources/templates/list": `{}`, "resources/read": `{"uri":"note:///welcome"}`},
-			"completions": {"completion/complete": `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"name","value":""}}`},
-		} {
-			if member(declared, capability) == nil && (capability != "completions" || rev.Completions) {
-				t.Errorf("%s: %s is offered and not declared: %s", rev.Version, capability, declared)
-			}
-			for method, params := range methods {
-				var result json.RawMessage
-				if err := c.Call(t.Context(), method, json.RawMessage(params), &result); err != nil {
-					t.Errorf("%s: %s: %v", rev.Version, method, err)
-				}
-				if kind, isList := strings.CutSuffix(method, "/list"); isList {
-					kind = strings.Replace(kind, "resources/templates", "resourceTemplates", 1)
-					if list := member(result, kind); len(list) == 0 || list[0] != '[' {
-						t.Errorf("%s: %s: %s", rev.Version, method, result)
-					}
-				}
-			}
-		}
-		for name := range each(declared) {
-			if !slices.Contains([]string{"tools", "prompts", "resources", "completions", "logging"}, string(name)) {
-				t.Errorf("%s: nothing is known of %s", rev.Version, name)
-			}
-		}
-	}
-}
-
-// The five codes of JSON-RPC, each for what it stands for, in every revision.
-func TestStandardCodes(t *testing.T) {
-	server := newDemo()
-	server.Methods["m"] = func(context.Context, *Exchange) (any, error) { return nil, errors.New("no luck") }
-	for _, rev := range Revisions {
-		meta, before := modernMeta, []string(nil)
-		if !rev.Modern {
-			meta, before = `"_meta":{}`, []string{initializeLine(rev.Version)}
-		}
-		for line, want := range map[string]string{
-			`{"jsonrpc":"2.0","id":1,`:                                                                                     `{"jsonrpc":"2.0","error":{"code":-32700,`,
-			`{"jsonrpc":"2.0","id":1,"method":5}`:                                                                          `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,`,
-			`{"jsonrpc":"2.0","id":1,"method":"tools/fly","params":{` + meta + `}}`:                                        `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,`,
-			`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":5,` + meta + `}}`:                            `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,`,
-			`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/nothing"},` + meta + `}}`: `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,`,
-			`{"jsonrpc":"2.0","id":1,"method":"m","params":{` + meta + `}}`:                                                `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,`,
-		} {
-			if out := converse(t, server, append(before, line)...); !strings.HasPrefix(out[len(out)-1], want) {
-				t.Errorf("%s: %s: %s, want %s", rev.Version, line, out, want)
-			}
-		}
-	}
-}
-
-// A handler that uses a code that is not for it: in 2026-07-28 one that the specification keeps for itself, or that an older revision has had
-// for a URL to be visited, becomes -32603, and one of theirs for a missing resource becomes the new one. What it says is kept. For other
-// codes, and in the legacy era, the handler is believed.
-func TestReservedCodes(t *testing.T) {
-	for code, want := range map[int]int{-32002: -32602, -32020: -32020, -32021: -32021, -32022: -32022, -32023: -32603, -32042: -32603,
-		-32050: -32603, -32099: -32603, -32100: -32100, -32019: -32019, -32602: -32602, -31999: -31999, 7: 7} {
-		server := &Server{Methods: map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) {
-			return nil, fmt.Errorf("wrapped: %w", &Error{Code: code, Message: "because", Data: json.RawMessage(`{"a":1}`)})
-		}}}
-		if out := converse(t, server, modernRequest("m", "")); out[0] != fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"error":{"code":%d,"message":"because","data":{"a":1}}}`, want) {
-			t.Errorf("%d: %s, want %d", code, out, want)
-		}
-		if code == CodeMissingCapability {
-			continue // TestInputNeedsCapability
-		}
-		if out := converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"m"}`); !strings.Contains(out[1], fmt.Sprintf(`"code":%d,`, code)) {
-			t.Errorf("legacy, %d: %s", code, out)
-		}
-	}
-}
-
-// What a list of 2026-07-28 holds does not depend on the connection: not on a handshake, nor on what was called, set or subscribed to before,
-// nor on the transport. A note that a call adds is there for everybody.
-func TestListsDoNotDependOnTheConnection(t *testing.T) {
-	demo := newDemo()
-	lists := map[string]string{"tools/list": "", "prompts/list": "", "resources/list": "", "resources/templates/list": ""}
-	ask := func(method string) string { return modernRequest(method, "") }
-	note := func(name string) string {
-		return modernRequest("tools/call", `"name":"set-note","arguments":{"name":"`+name+`","text":"x"}`)
-	}
-	for _, name := range []string{"a", "b"} {
-		converse(t, demo, note(name)) // on a connection of its own
-		if out := converse(t, demo, ask("resources/list")); !strings.Contains(out[0], `"uri":"note:///`+name+`"`) {
-			t.Error(out)
-		}
-	}
-	for method := range lists {
-		want := answerTo(converse(t, demo, ask(method)), "1")
-		lists[method] = want
-		if !strings.Contains(want, `"resultType":"complete"`) || !strings.Contains(want, `":[{"`) {
-			t.Error(want)
-		}
-		for _, rev := range Revisions[1:] {
-			out := converse(t, demo, initializeLine(rev.Version), `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-				`{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"debug"}}`,
-				`{"jsonrpc":"2.0","id":3,"method":"resources/subscribe","params":{"uri":"note:///welcome"}}`,
-				`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"count","arguments":{"n":1}}}`,
-				`{"jsonrpc":"2.0","id":5,"method":"`+method+`"}`, ask(method))
-			if got := answerTo(out, "1"); got != want {
-				t.Errorf("after a handshake for %s: %s, want %s", rev.Version, got, want)
-			}
-		}
-	}
-	session := serveWeb(t, newHandler(t, demo))
-	session.open("2025-06-18", "{}")
-	for method, want := range lists {
-		if _, got, _ := session.do("POST", ask(method), "MCP-Protocol-Version: 2026-07-28", "Mcp-Method: "+method); got != want {
-			t.Errorf("with a session: %s, want %s", got, want)
-		}
-	}
-}
-
-// All pages of a list have the same cacheScope: "private" on each, unless the handler says otherwise on each.
-func TestPagesShareTheirScope(t *testing.T) {
-	demo := newDemo()
-	for i := range maxNotes - 1 {
-		demo.notes[fmt.Sprint("n", i)] = "x"
-	}
-	shared := newDemo()
-	shared.notes = demo.notes
-	shared.Methods["resources/list"] = func(ctx context.Context, x *Exchange) (any, error) {
-		result, err := demo.Methods["resources/list"](ctx, x)
-		if err == nil {
-			result.(map[string]any)["cacheScope"] = "public"
-		}
-		return result, err
-	}
-	for want, server := range map[string]Handler{"private": demo, "public": shared} {
-		c := connect(t, server, &Client{Versions: []string{"2026-07-28"}})
-		params, pages := map[string]any{}, 0
-		for {
-			var page struct {
-				Scope string `json:"cacheScope"`
-				Next  any    `json:"nextCursor"`
-			}
-			if err := c.Call(t.Context(), "resources/list", params, &page); err != nil || page.Scope != want {
-				t.Errorf("page %d: %q, %v; want %q", pages, page.Scope, err, want)
-			}
-			if pages++; page.Next == nil {
-				break
-			}
-			params["cursor"] = page.Next
-		}
-		if pages != maxNotes/pageSize {
-			t.Errorf("%d pages", pages)
-		}
-	}
-}
-
-// What a handler has said of a result stays, and is not said twice; what it has not said is added where it belongs.
-func TestModernResults(t *testing.T) {
-	s := &Server{Info: Implementation{Name: "n", Version: "1"}}
-	s.once.Do(s.prepare)
-	const info = `"io.modelcontextprotocol/serverInfo":{"name":"n","version":"1"}`
-	for _, row := range []struct{ method, result, want string }{
-		{"tools/call", `{}`, `{"resultType":"complete","_meta":{` + info + `}}`},
-		{"tools/list", `{"tools":[]}`, `{"resultType":"complete","tools":[],"ttlMs":0,"cacheScope":"private","_meta":{` + info + `}}`},
-		{"tools/list", `{"tools":[],"ttlMs":5,"cacheScope":"public"}`, `{"resultType":"complete","tools":[],"ttlMs":5,"cacheScope":"public","_meta":{` + info + `}}`},
-		{"resources/read", `{"resultType":"input_required","inputRequests":{}}`, `{"resultType":"input_required","inputRequests":{},"_meta":{` + info + `}}`},
-		{"tools/call", `{"_meta":{"a":1},"x":2}`, `{"resultType":"complete","x":2,"_meta":{"a":1,` + info + `}}`},
-		{"tools/call", `{"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"o","version":"2"}}}`, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"o","version":"2"}}}`},
-	} {
-		if got, err := s.stamp(row.method, json.RawMessage(row.result)); err != nil || string(got.(encoded)) != row.want {
-			t.Errorf("%s %s:\ngot  %s, %v\nwant %s", row.method, row.result, got, err, row.want)
-		}
-	}
-}
-
-// One handler asks, in either era: the modern client calls again, the legacy one gets real requests.
-func TestInputBothEras(t *testing.T) {
-	handler := func(_ context.Context, x *Exchange) (any, error) {
-		state := x.State
-		for _, key := range []string{"b", "a"} {
-			if answer, ok := x.Inputs[key]; ok {
-				state = unquote(lookup(answer, "content", "name")) + state
-			}
-		}
-		switch {
-		case len(state) == 0:
-			form := map[string]any{"message": "?", "requestedSchema": map[string]any{"type": "object"}}
-			return InputRequired{Requests: map[string]InputRequest{"a": {"elicitation/create", form}, "b": {"elicitation/create", form}}}, nil
-		case len(state) == 2:
-			return InputRequired{State: state + "é"}, nil // a state alone: call again at once
-		case len(state) == 4:
-			return InputRequired{State: state + "!", Requests: map[string]InputRequest{"a": {"roots/list", nil}}}, nil
-		}
-		return map[string]any{"state": state, "roots": x.Inputs["a"]}, nil
-	}
-	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
-		server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": handler, "tools/list": handler}}
-		asked := 0
-		c := connect(t, server, &Client{Versions: []string{version}, Capabilities: map[string]any{"elicitation": map[string]any{}, "roots": struct{}{}},
-			Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-				if x.Request.Method == "roots/list" {
-					return map[string]any{"roots": []any{}}, nil
-				}
-				asked++
-				return map[string]any{"action": "accept", "content": map[string]any{"name": fmt.Sprint(asked)}}, nil
-			})})
-		var result json.RawMessage
-		if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "x"}, &result); err != nil ||
-			unquote(member(result, "state")) != "12é!" || string(lookup(result, "roots", "roots")) != "[]" {
-			t.Errorf("%s: %s, %v", version, result, err)
-		}
-		if err := c.Call(t.Context(), "tools/list", nil, nil); version == "2026-07-28" && err == nil {
-			t.Errorf("%s: tools/list must not ask", version)
-		}
-	}
-	server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{
-		"tools/list": func(context.Context, *Exchange) (any, error) {
-			return InputRequired{Requests: map[string]InputRequest{"k": {"roots/list", nil}}}, nil
-		},
-		"tools/call": func(context.Context, *Exchange) (any, error) { return InputRequired{}, nil },
-		"prompts/get": func(context.Context, *Exchange) (any, error) {
-			return InputRequired{Requests: map[string]InputRequest{"k": {"ping", nil}}}, nil
-		},
-	}}
-	if out := converse(t, server, modernRequest("prompts/get", "")); !strings.Contains(out[0], `"error":{"code":-32603,"message":"input k: ping is not for the client"`) {
-		t.Error(out)
-	}
-	server = &Server{Capabilities: everything, Methods: maps.Clone(server.Methods)}
-	server.Methods["resources/read"], server.Methods["prompts/get"] = server.Methods["tools/call"], server.Methods["tools/call"]
-	for method, params := range map[string]string{"tools/list": "", "tools/call": "", "resources/read": `"inputResponses":{},"inputResponses":{},`, "prompts/get": `"requestState":"","requestState":"",`} {
-		meta := strings.Replace(modernMeta, `lities":{}`, `lities":{"roots":{}}`, 1)
-		if out := converse(t, server, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+meta+`}}`); !strings.Contains(out[0], `"error":{"code":-3260`) {
-			t.Errorf("%s: %s", method, out)
-		}
-	}
-}
-
-// Who has not declared that it can be asked is not asked: -32021 in the modern era, a tool's isError before.
-func TestInputNeedsCapability(t *testing.T) {
-	question := func(method string, params any) HandlerFunc {
-		return func(context.Context, *Exchange) (any, error) {
-			return InputRequired{Requests: map[string]InputRequest{"k": {method, params}}}, nil
-		}
-	}
-	url := map[string]any{"mode": "url"}
-	for _, row := range []struct {
-		method       string
-		params       any
-		capabilities string
-		missing      string // "" if it may be asked
-	}{
-		{"elicitation/create", nil, `{"elicitation":{}}`, ""},
-		{"elicitation/create", nil, `{"elicitation":{"form":{}}}`, ""},
-		{"elicitation/create", nil, `{"elicitation":{"form":{},"url":{}}}`, ""},
-		{"elicitation/create", nil, `{"elicitation":{"url":{}}}`, `{"elicitation":{"form":{}}}`},
-		{"elicitation/create", url, `{"elicitation":{}}`, `{"elicitation":{"url":{}}}`},
-		{"elicitation/create", url, `{"elicitation":{"url":{}}}`, ""},
-		{"sampling/createMessage", nil, `{"elicitation":{}}`, `{"sampling":{}}`},
-		{"sampling/createMessage", map[string]any{"tools": []any{}}, `{"sampling":{}}`, `{"sampling":{"tools":{}}}`},
-		{"sampling/createMessage", map[string]any{"toolChoice": map[string]any{}}, `{"sampling":{}}`, `{"sampling":{"tools":{}}}`},
-		{"sampling/createMessage", nil, `{"sampling":{}}`, ""},
-		{"roots/list", nil, `{}`, `{"roots":{}}`},
-	} {
-		server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": question(row.method, row.params), "prompts/get": question(row.method, row.params)}}
-		modern := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` + row.capabilities + `}`
-		out := converse(t, server, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{`+modern+`}}`)[0]
-		if row.missing == "" && !strings.Contains(out, `"resultType":"input_required"`) || row.missing != "" && !strings.Contains(out, `"code":-32021`) || !strings.Contains(out, row.missing) {
-			t.Errorf("%s with %s: %s", row.method, row.capabilities, out)
-		}
-		if row.missing == "" {
-			continue
-		}
-		initialize := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":`+row.capabilities, 1)
-		legacy := converse(t, server, initialize, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call"}`, `{"jsonrpc":"2.0","id":2,"method":"prompts/get"}`)
-		if !strings.Contains(answerTo(legacy, "1"), `"isError":true`) || !strings.Contains(answerTo(legacy, "2"), `"code":-32603`) {
-			t.Errorf("%s with %s: %s", row.method, row.capabilities, legacy)
-		}
-	}
-	old := strings.Replace(initializeLine("2025-03-26"), `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)
-	if out := converse(t, newDemo(), old, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask"}}`); !strings.Contains(out[1], `"isError":true`) {
-		t.Error("asked in a revision that has no elicitation:", out)
-	}
-	able := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)
-	if out := converse(t, newDemo(), able, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask"}}`); len(out) != 2 || !strings.Contains(out[1], "has not sent notifications/initialized") {
-		t.Error(out)
-	}
-	none := &Exchange{Meta: Meta{ClientCapabilities: json.RawMessage(`{}`)}, Revision: Revisions[0]} // each part is named
-	for want, needed := range map[string][]string{
-		`{"elicitation":{"form":{},"url":{}}}`: {"elicitation.form", "elicitation.url"},
-		`{"sampling":{"tools":{}}}`:            {"sampling", "sampling.tools", "sampling"},
-	} {
-		if err := none.Require(needed...); err == nil || string(member(err.(*Error).Data, "requiredCapabilities")) != want {
-			t.Errorf("%q: %v", needed, err)
-		}
-	}
-	x := &Exchange{Meta: Meta{ClientCapabilities: json.RawMessage(`{"sampling":{}}`)}}
-	if x.Require("sampling") != nil || x.Require("sampling", "roots") == nil {
-		t.Error("Require")
-	}
-}
-
-// A requestState is good for the same request of the same principal, for a while, and for nothing else.
-func TestInputState(t *testing.T) {
-	exchange := func(method, params, principal string) *Exchange {
-		return &Exchange{Request: &Message{Method: method, Params: json.RawMessage(params)}, Principal: principal}
-	}
-	first := exchange("tools/call", `{"name":"x","arguments":{"n":9007199254740993,"m":[{"a:b":"c:d"}]},"_meta":{"a":1}}`, "ada")
-	s := &Server{StateKey: []byte("k")}
-	s.once.Do(s.prepare)
-	seal := func(state string, life time.Duration) string {
-		return s.seal(first, state, time.Now().Add(life))
-	}
-	sealed := seal("state\x00é", time.Minute)
-	same := `{"requestState":"…","inputResponses":{},"arguments":{"m":[{"a:b":"c:d"}],"n":9007199254740993},"name":"x","_meta":{"b":2}}`
-	patched := func(sealed string, at int) string { // another byte, and all else as it was
-		raw, _ := base64.RawURLEncoding.DecodeString(sealed)
-		raw[at]++
-		return base64.RawURLEncoding.EncodeToString(raw)
-	}
-	notUTF8 := s.seal(exchange("tools/call", same, "\xff"), "x", time.Now().Add(time.Minute))
-	binary := seal("admin=\xff", time.Minute)
-	raw, _ := base64.RawURLEncoding.DecodeString(binary)
-	raw[len(raw)-1] = 0xfe
-	changed := base64.RawURLEncoding.EncodeToString(raw)
-	other := &Server{StateKey: []byte("other")}
-	other.once.Do(other.prepare)
-	for _, row := range []struct {
-		name   string
-		server *Server
-		x      *Exchange
-		sealed string
-		good   bool
-	}{
-		{"the retry", s, exchange("tools/call", same, "ada"), sealed, true},
-		{"another method", s, exchange("prompts/get", same, "ada"), sealed, false},
-		{"other params", s, exchange("tools/call", strings.Replace(same, "993", "992", 1), "ada"), sealed, false},
-		{"another principal", s, exchange("tools/call", same, "bob"), sealed, false},
-		{"another server", other, exchange("tools/call", same, "ada"), sealed, false},
-		{"longer", s, exchange("tools/call", same, "ada"), sealed + "-TAMPERED", false},
-		{"changed", s, exchange("tools/call", same, "ada"), sealed[:len(sealed)-1] + "A", false},
-		{"empty", s, exchange("tools/call", same, "ada"), "", false},
-		{"another byte that is not UTF-8", s, exchange("tools/call", same, "ada"), changed, false},
-		{"expired", s, exchange("tools/call", same, "ada"), seal("x", -time.Second), false},
-		{"a later expiry", s, exchange("tools/call", same, "ada"), patched(seal("x", -time.Second), 6), false},
-		{"another principal that is not UTF-8", s, exchange("tools/call", same, "\xfe"), notUTF8, false},
-	} {
-		err := row.server.unseal(row.x, row.sealed)
-		var fault *Error
-		if row.good && (err != nil || row.x.State != "state\x00é") || !row.good && (!errors.As(err, &fault) || fault.Code != CodeInvalidParams || row.x.State != "") {
-			t.Errorf("%s: %v, %q", row.name, err, row.x.State)
-		}
-	}
-}
-
-// What was never sealed is refused, however long it is.
-func TestInputStateForged(t *testing.T) {
-	s := &Server{StateKey: []byte("k")}
-	s.once.Do(s.prepare)
-	x := &Exchange{Request: &Message{Method: "tools/call", Params: json.RawMessage(`{}`)}}
-	for n := range 80 {
-		if s.unseal(x, base64.RawURLEncoding.EncodeToString(make([]byte, n))) == nil {
-			t.Error(n, "bytes of nothing are a state")
-		}
-	}
-}
-
-// Log messages: a modern request gets those it asked for, a legacy one those of the level that was set.
-func TestLogging(t *testing.T) {
-	s := &Server{Capabilities: map[string]any{"logging": struct{}{}}, Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
-		for _, level := range logLevels {
-			if err := x.Log(ctx, level, level); err != nil {
-				t.Error(err)
-			}
-		}
-		return nil, nil
-	}}}
-	modern := func(level string) string {
-		return `{"jsonrpc":"2.0","id":1,"method":"m","params":{` + strings.Replace(modernMeta, `{}}`, `{}`+level+`}`, 1) + `}}`
-	}
-	const legacy, set = `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"alert"}}`
-	for _, row := range []struct {
-		name  string
-		lines []string
-		want  int // messages
-	}{
-		{"modern, silent", []string{modern("")}, 0},
-		{"modern, alert", []string{modern(`,"io.modelcontextprotocol/logLevel":"alert"`)}, 2},
-		{"modern, silent whatever was set", []string{initializeLine("2025-11-25"), set, modern("")}, 0},
-		{"legacy, nothing set", []string{initializeLine("2025-11-25"), legacy}, 7},
-		{"legacy, alert", []string{initializeLine("2025-11-25"), set, legacy}, 2},
-		{"legacy, unknown level", []string{initializeLine("2025-11-25"), strings.Replace(set, "alert", "loud", 1), legacy}, 7},
-	} {
-		out := converse(t, s, row.lines...)
-		if got := strings.Count(strings.Join(out, ""), `"method":"notifications/message"`); got != row.want {
-			t.Errorf("%s: %d messages: %s", row.name, got, out)
-		}
-	}
-	c := serveWeb(t, &StreamableHandler{Handler: s})
-	if _, text, _ := c.do("POST", legacy, "MCP-Protocol-Version: 2025-11-25"); strings.Contains(text, "notifications/message") {
-		t.Error("without a session logging is not offered:", text)
-	}
-}
-
-// A Server that has not declared logging sends no log messages, whatever its handlers say and its clients ask for.
-func TestLoggingNotDeclared(t *testing.T) {
-	s := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
-		return nil, x.Log(ctx, "emergency", "the house is on fire")
-	}}}
-	for _, lines := range [][]string{
-		{strings.Replace(modernRequest("m", ""), `{}}`, `{},"io.modelcontextprotocol/logLevel":"debug"}`, 1)},
-		{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"m"}`},
-	} {
-		out := converse(t, s, lines...)
-		if got := answerTo(out, "1"); !strings.Contains(got, `"result":{`) || len(out) != len(lines) {
-			t.Errorf("%q", out)
-		}
-	}
-}
-
-// In each legacy revision a list that changes is announced to a client that was promised it: once, and not when it has not changed.
-func TestListChangedLegacy(t *testing.T) {
-	for _, rev := range Revisions[1:] {
-		synctest.Test(t, func(t *testing.T) {
-			var heard []string
-			c := connect(t, newDemo(), &Client{Versions: []string{rev.Version}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-				heard = append(heard, x.Request.Method+string(x.Request.Params))
-				return nil, nil
-			})})
-			if string(lookup(c.Server().Capabilities, "resources", "listChanged")) != "true" {
-				t.Error(rev.Version, string(c.Server().Capabilities))
-			}
-			for i, name := range []string{"new", "new", "newer"} { // the second changes no list
-				if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "set-note", "arguments": map[string]any{"name": name, "text": "x"}}, nil); err != nil {
-					t.Error(err)
-				}
-				synctest.Wait()
-				if want := slices.Repeat([]string{"notifications/resources/list_changed"}, []int{1, 1, 2}[i]); !slices.Equal(heard, want) {
-					t.Errorf("%s: %q, want %q", rev.Version, heard, want)
-				}
-			}
-		})
-	}
-}
-
-// Changes reach legacy clients that are ready, of resources only those they have subscribed to, each once.
-func TestPublishLegacy(t *testing.T) {
-	demo := newDemo()
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, demo, nil)
-	ask := func(line string) string {
-		fmt.Fprintln(theirs, line)
-		return readLine(t, theirs)
-	}
-	note := func(name string) string {
-		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"set-note","arguments":{"name":"` + name + `","text":"x"}}}`
-	}
-	ask(initializeLine("2025-11-25"))
-	if line := ask(note("early")); !strings.Contains(line, "Noted as note:///early") {
-		t.Error(line)
-	}
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	if line := ask(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"note:///mine"}}`); line != `{"jsonrpc":"2.0","id":1,"result":{}}` {
-		t.Error(line)
-	}
-	fmt.Fprintln(theirs, note("mine"))
-	var got []string
-	for range 3 {
-		got = append(got, readLine(t, theirs))
-	}
-	slices.Sort(got)
-	if got[0] != `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"Noted as note:///mine"}],"_meta":{"com.example.mcpwire/tool":"set-note"}}}` ||
-		got[1] != `{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}` || got[2] != `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"note:///mine"}}` {
-		t.Errorf("%q", got)
-	}
-	if line := ask(note("early")); !strings.Contains(line, "Noted") {
-		t.Error("nobody watches that:", line)
-	}
-	ask(`{"jsonrpc":"2.0","id":1,"method":"resources/unsubscribe","params":{"uri":"note:///mine"}}`)
-	if line := ask(note("mine")); !strings.Contains(line, "Noted") {
-		t.Error("nobody watches that any more:", line)
-	}
-	if line := ask(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe"}`); !strings.Contains(line, "-32602") {
-		t.Error(line)
-	}
-
-	// What was not offered is not announced.
-	plain := &Server{Capabilities: map[string]any{"tools": struct{}{}, "prompts": map[string]bool{"listChanged": true}}}
-	ours, theirs = bytePipe(t)
-	go Serve(t.Context(), ours, plain, nil)
-	ask(initializeLine("2025-11-25"))
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	ask(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
-	plain.Publish("notifications/tools/list_changed", nil)
-	plain.Publish("notifications/prompts/list_changed", nil)
-	if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}` {
-		t.Error(line)
-	}
-}
-
-// A stalled client holds up nobody: what has changed in the meantime it hears once, the last word.
-func TestPublishNeverWaits(t *testing.T) {
-	demo := newDemo()
-	demo.once.Do(demo.prepare)
-	a, b := Pipe()
-	go Serve(t.Context(), a, demo, nil)
-	for _, line := range []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`} {
-		_ = b.Write(t.Context(), Decode([]byte(line)))
-		if strings.Contains(line, "id") && strings.Contains(line, "params") {
-			_, _ = b.Read()
-		}
-	}
-	for !func() bool {
-		demo.Server.mu.Lock()
-		defer demo.Server.mu.Unlock()
-		return len(demo.legacy) == 1 && readyPeers(demo) == 1
-	}() {
-		time.Sleep(time.Millisecond)
-	}
-	for n := range 1000 {
-		demo.Publish("notifications/resources/list_changed", map[string]int{"n": n})
-	}
-	for heard, last := 0, ""; last != "999"; heard++ {
-		p, err := b.Read()
-		if err != nil || p.Messages[0].Method != "notifications/resources/list_changed" || heard > 100 {
-			t.Fatal(err, heard)
-		}
-		last = string(member(p.Messages[0].Params, "n"))
-	}
-	b.Close()
-	for range 1000 { // the server forgets the peer
-		if demo.Server.mu.Lock(); len(demo.legacy) == 0 {
-			demo.Server.mu.Unlock()
-			return
-		}
-		demo.Server.mu.Unlock()
-		time.Sleep(time.Millisecond)
-	}
-	t.Error("the peer is still remembered")
-}
-
-func readyPeers(d *demo) (n int) {
-	for _, sub := range d.legacy {
-		if sub.ready {
-			n++
-		}
-	}
-	return n
-}
-
-// However slowly a client reads, and however much there is to tell, there is one goroutine that sends to it and one that is next.
-func TestPublishToTheSlow(t *testing.T) {
-	s := &Server{}
-	s.once.Do(s.prepare)
-	peer, reads := newPeer(t.Context(), nil, nil), make(chan bool)
-	s.legacy[peer] = &subscriber{peer: peer, ready: true, send: func(*Message) { <-reads }}
-	before := runtime.NumGoroutine()
-	for range 100 {
-		s.Publish("notifications/x", nil)
-		time.Sleep(100 * time.Microsecond)
-		s.Publish("notifications/x", nil)
-		reads <- true
-	}
-	if n := runtime.NumGoroutine() - before; n > 2 {
-		t.Error(n, "goroutines for one client")
-	}
-	close(reads)
-	peer.notices.Wait()
-}
-
-// subscriptions/listen: the acknowledgement first, then what was asked for and nothing else, each copy with the id of its own listen;
-// at the end of input a result, and on stdio a cancellation after it.
-func TestListen(t *testing.T) {
-	demo := newDemo()
-	ours, theirs := bytePipe(t)
-	served := make(chan error, 1)
-	go func() { served <- Serve(t.Context(), ours, demo, nil) }()
-	listen := func(id, filter string) {
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":`+id+`,"method":"subscriptions/listen","params":{"notifications":`+filter+`,`+modernMeta+`}}`)
-	}
-	expect := func(want ...string) {
-		t.Helper()
-		var got []string
-		for range want {
-			got = append(got, readLine(t, theirs))
-		}
-		slices.Sort(got)
-		slices.Sort(want)
-		for i := range want {
-			if got[i] != want[i] {
-				t.Errorf("got  %s\nwant %s", got[i], want[i])
-			}
-		}
-	}
-	tagged := func(id, method, rest string) string {
-		return `{"jsonrpc":"2.0","method":"notifications/` + method + `","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}` + rest + `}}`
-	}
-	listen(`"1"`, `{"resourcesListChanged":true,"toolsListChanged":true}`) // tools do not change here: not agreed
-	expect(tagged(`"1"`, "subscriptions/acknowledged", `,"notifications":{"resourcesListChanged":true}`))
-	listen(`1`, `{"resourceSubscriptions":["note:///a"]}`)
-	expect(tagged(`1`, "subscriptions/acknowledged", `,"notifications":{"resourceSubscriptions":["note:///a"]}`))
-	demo.Publish("notifications/resources/list_changed", nil)
-	expect(tagged(`"1"`, "resources/list_changed", ""))
-	demo.Publish("notifications/resources/updated", map[string]string{"uri": "note:///b"})
-	demo.Publish("notifications/resources/updated", map[string]string{"uri": "note:///a"})
-	expect(tagged(`1`, "resources/updated", `,"uri":"note:///a"`))
-	listen(`2`, `{"resourceSubscriptions":[""]}`)
-	if line := readLine(t, theirs); !strings.Contains(line, `"id":2,"error":{"code":-32602`) {
-		t.Error(line)
-	}
-	listen(`2`, `5`)
-	if line := readLine(t, theirs); !strings.Contains(line, `"id":2,"error":{"code":-32602`) {
-		t.Error(line)
-	}
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"1"}}`)
-	for demo.listening() != 1 {
-		time.Sleep(time.Millisecond)
-	}
-	demo.Publish("notifications/resources/list_changed", nil)
-	theirs.w.Close()
-	if line := readLine(t, theirs); !strings.HasPrefix(line, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":1,`) {
-		t.Error(line)
-	}
-	expect(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"requestId":1}}`)
-	if err := <-served; err != nil || demo.listening() != 0 {
-		t.Error(err, demo.listening())
-	}
-}
-
-// The subscriptions at one server, whoever's they are, have a bound, beyond which they are refused.
-func TestListenBounds(t *testing.T) {
-	checkLeaks(t)
-	demo := newDemo()
-	ours, theirs := bytePipe(t)
-	served := make(chan error, 1)
-	go func() { served <- Serve(t.Context(), ours, demo, nil) }()
-	var others sync.WaitGroup
-	var ends []io.Closer
-	listen := func(n int, theirs io.ReadWriteCloser) {
-		for id := range n {
-			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,"method":"subscriptions/listen","params":{"notifications":{},%s}}`+"\n", id, modernMeta)
-			if line := readLine(t, theirs); !strings.Contains(line, "acknowledged") {
-				t.Fatal(id, line)
-			}
-		}
-	}
-	for range 4 {
-		ours, theirs := bytePipe(t)
-		others.Go(func() { _ = Serve(t.Context(), ours, demo, nil) })
-		listen(1000, theirs)
-		ends = append(ends, theirs)
-	}
-	listen(maxListeners-4000, theirs)
-	for method, want := range map[string]string{"subscriptions/listen": `"error":{"code":-32603,"message":"Too many subscriptions"}`, "tools/list": `"result"`} {
-		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":"x","method":%q,"params":{"notifications":{},%s}}`+"\n", method, modernMeta)
-		if line := readLine(t, theirs); !strings.Contains(line, `"id":"x",`+want) {
-			t.Error(line)
-		}
-	}
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
-	waitFor(t, func() bool { // there is room again
-		fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":"y","method":"subscriptions/listen","params":{"notifications":{},%s}}`+"\n", modernMeta)
-		return strings.Contains(readLine(t, theirs), `"io.modelcontextprotocol/subscriptionId":"y"},"notifications":{}`)
-	})
-	for _, end := range ends {
-		end.Close()
-	}
-	others.Wait()
-	go func() { _, _ = io.Copy(io.Discard, theirs) }()
-	theirs.w.Close()
-	if err := <-served; err != nil || demo.listening() != 0 {
-		t.Error(err, demo.listening())
-	}
-}
-
-// A peer's subscriptions are bounded even if whoever answers them does not bound them, and even those that have ended but are not written.
-func TestListenBoundsOfAPeer(t *testing.T) {
-	p := newPeer(t.Context(), nil, nil)
-	listen := func(n int) *Answer {
-		return p.Dispatch(p.ctx, nil, Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"subscriptions/listen","params":{%s}}`, n, modernMeta)), Exchange{})
-	}
-	var first *Answer
-	for n := range maxInFlight {
-		if a := listen(n); len(a.work) != 1 {
-			t.Fatal(n, a.replies)
-		} else if n == 0 {
-			first = a
-		}
-	}
-	if a := listen(-1); len(a.work) != 0 || a.replies[0].Error != errBusy {
-		t.Error(a.work)
-	} else {
-		a.Written()
-	}
-	p.finish(first.work[0])
-	if a := listen(-1); len(a.work) != 0 {
-		t.Error("it is not written yet")
-	} else {
-		a.Written()
-	}
-	if first.Written(); len(listen(-1).work) != 1 || len(p.serving) != maxInFlight {
-		t.Error(len(p.serving))
-	}
-	running := p.serving["5"]
-	if p.end(nil); running.life.ctx.Err() == nil {
-		t.Error("a subscription outlives its Peer")
-	}
-}
-
-// What is published while the acknowledgement is being sent comes after it.
-func TestListenAcknowledgesFirst(t *testing.T) {
-	demo := newDemo()
-	demo.once.Do(demo.prepare)
-	for _, pipe := range []bool{true, false} {
-		ending, got := make(chan struct{}), make(chan string, 8)
-		p := newPeer(t.Context(), nil, nil)
-		x := &Exchange{Request: Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourcesListChanged":true}}}`)).Messages[0],
-			Revision: Revisions[0], Ending: ending, owner: p, life: &life{key: "1"}}
-		if pipe {
-			x.reader = new(reader)
-		}
-		p.serving = map[string]*Exchange{"1": x}
-		x.life.ctx, x.life.cancel = context.WithCancel(p.ctx)
-		x.outlet = func(_ context.Context, m *Message) error {
-			if m.Method == "notifications/subscriptions/acknowledged" {
-				demo.Publish("notifications/resources/list_changed", nil)
-			}
-			got <- m.Method
-			return nil
-		}
-		done := make(chan error)
-		go func() {
-			_, err := demo.listen(t.Context(), x)
-			done <- err
-		}()
-		if a, b := <-got, <-got; a != "notifications/subscriptions/acknowledged" || b != "notifications/resources/list_changed" {
-			t.Error(pipe, a, b)
-		}
-		close(ending)
-		if err := <-done; err != nil || demo.listening() != 0 {
-			t.Error(err)
-		}
-		p.end(nil)
-	}
-}
-
-// A burst of changes ends no subscription: what waits is told once, the last word of each thing, and nothing is lost.
-func TestListenBurst(t *testing.T) {
-	checkLeaks(t)
-	demo := newDemo()
-	var uris []string
-	for n := range 1000 {
-		uris = append(uris, fmt.Sprintf("note:///%d", n))
-	}
-	filter, _ := marshal(map[string]any{"resourcesListChanged": true, "resourceSubscriptions": uris})
-	line := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":` + string(filter) + `,` + modernMeta + `}}`
-	ours, theirs := bytePipe(t)
-	served := make(chan error, 1)
-	go func() { served <- Serve(t.Context(), ours, demo, nil) }()
-	fmt.Fprintln(theirs, line)
-	onPipe := func() string { return readLine(t, theirs) }
-	c := serveWeb(t, newHandler(t, demo)).modern()
-	stream := c.events(c.send("POST", line, "Mcp-Method: subscriptions/listen"))
-	overHTTP := func() string { return string(c.next(stream).Data) }
-	for _, next := range []func() string{onPipe, overHTTP} {
-		if got := next(); !strings.Contains(got, "acknowledged") {
-			t.Fatal(got)
-		}
-	}
-	for range 3 {
-		for _, uri := range uris {
-			demo.Publish("notifications/resources/updated", map[string]string{"uri": uri})
-			demo.Publish("notifications/resources/list_changed", nil)
-		}
-	}
-	demo.Publish("notifications/resources/updated", map[string]string{"uri": "note:///7", "last": "yes"})
-	for name, next := range map[string]func() string{"pipe": onPipe, "HTTP": overHTTP} {
-		heard, count := map[string]string{}, 0
-		for len(heard) < len(uris)+1 || !strings.Contains(heard["note:///7"], "last") {
-			m := next()
-			params := member([]byte(m), "params")
-			heard[cmp.Or(unquote(member(params, "uri")), "list")] = m
-			if count++; count > 7000 {
-				t.Fatalf("%s: %d of %d", name, len(heard), len(uris)+1)
-			}
-		}
-		t.Logf("%s: %d messages of %d", name, count, 6001)
-	}
-	theirs.w.Close()
-	for !strings.Contains(readLine(t, theirs), `"id":1,"result"`) {
-	}
-	<-served
-}
-
-// Only what was asked for is told: not another notification that happens to name the same resource. What the notification says in _meta
-// stays.
-func TestListenFilters(t *testing.T) {
-	demo := newDemo()
-	ours, theirs := bytePipe(t)
-	go Serve(t.Context(), ours, demo, nil)
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["note:///a"]},`+modernMeta+`}}`)
-	readLine(t, theirs)
-	for _, method := range []string{"notifications/message", "notifications/resources/list_changed"} {
-		demo.Publish(method, map[string]string{"uri": "note:///a"})
-		time.Sleep(5 * time.Millisecond) // or the last word would hide what came before
-	}
-	demo.Publish("notifications/resources/updated", json.RawMessage(`{"uri":"note:///a","_meta":{"com.example/x":1,"io.modelcontextprotocol/subscriptionId":7}}`))
-	want := `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1,"com.example/x":1},"uri":"note:///a"}}`
-	if got := readLine(t, theirs); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-// A list and a resource are never taken for each other, whatever they are called.
-func TestListenTellsThingsApart(t *testing.T) {
-	s := &Server{Capabilities: map[string]any{"resources": map[string]bool{"listChanged": true}}}
-	s.once.Do(s.prepare)
-	const list = "notifications/resources/list_changed"
-	l := &subscriber{peer: &Peer{}, ready: true, lists: map[string]bool{list: true}, watched: map[string]bool{"a": true, list: true}}
-	l.waiting = []change{{news: &Message{Method: "x"}}} // so that nobody is to send
-	s.listeners[l] = true
-	for n := range 100 {
-		s.Publish("notifications/resources/updated", map[string]string{"uri": "a"})
-		s.Publish("notifications/resources/updated", map[string]string{"uri": list})
-		s.Publish(list, map[string]string{"uri": fmt.Sprint(n)})
-		s.Publish(list, map[string]string{"uri": "a"})
-	}
-	if len(l.waiting) != 1+3 {
-		t.Error(l.waiting)
-	}
-}
-
-// The end of input is the end of a subscription, even while there are more and more changes.
-func TestListenEndsUnderLoad(t *testing.T) {
-	checkLeaks(t)
-	demo := newDemo()
-	ours, theirs := bytePipe(t)
-	served := make(chan error, 1)
-	go func() { served <- Serve(t.Context(), ours, demo, nil) }()
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourcesListChanged":true},`+modernMeta+`}}`)
-	readLine(t, theirs)
-	stop := make(chan struct{})
-	var publishing sync.WaitGroup
-	publishing.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				demo.Publish("notifications/resources/list_changed", nil)
-			}
-		}
-	})
-	readLine(t, theirs)
-	theirs.w.Close()
-	for {
-		if line := readLine(t, theirs); strings.Contains(line, `"id":1,"result"`) {
-			break
-		}
-	}
-	if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"requestId":1}}` {
-		t.Error(line)
-	}
-	close(stop)
-	publishing.Wait()
-	<-served
-}
-
-// What was published before the end of input is heard before the end of the subscription.
-func TestListenLosesNothing(t *testing.T) {
-	uris := []string{"note:///1", "note:///2", "note:///3", "note:///4", "note:///5", "note:///6", "note:///7", "note:///8"}
-	filter, _ := marshal(map[string]any{"resourceSubscriptions": uris})
-	for range 20 {
-		demo := newDemo()
-		ours, theirs := bytePipe(t)
-		served := make(chan error, 1)
-		go func() { served <- Serve(t.Context(), ours, demo, nil) }()
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":`+string(filter)+`,`+modernMeta+`}}`)
-		readLine(t, theirs)
-		for _, uri := range uris {
-			demo.Publish("notifications/resources/updated", map[string]string{"uri": uri})
-		}
-		theirs.w.Close()
-		<-served
-		ours.Close()
-		if rest, _ := io.ReadAll(theirs); bytes.Count(rest, []byte("resources/updated")) != len(uris) || !bytes.HasSuffix(rest, []byte(`"requestId":1}}`+"\n")) {
-			t.Fatalf("%s", rest)
-		}
-	}
-}
-
-func (s *Server) listening() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.listeners)
-}
-
-// listing is an error that lists versions.
-func listing(code int, list ...string) error {
-	data, _ := marshal(map[string]any{"supported": list})
-	return &Error{Code: code, Message: "no", Data: data}
-}
-
-// The client against every kind of server, on a pipe: what the probe is answered with, and where the client ends.
-var probed = []struct {
-	name   string
-	speaks []string // nil: all
-	probe  func(tries int) (any, error)
-	want   string // version, or part of the error
-}{
-	{"modern", nil, func(int) (any, error) {
-		return map[string]any{"supportedVersions": []string{"2026-07-28"}, "capabilities": struct{}{}}, nil
-	}, "2026-07-28"},
-	{"lists only a legacy one", nil, func(int) (any, error) {
-		return map[string]any{"supportedVersions": []string{"2025-03-26", "x"}}, nil
-	}, "2025-03-26"},
-	{"lists none of ours", nil, func(int) (any, error) { return map[string]any{"supportedVersions": []string{"2099-01-01"}}, nil }, "no protocol version in common"},
-	{"-32022 with a legacy one", nil, func(int) (any, error) { return nil, listing(CodeUnsupportedVersion, "2025-03-26") }, "2025-03-26"},
-	{"-32022 with none of ours", nil, func(int) (any, error) { return nil, listing(CodeUnsupportedVersion, "2099-01-01") }, "no protocol version in common"},
-	{"-32022 once, though it speaks it", nil, func(tries int) (any, error) {
-		if tries == 0 {
-			return nil, listing(CodeUnsupportedVersion, "2026-07-28")
-		}
-		return map[string]any{"supportedVersions": []string{"2026-07-28"}}, nil
-	}, "2026-07-28"},
-	{"-32021", nil, func(int) (any, error) { return nil, listing(CodeMissingCapability) }, "2026-07-28"},
-	{"-32601", nil, func(int) (any, error) { return nil, listing(CodeMethodNotFound) }, "2025-03-26"},
-	{"-32602", nil, func(int) (any, error) { return nil, listing(CodeInvalidParams) }, "2025-03-26"},
-	{"-32600", nil, func(int) (any, error) { return nil, listing(CodeInvalidRequest) }, "2025-03-26"},
-	{"an odd result", nil, func(int) (any, error) { return nil, nil }, "2025-03-26"},
-	{"odd versions", nil, func(int) (any, error) { return map[string]any{"supportedVersions": 7}, nil }, "2025-03-26"},
-	{"legacy server, modern client", []string{"2026-07-28"}, func(int) (any, error) { return nil, listing(CodeMethodNotFound) }, "server/discover: no (-32601)"},
-	{"silent server, modern client", []string{"2026-07-28"}, nil, "deadline exceeded"},
-	{"legacy client does not probe", []string{"2025-03-26"}, func(int) (any, error) { panic("probed") }, "2025-03-26"},
-	{"legacy client of other revisions", []string{"2024-11-05"}, func(int) (any, error) { panic("probed") }, "no protocol version in common"},
-	{"silence", nil, nil, "2025-03-26"},
-}
-
-func TestClientFindsTheEra(t *testing.T) {
-	legacy := func(x *Exchange) (any, error) {
-		switch x.Request.Method {
-		case "initialize":
-			return map[string]any{"protocolVersion": "2025-03-26", "capabilities": struct{}{}, "serverInfo": Implementation{Name: "s", Version: "1"}}, nil
-		case "notifications/initialized":
-			return nil, nil
-		}
-		return nil, methodNotFound(x.Request.Method)
-	}
-	for _, row := range probed {
-		synctest.Test(t, func(t *testing.T) {
-			tries := -1
-			server := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-				if x.Request.Method != "server/discover" {
-					return legacy(x)
-				}
-				if tries++; row.probe == nil {
-					<-ctx.Done()
-					return nil, ctx.Err()
-				}
-				return row.probe(tries)
-			})
-			a, b := Pipe()
-			var wg sync.WaitGroup
-			wg.Go(func() { _ = Serve(t.Context(), a, server, nil) })
-			c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: row.speaks}
-			began := time.Now()
-			err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return b, nil })
-			if got := c.Server().Version; err == nil && got != row.want || err != nil && !strings.Contains(err.Error(), row.want) {
-				t.Errorf("%s: %q, %v", row.name, got, err)
-			}
-			if took := time.Since(began); row.probe != nil && took > time.Second || took > 5*time.Second {
-				t.Errorf("%s: %v", row.name, took)
-			}
-			c.Close()
-			b.Close()
-			wg.Wait()
-			if err := c.Call(t.Context(), "m", nil, nil); !errors.Is(err, ErrClosed) {
-				t.Errorf("%s: after Close: %v", row.name, err)
-			}
-		})
 	}
 }
 
@@ -2544,371 +2027,6 @@ func TestClientSaysWhatItWaitsFor(t *testing.T) {
 				t.Errorf("%q: %q, want %q", row.speaks, got, row.want)
 			}
 		})
-	}
-}
-
-// When the server is gone, the calls that wait fail, and the next one, or twenty at once, start it again, once.
-func TestClientReconnects(t *testing.T) {
-	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		var started atomic.Int32
-		var last atomic.Pointer[exec.Cmd]
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
-		err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd {
-			started.Add(1)
-			cmd := process(t, "mcpwire")
-			last.Store(cmd)
-			return cmd
-		}, time.Second, testLimit))
-		if err != nil {
-			t.Fatal(err)
-		}
-		slow := make(chan error)
-		go func() {
-			slow <- c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":1,"delayMs":60000}}`), nil)
-		}()
-		if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
-			t.Error(err)
-		}
-		_ = last.Load().Process.Kill()
-		if err := <-slow; !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "killed") {
-			t.Error(err)
-		}
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() {
-				if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if started.Load() != 2 {
-			t.Errorf("%s: started %d times", version, started.Load())
-		}
-		c.Close()
-	}
-}
-
-// Close ends an attempt to connect to a server that says nothing, and all who wait for it.
-func TestClientCloseWhileConnecting(t *testing.T) {
-	ours, _ := bytePipe(t)
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}}
-	errs := make(chan error)
-	go func() { errs <- c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil }) }()
-	waitFor(t, func() bool { // until Connect has begun
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.link != nil
-	})
-	go func() { errs <- c.Call(t.Context(), "m", nil, nil) }()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	for range 2 {
-		if err := <-errs; !errors.Is(err, ErrClosed) {
-			t.Error(err)
-		}
-	}
-}
-
-// After Close nobody connects, and a question to the user is not waited for.
-func TestClientStaysClosed(t *testing.T) {
-	var dials atomic.Int32
-	for range 50 {
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-		if err := c.Connect(t.Context(), func(context.Context) (Conn, error) {
-			dials.Add(1)
-			a, b := Pipe()
-			go Serve(context.Background(), a, newDemo(), nil)
-			return b, nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
-		for range 10 {
-			if err := c.Call(t.Context(), "tools/list", nil, nil); !errors.Is(err, ErrClosed) {
-				t.Error(err)
-			}
-		}
-	}
-	if dials.Load() != 50 {
-		t.Errorf("%d dials for 50 clients", dials.Load())
-	}
-	asked := make(chan bool)
-	c := connect(t, newDemo(), &Client{Capabilities: map[string]any{"elicitation": struct{}{}}, Handler: HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		close(asked)
-		<-ctx.Done()
-		return nil, ctx.Err()
-	})})
-	failed := make(chan error)
-	go func() { failed <- c.Call(context.Background(), "tools/call", map[string]any{"name": "ask"}, nil) }()
-	<-asked
-	c.Close()
-	if err := <-failed; !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
-}
-
-// Of two who wait for a connection, the one that gives up does not take the other along: the attempt is for both. When nobody waits any
-// more it is called off, and who comes then begins another.
-func TestClientConnectsForOthers(t *testing.T) {
-	var tries atomic.Int32
-	c := connect(t, newDemo(), &Client{Versions: []string{"2026-07-28"}})
-	first, cancel := context.WithCancel(t.Context())
-	waiting := func() int {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.link.users
-	}
-	c.dials = []Dialer{func(ctx context.Context) (Conn, error) {
-		if tries.Add(1) == 2 {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		waitFor(t, func() bool { return waiting() == 2 })
-		cancel()
-		waitFor(t, func() bool { return waiting() == 1 })
-		a, b := Pipe()
-		go Serve(context.Background(), a, newDemo(), nil)
-		return b, nil
-	}}
-	c.last.peer.Close()
-	errs := make(chan error)
-	go func() { errs <- c.Call(first, "tools/list", nil, nil) }()
-	if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil || tries.Load() != 1 {
-		t.Error(err, tries.Load())
-	}
-	if err := <-errs; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	c.last.peer.Close()
-	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := c.Call(short, "tools/list", nil, nil); !errors.Is(err, context.DeadlineExceeded) || waiting() != 0 {
-		t.Error(err, waiting())
-	}
-}
-
-func canceled() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}
-
-// In the modern era nobody may ask us: a request from the server is dropped, not answered. 2026-07-28 basic/transports/stdio.
-func TestClientIsNotAskedInTheModernEra(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	go func() {
-		readLine(t, theirs)
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]}}`+"\n"+`{"jsonrpc":"2.0","id":7,"method":"ping"}`)
-		readLine(t, theirs)
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":7,"method":"ping"}`)
-		for i, answer := range []string{`"result":{"resultType":"surprise"}`, `"result":{"resultType":5}`, `"result":{"resultType":"input_required"}`,
-			`"result":{"resultType":"input_required","inputRequests":{"a":{"method":"ping"}}}`, `"result":{}`} { // no resultType: complete
-			fmt.Fprintf(theirs, `{"jsonrpc":"2.0","id":%d,%s}`+"\n", i+2, answer)
-			if line := readLine(t, theirs); !strings.Contains(line, fmt.Sprintf(`"id":%d,"method":"`, i+3)) {
-				t.Error(line)
-			}
-		}
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`) // the end of a subscription
-	}()
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-	if err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil }); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	for _, want := range []string{`unknown resultType "surprise"`, "unknown resultType 5", "does not say which", "Method not found: ping", "<nil>"} {
-		if err := c.Call(t.Context(), "m", nil, nil); !strings.Contains(fmt.Sprint(err), want) {
-			t.Error(err, want)
-		}
-	}
-	if err := c.Call(t.Context(), "subscriptions/listen", nil, nil); err == nil || !strings.Contains(err.Error(), "ended the subscription") {
-		t.Error(err)
-	}
-}
-
-// In the legacy era the server may ask, and in 2025-03-26 by a batch; what it only tells, and what it has cancelled, is not
-// answered. The handshake comes first, and declares nothing that the revision does not know.
-func TestClientIsAskedInTheLegacyEra(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	started, stopped := make(chan bool), make(chan bool)
-	c := &Client{Info: Implementation{Name: "t", Title: "T", Version: "0"}, Versions: []string{"2025-03-26"}, Capabilities: map[string]any{"elicitation": struct{}{}, "sampling": struct{}{}}}
-	connected := make(chan error)
-	go func() {
-		connected <- c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil })
-	}()
-	hello := readLine(t, theirs)
-	if hello != `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{"sampling":{}},"clientInfo":{"name":"t","version":"0"}}}` {
-		t.Error(hello)
-	}
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-03-26","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`)
-	if line := readLine(t, theirs); line != `{"jsonrpc":"2.0","method":"notifications/initialized"}` {
-		t.Error(line)
-	}
-	if err := <-connected; err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	const pong, none = `{"jsonrpc":"2.0","id":"p","result":{}}`, `{"jsonrpc":"2.0","id":"r","error":{"code":-32601,"message":"Method not found: roots/list"}}`
-	const ping, roots, note = `{"jsonrpc":"2.0","id":"p","method":"ping"}`, `{"jsonrpc":"2.0","id":"r","method":"roots/list"}`, `{"jsonrpc":"2.0","method":"notifications/x"}`
-	for in, want := range map[string]string{
-		ping:  pong,
-		roots: none,
-		note:  "",
-		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}`: "",
-		`{"jsonrpc":"2.0","method":"notifications/cancelled"}`:                           "",
-		"[" + ping + "," + note + "]":                                                    "[" + pong + "]",
-		"[" + note + "," + note + "]":                                                    "",
-	} {
-		fmt.Fprintln(theirs, in)
-		fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"after","method":"ping"}`)
-		for _, want := range []string{want, `{"jsonrpc":"2.0","id":"after","result":{}}`} {
-			if want == "" {
-				continue
-			}
-			if line := readLine(t, theirs); line != want {
-				t.Errorf("%s: %s, want %s", in, line, want)
-			}
-		}
-	}
-	c.Handler = HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) {
-		started <- true
-		<-ctx.Done()
-		stopped <- true
-		return nil, nil
-	})
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":"s","method":"sampling/createMessage"}`)
-	<-started
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s"}}`)
-	<-stopped
-	fmt.Fprintln(theirs, ping)
-	if line := readLine(t, theirs); line != pong {
-		t.Error("what was cancelled is answered:", line)
-	}
-}
-
-// A call whose question has been answered is not begun anew when the connection ends just then: nobody is asked twice.
-func TestClientAsksOnce(t *testing.T) {
-	form := json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}`)
-	server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
-		if x.Inputs != nil {
-			return ToolResult{Content: []any{}}, nil
-		}
-		return InputRequired{Requests: map[string]InputRequest{"name": {Method: "elicitation/create", Params: form}}}, nil
-	}}}
-	for range 100 {
-		var asked atomic.Int64
-		there := make(chan Conn, 8)
-		dial := func(context.Context) (Conn, error) {
-			ours, theirs := Pipe()
-			there <- theirs
-			go Serve(context.Background(), theirs, server, nil)
-			return ours, nil
-		}
-		client := &Client{Info: Implementation{Name: "x", Version: "1"}, Capabilities: map[string]any{"elicitation": struct{}{}},
-			Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-				if x.Request.Kind() == Request && asked.Add(1) == 1 {
-					(<-there).Close()
-				}
-				return json.RawMessage(`{"action":"accept","content":{}}`), nil
-			})}
-		if err := client.Connect(t.Context(), dial); err != nil {
-			t.Fatal(err)
-		}
-		_ = client.Call(t.Context(), "tools/call", map[string]any{"name": "g"}, nil)
-		client.Close()
-		if n := asked.Load(); n != 1 {
-			t.Fatal(n)
-		}
-	}
-}
-
-// The retry of a modern call, as it stands on the wire: another id, the same params, all answers beside them, and the state as it
-// came, or none if none came. Another call at the same time has nothing of it.
-func TestClientRetries(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	expect := func(want string) {
-		t.Helper()
-		want = strings.Replace(want, "META", `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"0"},`+
-			`"io.modelcontextprotocol/clientCapabilities":{"roots":{}}}`, 1)
-		if got := readLine(t, theirs); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
-	}
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Capabilities: map[string]any{"roots": struct{}{}}}
-	asked := make(chan string, 9)
-	c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-		if asked <- x.Request.Method; len(asked) == 1 { // while the first question waits, another call is made
-			if err := c.Call(t.Context(), "tools/call", map[string]string{"name": "y"}, nil); err != nil {
-				t.Error(err)
-			}
-		}
-		return map[string]any{"roots": []any{}}, nil
-	})
-	done := make(chan error)
-	go func() {
-		err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return ours, nil })
-		if err == nil {
-			err = c.Call(t.Context(), "tools/call", map[string]string{"name": "x"}, nil)
-		}
-		done <- err
-	}()
-	expect(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{META}}`)
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]}}`)
-	expect(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x",META}}`)
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"},"b":{"method":"roots/list"}},"requestState":"{\u0022a\/b=="}}`)
-	expect(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"y",META}}`)
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete"}}`)
-	expect(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"x","requestState":"{\u0022a\/b==","inputResponses":{"a":{"roots":[]},"b":{"roots":[]}},META}}`)
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":4,"result":{"resultType":"input_required","inputRequests":{"c":{"method":"roots/list"}}}}`)
-	expect(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"x","inputResponses":{"c":{"roots":[]}},META}}`)
-	fmt.Fprintln(theirs, `{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete"}}`)
-	if err := <-done; err != nil || len(asked) != 3 {
-		t.Error(err, len(asked))
-	}
-	c.Close()
-}
-
-// The compatibility matrix of 2026-07-28 basic/versioning, with our own two ends.
-func TestEras(t *testing.T) {
-	eras := map[string][]string{"modern": {"2026-07-28"}, "legacy": {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}, "dual": nil}
-	want := map[string]string{
-		"modern modern": "2026-07-28", "modern legacy": "", "modern dual": "2026-07-28",
-		"legacy modern": "", "legacy legacy": "2025-11-25", "legacy dual": "2025-11-25",
-		"dual modern": "2026-07-28", "dual legacy": "2025-11-25", "dual dual": "2026-07-28",
-	}
-	overPipe := func(d *demo) Dialer {
-		a, b := Pipe()
-		t.Cleanup(func() { b.Close() })
-		go Serve(t.Context(), a, d, nil)
-		return func(context.Context) (Conn, error) { return b, nil }
-	}
-	overHTTP := func(d *demo) Dialer {
-		h := newHandler(t, d)
-		h.Versions = d.Versions
-		return DialHTTP(nil, serveWeb(t, h).url, testLimit)
-	}
-	for transport, dial := range map[string]func(*demo) Dialer{"stdio": overPipe, "HTTP": overHTTP} {
-		for client, speaks := range eras {
-			for server, offers := range eras {
-				name := transport + ", " + client + " client, " + server + " server"
-				demo := newDemo()
-				demo.Versions = offers
-				c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: speaks}
-				err := c.Connect(t.Context(), dial(demo))
-				if got := c.Server().Version; got != want[client+" "+server] || (err == nil) != (got != "") {
-					t.Errorf("%s: %q, %v", name, got, err)
-				}
-				if err == nil {
-					if err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"echo","arguments":{"text":"x"}}`), nil); err != nil {
-						t.Errorf("%s: %v", name, err)
-					}
-				} else if server == "modern" && !strings.Contains(err.Error(), "2026-07-28") {
-					t.Errorf("%s: the error does not say what the server speaks: %v", name, err)
-				}
-				c.Close()
-			}
-		}
 	}
 }
 
