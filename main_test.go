@@ -6,7 +6,7 @@ package main
 //	             FuzzDecode
 //	stdio.go     TestLines…, TestEndOfInput, TestServeStops…, TestChild…, FuzzServe
 //	sse.go       TestReadEventsBounds, FuzzReadEvents, TestStream…
-//	session.go   TestDeclared…, TestModern…, TestInput…, TestPublish…, TestListen…, TestClient…, TestEras
+//	session.go   TestDeclared…, TestPages…, TestInput…, TestPublish…, TestListen…, TestClient…, TestEras
 //	http.go      TestGuard, TestCORS, TestAuthentication, TestHTTP…; the modern era: TestHTTPModern…,
 //	             TestHTTPHeaderParams, TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over
 //	             HTTP: TestSSE…, TestDialSSE…; all of it: FuzzHTTP; the client at URLs: TestClientLadder, TestClientSession…,
@@ -11103,6 +11103,7 @@ type bareMessage struct {
 //	-- server --, -- server C --       what the server sends: lines, or a status, a header, an empty line and a part of the body
 //	-- by hand --, -- by hand C --     what the client sends, but our Client never does
 //	-- note --                         words for the reader
+//	-- handler METHOD --               what the server's handler of a method returns in this case: result, error or asks, and JSON
 //	-- handshake VERSION [CAPS] --     a handshake that is not the subject; the replay writes it out (HTTP: exchanges A and B; /sse: A, B and C)
 //	-- call METHOD --                  the application calls; the params stand below
 //	-- cancel --, -- close --          the application cancels its oldest call, or closes the Client
@@ -11131,7 +11132,7 @@ const (
 )
 
 var (
-	sectionLine = regexp.MustCompile(`^-- (case: .*|client|server|by hand|note|handshake|call|cancel|close|result|error|notification|stream|events)(?: (.+))? --\n$`)
+	sectionLine = regexp.MustCompile(`^-- (case: .*|client|server|by hand|note|handler|handshake|call|cancel|close|result|error|notification|stream|events)(?: (.+))? --\n$`)
 	laterLine   = regexp.MustCompile(`^\((\S+) later\)\n`)
 )
 
@@ -11424,6 +11425,7 @@ func (tr transcript) fromServer(t *testing.T) (got transcript) {
 		o := tr.options(t)
 		demo := newDemo()
 		demo.Versions, demo.StateKey = o.versions, []byte(o.stateKey)
+		tr.setHandlers(t, demo)
 		if !tr.overHTTP() {
 			got = tr.fromPipe(t, demo, int(o.guard.MaxBody))
 			return
@@ -11448,6 +11450,35 @@ func (tr transcript) fromServer(t *testing.T) (got transcript) {
 		_ = server.Close()
 	})
 	return file.written(got)
+}
+
+// setHandlers gives the server the handlers that a case has written down.
+func (tr transcript) setHandlers(t *testing.T, demo *demo) {
+	for _, s := range tr.sections {
+		kind, text, _ := strings.Cut(strings.TrimSpace(s.text), " ")
+		var fault *Error
+		var asks map[string]struct {
+			Method string
+			Params json.RawMessage
+		}
+		switch {
+		case s.who != "handler":
+		case kind == "result":
+			demo.Methods[s.letter] = func(context.Context, *Exchange) (any, error) { return json.RawMessage(text), nil }
+		case kind == "asks" && json.Unmarshal([]byte(text), &asks) == nil:
+			need := InputRequired{Requests: map[string]InputRequest{}}
+			for key, question := range asks {
+				need.Requests[key] = InputRequest{question.Method, question.Params}
+			}
+			demo.Methods[s.letter] = func(context.Context, *Exchange) (any, error) { return need, nil }
+		case kind == "error" && json.Unmarshal([]byte(text), &fault) == nil:
+			demo.Methods[s.letter] = func(context.Context, *Exchange) (any, error) { return nil, fmt.Errorf("wrapped: %w", fault) }
+		case kind == "error":
+			demo.Methods[s.letter] = func(context.Context, *Exchange) (any, error) { return nil, errors.New(text) }
+		default:
+			t.Fatalf("a handler cannot return %s", s.text)
+		}
+	}
 }
 
 // stage is where a transcript is played: in a bubble of synctest, or on a real network.
