@@ -2030,6 +2030,10 @@ func TestClientSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+// everything declares all that MCP has.
+var everything = map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
+	"resources": map[string]bool{"subscribe": true}}
+
 // ======== http.go ========
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
