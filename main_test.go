@@ -10,7 +10,7 @@ package main
 //	http.go      TestGuard, TestCORS, TestAuthentication, TestHTTP…; the modern era: TestHTTPModern…,
 //	             TestHTTPHeaderParams, TestReadHeaderParams, TestHTTPListen…; then TestSessions…, TestMany…, and of sse.go over
 //	             HTTP: TestSSE…, TestDialSSE…; all of it: FuzzHTTP; the client at URLs: TestClientLadder, TestClientSession…,
-//	             TestClientResumes and others, TestOddServers…, FuzzClient
+//	             TestClientResumes and others, cases/client-*, FuzzClient
 //	main.go      TestTranscripts, TestRequirements, TestToken, TestDemo, TestCommandLine…, TestCall…, TestSubsetsCompile,
 //	             TestMainUsesExportedNames, TestReadme, benchmarks
 //	transcripts  how testdata/*.txtar are replayed
@@ -7519,1018 +7519,74 @@ func TestClientHTTP2(t *testing.T) {
 
 func (h *StreamableHandler) answersNothing() bool { return h.running.Load() == 0 }
 
-// ---- Odd servers ----
-
-// oddServer is a server that keeps to the rules, until odd has answered: it comes first, and returns true if so.
-type oddServer struct {
-	testing.TB
-	version string // of a legacy server, which has sessions but no standalone stream; "": a modern one
-	odd     oddity
-
-	mu   sync.Mutex
-	seen map[string]int // requests of HTTP, by the method of the message in them, "answer", "GET", "GET after" or "DELETE"
-}
-
-// oddity answers the n-th request of a kind, or leaves it to the rules.
-type oddity func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool
-
-func (s *oddServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	m, kind := &Message{}, r.Method
-	accept := map[string]string{http.MethodPost: "application/json, text/event-stream", http.MethodGet: "text/event-stream"}[r.Method]
-	if r.Method == http.MethodPost {
-		body, _ := io.ReadAll(r.Body)
-		in := Decode(body)
-		m = in.Messages[0]
-		kind = m.Method
-		if m.Kind() == Response {
-			kind = "answer"
-		}
-		if in.Batch {
-			s.Error("an array: ", string(body))
-		}
-	}
-	if r.Header.Get("Accept") != accept {
-		s.Errorf("%s %s accepts %q", r.Method, kind, r.Header.Get("Accept"))
-	}
-	if r.Header.Get("Last-Event-Id") != "" {
-		kind += " after"
-	}
-	s.mu.Lock()
-	s.seen[kind]++
-	n := s.seen[kind]
-	s.mu.Unlock()
-	if kind == "initialize" && r.Header.Get("Mcp-Session-Id") != "" {
-		s.Error("initialize names a session")
-	}
-	switch {
-	case s.odd != nil && s.odd(w, r, m, n):
-	case kind == "server/discover" && s.version == "":
-		answerJSON(w, m, `{"supportedVersions":["2026-07-28"],"capabilities":{},"resultType":"complete"}`)
-	case kind == "server/discover":
-		w.WriteHeader(http.StatusBadRequest)
-	case kind == "initialize" && s.version != "":
-		w.Header().Set("Mcp-Session-Id", fmt.Sprintf("s%d", n))
-		answerJSON(w, m, fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"serverInfo":{"name":"odd","version":"1"}}`, s.version))
-	case r.Method != http.MethodPost:
-		w.WriteHeader(http.StatusMethodNotAllowed)
-	case m.Kind() == Request:
-		answerJSON(w, m, "{}")
-	default:
-		w.WriteHeader(http.StatusAccepted)
-	}
-}
-
-func answerJSON(w http.ResponseWriter, m *Message, result string) {
-	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
-}
-
-// posts tells which messages have come, and how often: "initialize:1 tools/call:2".
-func (s *oddServer) posts() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	posts := map[string]int{}
-	for kind, n := range s.seen {
-		if !strings.HasPrefix(kind, "GET") && kind != "DELETE" {
-			posts[kind] = n
-		}
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(posts), "map["), "]")
-}
-
-// count returns how many requests of a kind have come.
-func (s *oddServer) count(kind string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seen[kind]
-}
-
-// What a server sees of a client that has nothing to do twice.
-const (
-	modernOnce = "server/discover:1 tools/call:1"
-	legacyOnce = "initialize:1 notifications/initialized:1 server/discover:1 tools/call:1"
-)
-
-// in is an oddity in the answer to one method, or to GET or DELETE.
-func in(method string, odd oddity) oddity {
-	return func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		return (m.Method == method || r.Method == method) && odd(w, r, m, n)
-	}
-}
-
-// respond answers with a status, a type and a body, in which $ stands for the id of the request.
-func respond(status int, kind, body string) oddity {
-	return func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		w.Header()["Content-Type"] = []string{kind}
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, strings.ReplaceAll(body, "$", m.ID.String()))
-		return true
-	}
-}
-
-// events answers with a stream of events.
-func events(body string) oddity { return respond(http.StatusOK, "text/event-stream", body) }
-
-// raw answers with bytes of its own, and hangs up; or, if the client should do that, waits for it.
-func raw(text string, wait bool) oddity {
-	return func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		c, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		_, _ = io.WriteString(c, strings.ReplaceAll(text, "$", m.ID.String()))
-		if wait {
-			_ = c.SetReadDeadline(time.Now().Add(4 * time.Second))
-			_, _ = io.Copy(io.Discard, c)
-		}
-		return true
-	}
-}
-
-// open answers, but does not end the response.
-func open(odd oddity) oddity {
-	return func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		odd(w, r, m, n)
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-		return true
-	}
-}
-
-// speechless says nothing at all.
-func speechless(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-	<-r.Context().Done()
-	return true
-}
-
-// times limits an oddity to the first so many requests of a kind.
-func times(limit int, odd oddity) oddity {
-	return func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		return n <= limit && odd(w, r, m, n)
-	}
-}
-
-// either tries one oddity after another.
-func either(odds ...oddity) oddity {
-	return func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		for _, odd := range odds {
-			if odd(w, r, m, n) {
-				return true
-			}
-		}
-		return false
-	}
-}
-
-// oddRow is an odd server, and the one right outcome of connecting to it and calling a tool.
-type oddRow struct {
-	name    string
-	pitfall int
-	version string
-	odd     oddity
-	want    string // the result, or part of the error
-	posts   string
-}
-
-// run plays a row. Whatever the server does, each step ends in good time, and nothing is left behind.
-func (row oddRow) run(t *testing.T) {
-	checkLeaks(t)
-	s := &oddServer{TB: t, version: row.version, odd: row.odd, seen: map[string]int{}}
-	url := serveWeb(t, s).url
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-	var result json.RawMessage
-	err := prompt(t, 3*time.Second, func(ctx context.Context) error {
-		if err := c.Connect(ctx, DialHTTP(nil, url, 8<<20), DialSSE(nil, url, 8<<20)); err != nil {
-			return err
-		}
-		return c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, &result)
-	})
-	if err == nil && string(result) != row.want || err != nil && (row.want[0] == '{' || !strings.Contains(err.Error(), row.want)) {
-		t.Errorf("%.300s, %v; want %.300s", result, err, row.want)
-	}
-	if got := s.posts(); got != row.posts {
-		t.Errorf("the server has seen %s; want %s", got, row.posts)
-	}
-	_ = prompt(t, time.Second, func(context.Context) error { return c.Close() })
-}
-
-// prompt runs f, and fails the test if it does not return when its time is over.
-func prompt(t *testing.T, limit time.Duration, f func(context.Context) error) error {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	select {
-	case err := <-done:
-		if err == nil && ctx.Err() != nil {
-			t.Error("it returns too late")
-		}
-		return err
-	case <-time.After(limit + 500*time.Millisecond):
-		t.Error("it does not return")
-		return errors.New("it does not return")
-	}
-}
-
-func runOdd(t *testing.T, rows []oddRow) {
-	for _, row := range rows {
-		t.Run(fmt.Sprintf("%d/%s", row.pitfall, row.name), row.run)
-	}
-}
-
-// ---- What they do ----
-
-// A response, as JSON and as an event.
-const (
-	okResponse = `{"jsonrpc":"2.0","id":$,"result":{"a":1}}`
-	okEvent    = "data: " + okResponse + "\n\n"
-)
-
-// Events as they come (pitfall 8), and streams that end without an answer (2).
-func TestOddServersEvents(t *testing.T) {
-	const v = "2025-06-18"
-	const chunked = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-	big := `{"text":"` + strings.Repeat("x", 5<<20) + `"}`
-	call := func(name string, pitfall int, odd oddity, want string) oddRow {
-		return oddRow{name, pitfall, v, in("tools/call", odd), want, legacyOnce}
-	}
-	const question = `{"jsonrpc":"2.0","id":"q%d","method":"ping"}`
-	answers := make(chan bool, 2)
-	ask := func(text string, wait func()) oddity {
-		return either(in("tools/call", func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-			events("data: "+text+"\n\n")(w, r, m, n)
-			_ = http.NewResponseController(w).Flush()
-			wait()
-			_, _ = io.WriteString(w, strings.ReplaceAll(okEvent, "$", m.ID.String()))
-			return true
-		}), func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-			if r.Method == http.MethodPost && m.Kind() == Response {
-				answers <- true
-			}
-			return false
-		})
-	}
-	two := ask(fmt.Sprintf("["+question+","+question+"]", 1, 2), func() { <-answers; <-answers })
-	runOdd(t, []oddRow{
-		{"two questions in an array", 36, v, two, `{"a":1}`, "answer:2 " + legacyOnce},
-		{"a question in an era without", 14, "", ask(fmt.Sprintf(question, 1), func() { time.Sleep(50 * time.Millisecond) }), `{"a":1}`, modernOnce},
-		call("odd spelling of the type", 26, respond(http.StatusOK, "Text/Event-Stream; Charset=utf-8", okEvent), `{"a":1}`),
-		call("CR only", 8, events("data: "+okResponse+"\r\r"), `{"a":1}`),
-		call("CR only, left open", 8, open(events("data: "+okResponse+"\r\r")), `{"a":1}`),
-		call("CRLF", 8, events("event: message\r\ndata: "+okResponse+"\r\n\r\n"), `{"a":1}`),
-		call("a byte order mark", 8, events("\ufeff"+okEvent), `{"a":1}`),
-		call("data on three lines", 8, events("data: {\"jsonrpc\":\"2.0\",\ndata:\"id\":$,\ndata: \"result\":{\"a\":1}}\n\n"), `{"a":1}`),
-		call("no space, unknown fields, comments", 8, events(": hi\nfoo: bar\ndata:"+okResponse+"\nbaz\n\n"), `{"a":1}`),
-		call("empty data first", 8, events("id: 1\ndata:\n\ndata\n\n"+okEvent), `{"a":1}`),
-		call("foreign types first", 8, events("event: ping\ndata: not JSON\n\nevent: endpoint\ndata: "+okResponse+"\n\n"+okEvent), `{"a":1}`),
-		call("a foreign type only", 8, events("event: result\n"+okEvent), ErrInterrupted.Error()),
-		call("no JSON first", 8, events("data: hello\n\n"+okEvent), `{"a":1}`),
-		call("5 MiB in an event", 8, events(`data: {"jsonrpc":"2.0","id":$,"result":`+big+"}\n\n"), big),
-		call("byte by byte", 8, func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-			w.Header().Set("Content-Type", "text/event-stream")
-			for _, b := range []byte(strings.ReplaceAll("id: 1\r\ndata: "+okResponse+"\r\n\r\n", "$", m.ID.String())) {
-				_, _ = w.Write([]byte{b})
-				_ = http.NewResponseController(w).Flush()
-			}
-			return true
-		}, `{"a":1}`),
-		call("twice", 15, events("data: "+okResponse+"\n\n"+okEvent), `{"a":1}`),
-		call("after the answer of another", 2, events("data: {\"jsonrpc\":\"2.0\",\"id\":99,\"result\":{}}\n\n"+okEvent), `{"a":1}`),
-		call("progress of nothing", 21, events("data: "+`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"?"}}`+
-			"\n\n"+okEvent), `{"a":1}`),
-		call("ends before the answer", 2, events(numbered(1)), ErrInterrupted.Error()),
-		call("ends within the answer", 2, events("data: "+okResponse+"\n"), ErrInterrupted.Error()),
-		call("ends at once", 2, events(""), ErrInterrupted.Error()),
-		call("a chunk cut off", 2, raw(chunked+"ff\r\ndata: {", false), ErrInterrupted.Error()),
-		call("no chunk at all", 2, raw(chunked+"what\r\n", false), ErrInterrupted.Error()),
-		{"a modern stream cut off", 2, "", in("tools/call", events("id: 1\nretry: 1\ndata:\n\n")), ErrInterrupted.Error(), modernOnce},
-	})
-}
-
-// Answers that are no stream: whatever is wrong with them is said at once (pitfall 31).
-func TestOddServersAnswers(t *testing.T) {
-	const js = "application/json"
-	call := func(name string, pitfall int, odd oddity, want string) oddRow {
-		return oddRow{name, pitfall, "", in("tools/call", odd), want, modernOnce}
-	}
-	fault := func(code int) string {
-		return fmt.Sprintf(`{"jsonrpc":"2.0","id":$,"error":{"code":%d,"message":"oops"}}`, code)
-	}
-	const head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\n"
-	less := fmt.Sprintf("%sContent-Length: %d\r\n\r\n", head, len(okResponse))
-	gzipped := raw(head+"Content-Encoding: gzip\r\n\r\n\x1f\x8b\x08", false)
-	runOdd(t, []oddRow{
-		call("odd spelling of the type", 26, respond(200, `Application/JSON;Charset="UTF-8"`, okResponse), `{"a":1}`),
-		call("a broken parameter of the type", 26, respond(200, "application/json; charset", okResponse), `{"a":1}`),
-		call("an array of one", 36, respond(200, js, "["+okResponse+"]"), `{"a":1}`),
-		call("HTML", 31, respond(200, "text/html", "<html>"), `not "text/html"`),
-		call("JSON as text", 31, respond(200, "text/plain; a=application/json", okResponse), `not "text/plain; a=application/json"`),
-		call("202", 31, respond(202, "", ""), "HTTP 202 Accepted"),
-		call("204", 31, respond(204, "", ""), "HTTP 204 No Content"),
-		call("201", 31, respond(201, js, okResponse), `{"a":1}`),
-		call("nothing", 31, respond(200, js, ""), "the body does not hold the answer: HTTP 200 OK"),
-		call("null", 31, respond(200, js, "null"), `not hold the answer: HTTP 200 OK "null"`),
-		call("no JSON", 31, respond(200, js, "{]"), `not hold the answer: HTTP 200 OK "{]"`),
-		call("the id as text", 17, respond(200, js, `{"jsonrpc":"2.0","id":"$","result":{}}`), "the body does not hold the answer"),
-		call("another id", 17, respond(200, js, `{"jsonrpc":"2.0","id":99,"result":{}}`), "the body does not hold the answer"),
-		call("compressed", 40, gzipped, `HTTP 200 OK "\x1f\x8b\b"`),
-		call("a result that is no object", 31, respond(200, js, `{"jsonrpc":"2.0","id":$,"result":[]}`), "result must be an object"),
-		call("an error without id", 17, respond(200, js, strings.Replace(fault(-32603), "$", "null", 1)), "oops (-32603)"),
-		call("500 with an error", 31, respond(500, js, fault(-32603)), "HTTP 500 Internal Server Error: oops (-32603)"),
-		call("500, left open", 35, open(respond(500, "text/plain", "no")), `HTTP 500 Internal Server Error "no"`),
-		call("502 with HTML", 31, respond(502, "text/html", "<h1>no</h1>"), `HTTP 502 Bad Gateway "<h1>no</h1>"`),
-		call("404 with the call's error", 31, respond(404, js, fault(-32002)), "oops (-32002)"),
-		call("more is announced than comes", 31, raw(head+"Content-Length: 99\r\n\r\n{", false), ErrInterrupted.Error()),
-		call("much more is announced", 31, raw(head+"Content-Length: 999999999999\r\n\r\n{", false), ErrInterrupted.Error()),
-		call("less is announced", 31, raw(less+okResponse+okResponse, false), `{"a":1}`),
-		call("more than we take", 31, respond(200, js, strings.Repeat(" ", 9<<20)), ErrTooLarge.Error()),
-		call("no HTTP", 31, raw("SSH-2.0-what\r\n", false), "malformed HTTP response"),
-		call("hangs up", 31, raw("", false), "EOF"),
-		call("endless header", 31, raw(head+strings.Repeat("A: "+strings.Repeat("b", 1<<16)+"\r\n", 200), false), "headers exceeded"),
-		call("103 first", 31, raw("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"+head+"\r\n"+okResponse, false), `{"a":1}`),
-		call("101", 35, raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", true),
-			"HTTP 101 Switching Protocols"),
-		{"400 with the call's error", 31, "2025-11-25", in("tools/call", respond(400, js, fault(-32602))), "oops (-32602)", legacyOnce},
-		{"202 to a call of a session", 31, "2025-11-25", in("tools/call", respond(202, "", "")), "HTTP 202 Accepted", legacyOnce},
-	})
-}
-
-// Sessions that are lost, or odd (pitfall 1), and standalone streams that are (12).
-func TestOddServersSessions(t *testing.T) {
-	const v, twice = "2025-11-25", "initialize:2 notifications/initialized:2 server/discover:1 tools/call:2"
-	const begun = "initialize:1 server/discover:1"
-	fault := func(id, code string) oddity {
-		return respond(404, "application/json", `{"jsonrpc":"2.0","id":`+id+`,"error":{"code":`+code+`,"message":"oops"}}`)
-	}
-	gone := respond(404, "text/plain", "no such session")
-	sessionless := respond(200, "application/json", `{"jsonrpc":"2.0","id":$,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
-	session := func(id string) oddity {
-		return raw("HTTP/1.1 200 OK\r\nMcp-Session-Id: "+id+"\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n{}", false)
-	}
-	runOdd(t, []oddRow{
-		{"forgotten", 1, v, in("tools/call", times(1, gone)), "{}", twice},
-		{"forgotten, as an error", 1, v, in("tools/call", times(1, fault("null", "-32001"))), "{}", twice},
-		{"forgotten, as an error that names us", 1, v, in("tools/call", times(1, fault("$", "-32001"))), "{}", twice},
-		{"forgotten again and again", 1, v, in("tools/call", gone), "session ended: HTTP 404", twice},
-		{"400 instead of 404", 1, v, in("tools/call", respond(400, "text/plain", "what?")), `HTTP 400 Bad Request "what?"`, legacyOnce},
-		{"404 for the method", 1, v, in("tools/call", fault("$", "-32601")), "oops (-32601)", legacyOnce},
-		{"404 for what was asked for", 1, v, in("tools/call", fault("$", "-32002")), "oops (-32002)", legacyOnce},
-		{"404 without sessions", 1, v, either(in("tools/call", gone), in("initialize", sessionless)), "HTTP 404 Not Found", legacyOnce},
-		{"forgotten at once", 1, v, in("notifications/initialized", times(1, gone)), "{}",
-			"initialize:2 notifications/initialized:2 server/discover:1 tools/call:1"},
-		{"initialized refused", 29, v, in("notifications/initialized", respond(400, "text/plain", "why?")), "notifications/initialized: HTTP 400",
-			"initialize:1 notifications/initialized:1 server/discover:1"},
-		{"an id with a space", 1, v, in("initialize", session("a b")), "session id is not one", begun},
-		{"an id that is not ASCII", 1, v, in("initialize", session("\xc3\xa9")), "session id is not one", begun},
-		{"an id without end", 1, v, in("initialize", session(strings.Repeat("x", 1<<16))), "session id is not one", begun},
-		{"answers to notifications", 16, v, in("notifications/initialized", respond(200, "application/json", "null")), "{}", legacyOnce},
-		{"answers to notifications, left open", 16, v, in("notifications/initialized", open(respond(202, "", ""))), "{}", legacyOnce},
-		{"events for notifications", 16, v, in("notifications/initialized", open(events(": hi\n\n"))), "{}", legacyOnce},
-		{"GET: 400", 12, v, in("GET", respond(400, "text/plain", "")), "{}", legacyOnce},
-		{"GET: 404", 12, v, in("GET", respond(404, "text/plain", "")), "{}", legacyOnce},
-		{"GET: a page", 12, v, in("GET", respond(200, "text/html", "<html>")), "{}", legacyOnce},
-		{"GET: nothing", 35, v, in("GET", speechless), "{}", legacyOnce},
-		{"GET: headers, then nothing", 35, v, in("GET", open(events(""))), "{}", legacyOnce},
-		{"GET: a header that never ends", 35, v, in("GET", raw("HTTP/1.1 200 OK\r\nA: ", true)), "{}", legacyOnce},
-		{"GET: brings answers, too", 23, v, in("GET", open(events("data: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n\n"))), "{}", legacyOnce},
-		{"DELETE: nothing", 35, v, in("DELETE", speechless), "{}", legacyOnce},
-		{"DELETE: 500, left open", 35, v, in("DELETE", open(respond(500, "", "no"))), "{}", legacyOnce},
-	})
-}
-
-// What answers the probe, and initialize (pitfalls 39 and 29).
-func TestOddServersEras(t *testing.T) {
-	const v, js, probed = "2025-06-18", "application/json", "server/discover:1"
-	fault := func(status, code int, data string) oddity {
-		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":$,"error":{"code":%d,"message":"oops","data":%s}}`, code, data)
-		return in("server/discover", respond(status, js, body))
-	}
-	probe := func(name string, odd oddity, want, posts string) oddRow {
-		return oddRow{name, 39, v, in("server/discover", odd), want, posts}
-	}
-	modern := func(name, result string) oddRow {
-		odd := in("server/discover", respond(200, js, `{"jsonrpc":"2.0","id":$,"result":`+result+`}`))
-		return oddRow{name, 39, "", odd, "{}", modernOnce}
-	}
-	first := func(name string, odd oddity, want string) oddRow {
-		return oddRow{name, 29, v, in("initialize", odd), want, "initialize:1 server/discover:1"}
-	}
-	runOdd(t, []oddRow{
-		probe("404", respond(404, "text/plain", "no"), "{}", legacyOnce),
-		probe("405", respond(405, "text/plain", "no"), "{}", legacyOnce),
-		probe("406", respond(406, "text/plain", "no"), "{}", legacyOnce),
-		probe("202", respond(202, "", ""), "{}", legacyOnce),
-		probe("a page", respond(200, "text/html", "<html>"), "{}", legacyOnce),
-		probe("an empty result", respond(200, js, `{"jsonrpc":"2.0","id":$,"result":{}}`), "{}", legacyOnce),
-		probe("no JSON", respond(200, js, ""), "{}", legacyOnce),
-		probe("a stream that ends", events(""), "{}", legacyOnce),
-		{"-32601", 39, v, fault(200, -32601, "null"), "{}", legacyOnce},
-		{"-32601 with 404", 39, v, fault(404, -32601, "null"), "{}", legacyOnce},
-		{"-32022, ours", 39, v, fault(400, -32022, `{"supported":["2025-06-18","x"]}`), "{}", legacyOnce},
-		{"-32022, none of ours", 39, v, fault(400, -32022, `{"supported":["2099-01-01"]}`), "no protocol version in common", probed},
-		{"-32020", 39, v, fault(400, -32020, "null"), "server/discover: HTTP 400 Bad Request: oops (-32020)", probed},
-		{"-32021", 39, "", fault(400, -32021, "null"), "{}", modernOnce},
-		probe("401", respond(401, "text/plain", "who?"), `HTTP 401 Unauthorized "who?"`, probed),
-		probe("403", respond(403, "text/plain", "no"), "HTTP 403 Forbidden", probed),
-		probe("429", respond(429, "text/plain", "no"), "HTTP 429 Too Many Requests", probed),
-		probe("503", respond(503, "text/plain", "no"), "HTTP 503 Service Unavailable", probed),
-		probe("hangs up", raw("", false), "EOF", probed),
-		modern("odd members", `{"supportedVersions":["2026-07-28"],"capabilities":7,"_meta":[]}`),
-		modern("odd instructions", `{"supportedVersions":["2026-07-28"],"instructions":5}`),
-		first("401 to initialize", respond(401, "text/plain", "who?"), `initialize: HTTP 401 Unauthorized "who?"`),
-		first("500 to initialize", respond(500, "text/plain", "no"), "initialize: HTTP 500"),
-		first("404 to initialize", respond(404, "text/plain", "no"),
-			`GET: HTTP 405 Method Not Allowed (after initialize: HTTP 404 Not Found "no"; after server/discover: HTTP 400 Bad Request)`),
-		first("a page for initialize", respond(200, "text/html", "<html>"), `not "text/html"`),
-		first("a version nobody knows", respond(200, js, `{"jsonrpc":"2.0","id":$,"result":{"protocolVersion":"1.0"}}`), "no protocol version"),
-	})
-}
-
-// Redirects are followed if they repeat the request within the origin, and never elsewhere (pitfall 30).
-func TestOddServersRedirects(t *testing.T) {
-	stranger := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		t.Errorf("%s %s at another origin", r.Method, r.URL)
-	}))
-	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, stranger.url, http.StatusPermanentRedirect)
-	}))
-	defer secure.Close()
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-	err := c.Connect(t.Context(), DialHTTP(secure.Client(), secure.URL, 1<<20))
-	if err == nil || !strings.Contains(err.Error(), "HTTP 308 Permanent Redirect: not followed to") {
-		t.Error(err)
-	}
-	c.Close()
-	to := func(status int, url string) oddity {
-		return in("tools/call", func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-			if r.URL.Path == "/there" {
-				return false
-			}
-			w.Header().Set("Location", url)
-			w.WriteHeader(status)
-			return true
-		})
-	}
-	var rows []oddRow
-	for status, repeats := range map[int]bool{300: false, 301: false, 302: false, 303: false, 304: false, 307: true, 308: true} {
-		row := oddRow{fmt.Sprint(status), 30, "2025-11-25", to(status, "/there"), fmt.Sprintf("HTTP %d", status), legacyOnce}
-		if repeats {
-			row.want, row.posts = "{}", strings.Replace(legacyOnce, "call:1", "call:2", 1) // here, and there
-		}
-		away := oddRow{fmt.Sprint(status, " away"), 30, "2025-11-25", to(status, stranger.url), fmt.Sprintf("HTTP %d", status), legacyOnce}
-		rows = append(rows, row, away)
-	}
-	loop := in("tools/call", func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		http.Redirect(w, r, "/mcp", http.StatusTemporaryRedirect)
-		return true
-	})
-	rows = append(rows, oddRow{"in a circle", 30, "", loop, "HTTP 307", "server/discover:1 tools/call:10"})
-	runOdd(t, rows)
-}
-
-// ---- HTTP+SSE ----
-
-// oldServer speaks HTTP+SSE at the URL of a GET, and takes POSTs at /post. What it says first is begin.
-type oldServer struct {
-	begin string
-	odd   oddity // in the answer to a POST
-	deaf  int    // so many calls are not answered on the stream, which ends instead if nothing else is odd
-
-	mu   sync.Mutex
-	out  chan string // of the latest GET
-	seen map[string]int
-}
-
-func (s *oldServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	if r.Method == http.MethodGet {
-		w.Header().Set("Content-Type", "text/event-stream")
-		mine := make(chan string, 16)
-		s.mu.Lock()
-		s.out = mine
-		s.mu.Unlock()
-		for out := strings.ReplaceAll(s.begin, "$", r.Host); out != "cut"; {
-			_, _ = io.WriteString(w, out)
-			_ = http.NewResponseController(w).Flush()
-			select {
-			case out = <-mine:
-			case <-r.Context().Done():
-				return
-			}
-		}
-		return
-	}
-	if r.URL.Path != "/post" || r.URL.RawQuery != "s=1" {
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		return
-	}
-	m := Decode(body).Messages[0]
-	if version := r.Header.Get("Mcp-Protocol-Version"); version != "" { // of a revision that does not have it
-		s.odd = respond(400, "text/plain", version)
-	}
-	s.mu.Lock()
-	s.seen[m.Method]++
-	n, out := s.seen[m.Method], s.out
-	s.mu.Unlock()
-	deaf := m.Method == "tools/call" && n <= s.deaf
-	switch {
-	case m.Kind() == Request && !deaf:
-		out <- fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n\n", m.ID, oldResult)
-	case deaf && s.odd == nil:
-		out <- "cut"
-	}
-	if s.odd == nil || !s.odd(w, r, m, n) {
-		w.WriteHeader(http.StatusAccepted)
-	}
-}
-
-// oldResult is its answer to anything.
-const oldResult = `{"protocolVersion":"2024-11-05","capabilities":{}}`
-
-// Where it says to POST (pitfall 29), and how it takes what is posted.
-func TestOddServersOfOld(t *testing.T) {
-	const at = "event: endpoint\ndata: /post?s=1\n\n"
-	const once, twice = "initialize:1 notifications/initialized:1 tools/call:1", "initialize:2 notifications/initialized:2 tools/call:2"
-	const none, elsewhere = "", "the same origin"
-	gone := respond(404, "text/plain", "no such conversation")
-	for _, row := range []struct {
-		name, begin string
-		odd         oddity
-		deaf        int
-		want, seen  string
-	}{
-		{"as usual", at, nil, 0, oldResult, once},
-		{"relative", "event: endpoint\ndata: post?s=1\n\n", nil, 0, oldResult, once},
-		{"absolute", "event: endpoint\ndata: http://$/post?s=1\n\n", nil, 0, oldResult, once},
-		{"after comments and an id", ": hi\n\nid: 1\n\n" + at, nil, 0, oldResult, once},
-		{"CR only", strings.ReplaceAll(at, "\n", "\r"), nil, 0, oldResult, once},
-		{"another host", "event: endpoint\ndata: http://example.com/post?s=1\n\n", nil, 0, elsewhere, none},
-		{"no scheme", "event: endpoint\ndata: //example.com/post?s=1\n\n", nil, 0, elsewhere, none},
-		{"another port", "event: endpoint\ndata: http://$1/post?s=1\n\n", nil, 0, elsewhere, none},
-		{"a user name that looks like us", "event: endpoint\ndata: http://$@example.com/\n\n", nil, 0, elsewhere, none},
-		{"another scheme", "event: endpoint\ndata: https://$/post?s=1\n\n", nil, 0, elsewhere, none},
-		{"javascript", "event: endpoint\ndata: javascript:alert(1)\n\n", nil, 0, elsewhere, none},
-		{"no URL", "event: endpoint\ndata: http://[::1\n\n", nil, 0, elsewhere, none},
-		{"a message first", "data: {}\n\n" + at, nil, 0, elsewhere, none},
-		{"a second endpoint", at + "event: endpoint\ndata: http://example.com/\n\n", nil, 0, oldResult, once},
-		{"200 for a POST", at, respond(200, "text/plain", "Accepted"), 0, oldResult, once},
-		{"the POST stays open", at, in("tools/call", open(respond(202, "", ""))), 0, oldResult, once},
-		{"the POST is not answered", at, in("tools/call", speechless), 0, oldResult, once},
-		{"initialized stays open", at, in("notifications/initialized", open(respond(202, "", ""))), 0, oldResult, once},
-		{"forgotten", at, in("tools/call", times(1, gone)), 1, oldResult, twice},
-		{"forgotten again and again", at, in("tools/call", gone), 9, "session ended: HTTP 404", twice},
-		{"the stream ends before the answer", at, nil, 1, "connection closed", once},
-		{"a POST refused", at, in("tools/call", respond(500, "text/plain", "no")), 1, `HTTP 500 Internal Server Error "no"`, once},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			checkLeaks(t)
-			s := &oldServer{begin: row.begin, odd: row.odd, deaf: row.deaf, seen: map[string]int{}}
-			got, err := s.run(t)
-			if err == nil && got != row.want || err != nil && (row.want[0] == '{' || !strings.Contains(err.Error(), row.want)) {
-				t.Errorf("%s, %v; want %s", got, err, row.want)
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if seen := strings.Trim(fmt.Sprint(s.seen), "map[]"); seen != row.seen {
-				t.Errorf("the server has seen %s; want %s", seen, row.seen)
-			}
-		})
-	}
-}
-
-// run connects to the server, and calls a tool.
-func (s *oldServer) run(t *testing.T) (string, error) {
-	url := serveWeb(t, s).url
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-	var result json.RawMessage
-	err := prompt(t, 2*time.Second, func(ctx context.Context) error {
-		if err := c.Connect(ctx, DialHTTP(nil, url, 1<<20), DialSSE(nil, url, 1<<20)); err != nil {
-			return err
-		}
-		return c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, &result)
-	})
-	_ = prompt(t, time.Second, func(context.Context) error { return c.Close() })
-	return string(result), err
-}
-
-// ---- Pauses, and whatever else takes time ----
-
-// inMemory plays a server without a network. Each response comes as a whole, and its stream has ended by then.
-type inMemory struct{ http.Handler }
-
-func (s inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	s.ServeHTTP(w, r)
-	if r.Context().Err() != nil {
-		return nil, r.Context().Err()
-	}
-	return w.Result(), nil
-}
-
-// after answers the GETs that continue a stream, in turn; the last answer is for all that follow.
-func after(odds ...oddity) oddity {
-	return func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		return r.Header.Get("Last-Event-Id") != "" && odds[min(n, len(odds))-1](w, r, m, n)
-	}
-}
-
-// numbered is an event with an id that holds a notification; a client must hear each once, and in order.
-func numbered(n int) string {
-	return fmt.Sprintf("id: e%d\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"%[1]d\"}}\n\n", n)
-}
-
-// pausedRow is an odd server that has a client wait.
-type pausedRow struct {
-	name    string
-	pitfall int
-	odd     oddity
-	want    string        // the result, or part of the error
-	heard   string        // the data of notifications
-	gets    int           // that continue a stream
-	took    time.Duration // at least, and at most an eighth more
-}
-
-func (row pausedRow) run(t *testing.T) {
-	s := &oddServer{TB: t, version: "2025-11-25", odd: row.odd, seen: map[string]int{}}
-	heard := ""
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-		heard += unquote(member(x.Request.Params, "data"))
-		return nil, nil
-	})}
-	began := time.Now()
-	var result json.RawMessage
-	err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: inMemory{s}}, "http://odd.example/mcp", 1<<20))
-	if err == nil {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		err = c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, &result)
-		cancel()
-	}
-	took := time.Since(began)
-	c.Close()
-	if err == nil && string(result) != row.want || err != nil && (row.want[0] == '{' || !strings.Contains(err.Error(), row.want)) {
-		t.Errorf("%s: %s, %v; want %s", row.name, result, err, row.want)
-	}
-	if gets := s.count("GET after"); gets != row.gets || heard != row.heard || s.posts() != legacyOnce {
-		t.Errorf("%s: %d GETs, heard %q, the server has seen %s; want %d, %q", row.name, gets, heard, s.posts(), row.gets, row.heard)
-	}
-	if took < row.took || took > row.took+row.took/8 {
-		t.Errorf("%s: %v; want %v", row.name, took, row.took)
-	}
-}
-
-// Streams that are cut off and continued (pitfalls 22 and 28), and a probe that is not answered (39).
-func TestOddServersPauses(t *testing.T) {
-	const result, quarter = `{"a":1}`, 250 * time.Millisecond
-	answered, nothing := events("id: z\ndata: "+strings.Replace(okResponse, "$", "3", 1)+"\n\n"), events("")
-	unable := respond(http.StatusServiceUnavailable, "text/plain", "not yet")
-	poll := func(id string) oddity { return events("id: " + id + "\nretry: 1000\ndata:\n\n") }
-	call := func(first oddity, then ...oddity) oddity { return either(in("tools/call", first), after(then...)) }
-	begin := func(fields string) oddity { return events("id: a\n" + fields + "data:\n\n") }
-	refused := func(status int) oddity { return call(begin(""), respond(status, "text/plain", "no")) }
-	three := []oddity{events(numbered(1)), events(numbered(2)), events(numbered(3))}
-	same := events("id: a\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{}}\n\n")
-	var polls []oddity
-	for i := range 12 {
-		polls = append(polls, poll(fmt.Sprint("a", i)))
-	}
-	var hasty []oddity
-	for i := range 8 {
-		hasty = append(hasty, events(fmt.Sprintf("id: a%d\nretry: 10\ndata:\n\n", i)))
-	}
-	for _, row := range []pausedRow{
-		{"retry, then 503 twice", 22, call(events("retry: 10\n"+numbered(1)), unable, unable, answered), result, "1", 3, 10*time.Millisecond + 6*quarter},
-		{"retry taken back", 22, call(events("retry: 60000\n"+numbered(1)+"retry: 10\n\n"), answered), result, "1", 1, 10 * time.Millisecond},
-		{"at once", 28, call(begin(""), answered), result, "", 1, quarter},
-		{"retry", 22, call(begin("retry: 500\n"), answered), result, "", 1, 2 * quarter},
-		{"retry, cut off", 22, call(events("id: a\ndata:\n\nretry: 500\n"), answered), result, "", 1, 2 * quarter},
-		{"retry: 0", 22, call(begin("retry: 0\n"), answered), result, "", 1, quarter},
-		{"retry: -5", 22, call(begin("retry: -5\n"), answered), result, "", 1, quarter},
-		{"retry: 5e3", 22, call(begin("retry: 5e3\n"), answered), result, "", 1, quarter},
-		{"retry: a month", 22, call(begin("retry: 2592000000\n"), answered), "wants it continued only after", "", 0, 0},
-		{"retry: beyond numbers", 22, call(begin("retry: 99999999999999999999999\n"), answered), "wants it continued only after", "", 0, 0},
-		{"polls", 28, call(poll("a"), append(polls, answered)...), result, "", 13, 13 * time.Second},
-		{"polls, retry: 10", 28, call(begin("retry: 10\n"), append(hasty, answered)...), result, "", 9, 27750 * time.Millisecond},
-		{"cut after each event", 28, call(three[0], three[1], three[2], answered), result, "123", 3, 3 * quarter},
-		{"the same event each time", 22, call(same, same), ErrInterrupted.Error(), "", 8, 22750 * time.Millisecond},
-		{"503 twice", 22, call(begin(""), unable, unable, answered), result, "", 3, 7 * quarter},
-		{"never again", 22, call(begin(""), nothing), ErrInterrupted.Error(), "", 8, 22750 * time.Millisecond},
-		{"503 for ever", 22, call(begin(""), unable), "HTTP 503", "", 8, 22750 * time.Millisecond},
-		{"429 once", 22, call(begin(""), respond(429, "text/plain", "later"), answered), result, "", 2, 3 * quarter},
-		{"400", 28, refused(400), "HTTP 400", "", 1, quarter},
-		{"401", 22, refused(401), "HTTP 401", "", 1, quarter},
-		{"404", 28, refused(404), "session ended: HTTP 404", "", 1, quarter},
-		{"405", 22, refused(405), "HTTP 405", "", 1, quarter},
-		{"a redirect", 30, refused(302), "HTTP 302", "", 1, quarter},
-		{"a page", 22, call(begin(""), respond(200, "text/html", "<html>")), "HTTP 200", "", 1, quarter},
-		{"an error that only a modern server has", 1, call(begin(""), respond(400, "application/json", `{"jsonrpc":"2.0","error":{"code":-32022,"message":"no"}}`)),
-			"no (-32022)", "", 1, quarter},
-		{"polls with one id", 28, call(poll("a"), append(slices.Repeat([]oddity{poll("a")}, 12), answered)...), result, "", 13, 13 * time.Second},
-		{"one id for all", 28, call(events(strings.Replace(numbered(1), "e1", "z", 1)), answered), result, "1", 1, quarter},
-		{"the id taken back", 8, call(events("id: a\ndata:\n\nid\ndata:\n\n"), answered), ErrInterrupted.Error(), "", 0, 0},
-		{"an id with NUL", 8, call(events("id: a\x00b\ndata:\n\n"), answered), ErrInterrupted.Error(), "", 0, 0},
-		{"an id no header can hold", 28, call(events("id: a\x01b\ndata:\n\n"), answered), ErrInterrupted.Error(), "", 0, 0},
-		{"an endless id", 28, call(events("id: "+strings.Repeat("a", 1<<16)+"\ndata:\n\n"), answered), ErrInterrupted.Error(), "", 0, 0},
-		{"a silent probe", 39, in("server/discover", speechless), "{}", "", 0, 5 * time.Second},
-	} {
-		t.Run(row.name, func(t *testing.T) { synctest.Test(t, row.run) })
-	}
-}
-
-// A standalone stream that cannot be had, or that ends at once (pitfalls 12 and 22): the client does not ask for it again and again.
-func TestOddServersStandalone(t *testing.T) {
-	const message = "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
-	for _, row := range []struct {
-		name string
-		odd  oddity
-		time time.Duration
-		most int
-	}{
-		{"400", respond(400, "text/plain", ""), time.Hour, 1},
-		{"401", respond(401, "text/plain", ""), time.Hour, 1},
-		{"404", respond(404, "text/plain", ""), time.Hour, 1},
-		{"405", respond(405, "text/plain", ""), time.Hour, 1},
-		{"503", respond(503, "text/plain", ""), time.Hour, 1},
-		{"a redirect", respond(302, "text/plain", ""), time.Hour, 1},
-		{"JSON", respond(200, "application/json", "{}"), time.Hour, 1},
-		{"a page", respond(200, "text/html", "<html>"), time.Hour, 1},
-		{"ends at once, at first", events(""), 3 * time.Second, 4},
-		{"ends at once", events(""), time.Hour, 9},
-		{"ends at once, with an id", events("id: a\nretry: 1000\ndata:\n\n"), 3 * time.Second, 4},
-		{"ends at once, with a new id each time", func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-			return events(fmt.Sprintf("id: %d %s\ndata:\n\n", n, r.Header.Get("Last-Event-Id")))(w, r, m, n)
-		}, time.Hour, 9},
-		{"once, then not", times(1, events("")), time.Hour, 2},
-		{"a message each time", events(message), 10 * time.Second, 41},
-		{"a message each time, retry: 1", events("retry: 1\n" + message), 10 * time.Second, 1001},
-		{"a message each time, retry: 0", events("retry: 0\n" + message), 10 * time.Second, 1001},
-		{"no message each time, retry: 1", events("retry: 1\ndata: {}\n\n"), time.Hour, 9},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &oddServer{TB: t, version: "2025-11-25", odd: in("GET", row.odd), seen: map[string]int{}}
-				c := connectInMemory(t, s)
-				defer c.Close()
-				time.Sleep(row.time)
-				if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "odd"}, nil); err != nil {
-					t.Error(err)
-				}
-				if n := s.count("GET") + s.count("GET after"); n < 1 || n > row.most || s.posts() != legacyOnce {
-					t.Errorf("%d GETs, %s; want at most %d", n, s.posts(), row.most)
-				}
-			})
-		})
-	}
-}
-
-// A standalone stream that a proxy cuts each minute, because nothing happens, is opened again each time.
-func TestOddServersIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gets := 0
-		network := roundTrip(func(r *http.Request) (*http.Response, error) {
-			if r.Method != http.MethodGet {
-				return inMemory{&oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}}.RoundTrip(r)
-			}
-			gets++
-			body, cut := io.Pipe()
-			time.AfterFunc(time.Minute, func() { cut.CloseWithError(io.ErrUnexpectedEOF) })
-			context.AfterFunc(r.Context(), func() { cut.CloseWithError(context.Canceled) })
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
-		})
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: network}, "http://odd.example/mcp", 1<<20)); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Hour)
-		if c.Close(); gets < 55 || gets > 61 {
-			t.Errorf("%d GETs in an hour", gets)
-		}
-		time.Sleep(time.Minute)
-	})
-}
-
-// A call that is answered on another stream has its answer, whatever becomes of its POST; it is not made again.
-func TestOddServersAnswerThenFail(t *testing.T) {
-	for name, odd := range map[string]oddity{"404": respond(404, "text/plain", "gone"), "500": respond(500, "", ""), "202": respond(202, "", ""), "cut": raw("", false), "nothing": speechless} {
-		checkLeaks(t)
-		ids := make(chan string)
-		s := &oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}
-		s.odd = func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-			switch {
-			case r.Method == http.MethodGet:
-				return open(func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-					return events(strings.ReplaceAll(okEvent, "$", <-ids))(w, r, m, n)
-				})(w, r, m, n)
-			case m.Method == "tools/call":
-				ids <- m.ID.String()
-				time.Sleep(50 * time.Millisecond)
-				return odd(w, r, m, n)
-			}
-			return false
-		}
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-		if err := c.Connect(t.Context(), DialHTTP(nil, serveWeb(t, s).url, 1<<20)); err != nil {
-			t.Fatal(err)
-		}
-		err := prompt(t, 3*time.Second, func(ctx context.Context) error { return c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil) })
-		if err != nil || s.count("tools/call") != 1 {
-			t.Errorf("%s: %v, %s", name, err, s.posts())
-		}
-		c.Close()
-	}
-}
-
-// An answer that comes on the standalone stream ends its call, and the POST that the server leaves open.
-func TestOddServersAnswerElsewhere(t *testing.T) {
-	checkLeaks(t)
-	ids, left := make(chan string), make(chan bool)
-	s := &oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}
-	s.odd = func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		switch {
-		case r.Method == http.MethodGet:
-			open := events(": hi\n\n")(w, r, m, n) && http.NewResponseController(w).Flush() == nil
-			for open {
-				select {
-				case id := <-ids:
-					fmt.Fprint(w, strings.ReplaceAll(okEvent, "$", id))
-					_ = http.NewResponseController(w).Flush()
-				case <-r.Context().Done():
-					return true
-				}
-			}
-		case m.Method == "tools/call":
-			ids <- m.ID.String()
-			open(events(": hi\n\n"))(w, r, m, n)
-			left <- true
-			return true
-		}
-		return false
-	}
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-	if err := c.Connect(t.Context(), DialHTTP(nil, serveWeb(t, s).url, 1<<20)); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	err := prompt(t, time.Second, func(ctx context.Context) error { return c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil) })
-	if err != nil {
-		t.Error(err)
-	}
-	<-left
-}
-
-func connectInMemory(t *testing.T, s *oddServer) *Client {
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-	if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: inMemory{s}}, "http://odd.example/mcp", 1<<20)); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// A call ends at once with its context, or with Close, while it waits to continue (pitfall 35).
-func TestOddServersPauseEnds(t *testing.T) {
-	for _, closes := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			odd := in("tools/call", events("id: a\nretry: 60000\ndata:\n\n"))
-			s := &oddServer{TB: t, version: "2025-11-25", odd: odd, seen: map[string]int{}}
-			c := connectInMemory(t, s)
-			ctx, cancel := context.WithCancel(t.Context())
-			want, cancelled, end := context.Canceled, 1, cancel
-			if closes {
-				want, cancelled, end = ErrClosed, 0, func() { c.Close() }
-			}
-			began := time.Now()
-			time.AfterFunc(time.Second, end)
-			err := c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil)
-			if took := time.Since(began); !errors.Is(err, want) || took != time.Second {
-				t.Errorf("%v after %v", err, took)
-			}
-			cancel()
-			c.Close()
-			if n, calls := s.count("notifications/cancelled"), s.count("tools/call"); n != cancelled || calls != 1 {
-				t.Errorf("cancelled %d times, called %d times", n, calls)
-			}
-		})
-	}
-}
-
-// ---- Many callers ----
-
-// However many calls find the session gone, one begins another, and none is taken twice (pitfall 1). Where that fails, too, it is not
-// tried again by each of them.
-func TestOddServersForgetMany(t *testing.T) {
-	const calls = 20
-	for name, row := range map[string]struct {
-		again oddity // the answer to the second initialize
-		want  error
-		posts string
-	}{
-		"once": {nil, nil, "initialize:2 notifications/initialized:2 server/discover:1 tools/call:40"},
-		"and refuses": {respond(503, "text/plain", "no"), ErrSessionEnded,
-			"initialize:2 notifications/initialized:1 server/discover:1 tools/call:20"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			checkLeaks(t)
-			var arrived sync.WaitGroup
-			arrived.Add(calls)
-			s := &oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}
-			s.odd = func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-				switch {
-				case m.Method == "tools/call" && r.Header.Get("Mcp-Session-Id") == "s1":
-					arrived.Done()
-					arrived.Wait() // so that all are under way
-					w.WriteHeader(http.StatusNotFound)
-					return true
-				case m.Method == "initialize" && n > 1 && row.again != nil:
-					time.Sleep(50 * time.Millisecond)
-					return row.again(w, r, m, n)
-				}
-				return false
-			}
-			c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-			if err := c.Connect(t.Context(), DialHTTP(nil, serveWeb(t, s).url, 1<<20)); err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			var wg sync.WaitGroup
-			for range calls {
-				wg.Go(func() {
-					if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "odd"}, nil); !errors.Is(err, row.want) {
-						t.Error(err)
-					}
-				})
-			}
-			wg.Wait()
-			if got := s.posts(); got != row.posts {
-				t.Errorf("the server has seen %s; want %s", got, row.posts)
-			}
-		})
-	}
-}
-
-// What was accepted in a session that is lost later fails, and is not sent again.
-func TestOddServersForgetRunning(t *testing.T) {
-	checkLeaks(t)
-	begun := make(chan bool)
-	s := &oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}
-	s.odd = in("tools/call", func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		if n == 1 {
-			return open(func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-				defer time.AfterFunc(10*time.Millisecond, func() { close(begun) })
-				return events(": begun\n\n")(w, r, m, n)
-			})(w, r, m, n)
-		}
-		return times(2, respond(http.StatusNotFound, "text/plain", "gone"))(w, r, m, n)
-	})
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-	if err := c.Connect(t.Context(), DialHTTP(nil, serveWeb(t, s).url, 1<<20)); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	running := make(chan error, 1)
-	go func() { running <- c.Call(t.Context(), "tools/call", map[string]any{"name": "odd"}, nil) }()
-	<-begun
-	if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "odd"}, nil); err != nil {
-		t.Error(err)
-	}
-	if err := <-running; !errors.Is(err, ErrSessionEnded) {
-		t.Error(err)
-	}
-	if got, want := s.posts(), "initialize:2 notifications/initialized:2 server/discover:1 tools/call:3"; got != want {
-		t.Errorf("the server has seen %s; want %s", got, want)
-	}
-}
+// ---- Odd servers: more in testdata/cases/client-*.txtar ----
 
 // roundTrip is a function as a network.
 type roundTrip func(r *http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// respondTo returns a response. Its body has text, and ends only with the request if it is open.
+func respondTo(r *http.Request, status int, kind, text string, open bool) *http.Response {
+	body := &flow{parts: make(chan string, 1), broken: r.Context().Done()}
+	if body.parts <- text; !open {
+		body.end(io.EOF)
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: body, ContentLength: -1, Request: r}
+}
+
+// sessionAt returns the network of a server of 2025-11-25, whose standalone stream brings some events and stays open. It takes notifications;
+// a call is never answered, and what becomes of an answer says the function.
+func sessionAt(stream string, answered func(r *http.Request) (*http.Response, error)) roundTrip {
+	return func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodGet {
+			return respondTo(r, 200, "text/event-stream", stream, true), nil
+		} else if r.Method == http.MethodDelete {
+			return respondTo(r, 204, "", "", false), nil
+		}
+		body, _ := io.ReadAll(r.Body)
+		switch m := Decode(body).Messages[0]; {
+		case m.Method == "initialize":
+			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`, m.ID)
+			return respondTo(r, 200, "application/json", text, false), nil
+		case m.Kind() == Request:
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		case m.Kind() == Response:
+			return answered(r)
+		}
+		return respondTo(r, 202, "", "", false), nil
+	}
+}
+
+// connectTo returns a Client that is connected over a network.
+func connectTo(t *testing.T, network roundTrip, c *Client) *Client {
+	c.Info = Implementation{Name: "t", Version: "0"}
+	if err := c.Connect(t.Context(), durably(DialHTTP(&http.Client{Transport: network}, "http://odd.example/mcp", 1<<20))); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // Many calls find out, each in its own time, that a modern server has become another. This is for -race, which a network, a lock and even a
 // counter would mislead.
-func TestOddServersChangeEra(t *testing.T) {
+func TestClientManyFindAnotherEra(t *testing.T) {
 	network := roundTrip(func(r *http.Request) (*http.Response, error) {
-		w := httptest.NewRecorder()
 		body, _ := io.ReadAll(r.Body)
 		if m := Decode(body).Messages[0]; m.Method == "server/discover" {
 			time.Sleep(5 * time.Millisecond)
-			answerJSON(w, m, `{"supportedVersions":["2026-07-28"]}`)
-		} else {
-			time.Sleep(rand.N(10 * time.Millisecond))
-			w.WriteHeader(http.StatusNotFound)
+			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"]}}`, m.ID)
+			return respondTo(r, 200, "application/json", text, false), nil
 		}
-		return w.Result(), nil
+		time.Sleep(rand.N(10 * time.Millisecond))
+		return respondTo(r, 404, "", "", false), nil
 	})
 	for range 10 {
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: network}, "http://odd.example/mcp", 1<<20)); err != nil {
-			t.Fatal(err)
-		}
+		c := connectTo(t, network, new(Client))
 		var wg sync.WaitGroup
 		for range 64 {
 			wg.Go(func() {
-				err := c.Call(t.Context(), "tools/call", map[string]any{"name": "odd"}, nil)
-				if err == nil || !strings.Contains(err.Error(), "HTTP 404") {
+				if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "odd"}, nil); err == nil || !strings.Contains(err.Error(), "HTTP 404") {
 					t.Error(err)
 				}
 			})
@@ -8540,149 +7596,65 @@ func TestOddServersChangeEra(t *testing.T) {
 	}
 }
 
-// A stream that never says where to POST is given up.
-func TestOddServersNoEndpoint(t *testing.T) {
+// A call ends with its context though nobody takes what has come before its answer.
+func TestClientHandlerStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := roundTrip(func(r *http.Request) (*http.Response, error) {
-			body, hangUp := io.Pipe()
-			go func() {
-				defer hangUp.Close()
-				for {
-					select {
-					case <-time.After(time.Second):
-						_, _ = io.WriteString(hangUp, ": not yet\n\n")
-					case <-r.Context().Done():
-						return
-					}
-				}
-			}()
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
-		})
+		stuck := make(chan bool)
+		network := sessionAt(strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", 64), nil)
+		c := connectTo(t, network, &Client{Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) { <-stuck; return nil, nil })})
+		synctest.Wait() // the queue is full
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
 		began := time.Now()
-		_, err := DialSSE(&http.Client{Transport: network}, "http://odd.example/sse", 1<<20)(t.Context())
-		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "no endpoint event within 10s") || took != 10*time.Second {
+		err := c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil)
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
 			t.Errorf("%v after %v", err, took)
 		}
+		close(stuck)
+		c.Close()
 	})
 }
 
-// A call ends with its context though nobody takes what has come before its answer.
-func TestOddServersUnread(t *testing.T) {
-	checkLeaks(t)
-	stuck, heard := make(chan bool), make(chan bool, 64)
-	s := &oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}
-	s.odd = in(http.MethodGet, open(events(strings.Repeat(numbered(1), 64))))
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) {
-		heard <- true
-		<-stuck
-		return nil, nil
-	})}
-	if err := c.Connect(t.Context(), DialHTTP(nil, serveWeb(t, s).url, 1<<20)); err != nil {
-		t.Fatal(err)
-	}
-	<-heard
-	time.Sleep(20 * time.Millisecond) // for the queue to fill up
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	err := prompt(t, time.Second, func(context.Context) error {
-		return c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil)
+// However many questions a server asks, and takes no answer, no more than 32 answers are on their way.
+func TestClientQuestionsFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		questions := ""
+		for i := range 2000 {
+			questions += fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n\n", i)
+		}
+		var under, most atomic.Int32
+		c := connectTo(t, sessionAt(questions, func(r *http.Request) (*http.Response, error) {
+			most.Store(max(most.Load(), under.Add(1)))
+			defer under.Add(-1)
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}), new(Client))
+		time.Sleep(10 * time.Second)
+		if n := most.Load(); n == 0 || n > 32 {
+			t.Errorf("%d answers at once", n)
+		}
+		c.Close()
 	})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	close(stuck)
-	_ = prompt(t, time.Second, func(context.Context) error { return c.Close() })
-}
-
-// Answers that nobody takes are not sent by the thousand (pitfalls 14 and 24), however many questions come.
-func TestOddServersFlood(t *testing.T) {
-	checkLeaks(t)
-	files := openFiles()
-	s := &oddServer{TB: t, version: "2025-11-25", seen: map[string]int{}}
-	s.odd = func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-		switch {
-		case r.Method == http.MethodGet:
-			w.Header().Set("Content-Type", "text/event-stream")
-			for i := range 2000 {
-				fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n\n", i)
-			}
-			return open(func(http.ResponseWriter, *http.Request, *Message, int) bool { return true })(w, r, m, n)
-		case r.Method == http.MethodPost && m.Kind() == Response:
-			return speechless(w, r, m, n)
-		}
-		return false
-	}
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-	if err := c.Connect(t.Context(), DialHTTP(nil, serveWeb(t, s).url, 1<<20)); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	time.Sleep(300 * time.Millisecond)
-	if n := openFiles() - files; n > 2*100 {
-		t.Errorf("%d descriptors", n)
-	}
-}
-
-// ---- Hanging ----
-
-// Whatever a server leaves hanging, a call ends with its context and with Close, at once (pitfalls 2 and 35).
-func TestOddServersHang(t *testing.T) {
-	const js = "application/json"
-	for name, odd := range map[string]oddity{
-		"nothing":                     speechless,
-		"half a header":               raw("HTTP/1.1 200 OK\r\nContent-Type: app", true),
-		"103, then nothing":           raw("HTTP/1.1 103 Early Hints\r\n\r\n", true),
-		"JSON that does not come":     open(respond(200, js, "")),
-		"JSON that does not end":      open(respond(200, js, okResponse)),
-		"a stream of nothing":         open(events("")),
-		"a stream of comments":        open(events(": hi\n\n: hi\n\n")),
-		"half an event":               open(events("data: {")),
-		"an error that does not end":  open(respond(500, "text/plain", "no")),
-		"a 404 that does not end":     open(respond(404, "text/plain", "no")),
-		"a page that does not end":    open(respond(200, "text/html", "<html>")),
-		"a redirect that has no body": raw("HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 9\r\n\r\n", true),
-	} {
-		for _, version := range []string{"", "2025-11-25"} {
-			t.Run(name+version, func(t *testing.T) {
-				checkLeaks(t)
-				reached := make(chan bool, 2)
-				s := &oddServer{TB: t, version: version, seen: map[string]int{}}
-				s.odd = in("tools/call", func(w http.ResponseWriter, r *http.Request, m *Message, n int) bool {
-					reached <- true
-					return odd(w, r, m, n)
-				})
-				c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-				if err := c.Connect(t.Context(), DialHTTP(nil, serveWeb(t, s).url, 1<<20)); err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(10*time.Millisecond, cancel)
-				call := func(context.Context) error { return c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil) }
-				if err := prompt(t, time.Second, call); !errors.Is(err, context.Canceled) {
-					t.Error(err)
-				}
-				<-reached
-				go func() { <-reached; c.Close() }()
-				call = func(context.Context) error {
-					return c.Call(context.Background(), "tools/call", map[string]any{"name": "odd"}, nil)
-				}
-				if err := prompt(t, time.Second, call); !errors.Is(err, ErrClosed) {
-					t.Error(err)
-				}
-				_ = prompt(t, time.Second, func(context.Context) error { return c.Close() })
-				if n := s.count("tools/call"); n != 2 {
-					t.Errorf("%d calls", n)
-				}
-			})
-		}
-	}
 }
 
 // Whatever a server of HTTP answers, a Client survives it: its calls and its end come in time, no connection is left, and as soon as
 // the server is in its right mind a call works.
 func FuzzClient(f *testing.F) {
-	for _, seed := range clientSeeds {
-		f.Add([]byte(strings.NewReplacer("\n", "\r\n", "→", "\xff", "✂", "\xfa", "⌛", "\xfd", "…", "\xfc").Replace(seed)))
+	files, _ := filepath.Glob("testdata/cases/client-*.txtar")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		_, cases := parseCases(string(text))
+		for i, tr := range cases {
+			if script := tr.answers(); !bytes.Contains(script, []byte("[{")) && tr.overHTTP() && len(script) < maxScript && (i%5 == 0 || !testing.Short()) {
+				f.Add(script)
+			}
+		}
+	}
+	for _, odd := range []string{"", "\xfc", "\xfd", "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"} {
+		f.Add([]byte(odd + "\xfa"))
 	}
 	f.Fuzz(func(t *testing.T, script []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("no end") }).Stop()
@@ -8690,39 +7662,60 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
+// answers returns a script of what the server of a case answers to a Client that asks for the era first.
+func (tr transcript) answers() (script []byte) {
+	const ask, json = `{"jsonrpc":"2.0","id":1,"method":"server/discover"}`, "200\nContent-Type: application/json\n\n"
+	probe := []section{{who: "client", letter: "A", text: "POST /mcp\n\n" + ask}, {who: "server", letter: "A", text: "400\n"}}
+	if version, _ := tr.handshake(); version == "" {
+		probe[1].text = json + `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`
+	}
+	if !tr.shows(asksFirst) {
+		tr.sections = append(probe, tr.sections...)
+	}
+	begun := map[string]bool{}
+	tr = tr.unfolded()
+	for i, s := range tr.sections {
+		if begun[s.letter] = begun[s.letter] && s.who != "client"; s.who != "server" {
+			continue
+		}
+		text, more := strings.CutSuffix(laterLine.ReplaceAllString(s.text, ""), goesOn)
+		if text == hangsUp {
+			text = ""
+		} else if !begun[s.letter] && !strings.HasPrefix(text, "HTTP/") {
+			head, body, _ := strings.Cut(text, "\n\n")
+			status, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
+			if fields += "\n"; !strings.Contains(fields, "text/event-stream") {
+				fields += "Content-Length: *\n"
+			}
+			text = strings.ReplaceAll("HTTP/1.1 "+status+" So\n"+strings.TrimPrefix(fields, "\n")+"\n", "\n", "\r\n") + body
+		}
+		begun[s.letter] = true
+		next := slices.IndexFunc(tr.sections[i+1:], func(other section) bool { return other.letter == s.letter })
+		switch script = append(script, text...); {
+		case more || next >= 0 && tr.sections[i+1+next].who == "server":
+			script = append(script, waits)
+		case text == "" || strings.Contains(text, "text/event-stream"):
+			script = append(script, cuts)
+		default:
+			script = append(script, takes)
+		}
+	}
+	return script
+}
+
 // forger answers with what a script says, piece by piece, and once that is at its end as the program does.
 type forger struct {
 	http.Handler
 	busy sync.WaitGroup
-
-	mu     sync.Mutex // guards the field below
-	script []forgery
-}
-
-type forgery struct {
-	text []byte
-	mark byte // what follows it
-}
-
-func (s *forger) next() (f forgery, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.script) == 0 {
-		return f, false
-	}
-	f, s.script = s.script[0], s.script[1:]
-	return f, true
-}
-
-func (s *forger) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.script = nil
+	next func() (piece []byte, mark byte, ok bool)
+	stop func()
+	mu   sync.Mutex // guards the iterator
 }
 
 // ServeHTTP answers the requests of a connection, from the first that gets a forged answer on.
 func (s *forger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f, ok := s.next()
+	next := func() ([]byte, byte, bool) { s.mu.Lock(); defer s.mu.Unlock(); return s.next() }
+	piece, mark, ok := next()
 	if !ok {
 		s.Handler.ServeHTTP(w, r)
 		return
@@ -8736,23 +7729,22 @@ func (s *forger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.Close()
 	for ok {
-		_, _ = conn.Write(withLength(f.text))
-		switch f.mark {
+		_, _ = conn.Write(withLength(piece))
+		switch mark {
 		case cuts:
 			return
 		case waits, sleeps: // the response goes on
-			pass(f.mark)
-			f, ok = s.next()
-			continue
+			pass(mark)
+		default:
+			r, err := http.ReadRequest(in.Reader)
+			if err != nil {
+				return
+			}
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				return
+			}
 		}
-		next, err := http.ReadRequest(in.Reader)
-		if err != nil {
-			return
-		}
-		if _, err := io.Copy(io.Discard, next.Body); err != nil {
-			return
-		}
-		f, ok = s.next()
+		piece, mark, ok = next()
 	}
 }
 
@@ -8771,9 +7763,7 @@ func (c *openConn) Close() error {
 func callForger(t *testing.T, script []byte) {
 	mcp, sse, mux := new(options).handlers(newDemo(), silent)
 	s := &forger{Handler: mux}
-	for text, mark := range scripted(script) {
-		s.script = append(s.script, forgery{text, mark})
-	}
+	s.next, s.stop = iter.Pull2(scripted(script))
 	network := newMemoryNet()
 	server := &http.Server{Handler: s, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = server.Serve(network) }()
@@ -8784,32 +7774,57 @@ func callForger(t *testing.T, script []byte) {
 			return nil, err
 		}
 		open.Add(1)
-		return &openConn{Conn: conn, closed: sync.OnceFunc(func() { open.Add(-1) })}, nil
+		return &openConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
 	}}
 	client, noise := &http.Client{Transport: transport}, new(lockedBuffer)
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Capabilities: map[string]any{"elicitation": struct{}{}}, Handler: HandlerFunc(sayAda), Log: errorsTo(noise)}
-	_ = inMinute(t, "Connect", func(ctx context.Context) error {
+	answer := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		if x.Request.Method != "elicitation/create" {
+			return nil, methodNotFound(x.Request.Method)
+		}
+		return json.RawMessage(`{"action":"accept","content":{"name":"Ada"}}`), nil
+	})
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Capabilities: map[string]any{"elicitation": struct{}{}}, Handler: answer, Log: errorsTo(noise)}
+	inMinute := func(what string, f func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		err := f(ctx)
+		if took := time.Since(began); took > time.Minute+2*time.Second {
+			t.Errorf("%s took %v: %v", what, took, err)
+		}
+		return err
+	}
+	call := func(params string) error {
+		method, given := "tools/list", any(nil)
+		if params != "" {
+			method, given = "tools/call", json.RawMessage(params)
+		}
+		return inMinute(method+params, func(ctx context.Context) error { return c.Call(ctx, method, given, nil) })
+	}
+	_ = inMinute("Connect", func(ctx context.Context) error {
 		return c.Connect(ctx, durably(DialHTTP(client, "http://127.0.0.1:8080/mcp", 32<<10)), durably(DialSSE(client, "http://127.0.0.1:8080/sse", 32<<10)))
 	})
 	for _, params := range []string{"", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"celsius"}}`, `{"name":"ask"}`} {
-		_ = callInMinute(t, c, params)
+		_ = call(params)
 	}
+	s.mu.Lock()
 	s.stop()
-	var err error
-	for range 5 {
-		// An error that the server sends is an answer: to what it was taken for before.
-		if err = callInMinute(t, c, ""); err == nil || errors.As(err, new(*Error)) {
-			err = nil
+	s.mu.Unlock()
+	err := call("")
+	// An error that the server sends is an answer: to what it was taken for before.
+	for range 4 {
+		if err == nil || errors.As(err, new(*Error)) {
 			break
 		}
-		time.Sleep(hopeless)
+		time.Sleep(30 * time.Second)
+		err = call("")
 	}
-	if err != nil {
+	if err != nil && !errors.As(err, new(*Error)) {
 		t.Errorf("a later call: %v", err)
 	}
-	_ = inMinute(t, "Close", func(context.Context) error { return c.Close() })
+	_ = inMinute("Close", func(context.Context) error { return c.Close() })
 	transport.CloseIdleConnections()
-	time.Sleep(lastWord)
+	time.Sleep(time.Second)
 	if n := open.Load(); n != 0 || noise.String() != "" {
 		t.Errorf("%d connections are open; in the log: %s", n, noise)
 	}
@@ -8818,83 +7833,6 @@ func callForger(t *testing.T, script []byte) {
 	_ = server.Close()
 	s.busy.Wait()
 }
-
-// callInMinute calls a tool, or lists them all.
-func callInMinute(t *testing.T, c *Client, params string) error {
-	if params == "" {
-		return inMinute(t, "tools/list", func(ctx context.Context) error { return c.Call(ctx, "tools/list", nil, nil) })
-	}
-	return inMinute(t, params, func(ctx context.Context) error { return c.Call(ctx, "tools/call", json.RawMessage(params), nil) })
-}
-
-// inMinute runs f, which has a minute.
-func inMinute(t *testing.T, what string, f func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	began := time.Now()
-	err := f(ctx)
-	if took := time.Since(began); took > time.Minute+2*lastWord {
-		t.Errorf("%s took %v: %v", what, took, err)
-	}
-	return err
-}
-
-// sayAda answers who the user is.
-func sayAda(_ context.Context, x *Exchange) (any, error) {
-	if x.Request.Method != "elicitation/create" {
-		return nil, methodNotFound(x.Request.Method)
-	}
-	return json.RawMessage(`{"action":"accept","content":{"name":"Ada"}}`), nil
-}
-
-// What servers answer: → before the answer to the next request, ✂ where the connection is cut, ⌛ where the rest comes after a while. A line
-// ends with CRLF.
-var clientSeeds = func() []string {
-	const (
-		asJSON   = "HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: *\n\n"
-		asEvents = "HTTP/1.1 200 OK\nContent-Type: text/event-stream\nConnection: close\n\n"
-		refused  = "HTTP/1.1 400 Bad Request\nContent-Type: application/json\nContent-Length: *\n\n"
-		accepted = "HTTP/1.1 202 Accepted\nContent-Length: *\n\n"
-		absent   = "HTTP/1.1 405 Method Not Allowed\nAllow: POST\nContent-Length: *\n\n"
-		session  = "HTTP/1.1 200 OK\nMcp-Session-Id: abc\nContent-Type: application/json\nContent-Length: *\n\n"
-
-		discovered  = `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"public"}}`
-		initialized = `{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}`
-		unsupported = `{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"no","data":{"supported":["2025-11-25"]}}}`
-		question    = `{"jsonrpc":"2.0","id":3,"result":{"resultType":"input_required","inputRequests":{"name":{"method":"elicitation/create","params":{}}},"requestState":"x"}}`
-		tools       = `{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","tools":[{"name":"get-weather","inputSchema":{"type":"object","properties":{"city":{"type":"string","x-mcp-header":"City"}}}},{"name":"b","inputSchema":{"x-mcp-header":5}}]}}`
-		mismatched  = `{"jsonrpc":"2.0","id":3,"error":{"code":-32020,"message":"Header mismatch"}}`
-
-		modern = asJSON + discovered + "→"
-		legacy = refused + "→" + session + initialized + "→"
-	)
-	return []string{
-		modern + asJSON + tools + "→" + asEvents + "data: " + question + "\n\n✂" + asJSON + `{"jsonrpc":"2.0","id":4,"result":{"content":[]}}`,
-		modern + asJSON + tools + "→" + refused + mismatched + "→" + asJSON + `{"jsonrpc":"2.0","id":4,"result":{"tools":[],"nextCursor":"x"}}`,
-		modern + "HTTP/1.1 200 OK\nContent-Type: text/event-stream\nTransfer-Encoding: chunked\n\n3\n:\n\n⌛c\ndata: {\"a\":1\n0\n\n",
-		modern + "HTTP/1.1 404 Not Found\nContent-Type: application/json\nContent-Length: *\n\n" + `{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no"}}`,
-		modern + asJSON + unsupported,
-		refused + unsupported + "→" + session + initialized + "→" + accepted + "→" + absent + "→" + asJSON + `{"jsonrpc":"2.0","id":3,"result":{"tools":[]}}`,
-		legacy + accepted + "→" + absent + "→" + asEvents + "id: x/1\nretry: 10\ndata:\n\n✂" + asEvents + "id: x/2\ndata: " + `{"jsonrpc":"2.0","id":3,"result":{"tools":[]}}` + "\n\n✂",
-		legacy + absent + "→" + accepted + "→HTTP/1.1 404 Not Found\nContent-Length: *\n\nSession not found→" + session + initialized,
-		legacy + accepted + "→" + asEvents + "data: " + `{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{}}` + "\n\n…data: " + `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` + "\n\n✂",
-		legacy + "HTTP/1.1 500 Internal Server Error\n\n✂",
-		refused + "→" + absent + "→" + asEvents + "event: endpoint\ndata: /sse?session=1\n\n⌛data: " + initialized + "\n\n",
-		"HTTP/1.1 405 Method Not Allowed\nContent-Length: 0\n\n→" + absent + "→" + asEvents + "event: endpoint\ndata: http://evil.example/\n\n",
-		"HTTP/1.1 307 Temporary Redirect\nLocation: /other\nContent-Length: 0\n\n→" + modern,
-		"HTTP/1.1 302 Found\nLocation: http://evil.example/\nContent-Length: 0\n\n",
-		"HTTP/1.1 401 Unauthorized\nWWW-Authenticate: Bearer resource_metadata=\"x\\\"y\", scope=a, Basic\nContent-Length: 0\n\n",
-		"HTTP/1.1 101 Switching Protocols\nUpgrade: x\nConnection: Upgrade\n\nhello",
-		"HTTP/1.1 100 Continue\n\nHTTP/1.1 103 Early Hints\nLink: x\n\n" + modern,
-		"HTTP/1.1 503 Service Unavailable\nRetry-After: 5\nContent-Length: 0\n\n",
-		"HTTP/1.1 200 OK\nContent-Type: text/html\nContent-Length: *\n\n<html>",
-		"HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Length: 99\n\n{✂",
-		"HTTP/1.1 200 OK\nContent-Type: application/json\nContent-Encoding: gzip\n\n\x1f\x8b✂",
-		asJSON + "[" + discovered + "," + tools + "]→" + session + initialized,
-		"HTTP/1.1 200 OK\nContent-Type: text/event-stream\n\n…data: " + discovered + "\n\n",
-		"SSH-2.0-OpenSSH_9.2\n", "✂", "…",
-	}
-}()
 
 // ======== main.go ========
 
@@ -12490,8 +11428,10 @@ func (a *actor) overHTTP() transcript {
 	}
 	a.connect()
 	exchanges := map[string]*arrival{}
-	for i := range a.tr.sections {
-		s := &a.tr.sections[i]
+	played := a.tr // which requests look into while this is written
+	played.sections = slices.Clone(a.tr.sections)
+	for i := range played.sections {
+		s := &played.sections[i]
 		if a.applies(s) {
 			continue
 		}
@@ -12544,7 +11484,7 @@ func (a *actor) overHTTP() transcript {
 		}
 	}
 	a.work.Wait()
-	return a.tr
+	return played
 }
 
 // over reports whether the Client has hung up.
