@@ -10225,7 +10225,7 @@ func inSession(version string) []string {
 
 // usual returns the lines of a header that a case leaves out of a request, since each client sends them.
 func (tr transcript) usual(method, path, body string) (lines []string) {
-	if !tr.isCase || strings.HasPrefix(path, "/sse?") || tr.overSSE() && method == http.MethodPost && path != "/sse" {
+	if !tr.isCase || strings.HasPrefix(path, "/sse?") || tr.overSSE() && method == http.MethodPost && path != "/sse" && path != "/mcp" {
 		return []string{"Content-Type: application/json\n"}[:min(1, len(body))]
 	}
 	switch method {
