@@ -1186,6 +1186,22 @@ func TestStreamTakeoverFromTheDead(t *testing.T) {
 	})
 }
 
+// Disconnect does nothing in a revision that does not have this. In one that has, see testdata/cases/cut-streams.txtar.
+func TestStreamDisconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		older := NewStream("tag.1", 10)
+		p, hangUp, _ := follow(t, older, "")
+		older.Disconnect(time.Second)
+		synctest.Wait()
+		sendNumbers(t, older, 0, 1)
+		synctest.Wait()
+		if got, _, retry := p.data(); len(got) != 1 || retry != 0 {
+			t.Error(p.read())
+		}
+		hangUp()
+	})
+}
+
 // Write deadlines: each write has one, between two there is none, because over HTTP/2 it would reset the stream, and in the end there is
 // time for what net/http has to write.
 func TestStreamDeadlines(t *testing.T) {
@@ -1464,9 +1480,9 @@ func TestLogging(t *testing.T) {
 // A stalled client holds up nobody, with one goroutine that sends to it and one that is next. What has changed in the meantime it hears
 // once, the last word; of a list that was not offered it hears nothing.
 func TestPublishNeverWaits(t *testing.T) {
-	demo := newDemo()
+	server := &Server{Capabilities: map[string]any{"tools": struct{}{}, "prompts": map[string]bool{"listChanged": true}, "resources": map[string]bool{"listChanged": true}}}
 	a, b := Pipe()
-	go Serve(t.Context(), a, demo, nil)
+	go Serve(t.Context(), a, server, nil)
 	for _, line := range []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"method":"ping"}`} {
 		_ = b.Write(t.Context(), Decode([]byte(line)))
 		if strings.Contains(line, `"id"`) {
@@ -1475,26 +1491,32 @@ func TestPublishNeverWaits(t *testing.T) {
 	}
 	before := runtime.NumGoroutine()
 	for n := range 1000 {
-		demo.Publish("notifications/tools/list_changed", nil)
-		if demo.Publish("notifications/resources/list_changed", map[string]int{"n": n}); n%10 == 0 {
+		for _, list := range []string{"tools", "prompts", "resources"} {
+			server.Publish("notifications/"+list+"/list_changed", map[string]int{"n": n})
+		}
+		if n%10 == 0 {
 			time.Sleep(100 * time.Microsecond)
 		}
 	}
 	if n := runtime.NumGoroutine() - before; n > 2 {
 		t.Error(n, "goroutines for one client")
 	}
-	for heard, last := 0, ""; last != "999"; heard++ {
+	heard, last := 0, map[string]string{}
+	for ; last["notifications/prompts/list_changed"] != "999" || last["notifications/resources/list_changed"] != "999"; heard++ {
 		p, err := b.Read()
-		if err != nil || p.Messages[0].Method != "notifications/resources/list_changed" || heard > 100 {
-			t.Fatal(p, err, heard)
+		if err != nil || heard > 100 {
+			t.Fatal(last, err, heard)
 		}
-		last = string(member(p.Messages[0].Params, "n"))
+		last[p.Messages[0].Method] = string(member(p.Messages[0].Params, "n"))
+	}
+	if len(last) != 2 {
+		t.Error(last)
 	}
 	b.Close()
 	waitFor(t, func() bool { // the peer is forgotten
-		demo.Server.mu.Lock()
-		defer demo.Server.mu.Unlock()
-		return len(demo.legacy) == 0
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		return len(server.legacy) == 0
 	})
 }
 
@@ -1583,32 +1605,35 @@ func TestListenBounds(t *testing.T) {
 // watchedConn and watchedResponse call a function before they write.
 type watchedConn struct {
 	Conn
-	before func(text string)
+	before func(text string) error
 }
 
 func (w watchedConn) Write(ctx context.Context, p Payload) error {
-	w.before(string(p.Append(nil)))
+	if err := w.before(string(p.Append(nil))); err != nil {
+		return err
+	}
 	return w.Conn.Write(ctx, p)
 }
 
 type watchedResponse struct {
 	http.ResponseWriter
-	before func(text string)
+	before func(text string) error
 }
 
 func (w watchedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w watchedResponse) Write(b []byte) (int, error) {
-	w.before(string(b))
+	_ = w.before(string(b))
 	return w.ResponseWriter.Write(b)
 }
 
-// What is published while the acknowledgement is being sent comes after it.
+// What is published while the acknowledgement is being sent comes after it. A subscription that cannot be told of a change ends.
 func TestListenAcknowledgesFirst(t *testing.T) {
 	demo := newDemo()
-	publish := func(text string) {
+	publish := func(text string) error {
 		if strings.Contains(text, "acknowledged") {
 			demo.Publish("notifications/resources/list_changed", nil)
 		}
+		return nil
 	}
 	line := modernRequest("subscriptions/listen", `"notifications":{"resourcesListChanged":true}`)
 	a, b := Pipe()
@@ -1627,6 +1652,19 @@ func TestListenAcknowledgesFirst(t *testing.T) {
 			t.Error("over HTTP:", got)
 		}
 	}
+	a, dead := Pipe()
+	defer dead.Close()
+	go Serve(t.Context(), watchedConn{a, func(text string) error {
+		if strings.Contains(text, "list_changed") {
+			return io.ErrClosedPipe
+		}
+		return nil
+	}}, demo, nil)
+	_ = dead.Write(t.Context(), Decode([]byte(line)))
+	_, _ = dead.Read()
+	before := demo.listening()
+	demo.Publish("notifications/resources/list_changed", nil)
+	waitFor(t, func() bool { return demo.listening() == before-1 })
 	h.Close()
 }
 
