@@ -840,7 +840,7 @@ func (m *marks) add(mark json.RawMessage, path []string, kind string) {
 	lower := strings.ToLower(name)
 	switch {
 	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
-		m.err = fmt.Errorf("x-mcp-header must be a token, not %.100q", cmp.Or(name, string(mark)))
+		m.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", mark)
 	case len(path) == 0:
 		m.err = fmt.Errorf("x-mcp-header %.100q marks what is not reached through properties alone", name)
 	case kind != "string" && kind != "integer" && kind != "boolean":

@@ -3000,7 +3000,12 @@ func TestHTTPBatches(t *testing.T) {
 func TestHTTPBatchBecomesStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, newDemo())
-		c := &web{TB: t, url: "http://here/mcp", client: &http.Client{Transport: &inProcess{Handler: h}}, header: http.Header{}}
+		network := newMemoryNet()
+		server := &http.Server{Handler: h}
+		go func() { _ = server.Serve(network) }()
+		defer server.Close()
+		c := &web{TB: t, url: "http://127.0.0.1:8080/mcp", client: &http.Client{Transport: &http.Transport{DialContext: network.dial}}, header: http.Header{}}
+		defer c.client.CloseIdleConnections()
 		c.header.Set("Accept", "application/json, text/event-stream")
 		c.header.Set("Content-Type", "application/json")
 		c.open("2025-03-26", "{}")
@@ -4947,8 +4952,14 @@ func TestSSEStops(t *testing.T) {
 			"soon":     func(context.Context, *Exchange) (any, error) { time.Sleep(3 * time.Second); return struct{}{}, nil },
 			"stubborn": func(context.Context, *Exchange) (any, error) { <-release; return struct{}{}, nil },
 		}}}
+		network := newMemoryNet()
+		server := &http.Server{Handler: h}
+		go func() { _ = server.Serve(network) }()
+		defer server.Close()
+		client := &http.Client{Transport: &http.Transport{DialContext: network.dial}}
+		defer client.CloseIdleConnections()
 		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-		if err := c.Connect(t.Context(), DialSSE(&http.Client{Transport: &inProcess{Handler: h}}, "http://here/sse", testLimit)); err != nil {
+		if err := c.Connect(t.Context(), DialSSE(client, "http://127.0.0.1:8080/sse", testLimit)); err != nil {
 			t.Fatal(err)
 		}
 		soon, stubborn := make(chan error, 1), make(chan error, 1)
@@ -5478,18 +5489,21 @@ func TestDialSSEClose(t *testing.T) {
 
 // ---- The client over HTTP ----
 
-// stub is a server that a function plays; it notes what it was asked. The function gets the message that was POSTed, or nil.
-type stub struct {
-	*httptest.Server
-	answer func(s *stub, w http.ResponseWriter, r *http.Request, m *Message)
+// What a server says and how a Client reacts stands in testdata/cases/client-*.txtar. Below is what needs a load, a clock to the millisecond,
+// a real network, or an application.
 
-	mu   sync.Mutex
-	seen []string // such as "initialize", for its POST, and "GET"
-}
+// stub is a server that a function plays. The function gets the message that was POSTed, or nil.
+type stub struct{ *httptest.Server }
 
 func newStub(t *testing.T, answer func(s *stub, w http.ResponseWriter, r *http.Request, m *Message)) *stub {
-	s := &stub{answer: answer}
-	s.Server = httptest.NewServer(s)
+	s := new(stub)
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m *Message
+		if body, _ := io.ReadAll(r.Body); len(body) > 0 {
+			m = Decode(body).Messages[0]
+		}
+		answer(s, w, r, m)
+	}))
 	t.Cleanup(func() {
 		s.CloseClientConnections()
 		s.Close()
@@ -5497,45 +5511,10 @@ func newStub(t *testing.T, answer func(s *stub, w http.ResponseWriter, r *http.R
 	return s
 }
 
-func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var m *Message
-	what := r.Method
-	if r.Method == "POST" {
-		body, _ := io.ReadAll(r.Body)
-		m = Decode(body).Messages[0]
-		if what = m.Method; what == "" {
-			what = "answer"
-		}
-	}
-	s.mu.Lock()
-	s.seen = append(s.seen, what)
-	s.mu.Unlock()
-	s.answer(s, w, r, m)
-}
-
-// asked returns what the server was asked, without the GETs of a client that listens.
-func (s *stub) asked() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(s.seen, " ")
-}
-
-// times returns how often.
-func (s *stub) times(what string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, seen := range s.seen {
-		if seen == what {
-			n++
-		}
-	}
-	return n
-}
-
 // say answers with a status and a body: JSON if it looks like that, events, or text. ID in it is replaced by that of m.
 func say(w http.ResponseWriter, m *Message, status int, body string) {
 	kind := "text/plain"
-	if strings.HasPrefix(body, "{") || strings.HasPrefix(body, "[") {
+	if strings.HasPrefix(body, "{") {
 		kind = "application/json"
 	} else if strings.HasSuffix(body, "\n\n") {
 		kind = "text/event-stream"
@@ -5550,185 +5529,517 @@ func say(w http.ResponseWriter, m *Message, status int, body string) {
 }
 
 const (
-	legacyHello = `{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}},"serverInfo":{"name":"s","version":"1"}}}`
+	legacyHello = `{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`
 	modernHello = `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`
 	emptyResult = `{"jsonrpc":"2.0","id":ID,"result":{}}`
 )
 
-// legacyStub is a server of 2025-11-25 with a session; other decides about what is neither part of the handshake nor DELETE.
-func legacyStub(t *testing.T, other func(s *stub, w http.ResponseWriter, r *http.Request, m *Message)) *stub {
-	return newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+// played is an http.RoundTripper that a function plays; with status 0 there is no server.
+type played func(r *http.Request, m *Message) (status int, body string)
+
+func (f played) RoundTrip(r *http.Request) (*http.Response, error) {
+	var m *Message
+	if r.Body != nil {
+		body, _ := io.ReadAll(r.Body)
+		m = Decode(body).Messages[0]
+	}
+	status, body := f(r, m)
+	if status == 0 {
+		return nil, errors.New("connection refused")
+	}
+	w := httptest.NewRecorder()
+	say(w, m, status, body)
+	resp := w.Result()
+	if resp.Request = r; m != nil && m.Method == "initialize" {
+		resp.Header.Set("Mcp-Session-Id", "s")
+	}
+	return resp, nil
+}
+
+// handshake answers what a session of 2025-11-25 begins and ends with.
+func handshake(other played) played {
+	return func(r *http.Request, m *Message) (int, string) {
 		switch {
 		case r.Method == "DELETE":
-			w.WriteHeader(204)
-		case m != nil && m.Method == "server/discover":
-			say(w, m, 400, "no session")
+			return 405, ""
 		case m != nil && m.Method == "initialize":
-			w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", s.times("initialize")))
-			say(w, m, 200, legacyHello)
+			return 200, legacyHello
 		case m != nil && m.Method == "notifications/initialized":
-			w.WriteHeader(202)
-		default:
-			other(s, w, r, m)
+			return 202, ""
 		}
-	})
-}
-
-// dialURL connects a client to a URL, as an application would.
-func dialURL(t *testing.T, url string, c *Client) (*Client, error) {
-	c.Info = Implementation{Name: "t", Version: "0"}
-	err := c.Connect(t.Context(), DialHTTP(nil, url, testLimit), DialSSE(nil, url, testLimit))
-	t.Cleanup(func() { c.Close() })
-	return c, err
-}
-
-func connectURL(t *testing.T, url string, c *Client) *Client {
-	t.Helper()
-	c, err := dialURL(t, url, c)
-	if err != nil {
-		t.Fatal(err)
+		return other(r, m)
 	}
-	return c
 }
 
-// says is what a server answers, "STATUS BODY", each time that it is asked; the last one holds.
-type says []string
-
-func (list says) answer(w http.ResponseWriter, m *Message, n int) {
-	status, body, _ := strings.Cut(list[min(n, len(list))-1], " ")
-	code, _ := strconv.Atoi(status)
-	say(w, m, code, body)
+// dialled returns what connects a Client to the network that is given.
+func dialled(network http.RoundTripper) Dialer {
+	return DialHTTP(&http.Client{Transport: network}, "http://127.0.0.1:8080/mcp", testLimit)
 }
 
-// ladderRow is a server behind a URL, by what it says to each step, and where that leads.
-type ladderRow struct {
-	name                 string
-	discover, initialize says // nil: an initialize that succeeds
-	get                  string
-	want, seen           string // version, or part of the error; what the server has seen, but for the GET of a client that listens, and DELETE
-}
-
-const asModern, asLegacy = "server/discover", "server/discover initialize notifications/initialized"
-
-// run connects to the server.
-func (row ladderRow) run(t *testing.T) {
+// Calls whose answers come at the moment that another call finds the session gone: each has its answer or the reason, and none waits for
+// ever.
+func TestClientAnswersAsSessionEnds(t *testing.T) {
 	checkLeaks(t)
-	toClient := make(chan string, 9)
-	s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-		switch {
-		case r.URL.Path == "/endpoint": // of the old transport
-			w.WriteHeader(202)
-			if m.Method == "initialize" {
-				toClient <- strings.ReplaceAll(legacyHello, "ID", m.ID.text)
-			}
-		case r.Method == "GET" && row.get == "", r.Method == "DELETE":
-			w.WriteHeader(405)
-		case r.Method == "GET":
-			says{strings.Replace(row.get, "POST", "/endpoint", 1)}.answer(w, m, 1)
-			for strings.Contains(row.get, "endpoint") {
-				select {
-				case text := <-toClient:
-					_, _ = fmt.Fprintf(w, "event: message\ndata: %s\n\n", text)
-					_ = http.NewResponseController(w).Flush()
-				case <-r.Context().Done():
-					return
-				}
-			}
-		case m.Method == "server/discover":
-			row.discover.answer(w, m, s.times("server/discover"))
-		case m.Method == "initialize":
-			if r.Header["Mcp-Session-Id"] != nil {
-				t.Errorf("%s: initialize in a session", row.name)
-			}
-			w.Header().Set("Mcp-Session-Id", "s1")
-			if row.initialize == nil {
+	for range 20 {
+		gate := make(chan struct{})
+		var begun sync.WaitGroup
+		begun.Add(20)
+		var sessions atomic.Int32
+		s := newStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
+			switch {
+			case m == nil:
+				w.WriteHeader(405)
+			case m.Method == "initialize":
+				w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions.Add(1)))
 				say(w, m, 200, legacyHello)
-			} else {
-				row.initialize.answer(w, m, s.times("initialize"))
+			case m.Method == "slow":
+				say(w, m, 200, ": working\n\n")
+				begun.Done()
+				<-gate
+				_, _ = io.WriteString(w, strings.ReplaceAll("data: "+emptyResult+"\n\n", "ID", m.ID.text))
+			case m.Method == "quick" && r.Header.Get("Mcp-Session-Id") == "s1":
+				close(gate)
+				w.WriteHeader(404)
+			default:
+				say(w, m, 200, emptyResult)
 			}
-		default:
-			w.WriteHeader(202)
+		})
+		c := &Client{Versions: []string{"2025-11-25"}}
+		if err := c.Connect(t.Context(), DialHTTP(nil, s.URL, testLimit)); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 21)
+		for range 20 {
+			go func() { ended <- c.Call(context.Background(), "slow", nil, nil) }()
+		}
+		begun.Wait()
+		go func() { ended <- c.Call(context.Background(), "quick", nil, nil) }()
+		for range 21 {
+			select {
+			case err := <-ended:
+				if err != nil && !errors.Is(err, ErrSessionEnded) {
+					t.Error(err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatal("a call waits for ever")
+			}
+		}
+		c.Close()
+	}
+}
+
+// Callers whose time is shorter than a handshake make one together, and none gets a failure from before it came. What nobody waits for is
+// not sent.
+func TestClientShortCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down, calls := true, 0
+		c := new(Client)
+		defer c.Close()
+		if err := c.Connect(t.Context(), dialled(played(func(_ *http.Request, m *Message) (int, string) {
+			switch {
+			case down:
+				return 503, ""
+			case m.Method == "server/discover":
+				time.Sleep(time.Second)
+			case m.Method == "late":
+				calls++
+			}
+			return 200, modernHello
+		}))); err == nil {
+			t.Error("connected")
+		}
+		down = false
+		var wg sync.WaitGroup
+		for n := range 20 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+				defer cancel()
+				if err := c.Call(ctx, "m", nil, nil); (err != nil) != (n < 5) || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(n, err)
+				}
+			})
+			time.Sleep(time.Second / 9)
+		}
+		wg.Wait()
+		if err := c.Call(canceled(), "late", nil, nil); err != context.Canceled || calls != 0 {
+			t.Error(err, calls)
 		}
 	})
-	c, err := dialURL(t, s.URL, &Client{})
-	if got := c.Server().Version; err == nil && got != row.want || err != nil && (!strings.Contains(err.Error(), row.want) || strings.HasPrefix(row.want, "20")) {
-		t.Errorf("%s: %q, %v", row.name, got, err)
-	}
-	c.Close()
-	seen := strings.ReplaceAll(s.asked(), " DELETE", "")
-	if row.get == "" {
-		seen = strings.ReplaceAll(seen, " GET", "")
-	}
-	if seen != row.seen {
-		t.Errorf("%s: the server saw %s", row.name, seen)
+}
+
+// An attempt that hangs is for those who have begun to wait for it; who comes half a minute later makes another.
+func TestClientHungAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		c := &Client{ProbeTimeout: time.Hour}
+		hung := make(chan error)
+		go func() {
+			hung <- c.Connect(t.Context(), dialled(played(func(r *http.Request, _ *Message) (int, string) {
+				if asked++; asked == 1 {
+					<-r.Context().Done()
+					return 0, ""
+				}
+				return 200, modernHello
+			})))
+		}()
+		synctest.Wait()
+		time.Sleep(hopeless + time.Second)
+		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		if err := <-hung; err != ErrClosed {
+			t.Error(err)
+		}
+	})
+}
+
+// A Dialer that ends its goroutine, as t.FailNow does, ends the attempt, and not those that follow.
+func TestClientDialerGoexit(t *testing.T) {
+	checkLeaks(t)
+	c := new(Client)
+	defer c.Close()
+	for range 2 {
+		err := c.Connect(t.Context(), func(context.Context) (Conn, error) { runtime.Goexit(); return nil, nil })
+		if err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
+			t.Error(err)
+		}
 	}
 }
 
-func faultOf(code int, supported string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"error":{"code":%d,"message":"no","data":{"supported":[%s]}}}`, code, supported)
+// counted counts the Conns of a Dialer that are open.
+func counted(dial Dialer, open *atomic.Int32) Dialer {
+	return func(ctx context.Context) (Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
+	}
 }
 
-// What a server says to server/discover decides about the next step. 2026-07-28 basic/transports/streamable-http#backward-compatibility.
-func TestClientLadder(t *testing.T) {
-	for _, row := range []ladderRow{
-		{"modern", says{"200 " + modernHello}, nil, "", "2026-07-28", asModern},
-		{"modern, as events", says{"200 data: " + modernHello + "\n\n"}, nil, "", "2026-07-28", asModern},
-		{"-32022 first, for the version it then has", says{"400 " + faultOf(-32022, `"2026-07-28"`), "200 " + modernHello}, nil, "", "2026-07-28", asModern + " server/discover"},
-		{"-32022 for a legacy one", says{"400 " + faultOf(-32022, `"2025-11-25"`)}, nil, "", "2025-11-25", asLegacy},
-		{"-32022 for none of ours", says{"400 " + faultOf(-32022, `"2099-01-01"`)}, nil, "", "no protocol version in common", asModern},
-		{"-32021", says{"400 " + faultOf(-32021, "")}, nil, "", "2026-07-28", asModern},
-		{"-32020", says{"400 " + faultOf(-32020, "")}, nil, "", "server/discover: HTTP 400 Bad Request: no (-32020)", asModern},
-		{"401", says{"401 who"}, nil, "", `server/discover: HTTP 401 Unauthorized "who"`, asModern},
-		{"403", says{"403 no"}, nil, "", "HTTP 403", asModern},
-		{"408", says{"408 late"}, nil, "", "HTTP 408", asModern},
-		{"429", says{"429 often"}, nil, "", "HTTP 429", asModern},
-		{"500", says{"500 oh"}, nil, "", "HTTP 500", asModern},
-		{"502 with HTML", says{"502 <html>"}, nil, "", `HTTP 502 Bad Gateway "<html>"`, asModern},
-		{"302", says{"302 there"}, nil, "", "HTTP 302", asModern},
-		{"400", says{"400 no session"}, nil, "", "2025-11-25", asLegacy},
-		{"400 with an error of JSON-RPC", says{"400 " + faultOf(-32600, "")}, nil, "", "2025-11-25", asLegacy},
-		{"404", says{"404 "}, nil, "", "2025-11-25", asLegacy},
-		{"404 with -32601", says{"404 " + faultOf(-32601, "")}, nil, "", "2025-11-25", asLegacy},
-		{"405", says{"405 "}, nil, "", "2025-11-25", asLegacy},
-		{"406", says{"406 "}, nil, "", "2025-11-25", asLegacy},
-		{"422", says{"422 "}, nil, "", "2025-11-25", asLegacy},
-		{"202", says{"202 "}, nil, "", "2025-11-25", asLegacy},
-		{"200 and nothing", says{"200 "}, nil, "", "2025-11-25", asLegacy},
-		{"200 and HTML", says{"200 <html>"}, nil, "", "2025-11-25", asLegacy},
-		{"200 and an empty result", says{"200 " + emptyResult}, nil, "", "2025-11-25", asLegacy},
-		{"200 and an error", says{"200 " + faultOf(-32601, "")}, nil, "", "2025-11-25", asLegacy},
-		{"200 and a stream without the answer", says{"200 : hi\n\n"}, nil, "", "2025-11-25", asLegacy},
+type countedConn struct {
+	Conn
+	closed func()
+}
+
+func (c *countedConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}
+
+// slowConn is a Conn that takes a moment to close.
+type slowConn struct{ Conn }
+
+func (c slowConn) Close() error {
+	time.Sleep(100 * time.Millisecond)
+	return c.Conn.Close()
+}
+
+// Sessions are lost in the handshake, and then each second while nobody calls. What a lost connection has still to say does not count
+// against the one that is made in its place, and it is closed, not kept.
+func TestClientDropsConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sessions := 0
+		var open atomic.Int32
+		dial := dialled(played(func(r *http.Request, m *Message) (int, string) {
+			switch {
+			case m != nil && m.Method == "initialize":
+				sessions++
+				return 200, legacyHello
+			case m != nil && m.Method == "notifications/initialized" && sessions == 1:
+				time.Sleep(time.Second)
+				return 404, ""
+			case m != nil:
+				return 200, emptyResult
+			case r.Header.Get("Last-Event-Id") == "":
+				return 200, "id: 1\nretry: 500\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
+			}
+			return 404, ""
+		}))
+		c := &Client{Versions: []string{"2025-11-25"}}
+		err := c.Connect(t.Context(), counted(func(ctx context.Context) (Conn, error) {
+			conn, err := dial(ctx)
+			return slowConn{conn}, err
+		}, &open))
+		for range 10 {
+			err = cmp.Or(err, c.Call(t.Context(), "m", nil, nil))
+			time.Sleep(2 * time.Second)
+		}
+		synctest.Wait()
+		if err != nil || open.Load() != 0 || sessions != 11 {
+			t.Errorf("%v: %d connections after %d sessions", err, open.Load(), sessions)
+		}
+		c.Close()
+	})
+}
+
+// bubbleNet serves h on a network in memory, so that the two can talk in a synctest bubble.
+func bubbleNet(t *testing.T, h http.Handler) *http.Transport {
+	network := newMemoryNet()
+	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = server.Serve(network) }()
+	transport := &http.Transport{DialContext: network.dial}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = server.Close()
+	})
+	return transport
+}
+
+// brokenBody is the body of a response whose connection breaks after so many bytes.
+type brokenBody struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *brokenBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// A call with 200 steps of progress whose connection breaks after any number of bytes, many times over: each step arrives once, in order,
+// and so does the result. The call is POSTed once.
+func TestClientResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		network := bubbleNet(t, h)
+		posts, gets := 0, 0
+		cutting := roundTrip(func(r *http.Request) (*http.Response, error) {
+			resp, err := network.RoundTrip(r)
+			switch {
+			case err != nil || resp.Header.Get("Content-Type") != "text/event-stream":
+				return resp, err
+			case r.Method == "POST":
+				posts++
+			case r.Header.Get("Last-Event-Id") != "":
+				gets++
+			default:
+				return resp, nil
+			}
+			resp.Body = &brokenBody{resp.Body, 60 + rand.N(4000)} // the id of the priming event comes through
+			return resp, nil
+		})
+		var steps []string
+		var log lockedBuffer
+		c := &Client{Log: slog.New(slog.NewTextHandler(&log, nil)), Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+			steps = append(steps, string(member(x.Request.Params, "progress")))
+			return nil, nil
+		})}
+		err := c.Connect(t.Context(), dialled(cutting))
+		err = cmp.Or(err, c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":200,"delayMs":1},"_meta":{"progressToken":1}}`), nil))
+		if err != nil || !slices.Equal(steps, numbers(1, 201)) || posts != 1 || gets < 5 {
+			t.Errorf("%v: %d steps, %v; %d streams, continued %d times", err, len(steps), steps, posts, gets)
+		}
+		c.Close()
+		h.Close()
+		if log.String() != "" { // also of the events that only give an id
+			t.Error(log.String())
+		}
+	})
+}
+
+// How often, and after which pauses, a stream that breaks is continued: not without end, unless there are new events or the server wants it
+// so. A server that says with retry when to come back is believed to the millisecond as long as each connection brings a message; what is
+// no new message does not count. When nobody is there, too, the call fails with ErrInterrupted.
+func TestClientPauses(t *testing.T) {
+	const message, priming, ever = "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", "data:\n\n", time.Duration(0)
+	for _, row := range []struct {
+		name, body string        // of each response, where N is its number; "": the server cannot be reached
+		last       int           // the response that holds the answer; 0: none does
+		pause      time.Duration // before each; ever: ever longer
+		exactly    bool
+		want       string // in the error
+	}{
+		{"the same id each time", "id: 1\n" + priming, 0, ever, false, "the response broke off"},
+		{"a new id each time", "id: N.\n" + priming, 60, ever, false, ""},
+		{"a new id each time, and retry: 10", "retry: 10\nid: N.\n" + priming, 60, ever, false, ""},
+		{"retry: 1000 and nothing else", "retry: 1000\n\n", 60, time.Second, false, ""},
+		{"a message each time, without retry", "id: N.\n" + message, 60, firstPause, false, ""},
+		{"refused, then there again", "", 5, ever, false, ""},
+		{"refused for good", "", 0, ever, false, "connection refused"},
+		{"retry: 10", "retry: 10\nid: N.\n" + message, 60, 10 * time.Millisecond, true, ""},
+		{"retry: 10, the event after a priming one", "retry: 10\nid: N.0\ndata:\n\nid: N.1\n" + message, 60, 10 * time.Millisecond, true, ""},
+		{"retry: 10, the event before a priming one", "id: N.0\n" + message + "retry: 10\nid: N.1\ndata:\n\n", 60, 10 * time.Millisecond, true, ""},
+		{"retry: 999", "retry: 999\nid: N.\n" + message, 60, 999 * time.Millisecond, true, ""},
+		{"retry: 3000", "retry: 3000\nid: N.\n" + message, 60, 3 * time.Second, true, ""},
+		{"retry: 0", "retry: 0\nid: N.\n" + message, 60, minPause, true, ""},
+		{"retry: 0 after more", "retry: 60000\n\nretry: 0\nid: N.\n" + message, 60, minPause, true, ""},
+		{"the same event again", "retry: 10\nid: p\n" + message, 60, ever, false, ""},
+		{"no message", "retry: 10\nid: N.\ndata: noise\n\n", 60, ever, false, ""},
 	} {
-		row.run(t)
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &Client{Versions: []string{"2025-11-25"}}
+				defer c.Close()
+				var gaps []time.Duration
+				var id string
+				var last time.Time
+				posts := 0
+				err := c.Connect(t.Context(), dialled(handshake(func(r *http.Request, m *Message) (int, string) {
+					body := row.body
+					switch {
+					case m != nil:
+						posts++
+						id, body = m.ID.text, "id: p\n"+priming+body
+					case r.Header.Get("Last-Event-Id") == "":
+						return 405, ""
+					default:
+						gaps = append(gaps, time.Since(last))
+					}
+					body = strings.ReplaceAll(body, "N", strconv.Itoa(len(gaps)))
+					switch last = time.Now(); {
+					case m == nil && len(gaps) == row.last:
+						return 200, "data: " + strings.Replace(emptyResult, "ID", id, 1) + "\n\n"
+					case body == "":
+						return 0, ""
+					}
+					return 200, body
+				})))
+				err = cmp.Or(err, c.Call(t.Context(), "m", nil, nil))
+				if row.want == "" && err != nil || row.want != "" && (!errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), row.want)) {
+					t.Error(err)
+				}
+				if len(gaps) != cmp.Or(row.last, maxTries) || posts != 1 {
+					t.Errorf("%d tries, %d POSTs", len(gaps), posts)
+				}
+				for i, gap := range gaps {
+					least := cmp.Or(row.pause, min(firstPause<<min(i, maxTries), maxPause))
+					if most := least + least/8; gap < least || gap > most || row.exactly && gap != least {
+						t.Errorf("%v before try %d", gap, i+1)
+					}
+				}
+			})
+		})
 	}
 }
 
-// And what it says to initialize, and then to GET.
-func TestClientLadderDown(t *testing.T) {
-	const asSSE = "server/discover initialize GET initialize notifications/initialized"
-	for _, row := range []ladderRow{
-		{"initialize: 401", says{"400 "}, says{"401 who"}, "", `initialize: HTTP 401 Unauthorized "who" (after server/discover: HTTP 400`, "server/discover initialize"},
-		{"initialize: 500", says{"400 "}, says{"500 oh"}, "", "initialize: HTTP 500", "server/discover initialize"},
-		{"initialize: 422", says{"400 "}, says{"422 oh"}, "", "initialize: HTTP 422", "server/discover initialize"},
-		{"initialize: an error", says{"400 "}, says{"200 " + faultOf(-32603, "")}, "", "initialize: no (-32603)", "server/discover initialize"},
-		{"initialize: an error that lists a version", says{"400 "}, says{"200 " + faultOf(-32602, `"2025-06-18"`), "200 " + strings.Replace(legacyHello, "11-25", "06-18", 1)},
-			"", "2025-06-18", "server/discover initialize initialize notifications/initialized"},
-		{"initialize: errors that list versions, for ever", says{"400 "}, says{"200 " + faultOf(-32602, `"2025-06-18"`)}, "", "initialize: no (-32602)", "server/discover initialize initialize"},
-		{"initialize: an error that only a modern server has", says{"400 "}, says{"400 " + faultOf(-32022, `"2099-01-01"`)}, "404 c", "initialize: HTTP 400 Bad Request: no (-32022)", "server/discover initialize server/discover"},
-		{"initialize: a modern version", says{"400 "}, says{"200 " + strings.Replace(legacyHello, "2025-11-25", "2026-07-28", 1)}, "", `the server wants "2026-07-28"`, "server/discover initialize"},
-		{"initialize: a version of its own", says{"400 "}, says{"200 " + strings.Replace(legacyHello, "2025-11-25", "2099-01-01", 1)}, "", `no protocol version in common: the server wants "2099-01-01"`, "server/discover initialize"},
-		{"a modern server that was asleep", says{"200 " + emptyResult, "200 " + modernHello}, says{"404 " + faultOf(-32601, "")}, "", "2026-07-28", "server/discover initialize server/discover"},
+// Authorization plugs in as a Transport: it sees each request, and what a 401 asks for. Without one the error says it.
+func TestClientAuthorization(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		valid := "one"
+		h.Authenticate = func(r *http.Request) (string, error) {
+			if r.Header.Get("Authorization") != "Bearer "+valid {
+				return "", &AuthError{Status: 401, Challenge: `Basic realm="old", Bearer resource_metadata="https://x.example/a?b=\"c\"", scope="mcp:read mcp:write", error=invalid_token`}
+			}
+			return "u", nil
+		}
+		network := bubbleNet(t, h)
+		var token atomic.Value
+		token.Store("")
+		auth := roundTrip(func(r *http.Request) (*http.Response, error) { // as a client of OAuth would
+			for again := false; ; again = true {
+				attempt := r.Clone(r.Context())
+				if r.GetBody != nil {
+					attempt.Body, _ = r.GetBody()
+				}
+				attempt.Header.Set("Authorization", "Bearer "+token.Load().(string))
+				resp, err := network.RoundTrip(attempt)
+				if err != nil || resp.StatusCode != 401 || again {
+					return resp, err
+				}
+				resp.Body.Close()
+				if challenge := (&HTTPError{Header: resp.Header}).Challenge("Bearer"); challenge["scope"] != "mcp:read mcp:write" {
+					t.Error(challenge)
+				}
+				token.Store(valid)
+			}
+		})
+		var fault *HTTPError
+		client := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}}
+		defer client.Close()
+		if err := client.Connect(t.Context(), dialled(network)); !errors.As(err, &fault) || fault.Status != 401 {
+			t.Fatal(err)
+		}
+		want := map[string]string{"resource_metadata": `https://x.example/a?b="c"`, "scope": "mcp:read mcp:write", "error": "invalid_token"}
+		if got := fault.Challenge("bearer"); !maps.Equal(got, want) {
+			t.Error(got)
+		}
+		err := client.Connect(t.Context(), dialled(auth))
+		synctest.Wait()
+		valid = "two" // the old one has expired
+		if err = cmp.Or(err, client.Call(t.Context(), "tools/list", nil, nil)); err != nil || token.Load() != "two" {
+			t.Error(err, token.Load())
+		}
+	})
+}
 
-		{"HTTP+SSE after 400", says{"400 "}, says{"400 "}, "200 event: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
-		{"HTTP+SSE after 404", says{"404 "}, says{"404 "}, "200 event: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
-		{"HTTP+SSE after 405, and late", says{"405 "}, says{"405 "}, "200 : wait\n\n: wait\n\nevent: endpoint\ndata: POST\n\n", "2025-11-25", asSSE},
-		{"nothing at all", says{"404 a"}, says{"404 b"}, "404 c", `GET: HTTP 404 Not Found "c" (after initialize: HTTP 404 Not Found "b"; after server/discover: HTTP 404 Not Found "a")`, "server/discover initialize GET"},
-		{"a page", says{"405 "}, says{"405 "}, "200 <html>", `GET: HTTP 200 OK "<html>" (after initialize: `, "server/discover initialize GET"},
-		{"GET: 401", says{"405 "}, says{"405 "}, "401 who", `GET: HTTP 401 Unauthorized "who" (after initialize: HTTP 405 Method Not Allowed; after server/discover: HTTP 405 Method Not Allowed)`, "server/discover initialize GET"},
+func TestChallenge(t *testing.T) {
+	for header, want := range map[string]string{
+		`Bearer`:                "map[]",
+		`bearer A=b`:            "map[a:b]",
+		`Bearer a="1, 2", b=3`:  "map[a:1, 2 b:3]",
+		`Bearer a = "x" , b= y`: "map[a:x b:y]",
+		`Bearer a="\"\\"`:       `map[a:"\]`,
+		`Basic realm="Bearer x=1", Bearer scope=y`: "map[scope:y]",
+		`Bearer scope=y, Basic realm="x"`:          "map[scope:y]",
+		`Negotiate abc==, Bearer scope=y`:          "map[scope:y]",
+		`Bearer scope=1, scope=2`:                  "map[scope:1]",
+		`Bearer a="no end`:                         "map[a:no end]",
+		`"", Bearer a=1`:                           "map[a:1]",
+		`Basic realm=x`:                            "map[]",
+		strings.Repeat("a ", 5<<20) + "Bearer a=1": "map[]", // as long as a header may be: it is not looked at to the end
+		``: "map[]",
 	} {
-		row.run(t)
+		e := &HTTPError{Header: http.Header{"Www-Authenticate": {header}}}
+		if got := e.Challenge("Bearer"); fmt.Sprint(got) != want {
+			t.Errorf("%s: %v, want %s", header, got, want)
+		}
 	}
 }
+
+// subscribed returns how many subscriptions there are, in either era.
+func (s *Server) subscribed() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.legacy {
+		n += len(sub.watched)
+	}
+	return n + len(s.listeners)
+}
+
+// The same over TLS and HTTP/2, where all is in one connection: calls, streams, a cancellation, and the end.
+func TestClientHTTP2(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	server := httptest.NewUnstartedServer(h)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	defer h.Close()
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var steps atomic.Int32
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}, Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) {
+			if steps.Add(1) == 11 {
+				cancel()
+			}
+			return nil, nil
+		})}
+		count := `{"name":"count","arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}`
+		err := c.Connect(t.Context(), DialHTTP(server.Client(), server.URL, testLimit))
+		err = cmp.Or(err, c.Call(ctx, "tools/call", json.RawMessage(fmt.Sprintf(count, 10, 0)), nil))
+		if err != nil || steps.Load() != 10 {
+			t.Error(version, err, steps.Load())
+		}
+		if err := c.Call(ctx, "tools/call", json.RawMessage(fmt.Sprintf(count, 1000, 100)), nil); err != context.Canceled {
+			t.Error(version, err)
+		}
+		waitFor(t, h.answersNothing)
+		began := time.Now()
+		if err := c.Close(); err != nil || time.Since(began) > time.Second || h.Sessions.Len() != 0 {
+			t.Error(version, err, time.Since(began), h.Sessions.Len())
+		}
+	}
+}
+
+func (h *StreamableHandler) answersNothing() bool { return h.running.Load() == 0 }
 
 // The members of an answer go by their exact names, for the Client and for its transport: both go on with the same version.
 func TestClientReadsExactNames(t *testing.T) {
@@ -5771,1793 +6082,7 @@ func TestClientReadsExactNames(t *testing.T) {
 	}
 }
 
-// What was found out is kept; when the server is another one, it is found out anew, and the call that it has refused is made once more.
-func TestClientServerChanges(t *testing.T) {
-	checkLeaks(t)
-	for _, row := range []struct{ from, to, want string }{
-		{"2026-07-28", "2025-11-25", "tools/list server/discover initialize notifications/initialized tools/list"},
-		{"2025-11-25", "2026-07-28", "tools/list server/discover tools/list"},
-		{"2025-11-25", "2025-03-26", "tools/list initialize notifications/initialized tools/list"},
-		{"2026-07-28", "2026-07-28", "tools/list"},
-	} {
-		var now atomic.Pointer[StreamableHandler]
-		serve := func(version string) {
-			d := newDemo()
-			d.Versions = []string{version}
-			h := newHandler(t, d)
-			h.Versions = d.Versions
-			now.Store(h)
-		}
-		serve(row.from)
-		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-			if m != nil {
-				r.Body = io.NopCloser(bytes.NewReader(Payload{Messages: []*Message{m}}.Append(nil)))
-			}
-			now.Load().ServeHTTP(w, r)
-		})
-		c := connectURL(t, s.URL, &Client{})
-		old := now.Load()
-		serve(row.to)
-		s.mu.Lock()
-		s.seen = nil
-		s.mu.Unlock()
-		if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil || c.Server().Version != row.to {
-			t.Errorf("%s to %s: %q %v", row.from, row.to, c.Server().Version, err)
-		}
-		if seen := strings.NewReplacer("GET ", "", " GET", "", " DELETE", "").Replace(s.asked()); seen != row.want {
-			t.Errorf("%s to %s: %s", row.from, row.to, seen)
-		}
-		old.Close()
-		c.Close()
-	}
-}
-
-// A session that the server has forgotten: of 20 calls each is refused, one begins a new session, without the old header, and all succeed.
-// A call that had been accepted fails, as nobody can tell how far it has come.
-func TestClientSessionLost(t *testing.T) {
-	checkLeaks(t)
-	d := newDemo()
-	h := newHandler(t, d)
-	var initializes, refused, named atomic.Int32
-	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		if bytes.Contains(body, []byte(`"method":"initialize"`)) {
-			initializes.Add(1)
-			if r.Header["Mcp-Session-Id"] != nil {
-				named.Add(1)
-			}
-		}
-		h.ServeHTTP(w, r)
-		if w.Header().Get("Content-Type") == "text/plain; charset=utf-8" {
-			refused.Add(1)
-		}
-	}))
-	t.Cleanup(h.Close)
-	client := connectURL(t, c.url, &Client{Versions: []string{"2025-11-25"}})
-	for range 5 {
-		initializes.Store(0)
-		accepted := make(chan error)
-		begun := make(chan bool, 1)
-		client.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-			select {
-			case begun <- true:
-			default:
-			}
-			return nil, nil
-		})
-		go func() {
-			accepted <- client.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":1000,"delayMs":100},"_meta":{"progressToken":1}}`), nil)
-		}()
-		<-begun
-		for _, s := range h.Sessions.All() {
-			_ = s.Close()
-		}
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() {
-				if err := client.Call(t.Context(), "tools/list", nil, nil); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if err := <-accepted; !errors.Is(err, ErrSessionEnded) && !strings.Contains(fmt.Sprint(err), errStopping.Message) { // if there was time to say so
-			t.Error(err)
-		}
-		if initializes.Load() != 1 || named.Load() != 0 {
-			t.Errorf("%d new handshakes, %d of them named a session", initializes.Load(), named.Load())
-		}
-	}
-	if refused.Load() == 0 {
-		t.Error("nothing was refused")
-	}
-}
-
-// A server that forgets each session at once, or answers every call with 404, is not asked again and again.
-func TestClientSessionAlwaysLost(t *testing.T) {
-	checkLeaks(t)
-	s := legacyStub(t, func(_ *stub, w http.ResponseWriter, _ *http.Request, m *Message) { say(w, m, 404, "Session not found") })
-	c := connectURL(t, s.URL, &Client{})
-	began := time.Now()
-	err := c.Call(t.Context(), "tools/call", nil, nil)
-	if !errors.Is(err, ErrSessionEnded) || s.times("tools/call") != 2 || s.times("initialize") != 2 || time.Since(began) > 5*time.Second {
-		t.Error(err, s.asked())
-	}
-	// 404 for what was asked for, with the session alive, is the answer.
-	for body, calls := range map[string]int{
-		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"no"}}`:               1,
-		`{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no"}}`:             1,
-		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32002,"message":"no"}}`:               1,
-		`{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"none"}}`:           2,
-		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"no"}}`:               1,
-		`{"jsonrpc":"2.0","id":ID,"error":{"code":-32001,"message":"session"}}`:          2,
-		`{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"none"}}`:           2,
-		`{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"none"}}`: 2,
-	} {
-		s = legacyStub(t, func(_ *stub, w http.ResponseWriter, _ *http.Request, m *Message) { say(w, m, 404, body) })
-		c = connectURL(t, s.URL, &Client{})
-		var fault *Error
-		if err := c.Call(t.Context(), "m", nil, nil); !errors.As(err, &fault) || s.times("initialize") != calls || s.times("m") != calls {
-			t.Error(body, err, s.asked())
-		}
-	}
-}
-
-// A session that is lost before the handshake is over is begun anew, on the same transport; for good, it is an error that says where.
-func TestClientSessionLostAtOnce(t *testing.T) {
-	checkLeaks(t)
-	for lost, want := range map[int]string{1: "<nil>", 9: "initialize: notifications/initialized: session ended: HTTP 404 Not Found (after " +
-		"initialize: notifications/initialized: session ended: HTTP 404 Not Found; after server/discover: HTTP 400 Bad Request)"} {
-		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-			switch {
-			case m == nil:
-				w.WriteHeader(405)
-			case m.Method == "server/discover":
-				w.WriteHeader(400)
-			case m.Method == "initialize":
-				w.Header().Set("Mcp-Session-Id", "s")
-				say(w, m, 200, legacyHello)
-			case s.times("initialize") <= lost:
-				w.WriteHeader(404)
-			default:
-				w.WriteHeader(202)
-			}
-		})
-		c, err := dialURL(t, s.URL, &Client{})
-		if c.Close(); fmt.Sprint(err) != want || s.times("initialize") != 2 {
-			t.Errorf("%v\n%s", err, s.asked())
-		}
-	}
-}
-
-// What a connection that was lost in the handshake has still to say does not count against the one
-// that was made in its place.
-func TestClientSessionLostBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sessions := 0
-		transport := roundTrip(func(r *http.Request) (*http.Response, error) {
-			w := httptest.NewRecorder()
-			switch body, _ := io.ReadAll(cmp.Or(r.Body, io.ReadCloser(http.NoBody))); {
-			case r.Method == "GET": // a stream that stays open
-				resp := w.Result()
-				resp.Header.Set("Content-Type", "text/event-stream")
-				in, out := io.Pipe()
-				context.AfterFunc(r.Context(), func() { out.CloseWithError(r.Context().Err()) })
-				resp.Body = in
-				return resp, nil
-			case bytes.Contains(body, []byte("initialized")) && sessions == 1:
-				time.Sleep(time.Second)
-				w.WriteHeader(404)
-			case bytes.Contains(body, []byte("initialized")):
-				w.WriteHeader(202)
-			case bytes.Contains(body, []byte("initialize")):
-				sessions++
-				w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions))
-				say(w, Decode(body).Messages[0], 200, legacyHello)
-			default:
-				say(w, Decode(body).Messages[0], 200, emptyResult)
-			}
-			return w.Result(), nil
-		})
-		dial := DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)
-		c := &Client{Versions: []string{"2025-11-25"}}
-		err := c.Connect(t.Context(), func(ctx context.Context) (Conn, error) {
-			conn, err := dial(ctx)
-			return &reluctant{conn}, err
-		})
-		for range 3 {
-			err = cmp.Or(err, c.Call(t.Context(), "m", nil, nil))
-		}
-		if err != nil || sessions != 2 {
-			t.Errorf("%v after %d sessions", err, sessions)
-		}
-		c.Close()
-	})
-}
-
-// A session that is lost while the handshake is not over yet is not listened in: there is another.
-func TestClientSessionLostInBetween(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sessions := 0
-		transport := played(func(r *http.Request, m *Message) (int, string) {
-			switch {
-			case m != nil && m.Method == "initialize":
-				sessions++
-				return 200, legacyHello
-			case m != nil && m.Method == "notifications/initialized":
-				time.Sleep(time.Second)
-				return 202, ""
-			case r.Method == "GET" && sessions > 1:
-				return 503, ""
-			case r.Method == "GET" && r.Header.Get("Last-Event-Id") == "":
-				return 200, "id: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
-			}
-			return 404, ""
-		})
-		c := &Client{Versions: []string{"2025-11-25"}}
-		err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit))
-		listened := c.Listen(t.Context(), nil)
-		if err != nil || errors.Is(listened, ErrSessionEnded) || sessions != 2 {
-			t.Errorf("%v, %v after %d sessions", err, listened, sessions)
-		}
-		c.Close()
-	})
-}
-
-// reluctant is a Conn that takes a moment to close.
-type reluctant struct{ Conn }
-
-func (c *reluctant) Close() error {
-	time.Sleep(100 * time.Millisecond)
-	return c.Conn.Close()
-}
-
-// Calls whose answers come at the moment that another call finds the session gone: each has its answer or the reason, and none waits for
-// ever.
-func TestClientAnswersAsSessionEnds(t *testing.T) {
-	checkLeaks(t)
-	for range 20 {
-		gate := make(chan struct{})
-		var begun sync.WaitGroup
-		begun.Add(20)
-		s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-			switch {
-			case m == nil:
-				w.WriteHeader(405)
-			case m.Method == "slow":
-				say(w, m, 200, ": working\n\n")
-				begun.Done()
-				<-gate
-				_, _ = io.WriteString(w, strings.ReplaceAll("data: "+emptyResult+"\n\n", "ID", m.ID.text))
-			case r.Header.Get("Mcp-Session-Id") == "s1":
-				close(gate)
-				w.WriteHeader(404)
-			default:
-				say(w, m, 200, emptyResult)
-			}
-		})
-		c := connectURL(t, s.URL, &Client{})
-		ended := make(chan error, 21)
-		for range 20 {
-			go func() { ended <- c.Call(context.Background(), "slow", nil, nil) }()
-		}
-		begun.Wait()
-		go func() { ended <- c.Call(context.Background(), "quick", nil, nil) }()
-		for range 21 {
-			select {
-			case err := <-ended:
-				if err != nil && !errors.Is(err, ErrSessionEnded) {
-					t.Error(err)
-				}
-			case <-time.After(5 * time.Second):
-				t.Fatal("a call waits for ever")
-			}
-		}
-		c.Close()
-	}
-}
-
-// Callers whose time is shorter than a handshake make one together, and none gets a failure from before it came.
-func TestClientShortCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		down := true
-		transport := played(func(_ *http.Request, m *Message) (int, string) {
-			switch {
-			case down:
-				return 503, ""
-			case m.Method == "server/discover":
-				time.Sleep(time.Second)
-			}
-			return 200, modernHello
-		})
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-		defer c.Close()
-		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err == nil {
-			t.Error("connected")
-		}
-		down = false
-		var wg sync.WaitGroup
-		for n := range 20 {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-				defer cancel()
-				if err := c.Call(ctx, "m", nil, nil); (err != nil) != (n < 5) || err != nil && !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(n, err)
-				}
-			})
-			time.Sleep(time.Second / 9)
-		}
-		wg.Wait()
-	})
-}
-
-// An attempt that hangs is for those who have begun to wait for it; who comes half a minute later makes another.
-func TestClientHungAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		network := roundTrip(func(r *http.Request) (*http.Response, error) {
-			if asked++; asked == 1 {
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			}
-			return played(func(*http.Request, *Message) (int, string) { return 200, modernHello }).RoundTrip(r)
-		})
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}, ProbeTimeout: time.Hour}
-		hung := make(chan error)
-		go func() {
-			hung <- c.Connect(t.Context(), DialHTTP(&http.Client{Transport: network}, "http://here/mcp", testLimit))
-		}()
-		synctest.Wait()
-		time.Sleep(hopeless + time.Second)
-		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
-			t.Error(err)
-		}
-		c.Close()
-		if err := <-hung; err != ErrClosed {
-			t.Error(err)
-		}
-	})
-}
-
-// A Dialer that ends its goroutine, as t.FailNow does, ends the attempt, and not those that follow.
-func TestClientDialerGoexit(t *testing.T) {
-	checkLeaks(t)
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-	defer c.Close()
-	for range 2 {
-		err := c.Connect(t.Context(), func(context.Context) (Conn, error) { runtime.Goexit(); return nil, nil })
-		if err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
-			t.Error(err)
-		}
-	}
-}
-
-// Connections that are lost while nobody calls are closed, not gathered.
-func TestClientDropsConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sessions := 0
-		transport := handshake(func(r *http.Request, m *Message) (int, string) {
-			switch {
-			case m != nil:
-				return 200, emptyResult
-			case r.Header.Get("Last-Event-Id") == "":
-				sessions++
-				return 200, "id: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
-			}
-			return 404, ""
-		})
-		c := &Client{Versions: []string{"2025-11-25"}}
-		var open atomic.Int32
-		if err := c.Connect(t.Context(), counted(DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit), &open)); err != nil {
-			t.Fatal(err)
-		}
-		for range 10 {
-			time.Sleep(time.Second)
-			if err := c.Call(t.Context(), "m", nil, nil); err != nil {
-				t.Error(err)
-			}
-		}
-		synctest.Wait()
-		if open.Load() != 1 || sessions != 11 {
-			t.Errorf("%d connections after %d sessions", open.Load(), sessions)
-		}
-		c.Close()
-	})
-}
-
-// counted counts the Conns of a Dialer that are open.
-func counted(dial Dialer, open *atomic.Int32) Dialer {
-	return func(ctx context.Context) (Conn, error) {
-		conn, err := dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		open.Add(1)
-		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
-	}
-}
-
-type countedConn struct {
-	Conn
-	closed func()
-}
-
-func (c *countedConn) Close() error {
-	defer c.closed()
-	return c.Conn.Close()
-}
-
-// What nobody waits for is not sent.
-func TestClientEndedContext(t *testing.T) {
-	checkLeaks(t)
-	s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) { w.WriteHeader(405) })
-	c := connectURL(t, s.URL, &Client{})
-	if err := c.Call(canceled(), "m", nil, nil); err != context.Canceled || s.times("m") != 0 {
-		t.Error(err, s.asked())
-	}
-}
-
-// A response that stays open after the answer is let go of, at the client's end, too.
-func TestClientDrains(t *testing.T) {
-	checkLeaks(t)
-	left := make(chan bool)
-	s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-		if m == nil {
-			w.WriteHeader(405)
-			return
-		}
-		say(w, m, 200, "data: "+emptyResult+"\n\n")
-		<-r.Context().Done()
-		left <- true
-	})
-	c := connectURL(t, s.URL, &Client{})
-	if err := c.Call(t.Context(), "m", nil, nil); err != nil {
-		t.Error(err)
-	}
-	<-left
-}
-
-// What somebody passes on in a session, such as the _meta of a modern request, changes nothing about the session.
-func TestClientPassesOnMeta(t *testing.T) {
-	checkLeaks(t)
-	s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-		if m != nil && (r.Header.Get("Mcp-Session-Id") != "s1" || r.Header.Get("Mcp-Protocol-Version") != "2025-11-25" || r.Header["Mcp-Method"] != nil) {
-			t.Error(m.Method, r.Header)
-		}
-		say(w, m, 200, emptyResult)
-	})
-	c := connectURL(t, s.URL, &Client{})
-	for range 2 {
-		if err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"x",`+modernMeta+`}`), nil); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// What a modern server refuses is sent again only if it was not for that server, nobody has read it, and something else is there by now.
-func TestClientRefusals(t *testing.T) {
-	checkLeaks(t)
-	const ask = `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}}`
-	for _, row := range []struct {
-		name string
-		says says // to tools/call
-		want string
-		seen string
-	}{
-		{"404 -32601", says{"404 " + faultOf(-32601, "")}, "no (-32601)", "server/discover tools/call"},
-		{"400 -32021", says{"400 " + faultOf(-32021, "")}, "no (-32021)", "server/discover tools/call"},
-		{"400, the same server", says{"400 what?"}, `HTTP 400 Bad Request "what?"`, "server/discover tools/call server/discover"},
-		{"400 with its id", says{"400 " + faultOf(-32602, "")}, "no (-32602)", "server/discover tools/call"},
-		{"400 to the answer", says{"200 " + ask, "400 what?"}, `HTTP 400 Bad Request "what?"`, "server/discover tools/call tools/call"},
-		{"-32022, the same server", says{"400 " + faultOf(-32022, `"2026-07-28"`)}, "no (-32022)", "server/discover tools/call server/discover"},
-	} {
-		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-			if m.Method == "server/discover" {
-				say(w, m, 200, modernHello)
-			} else {
-				row.says.answer(w, m, s.times("tools/call"))
-			}
-		})
-		asked := 0
-		c := connectURL(t, s.URL, &Client{Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) {
-			asked++
-			return map[string]any{"action": "accept"}, nil
-		})})
-		err := c.Call(t.Context(), "tools/call", map[string]any{"name": "x"}, nil)
-		if err == nil || !strings.Contains(err.Error(), row.want) || s.asked() != row.seen || asked > 1 {
-			t.Errorf("%s: %v, %s", row.name, err, s.asked())
-		}
-		c.Close()
-	}
-}
-
-// A Timeout of the http.Client would end streams, and is not heeded.
-func TestClientIgnoresTimeout(t *testing.T) {
-	checkLeaks(t)
-	s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-		if m == nil {
-			w.WriteHeader(405)
-			return
-		}
-		if r.Host != "name.example" || r.Header.Get("Accept") != "application/json, text/event-stream" || r.Header.Get("Authorization") != "a" {
-			t.Error(r.Host, r.Header)
-		}
-		time.Sleep(200 * time.Millisecond)
-		say(w, m, 200, emptyResult)
-	})
-	own := *s.Client()
-	own.Timeout = 100 * time.Millisecond
-	client := WithHeader(&own, http.Header{"host": {"name.example"}, "authorization": {"a"}, "Accept": {"nothing"}, "X": nil})
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-	if err := c.Connect(t.Context(), DialHTTP(client, s.URL, testLimit)); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := c.Call(t.Context(), "m", nil, nil); err != nil {
-		t.Error(err)
-	}
-}
-
-// inProcess is an http.RoundTripper without a network, so that a client and a server can talk in a synctest bubble. cut, if there is one,
-// is asked how many bytes of a response to let through; 0: all.
-type inProcess struct {
-	http.Handler
-	cut func(r *http.Request) int
-}
-
-func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(r.Context())
-	in := r.Clone(ctx)
-	if in.RequestURI = r.URL.RequestURI(); in.Body == nil {
-		in.Body = http.NoBody
-	}
-	body, out := io.Pipe()
-	w := &inProcessWriter{header: http.Header{}, out: out, ready: make(chan struct{}), begun: r.Method == "GET"}
-	if p.cut != nil {
-		w.left = p.cut(r)
-	}
-	go func() {
-		defer cancel()
-		p.ServeHTTP(w, in)
-		w.WriteHeader(200)
-		out.Close()
-	}()
-	context.AfterFunc(ctx, func() { out.CloseWithError(context.Cause(ctx)) })
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-	}
-	select {
-	case <-w.ready: // the handler may have returned by now
-		return &http.Response{StatusCode: w.status, Header: w.sent, Body: body, ContentLength: -1, Request: r}, nil
-	default:
-		return nil, ctx.Err()
-	}
-}
-
-type inProcessWriter struct {
-	header, sent http.Header
-	out          *io.PipeWriter
-	ready        chan struct{}
-	status, left int
-	begun        bool // the server knows that there is something to come back for
-}
-
-func (w *inProcessWriter) Header() http.Header { return w.header }
-func (w *inProcessWriter) FlushError() error   { w.WriteHeader(200); return nil }
-func (w *inProcessWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status, w.sent = status, w.header.Clone()
-		close(w.ready)
-	}
-}
-func (w *inProcessWriter) Write(b []byte) (int, error) {
-	w.WriteHeader(200)
-	if w.left > 0 {
-		if w.left -= len(b); w.left <= 0 && w.begun {
-			_, _ = w.out.Write(b[:len(b)+w.left])
-			w.out.CloseWithError(io.ErrUnexpectedEOF)
-			return 0, io.ErrClosedPipe
-		}
-		w.left = max(w.left, 1)
-	}
-	w.begun = true
-	return w.out.Write(b)
-}
-
-// A call with 200 steps of progress whose connection breaks after any number of bytes, many times over: each step arrives once, in order,
-// and so does the result. The call is POSTed once.
-func TestClientResumes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, newDemo())
-		posts, gets := 0, 0
-		transport := &inProcess{Handler: h, cut: func(r *http.Request) int {
-			switch {
-			case r.Method == "GET" && r.Header.Get("Last-Event-Id") != "":
-				gets++
-			case r.Method == "POST" && r.ContentLength > 100 && r.Header.Get("Mcp-Session-Id") != "":
-				posts++
-			default:
-				return 0
-			}
-			return 60 + rand.N(4000) // the id of the priming event comes through
-		}}
-		var steps []string
-		var log lockedBuffer
-		c := &Client{Log: slog.New(slog.NewTextHandler(&log, nil)), Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-			steps = append(steps, string(member(x.Request.Params, "progress")))
-			return nil, nil
-		})}
-		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
-			t.Fatal(err)
-		}
-		var result ToolResult
-		err := c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":200,"delayMs":1},"_meta":{"progressToken":1}}`), &result)
-		if err != nil || !slices.Equal(steps, numbers(1, 201)) {
-			t.Errorf("%v: %d steps, %v", err, len(steps), steps)
-		}
-		if posts != 1 || gets < 5 {
-			t.Errorf("%d POSTs, continued %d times", posts, gets)
-		}
-		c.Close()
-		h.Close()
-		if log.String() != "" { // also of the events that only give an id
-			t.Error(log.String())
-		}
-		synctest.Wait()
-	})
-}
-
-// played is an http.RoundTripper that a function plays.
-type played func(r *http.Request, m *Message) (status int, body string)
-
-func (f played) RoundTrip(r *http.Request) (*http.Response, error) {
-	var m *Message
-	if r.Body != nil {
-		body, _ := io.ReadAll(r.Body)
-		m = Decode(body).Messages[0]
-	}
-	status, body := f(r, m)
-	if status == 0 {
-		return nil, errors.New("connection refused")
-	}
-	w := httptest.NewRecorder()
-	say(w, m, status, body)
-	resp := w.Result()
-	if resp.Request = r; m != nil && m.Method == "initialize" {
-		resp.Header.Set("Mcp-Session-Id", "s")
-	}
-	return resp, nil
-}
-
-// handshake answers what a session begins and ends with.
-func handshake(other played) played {
-	return func(r *http.Request, m *Message) (int, string) {
-		switch {
-		case r.Method == "DELETE":
-			return 405, ""
-		case m != nil && m.Method == "initialize":
-			return 200, legacyHello
-		case m != nil && m.Method == "notifications/initialized":
-			return 202, ""
-		}
-		return other(r, m)
-	}
-}
-
-// How often a stream that breaks is continued: not without end, unless there are new events or the server wants it so. When nobody is
-// there, too, the call fails with ErrInterrupted.
-func TestClientPauses(t *testing.T) {
-	answer := "data: " + emptyResult + "\n\n"
-	then := func(last, status int, body string) func(n int) (int, string) { // the same until the last, which is the answer
-		return func(n int) (int, string) {
-			if n == last {
-				return 200, answer
-			}
-			return status, strings.ReplaceAll(body, "N", strconv.Itoa(n))
-		}
-	}
-	for _, row := range []struct {
-		name  string
-		get   func(n int) (status int, body string) // the answer to the nth; 0: it is refused
-		tries int
-		want  string
-	}{
-		{"closed with an id, the same each time", then(0, 200, "id: 1\ndata:\n\n"), maxTries, "the response broke off"},
-		{"polled, with a new id each time", then(40, 200, "id: N.\ndata:\n\n"), 40, ""},
-		{"polled, with retry each time", then(40, 200, "retry: 1000\n\n"), 40, ""},
-		{"events in between", then(40, 200, "id: N.\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"), 40, ""},
-		{"refused, then there again", then(5, 0, ""), 5, ""},
-		{"refused for good", then(0, 0, ""), maxTries, "connection refused"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			var first, last time.Duration
-			tries, posts := 0, 0
-			c := &Client{Versions: []string{"2025-11-25"}}
-			defer c.Close()
-			var id string
-			transport := handshake(func(r *http.Request, m *Message) (int, string) {
-				switch {
-				case m != nil:
-					id = m.ID.text
-					posts++
-					return 200, "id: 1\ndata:\n\n"
-				case r.Header.Get("Last-Event-Id") == "":
-					return 405, ""
-				}
-				if tries++; tries == 1 {
-					first = time.Since(began)
-				}
-				last = time.Since(began)
-				status, body := row.get(tries)
-				return status, strings.ReplaceAll(body, "ID", id)
-			})
-			if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
-				t.Fatal(err)
-			}
-			err := c.Call(t.Context(), "m", nil, nil)
-			if row.want == "" && err != nil || row.want != "" && (!errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), row.want)) {
-				t.Errorf("%s: %v", row.name, err)
-			}
-			if tries != row.tries || posts != 1 || first < firstPause || first > firstPause*3/2 || last > 4*time.Minute {
-				t.Errorf("%s: %d tries, %d POSTs, the first after %v, the last after %v", row.name, tries, posts, first, last)
-			}
-		})
-	}
-}
-
-// A server that hangs up after each event, and says when to come back, is believed to the millisecond as long as each connection brings a
-// message: no earlier, and no later. What is no new message does not count.
-func TestClientHonoursRetry(t *testing.T) {
-	const message, least = "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", 10 * time.Millisecond
-	for _, row := range []struct {
-		name, body string // N is the number of the connection
-		pause      time.Duration
-	}{
-		{"retry: 10", "retry: 10\nid: N.\n" + message, 10 * time.Millisecond},
-		{"retry: 10, the event after a priming one", "retry: 10\nid: N.0\ndata:\n\nid: N.1\n" + message, 10 * time.Millisecond},
-		{"retry: 10, the event before a priming one", "id: N.0\n" + message + "retry: 10\nid: N.1\ndata:\n\n", 10 * time.Millisecond},
-		{"retry: 999", "retry: 999\nid: N.\n" + message, 999 * time.Millisecond},
-		{"retry: 3000", "retry: 3000\nid: N.\n" + message, 3 * time.Second},
-		{"retry: 0", "retry: 0\nid: N.\n" + message, least},
-		{"retry: 0 after more", "retry: 60000\n\nretry: 0\nid: N.\n" + message, least},
-		{"only priming events", "retry: 10\nid: N.\ndata:\n\n", 0},
-		{"the same event again", "retry: 10\nid: a\n" + message, 0},
-		{"no message", "retry: 10\nid: N.\ndata: noise\n\n", 0},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := &Client{Versions: []string{"2025-11-25"}}
-				defer c.Close()
-				var gaps []time.Duration
-				var id string
-				var last time.Time
-				transport := handshake(func(r *http.Request, m *Message) (int, string) {
-					switch {
-					case m != nil:
-						id = m.ID.text
-					case r.Header.Get("Last-Event-Id") == "":
-						return 405, ""
-					default:
-						gaps = append(gaps, time.Since(last))
-					}
-					if last = time.Now(); len(gaps) == 60 {
-						return 200, strings.Replace("data: "+emptyResult+"\n\n", "ID", id, 1)
-					}
-					return 200, strings.ReplaceAll(row.body, "N", strconv.Itoa(len(gaps)))
-				})
-				if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
-					t.Fatal(err)
-				}
-				err := c.Call(t.Context(), "m", nil, nil)
-				for i, gap := range gaps {
-					if row.pause > 0 && gap != row.pause || row.pause == 0 && i > 0 && gap < min(firstPause<<i, maxPause) {
-						t.Fatalf("%v before connection %d", gap, i+1)
-					}
-				}
-				if row.pause > 0 && (err != nil || len(gaps) != 60) {
-					t.Errorf("%d connections, %v", len(gaps), err)
-				}
-			})
-		})
-	}
-}
-
-// What the server asks is answered again if the network fails, or it would wait for ever; not if the server has refused the answer.
-func TestClientAnswersAgain(t *testing.T) {
-	for _, row := range []struct{ refused, answers int }{{0, 3}, {500, 1}, {404, 1}} {
-		synctest.Test(t, func(t *testing.T) {
-			var mu sync.Mutex // guards the next three
-			answers, taken := 0, false
-			var id string
-			c := &Client{Versions: []string{"2025-11-25"}}
-			defer c.Close()
-			transport := handshake(func(r *http.Request, m *Message) (int, string) {
-				mu.Lock()
-				defer mu.Unlock()
-				switch {
-				case m != nil && m.Kind() == Response:
-					if answers++; answers < 3 {
-						return row.refused, ""
-					}
-					taken = true
-					return 202, ""
-				case m != nil:
-					id = m.ID.text
-					return 200, "id: 1\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\n"
-				case r.Header.Get("Last-Event-Id") == "":
-					return 405, ""
-				case taken:
-					return 200, "data: " + strings.Replace(emptyResult, "ID", id, 1) + "\n\n"
-				}
-				return 200, "retry: 1000\n\n"
-			})
-			if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			err := c.Call(ctx, "m", nil, nil)
-			mu.Lock()
-			defer mu.Unlock()
-			if (err == nil) != taken || answers != row.answers {
-				t.Errorf("%d: %d answers, %v", row.refused, answers, err)
-			}
-		})
-	}
-}
-
-// A stream that has given no id, or is of 2026-07-28, cannot be continued: the call fails at once. Made again, it is another request.
-func TestClientInterrupted(t *testing.T) {
-	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		synctest.Test(t, func(t *testing.T) {
-			gets := 0
-			ids := map[string]bool{}
-			id := map[string]string{"2025-11-25": "", "2026-07-28": "id: 7\n"}[version]
-			c := &Client{Versions: []string{version}}
-			defer c.Close()
-			transport := handshake(func(r *http.Request, m *Message) (int, string) {
-				switch {
-				case m != nil && m.Method == "server/discover":
-					return 200, modernHello
-				case m == nil && r.Header.Get("Last-Event-Id") == "":
-					return 405, ""
-				case m == nil:
-					gets++
-				case m.Method == "m":
-					ids[m.ID.text] = true
-				}
-				return 200, id + "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
-			})
-			if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
-				t.Fatal(err)
-			}
-			began := time.Now()
-			for n := range 2 {
-				if err := c.Call(t.Context(), "m", nil, nil); err != ErrInterrupted || time.Since(began) > 0 || gets > 0 || len(ids) != n+1 {
-					t.Errorf("%s: %v after %v, %d GETs, ids %v", version, err, time.Since(began), gets, ids)
-				}
-			}
-		})
-	}
-}
-
-// The standalone stream: calls work whatever a server says to the GET, and it is not asked again and again. If it breaks it is continued,
-// or opened anew, with ever longer pauses and not without end.
-func TestClientStandalone(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		get   func(n int) (int, string)
-		gets  int // within an hour
-		heard int
-		log   string // "": none
-	}{
-		{"405", func(int) (int, string) { return 405, "" }, 1, 0, ""},
-		{"404", func(int) (int, string) { return 404, "" }, 1, 0, "HTTP 404"},
-		{"400", func(int) (int, string) { return 400, "" }, 1, 0, "HTTP 400"},
-		{"500", func(int) (int, string) { return 500, "" }, 1, 0, "HTTP 500"},
-		{"a page", func(int) (int, string) { return 200, "<html>" }, 1, 0, "HTTP 200"},
-		{"closed at once, each time", func(int) (int, string) { return 200, ": hi\n\n" }, 1 + maxTries, 0, "nothing is heard"},
-		{"a notification each time, for a while", func(n int) (int, string) {
-			if n > 30 {
-				return 405, ""
-			}
-			return 200, fmt.Sprintf("id: %d\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", n)
-		}, 31, 30, "broke off: HTTP 405"},
-		{"cannot be reached", func(int) (int, string) { return 0, "" }, 1 + maxTries, 0, "connection refused"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			gets, heard := 0, 0
-			var log lockedBuffer
-			c := &Client{Versions: []string{"2025-11-25"}, Log: slog.New(slog.NewTextHandler(&log, nil)), Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) {
-				heard++
-				return nil, nil
-			})}
-			transport := handshake(func(r *http.Request, m *Message) (int, string) {
-				if m != nil {
-					return 200, emptyResult
-				}
-				if want := strconv.Itoa(gets); gets > 0 && row.heard > 0 && r.Header.Get("Last-Event-Id") != want {
-					t.Errorf("%s: continued after %s, not %s", row.name, r.Header.Get("Last-Event-Id"), want)
-				}
-				gets++
-				return row.get(gets)
-			})
-			if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
-				t.Fatal(err)
-			}
-			for range 60 {
-				if err := c.Call(t.Context(), "m", nil, nil); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(time.Minute)
-			}
-			if gets != row.gets || heard != row.heard || strings.Count(log.String(), "\n") > 1 || !strings.Contains(log.String(), row.log) || row.log == "" && log.String() != "" {
-				t.Errorf("%s: %d GETs, %d heard, %s", row.name, gets, heard, log.String())
-			}
-			c.Close()
-		})
-	}
-}
-
-// What a client says in headers, as a strict server sees it: the session, the version that was agreed on, and in 2026-07-28 method, name
-// and marked arguments, encoded where they have to be. An argument whose mark the client has not seen yet is refused, and then known.
-func TestClientHeaders(t *testing.T) {
-	checkLeaks(t)
-	h := newHandler(t, newDemo())
-	h.HeaderParams = headerParams
-	var mu sync.Mutex
-	var seen []string
-	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		line := r.Method
-		for _, name := range []string{"Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Param-Unit", "Accept", "Content-Type"} {
-			if value := r.Header[name]; value != nil {
-				line += " " + name[max(0, strings.LastIndexByte(name, '-')+1):] + "=" + strings.Join(value, ";")
-			}
-		}
-		seen = append(seen, line)
-		mu.Unlock()
-		h.ServeHTTP(w, r)
-	}))
-	t.Cleanup(h.Close)
-	const post = " Accept=application/json, text/event-stream Type=application/json"
-	for version, want := range map[string][]string{
-		"2025-11-25": {"POST" + post, "POST Id=session-1 Version=2025-11-25" + post, "GET Id=session-1 Version=2025-11-25 Accept=text/event-stream",
-			"POST Id=session-1 Version=2025-11-25" + post, "DELETE Id=session-1 Version=2025-11-25"},
-		"2025-03-26": {"POST" + post, "POST Id=session-2" + post, "GET Id=session-2 Accept=text/event-stream", "POST Id=session-2" + post, "DELETE Id=session-2"},
-		"2026-07-28": {"POST Version=2026-07-28 Method=server/discover" + post, "POST Version=2026-07-28 Method=tools/call Name=get-weather" + post,
-			"POST Version=2026-07-28 Method=tools/list" + post, "POST Version=2026-07-28 Method=tools/call Name=get-weather Unit=celsius" + post,
-			"POST Version=2026-07-28 Method=tools/call Name=get-weather Unit=fahrenheit" + post,
-			"POST Version=2026-07-28 Method=prompts/get Name=summarize-note" + post,
-			"POST Version=2026-07-28 Method=resources/read Name==?base64?bm90ZTovLy9uYcOvdmU=?=" + post},
-	} {
-		seen = nil
-		h.Sessions.NewID = func() string {
-			return map[string]string{"2025-11-25": "session-1", "2025-03-26": "session-2"}[version]
-		}
-		client := connectURL(t, c.url, &Client{Versions: []string{version}})
-		call := func(unit string) {
-			err := client.Call(t.Context(), "tools/call", map[string]any{"name": "get-weather", "arguments": map[string]any{"city": "Rome", "unit": unit}}, nil)
-			if err != nil {
-				t.Error(version, err)
-			}
-		}
-		call("celsius")
-		if version == "2026-07-28" {
-			call("fahrenheit")
-			if err := client.Call(t.Context(), "prompts/get", json.RawMessage(`{"name":"summarize-note","arguments":{"name":"welcome"}}`), nil); err != nil {
-				t.Error(err)
-			}
-			if err := client.Call(t.Context(), "resources/read", map[string]any{"uri": "note:///naïve"}, nil); err == nil || !strings.Contains(err.Error(), "-32602") {
-				t.Error(err)
-			}
-		} else {
-			waitFor(t, func() bool { mu.Lock(); defer mu.Unlock(); return slices.Contains(seen, want[2]) })
-		}
-		client.Close()
-		mu.Lock()
-		slices.Sort(seen)
-		slices.Sort(want)
-		if !slices.Equal(seen, want) {
-			t.Errorf("%s:\n%s\nwant\n%s", version, strings.Join(seen, "\n"), strings.Join(want, "\n"))
-		}
-		mu.Unlock()
-	}
-}
-
-// Any text and any argument comes out of a field as it went in.
-func TestHeaderValues(t *testing.T) {
-	for text, want := range map[string]string{
-		"": "", "plain": "plain", "two words": "two words", " lead": "=?base64?IGxlYWQ=?=", "trail\t": "=?base64?dHJhaWwJ?=", "a\tb": "=?base64?YQli?=",
-		"é": "=?base64?w6k=?=", "line\r\nX: y": "=?base64?bGluZQ0KWDogeQ==?=", "\x7f": "=?base64?fw==?=",
-		"=?base64?YQ==?=": "=?base64?PT9iYXNlNjQ/WVE9PT89?=", "=?base64?x": "=?base64?x",
-	} {
-		if got := headerValue(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-		if back, fault := field(http.Header{"X": {headerValue(text)}}, "X"); fault != nil || back != text {
-			t.Errorf("%q came back as %q, %v", text, back, fault)
-		}
-	}
-	marked, err := ReadHeaderParams(json.RawMessage(`{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"S"},"i":{"type":"integer","x-mcp-header":"I"},
-		"b":{"type":"boolean","x-mcp-header":"B"},"o":{"type":"object","properties":{"in":{"type":"string","x-mcp-header":"In"}}}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for arguments, want := range map[string]string{
-		`{"s":"é","i":42,"b":true,"o":{"in":"x"}}`: "map[Mcp-Param-B:[true] Mcp-Param-I:[42] Mcp-Param-In:[x] Mcp-Param-S:[=?base64?w6k=?=]]",
-		`{"s":"","i":4.20e1,"b":false}`:            "map[Mcp-Param-B:[false] Mcp-Param-I:[42] Mcp-Param-S:[]]",
-		`{"s":null,"i":-7,"o":null}`:               "map[Mcp-Param-I:[-7]]",
-		`{"s":{},"b":[1],"o":3}`:                   "map[]",
-		`{}`:                                       "map[]",
-	} {
-		h := http.Header{}
-		mirror(h, marked, json.RawMessage(arguments))
-		if got := fmt.Sprint(h); got != want {
-			t.Errorf("%s: %s, want %s", arguments, got, want)
-		}
-		if fault := checkParams(h, json.RawMessage(`{"arguments":`+arguments+`}`), marked); fault != nil && want != "map[]" {
-			t.Errorf("%s: our own server refuses it: %v", arguments, fault)
-		}
-	}
-}
-
-// Of two lists the later one counts: an argument that is not marked any more is not repeated.
-func TestClientForgetsMarks(t *testing.T) {
-	checkLeaks(t)
-	lists := []string{`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}}`, `{"type":"object"}`}
-	s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-		switch m.Method {
-		case "server/discover":
-			say(w, m, 200, modernHello)
-		case "tools/list":
-			say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{"tools":[{"name":"x","inputSchema":`+lists[s.times("tools/list")-1]+`}]}}`)
-		default:
-			if marked := r.Header["Mcp-Param-A"] != nil; marked != (s.times("tools/list") == 1) {
-				t.Error(s.asked(), r.Header)
-			}
-			say(w, m, 200, emptyResult)
-		}
-	})
-	c := connectURL(t, s.URL, &Client{})
-	for range lists {
-		for _, method := range []string{"tools/list", "tools/call"} {
-			if err := c.Call(t.Context(), method, json.RawMessage(`{"name":"x","arguments":{"a":"b"}}`), nil); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-}
-
-// A tool whose marks are wrong is not offered; the others are as they came, and why is in the log. In the legacy era a mark means nothing.
-func TestClientDropsTools(t *testing.T) {
-	checkLeaks(t)
-	const good = `{"name":"good", "inputSchema":{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}}}`
-	const plain, none = `{"name":"plain","description":"a \\ b","inputSchema":{"type":"object"}}`, `{"name":"none"}`
-	tool := func(name, property string) string {
-		return fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object","properties":{"a":%s}}}`, name, property)
-	}
-	bad := []string{tool("empty", `{"type":"string","x-mcp-header":""}`), tool("number", `{"type":"number","x-mcp-header":"A"}`), tool("blank", `{"type":"string","x-mcp-header":"a b"}`),
-		tool("colon", `{"type":"string","x-mcp-header":"a:b"}`), tool("escaped", `{"type":"array","\u0078-mcp-header":"A"}`)}
-	list := `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","ttlMs":0,"tools":[` + strings.Join(append(slices.Clone(bad), good, plain, none), ",") + `]}}`
-	var log lockedBuffer
-	for version, want := range map[string]string{"2026-07-28": good + "," + plain + "," + none, "2025-11-25": strings.Join(append(slices.Clone(bad), good, plain, none), ",")} {
-		log = lockedBuffer{}
-		c := &Client{Versions: []string{version}, Log: slog.New(slog.NewTextHandler(&log, nil))}
-		transport := handshake(func(r *http.Request, m *Message) (int, string) {
-			switch {
-			case m == nil:
-				return 405, ""
-			case m.Method == "server/discover":
-				return 200, modernHello
-			}
-			return 200, list
-		})
-		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: transport}, "http://here/mcp", testLimit)); err != nil {
-			t.Fatal(err)
-		}
-		var result json.RawMessage
-		if err := c.Call(t.Context(), "tools/list", nil, &result); err != nil || string(member(result, "tools")) != "["+want+"]" {
-			t.Errorf("%s: %v %s", version, err, result)
-		}
-		c.Close()
-		if version == "2026-07-28" {
-			for _, name := range []string{"empty", "number", "blank", "colon", "escaped"} {
-				if !strings.Contains(log.String(), `left out`) || !strings.Contains(log.String(), `\"`+name+`\": x-mcp-header`) {
-					t.Errorf("%s is not in the log: %s", name, log.String())
-				}
-			}
-		}
-	}
-}
-
-// overheard is a Conn that notes which requests a client cancels.
-type overheard struct {
-	Conn
-	mu        sync.Mutex
-	asked     map[string]ID // by method, the last one
-	cancelled []string      // requestIds
-}
-
-func (c *overheard) Write(ctx context.Context, p Payload) error {
-	c.mu.Lock()
-	for _, m := range p.Messages {
-		if c.asked[m.Method] = m.ID; m.Method == "notifications/cancelled" {
-			c.cancelled = append(c.cancelled, string(member(m.Params, "requestId")))
-		}
-	}
-	c.mu.Unlock()
-	return c.Conn.Write(ctx, p)
-}
-
-func (c *overheard) id(method string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.asked[method].String()
-}
-
-// A modern client on a pipe cancels a request of its own that has no answer yet, once, and nothing else: not a call that has been answered,
-// not one whose questions it is answering, and not a subscription that the server has ended.
-func TestClientCancelsItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		question := InputRequired{Requests: map[string]InputRequest{"k": {Method: "roots/list"}}}
-		server := &Server{Capabilities: map[string]any{"tools": map[string]bool{"listChanged": true}}, Methods: map[string]HandlerFunc{
-			"quick": func(context.Context, *Exchange) (any, error) { return nil, nil },
-			"slow": func(ctx context.Context, _ *Exchange) (any, error) {
-				<-ctx.Done()
-				return nil, nil
-			},
-			"tools/call": func(context.Context, *Exchange) (any, error) { return question, nil },
-		}}
-		ours, theirs := Pipe()
-		ending, end := context.WithCancel(t.Context())
-		served := make(chan error, 1)
-		go func() { served <- Serve(ending, theirs, server, nil) }()
-		pipe := &overheard{Conn: ours, asked: map[string]ID{}}
-		asked, left := make(chan bool), make(chan bool)
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2026-07-28"}, Capabilities: map[string]any{"roots": struct{}{}}, Handler: HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-			if x.Request.Kind() == Notification {
-				return nil, nil
-			}
-			asked <- true
-			<-ctx.Done()
-			left <- true
-			return nil, ctx.Err()
-		})}
-		if err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return pipe, nil }); err != nil {
-			t.Fatal(err)
-		}
-		var want []string
-		check := func(what string) {
-			t.Helper()
-			synctest.Wait()
-			pipe.mu.Lock()
-			defer pipe.mu.Unlock()
-			if !slices.Equal(pipe.cancelled, want) {
-				t.Errorf("%s: cancelled %v, want %v", what, pipe.cancelled, want)
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		if err := c.Call(ctx, "quick", nil, nil); err != nil {
-			t.Error(err)
-		}
-		cancel()
-		check("answered")
-
-		for what, call := range map[string]func(context.Context) error{
-			"slow":                 func(ctx context.Context) error { return c.Call(ctx, "slow", nil, nil) },
-			"subscriptions/listen": func(ctx context.Context) error { return c.Listen(ctx, map[string]any{"toolsListChanged": true}) },
-		} {
-			ctx, cancel = context.WithCancel(t.Context())
-			failed := make(chan error, 1)
-			go func() { failed <- call(ctx) }()
-			synctest.Wait()
-			cancel()
-			if err := <-failed; err != context.Canceled {
-				t.Error(what, err)
-			}
-			want = append(want, pipe.id(what))
-			check(what)
-		}
-
-		ctx, cancel = context.WithCancel(t.Context())
-		failed := make(chan error, 1)
-		go func() { failed <- c.Call(ctx, "tools/call", map[string]any{"name": "x"}, nil) }()
-		<-asked
-		cancel()
-		<-left
-		if err := <-failed; err == nil {
-			t.Error("a call that was cancelled has a result")
-		}
-		check("while it is asked")
-
-		ctx, cancel = context.WithCancel(t.Context())
-		go func() { failed <- c.Listen(ctx, map[string]any{"toolsListChanged": true}) }()
-		synctest.Wait()
-		end()
-		<-failed // with the server's answer, whichever it is
-		cancel()
-		check("ended by the server")
-		c.Close()
-		check("closed")
-		if err := <-served; err != nil && !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-	})
-}
-
-// Who cancels a call closes its response; in the legacy era, where that is no cancellation, the server is told as well.
-func TestClientCancels(t *testing.T) {
-	checkLeaks(t)
-	for _, row := range []struct{ version, when string }{{"2025-11-25", "headers"}, {"2025-11-25", "events"}, {"2026-07-28", "headers"}, {"2026-07-28", "events"}} {
-		begun, left, cancelled := make(chan bool), make(chan bool, 1), make(chan string, 1)
-		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-			switch {
-			case r.Method == "GET":
-				w.WriteHeader(405)
-			case m == nil:
-			case m.Method == "server/discover":
-				say(w, m, 200, modernHello)
-			case m.Method == "initialize":
-				say(w, m, 200, legacyHello)
-			case m.Method == "notifications/cancelled":
-				cancelled <- string(member(m.Params, "requestId"))
-				w.WriteHeader(202)
-			case m.Method == "slow":
-				if row.when == "events" {
-					say(w, m, 200, ": working\n\n")
-				}
-				begun <- true
-				<-r.Context().Done()
-				left <- true
-			default:
-				w.WriteHeader(202)
-			}
-		})
-		c := connectURL(t, s.URL, &Client{Versions: []string{row.version}})
-		ctx, cancel := context.WithCancel(t.Context())
-		failed := make(chan error)
-		go func() { failed <- c.Call(ctx, "slow", nil, nil) }()
-		<-begun
-		cancel()
-		if err := <-failed; err != context.Canceled {
-			t.Error(row, err)
-		}
-		<-left
-		if row.version == "2025-11-25" {
-			if id := <-cancelled; id != "2" {
-				t.Error(row, id)
-			}
-		}
-		c.Close()
-		if row.version == "2026-07-28" && s.asked() != "server/discover slow" {
-			t.Error(row, s.asked())
-		}
-	}
-}
-
-// Close ends everything at once, whatever the server does not do: waiting calls, streams, pauses, and the session.
-func TestClientCloses(t *testing.T) {
-	for name, hang := range map[string]func(w http.ResponseWriter, r *http.Request, m *Message) bool{
-		"a call without headers": func(w http.ResponseWriter, r *http.Request, m *Message) bool { return m != nil },
-		"a call without events": func(w http.ResponseWriter, r *http.Request, m *Message) bool {
-			say(w, m, 200, ": hi\n\n")
-			return m != nil
-		},
-		"a body without an end": func(w http.ResponseWriter, r *http.Request, m *Message) bool {
-			w.Header().Set("Content-Length", "1000")
-			say(w, m, 200, "{")
-			return m != nil
-		},
-		"a pause": func(w http.ResponseWriter, r *http.Request, m *Message) bool {
-			say(w, m, 200, "id: 1\nretry: 60000\ndata:\n\n")
-			return false
-		},
-		"a GET without headers": func(w http.ResponseWriter, r *http.Request, m *Message) bool { return true },
-		"DELETE":                func(w http.ResponseWriter, r *http.Request, m *Message) bool { return true },
-	} {
-		checkLeaks(t)
-		arrived := make(chan bool, 9)
-		s := legacyStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-			if m == nil && name != "a GET without headers" {
-				w.WriteHeader(405)
-				return
-			}
-			if m != nil {
-				arrived <- true
-			}
-			if hang(w, r, m) {
-				<-r.Context().Done()
-			}
-		})
-		if own := s.answer; name == "DELETE" {
-			s.answer = func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-				if r.Method == "DELETE" {
-					<-r.Context().Done()
-					return
-				}
-				own(s, w, r, m)
-			}
-		}
-		c := connectURL(t, s.URL, &Client{}) // the GET delays nothing
-		failed := make(chan error)
-		go func() { failed <- c.Call(context.Background(), "m", nil, nil) }()
-		<-arrived
-		began := time.Now()
-		if err := c.Close(); err != nil || time.Since(began) > 2*time.Second {
-			t.Errorf("%s: %v after %v", name, err, time.Since(began))
-		}
-		if err := <-failed; !errors.Is(err, ErrClosed) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if s.times("DELETE") != 1 {
-			t.Errorf("%s: %s", name, s.asked())
-		}
-	}
-}
-
-// A redirect is followed if it repeats the request, and within the origin; what the client carries goes nowhere else.
-func TestClientRedirects(t *testing.T) {
-	checkLeaks(t)
-	stranger := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) { say(w, m, 200, modernHello) })
-	for _, row := range []struct {
-		status   int
-		location string
-		want     string // part of the error
-	}{
-		{307, "/mcp", ""}, {308, "/mcp", ""},
-		{301, "/mcp", `HTTP 301 Moved Permanently: not followed to "/mcp"`}, {302, "/mcp", "HTTP 302"}, {303, "/mcp", "HTTP 303"},
-		{307, stranger.URL, "not followed to"}, {308, strings.Replace(stranger.URL, "http:", "https:", 1), "not followed to"}, {307, "/", "HTTP 307"},
-	} {
-		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-			switch {
-			case r.Header.Get("X-Key") != "secret":
-				t.Error("the client's header is missing")
-			case r.URL.Path == "/":
-				w.Header().Set("Location", row.location)
-				w.WriteHeader(row.status)
-			default:
-				say(w, m, 200, modernHello)
-			}
-		})
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-		client := WithHeader(s.Client(), http.Header{"X-Key": {"secret"}, "Accept": {"nothing"}})
-		err := c.Connect(t.Context(), DialHTTP(client, s.URL, testLimit), DialSSE(client, s.URL, testLimit))
-		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
-			t.Error(row, err)
-		}
-		c.Close()
-	}
-	if stranger.asked() != "" {
-		t.Error("the stranger was asked: " + stranger.asked())
-	}
-}
-
-// tokens is an http.RoundTripper that adds a token, and gets another when that is refused, as one for OAuth would.
-type tokens struct {
-	http.RoundTripper
-	token   atomic.Pointer[string]
-	refresh func(challenge map[string]string) string
-}
-
-func (a *tokens) RoundTrip(r *http.Request) (*http.Response, error) {
-	for again := false; ; again = true {
-		attempt := r.Clone(r.Context())
-		if r.GetBody != nil {
-			attempt.Body, _ = r.GetBody()
-		}
-		if token := a.token.Load(); token != nil {
-			attempt.Header.Set("Authorization", "Bearer "+*token)
-		}
-		resp, err := a.RoundTripper.RoundTrip(attempt)
-		if err != nil || resp.StatusCode != 401 || again || a.refresh == nil {
-			return resp, err
-		}
-		resp.Body.Close()
-		token := a.refresh((&HTTPError{Header: resp.Header}).Challenge("Bearer"))
-		a.token.Store(&token)
-	}
-}
-
-// Authorization plugs in as a Transport: it sees each request, and what a 401 asks for. Without one the error says it.
-func TestClientAuthorization(t *testing.T) {
-	checkLeaks(t)
-	h := newHandler(t, newDemo())
-	var valid atomic.Pointer[string]
-	allow := func(token string) { valid.Store(&token) }
-	allow("one")
-	h.Authenticate = func(r *http.Request) (string, error) {
-		if r.Header.Get("Authorization") != "Bearer "+*valid.Load() {
-			return "", &AuthError{Status: 401, Challenge: `Basic realm="old", Bearer resource_metadata="https://x.example/a?b=\"c\"", scope="mcp:read mcp:write", error=invalid_token`}
-		}
-		return "u", nil
-	}
-	c := serveWeb(t, h)
-	_, err := dialURL(t, c.url, &Client{})
-	var fault *HTTPError
-	if !errors.As(err, &fault) || fault.Status != 401 {
-		t.Fatal(err)
-	}
-	want := map[string]string{"resource_metadata": `https://x.example/a?b="c"`, "scope": "mcp:read mcp:write", "error": "invalid_token"}
-	if got := fault.Challenge("bearer"); !maps.Equal(got, want) {
-		t.Error(got)
-	}
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	var refreshed atomic.Int32 // by the call, and perhaps by the GET of what belongs to none
-	auth := &tokens{RoundTripper: transport, refresh: func(challenge map[string]string) string {
-		if refreshed.Add(1); challenge["scope"] != "mcp:read mcp:write" {
-			t.Error(challenge)
-		}
-		return *valid.Load()
-	}}
-	client := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}}
-	if err := client.Connect(t.Context(), DialHTTP(&http.Client{Transport: auth}, c.url, testLimit)); err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	allow("two") // the old one has expired
-	if err := client.Call(t.Context(), "tools/list", nil, nil); err != nil || refreshed.Load() < 2 {
-		t.Error(err, refreshed.Load())
-	}
-}
-
-func TestChallenge(t *testing.T) {
-	for header, want := range map[string]string{
-		`Bearer`:                "map[]",
-		`bearer A=b`:            "map[a:b]",
-		`Bearer a="1, 2", b=3`:  "map[a:1, 2 b:3]",
-		`Bearer a = "x" , b= y`: "map[a:x b:y]",
-		`Bearer a="\"\\"`:       `map[a:"\]`,
-		`Basic realm="Bearer x=1", Bearer scope=y`: "map[scope:y]",
-		`Bearer scope=y, Basic realm="x"`:          "map[scope:y]",
-		`Negotiate abc==, Bearer scope=y`:          "map[scope:y]",
-		`Bearer scope=1, scope=2`:                  "map[scope:1]",
-		`Bearer a="no end`:                         "map[a:no end]",
-		`"", Bearer a=1`:                           "map[a:1]",
-		`Basic realm=x`:                            "map[]",
-		strings.Repeat("a ", 5<<20) + "Bearer a=1": "map[]", // as long as a header may be: it is not looked at to the end
-		``: "map[]",
-	} {
-		e := &HTTPError{Header: http.Header{"Www-Authenticate": {header}}}
-		if got := e.Challenge("Bearer"); fmt.Sprint(got) != want {
-			t.Errorf("%s: %v, want %s", header, got, want)
-		}
-	}
-}
-
-// Listen in both eras, over both transports and on a pipe: what was subscribed to is heard until the context ends, and no longer.
-func TestClientListens(t *testing.T) {
-	checkLeaks(t)
-	for _, version := range []string{"2026-07-28", "2025-11-25"} {
-		for _, transport := range []string{"pipe", "http", "sse"} {
-			if version == "2026-07-28" && transport == "sse" {
-				continue
-			}
-			d := newDemo()
-			h := newHandler(t, d)
-			sse := &SSEHandler{Handler: d}
-			heard := make(chan string, 99)
-			var log lockedBuffer
-			c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-				Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-					heard <- x.Request.Method + " " + unquote(member(x.Request.Params, "uri"))
-					return nil, nil
-				})}
-			if err := c.Connect(t.Context(), dialDemo(t, transport, h, sse)); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error)
-			go func() {
-				ended <- c.Listen(ctx, map[string]any{"resourcesListChanged": true, "promptsListChanged": true, "resourceSubscriptions": []string{"note:///todo"}})
-			}()
-			set := func(name string) {
-				if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "set-note", "arguments": map[string]any{"name": name, "text": "x"}}, nil); err != nil {
-					t.Error(err)
-				}
-			}
-			if version == "2026-07-28" {
-				if got := <-heard; got != "notifications/subscriptions/acknowledged " {
-					t.Error(got)
-				}
-			} else {
-				waitFor(t, func() bool { return d.subscribed() == 1 && (transport != "http" || h.listening() == 1) })
-			}
-			set("todo")
-			got := []string{<-heard, <-heard}
-			slices.Sort(got)
-			if want := []string{"notifications/resources/list_changed ", "notifications/resources/updated note:///todo"}; !slices.Equal(got, want) {
-				t.Error(version, transport, got)
-			}
-			if complaint := strings.Contains(log.String(), "asked=promptsListChanged"); complaint != (version == "2026-07-28") { // the demo's prompts never change
-				t.Errorf("%s: %s", version, log.String())
-			}
-			cancel()
-			if err := <-ended; err != context.Canceled {
-				t.Error(version, transport, err)
-			}
-			waitFor(t, func() bool { return d.subscribed() == 0 })
-			set("todo")
-			c.Close()
-			h.Close()
-			sse.Close()
-			for range len(heard) {
-				if again := <-heard; strings.Contains(again, "updated") {
-					t.Error(version, transport, again)
-				}
-			}
-		}
-	}
-}
-
-// dialDemo returns a Dialer to what both handlers serve.
-func dialDemo(t *testing.T, transport string, h *StreamableHandler, sse *SSEHandler) Dialer {
-	switch transport {
-	case "http":
-		return DialHTTP(nil, serveWeb(t, h).url, testLimit)
-	case "sse":
-		return DialSSE(nil, serveWeb(t, sse).url, testLimit)
-	}
-	a, b := Pipe()
-	go Serve(context.Background(), a, h.Handler, nil)
-	return func(context.Context) (Conn, error) { return b, nil }
-}
-
-// A subscription in a session is no use where nothing can be heard, and says so. Two for one thing do not end each other.
-func TestClientListensInSession(t *testing.T) {
-	checkLeaks(t)
-	for want, get := range map[string]func(w http.ResponseWriter, r *http.Request){
-		errNoStream.Error(): func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(405) },
-		"HTTP 404":          func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404) },
-		"HTTP 200":          func(w http.ResponseWriter, r *http.Request) { say(w, nil, 200, "<html>") },
-		"message too large": func(w http.ResponseWriter, r *http.Request) {
-			say(w, nil, 200, "data: "+strings.Repeat("x", testLimit)+"\n\n")
-		},
-	} {
-		s := legacyStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-			if m == nil {
-				get(w, r)
-			} else {
-				say(w, m, 200, emptyResult)
-			}
-		})
-		c := connectURL(t, s.URL, &Client{})
-		if err := c.Listen(t.Context(), map[string]any{"resourceSubscriptions": []string{"a"}}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-		c.Close()
-	}
-	unable := connect(t, &Server{}, &Client{Versions: []string{"2025-11-25"}})
-	if err := unable.Listen(t.Context(), map[string]any{"resourceSubscriptions": []string{"a"}}); err == nil || !strings.Contains(err.Error(), "does not offer") {
-		t.Error(err)
-	}
-	d := newDemo()
-	h := newHandler(t, d)
-	c := connectURL(t, serveWeb(t, h).url, &Client{Versions: []string{"2025-11-25"}})
-	var ends [2]context.CancelFunc
-	ended := make(chan error, 2)
-	for i := range ends {
-		ctx, cancel := context.WithCancel(t.Context())
-		ends[i] = cancel
-		go func() { ended <- c.Listen(ctx, map[string]any{"resourceSubscriptions": []string{"note:///todo"}}) }()
-	}
-	waitFor(t, func() bool {
-		c.last.watching <- struct{}{}
-		defer func() { <-c.last.watching }()
-		return c.last.watched[`"note:///todo"`] == 2
-	})
-	for i, left := range []int{1, 0} {
-		waitFor(t, func() bool { return d.subscribed() == 1 })
-		ends[i]()
-		if err := <-ended; err != context.Canceled || d.subscribed() != left {
-			t.Error(err, d.subscribed())
-		}
-	}
-}
-
-// A subscription that the server refuses is not counted: the next one asks again.
-func TestClientListensAgain(t *testing.T) {
-	checkLeaks(t)
-	s := legacyStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-		switch {
-		case m == nil:
-			say(w, m, 200, ": hi\n\n")
-			<-r.Context().Done()
-		case m.Method == "resources/subscribe" && unquote(member(m.Params, "uri")) == "b" && s.times("resources/subscribe") == 2:
-			say(w, m, 200, faultOf(-32002, ""))
-		default:
-			say(w, m, 200, emptyResult)
-		}
-	})
-	c := connectURL(t, s.URL, &Client{})
-	filter := map[string]any{"resourceSubscriptions": []string{"a", "b"}}
-	if err := c.Listen(t.Context(), filter); err == nil || !strings.Contains(err.Error(), "-32002") {
-		t.Error(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- c.Listen(ctx, filter) }()
-	waitFor(t, func() bool { return s.times("resources/subscribe") == 4 })
-	cancel()
-	if err := <-ended; err != context.Canceled || s.times("resources/unsubscribe") != 3 {
-		t.Error(err, s.asked())
-	}
-}
-
-// subscribed returns how many subscriptions there are, in either era.
-func (s *Server) subscribed() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sub := range s.legacy {
-		n += len(sub.watched)
-	}
-	return n + len(s.listeners)
-}
-
-// A subscription that the server has ended is over without an error; one that breaks is not, and neither is lost in silence.
-func TestClientListenEnds(t *testing.T) {
-	checkLeaks(t)
-	for _, row := range []struct{ stream, want string }{
-		{"data: {\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"resultType\":\"complete\"}}\n\n", "<nil>"},
-		{": hi\n\n", ErrInterrupted.Error()},
-		{"{\"jsonrpc\":\"2.0\",\"id\":ID,\"error\":{\"code\":-32601,\"message\":\"no\"}}", "no (-32601)"},
-	} {
-		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-			if m.Method == "server/discover" {
-				say(w, m, 200, modernHello)
-			} else {
-				say(w, m, 200, row.stream)
-			}
-		})
-		c := connectURL(t, s.URL, &Client{})
-		if err := c.Listen(t.Context(), map[string]any{"toolsListChanged": true}); fmt.Sprint(err) != row.want {
-			t.Error(row, err)
-		}
-		c.Close()
-	}
-	d := newDemo()
-	h := newHandler(t, d)
-	c := connectURL(t, serveWeb(t, h).url, &Client{Versions: []string{"2025-11-25"}})
-	ended := make(chan error)
-	go func() {
-		ended <- c.Listen(t.Context(), map[string]any{"resourceSubscriptions": []string{"note:///todo"}})
-	}()
-	waitFor(t, func() bool { return d.subscribed() == 1 })
-	waitFor(t, func() bool { return h.listening() == 1 })
-	for _, s := range h.Sessions.All() {
-		_ = s.Close()
-	}
-	if err := <-ended; !errors.Is(err, ErrSessionEnded) { // the stream that breaks cannot be continued: 404
-		t.Error(err)
-	}
-	if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil || h.Sessions.Len() != 1 {
-		t.Error(err, h.Sessions.Len())
-	}
-}
-
-// A subscription ends with its pipe, and says so; the next one starts the server again and subscribes there.
-// 2026-07-28 basic/patterns/subscriptions#graceful-closure: after a reconnect "the client MUST re-send subscriptions/listen".
-func TestClientListensOnTheNextPipe(t *testing.T) {
-	checkLeaks(t)
-	heard, hangUp := make(chan string, 9), make(chan func() error, 2)
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2026-07-28"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-		heard <- x.Request.Method
-		return nil, nil
-	})}
-	if err := c.Connect(t.Context(), func(context.Context) (Conn, error) {
-		a, b := Pipe()
-		hangUp <- a.Close
-		go Serve(context.Background(), a, newDemo(), nil)
-		return b, nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		ended := make(chan error)
-		go func() { ended <- c.Listen(t.Context(), map[string]any{"resourcesListChanged": true}) }()
-		if got := <-heard; got != "notifications/subscriptions/acknowledged" {
-			t.Error(got)
-		}
-		_ = (<-hangUp)()
-		if err := <-ended; !errors.Is(err, ErrClosed) {
-			t.Error(err)
-		}
-	}
-	c.Close()
-}
-
-// A subscription in a session hears of it when the stream is given up, and another one has another session, with another stream.
-func TestClientListenDeaf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		initializes, away := 0, false
-		transport := handshake(func(r *http.Request, m *Message) (int, string) {
-			switch {
-			case m == nil && away:
-				return 0, ""
-			case m == nil:
-				away = true
-				return 200, ": hi\n\n"
-			}
-			return 200, emptyResult
-		})
-		c := &Client{Versions: []string{"2025-11-25"}}
-		defer c.Close()
-		if err := c.Connect(t.Context(), DialHTTP(&http.Client{Transport: played(func(r *http.Request, m *Message) (int, string) {
-			if m != nil && m.Method == "initialize" {
-				initializes++
-			}
-			return transport(r, m)
-		})}, "http://here/mcp", testLimit)); err != nil {
-			t.Fatal(err)
-		}
-		for n := range 3 {
-			began := time.Now()
-			if err := c.Listen(t.Context(), map[string]any{"resourceSubscriptions": []string{"a"}}); !errors.Is(err, ErrInterrupted) || time.Since(began) > time.Minute {
-				t.Error(err, time.Since(began))
-			}
-			if away = false; initializes != n+1 {
-				t.Error(n, initializes)
-			}
-		}
-		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// The same over TLS and HTTP/2, where all is in one connection: calls, streams, a cancellation, and the end.
-func TestClientHTTP2(t *testing.T) {
-	checkLeaks(t)
-	h := newHandler(t, newDemo())
-	server := httptest.NewUnstartedServer(h)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	defer h.Close()
-	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		var steps atomic.Int32
-		begun := make(chan bool, 1)
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-			if steps.Add(1) == 11 {
-				begun <- true
-			}
-			return nil, nil
-		})}
-		if err := c.Connect(t.Context(), DialHTTP(server.Client(), server.URL, testLimit)); err != nil {
-			t.Fatal(err)
-		}
-		count := func(ctx context.Context, n, ms int) error {
-			return c.Call(ctx, "tools/call", json.RawMessage(fmt.Sprintf(`{"name":"count","arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}`, n, ms)), nil)
-		}
-		if err := count(t.Context(), 10, 0); err != nil || steps.Load() != 10 {
-			t.Error(version, err, steps.Load())
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- count(ctx, 1000, 100) }()
-		<-begun
-		cancel()
-		if err := <-ended; err != context.Canceled {
-			t.Error(version, err)
-		}
-		waitFor(t, h.answersNothing)
-		began := time.Now()
-		if err := c.Close(); err != nil || time.Since(began) > time.Second {
-			t.Error(version, err, time.Since(began))
-		}
-		if version == "2025-11-25" && h.Sessions.Len() != 0 {
-			t.Error("the session is left")
-		}
-	}
-}
-
-func (h *StreamableHandler) answersNothing() bool { return h.running.Load() == 0 }
-
-// ---- Odd servers: more in testdata/cases/client-*.txtar ----
+// ---- Odd servers ---- (more in testdata/cases/client-*.txtar)
 
 // roundTrip is a function as a network.
 type roundTrip func(r *http.Request) (*http.Response, error)
@@ -9407,7 +7932,8 @@ func TestCallSuggestsAProtocol(t *testing.T) {
 				w.WriteHeader(400)
 				return
 			}
-			says{status + " "}.answer(w, m, 1)
+			code, _ := strconv.Atoi(status)
+			w.WriteHeader(code)
 		})
 		var stdout, stderr bytes.Buffer
 		exit := callTarget(t, []string{s.URL + "/mcp"}, "", &stdout, &stderr)
@@ -10064,6 +8590,7 @@ type bareMessage struct {
 //	-- cancel --, -- close --          the application cancels its oldest call, or closes the Client
 //	-- result --, -- error --          what the oldest call returns; if there is none, what Connect or Close returns
 //	-- notification --                 what the application's Handler is given: the method and the params
+//	-- log --                          what the Client has logged since the last such section
 //	-- stream --, -- events --         bytes of an event stream, and the events that ReadEvents finds in them
 //
 // The whole of it happens in a bubble of testing/synctest, over connections in memory: so even time is as it was.
@@ -10087,7 +8614,7 @@ const (
 )
 
 var (
-	sectionLine = regexp.MustCompile(`^-- (case: .*|client|server|by hand|note|handler|handshake|call|cancel|close|result|error|notification|stream|events)(?: (.+))? --\n$`)
+	sectionLine = regexp.MustCompile(`^-- (case: .*|client|server|by hand|note|handler|handshake|call|cancel|close|result|error|notification|log|stream|events)(?: (.+))? --\n$`)
 	laterLine   = regexp.MustCompile(`^\((\S+) later\)\n`)
 )
 
@@ -10886,6 +9413,8 @@ func (s section) said() (in []*Message) {
 type actor struct {
 	stage
 	client Client
+	header http.Header // that the application adds
+	log    lockedBuffer
 	tr     transcript
 	url    string // or its path; "": the usual one
 	dials  []Dialer
@@ -10912,6 +9441,12 @@ func newActor(t *testing.T, tr transcript) *actor {
 	tr.sections = slices.Clone(tr.sections)
 	a := &actor{stage: bubble(t), tr: tr, cancels: map[string]context.CancelCauseFunc{}, answers: map[string][]*Message{}}
 	a.client.Handler = HandlerFunc(a.handle)
+	a.client.Log = slog.New(slog.NewTextHandler(&a.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, attr slog.Attr) slog.Attr {
+		if attr.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return attr
+	}}))
 	for _, s := range tr.sections {
 		if s.who == "client" {
 			for _, m := range s.said() {
@@ -10929,6 +9464,11 @@ func newActor(t *testing.T, tr transcript) *actor {
 		a.client.Versions = nil
 		flags.Func("protocol", "", versions(&a.client.Versions))
 		flags.Func("capabilities", "", func(text string) error { return json.Unmarshal([]byte(text), &a.client.Capabilities) })
+		flags.Func("header", "", func(line string) error {
+			name, value, _ := strings.Cut(line, ":")
+			a.header = http.Header{name: {value}}
+			return nil
+		})
 		if err := flags.Parse(tr.command()[1:]); err != nil {
 			t.Fatal(err)
 		}
@@ -11008,9 +9548,9 @@ func (a *actor) begin(run func(ctx context.Context) (json.RawMessage, error)) *a
 		switch result, err := run(ctx); {
 		case err != nil:
 			c.outcome <- section{who: "error", text: err.Error() + "\n"}
-		case result == nil:
+		case result == nil: // it has connected
 			close(c.outcome)
-		case len(result) == 0: // of Close
+		case len(result) == 0: // of Listen or Close
 			c.outcome <- section{who: "result"}
 		default:
 			c.outcome <- section{who: "result", text: string(result) + "\n"}
@@ -11030,7 +9570,9 @@ func (a *actor) applies(s *section) bool {
 		if method := s.letter; method == "subscriptions/listen" {
 			var filter map[string]any
 			_ = json.Unmarshal([]byte(text), &filter)
-			a.made = append(a.made, a.begin(func(ctx context.Context) (json.RawMessage, error) { return nil, a.client.Listen(ctx, filter) }))
+			a.made = append(a.made, a.begin(func(ctx context.Context) (json.RawMessage, error) {
+				return json.RawMessage{}, a.client.Listen(ctx, filter)
+			}))
 		} else {
 			var params any
 			if text != "" {
@@ -11057,6 +9599,9 @@ func (a *actor) applies(s *section) bool {
 			s.text, a.notifications = a.notifications[0], a.notifications[1:]
 		}
 		a.mu.Unlock()
+	case "log":
+		a.settle()
+		s.text = cmp.Or(a.log.take(), "none\n")
 	case "note", "handshake":
 	default:
 		return false
@@ -11109,6 +9654,19 @@ func (a *actor) outcome() section {
 			}
 		case <-time.After(a.patience):
 			return section{who: "error", text: "the call does not return\n"}
+		}
+	}
+}
+
+// unshown reports what calls of a case have returned, and no section shows.
+func (a *actor) unshown() {
+	for _, c := range a.made {
+		select {
+		case s, ok := <-c.outcome:
+			if ok && s.text != "" {
+				a.Errorf("not shown: %s%s", s.line(), s.text)
+			}
+		default:
 		}
 	}
 }
@@ -11304,6 +9862,7 @@ func (a *actor) overPipe() transcript {
 		}
 		a.mark = time.Now()
 	}
+	a.unshown()
 	a.work.Go(func() { a.client.Close() })
 	if rest, _ := a.take(p.feed, 0, true); rest != "" {
 		a.Errorf("the client also says %s", rest)
@@ -11333,6 +9892,14 @@ type arrival struct {
 func (a *actor) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := &arrival{Request: r, response: make(chan *http.Response, 1), raw: make(chan string, 1), at: time.Now()}
 	fields := tracedHeader(r.Header)
+	for name := range a.header { // what the application adds is shown, too
+		switch name = http.CanonicalHeaderKey(name); {
+		case name == "Host":
+			fields += "Host: " + r.Host + "\n"
+		case !strings.Contains(fields, name+": "):
+			fields += name + ": " + r.Header.Get(name) + "\n"
+		}
+	}
 	if r.Body != nil {
 		x.body, _ = io.ReadAll(r.Body)
 	}
@@ -11447,13 +10014,18 @@ func (a *actor) await(s section) *arrival {
 	for _, x := range a.arrivals {
 		text += x.text
 	}
+	go a.client.Close() // or the bubble could not end
+	a.settle()
 	a.Fatalf("the client does not say\n%s\nbut\n%s", s.text, text)
 	return nil
 }
 
 // overHTTP plays the server's part over HTTP.
 func (a *actor) overHTTP() transcript {
-	client := &http.Client{Transport: a}
+	client := &http.Client{Transport: a, Timeout: time.Second} // the Timeout is not heeded
+	if a.header != nil {
+		client = WithHeader(client, a.header)
+	}
 	if a.url == "" {
 		a.url = map[bool]string{false: "/mcp", true: "/sse"}[a.tr.overSSE()]
 	}
@@ -11513,6 +10085,7 @@ func (a *actor) overHTTP() transcript {
 			a.mark, exchanges[s.letter] = x.at, x
 		}
 	}
+	a.unshown()
 	a.work.Go(func() { a.client.Close() })
 	a.settle()
 	for _, x := range a.arrivals {
@@ -11964,6 +10537,14 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// take returns what has been written since it was last called.
+func (b *lockedBuffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.b.Reset()
 	return b.b.String()
 }
 
