@@ -188,6 +188,15 @@ func TestCancelThenClose(t *testing.T) {
 	})
 }
 
+// A result of another shape than the caller wants is an error, and not one of the peer's.
+func TestResultDoesNotFit(t *testing.T) {
+	c := connect(t, newDemo(), &Client{Versions: []string{"2025-11-25"}})
+	err := c.Call(t.Context(), "tools/list", nil, &struct{ Tools int }{})
+	if fault := (*Error)(nil); err == nil || errors.As(err, &fault) {
+		t.Error(err)
+	}
+}
+
 // The handler of a cancelled request can say nothing more, and why it was cancelled is in the log.
 func TestCancelServed(t *testing.T) {
 	var logged lockedBuffer
@@ -525,32 +534,35 @@ func slowMessage(element json.RawMessage) (kind Kind, id string) {
 
 // A write that the other side does not read ends with its context, and the line it had begun goes on before the next.
 func TestLinesInterrupted(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	big, _ := NewRequest(ID{}, "big", map[string]string{"x": strings.Repeat("x", 1<<20)})
-	small, _ := NewRequest(ID{}, "small", nil)
-	for range 2 { // the second does not even begin
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		if err := ours.Write(ctx, Payload{Messages: []*Message{big}}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		theirIn, out := io.Pipe()
+		ours := NewLineConn(strings.NewReader(""), out, testLimit, out.Close)
+		big, small := Decode([]byte(`{"jsonrpc":"2.0","method":"big"}`)), Decode([]byte(`{"jsonrpc":"2.0","method":"small"}`))
+		givesUp := func(c Conn, p Payload) (err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			for err == nil {
+				err = c.Write(ctx, p)
+			}
+			return err
 		}
-		cancel()
-	}
-	go ours.Write(t.Context(), Payload{Messages: []*Message{small}})
-	for _, want := range []string{"big", "small"} {
-		if m := Decode([]byte(readLine(t, theirs))).Messages[0]; m.Method != want {
-			t.Error(m.Kind(), m.Method, m.Error)
+		first := givesUp(ours, big)
+		begun := make([]byte, 5)
+		_, _ = io.ReadFull(theirIn, begun)
+		inMemory, _ := Pipe()                                                              // holds some messages that nobody has read
+		for _, err := range []error{first, givesUp(ours, big), givesUp(inMemory, small)} { // the second does not even begin
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
 		}
-	}
-	a, _ := Pipe() // holds some messages that nobody has read
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	var err error
-	for err == nil {
-		err = a.Write(ctx, Payload{Messages: []*Message{small}})
-	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
+		go ours.Write(t.Context(), small)
+		theirs := NewLineConn(io.MultiReader(bytes.NewReader(begun), theirIn), io.Discard, testLimit, theirIn.Close)
+		for _, want := range []string{"big", "small"} {
+			if in, err := theirs.Read(); err != nil || in.Messages[0].Method != want {
+				t.Error(want, in.Messages, err)
+			}
+		}
+	})
 }
 
 // A line that was cut off by an error other than our own deadline is not continued with another, and the conversation is over.
