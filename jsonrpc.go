@@ -1743,6 +1743,8 @@ func (s *pump) write(out Payload) {
 	err := s.peer.conn.Write(context.Background(), out)
 	switch {
 	case err == nil:
+	case s.peer.client && errors.Is(err, ErrClosed): // nobody waits for it any more
+		s.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
 	case s.peer.client: // Read will tell if that is the end
 		s.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
 	default:
