@@ -5287,7 +5287,7 @@ func (s *Server) subscribed() (n int) {
 	return n + len(s.listeners)
 }
 
-// The same over TLS and HTTP/2, where all is in one connection: calls, streams, a cancellation, and the end.
+// The same over TLS and HTTP/2, where all is in one connection: calls, streams, a cancellation, a session that the server closes, and the end.
 func TestClientHTTP2(t *testing.T) {
 	checkLeaks(t)
 	h := newHandler(t, newDemo())
@@ -5315,6 +5315,12 @@ func TestClientHTTP2(t *testing.T) {
 			t.Error(version, err)
 		}
 		waitFor(t, h.answersNothing)
+		for _, s := range h.Sessions.All() { // the next call begins another
+			_ = s.Close()
+		}
+		if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
+			t.Error(version, err)
+		}
 		began := time.Now()
 		if err := c.Close(); err != nil || time.Since(began) > time.Second || h.Sessions.Len() != 0 {
 			t.Error(version, err, time.Since(began), h.Sessions.Len())
