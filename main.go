@@ -1401,7 +1401,11 @@ func (c *caller) lines(ctx context.Context) (failed error) {
 		if method == "" {
 			continue
 		}
-		if err := c.print(ctx, method, params); err != nil {
+		err := c.print(ctx, method, params)
+		if errors.Is(err, errOutput) { // nobody would see the answers to the next lines
+			return err
+		}
+		if err != nil {
 			fail(exitError, err)
 			failed = errors.New("not all calls have succeeded")
 		}
@@ -1416,9 +1420,15 @@ func (c *caller) print(ctx context.Context, method, params string) error {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	stderr.flush() // who reads both in one place reads them in order
-	_, err := os.Stdout.Write(append(appendLine(nil, result), '\n'))
-	return err
+	if _, err := os.Stdout.Write(append(appendLine(nil, result), '\n')); err != nil {
+		return fmt.Errorf("%w: %w", errOutput, err)
+	}
+	return nil
 }
+
+// errOutput marks the error of a write to standard output. A reader who has gone
+// ends the command: SIGPIPE does not, since main catches it.
+var errOutput = errors.New("standard output")
 
 // call calls a method with params that are an object or empty, and asks for
 // progress, which extends the time-out.
@@ -1462,7 +1472,12 @@ func (c *caller) limited(ctx context.Context, f func(context.Context) error) err
 // summary prints how the server was reached and what it offers. A list that
 // cannot be read does not keep the next from being tried.
 func (c *caller) summary(ctx context.Context, target []string) (failed error) {
-	show := func(label, value string) { fmt.Printf("%-13s %s\n", label, printable(value)) }
+	var unwritten error // the first error of standard output
+	show := func(label, value string) {
+		if _, err := fmt.Printf("%-13s %s\n", label, printable(value)); err != nil && unwritten == nil {
+			unwritten = fmt.Errorf("%w: %w", errOutput, err)
+		}
+	}
 	server := c.Server()
 	who := cmp.Or(server.Info, &Implementation{Name: "it did not say"})
 	var offered names
@@ -1498,6 +1513,9 @@ func (c *caller) summary(ctx context.Context, target []string) (failed error) {
 		{"templates", "resources", "resources/templates/list", "resourceTemplates", "uriTemplate"},
 		{"prompts", "prompts", "prompts/list", "prompts", "name"},
 	} {
+		if unwritten != nil {
+			break
+		}
 		if !slices.Contains(offered.list, list.capability) {
 			continue
 		}
@@ -1515,7 +1533,7 @@ func (c *caller) summary(ctx context.Context, target []string) (failed error) {
 		}
 		show(list.label, cmp.Or(strings.Join(names, ", "), "none"))
 	}
-	return failed
+	return cmp.Or(unwritten, failed)
 }
 
 // names are to be shown.

@@ -7978,33 +7978,6 @@ func batchOf(n int, method string) string {
 	return "[" + strings.Join(requests, ",") + "]"
 }
 
-// tryPost sends a POST that may fail.
-func (c *web) tryPost(ctx context.Context, body string) *http.Response {
-	r, _ := http.NewRequestWithContext(ctx, "POST", c.url, strings.NewReader(body))
-	r.Header = c.header.Clone()
-	resp, err := c.client.Do(r)
-	if err != nil {
-		return nil
-	}
-	return resp
-}
-
-// listening returns how many standalone streams are followed.
-func (h *StreamableHandler) listening() (n int) {
-	for _, s := range h.Sessions.All() {
-		s.table.mu.Lock()
-		if s.standalone != nil {
-			s.standalone.mu.Lock()
-			if s.standalone.follower != nil {
-				n++
-			}
-			s.standalone.mu.Unlock()
-		}
-		s.table.mu.Unlock()
-	}
-	return n
-}
-
 // modern returns a client of the same server that speaks 2026-07-28.
 func (c *web) modern() *web {
 	other := c.another()
@@ -8049,15 +8022,4 @@ func (c *web) next(in *eventReader) Event {
 
 func toolCall(id int, name, arguments string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"progressToken":"t%d"}}}`, id, name, arguments, id)
-}
-
-// inUse returns the bytes of heap and stacks in use, and the goroutines.
-func inUse() (heap, stacks uint64, goroutines int) {
-	for range 3 {
-		runtime.GC()
-		time.Sleep(10 * time.Millisecond)
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc, m.StackInuse, runtime.NumGoroutine()
 }

@@ -330,6 +330,33 @@ func TestAcceptFails(t *testing.T) {
 	}
 }
 
+// A reader of standard output that has gone ends the command, whatever is still to be called.
+func TestCallEndsWithItsReader(t *testing.T) {
+	for _, args := range [][]string{{"call", "-i", mcpwire}, {"call", mcpwire}} {
+		reader, writer, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stderr bytes.Buffer
+		cmd := exec.Command(mcpwire, args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = endless("tools/list\n"), writer, &stderr
+		reader.Close()
+		err = cmd.Start()
+		writer.Close()
+		if err == nil {
+			err = cmd.Wait()
+		}
+		if cmd.ProcessState.ExitCode() != 1 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "standard output") {
+			t.Errorf("%v: %v\n%s", args, err, stderr.String())
+		}
+	}
+}
+
+// endless is a Reader that repeats a text.
+type endless string
+
+func (e endless) Read(b []byte) (int, error) { return copy(b, e), nil }
+
 // Who reads a result and what is said beside it in one place reads them in order.
 func TestCallInOrder(t *testing.T) {
 	cmd := exec.Command(mcpwire, "call", "-i", mcpwire)
