@@ -899,7 +899,7 @@ type life struct {
 	key       string // of the request's id
 	ctx       context.Context
 	cancel    context.CancelFunc
-	cancelled bool           // by its sender, who wants no answer
+	cancelled bool           // by its sender, who wants no answer, or because that was replaced
 	sending   sync.WaitGroup // messages on their way: the answer waits for them
 	progress  float64        // the last one sent
 	trailer   *Message       // follows the answer
@@ -1497,6 +1497,39 @@ func (p *Peer) stop(m *Message) {
 		p.deliver(failed(id, errors.New("the server has ended the subscription")))
 	}
 }
+
+// renew ends what is left of a legacy client when another one takes its place.
+// Its requests are cancelled, as stop does it, and their ids are free. Its
+// waiting Calls fail, and the new client, which never saw them, is not told of
+// that. Modern requests stay, because they depend on no handshake. So does
+// initialize, which is not to be cancelled. renew returns when the last message
+// of those requests is written.
+func (p *Peer) renew() {
+	var ended []*life
+	p.mu.Lock()
+	// Both tables in one step: a Call that finds its context ended must have
+	// failed already, or it would tell the new client.
+	for key, x := range p.serving {
+		if x.Peer == nil || x.Request.Method == "initialize" { // modern, or a handshake
+			continue
+		}
+		delete(p.serving, key)
+		x.life.cancelled = true
+		x.life.cancel()
+		ended = append(ended, x.life)
+	}
+	for id, c := range p.calls {
+		delete(p.calls, id)
+		c.answer <- failed(ID{id}, errReplaced) // there is room for one
+	}
+	p.mu.Unlock()
+	for _, life := range ended {
+		life.sending.Wait()
+	}
+}
+
+// errReplaced is why the Calls of a replaced client fail.
+var errReplaced = fmt.Errorf("%w: another client has initialized", ErrClosed)
 
 // begin registers a request as being served, or tells why it is not. x.life
 // stays nil if it is to be passed over in silence.

@@ -424,6 +424,9 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	if x.Peer != nil {
 		// Copied, and without icons, or it might be megabytes to remember.
 		meta.ClientCapabilities, meta.ClientInfo.Icons = bytes.Clone(meta.ClientCapabilities), nil
+		if before, _ := x.Peer.Remembered(); before.Version != "" {
+			x.Peer.renew()
+		}
 		x.Peer.Remember(rev, meta)
 		s.remember(x.Peer)
 	}
