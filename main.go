@@ -637,8 +637,12 @@ type exchange struct {
 	request string     // its head, until that is printed
 	gap     string     // what stands before the next that is said: an empty line between head and body
 	stream  bool       // the response is one, and printed line by line
+	skipLF  bool       // the stream's last byte was CR: an LF that follows belongs to it
 	rest    []byte     // of a body, or of a line, whose end has not come yet
+	more    int        // bytes behind rest that are not kept
 }
+
+const maxTraced = 64 << 10 // bytes that a trace shows of a stream's line
 
 // begin returns the exchange that a request begins. It prints nothing yet: a
 // request stands in one piece.
@@ -684,20 +688,47 @@ func (x *exchange) head(status int, header http.Header) {
 }
 
 // answers takes a part of the response's body. It prints the whole lines of a
-// stream, and any other body at its end.
+// stream, which end with CR, LF or CRLF, and any other body at its end. Nobody
+// has to end a line, so only its beginning is kept.
 func (x *exchange) answers(part []byte, end bool) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
-	x.rest = append(x.rest, part...)
-	if n := bytes.LastIndexByte(part, '\n') + 1; x.stream && n > 0 {
-		n += len(x.rest) - len(part)
-		x.say(string(x.rest[:n]))
-		x.rest = x.rest[n:]
+	limit := callLimit
+	if x.stream {
+		limit = maxTraced
+	}
+	var lines strings.Builder
+	for _, b := range part {
+		switch {
+		case x.stream && x.skipLF && b == '\n':
+		case x.stream && (b == '\r' || b == '\n'):
+			lines.WriteString(x.line())
+		case len(x.rest) < limit:
+			x.rest = append(x.rest, b)
+		default:
+			x.more++
+		}
+		x.skipLF = b == '\r'
 	}
 	if end && len(x.rest) > 0 {
-		x.say(oneLine(x.rest) + "\n")
-		x.rest = nil
+		lines.WriteString(x.line())
 	}
+	if lines.Len() > 0 {
+		x.say(lines.String())
+	}
+}
+
+// line returns the line of a stream, or the body, that is at its end.
+func (x *exchange) line() string {
+	text := string(x.rest)
+	if !x.stream {
+		text = oneLine(x.rest)
+	}
+	if x.more > 0 {
+		text += fmt.Sprintf(" (… %d more bytes)", x.more)
+	}
+	x.rest, x.more = x.rest[:0], 0
+	return text + "\n"
 }
 
 // say prints what the server says.

@@ -4974,6 +4974,56 @@ func TestTraceHTTP(t *testing.T) {
 	}
 }
 
+// A trace shows each line of a stream when it ends, with CR, LF or CRLF, and of a long line the beginning.
+func TestTraceLines(t *testing.T) {
+	demo := &StreamableHandler{Handler: newDemo()}
+	shown := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		m := Decode(body).Messages[0]
+		if m.Method != "tools/call" {
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			demo.ServeHTTP(w, r)
+			return
+		}
+		say(w, m, 200, ": one\r: two\r\n\n\n")
+		select {
+		case <-shown:
+		case <-r.Context().Done():
+			return
+		}
+		long := strings.Repeat("x", 40<<10)
+		for _, part := range []string{":", long, long, "\r", "\n: three\n", `data: {"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","content":[]}}` + "\r\r:" + long, long} {
+			_, _ = io.WriteString(w, strings.ReplaceAll(part, "ID", m.ID.text))
+			_ = http.NewResponseController(w).Flush()
+		}
+	}))
+	defer server.Close()
+	trace := &watched{text: "\n: one\n: two\n", seen: shown}
+	exit := callTarget(t, []string{"-trace", "-timeout", "5s", "-method", "tools/call", "-params", `{"name":"echo"}`, server.URL}, "", io.Discard, trace)
+	_, got, _ := strings.Cut(trace.all.String(), "Content-Type: text/event-stream\n\n")
+	got, rest, _ := strings.Cut(got, "\n: three\n")
+	want := ": one\n: two\n\n\n:" + strings.Repeat("x", maxTraced-1) + fmt.Sprintf(" (… %d more bytes)", 80<<10+1-maxTraced)
+	if exit != 0 || got != want || !strings.HasPrefix(rest, `data: {"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}`+"\n\n") {
+		t.Errorf("exit %d, got %d bytes, %.100q and then %.200q", exit, len(got), got, rest)
+	}
+}
+
+// watched closes seen as soon as a text stands in it.
+type watched struct {
+	all  bytes.Buffer
+	text string
+	seen chan struct{}
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	if w.all.Write(b); w.text != "" && strings.Contains(w.all.String(), w.text) {
+		w.text = ""
+		close(w.seen)
+	}
+	return len(b), nil
+}
+
 // Of very many sessions the oldest lose their names in a trace; who asks for one that was never given makes us remember nothing. The session
 // in a foreign server's endpoint is hidden as well, however it is written.
 func TestTraceNames(t *testing.T) {
