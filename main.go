@@ -129,15 +129,18 @@ var errDropped = errors.New("nobody reads: dropped")
 
 // spool is an io.Writer that never waits. It keeps what is written until w
 // takes it: maxSpooled bytes, and the line that passes them. What finds no room
-// is dropped; a line tells how much that was as soon as w takes something
-// again. One goroutine at most writes to w; it ends when nothing is left.
+// is dropped, and so is what w refuses; a notice tells how many lines are
+// missing, where they are missing, as soon as w takes something again. A
+// dropped line counts in dropped, or in behind, until w has taken a notice that
+// counts it. One goroutine at most writes to w; it ends when nothing is left.
 type spool struct {
 	w io.Writer
 
 	mu      sync.Mutex    // guards the fields below
 	waiting []byte        // what w is to be given next
 	held    int           // bytes that are waiting, or that w is being given
-	dropped int           // lines that nobody has been told of
+	dropped int           // lines missing in front of what is waiting
+	behind  int           // lines missing behind it
 	running bool          // there is the goroutine
 	newest  chan struct{} // closed when w has been given all of this; nil: nothing was ever written
 	stuck   bool          // flush has waited in vain, and w has taken nothing since
@@ -148,11 +151,18 @@ func (s *spool) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held >= maxSpooled {
-		s.dropped += bytes.Count(b, []byte("\n"))
+		if lines := bytes.Count(b, []byte("\n")); len(s.waiting) > 0 {
+			s.behind += lines
+		} else {
+			s.dropped += lines
+		}
 		return 0, errDropped
 	}
-	s.tell()
-	s.keep(b)
+	if len(s.waiting) == 0 {
+		s.newest = make(chan struct{})
+	}
+	s.waiting = append(s.waiting, b...)
+	s.held += len(b)
 	if !s.running {
 		s.running = true
 		go s.run()
@@ -160,41 +170,39 @@ func (s *spool) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// keep is for who holds the lock.
-func (s *spool) keep(b []byte) {
-	if len(s.waiting) == 0 {
-		s.newest = make(chan struct{})
-	}
-	s.waiting = append(s.waiting, b...)
-	s.held += len(b)
-}
-
-// tell says what was dropped; it is for who holds the lock.
-func (s *spool) tell() {
-	if s.dropped > 0 {
-		s.keep(fmt.Appendf(nil, "mcpwire: %d lines are missing here, because nobody read them\n", s.dropped))
-		s.dropped = 0
-	}
-}
-
-// run gives w what is waiting. What w refuses is dropped as well.
+// run gives w what is waiting, and the notices. What fails once may fail again:
+// then the next Write has the notice repeated.
 func (s *spool) run() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.waiting) > 0 {
-		b, given := s.waiting, s.newest
-		s.waiting = nil
+	var err error
+	for len(s.waiting) > 0 || s.dropped > 0 && err == nil {
+		if len(s.waiting) == 0 {
+			s.newest = make(chan struct{}) // flush waits for the notice, too
+		}
+		b, given, missing := s.waiting, s.newest, s.dropped
+		s.waiting, s.dropped, s.behind = nil, s.behind, 0
 		s.mu.Unlock()
-		n, err := s.w.Write(b)
+		missing, err = s.give(missing, b)
 		s.mu.Lock()
 		close(given)
+		s.dropped += missing
 		s.held -= len(b)
 		s.stuck = false
-		if s.dropped += bytes.Count(b[n:], []byte("\n")); err == nil && len(s.waiting) == 0 {
-			s.tell() // what fails once may fail again: then the next Write tells
-		}
 	}
 	s.running = false
+}
+
+// give gives w the notice of what is missing, and b. It returns how many lines
+// are missing then.
+func (s *spool) give(missing int, b []byte) (int, error) {
+	if missing > 0 {
+		if _, err := fmt.Fprintf(s.w, "mcpwire: %d lines are missing here, because nobody read them\n", missing); err != nil {
+			return missing + bytes.Count(b, []byte("\n")), err
+		}
+	}
+	n, err := s.w.Write(b)
+	return bytes.Count(b[n:], []byte("\n")), err
 }
 
 // flush waits until w has been given what was written before: a second at most,

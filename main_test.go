@@ -5050,6 +5050,59 @@ func TestTraceNames(t *testing.T) {
 	}
 }
 
+// What standard error refuses, and what finds no room, is counted until a notice of it has been taken, and the notice stands where it is missing.
+func TestSpoolTellsWhatIsMissing(t *testing.T) {
+	notice := func(n int) string {
+		return fmt.Sprintf("mcpwire: %d lines are missing here, because nobody read them\n", n)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := &refusing{}
+		s := &spool{w: w}
+		for _, text := range []string{"a\n", "b\nc\n", "d\n", "e\n", "f\n"} {
+			w.refuses = strings.Contains("b\nc\nd\n", text)
+			_, _ = io.WriteString(s, text)
+			synctest.Wait()
+		}
+		if got, want := w.String(), "a\n"+notice(3)+"e\nf\n"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+
+		w.Reset()
+		w.turn = make(chan struct{})
+		first, second := strings.Repeat("1", 5<<20)+"\n", strings.Repeat("2", 4<<20)+"\n"
+		_, _ = io.WriteString(s, first)
+		synctest.Wait() // w is being given it
+		_, _ = io.WriteString(s, second)
+		_, _ = io.WriteString(s, "no room\n")
+		_, _ = io.WriteString(s, "no room\n")
+		w.turn <- struct{}{}
+		synctest.Wait()
+		_, _ = io.WriteString(s, "third\n") // there is room again
+		close(w.turn)
+		synctest.Wait()
+		if got, want := w.String(), first+second+notice(2)+"third\n"; got != want {
+			t.Errorf("%d bytes, and at the end %.200q, want %q", len(got), got[min(len(got), len(first+second)):], notice(2)+"third\n")
+		}
+	})
+}
+
+// refusing is a buffer that may refuse what is written, or wait for its turn.
+type refusing struct {
+	bytes.Buffer
+	refuses bool
+	turn    chan struct{}
+}
+
+func (w *refusing) Write(b []byte) (int, error) {
+	if w.turn != nil {
+		<-w.turn
+	}
+	if w.refuses {
+		return 0, errors.New("no space left on device")
+	}
+	return w.Buffer.Write(b)
+}
+
 // Progress extends the time-out of a call, but not for ever.
 func TestCallIsLimited(t *testing.T) {
 	var stderr bytes.Buffer
