@@ -59,6 +59,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"runtime"
 	"slices"
@@ -822,6 +823,41 @@ func TestChildLadder(t *testing.T) {
 			t.Errorf("%s: Read after Close", row.name)
 		}
 		waitFor(t, func() bool { return !groupAlive(cmd.Process.Pid) })
+	}
+}
+
+// What is dead, and not reaped by its parent, is not waited for; what lives beside it still has the grace.
+func TestChildLeavesZombie(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("the states of processes cannot be read here:", err)
+	}
+	for _, row := range []struct {
+		name, script       string
+		grace, least, most time.Duration
+	}{
+		{"a zombie", `echo "$1"; cat`, 20 * time.Second, 0, 10 * time.Second},
+		{"a zombie and a deaf grandchild", leavesDeaf, time.Second, time.Second, time.Minute},
+	} {
+		cmd := sh(row.script)
+		conn, err := DialCommand(func() *exec.Cmd { return cmd }, row.grace, testLimit)(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(); err != nil {
+			t.Fatal(row.name, err)
+		}
+		zombie := exec.Command("true") // in the group of the child, but ours to reap
+		zombie.SysProcAttr = ownGroup()
+		reflect.ValueOf(zombie.SysProcAttr).Elem().FieldByName("Pgid").SetInt(int64(cmd.Process.Pid))
+		if err := zombie.Start(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := conn.Close(); err != nil || time.Since(began) < row.least || time.Since(began) > row.most {
+			t.Errorf("%s: %v after %v", row.name, err, time.Since(began))
+		}
+		waitFor(t, func() bool { return !groupAlive(cmd.Process.Pid) })
+		_ = zombie.Wait()
 	}
 }
 

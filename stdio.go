@@ -29,6 +29,7 @@ import (
 	"os/signal"
 	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -271,14 +272,44 @@ func (c *child) wait() {
 	left := c.signalGroup(syscall.SIGTERM) == nil
 	_ = c.out.SetReadDeadline(time.Now().Add(lastWord))
 	close(c.exited)
-	for end := time.Now().Add(c.grace); left && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
+	pause := 10 * time.Millisecond
+	for began := time.Now(); left && time.Since(began) < c.grace; {
+		time.Sleep(pause)
 		left = c.signalGroup(syscall.Signal(0)) == nil // which reaches nobody, and says whether there is somebody
+		if patience := 50 * time.Millisecond; left && time.Since(began) > patience {
+			if onlyZombies(c.cmd.Process.Pid) {
+				break
+			}
+			pause = patience // reading the states of all processes is not cheap
+		}
 	}
 	if left {
-		_ = c.signalGroup(os.Kill)
+		_ = c.signalGroup(os.Kill) // zombies, too: one that was born while they were read is among them
 	}
 	close(c.gone)
+}
+
+// onlyZombies reports whether a process group has members, and all of them are
+// dead and not yet reaped by their parents. Such a group still takes signals,
+// and in a container whose first process reaps nobody it stays for ever. Where
+// there is no /proc of Linux it returns false.
+func onlyZombies(group int) (found bool) {
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		if _, err := strconv.Atoi(entry.Name()); err != nil {
+			continue
+		}
+		stat, _ := os.ReadFile("/proc/" + entry.Name() + "/stat") // empty if it is gone by now
+		// PID (NAME) STATE PARENT GROUP …, and NAME may have spaces and brackets
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) < 3 || fields[2] != strconv.Itoa(group) {
+			continue
+		}
+		if found = fields[0] == "Z"; !found {
+			return false
+		}
+	}
+	return found
 }
 
 // childOutput is what a child writes. What it wrote before its end is still to
