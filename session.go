@@ -1444,7 +1444,8 @@ type connection struct {
 	rev    Revision
 	says   object // of _meta, in the modern era
 	server ServerInfo
-	probed bool            // server/discover has not been answered as it should
+	probed bool            // server/discover has failed
+	odd    bool            // and not with -32601, as it should where it is not known
 	unfit  bool            // all is to be found out anew; the Client's mutex guards it
 	hears  context.Context // until nothing is heard from the server but answers; the cause says why
 	deafen context.CancelCauseFunc
@@ -1723,8 +1724,9 @@ func (a *attempts) Error() string {
 func (a *attempts) Unwrap() []error { return a.errs }
 
 // afterProbe marks the error of initialize on a connection on which
-// server/discover was not answered as it should be. Some servers do not get
-// over that.
+// server/discover has failed. Some servers do not get over that. One that has
+// answered both, and server/discover with -32601, has got over it, and means
+// what it says of initialize.
 type afterProbe struct{ error }
 
 func (a afterProbe) Unwrap() error { return a.error }
@@ -1747,10 +1749,15 @@ func (c *Client) try(l *link, rung int, modern bool) (conn *connection, onwards 
 		}
 		if modern = revision(version).Modern; modern {
 			version, failed = c.discover(l.needed, conn, version)
-			conn.probed = conn.probed || failed != nil
+			if failed != nil {
+				fault, answered := errors.AsType[*Error](failed)
+				conn.probed = true
+				conn.odd = conn.odd || !answered || fault.Code != CodeMethodNotFound
+			}
 		} else {
 			version, failed = c.initialize(l.needed, conn, version)
-			if failed != nil && conn.probed && !errors.Is(failed, errNoVersion) {
+			_, answered := errors.AsType[*Error](failed)
+			if failed != nil && conn.probed && (conn.odd || !answered) && !errors.Is(failed, errNoVersion) {
 				failed = afterProbe{failed}
 			}
 		}
