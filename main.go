@@ -56,21 +56,26 @@ import (
 const version = "0.1.0"
 
 func main() {
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	ended := []os.Signal{syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		signals = append(signals, syscall.SIGHUP)
-		// A terminal that is closed may send it twice. Then it must not kill us
-		// while we shut a server down.
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		ended = append(ended, syscall.SIGHUP)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), signals...)
-	context.AfterFunc(ctx, stop) // a second signal, of another kind, kills
-	// A reader of our output that is gone is an error of writing, not our death.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), append(ended, os.Interrupt)...)
+	// Who does not want to wait until we have shut down sends a second signal,
+	// which kills. Not all do: a terminal that is closed may send SIGHUP twice,
+	// and the end of a login session sends SIGTERM soon after it.
+	context.AfterFunc(ctx, stop)
 	run, args := serve, os.Args[1:]
 	if len(args) > 0 && args[0] == "call" {
 		run, args = call, args[1:]
+		// Killed, it would leave a command running: only an interrupt may do that.
+		signal.Notify(make(chan os.Signal, 1), ended...)
+	} else if len(ended) > 1 {
+		// A server leaves nothing behind: a second SIGTERM kills it.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
+	// A reader of our output that is gone is an error of writing, not our death.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if err := run(ctx, args); err != nil {
 		os.Exit(fail(exitError, err))
 	}

@@ -58,6 +58,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -990,6 +991,55 @@ func TestChildEndsWithItsGroup(t *testing.T) {
 	waitFor(t, func() bool { return !groupAlive(cmd.Process.Pid) })
 	if err := conn.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// While call shuts a command down, a second signal does not keep it from that, unless it is the interrupt of a user who does not want to wait.
+func TestCallShutsDownThoughSignalled(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("SIGHUP is ignored here")
+	}
+	for _, row := range []struct {
+		first, second os.Signal
+		left          bool
+	}{
+		{syscall.SIGHUP, syscall.SIGTERM, false}, // the end of a login session
+		{syscall.SIGTERM, syscall.SIGHUP, false},
+		{syscall.SIGTERM, syscall.SIGTERM, false},
+		{os.Interrupt, syscall.SIGTERM, false},
+		{syscall.SIGHUP, os.Interrupt, true},
+		{os.Interrupt, os.Interrupt, true},
+	} {
+		t.Run(fmt.Sprintf("%v, %v", row.first, row.second), func(t *testing.T) {
+			t.Parallel() // each takes the grace
+			cmd := process(t, "mcpwire", "call", "sh", "-c", `echo $$ >&2; cat >/dev/null; echo end of input >&2; exec sleep 60`)
+			stderr, err := cmd.StderrPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := bufio.NewReader(stderr)
+			var pid int
+			if _, err := fmt.Fscanln(said, &pid); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Process.Signal(row.first)
+			for line := ""; line != "end of input\n"; {
+				if line, err = said.ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = cmd.Process.Signal(row.second)
+			err = cmd.Wait()
+			if alive := groupAlive(pid); alive != row.left {
+				t.Errorf("call ended with %v; the command is alive: %v", err, alive)
+			}
+			if group, err := os.FindProcess(-pid); err == nil {
+				_ = group.Kill()
+			}
+		})
 	}
 }
 
