@@ -9,14 +9,15 @@ package main
 //	sse.go        events in and out, streams that are resumed; FuzzReadEvents
 //	session.go    the lifecycle, 2026-07-28, questions, subscriptions, the Client
 //	http.go       guard, CORS, authentication; requests, sessions, streams, the transport of 2024-11-05; FuzzHTTP; the Client at URLs; FuzzClient
-//	main.go       golden files, requirements; traces, the demo; what compiles alone, and what the README shows
+//	main.go       golden files; traces, the demo
 //	Benchmarks    against a bare loop
 //	Golden files  how they are replayed
 //	Scripts       what the fuzzers of connections say, and when
 //	Helpers       at the end
 //
 // A child process is this test binary again, told by MCPWIRE_CHILD what to be. What needs many processes, long load, other implementations
-// or the built program is in testdata/interop, whose programs use a copy of the library. testdata/requirements.tsv says which test shows what.
+// or the built program is in testdata/interop, and so are tests that need no look inside (library) and those of the project as a whole (project):
+// they use a copy of the library. testdata/requirements.tsv says which test shows what.
 //
 //	go test -run 'Transcripts|Cases' -update .   rewrites what the tested end says in the golden files
 //	go test -run Transcripts -target URL .       compares a server there with the lessons
@@ -30,27 +31,18 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/format"
-	"go/importer"
-	"go/parser"
-	"go/token"
-	"go/types"
 	"io"
 	"iter"
 	"log"
 	"log/slog"
-	"maps"
 	"math"
 	"math/big"
-	"math/rand/v2"
 	"mime"
 	"net"
 	"net/http"
@@ -58,7 +50,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -728,31 +719,6 @@ func (w tornWriter) Write(b []byte) (int, error) {
 	return n, errors.New("cut")
 }
 
-// 201 answers to 201 requests whose input has ended already, and exit 0, a hundred times, whether it was a pipe or a file.
-func TestEndOfInput(t *testing.T) {
-	said := initializeLine("2025-11-25")
-	for i := range 200 {
-		said += fmt.Sprintf("\n"+`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d,"delayMs":%d}}}`, i, i%2, i%5)
-	}
-	file, _ := os.Create(filepath.Join(t.TempDir(), "said"))
-	defer file.Close()
-	_, _ = file.WriteString(said)
-	for i := range 100 {
-		_, _ = file.Seek(0, io.SeekStart)
-		cmd := process(t, "mcpwire")
-		if cmd.Stdin = file; i%2 == 0 {
-			cmd.Stdin = strings.NewReader(said)
-		}
-		out, err := cmd.Output()
-		if lines := bytes.Count(out, []byte("\n")); lines != 201 || err != nil {
-			t.Fatalf("%d answers, %v", lines, err)
-		}
-		if testing.Short() && i == 5 {
-			return
-		}
-	}
-}
-
 // Serve ends even if a handler does not look at its context, or holds up the reader: at the end of input after five seconds, when it is told
 // to stop after three, and each time a second for the last word.
 func TestServeWindsDown(t *testing.T) {
@@ -917,129 +883,6 @@ func TestChildDoesNotRead(t *testing.T) {
 	waitFor(t, func() bool { return c.Call(t.Context(), "tools/list", nil, nil) == nil })
 	if started.Load() != 2 {
 		t.Errorf("%d starts", started.Load())
-	}
-}
-
-// A standard input that others have after us blocks again when we are gone, however we end; one that did not block before still does not.
-func TestStandardInputIsRestored(t *testing.T) {
-	if _, err := os.Stat("/proc/self/fdinfo/0"); err != nil {
-		t.Skip("the flags of a descriptor cannot be read here:", err)
-	}
-	flags := func(pid int) (n int) {
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/0", pid))
-		_, after, _ := strings.Cut(string(text), "flags:")
-		_, _ = fmt.Sscanf(after, "%o", &n)
-		return n & syscall.O_NONBLOCK
-	}
-	for _, how := range []string{"end of input", "signal"} {
-		for _, before := range []int{0, syscall.O_NONBLOCK} {
-			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			other := exec.Command("sleep", "60") // shares the input with the server, as the shell does
-			other.Stdin = r
-			if err := other.Start(); err != nil {
-				t.Fatal(err)
-			}
-			cmd := process(t, "mcpwire")
-			cmd.Stdin = r
-			out, _ := cmd.StdoutPipe()
-			if before != 0 { // by another program, before it
-				cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `MCPWIRE_CHILD="stops blocking" "$0"; exec "$0"`, cmd.Path}
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintln(w, initializeLine("2025-11-25"))
-			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-				t.Errorf("%s, %o: %q, %v", how, before, line, err)
-			}
-			if how == "signal" {
-				_ = cmd.Process.Signal(syscall.SIGTERM)
-			} else {
-				w.Close()
-			}
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("%s, %o: %v", how, before, err)
-			}
-			if after := flags(other.Process.Pid); after != before {
-				t.Errorf("%s: the flag was %o, and is %o", how, before, after)
-			}
-			_ = other.Process.Kill()
-			_ = other.Wait()
-			r.Close()
-			w.Close()
-		}
-	}
-}
-
-// A child that ends by itself leaves nothing of its group, either, though nobody calls Close.
-func TestChildEndsWithItsGroup(t *testing.T) {
-	cmd := sh(leavesDeaf)
-	conn, err := DialCommand(func() *exec.Cmd { return cmd }, 300*time.Millisecond, testLimit)(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Read(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Process.Kill()
-	for err == nil {
-		_, err = conn.Read()
-	}
-	waitFor(t, func() bool { return !groupAlive(cmd.Process.Pid) })
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// While call shuts a command down, a second signal does not keep it from that, unless it is the interrupt of a user who does not want to wait.
-func TestCallShutsDownThoughSignalled(t *testing.T) {
-	if signal.Ignored(syscall.SIGHUP) {
-		t.Skip("SIGHUP is ignored here")
-	}
-	for _, row := range []struct {
-		first, second os.Signal
-		left          bool
-	}{
-		{syscall.SIGHUP, syscall.SIGTERM, false}, // the end of a login session
-		{syscall.SIGTERM, syscall.SIGHUP, false},
-		{syscall.SIGTERM, syscall.SIGTERM, false},
-		{os.Interrupt, syscall.SIGTERM, false},
-		{syscall.SIGHUP, os.Interrupt, true},
-		{os.Interrupt, os.Interrupt, true},
-	} {
-		t.Run(fmt.Sprintf("%v, %v", row.first, row.second), func(t *testing.T) {
-			t.Parallel() // each takes the grace
-			cmd := process(t, "mcpwire", "call", "sh", "-c", `echo $$ >&2; cat >/dev/null; echo end of input >&2; exec sleep 60`)
-			stderr, err := cmd.StderrPipe()
-			if err == nil {
-				err = cmd.Start()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			said := bufio.NewReader(stderr)
-			var pid int
-			if _, err := fmt.Fscanln(said, &pid); err != nil {
-				t.Fatal(err)
-			}
-			_ = cmd.Process.Signal(row.first)
-			for line := ""; line != "end of input\n"; {
-				if line, err = said.ReadString('\n'); err != nil {
-					t.Fatal(err)
-				}
-			}
-			_ = cmd.Process.Signal(row.second)
-			err = cmd.Wait()
-			if alive := groupAlive(pid); alive != row.left {
-				t.Errorf("call ended with %v; the command is alive: %v", err, alive)
-			}
-			if group, err := os.FindProcess(-pid); err == nil {
-				_ = group.Kill()
-			}
-		})
 	}
 }
 
@@ -1544,53 +1387,6 @@ func TestPagesShareTheirScope(t *testing.T) {
 	}
 }
 
-// One handler asks, in either era: the modern client calls again, the legacy one gets real requests.
-func TestInputBothEras(t *testing.T) {
-	handler := func(_ context.Context, x *Exchange) (any, error) {
-		state := x.State
-		for _, key := range []string{"b", "a"} {
-			if answer, ok := x.Inputs[key]; ok {
-				state = unquote(lookup(answer, "content", "name")) + state
-			}
-		}
-		switch {
-		case len(state) == 0:
-			form := map[string]any{"message": "?", "requestedSchema": map[string]any{"type": "object"}}
-			return InputRequired{Requests: map[string]InputRequest{"a": {"elicitation/create", form}, "b": {"elicitation/create", form}}}, nil
-		case len(state) == 2:
-			return InputRequired{State: state + "é"}, nil // a state alone: call again at once
-		case len(state) == 4:
-			return InputRequired{State: state + "!", Requests: map[string]InputRequest{"a": {"roots/list", nil}}}, nil
-		}
-		return map[string]any{"state": state, "roots": x.Inputs["a"]}, nil
-	}
-	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
-		server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": handler, "tools/list": handler}}
-		asked := 0
-		c := connect(t, server, &Client{Versions: []string{version}, Capabilities: map[string]any{"elicitation": map[string]any{}, "roots": struct{}{}},
-			Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-				if x.Request.Method == "roots/list" {
-					return map[string]any{"roots": []any{}}, nil
-				}
-				asked++
-				return map[string]any{"action": "accept", "content": map[string]any{"name": fmt.Sprint(asked)}}, nil
-			})})
-		var result json.RawMessage
-		if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "x"}, &result); err != nil ||
-			unquote(member(result, "state")) != "12é!" || string(lookup(result, "roots", "roots")) != "[]" {
-			t.Errorf("%s: %s, %v", version, result, err)
-		}
-		if err := c.Call(t.Context(), "tools/list", nil, nil); version == "2026-07-28" && err == nil {
-			t.Errorf("%s: tools/list must not ask", version)
-		}
-	}
-	// A client of 2026-07-28 is never sent a request, whatever was agreed on before on its pipe.
-	asking := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) { return nil, x.Call(ctx, "ping", nil, nil) }}}
-	if out := converse(t, asking, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`, modernRequest("m", "")); len(out) != 2 || !strings.Contains(out[1], `"id":1,"error":{"code":-32603`) {
-		t.Error(out)
-	}
-}
-
 // Require names each part that a client has not declared.
 func TestRequire(t *testing.T) {
 	x := &Exchange{Meta: Meta{ClientCapabilities: json.RawMessage(`{"sampling":{}}`)}, Revision: Revisions[0]}
@@ -1604,87 +1400,6 @@ func TestRequire(t *testing.T) {
 			t.Errorf("%q: %v", needed, err)
 		}
 	}
-}
-
-// A requestState is good for the same request of the same principal, for a while, and for nothing else. No byte of it can be changed.
-func TestInputState(t *testing.T) {
-	const state = "state\x00é\xff"
-	serve := func(key string) http.Handler {
-		handler := func(_ context.Context, x *Exchange) (any, error) {
-			if x.State == "" {
-				return InputRequired{State: state}, nil
-			}
-			return map[string]any{"same": x.State == state}, nil
-		}
-		return &StreamableHandler{Handler: &Server{Capabilities: everything, StateKey: []byte(key), Methods: map[string]HandlerFunc{"tools/call": handler, "prompts/get": handler}},
-			Guard: Guard{Authenticate: func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }}}
-	}
-	post := func(h http.Handler, method, params, principal string) string {
-		body := strings.Replace(modernRequest(method, `"name":"x",`+params), `{}}`, `{},"b":`+strconv.Itoa(len(params))+`}`, 1) // each _meta is another
-		r, w := httptest.NewRequest("POST", "http://127.0.0.1/mcp", strings.NewReader(body)), httptest.NewRecorder()
-		for name, value := range map[string]string{"Accept": "application/json, text/event-stream", "Content-Type": "application/json", "Authorization": principal,
-			"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": "x"} {
-			r.Header.Set(name, value)
-		}
-		h.ServeHTTP(w, r)
-		return w.Body.String()
-	}
-	synctest.Test(t, func(t *testing.T) {
-		h := serve("k")
-		const same = `"arguments":{"m":[{"a:b":"c:d"}],"n":9007199254740993}`
-		first := func(principal string) string {
-			out := post(h, "tools/call", `"arguments":{"n":9007199254740993,"m":[{"a:b":"c:d"}]}`, principal)
-			return unquote(lookup([]byte(out), "result", "requestState"))
-		}
-		good := func(h http.Handler, method, params, principal, sealed string) bool {
-			out := post(h, method, `"requestState":"`+sealed+`","inputResponses":{},`+params, principal)
-			if !strings.Contains(out, `"same":true`) && !strings.Contains(out, `"code":-32602`) {
-				t.Error(out)
-			}
-			return strings.Contains(out, `"same":true`)
-		}
-		sealed, odd := first("ada"), first("\xff")
-		for name, refused := range map[string]bool{
-			"the retry":                           !good(h, "tools/call", same, "ada", sealed),
-			"the state":                           strings.Contains(sealed, "state"),
-			"another method":                      good(h, "prompts/get", same, "ada", sealed),
-			"other params":                        good(h, "tools/call", strings.Replace(same, "993", "992", 1), "ada", sealed),
-			"another principal":                   good(h, "tools/call", same, "bob", sealed),
-			"another server":                      good(serve("other"), "tools/call", same, "ada", sealed),
-			"longer":                              good(h, "tools/call", same, "ada", sealed+"-TAMPERED"),
-			"empty":                               good(h, "tools/call", same, "ada", ""),
-			"another principal that is not UTF-8": good(h, "tools/call", same, "\xfe", odd) || !good(h, "tools/call", same, "\xff", odd),
-		} {
-			if refused {
-				t.Errorf("%s: not as it should be", name)
-			}
-		}
-		time.Sleep(stateLife - time.Second)
-		if !good(h, "tools/call", same, "ada", sealed) {
-			t.Error("it is not yet too late")
-		}
-		raw, _ := base64.RawURLEncoding.DecodeString(sealed)
-		for _, wait := range []time.Duration{0, 2 * time.Second} { // then it has expired
-			time.Sleep(wait)
-			if wait > 0 && good(h, "tools/call", same, "ada", sealed) {
-				t.Error("expired: it is good for ever")
-			}
-			for i := range raw {
-				for _, by := range []byte{1, 0xff} {
-					raw[i] += by
-					if good(h, "tools/call", same, "ada", base64.RawURLEncoding.EncodeToString(raw)) {
-						t.Errorf("changed: byte %d by %d", i, by)
-					}
-					raw[i] -= by
-				}
-			}
-		}
-		for n := range 80 {
-			if good(h, "tools/call", same, "ada", base64.RawURLEncoding.EncodeToString(make([]byte, n))) {
-				t.Error("forged:", n, "bytes of nothing are a state")
-			}
-		}
-	})
 }
 
 // Log messages: a modern request gets those of its level and above, a legacy one those of the level that was set. A Server that has not
@@ -1951,63 +1666,6 @@ func TestListenBurst(t *testing.T) {
 	}
 }
 
-// The end of input is the end of a subscription, even while there are more and more changes.
-func TestListenEndsUnderLoad(t *testing.T) {
-	checkLeaks(t)
-	demo := newDemo()
-	l := listenTo(t, demo, `{"resourcesListChanged":true}`)
-	ctx, stop := context.WithCancel(t.Context())
-	var publishing sync.WaitGroup
-	publishing.Go(func() {
-		for ctx.Err() == nil {
-			demo.Publish("notifications/resources/list_changed", nil)
-		}
-	})
-	l.next(t)
-	l.ends(t)
-	stop()
-	publishing.Wait()
-}
-
-// When the server is gone, the calls that wait fail, and the next one, or twenty at once, start it again, once.
-func TestClientReconnects(t *testing.T) {
-	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		var started atomic.Int32
-		var last atomic.Pointer[exec.Cmd]
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
-		list := func() {
-			if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
-				t.Error(err)
-			}
-		}
-		err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd {
-			started.Add(1)
-			last.Store(process(t, "mcpwire"))
-			return last.Load()
-		}, time.Second, testLimit))
-		if err != nil {
-			t.Fatal(err)
-		}
-		slow := make(chan error)
-		go func() {
-			slow <- c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":1,"delayMs":60000}}`), nil)
-		}()
-		list()
-		_ = last.Load().Process.Kill()
-		if err := <-slow; !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "killed") {
-			t.Error(err)
-		}
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(list)
-		}
-		if wg.Wait(); started.Load() != 2 {
-			t.Errorf("%s: started %d times", version, started.Load())
-		}
-		c.Close()
-	}
-}
-
 func canceled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -2025,80 +1683,6 @@ func TestClientWithoutHandler(t *testing.T) {
 	}}}
 	if err := connect(t, server, &Client{Versions: []string{"2025-11-25"}}).Call(t.Context(), "m", nil, nil); err != nil {
 		t.Error(err)
-	}
-}
-
-// A call whose question has been answered is not begun anew when the connection ends just then: nobody is asked twice.
-func TestClientAsksOnce(t *testing.T) {
-	server := &Server{Capabilities: everything, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
-		if x.Inputs != nil {
-			return ToolResult{Content: []any{}}, nil
-		}
-		return InputRequired{Requests: map[string]InputRequest{"name": {Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}`)}}}, nil
-	}}}
-	for range 100 {
-		var asked atomic.Int64
-		there := make(chan Conn, 8)
-		client := &Client{Info: Implementation{Name: "x", Version: "1"}, Capabilities: map[string]any{"elicitation": struct{}{}},
-			Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-				if x.Request.Kind() == Request && asked.Add(1) == 1 {
-					(<-there).Close()
-				}
-				return json.RawMessage(`{"action":"accept","content":{}}`), nil
-			})}
-		if err := client.Connect(t.Context(), func(context.Context) (Conn, error) {
-			ours, theirs := Pipe()
-			there <- theirs
-			go Serve(context.Background(), theirs, server, nil)
-			return ours, nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		_ = client.Call(t.Context(), "tools/call", map[string]any{"name": "g"}, nil)
-		client.Close()
-		if n := asked.Load(); n != 1 {
-			t.Fatal(n)
-		}
-	}
-}
-
-// The compatibility matrix of 2026-07-28 basic/versioning, with our own two ends.
-func TestEras(t *testing.T) {
-	eras := map[string][]string{"modern": {"2026-07-28"}, "legacy": {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}, "dual": nil}
-	want := map[string]string{
-		"modern modern": "2026-07-28", "modern legacy": "", "modern dual": "2026-07-28",
-		"legacy modern": "", "legacy legacy": "2025-11-25", "legacy dual": "2025-11-25",
-		"dual modern": "2026-07-28", "dual legacy": "2025-11-25", "dual dual": "2026-07-28",
-	}
-	for transport, dial := range map[string]func(*demo) Dialer{"stdio": func(d *demo) Dialer {
-		a, b := Pipe()
-		t.Cleanup(func() { b.Close() })
-		go Serve(t.Context(), a, d, nil)
-		return func(context.Context) (Conn, error) { return b, nil }
-	}, "HTTP": func(d *demo) Dialer {
-		h := newHandler(t, d)
-		h.Versions = d.Versions
-		return DialHTTP(nil, serveWeb(t, h).url, testLimit)
-	}} {
-		for pair, version := range want {
-			client, server, _ := strings.Cut(pair, " ")
-			demo := newDemo()
-			demo.Versions = eras[server]
-			c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: eras[client]}
-			err := c.Connect(t.Context(), dial(demo))
-			if got := c.Server().Version; got != version || (err == nil) != (got != "") {
-				t.Errorf("%s, %s: %q, %v", transport, pair, got, err)
-			}
-			if err == nil {
-				err = c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"echo","arguments":{"text":"x"}}`), nil)
-			} else if server != "modern" || strings.Contains(err.Error(), "2026-07-28") { // which says what it speaks
-				err = nil
-			}
-			if err != nil {
-				t.Errorf("%s, %s: %v", transport, pair, err)
-			}
-			c.Close()
-		}
 	}
 }
 
@@ -2293,16 +1877,11 @@ func TestClientSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// everything declares all that MCP has.
-var everything = map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
-	"resources": map[string]bool{"subscribe": true}}
-
 // ======== http.go ========
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
 const saysOK = `{"jsonrpc":"2.0","id":1,"result":{}}`
-const saysGone = "Session not found\n" // no message, or the Go SDK takes it for the answer to its call, and never opens another session
 
 // A Host that is more than a host and a port is no good one: those are here that a Go client does not send. And a refusal names what is
 // refused, and where to list it, in the answer and in the log: as fields of Guard, or as the program calls them.
@@ -2325,159 +1904,6 @@ func TestGuard(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// A handler knows who asks, the header of the request, and what middleware has put into its context: on HTTP+SSE the header and the context
-// are those of the GET. A session belongs to whoever has opened it: with another's credentials it is unknown. An AuthError says how a refusal
-// is answered.
-func TestAuthentication(t *testing.T) {
-	type key struct{}
-	demo, heard := newDemo(), make(chan string, 10)
-	spy := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		heard <- fmt.Sprint(x.Request.Method, " ", x.Principal, " ", http.Header(x.Header).Get("X-Value"), " ", ctx.Value(key{}))
-		if ctx.Err() != nil || context.Cause(ctx) != nil {
-			t.Error(x.Request, ctx.Err(), context.Cause(ctx))
-		}
-		return demo.Handle(ctx, x)
-	})
-	guard := Guard{Authenticate: func(r *http.Request) (string, error) {
-		user, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if user == "weak" {
-			return "", &AuthError{Status: 403, Challenge: `Bearer error="insufficient_scope", scope="mcp"`}
-		}
-		return user, map[bool]error{false: errors.New("who?")}[ok]
-	}}
-	mcp, sse, mux := newHandler(t, spy), &SSEHandler{Handler: spy, Guard: guard}, http.NewServeMux()
-	mcp.Guard = guard
-	t.Cleanup(sse.Close)
-	mux.Handle("/mcp", mcp)
-	mux.Handle("/stateless", &StreamableHandler{Handler: spy, Guard: guard})
-	mux.Handle("/sse", sse)
-	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, r.Header.Get("X-Value"))))
-	}))
-	base := strings.TrimSuffix(c.url, "/mcp")
-	for _, c.url = range []string{base + "/mcp", base + "/sse", base + "/sse?session=x"} {
-		for _, method := range []string{"GET", "POST", "DELETE", "PUT", "OPTIONS"} {
-			for line, want := range map[string]string{"X: y": "401 Bearer", "Authorization: Bearer weak": `403 Bearer error="insufficient_scope", scope="mcp"`} {
-				if status, _, header := c.do(method, ping, line); fmt.Sprint(status, " ", header.Get("WWW-Authenticate")) != want {
-					t.Errorf("%s %s: %d %s, want %s", method, c.url, status, header, want)
-				}
-			}
-		}
-	}
-	const note, two, ada, bob = `{"jsonrpc":"2.0","method":"x"}`, `[` + ping + `,{"jsonrpc":"2.0","id":2,"method":"ping"}]`, "Authorization: Bearer ada; X-Value: a", "Authorization: Bearer bob"
-	const session, event, modern = "; Mcp-Session-Id: session-1", "; Mcp-Session-Id: session-1; Last-Event-ID: 84097828.1/1", "; MCP-Protocol-Version: 2026-07-28"
-	c.url = base + "/sse"
-	endpoint := "POST " + string(c.next(c.events(c.send("GET", "", "Authorization: Bearer ada", "X-Value: b"))).Data)
-	for _, row := range []struct{ request, lines, body, want string }{
-		{"POST /mcp", ada, initializeLine("2025-03-26"), "200 initialize ada a a"},
-		{"POST /mcp", ada + session, note, "202 x ada a a"},
-		{"POST /mcp", ada + session, two, "200 ping ada a a, ping ada a a"},
-		{"POST /mcp", ada + session, toolCall(2, "count", `{"n":1}`), "200 tools/call ada a a"},
-		{"POST /mcp", bob + session, ping, "404"}, {"POST /mcp", bob + session, saysOK, "404"}, {"GET /mcp", bob + session, "", "404"},
-		{"GET /mcp", bob + event, "", "404"}, {"DELETE /mcp", bob + session, "", "404"}, {"GET /mcp", ada + event, "", "200"},
-		{"POST /mcp", ada + session, ping, "200 ping ada a a"},
-		{"POST /mcp", ada + modern + "; Mcp-Method: tools/call; Mcp-Name: echo", modernEcho, "200 tools/call ada a a"},
-		{"POST /mcp", ada + modern, note, "202 x ada a a"},
-		{"POST /stateless", ada, initializeLine("2025-11-25"), "200 initialize ada a a"},
-		{"POST /stateless", ada, note, "202 x ada a a"}, {"POST /stateless", ada, ping, "200 ping ada a a"},
-		{endpoint, bob, ping, "404"}, {endpoint, ada, ping, "202 ping ada b b"}, {endpoint, ada, note, "202 x ada b b"},
-	} {
-		method, path, _ := strings.Cut(row.request, " ")
-		c.url = base + path
-		status, text, _ := c.do(method, row.body, strings.Split(row.lines, "; ")...)
-		got := []string{}
-		for range strings.Count(row.want, "ada") {
-			got = append(got, <-heard)
-		}
-		if got := strings.TrimSpace(fmt.Sprint(status, " ", strings.Join(got, ", "))); got != row.want || status == 404 && path == "/mcp" && text != saysGone || len(heard) > 0 {
-			t.Errorf("%s with %s %s: %s %s, want %s", row.request, row.lines, row.body, got, text, row.want)
-		}
-	}
-}
-
-// A stream of 200 events, cut after each of them in turn and resumed by GET: each event once, in order, the result included. Of the streams
-// that have ended, the last 16 are kept.
-func TestHTTPResume(t *testing.T) {
-	checkLeaks(t)
-	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", "{}")
-	step, ids := 1, map[string]bool{}
-	if testing.Short() {
-		step = 11
-	}
-	for cut := 0; cut <= 201; cut += step {
-		last, n, resp := "", 0, c.send("POST", toolCall(cut, "count", `{"n":200}`))
-		for _, most := range []int{cut, -1, -1} {
-			for e, err := range ReadEvents(resp.Body, testLimit) {
-				if err != nil || ids[e.ID] {
-					t.Fatalf("cut after %d: %v, or the same id twice in a session: %s", cut, err, e.ID)
-				}
-				if last, ids[e.ID] = e.ID, true; len(e.Data) > 0 {
-					n++
-				}
-				if want := fmt.Sprintf(`"progress":%d,`, n); len(e.Data) > 0 && !strings.Contains(string(e.Data), want) && !(n == 201 && strings.Contains(string(e.Data), "counted to 200")) {
-					t.Fatalf("cut after %d: event %d is %s", cut, n, e.Data)
-				}
-				if n == most {
-					break
-				}
-			}
-			resp.Body.Close()
-			resp = c.send("GET", "", "Last-Event-ID: "+last)
-		}
-		if n != 201 {
-			t.Fatalf("cut after %d: %d events", cut, n)
-		}
-	}
-	var streams []string
-	for n := range maxEnded + 1 {
-		events, _ := readEvents(c.send("POST", toolCall(n, "count", `{"n":1}`)).Body, testLimit)
-		streams = append(streams, events[1].ID)
-	}
-	for n, want := range map[int]int{0: 400, maxEnded: 200} {
-		if status, text, _ := c.do("GET", "", "Last-Event-ID: "+streams[n]); status != want || strings.Contains(text, "counted") != (want == 200) {
-			t.Error("stream", n, status, text)
-		}
-	}
-}
-
-// The server lets go of the connection, over HTTP/1.1 and HTTP/2, before it has said something and after; the client comes back, and finds
-// the rest. Over HTTP/1.1, if there has been nothing yet, the response is seen to be complete; any other is cut off.
-func TestHTTPPolling(t *testing.T) {
-	checkLeaks(t)
-	for _, row := range []struct{ http2, talks bool }{{false, true}, {false, false}, {true, true}, {true, false}} {
-		release, demo := make(chan struct{}), newDemo()
-		demo.Methods["x"] = func(ctx context.Context, x *Exchange) (any, error) {
-			if row.talks {
-				_ = x.Notify(ctx, "notifications/message", nil)
-			}
-			x.Disconnect(250 * time.Millisecond)
-			<-release
-			return nil, nil
-		}
-		server := httptest.NewUnstartedServer(newHandler(t, demo))
-		if server.EnableHTTP2 = row.http2; row.http2 {
-			server.StartTLS()
-		} else {
-			server.Start()
-		}
-		c := newWeb(t, server).open("2025-11-25", "{}")
-		resp := c.send("POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`)
-		events, err := readEvents(resp.Body, 1000)
-		last := events[len(events)-1]
-		if (resp.ProtoMajor == 2) != row.http2 || last.Retry != 250*time.Millisecond || (err == nil) != (!row.http2 && !row.talks) {
-			t.Fatal(resp.Proto, events, err)
-		}
-		back := c.events(c.send("GET", "", "Last-Event-ID: "+last.ID))
-		close(release)
-		e := c.next(back)
-		if _, text, _ := c.do("POST", ping); string(e.Data) != saysOK || text != saysOK { // and the connection pool is in order
-			t.Error(e, text)
-		}
-		c.client.CloseIdleConnections()
-		server.Close()
 	}
 }
 
@@ -2578,44 +2004,6 @@ func TestHTTPBusy(t *testing.T) {
 		synctest.Wait()
 		expect(200, last, ping)
 	})
-}
-
-// A question that nobody can answer any more is not kept for ever: neither if the client has gone for good, nor if the question has fallen
-// out of the log. Nor is work whose client accepts only JSON, or has no session, and has left.
-func TestHTTPAbandoned(t *testing.T) {
-	ask := func(ctx context.Context, x *Exchange) error { return x.Call(ctx, "ping", nil, nil) }
-	wait := func(ctx context.Context, _ *Exchange) error { <-ctx.Done(); return ctx.Err() }
-	talk := func(ctx context.Context, x *Exchange) error {
-		go func() {
-			for x.Notify(ctx, "notifications/message", nil) == nil {
-				time.Sleep(time.Second)
-			}
-		}()
-		return ask(ctx, x)
-	}
-	for name, row := range map[string]struct {
-		work     func(context.Context, *Exchange) error
-		accept   string
-		sessions *Sessions
-		ends     time.Duration // after the client has gone
-	}{"a question": {ask, "*/*", &Sessions{Keep: 256, IdleTimeout: time.Minute}, 2 * time.Minute}, "a question out of the log": {talk, "*/*", &Sessions{Keep: 4}, 20 * time.Second},
-		"JSON": {wait, "application/json", &Sessions{Keep: 256, IdleTimeout: time.Minute}, 2 * time.Minute}, "no session": {wait, "*/*", nil, 0}} {
-		synctest.Test(t, func(t *testing.T) {
-			demo, ended := newDemo(), make(chan error, 1)
-			demo.Methods["x"] = func(ctx context.Context, x *Exchange) (any, error) { ended <- row.work(ctx, x); return nil, nil }
-			h := &StreamableHandler{Handler: demo, Sessions: row.sessions}
-			defer h.Close()
-			v := visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`, openSession(h, "2025-11-25"), "Accept: "+row.accept)
-			if synctest.Wait(); len(ended) > 0 {
-				t.Error(name, "ends while the client is there:", <-ended)
-			}
-			v.leave()
-			time.Sleep(row.ends)
-			if synctest.Wait(); len(ended) == 0 || <-ended == nil {
-				t.Error(name, "goes on without a client")
-			}
-		})
-	}
 }
 
 // What a notification's handler does is no response: it cannot let go of one. What it starts ends with the session. DELETE closes the stream
@@ -2747,37 +2135,7 @@ func TestHTTPThroughMiddleware(t *testing.T) {
 	}
 }
 
-// A batch whose first answer is there before anything else has to be sent: the answer opens the stream.
-func TestHTTPBatchBecomesStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, newDemo())
-		network := newMemoryNet()
-		server := &http.Server{Handler: h}
-		go func() { _ = server.Serve(network) }()
-		defer server.Close()
-		c := &web{TB: t, url: "http://127.0.0.1:8080/mcp", client: &http.Client{Transport: &http.Transport{DialContext: network.dial}}, header: http.Header{}}
-		defer c.client.CloseIdleConnections()
-		c.header.Set("Accept", "application/json, text/event-stream")
-		c.header.Set("Content-Type", "application/json")
-		c.open("2025-03-26", "{}")
-		in := c.events(c.send("POST", "["+ping+","+toolCall(2, "count", `{"n":1,"delayMs":100}`)+"]"))
-		events, err := readAll(in)
-		var got []string
-		for _, e := range events {
-			if len(e.Data) > 0 {
-				got = append(got, string(e.Data))
-			}
-		}
-		if err != io.EOF || len(got) != 3 || !strings.HasSuffix(got[0], `"result":{}}`) || !strings.Contains(got[1], "notifications/progress") || !strings.Contains(got[2], "counted to 1") {
-			t.Errorf("%v, %q", err, got)
-		}
-		h.Close()
-	})
-}
-
 // ---- The modern era ----
-
-const modernEcho = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"a"},` + modernMeta + `}}`
 
 func modernRequest(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + strings.TrimPrefix(params+","+modernMeta, ",") + `}}`
@@ -3052,52 +2410,6 @@ func TestHTTPModernTimeLimit(t *testing.T) {
 	})
 }
 
-// A client that closes its sending half looks like one that has gone. It gets nothing: no empty 200, and nothing that the handler says
-// later.
-func TestHTTPModernHalfClosed(t *testing.T) {
-	checkLeaks(t)
-	h := newHandler(t, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		if x.Request.Method == "talk" {
-			_ = x.Notify(ctx, "notifications/message", nil)
-		}
-		<-ctx.Done()
-		for range 10 {
-			_ = x.Notify(context.Background(), "notifications/late", nil)
-		}
-		return nil, nil
-	}))
-	mux := http.NewServeMux()
-	mux.Handle("/mcp", h)
-	mux.HandleFunc("/wrapped", func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(flushOnly{w}, r) })
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	for n := range 100 {
-		method, path := []string{"talk", "quiet"}[n%2], []string{"/mcp", "/wrapped"}[n/2%2]
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		body := modernRequest(method, "")
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s\r\nContent-Length: %d\r\n\r\n%s", path, strings.Join(modernLines(method), "\r\n"), len(body), body)
-		in := bufio.NewReader(conn)
-		for line := ""; method == "talk" && !strings.Contains(line, "notifications/message"); {
-			if line, err = in.ReadString('\n'); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_ = conn.(*net.TCPConn).CloseWrite()
-		if rest, _ := io.ReadAll(in); bytes.Contains(rest, []byte("HTTP/1.1")) || bytes.Contains(rest, []byte("jsonrpc")) {
-			t.Errorf("%s: %s", method, rest)
-		}
-		conn.Close()
-	}
-}
-
-// flushOnly hides all that net/http can do, but for flushing.
-type flushOnly struct{ http.ResponseWriter }
-
-func (w flushOnly) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
-
 // Questions in the modern era: the answer is input_required, and the call comes again with the answers, to any replica with the same key.
 // A state that was changed, or that belongs to another call or another principal, is refused.
 func TestHTTPModernInput(t *testing.T) {
@@ -3285,29 +2597,6 @@ func TestHTTPDelete(t *testing.T) {
 	}
 }
 
-// Close may be called by anyone, at any time, as by net/http when a server is shut down.
-func TestHTTPShutdown(t *testing.T) {
-	checkLeaks(t)
-	h := newHandler(t, newDemo())
-	server := httptest.NewServer(h)
-	server.Config.RegisterOnShutdown(h.Close)
-	idle := newWeb(t, server).open("2025-11-25", "{}").send("GET", "")
-	var closing sync.WaitGroup
-	for range 4 {
-		closing.Go(h.Close)
-	}
-	if err := server.Config.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if _, err := io.ReadAll(idle.Body); err != nil {
-		t.Error(err)
-	}
-	closing.Wait()
-	server.Close()
-	new(StreamableHandler).Close()
-	new(SSEHandler).Close()
-}
-
 func readAll(in *eventReader) (events []Event, err error) {
 	for {
 		e, err := in.next()
@@ -3315,63 +2604,6 @@ func readAll(in *eventReader) (events []Event, err error) {
 			return events, err
 		}
 		events = append(events, e)
-	}
-}
-
-// wrapped hides all that a ResponseWriter can do behind Unwrap, as middleware does.
-type wrapped struct{ w http.ResponseWriter }
-
-func (w wrapped) Header() http.Header         { return w.w.Header() }
-func (w wrapped) Write(b []byte) (int, error) { return w.w.Write(b) }
-func (w wrapped) WriteHeader(status int)      { w.w.WriteHeader(status) }
-func (w wrapped) Unwrap() http.ResponseWriter { return w.w }
-
-// A server's time-outs end no request that takes longer: not a notification, nor an answer as JSON, nor a stream whose events come at once
-// through middleware that can be unwrapped.
-func TestHTTPTimeouts(t *testing.T) {
-	demo := newDemo()
-	demo.Methods["notifications/slow"] = func(context.Context, *Exchange) (any, error) {
-		time.Sleep(200 * time.Millisecond)
-		return nil, nil
-	}
-	h := newHandler(t, demo)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapped{w}, r) }))
-	server.Config.WriteTimeout, server.Config.ReadTimeout = 100*time.Millisecond, 100*time.Millisecond
-	server.Start()
-	defer server.Close()
-	defer h.Close()
-	c := newWeb(t, server).open("2025-11-25", "{}")
-	idle := c.events(c.send("GET", "")) // the header comes though there is nothing to say
-	counting := c.events(c.send("POST", toolCall(2, "count", `{"n":3,"delayMs":100}`)))
-	for n := 1; n <= 3; n++ {
-		if e := c.next(counting); !strings.Contains(string(e.Data), fmt.Sprintf(`"progress":%d,`, n)) {
-			t.Fatal(e)
-		}
-	}
-	c.next(counting)
-	demo.Publish("notifications/resources/list_changed", nil)
-	c.next(idle)
-	for body, want := range map[string]int{`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":200}}}`: 200, `{"jsonrpc":"2.0","method":"notifications/slow"}`: 202} {
-		if status, text, _ := c.do("POST", body); status != want || status == 200 && !strings.Contains(text, "counted") {
-			t.Error(body, status, text)
-		}
-	}
-}
-
-// Over HTTP/2 everything is the same.
-func TestHTTP2(t *testing.T) {
-	server := httptest.NewUnstartedServer(newHandler(t, newDemo()))
-	server.EnableHTTP2 = true
-	server.TLS = &tls.Config{}
-	server.StartTLS()
-	defer server.Close()
-	c := newWeb(t, server).open("2025-11-25", `{"elicitation":{}}`)
-	resp := c.send("POST", toolCall(2, "ask", `{}`))
-	stream := c.events(resp)
-	c.next(stream)
-	c.do("POST", `{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
-	if e := c.next(stream); resp.ProtoMajor != 2 || !strings.Contains(string(e.Data), "Hello, Ada") {
-		t.Error(resp.Proto, e)
 	}
 }
 
@@ -3422,38 +2654,6 @@ func TestSSETransport(t *testing.T) {
 	c.Close()
 	waitFor(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.pipes) == 0 })
 	waitFor(t, func() bool { demo.Server.mu.Lock(); defer demo.Server.mu.Unlock(); return len(demo.legacy) == 0 })
-}
-
-// Credentials in the URL are those of every request, whatever the endpoint event says.
-func TestDialSSECredentials(t *testing.T) {
-	checkLeaks(t)
-	for _, endpoint := range []string{"/post", "http://HOST/post", "http://other:secret@HOST/post"} {
-		posted := make(chan string, 1)
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if user, password, _ := r.BasicAuth(); r.Method == "POST" {
-				posted <- user + ":" + password
-				w.WriteHeader(202)
-				return
-			}
-			w.Header().Set("Content-Type", "text/event-stream")
-			fmt.Fprintf(w, "event: endpoint\ndata: %s\n\n", strings.Replace(endpoint, "HOST", r.Host, 1))
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		}))
-		conn, err := DialSSE(nil, strings.Replace(server.URL, "http://", "http://me:mine@", 1), testLimit)(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, _ := NewRequest(ID{}, "n", nil)
-		if err := conn.Write(t.Context(), Payload{Messages: []*Message{m}}); err != nil {
-			t.Error(err)
-		}
-		if got := <-posted; got != "me:mine" {
-			t.Error(endpoint, got)
-		}
-		conn.Close()
-		server.Close()
-	}
 }
 
 // fuzzedServers are the flags of the servers that are fuzzed: those of the lessons among them.
@@ -3998,58 +3198,6 @@ func dialled(network http.RoundTripper) Dialer {
 	return DialHTTP(&http.Client{Transport: network}, "http://127.0.0.1:8080/mcp", testLimit)
 }
 
-// Calls whose answers come at the moment that another call finds the session gone: each has its answer or the reason, and none waits for
-// ever.
-func TestClientAnswersAsSessionEnds(t *testing.T) {
-	checkLeaks(t)
-	for range 20 {
-		gate := make(chan struct{})
-		var begun sync.WaitGroup
-		begun.Add(20)
-		var sessions atomic.Int32
-		s := newStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *Message) {
-			switch {
-			case m == nil:
-				w.WriteHeader(405)
-			case m.Method == "initialize":
-				w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions.Add(1)))
-				say(w, m, 200, legacyHello)
-			case m.Method == "slow":
-				say(w, m, 200, ": working\n\n")
-				begun.Done()
-				<-gate
-				_, _ = io.WriteString(w, strings.ReplaceAll("data: "+emptyResult+"\n\n", "ID", m.ID.text))
-			case m.Method == "quick" && r.Header.Get("Mcp-Session-Id") == "s1":
-				close(gate)
-				w.WriteHeader(404)
-			default:
-				say(w, m, 200, emptyResult)
-			}
-		})
-		c := &Client{Versions: []string{"2025-11-25"}}
-		if err := c.Connect(t.Context(), DialHTTP(nil, s.URL, testLimit)); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 21)
-		for range 20 {
-			go func() { ended <- c.Call(context.Background(), "slow", nil, nil) }()
-		}
-		begun.Wait()
-		go func() { ended <- c.Call(context.Background(), "quick", nil, nil) }()
-		for range 21 {
-			select {
-			case err := <-ended:
-				if err != nil && !errors.Is(err, ErrSessionEnded) {
-					t.Error(err)
-				}
-			case <-time.After(5 * time.Second):
-				t.Fatal("a call waits for ever")
-			}
-		}
-		c.Close()
-	}
-}
-
 // Callers whose time is shorter than a handshake make one together, and none gets a failure from before it came. What nobody waits for is
 // not sent.
 func TestClientShortCalls(t *testing.T) {
@@ -4129,143 +3277,6 @@ func TestClientDialerGoexit(t *testing.T) {
 	}
 }
 
-// counted counts the Conns of a Dialer that are open.
-func counted(dial Dialer, open *atomic.Int32) Dialer {
-	return func(ctx context.Context) (Conn, error) {
-		conn, err := dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		open.Add(1)
-		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
-	}
-}
-
-type countedConn struct {
-	Conn
-	closed func()
-}
-
-func (c *countedConn) Close() error {
-	defer c.closed()
-	return c.Conn.Close()
-}
-
-// slowConn is a Conn that takes a moment to close.
-type slowConn struct{ Conn }
-
-func (c slowConn) Close() error {
-	time.Sleep(100 * time.Millisecond)
-	return c.Conn.Close()
-}
-
-// Sessions are lost in the handshake, and then each second while nobody calls. What a lost connection has still to say does not count
-// against the one that is made in its place, and it is closed, not kept.
-func TestClientDropsConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sessions := 0
-		var open atomic.Int32
-		dial := dialled(played(func(r *http.Request, m *Message) (int, string) {
-			switch {
-			case m != nil && m.Method == "initialize":
-				sessions++
-				return 200, legacyHello
-			case m != nil && m.Method == "notifications/initialized" && sessions == 1:
-				time.Sleep(time.Second)
-				return 404, ""
-			case m != nil:
-				return 200, emptyResult
-			case r.Header.Get("Last-Event-Id") == "":
-				return 200, "id: 1\nretry: 500\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
-			}
-			return 404, ""
-		}))
-		c := &Client{Versions: []string{"2025-11-25"}}
-		err := c.Connect(t.Context(), counted(func(ctx context.Context) (Conn, error) {
-			conn, err := dial(ctx)
-			return slowConn{conn}, err
-		}, &open))
-		for range 10 {
-			err = cmp.Or(err, c.Call(t.Context(), "m", nil, nil))
-			time.Sleep(2 * time.Second)
-		}
-		synctest.Wait()
-		if err != nil || open.Load() != 0 || sessions != 11 {
-			t.Errorf("%v: %d connections after %d sessions", err, open.Load(), sessions)
-		}
-		c.Close()
-	})
-}
-
-// bubbleNet serves h on a network in memory, so that the two can talk in a synctest bubble.
-func bubbleNet(t *testing.T, h http.Handler) *http.Transport {
-	network := newMemoryNet()
-	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
-	go func() { _ = server.Serve(network) }()
-	transport := &http.Transport{DialContext: network.dial}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		_ = server.Close()
-	})
-	return transport
-}
-
-// brokenBody is the body of a response whose connection breaks after so many bytes.
-type brokenBody struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *brokenBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, io.ErrUnexpectedEOF
-	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
-}
-
-// A call with 200 steps of progress whose connection breaks after any number of bytes, many times over: each step arrives once, in order,
-// and so does the result. The call is POSTed once.
-func TestClientResumes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, newDemo())
-		network := bubbleNet(t, h)
-		posts, gets := 0, 0
-		cutting := roundTrip(func(r *http.Request) (*http.Response, error) {
-			resp, err := network.RoundTrip(r)
-			switch {
-			case err != nil || resp.Header.Get("Content-Type") != "text/event-stream":
-				return resp, err
-			case r.Method == "POST":
-				posts++
-			case r.Header.Get("Last-Event-Id") != "":
-				gets++
-			default:
-				return resp, nil
-			}
-			resp.Body = &brokenBody{resp.Body, 60 + rand.N(4000)} // the id of the priming event comes through
-			return resp, nil
-		})
-		var steps []string
-		var log lockedBuffer
-		c := &Client{Log: slog.New(slog.NewTextHandler(&log, nil)), Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-			steps = append(steps, string(member(x.Request.Params, "progress")))
-			return nil, nil
-		})}
-		err := c.Connect(t.Context(), dialled(cutting))
-		err = cmp.Or(err, c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":200,"delayMs":1},"_meta":{"progressToken":1}}`), nil))
-		if err != nil || !slices.Equal(steps, numbers(1, 201)) || posts != 1 || gets < 5 {
-			t.Errorf("%v: %d steps, %v; %d streams, continued %d times", err, len(steps), steps, posts, gets)
-		}
-		c.Close()
-		h.Close()
-		if log.String() != "" { // also of the events that only give an id
-			t.Error(log.String())
-		}
-	})
-}
-
 // How often, and after which pauses, a stream that breaks is continued: not without end, unless there are new events or the server wants it
 // so. A server that says with retry when to come back is believed to the millisecond as long as each connection brings a message; what is
 // no new message does not count. When nobody is there, too, the call fails with ErrInterrupted.
@@ -4341,57 +3352,6 @@ func TestClientPauses(t *testing.T) {
 	}
 }
 
-// Authorization plugs in as a Transport: it sees each request, and what a 401 asks for. Without one the error says it.
-func TestClientAuthorization(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, newDemo())
-		valid := "one"
-		h.Authenticate = func(r *http.Request) (string, error) {
-			if r.Header.Get("Authorization") != "Bearer "+valid {
-				return "", &AuthError{Status: 401, Challenge: `Basic realm="old", Bearer resource_metadata="https://x.example/a?b=\"c\"", scope="mcp:read mcp:write", error=invalid_token`}
-			}
-			return "u", nil
-		}
-		network := bubbleNet(t, h)
-		var token atomic.Value
-		token.Store("")
-		auth := roundTrip(func(r *http.Request) (*http.Response, error) { // as a client of OAuth would
-			for again := false; ; again = true {
-				attempt := r.Clone(r.Context())
-				if r.GetBody != nil {
-					attempt.Body, _ = r.GetBody()
-				}
-				attempt.Header.Set("Authorization", "Bearer "+token.Load().(string))
-				resp, err := network.RoundTrip(attempt)
-				if err != nil || resp.StatusCode != 401 || again {
-					return resp, err
-				}
-				resp.Body.Close()
-				if challenge := (&HTTPError{Header: resp.Header}).Challenge("Bearer"); challenge["scope"] != "mcp:read mcp:write" {
-					t.Error(challenge)
-				}
-				token.Store(valid)
-			}
-		})
-		var fault *HTTPError
-		client := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}}
-		defer client.Close()
-		if err := client.Connect(t.Context(), dialled(network)); !errors.As(err, &fault) || fault.Status != 401 {
-			t.Fatal(err)
-		}
-		want := map[string]string{"resource_metadata": `https://x.example/a?b="c"`, "scope": "mcp:read mcp:write", "error": "invalid_token"}
-		if got := fault.Challenge("bearer"); !maps.Equal(got, want) {
-			t.Error(got)
-		}
-		err := client.Connect(t.Context(), dialled(auth))
-		synctest.Wait()
-		valid = "two" // the old one has expired
-		if err = cmp.Or(err, client.Call(t.Context(), "tools/list", nil, nil)); err != nil || token.Load() != "two" {
-			t.Error(err, token.Load())
-		}
-	})
-}
-
 func TestChallenge(t *testing.T) {
 	for header, want := range map[string]string{
 		`Bearer`:                "map[]",
@@ -4425,49 +3385,6 @@ func (s *Server) subscribed() (n int) {
 	}
 	return n + len(s.listeners)
 }
-
-// The same over TLS and HTTP/2, where all is in one connection: calls, streams, a cancellation, a session that the server closes, and the end.
-func TestClientHTTP2(t *testing.T) {
-	checkLeaks(t)
-	h := newHandler(t, newDemo())
-	server := httptest.NewUnstartedServer(h)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	defer h.Close()
-	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		ctx, cancel := context.WithCancel(t.Context())
-		var steps atomic.Int32
-		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}, Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) {
-			if steps.Add(1) == 11 {
-				cancel()
-			}
-			return nil, nil
-		})}
-		count := `{"name":"count","arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}`
-		err := c.Connect(t.Context(), DialHTTP(server.Client(), server.URL, testLimit))
-		err = cmp.Or(err, c.Call(ctx, "tools/call", json.RawMessage(fmt.Sprintf(count, 10, 0)), nil))
-		if err != nil || steps.Load() != 10 {
-			t.Error(version, err, steps.Load())
-		}
-		if err := c.Call(ctx, "tools/call", json.RawMessage(fmt.Sprintf(count, 1000, 100)), nil); err != context.Canceled {
-			t.Error(version, err)
-		}
-		waitFor(t, h.answersNothing)
-		for _, s := range h.Sessions.All() { // the next call begins another
-			_ = s.Close()
-		}
-		if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
-			t.Error(version, err)
-		}
-		began := time.Now()
-		if err := c.Close(); err != nil || time.Since(began) > time.Second || h.Sessions.Len() != 0 {
-			t.Error(version, err, time.Since(began), h.Sessions.Len())
-		}
-	}
-}
-
-func (h *StreamableHandler) answersNothing() bool { return h.running.Load() == 0 }
 
 // The members of an answer go by their exact names, for the Client and for its transport: both go on with the same version.
 func TestClientReadsExactNames(t *testing.T) {
@@ -4557,34 +3474,6 @@ func connectTo(t *testing.T, network roundTrip, c *Client) *Client {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// Many calls find out, each in its own time, that a modern server has become another. This is for -race, which a network, a lock and even a
-// counter would mislead.
-func TestClientManyFindAnotherEra(t *testing.T) {
-	network := roundTrip(func(r *http.Request) (*http.Response, error) {
-		body, _ := io.ReadAll(r.Body)
-		if m := Decode(body).Messages[0]; m.Method == "server/discover" {
-			time.Sleep(5 * time.Millisecond)
-			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"]}}`, m.ID)
-			return respondTo(r, 200, "application/json", text, false), nil
-		}
-		time.Sleep(rand.N(10 * time.Millisecond))
-		return respondTo(r, 404, "", "", false), nil
-	})
-	for range 10 {
-		c := connectTo(t, network, new(Client))
-		var wg sync.WaitGroup
-		for range 64 {
-			wg.Go(func() {
-				if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "odd"}, nil); err == nil || !strings.Contains(err.Error(), "HTTP 404") {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		c.Close()
-	}
 }
 
 // A call ends with its context though nobody takes what has come before its answer.
@@ -4906,112 +3795,6 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// Each row of testdata/requirements.tsv names what shows that we do as the specification says: a test, or one of its rows, as
-// TestName/row; a case of a golden file; a lesson; a test of testdata/interop; or the reason why it does not apply. What is named must be
-// there, and nothing but -short may skip it, so whoever runs all tests has run it.
-func TestRequirements(t *testing.T) {
-	proofs := readProofs(t, "main_test.go")
-	interop, _ := filepath.Glob("testdata/interop/*_test.go")
-	soak, _ := filepath.Glob("testdata/interop/soak/*_test.go")
-	peers := readProofs(t, append(interop, soak...)...)
-	text, err := os.ReadFile("testdata/requirements.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen, rows := map[string]bool{}, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-	for _, line := range rows[1:] {
-		columns := strings.Split(line, "\t")
-		if len(columns) != 7 || slices.Contains(columns, "") || seen[columns[0]] {
-			t.Errorf("not seven columns, or there twice: %s", line)
-			continue
-		}
-		seen[columns[0]] = true
-		for version := range strings.SplitSeq(columns[1], "..") {
-			if revision(version).Version == "" {
-				t.Errorf("%s: no revision: %s", columns[0], version)
-			}
-		}
-		if !slices.Contains([]string{"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}, columns[3]) {
-			t.Errorf("%s: no level: %s", columns[0], columns[3])
-		}
-		for proof := range strings.SplitSeq(columns[6], "; ") {
-			if !proofs.show(proof) && !peers.show(strings.TrimPrefix(proof, "interop ")) {
-				t.Errorf("%s: there is no %s", columns[0], proof)
-			}
-		}
-	}
-	if len(seen) < 400 {
-		t.Errorf("%d rows", len(seen))
-	}
-}
-
-// proofs are the functions of test files, each with the strings in it, and in what it uses.
-type proofs map[string]map[string]bool
-
-func readProofs(t *testing.T, files ...string) proofs {
-	found, uses := proofs{}, map[string][]string{}
-	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range file.Decls {
-			key := ""
-			switch decl := decl.(type) {
-			case *ast.FuncDecl:
-				key = decl.Name.Name
-			case *ast.GenDecl:
-				if v, ok := decl.Specs[0].(*ast.ValueSpec); ok { // a table
-					key = v.Names[0].Name
-				}
-			}
-			texts := map[string]bool{}
-			ast.Inspect(decl, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.IfStmt: // what only -short skips is a proof
-					if call, ok := n.Cond.(*ast.CallExpr); ok && fmt.Sprint(call.Fun) == "&{testing Short}" {
-						return false
-					}
-				case *ast.BasicLit:
-					if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
-						texts[text] = true
-					}
-				case *ast.Ident:
-					uses[key] = append(uses[key], n.Name)
-				}
-				return true
-			})
-			found[key] = texts
-		}
-	}
-	for name, used := range uses {
-		for _, other := range used {
-			maps.Copy(found[name], found[other])
-		}
-		if slices.Contains(used, "Skip") && len(files) == 1 {
-			delete(found, name)
-		}
-	}
-	return found
-}
-
-// show tells whether something that a row names is there.
-func (p proofs) show(proof string) bool {
-	if reason, ok := strings.CutPrefix(proof, "n/a: "); ok {
-		return len(reason) > 10
-	}
-	if lesson, err := filepath.Glob("testdata/" + proof + ".txtar"); err == nil && len(lesson) == 1 {
-		return true
-	}
-	if subject, title, ok := strings.Cut(strings.TrimPrefix(proof, "case "), "/"); ok && strings.HasPrefix(proof, "case ") {
-		text, err := os.ReadFile("testdata/cases/" + subject + ".txtar")
-		return err == nil && strings.Contains("\n"+string(text), "\n-- case: "+title+" --\n")
-	}
-	test, row, named := strings.Cut(proof, "/")
-	texts, ok := p[test]
-	return ok && regexp.MustCompile("^(Test|Fuzz|Example)").MatchString(test) && (!named || texts[row])
-}
-
 // A trace of the program is a lesson: kept, it replays, at both ends.
 func TestTrace(t *testing.T) {
 	base, _ := startHTTP(t, []string{"-http", "127.0.0.1:0"})
@@ -5325,356 +4108,6 @@ func TestWhatMayBeAsked(t *testing.T) {
 				t.Errorf("%s: %s to %s: seen %v, answered %v; %v, %v", version, row.question, row.declared, seen, answered, result, err)
 			}
 		}
-	}
-}
-
-// inFiles calls f for what a pattern finds in files, and returns how often that was.
-func inFiles(t *testing.T, files, pattern string, f func(file, text string)) (found int) {
-	names, _ := filepath.Glob(files)
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range regexp.MustCompile(pattern).FindAllString(string(text), -1) {
-			f(name, match)
-			found++
-		}
-	}
-	return found
-}
-
-// Of the codes that JSON-RPC and MCP keep for themselves we know those that they define, and no other, in all sources and lessons.
-// 2026-07-28 basic#error-codes: -32000..-32019 have no meaning but for -32002, and -32042 is of the past.
-func TestErrorCodes(t *testing.T) {
-	defined := []string{"-32700", "-32600", "-32601", "-32602", "-32603", "-32002", "-32020", "-32021", "-32022", "-32768..-32000"} // the range, in a comment
-	for _, files := range []string{"[a-ln-z]*.go", "main.go", "testdata/*.txtar"} {
-		if inFiles(t, files, `-32\d{3}\b(\.\.-32000)?`, func(file, code string) {
-			if !slices.Contains(defined, code) {
-				t.Errorf("%s: %s", file, code)
-			}
-		}) == 0 {
-			t.Error("nothing matches", files)
-		}
-	}
-}
-
-// What a lesson calls a URI is one of RFC 3986: ASCII, with all else as %C3%A9. The schemas have each `uri` in "format": "uri".
-func TestLessonsHaveURIs(t *testing.T) {
-	seen := inFiles(t, "testdata/*.txtar", `"uri":"[^"]*"|Mcp-Name: note:.*`, func(file, text string) {
-		uri := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(text, `"`), `"uri":"`), "Mcp-Name: ")
-		if parsed, err := url.Parse(uri); err != nil || !parsed.IsAbs() || strings.ContainsFunc(uri, func(r rune) bool { return r >= utf8.RuneSelf }) {
-			t.Errorf("%s: %s", file, text)
-		}
-	})
-	if seen < 10 {
-		t.Error("URIs seen:", seen)
-	}
-}
-
-// The keys of _meta in the lessons follow the grammar: an optional prefix of labels, a name. Of the reserved ones only those are used
-// that are defined. 2026-07-28 basic#meta.
-func TestMetaKeys(t *testing.T) {
-	grammar := regexp.MustCompile(`^([A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?)*/)?([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$`)
-	reserved := regexp.MustCompile(`^[^/]*\b(modelcontextprotocol|mcp)[./]|^[^/]*$`) // by the second label, or in 2025-06-18 by any but the last
-	defined := append(slices.Clone(metaMembers), metaServerInfo, metaSubscription)
-	own := 0
-	inFiles(t, "testdata/*.txtar", `"_meta":\{.*`, func(file, text string) {
-		var keys map[string]json.RawMessage
-		if err := json.NewDecoder(strings.NewReader(strings.TrimPrefix(text, `"_meta":`))).Decode(&keys); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
-		for key := range keys {
-			if !grammar.MatchString(key) || reserved.MatchString(key) && !slices.Contains(defined, key) {
-				t.Errorf("%s: %q", file, key)
-			}
-			if !reserved.MatchString(key) {
-				own++
-			}
-		}
-	})
-	if own == 0 {
-		t.Error("no key of our own")
-	}
-}
-
-// copied makes a module of a program, if there is one, and of files of the library under another package name, and returns its folder.
-func copied(t *testing.T, pkg, program string, names ...string) (dir string) {
-	files := map[string]string{"go.mod": "module elsewhere\n\ngo 1.26\n"}
-	if program != "" {
-		files["program.go"] = program
-	}
-	for _, name := range names {
-		source, err := os.ReadFile(name + ".go")
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name+".go"] = strings.Replace(string(source), "package main\n", "package "+pkg+"\n", 1)
-	}
-	dir = t.TempDir()
-	for name, source := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
-// goCommand runs the go command in a folder.
-func goCommand(t *testing.T, dir, system string, args ...string) {
-	t.Helper()
-	began, cmd := time.Now(), exec.Command("go", args...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	if system != runtime.GOOS {
-		cmd.Env = append(cmd.Env, "GOOS="+system, "CGO_ENABLED=0")
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%q for %s: %v\n%s", args, system, err, out)
-	}
-	t.Logf("go %s for %s: %v", args[0], system, time.Since(began).Round(10*time.Millisecond))
-}
-
-// Each advertised subset of files compiles and vets alone, copied to another module under another package name.
-func TestSubsetsCompile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles six subsets for three systems")
-	}
-	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc sse", "jsonrpc sse session http", "jsonrpc stdio sse session", "jsonrpc stdio sse session http"} {
-		t.Run(subset, func(t *testing.T) {
-			dir := copied(t, "wire", "", strings.Fields(subset)...)
-			for _, system := range []string{"linux", "darwin", "windows"} {
-				goCommand(t, dir, system, "vet", ".")
-			}
-		})
-	}
-}
-
-// unexportedInMain are the names that main.go uses and the library does not export. The list may only get shorter: once it is empty, main.go
-// can be a package of its own.
-var unexportedInMain = []string{
-	"Guard.admit", "Payload.raw", "Session.tag", "afterProbe", "appendLine", "appendString", "closedWithin", "each", "httpConn",
-	"httpConn.mu", "httpConn.session", "invalidParams", "isMedia", "lastWord", "legacy", "lookup", "marshal", "maxPages", "maxRepeated",
-	"member", "methodNotFound", "newest", "object", "object.add", "object.addAll", "object.text", "orAll", "printable", "revision", "sleep",
-	"sseConn", "stall", "unknown", "unquote",
-}
-
-// importing is a function as an importer.
-type importing func(path string) (*types.Package, error)
-
-func (f importing) Import(path string) (*types.Package, error) { return f(path) }
-
-// main.go compiles as another package that imports the library: only the names of the library are qualified, and those that are not exported
-// are in unexportedInMain.
-func TestMainUsesExportedNames(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles main.go in another way")
-	}
-	fset, std := token.NewFileSet(), importer.Default()
-	check := func(path string, from types.Importer, failed func(error), info *types.Info, files ...*ast.File) *types.Package {
-		pkg, _ := (&types.Config{Importer: from, Error: failed}).Check(path, fset, files, info)
-		return pkg
-	}
-	fail := func(err error) { t.Fatal(err) }
-	parse := func(name string, source any) *ast.File {
-		file, err := parser.ParseFile(fset, name, source, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	var library []*ast.File
-	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
-		library = append(library, parse(name, nil))
-	}
-	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	whole := check("main", std, fail, info, append(slices.Clone(library), parse("main.go", nil))...)
-	owners := map[types.Object]string{} // of fields and methods
-	for _, name := range whole.Scope().Names() {
-		if named, ok := whole.Scope().Lookup(name).Type().(*types.Named); ok {
-			for method := range named.Methods() {
-				owners[method] = name + "."
-			}
-			if fields, ok := named.Underlying().(*types.Struct); ok {
-				for field := range fields.Fields() {
-					owners[field] = name + "."
-				}
-			}
-		}
-	}
-	var qualify []int             // where "wire." is missing, by offset
-	found := map[string]bool{}    // names that are not exported
-	expected := map[string]bool{} // the last part of each
-	for id, object := range info.Uses {
-		if fset.Position(id.Pos()).Filename != "main.go" || object.Pkg() != whole || fset.Position(object.Pos()).Filename == "main.go" {
-			continue
-		}
-		if object.Parent() == whole.Scope() {
-			qualify = append(qualify, fset.Position(id.Pos()).Offset)
-		}
-		if !object.Exported() {
-			found[owners[object]+id.Name], expected[id.Name] = true, true
-		}
-	}
-	names := slices.Sorted(maps.Keys(found))
-	if t.Logf("main.go uses %d names that are not exported", len(names)); !slices.Equal(names, unexportedInMain) {
-		t.Errorf("main.go uses, of what the library does not export, %q, and listed are %q", names, unexportedInMain)
-	}
-
-	// The compiler has to find the same: what it says besides is an error.
-	source, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(qualify)
-	for _, offset := range slices.Backward(qualify) {
-		source = slices.Insert(source, offset, []byte("wire.")...)
-	}
-	source = bytes.Replace(source, []byte("\npackage main\n"), []byte("\npackage main; import \"wire\"\n"), 1)
-	for _, file := range library {
-		file.Name.Name = "wire"
-	}
-	wire := check("wire", std, fail, nil, library...)
-	from := importing(func(path string) (*types.Package, error) {
-		if path == "wire" {
-			return wire, nil
-		}
-		return std.Import(path)
-	})
-	check("main", from, func(err error) {
-		for name := range expected {
-			if regexp.MustCompile(`\b`+name+`\b`).MatchString(err.Error()) && strings.Contains(err.Error(), "export") {
-				return
-			}
-		}
-		t.Error(err)
-	}, nil, parse("main.go", source))
-}
-
-// The programs of the README are whole: each compiles beside the files that it names, and nothing else. The server is called, in both eras,
-// and the client calls it.
-func TestReadmeProgram(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles two programs")
-	}
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	programs := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(text, -1)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil || len(programs) != 2 {
-		t.Fatal(err, len(programs))
-	}
-	address := listener.Addr().String()
-	listener.Close()
-	var binaries []string
-	for _, program := range programs {
-		if formatted, err := format.Source(program[1]); err != nil || !bytes.Equal(formatted, program[1]) {
-			t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
-		}
-		dir := copied(t, "main", strings.Replace(string(program[1]), "127.0.0.1:8080", address, 1), "jsonrpc", "sse", "session", "http")
-		goCommand(t, dir, runtime.GOOS, "vet", ".")
-		goCommand(t, dir, runtime.GOOS, "build", "-o", "program", ".")
-		binaries = append(binaries, filepath.Join(dir, "program"))
-	}
-	server := exec.Command(binaries[0])
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _, _ = server.Process.Kill(), server.Wait() }()
-	waitFor(t, func() bool {
-		conn, err := net.Dial("tcp", address)
-		return err == nil && conn.Close() == nil
-	})
-	for _, version := range []string{"2026-07-28", "2025-11-25"} {
-		client := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
-		if err := client.Connect(t.Context(), DialHTTP(nil, "http://"+address+"/mcp", testLimit)); err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		for call, want := range map[string]string{
-			`tools/list {}`: `{"name":"greet","inputSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}`,
-			`tools/call {"name":"greet","arguments":{"name":"Ada"}}`: `"content":[{"type":"text","text":"Hello, Ada"}]`,
-			`tools/call {"name":"greet","arguments":{"name":5}}`:     `"isError":true`,
-			`tools/call {"name":"greet"}`:                            `"isError":true`,
-			`tools/call {"name":"Ada","arguments":{"name":"Ada"}}`:   `Unknown tool: Ada (-32602)`,
-			`tools/call {"name":"greet","arguments":[]}`:             `"isError":true`,
-		} {
-			var result json.RawMessage
-			method, params, _ := strings.Cut(call, " ")
-			err := client.Call(t.Context(), method, json.RawMessage(params), &result)
-			if got := string(result) + fmt.Sprint(err); !strings.Contains(got, want) {
-				t.Errorf("%s: %s: %s, want %s", version, call, got, want)
-			}
-		}
-	}
-	if out, err := exec.Command(binaries[1]).CombinedOutput(); err != nil || string(out) != "[map[text:Hello, Ada type:text]] <nil>\n" {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// What the README shows is what happens: its commands are given to one shell as they stand, and print what is shown. In a console block each
-// is behind a $, with its output below it; a block of the shell, which can be pasted, is followed by a block with its output. Only what is
-// random differs: ids and the port.
-func TestReadme(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts the go command")
-	}
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tool := range []string{"bash", "curl"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip(err)
-		}
-	}
-	type step struct{ commands, want string }
-	var steps []step
-	for _, block := range regexp.MustCompile("(?s)```(console|sh)\n(.*?)```\n(?:\n```text\n(.*?)```)?").FindAllStringSubmatch(string(text), -1) {
-		if block[1] == "sh" {
-			steps = append(steps, step{block[2], block[3]})
-			continue
-		}
-		for shown := range strings.SplitSeq("\n"+block[2], "\n$ ") {
-			if command, want, _ := strings.Cut(shown, "\n"); command != "" && !strings.HasPrefix(command, "go test") {
-				steps = append(steps, step{command, want})
-			}
-		}
-	}
-	shell := exec.Command("bash")
-	in, _ := shell.StdinPipe()
-	stdout, _ := shell.StdoutPipe()
-	if err := shell.Start(); err != nil {
-		t.Fatal(err)
-	}
-	same := func(text string) string {
-		text = regexp.MustCompile(`(?m)^Mcp-Session-Id: [A-Z2-7]{26}$`).ReplaceAllString(text, "Mcp-Session-Id: ID")
-		text = regexp.MustCompile(`(?m)^id: [0-9a-f]{8}\.`).ReplaceAllString(text, "id: TAG.")
-		return strings.TrimSpace(regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(text, "127.0.0.1:PORT"))
-	}
-	out := bufio.NewReader(stdout)
-	defer in.Close()
-	fmt.Fprintln(in, "trap 'kill $(jobs -p) 2>/dev/null' EXIT") // also where a step fails
-	for _, step := range steps {
-		const mark = "end of step\n"
-		fmt.Fprintf(in, "%s\necho; echo %s", step.commands, mark)
-		got := ""
-		for !strings.HasSuffix(got, "\n"+mark) {
-			line, err := out.ReadString('\n')
-			if got += strings.ReplaceAll(line, "\r", ""); err != nil {
-				t.Fatal(err, got)
-			}
-		}
-		if got, want := same(strings.TrimSuffix(got, mark)), same(step.want); got != want {
-			t.Errorf("%s\ngot\n%s\nwant\n%s", step.commands, got, want)
-		}
-		line, _, _ := strings.Cut(step.commands, "\n")
-		t.Log(line)
-	}
-	in.Close()
-	if err := shell.Wait(); err != nil || len(steps) < 7 {
-		t.Errorf("%d steps, %v", len(steps), err)
 	}
 }
 

@@ -16,7 +16,8 @@
 //	clients_test.go     the AI SDK, OpenAI's agents, mcporter, and clients behind supergateway (npm) are the clients, mcpwire the server
 //	postgres_test.go    mcpwire call is the client, server-postgres (npm) the server
 //
-// The folders soak (restarts, abuse, odd children), load (many sessions and streams), fixtures (what the conformance suite tries) and bench use a copy of the library, as package
+// The folders library (tests through exported names alone), project (what belongs to no file alone), soak (restarts, abuse, odd children),
+// load (many sessions and streams), fixtures (what the conformance suite tries) and bench use a copy of the library, as package
 // wire, which go run ./copywire makes: the tests do not start without it.
 //
 // go test -v shows every command with what it printed, and every message that passed: a way to read the protocol as others speak it.

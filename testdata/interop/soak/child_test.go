@@ -1,11 +1,17 @@
 package soak
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -100,4 +106,81 @@ func TestClientProbesChildren(t *testing.T) {
 		}
 		c.Close()
 	}
+}
+
+// A child that ends by itself leaves nothing of its group, either, though nobody calls Close.
+func TestChildEndsWithItsGroup(t *testing.T) {
+	cmd := sh(leavesDeaf)
+	conn, err := wire.DialCommand(func() *exec.Cmd { return cmd }, 300*time.Millisecond, maxMessage)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	for err == nil {
+		_, err = conn.Read()
+	}
+	waitFor(t, func() bool { return !groupAlive(cmd.Process.Pid) })
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// When the server is gone, the calls that wait fail, and the next one, or twenty at once, start it again, once.
+func TestClientReconnects(t *testing.T) {
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		var started atomic.Int32
+		var last atomic.Pointer[exec.Cmd]
+		c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
+		list := func() {
+			if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		err := c.Connect(t.Context(), wire.DialCommand(func() *exec.Cmd {
+			started.Add(1)
+			last.Store(program())
+			return last.Load()
+		}, time.Second, maxMessage))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := make(chan error)
+		go func() {
+			slow <- c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":1,"delayMs":60000}}`), nil)
+		}()
+		list()
+		_ = last.Load().Process.Kill()
+		if err := <-slow; !errors.Is(err, wire.ErrClosed) || !strings.Contains(err.Error(), "killed") {
+			t.Error(err)
+		}
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(list)
+		}
+		if wg.Wait(); started.Load() != 2 {
+			t.Errorf("%s: started %d times", version, started.Load())
+		}
+		c.Close()
+	}
+}
+
+// sh is a child that runs a script, with a message as its first argument.
+func sh(script string, args ...string) *exec.Cmd {
+	return exec.Command("sh", append([]string{"-c", script, "sh", `{"jsonrpc":"2.0","method":"notifications/hello"}`}, args...)...)
+}
+
+// leavesDeaf is the script of a child whose own child ignores SIGTERM, and lives on when it ends.
+const leavesDeaf = `trap "" TERM; sleep 60 & trap - TERM; echo "$1"; cat`
+
+// groupAlive reports whether a process of the group runs; one that is dead but not yet reaped by its new parent does not count.
+func groupAlive(pgid int) bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	alive := regexp.MustCompile(fmt.Sprintf(`\) [^Z] [0-9]+ %d `, pgid))
+	return slices.ContainsFunc(stats, func(path string) bool {
+		stat, _ := os.ReadFile(path)
+		return alive.Match(stat)
+	})
 }

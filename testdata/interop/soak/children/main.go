@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"interop/wire" // go run ./copywire
 )
@@ -19,6 +20,9 @@ const maxMessage = 4 << 20
 var roles = map[string]func(){
 	"exits at EOF": func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
+	},
+	"stops blocking": func() { // what it shares as its standard input
+		_ = syscall.SetNonblock(syscall.Stdin, true)
 	},
 	"writes and exits": func() {
 		for range 500 {

@@ -1,0 +1,330 @@
+package library
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"interop/wire"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Credentials in the URL are those of every request, whatever the endpoint event says.
+func TestDialSSECredentials(t *testing.T) {
+	checkLeaks(t)
+	for _, endpoint := range []string{"/post", "http://HOST/post", "http://other:secret@HOST/post"} {
+		posted := make(chan string, 1)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if user, password, _ := r.BasicAuth(); r.Method == "POST" {
+				posted <- user + ":" + password
+				w.WriteHeader(202)
+				return
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, "event: endpoint\ndata: %s\n\n", strings.Replace(endpoint, "HOST", r.Host, 1))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}))
+		conn, err := wire.DialSSE(nil, strings.Replace(server.URL, "http://", "http://me:mine@", 1), testLimit)(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, _ := wire.NewRequest(wire.ID{}, "n", nil)
+		if err := conn.Write(t.Context(), wire.Payload{Messages: []*wire.Message{m}}); err != nil {
+			t.Error(err)
+		}
+		if got := <-posted; got != "me:mine" {
+			t.Error(endpoint, got)
+		}
+		conn.Close()
+		server.Close()
+	}
+}
+
+// Calls whose answers come at the moment that another call finds the session gone: each has its answer or the reason, and none waits for
+// ever.
+func TestClientAnswersAsSessionEnds(t *testing.T) {
+	checkLeaks(t)
+	for range 20 {
+		gate := make(chan struct{})
+		var begun sync.WaitGroup
+		begun.Add(20)
+		var sessions atomic.Int32
+		s := newStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *wire.Message) {
+			switch {
+			case m == nil:
+				w.WriteHeader(405)
+			case m.Method == "initialize":
+				w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions.Add(1)))
+				say(w, m, 200, legacyHello)
+			case m.Method == "slow":
+				say(w, m, 200, ": working\n\n")
+				begun.Done()
+				<-gate
+				_, _ = io.WriteString(w, strings.ReplaceAll("data: "+emptyResult+"\n\n", "ID", m.ID.String()))
+			case m.Method == "quick" && r.Header.Get("Mcp-Session-Id") == "s1":
+				close(gate)
+				w.WriteHeader(404)
+			default:
+				say(w, m, 200, emptyResult)
+			}
+		})
+		c := &wire.Client{Versions: []string{"2025-11-25"}}
+		if err := c.Connect(t.Context(), wire.DialHTTP(nil, s.URL, testLimit)); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 21)
+		for range 20 {
+			go func() { ended <- c.Call(context.Background(), "slow", nil, nil) }()
+		}
+		begun.Wait()
+		go func() { ended <- c.Call(context.Background(), "quick", nil, nil) }()
+		for range 21 {
+			select {
+			case err := <-ended:
+				if err != nil && !errors.Is(err, wire.ErrSessionEnded) {
+					t.Error(err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatal("a call waits for ever")
+			}
+		}
+		c.Close()
+	}
+}
+
+// counted counts the Conns of a Dialer that are open.
+func counted(dial wire.Dialer, open *atomic.Int32) wire.Dialer {
+	return func(ctx context.Context) (wire.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
+	}
+}
+
+type countedConn struct {
+	wire.Conn
+	closed func()
+}
+
+func (c *countedConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}
+
+// slowConn is a Conn that takes a moment to close.
+type slowConn struct{ wire.Conn }
+
+func (c slowConn) Close() error {
+	time.Sleep(100 * time.Millisecond)
+	return c.Conn.Close()
+}
+
+// Sessions are lost in the handshake, and then each second while nobody calls. What a lost connection has still to say does not count
+// against the one that is made in its place, and it is closed, not kept.
+func TestClientDropsConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sessions := 0
+		var open atomic.Int32
+		dial := dialled(played(func(r *http.Request, m *wire.Message) (int, string) {
+			switch {
+			case m != nil && m.Method == "initialize":
+				sessions++
+				return 200, legacyHello
+			case m != nil && m.Method == "notifications/initialized" && sessions == 1:
+				time.Sleep(time.Second)
+				return 404, ""
+			case m != nil:
+				return 200, emptyResult
+			case r.Header.Get("Last-Event-Id") == "":
+				return 200, "id: 1\nretry: 500\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
+			}
+			return 404, ""
+		}))
+		c := &wire.Client{Versions: []string{"2025-11-25"}}
+		err := c.Connect(t.Context(), counted(func(ctx context.Context) (wire.Conn, error) {
+			conn, err := dial(ctx)
+			return slowConn{conn}, err
+		}, &open))
+		for range 10 {
+			err = cmp.Or(err, c.Call(t.Context(), "m", nil, nil))
+			time.Sleep(2 * time.Second)
+		}
+		synctest.Wait()
+		if err != nil || open.Load() != 0 || sessions != 11 {
+			t.Errorf("%v: %d connections after %d sessions", err, open.Load(), sessions)
+		}
+		c.Close()
+	})
+}
+
+// brokenBody is the body of a response whose connection breaks after so many bytes.
+type brokenBody struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *brokenBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// A call with 200 steps of progress whose connection breaks after any number of bytes, many times over: each step arrives once, in order,
+// and so does the result. The call is POSTed once.
+func TestClientResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		network := bubbleNet(t, h)
+		posts, gets := 0, 0
+		cutting := roundTrip(func(r *http.Request) (*http.Response, error) {
+			resp, err := network.RoundTrip(r)
+			switch {
+			case err != nil || resp.Header.Get("Content-Type") != "text/event-stream":
+				return resp, err
+			case r.Method == "POST":
+				posts++
+			case r.Header.Get("Last-Event-Id") != "":
+				gets++
+			default:
+				return resp, nil
+			}
+			resp.Body = &brokenBody{resp.Body, 60 + rand.N(4000)} // the id of the priming event comes through
+			return resp, nil
+		})
+		var steps []string
+		var log lockedBuffer
+		c := &wire.Client{Log: slog.New(slog.NewTextHandler(&log, nil)), Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handler: wire.HandlerFunc(func(_ context.Context, x *wire.Exchange) (any, error) {
+			steps = append(steps, string(value(x.Request.Params, "progress")))
+			return nil, nil
+		})}
+		err := c.Connect(t.Context(), dialled(cutting))
+		err = cmp.Or(err, c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":200,"delayMs":1},"_meta":{"progressToken":1}}`), nil))
+		if err != nil || !slices.Equal(steps, numbers(1, 201)) || posts != 1 || gets < 5 {
+			t.Errorf("%v: %d steps, %v; %d streams, continued %d times", err, len(steps), steps, posts, gets)
+		}
+		c.Close()
+		h.Close()
+		if log.String() != "" { // also of the events that only give an id
+			t.Error(log.String())
+		}
+	})
+}
+
+// Authorization plugs in as a Transport: it sees each request, and what a 401 asks for. Without one the error says it.
+func TestClientAuthorization(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		valid := "one"
+		h.Authenticate = func(r *http.Request) (string, error) {
+			if r.Header.Get("Authorization") != "Bearer "+valid {
+				return "", &wire.AuthError{Status: 401, Challenge: `Basic realm="old", Bearer resource_metadata="https://x.example/a?b=\"c\"", scope="mcp:read mcp:write", error=invalid_token`}
+			}
+			return "u", nil
+		}
+		network := bubbleNet(t, h)
+		var token atomic.Value
+		token.Store("")
+		auth := roundTrip(func(r *http.Request) (*http.Response, error) { // as a client of OAuth would
+			for again := false; ; again = true {
+				attempt := r.Clone(r.Context())
+				if r.GetBody != nil {
+					attempt.Body, _ = r.GetBody()
+				}
+				attempt.Header.Set("Authorization", "Bearer "+token.Load().(string))
+				resp, err := network.RoundTrip(attempt)
+				if err != nil || resp.StatusCode != 401 || again {
+					return resp, err
+				}
+				resp.Body.Close()
+				if challenge := (&wire.HTTPError{Header: resp.Header}).Challenge("Bearer"); challenge["scope"] != "mcp:read mcp:write" {
+					t.Error(challenge)
+				}
+				token.Store(valid)
+			}
+		})
+		var fault *wire.HTTPError
+		client := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}}
+		defer client.Close()
+		if err := client.Connect(t.Context(), dialled(network)); !errors.As(err, &fault) || fault.Status != 401 {
+			t.Fatal(err)
+		}
+		want := map[string]string{"resource_metadata": `https://x.example/a?b="c"`, "scope": "mcp:read mcp:write", "error": "invalid_token"}
+		if got := fault.Challenge("bearer"); !maps.Equal(got, want) {
+			t.Error(got)
+		}
+		err := client.Connect(t.Context(), dialled(auth))
+		synctest.Wait()
+		valid = "two" // the old one has expired
+		if err = cmp.Or(err, client.Call(t.Context(), "tools/list", nil, nil)); err != nil || token.Load() != "two" {
+			t.Error(err, token.Load())
+		}
+	})
+}
+
+// The same over TLS and HTTP/2, where all is in one connection: calls, streams, a cancellation, a session that the server closes, and the end.
+func TestClientHTTP2(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	var running atomic.Int32 // POSTs
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			running.Add(1)
+			defer running.Add(-1)
+		}
+		h.ServeHTTP(w, r)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	defer h.Close()
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var steps atomic.Int32
+		c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{version}, Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) {
+			if steps.Add(1) == 11 {
+				cancel()
+			}
+			return nil, nil
+		})}
+		count := `{"name":"count","arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}`
+		err := c.Connect(t.Context(), wire.DialHTTP(server.Client(), server.URL, testLimit))
+		err = cmp.Or(err, c.Call(ctx, "tools/call", json.RawMessage(fmt.Sprintf(count, 10, 0)), nil))
+		if err != nil || steps.Load() != 10 {
+			t.Error(version, err, steps.Load())
+		}
+		if err := c.Call(ctx, "tools/call", json.RawMessage(fmt.Sprintf(count, 1000, 100)), nil); err != context.Canceled {
+			t.Error(version, err)
+		}
+		waitFor(t, func() bool { return running.Load() == 0 })
+		for _, s := range h.Sessions.All() { // the next call begins another
+			_ = s.Close()
+		}
+		if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
+			t.Error(version, err)
+		}
+		began := time.Now()
+		if err := c.Close(); err != nil || time.Since(began) > time.Second || h.Sessions.Len() != 0 {
+			t.Error(version, err, time.Since(began), h.Sessions.Len())
+		}
+	}
+}

@@ -1,0 +1,369 @@
+package library
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"interop/wire"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A handler knows who asks, the header of the request, and what middleware has put into its context: on HTTP+SSE the header and the context
+// are those of the GET. A session belongs to whoever has opened it: with another's credentials it is unknown. An AuthError says how a refusal
+// is answered.
+func TestAuthentication(t *testing.T) {
+	type key struct{}
+	demo, heard := newDemo(), make(chan string, 10)
+	spy := wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+		heard <- fmt.Sprint(x.Request.Method, " ", x.Principal, " ", http.Header(x.Header).Get("X-Value"), " ", ctx.Value(key{}))
+		if ctx.Err() != nil || context.Cause(ctx) != nil {
+			t.Error(x.Request, ctx.Err(), context.Cause(ctx))
+		}
+		return demo.Handle(ctx, x)
+	})
+	guard := wire.Guard{Authenticate: func(r *http.Request) (string, error) {
+		user, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if user == "weak" {
+			return "", &wire.AuthError{Status: 403, Challenge: `Bearer error="insufficient_scope", scope="mcp"`}
+		}
+		return user, map[bool]error{false: errors.New("who?")}[ok]
+	}}
+	mcp, sse, mux := newHandler(t, spy), &wire.SSEHandler{Handler: spy, Guard: guard}, http.NewServeMux()
+	mcp.Guard = guard
+	t.Cleanup(sse.Close)
+	mux.Handle("/mcp", mcp)
+	mux.Handle("/stateless", &wire.StreamableHandler{Handler: spy, Guard: guard})
+	mux.Handle("/sse", sse)
+	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, r.Header.Get("X-Value"))))
+	}))
+	base := strings.TrimSuffix(c.url, "/mcp")
+	for _, c.url = range []string{base + "/mcp", base + "/sse", base + "/sse?session=x"} {
+		for _, method := range []string{"GET", "POST", "DELETE", "PUT", "OPTIONS"} {
+			for line, want := range map[string]string{"X: y": "401 Bearer", "Authorization: Bearer weak": `403 Bearer error="insufficient_scope", scope="mcp"`} {
+				if status, _, header := c.do(method, ping, line); fmt.Sprint(status, " ", header.Get("WWW-Authenticate")) != want {
+					t.Errorf("%s %s: %d %s, want %s", method, c.url, status, header, want)
+				}
+			}
+		}
+	}
+	const note, two, ada, bob = `{"jsonrpc":"2.0","method":"x"}`, `[` + ping + `,{"jsonrpc":"2.0","id":2,"method":"ping"}]`, "Authorization: Bearer ada; X-Value: a", "Authorization: Bearer bob"
+	const session, event, modern = "; Mcp-Session-Id: session-1", "; Mcp-Session-Id: session-1; Last-Event-ID: 84097828.1/1", "; MCP-Protocol-Version: 2026-07-28"
+	c.url = base + "/sse"
+	endpoint := "POST " + string(c.next(c.events(c.send("GET", "", "Authorization: Bearer ada", "X-Value: b"))).Data)
+	for _, row := range []struct{ request, lines, body, want string }{
+		{"POST /mcp", ada, initializeLine("2025-03-26"), "200 initialize ada a a"},
+		{"POST /mcp", ada + session, note, "202 x ada a a"},
+		{"POST /mcp", ada + session, two, "200 ping ada a a, ping ada a a"},
+		{"POST /mcp", ada + session, toolCall(2, "count", `{"n":1}`), "200 tools/call ada a a"},
+		{"POST /mcp", bob + session, ping, "404"}, {"POST /mcp", bob + session, saysOK, "404"}, {"GET /mcp", bob + session, "", "404"},
+		{"GET /mcp", bob + event, "", "404"}, {"DELETE /mcp", bob + session, "", "404"}, {"GET /mcp", ada + event, "", "200"},
+		{"POST /mcp", ada + session, ping, "200 ping ada a a"},
+		{"POST /mcp", ada + modern + "; Mcp-Method: tools/call; Mcp-Name: echo", modernEcho, "200 tools/call ada a a"},
+		{"POST /mcp", ada + modern, note, "202 x ada a a"},
+		{"POST /stateless", ada, initializeLine("2025-11-25"), "200 initialize ada a a"},
+		{"POST /stateless", ada, note, "202 x ada a a"}, {"POST /stateless", ada, ping, "200 ping ada a a"},
+		{endpoint, bob, ping, "404"}, {endpoint, ada, ping, "202 ping ada b b"}, {endpoint, ada, note, "202 x ada b b"},
+	} {
+		method, path, _ := strings.Cut(row.request, " ")
+		c.url = base + path
+		status, text, _ := c.do(method, row.body, strings.Split(row.lines, "; ")...)
+		got := []string{}
+		for range strings.Count(row.want, "ada") {
+			got = append(got, <-heard)
+		}
+		if got := strings.TrimSpace(fmt.Sprint(status, " ", strings.Join(got, ", "))); got != row.want || status == 404 && path == "/mcp" && text != saysGone || len(heard) > 0 {
+			t.Errorf("%s with %s %s: %s %s, want %s", row.request, row.lines, row.body, got, text, row.want)
+		}
+	}
+}
+
+// A stream of 200 events, cut after each of them in turn and resumed by GET: each event once, in order, the result included. Of the streams
+// that have ended, the last 16 are kept.
+func TestHTTPResume(t *testing.T) {
+	checkLeaks(t)
+	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", "{}")
+	step, ids := 1, map[string]bool{}
+	if testing.Short() {
+		step = 11
+	}
+	for cut := 0; cut <= 201; cut += step {
+		last, n, resp := "", 0, c.send("POST", toolCall(cut, "count", `{"n":200}`))
+		for _, most := range []int{cut, -1, -1} {
+			for e, err := range wire.ReadEvents(resp.Body, testLimit) {
+				if err != nil || ids[e.ID] {
+					t.Fatalf("cut after %d: %v, or the same id twice in a session: %s", cut, err, e.ID)
+				}
+				if last, ids[e.ID] = e.ID, true; len(e.Data) > 0 {
+					n++
+				}
+				if want := fmt.Sprintf(`"progress":%d,`, n); len(e.Data) > 0 && !strings.Contains(string(e.Data), want) && !(n == 201 && strings.Contains(string(e.Data), "counted to 200")) {
+					t.Fatalf("cut after %d: event %d is %s", cut, n, e.Data)
+				}
+				if n == most {
+					break
+				}
+			}
+			resp.Body.Close()
+			resp = c.send("GET", "", "Last-Event-ID: "+last)
+		}
+		if n != 201 {
+			t.Fatalf("cut after %d: %d events", cut, n)
+		}
+	}
+	const keptStreams = 16
+	var streams []string
+	for n := range keptStreams + 1 {
+		events, _ := readEvents(c.send("POST", toolCall(n, "count", `{"n":1}`)).Body, testLimit)
+		streams = append(streams, events[1].ID)
+	}
+	for n, want := range map[int]int{0: 400, keptStreams: 200} {
+		if status, text, _ := c.do("GET", "", "Last-Event-ID: "+streams[n]); status != want || strings.Contains(text, "counted") != (want == 200) {
+			t.Error("stream", n, status, text)
+		}
+	}
+}
+
+// The server lets go of the connection, over HTTP/1.1 and HTTP/2, before it has said something and after; the client comes back, and finds
+// the rest. Over HTTP/1.1, if there has been nothing yet, the response is seen to be complete; any other is cut off.
+func TestHTTPPolling(t *testing.T) {
+	checkLeaks(t)
+	for _, row := range []struct{ http2, talks bool }{{false, true}, {false, false}, {true, true}, {true, false}} {
+		release, demo := make(chan struct{}), newDemo()
+		demo.Methods["x"] = func(ctx context.Context, x *wire.Exchange) (any, error) {
+			if row.talks {
+				_ = x.Notify(ctx, "notifications/message", nil)
+			}
+			x.Disconnect(250 * time.Millisecond)
+			<-release
+			return nil, nil
+		}
+		server := httptest.NewUnstartedServer(newHandler(t, demo))
+		if server.EnableHTTP2 = row.http2; row.http2 {
+			server.StartTLS()
+		} else {
+			server.Start()
+		}
+		c := newWeb(t, server).open("2025-11-25", "{}")
+		resp := c.send("POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`)
+		events, err := readEvents(resp.Body, 1000)
+		last := events[len(events)-1]
+		if (resp.ProtoMajor == 2) != row.http2 || last.Retry != 250*time.Millisecond || (err == nil) != (!row.http2 && !row.talks) {
+			t.Fatal(resp.Proto, events, err)
+		}
+		back := c.events(c.send("GET", "", "Last-Event-ID: "+last.ID))
+		close(release)
+		e := c.next(back)
+		if _, text, _ := c.do("POST", ping); string(e.Data) != saysOK || text != saysOK { // and the connection pool is in order
+			t.Error(e, text)
+		}
+		c.client.CloseIdleConnections()
+		server.Close()
+	}
+}
+
+// A question that nobody can answer any more is not kept for ever: neither if the client has gone for good, nor if the question has fallen
+// out of the log. Nor is work whose client accepts only JSON, or has no session, and has left.
+func TestHTTPAbandoned(t *testing.T) {
+	ask := func(ctx context.Context, x *wire.Exchange) error { return x.Call(ctx, "ping", nil, nil) }
+	wait := func(ctx context.Context, _ *wire.Exchange) error { <-ctx.Done(); return ctx.Err() }
+	talk := func(ctx context.Context, x *wire.Exchange) error {
+		go func() {
+			for x.Notify(ctx, "notifications/message", nil) == nil {
+				time.Sleep(time.Second)
+			}
+		}()
+		return ask(ctx, x)
+	}
+	for name, row := range map[string]struct {
+		work     func(context.Context, *wire.Exchange) error
+		accept   string
+		sessions *wire.Sessions
+		ends     time.Duration // after the client has gone
+	}{"a question": {ask, "*/*", &wire.Sessions{Keep: 256, IdleTimeout: time.Minute}, 2 * time.Minute}, "a question out of the log": {talk, "*/*", &wire.Sessions{Keep: 4}, 20 * time.Second},
+		"JSON": {wait, "application/json", &wire.Sessions{Keep: 256, IdleTimeout: time.Minute}, 2 * time.Minute}, "no session": {wait, "*/*", nil, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			demo, ended := newDemo(), make(chan error, 1)
+			demo.Methods["x"] = func(ctx context.Context, x *wire.Exchange) (any, error) { ended <- row.work(ctx, x); return nil, nil }
+			h := &wire.StreamableHandler{Handler: demo, Sessions: row.sessions}
+			defer h.Close()
+			v := visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`, openSession(h, "2025-11-25"), "Accept: "+row.accept)
+			if synctest.Wait(); len(ended) > 0 {
+				t.Error(name, "ends while the client is there:", <-ended)
+			}
+			v.leave()
+			time.Sleep(row.ends)
+			if synctest.Wait(); len(ended) == 0 || <-ended == nil {
+				t.Error(name, "goes on without a client")
+			}
+		})
+	}
+}
+
+// A batch whose first answer is there before anything else has to be sent: the answer opens the stream.
+func TestHTTPBatchBecomesStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		network := newMemoryNet()
+		server := &http.Server{Handler: h}
+		go func() { _ = server.Serve(network) }()
+		defer server.Close()
+		c := &web{TB: t, url: "http://127.0.0.1:8080/mcp", client: &http.Client{Transport: &http.Transport{DialContext: network.dial}}, header: http.Header{}}
+		defer c.client.CloseIdleConnections()
+		c.header.Set("Accept", "application/json, text/event-stream")
+		c.header.Set("Content-Type", "application/json")
+		c.open("2025-03-26", "{}")
+		in := c.events(c.send("POST", "["+ping+","+toolCall(2, "count", `{"n":1,"delayMs":100}`)+"]"))
+		events, err := readAll(in)
+		var got []string
+		for _, e := range events {
+			if len(e.Data) > 0 {
+				got = append(got, string(e.Data))
+			}
+		}
+		if err != io.EOF || len(got) != 3 || !strings.HasSuffix(got[0], `"result":{}}`) || !strings.Contains(got[1], "notifications/progress") || !strings.Contains(got[2], "counted to 1") {
+			t.Errorf("%v, %q", err, got)
+		}
+		h.Close()
+	})
+}
+
+// A client that closes its sending half looks like one that has gone. It gets nothing: no empty 200, and nothing that the handler says
+// later.
+func TestHTTPModernHalfClosed(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+		if x.Request.Method == "talk" {
+			_ = x.Notify(ctx, "notifications/message", nil)
+		}
+		<-ctx.Done()
+		for range 10 {
+			_ = x.Notify(context.Background(), "notifications/late", nil)
+		}
+		return nil, nil
+	}))
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", h)
+	mux.HandleFunc("/wrapped", func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(flushOnly{w}, r) })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	for n := range 100 {
+		method, path := []string{"talk", "quiet"}[n%2], []string{"/mcp", "/wrapped"}[n/2%2]
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := modernRequest(method, "")
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s\r\nContent-Length: %d\r\n\r\n%s", path, strings.Join(modernLines(method), "\r\n"), len(body), body)
+		in := bufio.NewReader(conn)
+		for line := ""; method == "talk" && !strings.Contains(line, "notifications/message"); {
+			if line, err = in.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = conn.(*net.TCPConn).CloseWrite()
+		if rest, _ := io.ReadAll(in); bytes.Contains(rest, []byte("HTTP/1.1")) || bytes.Contains(rest, []byte("jsonrpc")) {
+			t.Errorf("%s: %s", method, rest)
+		}
+		conn.Close()
+	}
+}
+
+// flushOnly hides all that net/http can do, but for flushing.
+type flushOnly struct{ http.ResponseWriter }
+
+func (w flushOnly) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// Close may be called by anyone, at any time, as by net/http when a server is shut down.
+func TestHTTPShutdown(t *testing.T) {
+	checkLeaks(t)
+	h := newHandler(t, newDemo())
+	server := httptest.NewServer(h)
+	server.Config.RegisterOnShutdown(h.Close)
+	idle := newWeb(t, server).open("2025-11-25", "{}").send("GET", "")
+	var closing sync.WaitGroup
+	for range 4 {
+		closing.Go(h.Close)
+	}
+	if err := server.Config.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadAll(idle.Body); err != nil {
+		t.Error(err)
+	}
+	closing.Wait()
+	server.Close()
+	new(wire.StreamableHandler).Close()
+	new(wire.SSEHandler).Close()
+}
+
+// wrapped hides all that a ResponseWriter can do behind Unwrap, as middleware does.
+type wrapped struct{ w http.ResponseWriter }
+
+func (w wrapped) Header() http.Header { return w.w.Header() }
+
+func (w wrapped) Write(b []byte) (int, error) { return w.w.Write(b) }
+
+func (w wrapped) WriteHeader(status int) { w.w.WriteHeader(status) }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.w }
+
+// A server's time-outs end no request that takes longer: not a notification, nor an answer as JSON, nor a stream whose events come at once
+// through middleware that can be unwrapped.
+func TestHTTPTimeouts(t *testing.T) {
+	demo := newDemo()
+	demo.Methods["notifications/slow"] = func(context.Context, *wire.Exchange) (any, error) {
+		time.Sleep(200 * time.Millisecond)
+		return nil, nil
+	}
+	h := newHandler(t, demo)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapped{w}, r) }))
+	server.Config.WriteTimeout, server.Config.ReadTimeout = 100*time.Millisecond, 100*time.Millisecond
+	server.Start()
+	defer server.Close()
+	defer h.Close()
+	c := newWeb(t, server).open("2025-11-25", "{}")
+	idle := c.events(c.send("GET", "")) // the header comes though there is nothing to say
+	counting := c.events(c.send("POST", toolCall(2, "count", `{"n":3,"delayMs":100}`)))
+	for n := 1; n <= 3; n++ {
+		if e := c.next(counting); !strings.Contains(string(e.Data), fmt.Sprintf(`"progress":%d,`, n)) {
+			t.Fatal(e)
+		}
+	}
+	c.next(counting)
+	demo.Publish("notifications/resources/list_changed", nil)
+	c.next(idle)
+	for body, want := range map[string]int{`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":200}}}`: 200, `{"jsonrpc":"2.0","method":"notifications/slow"}`: 202} {
+		if status, text, _ := c.do("POST", body); status != want || status == 200 && !strings.Contains(text, "counted") {
+			t.Error(body, status, text)
+		}
+	}
+}
+
+// Over HTTP/2 everything is the same.
+func TestHTTP2(t *testing.T) {
+	server := httptest.NewUnstartedServer(newHandler(t, newDemo()))
+	server.EnableHTTP2 = true
+	server.TLS = &tls.Config{}
+	server.StartTLS()
+	defer server.Close()
+	c := newWeb(t, server).open("2025-11-25", `{"elicitation":{}}`)
+	resp := c.send("POST", toolCall(2, "ask", `{}`))
+	stream := c.events(resp)
+	c.next(stream)
+	c.do("POST", `{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
+	if e := c.next(stream); resp.ProtoMajor != 2 || !strings.Contains(string(e.Data), "Hello, Ada") {
+		t.Error(resp.Proto, e)
+	}
+}

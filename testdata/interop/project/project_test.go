@@ -1,0 +1,511 @@
+// Package project tests what belongs to no file of the library alone: that each requirement has a proof, that the files compile alone, that
+// main.go could be a package of its own, and that the README shows what happens. Its tests run in the folder of the project.
+package project
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"interop/wire"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// projectFolder is where README.md and the sources are, seen from here.
+const projectFolder = "../../.."
+
+func TestMain(m *testing.M) {
+	if err := os.Chdir(projectFolder); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// Each row of testdata/requirements.tsv names what shows that we do as the specification says: a test, or one of its rows, as
+// TestName/row; a case of a golden file; a lesson; a test of testdata/interop; or the reason why it does not apply. What is named must be
+// there, and nothing but -short may skip it, so whoever runs all tests has run it.
+func TestRequirements(t *testing.T) {
+	proofs := readProofs(t, "main_test.go")
+	interop, _ := filepath.Glob("testdata/interop/*_test.go")
+	folders, _ := filepath.Glob("testdata/interop/*/*_test.go")
+	peers := readProofs(t, append(interop, folders...)...)
+	text, err := os.ReadFile("testdata/requirements.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, rows := map[string]bool{}, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	for _, line := range rows[1:] {
+		columns := strings.Split(line, "\t")
+		if len(columns) != 7 || slices.Contains(columns, "") || seen[columns[0]] {
+			t.Errorf("not seven columns, or there twice: %s", line)
+			continue
+		}
+		seen[columns[0]] = true
+		for version := range strings.SplitSeq(columns[1], "..") {
+			if !slices.ContainsFunc(wire.Revisions, func(r wire.Revision) bool { return r.Version == version }) {
+				t.Errorf("%s: no revision: %s", columns[0], version)
+			}
+		}
+		if !slices.Contains([]string{"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}, columns[3]) {
+			t.Errorf("%s: no level: %s", columns[0], columns[3])
+		}
+		for proof := range strings.SplitSeq(columns[6], "; ") {
+			if !proofs.show(proof) && !peers.show(strings.TrimPrefix(proof, "interop ")) {
+				t.Errorf("%s: there is no %s", columns[0], proof)
+			}
+		}
+	}
+	if len(seen) < 400 {
+		t.Errorf("%d rows", len(seen))
+	}
+}
+
+// proofs are the functions of test files, each with the strings in it, and in what it uses.
+type proofs map[string]map[string]bool
+
+func readProofs(t *testing.T, files ...string) proofs {
+	found, uses := proofs{}, map[string][]string{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			key := ""
+			switch decl := decl.(type) {
+			case *ast.FuncDecl:
+				key = decl.Name.Name
+			case *ast.GenDecl:
+				if v, ok := decl.Specs[0].(*ast.ValueSpec); ok { // a table
+					key = v.Names[0].Name
+				}
+			}
+			texts := map[string]bool{}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.IfStmt: // what only -short skips is a proof
+					if call, ok := n.Cond.(*ast.CallExpr); ok && fmt.Sprint(call.Fun) == "&{testing Short}" {
+						return false
+					}
+				case *ast.BasicLit:
+					if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
+						texts[text] = true
+					}
+				case *ast.Ident:
+					uses[key] = append(uses[key], n.Name)
+				}
+				return true
+			})
+			found[key] = texts
+		}
+	}
+	for name, used := range uses {
+		for _, other := range used {
+			maps.Copy(found[name], found[other])
+		}
+		if slices.Contains(used, "Skip") && len(files) == 1 {
+			delete(found, name)
+		}
+	}
+	return found
+}
+
+// show tells whether something that a row names is there.
+func (p proofs) show(proof string) bool {
+	if reason, ok := strings.CutPrefix(proof, "n/a: "); ok {
+		return len(reason) > 10
+	}
+	if lesson, err := filepath.Glob("testdata/" + proof + ".txtar"); err == nil && len(lesson) == 1 {
+		return true
+	}
+	if subject, title, ok := strings.Cut(strings.TrimPrefix(proof, "case "), "/"); ok && strings.HasPrefix(proof, "case ") {
+		text, err := os.ReadFile("testdata/cases/" + subject + ".txtar")
+		return err == nil && strings.Contains("\n"+string(text), "\n-- case: "+title+" --\n")
+	}
+	test, row, named := strings.Cut(proof, "/")
+	texts, ok := p[test]
+	return ok && regexp.MustCompile("^(Test|Fuzz|Example)").MatchString(test) && (!named || texts[row])
+}
+
+// Of the codes that JSON-RPC and MCP keep for themselves we know those that they define, and no other, in all sources and lessons.
+// 2026-07-28 basic#error-codes: -32000..-32019 have no meaning but for -32002, and -32042 is of the past.
+func TestErrorCodes(t *testing.T) {
+	defined := []string{"-32700", "-32600", "-32601", "-32602", "-32603", "-32002", "-32020", "-32021", "-32022", "-32768..-32000"} // the range, in a comment
+	for _, files := range []string{"[a-ln-z]*.go", "main.go", "testdata/*.txtar"} {
+		if inFiles(t, files, `-32\d{3}\b(\.\.-32000)?`, func(file, code string) {
+			if !slices.Contains(defined, code) {
+				t.Errorf("%s: %s", file, code)
+			}
+		}) == 0 {
+			t.Error("nothing matches", files)
+		}
+	}
+}
+
+// What a lesson calls a URI is one of RFC 3986: ASCII, with all else as %C3%A9. The schemas have each `uri` in "format": "uri".
+func TestLessonsHaveURIs(t *testing.T) {
+	seen := inFiles(t, "testdata/*.txtar", `"uri":"[^"]*"|Mcp-Name: note:.*`, func(file, text string) {
+		uri := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(text, `"`), `"uri":"`), "Mcp-Name: ")
+		if parsed, err := url.Parse(uri); err != nil || !parsed.IsAbs() || strings.ContainsFunc(uri, func(r rune) bool { return r >= utf8.RuneSelf }) {
+			t.Errorf("%s: %s", file, text)
+		}
+	})
+	if seen < 10 {
+		t.Error("URIs seen:", seen)
+	}
+}
+
+// The keys of _meta in the lessons follow the grammar: an optional prefix of labels, a name. Of the reserved ones only those are used
+// that are defined. 2026-07-28 basic#meta.
+func TestMetaKeys(t *testing.T) {
+	grammar := regexp.MustCompile(`^([A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?)*/)?([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$`)
+	reserved := regexp.MustCompile(`^[^/]*\b(modelcontextprotocol|mcp)[./]|^[^/]*$`) // by the second label, or in 2025-06-18 by any but the last
+	defined := []string{"progressToken"}
+	for _, name := range []string{"protocolVersion", "clientInfo", "clientCapabilities", "logLevel", "serverInfo", "subscriptionId"} {
+		defined = append(defined, "io.modelcontextprotocol/"+name)
+	}
+	own := 0
+	inFiles(t, "testdata/*.txtar", `"_meta":\{.*`, func(file, text string) {
+		var keys map[string]json.RawMessage
+		if err := json.NewDecoder(strings.NewReader(strings.TrimPrefix(text, `"_meta":`))).Decode(&keys); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		for key := range keys {
+			if !grammar.MatchString(key) || reserved.MatchString(key) && !slices.Contains(defined, key) {
+				t.Errorf("%s: %q", file, key)
+			}
+			if !reserved.MatchString(key) {
+				own++
+			}
+		}
+	})
+	if own == 0 {
+		t.Error("no key of our own")
+	}
+}
+
+// copied makes a module of a program, if there is one, and of files of the library under another package name, and returns its folder.
+func copied(t *testing.T, pkg, program string, names ...string) (dir string) {
+	files := map[string]string{"go.mod": "module elsewhere\n\ngo 1.26\n"}
+	if program != "" {
+		files["program.go"] = program
+	}
+	for _, name := range names {
+		source, err := os.ReadFile(name + ".go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name+".go"] = strings.Replace(string(source), "package main\n", "package "+pkg+"\n", 1)
+	}
+	dir = t.TempDir()
+	for name, source := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// goCommand runs the go command in a folder.
+func goCommand(t *testing.T, dir, system string, args ...string) {
+	t.Helper()
+	began, cmd := time.Now(), exec.Command("go", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if system != runtime.GOOS {
+		cmd.Env = append(cmd.Env, "GOOS="+system, "CGO_ENABLED=0")
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%q for %s: %v\n%s", args, system, err, out)
+	}
+	t.Logf("go %s for %s: %v", args[0], system, time.Since(began).Round(10*time.Millisecond))
+}
+
+// Each advertised subset of files compiles and vets alone, copied to another module under another package name.
+func TestSubsetsCompile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles six subsets for three systems")
+	}
+	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc sse", "jsonrpc sse session http", "jsonrpc stdio sse session", "jsonrpc stdio sse session http"} {
+		t.Run(subset, func(t *testing.T) {
+			dir := copied(t, "wire", "", strings.Fields(subset)...)
+			for _, system := range []string{"linux", "darwin", "windows"} {
+				goCommand(t, dir, system, "vet", ".")
+			}
+		})
+	}
+}
+
+// unexportedInMain are the names that main.go uses and the library does not export. The list may only get shorter: once it is empty, main.go
+// can be a package of its own.
+var unexportedInMain = []string{
+	"Guard.admit", "Payload.raw", "Session.tag", "afterProbe", "appendLine", "appendString", "closedWithin", "each", "httpConn",
+	"httpConn.mu", "httpConn.session", "invalidParams", "isMedia", "lastWord", "legacy", "lookup", "marshal", "maxPages", "maxRepeated",
+	"member", "methodNotFound", "newest", "object", "object.add", "object.addAll", "object.text", "orAll", "printable", "revision", "sleep",
+	"sseConn", "stall", "unknown", "unquote",
+}
+
+// importing is a function as an importer.
+type importing func(path string) (*types.Package, error)
+
+func (f importing) Import(path string) (*types.Package, error) { return f(path) }
+
+// main.go compiles as another package that imports the library: only the names of the library are qualified, and those that are not exported
+// are in unexportedInMain.
+func TestMainUsesExportedNames(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles main.go in another way")
+	}
+	fset, std := token.NewFileSet(), importer.Default()
+	check := func(path string, from types.Importer, failed func(error), info *types.Info, files ...*ast.File) *types.Package {
+		pkg, _ := (&types.Config{Importer: from, Error: failed}).Check(path, fset, files, info)
+		return pkg
+	}
+	fail := func(err error) { t.Fatal(err) }
+	parse := func(name string, source any) *ast.File {
+		file, err := parser.ParseFile(fset, name, source, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	var library []*ast.File
+	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
+		library = append(library, parse(name, nil))
+	}
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	whole := check("main", std, fail, info, append(slices.Clone(library), parse("main.go", nil))...)
+	owners := map[types.Object]string{} // of fields and methods
+	for _, name := range whole.Scope().Names() {
+		if named, ok := whole.Scope().Lookup(name).Type().(*types.Named); ok {
+			for method := range named.Methods() {
+				owners[method] = name + "."
+			}
+			if fields, ok := named.Underlying().(*types.Struct); ok {
+				for field := range fields.Fields() {
+					owners[field] = name + "."
+				}
+			}
+		}
+	}
+	var qualify []int             // where "wire." is missing, by offset
+	found := map[string]bool{}    // names that are not exported
+	expected := map[string]bool{} // the last part of each
+	for id, object := range info.Uses {
+		if fset.Position(id.Pos()).Filename != "main.go" || object.Pkg() != whole || fset.Position(object.Pos()).Filename == "main.go" {
+			continue
+		}
+		if object.Parent() == whole.Scope() {
+			qualify = append(qualify, fset.Position(id.Pos()).Offset)
+		}
+		if !object.Exported() {
+			found[owners[object]+id.Name], expected[id.Name] = true, true
+		}
+	}
+	names := slices.Sorted(maps.Keys(found))
+	if t.Logf("main.go uses %d names that are not exported", len(names)); !slices.Equal(names, unexportedInMain) {
+		t.Errorf("main.go uses, of what the library does not export, %q, and listed are %q", names, unexportedInMain)
+	}
+
+	// The compiler has to find the same: what it says besides is an error.
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(qualify)
+	for _, offset := range slices.Backward(qualify) {
+		source = slices.Insert(source, offset, []byte("wire.")...)
+	}
+	source = bytes.Replace(source, []byte("\npackage main\n"), []byte("\npackage main; import \"wire\"\n"), 1)
+	for _, file := range library {
+		file.Name.Name = "wire"
+	}
+	wire := check("wire", std, fail, nil, library...)
+	from := importing(func(path string) (*types.Package, error) {
+		if path == "wire" {
+			return wire, nil
+		}
+		return std.Import(path)
+	})
+	check("main", from, func(err error) {
+		for name := range expected {
+			if regexp.MustCompile(`\b`+name+`\b`).MatchString(err.Error()) && strings.Contains(err.Error(), "export") {
+				return
+			}
+		}
+		t.Error(err)
+	}, nil, parse("main.go", source))
+}
+
+// The programs of the README are whole: each compiles beside the files that it names, and nothing else. The server is called, in both eras,
+// and the client calls it.
+func TestReadmeProgram(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles two programs")
+	}
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(text, -1)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil || len(programs) != 2 {
+		t.Fatal(err, len(programs))
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	var binaries []string
+	for _, program := range programs {
+		if formatted, err := format.Source(program[1]); err != nil || !bytes.Equal(formatted, program[1]) {
+			t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
+		}
+		dir := copied(t, "main", strings.Replace(string(program[1]), "127.0.0.1:8080", address, 1), "jsonrpc", "sse", "session", "http")
+		goCommand(t, dir, runtime.GOOS, "vet", ".")
+		goCommand(t, dir, runtime.GOOS, "build", "-o", "program", ".")
+		binaries = append(binaries, filepath.Join(dir, "program"))
+	}
+	server := exec.Command(binaries[0])
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = server.Process.Kill(), server.Wait() }()
+	waitFor(t, func() bool {
+		conn, err := net.Dial("tcp", address)
+		return err == nil && conn.Close() == nil
+	})
+	for _, version := range []string{"2026-07-28", "2025-11-25"} {
+		client := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
+		if err := client.Connect(t.Context(), wire.DialHTTP(nil, "http://"+address+"/mcp", 4<<20)); err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		for call, want := range map[string]string{
+			`tools/list {}`: `{"name":"greet","inputSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}`,
+			`tools/call {"name":"greet","arguments":{"name":"Ada"}}`: `"content":[{"type":"text","text":"Hello, Ada"}]`,
+			`tools/call {"name":"greet","arguments":{"name":5}}`:     `"isError":true`,
+			`tools/call {"name":"greet"}`:                            `"isError":true`,
+			`tools/call {"name":"Ada","arguments":{"name":"Ada"}}`:   `Unknown tool: Ada (-32602)`,
+			`tools/call {"name":"greet","arguments":[]}`:             `"isError":true`,
+		} {
+			var result json.RawMessage
+			method, params, _ := strings.Cut(call, " ")
+			err := client.Call(t.Context(), method, json.RawMessage(params), &result)
+			if got := string(result) + fmt.Sprint(err); !strings.Contains(got, want) {
+				t.Errorf("%s: %s: %s, want %s", version, call, got, want)
+			}
+		}
+	}
+	if out, err := exec.Command(binaries[1]).CombinedOutput(); err != nil || string(out) != "[map[text:Hello, Ada type:text]] <nil>\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// What the README shows is what happens: its commands are given to one shell as they stand, and print what is shown. In a console block each
+// is behind a $, with its output below it; a block of the shell, which can be pasted, is followed by a block with its output. Only what is
+// random differs: ids and the port.
+func TestReadme(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts the go command")
+	}
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range []string{"bash", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	type step struct{ commands, want string }
+	var steps []step
+	for _, block := range regexp.MustCompile("(?s)```(console|sh)\n(.*?)```\n(?:\n```text\n(.*?)```)?").FindAllStringSubmatch(string(text), -1) {
+		if block[1] == "sh" {
+			steps = append(steps, step{block[2], block[3]})
+			continue
+		}
+		for shown := range strings.SplitSeq("\n"+block[2], "\n$ ") {
+			if command, want, _ := strings.Cut(shown, "\n"); command != "" && !strings.HasPrefix(command, "go test") {
+				steps = append(steps, step{command, want})
+			}
+		}
+	}
+	shell := exec.Command("bash")
+	in, _ := shell.StdinPipe()
+	stdout, _ := shell.StdoutPipe()
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	same := func(text string) string {
+		text = regexp.MustCompile(`(?m)^Mcp-Session-Id: [A-Z2-7]{26}$`).ReplaceAllString(text, "Mcp-Session-Id: ID")
+		text = regexp.MustCompile(`(?m)^id: [0-9a-f]{8}\.`).ReplaceAllString(text, "id: TAG.")
+		return strings.TrimSpace(regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(text, "127.0.0.1:PORT"))
+	}
+	out := bufio.NewReader(stdout)
+	defer in.Close()
+	fmt.Fprintln(in, "trap 'kill $(jobs -p) 2>/dev/null' EXIT") // also where a step fails
+	for _, step := range steps {
+		const mark = "end of step\n"
+		fmt.Fprintf(in, "%s\necho; echo %s", step.commands, mark)
+		got := ""
+		for !strings.HasSuffix(got, "\n"+mark) {
+			line, err := out.ReadString('\n')
+			if got += strings.ReplaceAll(line, "\r", ""); err != nil {
+				t.Fatal(err, got)
+			}
+		}
+		if got, want := same(strings.TrimSuffix(got, mark)), same(step.want); got != want {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", step.commands, got, want)
+		}
+		line, _, _ := strings.Cut(step.commands, "\n")
+		t.Log(line)
+	}
+	in.Close()
+	if err := shell.Wait(); err != nil || len(steps) < 7 {
+		t.Errorf("%d steps, %v", len(steps), err)
+	}
+}
+
+// inFiles calls f for what a pattern finds in files, and returns how often that was.
+func inFiles(t *testing.T, files, pattern string, f func(file, text string)) (found int) {
+	names, _ := filepath.Glob(files)
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile(pattern).FindAllString(string(text), -1) {
+			f(name, match)
+			found++
+		}
+	}
+	return found
+}
+
+// waitFor waits until something is so.
+func waitFor(t *testing.T, so func() bool) {
+	t.Helper()
+	for began := time.Now(); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("it did not come to it within a minute")
+		}
+	}
+}
