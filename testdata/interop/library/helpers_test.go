@@ -48,10 +48,6 @@ const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
 const saysOK = `{"jsonrpc":"2.0","id":1,"result":{}}`
 
-const saysGone = "Session not found\n" // no message, or the Go SDK takes it for the answer to its call, and never opens another session
-
-const modernEcho = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"a"},` + modernMeta + `}}`
-
 func modernRequest(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + strings.TrimPrefix(params+","+modernMeta, ",") + `}}`
 }

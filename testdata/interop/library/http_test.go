@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"interop/wire"
 	"io"
@@ -18,76 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 )
-
-// A handler knows who asks, the header of the request, and what middleware has put into its context: on HTTP+SSE the header and the context
-// are those of the GET. A session belongs to whoever has opened it: with another's credentials it is unknown. An AuthError says how a refusal
-// is answered.
-func TestAuthentication(t *testing.T) {
-	type key struct{}
-	demo, heard := newDemo(), make(chan string, 10)
-	spy := wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-		heard <- fmt.Sprint(x.Request.Method, " ", x.Principal, " ", http.Header(x.Header).Get("X-Value"), " ", ctx.Value(key{}))
-		if ctx.Err() != nil || context.Cause(ctx) != nil {
-			t.Error(x.Request, ctx.Err(), context.Cause(ctx))
-		}
-		return demo.Handle(ctx, x)
-	})
-	guard := wire.Guard{Authenticate: func(r *http.Request) (string, error) {
-		user, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if user == "weak" {
-			return "", &wire.AuthError{Status: 403, Challenge: `Bearer error="insufficient_scope", scope="mcp"`}
-		}
-		return user, map[bool]error{false: errors.New("who?")}[ok]
-	}}
-	mcp, sse, mux := newHandler(t, spy), &wire.SSEHandler{Handler: spy, Guard: guard}, http.NewServeMux()
-	mcp.Guard = guard
-	t.Cleanup(sse.Close)
-	mux.Handle("/mcp", mcp)
-	mux.Handle("/stateless", &wire.StreamableHandler{Handler: spy, Guard: guard})
-	mux.Handle("/sse", sse)
-	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, r.Header.Get("X-Value"))))
-	}))
-	base := strings.TrimSuffix(c.url, "/mcp")
-	for _, c.url = range []string{base + "/mcp", base + "/sse", base + "/sse?session=x"} {
-		for _, method := range []string{"GET", "POST", "DELETE", "PUT", "OPTIONS"} {
-			for line, want := range map[string]string{"X: y": "401 Bearer", "Authorization: Bearer weak": `403 Bearer error="insufficient_scope", scope="mcp"`} {
-				if status, _, header := c.do(method, ping, line); fmt.Sprint(status, " ", header.Get("WWW-Authenticate")) != want {
-					t.Errorf("%s %s: %d %s, want %s", method, c.url, status, header, want)
-				}
-			}
-		}
-	}
-	const note, two, ada, bob = `{"jsonrpc":"2.0","method":"x"}`, `[` + ping + `,{"jsonrpc":"2.0","id":2,"method":"ping"}]`, "Authorization: Bearer ada; X-Value: a", "Authorization: Bearer bob"
-	const session, event, modern = "; Mcp-Session-Id: session-1", "; Mcp-Session-Id: session-1; Last-Event-ID: 84097828.1/1", "; MCP-Protocol-Version: 2026-07-28"
-	c.url = base + "/sse"
-	endpoint := "POST " + string(c.next(c.events(c.send("GET", "", "Authorization: Bearer ada", "X-Value: b"))).Data)
-	for _, row := range []struct{ request, lines, body, want string }{
-		{"POST /mcp", ada, initializeLine("2025-03-26"), "200 initialize ada a a"},
-		{"POST /mcp", ada + session, note, "202 x ada a a"},
-		{"POST /mcp", ada + session, two, "200 ping ada a a, ping ada a a"},
-		{"POST /mcp", ada + session, toolCall(2, "count", `{"n":1}`), "200 tools/call ada a a"},
-		{"POST /mcp", bob + session, ping, "404"}, {"POST /mcp", bob + session, saysOK, "404"}, {"GET /mcp", bob + session, "", "404"},
-		{"GET /mcp", bob + event, "", "404"}, {"DELETE /mcp", bob + session, "", "404"}, {"GET /mcp", ada + event, "", "200"},
-		{"POST /mcp", ada + session, ping, "200 ping ada a a"},
-		{"POST /mcp", ada + modern + "; Mcp-Method: tools/call; Mcp-Name: echo", modernEcho, "200 tools/call ada a a"},
-		{"POST /mcp", ada + modern, note, "202 x ada a a"},
-		{"POST /stateless", ada, initializeLine("2025-11-25"), "200 initialize ada a a"},
-		{"POST /stateless", ada, note, "202 x ada a a"}, {"POST /stateless", ada, ping, "200 ping ada a a"},
-		{endpoint, bob, ping, "404"}, {endpoint, ada, ping, "202 ping ada b b"}, {endpoint, ada, note, "202 x ada b b"},
-	} {
-		method, path, _ := strings.Cut(row.request, " ")
-		c.url = base + path
-		status, text, _ := c.do(method, row.body, strings.Split(row.lines, "; ")...)
-		got := []string{}
-		for range strings.Count(row.want, "ada") {
-			got = append(got, <-heard)
-		}
-		if got := strings.TrimSpace(fmt.Sprint(status, " ", strings.Join(got, ", "))); got != row.want || status == 404 && path == "/mcp" && text != saysGone || len(heard) > 0 {
-			t.Errorf("%s with %s %s: %s %s, want %s", row.request, row.lines, row.body, got, text, row.want)
-		}
-	}
-}
 
 // A stream of 200 events, cut after each of them in turn and resumed by GET: each event once, in order, the result included. Of the streams
 // that have ended, the last 16 are kept.
