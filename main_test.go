@@ -1491,21 +1491,24 @@ func (p *timed) Write(b []byte) (int, error) {
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
-// A Server that declares tools, prompts or resources answers their lists though Methods does not: they are empty. One that Methods answers,
-// and one of a capability that is not declared, is left alone.
+// A Server that declares tools, prompts or resources answers their lists though Methods does not: they are empty. One that Methods answers
+// is left alone, and one of a capability that is not declared is not found.
 func TestDeclaredListsAreAnswered(t *testing.T) {
-	for _, version := range []string{"2026-07-28", "2025-11-25", "2024-11-05"} {
-		for _, kind := range []string{"tools", "prompts", "resources"} {
-			own := HandlerFunc(func(context.Context, *Exchange) (any, error) { return map[string]any{kind: []any{1}}, nil })
-			for want, methods := range map[string]map[string]HandlerFunc{"[]": nil, "[1]": {kind + "/list": own}} {
-				c := connect(t, &Server{Capabilities: map[string]any{kind: struct{}{}}, Methods: methods}, &Client{Versions: []string{version}})
-				for _, list := range []string{"tools", "prompts", "resources"} {
-					var result json.RawMessage
-					var fault *Error
-					err := c.Call(t.Context(), list+"/list", nil, &result)
-					if list == kind && (err != nil || string(member(result, list)) != want) || list != kind && (!errors.As(err, &fault) || fault.Code != CodeMethodNotFound) {
-						t.Errorf("%s: %s declared: %s/list: %s, %v", version, kind, list, result, err)
-					}
+	own := func(context.Context, *Exchange) (any, error) { return json.RawMessage(`{"tools":[1]}`), nil }
+	declared := map[string]any{"tools": struct{}{}, "prompts": struct{}{}, "resources": struct{}{}}
+	answers := map[string]string{"tools": `"tools":[1]`, "prompts": `"prompts":[]`, "resources": `"resources":[]`}
+	none := map[string]string{"tools": "-32601", "prompts": "-32601", "resources": "-32601"}
+	for server, wants := range map[*Server]map[string]string{
+		{Capabilities: declared, Methods: map[string]HandlerFunc{"tools/list": own}}: answers,
+		{}: none,
+	} {
+		for list, want := range wants {
+			method := list + "/list"
+			for _, line := range []string{modernRequest(method, ""), `{"jsonrpc":"2.0","id":1,"method":"` + method + `"}`} {
+				var log lockedBuffer // of methods that are not served; here there are none
+				out, err := serveLines(t, server, slog.New(slog.NewTextHandler(&log, nil)), initializeLine("2025-11-25"), line)
+				if err != nil || !strings.Contains(answerTo(out, "1"), want) || log.String() != "" {
+					t.Errorf("%s: %s, %v, want %s; %s", method, out, err, want, log.String())
 				}
 			}
 		}
@@ -2103,60 +2106,37 @@ func TestEras(t *testing.T) {
 }
 
 // A method of MCP is served if its capability is declared, in every revision; what is none of MCP's always is. Who has registered one that
-// is not served is told, once.
+// is not served is told, once. That all is served where all is declared stands in testdata/cases/capabilities.txtar.
 func TestMethodsNeedTheirCapability(t *testing.T) {
-	behind := map[string]string{"tools/list": "tools", "tools/call": "tools", "prompts/list": "prompts", "prompts/get": "prompts", "resources/list": "resources",
-		"resources/read": "resources", "resources/templates/list": "resources", "completion/complete": "completions", "time/now": ""}
-	params := map[string]string{"tools/call": `"name":"x"`, "prompts/get": `"name":"x"`, "resources/read": `"uri":"x:///y"`}
-	for _, declared := range []string{"", "tools", "prompts", "resources", "completions", "logging"} {
-		server := &Server{Capabilities: map[string]any{}, Methods: map[string]HandlerFunc{}}
-		if declared != "" {
-			server.Capabilities[declared] = struct{}{}
-		}
-		for method := range behind {
-			server.Methods[method] = func(context.Context, *Exchange) (any, error) { return map[string]string{"is": "served"}, nil }
-		}
-		for method, capability := range behind {
-			want := `"error":{"code":-32601,"message":"Method not found`
-			if capability == "" || capability == declared {
-				want = `"is":"served"`
-			}
-			for _, version := range []string{"2024-11-05", "2025-11-25"} { // the older one has no capability for completions, but the method
-				out := converse(t, server, initializeLine(version), `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params[method]+`}}`)
-				if !strings.Contains(out[1], want) {
-					t.Errorf("%s, %s with %q: %s", version, method, declared, out[1])
-				}
-			}
-			if out := converse(t, server, modernRequest(method, params[method])); !strings.Contains(out[0], want) {
-				t.Errorf("2026-07-28, %s with %q: %s", method, declared, out[0])
-			}
-		}
+	lacks := map[string]string{ // by method: the capability that is not declared; "": none
+		"completion/complete": "completions", "logging/setLevel": "logging", "prompts/get": "prompts", "prompts/list": "prompts",
+		"resources/subscribe": "resources.subscribe", "resources/unsubscribe": "resources.subscribe", "tools/call": "tools", "tools/list": "tools",
+		"resources/list": "", "resources/read": "", "resources/templates/list": "", "time/now": "",
 	}
-
-	mine := func(context.Context, *Exchange) (any, error) { return nil, nil }
-	server := &Server{Capabilities: map[string]any{"resources": map[string]bool{"subscribe": false}, "prompts": nil}, Methods: map[string]HandlerFunc{
-		"prompts/list": mine, "resources/subscribe": mine, "logging/setLevel": mine, "resources/list": mine, "time/now": mine}}
+	server := &Server{Capabilities: map[string]any{"resources": map[string]bool{"subscribe": false}, "prompts": nil}, Methods: map[string]HandlerFunc{}}
+	for method := range lacks {
+		server.Methods[method] = func(context.Context, *Exchange) (any, error) { return nil, nil }
+	}
 	var log lockedBuffer
-	h := newHandler(t, server)
-	h.Log = slog.New(slog.NewTextHandler(&log, nil))
-	c := serveWeb(t, h)
-	if status, text, _ := c.do("POST", modernRequest("prompts/list", ""), "MCP-Protocol-Version: 2026-07-28", "Mcp-Method: prompts/list"); status != 404 || !strings.Contains(text, `"code":-32601`) {
-		t.Error("2026-07-28 over HTTP:", status, text)
-	}
-	c.open("2025-11-25", "{}")
-	for method, want := range map[string]string{"prompts/list": "-32601", "resources/subscribe": "-32601", "logging/setLevel": "-32601", "resources/list": `"result":{}`, "time/now": `"result":{}`} {
-		if _, text, _ := c.do("POST", `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{}}`); !strings.Contains(text, want) {
-			t.Error(method, text)
+	for _, version := range []string{"2024-11-05", "2025-11-25", "2026-07-28"} {
+		for method, capability := range lacks {
+			line := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{}}`
+			if version == "2026-07-28" {
+				line = modernRequest(method, "")
+			}
+			out, err := serveLines(t, server, slog.New(slog.NewTextHandler(&log, nil)), initializeLine(version), line)
+			if refused := strings.Contains(answerTo(out, "1"), `"error":{"code":-32601`); err != nil || refused != (capability != "") {
+				t.Errorf("%s, %s: %s, %v", version, method, out, err)
+			}
 		}
 	}
-	said := log.String()
-	for method, capability := range map[string]string{"prompts/list": "prompts", "resources/subscribe": "resources.subscribe", "logging/setLevel": "logging"} {
-		if strings.Count(said, "method="+method+" capability="+capability+"\n") != 1 {
-			t.Errorf("%s is not logged once: %s", method, said)
+	for method, capability := range lacks {
+		if n := strings.Count(log.String(), "method="+method+" capability="+capability+"\n"); n != min(1, len(capability)) {
+			t.Errorf("%s: logged %d times: %s", method, n, log.String())
 		}
 	}
-	if strings.Count(said, "is not served") != 3 {
-		t.Error(said)
+	if n := strings.Count(log.String(), "is not served"); n != 8 {
+		t.Errorf("%d methods are logged: %s", n, log.String())
 	}
 }
 
