@@ -2140,29 +2140,6 @@ func TestMethodsNeedTheirCapability(t *testing.T) {
 	}
 }
 
-// A server without a modern version answers modern requests as the older servers do: with no error that only a modern one has.
-func TestLegacyServerIsAskedForMore(t *testing.T) {
-	legacyOnly := newDemo()
-	legacyOnly.Versions = []string{"2025-11-25", "2025-06-18"}
-	unknown := strings.Replace(modernMeta, "2026-07-28", "2099-01-01", 1)
-	for _, meta := range []string{modernMeta, unknown} {
-		for _, method := range []string{"server/discover", "tools/list", "initialize", "x/y"} {
-			line := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + meta + `}}`
-			for _, before := range [][]string{nil, {initializeLine("2025-11-25")}} {
-				out := converse(t, legacyOnly, append(before, line)...)
-				want := `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found: ` + method + ` (versions served: 2025-11-25, 2025-06-18)"`
-				if got := out[len(out)-1]; !strings.HasPrefix(got, want) {
-					t.Errorf("%s %s: %s", method, meta, got)
-				}
-			}
-		}
-	}
-	out := converse(t, legacyOnly, `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+modernMeta+`}}`, initializeLine("2025-11-25"))
-	if !strings.Contains(out[1], `"protocolVersion":"2025-11-25"`) {
-		t.Error("initialize after it:", out)
-	}
-}
-
 // While the probe is unanswered, the log says once what is waited for, and what follows.
 func TestClientSaysWhatItWaitsFor(t *testing.T) {
 	for _, row := range []struct {
