@@ -1594,21 +1594,6 @@ func TestInputBothEras(t *testing.T) {
 	}
 }
 
-// Require names each part that a client has not declared.
-func TestRequire(t *testing.T) {
-	x := &Exchange{Meta: Meta{ClientCapabilities: json.RawMessage(`{"sampling":{}}`)}, Revision: Revisions[0]}
-	for want, needed := range map[string][]string{
-		"":                                     {"sampling"},
-		`{"elicitation":{"form":{},"url":{}}}`: {"elicitation.form", "elicitation.url"},
-		`{"sampling":{"tools":{}}}`:            {"sampling", "sampling.tools", "sampling"},
-		`{"roots":{}}`:                         {"sampling", "roots"},
-	} {
-		if err := x.Require(needed...); (err == nil) != (want == "") || err != nil && string(member(err.(*Error).Data, "requiredCapabilities")) != want {
-			t.Errorf("%q: %v", needed, err)
-		}
-	}
-}
-
 // A requestState is good for the same request of the same principal, for a while, and for nothing else. No byte of it can be changed.
 func TestInputState(t *testing.T) {
 	const state = "state\x00é\xff"
@@ -5170,47 +5155,6 @@ func TestDemoIsBounded(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if spent := after.TotalAlloc - before.TotalAlloc; spent > 1<<20 {
 		t.Errorf("%d bytes for a refusal", spent)
-	}
-}
-
-// A mode, or tools, that the client has not declared are not sent: the client sees nothing of the question.
-func TestWhatMayBeAsked(t *testing.T) {
-	const form, url, tools = "elicitation/create {}", `elicitation/create {"mode":"url"}`, `sampling/createMessage {"tools":[]}`
-	for _, row := range []struct {
-		question, declared string
-		sent               bool
-	}{
-		{form, `{"elicitation":{}}`, true},
-		{form, `{"elicitation":{"form":{}}}`, true},
-		{form, `{"elicitation":{"url":{}}}`, false},
-		{form, `{}`, false},
-		{`elicitation/create {"mode":"form"}`, `{"elicitation":{}}`, true},
-		{`elicitation/create {"mode":"form"}`, `{"elicitation":{"url":{}}}`, false},
-		{url, `{"elicitation":{}}`, false},
-		{url, `{"elicitation":{"form":{}}}`, false},
-		{`elicitation/create {"mode":"later"}`, `{"elicitation":{"form":{},"url":{}}}`, false},
-		{tools, `{"sampling":{}}`, false},
-		{`sampling/createMessage {"toolChoice":{}}`, `{"sampling":{}}`, false},
-		{tools, `{"sampling":{"tools":{}}}`, true},
-	} {
-		for _, version := range []string{"2025-11-25", "2026-07-28"} {
-			seen, answered := false, false
-			method, params, _ := strings.Cut(row.question, " ")
-			server := &Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
-				if answered = x.Inputs["k"] != nil; answered {
-					return nil, nil
-				}
-				return InputRequired{Requests: map[string]InputRequest{"k": {method, json.RawMessage(params)}}}, nil
-			}}}
-			client := &Client{Versions: []string{version}, Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) { seen = true; return nil, nil })}
-			_ = json.Unmarshal([]byte(row.declared), &client.Capabilities)
-			c := connect(t, server, client)
-			var result ToolResult
-			err := c.Call(t.Context(), "tools/call", nil, &result)
-			if refused := result.IsError || version == "2026-07-28" && err != nil; seen != row.sent || answered != row.sent || refused == row.sent || row.sent && err != nil {
-				t.Errorf("%s: %s to %s: seen %v, answered %v; %v, %v", version, row.question, row.declared, seen, answered, result, err)
-			}
-		}
 	}
 }
 
