@@ -1518,35 +1518,6 @@ func TestDeclaredListsAreAnswered(t *testing.T) {
 	}
 }
 
-// All pages of a list have the same cacheScope: "private" on each, unless the handler says otherwise on each.
-func TestPagesShareTheirScope(t *testing.T) {
-	for _, want := range []string{"private", "public"} {
-		demo := newDemo()
-		for i := range maxNotes - 1 {
-			demo.notes[fmt.Sprint("n", i)] = "x"
-		}
-		list := demo.Methods["resources/list"]
-		demo.Methods["resources/list"] = func(ctx context.Context, x *Exchange) (result any, err error) {
-			if result, err = list(ctx, x); err == nil && want == "public" {
-				result.(map[string]any)["cacheScope"] = "public"
-			}
-			return result, err
-		}
-		c := connect(t, demo, &Client{Versions: []string{"2026-07-28"}})
-		params := map[string]any{}
-		for n := range maxNotes / pageSize {
-			var page struct {
-				Scope string `json:"cacheScope"`
-				Next  any    `json:"nextCursor"`
-			}
-			if err := c.Call(t.Context(), "resources/list", params, &page); err != nil || page.Scope != want || (page.Next == nil) != (n == maxNotes/pageSize-1) {
-				t.Errorf("page %d: %+v, %v; want %q", n, page, err, want)
-			}
-			params["cursor"] = page.Next
-		}
-	}
-}
-
 // One handler asks, in either era: the modern client calls again, the legacy one gets real requests.
 func TestInputBothEras(t *testing.T) {
 	handler := func(_ context.Context, x *Exchange) (any, error) {
