@@ -5033,11 +5033,16 @@ func (w *refusing) Write(b []byte) (int, error) {
 
 // Progress extends the time-out of a call, but not for ever.
 func TestCallIsLimited(t *testing.T) {
-	var stderr bytes.Buffer
-	args := []string{"-timeout", "200ms", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":100,"delayMs":50}}`}
-	if exit := callChild(t, args, "", io.Discard, &stderr); exit != 1 || !strings.HasSuffix(stderr.String(), "no answer within 200ms\n") {
-		t.Errorf("exit %d, %s", exit, stderr.String())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := &caller{stderr: io.Discard, timeout: time.Second}
+		c.Handler = c
+		connect(t, newDemo(), &c.Client)
+		began := time.Now()
+		err := c.call(t.Context(), "tools/call", `{"name":"count","arguments":{"n":100,"delayMs":900}}`, nil)
+		if took := time.Since(began); took != 10*time.Second || err == nil || err.Error() != "no answer within 1s" {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
 }
 
 // At a terminal the user fills in the form, property by property.
@@ -5059,9 +5064,7 @@ func TestCallAsksTheUser(t *testing.T) {
 	silence, w := io.Pipe()
 	defer w.Close()
 	c := &caller{input: bufio.NewScanner(silence), stderr: io.Discard, ask: true}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := c.Handle(ctx, form); err != ctx.Err() {
+	if _, err := c.Handle(canceled(), form); !errors.Is(err, context.Canceled) {
 		t.Error("a user who says nothing:", err)
 	}
 }
@@ -5069,53 +5072,42 @@ func TestCallAsksTheUser(t *testing.T) {
 // The demo keeps 200 notes. A list of them has pages of 50, and no more than 100 complete an argument: the client is told how many there are.
 // An echo that is too long is not made first.
 func TestDemoIsBounded(t *testing.T) {
-	for _, notes := range []int{1, 99, 100, 101, maxNotes} {
+	for notes, pages := range map[int]string{100: "[50 50]", 101: "[50 50 1]", maxNotes: "[50 50 50 50]"} {
 		demo := newDemo()
 		for i := range notes - 1 {
 			demo.notes[fmt.Sprintf("w%03d", i)] = "x"
 		}
-		for _, version := range []string{"2024-11-05", "2025-11-25", "2026-07-28"} {
-			c := connect(t, demo, &Client{Versions: []string{version}})
-			for _, ref := range []string{`{"type":"ref/prompt","name":"summarize-note"}`, `{"type":"ref/resource","uri":"note:///{name}"}`} {
-				var got struct {
-					Completion struct {
-						Values  []string
-						Total   int
-						HasMore bool
-					}
-				}
-				err := c.Call(t.Context(), "completion/complete", json.RawMessage(`{"ref":`+ref+`,"argument":{"name":"name","value":"w"}}`), &got)
-				if n := len(got.Completion.Values); err != nil || n != min(notes, 100) || got.Completion.Total != notes || got.Completion.HasMore != (notes > 100) {
-					t.Errorf("%s, %d notes: %d values, %+v, %v", version, notes, n, got.Completion, err)
-				}
+		c := connect(t, demo, &Client{})
+		ask := func(method, params string) (result json.RawMessage) {
+			if err := c.Call(t.Context(), method, json.RawMessage(params), &result); err != nil {
+				t.Fatal(err)
 			}
-			var names, sizes []string
-			for params := map[string]any(nil); ; {
-				var page struct {
-					Resources  []struct{ Name string }
-					NextCursor string
-				}
-				if err := c.Call(t.Context(), "resources/list", params, &page); err != nil {
-					t.Fatal(err)
-				}
-				for _, note := range page.Resources {
-					names = append(names, note.Name)
-				}
-				if sizes = append(sizes, strconv.Itoa(len(page.Resources))); page.NextCursor == "" {
-					break
-				}
-				params = map[string]any{"cursor": page.NextCursor}
+			return result
+		}
+		completion := member(ask("completion/complete", `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"name","value":"w"}}`), "completion")
+		var values []string
+		_ = json.Unmarshal(member(completion, "values"), &values)
+		if n := string(member(completion, "total")); len(values) != 100 || n != strconv.Itoa(notes) || string(member(completion, "hasMore")) != strconv.FormatBool(notes > 100) {
+			t.Errorf("%d notes: %s", notes, completion)
+		}
+		var names []string
+		var sizes []int
+		for params := "{}"; params != ""; {
+			page, before := ask("resources/list", params), len(names)
+			for _, note := range each(member(page, "resources")) {
+				names = append(names, unquote(member(note, "name")))
 			}
-			if len(names) != notes || !slices.IsSorted(names) || len(slices.Compact(names)) != notes || len(sizes) != (notes+pageSize-1)/pageSize {
-				t.Errorf("%s: %d of %d names on pages of %v", version, len(names), notes, sizes)
+			sizes, params = append(sizes, len(names)-before), ""
+			if next := member(page, "nextCursor"); next != nil {
+				params = `{"cursor":` + string(next) + `}`
 			}
 		}
-		c := connect(t, demo, &Client{})
-		for _, name := range []string{"one-more", "welcome"} {
-			var result ToolResult
-			err := c.Call(t.Context(), "tools/call", map[string]any{"name": "set-note", "arguments": map[string]any{"name": name, "text": "new"}}, &result)
-			if err != nil || result.IsError != (notes == maxNotes && name != "welcome") {
-				t.Errorf("%s beside %d notes: %v, %v", name, notes, result, err)
+		if fmt.Sprint(sizes) != pages || !slices.Equal(names, demo.names()) {
+			t.Errorf("%d notes on pages of %v: %s", notes, sizes, names)
+		}
+		for name, refused := range map[string]bool{"one-more": notes == maxNotes, "welcome": false} {
+			if result := ask("tools/call", `{"name":"set-note","arguments":{"name":"`+name+`","text":"new"}}`); (member(result, "isError") != nil) != refused {
+				t.Errorf("%s beside %d notes: %s", name, notes, result)
 			}
 		}
 	}
