@@ -7629,11 +7629,6 @@ func process(t testing.TB, role string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// callChild runs mcpwire call against mcpwire.
-func callChild(t *testing.T, args []string, stdin string, stdout, stderr io.Writer) int {
-	return callTarget(t, append(slices.Clone(args), os.Args[0]), stdin, stdout, stderr)
-}
-
 // callTarget runs mcpwire call.
 func callTarget(t *testing.T, args []string, stdin string, stdout, stderr io.Writer) int {
 	cmd := process(t, "mcpwire", append([]string{"call"}, args...)...)
