@@ -1334,71 +1334,30 @@ func (p *timed) Write(b []byte) (int, error) {
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
-// A Server that declares tools, prompts or resources answers their lists though Methods does not: they are empty. One that Methods answers,
-// and one of a capability that is not declared, is left alone.
+// A Server that declares tools, prompts or resources answers their lists though Methods does not: they are empty. One that Methods answers
+// is left alone, and one of a capability that is not declared is not found.
 func TestDeclaredListsAreAnswered(t *testing.T) {
-	for _, version := range []string{"2026-07-28", "2025-11-25", "2024-11-05"} {
-		for _, kind := range []string{"tools", "prompts", "resources"} {
-			own := HandlerFunc(func(context.Context, *Exchange) (any, error) { return map[string]any{kind: []any{1}}, nil })
-			for want, methods := range map[string]map[string]HandlerFunc{"[]": nil, "[1]": {kind + "/list": own}} {
-				c := connect(t, &Server{Capabilities: map[string]any{kind: struct{}{}}, Methods: methods}, &Client{Versions: []string{version}})
-				for _, list := range []string{"tools", "prompts", "resources"} {
-					var result json.RawMessage
-					var fault *Error
-					err := c.Call(t.Context(), list+"/list", nil, &result)
-					if list == kind && (err != nil || string(member(result, list)) != want) || list != kind && (!errors.As(err, &fault) || fault.Code != CodeMethodNotFound) {
-						t.Errorf("%s: %s declared: %s/list: %s, %v", version, kind, list, result, err)
-					}
+	own := func(context.Context, *Exchange) (any, error) { return json.RawMessage(`{"tools":[1]}`), nil }
+	declared := map[string]any{"tools": struct{}{}, "prompts": struct{}{}, "resources": struct{}{}}
+	answers := map[string]string{"tools": `"tools":[1]`, "prompts": `"prompts":[]`, "resources": `"resources":[]`}
+	none := map[string]string{"tools": "-32601", "prompts": "-32601", "resources": "-32601"}
+	for server, wants := range map[*Server]map[string]string{
+		{Capabilities: declared, Methods: map[string]HandlerFunc{"tools/list": own}}: answers,
+		{}: none,
+	} {
+		for list, want := range wants {
+			method := list + "/list"
+			for _, line := range []string{modernRequest(method, ""), `{"jsonrpc":"2.0","id":1,"method":"` + method + `"}`} {
+				var log lockedBuffer // of methods that are not served; here there are none
+				out, err := serveLines(t, server, slog.New(slog.NewTextHandler(&log, nil)), initializeLine("2025-11-25"), line)
+				if err != nil || !strings.Contains(answerTo(out, "1"), want) || log.String() != "" {
+					t.Errorf("%s: %s, %v, want %s; %s", method, out, err, want, log.String())
 				}
 			}
 		}
 	}
 	if out := converse(t, &Server{}, initializeLine("2025-11-25"), modernRequest("server/discover", "")); strings.Count(strings.Join(out, ""), `"capabilities":{}`) != 2 {
 		t.Error("a server without capabilities:", out)
-	}
-}
-
-// All pages of a list have the same cacheScope: "private" on each, unless the handler says otherwise on each.
-func TestPagesShareTheirScope(t *testing.T) {
-	for _, want := range []string{"private", "public"} {
-		demo := newDemo()
-		for i := range maxNotes - 1 {
-			demo.notes[fmt.Sprint("n", i)] = "x"
-		}
-		list := demo.Methods["resources/list"]
-		demo.Methods["resources/list"] = func(ctx context.Context, x *Exchange) (result any, err error) {
-			if result, err = list(ctx, x); err == nil && want == "public" {
-				result.(map[string]any)["cacheScope"] = "public"
-			}
-			return result, err
-		}
-		c := connect(t, demo, &Client{Versions: []string{"2026-07-28"}})
-		params := map[string]any{}
-		for n := range maxNotes / pageSize {
-			var page struct {
-				Scope string `json:"cacheScope"`
-				Next  any    `json:"nextCursor"`
-			}
-			if err := c.Call(t.Context(), "resources/list", params, &page); err != nil || page.Scope != want || (page.Next == nil) != (n == maxNotes/pageSize-1) {
-				t.Errorf("page %d: %+v, %v; want %q", n, page, err, want)
-			}
-			params["cursor"] = page.Next
-		}
-	}
-}
-
-// Require names each part that a client has not declared.
-func TestRequire(t *testing.T) {
-	x := &Exchange{Meta: Meta{ClientCapabilities: json.RawMessage(`{"sampling":{}}`)}, Revision: Revisions[0]}
-	for want, needed := range map[string][]string{
-		"":                                     {"sampling"},
-		`{"elicitation":{"form":{},"url":{}}}`: {"elicitation.form", "elicitation.url"},
-		`{"sampling":{"tools":{}}}`:            {"sampling", "sampling.tools", "sampling"},
-		`{"roots":{}}`:                         {"sampling", "roots"},
-	} {
-		if err := x.Require(needed...); (err == nil) != (want == "") || err != nil && string(member(err.(*Error).Data, "requiredCapabilities")) != want {
-			t.Errorf("%q: %v", needed, err)
-		}
 	}
 }
 
@@ -1687,154 +1646,37 @@ func TestClientWithoutHandler(t *testing.T) {
 }
 
 // A method of MCP is served if its capability is declared, in every revision; what is none of MCP's always is. Who has registered one that
-// is not served is told, once.
+// is not served is told, once. That all is served where all is declared stands in testdata/cases/capabilities.txtar.
 func TestMethodsNeedTheirCapability(t *testing.T) {
-	behind := map[string]string{"tools/list": "tools", "tools/call": "tools", "prompts/list": "prompts", "prompts/get": "prompts", "resources/list": "resources",
-		"resources/read": "resources", "resources/templates/list": "resources", "completion/complete": "completions", "time/now": ""}
-	params := map[string]string{"tools/call": `"name":"x"`, "prompts/get": `"name":"x"`, "resources/read": `"uri":"x:///y"`}
-	for _, declared := range []string{"", "tools", "prompts", "resources", "completions", "logging"} {
-		server := &Server{Capabilities: map[string]any{}, Methods: map[string]HandlerFunc{}}
-		if declared != "" {
-			server.Capabilities[declared] = struct{}{}
-		}
-		for method := range behind {
-			server.Methods[method] = func(context.Context, *Exchange) (any, error) { return map[string]string{"is": "served"}, nil }
-		}
-		for method, capability := range behind {
-			want := `"error":{"code":-32601,"message":"Method not found`
-			if capability == "" || capability == declared {
-				want = `"is":"served"`
-			}
-			for _, version := range []string{"2024-11-05", "2025-11-25"} { // the older one has no capability for completions, but the method
-				out := converse(t, server, initializeLine(version), `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params[method]+`}}`)
-				if !strings.Contains(out[1], want) {
-					t.Errorf("%s, %s with %q: %s", version, method, declared, out[1])
-				}
-			}
-			if out := converse(t, server, modernRequest(method, params[method])); !strings.Contains(out[0], want) {
-				t.Errorf("2026-07-28, %s with %q: %s", method, declared, out[0])
-			}
-		}
+	lacks := map[string]string{ // by method: the capability that is not declared; "": none
+		"completion/complete": "completions", "logging/setLevel": "logging", "prompts/get": "prompts", "prompts/list": "prompts",
+		"resources/subscribe": "resources.subscribe", "resources/unsubscribe": "resources.subscribe", "tools/call": "tools", "tools/list": "tools",
+		"resources/list": "", "resources/read": "", "resources/templates/list": "", "time/now": "",
 	}
-
-	mine := func(context.Context, *Exchange) (any, error) { return nil, nil }
-	server := &Server{Capabilities: map[string]any{"resources": map[string]bool{"subscribe": false}, "prompts": nil}, Methods: map[string]HandlerFunc{
-		"prompts/list": mine, "resources/subscribe": mine, "logging/setLevel": mine, "resources/list": mine, "time/now": mine}}
+	server := &Server{Capabilities: map[string]any{"resources": map[string]bool{"subscribe": false}, "prompts": nil}, Methods: map[string]HandlerFunc{}}
+	for method := range lacks {
+		server.Methods[method] = func(context.Context, *Exchange) (any, error) { return nil, nil }
+	}
 	var log lockedBuffer
-	h := newHandler(t, server)
-	h.Log = slog.New(slog.NewTextHandler(&log, nil))
-	c := serveWeb(t, h)
-	if status, text, _ := c.do("POST", modernRequest("prompts/list", ""), "MCP-Protocol-Version: 2026-07-28", "Mcp-Method: prompts/list"); status != 404 || !strings.Contains(text, `"code":-32601`) {
-		t.Error("2026-07-28 over HTTP:", status, text)
-	}
-	c.open("2025-11-25", "{}")
-	for method, want := range map[string]string{"prompts/list": "-32601", "resources/subscribe": "-32601", "logging/setLevel": "-32601", "resources/list": `"result":{}`, "time/now": `"result":{}`} {
-		if _, text, _ := c.do("POST", `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{}}`); !strings.Contains(text, want) {
-			t.Error(method, text)
-		}
-	}
-	said := log.String()
-	for method, capability := range map[string]string{"prompts/list": "prompts", "resources/subscribe": "resources.subscribe", "logging/setLevel": "logging"} {
-		if strings.Count(said, "method="+method+" capability="+capability+"\n") != 1 {
-			t.Errorf("%s is not logged once: %s", method, said)
-		}
-	}
-	if strings.Count(said, "is not served") != 3 {
-		t.Error(said)
-	}
-}
-
-// One server for two clients, one after the other: the second initialize is agreed on as the first was, of which nothing is left.
-func TestInitializeAgain(t *testing.T) {
-	newServer := func() *Server {
-		return &Server{
-			Capabilities: map[string]any{"logging": struct{}{}, "tools": map[string]bool{"listChanged": true}, "resources": map[string]bool{"subscribe": true}},
-			Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
-				return map[string]any{"version": x.Revision.Version, "can": x.Meta.ClientCapabilities, "level": x.Meta.LogLevel}, x.Require("roots")
-			}},
-		}
-	}
-	converse := func(t *testing.T, server *Server, send func(string), next func() string) {
-		ask := func(line string) string { send(line); return next() }
-		const call = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`
-		first := strings.Replace(initializeLine("2025-03-26"), `"capabilities":{}`, `"capabilities":{"roots":{}}`, 1)
-		if line := ask(first); !strings.Contains(line, `"id":"init","result":{"protocolVersion":"2025-03-26"`) {
-			t.Fatal(line)
-		}
-		send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-		ask(`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}`)
-		ask(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"x:///mine"}}`)
-		if line := ask(call); !strings.Contains(line, `{"can":{"roots":{}},"level":"error","version":"2025-03-26"}`) {
-			t.Error("the first:", line)
-		}
-		if line := ask(initializeLine("2025-06-18")); !strings.Contains(line, `"id":"init","result":{"protocolVersion":"2025-06-18"`) {
-			t.Fatal(line)
-		}
-		if line := ask(call); !strings.Contains(line, `"The user cannot be asked: The client lacks roots"`) {
-			t.Error("the second, which has said less:", line)
-		}
-		if line := ask(`[` + ping + `]`); !strings.Contains(line, `"code":-32600`) {
-			t.Error("a batch, which only the first could send:", line)
-		}
-		server.Publish("notifications/tools/list_changed", nil)
-		if line := ask(ping); !strings.Contains(line, `"id":1,"result":{}`) {
-			t.Error("it has not sent notifications/initialized:", line)
-		}
-		send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-		ask(ping)
-		server.Publish("notifications/resources/updated", map[string]string{"uri": "x:///mine"})
-		server.Publish("notifications/tools/list_changed", map[string]int{"n": 2})
-		if line := next(); line != `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"n":2}}` {
-			t.Error("it has subscribed to nothing:", line)
-		}
-		if line := ask(strings.Replace(first, "2025-03-26", "2025-11-25", 1)); !strings.Contains(line, `"protocolVersion":"2025-11-25"`) {
-			t.Error("the third:", line)
-		}
-		if line := ask(call); !strings.Contains(line, `{"can":{"roots":{}},"level":"","version":"2025-11-25"}`) {
-			t.Error("the third:", line)
-		}
-	}
-	t.Run("stdio", func(t *testing.T) {
-		server := newServer()
-		ours, theirs := bytePipe(t)
-		go Serve(t.Context(), ours, server, nil)
-		converse(t, server, func(line string) { fmt.Fprintln(theirs, line) }, func() string { return readLine(t, theirs) })
-	})
-	t.Run("HTTP+SSE", func(t *testing.T) {
-		checkLeaks(t)
-		server := newServer()
-		c := serveWeb(t, &SSEHandler{Handler: server})
-		stream := c.events(c.send("GET", ""))
-		post := c.another()
-		post.url = strings.TrimSuffix(c.url, "/mcp") + string(c.next(stream).Data)
-		converse(t, server, func(line string) {
-			if status, text, _ := post.do("POST", line); status != 202 {
-				t.Error(status, text)
+	for _, version := range []string{"2024-11-05", "2025-11-25", "2026-07-28"} {
+		for method, capability := range lacks {
+			line := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{}}`
+			if version == "2026-07-28" {
+				line = modernRequest(method, "")
 			}
-		}, func() string { return string(c.next(stream).Data) })
-	})
-}
-
-// A server without a modern version answers modern requests as the older servers do: with no error that only a modern one has.
-func TestLegacyServerIsAskedForMore(t *testing.T) {
-	legacyOnly := newDemo()
-	legacyOnly.Versions = []string{"2025-11-25", "2025-06-18"}
-	unknown := strings.Replace(modernMeta, "2026-07-28", "2099-01-01", 1)
-	for _, meta := range []string{modernMeta, unknown} {
-		for _, method := range []string{"server/discover", "tools/list", "initialize", "x/y"} {
-			line := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + meta + `}}`
-			for _, before := range [][]string{nil, {initializeLine("2025-11-25")}} {
-				out := converse(t, legacyOnly, append(before, line)...)
-				want := `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found: ` + method + ` (versions served: 2025-11-25, 2025-06-18)"`
-				if got := out[len(out)-1]; !strings.HasPrefix(got, want) {
-					t.Errorf("%s %s: %s", method, meta, got)
-				}
+			out, err := serveLines(t, server, slog.New(slog.NewTextHandler(&log, nil)), initializeLine(version), line)
+			if refused := strings.Contains(answerTo(out, "1"), `"error":{"code":-32601`); err != nil || refused != (capability != "") {
+				t.Errorf("%s, %s: %s, %v", version, method, out, err)
 			}
 		}
 	}
-	out := converse(t, legacyOnly, `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+modernMeta+`}}`, initializeLine("2025-11-25"))
-	if !strings.Contains(out[1], `"protocolVersion":"2025-11-25"`) {
-		t.Error("initialize after it:", out)
+	for method, capability := range lacks {
+		if n := strings.Count(log.String(), "method="+method+" capability="+capability+"\n"); n != min(1, len(capability)) {
+			t.Errorf("%s: logged %d times: %s", method, n, log.String())
+		}
+	}
+	if n := strings.Count(log.String(), "is not served"); n != 8 {
+		t.Errorf("%d methods are logged: %s", n, log.String())
 	}
 }
 
@@ -4047,11 +3889,16 @@ func (w *refusing) Write(b []byte) (int, error) {
 
 // Progress extends the time-out of a call, but not for ever.
 func TestCallIsLimited(t *testing.T) {
-	var stderr bytes.Buffer
-	args := []string{"-timeout", "200ms", "-method", "tools/call", "-params", `{"name":"count","arguments":{"n":100,"delayMs":50}}`}
-	if exit := callChild(t, args, "", io.Discard, &stderr); exit != 1 || !strings.HasSuffix(stderr.String(), "no answer within 200ms\n") {
-		t.Errorf("exit %d, %s", exit, stderr.String())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := &caller{stderr: io.Discard, timeout: time.Second}
+		c.Handler = c
+		connect(t, newDemo(), &c.Client)
+		began := time.Now()
+		err := c.call(t.Context(), "tools/call", `{"name":"count","arguments":{"n":100,"delayMs":900}}`, nil)
+		if took := time.Since(began); took != 10*time.Second || err == nil || err.Error() != "no answer within 1s" {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
 }
 
 // At a terminal the user fills in the form, property by property.
@@ -4073,9 +3920,7 @@ func TestCallAsksTheUser(t *testing.T) {
 	silence, w := io.Pipe()
 	defer w.Close()
 	c := &caller{input: bufio.NewScanner(silence), stderr: io.Discard, ask: true}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := c.Handle(ctx, form); err != ctx.Err() {
+	if _, err := c.Handle(canceled(), form); !errors.Is(err, context.Canceled) {
 		t.Error("a user who says nothing:", err)
 	}
 }
@@ -4083,53 +3928,42 @@ func TestCallAsksTheUser(t *testing.T) {
 // The demo keeps 200 notes. A list of them has pages of 50, and no more than 100 complete an argument: the client is told how many there are.
 // An echo that is too long is not made first.
 func TestDemoIsBounded(t *testing.T) {
-	for _, notes := range []int{1, 99, 100, 101, maxNotes} {
+	for notes, pages := range map[int]string{100: "[50 50]", 101: "[50 50 1]", maxNotes: "[50 50 50 50]"} {
 		demo := newDemo()
 		for i := range notes - 1 {
 			demo.notes[fmt.Sprintf("w%03d", i)] = "x"
 		}
-		for _, version := range []string{"2024-11-05", "2025-11-25", "2026-07-28"} {
-			c := connect(t, demo, &Client{Versions: []string{version}})
-			for _, ref := range []string{`{"type":"ref/prompt","name":"summarize-note"}`, `{"type":"ref/resource","uri":"note:///{name}"}`} {
-				var got struct {
-					Completion struct {
-						Values  []string
-						Total   int
-						HasMore bool
-					}
-				}
-				err := c.Call(t.Context(), "completion/complete", json.RawMessage(`{"ref":`+ref+`,"argument":{"name":"name","value":"w"}}`), &got)
-				if n := len(got.Completion.Values); err != nil || n != min(notes, 100) || got.Completion.Total != notes || got.Completion.HasMore != (notes > 100) {
-					t.Errorf("%s, %d notes: %d values, %+v, %v", version, notes, n, got.Completion, err)
-				}
+		c := connect(t, demo, &Client{})
+		ask := func(method, params string) (result json.RawMessage) {
+			if err := c.Call(t.Context(), method, json.RawMessage(params), &result); err != nil {
+				t.Fatal(err)
 			}
-			var names, sizes []string
-			for params := map[string]any(nil); ; {
-				var page struct {
-					Resources  []struct{ Name string }
-					NextCursor string
-				}
-				if err := c.Call(t.Context(), "resources/list", params, &page); err != nil {
-					t.Fatal(err)
-				}
-				for _, note := range page.Resources {
-					names = append(names, note.Name)
-				}
-				if sizes = append(sizes, strconv.Itoa(len(page.Resources))); page.NextCursor == "" {
-					break
-				}
-				params = map[string]any{"cursor": page.NextCursor}
+			return result
+		}
+		completion := member(ask("completion/complete", `{"ref":{"type":"ref/prompt","name":"summarize-note"},"argument":{"name":"name","value":"w"}}`), "completion")
+		var values []string
+		_ = json.Unmarshal(member(completion, "values"), &values)
+		if n := string(member(completion, "total")); len(values) != 100 || n != strconv.Itoa(notes) || string(member(completion, "hasMore")) != strconv.FormatBool(notes > 100) {
+			t.Errorf("%d notes: %s", notes, completion)
+		}
+		var names []string
+		var sizes []int
+		for params := "{}"; params != ""; {
+			page, before := ask("resources/list", params), len(names)
+			for _, note := range each(member(page, "resources")) {
+				names = append(names, unquote(member(note, "name")))
 			}
-			if len(names) != notes || !slices.IsSorted(names) || len(slices.Compact(names)) != notes || len(sizes) != (notes+pageSize-1)/pageSize {
-				t.Errorf("%s: %d of %d names on pages of %v", version, len(names), notes, sizes)
+			sizes, params = append(sizes, len(names)-before), ""
+			if next := member(page, "nextCursor"); next != nil {
+				params = `{"cursor":` + string(next) + `}`
 			}
 		}
-		c := connect(t, demo, &Client{})
-		for _, name := range []string{"one-more", "welcome"} {
-			var result ToolResult
-			err := c.Call(t.Context(), "tools/call", map[string]any{"name": "set-note", "arguments": map[string]any{"name": name, "text": "new"}}, &result)
-			if err != nil || result.IsError != (notes == maxNotes && name != "welcome") {
-				t.Errorf("%s beside %d notes: %v, %v", name, notes, result, err)
+		if fmt.Sprint(sizes) != pages || !slices.Equal(names, demo.names()) {
+			t.Errorf("%d notes on pages of %v: %s", notes, sizes, names)
+		}
+		for name, refused := range map[string]bool{"one-more": notes == maxNotes, "welcome": false} {
+			if result := ask("tools/call", `{"name":"set-note","arguments":{"name":"`+name+`","text":"new"}}`); (member(result, "isError") != nil) != refused {
+				t.Errorf("%s beside %d notes: %s", name, notes, result)
 			}
 		}
 	}
@@ -4140,47 +3974,6 @@ func TestDemoIsBounded(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if spent := after.TotalAlloc - before.TotalAlloc; spent > 1<<20 {
 		t.Errorf("%d bytes for a refusal", spent)
-	}
-}
-
-// A mode, or tools, that the client has not declared are not sent: the client sees nothing of the question.
-func TestWhatMayBeAsked(t *testing.T) {
-	const form, url, tools = "elicitation/create {}", `elicitation/create {"mode":"url"}`, `sampling/createMessage {"tools":[]}`
-	for _, row := range []struct {
-		question, declared string
-		sent               bool
-	}{
-		{form, `{"elicitation":{}}`, true},
-		{form, `{"elicitation":{"form":{}}}`, true},
-		{form, `{"elicitation":{"url":{}}}`, false},
-		{form, `{}`, false},
-		{`elicitation/create {"mode":"form"}`, `{"elicitation":{}}`, true},
-		{`elicitation/create {"mode":"form"}`, `{"elicitation":{"url":{}}}`, false},
-		{url, `{"elicitation":{}}`, false},
-		{url, `{"elicitation":{"form":{}}}`, false},
-		{`elicitation/create {"mode":"later"}`, `{"elicitation":{"form":{},"url":{}}}`, false},
-		{tools, `{"sampling":{}}`, false},
-		{`sampling/createMessage {"toolChoice":{}}`, `{"sampling":{}}`, false},
-		{tools, `{"sampling":{"tools":{}}}`, true},
-	} {
-		for _, version := range []string{"2025-11-25", "2026-07-28"} {
-			seen, answered := false, false
-			method, params, _ := strings.Cut(row.question, " ")
-			server := &Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
-				if answered = x.Inputs["k"] != nil; answered {
-					return nil, nil
-				}
-				return InputRequired{Requests: map[string]InputRequest{"k": {method, json.RawMessage(params)}}}, nil
-			}}}
-			client := &Client{Versions: []string{version}, Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) { seen = true; return nil, nil })}
-			_ = json.Unmarshal([]byte(row.declared), &client.Capabilities)
-			c := connect(t, server, client)
-			var result ToolResult
-			err := c.Call(t.Context(), "tools/call", nil, &result)
-			if refused := result.IsError || version == "2026-07-28" && err != nil; seen != row.sent || answered != row.sent || refused == row.sent || row.sent && err != nil {
-				t.Errorf("%s: %s to %s: seen %v, answered %v; %v, %v", version, row.question, row.declared, seen, answered, result, err)
-			}
-		}
 	}
 }
 
@@ -6340,11 +6133,6 @@ func process(t testing.TB, role string, args ...string) *exec.Cmd {
 	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), "MCPWIRE_CHILD="+role, "GORACE=atexit_sleep_ms=0")
 	return cmd
-}
-
-// callChild runs mcpwire call against mcpwire.
-func callChild(t *testing.T, args []string, stdin string, stdout, stderr io.Writer) int {
-	return callTarget(t, append(slices.Clone(args), os.Args[0]), stdin, stdout, stderr)
 }
 
 // callTarget runs mcpwire call.
