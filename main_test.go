@@ -719,6 +719,37 @@ func (w tornWriter) Write(b []byte) (int, error) {
 	return n, errors.New("cut")
 }
 
+// Whatever standard input is, a pipe, a file, or a pipe that does not block: each request of it is answered, also those behind whose last byte
+// the input ends, and the program ends with exit 0.
+func TestStandardInput(t *testing.T) {
+	const requests = 50
+	said := initializeLine("2025-11-25")
+	for i := range requests {
+		said += "\n" + toolCall(i, "count", fmt.Sprintf(`{"n":0,"delayMs":%d}`, i%5))
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	_, _ = file.WriteString(said)
+	_, _ = file.Seek(0, io.SeekStart)
+	nonblocking := process(t, "mcpwire")
+	nonblocking.Path, nonblocking.Args = "/bin/sh", []string{"sh", "-c", `MCPWIRE_CHILD="stops blocking" "$0"; exec "$0"`, nonblocking.Path}
+	for name, row := range map[string]struct {
+		cmd *exec.Cmd
+		in  io.Reader
+	}{
+		"a pipe": {process(t, "mcpwire"), strings.NewReader(said)}, "a file": {process(t, "mcpwire"), file}, "a pipe that does not block": {nonblocking, strings.NewReader(said)},
+	} {
+		row.cmd.Stdin = row.in
+		out, err := row.cmd.Output()
+		if lines := bytes.Count(out, []byte("\n")); lines != requests+1 || err != nil {
+			t.Errorf("%s: %d answers, %v", name, lines, err)
+		}
+	}
+}
+
 // Serve ends even if a handler does not look at its context, or holds up the reader: at the end of input after five seconds, when it is told
 // to stop after three, and each time a second for the last word.
 func TestServeWindsDown(t *testing.T) {
@@ -2328,7 +2359,7 @@ func TestHTTPModernTimeLimit(t *testing.T) {
 // Questions in the modern era: the answer is input_required, and the call comes again with the answers, to any replica with the same key.
 // A state that was changed, or that belongs to another call or another principal, is refused.
 func TestHTTPModernInput(t *testing.T) {
-	replica := func(key string) *StreamableHandler {
+	replica := func(t *testing.T, key string) *StreamableHandler {
 		h := newHandler(t, &Server{StateKey: []byte(key), Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
 			if answer := unquote(lookup(x.Inputs["name"], "content", "name")); answer != "" {
 				return ToolResult{Content: []any{TextContent(x.State + answer)}}, nil
@@ -2339,7 +2370,7 @@ func TestHTTPModernInput(t *testing.T) {
 		h.Authenticate = func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }
 		return h
 	}
-	a, b, stranger := replica("k"), replica("k"), replica("other")
+	a, b, stranger := replica(t, "k"), replica(t, "k"), replica(t, "other")
 	capable := strings.Replace(modernMeta, `Capabilities":{`, `Capabilities":{"elicitation":{}`, 1)
 	ask := func(h *StreamableHandler, tool, principal, more string) string {
 		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":{"n":1}%s,%s}}`, tool, more, capable)
@@ -2376,6 +2407,15 @@ func TestHTTPModernInput(t *testing.T) {
 			t.Errorf("%s: %s, want %s", row.name, text, row.want)
 		}
 	}
+	synctest.Test(t, func(t *testing.T) { // whose clock can be waited for
+		late := replica(t, "k")
+		first := ask(late, "t", "ada", "")
+		state := unquote(lookup(json.RawMessage(first[4:]), "result", "requestState"))
+		time.Sleep(stateLife + 2*time.Second)
+		if text := ask(late, "t", "ada", `,"requestState":"`+state+`"`); !strings.Contains(text, "has expired") {
+			t.Error("late:", text)
+		}
+	})
 }
 
 // A change goes to each subscription at once, with its own id, though one client does not read. For that one little waits, and in the end it
@@ -2473,7 +2513,7 @@ func TestSessionsHooks(t *testing.T) {
 		all := h.Sessions.All()
 		slices.SortFunc(all, func(a, b *Session) int { return strings.Compare(a.ID, b.ID) })
 		h.Sessions.Delete(all[0], ErrSessionDeleted)
-		h.Sessions.Delete(all[0], ErrSessionDeleted)
+		_ = all[0].Close() // it has ended already
 		for range 3 {
 			time.Sleep(50 * time.Second)
 			posted(t.Context(), h, ping, "Mcp-Session-Id: session-3")
