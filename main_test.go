@@ -10,7 +10,6 @@ package main
 //	session.go    the lifecycle, 2026-07-28, questions, subscriptions, the Client
 //	http.go       guard, CORS, authentication; requests, sessions, streams, the transport of 2024-11-05; FuzzHTTP; the Client at URLs; FuzzClient
 //	main.go       golden files; traces, the demo
-//	Benchmarks    against a bare loop
 //	Golden files  how they are replayed
 //	Scripts       what the fuzzers of connections say, and when
 //	Helpers       at the end
@@ -1487,26 +1486,6 @@ func listenTo(t *testing.T, server Handler, filter string) *listener {
 
 func (l *listener) next(t *testing.T) string { t.Helper(); return readLine(t, l.wireEnd) }
 
-// ends closes the pipe, and returns what comes before the result and the cancellation that end the subscription.
-func (l *listener) ends(t *testing.T) (lines []string) {
-	t.Helper()
-	l.w.Close()
-	for {
-		line := l.next(t)
-		if strings.Contains(line, `"id":1,"result"`) || line == "" {
-			break
-		}
-		lines = append(lines, line)
-	}
-	if line := l.next(t); line != `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"requestId":1}}` {
-		t.Error(line)
-	}
-	if err := <-l.served; err != nil {
-		t.Error(err)
-	}
-	return lines
-}
-
 func (s *Server) listening() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -1615,47 +1594,6 @@ func TestListenAcknowledgesFirst(t *testing.T) {
 	h.Close()
 }
 
-// A burst of changes ends no subscription: what waits is told once, the last word of each thing, and nothing is lost, even if the input ends
-// just then. A list and a resource are never taken for each other, whatever they are called. Only what was asked for is told: not another
-// notification that happens to name the same resource. What a notification says in _meta stays.
-func TestListenBurst(t *testing.T) {
-	checkLeaks(t)
-	const list, updated = "notifications/resources/list_changed", "notifications/resources/updated"
-	demo, uris := newDemo(), []string{list}
-	for n := range 1000 {
-		uris = append(uris, fmt.Sprintf("note:///%d", n))
-	}
-	filter, _ := marshal(map[string]any{"resourcesListChanged": true, "resourceSubscriptions": uris})
-	l := listenTo(t, demo, string(filter))
-	c := serveWeb(t, newHandler(t, demo)).modern()
-	stream := c.events(c.send("POST", modernRequest("subscriptions/listen", `"notifications":`+string(filter)), "Mcp-Method: subscriptions/listen"))
-	c.next(stream) // the acknowledgement
-	for range 3 {
-		for _, uri := range uris {
-			demo.Publish(updated, map[string]string{"uri": uri})
-			demo.Publish(list, map[string]string{"uri": "note:///7"})
-			demo.Publish("notifications/message", map[string]string{"uri": uri})
-		}
-	}
-	demo.Publish(updated, json.RawMessage(`{"uri":"note:///7","_meta":{"com.example/x":1,"io.modelcontextprotocol/subscriptionId":7}}`))
-	const last = `{"_meta":{"io.modelcontextprotocol/subscriptionId":1,"com.example/x":1},"uri":"note:///7"}`
-	for name, lines := range map[string][]string{"pipe": l.ends(t), "HTTP": nil} {
-		heard, count := map[string]string{}, 0
-		for next := ""; count < len(lines) || len(heard) < len(uris)+1 || heard[updated+" note:///7"] != last; count++ {
-			if next = ""; name == "HTTP" {
-				next = string(c.next(stream).Data)
-			} else if count < len(lines) {
-				next = lines[count]
-			}
-			m := Decode([]byte(next)).Messages[0]
-			heard[m.Method+" "+unquote(member(m.Params, "uri"))] = string(m.Params)
-			if m.Method != list && m.Method != updated || count > 7000 {
-				t.Fatalf("%s: %d of %d, and %q", name, len(heard), len(uris)+1, next)
-			}
-		}
-	}
-}
-
 func canceled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -1708,45 +1646,6 @@ func TestMethodsNeedTheirCapability(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "is not served"); n != 8 {
 		t.Errorf("%d methods are logged: %s", n, log.String())
-	}
-}
-
-// While the probe is unanswered, the log says once what is waited for, and what follows.
-func TestClientSaysWhatItWaitsFor(t *testing.T) {
-	for _, row := range []struct {
-		speaks []string
-		want   string
-	}{
-		{nil, `level=INFO msg="waiting for an answer to server/discover" limit=5s then=initialize` + "\n"},
-		{[]string{"2026-07-28"}, `level=INFO msg="waiting for an answer to server/discover" limit=5s` + "\n"},
-		{[]string{"2025-11-25"}, ""},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var log lockedBuffer
-			timeless := func(_ []string, a slog.Attr) slog.Attr {
-				if a.Key == slog.TimeKey {
-					return slog.Attr{}
-				}
-				return a
-			}
-			c := &Client{Versions: row.speaks, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: timeless}))}
-			silent, conn := Pipe()
-			var wg sync.WaitGroup
-			wg.Go(func() { _ = c.Connect(t.Context(), func(context.Context) (Conn, error) { return conn, nil }) })
-			time.Sleep(time.Second - 1)
-			synctest.Wait()
-			if early := log.String(); early != "" {
-				t.Errorf("%q: early: %s", row.speaks, early)
-			}
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			c.Close()
-			silent.Close()
-			wg.Wait()
-			if got := log.String(); got != row.want {
-				t.Errorf("%q: %q, want %q", row.speaks, got, row.want)
-			}
-		})
 	}
 }
 
@@ -3133,21 +3032,6 @@ func (f played) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// handshake answers what a session of 2025-11-25 begins and ends with.
-func handshake(other played) played {
-	return func(r *http.Request, m *Message) (int, string) {
-		switch {
-		case r.Method == "DELETE":
-			return 405, ""
-		case m != nil && m.Method == "initialize":
-			return 200, legacyHello
-		case m != nil && m.Method == "notifications/initialized":
-			return 202, ""
-		}
-		return other(r, m)
-	}
-}
-
 // dialled returns what connects a Client to the network that is given.
 func dialled(network http.RoundTripper) Dialer {
 	return DialHTTP(&http.Client{Transport: network}, "http://127.0.0.1:8080/mcp", testLimit)
@@ -3229,81 +3113,6 @@ func TestClientDialerGoexit(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
 			t.Error(err)
 		}
-	}
-}
-
-// How often, and after which pauses, a stream that breaks is continued: not without end, unless there are new events or the server wants it
-// so. A server that says with retry when to come back is believed to the millisecond as long as each connection brings a message; what is
-// no new message does not count. When nobody is there, too, the call fails with ErrInterrupted.
-func TestClientPauses(t *testing.T) {
-	const message, priming, ever = "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", "data:\n\n", time.Duration(0)
-	for _, row := range []struct {
-		name, body string        // of each response, where N is its number; "": the server cannot be reached
-		last       int           // the response that holds the answer; 0: none does
-		pause      time.Duration // before each; ever: ever longer
-		exactly    bool
-		want       string // in the error
-	}{
-		{"the same id each time", "id: 1\n" + priming, 0, ever, false, "the response broke off"},
-		{"a new id each time", "id: N.\n" + priming, 60, ever, false, ""},
-		{"a new id each time, and retry: 10", "retry: 10\nid: N.\n" + priming, 60, ever, false, ""},
-		{"retry: 1000 and nothing else", "retry: 1000\n\n", 60, time.Second, false, ""},
-		{"a message each time, without retry", "id: N.\n" + message, 60, firstPause, false, ""},
-		{"refused, then there again", "", 5, ever, false, ""},
-		{"refused for good", "", 0, ever, false, "connection refused"},
-		{"retry: 10", "retry: 10\nid: N.\n" + message, 60, 10 * time.Millisecond, true, ""},
-		{"retry: 10, the event after a priming one", "retry: 10\nid: N.0\ndata:\n\nid: N.1\n" + message, 60, 10 * time.Millisecond, true, ""},
-		{"retry: 10, the event before a priming one", "id: N.0\n" + message + "retry: 10\nid: N.1\ndata:\n\n", 60, 10 * time.Millisecond, true, ""},
-		{"retry: 999", "retry: 999\nid: N.\n" + message, 60, 999 * time.Millisecond, true, ""},
-		{"retry: 3000", "retry: 3000\nid: N.\n" + message, 60, 3 * time.Second, true, ""},
-		{"retry: 0", "retry: 0\nid: N.\n" + message, 60, minPause, true, ""},
-		{"retry: 0 after more", "retry: 60000\n\nretry: 0\nid: N.\n" + message, 60, minPause, true, ""},
-		{"the same event again", "retry: 10\nid: p\n" + message, 60, ever, false, ""},
-		{"no message", "retry: 10\nid: N.\ndata: noise\n\n", 60, ever, false, ""},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := &Client{Versions: []string{"2025-11-25"}}
-				defer c.Close()
-				var gaps []time.Duration
-				var id string
-				var last time.Time
-				posts := 0
-				err := c.Connect(t.Context(), dialled(handshake(func(r *http.Request, m *Message) (int, string) {
-					body := row.body
-					switch {
-					case m != nil:
-						posts++
-						id, body = m.ID.text, "id: p\n"+priming+body
-					case r.Header.Get("Last-Event-Id") == "":
-						return 405, ""
-					default:
-						gaps = append(gaps, time.Since(last))
-					}
-					body = strings.ReplaceAll(body, "N", strconv.Itoa(len(gaps)))
-					switch last = time.Now(); {
-					case m == nil && len(gaps) == row.last:
-						return 200, "data: " + strings.Replace(emptyResult, "ID", id, 1) + "\n\n"
-					case body == "":
-						return 0, ""
-					}
-					return 200, body
-				})))
-				err = cmp.Or(err, c.Call(t.Context(), "m", nil, nil))
-				if row.want == "" && err != nil || row.want != "" && (!errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), row.want)) {
-					t.Error(err)
-				}
-				if len(gaps) != cmp.Or(row.last, maxTries) || posts != 1 {
-					t.Errorf("%d tries, %d POSTs", len(gaps), posts)
-				}
-				for i, gap := range gaps {
-					least := cmp.Or(row.pause, min(firstPause<<min(i, maxTries), maxPause))
-					if most := least + least/8; gap < least || gap > most || row.exactly && gap != least {
-						t.Errorf("%v before try %d", gap, i+1)
-					}
-				}
-			})
-		})
 	}
 }
 
@@ -3446,28 +3255,6 @@ func TestClientHandlerStuck(t *testing.T) {
 			t.Errorf("%v after %v", err, took)
 		}
 		close(stuck)
-		c.Close()
-	})
-}
-
-// However many questions a server asks, and takes no answer, no more than 32 answers are on their way.
-func TestClientQuestionsFlood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		questions := ""
-		for i := range 2000 {
-			questions += fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n\n", i)
-		}
-		var under, most atomic.Int32
-		c := connectTo(t, sessionAt(questions, func(r *http.Request) (*http.Response, error) {
-			most.Store(max(most.Load(), under.Add(1)))
-			defer under.Add(-1)
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}), new(Client))
-		time.Sleep(10 * time.Second)
-		if n := most.Load(); n == 0 || n > 32 {
-			t.Errorf("%d answers at once", n)
-		}
 		c.Close()
 	})
 }
@@ -4015,59 +3802,6 @@ func TestDemoIsBounded(t *testing.T) {
 	if spent := after.TotalAlloc - before.TotalAlloc; spent > 1<<20 {
 		t.Errorf("%d bytes for a refusal", spent)
 	}
-}
-
-// ======== Benchmarks: ratios to a bare loop in the same run ========
-
-const benchCall = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get-weather","arguments":{"city":"San Francisco"}}}`
-
-func BenchmarkDecode(b *testing.B) {
-	line := []byte(benchCall)
-	b.Run("mcpwire", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			Decode(line)
-		}
-	})
-	b.Run("bare", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			var m bareMessage
-			if err := json.Unmarshal(line, &m); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-func BenchmarkEncode(b *testing.B) {
-	result := ToolResult{Content: []any{TextContent("Current temperature in San Francisco is 18°C")}}
-	b.Run("mcpwire", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			NewResponse(NumberID(1), result, nil).append(nil)
-		}
-	})
-	b.Run("bare", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "result": result}); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-type bareMessage struct {
-	JSONRPC string          `json:"jsonrpc"`
-	ID      json.RawMessage `json:"id"`
-	Method  string          `json:"method"`
-	Params  struct {
-		Name      string `json:"name"`
-		Arguments struct {
-			City string `json:"city"`
-		} `json:"arguments"`
-	} `json:"params"`
 }
 
 // ======== Golden files ========

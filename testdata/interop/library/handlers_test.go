@@ -161,3 +161,44 @@ func TestListenEndsUnderLoad(t *testing.T) {
 	stop()
 	publishing.Wait()
 }
+
+// A burst of changes ends no subscription: what waits is told once, the last word of each thing, and nothing is lost, even if the input ends
+// just then. A list and a resource are never taken for each other, whatever they are called. Only what was asked for is told: not another
+// notification that happens to name the same resource. What a notification says in _meta stays.
+func TestListenBurst(t *testing.T) {
+	checkLeaks(t)
+	const list, updated = "notifications/resources/list_changed", "notifications/resources/updated"
+	demo, uris := newDemo(), []string{list}
+	for n := range 1000 {
+		uris = append(uris, fmt.Sprintf("note:///%d", n))
+	}
+	filter, _ := json.Marshal(map[string]any{"resourcesListChanged": true, "resourceSubscriptions": uris})
+	l := listenTo(t, demo, string(filter))
+	c := serveWeb(t, newHandler(t, demo)).modern()
+	stream := c.events(c.send("POST", modernRequest("subscriptions/listen", `"notifications":`+string(filter)), "Mcp-Method: subscriptions/listen"))
+	c.next(stream) // the acknowledgement
+	for range 3 {
+		for _, uri := range uris {
+			demo.Publish(updated, map[string]string{"uri": uri})
+			demo.Publish(list, map[string]string{"uri": "note:///7"})
+			demo.Publish("notifications/message", map[string]string{"uri": uri})
+		}
+	}
+	demo.Publish(updated, json.RawMessage(`{"uri":"note:///7","_meta":{"com.example/x":1,"io.modelcontextprotocol/subscriptionId":7}}`))
+	const last = `{"_meta":{"io.modelcontextprotocol/subscriptionId":1,"com.example/x":1},"uri":"note:///7"}`
+	for name, lines := range map[string][]string{"pipe": l.ends(t), "HTTP": nil} {
+		heard, count := map[string]string{}, 0
+		for next := ""; count < len(lines) || len(heard) < len(uris)+1 || heard[updated+" note:///7"] != last; count++ {
+			if next = ""; name == "HTTP" {
+				next = string(c.next(stream).Data)
+			} else if count < len(lines) {
+				next = lines[count]
+			}
+			m := wire.Decode([]byte(next)).Messages[0]
+			heard[m.Method+" "+text(m.Params, "uri")] = string(m.Params)
+			if m.Method != list && m.Method != updated || count > 7000 {
+				t.Fatalf("%s: %d of %d, and %q", name, len(heard), len(uris)+1, next)
+			}
+		}
+	}
+}

@@ -668,3 +668,57 @@ func (c *durable) Close() error {
 	<-c.closed
 	return nil
 }
+
+// handshake answers what a session of 2025-11-25 begins and ends with.
+func handshake(other played) played {
+	return func(r *http.Request, m *wire.Message) (int, string) {
+		switch {
+		case r.Method == "DELETE":
+			return 405, ""
+		case m != nil && m.Method == "initialize":
+			return 200, legacyHello
+		case m != nil && m.Method == "notifications/initialized":
+			return 202, ""
+		}
+		return other(r, m)
+	}
+}
+
+// sessionAt returns the network of a server of 2025-11-25, whose standalone stream brings some events and stays open. It takes notifications;
+// a call is never answered, and what becomes of an answer says the function.
+func sessionAt(stream string, answered func(r *http.Request) (*http.Response, error)) roundTrip {
+	return func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodGet {
+			return respondTo(r, 200, "text/event-stream", stream, true), nil
+		} else if r.Method == http.MethodDelete {
+			return respondTo(r, 204, "", "", false), nil
+		}
+		body, _ := io.ReadAll(r.Body)
+		switch m := wire.Decode(body).Messages[0]; {
+		case m.Method == "initialize":
+			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`, m.ID)
+			return respondTo(r, 200, "application/json", text, false), nil
+		case m.Kind() == wire.Request:
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		case m.Kind() == wire.Response:
+			return answered(r)
+		}
+		return respondTo(r, 202, "", "", false), nil
+	}
+}
+
+// another returns a client of the same server without a session.
+func (c *web) another() *web {
+	other := *c
+	other.header = c.header.Clone()
+	other.header.Del("Mcp-Session-Id")
+	return &other
+}
+
+// modern returns a client of the same server that speaks 2026-07-28.
+func (c *web) modern() *web {
+	other := c.another()
+	other.header.Set("Mcp-Protocol-Version", "2026-07-28")
+	return other
+}
