@@ -7057,14 +7057,16 @@ type webServer struct {
 	arrivals []*arrival // that no section has shown
 }
 
-// arrival is a request of the Client.
+// arrival is a request of the Client. It travels to its end of a connection in memory, and so does the response.
 type arrival struct {
 	*http.Request
-	text   string // as a section has it
-	body   []byte
-	at     time.Time
-	answer chan func() (*http.Response, error)
-	flow   *flow // the body of the response, once it has begun
+	text    string // as a section has it
+	body    []byte
+	at      time.Time
+	parts   chan string   // of the response; closed: the connection is closed
+	gone    chan struct{} // closed when the Client has hung up
+	begun   bool          // the response has
+	chunked bool          // or its body is all that comes
 }
 
 // newWebServer returns the server's side over HTTP, with the Client connected.
@@ -7089,7 +7091,7 @@ func newWebServer(g *stage, tr transcript, a *application) *webServer {
 
 // newArrival reads a request.
 func (w *webServer) newArrival(r *http.Request) *arrival {
-	x := &arrival{Request: r, at: time.Now(), answer: make(chan func() (*http.Response, error), 1)}
+	x := &arrival{Request: r, at: time.Now(), parts: make(chan string, 64), gone: make(chan struct{})}
 	fields := tracedHeader(r.Header)
 	for name := range w.app.header { // what the application adds is shown, too
 		switch {
@@ -7113,58 +7115,82 @@ func (w *webServer) newArrival(r *http.Request) *arrival {
 	return x
 }
 
-// RoundTrip answers what the file leaves out, or puts a request where it is found.
+// RoundTrip carries a request to where it is found, and the response back.
 func (w *webServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := w.newArrival(r)
-	if answer := w.beside(x); answer != nil {
-		return answer, nil
+	shown := slices.IndexFunc(w.tr.sections, func(s section) bool { return s.who == "client" && x.is(s) })
+	answer := w.beside(x, shown >= 0)
+	if answer == "" {
+		w.mu.Lock()
+		w.arrivals = append(w.arrivals, x)
+		w.mu.Unlock()
+		select {
+		case w.arrived <- struct{}{}:
+		default: // it has been said
+		}
+		if x.message().Kind() == Response && shown >= 0 && w.tr.exchange(w.tr.sections[shown].letter, "server").text == "" {
+			answer = "202\n" // at once: one answer of the Client may wait for the other
+		}
 	}
-	w.mu.Lock()
-	w.arrivals = append(w.arrivals, x)
-	w.mu.Unlock()
-	select {
-	case w.arrived <- struct{}{}:
-	default: // it has been said
+	if answer != "" {
+		x.say(answer, false)
 	}
-	if shown := w.shown(x); shown >= 0 && x.message().Kind() == Response && w.tr.exchange(w.tr.sections[shown].letter, "server").text == "" {
-		return x.response(http.StatusAccepted, http.NoBody), nil // at once: one answer may wait for the other
+	here, there := net.Pipe()
+	go x.travel(there)
+	r = r.Clone(r.Context())
+	if r.Body != nil {
+		r.Body = io.NopCloser(bytes.NewReader(x.body))
 	}
-	select {
-	case answer := <-x.answer:
-		return answer()
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
+	dial := func(context.Context, string, string) (net.Conn, error) { return here, nil }
+	return (&http.Transport{DisableKeepAlives: true, DialContext: dial, DialTLSContext: dial}).RoundTrip(r)
+}
+
+// travel takes the request from the connection and puts the response on it, byte by byte: a network may cut anywhere.
+func (x *arrival) travel(conn net.Conn) {
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	if r, err := http.ReadRequest(in); err == nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+	go func() {
+		defer close(x.gone)
+		_, _ = io.Copy(io.Discard, in)
+	}()
+	for {
+		select {
+		case part, ok := <-x.parts:
+			if !ok {
+				return
+			}
+			var bytes io.Reader = strings.NewReader(part)
+			if len(part) < 64<<10 {
+				bytes = iotest.OneByteReader(bytes)
+			}
+			_, _ = io.Copy(conn, bytes)
+		case <-x.gone:
+			return
+		}
 	}
 }
 
-// beside answers a request that the file leaves out.
-func (w *webServer) beside(x *arrival) *http.Response {
+// beside returns the answer to a request that the file leaves out.
+func (w *webServer) beside(x *arrival, shown bool) string {
 	const refusal = `,"error":{"code"`
-	switch shown := w.shown(x) >= 0; {
+	switch {
 	case x.Method == http.MethodDelete && !shown:
-		return x.response(http.StatusNoContent, http.NoBody)
+		return "204\n"
 	case x.Method == http.MethodGet && x.Header.Get("Last-Event-Id") == "" && !shown:
-		return x.response(http.StatusMethodNotAllowed, http.NoBody)
+		return "405\n"
 	case x.message().Method == "server/discover" && w.tr.probes():
-		return x.response(http.StatusOK, strings.NewReader(w.app.hello(x.body)))
+		return "200\nContent-Type: application/json\n\n" + w.app.hello(x.body)
 	case bytes.Contains(x.body, []byte(refusal)) && !w.tr.shows(refusal): // of a question that was still open when the Client closed
-		return x.response(http.StatusAccepted, http.NoBody)
+		return "202\n"
 	}
-	return nil
-}
-
-func (x *arrival) response(status int, body io.Reader) *http.Response {
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(body),
-		ContentLength: -1, Request: x.Request}
+	return ""
 }
 
 // message returns the message of a request, or the first of several.
 func (x *arrival) message() *Message { return Decode(x.body).Messages[0] }
-
-// shown returns which section shows a request, or -1.
-func (w *webServer) shown(x *arrival) int {
-	return slices.IndexFunc(w.tr.sections, func(s section) bool { return s.who == "client" && x.is(s) })
-}
 
 // is reports whether a request is the one that a section shows, whatever the details.
 func (x *arrival) is(s section) bool {
@@ -7179,13 +7205,12 @@ func (x *arrival) is(s section) bool {
 // hear waits for the request that a section shows, or for the end of one: the Client hangs up by itself, or since a section has said so.
 func (w *webServer) hear(s section) (text string, at time.Time) {
 	if x := w.exchanges[s.letter]; x != nil && strings.HasSuffix(s.text, hangsUp) {
-		began := time.Now()
-		for w.settle(); !x.over(); w.settle() {
-			if time.Sleep(10 * time.Millisecond); time.Since(began) > w.patience {
-				return "(does not hang up)\n", time.Now()
-			}
+		select {
+		case <-x.gone:
+			return hangsUp, time.Now()
+		case <-time.After(w.patience):
+			return "(does not hang up)\n", time.Now()
 		}
-		return hangsUp, time.Now()
 	}
 	for timeout := time.After(2 * w.patience); ; {
 		w.settle()
@@ -7214,82 +7239,48 @@ func (w *webServer) rest() (list []section) {
 	defer w.mu.Unlock()
 	for _, x := range w.arrivals {
 		list = append(list, section{who: "client", letter: "?", text: x.text})
-		x.answer <- func() (*http.Response, error) { return x.response(http.StatusNotFound, http.NoBody), nil }
+		x.say("404\n", false)
 	}
 	return list
 }
 
-// over reports whether the Client has hung up.
-func (x *arrival) over() bool {
-	return x.Context().Err() != nil || x.flow != nil && x.flow.closed.Load()
-}
-
-// say answers a request, goes on with the answer, or ends it. The first part begins with the status and the header, or is all of it as it
-// travels.
+// say answers a request, goes on with the answer, or ends it.
 func (w *webServer) say(s section) {
-	x := w.exchanges[s.letter]
-	switch {
-	case x == nil:
-	case x.flow == nil && s.text == hangsUp:
-		x.answer <- func() (*http.Response, error) { return nil, io.EOF }
-	case s.text == hangsUp:
-		x.flow.end(io.EOF)
-	case s.text == breaks:
-		x.flow.end(io.ErrUnexpectedEOF)
-	case x.flow == nil:
-		x.begin(s)
+	switch x := w.exchanges[s.letter]; {
+	case x == nil: // the Client has not made it
+	case s.text == hangsUp && x.begun:
+		x.say("", false)
+	case s.text == hangsUp, s.text == breaks:
+		close(x.parts)
 	default:
-		x.goOn(s.text, s.more)
+		x.say(strings.TrimSuffix(s.text, goesOn), s.more)
 	}
 }
 
-// begin begins a response.
-func (x *arrival) begin(s section) {
-	x.flow = &flow{parts: make(chan string, 64), broken: x.Context().Done()}
-	status, err := strconv.Atoi(s.text[:min(3, len(s.text))])
-	if err != nil {
-		x.answer <- func() (*http.Response, error) { return x.asItTravels(s.text) }
-		return
-	}
-	head, body, _ := strings.Cut(s.text, "\n\n")
-	_, fields, _ := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(head, goesOn), "\n"), "\n")
-	resp := &http.Response{StatusCode: status, Header: http.Header{}, Body: x.flow, ContentLength: -1, Request: x.Request}
-	for field := range strings.Lines(fields) {
-		name, value, _ := strings.Cut(strings.TrimSpace(field), ": ")
-		resp.Header.Add(name, value)
-	}
-	x.answer <- func() (*http.Response, error) { return resp, nil }
-	x.goOn(body, s.more)
-}
-
-// goOn says the next part of a body.
-func (x *arrival) goOn(text string, more bool) {
-	if x.flow.parts <- strings.TrimSuffix(text, goesOn); !more {
-		x.flow.end(io.EOF)
-	}
-}
-
-// asItTravels sends the request through net/http to a server that answers with these bytes, and hangs up then unless the answer goes on.
-func (x *arrival) asItTravels(raw string) (*http.Response, error) {
-	raw, open := strings.CutSuffix(raw, goesOn)
-	here, there := net.Pipe()
-	go func() {
-		defer there.Close()
-		if r, err := http.ReadRequest(bufio.NewReader(there)); err == nil {
-			_, _ = io.Copy(io.Discard, r.Body)
+// say puts a part of the response on its way. The first begins with the status and the header. If it does not, it stands there as it travels.
+func (x *arrival) say(text string, more bool) {
+	if !x.begun {
+		head, body, whole := strings.Cut(text, "\n\n")
+		status, err := strconv.Atoi(head[:min(3, len(head))])
+		if x.begun, x.chunked = true, err == nil; x.chunked {
+			head = fmt.Sprintf("HTTP/1.1 %d %s%s\nTransfer-Encoding: chunked", status, http.StatusText(status), strings.TrimSuffix(head[3:], "\n"))
 		}
-		head, body, whole := strings.Cut(raw, "\n\n")
-		if head = strings.ReplaceAll(head, "\n", "\r\n"); whole {
+		if head = strings.ReplaceAll(head, "\n", "\r\n"); whole || x.chunked {
 			head += "\r\n\r\n"
 		}
-		if _, err := io.WriteString(there, head+body); err == nil && open {
-			_, _ = io.Copy(io.Discard, there)
-		}
-	}()
-	r := x.Request.Clone(x.Context())
-	r.Body = io.NopCloser(bytes.NewReader(x.body))
-	dial := func(context.Context, string, string) (net.Conn, error) { return here, nil }
-	return (&http.Transport{DisableKeepAlives: true, DialContext: dial}).RoundTrip(r)
+		x.parts <- head
+		text = body
+	}
+	if x.chunked && text != "" {
+		text = fmt.Sprintf("%x\r\n%s\r\n", len(text), text)
+	}
+	if x.parts <- text; more {
+		return
+	}
+	if x.chunked {
+		x.parts <- "0\r\n\r\n"
+	}
+	close(x.parts)
 }
 
 // flow is the body of a response, as it comes.
