@@ -6236,24 +6236,14 @@ func (p *pipeSide) say(s section) {
 func (p *pipeSide) hear(s section) (text string, at time.Time) {
 	wanted, again := strings.CutPrefix(s.text, startsAgain)
 	if again {
-		next := p.started()
-		if next == nil {
-			return "(does not start it again)\n", time.Now()
+		select {
+		case next := <-p.starts:
+			p.out, p.in, text = next.out, next.in, startsAgain
+		case <-time.After(p.patience): // then this will not be there
 		}
-		p.out, p.in, text = next.out, next.in, startsAgain
 	}
 	lines, _ := p.take(p.in, lineCount(wanted), false)
 	return text + lines, time.Now()
-}
-
-// started waits for a start of the command.
-func (p *pipeSide) started() *pipeSide {
-	select {
-	case next := <-p.starts:
-		return next
-	case <-time.After(p.patience):
-		return nil
-	}
 }
 
 func (p *pipeSide) rest() (list []section) {
@@ -6737,7 +6727,7 @@ func (tr transcript) directed() transcript {
 			case m.Method == "subscriptions/listen":
 				do("call", m.Method, member(m.Params, "notifications"))
 			default:
-				do("call", m.Method, givenParams(m.Params))
+				do("call", m.Method, m.Params) // the Client leaves out of _meta what it adds itself
 			}
 		}
 		switch {
@@ -6762,25 +6752,6 @@ func (tr transcript) exchange(letter, who string) (all section) {
 	return all
 }
 
-// givenParams returns params without what the Client adds.
-func givenParams(params json.RawMessage) string {
-	if params == nil {
-		return ""
-	}
-	var given object
-	for name, value := range each(params) {
-		if string(name) == "_meta" {
-			var meta object
-			if meta.addAll(value, metaVersion, metaClientInfo, metaCapabilities); len(meta.b) == 0 {
-				continue
-			}
-			value = json.RawMessage(meta.text())
-		}
-		given.add(string(name), value)
-	}
-	return string(given.text())
-}
-
 // application uses the Client that is tested.
 type application struct {
 	*stage
@@ -6799,18 +6770,7 @@ type application struct {
 // appCall is a call of the application; or Connect, or Close.
 type appCall struct {
 	cancel  context.CancelCauseFunc
-	done    chan struct{}
-	outcome section // once it is done: a result or an error
-	quiet   bool    // its result is no news, unless nothing else is called: Connect
-}
-
-func (c *appCall) returned() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
+	outcome chan section // a result or an error
 }
 
 // newApplication makes a Client like that of the file.
@@ -6902,27 +6862,25 @@ func (a *application) handle(ctx context.Context, x *Exchange) (any, error) {
 	return answers[0].Result, nil
 }
 
-// connect begins with what a Client does first.
+// connect begins with what a Client does first. That it has connected is shown by no section.
 func (a *application) connect(dials ...Dialer) {
-	a.begin(func(ctx context.Context) (json.RawMessage, error) { return nil, a.client.Connect(ctx, dials...) }).quiet = true
+	a.begin("", func(ctx context.Context) (json.RawMessage, error) { return nil, a.client.Connect(ctx, dials...) })
 	a.settle()
 }
 
-// begin runs what returns a result or an error.
-func (a *application) begin(run func(ctx context.Context) (json.RawMessage, error)) *appCall {
+// begin runs what returns a result or an error. A section shows the result if it has a name.
+func (a *application) begin(name string, run func(ctx context.Context) (json.RawMessage, error)) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	c := &appCall{cancel: cancel, done: make(chan struct{})}
+	c := &appCall{cancel: cancel, outcome: make(chan section, 1)}
 	a.calls = append(a.calls, c)
 	a.work.Go(func() {
 		defer cancel(nil)
-		defer close(c.done)
 		if result, err := run(ctx); err != nil {
-			c.outcome = section{who: "error", text: err.Error() + "\n"}
+			c.outcome <- section{who: "error", text: err.Error() + "\n"}
 		} else {
-			c.outcome = section{who: "result", text: strings.TrimPrefix(string(result)+"\n", "\n")}
+			c.outcome <- section{who: name, text: strings.TrimPrefix(string(result)+"\n", "\n")}
 		}
 	})
-	return c
 }
 
 // do calls, cancels or closes.
@@ -6934,33 +6892,24 @@ func (a *application) do(s section) {
 		if text != "" {
 			why = errors.New(text)
 		}
-		a.oldest().cancel(why)
+		i := slices.IndexFunc(a.calls, func(c *appCall) bool { return len(c.outcome) == 0 }) // the oldest that runs
+		a.calls[max(0, i)].cancel(why)
 	case s.who == "close":
-		a.begin(func(context.Context) (json.RawMessage, error) { return nil, a.client.Close() })
+		a.begin("result", func(context.Context) (json.RawMessage, error) { return nil, a.client.Close() })
 	case s.letter == "subscriptions/listen":
 		var filter map[string]any
 		_ = json.Unmarshal([]byte(text), &filter)
-		a.begin(func(ctx context.Context) (json.RawMessage, error) { return nil, a.client.Listen(ctx, filter) })
+		a.begin("result", func(ctx context.Context) (json.RawMessage, error) { return nil, a.client.Listen(ctx, filter) })
 	default:
 		var params any
 		if text != "" {
 			params = json.RawMessage(text)
 		}
-		a.begin(func(ctx context.Context) (result json.RawMessage, err error) {
+		a.begin("result", func(ctx context.Context) (result json.RawMessage, err error) {
 			err = a.client.Call(ctx, s.letter, params, &result)
 			return result, err
 		})
 	}
-}
-
-// oldest returns the oldest call that runs; if there is none, the oldest.
-func (a *application) oldest() *appCall {
-	for _, c := range a.calls {
-		if !c.returned() {
-			return c
-		}
-	}
-	return a.calls[0]
 }
 
 // tell returns the outcome of the oldest call, the oldest notification, or what the Client has logged.
@@ -6981,17 +6930,16 @@ func (a *application) tell(s section) section {
 	return s
 }
 
-// outcome waits for what the oldest call returns. Connect counts as one only if it fails, or if there is nothing else.
+// outcome waits for what the oldest call returns. That Connect has failed is an outcome; that it has connected is not.
 func (a *application) outcome() section {
-	for len(a.calls) > 0 {
-		c := a.calls[0]
+	for timeout := time.After(a.patience); len(a.calls) > 0; {
 		select {
-		case <-c.done:
-		case <-time.After(a.patience):
+		case s := <-a.calls[0].outcome:
+			if a.calls = a.calls[1:]; s.who != "" {
+				return s
+			}
+		case <-timeout:
 			return section{who: "error", text: "the call does not return\n"}
-		}
-		if a.calls = a.calls[1:]; !c.quiet || c.outcome.who == "error" || len(a.calls) == 0 {
-			return c.outcome
 		}
 	}
 	return section{who: "error", text: "there is no call\n"}
@@ -7005,18 +6953,19 @@ func (a *application) unshown(tr transcript) (list []section) {
 		for _, m := range s.said() {
 			if s.who == "server" && m.Error != nil {
 				known = append(known, m.Error.Error())
-			} else if s.who == "server" {
+			} else if s.who == "server" && m.Kind() == Response {
 				known = append(known, string(m.Result))
 			}
 		}
 	}
 	for _, c := range a.calls {
-		text := ""
-		if c.returned() {
-			text = strings.TrimSuffix(c.outcome.text, "\n")
+		if len(c.outcome) == 0 {
+			continue
 		}
-		if text != "" && (tr.isCase || !slices.ContainsFunc(known, func(end string) bool { return strings.HasSuffix(text, end) })) {
-			list = append(list, c.outcome)
+		s := <-c.outcome
+		isKnown := func(end string) bool { return strings.HasSuffix(s.text, end+"\n") }
+		if s.text != "" && (tr.isCase || !slices.ContainsFunc(known, isKnown)) {
+			list = append(list, s)
 		}
 	}
 	return list
@@ -7051,10 +7000,8 @@ type webServer struct {
 	app       *application
 	base      *url.URL
 	exchanges map[string]*arrival // by letter
-	arrived   chan struct{}       // something has
-
-	mu       sync.Mutex
-	arrivals []*arrival // that no section has shown
+	arrived   chan *arrival
+	waiting   []*arrival // that have arrived, and that no section has shown
 }
 
 // arrival is a request of the Client. It travels to its end of a connection in memory, and so does the response.
@@ -7071,7 +7018,7 @@ type arrival struct {
 
 // newWebServer returns the server's side over HTTP, with the Client connected.
 func newWebServer(g *stage, tr transcript, a *application) *webServer {
-	w := &webServer{stage: g, tr: tr, app: a, exchanges: map[string]*arrival{}, arrived: make(chan struct{}, 1)}
+	w := &webServer{stage: g, tr: tr, app: a, exchanges: map[string]*arrival{}, arrived: make(chan *arrival, 1000)}
 	client := &http.Client{Transport: w, Timeout: time.Second} // the Timeout is not heeded
 	if a.header != nil {
 		client = WithHeader(client, a.header)
@@ -7121,13 +7068,7 @@ func (w *webServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	shown := slices.IndexFunc(w.tr.sections, func(s section) bool { return s.who == "client" && x.is(s) })
 	answer := w.beside(x, shown >= 0)
 	if answer == "" {
-		w.mu.Lock()
-		w.arrivals = append(w.arrivals, x)
-		w.mu.Unlock()
-		select {
-		case w.arrived <- struct{}{}:
-		default: // it has been said
-		}
+		w.arrived <- x
 		if x.message().Kind() == Response && shown >= 0 && w.tr.exchange(w.tr.sections[shown].letter, "server").text == "" {
 			answer = "202\n" // at once: one answer of the Client may wait for the other
 		}
@@ -7213,19 +7154,14 @@ func (w *webServer) hear(s section) (text string, at time.Time) {
 		}
 	}
 	for timeout := time.After(2 * w.patience); ; {
-		w.settle()
-		w.mu.Lock()
-		i := slices.IndexFunc(w.arrivals, func(x *arrival) bool { return x.is(s) })
-		if i >= 0 {
-			x := w.arrivals[i]
-			w.arrivals = slices.Delete(w.arrivals, i, i+1)
-			w.exchanges[s.letter] = x
-			w.mu.Unlock()
+		if i := slices.IndexFunc(w.waiting, func(x *arrival) bool { return x.is(s) }); i >= 0 {
+			x := w.waiting[i]
+			w.waiting, w.exchanges[s.letter] = slices.Delete(w.waiting, i, i+1), x
 			return x.text, x.at
 		}
-		w.mu.Unlock()
 		select {
-		case <-w.arrived:
+		case x := <-w.arrived:
+			w.waiting = append(w.waiting, x)
 		case <-timeout:
 			return "(does not say this)\n", time.Now()
 		}
@@ -7234,10 +7170,10 @@ func (w *webServer) hear(s section) (text string, at time.Time) {
 
 // rest refuses what else the Client asks for.
 func (w *webServer) rest() (list []section) {
-	w.settle()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, x := range w.arrivals {
+	for w.settle(); len(w.arrived) > 0; {
+		w.waiting = append(w.waiting, <-w.arrived)
+	}
+	for _, x := range w.waiting {
 		list = append(list, section{who: "client", letter: "?", text: x.text})
 		x.say("404\n", false)
 	}
@@ -7283,37 +7219,30 @@ func (x *arrival) say(text string, more bool) {
 	close(x.parts)
 }
 
-// flow is the body of a response, as it comes.
+// flow is the body of a response, as it comes. It ends if something ends it, or with the request.
 type flow struct {
 	parts  chan string
 	broken <-chan struct{}
-	rest   string
+	rest   strings.Reader
 	err    error // once parts is closed
-	closed atomic.Bool
 }
 
 func (f *flow) end(err error) { f.err = err; close(f.parts) }
+func (f *flow) Close() error  { return nil }
 
 func (f *flow) Read(b []byte) (n int, err error) {
-	for f.rest == "" {
+	for f.rest.Len() == 0 {
 		select {
 		case part, ok := <-f.parts:
-			if f.rest = part; !ok {
+			if f.rest.Reset(part); !ok {
 				return 0, f.err
 			}
 		case <-f.broken:
 			return 0, context.Canceled
 		}
 	}
-	if len(f.rest) < 64<<10 {
-		b = b[:min(1, len(b))] // byte by byte: a network may cut anywhere
-	}
-	n = copy(b, f.rest)
-	f.rest = f.rest[n:]
-	return n, nil
+	return f.rest.Read(b)
 }
-
-func (f *flow) Close() error { f.closed.Store(true); return nil }
 
 // durable is a Conn whose Close, when it is called again, waits on a channel: a bubble's time stands still while anybody waits for a
 // sync.Once.
