@@ -6066,17 +6066,16 @@ func (tr transcript) inShort(method, path, fields, body string) (short string) {
 
 // ---- Playing a golden file ----
 
-// side is the side of a conversation that the test plays.
-type side interface {
-	say(s section)                              // says what stands in a section
-	hear(s section) (text string, at time.Time) // returns what the tested side says where this section stands, and when it has come
-	rest() []section                            // ends the conversation, and returns what the tested side has said beside the file
+// player plays what stands in the sections of a file: a side of the conversation, or the application that uses the Client.
+type player interface {
+	say(s section)                                // says or does what stands in a section
+	hear(s section) (heard section, at time.Time) // returns what the tested side says where this section stands, and when it has come
 }
 
-// user is the application at the tested side.
-type user interface {
-	do(s section)           // does what a section tells it to do
-	tell(s section) section // returns what it has got where this section stands
+// side is the side of a conversation that the test plays.
+type side interface {
+	player
+	rest() []section // ends the conversation, and returns what the tested side has said beside the file
 }
 
 // stage is where a transcript is played: in a bubble of synctest, or in real time.
@@ -6107,34 +6106,39 @@ func dataCount(text string) int {
 	return len(dataLine.FindAllString(text, -1)) - strings.Count(text, "notifications/tools/list_changed")
 }
 
-// play plays the sections of a transcript in turn, and returns it with what the tested side has said and what the user has got.
-func (g *stage) play(tr transcript, played side, u user) transcript {
+// play plays the sections of a transcript in turn, and returns it with what the tested side has said and what the application has got.
+func (g *stage) play(tr transcript, played side, application player) transcript {
 	tr.sections = slices.Clone(tr.sections)
 	byHand := map[string]bool{} // exchanges that are not for our Client
 	mark := time.Now()          // when the last section was over
 	for i := range tr.sections {
 		s := &tr.sections[i]
-		now := *s
 		byHand[s.letter] = g.tested == "client" && (s.who == "by hand" || s.who == "server" && byHand[s.letter])
-		switch {
-		case byHand[s.letter], s.who == "note", s.who == "handshake":
+		var p player = played
+		isHeard := s.who == g.tested && !strings.HasSuffix(s.text, breaks)
+		switch s.who {
+		case "client", "server", "by hand":
+		case "call", "cancel", "close":
+			p = application
+		case "result", "error", "notification", "log":
+			p, isHeard = application, true
+		default: // words for the reader, and what has been seen to before
 			continue
-		case s.who == g.tested && !strings.HasSuffix(s.text, breaks):
-			text, at := played.hear(now)
-			s.text, mark = g.measured(s.text, text, at.Sub(mark)), at
-			continue
-		case slices.Contains([]string{"client", "server", "by hand"}, s.who):
-			now.text = g.later(s.text)
-			played.say(now)
-		case slices.Contains([]string{"call", "cancel", "close"}, s.who):
-			now.text = g.later(s.text)
-			u.do(now)
-		case slices.Contains([]string{"result", "error", "notification", "log"}, s.who):
-			now = u.tell(now)
-			s.who, s.text = now.who, g.measured(s.text, now.text, time.Since(mark))
 		}
-		g.settle()
-		mark = time.Now()
+		switch {
+		case byHand[s.letter]:
+		case isHeard:
+			heard, at := p.hear(*s)
+			s.who, s.text, mark = heard.who, g.measured(s.text, heard.text, at.Sub(mark)), at
+		default:
+			said := *s
+			wait, text := pause(s.text)
+			time.Sleep(wait)
+			said.text = text
+			p.say(said)
+			g.settle()
+			mark = time.Now()
+		}
 	}
 	return tr
 }
@@ -6151,33 +6155,27 @@ func (tr transcript) with(added []section) transcript {
 	return tr
 }
 
-// later takes "(3s later)" from the beginning of a section's text. Then the side that we play waits so long before it says the rest.
-func (g *stage) later(text string) (rest string) {
-	m := laterLine.FindStringSubmatch(text)
-	if m == nil {
-		return text
+// pause splits a section's text behind "(3s later)", if it begins so.
+func pause(text string) (wait time.Duration, rest string) {
+	if m := laterLine.FindStringSubmatch(text); m != nil {
+		wait, _ = time.ParseDuration(m[1])
+		text = text[len(m[0]):]
 	}
-	wait, err := time.ParseDuration(m[1])
-	if err != nil {
-		g.Fatal(err)
-	}
-	time.Sleep(wait)
-	return text[len(m[0]):]
+	return wait, text
 }
 
 // measured puts "(3s later)" in front of what the tested side has said, if the file measures how long it takes. What is drawn at random, as
 // the pauses of a Client are, may make it up to a quarter longer. What a Client's file does not measure takes less than a second.
 func (g *stage) measured(want, got string, took time.Duration) string {
-	m := laterLine.FindStringSubmatch(want)
-	if !g.measures || m == nil && (took < time.Second || g.tested == "server") {
+	wanted, rest := pause(want)
+	switch {
+	case !g.measures, wanted == 0 && (took < time.Second || g.tested == "server"):
 		return got
+	case wanted > 0 && took >= wanted && took <= wanted+wanted/4:
+		return strings.TrimSuffix(want, rest) + got
+	default:
+		return fmt.Sprintf("(%v later)\n%s", cmp.Or(took.Truncate(firstPause), took), got)
 	}
-	if m != nil {
-		if wanted, err := time.ParseDuration(m[1]); err == nil && took >= wanted && took <= wanted+wanted/4 {
-			return m[0] + got
-		}
-	}
-	return fmt.Sprintf("(%v later)\n%s", cmp.Or(took.Truncate(firstPause), took), got)
 }
 
 // linesOf reads lines in the background; closed at the end.
@@ -6243,17 +6241,19 @@ func (p *pipeSide) say(s section) {
 	}
 }
 
-func (p *pipeSide) hear(s section) (text string, at time.Time) {
+func (p *pipeSide) hear(s section) (heard section, at time.Time) {
 	wanted, again := strings.CutPrefix(s.text, startsAgain)
+	s.text = ""
 	if again {
 		select {
 		case next := <-p.starts:
-			p.out, p.in, text = next.out, next.in, startsAgain
+			p.out, p.in, s.text = next.out, next.in, startsAgain
 		case <-time.After(p.patience): // then this will not be there
 		}
 	}
 	lines, _ := p.take(p.in, lineCount(wanted), false)
-	return text + lines, time.Now()
+	s.text += lines
+	return s, time.Now()
 }
 
 func (p *pipeSide) rest() (list []section) {
@@ -6328,11 +6328,11 @@ func (tr transcript) fromServe(g *stage, limit int, h Handler) transcript {
 	return g.play(tr, p, nil).with(p.rest())
 }
 
-// stopper is a user who stops the server.
+// stopper is an application that does nothing but stop the server.
 type stopper func()
 
-func (stop stopper) do(section)             { stop() }
-func (stop stopper) tell(s section) section { return s }
+func (stop stopper) say(section)                         { stop() }
+func (stop stopper) hear(s section) (section, time.Time) { return s, time.Now() }
 
 // fromHandlers plays the client's part over HTTP, with the handlers of the program.
 func (tr transcript) fromHandlers(g *stage, o *options, demo *demo) transcript {
@@ -6434,7 +6434,7 @@ func (c *webClient) say(s section) {
 	}()
 }
 
-func (c *webClient) hear(s section) (text string, at time.Time) {
+func (c *webClient) hear(s section) (heard section, at time.Time) {
 	x, want, head := c.exchanges[s.letter], laterLine.ReplaceAllString(s.text, ""), ""
 	if x.body == nil {
 		resp := <-x.response
@@ -6447,7 +6447,8 @@ func (c *webClient) hear(s section) (text string, at time.Time) {
 		head += "\n"
 	}
 	learnNames(c.names, s.text, head+body)
-	return head + body, time.Now()
+	s.text = head + body
+	return s, time.Now()
 }
 
 // rest ends the requests. A response that is not over at the end of a file may say anything, so there is no more to show.
@@ -6874,8 +6875,8 @@ func (a *application) begin(name string, run func(ctx context.Context) (json.Raw
 	})
 }
 
-// do calls, cancels or closes.
-func (a *application) do(s section) {
+// say calls, cancels or closes.
+func (a *application) say(s section) {
 	text := strings.TrimSuffix(s.text, "\n")
 	switch {
 	case s.who == "cancel":
@@ -6903,8 +6904,8 @@ func (a *application) do(s section) {
 	}
 }
 
-// tell returns the outcome of the oldest call, the oldest notification, or what the Client has logged.
-func (a *application) tell(s section) section {
+// hear returns the outcome of the oldest call, the oldest notification, or what the Client has logged.
+func (a *application) hear(s section) (heard section, at time.Time) {
 	a.settle()
 	switch s.who {
 	case "log":
@@ -6916,9 +6917,10 @@ func (a *application) tell(s section) section {
 			s.text, a.notifications = a.notifications[0], a.notifications[1:]
 		}
 	default:
-		return a.outcome()
+		s = a.outcome()
+		a.settle()
 	}
-	return s
+	return s, time.Now()
 }
 
 // outcome waits for what the oldest call returns. That Connect has failed is an outcome; that it has connected is not.
@@ -7128,27 +7130,30 @@ func (x *arrival) is(s section) bool {
 }
 
 // hear waits for the request that a section shows, or for the end of one: the Client hangs up by itself, or since a section has said so.
-func (w *webServer) hear(s section) (text string, at time.Time) {
+func (w *webServer) hear(s section) (heard section, at time.Time) {
 	if x := w.exchanges[s.letter]; x != nil && strings.HasSuffix(s.text, hangsUp) {
+		s.text = hangsUp
 		select {
 		case <-x.gone:
-			return hangsUp, time.Now()
 		case <-time.After(w.patience):
-			return "(does not hang up)\n", time.Now()
+			s.text = "(does not hang up)\n"
 		}
+		return s, time.Now()
 	}
 	for timeout := time.After(2 * w.patience); ; {
 		if i := slices.IndexFunc(w.waiting, func(x *arrival) bool { return x.is(s) }); i >= 0 {
 			x := w.waiting[i]
 			w.waiting, w.exchanges[s.letter] = slices.Delete(w.waiting, i, i+1), x
-			return x.text, x.at
+			s.text = x.text
+			return s, x.at
 		}
 		select {
 		case x := <-w.arrived:
 			w.waiting = append(w.waiting, x)
 		case <-timeout:
 			if len(w.waiting) == 0 {
-				return "(says nothing)\n", time.Now()
+				s.text = "(says nothing)\n"
+				return s, time.Now()
 			}
 			s.text = w.waiting[0].text // it says this instead
 		}
