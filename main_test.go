@@ -7014,7 +7014,10 @@ func newWebServer(g *stage, tr transcript, a *application) *webServer {
 	if a.header != nil {
 		client = WithHeader(client, a.header)
 	}
-	address := cmp.Or(a.url, map[bool]string{false: "/mcp", true: "/sse"}[tr.overSSE()])
+	address := cmp.Or(a.url, "/mcp")
+	if tr.overSSE() {
+		address = cmp.Or(a.url, "/sse")
+	}
 	if strings.HasPrefix(address, "/") {
 		address = "http://127.0.0.1:8080" + address
 	}
@@ -7212,58 +7215,6 @@ func (x *arrival) say(text string, more bool) {
 	close(x.parts)
 }
 
-// flow is the body of a response, as it comes. It ends if something ends it, or with the request.
-type flow struct {
-	parts  chan string
-	broken <-chan struct{}
-	rest   strings.Reader
-	err    error // once parts is closed
-}
-
-func (f *flow) end(err error) { f.err = err; close(f.parts) }
-func (f *flow) Close() error  { return nil }
-
-func (f *flow) Read(b []byte) (n int, err error) {
-	for f.rest.Len() == 0 {
-		select {
-		case part, ok := <-f.parts:
-			if f.rest.Reset(part); !ok {
-				return 0, f.err
-			}
-		case <-f.broken:
-			return 0, context.Canceled
-		}
-	}
-	return f.rest.Read(b)
-}
-
-// durable is a Conn whose Close, when it is called again, waits on a channel: a bubble's time stands still while anybody waits for a
-// sync.Once.
-type durable struct {
-	Conn
-	closing atomic.Bool
-	closed  chan struct{}
-}
-
-func durably(dial Dialer) Dialer {
-	return func(ctx context.Context) (Conn, error) {
-		conn, err := dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &durable{Conn: conn, closed: make(chan struct{})}, nil
-	}
-}
-
-func (c *durable) Close() error {
-	if !c.closing.Swap(true) {
-		defer close(c.closed)
-		return c.Conn.Close()
-	}
-	<-c.closed
-	return nil
-}
-
 // ---- The program that is tested, at a command line ----
 
 var words = regexp.MustCompile(`'[^']*'|\S+`)
@@ -7358,6 +7309,8 @@ func (tr *transcript) readPart(t *testing.T, file string) {
 	tr.sections = slices.Insert(tr.sections, tr.index("exit"), played...)
 }
 
+// ---- What other tests use, too ----
+
 // startHTTP starts the program, and returns the URL where it listens, without a path, and what ends it and returns what it has printed since.
 func startHTTP(t *testing.T, flags []string) (base string, stop func() string) {
 	server := process(t, "mcpwire", flags...)
@@ -7379,6 +7332,58 @@ func startHTTP(t *testing.T, flags []string) (base string, stop func() string) {
 		_, rest, _ := strings.Cut(said.String(), "\n")
 		return regexp.MustCompile(`(?m)^time=\S+ | from=\S+$`).ReplaceAllString(rest, "")
 	}
+}
+
+// flow is the body of a response, as it comes. It ends if something ends it, or with the request.
+type flow struct {
+	parts  chan string
+	broken <-chan struct{}
+	rest   strings.Reader
+	err    error // once parts is closed
+}
+
+func (f *flow) end(err error) { f.err = err; close(f.parts) }
+func (f *flow) Close() error  { return nil }
+
+func (f *flow) Read(b []byte) (n int, err error) {
+	for f.rest.Len() == 0 {
+		select {
+		case part, ok := <-f.parts:
+			if f.rest.Reset(part); !ok {
+				return 0, f.err
+			}
+		case <-f.broken:
+			return 0, context.Canceled
+		}
+	}
+	return f.rest.Read(b)
+}
+
+// durable is a Conn whose Close, when it is called again, waits on a channel: a bubble's time stands still while anybody waits for a
+// sync.Once.
+type durable struct {
+	Conn
+	closing atomic.Bool
+	closed  chan struct{}
+}
+
+func durably(dial Dialer) Dialer {
+	return func(ctx context.Context) (Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &durable{Conn: conn, closed: make(chan struct{})}, nil
+	}
+}
+
+func (c *durable) Close() error {
+	if !c.closing.Swap(true) {
+		defer close(c.closed)
+		return c.Conn.Close()
+	}
+	<-c.closed
+	return nil
 }
 
 // memoryNet is a network of one listener, in memory; its connections come to a loopback address.
