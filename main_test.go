@@ -3806,42 +3806,39 @@ func TestDemoIsBounded(t *testing.T) {
 
 // ======== Golden files ========
 
-// A golden file shows messages as they travel. It is a txtar file: a title, then sections, each under a line that names it. There are two
-// kinds of file, and testdata/README.md explains both to a reader:
+// A golden file shows messages as they travel. testdata/README.md explains the files and their notation. There are two kinds:
 //
 //	testdata/NN-*.txtar     a lesson: one conversation, replayed against the server and against the client
 //	testdata/cases/*.txtar  the cases of one subject: each is a short conversation that shows one rule, at one end
 //
-// These are the sections. Over HTTP each exchange has a letter: a request, and the parts of its response as they come.
+// This is how a file is replayed:
 //
-//	-- case: TITLE --                  begins a case. Below it stands the reason, and perhaps a line "$ mcpwire FLAGS" or "$ mcpwire call FLAGS"
-//	-- client --, -- client C --       what the client sends: lines, or a request line, a header, an empty line and a body
-//	-- server --, -- server C --       what the server sends: lines, or a status, a header, an empty line and a part of the body; or, for
-//	                                   net/http to read, a whole response as it travels
-//	-- by hand --, -- by hand C --     what the client sends, but our Client never does
-//	-- note --                         words for the reader
-//	-- handler METHOD --               what the server's handler of a method returns in this case: result, error or asks, and JSON
-//	-- handshake VERSION [CAPS] --     a handshake that is not the subject; the replay writes it out (HTTP: exchanges A and B; /sse: A, B and C;
-//	                                   or those that come next)
-//	-- call METHOD --                  the application calls; the params stand below
-//	-- cancel --, -- close --          the application cancels its oldest call, or closes the Client; or it stops the server
-//	-- result --, -- error --          what the oldest call returns; if there is none, what Connect or Close returns
-//	-- notification --                 what the application's Handler is given: the method and the params
-//	-- log --                          what the Client has logged since the last such section
-//	-- stream --, -- events --         bytes of an event stream, and the events that ReadEvents finds in them
-//	-- stdin --, -- stdout --, -- stderr --, -- exit N --   of the program, as a process
-//	-- schema --, -- marks --          an inputSchema, and the arguments that ReadHeaderParams finds in it; or the inputSchema of what is called
+//	text ──parse──> sections ──unfolded──> sections in full ──play──> sections as they were said ──String──> text
 //
-// The rest happens in a bubble of testing/synctest, over connections in memory: so even time is as it was.
+//	parse     The text is split at the lines that name sections: parseTranscript, parseCases.
+//	unfolded  What a file abbreviates is written out: a handshake, and what stands between guillemets. In a lesson the sections are
+//	          added that say what the application does: directed.
+//	play      The sections are played in turn, in a bubble of testing/synctest, over connections in memory. So even time is as it was.
+//	          One side is tested. A section of its side is replaced by what it says. The other side is taken from the file. There are
+//	          three ways to play it: pipeSide plays either side over stdio, webClient a client over HTTP, webServer a server over HTTP.
+//	          An application uses the Client that is tested.
+//	String    A section that means the same as before is written as it stood in the file.
+//
+// Then the two texts are compared. With -update the new one becomes the file.
 type transcript struct {
-	title    string
+	title    string // and the reason, if it is a case
 	sections []section
 	isCase   bool
 }
 
+// section is a part of a golden file, under a line that names it.
 type section struct {
-	who, letter, text string
-	folded            bool // one of those that a handshake stands for: it is not written
+	who    string // what it is: client, server, call, …
+	letter string // which exchange over HTTP; or what else stands behind the name
+	text   string
+	source string // what stands for the text in the file, once it is unfolded
+	folded bool   // it does not stand in the file: another section stands for it
+	more   bool   // its exchange is not over at its end
 }
 
 // What a section may hold in place of a message, and in front of it.
@@ -3892,7 +3889,11 @@ func (tr transcript) String() string {
 		text = "-- case: " + title + " --\n" + reason
 	}
 	for _, s := range tr.sections {
-		if !s.folded {
+		switch same := unescape(s.source) == s.text; {
+		case s.folded && (same || s.who != "client"): // a handshake that is not what it stands for is shown
+		case same:
+			text += s.line() + s.source
+		default:
 			text += s.line() + s.text
 		}
 	}
@@ -3913,28 +3914,51 @@ func (tr transcript) name() string {
 // command returns the words after "$ mcpwire", on the last line of the title.
 func (tr transcript) command() []string {
 	lines := strings.Split(strings.TrimSpace(tr.title), "\n")
-	args, _ := strings.CutPrefix(lines[len(lines)-1], "$ mcpwire ")
-	if args == lines[len(lines)-1] {
+	args, ok := strings.CutPrefix(lines[len(lines)-1], "$ mcpwire ")
+	if !ok {
 		return nil
 	}
 	return strings.Fields(args)
 }
 
-// ofClient reports whether a case is about the Client: then the server's part is played from the file.
-func (tr transcript) ofClient() bool {
-	args := tr.command()
-	return len(args) > 0 && args[0] == "call"
+// index returns where the first section of a kind stands, or -1.
+func (tr transcript) index(who string) int {
+	return slices.IndexFunc(tr.sections, func(s section) bool { return s.who == who })
 }
 
-// options returns the flags of the server.
-func (tr transcript) options(t *testing.T) *options {
-	o := new(options)
-	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
-	o.define(flags)
-	if err := flags.Parse(tr.command()); err != nil {
-		t.Fatal(err)
+// put gives the section of a kind its text. If there is no such section, one is inserted at a place, unless the text is empty.
+func (tr *transcript) put(who, text string, at int) {
+	if i := tr.index(who); i >= 0 {
+		tr.sections[i].text = text
+	} else if text != "" {
+		tr.sections = slices.Insert(tr.sections, at, section{who: who, text: text})
 	}
-	return o
+}
+
+// said lists the messages in a section.
+func (s section) said() (in []*Message) {
+	for line := range strings.Lines(s.text) {
+		line = strings.TrimSpace(strings.TrimPrefix(line, "data: "))
+		if strings.HasPrefix(line, "{") || strings.HasPrefix(line, "[") {
+			in = append(in, Decode([]byte(line)).Messages...)
+		}
+	}
+	return in
+}
+
+// side returns what a side says, in one section: in an exchange over HTTP, or in all ("").
+func (tr transcript) side(who, letter string) (all section) {
+	for _, s := range tr.sections {
+		if s.who == who && (letter == "" || s.letter == letter) {
+			all.text += s.text
+		}
+	}
+	return all
+}
+
+// shows reports whether the client is seen to say something that has this text in it.
+func (tr transcript) shows(text string) bool {
+	return slices.ContainsFunc(tr.sections, func(s section) bool { return s.who == "client" && strings.Contains(s.text, text) })
 }
 
 func (tr transcript) overHTTP() bool {
@@ -3945,150 +3969,11 @@ func (tr transcript) overHTTP() bool {
 
 // overSSE reports whether the URL is that of the transport of 2024-11-05.
 func (tr transcript) overSSE() bool {
-	return tr.shows(" /sse") || tr.ofClient() && slices.Contains(tr.command(), "/sse") ||
-		slices.ContainsFunc(tr.sections, func(s section) bool { return s.who == "handshake" && strings.Contains(s.letter, "/sse") })
+	handshake := tr.index("handshake")
+	return tr.shows(" /sse") || slices.Contains(tr.command(), "/sse") || handshake >= 0 && strings.Contains(tr.sections[handshake].letter, "/sse")
 }
 
-// handshake returns the version and the capabilities of the handshake that stands folded in the file, if there is one.
-func (tr transcript) handshake() (version, capabilities string) {
-	for _, s := range tr.sections {
-		if s.who == "handshake" {
-			version, capabilities, _ = strings.Cut(s.letter, " ")
-			capabilities = cmp.Or(strings.TrimSpace(strings.TrimPrefix(capabilities, "/sse")), "{}")
-		}
-	}
-	return version, capabilities
-}
-
-// unfolded returns the transcript with its handshake written out, and with the bytes that the file has in another notation.
-func (tr transcript) unfolded() transcript {
-	var sections []section
-	for i, s := range tr.sections {
-		s.text = unescape(s.text)
-		if sections = append(sections, s); s.who == "handshake" {
-			sections = append(sections, tr.folded(i)...)
-		}
-	}
-	tr.sections = sections
-	return tr
-}
-
-// folded writes out the handshake of section i. What the server says there is only what the Client needs.
-func (tr transcript) folded(i int) []section {
-	version, capabilities := tr.handshake()
-	overHTTP, overSSE := tr.overHTTP(), tr.overSSE()
-	before := 0 // requests
-	for _, s := range tr.sections[:i] {
-		if s.who == "client" {
-			before++
-		}
-	}
-	request := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"protocolVersion":"%s","capabilities":%s,`+
-		`"clientInfo":{"name":"student","version":"1.0"}}}`+"\n", before+1, version, capabilities)
-	result := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"protocolVersion":"%s","capabilities":{"completions":{},"logging":{},"prompts":{},`+
-		`"resources":{"listChanged":true,"subscribe":true},"tools":{"listChanged":true}},"serverInfo":{"name":"teacher","version":"1.0"}}}`+"\n", before+1, version)
-	initialized := `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"
-	var list []section
-	say := func(who, letter, text string) {
-		if letter != "" {
-			letter = string(rune(int(letter[0]) + before))
-		}
-		list = append(list, section{who, letter, text, true})
-	}
-	switch {
-	case overSSE:
-		const post = "POST /sse?session=session-1\n\n"
-		say("client", "A", "GET /sse\n")
-		say("server", "A", "200\nContent-Type: text/event-stream\n\nevent: endpoint\ndata: /sse?session=session-1\n\n")
-		say("client", "B", post+request)
-		say("server", "B", "202\n")
-		say("server", "A", "event: message\ndata: "+result+"\n")
-		say("client", "C", post+initialized)
-		say("server", "C", "202\n")
-	case overHTTP:
-		say("client", "A", "POST /mcp\n\n"+request)
-		say("server", "A", "200\nContent-Type: application/json\nMcp-Session-Id: session-1\n\n"+result)
-		say("client", "B", "POST /mcp\n\n"+initialized)
-		say("server", "B", "202\n")
-	default:
-		say("client", "", request)
-		say("server", "", result)
-		say("client", "", initialized)
-	}
-	return list
-}
-
-// inSession returns the lines of the header that name the version and the session after a handshake.
-func inSession(version string) []string {
-	lines := []string{"Mcp-Session-Id: session-1\n"}
-	if revision(version).VersionHeader {
-		lines = append([]string{"Mcp-Protocol-Version: " + version + "\n"}, lines...)
-	}
-	return lines
-}
-
-// usual returns the lines of a header that a case leaves out of a request, since each client sends them.
-func (tr transcript) usual(method, path, body string) (lines []string) {
-	if !tr.isCase || strings.HasPrefix(path, "/sse?") || tr.overSSE() && method == http.MethodPost && path != "/sse" && path != "/mcp" {
-		return []string{"Content-Type: application/json\n"}[:min(1, len(body))]
-	}
-	switch method {
-	case http.MethodPost:
-		lines = append(lines, "Accept: application/json, text/event-stream\n", "Content-Type: application/json\n")
-	case http.MethodGet:
-		lines = append(lines, "Accept: text/event-stream\n")
-	}
-	if version, _ := tr.handshake(); version != "" && !tr.overSSE() && !strings.Contains(body, `"method":"initialize"`) && !strings.Contains(body, asksFirst) {
-		return append(lines, inSession(version)...)
-	}
-	if m := Decode([]byte(body)).Messages[0]; method == http.MethodPost && strings.Contains(body, metaVersion) {
-		meta, _, _ := m.Meta()
-		lines = append(lines, "Mcp-Method: "+m.Method+"\n")
-		for _, name := range []string{"name", "uri"} {
-			if value := unquote(member(m.Params, name)); value != "" && slices.Contains([]string{"tools/call", "prompts/get", "resources/read"}, m.Method) {
-				lines = append(lines, "Mcp-Name: "+value+"\n")
-			}
-		}
-		lines = append(lines, "Mcp-Protocol-Version: "+meta.ProtocolVersion+"\n")
-	}
-	return lines
-}
-
-// inFull returns the header of a request with the lines that a case leaves out. "NAME:" alone leaves one out of the request as well.
-func (tr transcript) inFull(method, path, fields, body string) (full []string) {
-	given := slices.Collect(strings.Lines(fields))
-	if !tr.isCase {
-		return given
-	}
-	for _, line := range tr.usual(method, path, body) {
-		name, _, _ := strings.Cut(line, ":")
-		if !slices.ContainsFunc(given, func(g string) bool { return strings.EqualFold(name, strings.SplitN(g, ":", 2)[0]) }) {
-			full = append(full, line)
-		}
-	}
-	return append(full, slices.DeleteFunc(given, func(g string) bool { return strings.HasSuffix(g, ":\n") })...)
-}
-
-// inShort is the opposite of inFull.
-func (tr transcript) inShort(method, path, fields, body string) (short string) {
-	given := slices.Collect(strings.Lines(fields))
-	if !tr.isCase {
-		return fields
-	}
-	usual := tr.usual(method, path, body)
-	for _, line := range given {
-		if !slices.Contains(usual, line) {
-			short += line
-		}
-	}
-	for _, line := range usual {
-		name, _, _ := strings.Cut(line, ":")
-		if !slices.ContainsFunc(given, func(g string) bool { return strings.HasPrefix(g, name+":") }) {
-			short += name + ":\n"
-		}
-	}
-	return short
-}
+// ---- What a golden file abbreviates ----
 
 // modernMembers is what «modern» stands for: the _meta that makes a request one of 2026-07-28.
 const modernMembers = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"student","version":"1.0"},"io.modelcontextprotocol/clientCapabilities":{}}`
@@ -4121,139 +4006,249 @@ func unescape(text string) string {
 	})
 }
 
-// written returns what is to stand in the file after a replay: what stood there, as long as it means the same.
-func (tr transcript) written(replayed transcript) transcript {
-	was := tr.unfolded()
-	for i, s := range replayed.sections {
-		if i < len(was.sections) && was.sections[i] == s {
-			replayed.sections[i].text = tr.sectionText(i)
-		} else if s.who == "client" && tr.ofClient() { // a handshake that is not what it stands for is shown
-			replayed.sections[i].folded = false
-		}
-	}
-	return replayed
-}
-
-// sectionText returns the text of the i-th section of the unfolded transcript as the file has it.
-func (tr transcript) sectionText(i int) string {
-	var texts []string
-	for i, s := range tr.sections {
-		if texts = append(texts, s.text); s.who == "handshake" {
-			for _, f := range tr.folded(i) {
-				texts = append(texts, f.text)
-			}
-		}
-	}
-	return texts[i]
-}
-
-// goesOn reports whether more follows in the exchange of section i, or could: the stream of a handshake at /sse stays open.
-func (tr transcript) goesOn(i int) bool {
-	isStream := strings.HasPrefix(tr.sections[i].text, "event: message\n")
-	return tr.sections[i].folded && isStream || strings.HasSuffix(tr.sections[i].text, goesOn) || slices.ContainsFunc(tr.sections[i+1:], func(s section) bool {
-		return s.letter == tr.sections[i].letter && (s.who == "server" || s.text == hangsUp || s.text == breaks)
-	})
-}
-
-// ---- The server at the other end of a golden file ----
-
-// fromServer returns the transcript with what the demo server says.
-func (tr transcript) fromServer(t *testing.T) (got transcript) {
-	file := tr
-	synctest.Test(t, func(t *testing.T) {
-		tr := file.unfolded()
-		o := tr.options(t)
-		demo := newDemo()
-		demo.Versions, demo.StateKey = o.versions, []byte(o.stateKey)
-		tr.setHandlers(t, demo)
-		if !tr.overHTTP() {
-			got = tr.fromPipe(t, demo, int(o.guard.MaxBody))
-			return
-		}
-		mcp, sse, mux := o.handlers(demo, nil)
-		if s := tr.sections[0]; s.who == "schema" { // of each tool
-			marked, err := ReadHeaderParams(json.RawMessage(s.text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			mcp.HeaderParams = func(string) []HeaderParam { return marked }
-			demo.Methods["tools/call"] = func(context.Context, *Exchange) (any, error) { return ToolResult{Content: []any{}}, nil }
-		}
-		n := 0
-		sse.NewID = func() string {
-			n++
-			return fmt.Sprint("session-", n)
-		}
-		if mcp.Sessions != nil {
-			mcp.Sessions.NewID = sse.NewID
-		}
-		network := newMemoryNet()
-		server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, ErrorLog: log.New(io.Discard, "", 0)} // as the program's
-		go func() { _ = server.Serve(network) }()
-		transport := &http.Transport{DialContext: network.dial}
-		g := bubble(t)
-		g.stop = func() { go mcp.Close(); go sse.Close() }
-		got = tr.fromURL(g, &http.Client{Transport: transport}, "http://127.0.0.1:8080")
-		mcp.Close()
-		sse.Close()
-		transport.CloseIdleConnections()
-		_ = server.Close()
-	})
-	return file.written(got)
-}
-
-// setHandlers gives the server the handlers that a case has written down.
-func (tr transcript) setHandlers(t *testing.T, demo *demo) {
+// unfolded returns the transcript with its handshake written out, and with the bytes that the file has in another notation.
+func (tr transcript) unfolded() transcript {
+	var sections []section
+	requests := 0 // of the client, before the handshake
 	for _, s := range tr.sections {
-		kind, text, _ := strings.Cut(strings.TrimSpace(s.text), " ")
-		var fault *Error
-		var asks map[string]struct {
-			Method string
-			Params json.RawMessage
-		}
-		switch {
-		case s.who != "handler":
-		case kind == "result":
-			demo.Methods[s.letter] = func(context.Context, *Exchange) (any, error) { return json.RawMessage(text), nil }
-		case kind == "asks" && json.Unmarshal([]byte(text), &asks) == nil:
-			need := InputRequired{Requests: map[string]InputRequest{}}
-			for key, question := range asks {
-				need.Requests[key] = InputRequest{question.Method, question.Params}
-			}
-			demo.Methods[s.letter] = func(context.Context, *Exchange) (any, error) { return need, nil }
-		case kind == "error" && json.Unmarshal([]byte(text), &fault) == nil:
-			demo.Methods[s.letter] = func(context.Context, *Exchange) (any, error) { return nil, fmt.Errorf("wrapped: %w", fault) }
-		case kind == "error":
-			demo.Methods[s.letter] = func(context.Context, *Exchange) (any, error) { return nil, errors.New(text) }
-		default:
-			t.Fatalf("a handler cannot return %s", s.text)
+		s.source, s.text = s.text, unescape(s.text)
+		switch sections = append(sections, s); s.who {
+		case "client":
+			requests++
+		case "handshake":
+			sections = append(sections, tr.folded(requests)...)
 		}
 	}
+	for i := range sections {
+		s := &sections[i]
+		s.more = s.more || strings.HasSuffix(s.text, goesOn) || slices.ContainsFunc(sections[i+1:], func(next section) bool {
+			return next.letter == s.letter && (next.who == "server" || next.text == hangsUp || next.text == breaks)
+		})
+	}
+	tr.sections = sections
+	return tr
 }
 
-// stage is where a transcript is played: in a bubble of synctest, or on a real network.
+// handshake returns the version and the capabilities of the handshake that stands folded in the file, if there is one.
+func (tr transcript) handshake() (version, capabilities string) {
+	if i := tr.index("handshake"); i >= 0 {
+		version, capabilities, _ = strings.Cut(tr.sections[i].letter, " ")
+		capabilities = cmp.Or(strings.TrimSpace(strings.TrimPrefix(capabilities, "/sse")), "{}")
+	}
+	return version, capabilities
+}
+
+// folded writes out the handshake that comes after so many requests. What the server says there is only what the Client needs.
+func (tr transcript) folded(requests int) (list []section) {
+	version, capabilities := tr.handshake()
+	request := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"protocolVersion":"%s","capabilities":%s,`+
+		`"clientInfo":{"name":"student","version":"1.0"}}}`+"\n", requests+1, version, capabilities)
+	result := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"protocolVersion":"%s","capabilities":{"completions":{},"logging":{},"prompts":{},`+
+		`"resources":{"listChanged":true,"subscribe":true},"tools":{"listChanged":true}},"serverInfo":{"name":"teacher","version":"1.0"}}}`+"\n", requests+1, version)
+	initialized := `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"
+	say := func(who, letter, text string) {
+		if letter != "" {
+			letter = string(rune(int(letter[0]) + requests))
+		}
+		isStream := strings.HasPrefix(text, "event: message\n") // which stays open
+		list = append(list, section{who: who, letter: letter, text: text, source: text, folded: true, more: isStream})
+	}
+	switch {
+	case tr.overSSE():
+		const post = "POST /sse?session=session-1\n\n"
+		say("client", "A", "GET /sse\n")
+		say("server", "A", "200\nContent-Type: text/event-stream\n\nevent: endpoint\ndata: /sse?session=session-1\n\n")
+		say("client", "B", post+request)
+		say("server", "B", "202\n")
+		say("server", "A", "event: message\ndata: "+result+"\n")
+		say("client", "C", post+initialized)
+		say("server", "C", "202\n")
+	case tr.overHTTP():
+		say("client", "A", "POST /mcp\n\n"+request)
+		say("server", "A", "200\nContent-Type: application/json\nMcp-Session-Id: session-1\n\n"+result)
+		say("client", "B", "POST /mcp\n\n"+initialized)
+		say("server", "B", "202\n")
+	default:
+		say("client", "", request)
+		say("server", "", result)
+		say("client", "", initialized)
+	}
+	return list
+}
+
+// usual returns the lines of a header that a case leaves out of a request, since each client sends them.
+func (tr transcript) usual(method, path, body string) (lines []string) {
+	switch {
+	case !tr.isCase:
+		return nil
+	case strings.HasPrefix(path, "/sse?") || tr.overSSE() && method == http.MethodPost && path != "/sse" && path != "/mcp":
+		return []string{"Content-Type: application/json\n"}[:min(1, len(body))]
+	case method == http.MethodPost:
+		lines = append(lines, "Accept: application/json, text/event-stream\n", "Content-Type: application/json\n")
+	case method == http.MethodGet:
+		lines = append(lines, "Accept: text/event-stream\n")
+	}
+	version, _ := tr.handshake()
+	m := Decode([]byte(body)).Messages[0]
+	switch {
+	case version != "" && !tr.overSSE() && m.Method != "initialize" && m.Method != "server/discover":
+		if revision(version).VersionHeader {
+			lines = append(lines, "Mcp-Protocol-Version: "+version+"\n")
+		}
+		lines = append(lines, "Mcp-Session-Id: session-1\n")
+	case method == http.MethodPost && strings.Contains(body, metaVersion):
+		meta, _, _ := m.Meta()
+		lines = append(lines, "Mcp-Method: "+m.Method+"\n")
+		if name := unquote(member(m.Params, named[m.Method])); name != "" {
+			lines = append(lines, "Mcp-Name: "+name+"\n")
+		}
+		lines = append(lines, "Mcp-Protocol-Version: "+meta.ProtocolVersion+"\n")
+	}
+	return lines
+}
+
+// hasField reports whether lines of a header have a field with the name of this line.
+func hasField(lines []string, line string) bool {
+	name, _, _ := strings.Cut(line, ":")
+	return slices.ContainsFunc(lines, func(l string) bool { return strings.EqualFold(name, strings.SplitN(l, ":", 2)[0]) })
+}
+
+// inFull returns the header of a request with the lines that a case leaves out. "NAME:" alone leaves one out of the request as well.
+func (tr transcript) inFull(method, path, fields, body string) []string {
+	given := slices.Collect(strings.Lines(fields))
+	missing := slices.DeleteFunc(tr.usual(method, path, body), func(line string) bool { return hasField(given, line) })
+	return append(missing, slices.DeleteFunc(given, func(line string) bool { return tr.isCase && strings.HasSuffix(line, ":\n") })...)
+}
+
+// inShort is the opposite of inFull.
+func (tr transcript) inShort(method, path, fields, body string) (short string) {
+	given, usual := slices.Collect(strings.Lines(fields)), tr.usual(method, path, body)
+	for _, line := range given {
+		if !slices.Contains(usual, line) {
+			short += line
+		}
+	}
+	for _, line := range usual {
+		if !hasField(given, line) {
+			name, _, _ := strings.Cut(line, ":")
+			short += name + ":\n"
+		}
+	}
+	return short
+}
+
+// ---- Playing a golden file ----
+
+// player plays what stands in the sections of a file: a side of the conversation, or the application that uses the Client.
+type player interface {
+	say(s section)                                // says or does what stands in a section
+	hear(s section) (heard section, at time.Time) // returns what the tested side says where this section stands, and when it has come
+}
+
+// side is the side of a conversation that the test plays.
+type side interface {
+	player
+	rest() []section // ends the conversation, and returns what the tested side has said beside the file
+}
+
+// stage is where a transcript is played: in a bubble of synctest, or in real time.
 type stage struct {
 	testing.TB
+	tested   string                // the side that is tested: "server" or "client"
 	settle   func()                // waits until all that has begun waits for something
 	patience time.Duration         // for what must come
 	size     func(text string) int // of what a server says: how much of it is waited for
-	stop     func()                // stops the server
+	measures bool                  // how long things take
 }
 
-func bubble(t *testing.T) stage { return stage{t, synctest.Wait, time.Hour, lineCount, nil} }
+func bubble(t *testing.T, tested string) *stage {
+	return &stage{t, tested, synctest.Wait, time.Hour, lineCount, true}
+}
 
 // elsewhere is a stage for servers that say the same with other lines.
-func elsewhere(t *testing.T) stage {
-	return stage{t, func() { time.Sleep(50 * time.Millisecond) }, 6 * time.Second, dataCount, nil}
+func elsewhere(t *testing.T) *stage {
+	return &stage{t, "server", func() { time.Sleep(50 * time.Millisecond) }, 6 * time.Second, dataCount, false}
 }
 
-func lineCount(text string) int { return strings.Count(text, "\n") }
+func lineCount(text string) int { return strings.Count(laterLine.ReplaceAllString(text, ""), "\n") }
 
 var dataLine = regexp.MustCompile(`(?m)^data: ?\S.*\n\n`)
 
 // dataCount counts events that carry something. That the list of tools has changed is said in no lesson.
 func dataCount(text string) int {
 	return len(dataLine.FindAllString(text, -1)) - strings.Count(text, "notifications/tools/list_changed")
+}
+
+// play plays the sections of a transcript in turn, and returns it with what the tested side has said and what the application has got.
+func (g *stage) play(tr transcript, played side, application player) transcript {
+	tr.sections = slices.Clone(tr.sections)
+	byHand := map[string]bool{} // exchanges that are not for our Client
+	mark := time.Now()          // when the last section was over
+	for i := range tr.sections {
+		s := &tr.sections[i]
+		byHand[s.letter] = g.tested == "client" && (s.who == "by hand" || s.who == "server" && byHand[s.letter])
+		var p player = played
+		isHeard := s.who == g.tested && !strings.HasSuffix(s.text, breaks)
+		switch s.who {
+		case "client", "server", "by hand":
+		case "call", "cancel", "close":
+			p = application
+		case "result", "error", "notification", "log":
+			p, isHeard = application, true
+		default: // words for the reader, and what has been seen to before
+			continue
+		}
+		switch {
+		case byHand[s.letter]:
+		case isHeard:
+			heard, at := p.hear(*s)
+			s.who, s.text, mark = heard.who, g.measured(s.text, heard.text, at.Sub(mark)), at
+		default:
+			said := *s
+			wait, text := pause(s.text)
+			time.Sleep(wait)
+			said.text = text
+			p.say(said)
+			g.settle()
+			mark = time.Now()
+		}
+	}
+	return tr
+}
+
+// with adds sections that the file does not have. What the last one says is continued there.
+func (tr transcript) with(added []section) transcript {
+	for _, s := range added {
+		if last := &tr.sections[len(tr.sections)-1]; last.who == s.who && last.letter == s.letter && s.letter == "" {
+			last.text += s.text
+		} else {
+			tr.sections = append(tr.sections, s)
+		}
+	}
+	return tr
+}
+
+// pause splits a section's text behind "(3s later)", if it begins so.
+func pause(text string) (wait time.Duration, rest string) {
+	if m := laterLine.FindStringSubmatch(text); m != nil {
+		wait, _ = time.ParseDuration(m[1])
+		text = text[len(m[0]):]
+	}
+	return wait, text
+}
+
+// measured puts "(3s later)" in front of what the tested side has said, if the file measures how long it takes. What is drawn at random, as
+// the pauses of a Client are, may make it up to a quarter longer. What a Client's file does not measure takes less than a second.
+func (g *stage) measured(want, got string, took time.Duration) string {
+	wanted, rest := pause(want)
+	switch {
+	case !g.measures, wanted == 0 && (took < time.Second || g.tested == "server"):
+		return got
+	case wanted > 0 && took >= wanted && took <= wanted+wanted/4:
+		return strings.TrimSuffix(want, rest) + got
+	default:
+		return fmt.Sprintf("(%v later)\n%s", cmp.Or(took.Truncate(firstPause), took), got)
+	}
 }
 
 // linesOf reads lines in the background; closed at the end.
@@ -4276,7 +4271,7 @@ func linesOf(r io.Reader) <-chan string {
 
 // take returns the next n lines or events, or all to the end. Comments that only fill are left out; something reports whether there was
 // even that.
-func (g stage) take(feed <-chan string, n int, all bool) (text string, something bool) {
+func (g *stage) take(feed <-chan string, n int, all bool) (text string, something bool) {
 	for all || g.size(text) < n || strings.HasSuffix("\n"+text, "\n:\n") {
 		select {
 		case line, ok := <-feed:
@@ -4302,136 +4297,275 @@ func withoutFiller(text string) string {
 	return text
 }
 
-// later takes "(3s later)" from the beginning of a section's text. Then the side that we play waits so long before it says the rest.
-func (g stage) later(text string) (rest string) {
-	m := laterLine.FindStringSubmatch(text)
-	if m == nil {
-		return text
-	}
-	wait, err := time.ParseDuration(m[1])
-	if err != nil {
-		g.Fatal(err)
-	}
-	time.Sleep(wait)
-	return text[len(m[0]):]
+// pipeSide plays a side over stdio.
+type pipeSide struct {
+	*stage
+	out    io.WriteCloser // what it writes
+	in     <-chan string  // lines that the tested side has written
+	starts chan *pipeSide // of a command, by the Client that is tested
+	end    func()         // ends the tested side
 }
 
-// measured puts "(3s later)" in front of what the tested side has said, if the file measures how long it takes. What is drawn at random, as
-// the pauses of a Client are, may make it up to a quarter longer.
-func measured(want, got string, took time.Duration) string {
-	m := laterLine.FindStringSubmatch(want)
-	if m == nil {
-		return got
+func (p *pipeSide) say(s section) {
+	if s.text == hangsUp {
+		p.out.Close()
+	} else {
+		_, _ = io.WriteString(p.out, s.text)
 	}
-	if wanted, err := time.ParseDuration(m[1]); err == nil && took >= wanted && took <= wanted+wanted/4 {
-		return m[0] + got
-	}
-	return fmt.Sprintf("(%v later)\n%s", took, got)
 }
 
-// fromPipe plays the client's part over a pipe.
-func (tr transcript) fromPipe(t *testing.T, h Handler, limit int) transcript {
+func (p *pipeSide) hear(s section) (heard section, at time.Time) {
+	wanted, again := strings.CutPrefix(s.text, startsAgain)
+	s.text = ""
+	if again {
+		select {
+		case next := <-p.starts:
+			p.out, p.in, s.text = next.out, next.in, startsAgain
+		case <-time.After(p.patience): // then this will not be there
+		}
+	}
+	lines, _ := p.take(p.in, lineCount(wanted), false)
+	s.text += lines
+	return s, time.Now()
+}
+
+func (p *pipeSide) rest() (list []section) {
+	p.end()
+	if text, _ := p.take(p.in, 0, true); text != "" { // what is owed at the end
+		list = append(list, section{who: p.tested, text: text})
+	}
+	for p.out.Close(); len(p.starts) > 0; {
+		(<-p.starts).out.Close()
+		list = append(list, section{who: p.tested, text: startsAgain})
+	}
+	return list
+}
+
+// dial is the Dialer of a command that the file plays.
+func (p *pipeSide) dial(context.Context) (Conn, error) {
+	in, theirOut := io.Pipe()
+	theirIn, out := io.Pipe()
+	p.starts <- &pipeSide{out: theirOut, in: linesOf(theirIn)}
+	return NewLineConn(in, out, testLimit, func() error { return errors.Join(in.Close(), out.Close()) }), nil
+}
+
+// play plays the server's part in a file, as a process. It notes there what the client says.
+func play(file string) {
+	text, _ := os.ReadFile(file)
+	g := &stage{tested: "client", settle: func() {}, patience: time.Minute, size: lineCount}
+	p := &pipeSide{stage: g, out: os.Stdout, in: linesOf(os.Stdin), end: func() {}}
+	played := g.play(parseTranscript(string(text)), p, nil).with(p.rest())
+	_ = os.WriteFile(file, []byte(played.String()), 0o600)
+}
+
+// ---- The server that is tested ----
+
+// fromServer returns the transcript with what the demo server says.
+func (tr transcript) fromServer(t *testing.T) (got transcript) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := tr.unfolded()
+		o := new(options)
+		flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
+		o.define(flags)
+		if err := flags.Parse(tr.command()); err != nil {
+			t.Fatal(err)
+		}
+		demo := newDemo()
+		demo.Versions, demo.StateKey = o.versions, []byte(o.stateKey)
+		tr.setHandlers(t, demo)
+		if g := bubble(t, "server"); tr.overHTTP() {
+			got = tr.fromHandlers(g, o, demo)
+		} else {
+			got = tr.fromServe(g, int(o.guard.MaxBody), demo)
+		}
+	})
+	return got
+}
+
+// fromServe plays the client's part over a pipe.
+func (tr transcript) fromServe(g *stage, limit int, h Handler) transcript {
 	in, theirOut := io.Pipe()
 	theirIn, out := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(t.Context(), NewLineConn(in, out, limit, in.Close), h, nil)
+		served <- Serve(g.Context(), NewLineConn(in, out, limit, in.Close), h, nil)
 		out.Close()
 	}()
-	g, feed := bubble(t), linesOf(theirIn)
-	for i := range tr.sections {
-		s := &tr.sections[i]
-		switch s.who {
-		case "server":
-			began := time.Now()
-			text, _ := g.take(feed, strings.Count(laterLine.ReplaceAllString(s.text, ""), "\n"), false)
-			s.text = measured(s.text, text, time.Since(began))
-		case "client", "by hand":
-			if s.text == hangsUp {
-				theirOut.Close()
-			} else {
-				_, _ = io.WriteString(theirOut, g.later(s.text))
-			}
+	p := &pipeSide{stage: g, out: theirOut, in: linesOf(theirIn), end: func() {
+		g.settle()
+		theirOut.Close()
+		if err := <-served; err != nil {
+			g.Error(err)
 		}
-	}
-	g.settle()
-	theirOut.Close()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-	if rest, _ := g.take(feed, 0, true); rest != "" { // what is owed at the end
-		if last := &tr.sections[len(tr.sections)-1]; last.who == "server" {
-			last.text += rest
-		} else {
-			tr.sections = append(tr.sections, section{who: "server", text: rest})
-		}
-	}
-	return tr
+	}}
+	return g.play(tr, p, nil).with(p.rest())
 }
 
-// fromURL plays the client's part over HTTP.
-func (tr transcript) fromURL(g stage, client *http.Client, base string) transcript {
-	type exchange struct {
-		response chan *http.Response
-		body     <-chan string
-		hangUp   func()
+// stopper is an application that does nothing but stop the server.
+type stopper func()
+
+func (stop stopper) say(section)                         { stop() }
+func (stop stopper) hear(s section) (section, time.Time) { return s, time.Now() }
+
+// fromHandlers plays the client's part over HTTP, with the handlers of the program.
+func (tr transcript) fromHandlers(g *stage, o *options, demo *demo) transcript {
+	mcp, sse, mux := o.handlers(demo, nil)
+	if s := tr.sections[0]; s.who == "schema" { // of each tool
+		marked, err := ReadHeaderParams(json.RawMessage(s.text))
+		if err != nil {
+			g.Fatal(err)
+		}
+		mcp.HeaderParams = func(string) []HeaderParam { return marked }
+		demo.Methods["tools/call"] = func(context.Context, *Exchange) (any, error) { return ToolResult{Content: []any{}}, nil }
 	}
-	exchanges := map[string]*exchange{}
-	tr.sections = slices.Clone(tr.sections)
-	names := map[string]string{}
-	for i := range tr.sections {
-		s := &tr.sections[i]
-		x := exchanges[s.letter]
-		switch {
-		case s.who == "server":
-			want, head, began := laterLine.ReplaceAllString(s.text, ""), "", time.Now()
-			if x.body == nil {
-				resp := <-x.response
-				defer resp.Body.Close()
-				x.body = linesOf(resp.Body)
-				fields, body, _ := strings.Cut(want, "\n\n")
-				head, want = fmt.Sprintf("%d\n%s", resp.StatusCode, shownHeader(resp.Header, fields)), body
+	n := 0
+	sse.NewID = func() string {
+		n++
+		return fmt.Sprint("session-", n)
+	}
+	if mcp.Sessions != nil {
+		mcp.Sessions.NewID = sse.NewID
+	}
+	network := newMemoryNet()
+	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, ErrorLog: log.New(io.Discard, "", 0)} // as the program's
+	go func() { _ = server.Serve(network) }()
+	transport := &http.Transport{DialContext: network.dial}
+	c := newWebClient(g, tr, transport, "http://127.0.0.1:8080")
+	got := g.play(tr, c, stopper(func() { go mcp.Close(); go sse.Close() })).with(c.rest())
+	mcp.Close()
+	sse.Close()
+	transport.CloseIdleConnections()
+	_ = server.Close()
+	return got
+}
+
+// setHandlers gives the server the handlers that a case has written down.
+func (tr transcript) setHandlers(t *testing.T, demo *demo) {
+	for _, s := range tr.sections {
+		if s.who != "handler" {
+			continue
+		}
+		kind, text, _ := strings.Cut(strings.TrimSpace(s.text), " ")
+		var result any = json.RawMessage(text)
+		var failure error
+		switch fault := new(Error); kind {
+		case "result":
+		case "asks":
+			var need InputRequired
+			if err := json.Unmarshal([]byte(text), &need.Requests); err != nil {
+				t.Fatal(err)
 			}
-			body, something := g.take(x.body, g.size(want), !tr.goesOn(i))
-			if head != "" && something {
-				head += "\n"
+			result = need
+		case "error":
+			if failure = errors.New(text); json.Unmarshal([]byte(text), fault) == nil {
+				failure = fmt.Errorf("wrapped: %w", fault)
 			}
-			learnNames(names, s.text, head+body)
-			s.text = measured(s.text, head+body, time.Since(began))
-		case s.who == "close":
-			g.stop()
-			g.settle()
-		case s.who != "client" && s.who != "by hand":
-		case x != nil:
-			x.hangUp()
-			g.settle()
 		default:
-			ctx, cancel := context.WithTimeout(context.Background(), 2*g.patience)
-			defer cancel()
-			x = &exchange{response: make(chan *http.Response, 1), hangUp: cancel}
-			exchanges[s.letter] = x
-			r := tr.request(g, section{who: s.who, letter: s.letter, text: g.later(s.text)}, base, names).WithContext(ctx)
-			go func() {
-				resp, err := client.Do(r)
-				if err != nil {
-					resp = &http.Response{Body: io.NopCloser(strings.NewReader(err.Error()))}
-				}
-				x.response <- resp
-			}()
-			g.settle()
+			t.Fatalf("a handler cannot return %s", s.text)
+		}
+		demo.Methods[s.letter] = func(context.Context, *Exchange) (any, error) { return result, failure }
+	}
+}
+
+// webClient plays a client over HTTP.
+type webClient struct {
+	*stage
+	tr        transcript
+	client    *http.Client
+	base      string                 // the URL, without a path
+	names     map[string]string      // what the server uses in place of names in the file
+	exchanges map[string]*webRequest // by letter
+}
+
+// webRequest is a request that a webClient has made.
+type webRequest struct {
+	response chan *http.Response
+	body     <-chan string // lines, once the response has begun
+	hangUp   func()
+}
+
+func newWebClient(g *stage, tr transcript, network http.RoundTripper, base string) *webClient {
+	return &webClient{g, tr, &http.Client{Transport: network}, base, map[string]string{}, map[string]*webRequest{}}
+}
+
+// say makes a request; or it ends one that has been made.
+func (c *webClient) say(s section) {
+	if x := c.exchanges[s.letter]; x != nil {
+		x.hangUp()
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), 2*c.patience)
+	x := &webRequest{response: make(chan *http.Response, 1), hangUp: cancel}
+	c.exchanges[s.letter] = x
+	r := c.request(s).WithContext(ctx)
+	go func() {
+		resp, err := c.client.Do(r)
+		if err != nil {
+			resp = &http.Response{Body: io.NopCloser(strings.NewReader(err.Error()))}
+		}
+		x.response <- resp
+	}()
+}
+
+func (c *webClient) hear(s section) (heard section, at time.Time) {
+	x, want, head := c.exchanges[s.letter], laterLine.ReplaceAllString(s.text, ""), ""
+	if x.body == nil {
+		resp := <-x.response
+		x.body = linesOf(resp.Body)
+		fields, body, _ := strings.Cut(want, "\n\n")
+		head, want = fmt.Sprintf("%d\n%s", resp.StatusCode, shownHeader(resp.Header, fields)), body
+	}
+	body, something := c.take(x.body, c.size(want), !s.more)
+	if head != "" && something {
+		head += "\n"
+	}
+	learnNames(c.names, s.text, head+body)
+	s.text = head + body
+	return s, time.Now()
+}
+
+// rest ends the requests. A response that is not over at the end of a file may say anything, so there is no more to show.
+func (c *webClient) rest() []section {
+	for _, x := range c.exchanges {
+		x.hangUp()
+	}
+	return nil
+}
+
+// request reads a client's section.
+func (c *webClient) request(s section) *http.Request {
+	head, body, _ := strings.Cut(s.text, "\n\n")
+	line, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n")+"\n", "\n")
+	body = strings.TrimSuffix(body, "\n")
+	method, path, _ := strings.Cut(line, " ")
+	full := c.tr.inFull(method, path, fields, body)
+	path = cmp.Or(c.names[path], path)
+	if m := s.said(); len(m) == 1 && m[0].Kind() == Response { // to a request of the server's
+		id := `"id":` + m[0].ID.String()
+		body = strings.Replace(body, id, cmp.Or(c.names[id], id), 1)
+	}
+	r, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
+	if err != nil {
+		c.Fatal(err)
+	}
+	r.Header["User-Agent"], r.Header["Accept-Encoding"] = []string{"transcript"}, []string{"identity"}
+	for _, field := range full {
+		name, value, _ := strings.Cut(strings.TrimSuffix(field, "\n"), ": ")
+		value = cmp.Or(c.names[value], value)
+		if r.Header[name] = append(r.Header[name], value); name == "Host" { // spelt as it is in the file
+			r.Host = value
 		}
 	}
-	return tr
+	return r
 }
 
 // shownHeader returns the header of a response as a trace shows it, with the fields that the file names beside. "NAME:" alone says that there
 // is no such field.
 func shownHeader(header http.Header, named string) string {
-	traced := tracedHeader(header)
-	lines := slices.Collect(strings.Lines(traced))
+	lines := slices.Collect(strings.Lines(tracedHeader(header)))
 	for line := range strings.Lines(named) {
 		name, _, isField := strings.Cut(line, ":")
-		if !isField || strings.Contains("\n"+traced, "\n"+name+": ") {
+		if !isField || hasField(lines, line) {
 			continue
 		}
 		for _, value := range header[name] {
@@ -4461,42 +4595,17 @@ func learnNames(names map[string]string, want, got string) {
 	}
 }
 
-// request reads a client's section.
-func (tr transcript) request(g stage, s section, base string, names map[string]string) *http.Request {
-	head, body, _ := strings.Cut(s.text, "\n\n")
-	line, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n")+"\n", "\n")
-	body = strings.TrimSuffix(body, "\n")
-	method, path, _ := strings.Cut(line, " ")
-	full := tr.inFull(method, path, fields, body)
-	path = cmp.Or(names[path], path)
-	if m := s.said(); len(m) == 1 && m[0].Kind() == Response { // to a request of the server's
-		id := `"id":` + m[0].ID.String()
-		body = strings.Replace(body, id, cmp.Or(names[id], id), 1)
-	}
-	r, err := http.NewRequest(method, base+path, strings.NewReader(body))
-	if err != nil {
-		g.Fatal(err)
-	}
-	r.Header["User-Agent"], r.Header["Accept-Encoding"] = []string{"transcript"}, []string{"identity"}
-	for _, field := range full {
-		name, value, _ := strings.Cut(strings.TrimSuffix(field, "\n"), ": ")
-		value = cmp.Or(names[value], value)
-		if r.Header[name] = append(r.Header[name], value); name == "Host" { // spelt as it is in the file
-			r.Host = value
-		}
-	}
-	return r
-}
+// ---- What is compared ----
 
-// replays checks that server and Client say what stands there.
+// replays checks that server and Client say what stands in a lesson.
 func (tr transcript) replays(t *testing.T) {
 	t.Helper()
 	want := tr.String()
-	if got := parseTranscript(want).fromServer(t).String(); got != want {
+	if got := tr.fromServer(t).String(); got != want {
 		t.Errorf("the server: got\n%s\nwant\n%s", got, want)
 	}
 	if tr.shows("") {
-		if got := parseTranscript(want).fromClient(t).String(); got != want {
+		if got := tr.fromClient(t).String(); got != want {
 			t.Errorf("the client: got\n%s\nwant\n%s", got, want)
 		}
 	}
@@ -4504,24 +4613,24 @@ func (tr transcript) replays(t *testing.T) {
 
 // replayed returns the case with what the tested side says.
 func (tr transcript) replayed(t *testing.T) transcript {
+	args := tr.command()
 	switch {
-	case tr.sections[0].who == "stream":
-		return tr.withEvents()
-	case slices.ContainsFunc(tr.sections, func(s section) bool { return s.who == "exit" }):
-		return tr.fromProgram(t)
-	case tr.sections[0].who == "schema" && !tr.overHTTP():
-		return tr.withMarks()
-	case tr.ofClient():
+	case tr.index("stream") == 0:
+		return tr.unfolded().withEvents()
+	case tr.index("exit") >= 0:
+		return tr.unfolded().fromProgram(t)
+	case tr.index("schema") == 0 && !tr.overHTTP():
+		return tr.unfolded().withMarks()
+	case len(args) > 0 && args[0] == "call":
 		return tr.fromClient(t)
 	default:
 		return tr.fromServer(t)
 	}
 }
 
-// withEvents returns a case that has a stream with the events that ReadEvents finds in it, whatever the pieces in which the bytes come.
+// withEvents returns a case that has a stream with the events that ReadEvents finds in it, also when they come byte by byte.
 func (tr transcript) withEvents() transcript {
-	stream := unescape(tr.sections[0].text)
-	end := io.EOF
+	stream, end := tr.sections[0].text, io.EOF
 	if cut, ok := strings.CutSuffix(stream, "\n"+breaks); ok {
 		stream, end = cut, io.ErrUnexpectedEOF
 	} else if cut, ok := strings.CutSuffix(stream, "\n"+hangsUp); ok {
@@ -4543,18 +4652,13 @@ func (tr transcript) withEvents() transcript {
 	if got := events(iotest.OneByteReader(strings.NewReader(stream))); got != text {
 		text += "byte by byte:\n" + got
 	}
-	for i := range len(stream) {
-		if got := events(io.MultiReader(strings.NewReader(stream[:i]), strings.NewReader(stream[i:]))); got != text {
-			text += fmt.Sprintf("in two parts, the first of %d bytes:\n%s", i, got)
-		}
-	}
-	return transcript{title: tr.title, isCase: true, sections: []section{tr.sections[0], {who: "events", text: text}}}
+	tr.put("events", text, 1)
+	return tr
 }
 
 // withMarks returns a case that has a schema with what ReadHeaderParams finds in it.
 func (tr transcript) withMarks() transcript {
-	schema := tr.unfolded().sections[0]
-	marked, err := ReadHeaderParams(json.RawMessage(schema.text))
+	marked, err := ReadHeaderParams(json.RawMessage(tr.sections[0].text))
 	text := ""
 	for _, p := range marked {
 		text += fmt.Sprintf("Mcp-Param-%s: /%s\n", p.Name, strings.Join(p.Path, "/"))
@@ -4562,13 +4666,19 @@ func (tr transcript) withMarks() transcript {
 	if err != nil {
 		text += fmt.Sprintf("error: %v\n", err)
 	}
-	return tr.written(transcript{title: tr.title, isCase: true, sections: []section{schema, {who: "marks", text: cmp.Or(text, "none\n")}}})
+	tr.put("marks", cmp.Or(text, "none\n"), 1)
+	return tr
 }
 
 // compare plays a lesson at the target, and reports what matters of what is different there. A lesson with flags is played only if they
 // are spelled otherwise, too.
 func (tr transcript) compare(t *testing.T) {
-	spelling := strings.NewReplacer(strings.FieldsFunc(strings.ReplaceAll(*spell, "=>", ";"), func(r rune) bool { return r == ';' })...)
+	u, err := url.Parse(*target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := strings.FieldsFunc(strings.ReplaceAll(*spell, "=>", ";"), func(r rune) bool { return r == ';' })
+	spelling := strings.NewReplacer(append(pairs, " /mcp\n", " "+u.Path+"\n")...)
 	theirs := transcript{title: spelling.Replace(tr.title), sections: tr.unfolded().sections}
 	switch {
 	case !tr.overHTTP():
@@ -4581,14 +4691,9 @@ func (tr transcript) compare(t *testing.T) {
 			s.text = spelling.Replace(s.text)
 		}
 	}
-	u, err := url.Parse(*target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := u.Path
-	u.Path = ""
-	got := theirs.at(path).fromURL(elsewhere(t), &http.Client{Transport: &http.Transport{}}, u.String())
-	have := got.facts()
+	g := elsewhere(t)
+	c := newWebClient(g, theirs, &http.Transport{}, u.Scheme+"://"+u.Host)
+	have := g.play(theirs, c, nil).with(c.rest()).facts()
 	for _, fact := range tr.facts() {
 		if i := slices.Index(have, fact); i >= 0 {
 			have = slices.Delete(have, i, i+1)
@@ -4599,20 +4704,6 @@ func (tr transcript) compare(t *testing.T) {
 	for _, fact := range have {
 		t.Errorf("instead:   %s", fact)
 	}
-}
-
-// at returns a transcript for a server whose endpoint is another.
-func (tr transcript) at(path string) transcript {
-	tr.sections = slices.Clone(tr.sections)
-	for i := range tr.sections {
-		s := &tr.sections[i]
-		for _, method := range []string{"POST", "GET", "DELETE", "PUT"} {
-			if rest, ok := strings.CutPrefix(s.text, method+" /mcp\n"); ok {
-				s.text = method + " " + path + "\n" + rest
-			}
-		}
-	}
-	return tr
 }
 
 // facts lists what a server has said, as far as the protocol says what it should be: not what comes in words, nor whether a lone answer
@@ -4631,8 +4722,13 @@ func (tr transcript) facts() (facts []string) {
 			if strings.Contains(fields, "Mcp-Session-Id: ") && strings.Contains(body, `"serverInfo"`) {
 				add("a session")
 			}
-			if strings.Contains(fields, "text/event-stream") {
-				facts = append(facts, tr.stream(s.letter)...)
+			all := tr.side("server", s.letter)
+			switch said := all.said(); {
+			case !strings.Contains(fields, "text/event-stream"), len(said) == 1 && said[0].Kind() == Response:
+			case strings.Contains(all.text, "\nid: "):
+				add("a stream with event ids")
+			default:
+				add("a stream")
 			}
 		}
 		for _, m := range s.said() {
@@ -4652,24 +4748,6 @@ func (tr transcript) facts() (facts []string) {
 	return facts
 }
 
-// stream tells of a stream, unless it holds a lone answer.
-func (tr transcript) stream(letter string) []string {
-	all := section{}
-	for _, s := range tr.sections {
-		if s.who == "server" && s.letter == letter {
-			all.text += s.text
-		}
-	}
-	switch said := all.said(); {
-	case len(said) == 1 && said[0].Kind() == Response:
-		return nil
-	case strings.Contains(all.text, "\nid: "):
-		return []string{letter + ": a stream with event ids"}
-	default:
-		return []string{letter + ": a stream"}
-	}
-}
-
 func fact(m *Message, name string) string {
 	if value := member(m.Result, name); value != nil {
 		return fmt.Sprintf(", %s %s", name, value)
@@ -4677,120 +4755,138 @@ func fact(m *Message, name string) string {
 	return ""
 }
 
-// ---- The Client at the other end of a golden file ----
+// ---- The Client that is tested ----
 
-// fromClient returns the transcript with what our Client says when the server says what stands there. In a lesson the Client is made to
-// call what is called there, to answer what it is asked, to cancel and to hang up; all else it does by itself. In a case the sections
-// "call", "cancel" and "close" say what it is made to do. What it does beside, and the file leaves out, is answered here: server/discover,
-// the GET that listens, DELETE at the end, and an answer of the Client.
+const asksFirst = `"method":"server/discover"`
+
+// fromClient returns the transcript with what our Client says and returns when the server says what stands there. What the Client does
+// beside, and the file leaves out, is answered: server/discover, the GET that listens, DELETE at the end, and an answer of the Client.
 func (tr transcript) fromClient(t *testing.T) (got transcript) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newActor(t, tr.unfolded())
+		tr := tr.unfolded().directed()
+		g := bubble(t, "client")
+		g.measures = tr.isCase
+		a := newApplication(g, tr)
+		var server side
 		if tr.overHTTP() {
-			got = a.overHTTP()
+			server = newWebServer(g, tr, a)
 		} else {
-			got = a.overPipe()
+			server = newCommand(g, tr, a)
 		}
-		if !tr.isCase {
-			a.check(got)
-		}
+		got = g.play(tr, server, a)
+		got = got.with(a.unshown(tr))
+		a.work.Go(func() { a.client.Close() })
+		got = got.with(server.rest())
+		a.work.Wait()
 	})
-	return tr.written(got)
+	return got
 }
 
-// said lists the messages in a section.
-func (s section) said() (in []*Message) {
-	for line := range strings.Lines(s.text) {
-		line = strings.TrimSpace(strings.TrimPrefix(line, "data: "))
-		if strings.HasPrefix(line, "{") || strings.HasPrefix(line, "[") {
-			in = append(in, Decode([]byte(line)).Messages...)
-		}
+// directed adds to a lesson what the application does, which a case says itself. The Client is made to call what is called there, to cancel
+// and to hang up. All else it does by itself.
+func (tr transcript) directed() transcript {
+	if tr.isCase {
+		return tr
 	}
-	return in
+	var sections []section
+	do := func(who, letter string, text any) {
+		sections = append(sections, section{who: who, letter: letter, text: fmt.Sprintf("%s", text), folded: true})
+	}
+	for _, s := range tr.sections {
+		if s.who != "client" {
+			sections = append(sections, s)
+			continue
+		}
+		for _, m := range s.said() {
+			again := member(m.Params, "inputResponses") != nil || member(m.Params, "requestState") != nil
+			switch {
+			case m.Method == "notifications/cancelled":
+				do("cancel", "", unquote(member(m.Params, "reason")))
+			case m.Kind() != Request, again, m.Method == "initialize", m.Method == "server/discover":
+			case m.Method == "subscriptions/listen":
+				do("call", m.Method, member(m.Params, "notifications"))
+			default:
+				do("call", m.Method, m.Params) // the Client leaves out of _meta what it adds itself
+			}
+		}
+		switch {
+		case strings.HasPrefix(s.text, "DELETE "), s.text == hangsUp && !strings.HasPrefix(tr.side("client", s.letter).text, "POST "):
+			do("close", "", "")
+		case s.text == hangsUp:
+			do("cancel", "", "")
+		}
+		sections = append(sections, s)
+	}
+	tr.sections = sections
+	return tr
 }
 
-// actor plays the application that uses a Client, as a transcript has it.
-type actor struct {
-	stage
+// application uses the Client that is tested.
+type application struct {
+	*stage
 	client Client
-	header http.Header // that the application adds
 	log    lockedBuffer
-	tr     transcript
-	url    string // or its path; "": the usual one
-	dials  []Dialer
-	work   sync.WaitGroup
-	mark   time.Time  // when the last section was over
-	made   []*appCall // by sections, and not yet returned
+	header http.Header    // that it adds to each request
+	url    string         // or its path
+	work   sync.WaitGroup // what is done in the background
+	calls  []*appCall     // that no section has shown to return
 
-	mu            sync.Mutex                         // guards the fields below
-	cancels       map[string]context.CancelCauseFunc // of calls, by id
-	answers       map[string][]*Message              // to what the server asks, by id or key
-	outcomes      []string                           // of calls
-	notifications []string                           // that no section has shown yet
-	arrivals      []*arrival
-	starts        []*pipes // of the command
+	mu            sync.Mutex            // guards the fields below
+	answers       map[string][]*Message // to what the server asks, by id or key
+	notifications []string              // that no section has shown
 }
 
-// appCall is a call that a section of a case makes, or Connect.
+// appCall is a call of the application; or Connect, or Close.
 type appCall struct {
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
 	outcome chan section // a result or an error
 }
 
-func newActor(t *testing.T, tr transcript) *actor {
-	tr.sections = slices.Clone(tr.sections)
-	a := &actor{stage: bubble(t), tr: tr, cancels: map[string]context.CancelCauseFunc{}, answers: map[string][]*Message{}}
+// newApplication makes a Client like that of the file.
+func newApplication(g *stage, tr transcript) *application {
+	a := &application{stage: g, answers: map[string][]*Message{}}
+	a.client.Info = Implementation{Name: "student", Version: "1.0"}
 	a.client.Handler = HandlerFunc(a.handle)
-	a.client.Log = slog.New(slog.NewTextHandler(&a.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, attr slog.Attr) slog.Attr {
-		if attr.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return attr
-	}}))
-	for _, s := range tr.sections {
-		if s.who == "client" {
-			for _, m := range s.said() {
-				a.study(m)
-			}
-		}
+	a.client.Log = slog.New(slog.NewTextHandler(&a.log, nil))
+	for _, m := range tr.side("client", "").said() {
+		a.study(tr, m)
 	}
-	slices.Sort(a.client.Versions)
-	if a.client.Versions = slices.Compact(a.client.Versions); len(a.client.Versions) > 1 { // a client of both eras
-		a.client.Versions = nil
+	if !tr.isCase {
+		return a
 	}
-	if tr.isCase {
-		a.client.Info = Implementation{Name: "student", Version: "1.0"}
-		flags := flag.NewFlagSet("call", flag.ContinueOnError)
-		a.client.Versions = nil
-		flags.Func("protocol", "", versions(&a.client.Versions))
-		flags.Func("capabilities", "", func(text string) error { return json.Unmarshal([]byte(text), &a.client.Capabilities) })
-		flags.Func("header", "", func(line string) error {
-			name, value, _ := strings.Cut(line, ":")
-			a.header = http.Header{name: {value}}
-			return nil
-		})
-		if err := flags.Parse(tr.command()[1:]); err != nil {
-			t.Fatal(err)
-		}
-		a.url = flags.Arg(0)
-		if version, _ := tr.handshake(); version != "" && !tr.shows(asksFirst) {
-			a.client.Versions = []string{version}
-		}
+	var protocol []string
+	flags := flag.NewFlagSet("call", flag.ContinueOnError)
+	flags.Func("protocol", "", versions(&protocol))
+	flags.Func("capabilities", "", func(text string) error { return json.Unmarshal([]byte(text), &a.client.Capabilities) })
+	flags.Func("header", "", func(line string) error {
+		name, value, _ := strings.Cut(line, ":")
+		a.header = http.Header{http.CanonicalHeaderKey(name): {value}}
+		return nil
+	})
+	if err := flags.Parse(tr.command()[1:]); err != nil {
+		g.Fatal(err)
+	}
+	a.url = flags.Arg(0)
+	if len(protocol) > 0 {
+		a.client.Versions = protocol
 	}
 	return a
 }
 
 // study learns from a message what kind of client it is that says it, and how it answers.
-func (a *actor) study(m *Message) {
+func (a *application) study(tr transcript, m *Message) {
 	meta, _, _ := m.Meta()
 	if m.Method == "initialize" {
-		meta.ProtocolVersion = unquote(member(m.Params, "protocolVersion"))
+		if !tr.shows(asksFirst) { // or it is a client of both eras
+			a.client.Versions = []string{unquote(member(m.Params, "protocolVersion"))}
+		}
 		meta.ClientInfo, _ = parseImplementation(member(m.Params, "clientInfo"))
 		meta.ClientCapabilities = member(m.Params, "capabilities")
 	}
-	if meta.ProtocolVersion != "" {
-		a.client.Versions = append(a.client.Versions, meta.ProtocolVersion)
-		a.client.Info = *cmp.Or(meta.ClientInfo, &Implementation{})
+	if meta.ClientInfo != nil {
+		a.client.Info = *meta.ClientInfo
+	}
+	if meta.ClientCapabilities != nil {
 		_ = json.Unmarshal(meta.ClientCapabilities, &a.client.Capabilities)
 	}
 	if m.Kind() == Response {
@@ -4805,7 +4901,7 @@ func (a *actor) study(m *Message) {
 }
 
 // handle answers what the server asks. What the file does not answer is never answered.
-func (a *actor) handle(ctx context.Context, x *Exchange) (any, error) {
+func (a *application) handle(ctx context.Context, x *Exchange) (any, error) {
 	a.mu.Lock()
 	if x.Request.Kind() == Notification {
 		a.notifications = append(a.notifications, strings.TrimSpace(x.Request.Method+" "+string(x.Request.Params))+"\n")
@@ -4826,443 +4922,273 @@ func (a *actor) handle(ctx context.Context, x *Exchange) (any, error) {
 	return answers[0].Result, nil
 }
 
-// connect begins with what a Client does first. A modern lesson may leave that out.
-func (a *actor) connect() {
-	a.mark = time.Now()
-	a.made = append(a.made, a.begin(func(ctx context.Context) (json.RawMessage, error) {
-		err := a.client.Connect(ctx, a.dials...)
-		if err != nil && !a.tr.isCase {
-			a.Errorf("Connect: %v", err)
-		}
-		return nil, err
-	}))
+// connect begins with what a Client does first. That it has connected is shown by no section.
+func (a *application) connect(dials ...Dialer) {
+	a.begin("", func(ctx context.Context) (json.RawMessage, error) { return nil, a.client.Connect(ctx, dials...) })
 	a.settle()
 }
 
-// begin runs what returns a result, or nothing, or an error.
-func (a *actor) begin(run func(ctx context.Context) (json.RawMessage, error)) *appCall {
-	ctx, cancel := context.WithCancel(context.Background())
+// begin runs what returns a result or an error. A section shows the result if it has a name.
+func (a *application) begin(name string, run func(ctx context.Context) (json.RawMessage, error)) {
+	ctx, cancel := context.WithCancelCause(context.Background())
 	c := &appCall{cancel: cancel, outcome: make(chan section, 1)}
+	a.calls = append(a.calls, c)
 	a.work.Go(func() {
-		defer cancel()
-		switch result, err := run(ctx); {
-		case err != nil:
+		defer cancel(nil)
+		if result, err := run(ctx); err != nil {
 			c.outcome <- section{who: "error", text: err.Error() + "\n"}
-		case result == nil: // it has connected
-			close(c.outcome)
-		case len(result) == 0: // of Listen or Close
-			c.outcome <- section{who: "result"}
-		default:
-			c.outcome <- section{who: "result", text: string(result) + "\n"}
+		} else {
+			c.outcome <- section{who: name, text: strings.TrimPrefix(string(result)+"\n", "\n")}
 		}
 	})
-	return c
 }
 
-// applies plays the sections of a case that are the application's, and reports whether this is one.
-func (a *actor) applies(s *section) bool {
-	text := ""
-	if slices.Contains([]string{"call", "cancel", "close"}, s.who) {
-		text = a.later(s.text)
-	}
-	switch s.who {
-	case "call":
-		if method := s.letter; method == "subscriptions/listen" {
-			var filter map[string]any
-			_ = json.Unmarshal([]byte(text), &filter)
-			a.made = append(a.made, a.begin(func(ctx context.Context) (json.RawMessage, error) {
-				return json.RawMessage{}, a.client.Listen(ctx, filter)
-			}))
-		} else {
-			var params any
-			if text != "" {
-				params = json.RawMessage(strings.TrimSuffix(text, "\n"))
-			}
-			a.made = append(a.made, a.begin(func(ctx context.Context) (result json.RawMessage, err error) {
-				err = a.client.Call(ctx, method, params, &result)
-				return result, err
-			}))
+// say calls, cancels or closes.
+func (a *application) say(s section) {
+	text := strings.TrimSuffix(s.text, "\n")
+	switch {
+	case s.who == "cancel":
+		var why error
+		if text != "" {
+			why = errors.New(text)
 		}
-	case "cancel":
-		a.oldest().cancel()
-	case "close":
-		a.made = append(a.made, a.begin(func(context.Context) (json.RawMessage, error) { return json.RawMessage{}, a.client.Close() }))
-	case "result", "error":
-		outcome := a.outcome()
-		outcome.text = a.measured(s.text, outcome.text, time.Since(a.mark))
-		*s = outcome
+		i := slices.IndexFunc(a.calls, func(c *appCall) bool { return len(c.outcome) == 0 }) // the oldest that runs
+		a.calls[max(0, i)].cancel(why)
+	case s.who == "close":
+		a.begin("result", func(context.Context) (json.RawMessage, error) { return nil, a.client.Close() })
+	case s.letter == "subscriptions/listen":
+		var filter map[string]any
+		_ = json.Unmarshal([]byte(text), &filter)
+		a.begin("result", func(ctx context.Context) (json.RawMessage, error) { return nil, a.client.Listen(ctx, filter) })
+	default:
+		var params any
+		if text != "" {
+			params = json.RawMessage(text)
+		}
+		a.begin("result", func(ctx context.Context) (result json.RawMessage, err error) {
+			err = a.client.Call(ctx, s.letter, params, &result)
+			return result, err
+		})
+	}
+}
+
+// hear returns the outcome of the oldest call, the oldest notification, or what the Client has logged.
+func (a *application) hear(s section) (heard section, at time.Time) {
+	a.settle()
+	switch s.who {
+	case "log":
+		s.text = cmp.Or(varying.ReplaceAllString(a.log.take(), ""), "none\n")
 	case "notification":
-		s.text = "none\n"
-		a.settle()
 		a.mu.Lock()
-		if len(a.notifications) > 0 {
+		defer a.mu.Unlock()
+		if s.text = "none\n"; len(a.notifications) > 0 {
 			s.text, a.notifications = a.notifications[0], a.notifications[1:]
 		}
-		a.mu.Unlock()
-	case "log":
-		a.settle()
-		s.text = cmp.Or(a.log.take(), "none\n")
-	case "note", "handshake":
 	default:
-		return false
+		s = a.outcome()
+		a.settle()
 	}
-	a.settle()
-	if s.who != "note" && s.who != "handshake" {
-		a.mark = time.Now()
-	}
-	return true
+	return s, time.Now()
 }
 
-// measured is like the function. In a case what the file does not measure takes less than a second.
-func (a *actor) measured(want, got string, took time.Duration) string {
-	if a.tr.isCase && took >= time.Second && !laterLine.MatchString(want) {
-		return fmt.Sprintf("(%v later)\n%s", took.Truncate(firstPause), got)
-	}
-	return measured(want, got, took)
-}
-
-// oldest returns the oldest call that has not been shown to end. Connect counts as one only if it fails.
-func (a *actor) oldest() *appCall {
-	for len(a.made) > 0 {
+// outcome waits for what the oldest call returns. That Connect has failed is an outcome; that it has connected is not.
+func (a *application) outcome() section {
+	for timeout := time.After(a.patience); len(a.calls) > 0; {
 		select {
-		case s, ok := <-a.made[0].outcome:
-			if ok {
-				a.made[0].outcome <- s
-				return a.made[0]
-			}
-			a.made = a.made[1:] // it has connected
-		default:
-			return a.made[0]
-		}
-	}
-	a.Fatal("there is no call")
-	return nil
-}
-
-// outcome waits for what the oldest call returns.
-func (a *actor) outcome() section {
-	for {
-		c := a.oldest()
-		select {
-		case s, ok := <-c.outcome:
-			a.made = a.made[1:]
-			if ok {
+		case s := <-a.calls[0].outcome:
+			if a.calls = a.calls[1:]; s.who != "" {
 				return s
 			}
-			if len(a.made) == 0 { // Listen or Connect
-				return section{who: "result"}
-			}
-		case <-time.After(a.patience):
+		case <-timeout:
 			return section{who: "error", text: "the call does not return\n"}
 		}
 	}
+	return section{who: "error", text: "there is no call\n"}
 }
 
-// unshown reports what calls of a case have returned, and no section shows.
-func (a *actor) unshown() {
-	for _, c := range a.made {
-		select {
-		case s, ok := <-c.outcome:
-			if ok && s.text != "" {
-				a.Errorf("not shown: %s%s", s.line(), s.text)
-			}
-		default:
+// unshown returns what calls have returned, and no section shows. In a lesson no section does. There it is enough if the server has said it,
+// or if the application has ended the call.
+func (a *application) unshown(tr transcript) (list []section) {
+	known := []string{context.Canceled.Error(), ErrClosed.Error()}
+	for _, m := range tr.side("server", "").said() {
+		if m.Error != nil {
+			known = append(known, m.Error.Error())
+		} else if m.Kind() == Response {
+			known = append(known, string(m.Result))
 		}
 	}
-}
-
-// act has the Client say a message of a lesson, unless it does so by itself.
-func (a *actor) act(m *Message) {
-	again := member(m.Params, "inputResponses") != nil || member(m.Params, "requestState") != nil
-	switch {
-	case a.tr.isCase:
-	case m.Method == "notifications/cancelled":
-		a.cancel(string(member(m.Params, "requestId")), errors.New(unquote(member(m.Params, "reason"))))
-	case m.Kind() != Request, again, m.Method == "initialize", m.Method == "server/discover":
-	case m.Method == "subscriptions/listen":
-		var filter map[string]any
-		_ = json.Unmarshal(member(m.Params, "notifications"), &filter)
-		a.call(m, func(ctx context.Context) error { return a.client.Listen(ctx, filter) })
-	default:
-		a.call(m, func(ctx context.Context) error {
-			var result json.RawMessage
-			err := a.client.Call(ctx, m.Method, givenParams(m.Params), &result)
-			if err == nil {
-				err = &Error{Message: string(result)}
-			}
-			return err
-		})
-	}
-	a.settle()
-}
-
-// givenParams returns params without what the Client adds.
-func givenParams(params json.RawMessage) any {
-	if params == nil {
-		return nil
-	}
-	var given object
-	for name, value := range each(params) {
-		if string(name) == "_meta" {
-			var meta object
-			if meta.addAll(value, metaVersion, metaClientInfo, metaCapabilities); len(meta.b) == 0 {
-				continue
-			}
-			value = json.RawMessage(meta.text())
+	for _, c := range a.calls {
+		if len(c.outcome) == 0 {
+			continue
 		}
-		given.add(string(name), value)
-	}
-	return json.RawMessage(given.text())
-}
-
-// call makes a call in the background, and notes its outcome.
-func (a *actor) call(m *Message, call func(context.Context) error) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	a.cancels[m.ID.String()] = cancel
-	a.work.Go(func() {
-		err := call(ctx)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		outcome := fmt.Sprint(err)
-		if fault := (*Error)(nil); errors.As(err, &fault) {
-			outcome = fault.Error()
-		}
-		a.outcomes = append(a.outcomes, outcome)
-	})
-}
-
-func (a *actor) cancel(id string, why error) {
-	if cancel := a.cancels[id]; cancel != nil {
-		cancel(why)
-	}
-	a.settle()
-}
-
-// check compares what the calls have come to with what the server has said.
-func (a *actor) check(tr transcript) {
-	known := []string{context.Canceled.Error(), ErrClosed.Error(), "<nil>"}
-	for _, s := range tr.sections {
-		for _, m := range s.said() {
-			if s.who == "server" && m.Error != nil {
-				known = append(known, m.Error.Error())
-			} else if s.who == "server" {
-				known = append(known, (&Error{Message: string(m.Result)}).Error())
-			}
+		s := <-c.outcome
+		isKnown := func(end string) bool { return strings.HasSuffix(s.text, end+"\n") }
+		if s.text != "" && (tr.isCase || !slices.ContainsFunc(known, isKnown)) {
+			list = append(list, s)
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, outcome := range a.outcomes {
-		if !slices.Contains(known, outcome) {
-			a.Errorf("a call has come to %s", outcome)
-		}
-	}
-	if len(a.outcomes) != len(a.cancels) {
-		a.Errorf("%d calls, %d outcomes", len(a.cancels), len(a.outcomes))
-	}
+	return list
 }
 
-// shows reports whether the client is seen to say something that has this text in it.
-func (tr transcript) shows(text string) bool {
-	return slices.ContainsFunc(tr.sections, func(s section) bool { return s.who == "client" && strings.Contains(s.text, text) })
-}
-
-// listens reports whether the client is seen to open a stream by GET.
-func (tr transcript) listens() bool {
-	return slices.ContainsFunc(tr.sections, func(s section) bool {
-		return s.who == "client" && strings.HasPrefix(s.text, "GET ") && !strings.Contains(s.text, "\nLast-Event-Id")
-	})
-}
+// probes reports whether the Client begins with a server/discover that the file leaves out.
+func (tr transcript) probes() bool { return !tr.shows(asksFirst) && !tr.shows(`"method":"initialize"`) }
 
 // hello answers a server/discover that the file leaves out.
-func (a *actor) hello(discover []byte) string {
+func (a *application) hello(discover []byte) string {
 	id := Decode(discover).Messages[0].ID
 	result := map[string]any{"resultType": "complete", "supportedVersions": orAll(a.client.Versions), "capabilities": map[string]any{}}
 	return string(NewResponse(id, result, nil).encode())
 }
 
-const asksFirst = `"method":"server/discover"`
-
-// probes reports whether the Client begins with a server/discover that the file leaves out.
-func (a *actor) probes() bool {
-	if a.tr.shows(asksFirst) || a.tr.shows(`"method":"initialize"`) {
-		return false
+// newCommand returns the server's side over stdio, with the Client connected.
+func newCommand(g *stage, tr transcript, a *application) *pipeSide {
+	p := &pipeSide{stage: g, starts: make(chan *pipeSide, 100), end: func() {}}
+	a.connect(p.dial)
+	first := <-p.starts
+	if p.out, p.in = first.out, first.in; tr.probes() {
+		fmt.Fprintln(p.out, a.hello([]byte(<-p.in)))
+		g.settle()
 	}
-	return a.tr.isCase || a.tr.shows(metaVersion)
+	return p
 }
 
-// pipes are standard input and output of a command that the Client has started.
-type pipes struct {
-	out  *io.PipeWriter // what the command writes
-	feed <-chan string  // lines that the Client has written
+// webServer plays a server over HTTP. It is the network of the Client.
+type webServer struct {
+	*stage
+	tr        transcript // as the file has it
+	app       *application
+	base      *url.URL
+	exchanges map[string]*arrival // by letter
+	arrived   chan *arrival
+	waiting   []*arrival // that have arrived, and that no section has shown
 }
 
-// start is the Dialer of a command.
-func (a *actor) start(context.Context) (Conn, error) {
-	in, theirOut := io.Pipe()
-	theirIn, out := io.Pipe()
-	a.mu.Lock()
-	a.starts = append(a.starts, &pipes{out: theirOut, feed: linesOf(theirIn)})
-	a.mu.Unlock()
-	return NewLineConn(in, out, testLimit, func() error { return errors.Join(in.Close(), out.Close()) }), nil
-}
-
-// started returns the n-th start of the command, from 0 on.
-func (a *actor) started(n int) *pipes {
-	for began := time.Now(); time.Since(began) < a.patience; time.Sleep(10 * time.Millisecond) {
-		a.settle()
-		a.mu.Lock()
-		starts := a.starts
-		a.mu.Unlock()
-		if len(starts) > n {
-			return starts[n]
-		}
-	}
-	a.Fatalf("the client has not started the command %d times", n+1)
-	return nil
-}
-
-// overPipe plays the server's part over a pipe. What is said by hand, and the answer to it, is not for the Client.
-func (a *actor) overPipe() transcript {
-	a.dials = []Dialer{a.start}
-	a.connect()
-	starts := 0
-	p := a.started(starts)
-	if a.probes() {
-		fmt.Fprintln(p.out, a.hello([]byte(<-p.feed)))
-		a.settle()
-	}
-	byHand := false
-	for i := range a.tr.sections {
-		s := &a.tr.sections[i]
-		if a.applies(s) {
-			continue
-		}
-		byHand = s.who == "by hand" || s.who == "server" && byHand
-		switch text, again := strings.CutPrefix(s.text, startsAgain); {
-		case byHand:
-		case s.who == "server" && s.text == hangsUp:
-			p.out.Close()
-			a.settle()
-		case s.who == "server":
-			_, _ = io.WriteString(p.out, a.later(s.text))
-			a.settle()
-		default:
-			if again {
-				starts++
-				p = a.started(starts)
-			}
-			for _, m := range s.said() {
-				a.act(m)
-			}
-			line, _ := a.take(p.feed, strings.Count(laterLine.ReplaceAllString(text, ""), "\n"), false)
-			if s.text = a.measured(text, line, time.Since(a.mark)); again {
-				s.text = startsAgain + s.text
-			}
-		}
-		a.mark = time.Now()
-	}
-	a.unshown()
-	a.work.Go(func() { a.client.Close() })
-	if rest, _ := a.take(p.feed, 0, true); rest != "" {
-		a.Errorf("the client also says %s", rest)
-	}
-	if len(a.starts) != starts+1 {
-		a.Errorf("the client has started the command %d times", len(a.starts))
-	}
-	for _, p := range a.starts {
-		p.out.Close()
-	}
-	a.work.Wait()
-	return a.tr
-}
-
-// arrival is a request of the Client.
+// arrival is a request of the Client. It travels to its end of a connection in memory, and so does the response.
 type arrival struct {
 	*http.Request
-	text     string // as a section has it
-	body     []byte
-	at       time.Time
-	response chan *http.Response // closed: the server hangs up
-	raw      chan string         // or the response as it travels
-	flow     *flow
+	text    string // as a section has it
+	body    []byte
+	at      time.Time
+	parts   chan string   // of the response; closed: the connection is closed
+	gone    chan struct{} // closed when the Client has hung up
+	begun   bool          // the response has
+	chunked bool          // or its body is all that comes
 }
 
-// RoundTrip puts a request where it is found.
-func (a *actor) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := &arrival{Request: r, response: make(chan *http.Response, 1), raw: make(chan string, 1), at: time.Now()}
-	fields := tracedHeader(r.Header)
-	for name := range a.header { // what the application adds is shown, too
-		switch name = http.CanonicalHeaderKey(name); {
-		case name == "Host":
-			fields += "Host: " + r.Host + "\n"
-		case !strings.Contains(fields, name+": "):
-			fields += name + ": " + r.Header.Get(name) + "\n"
-		}
+// newWebServer returns the server's side over HTTP, with the Client connected.
+func newWebServer(g *stage, tr transcript, a *application) *webServer {
+	w := &webServer{stage: g, tr: tr, app: a, exchanges: map[string]*arrival{}, arrived: make(chan *arrival, 1000)}
+	client := &http.Client{Transport: w, Timeout: time.Second} // the Timeout is not heeded
+	if a.header != nil {
+		client = WithHeader(client, a.header)
 	}
+	address := cmp.Or(a.url, "/mcp")
+	if tr.overSSE() {
+		address = cmp.Or(a.url, "/sse")
+	}
+	if strings.HasPrefix(address, "/") {
+		address = "http://127.0.0.1:8080" + address
+	}
+	w.base, _ = url.Parse(address)
+	dials := []Dialer{durably(DialHTTP(client, address, testLimit)), durably(DialSSE(client, address, testLimit))}
+	if tr.overSSE() && !tr.shows("POST /sse\n") {
+		dials = dials[1:] // it knows
+	}
+	a.connect(dials...)
+	return w
+}
+
+// newArrival reads a request.
+func (w *webServer) newArrival(r *http.Request) *arrival {
+	x := &arrival{Request: r, at: time.Now(), parts: make(chan string, 64), gone: make(chan struct{})}
+	header, added := r.Header.Clone(), ""
+	header.Set("Host", r.Host)
+	for name := range w.app.header { // what the application adds is shown, too
+		added += name + ":\n"
+	}
+	fields := shownHeader(header, added)
 	if r.Body != nil {
 		x.body, _ = io.ReadAll(r.Body)
 	}
 	target := r.URL.RequestURI()
-	if base, _ := url.Parse(a.url); !sameOrigin(base, r.URL) {
+	if !sameOrigin(w.base, r.URL) {
 		target = r.URL.String()
 	}
-	x.text = r.Method + " " + target + "\n" + a.tr.inShort(r.Method, r.URL.RequestURI(), fields, string(x.body))
+	x.text = r.Method + " " + target + "\n" + w.tr.inShort(r.Method, r.URL.RequestURI(), fields, string(x.body))
 	if r.Body != nil {
 		x.text += "\n" + string(x.body) + "\n"
 	}
-	a.mu.Lock()
-	a.arrivals = append(a.arrivals, x)
-	a.mu.Unlock()
-	if r.Method == http.MethodDelete && !(a.tr.isCase && a.tr.shows("DELETE ")) {
-		return &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
-	}
-	if len(x.body) > 0 && Decode(x.body).Messages[0].Kind() == Response && a.tr.leavesOut(x) { // at once, too: one answer may wait for the other
-		return &http.Response{StatusCode: http.StatusAccepted, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
-	}
-	select {
-	case resp, ok := <-x.response:
-		if !ok {
-			return nil, io.EOF
-		}
-		return resp, nil
-	case raw := <-x.raw:
-		return x.asItTravels(raw)
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
-	}
+	return x
 }
 
-// asItTravels sends the request through net/http to a server that answers with these bytes, and hangs up then unless the answer goes on.
-func (x *arrival) asItTravels(raw string) (*http.Response, error) {
-	raw, open := strings.CutSuffix(raw, goesOn)
+// RoundTrip carries a request to where it is found, and the response back.
+func (w *webServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	x := w.newArrival(r)
+	shown := slices.IndexFunc(w.tr.sections, func(s section) bool { return s.who == "client" && x.is(s) })
+	if answer := w.beside(x, shown >= 0); answer != "" {
+		x.say(answer, false)
+	} else {
+		if x.message().Kind() == Response && shown >= 0 && w.tr.side("server", w.tr.sections[shown].letter).text == "" {
+			x.say("202\n", false) // at once: one answer of the Client may wait for the other
+		}
+		w.arrived <- x
+	}
 	here, there := net.Pipe()
-	go func() {
-		defer there.Close()
-		if r, err := http.ReadRequest(bufio.NewReader(there)); err == nil {
-			_, _ = io.Copy(io.Discard, r.Body)
-		}
-		head, body, whole := strings.Cut(raw, "\n\n")
-		if head = strings.ReplaceAll(head, "\n", "\r\n"); whole {
-			head += "\r\n\r\n"
-		}
-		if _, err := io.WriteString(there, head+body); err == nil && open {
-			_, _ = io.Copy(io.Discard, there)
-		}
-	}()
-	r := x.Request.Clone(x.Context())
-	r.Body = io.NopCloser(bytes.NewReader(x.body))
+	go x.travel(there)
+	r = r.Clone(r.Context())
+	if r.Body != nil {
+		r.Body = io.NopCloser(bytes.NewReader(x.body))
+	}
 	dial := func(context.Context, string, string) (net.Conn, error) { return here, nil }
-	return (&http.Transport{DisableKeepAlives: true, DialContext: dial}).RoundTrip(r)
+	return (&http.Transport{DisableKeepAlives: true, DialContext: dial, DialTLSContext: dial}).RoundTrip(r)
 }
 
-// leavesOut reports whether a case shows a request, and not how it is answered.
-func (tr transcript) leavesOut(x *arrival) bool {
-	shown := slices.IndexFunc(tr.sections, func(s section) bool { return s.who == "client" && x.is(s) })
-	return tr.isCase && shown >= 0 && !slices.ContainsFunc(tr.sections, func(s section) bool {
-		return s.who == "server" && s.letter == tr.sections[shown].letter
-	})
+// travel takes the request from the connection and puts the response on it, byte by byte: a network may cut anywhere.
+func (x *arrival) travel(conn net.Conn) {
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	if r, err := http.ReadRequest(in); err == nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+	go func() {
+		defer close(x.gone)
+		_, _ = io.Copy(io.Discard, in)
+	}()
+	for {
+		select {
+		case part, ok := <-x.parts:
+			if !ok {
+				return
+			}
+			var bytes io.Reader = strings.NewReader(part)
+			if len(part) < 64<<10 {
+				bytes = iotest.OneByteReader(bytes)
+			}
+			_, _ = io.Copy(conn, bytes)
+		case <-x.gone:
+			return
+		}
+	}
 }
+
+// beside returns the answer to a request that the file leaves out.
+func (w *webServer) beside(x *arrival, shown bool) string {
+	const refusal = `,"error":{"code"`
+	switch {
+	case x.Method == http.MethodDelete && !shown:
+		return "204\n"
+	case x.Method == http.MethodGet && x.Header.Get("Last-Event-Id") == "" && !shown:
+		return "405\n"
+	case x.message().Method == "server/discover" && w.tr.probes():
+		return "200\nContent-Type: application/json\n\n" + w.app.hello(x.body)
+	case bytes.Contains(x.body, []byte(refusal)) && !w.tr.shows(refusal): // of a question that was still open when the Client closed
+		return "202\n"
+	}
+	return ""
+}
+
+// message returns the message of a request, or the first of several.
+func (x *arrival) message() *Message { return Decode(x.body).Messages[0] }
 
 // is reports whether a request is the one that a section shows, whatever the details.
 func (x *arrival) is(s section) bool {
@@ -5270,207 +5196,239 @@ func (x *arrival) is(s section) bool {
 	if x.Method != shown || x.Method != http.MethodPost {
 		return x.Method == shown && (x.Header.Get("Last-Event-Id") != "") == strings.Contains(s.text, "\nLast-Event-Id")
 	}
-	theirs := s.said()
-	ours := Decode(x.body).Messages[0]
+	theirs, ours := s.said(), x.message()
 	return len(theirs) > 0 && ours.Method == theirs[0].Method && ours.ID == theirs[0].ID
 }
 
-// beside answers what the file leaves out.
-func (a *actor) beside(x *arrival) bool {
-	status, body := 0, ""
-	switch {
-	case x.Method == http.MethodDelete:
-		return !a.tr.shows("DELETE ")
-	case x.Method == http.MethodGet && x.Header.Get("Last-Event-Id") == "" && !a.tr.listens():
-		status = http.StatusMethodNotAllowed
-	case bytes.Contains(x.body, []byte(asksFirst)) && a.probes():
-		status, body = http.StatusOK, a.hello(x.body)
-	case bytes.Contains(x.body, []byte(`,"error":{"code"`)) && !a.tr.shows(`,"error":{"code"`): // to a question that was still open when the Client closed
-		status = http.StatusAccepted
-	default:
-		return false
-	}
-	x.response <- &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
-		Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1, Request: x.Request}
-	return true
-}
-
-// await returns the request that a section shows.
-func (a *actor) await(s section) *arrival {
-	for began := time.Now(); time.Since(began) < 2*a.patience; time.Sleep(100 * time.Millisecond) {
-		a.settle()
-		a.mu.Lock()
-		a.arrivals = slices.DeleteFunc(a.arrivals, a.beside)
-		i := slices.IndexFunc(a.arrivals, func(x *arrival) bool { return x.is(s) })
-		if i >= 0 {
-			x := a.arrivals[i]
-			a.arrivals = slices.Delete(a.arrivals, i, i+1)
-			a.mu.Unlock()
-			return x
+// hear waits for the request that a section shows, or for the end of one: the Client hangs up by itself, or since a section has said so.
+func (w *webServer) hear(s section) (heard section, at time.Time) {
+	if x := w.exchanges[s.letter]; x != nil && strings.HasSuffix(s.text, hangsUp) {
+		s.text = hangsUp
+		select {
+		case <-x.gone:
+		case <-time.After(w.patience):
+			s.text = "(does not hang up)\n"
 		}
-		a.mu.Unlock()
+		return s, time.Now()
 	}
-	text := ""
-	for _, x := range a.arrivals {
-		text += x.text
+	for timeout := time.After(2 * w.patience); ; {
+		if i := slices.IndexFunc(w.waiting, func(x *arrival) bool { return x.is(s) }); i >= 0 {
+			x := w.waiting[i]
+			w.waiting, w.exchanges[s.letter] = slices.Delete(w.waiting, i, i+1), x
+			s.text = x.text
+			return s, x.at
+		}
+		select {
+		case x := <-w.arrived:
+			w.waiting = append(w.waiting, x)
+		case <-timeout:
+			if len(w.waiting) == 0 {
+				s.text = "(says nothing)\n"
+				return s, time.Now()
+			}
+			s.text = w.waiting[0].text // it says this instead
+		}
 	}
-	go a.client.Close() // or the bubble could not end
-	a.settle()
-	a.Fatalf("the client does not say\n%s\nbut\n%s", s.text, text)
-	return nil
 }
 
-// overHTTP plays the server's part over HTTP.
-func (a *actor) overHTTP() transcript {
-	client := &http.Client{Transport: a, Timeout: time.Second} // the Timeout is not heeded
-	if a.header != nil {
-		client = WithHeader(client, a.header)
+// rest refuses what else the Client asks for.
+func (w *webServer) rest() (list []section) {
+	for w.settle(); len(w.arrived) > 0; {
+		w.waiting = append(w.waiting, <-w.arrived)
 	}
-	if a.url == "" {
-		a.url = map[bool]string{false: "/mcp", true: "/sse"}[a.tr.overSSE()]
+	for _, x := range w.waiting {
+		if list = append(list, section{who: "client", letter: "?", text: x.text}); !x.begun {
+			x.say("404\n", false)
+		}
 	}
-	if strings.HasPrefix(a.url, "/") {
-		a.url = "http://127.0.0.1:8080" + a.url
+	return list
+}
+
+// say answers a request, goes on with the answer, or ends it.
+func (w *webServer) say(s section) {
+	switch x := w.exchanges[s.letter]; {
+	case x == nil: // the Client has not made it
+	case s.text == hangsUp && x.begun:
+		x.say("", false)
+	case s.text == hangsUp, s.text == breaks:
+		close(x.parts)
+	default:
+		x.say(strings.TrimSuffix(s.text, goesOn), s.more)
 	}
-	a.dials = []Dialer{durably(DialHTTP(client, a.url, testLimit)), durably(DialSSE(client, a.url, testLimit))}
-	if a.tr.overSSE() && !a.tr.shows("POST /sse\n") || !a.tr.isCase && !a.tr.shows("POST /mcp") && !a.tr.shows(asksFirst) {
-		a.dials = a.dials[1:] // it knows
+}
+
+// say puts a part of the response on its way. The first begins with the status and the header. If it does not, it stands there as it travels.
+func (x *arrival) say(text string, more bool) {
+	if !x.begun {
+		head, body, whole := strings.Cut(text, "\n\n")
+		status, err := strconv.Atoi(head[:min(3, len(head))])
+		if x.begun, x.chunked = true, err == nil; x.chunked {
+			head = fmt.Sprintf("HTTP/1.1 %d %s%s\nTransfer-Encoding: chunked", status, http.StatusText(status), strings.TrimSuffix(head[3:], "\n"))
+		}
+		if head = strings.ReplaceAll(head, "\n", "\r\n"); whole || x.chunked {
+			head += "\r\n\r\n"
+		}
+		x.parts <- head
+		text = body
 	}
-	a.connect()
-	exchanges := map[string]*arrival{}
-	played := a.tr // which requests look into while this is written
-	played.sections = slices.Clone(a.tr.sections)
-	for i := range played.sections {
-		s := &played.sections[i]
-		if a.applies(s) {
+	if x.chunked && text != "" {
+		text = fmt.Sprintf("%x\r\n%s\r\n", len(text), text)
+	}
+	if x.parts <- text; more {
+		return
+	}
+	if x.chunked {
+		x.parts <- "0\r\n\r\n"
+	}
+	close(x.parts)
+}
+
+// ---- The program that is tested, at a command line ----
+
+var words = regexp.MustCompile(`'[^']*'|\S+`)
+
+// fromProgram returns the case with what the program prints, and with its exit status. Each "$ mcpwire" of the reason is a process; one with
+// "&" behind it serves HTTP, and the last is the program that is tested. It finds a server where TARGET stands: the demo, or what plays the
+// part of the server in the file.
+func (tr transcript) fromProgram(t *testing.T) transcript {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	file, stdin := tr.writePart(t), ""
+	if i := tr.index("stdin"); i >= 0 {
+		stdin = tr.sections[i].text
+	}
+	base, stop := "URL", func() string { return "" }
+	var stdout, stderr bytes.Buffer
+	exit := -1
+	for line := range strings.Lines(tr.title) {
+		command, ok := strings.CutPrefix(line, "$ mcpwire")
+		if !ok {
 			continue
 		}
-		x := exchanges[s.letter]
-		switch {
-		case s.who == "by hand", s.who == "server" && x == nil:
-		case s.who == "server" && x.Method == http.MethodDelete && !a.tr.isCase:
-		case s.who == "server" && s.text == hangsUp && x.flow == nil:
-			close(x.response)
-			a.settle()
-		case s.who == "server" && s.text == hangsUp:
-			x.flow.end(io.EOF)
-			a.settle()
-		case s.who == "server":
-			x.answer(a.later(s.text), !a.tr.goesOn(i))
-			a.settle()
-		case strings.HasSuffix(s.text, breaks):
-			a.later(s.text)
-			x.flow.end(io.ErrUnexpectedEOF)
-			a.settle()
-		case strings.HasSuffix(s.text, hangsUp) && a.tr.isCase: // by itself, or since a section has said so
-			for a.settle(); !x.over() && time.Since(a.mark) < a.patience; a.settle() {
-				time.Sleep(10 * time.Millisecond)
-			}
-			if s.text = a.measured(s.text, hangsUp, time.Since(a.mark)); !x.over() {
-				s.text = "(does not hang up)\n"
-			}
-		case s.text == hangsUp:
-			a.hangUp(x)
-		default:
-			if strings.HasPrefix(s.text, "DELETE ") && !a.tr.isCase {
-				a.work.Go(func() { a.client.Close() })
-			}
-			for _, m := range s.said() {
-				a.act(m)
-			}
-			x = a.await(*s)
-			s.text = a.measured(s.text, x.text, x.at.Sub(a.mark))
+		args := words.FindAllString(unescape(command), -1)
+		for i, arg := range args {
+			args[i] = strings.NewReplacer("'", "", "TARGET", os.Args[0], "URL", base).Replace(arg)
 		}
-		if a.mark = time.Now(); exchanges[s.letter] != x {
-			a.mark, exchanges[s.letter] = x.at, x
+		if len(args) > 0 && args[len(args)-1] == "&" {
+			base, stop = startHTTP(t, args[:len(args)-1])
+			continue
 		}
+		cmd := process(t, "mcpwire", args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+		if file != "" {
+			cmd.Env = append(cmd.Env, "MCPWIRE_PART="+file)
+		}
+		_ = cmd.Run()
+		exit = cmd.ProcessState.ExitCode()
 	}
-	a.unshown()
-	a.work.Go(func() { a.client.Close() })
-	a.settle()
-	for _, x := range a.arrivals {
-		if !a.beside(x) {
-			a.Errorf("the client also says\n%s", x.text)
-			x.response <- &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: x.Request}
-		}
+	if file != "" {
+		tr.readPart(t, file)
 	}
-	a.work.Wait()
-	return played
+	printed := func(text string) string {
+		replacer := strings.NewReplacer(os.Args[0], "TARGET", base, "URL", strings.TrimPrefix(base, "http://"), "ADDR", "\n-- ", "\n -- ")
+		return replacer.Replace("\n" + text)[1:]
+	}
+	tr.put("stdout", printed(stdout.String()), tr.index("exit"))
+	tr.put("stderr", printed(stderr.String()), tr.index("exit"))
+	if tr.index("log") >= 0 {
+		tr.put("log", printed(stop()), tr.index("exit"))
+	}
+	tr.sections[tr.index("exit")].letter = strconv.Itoa(exit)
+	return tr
 }
 
-// over reports whether the Client has hung up.
-func (x *arrival) over() bool {
-	return x.Context().Err() != nil || x.flow != nil && x.flow.closed.Load()
-}
-
-// hangUp has the Client end an exchange: it cancels the call, or closes.
-func (a *actor) hangUp(x *arrival) {
-	if len(x.body) > 0 {
-		a.cancel(Decode(x.body).Messages[0].ID.String(), context.Canceled)
-	} else {
-		a.work.Go(func() { a.client.Close() })
-	}
-	a.settle()
-	if x.Context().Err() == nil {
-		a.Error("the client has not hung up")
-	}
-}
-
-// answer is what a server's section says; the first of an exchange begins with the status and the header, or is all of it as it travels.
-func (x *arrival) answer(text string, all bool) {
-	if x.flow == nil {
-		x.flow = &flow{parts: make(chan string, 64), broken: x.Context().Done()}
-		if _, err := strconv.Atoi(text[:min(3, len(text))]); err != nil {
-			x.raw <- text
-			return
+// part returns the sections for a process that plays the server.
+func (tr transcript) part() (part []*section) {
+	for i := range tr.sections {
+		if s := &tr.sections[i]; s.who == "client" || s.who == "server" {
+			part = append(part, s)
 		}
-		head, body, _ := strings.Cut(text, "\n\n")
-		status, fields, _ := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(head, goesOn), "\n"), "\n")
-		resp := &http.Response{Header: http.Header{}, ContentLength: -1, Request: x.Request}
-		resp.StatusCode, _ = strconv.Atoi(status)
-		for field := range strings.Lines(fields) {
-			name, value, _ := strings.Cut(strings.TrimSpace(field), ": ")
-			resp.Header.Add(name, value)
-		}
-		resp.Body, text = x.flow, body
-		x.response <- resp
 	}
-	if x.flow.parts <- strings.TrimSuffix(text, goesOn); all {
-		x.flow.end(io.EOF)
+	return part
+}
+
+// writePart writes the part of the server into a file, if there is one.
+func (tr transcript) writePart(t *testing.T) (file string) {
+	text := ""
+	for _, s := range tr.part() {
+		text += s.line() + s.text
+	}
+	if text == "" {
+		return ""
+	}
+	file = filepath.Join(t.TempDir(), "part")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// readPart puts what has been said there into the transcript.
+func (tr *transcript) readPart(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	played := parseTranscript(string(text)).sections
+	for _, s := range tr.part() {
+		s.text, played = played[0].text, played[1:]
+	}
+	tr.sections = slices.Insert(tr.sections, tr.index("exit"), played...)
+}
+
+// ---- What other tests use, too ----
+
+// varying is what is different in a log each time.
+var varying = regexp.MustCompile(`(?m)^time=\S+ | from=\S+$`)
+
+// startHTTP starts the program, and returns the URL where it listens, without a path, and what ends it and returns what it has printed since.
+func startHTTP(t *testing.T, flags []string) (base string, stop func() string) {
+	server := process(t, "mcpwire", flags...)
+	var said lockedBuffer
+	server.Stderr = &said
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = server.Process.Kill(), server.Wait() })
+	waitFor(t, func() bool { return strings.Contains(said.String(), "\n") })
+	if base = regexp.MustCompile(`https?://127\.0\.0\.1:\d+`).FindString(said.String()); base == "" {
+		t.Fatal(said.String())
+	}
+	return base, func() string {
+		_ = server.Process.Signal(syscall.SIGTERM)
+		if err := server.Wait(); err != nil {
+			t.Error(err)
+		}
+		_, rest, _ := strings.Cut(said.String(), "\n")
+		return varying.ReplaceAllString(rest, "")
 	}
 }
 
-// flow is the body of a response, as it comes.
+// flow is the body of a response, as it comes. It ends if something ends it, or with the request.
 type flow struct {
 	parts  chan string
 	broken <-chan struct{}
-	rest   string
+	rest   strings.Reader
 	err    error // once parts is closed
-	closed atomic.Bool
 }
 
 func (f *flow) end(err error) { f.err = err; close(f.parts) }
+func (f *flow) Close() error  { return nil }
 
 func (f *flow) Read(b []byte) (n int, err error) {
-	for f.rest == "" {
+	for f.rest.Len() == 0 {
 		select {
 		case part, ok := <-f.parts:
-			if f.rest = part; !ok {
+			if f.rest.Reset(part); !ok {
 				return 0, f.err
 			}
 		case <-f.broken:
 			return 0, context.Canceled
 		}
 	}
-	if len(f.rest) < 64<<10 {
-		b = b[:min(1, len(b))] // byte by byte: a network may cut anywhere
-	}
-	n = copy(b, f.rest)
-	f.rest = f.rest[n:]
-	return n, nil
+	return f.rest.Read(b)
 }
-
-func (f *flow) Close() error { f.closed.Store(true); return nil }
 
 // durable is a Conn whose Close, when it is called again, waits on a channel: a bubble's time stands still while anybody waits for a
 // sync.Once.
@@ -5497,128 +5455,6 @@ func (c *durable) Close() error {
 	}
 	<-c.closed
 	return nil
-}
-
-// ---- The program at a command line ----
-
-var words = regexp.MustCompile(`'[^']*'|\S+`)
-
-// fromProgram returns the case with what the program prints, and with its exit status. Each "$ mcpwire" of the reason is a process; one with
-// "&" behind it serves HTTP, and the last is the program that is tested. It finds a server where TARGET stands: the demo, or what plays the
-// part of the server in the file.
-func (tr transcript) fromProgram(t *testing.T) transcript {
-	got := transcript{title: tr.title, isCase: true}
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
-	stdin, part, base, stop := "", transcript{}, "URL", func() string { return "" }
-	for _, s := range tr.sections {
-		switch s.who {
-		case "stdin":
-			stdin = unescape(s.text)
-		case "client", "server":
-			part.sections = append(part.sections, section{who: s.who, text: unescape(s.text)})
-			continue
-		case "stdout", "stderr", "exit", "log":
-			continue
-		}
-		got.sections = append(got.sections, s)
-	}
-	file := filepath.Join(t.TempDir(), "part")
-	if err := os.WriteFile(file, []byte(part.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var stdout, stderr bytes.Buffer
-	exit := -1
-	for line := range strings.Lines(tr.title) {
-		command, ok := strings.CutPrefix(line, "$ mcpwire")
-		if !ok {
-			continue
-		}
-		args := words.FindAllString(unescape(command), -1)
-		for i, arg := range args {
-			args[i] = strings.NewReplacer("'", "", "TARGET", os.Args[0], "URL", base).Replace(arg)
-		}
-		if len(args) > 0 && args[len(args)-1] == "&" {
-			base, stop = startHTTP(t, args[:len(args)-1])
-			continue
-		}
-		cmd := process(t, "mcpwire", args...)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
-		if len(part.sections) > 0 {
-			cmd.Env = append(cmd.Env, "MCPWIRE_PART="+file)
-		}
-		_ = cmd.Run()
-		exit = cmd.ProcessState.ExitCode()
-	}
-	played, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got.sections = append(got.sections, parseTranscript(string(played)).sections...)
-	printed := []section{{who: "stdout", text: stdout.String()}, {who: "stderr", text: stderr.String()}}
-	if slices.ContainsFunc(tr.sections, func(s section) bool { return s.who == "log" }) {
-		printed = append(printed, section{who: "log", text: stop()})
-	}
-	for _, s := range printed {
-		if s.text != "" {
-			s.text = strings.NewReplacer(os.Args[0], "TARGET", base, "URL", strings.TrimPrefix(base, "http://"), "ADDR", "\n-- ", "\n -- ").Replace("\n" + s.text)[1:]
-			got.sections = append(got.sections, s)
-		}
-	}
-	got.sections = append(got.sections, section{who: "exit", letter: strconv.Itoa(exit)})
-	for i := range got.sections { // what means the same stays as it is written
-		s := &got.sections[i]
-		if j := slices.IndexFunc(tr.sections, func(was section) bool { return was.who == s.who && unescape(was.text) == s.text }); j >= 0 {
-			s.text = tr.sections[j].text
-		}
-	}
-	return got
-}
-
-// startHTTP starts the program, and returns the URL where it listens, without a path, and what ends it and returns what it has printed since.
-func startHTTP(t *testing.T, flags []string) (base string, stop func() string) {
-	server := process(t, "mcpwire", flags...)
-	var said lockedBuffer
-	server.Stderr = &said
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = server.Process.Kill(), server.Wait() })
-	waitFor(t, func() bool { return strings.Contains(said.String(), "\n") })
-	if base = regexp.MustCompile(`https?://127\.0\.0\.1:\d+`).FindString(said.String()); base == "" {
-		t.Fatal(said.String())
-	}
-	return base, func() string {
-		_ = server.Process.Signal(syscall.SIGTERM)
-		if err := server.Wait(); err != nil {
-			t.Error(err)
-		}
-		_, rest, _ := strings.Cut(said.String(), "\n")
-		return regexp.MustCompile(`(?m)^time=\S+ | from=\S+$`).ReplaceAllString(rest, "")
-	}
-}
-
-// play is a server over stdio whose part stands in a file. It notes there what the client says.
-func play(file string) {
-	text, _ := os.ReadFile(file)
-	tr, in := parseTranscript(string(text)), bufio.NewReader(os.Stdin)
-	for i := range tr.sections {
-		s := &tr.sections[i]
-		if s.who == "server" {
-			fmt.Print(s.text)
-			continue
-		}
-		lines := strings.Count(s.text, "\n")
-		for s.text = ""; lines > 0; lines-- {
-			line, _ := in.ReadString('\n')
-			s.text += line
-		}
-	}
-	if rest, _ := io.ReadAll(in); len(rest) > 0 {
-		tr.sections = append(tr.sections, section{who: "client", text: string(rest)})
-	}
-	_ = os.WriteFile(file, []byte(tr.String()), 0o600)
 }
 
 // memoryNet is a network of one listener, in memory; its connections come to a loopback address.
