@@ -1600,20 +1600,6 @@ func canceled() context.Context {
 	return ctx
 }
 
-// A client without a Handler answers a question with -32601.
-func TestClientWithoutHandler(t *testing.T) {
-	server := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
-		var fault *Error
-		if err := x.Peer.Call(ctx, "x/y", nil, nil); !errors.As(err, &fault) || fault.Code != CodeMethodNotFound {
-			t.Error(err)
-		}
-		return nil, nil
-	}}}
-	if err := connect(t, server, &Client{Versions: []string{"2025-11-25"}}).Call(t.Context(), "m", nil, nil); err != nil {
-		t.Error(err)
-	}
-}
-
 // A method of MCP is served if its capability is declared, in every revision; what is none of MCP's always is. Who has registered one that
 // is not served is told, once. That all is served where all is declared stands in testdata/cases/capabilities.txtar.
 func TestMethodsNeedTheirCapability(t *testing.T) {
@@ -2383,20 +2369,6 @@ func TestHTTPListenBounds(t *testing.T) {
 	})
 }
 
-// Ids of sessions are long, of visible ASCII, and tell nothing about each other.
-func TestSessionIDs(t *testing.T) {
-	h := &StreamableHandler{Handler: newDemo(), Sessions: &Sessions{}}
-	defer h.Close()
-	seen := map[string]bool{}
-	for range 100 {
-		id := posted(t.Context(), h, initializeLine("2025-11-25")).Header().Get("Mcp-Session-Id")
-		if !regexp.MustCompile("^[!-~]{26,}$").MatchString(id) || seen[id[:10]] || seen[id[len(id)-10:]] {
-			t.Fatal(id)
-		}
-		seen[id[:10]], seen[id[len(id)-10:]] = true, true
-	}
-}
-
 // Opened and Ended hear of each session once, and why it ends. Nobody but its principal keeps a session alive.
 func TestSessionsHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -3037,45 +3009,6 @@ func dialled(network http.RoundTripper) Dialer {
 	return DialHTTP(&http.Client{Transport: network}, "http://127.0.0.1:8080/mcp", testLimit)
 }
 
-// Callers whose time is shorter than a handshake make one together, and none gets a failure from before it came. What nobody waits for is
-// not sent.
-func TestClientShortCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		down, calls := true, 0
-		c := new(Client)
-		defer c.Close()
-		if err := c.Connect(t.Context(), dialled(played(func(_ *http.Request, m *Message) (int, string) {
-			switch {
-			case down:
-				return 503, ""
-			case m.Method == "server/discover":
-				time.Sleep(time.Second)
-			case m.Method == "late":
-				calls++
-			}
-			return 200, modernHello
-		}))); err == nil {
-			t.Error("connected")
-		}
-		down = false
-		var wg sync.WaitGroup
-		for n := range 20 {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-				defer cancel()
-				if err := c.Call(ctx, "m", nil, nil); (err != nil) != (n < 5) || err != nil && !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(n, err)
-				}
-			})
-			time.Sleep(time.Second / 9)
-		}
-		wg.Wait()
-		if err := c.Call(canceled(), "late", nil, nil); err != context.Canceled || calls != 0 {
-			t.Error(err, calls)
-		}
-	})
-}
-
 // An attempt that hangs is for those who have begun to wait for it; who comes half a minute later makes another.
 func TestClientHungAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -3101,19 +3034,6 @@ func TestClientHungAttempt(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// A Dialer that ends its goroutine, as t.FailNow does, ends the attempt, and not those that follow.
-func TestClientDialerGoexit(t *testing.T) {
-	checkLeaks(t)
-	c := new(Client)
-	defer c.Close()
-	for range 2 {
-		err := c.Connect(t.Context(), func(context.Context) (Conn, error) { runtime.Goexit(); return nil, nil })
-		if err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
-			t.Error(err)
-		}
-	}
 }
 
 func TestChallenge(t *testing.T) {
@@ -3192,72 +3112,6 @@ func TestClientReadsExactNames(t *testing.T) {
 }
 
 // ---- Odd servers ---- (more in testdata/cases/client-*.txtar)
-
-// roundTrip is a function as a network.
-type roundTrip func(r *http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// respondTo returns a response. Its body has text, and ends only with the request if it is open.
-func respondTo(r *http.Request, status int, kind, text string, open bool) *http.Response {
-	body := &flow{parts: make(chan string, 1), broken: r.Context().Done()}
-	if body.parts <- text; !open {
-		body.end(io.EOF)
-	}
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: body, ContentLength: -1, Request: r}
-}
-
-// sessionAt returns the network of a server of 2025-11-25, whose standalone stream brings some events and stays open. It takes notifications;
-// a call is never answered, and what becomes of an answer says the function.
-func sessionAt(stream string, answered func(r *http.Request) (*http.Response, error)) roundTrip {
-	return func(r *http.Request) (*http.Response, error) {
-		if r.Method == http.MethodGet {
-			return respondTo(r, 200, "text/event-stream", stream, true), nil
-		} else if r.Method == http.MethodDelete {
-			return respondTo(r, 204, "", "", false), nil
-		}
-		body, _ := io.ReadAll(r.Body)
-		switch m := Decode(body).Messages[0]; {
-		case m.Method == "initialize":
-			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`, m.ID)
-			return respondTo(r, 200, "application/json", text, false), nil
-		case m.Kind() == Request:
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		case m.Kind() == Response:
-			return answered(r)
-		}
-		return respondTo(r, 202, "", "", false), nil
-	}
-}
-
-// connectTo returns a Client that is connected over a network.
-func connectTo(t *testing.T, network roundTrip, c *Client) *Client {
-	c.Info = Implementation{Name: "t", Version: "0"}
-	if err := c.Connect(t.Context(), durably(DialHTTP(&http.Client{Transport: network}, "http://odd.example/mcp", 1<<20))); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// A call ends with its context though nobody takes what has come before its answer.
-func TestClientHandlerStuck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stuck := make(chan bool)
-		network := sessionAt(strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", 64), nil)
-		c := connectTo(t, network, &Client{Handler: HandlerFunc(func(context.Context, *Exchange) (any, error) { <-stuck; return nil, nil })})
-		synctest.Wait() // the queue is full
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began := time.Now()
-		err := c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil)
-		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
-			t.Errorf("%v after %v", err, took)
-		}
-		close(stuck)
-		c.Close()
-	})
-}
 
 // Whatever a server of HTTP answers, a Client survives it: its calls and its end come in time, no connection is left, and as soon as
 // the server is in its right mind a call works.
@@ -5403,31 +5257,6 @@ func startHTTP(t *testing.T, flags []string) (base string, stop func() string) {
 		_, rest, _ := strings.Cut(said.String(), "\n")
 		return varying.ReplaceAllString(rest, "")
 	}
-}
-
-// flow is the body of a response, as it comes. It ends if something ends it, or with the request.
-type flow struct {
-	parts  chan string
-	broken <-chan struct{}
-	rest   strings.Reader
-	err    error // once parts is closed
-}
-
-func (f *flow) end(err error) { f.err = err; close(f.parts) }
-func (f *flow) Close() error  { return nil }
-
-func (f *flow) Read(b []byte) (n int, err error) {
-	for f.rest.Len() == 0 {
-		select {
-		case part, ok := <-f.parts:
-			if f.rest.Reset(part); !ok {
-				return 0, f.err
-			}
-		case <-f.broken:
-			return 0, context.Canceled
-		}
-	}
-	return f.rest.Read(b)
 }
 
 // durable is a Conn whose Close, when it is called again, waits on a channel: a bubble's time stands still while anybody waits for a

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -463,6 +464,91 @@ func TestClientQuestionsFlood(t *testing.T) {
 		if n := most.Load(); n == 0 || n > 32 {
 			t.Errorf("%d answers at once", n)
 		}
+		c.Close()
+	})
+}
+
+// A client without a Handler answers a question with -32601.
+func TestClientWithoutHandler(t *testing.T) {
+	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"m": func(ctx context.Context, x *wire.Exchange) (any, error) {
+		var fault *wire.Error
+		if err := x.Peer.Call(ctx, "x/y", nil, nil); !errors.As(err, &fault) || fault.Code != wire.CodeMethodNotFound {
+			t.Error(err)
+		}
+		return nil, nil
+	}}}
+	if err := connect(t, server, &wire.Client{Versions: []string{"2025-11-25"}}).Call(t.Context(), "m", nil, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// Callers whose time is shorter than a handshake make one together, and none gets a failure from before it came. What nobody waits for is
+// not sent.
+func TestClientShortCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down, calls := true, 0
+		c := new(wire.Client)
+		defer c.Close()
+		if err := c.Connect(t.Context(), dialled(played(func(_ *http.Request, m *wire.Message) (int, string) {
+			switch {
+			case down:
+				return 503, ""
+			case m.Method == "server/discover":
+				time.Sleep(time.Second)
+			case m.Method == "late":
+				calls++
+			}
+			return 200, modernHello
+		}))); err == nil {
+			t.Error("connected")
+		}
+		down = false
+		var wg sync.WaitGroup
+		for n := range 20 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+				defer cancel()
+				if err := c.Call(ctx, "m", nil, nil); (err != nil) != (n < 5) || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(n, err)
+				}
+			})
+			time.Sleep(time.Second / 9)
+		}
+		wg.Wait()
+		if err := c.Call(canceled(), "late", nil, nil); err != context.Canceled || calls != 0 {
+			t.Error(err, calls)
+		}
+	})
+}
+
+// A Dialer that ends its goroutine, as t.FailNow does, ends the attempt, and not those that follow.
+func TestClientDialerGoexit(t *testing.T) {
+	checkLeaks(t)
+	c := new(wire.Client)
+	defer c.Close()
+	for range 2 {
+		err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { runtime.Goexit(); return nil, nil })
+		if err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
+			t.Error(err)
+		}
+	}
+}
+
+// A call ends with its context though nobody takes what has come before its answer.
+func TestClientHandlerStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan bool)
+		network := sessionAt(strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", 64), nil)
+		c := connectTo(t, network, &wire.Client{Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { <-stuck; return nil, nil })})
+		synctest.Wait() // the queue is full
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		err := c.Call(ctx, "tools/call", map[string]any{"name": "odd"}, nil)
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+		close(stuck)
 		c.Close()
 	})
 }

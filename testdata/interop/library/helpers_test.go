@@ -594,11 +594,14 @@ func (l *listener) ends(t *testing.T) (lines []string) {
 
 // respondTo returns a response. Its body has text, and ends only with the request if it is open.
 func respondTo(r *http.Request, status int, kind, text string, open bool) *http.Response {
-	body := &flow{parts: make(chan string, 1), broken: r.Context().Done()}
-	if body.parts <- text; !open {
-		body.end(io.EOF)
+	body := io.NopCloser(strings.NewReader(text))
+	if open {
+		in, out := io.Pipe()
+		go io.WriteString(out, text)
+		context.AfterFunc(r.Context(), func() { out.CloseWithError(r.Context().Err()) })
+		body = in
 	}
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: body, ContentLength: -1, Request: r}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: body, Request: r}
 }
 
 // connectTo returns a Client that is connected over a network.
@@ -609,38 +612,6 @@ func connectTo(t *testing.T, network roundTrip, c *wire.Client) *wire.Client {
 	}
 	return c
 }
-
-// flow is the body of a response, as it comes.
-type flow struct {
-	parts  chan string
-	broken <-chan struct{}
-	rest   string
-	err    error // once parts is closed
-	closed atomic.Bool
-}
-
-func (f *flow) end(err error) { f.err = err; close(f.parts) }
-
-func (f *flow) Read(b []byte) (n int, err error) {
-	for f.rest == "" {
-		select {
-		case part, ok := <-f.parts:
-			if f.rest = part; !ok {
-				return 0, f.err
-			}
-		case <-f.broken:
-			return 0, context.Canceled
-		}
-	}
-	if len(f.rest) < 64<<10 {
-		b = b[:min(1, len(b))] // byte by byte: a network may cut anywhere
-	}
-	n = copy(b, f.rest)
-	f.rest = f.rest[n:]
-	return n, nil
-}
-
-func (f *flow) Close() error { f.closed.Store(true); return nil }
 
 // durable is a Conn whose Close, when it is called again, waits on a channel: a bubble's time stands still while anybody waits for a
 // sync.Once.
@@ -721,4 +692,27 @@ func (c *web) modern() *web {
 	other := c.another()
 	other.header.Set("Mcp-Protocol-Version", "2026-07-28")
 	return other
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// posted sends a POST to a handler in this process, and returns what it has answered when it returns. Lines are header fields.
+func posted(ctx context.Context, h http.Handler, body string, lines ...string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request(ctx, "POST", body, lines...))
+	return w
+}
+
+func request(ctx context.Context, method, body string, lines ...string) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, method, "/mcp", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Set(name, value)
+	}
+	return r
 }

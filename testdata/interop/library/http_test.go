@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -294,5 +295,19 @@ func TestHTTP2(t *testing.T) {
 	c.do("POST", `{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
 	if e := c.next(stream); resp.ProtoMajor != 2 || !strings.Contains(string(e.Data), "Hello, Ada") {
 		t.Error(resp.Proto, e)
+	}
+}
+
+// Ids of sessions are long, of visible ASCII, and tell nothing about each other.
+func TestSessionIDs(t *testing.T) {
+	h := &wire.StreamableHandler{Handler: newDemo(), Sessions: &wire.Sessions{}}
+	defer h.Close()
+	seen := map[string]bool{}
+	for range 100 {
+		id := posted(t.Context(), h, initializeLine("2025-11-25")).Header().Get("Mcp-Session-Id")
+		if !regexp.MustCompile("^[!-~]{26,}$").MatchString(id) || seen[id[:10]] || seen[id[len(id)-10:]] {
+			t.Fatal(id)
+		}
+		seen[id[:10]], seen[id[len(id)-10:]] = true, true
 	}
 }
