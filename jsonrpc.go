@@ -965,7 +965,8 @@ func (x *Exchange) send(ctx context.Context, m *Message) error {
 func (x *Exchange) run(h Handler, emit func(*Message)) {
 	defer x.owner.finish(x) // even if the handler ends its goroutine
 	response := x.handle(x.life.ctx, h)
-	if !x.owner.finish(x) {
+	hungUp := x.owner.client && x.life.ctx.Err() != nil // a client that has closed the conversation says nothing more
+	if !x.owner.finish(x) || hungUp {
 		return
 	}
 	x.life.sending.Wait()
