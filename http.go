@@ -63,6 +63,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -193,14 +194,14 @@ func (h *StreamableHandler) Close() {
 	for _, s := range sessions.All() {
 		s.listen().End()
 		// Its answers will not be let in any more.
-		s.Peer.fail(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
+		s.Peer.endCalls(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
 	}
-	within(hurry, &h.all)
+	doneWithin(hurry, &h.all)
 	h.stop()
 	for _, s := range sessions.All() {
 		s.Peer.end(ErrSessionClosed)
 	}
-	within(lastWord, &h.all)
+	doneWithin(lastWord, &h.all)
 	sessions.Close()
 }
 
@@ -294,10 +295,10 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	rep.stream = rep.stream && h.canStream(w, &h.warned)
-	base := Exchange{Principal: principal}
+	base := Exchange{Principal: principal, protocol: new(facts)}
 	m, lines, inMeta := in.Messages[0], r.Header["Mcp-Protocol-Version"], ""
 	if m.Kind() == Request && !in.Batch {
-		meta, _, _ := m.Meta()
+		meta, _ := m.Meta()
 		inMeta = meta.ProtocolVersion
 	}
 	version := cmp.Or(inMeta, r.Header.Get("Mcp-Protocol-Version"))
@@ -396,7 +397,7 @@ func (rep *reply) sessionless(base Exchange) {
 		rep.reject(fault)
 		return
 	}
-	base.Revision = revision(cmp.Or(version, assumedVersion))
+	base.mcp().revision = revision(cmp.Or(version, assumedVersion))
 	rep.alone(base)
 }
 
@@ -408,7 +409,7 @@ func (rep *reply) sessionless(base Exchange) {
 func (rep *reply) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
 	// net/http ends the context of this Peer.
-	p := &Peer{log: cmp.Or(rep.h.Log, silent), outlet: nobody, ctx: rep.r.Context(), cutOff: func(error) {}}
+	p := &Peer{log: cmp.Or(rep.h.Log, silent), send: nobody, protocol: noMemory, ctx: rep.r.Context(), endCtx: func(error) {}}
 	defer context.AfterFunc(rep.h.life, func() { p.end(ErrClosed) })()
 	rep.dispatch(p.ctx, rep.h.Handler, p, base)
 }
@@ -435,8 +436,8 @@ func (in Payload) id() ID {
 // dispatch lets a peer take in a payload, and answers.
 func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, rep.h.open.Done()
-	base.outlet, base.disconnect = rep.send, rep.disconnect
-	rep.era = base.Revision
+	base.send, base.mcp().disconnect = rep.send, rep.disconnect
+	rep.era = base.mcp().revision
 	count, most, full := &rep.h.running, int64(maxRunning), errBusy
 	if rep.era.Modern && rep.in.has("subscriptions/listen") { // it lasts
 		count, most, full = &rep.h.lasting, maxListeners, errListeners
@@ -450,7 +451,7 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 		return
 	}
 	answer := p.Dispatch(ctx, h, rep.in, base)
-	damaged := slices.IndexFunc(rep.in.Messages, func(m *Message) bool { return m.local != nil })
+	damaged := slices.IndexFunc(rep.in.Messages, func(m *Message) bool { return m.unusable != nil })
 	switch {
 	case answer != nil:
 		rep.batch = answer.Batch
@@ -459,7 +460,7 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 		defer rep.finish()
 		answer.Emit(rep.answer)
 	case damaged >= 0: // a response: whoever waited for it knows by now
-		rep.refuse(http.StatusBadRequest, rep.in.Messages[damaged].local.Error())
+		rep.refuse(http.StatusBadRequest, rep.in.Messages[damaged].unusable.Error())
 	case requests > 0: // the session has ended meanwhile
 		rep.h.gone(rep.w, rep.r)
 	default:
@@ -508,7 +509,7 @@ func (rep *reply) modern(base Exchange) {
 		rep.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
 		return
 	}
-	base.Revision = revision(rep.r.Header.Get("Mcp-Protocol-Version"))
+	base.mcp().revision = revision(rep.r.Header.Get("Mcp-Protocol-Version"))
 	rep.alone(base)
 }
 
@@ -520,7 +521,9 @@ func (rep *reply) modern(base Exchange) {
 // JSON-RPC responses."
 func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	m := in.Messages[0]
-	meta, declares, fault := m.Meta()
+	meta, err := m.Meta()
+	fault, _ := errors.AsType[*Error](err)
+	declares := meta.ProtocolVersion != ""
 	version := header.Get("Mcp-Protocol-Version")
 	switch {
 	case in.Batch || m.Kind() == Response:
@@ -1158,6 +1161,42 @@ const (
 	farewell    = 700 * time.Millisecond // for a DELETE
 )
 
+// Is says what a status means for a Client that looks for a server. No other file
+// reads statuses.
+func (e *HTTPError) Is(target error) bool {
+	// Only modern servers have these codes, whatever the status.
+	modern := e.fault != nil && slices.Contains(modernCodes, e.fault.Code) ||
+		codeOf(e) == CodeMethodNotFound && e.Status == http.StatusNotFound
+	switch target {
+	case errModernServer:
+		return modern
+	case errOtherServer:
+		other := []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
+		return slices.Contains(other, e.Status) && !modern
+	case errSaysNothing:
+		first := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
+		return slices.Contains(first, e.Status) || e.Status/100 == 3 || e.Status >= 500
+	}
+	return false
+}
+
+// modernCodes are the codes that only modern servers have.
+var modernCodes = []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}
+
+// unreachable is the error of a request without a response.
+type unreachable struct{ error }
+
+func (e unreachable) Is(target error) bool { return target == errSaysNothing }
+func (e unreachable) Unwrap() error        { return e.error }
+
+// asUnreachable returns what http.Client.Do has returned as such an error.
+func asUnreachable(err error) error {
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		return unreachable{err}
+	}
+	return err
+}
+
 // DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The
 // client and max are as in DialSSE. Dialling sends nothing.
 //
@@ -1182,7 +1221,7 @@ func DialHTTP(client *http.Client, target string, max int) Dialer {
 	return func(context.Context) (Conn, error) {
 		c := &httpConn{url: target, max: max, posts: map[*post]bool{}, marked: map[string][]HeaderParam{}}
 		c.client, c.idle = keepToOrigin(client)
-		c.in, c.over, c.replies = make(chan Payload, readAhead), make(chan struct{}), make(chan struct{}, maxReplies)
+		c.in, c.over, c.replies = make(chan incoming, readAhead), make(chan struct{}), make(chan struct{}, maxReplies)
 		return c, nil
 	}
 }
@@ -1193,7 +1232,7 @@ type httpConn struct {
 	idle    func() // closes its idle connections
 	url     string
 	max     int
-	in      chan Payload
+	in      chan incoming
 	over    chan struct{}  // closed by Close
 	replies chan struct{}  // has room for each answer to the server that is on its way
 	streams sync.WaitGroup // one for each response that is one; Go holding mu, and not once closed
@@ -1232,7 +1271,7 @@ type post struct {
 func (c *httpConn) Read() (Payload, error) {
 	select {
 	case in := <-c.in:
-		return in, nil
+		return in.payload, in.err
 	case <-c.over:
 		return Payload{}, io.EOF
 	}
@@ -1320,13 +1359,13 @@ func (c *httpConn) begin(ctx context.Context, out Payload) (*post, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
-		return nil, unread{c.ended}
+		return nil, notSent{c.ended}
 	}
 	for _, m := range out.Messages {
 		if m.Kind() == Request {
 			x.id = m.ID
 		}
-		if meta, declares, _ := m.Meta(); declares && (c.rev.Version == "" || c.rev.Modern) {
+		if meta, _ := m.Meta(); meta.ProtocolVersion != "" && (c.rev.Version == "" || c.rev.Modern) {
 			c.rev = revision(meta.ProtocolVersion) // and not what somebody passes on in a session
 		} else if m.Method == "initialize" {
 			c.rev, c.session = Revision{}, ""
@@ -1400,7 +1439,7 @@ func (c *httpConn) do(x *post, method string) (*http.Response, error) {
 	resp, err := doHTTP(c.client, r)
 	if err != nil {
 		cancel()
-		return nil, err
+		return nil, asUnreachable(err)
 	}
 	resp.Body = bodyOf{resp.Body, cancel}
 	return resp, nil
@@ -1499,7 +1538,7 @@ func (x *post) fault(resp *http.Response) *HTTPError {
 // 404 is its end, unless it is the answer, about a method or what else was
 // asked for.
 func (c *httpConn) refused(x *post, fault *HTTPError) error {
-	switch code := fault.code(); {
+	switch code := codeOf(fault); {
 	case fault.Status != http.StatusNotFound, x.session == "", code == CodeMethodNotFound:
 		// "Method not found" is nothing that anybody says of a session.
 		return fault
@@ -1519,7 +1558,7 @@ func (c *httpConn) refused(x *post, fault *HTTPError) error {
 			}
 		}
 	}
-	return unread{why}
+	return notSent{why}
 }
 
 // readJSON reads an answer that is not a stream.
@@ -1550,7 +1589,7 @@ func (c *httpConn) deliver(x *post, in Payload) {
 			c.learn(x, m)
 		}
 	}
-	if !c.push(x.ctx.Done(), in) {
+	if !c.push(x.ctx.Done(), incoming{payload: in}) {
 		return
 	}
 	c.mu.Lock()
@@ -1562,8 +1601,14 @@ func (c *httpConn) deliver(x *post, in Payload) {
 	}
 }
 
-// push hands a payload to whoever reads.
-func (c *httpConn) push(end <-chan struct{}, in Payload) bool {
+// incoming is what Read returns.
+type incoming struct {
+	payload Payload
+	err     error
+}
+
+// push hands something to the reader. It returns false if end is closed first.
+func (c *httpConn) push(end <-chan struct{}, in incoming) bool {
 	select {
 	case c.in <- in:
 		return true
@@ -1605,7 +1650,7 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 		c.mark(name, marked)
 		if err != nil {
 			if left = append(left, place); len(left) <= maxNamed {
-				c.push(x.ctx.Done(), Payload{Messages: []*Message{failed(ID{}, fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err))}})
+				c.push(x.ctx.Done(), incoming{err: &ReadError{Err: fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err)}})
 			}
 		}
 		place++
@@ -1627,7 +1672,7 @@ func (c *httpConn) learnTools(x *post, m *Message) {
 	var result object
 	result.addAll(m.Result, "tools")
 	result.add("tools", append(bytes.TrimSuffix(kept, []byte(",")), ']'))
-	m.Result = json.RawMessage(result.text())
+	m.Result = json.RawMessage(result.encode())
 }
 
 // mark notes which arguments of a tool are marked; none, if that is not known.
@@ -1701,7 +1746,7 @@ func (c *httpConn) run(x *post, resp *http.Response) {
 		err = fmt.Errorf("nothing is heard from the server but answers: %w", err)
 	}
 	if !x.done() && !errors.Is(err, ErrClosed) {
-		c.push(c.over, Payload{Messages: []*Message{failed(x.id, err)}})
+		c.push(c.over, incoming{err: &ReadError{ID: x.id, Err: err}})
 	}
 }
 
@@ -1792,7 +1837,7 @@ func (c *httpConn) reopen(x *post, why error) (*http.Response, error) {
 // lost tells what has become of a stream that is not continued. What it belongs
 // to has been read.
 func lost(why error) error {
-	if over, ok := why.(unread); ok {
+	if over, ok := why.(notSent); ok {
 		return over.error
 	}
 	if why == nil || why == io.EOF {
@@ -1852,7 +1897,7 @@ func (c *httpConn) Close() error {
 			}
 			done()
 		}
-		within(lastWord, &c.streams)
+		doneWithin(lastWord, &c.streams)
 		c.idle()
 	})
 	return nil

@@ -1,27 +1,29 @@
 package main
 
-// Messages, and talking to one peer. MCP is JSON-RPC 2.0 with narrower rules:
-// ids are strings or integers, params and results are objects. Both ends may
-// send requests, so both ends are the same thing here: a Peer, with the calls
-// we wait on and the exchanges we serve. What came in is either a message or
-// the error reply it deserves; there is no third outcome, so nothing that a
-// peer writes can end the conversation.
+// JSON-RPC 2.0: messages, and a conversation with one peer.
 //
 //	{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}            a request
 //	{"jsonrpc":"2.0","id":1,"result":{"content":[]}}                                   its response
-//	{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found"}}      or an error
+//	{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found"}}      or an error response
 //	{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}        a notification: never answered
-//	[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,…}]              a batch (2025-03-26 only)
+//	[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,…}]              a batch
 //
-// Implements 2025-11-25 and 2026-07-28 basic (messages, _meta, error codes),
-// 2025-03-26 basic#batching, the pages on cancellation and progress, and
-// JSON-RPC 2.0. A Peer's mutex guards its tables, a reader's says who reads;
-// neither is held while a handler runs or a message is written. Goroutines:
-// Serve and Open own the reader of their Conn, which also runs single requests,
-// and those that read on when one takes long; an Answer owns one for each
-// request of a batch, and a Peer those that send a cancellation or published
-// notifications. Copy this file alone for JSON-RPC over a transport of your
-// own; everything else here needs it.
+// Both ends of a conversation may send requests. So both ends are the same type
+// here: a Peer is the other side, with the calls that wait for its responses and
+// the requests of it that are being served. A Conn carries the messages. Serve
+// and Open connect the two.
+//
+// Two rules are narrower than JSON-RPC 2.0, because MCP has them: an id is a
+// string or an integer, and params and results are objects. Everything else that
+// a protocol on top of JSON-RPC decides goes through one interface, Protocol.
+// Without one this file is JSON-RPC alone: it can be copied by itself, for any
+// protocol and any transport. All other files of this package need it.
+//
+// Decode cannot fail. What it reads is a message, or an Invalid message that
+// holds the error response it deserves. So nothing that a peer sends can end the
+// conversation.
+//
+// Source: JSON-RPC 2.0; 2025-11-25 basic#messages; 2025-03-26 basic#batching.
 
 import (
 	"bytes"
@@ -33,6 +35,8 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"math"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -45,25 +49,25 @@ import (
 
 // ---- Messages ----
 
-// Message is one JSON-RPC request, notification or response. Kind tells which;
-// its members are read-only once it has been sent.
+// Message is one JSON-RPC request, notification or response. Kind says which.
+// The fields must not be changed once the message has been sent.
 type Message struct {
-	ID             ID
-	Method         string
-	Params, Result json.RawMessage // objects, or nil
-	Error          *Error
+	ID     ID              // of a request or a response; the zero ID: none
+	Method string          // of a request or a notification
+	Params json.RawMessage // an object, or nil
+	Result json.RawMessage // an object, or nil
+	Error  *Error          // of an error response
 
-	invalid bool   // not a message: Error, and ID if it could be read, are the reply it deserves
-	local   error  // of a response that never crossed a wire: what its call fails with
-	meta    *Meta  // what Meta has read; nil: not yet
-	fault   *Error // what is wrong with that
+	invalid  bool  // not a message: ID and Error are those of the response that it deserves
+	unusable error // a response that breaks the rules: its call fails with this
+	protocol any   // what the Protocol has read in this message, if it keeps that
 }
 
 // Kind says what a Message is.
 type Kind int
 
-// The four kinds. An Invalid message is one that could not be read; encoding it
-// gives the error reply that it deserves.
+// The four kinds of messages. An Invalid message is text that was not a message.
+// Its encoding is the error response that it deserves.
 const (
 	Invalid Kind = iota
 	Request
@@ -84,8 +88,8 @@ func (m *Message) Kind() Kind {
 	return Response
 }
 
-// NewRequest returns a request, or with the zero ID a notification. params must
-// encode to a JSON object; nil means none.
+// NewRequest returns a request. With the zero ID it returns a notification.
+// params must encode to a JSON object; nil means that there are none.
 func NewRequest(id ID, method string, params any) (*Message, error) {
 	if params == nil {
 		return &Message{ID: id, Method: method}, nil
@@ -97,9 +101,10 @@ func NewRequest(id ID, method string, params any) (*Message, error) {
 	return &Message{ID: id, Method: method, Params: raw}, nil
 }
 
-// NewResponse returns the response to the request id: err if there is one, else
-// result, which must encode to a JSON object (nil is {}). An err that is not an
-// *Error, and a result that cannot be encoded, become -32603.
+// NewResponse returns the response to the request with this id. If err is nil,
+// that is result, which must encode to a JSON object; nil becomes {}. An err
+// that is no *Error becomes one with CodeInternalError, and so does a result
+// that cannot be encoded.
 func NewResponse(id ID, result any, err error) *Message {
 	if err == nil {
 		var raw json.RawMessage
@@ -107,43 +112,39 @@ func NewResponse(id ID, result any, err error) *Message {
 			return &Message{ID: id, Result: raw}
 		}
 	}
-	var e *Error
-	if !errors.As(err, &e) || e == nil { // a nil *Error in an error is not nil: this panics
-		e = &Error{Code: CodeInternalError, Message: err.Error()}
+	var fault *Error
+	if !errors.As(err, &fault) || fault == nil {
+		// If err holds a nil *Error, its method Error panics. Exchange.handle
+		// recovers from that, as from every panic of a handler.
+		fault = &Error{Code: CodeInternalError, Message: err.Error()}
 	}
-	return &Message{ID: id, Error: e}
+	return &Message{ID: id, Error: fault}
 }
 
-// failed returns a response that never crossed a wire; Call returns err itself,
-// which nobody can mistake for the peer's. 2026-07-28 basic#error-codes: local
-// errors "cannot be mistaken for errors received from the peer".
-func failed(id ID, err error) *Message { return &Message{ID: id, local: err} }
-
-// refused returns the Invalid message whose encoding is the reply to something
-// unreadable. 2025-11-25 basic#error-responses: the id may be left out where it
-// could not be read; null, as in plain JSON-RPC, is no MCP id.
-func refused(id ID, code int, reason string) *Message {
+// newInvalid returns the Invalid message for text that is none. 2025-11-25
+// basic#error-responses: the id is left out if it could not be read.
+func newInvalid(id ID, code int, reason string) *Message {
 	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
 }
 
-// ID is the id of a request: the wire text of a string or an integer, so that
-// it is echoed byte for byte and no digit is lost. The zero ID means that there
-// is none.
+// ID is the id of a request: a string or an integer. It keeps the text as it was
+// sent, so that the response repeats it byte for byte and no digit is lost. The
+// zero ID means that there is none.
 type ID struct{ text string }
 
 // NumberID returns the integer n as an ID.
 func NumberID(n int64) ID { return ID{strconv.FormatInt(n, 10)} }
 
-// StringID returns the string s as an ID; it never equals the NumberID that
-// reads the same.
+// StringID returns the string s as an ID. It never equals the NumberID that
+// looks the same.
 func StringID(s string) ID { return ID{string(appendString(nil, s))} }
 
-// String returns the ID as it stands on the wire, a string with its quotes; ""
-// means that there is none.
+// String returns the ID as it is written in JSON: a string has its quotes. The
+// zero ID is "".
 func (id ID) String() string { return id.text }
 
-// key is what all spellings of one id share: "a" and "\u0061" are the same
-// string.
+// key returns a text that is the same for all spellings of one id: "a" and
+// "\u0061" are the same string.
 func (id ID) key() string {
 	if strings.HasPrefix(id.text, `"`) {
 		return `"` + unquote([]byte(id.text))
@@ -151,12 +152,18 @@ func (id ID) key() string {
 	return id.text
 }
 
-// parseID reads an id; ok is false for what is not one: null, fractions,
-// booleans, arrays and objects, and what would be too much to repeat.
-// 2025-11-25 basic#requests: "Requests MUST include a string or integer ID."
-// and "Unlike base JSON-RPC, the ID MUST NOT be null."
+// parseID reads an id. It returns false for a fraction, a boolean, null, an
+// array or an object, and for an id of more than maxID bytes. 2025-11-25
+// basic#requests: "Requests MUST include a string or integer ID." and "Unlike
+// base JSON-RPC, the ID MUST NOT be null."
 func parseID(raw []byte) (id ID, ok bool) {
-	if len(raw) == 0 || len(raw) > maxID+2 || raw[0] != '"' && len(bytes.Trim(bytes.TrimPrefix(raw, []byte("-")), "0123456789")) > 0 {
+	if len(raw) == 0 || len(raw) > maxID+len(`""`) {
+		return ID{}, false
+	}
+	isString := raw[0] == '"'
+	digits := bytes.TrimPrefix(raw, []byte("-"))
+	isInteger := len(bytes.Trim(digits, "0123456789")) == 0
+	if !isString && !isInteger {
 		return ID{}, false
 	}
 	return ID{string(raw)}, true
@@ -164,63 +171,56 @@ func parseID(raw []byte) (id ID, ok bool) {
 
 // ---- Errors ----
 
-// Error is the error of a response: what a peer sent, or what a Handler wants
-// sent.
+// Error is the error of a response. A Handler returns one to say what is sent;
+// Call returns one for what the peer has sent.
 type Error struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// The codes of JSON-RPC 2.0 and of MCP (2026-07-28 basic#error-codes). Codes of
-// an application lie outside -32768..-32000.
+// The error codes of JSON-RPC 2.0. Codes of an application lie outside
+// -32768..-32000.
 const (
-	CodeParseError     = -32700 // not JSON, or not UTF-8
-	CodeInvalidRequest = -32600 // JSON, but not a message
-	CodeMethodNotFound = -32601 // also where the capability that it belongs to is not offered
-	CodeInvalidParams  = -32602 // also an unknown name, cursor or level, or a missing _meta field
-	CodeInternalError  = -32603
-
-	CodeResourceNotFound = -32002 // until 2025-11-25; later it is CodeInvalidParams
-
-	// Of 2026-07-28:
-	CodeHeaderMismatch     = -32020 // an HTTP header is missing, malformed or not what the body says
-	CodeMissingCapability  = -32021 // data.requiredCapabilities says which the client lacks
-	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served
+	CodeParseError     = -32700 // the text is not JSON, or not UTF-8
+	CodeInvalidRequest = -32600 // the JSON is not a message
+	CodeMethodNotFound = -32601 // the method is not served
+	CodeInvalidParams  = -32602 // the params do not fit the method
+	CodeInternalError  = -32603 // something else went wrong in the handler
 )
 
-// Errors of a conversation, none of them sent by the peer.
+// Errors of a conversation. None of them is sent by the peer.
 var (
-	// ErrClosed: the conversation ended before the answer. What a Call returns
-	// wraps this and, if one is known, the reason.
+	// ErrClosed means that the conversation ended before the response came. The
+	// error that Call returns wraps this and, if one is known, the reason.
 	ErrClosed = errors.New("connection closed")
-	// ErrNoServerRequests: there is no way back to the client, in 2026-07-28 or
-	// in a request without a session.
+	// ErrNotSent means that the peer has not read the request. It is safe to
+	// send it again.
+	ErrNotSent = errors.New("request not sent")
+	// ErrNoServerRequests means that the peer cannot be sent a request.
 	ErrNoServerRequests = errors.New("the client cannot be asked")
-	// ErrAnswered: nothing may be sent for the request any more.
+	// ErrAnswered means that the request was answered or cancelled: no message
+	// may be sent for it any more.
 	ErrAnswered = errors.New("request answered or cancelled")
-	// ErrTooLarge: an answer beyond the cap. On a pipe it cannot be told whose,
-	// so each waiting Call fails.
+	// ErrTooLarge means that a message had more bytes than allowed.
 	ErrTooLarge = errors.New("message too large")
 )
 
-// unread marks the error of a request that nobody has read: it may be sent
-// again.
-type unread struct{ error }
+// notSent is an error that also is ErrNotSent. It keeps the text of the error.
+type notSent struct{ error }
 
-func (e unread) Unwrap() error { return e.error }
+func (e notSent) Is(target error) bool { return target == ErrNotSent }
+func (e notSent) Unwrap() error        { return e.error }
 
-// errBusy answers a request beyond maxInFlight, errListeners a subscription
-// beyond maxListeners, and errStopping a request whose context has ended before
-// it was done.
+// The errors with which a Peer answers by itself.
 var (
-	errBusy      = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
-	errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
-	errStopping  = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
+	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
+	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
 )
 
-// Error returns message, data if it is a string that the message does not
-// repeat, and code. Of a long text it returns the beginning.
+// Error returns the message, the data and the code. The data is left out if it
+// is no string, or if the message repeats it. Of a long text Error returns the
+// first 4,000 bytes.
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%.4000s", e.Message)
 	if data := unquote(e.Data); !strings.Contains(e.Message, data) {
@@ -229,121 +229,137 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%d)", text, e.Code)
 }
 
-// invalidParams is the -32602 that says what is wrong. The reason stands in the
-// message: many clients show their user, or their model, nothing else. Of what a
-// peer has sent the message repeats no more than a bit.
+// invalidParams returns an Error with CodeInvalidParams. The reason is in the
+// message, because many clients show nothing else to their user or model. It is
+// cut after 500 bytes, because it may repeat what the peer has sent.
 func invalidParams(format string, args ...any) *Error {
 	reason := fmt.Sprintf("%.500s", fmt.Sprintf(format, args...))
 	return &Error{Code: CodeInvalidParams, Message: "Invalid params: " + reason}
 }
 
-// unknown is the -32602 for a name that nothing has, worded as 2026-07-28
-// server/tools#error-handling words it: "Unknown tool: invalid_tool_name".
-func unknown(kind, name string) *Error {
-	if name == "" {
-		return invalidParams("the %s is missing or empty", kind)
-	}
-	return &Error{Code: CodeInvalidParams, Message: fmt.Sprintf("Unknown %s: %.500s", kind, name)}
+func methodNotFound(method string) *Error {
+	return &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: %.200s", method)}
 }
 
 // ---- Decoding ----
 
-// Payload is what a transport moves at once: a message, or a batch of them.
+// Payload is what a transport carries at once: a message, or a batch of them.
 type Payload struct {
 	Messages []*Message
 	Batch    bool
 
-	raw []byte // as it was read, for a trace
+	raw []byte // the text, as it was read
 }
 
-// Decode reads a payload. It is total: what is not a message becomes an Invalid
-// one. It keeps data, which must not change afterwards.
+// Decode reads a payload. Text that is not a message becomes an Invalid message.
+// The Payload refers to data, so data must not be changed afterwards.
 func Decode(data []byte) Payload {
 	text := bytes.Trim(data, " \t\r\n")
 	in := Payload{raw: data}
 	switch {
 	case !utf8.Valid(text): // 2025-11-25 transports: "JSON-RPC messages MUST be UTF-8 encoded."
-		in.Messages = []*Message{refused(ID{}, CodeParseError, "Parse error: not UTF-8")}
-	case !json.Valid(text): // trailing data, a byte order mark and more than 10,000 levels included
-		in.Messages = []*Message{refused(ID{}, CodeParseError, "Parse error: not JSON")}
-	case text[0] != '[':
-		in.Messages = []*Message{decodeMessage(text)}
+		in.Messages = []*Message{newInvalid(ID{}, CodeParseError, "Parse error: not UTF-8")}
+	case !json.Valid(text): // more than 10,000 levels are not valid, either
+		in.Messages = []*Message{newInvalid(ID{}, CodeParseError, "Parse error: not JSON")}
+	case text[0] == '[':
+		in.decodeBatch(text)
 	default:
-		for _, element := range each(text) {
-			if in.Messages = append(in.Messages, decodeMessage(element)); len(in.Messages) > maxInFlight {
-				break
-			}
-		}
-		n := len(in.Messages)
-		// JSON-RPC 2.0 #batch: one error, not an array of none
-		if in.Batch = 1 <= n && n <= maxInFlight; !in.Batch {
-			in.Messages = []*Message{refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight))}
-		}
+		in.Messages = []*Message{decodeMessage(text)}
 	}
 	return in
 }
 
-// refusal tells why a batch is not taken at all, if it is not. Only 2025-03-26
-// has batches; its basic/lifecycle says that initialize "MUST NOT be part of a
-// JSON-RPC batch". One holds "one or more requests and/or notifications", or
-// only responses (its transports#sending-messages-to-the-server).
-func (in Payload) refusal(rev Revision) (reason string) {
-	answered := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response })
-	asked := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method != "" })
-	switch {
-	case !in.Batch:
-		return ""
-	case !rev.Batches:
-		return "batches exist only in 2025-03-26"
-	case in.has("initialize"):
-		return "initialize in a batch"
-	case asked && answered:
-		return "requests and responses in one batch"
+// decodeBatch reads an array of messages. If it is empty or too long, the
+// payload is one Invalid message: JSON-RPC 2.0 #batch answers such an array with
+// a single error.
+func (in *Payload) decodeBatch(text []byte) {
+	for _, element := range each(text) {
+		in.Messages = append(in.Messages, decodeMessage(element))
+		if len(in.Messages) > maxInFlight {
+			break
+		}
 	}
-	return ""
+	if n := len(in.Messages); n == 0 || n > maxInFlight {
+		reason := fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight)
+		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}
+		return
+	}
+	in.Batch = true
 }
 
-// has tells whether the payload holds a request for method.
+// has reports whether the payload holds a request for method.
 func (in Payload) has(method string) bool {
 	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
 }
 
-// answers tells whether one of the messages is the response to a request.
+// answers reports whether the payload holds the response to a request.
 func (in Payload) answers(id ID) bool {
 	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
 }
 
-var envelopeMembers = []string{"jsonrpc", "id", "method", "params", "result", "error"}
+// envelope holds the members of a message, as they were sent; nil: missing.
+type envelope struct {
+	version, id, method, params, result, fault json.RawMessage
+}
 
-// decodeMessage reads one element of valid JSON. The presence of a member
-// decides what it is, not its truth.
+// read fills the envelope from an object. It returns the name of a member that
+// appears twice; if the id does, that is the one.
+func (e *envelope) read(text []byte) (twice string) {
+	for name, value := range each(text) {
+		var member *json.RawMessage
+		switch string(name) {
+		case "jsonrpc":
+			member = &e.version
+		case "id":
+			member = &e.id
+		case "method":
+			member = &e.method
+		case "params":
+			member = &e.params
+		case "result":
+			member = &e.result
+		case "error":
+			member = &e.fault
+		default:
+			continue
+		}
+		if *member != nil && twice != "id" {
+			twice = string(name)
+		}
+		*member = value
+	}
+	return twice
+}
+
+// decodeMessage reads one message. text is valid JSON. A member counts as soon
+// as it is there, whatever its value: "id":null is an id that is wrong.
 func decodeMessage(text []byte) *Message {
 	if text[0] != '{' {
-		return refused(ID{}, CodeInvalidRequest, "Invalid request: not an object")
+		return newInvalid(ID{}, CodeInvalidRequest, "Invalid request: not an object")
 	}
-	var v [6]json.RawMessage
-	twice := members(text, envelopeMembers, v[:])
-	version, rawID, method, params, result, fault := v[0], v[1], unquote(v[2]), v[3], v[4], v[5]
-	id, idOK := parseID(rawID)
-	m := &Message{ID: id, Params: params, Result: result}
-	response := method == "" && (result != nil || fault != nil)
+	var e envelope
+	twice := e.read(text)
+	id, idOK := parseID(e.id)
+	method := unquote(e.method)
+	m := &Message{ID: id, Params: e.params, Result: e.result}
+	isResponse := method == "" && (e.result != nil || e.fault != nil)
 	reason := ""
 	switch {
 	case twice == "id":
 		m.ID, reason = ID{}, "duplicate member id"
 	case twice != "":
 		reason = "duplicate member " + twice
-	case string(version) != `"2.0"` && unquote(version) != "2.0":
+	case unquote(e.version) != "2.0":
 		reason = `jsonrpc must be "2.0"`
-	case response:
-		reason = m.decodeResponse(rawID, fault)
+	case isResponse:
+		reason = m.decodeResponse(e.id, e.fault)
 	case method == "":
 		reason = "method must be a non-empty string"
-	case rawID != nil && !idOK:
+	case e.id != nil && !idOK:
 		reason = "id must be a string or an integer"
-	case params != nil && params[0] != '{':
+	case e.params != nil && e.params[0] != '{':
 		reason = "params must be an object"
-	case result != nil || fault != nil:
+	case e.result != nil || e.fault != nil:
 		reason = "a request has no result and no error"
 	default:
 		m.Method = method
@@ -351,127 +367,266 @@ func decodeMessage(text []byte) *Message {
 	switch {
 	case reason == "":
 		return m
-	case response: // never answered, but whoever waits for it must not wait for ever
-		return failed(m.ID, fmt.Errorf("invalid response: %s", reason))
+	case isResponse:
+		// A response is never answered. But the call that waits for it must not
+		// wait for ever.
+		return &Message{ID: m.ID, unusable: fmt.Errorf("invalid response: %s", reason)}
 	}
-	return refused(m.ID, CodeInvalidRequest, "Invalid request: "+reason)
+	return newInvalid(m.ID, CodeInvalidRequest, "Invalid request: "+reason)
 }
 
-// decodeResponse checks a response; its id may be missing or null only in an
-// error about something the peer could not read.
-func (m *Message) decodeResponse(rawID, fault json.RawMessage) (reason string) {
-	var v [3]json.RawMessage
+// decodeResponse checks a response, and reads its error. It returns what is
+// wrong. Only an error response may lack the id: the peer could not read ours.
+func (m *Message) decodeResponse(id, fault json.RawMessage) (reason string) {
+	noID := id == nil || string(id) == "null"
 	switch {
 	case fault != nil && m.Result != nil:
 		return "both result and error"
-	case m.ID == ID{} && (m.Result != nil || rawID != nil && string(rawID) != "null"):
+	case m.ID == ID{} && (m.Result != nil || !noID):
 		return "id must be a string or an integer"
 	case m.Result != nil && m.Result[0] != '{':
 		return "result must be an object"
 	case m.Result != nil:
 		return ""
-	case fault[0] != '{' || members(fault, []string{"code", "message", "data"}, v[:]) != "":
+	case fault[0] != '{':
 		return "error must be an object"
 	}
-	code, err := strconv.Atoi(string(v[0]))
-	if err != nil || len(v[1]) == 0 || v[1][0] != '"' {
+	m.Error = new(Error)
+	if Bind(fault, m.Error) != nil {
 		return "error must have an integer code and a string message"
 	}
-	m.Error = &Error{Code: code, Message: unquote(v[1]), Data: v[2]}
 	return ""
 }
 
-// ---- The one scanner of objects ----
+// ---- Reading objects ----
 //
-// encoding/json takes "METHOD" for "method" and the last of two members of one
-// name, and what a proxy in front of us checked is then not what we run. So the
-// envelope, params, _meta and arguments are all read by each: exact names, none
-// twice. It walks what Decode has found to be JSON, once for the whole payload,
-// and needs no error path: of other text it makes something or nothing.
+// encoding/json accepts "METHOD" for "method", and of two members with one name
+// it takes the last. A proxy in front of us may read the same text in another
+// way: what it has checked would not be what we run. So this package reads the
+// objects of a peer by exact names, and refuses a name that appears twice.
 
-// Bind stores members of a JSON object by exact name: into maps a name to a
-// pointer, as for json.Unmarshal. Members that are not named are ignored, those
-// that are missing or null leave their variable alone. A nil or null object is
-// empty. What does not fit, or is there twice, is an *Error with
-// CodeInvalidParams. The object must be JSON, as the params and results that
-// Decode has read are: it is not checked again. Nested objects are better bound
-// to a json.RawMessage and bound in turn: json.Unmarshal into a struct ignores
-// case.
-func Bind(object json.RawMessage, into map[string]any) error {
-	if object = bytes.TrimSpace(object); len(object) == 0 || string(object) == "null" {
-		return nil
+// Bind stores the members of a JSON object in a struct. target is a pointer to
+// the struct. The object must be valid JSON, as the params and results that
+// Decode has read are. nil and null stand for an empty object.
+//
+// Each exported field needs a json tag with the name of its member. A field
+// without omitempty or omitzero is required: if its member is missing or null,
+// that is an error. An optional field whose member is missing or null keeps its
+// value. Members without a field are ignored.
+//
+// A struct, and a pointer to one, is bound by the same rules. A json.RawMessage
+// refers to the text of its member, null included. An integer may be written as
+// 3, 3.0 or 3e0. All else is as in json.Unmarshal.
+//
+// The error is a *BindError. Bind goes on after a member that does not fit, so
+// that the caller can use the others. If several do not fit, the error is about
+// the most important one: a required member before others, and one that appears
+// twice before others.
+func Bind(object json.RawMessage, target any) error {
+	v := reflect.ValueOf(target)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		panic(fmt.Sprintf("Bind: %T is no pointer to a struct", target))
 	}
-	if object[0] != '{' || object[len(object)-1] != '}' {
-		return invalidParams("not an object")
+	if fault := bindStruct(bytes.TrimSpace(object), v.Elem()); fault != nil {
+		return fault
 	}
-	seen := make([]any, 0, 8)
+	return nil
+}
+
+// BindError says what is wrong with one member of an object.
+type BindError struct {
+	Name     string // such as "clientInfo.name"; "": the object itself
+	Reason   string // such as "must be an integer"
+	Missing  bool   // the member is missing, or null
+	Twice    bool   // the member appears twice
+	Required bool   // the struct needs the member
+}
+
+func (e *BindError) Error() string { return e.text("member") }
+
+// text returns what Error does. kind is what a member is called, such as
+// "argument".
+func (e *BindError) text(kind string) string {
+	switch {
+	case e.Missing:
+		return fmt.Sprintf("Missing required %s: '%s'", kind, e.Name)
+	case e.Name == "":
+		return "not an object"
+	}
+	return fmt.Sprintf("'%s' %s", e.Name, e.Reason)
+}
+
+const appearsTwice = "appears twice"
+
+// boundField is what Bind knows of a field: its member, and its place.
+type boundField struct {
+	name     string
+	index    int
+	required bool
+}
+
+// boundFields holds the fields of each struct type that was ever bound.
+var boundFields sync.Map // reflect.Type to []boundField
+
+func fieldsOf(t reflect.Type) []boundField {
+	if fields, ok := boundFields.Load(t); ok {
+		return fields.([]boundField)
+	}
+	var fields []boundField
+	for i := range t.NumField() {
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !t.Field(i).IsExported():
+			continue
+		case name == "":
+			panic(fmt.Sprintf("Bind: %v.%s has no json tag", t, t.Field(i).Name))
+		}
+		fields = append(fields, boundField{name, i, !strings.Contains(options, "omit")})
+	}
+	boundFields.Store(t, fields)
+	return fields
+}
+
+func bindStruct(object []byte, v reflect.Value) (fault *BindError) {
+	fields := fieldsOf(v.Type())
+	report := func(f boundField, err BindError) {
+		err.Required = f.required && (err.Required || err.Name == "")
+		err.Name = joinNames(f.name, err.Name)
+		if fault == nil || err.Required && !fault.Required || err.Required == fault.Required && err.Twice && !fault.Twice {
+			fault = &err
+		}
+	}
+	var seen, filled uint64 // a bit for each field
+	switch {
+	case len(object) == 0 || string(object) == "null":
+		object = nil
+	case object[0] != '{' || object[len(object)-1] != '}':
+		return &BindError{Reason: "must be an object", Required: true}
+	}
 	for name, value := range each(object) {
-		target, ok := into[string(name)]
-		if !ok {
+		i := slices.IndexFunc(fields, func(f boundField) bool { return f.name == string(name) })
+		switch {
+		case i < 0:
+			continue
+		case seen&(1<<i) != 0:
+			report(fields[i], BindError{Reason: appearsTwice, Twice: true})
 			continue
 		}
-		if slices.Contains(seen, target) {
-			return invalidParams("'%s' is there twice", name)
+		seen |= 1 << i
+		into := v.Field(fields[i].index)
+		if string(value) != "null" || into.Type() == rawType {
+			filled |= 1 << i
+			if err := bindValue(value, into); err != nil {
+				report(fields[i], *err)
+			}
 		}
-		seen = append(seen, target)
-		if string(value) != "null" && store(value, target) != nil {
-			return invalidParams("'%s' has the wrong type", name)
+	}
+	for i, f := range fields {
+		if f.required && filled&(1<<i) == 0 {
+			report(f, BindError{Missing: true})
+		}
+	}
+	return fault
+}
+
+func joinNames(outer, inner string) string {
+	if inner == "" {
+		return outer
+	}
+	return outer + "." + inner
+}
+
+var (
+	rawType    = reflect.TypeFor[json.RawMessage]()
+	rawMapType = reflect.TypeFor[map[string]json.RawMessage]()
+)
+
+// bindValue stores a value that is not null, or any in a json.RawMessage.
+func bindValue(value json.RawMessage, into reflect.Value) *BindError {
+	wrong := &BindError{Reason: "has the wrong type"}
+	switch kind := into.Kind(); {
+	case len(value) == 0: // the text was not JSON
+		return wrong
+	case into.Type() == rawType:
+		into.SetBytes(value)
+	case kind == reflect.String && value[0] == '"':
+		into.SetString(unquote(value))
+	case kind == reflect.Struct:
+		return bindStruct(value, into)
+	case kind == reflect.Pointer && into.Type().Elem().Kind() == reflect.Struct:
+		into.Set(reflect.New(into.Type().Elem()))
+		return bindStruct(value, into.Elem())
+	case into.Type() == rawMapType && value[0] == '{':
+		members := map[string]json.RawMessage{}
+		for name, member := range each(value) {
+			if members[string(name)] != nil {
+				return &BindError{Name: string(name), Reason: appearsTwice, Twice: true}
+			}
+			members[string(name)] = member
+		}
+		into.Set(reflect.ValueOf(members))
+	case into.CanInt():
+		n, ok := parseInteger(string(value))
+		if !ok || into.OverflowInt(n) {
+			return &BindError{Reason: "must be an integer"}
+		}
+		into.SetInt(n)
+	default:
+		if json.Unmarshal(value, into.Addr().Interface()) != nil {
+			return wrong
 		}
 	}
 	return nil
 }
 
-// store stores a value that is valid JSON. The two most common types need not
-// be checked and copied once more.
-func store(value json.RawMessage, target any) error {
-	switch target := target.(type) {
-	case *json.RawMessage:
-		*target = value
+// parseInteger reads a JSON number that is an integer: 3, 3.0 and 3e0, but not
+// 3.5. A number with a fraction or an exponent must be less than 2^53, up to
+// which a float64 holds every integer.
+func parseInteger(text string) (n int64, ok bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err == nil {
+		return n, true
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 || !strings.ContainsAny(text, ".eE") {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// member returns the value of one member of an object. It returns nil if the
+// member is missing or appears twice, and for what is no object.
+func member(object []byte, name string) (found json.RawMessage) {
+	if len(object) == 0 || object[0] != '{' {
 		return nil
-	case *string:
-		if *target = unquote(value); *target != "" {
+	}
+	for other, value := range each(object) {
+		switch {
+		case string(other) != name:
+		case found != nil:
 			return nil
+		default:
+			found = value
 		}
 	}
-	return json.Unmarshal(value, target)
+	return found
 }
 
-// members stores the values of the named members of an object in values, in the
-// order of names, and returns a name that is there twice.
-func members(object []byte, names []string, values []json.RawMessage) (twice string) {
-	for name, value := range each(object) {
-		for i, known := range names {
-			if string(name) != known {
-				continue
-			}
-			if values[i] != nil && twice != "id" {
-				twice = known
-			}
-			values[i] = value
-		}
-	}
-	return twice
-}
-
-// member returns the value of one member of an object, nil if it is missing or
-// there twice.
-func member(object []byte, name string) json.RawMessage {
-	var v [1]json.RawMessage
-	if len(object) == 0 || object[0] != '{' || members(object, []string{name}, v[:]) != "" {
-		return nil
-	}
-	return v[0]
-}
-
-// each walks an object or an array: of each member the name, without quotes and
-// escapes, and the value as it stands; of each element the value.
+// each walks through an object or an array that is valid JSON. For a member it
+// yields the name, without quotes and escapes, and the value as it is written.
+// For an element it yields the value alone.
 func each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 	return func(yield func([]byte, json.RawMessage) bool) {
+		if len(text) == 0 {
+			return
+		}
+		isObject := text[0] == '{'
 		var name []byte
 		for i := skipSpace(text, 1); i < len(text) && text[i] != '}' && text[i] != ']'; {
 			end := skipValue(text, i)
-			if text[0] == '{' {
-				if name = text[min(i+1, end-1) : end-1]; bytes.IndexByte(name, '\\') >= 0 {
+			if isObject {
+				name = text[min(i+1, end-1) : end-1]
+				if bytes.IndexByte(name, '\\') >= 0 {
 					name = []byte(unquote(text[i:end]))
 				}
 				i = skipSpace(text, end)
@@ -485,7 +640,8 @@ func each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 	}
 }
 
-// skipSpace skips commas and colons, too: the text is valid.
+// skipSpace returns the index of the next value. It skips commas and colons like
+// white space, because the text is known to be valid.
 func skipSpace(text []byte, i int) int {
 	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' || text[i] == ',' || text[i] == ':') {
 		i++
@@ -493,7 +649,7 @@ func skipSpace(text []byte, i int) int {
 	return i
 }
 
-// skipValue returns the index after the value that starts at i.
+// skipValue returns the index behind the value that starts at i.
 func skipValue(text []byte, i int) int {
 	for depth := 0; i < len(text); {
 		switch text[i] {
@@ -503,20 +659,21 @@ func skipValue(text []byte, i int) int {
 			depth++
 		case '}', ']':
 			depth--
-		default: // of a number, true, false or null to the last character
+		default: // a number, true, false or null: to its last character
 			for depth == 0 && i+1 < len(text) && strings.IndexByte(",]} \n\r\t", text[i+1]) < 0 {
 				i++
 			}
 		}
-		if i++; depth == 0 {
+		i++
+		if depth == 0 {
 			return i
 		}
 	}
 	return len(text)
 }
 
-// skipString finds the closing quote: the first one with an even number of
-// backslashes before it.
+// skipString returns the index behind the string that starts at i. The closing
+// quote is the first one with an even number of backslashes before it.
 func skipString(text []byte, i int) int {
 	for {
 		quote := bytes.IndexByte(text[i+1:], '"')
@@ -534,24 +691,33 @@ func skipString(text []byte, i int) int {
 	}
 }
 
-// unquote returns the value of a JSON string, "" for anything else.
+// escapes maps the character after a backslash to what the two stand for. \u is
+// missing here: encoding/json reads that.
+var escapes = map[byte]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// unquote returns the value of a JSON string. It returns "" for anything else.
 func unquote(raw []byte) string {
 	if len(raw) < 2 || raw[0] != '"' {
 		return ""
 	}
 	text := raw[1 : len(raw)-1]
+	slash := bytes.IndexByte(text, '\\')
+	if slash < 0 {
+		return string(text)
+	}
 	var plain strings.Builder
 	plain.Grow(len(text))
-	for at := bytes.IndexByte(text, '\\'); at >= 0; at = bytes.IndexByte(text, '\\') {
-		short := strings.IndexByte(`"\/bfnrt`, text[min(at+1, len(text)-1)])
-		if short < 0 { // \u…, and it may take two: encoding/json knows
+	for slash >= 0 && slash+1 < len(text) {
+		c, simple := escapes[text[slash+1]]
+		if !simple {
 			var s string
 			_ = json.Unmarshal(raw, &s)
 			return s
 		}
-		plain.Write(text[:at])
-		plain.WriteByte("\"\\/\b\f\n\r\t"[short])
-		text = text[min(at+2, len(text)):]
+		plain.Write(text[:slash])
+		plain.WriteByte(c)
+		text = text[slash+2:]
+		slash = bytes.IndexByte(text, '\\')
 	}
 	plain.Write(text)
 	return plain.String()
@@ -559,24 +725,29 @@ func unquote(raw []byte) string {
 
 // ---- Encoding ----
 
-// Append appends the payload's one line of JSON, without a newline: valid
-// UTF-8, and no character escaped that need not be.
+// Append appends the payload as one line of JSON, without a newline. It is valid
+// UTF-8, and only characters that need it are escaped.
 func (p Payload) Append(b []byte) []byte {
 	if !p.Batch {
 		return p.Messages[0].append(b)
 	}
+	b = append(b, '[')
 	for i, m := range p.Messages {
-		b = m.append(append(b, "[,"[min(i, 1)]))
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = m.append(b)
 	}
 	return append(b, ']')
 }
 
-// size returns about how long the message is.
+// size returns about how many bytes the message has on the wire.
 func (m *Message) size() int {
-	return len(m.ID.text) + len(m.Method) + len(m.Params) + len(m.Result) + 64
+	const rest = 64 // names, quotes and brackets
+	return len(m.ID.text) + len(m.Method) + len(m.Params) + len(m.Result) + rest
 }
 
-// encode returns the message as it stands on the wire.
+// encode returns the message as it is written on the wire.
 func (m *Message) encode() []byte { return m.append(nil) }
 
 func (m *Message) append(b []byte) []byte {
@@ -595,7 +766,7 @@ func (m *Message) append(b []byte) []byte {
 	}
 	if m.Error != nil {
 		fault, err := marshal(m.Error)
-		if err != nil { // its data is no JSON
+		if err != nil { // Data is not JSON
 			fault, _ = marshal(&Error{Code: m.Error.Code, Message: m.Error.Message})
 		}
 		b = append(append(b, `,"error":`...), fault...)
@@ -603,8 +774,8 @@ func (m *Message) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendLine appends JSON, which marshal has left on one line, while somebody
-// else's may span several.
+// appendLine appends JSON on one line. marshal writes one line; the JSON of a
+// peer or a caller may have several.
 func appendLine(b []byte, raw json.RawMessage) []byte {
 	if bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
 		return append(b, raw...)
@@ -616,23 +787,23 @@ func appendLine(b []byte, raw json.RawMessage) []byte {
 	return append(b, line.Bytes()...)
 }
 
-// appendString appends s as a JSON string; most need no escape.
+// appendString appends s as a JSON string. Most strings need no escape.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
-			quoted, _ := marshal(strings.Clone(s)) // so that s itself need not be on the heap
+			quoted, _ := marshal(strings.Clone(s)) // a copy, so that the caller's s need not be on the heap
 			return append(b, quoted...)
 		}
 	}
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// encoded is JSON that is ready: marshal passes it on instead of checking and
-// copying it.
+// encoded is JSON that marshal has written. marshal returns it as it is, and
+// does not check and copy it again.
 type encoded json.RawMessage
 
-// marshal encodes v on one line, with <, > and & as they are; what is not UTF-8
-// becomes U+FFFD.
+// marshal encodes v on one line. It does not escape <, > and &. Bytes that are
+// not UTF-8 become U+FFFD.
 func marshal(v any) (json.RawMessage, error) {
 	if done, ok := v.(encoded); ok {
 		return json.RawMessage(done), nil
@@ -644,12 +815,13 @@ func marshal(v any) (json.RawMessage, error) {
 		return nil, err
 	}
 	raw := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-	if !utf8.Valid(raw) { // from a json.RawMessage
+	if !utf8.Valid(raw) { // a json.RawMessage can hold such bytes
 		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 	}
 	return raw, nil
 }
 
+// marshalObject encodes v, which must become a JSON object. nil becomes {}.
 func marshalObject(v any) (json.RawMessage, error) {
 	raw, err := marshal(v)
 	switch {
@@ -663,187 +835,121 @@ func marshalObject(v any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// ---- Revisions, and the metadata of a request ----
+// object builds a JSON object member by member. It is for an object of which
+// only some members are ours: the others are passed on as they came.
+type object struct{ text []byte }
 
-// Revision is one version of the protocol. Every difference between versions
-// that this package knows is a field here.
-type Revision struct {
-	Version          string
-	Modern           bool // each request declares version and capabilities in _meta: the modern era
-	Batches          bool // JSON-RPC batches
-	ServerRequests   bool // the server may ask; otherwise it answers input_required
-	Completions      bool // the capability has a name
-	Annotations      bool // tools say whether they change anything
-	Elicitation      bool // the server may ask the user
-	Titles           bool // title members, and prefixed _meta keys of one's own
-	Icons            bool
-	ResourceNotFound int // the code of that error
-
-	// For Streamable HTTP:
-	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
-	Sessions      bool // a client may be given an Mcp-Session-Id
-	Resume        bool // Last-Event-ID continues a stream
-	Prime         bool // a stream opens with an event id, and the server may hang up on it
+// add adds a member. value is JSON.
+func (o *object) add(name string, value []byte) {
+	if len(o.text) == 0 {
+		o.text = append(o.text, '{')
+	} else {
+		o.text = append(o.text, ',')
+	}
+	o.text = append(appendString(o.text, name), ':')
+	o.text = append(o.text, value...)
 }
 
-// Revisions are all versions of the protocol, newest first. The legacy ones are
-// those that open with initialize.
-var Revisions = []Revision{
-	{Version: "2026-07-28", Modern: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Icons: true,
-		ResourceNotFound: CodeInvalidParams, VersionHeader: true},
-	{Version: "2025-11-25", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Icons: true,
-		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true, Prime: true},
-	{Version: "2025-06-18", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true,
-		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true},
-	{Version: "2025-03-26", Batches: true, ServerRequests: true, Completions: true, Annotations: true,
-		ResourceNotFound: CodeResourceNotFound, Sessions: true, Resume: true},
-	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
-}
-
-// assumedVersion is in force where neither a session nor a header says another.
-// 2025-11-25 basic/transports#protocol-version-header: without the header "the
-// server SHOULD assume protocol version 2025-03-26".
-const assumedVersion = "2025-03-26"
-
-// unsupported is the -32022 that lists what is served instead of a version.
-func unsupported(versions []string, version string) *Error {
-	data, _ := marshal(map[string]any{"supported": versions, "requested": fmt.Sprintf("%.200s", version)})
-	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
-}
-
-// orAll returns versions, or all there are.
-func orAll(versions []string) []string {
-	if versions == nil {
-		for _, r := range Revisions {
-			versions = append(versions, r.Version)
+// addAll adds the members of another object, except those with these names. What
+// is no object adds nothing.
+func (o *object) addAll(other json.RawMessage, except ...string) {
+	if len(other) == 0 || other[0] != '{' {
+		return
+	}
+	for name, value := range each(other) {
+		if !slices.Contains(except, string(name)) {
+			o.add(string(name), value)
 		}
 	}
-	return versions
 }
 
-// legacy returns those of versions that open with initialize; nil stands for
-// all there are.
-func legacy(versions []string) []string {
-	return slices.DeleteFunc(slices.Clone(orAll(versions)), func(v string) bool { return revision(v).Modern })
-}
-
-// revision looks a version up; the zero Revision means that it is unknown.
-func revision(version string) Revision {
-	for _, r := range Revisions {
-		if r.Version == version {
-			return r
-		}
+// encode returns the object. Nothing can be added afterwards.
+func (o *object) encode() encoded {
+	if len(o.text) == 0 {
+		return encoded("{}")
 	}
-	return Revision{}
+	return append(o.text, '}')
 }
 
-// Implementation names the software at one end. It is for display only:
-// 2026-07-28 basic#meta, implementations "SHOULD NOT use them to change the
-// behavior".
-type Implementation struct {
-	Name    string `json:"name"`
-	Title   string `json:"title,omitempty"`
-	Version string `json:"version"`
-	Icons   []Icon `json:"icons,omitempty"`
+// ---- What a protocol on top of JSON-RPC decides ----
+
+// Protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a
+// Protocol of its own, which may keep what it learns about the other side. Its
+// methods are called by several goroutines.
+type Protocol interface {
+	// Payload is called for each payload before its messages are taken in. It
+	// may fill in base: the Exchange of each message is a copy of that. The
+	// responses to a batch form a batch if asArray is true. If refused is not
+	// empty, it is the reason why the whole payload is answered with one error.
+	Payload(in Payload, base *Exchange) (asArray bool, refused string)
+	// Request is called for each request before it is served, and may fill in
+	// its Exchange. An error is the response. If it is errIgnored, there is no
+	// response.
+	Request(in Payload, x *Exchange) error
+	// Notification is called for each notification. If it returns true, the
+	// Handler is not called.
+	Notification(x *Exchange) (handled bool)
+	// Key returns the key by which notifications refer to one of our calls, such
+	// as a progress token; "": there is none. See Peer.expects.
+	Key(call *Message) string
+	// Abandoned returns the notification that tells the other side that nobody
+	// waits for the response to call any more; nil: it is not told.
+	Abandoned(call *Message, why error) *Message
 }
 
-// Icon is a picture for a user interface. Src is an https or data URI.
-type Icon struct {
-	Src      string   `json:"src"`
-	MimeType string   `json:"mimeType,omitempty"`
-	Sizes    []string `json:"sizes,omitempty"`
-}
+// newProtocol makes the Protocol of a new Peer. session.go replaces it.
+var newProtocol = func() Protocol { return plainProtocol{} }
 
-// The keys of _meta that are the protocol's own.
-const (
-	metaVersion      = "io.modelcontextprotocol/protocolVersion"
-	metaClientInfo   = "io.modelcontextprotocol/clientInfo"
-	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
-	metaLogLevel     = "io.modelcontextprotocol/logLevel"
-	metaServerInfo   = "io.modelcontextprotocol/serverInfo"
-	metaSubscription = "io.modelcontextprotocol/subscriptionId"
-)
+// errIgnored is the error of a request that gets no response.
+var errIgnored = errors.New("ignored")
 
-// Meta is what the other side says of itself: a modern request says it each
-// time, a legacy client once, at initialize.
-type Meta struct {
-	ProtocolVersion    string
-	ClientInfo         *Implementation
-	ClientCapabilities json.RawMessage // an object; nil if it was not said
-	LogLevel           string          // the least to be sent; "": none, or in the legacy era not set
-	ProgressToken      json.RawMessage // a string or integer; nil: no progress is wanted
-}
+// plainProtocol is JSON-RPC 2.0 with one addition, from the Language Server
+// Protocol: the notification $/cancelRequest with the member id cancels a
+// request.
+type plainProtocol struct{}
 
-var metaMembers = []string{metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, "progressToken"}
+const plainCancel = "$/cancelRequest"
 
-// Meta reads the _meta of a request. declares says that it names a protocol
-// version, whether or not we know that one. A _meta that is wrong is an error,
-// and only the version in it counts. It is for one goroutine at a time.
-func (m *Message) Meta() (meta Meta, declares bool, err *Error) {
-	if len(m.Params) == 0 || m.Params[0] != '{' { // those of a response are not looked at before
-		return meta, false, nil
+// Payload lets every payload in. The answer to a batch is a batch.
+func (plainProtocol) Payload(in Payload, _ *Exchange) (bool, string) { return in.Batch, "" }
+
+// Request lets every request in.
+func (plainProtocol) Request(Payload, *Exchange) error { return nil }
+
+// Notification handles $/cancelRequest.
+func (plainProtocol) Notification(x *Exchange) bool {
+	if x.Request.Method != plainCancel {
+		return false
 	}
-	if m.meta == nil {
-		m.meta = new(Meta)
-		m.fault = m.meta.read(m.Params)
+	if id, ok := parseID(member(x.Request.Params, "id")); ok {
+		x.tracker.cancelServed(id, func(*Exchange) bool { return true })
 	}
-	return *m.meta, m.meta.ProtocolVersion != "", m.fault
+	return true
 }
 
-// read takes what there is, whatever is wrong with it, so that the version is
-// known.
-func (meta *Meta) read(params json.RawMessage) (err *Error) {
-	var found [1]json.RawMessage
-	twice := members(params, []string{"_meta"}, found[:])
-	raw := found[0]
-	switch {
-	case twice != "" || raw != nil && raw[0] != '{':
-		return invalidParams("_meta must be one object")
-	case raw == nil:
-		return nil
-	}
-	var v [5]json.RawMessage
-	twice = members(raw, metaMembers, v[:])
-	*meta = Meta{ProtocolVersion: unquote(v[0]), ClientCapabilities: v[2], LogLevel: unquote(v[3]), ProgressToken: v[4]}
-	for i, first := range []byte(`"{{"`) {
-		if v[i] != nil && v[i][0] != first {
-			return invalidParams("_meta: '%s' has the wrong type", metaMembers[i])
-		}
-	}
-	_, isToken := parseID(v[4]) // which, like an id, is a string or an integer
-	switch {
-	case twice != "":
-		return invalidParams("_meta: '%s' is there twice", twice)
-	case string(v[3]) == `""`:
-		return unknown("log level", "")
-	case v[4] != nil && !isToken:
-		return invalidParams("_meta: 'progressToken' must be a string or an integer")
-	case v[1] != nil:
-		meta.ClientInfo, err = parseImplementation(v[1])
-	}
-	return err
+// Key returns "": no notification refers to a call.
+func (plainProtocol) Key(*Message) string { return "" }
+
+// Abandoned returns a $/cancelRequest.
+func (plainProtocol) Abandoned(call *Message, _ error) *Message {
+	m, _ := NewRequest(ID{}, plainCancel, map[string]any{"id": json.RawMessage(call.ID.text)})
+	return m
 }
 
-func parseImplementation(raw json.RawMessage) (*Implementation, *Error) {
-	var v [4]json.RawMessage
-	if len(raw) > 0 && raw[0] == '{' && members(raw, []string{"name", "title", "version", "icons"}, v[:]) == "" {
-		i := &Implementation{Name: unquote(v[0]), Title: unquote(v[1]), Version: unquote(v[2])}
-		if i.Name != "" && i.Version != "" && (v[3] == nil || json.Unmarshal(v[3], &i.Icons) == nil) {
-			return i, nil
-		}
-	}
-	return nil, invalidParams("clientInfo needs a name and a version")
-}
+// ---- Exchanges: requests that are being answered ----
 
-// ---- Exchanges: requests being answered ----
-
-// Handler answers requests, and hears notifications. For a request it returns a
-// result that encodes to a JSON object, or an error: an *Error is sent as it
-// is, the text of any other as the message of a -32603, so it must hold no
-// secrets. What it returns for a notification goes nowhere. ctx ends when the
-// request is cancelled or the conversation over. Notifications are handled one
-// at a time, in wire order, on the goroutine that reads, and so is initialize:
-// a handler of one must neither Call nor take long, but start a goroutine.
+// Handler answers requests, and takes in notifications.
+//
+// For a request it returns a result that encodes to a JSON object, or an error.
+// An *Error is sent as it is. The text of any other error becomes the message of
+// a CodeInternalError, so it must not contain secrets. For a notification the
+// return values are only logged.
+//
+// ctx ends when the request is cancelled or the conversation ends.
+//
+// Notifications are handled one at a time, in the order in which they were sent,
+// on the goroutine that reads. So a handler of a notification must not Call and
+// must not take long: it starts a goroutine for that.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -854,140 +960,149 @@ type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { return f(ctx, x) }
 
-// Outlet is where messages go that belong to one exchange, or to none: a
-// transport's way out.
-type Outlet func(ctx context.Context, m *Message) error
+// sender sends one message to the peer.
+type sender func(ctx context.Context, m *Message) error
 
-func (send Outlet) notify(ctx context.Context, method string, params any) error {
+func (send sender) notify(ctx context.Context, method string, params any) error {
 	m, err := NewRequest(ID{}, method, params)
-	if err = cmp.Or(err, ctx.Err()); err != nil {
+	if err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	return send(ctx, m)
 }
 
-// Exchange is one request being answered (or one notification): the request,
-// what is known of who asks, and the way to send what belongs to it.
+// Exchange is one request while it is being answered, or one notification while
+// it is being handled.
 type Exchange struct {
 	Request *Message
-	Meta    Meta // declared by a modern request, remembered by the Peer for a legacy one
-
-	Revision  Revision // in force; the zero Revision before initialize
-	Peer      *Peer    // nil where nothing is remembered: in the modern era, or without a session
-	Principal string   // who asks, if anyone authenticated; "" on stdio
-	// Header is that of the HTTP request, or of the GET that opened an HTTP+SSE
-	// stream; nil on stdio.
+	Peer    *Peer // the sender of the request; nil if it cannot be reached outside of this exchange
+	// Principal is the user who has sent the request, if the transport has
+	// authenticated one.
+	Principal string
+	// Header has the fields that came with the request, on transports that have
+	// some.
 	Header map[string][]string
-	// Ending is closed when the server winds down: long-lived requests return
-	// their result then.
+	// Ending is closed when the server winds down. A request that lasts long
+	// returns its result then.
 	Ending <-chan struct{}
 
-	Inputs map[string]json.RawMessage // the answers to an InputRequired, by key; nil at first
-	State  string                     // the State of that InputRequired
-
-	outlet Outlet
-	owner  *Peer // whose exchange this is, shown or not
-	life   *life // nil for a notification
-	mute   bool  // the Server has not declared logging
-
-	reader     *reader             // of the pipe that everything shares; nil: over HTTP, as a server
-	disconnect func(time.Duration) // lets go of the response; nil where there is none
+	send      sender
+	tracker   *Peer         // the Peer that keeps this request in its table; unlike Peer it is never nil
+	state     *requestState // nil for a notification
+	protocol  any           // what the Protocol keeps with the exchange
+	refusal   error         // why Call fails; nil: the peer can be sent requests
+	exclusive bool          // nothing more is read from the peer before this request is answered
+	onCall    func()        // runs before Call waits; nil: nothing to do
 }
 
-// life is the state of a running request; the mutex of its Peer guards it.
-type life struct {
+// requestState is the state of a request that is being served. The mutex of its
+// Peer guards it.
+type requestState struct {
 	key       string // of the request's id
 	ctx       context.Context
 	cancel    context.CancelFunc
-	cancelled bool           // by its sender, who wants no answer, or because that was replaced
-	sending   sync.WaitGroup // messages on their way: the answer waits for them
-	progress  float64        // the last one sent
-	trailer   *Message       // follows the answer
+	cancelled bool           // the request gets no response
+	sending   sync.WaitGroup // messages on their way; the response waits for them
+	reported  float64        // the last progress that was sent
+	trailer   *Message       // is sent behind the response; nil: none
 }
 
-// Notify sends a notification that belongs to the request. It fails with
-// ErrAnswered once the answer is on its way or the request was cancelled, and
-// in the handler of a notification, which has no answer. 2025-11-25 progress:
-// "Progress notifications MUST stop after completion".
+// Bind stores the params of the request in a struct, as the function Bind does.
+// The error is an *Error with CodeInvalidParams.
+func (x *Exchange) Bind(target any) error {
+	return paramsError(Bind(x.Request.Params, target), "param")
+}
+
+// paramsError makes an *Error of what Bind has returned. kind is what a member
+// is called, such as "argument".
+func paramsError(err error, kind string) error {
+	if fault, ok := errors.AsType[*BindError](err); ok {
+		return invalidParams("%s", fault.text(kind))
+	}
+	return err
+}
+
+// Notify sends a notification that belongs to the request. It returns
+// ErrAnswered when the response is on its way, when the request was cancelled,
+// and in the handler of a notification. 2025-11-25 progress: "Progress
+// notifications MUST stop after completion".
 func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
-	return Outlet(x.send).notify(ctx, method, params)
+	return sender(x.sendRelated).notify(ctx, method, params)
 }
 
-// Call sends a request that belongs to this one to the other side and stores
-// its result, as Peer.Call does. It fails with ErrNoServerRequests where there
-// is no way to ask. What may be asked of this client is for the caller to know:
-// it stands in Meta.ClientCapabilities.
+// Call sends a request that belongs to this one, and stores the result as
+// Peer.Call does. It returns ErrNoServerRequests if the peer cannot be sent a
+// request. Whether this peer understands the request is for the caller to know.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
-	// 2026-07-28 stdio: "The server MUST NOT write JSON-RPC requests to
-	// stdout."
-	if x.Peer == nil || !x.Revision.ServerRequests {
+	if x.Peer == nil {
 		return ErrNoServerRequests
 	}
-	if x.reader != nil { // somebody must read the answer
-		x.reader.pass(false)
+	if x.refusal != nil {
+		return x.refusal
 	}
-	return x.Peer.call(ctx, x.send, method, params, result)
+	if x.onCall != nil {
+		x.onCall()
+	}
+	return x.Peer.call(ctx, x.sendRelated, method, params, result)
 }
 
-// Disconnect lets go of the HTTP response that is the client's connection,
-// while the request goes on; the client comes back for the rest after retry. So
-// a long call needs no open connection. Only 2025-11-25 has this; elsewhere
-// Disconnect does nothing.
-func (x *Exchange) Disconnect(retry time.Duration) {
-	if x.disconnect != nil && x.life != nil { // a notification has no response to speak of
-		x.disconnect(retry)
-	}
-}
-
-// send writes a message of this exchange, unless it is over. Its answer waits
-// for it.
-func (x *Exchange) send(ctx context.Context, m *Message) error {
-	if x.life == nil {
+// sendRelated sends a message that belongs to the request, unless the request is
+// answered or cancelled. Its response waits until the message is sent.
+func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
+	if x.state == nil {
 		return ErrAnswered
 	}
-	x.owner.mu.Lock()
-	running := x.owner.serving[x.life.key] // its handler may have passed on a copy of it
-	over := running == nil || running.life != x.life || x.life.cancelled
+	x.tracker.mu.Lock()
+	// The handler may have passed on a copy of x, so its state is what identifies
+	// the request.
+	current := x.tracker.serving[x.state.key]
+	over := current == nil || current.state != x.state || x.state.cancelled
 	if !over {
-		x.life.sending.Add(1)
+		x.state.sending.Add(1)
 	}
-	x.owner.mu.Unlock()
+	x.tracker.mu.Unlock()
 	if over {
 		return ErrAnswered
 	}
-	defer x.life.sending.Done()
-	return x.outlet(ctx, m)
+	defer x.state.sending.Done()
+	return x.send(ctx, m)
 }
 
-// run answers the request, on the caller's goroutine, unless it was cancelled.
-// 2025-11-25 cancellation: receivers SHOULD "Not send a response for the
-// cancelled request".
+// run answers the request on the caller's goroutine. A request that was
+// cancelled gets no response: 2025-11-25 cancellation, receivers SHOULD "Not send
+// a response for the cancelled request".
 func (x *Exchange) run(h Handler, emit func(*Message)) {
-	defer x.owner.finish(x) // even if the handler ends its goroutine
-	response := x.handle(x.life.ctx, h)
-	hungUp := x.owner.client && x.life.ctx.Err() != nil // a client that has closed the conversation says nothing more
-	if !x.owner.finish(x) || hungUp {
+	defer x.tracker.finish(x) // also if the handler calls runtime.Goexit
+	response := x.handle(x.state.ctx, h)
+	hungUp := x.tracker.isClient && x.state.ctx.Err() != nil // a client that has closed the conversation says nothing more
+	if !x.tracker.finish(x) || hungUp {
 		return
 	}
-	x.life.sending.Wait()
-	if emit(response); x.life.trailer != nil {
-		emit(x.life.trailer)
+	x.state.sending.Wait()
+	emit(response)
+	if x.state.trailer != nil {
+		emit(x.state.trailer)
 	}
 }
 
-// handle calls the handler; its panic, or that of what it returns, costs only
-// this request.
+// handle calls the handler. If that panics, or the encoding of what it returns,
+// the response is an error, and the log has the stack.
 func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
-			x.owner.log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
+			x.tracker.log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
 			response = NewResponse(x.Request.ID, nil, &Error{Code: CodeInternalError, Message: "Internal error"})
 		}
 	}()
 	result, err := h.Handle(ctx, x)
-	// Stopped by us, that is: what its sender has cancelled gets no answer.
-	stopped := ctx.Err() != nil && !x.owner.client
-	if stopped && !errors.As(err, new(*Error)) && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+	// If the context has ended and the peer has not cancelled the request, this
+	// server has stopped it. Then "context canceled" would tell the peer nothing.
+	stopped := ctx.Err() != nil && !x.tracker.isClient
+	onlyThat := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
+	if stopped && onlyThat && !errors.As(err, new(*Error)) {
 		err = errStopping
 	}
 	return NewResponse(x.Request.ID, result, err)
@@ -998,67 +1113,70 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 const (
 	maxID      = 1024     // bytes of an id, and of a progress token
 	maxAtOnce  = 16       // requests of one batch that run at once
-	maxAnswers = 64 << 20 // bytes of the answers to one batch
+	maxAnswers = 64 << 20 // bytes of the responses to one batch
+	maxLogged  = 500      // bytes that a log repeats of what a peer has sent
 
-	maxInFlight  = 1024            // requests of one Peer being served, and messages of a batch
-	maxOwed      = 4 * maxInFlight // answers that a peer may leave unread before we read no more of it
-	maxListeners = 4096            // subscriptions of one HTTP handler or Server
-	maxLasting   = 64 << 10        // bytes of a message that subscribes, which is held as long as that lasts
-	maxLogged    = 500             // bytes that a log repeats of what a peer has sent
+	maxInFlight = 1024            // requests of one Peer that are served at once, and messages of a batch
+	maxOwed     = 4 * maxInFlight // responses that are not yet written, from which on no more is read
 
-	slow     = time.Millisecond // what a request may take before another goroutine reads
-	manySlow = 16               // requests in flight from which on it does so at once
-
-	windDown = 5 * time.Second // for running requests, once nobody will ask for more
-	hurry    = 3 * time.Second // for them when we are told to stop: with lastWord, within those five
-	lastWord = time.Second     // to tell of a cancellation, and for handlers that were told to stop
+	windDown = 5 * time.Second // for running requests, when the peer has hung up
+	hurry    = 3 * time.Second // for running requests, when Serve is told to stop
+	lastWord = time.Second     // to send a cancellation, and for handlers whose context has ended
 )
 
-// Peer is the other side as it is remembered: what it said of itself, the calls
-// we wait on, the exchanges we serve.
+// Peer is the other side of a conversation: the calls that wait for its
+// responses, and the requests of it that are being served.
 type Peer struct {
-	log    *slog.Logger
-	outlet Outlet // what belongs to no exchange
-	ctx    context.Context
-	cutOff context.CancelCauseFunc // ends ctx, with the reason
-	client bool                    // we are the client: what is no message is dropped, not answered
+	log      *slog.Logger
+	send     sender // sends what belongs to no request
+	protocol Protocol
+	isClient bool // we are the client: an Invalid message is dropped, not answered
 
-	conn     Conn           // what we talk over; nil: over HTTP, as a server
-	troubled func(error)    // hears what the transport has to say; nil: nobody does
-	wg       sync.WaitGroup // reading, and requests that take long
+	ctx      context.Context
+	endCtx   context.CancelCauseFunc // ends ctx with the reason
+	conn     Conn                    // nil for a server over HTTP, which has no Conn
+	onReport func(error)             // is told what the transport reports; nil: only the log is
 
-	notices  sync.WaitGroup // cancellations and published notifications on their way
-	mu       sync.Mutex     // guards the fields below
-	meta     Meta
-	revision Revision
-	lastID   int64
-	calls    map[string]*pending  // by key of the ID that we sent; nil until there is one
-	serving  map[string]*Exchange // by key of the id; nil if there are none: a session lives long
-	owed     int                  // requests, and what is no message, whose answers are not yet written
-	over     bool                 // end has been called
-	err      error                // why no more calls can be made
-	ended    func()               // called by who ends it, perhaps again
+	goroutines sync.WaitGroup // that read, or serve a slow request
+	sends      sync.WaitGroup // goroutines that send what nobody waits for
+
+	mu      sync.Mutex // guards the fields below
+	lastID  int64
+	calls   map[string]*pendingCall // by the text of the id; nil: none
+	keys    map[string]int          // how many calls have a key of the Protocol; nil: none
+	serving map[string]*Exchange    // by ID.key; nil: none, because an idle session is to be small
+	owed    int                     // requests and Invalid messages whose responses are not yet written
+	callErr error                   // why no more calls can be made; nil: they can
+	ended   bool                    // ctx has been ended
+	onEnd   func()                  // runs when the conversation ends; it may run more than once
 }
 
-type pending struct {
-	answer chan *Message
-	params json.RawMessage
-	token  string // of its progress
-	via    any    // what it was sent on, if that may end before the conversation
+// pendingCall is a call that waits for its response.
+type pendingCall struct {
+	request *Message
+	key     string       // that the Protocol has given it
+	outcome chan outcome // has room for one
+	carrier any          // what the request was sent on, if that may end before the conversation does
 }
 
-// newPeer returns a Peer that sends through outlet what belongs to no exchange.
-// It lives as long as ctx.
-func newPeer(ctx context.Context, outlet Outlet, log *slog.Logger) *Peer {
-	p := &Peer{log: cmp.Or(log, silent), outlet: outlet}
-	p.ctx, p.cutOff = context.WithCancelCause(ctx)
+// outcome is the end of a call: its response, or the reason why there is none.
+type outcome struct {
+	response *Message
+	err      error
+}
+
+// newPeer returns a Peer that lives as long as ctx. send sends what belongs to no
+// request.
+func newPeer(ctx context.Context, send sender, log *slog.Logger) *Peer {
+	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: newProtocol()}
+	p.ctx, p.endCtx = context.WithCancelCause(ctx)
 	return p
 }
 
 var silent = slog.New(slog.DiscardHandler)
 
-// brief returns what a peer has sent, or what an error says of it, for a log:
-// no more than its beginning, and printable.
+// brief returns a text for a log: its first 500 bytes, and only what can be
+// printed. It is for all that comes from a peer.
 func brief[T ~string | ~[]byte](text T) string {
 	if len(text) > maxLogged {
 		return printable(string(text[:maxLogged])) + "…"
@@ -1066,8 +1184,8 @@ func brief[T ~string | ~[]byte](text T) string {
 	return printable(string(text))
 }
 
-// printable keeps what others have sent from moving the cursor of a terminal,
-// or looking like a line of ours.
+// printable replaces what could move the cursor of a terminal, or look like a
+// line of our own.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -1080,175 +1198,259 @@ func printable(text string) string {
 	}, text)
 }
 
-// end ends the context of the conversation and those of the requests being
-// served.
-func (p *Peer) end(why error) {
-	p.cutOff(why)
-	p.mu.Lock()
-	p.over = true
-	for _, x := range p.serving {
-		x.life.cancel()
-	}
-	ended := p.ended
-	p.mu.Unlock()
-	if ended != nil {
-		ended()
-	}
-}
-
-// whenEnded has f called when the conversation ends, or now if it has. It is
-// for one f.
-func (p *Peer) whenEnded(f func()) {
-	p.mu.Lock()
-	over := p.over
-	if !over {
-		p.ended = f
-	}
-	p.mu.Unlock()
-	if over {
-		f()
-	}
-}
-
-// Context ends when the conversation does; its cause says why.
+// Context returns a context that ends when the conversation does. Its cause is
+// the reason.
 func (p *Peer) Context() context.Context { return p.ctx }
-
-// Remember stores what a legacy request does not say of itself: the version
-// agreed on and the rest of a Meta.
-func (p *Peer) Remember(rev Revision, meta Meta) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.revision, p.meta = rev, meta
-}
-
-// Remembered returns what was stored with Remember; the zero Revision means
-// nothing yet.
-func (p *Peer) Remembered() (Revision, Meta) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.revision, p.meta
-}
 
 // Notify sends a notification that belongs to no request.
 func (p *Peer) Notify(ctx context.Context, method string, params any) error {
-	return p.outlet.notify(ctx, method, params)
+	return p.send.notify(ctx, method, params)
 }
 
-// Call sends a request and waits for its response. The result is stored in
-// result, a pointer as for json.Unmarshal (nil: not wanted). An error the peer
-// sent is an *Error. When ctx ends first, Call returns its error and the peer
-// is told, by notifications/cancelled, that nobody waits any more. When the
-// conversation ends first, the error wraps ErrClosed and the reason, if one is
-// known.
+// Call sends a request and waits for the response. It stores the result in
+// result, which is a pointer as for json.Unmarshal, and follows the rules of
+// json.Unmarshal; nil: the result is not wanted.
+//
+// An error that the peer has sent is an *Error. If ctx ends first, Call returns
+// its error, and the peer is told that nobody waits any more. If the
+// conversation ends first, the error wraps ErrClosed and, if one is known, the
+// reason.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
-	return p.call(ctx, p.outlet, method, params, result)
+	return p.call(ctx, p.send, method, params, result)
 }
 
-func (p *Peer) call(ctx context.Context, send Outlet, method string, params, result any) error {
+func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
 	m, err := NewRequest(ID{}, method, params)
-	if err = cmp.Or(err, ctx.Err()); err != nil { // what nobody waits for is not sent
-		return err
-	}
-	c, err := p.expect(m)
 	if err != nil {
 		return err
 	}
-	if err = send(ctx, m); err == nil {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	c, err := p.register(m)
+	if err != nil {
+		return err
+	}
+	err = send(ctx, m)
+	if err == nil {
 		select {
-		case answer := <-c.answer:
-			return answer.store(result)
+		case end := <-c.outcome:
+			return end.store(result)
 		case <-ctx.Done():
 		}
 	}
-	if p.take(m.ID) == nil { // it is answered, whatever has become of the sending, or of the time
-		return (<-c.answer).store(result)
+	if p.remove(m.ID) == nil { // another goroutine has removed the call, so its outcome is there
+		return (<-c.outcome).store(result)
 	}
 	if ctx.Err() == nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return cmp.Or(p.err, err) // why it ended says more than that a write has failed
+		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write
 	}
-	// 2025-11-25 cancellation: "The initialize request MUST NOT be cancelled by
-	// clients"; a probe that is too slow is no one's to cancel.
-	if method != "initialize" && method != "server/discover" {
-		p.notice(func() { p.cancel(send, m.ID, context.Cause(ctx)) })
-	}
+	why := context.Cause(ctx)
+	p.goSend(func() { p.tellAbandoned(send, m, why) })
 	return ctx.Err()
 }
 
-// cancel tells the peer that nobody waits for the answer to id any more.
-func (p *Peer) cancel(send Outlet, id ID, why error) {
+// tellAbandoned tells the peer that nobody waits for the response to call any
+// more.
+func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
+	m := p.protocol.Abandoned(call, why)
+	if m == nil {
+		return
+	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(p.ctx), lastWord)
 	defer done()
-	m, _ := NewRequest(ID{}, "notifications/cancelled", map[string]any{"requestId": json.RawMessage(id.text), "reason": why.Error()})
 	err := send(ctx, m)
-	if err == ErrAnswered { // the request that the call belonged to is over
-		err = p.outlet(ctx, m)
+	if err == ErrAnswered { // the exchange that the call belonged to is over
+		err = p.send(ctx, m)
 	}
 	if err != nil {
-		p.log.Debug("cancellation not sent", "id", id, "error", brief(err.Error()))
+		p.log.Debug("cancellation not sent", "id", call.ID, "error", brief(err.Error()))
 	}
 }
 
-// expect gives a request its id and a place in the table of calls.
-func (p *Peer) expect(m *Message) (*pending, error) {
-	c := &pending{answer: make(chan *Message, 1), params: m.Params}
-	if meta, _, _ := m.Meta(); meta.ProgressToken != nil {
-		id, _ := parseID(meta.ProgressToken)
-		c.token = id.key()
-	}
+// register gives a request its id, and puts it into the table of calls.
+func (p *Peer) register(m *Message) (*pendingCall, error) {
+	c := &pendingCall{request: m, key: p.protocol.Key(m), outcome: make(chan outcome, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.err != nil {
-		return nil, unread{p.err}
+	if p.callErr != nil {
+		return nil, notSent{p.callErr}
 	}
-	p.lastID++ // from 1: some take 0 for none
+	p.lastID++ // the first id is 1: some servers take 0 for no id
 	m.ID = NumberID(p.lastID)
 	if p.calls == nil {
-		p.calls = map[string]*pending{}
+		p.calls, p.keys = map[string]*pendingCall{}, map[string]int{}
 	}
 	p.calls[m.ID.text] = c
+	if c.key != "" {
+		p.keys[c.key]++
+	}
 	return c, nil
 }
 
-// take takes a call off the table; nil if it is not there. Who takes it answers
-// it.
-func (p *Peer) take(id ID) *pending {
+// remove takes a call out of the table, and returns it; nil: it is not there.
+// The goroutine that has removed a call sets its outcome.
+func (p *Peer) remove(id ID) *pendingCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.calls[id.key()]
-	delete(p.calls, id.key())
+	return p.removeLocked(id.key())
+}
+
+func (p *Peer) removeLocked(key string) *pendingCall {
+	c := p.calls[key]
+	if c == nil {
+		return nil
+	}
+	delete(p.calls, key)
+	if c.key != "" {
+		p.keys[c.key]--
+		if p.keys[c.key] == 0 {
+			delete(p.keys, c.key)
+		}
+	}
 	return c
 }
 
-// store takes the result out of a response.
-func (m *Message) store(result any) error {
+// expects reports whether a call waits to which the Protocol has given this key.
+func (p *Peer) expects(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.keys[key] > 0
+}
+
+// calling returns the request of ours that has this id; nil: none waits.
+func (p *Peer) calling(id ID) *Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[id.key()]; c != nil {
+		return c.request
+	}
+	return nil
+}
+
+// store stores the result of a call, or returns its error.
+func (end outcome) store(result any) error {
 	switch {
-	case m.local != nil:
-		return m.local
-	case m.Error != nil:
-		return m.Error
-	case result == nil:
+	case end.err != nil:
+		return end.err
+	case end.response.unusable != nil:
+		return end.response.unusable
+	case end.response.Error != nil:
+		return end.response.Error
+	}
+	return storeResult(end.response.Result, result)
+}
+
+// storeResult stores a result where a caller of Call wants it. The two most
+// common types need not be checked and copied once more.
+func storeResult(raw json.RawMessage, result any) error {
+	switch result := result.(type) {
+	case nil:
+		return nil
+	case *json.RawMessage:
+		*result = raw
 		return nil
 	}
-	if err := store(m.Result, result); err != nil {
+	if err := json.Unmarshal(raw, result); err != nil {
 		return fmt.Errorf("result: %w", err)
 	}
 	return nil
 }
 
-// Close hangs up: every waiting Call fails with ErrClosed, every handler's
-// context ends. It waits for the goroutines of the Peer, though for no more
-// than a second for a handler that ignores its context, which is an error; so
-// no handler must call it.
+// fail ends the call with this id.
+func (p *Peer) fail(id ID, err error) {
+	if c := p.remove(id); c != nil {
+		c.outcome <- outcome{err: err}
+	}
+}
+
+// failAll ends all calls that wait. The table stays open for others.
+func (p *Peer) failAll(err error) { p.failOn(nil, err) }
+
+// sentOn notes what a call was sent on, for failOn.
+func (p *Peer) sentOn(id ID, carrier any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[id.text]; c != nil {
+		c.carrier = carrier
+	}
+}
+
+// failOn ends the calls that were sent on this carrier; nil: all calls.
+func (p *Peer) failOn(carrier any, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, c := range p.calls {
+		if carrier == nil || c.carrier == carrier {
+			p.removeLocked(id)
+			c.outcome <- outcome{err: err}
+		}
+	}
+}
+
+// endCalls ends all calls that wait, and lets no more begin. The first error is
+// the one that counts for those.
+func (p *Peer) endCalls(err error) {
+	p.mu.Lock()
+	p.callErr = cmp.Or(p.callErr, err)
+	p.mu.Unlock()
+	p.failAll(err)
+}
+
+// end ends the context of the conversation, and the contexts of all requests
+// that are being served.
+func (p *Peer) end(why error) {
+	p.endCtx(why)
+	p.mu.Lock()
+	p.ended = true
+	for _, x := range p.serving {
+		x.state.cancel()
+	}
+	onEnd := p.onEnd
+	p.mu.Unlock()
+	if onEnd != nil {
+		onEnd()
+	}
+}
+
+// whenEnded sets the function that runs when the conversation ends. If it has
+// ended already, f runs now. A Peer has room for one such function.
+func (p *Peer) whenEnded(f func()) {
+	p.mu.Lock()
+	ended := p.ended
+	if !ended {
+		p.onEnd = f
+	}
+	p.mu.Unlock()
+	if ended {
+		f()
+	}
+}
+
+// goSend runs f, which sends something that nobody waits for, on a goroutine of
+// the Peer. When no more calls can be made, it does nothing.
+func (p *Peer) goSend(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.callErr == nil {
+		p.sends.Go(f)
+	}
+}
+
+// Close hangs up. Every waiting Call returns ErrClosed, and the context of every
+// handler ends. Close waits for the goroutines of the Peer, but no longer than a
+// second for a handler that ignores its context: that is an error. So a handler
+// must not call Close.
 func (p *Peer) Close() error {
-	p.fail(ErrClosed)
-	within(lastWord, &p.notices) // that calls were cancelled is still to be told
+	p.endCalls(ErrClosed)
+	doneWithin(lastWord, &p.sends) // cancellations of calls are still sent
 	p.end(ErrClosed)
 	if p.conn != nil {
 		p.conn.Close()
 	}
-	if !within(lastWord, &p.wg) {
+	if !doneWithin(lastWord, &p.goroutines) {
 		return errStubborn
 	}
 	return nil
@@ -1256,9 +1458,9 @@ func (p *Peer) Close() error {
 
 var errStubborn = errors.New("a handler ignores that its context has ended")
 
-// within waits for a group, no longer than d. The goroutine it needs outlives
-// it only with the group.
-func within(d time.Duration, group *sync.WaitGroup) bool {
+// doneWithin waits for a group, for at most d. It reports whether the group is done.
+// The goroutine that it starts lives as long as the group.
+func doneWithin(d time.Duration, group *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() {
 		group.Wait()
@@ -1267,7 +1469,8 @@ func within(d time.Duration, group *sync.WaitGroup) bool {
 	return closedWithin(d, done)
 }
 
-// closedWithin waits for a channel to be closed, no longer than d.
+// closedWithin waits until a channel is closed, for at most d. It reports whether
+// the channel is closed.
 func closedWithin(d time.Duration, done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -1277,59 +1480,19 @@ func closedWithin(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// fail ends all waiting calls with one error, and with it all that come.
-func (p *Peer) fail(err error) {
-	p.mu.Lock()
-	p.err = cmp.Or(p.err, err)
-	p.mu.Unlock()
-	p.failVia(nil, err)
-}
-
-// notice runs f, which sends something that nobody waits for, on a goroutine of
-// the Peer, unless the conversation is over.
-func (p *Peer) notice(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err == nil {
-		p.notices.Go(f)
-	}
-}
-
-// sentVia notes what a call was sent on, so that failVia finds it.
-func (p *Peer) sentVia(id ID, via any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[id.text]; c != nil {
-		c.via = via
-	}
-}
-
-// failVia ends the calls that were sent on something that has ended; nil: all
-// that wait.
-func (p *Peer) failVia(via any, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, c := range p.calls {
-		if via == nil || c.via == via {
-			delete(p.calls, id)
-			c.answer <- failed(ID{id}, err) // there is room for one
-		}
-	}
-}
-
 // withValues returns a context that ends when ctx does, and also has the values
-// of another, whenever that ends.
+// of another one, whose end does not matter.
 func withValues(ctx, of context.Context) context.Context {
-	return valued{ctx, context.WithoutCancel(of)}
+	return valuesContext{ctx, context.WithoutCancel(of)}
 }
 
-type valued struct {
+type valuesContext struct {
 	context.Context
 	values context.Context
 }
 
-// Value returns what either has for a key.
-func (c valued) Value(key any) any {
+// Value returns what either context has for a key.
+func (c valuesContext) Value(key any) any {
 	if value := c.values.Value(key); value != nil {
 		return value
 	}
@@ -1338,230 +1501,191 @@ func (c valued) Value(key any) any {
 
 // ---- Routing what comes in ----
 
-// Dispatch takes in a payload: responses go to the calls that wait for them,
-// cancellations to their exchanges, notifications to h in wire order, all
-// before it returns. If something must be answered, it returns an Answer. What
-// base holds is common to all exchanges of the payload, and so are the values of
-// ctx; requests end with it, too.
+// Dispatch takes in a payload. Before it returns, responses have reached the
+// calls that wait for them, and notifications the Handler, in the order in which
+// they were sent. If something must be answered, Dispatch returns an Answer;
+// otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
+// all handlers see its values.
 func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *Answer {
-	rev, meta := p.Remembered()
-	if rev.Version != "" {
-		base.Revision = rev
+	base.tracker = p
+	asArray, refused := p.protocol.Payload(in, &base)
+	if refused != "" {
+		in = Payload{Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}}
+		asArray = false
 	}
-	base.Meta, base.owner = meta, p
-	// a client reads any array: better than to lose an answer in it
-	if reason := in.refusal(base.Revision); reason != "" && !p.client {
-		in = Payload{Messages: []*Message{refused(ID{}, CodeInvalidRequest, "Invalid request: "+reason)}}
-	}
-	// In a revision without batches a client takes one all the same, but does
-	// not answer with another.
-	a := &Answer{Batch: in.Batch && base.Revision.Batches, peer: p, handler: h}
+	a := &Answer{Batch: asArray, peer: p, handler: h}
 	for _, m := range in.Messages {
-		switch kind := m.Kind(); {
-		case kind == Response:
+		switch m.Kind() {
+		case Response:
 			p.deliver(m)
-		case kind == Notification:
-			p.hear(ctx, h, m, base)
-		case kind == Invalid && p.client: // two ends that answer each other's errors never stop
-			p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
-			if m.local != nil {
-				p.failVia(nil, m.local)
-			}
-		case kind == Invalid:
-			a.replies = append(a.replies, m)
-		default:
+		case Notification:
+			p.takeNotification(ctx, h, m, base)
+		case Request:
 			x := base
 			x.Request = m
-			if fault := p.begin(ctx, &x, in); fault != nil {
-				a.replies = append(a.replies, NewResponse(m.ID, nil, fault))
-			} else if x.life != nil {
-				a.work = append(a.work, &x)
+			switch err := p.begin(ctx, in, &x); {
+			case err == nil:
+				a.requests = append(a.requests, &x)
+			case err != errIgnored:
+				a.replies = append(a.replies, NewResponse(m.ID, nil, err))
+			}
+		case Invalid:
+			if p.isClient { // two ends that answer each other's errors would never stop
+				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
+			} else {
+				a.replies = append(a.replies, m)
 			}
 		}
 	}
-	if len(a.replies)+len(a.work) == 0 {
+	if len(a.replies)+len(a.requests) == 0 {
 		return nil
 	}
-	p.owes(len(a.replies))
+	p.addOwed(len(a.replies))
 	return a
 }
 
-// Answer is what a payload deserves: requests to be run, and replies to what
-// cannot be. Emit it, and when all is written call Written.
+// Answer is what a payload is answered with. Call Emit, and call Written when
+// all that it has emitted is written.
 type Answer struct {
-	Batch bool // the messages form one array
+	Batch bool // the responses form one array
 
-	peer    *Peer
-	handler Handler
-	replies []*Message
-	work    []*Exchange
+	peer     *Peer
+	handler  Handler
+	replies  []*Message  // to what is not served
+	requests []*Exchange // to be served
 }
 
-// Emit runs the requests, and emits each response as it is ready, one at a
-// time. A single request runs on the caller's goroutine, because another would
-// be most of its cost; those of a batch have one each.
+// Emit serves the requests. It calls emit for each response as soon as it is
+// there, one at a time, and returns after the last one.
+//
+// A single request is served on the caller's goroutine: to start another one
+// would be most of the cost of a small request. The requests of a batch have a
+// goroutine each, and no more than 16 run at once.
 func (a *Answer) Emit(emit func(*Message)) {
 	for _, m := range a.replies {
 		emit(m)
 	}
-	if len(a.work) == 1 {
-		a.work[0].run(a.handler, emit)
+	if len(a.requests) == 1 {
+		a.requests[0].run(a.handler, emit)
 		return
 	}
-	var all sync.WaitGroup
-	var mu sync.Mutex // held while one is emitted
-	size, turns := 0, make(chan struct{}, maxAtOnce)
-	for _, x := range a.work {
-		turns <- struct{}{}
-		all.Go(func() {
-			defer func() { <-turns }()
-			x.run(a.handler, func(m *Message) {
-				mu.Lock()
-				defer mu.Unlock()
-				if size += m.size(); size > maxAnswers { // small requests may have large answers
-					m = NewResponse(m.ID, nil, &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"})
-				}
-				emit(m)
+	responses := make(chan *Message)
+	go func() {
+		var running sync.WaitGroup
+		places := make(chan struct{}, maxAtOnce)
+		for _, x := range a.requests {
+			places <- struct{}{}
+			running.Go(func() {
+				defer func() { <-places }()
+				x.run(a.handler, func(m *Message) { responses <- m })
 			})
-		})
+		}
+		running.Wait()
+		close(responses)
+	}()
+	size := 0
+	for m := range responses {
+		size += m.size()
+		if size > maxAnswers { // small requests may have large responses
+			m = NewResponse(m.ID, nil, &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"})
+		}
+		emit(m)
 	}
-	all.Wait()
 }
 
-// Written says that nothing of the answer is owed any more. Until then its
-// requests count as in flight: a peer that asks and does not read must not make
-// us hold any number of answers.
-func (a *Answer) Written() { a.peer.owes(-len(a.replies) - len(a.work)) }
+// Written tells the Peer that the answer is written. Until then its requests
+// count as in flight, because a peer that sends requests and does not read must
+// not make us hold any number of responses.
+func (a *Answer) Written() { a.peer.addOwed(-len(a.replies) - len(a.requests)) }
 
-// deliver hands a response to the call that waits for it; one that comes late,
-// or that nobody asked for, is ignored.
+// isExclusive reports whether nothing more is to be read before the answer.
+func (a *Answer) isExclusive() bool {
+	return slices.ContainsFunc(a.requests, func(x *Exchange) bool { return x.exclusive })
+}
+
+// deliver hands a response to the call that waits for it. A response that no
+// call waits for is logged.
 func (p *Peer) deliver(m *Message) {
-	switch c := p.take(m.ID); {
+	c := p.remove(m.ID)
+	switch {
 	case c != nil:
-		c.answer <- m
-	case m.local != nil && m.ID == ID{} && p.troubled != nil: // the transport says something
-		p.troubled(m.local)
+		c.outcome <- outcome{response: m}
+	case m.unusable != nil:
+		p.log.Warn("dropped a response", "reason", brief(m.unusable.Error()))
 	case m.Error != nil:
 		p.log.Warn("an error for no call of ours", "error", brief(m.Error.Error()))
 	default:
-		p.log.Debug("a response that nobody waits for", "id", brief(m.ID.String()))
+		p.log.Debug("a response that no call waits for", "id", brief(m.ID.String()))
 	}
 }
 
-// hear takes in a notification.
-func (p *Peer) hear(ctx context.Context, h Handler, m *Message, x Exchange) {
-	switch {
-	case m.Method == "notifications/cancelled":
-		p.stop(m)
-	case m.Method == "notifications/progress" && !p.expectsProgress(member(m.Params, "progressToken")):
-		p.log.Debug("progress of nothing that we wait for", "params", brief(m.Params))
-	default:
-		x.Request = m
-		if unsent := x.handle(withValues(p.ctx, ctx), h); unsent.Error != nil {
-			p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(unsent.Error.Error()))
-		}
+// takeNotification gives a notification to the Protocol, and then to the Handler.
+func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Exchange) {
+	x.Request = m
+	if p.protocol.Notification(&x) {
+		return
+	}
+	response := x.handle(withValues(p.ctx, ctx), h)
+	if response.Error != nil {
+		p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(response.Error.Error()))
 	}
 }
 
-func (p *Peer) expectsProgress(token json.RawMessage) bool {
-	id, ok := parseID(token)
+// cancelServed ends the context of a request that its sender has cancelled, if
+// that may be done, and returns the request. It returns nil if there is no such
+// request. The id stays taken until the handler has returned.
+func (p *Peer) cancelServed(id ID, may func(*Exchange) bool) *Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range p.calls {
-		if ok && c.token == id.key() {
-			return true
-		}
+	x := p.serving[id.key()]
+	if x == nil || !may(x) {
+		return nil
 	}
-	return false
+	x.state.cancelled = true
+	x.state.cancel()
+	return x
 }
 
-// stop ends the work on a request that its sender has cancelled. Its id stays
-// taken until the handler has returned. 2025-11-25 cancellation: unknown,
-// finished and malformed ones are ignored, and initialize is not to be
-// cancelled.
-func (p *Peer) stop(m *Message) {
-	id, ok := parseID(member(m.Params, "requestId"))
+// replace ends what is left of the peer when another one takes its place on the
+// same conversation. Requests are cancelled, except those that stay, and their
+// ids are free. All calls fail with why: the new peer has never seen them. When
+// replace returns, nothing more is sent for those requests.
+func (p *Peer) replace(stays func(*Exchange) bool, why error) {
+	var ended []*requestState
 	p.mu.Lock()
-	x, ours := p.serving[id.key()], p.client && p.revision.Modern
-	known := x != nil && x.Request.Method != "initialize"
-	if known {
-		x.life.cancelled = true
-		x.life.cancel()
-	}
-	p.mu.Unlock()
-	switch {
-	case known:
-		p.log.Debug("cancelled", "method", brief(x.Request.Method), "id", brief(id.String()), "reason", brief(unquote(member(m.Params, "reason"))))
-	case ours && ok:
-		// 2026-07-28 cancellation: a server's "MUST reference a
-		// subscriptions/listen request, to terminate that subscription stream"
-		p.deliver(failed(id, errors.New("the server has ended the subscription")))
-	}
-}
-
-// renew ends what is left of a legacy client when another one takes its place.
-// Its requests are cancelled, as stop does it, and their ids are free. Its
-// waiting Calls fail, and the new client, which never saw them, is not told of
-// that. Modern requests stay, because they depend on no handshake. So does
-// initialize, which is not to be cancelled. renew returns when the last message
-// of those requests is written.
-func (p *Peer) renew() {
-	var ended []*life
-	p.mu.Lock()
-	// Both tables in one step: a Call that finds its context ended must have
-	// failed already, or it would tell the new client.
+	// Both tables are changed in one step. A Call whose context ends now must
+	// find that it has failed already, or it would tell the new peer.
 	for key, x := range p.serving {
-		if x.Peer == nil || x.Request.Method == "initialize" { // modern, or a handshake
+		if stays(x) {
 			continue
 		}
 		delete(p.serving, key)
-		x.life.cancelled = true
-		x.life.cancel()
-		ended = append(ended, x.life)
+		x.state.cancelled = true
+		x.state.cancel()
+		ended = append(ended, x.state)
 	}
 	for id, c := range p.calls {
-		delete(p.calls, id)
-		c.answer <- failed(ID{id}, errReplaced) // there is room for one
+		p.removeLocked(id)
+		c.outcome <- outcome{err: why}
 	}
 	p.mu.Unlock()
-	for _, life := range ended {
-		life.sending.Wait()
+	for _, s := range ended {
+		s.sending.Wait()
 	}
 }
 
-// errReplaced is why the Calls of a replaced client fail.
-var errReplaced = fmt.Errorf("%w: another client has initialized", ErrClosed)
-
-// begin registers a request as being served, or tells why it is not. x.life
-// stays nil if it is to be passed over in silence.
-func (p *Peer) begin(ctx context.Context, x *Exchange, in Payload) *Error {
-	meta, declares, err := x.Request.Meta()
-	rev := revision(meta.ProtocolVersion)
-	// a legacy version in _meta says nothing new
-	modern := declares && (rev.Modern || rev.Version == "")
-	switch {
-	case p.client && x.Revision.Modern:
-		// 2026-07-28 stdio: the client "MUST NOT write JSON-RPC responses"
-		p.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
-		return nil
-	case err != nil:
+// begin puts a request into the table of those that are being served. An error
+// is the response to it, unless it is errIgnored.
+func (p *Peer) begin(ctx context.Context, in Payload, x *Exchange) error {
+	if err := p.protocol.Request(in, x); err != nil {
 		return err
-	case modern && in.Batch:
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in 2026-07-28"}
-	case modern && x.Request.Method == "subscriptions/listen" && len(in.raw) > maxLasting:
-		return invalidParams("a subscription must have at most %d bytes", maxLasting)
-	case modern:
-		x.Peer, x.Revision, x.Meta = nil, rev, meta
-	default:
-		x.Meta.ProgressToken = meta.ProgressToken
-		x.Meta.ProtocolVersion = cmp.Or(x.Meta.ProtocolVersion, meta.ProtocolVersion)
 	}
 	key := x.Request.ID.key()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.err != nil: // nobody is there to read the answer
-		return nil
+	case p.callErr != nil: // the conversation has ended: a response would not be read
+		return errIgnored
 	case p.serving[key] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
 	case p.owed >= maxInFlight:
@@ -1571,237 +1695,323 @@ func (p *Peer) begin(ctx context.Context, x *Exchange, in Payload) *Error {
 	}
 	p.owed++
 	p.serving[key] = x
-	x.life = &life{key: key, progress: -1}
-	if x.life.ctx, x.life.cancel = context.WithCancel(ctx); p.over {
-		x.life.cancel()
+	x.state = &requestState{key: key, reported: -1}
+	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
+	if p.ended {
+		x.state.cancel()
 	}
 	return nil
 }
 
-// finish takes a request off the table; false means that it was cancelled and
-// gets no answer.
+// finish takes a request out of the table. It returns false if the request was
+// cancelled. It may be called twice.
 func (p *Peer) finish(x *Exchange) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.serving[x.life.key] == x { // by now its id may be another's
-		delete(p.serving, x.life.key)
+	if p.serving[x.state.key] == x { // the id may belong to another request by now
+		delete(p.serving, x.state.key)
 	}
 	if len(p.serving) == 0 {
 		p.serving = nil
 	}
-	x.life.cancel()
-	return !x.life.cancelled
+	x.state.cancel()
+	return !x.state.cancelled
 }
 
-// owes counts answers that are owed, and returns how many are.
-func (p *Peer) owes(n int) int {
+// addOwed changes the number of responses that are not yet written, and returns
+// the new number.
+func (p *Peer) addOwed(n int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.owed += n
 	return p.owed
 }
 
-// ---- A pipe to one peer ----
+// ---- A conversation over a Conn ----
 
-// Conn carries payloads to and from one peer. These three methods are all that
-// a custom transport needs: where there are bytes, Read returns what Decode
-// makes of them, and Write writes what Payload.Append does. The Conns of
-// stdio.go are examples; Pipe, in memory, is the shortest.
+// Conn carries payloads to and from one peer. A transport of one's own needs
+// these three methods and nothing else: Read passes bytes to Decode, and Write
+// sends what Payload.Append returns. Pipe, in memory, is the shortest example.
 type Conn interface {
-	// Read is called by one goroutine at a time. It returns io.EOF when the
-	// peer has hung up.
+	// Read returns the next payload. It is called by one goroutine at a time. It
+	// returns io.EOF when the peer has hung up. A *ReadError does not end the
+	// conversation; any other error does.
 	Read() (Payload, error)
-	// Write is called by many. It never writes in part: if ctx ends midway, the
-	// rest goes before the next payload.
+	// Write sends a payload. It is called by several goroutines. If ctx ends in
+	// the middle of it, the rest is sent before the next payload.
 	Write(ctx context.Context, p Payload) error
-	// Close unblocks Read, and may be called again.
+	// Close makes Read return. It may be called more than once.
 	Close() error
 }
 
-// Dialer opens a Conn, and another when it is called again: it starts a program
-// once more, or opens a URL anew.
+// ReadError is an error of Conn.Read that does not end the conversation: the
+// transport has lost one message, or has something to report.
+type ReadError struct {
+	// ID is that of a call of ours whose response is lost: the call fails with
+	// Err. The zero ID: it is not known, or no response is lost.
+	ID ID
+	// Skipped means that a message was skipped, and that its id is not known. A
+	// server answers with CodeInvalidRequest. On a client every waiting call
+	// fails, because any of them may be the one.
+	Skipped bool
+	// Err says what has happened. Without ID and Skipped it is a report, which is
+	// logged.
+	Err error
+}
+
+func (e *ReadError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *ReadError) Unwrap() error { return e.Err }
+
+// Dialer opens a Conn. When it is called again it opens another one: it starts a
+// program once more, or connects to a URL once more.
 type Dialer func(ctx context.Context) (Conn, error)
 
-// Serve answers the requests of the peer at the other end of c until that hangs
-// up or ctx ends. Then nothing more is read, waiting Calls fail,
+// Serve answers the requests of the peer at the other end of c. It returns nil
+// when the peer has hung up, and the reason when the conversation has ended
+// otherwise. It closes c. A nil log is silent.
+//
+// When the peer has hung up, nothing more is read, waiting calls fail,
 // Exchange.Ending is closed, and running requests have five seconds to finish.
-// When ctx has ended, so have their contexts, they have three, and c is closed
-// at once: of our Conns only StdioConn still writes what is owed then. Serve
-// closes c, and returns nil if the peer hung up. A nil log is silent.
+// When ctx ends, so do the contexts of the requests: they have three seconds, and
+// c is closed at once. Of the Conns in this package only StdioConn can still
+// write a response then.
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	ending := make(chan struct{})
-	s := newPump(ctx, c, h, log, ending, false)
-	s.start()
+	l := newLoop(ctx, c, h, log, false)
+	l.ending = ending
+	l.start()
 	grace := windDown
 	var err error
 	select {
-	case err = <-s.ended:
+	case err = <-l.over:
 	case <-ctx.Done():
 		err, grace = ctx.Err(), hurry
-		s.over(err)
+		l.end(err)
 	}
 	close(ending)
-	within(grace, &s.peer.wg)
-	return errors.Join(err, s.peer.Close())
+	doneWithin(grace, &l.peer.goroutines)
+	return errors.Join(err, l.peer.Close())
 }
 
-// Open starts a conversation from the client's end, in the background: h
-// answers the peer's requests and hears its notifications, and what is no
-// message is reported to log and dropped. Close the Peer to hang up; it also
-// hangs up when ctx ends.
+// Open starts a conversation as the client, and returns at once. h answers the
+// requests of the peer and takes in its notifications. An Invalid message is
+// logged and dropped. The conversation ends when ctx does, or with Peer.Close.
 func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
-	s := newPump(ctx, c, h, log, nil, true)
-	s.start()
-	return s.peer
+	l := newLoop(ctx, c, h, log, true)
+	l.start()
+	return l.peer
 }
 
-// pump moves payloads between a Conn and a Peer. One goroutine at a time reads.
-// It also runs the request it has read, because handing each to another
-// goroutine would be most of the cost of a small one; when that takes long,
-// another goroutine becomes the reader.
-type pump struct {
+// loop reads payloads from a Conn, has them answered by a Handler, and writes
+// the answers.
+type loop struct {
 	peer    *Peer
 	handler Handler
-	ending  <-chan struct{}
-	ended   chan error // why reading or writing has stopped; nil: the peer hung up
+	ending  <-chan struct{} // of each Exchange
+	over    chan error      // has room for why reading or writing ended; nil: the peer has hung up
 }
 
-// newPump makes a Peer and its pump. Nothing is read before start.
-func newPump(ctx context.Context, c Conn, h Handler, log *slog.Logger, ending <-chan struct{}, client bool) *pump {
-	write := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
-	p := newPeer(ctx, write, log)
-	p.client, p.conn = client, c
-	return &pump{peer: p, handler: h, ending: ending, ended: make(chan error, 1)}
+// newLoop makes a Peer and its loop. Nothing is read before start.
+func newLoop(ctx context.Context, c Conn, h Handler, log *slog.Logger, isClient bool) *loop {
+	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
+	p := newPeer(ctx, send, log)
+	p.isClient, p.conn = isClient, c
+	return &loop{peer: p, handler: h, over: make(chan error, 1)}
 }
 
-func (s *pump) start() {
-	context.AfterFunc(s.peer.ctx, func() { s.peer.conn.Close() })
-	s.peer.wg.Go(s.read) // until Read fails: the peer hung up, or Close
+func (l *loop) start() {
+	context.AfterFunc(l.peer.ctx, func() { l.peer.conn.Close() })
+	l.peer.goroutines.Go(l.read)
 }
 
-// reader is the goroutine that reads: while it is busy with a request, another
-// may take its place.
+// A reader is the goroutine that reads from a Conn. It also serves the request
+// that it has read: to hand each request to another goroutine would be most of
+// the cost of a small one. While it serves, nothing is read. So when a request
+// is slow, or waits for a response of the peer, another goroutine becomes the
+// reader, and this one ends after the request:
+//
+//	          a request             a millisecond, Call, or many requests in flight
+//	reading ------------> serving   -----------------------------------------------> replaced
+//	                      exclusive ----- Call ------------------------------------> replaced
+//	reading <------------ serving, exclusive                                             |
+//	          answered                               answered: the goroutine ends <------+
+//
+// A request that must be answered before anything else is read is served in the
+// state exclusive.
 type reader struct {
-	*pump
-	mu    sync.Mutex // guards the fields below
-	busy  bool       // with a request, and still the one who reads after it
-	first bool       // before anything else is read, unless that request calls back
+	*loop
+	mu    sync.Mutex // guards the field below
+	state readerState
 }
 
-// set says whether it is busy, and returns whether it was.
-func (r *reader) set(busy, first bool) (was bool) {
+type readerState int
+
+const (
+	reading   readerState = iota
+	serves                // a request; another reader may take over at any time
+	exclusive             // a request; another reader takes over only if the request calls back
+	replaced              // there is another reader
+)
+
+const (
+	slow     = time.Millisecond // a request that takes longer has another goroutine read
+	manySlow = 16               // requests in flight, from which on another goroutine reads at once
+)
+
+// serve changes the state from reading to another one.
+func (r *reader) serve(as readerState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was, r.busy, r.first = r.busy, busy, first
-	return was
+	r.state = as
 }
 
-// pass starts the next reader, if this one is busy. late says that it is only
-// because of the time that has passed.
-func (r *reader) pass(late bool) {
+// isSlow lets another reader take over, unless the state is exclusive.
+func (r *reader) isSlow() { r.replace(serves) }
+
+// callsBack lets another reader take over: the response to a call must be read.
+func (r *reader) callsBack() { r.replace(serves, exclusive) }
+
+// replace starts another reader if this one is in one of the states.
+func (r *reader) replace(in ...readerState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.busy && !(late && r.first) {
-		r.busy = false
-		// before set can return: whoever waits for our goroutines must not find
-		// none in between
-		r.peer.wg.Go(r.pump.read)
+	if slices.Contains(in, r.state) {
+		r.state = replaced
+		// The new goroutine is counted before this one can end, so that the
+		// count is never 0 in between.
+		r.peer.goroutines.Go(r.loop.read)
 	}
 }
 
-// read reads until there is nothing more, or until a request has taken so long
-// that another goroutine reads now.
-func (s *pump) read() {
-	r := &reader{pump: s}
-	// Armed by Reset, below. It may come when the next request has begun
-	// already.
-	late := time.AfterFunc(time.Hour, func() { r.pass(true) })
-	defer late.Stop()
-	// This is why, unless Read fails: a handler that calls t.FailNow, say.
-	why := errors.New("a handler has ended its goroutine")
+// readsOn changes the state back to reading. It returns false if there is another
+// reader.
+func (r *reader) readsOn() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state == replaced {
+		return false
+	}
+	r.state = reading
+	return true
+}
+
+// read is the goroutine of a reader.
+func (l *loop) read() {
+	r := &reader{loop: l}
+	// The timer of one request may fire when the next one is served already. Then
+	// another reader takes over too early, which does no harm.
+	timer := time.AfterFunc(slow, r.isSlow)
+	defer timer.Stop()
+	ended := errors.New("a handler has ended its goroutine") // by runtime.Goexit, as t.FailNow does
 	defer func() {
-		if why != nil {
-			s.over(why)
+		if ended != nil {
+			l.end(ended)
 		}
 	}()
-	base := Exchange{Peer: s.peer, Ending: s.ending, outlet: s.peer.outlet, reader: r}
+	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onCall: r.callsBack}
 	for {
-		in, err := s.peer.conn.Read()
+		in, err := l.peer.conn.Read()
+		if report, ok := errors.AsType[*ReadError](err); ok {
+			l.take(report)
+			continue
+		}
 		if err != nil {
-			why = err
+			ended = err
 			return
 		}
-		answer := s.peer.Dispatch(s.peer.ctx, s.handler, in, base)
+		answer := l.peer.Dispatch(l.peer.ctx, l.handler, in, base)
 		if answer == nil {
 			continue
 		}
-		owed := s.peer.owes(0)
-		// What follows initialize must find it done; and nobody reads on for a
-		// peer that leaves its answers unread.
-		first := in.has("initialize") || owed > maxOwed
-		r.set(true, first)
+		timer.Stop()
+		owed := l.peer.addOwed(0)
 		switch {
-		case first:
-			late.Stop()
-		case owed > manySlow: // this one will be as slow
-			r.pass(false)
+		case answer.isExclusive(), owed > maxOwed: // the peer does not read its responses, so nothing more is read of it
+			r.serve(exclusive)
+		case owed > manySlow: // this request will be slow, too
+			r.serve(serves)
+			r.isSlow()
 		default:
-			late.Reset(slow)
+			r.serve(serves)
+			timer.Reset(slow)
 		}
-		s.reply(answer)
-		if !r.set(false, false) {
-			why = nil
+		l.reply(answer)
+		if !r.readsOn() {
+			ended = nil
 			return
 		}
 	}
 }
 
-// reply emits an answer and writes it: messages as they come, or one array.
-func (s *pump) reply(answer *Answer) {
-	defer answer.Written()
-	out := Payload{Batch: answer.Batch}
-	answer.Emit(func(m *Message) {
-		if out.Messages = append(out.Messages, m); !out.Batch {
-			s.write(out)
-			out.Messages = nil
+// take does what the documentation of ReadError says.
+func (l *loop) take(report *ReadError) {
+	p := l.peer
+	switch {
+	case report.ID != ID{}:
+		p.fail(report.ID, report.Err)
+	case !report.Skipped:
+		if p.onReport != nil {
+			p.onReport(report.Err)
+		} else {
+			p.log.Warn("transport", "error", brief(report.Err.Error()))
 		}
-	})
-	if out.Messages != nil {
-		s.write(out)
+	case p.isClient:
+		p.log.Warn("dropped what is no message", "reason", brief(report.Err.Error()))
+		p.failAll(report.Err)
+	default:
+		reason := "Invalid request: " + report.Err.Error()
+		l.write(Payload{Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}})
 	}
 }
 
-// write writes what is owed even when all contexts have ended; if a server
-// cannot, the conversation is over.
-func (s *pump) write(out Payload) {
-	err := s.peer.conn.Write(context.Background(), out)
+// reply has an answer emitted, and writes it: each message as it comes, or one
+// array.
+func (l *loop) reply(answer *Answer) {
+	defer answer.Written()
+	if !answer.Batch {
+		answer.Emit(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
+		return
+	}
+	array := Payload{Batch: true}
+	answer.Emit(func(m *Message) { array.Messages = append(array.Messages, m) })
+	if array.Messages != nil { // nil: all requests were cancelled
+		l.write(array)
+	}
+}
+
+// write writes an answer, even when all contexts have ended. If a server cannot
+// write, the conversation is over. If a client cannot, its Read will fail, too.
+func (l *loop) write(out Payload) {
+	err := l.peer.conn.Write(context.Background(), out)
 	switch {
 	case err == nil:
-	case s.peer.client && errors.Is(err, ErrClosed): // nobody waits for it any more
-		s.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
-	case s.peer.client: // Read will tell if that is the end
-		s.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
+	case !l.peer.isClient:
+		l.end(fmt.Errorf("write: %w", err))
+		l.peer.conn.Close()
+	case errors.Is(err, ErrClosed): // nobody waits for the answer any more
+		l.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
 	default:
-		s.over(fmt.Errorf("write: %w", err))
-		s.peer.conn.Close()
+		l.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
 	}
 }
 
-// over notes why the conversation ends; waiting calls fail with it. A server's
-// handlers may still finish, a client's end at once.
-func (s *pump) over(err error) {
+// end notes why the conversation is over. Waiting calls fail. The handlers of a
+// server may still finish; those of a client end at once.
+func (l *loop) end(err error) {
 	why := ErrClosed
 	if err == io.EOF {
 		err = nil
 	} else {
 		why = fmt.Errorf("%w: %w", ErrClosed, err)
 	}
-	if s.peer.client { // first, so that whoever learns of it from a call finds the Peer ended
-		s.peer.end(why)
+	if l.peer.isClient { // before the calls fail, so that their callers find the Peer ended
+		l.peer.end(why)
 	}
-	s.peer.fail(why)
+	l.peer.endCalls(why)
 	select {
-	case s.ended <- err:
+	case l.over <- err:
 	default: // the first reason is the one that counts
 	}
 }

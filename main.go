@@ -32,14 +32,12 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"math"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -948,15 +946,20 @@ func (d *demo) list(name string) HandlerFunc {
 	}
 }
 
+// pageParams are the params of a list. 2025-11-25 server/utilities/pagination.
+type pageParams struct {
+	Cursor string `json:"cursor,omitempty"`
+}
+
 func page(x *Exchange, list string, items []json.RawMessage) (any, error) {
 	const mark = "after "
-	cursor := mark
-	if err := Bind(x.Request.Params, map[string]any{"cursor": &cursor}); err != nil {
+	p := pageParams{Cursor: mark}
+	if err := x.Bind(&p); err != nil {
 		return nil, err
 	}
-	begin, ok := strings.CutPrefix(cursor, mark)
+	begin, ok := strings.CutPrefix(p.Cursor, mark)
 	if !ok {
-		return nil, unknown("cursor", cursor)
+		return nil, unknown("cursor", p.Cursor)
 	}
 	page, last := []json.RawMessage{}, ""
 	result := map[string]any{}
@@ -966,7 +969,7 @@ func page(x *Exchange, list string, items []json.RawMessage) (any, error) {
 		case len(page) == pageSize:
 			result["nextCursor"] = mark + last
 		default:
-			page, last = append(page, shown(item, x.Revision)), name
+			page, last = append(page, shown(item, x.Revision())), name
 		}
 	}
 	result[list] = page
@@ -983,9 +986,9 @@ func shown(item json.RawMessage, rev Revision) json.RawMessage {
 		}
 	}
 	if !rev.Modern {
-		return bytes.Replace(o.text(), []byte(headerMark), nil, 1)
+		return bytes.Replace(o.encode(), []byte(headerMark), nil, 1)
 	}
-	return json.RawMessage(o.text())
+	return json.RawMessage(o.encode())
 }
 
 // ---- Tools ----
@@ -1003,17 +1006,22 @@ func headerParams(tool string) []HeaderParam { return markedParams[tool] }
 
 var markedParams = map[string][]HeaderParam{"get-weather": {{Name: "Unit", Path: []string{"unit"}}}}
 
+// callParams are the params of tools/call.
+type callParams struct {
+	Name      string          `json:"name,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+}
+
 func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
-	var name string
-	var args json.RawMessage
-	if err := Bind(x.Request.Params, map[string]any{"name": &name, "arguments": &args}); err != nil {
+	var call callParams
+	if err := x.Bind(&call); err != nil {
 		return nil, err
 	}
-	run := tools[name]
+	run := tools[call.Name]
 	if run == nil {
-		return nil, unknown("tool", name)
+		return nil, unknown("tool", call.Name)
 	}
-	result, err := run(d, ctx, x, args)
+	result, err := run(d, ctx, x, call.Arguments)
 	if why, ok := errors.AsType[unusable](err); ok {
 		return toolError("%s", why), nil
 	}
@@ -1024,8 +1032,8 @@ func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
 	answer := ToolResult{Content: []any{TextContent(text)}}
 	// Keys of _meta have a grammar from 2025-06-18 on; this one only shows what
 	// a key of one's own looks like.
-	if x.Revision.Titles {
-		answer.Meta = toolMeta{name}
+	if x.Revision().Titles {
+		answer.Meta = toolMeta{call.Name}
 	}
 	return answer, nil
 }
@@ -1048,67 +1056,60 @@ func (why unusable) Error() string { return string(why) }
 
 func unusablef(format string, args ...any) error { return unusable(fmt.Sprintf(format, args...)) }
 
-// arguments binds those of a tool; what is required must be there.
-func arguments(args json.RawMessage, into map[string]any, required ...string) error {
-	if err := Bind(args, into); err != nil {
-		values := map[string]any{}
-		for name := range into {
-			values[name] = new(json.RawMessage)
-		}
-		if malformed := Bind(args, values); malformed != nil {
-			return malformed
-		}
-		return unusable(err.(*Error).Message) // it is there, once: its type is wrong
+// bindArguments stores the arguments of a tool in a struct. An argument of the
+// wrong type is unusable; one that is missing, or appears twice, makes the
+// request wrong.
+func bindArguments(arguments json.RawMessage, into any) error {
+	err := Bind(arguments, into)
+	fault, _ := errors.AsType[*BindError](err)
+	if fault != nil && fault.Name != "" && !fault.Missing && !fault.Twice {
+		return unusablef("'%s' %s", fault.Name, fault.Reason)
 	}
-	for _, name := range required {
-		if reflect.ValueOf(into[name]).Elem().IsZero() && !given(args, name) {
-			return missing(name)
-		}
-	}
-	return nil
-}
-
-// given reports whether an argument is there, and not null.
-func given(args json.RawMessage, name string) bool {
-	value := member(bytes.TrimSpace(args), name)
-	return value != nil && string(value) != "null"
+	return paramsError(err, "argument")
 }
 
 func missing(argument string) error {
 	return invalidParams("Missing required argument: '%s'", argument)
 }
 
-// whole tells whether a number is an integer within bounds; in JSON 3 and 3.0
-// are the same.
-func whole(n, least, most float64) bool { return n == math.Trunc(n) && least <= n && n <= most }
-
-func (d *demo) getWeather(_ context.Context, _ *Exchange, args json.RawMessage) (any, error) {
-	city, unit := "", "celsius"
-	err := arguments(args, map[string]any{"city": &city, "unit": &unit})
-	temperature, known := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}[unit]
-	switch {
-	case err != nil:
-		return nil, err
-	case city == "" && !given(args, "city"): // scripts go by this message and this data
-		return nil, &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: appendString(nil, "Missing required argument: 'city'")}
-	case city == "" || !known:
-		return nil, unusable("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
-	}
-	return fmt.Sprintf("Current temperature in %s is %s", city, temperature), nil
+type weatherArguments struct {
+	City string `json:"city"`
+	Unit string `json:"unit,omitempty"`
 }
 
-func (d *demo) echo(_ context.Context, _ *Exchange, args json.RawMessage) (any, error) {
-	text, repeat := "", 1.0
-	err := arguments(args, map[string]any{"text": &text, "repeat": &repeat}, "text")
+func (d *demo) getWeather(_ context.Context, _ *Exchange, arguments json.RawMessage) (any, error) {
+	args := weatherArguments{Unit: "celsius"}
+	err := bindArguments(arguments, &args)
+	fault, _ := errors.AsType[*Error](err)
+	temperature, known := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}[args.Unit]
+	switch {
+	case fault != nil && fault.Message == missing("city").(*Error).Message: // scripts go by this message and this data
+		return nil, &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: appendString(nil, "Missing required argument: 'city'")}
+	case err != nil:
+		return nil, err
+	case args.City == "" || !known:
+		return nil, unusable("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
+	}
+	return fmt.Sprintf("Current temperature in %s is %s", args.City, temperature), nil
+}
+
+type echoArguments struct {
+	Text   string `json:"text"`
+	Repeat int    `json:"repeat,omitempty"`
+}
+
+func (d *demo) echo(_ context.Context, _ *Exchange, arguments json.RawMessage) (any, error) {
+	args := echoArguments{Repeat: 1}
+	err := bindArguments(arguments, &args)
 	switch {
 	case err != nil:
 		return nil, err
-	case !whole(repeat, 1, maxEcho):
+	case args.Repeat < 1 || args.Repeat > maxEcho:
 		return nil, unusablef("'repeat' must be an integer from 1 to %d", maxEcho)
-	case !echoes(text, args, maxEcho/int(repeat)):
+	case !echoes(args.Text, arguments, maxEcho/args.Repeat):
 		return nil, unusablef("an echo has at most %d bytes as JSON", maxEcho)
 	}
-	return strings.Repeat(text, int(repeat)), nil
+	return strings.Repeat(args.Text, args.Repeat), nil
 }
 
 // echoes reports whether text has at most so many bytes as JSON: a control
@@ -1122,45 +1123,59 @@ func echoes(text string, args json.RawMessage, most int) bool {
 	return len(said)-len(`""`) <= most
 }
 
-func (d *demo) count(ctx context.Context, x *Exchange, args json.RawMessage) (any, error) {
-	var n, delay float64
-	var poll bool
-	err := arguments(args, map[string]any{"n": &n, "delayMs": &delay, "poll": &poll}, "n")
+type countArguments struct {
+	N       int  `json:"n"`
+	DelayMs int  `json:"delayMs,omitempty"`
+	Poll    bool `json:"poll,omitempty"`
+}
+
+func (d *demo) count(ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error) {
+	var args countArguments
+	err := bindArguments(arguments, &args)
+	delay := time.Duration(args.DelayMs) * time.Millisecond
 	switch {
 	case err != nil:
 		return nil, err
-	case !whole(n, 0, 1_000_000) || !whole(delay, 0, 600_000):
+	case args.N < 0 || args.N > 1_000_000 || args.DelayMs < 0 || args.DelayMs > 600_000:
 		return nil, unusable("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
-	case n*delay > float64(maxCount/time.Millisecond):
+	case time.Duration(args.N)*delay > maxCount:
 		return nil, unusablef("'n' times 'delayMs' must not be more than %v", maxCount)
 	}
-	if poll {
+	if args.Poll {
 		x.Disconnect(time.Second)
 	}
-	of := " of " + strconv.Itoa(int(n))
-	for i := 1; i <= int(n); i++ {
+	of := " of " + strconv.Itoa(args.N)
+	for i := 1; i <= args.N; i++ {
 		if delay > 0 {
-			sleep(ctx, time.Duration(delay)*time.Millisecond)
+			sleep(ctx, delay)
 		}
-		err := cmp.Or(ctx.Err(), x.Progress(ctx, float64(i), n), x.Log(ctx, "debug", "step "+strconv.Itoa(i)+of))
+		err := cmp.Or(ctx.Err(), x.Progress(ctx, float64(i), float64(args.N)), x.Log(ctx, "debug", "step "+strconv.Itoa(i)+of))
 		if err != nil {
 			return nil, err
 		}
 	}
-	return fmt.Sprintf("counted to %.0f", n), nil
+	return fmt.Sprintf("counted to %d", args.N), nil
+}
+
+// elicited is the answer to a question of ask.
+type elicited struct {
+	Action  string `json:"action,omitempty"` // accept, decline or cancel
+	Content struct {
+		Name string `json:"name,omitempty"`
+	} `json:"content,omitempty"`
 }
 
 func (d *demo) ask(_ context.Context, x *Exchange, args json.RawMessage) (any, error) {
-	if err := Bind(args, nil); err != nil {
+	if err := bindArguments(args, &struct{}{}); err != nil {
 		return nil, err
 	}
-	answer := x.Inputs["name"]
-	name := unquote(lookup(answer, "content", "name"))
-	switch action := unquote(member(answer, "action")); {
-	case action == "accept" && name != "":
-		return "Hello, " + name, nil
-	case action == "decline" || action == "cancel":
-		return toolError("No name: the user chose %s", action), nil
+	var answer elicited
+	_ = Bind(x.Inputs()["name"], &answer)
+	switch {
+	case answer.Action == "accept" && answer.Content.Name != "":
+		return "Hello, " + answer.Content.Name, nil
+	case answer.Action == "decline" || answer.Action == "cancel":
+		return toolError("No name: the user chose %s", answer.Action), nil
 	} // anything else is no answer: ask, or ask again
 	return InputRequired{Requests: map[string]InputRequest{"name": {Method: "elicitation/create", Params: json.RawMessage(
 		`{"message":"What is your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}}`)}}}, nil
@@ -1168,9 +1183,15 @@ func (d *demo) ask(_ context.Context, x *Exchange, args json.RawMessage) (any, e
 
 var noteName = pattern(`^[A-Za-z0-9._-]{1,64}$`)
 
-func (d *demo) setNote(_ context.Context, _ *Exchange, args json.RawMessage) (any, error) {
-	var name, text string
-	err := arguments(args, map[string]any{"name": &name, "text": &text}, "name", "text")
+type noteArguments struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+func (d *demo) setNote(_ context.Context, _ *Exchange, arguments json.RawMessage) (any, error) {
+	var args noteArguments
+	err := bindArguments(arguments, &args)
+	name, text := args.Name, args.Text
 	switch {
 	case err != nil:
 		return nil, err
@@ -1226,25 +1247,41 @@ func (d *demo) note(name string) (contents json.RawMessage, ok bool) {
 var anyURI = pattern("^[A-Za-z][A-Za-z0-9+.-]*:([A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*$")
 
 func (d *demo) readResource(_ context.Context, x *Exchange) (any, error) {
-	uri := unquote(member(x.Request.Params, "uri"))
+	var p ResourceParams
+	err := x.Bind(&p)
+	uri := p.URI
 	name, ours := strings.CutPrefix(uri, scheme)
 	note, ok := d.note(name)
 	switch {
+	case err != nil:
+		return nil, err
 	case uri == "":
-		return nil, invalidParams("Missing uri")
+		return nil, invalidParams("'uri' must not be empty")
 	case !anyURI().MatchString(uri):
 		return nil, invalidParams("'uri' must be a URI, with anything but ASCII as %%C3%%A9")
 	case !ours || !ok:
 		data, _ := marshal(map[string]string{"uri": uri})
-		return nil, &Error{Code: x.Revision.ResourceNotFound, Message: "Resource not found", Data: data}
+		return nil, &Error{Code: x.Revision().ResourceNotFound, Message: "Resource not found", Data: data}
 	}
 	return map[string]any{"contents": []json.RawMessage{note}}, nil
 }
 
+// promptParams are the params of prompts/get, with the argument of our prompt.
+type promptParams struct {
+	Name      string `json:"name,omitempty"`
+	Arguments struct {
+		Name string `json:"name,omitempty"`
+	} `json:"arguments,omitempty"`
+}
+
 func (d *demo) getPrompt(_ context.Context, x *Exchange) (any, error) {
-	prompt, name := unquote(member(x.Request.Params, "name")), unquote(lookup(x.Request.Params, "arguments", "name"))
+	var p promptParams
+	err := x.Bind(&p)
+	prompt, name := p.Name, p.Arguments.Name
 	note, ok := d.note(name)
 	switch {
+	case err != nil:
+		return nil, err
 	case prompt != "summarize-note":
 		return nil, unknown("prompt", prompt)
 	case name == "":
@@ -1256,15 +1293,31 @@ func (d *demo) getPrompt(_ context.Context, x *Exchange) (any, error) {
 		`{"role":"user","content":{"type":"text","text":"Summarize this note in one sentence."}}]}`), nil
 }
 
+// completeParams are the params of completion/complete.
+type completeParams struct {
+	Ref struct {
+		Type string `json:"type"` // ref/prompt or ref/resource
+		Name string `json:"name,omitempty"`
+		URI  string `json:"uri,omitempty"`
+	} `json:"ref"`
+	Argument struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"argument"`
+}
+
 // complete completes the name of a note, for the prompt and for the template.
 func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
-	given := func(path ...string) string { return unquote(lookup(x.Request.Params, path...)) }
-	prompt := given("ref", "type") == "ref/prompt" && given("ref", "name") == "summarize-note"
-	template := given("ref", "type") == "ref/resource" && given("ref", "uri") == scheme+"{name}"
-	if !prompt && !template || given("argument", "name") != "name" {
+	var p completeParams
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	prompt := p.Ref.Type == "ref/prompt" && p.Ref.Name == "summarize-note"
+	template := p.Ref.Type == "ref/resource" && p.Ref.URI == scheme+"{name}"
+	if !prompt && !template || p.Argument.Name != "name" {
 		return nil, invalidParams("Unknown reference or argument")
 	}
-	values := slices.DeleteFunc(d.names(), func(name string) bool { return !strings.HasPrefix(name, given("argument", "value")) })
+	values := slices.DeleteFunc(d.names(), func(name string) bool { return !strings.HasPrefix(name, p.Argument.Value) })
 	return map[string]any{"completion": map[string]any{"values": values[:min(len(values), 100)], "total": len(values), "hasMore": len(values) > 100}}, nil
 }
 
@@ -1489,8 +1542,8 @@ func (c *caller) call(ctx context.Context, method, params string, result any) er
 		c.tokens++
 		meta.add("progressToken", strconv.AppendInt(nil, c.tokens, 10))
 	}
-	given.add("_meta", meta.text())
-	return c.limited(ctx, func(ctx context.Context) error { return c.Call(ctx, method, given.text(), result) })
+	given.add("_meta", meta.encode())
+	return c.limited(ctx, func(ctx context.Context) error { return c.Call(ctx, method, given.encode(), result) })
 }
 
 const longest = 100_000 * time.Hour // as good as no time-out; ten times as much can be counted as well
@@ -1664,7 +1717,7 @@ func (c *caller) fillIn(params json.RawMessage) any {
 	fmt.Fprintln(c.stderr, printable(unquote(member(params, "message"))))
 	var form, content object
 	form.addAll(lookup(params, "requestedSchema", "properties")) // if it is an object
-	for name, schema := range each(form.text()) {
+	for name, schema := range each(form.encode()) {
 		kind := unquote(member(schema, "type"))
 		fmt.Fprintf(c.stderr, "%s (%s): ", printable(string(name)), printable(kind))
 		if !c.input.Scan() {
@@ -1682,5 +1735,5 @@ func (c *caller) fillIn(params json.RawMessage) any {
 			content.add(string(name), value)
 		}
 	}
-	return map[string]any{"action": "accept", "content": json.RawMessage(content.text())}
+	return map[string]any{"action": "accept", "content": json.RawMessage(content.encode())}
 }

@@ -1,43 +1,53 @@
 package main
 
-// The lifecycle of both eras, from both ends. A legacy client shakes hands
-// once, and the server remembers what it said; a modern one says it with each
-// request. So a legacy session is a remembered _meta, and one handler serves
-// both.
+// MCP on top of JSON-RPC: the revisions, what a message says about its sender,
+// and the lifecycle of both eras, from both ends.
 //
-//	(each line also starts with "jsonrpc":"2.0", left out here)
-//	> {"id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{…},"clientInfo":{…}}}
-//	< {"id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{…},"serverInfo":{…}}}
+// In the legacy era the client introduces itself once, with initialize, and the
+// server remembers what it has said. In the modern era, 2026-07-28, every
+// request says the same again, in its _meta. So a legacy session is a remembered
+// _meta, and one Server with one set of handlers serves both eras.
+//
+//	(each line also begins with "jsonrpc":"2.0", which is left out here)
+//
+//	legacy: initialize                                   modern: no handshake
+//	> {"id":1,"method":"initialize","params":{           > {"id":1,"method":"tools/list","params":{"_meta":{
+//	    "protocolVersion":"2025-11-25",                      "io.modelcontextprotocol/protocolVersion":"2026-07-28",
+//	    "capabilities":{},                                   "io.modelcontextprotocol/clientCapabilities":{},
+//	    "clientInfo":{"name":"c","version":"1"}}}            "io.modelcontextprotocol/clientInfo":{…}}}}
+//	< {"id":1,"result":{                                 < {"id":1,"result":{
+//	    "protocolVersion":"2025-11-25",                      "resultType":"complete",
+//	    "capabilities":{"tools":{}},                         "tools":[…],
+//	    "serverInfo":{"name":"s","version":"1"}}}            "_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
 //	> {"method":"notifications/initialized"}
-//	> {"id":2,"method":"tools/list"}
+//	> {"id":2,"method":"tools/list"}                     > {"id":2,"method":"server/discover","params":{"_meta":{…}}}
+//	< {"id":2,"result":{"tools":[…]}}                    < {"id":2,"result":{"supportedVersions":["2026-07-28",…],…}}
 //
-//	> {"id":2,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
-//	      "io.modelcontextprotocol/clientCapabilities":{…},"io.modelcontextprotocol/clientInfo":{…}}}}
-//	< {"id":2,"result":{"resultType":"complete","tools":[…],"_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
+// This file has three parts: what both ends share, the server, and the client.
 //
-// A handler that must ask the user returns an InputRequired. A modern client
-// gets it as the result and calls again with the answers; for a legacy one they
-// are real requests, and the handler runs again.
+// The goroutines of the whole package:
 //
-// Sessions are what a server remembers of its HTTP clients: a Peer with an id,
-// and its streams.
+//	goroutine                     started by             ends when
+//	reader of a Conn              Serve, Open, Client    the Conn ends, or another reader has replaced it
+//	request of a batch            Answer.Emit            it is answered; Emit waits for all of them
+//	sending of a cancellation     Peer.call              it is sent, or after a second
+//	sending of changes (legacy)   Server.Publish         nothing waits any more
+//	attempt to connect            Client                 the connection is made and not needed any more
+//	line that takes long (stdio)  lineConn.Write         it is written, or Close
+//	standard input (no pipe)      StdioConn              the process ends
+//	end of a child (stdio)        DialCommand            the child and its process group have ended
+//	stream of a POST              StreamableHandler      the response has ended; the POST waits for it
+//	conversation of a stream      SSEHandler             the stream has ended; the GET waits for it
+//	stream of a response          DialHTTP               the stream has ended, or Close
 //
-// A client goes down a ladder: server/discover, then initialize, then whatever
-// else may be behind the URL. It keeps to what it has found, and when that is
-// lost, or does not fit any more, it connects again; a call is made again only
-// if no server can have read it.
+// The locks: each type has one mutex, and none is held while a handler runs or
+// something is written. They nest in this order: Client; Server; a response of
+// http.go; Sessions; Peer; the Protocol of a Peer; Stream.
 //
-// Implements 2025-11-25 basic/lifecycle and
-// basic/transports#session-management, 2026-07-28 basic#meta, basic/versioning,
-// basic/patterns/mrtr (multi round-trip requests),
-// basic/patterns/subscriptions, server/discover. The Server's mutex guards whom
-// to notify, the Client's which connection is in use, that of Sessions what
-// each of them holds; locks nest in one order: a subscriber's turn, the Server,
-// a reply (http.go), Sessions, then a Peer or a Stream. Goroutines: a
-// subscriber has one that writes what was published, and one that waits for its
-// turn; a timer ends idle sessions; a Client has one for each link, which makes
-// and closes its connection. Copy with jsonrpc.go, sse.go, and stdio.go or
-// http.go.
+// Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
+// 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
+// requests), basic/patterns/subscriptions, server/discover. Copy this file with
+// jsonrpc.go, sse.go, and stdio.go or http.go.
 
 import (
 	"bytes"
@@ -55,9 +65,6 @@ import (
 	"log/slog"
 	"maps"
 	"math"
-	"net/http"
-	"net/url"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,142 +72,78 @@ import (
 	"time"
 )
 
-// ---- The server ----
+// ======== What both ends share ========
 
-// Server is the Handler that knows the lifecycle of both eras, for any number
-// of Conns at once. It answers initialize, ping, server/discover,
-// logging/setLevel, subscriptions/listen, resources/subscribe and
-// resources/unsubscribe itself; the rest is in Methods. Set the fields before
-// the first request.
-type Server struct {
-	Info Implementation // required: what clients are told of us
-	// Capabilities are told to clients as they are. A method of MCP that belongs
-	// to one is served only if that is here: tools/call needs "tools", and
-	// Exchange.Log needs "logging". Of tools, prompts and resources that are
-	// declared the list is empty, if Methods does not answer it.
-	Capabilities map[string]any
-	Instructions string   // for the client's model; "": none
-	Versions     []string // versions to offer, newest first; nil: all
-	// Methods holds the rest by name, notifications included; that of a request
-	// may return an InputRequired.
-	Methods map[string]HandlerFunc
-	// StateKey is the key of requestState, of any length, the same on all
-	// replicas; empty: random.
-	StateKey []byte
+// ---- Revisions ----
 
-	once    sync.Once // for the fields below
-	key     []byte
-	info    json.RawMessage // what each modern result says of us
-	caps    json.RawMessage
-	logs    bool                   // logging is declared
-	methods map[string]HandlerFunc // those of Methods whose capabilities are declared, and the lists that are empty
-	hidden  []string               // the others
+// Revision is one version of the protocol. Every difference between versions
+// that this package knows is a field here.
+type Revision struct {
+	Version          string
+	Modern           bool // each request declares version and capabilities in _meta: the modern era
+	Batches          bool // JSON-RPC batches
+	ServerRequests   bool // a server may send requests; otherwise it answers input_required
+	Completions      bool // the capability completions has a name
+	Annotations      bool // tools say whether they change anything
+	Elicitation      bool // a server may ask the user
+	Titles           bool // title members, and _meta keys of one's own with a prefix
+	Icons            bool
+	ResourceNotFound int // the code of that error
 
-	warning sync.Once // of those that are hidden
-
-	mu        sync.Mutex // guards the fields below
-	legacy    map[*Peer]*subscriber
-	listeners map[*subscriber]bool
+	// For Streamable HTTP:
+	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
+	Sessions      bool // a client may be given an Mcp-Session-Id
+	Resume        bool // Last-Event-ID continues a stream
+	Prime         bool // a stream begins with an event id, and the server may end the response before the stream
 }
 
-// Handle answers a request in its own era, or takes in a notification.
-func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
-	s.once.Do(s.prepare)
-	x.mute = !s.logs
-	if len(s.hidden) > 0 && x.owner != nil {
-		s.warning.Do(func() { s.warn(x.owner.log) })
-	}
-	declared := x.Meta.ProtocolVersion // by the request, or at initialize
-	switch {
-	case x.Request.Kind() == Notification:
-		return s.hear(ctx, x)
-	case declared != "" && !slices.Contains(s.Versions, declared):
-		return nil, s.refuse(x.Request.Method, declared)
-	case revision(declared).Modern:
-		return s.handleModern(ctx, x)
-	}
-	return s.handleLegacy(ctx, x)
+// Revisions are all versions of the protocol, newest first. The legacy ones are
+// those that begin with initialize.
+var Revisions = []Revision{
+	{Version: "2026-07-28", Modern: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Icons: true,
+		ResourceNotFound: CodeInvalidParams, VersionHeader: true},
+	{Version: "2025-11-25", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Icons: true,
+		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true, Prime: true},
+	{Version: "2025-06-18", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true,
+		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true},
+	{Version: "2025-03-26", Batches: true, ServerRequests: true, Completions: true, Annotations: true,
+		ResourceNotFound: CodeResourceNotFound, Sessions: true, Resume: true},
+	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
 }
 
-func (s *Server) prepare() {
-	if s.key = s.StateKey; len(s.key) == 0 {
-		s.key = []byte(rand.Text())
-	}
-	s.Versions = orAll(s.Versions)
-	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
-	s.caps, _ = marshalObject(s.Capabilities)
-	s.logs = s.declares("logging")
-	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
-	s.methods = map[string]HandlerFunc{}
-	maps.Copy(s.methods, s.Methods) // the map is the caller's
-	s.answerLists()
-	for _, method := range slices.Sorted(maps.Keys(s.methods)) {
-		if !s.declares(behind[method]) {
-			delete(s.methods, method)
-			s.hidden = append(s.hidden, method)
+// assumedVersion is in force where neither a session nor a header names another.
+// 2025-11-25 basic/transports#protocol-version-header: without the header "the
+// server SHOULD assume protocol version 2025-03-26".
+const assumedVersion = "2025-03-26"
+
+// revision returns the Revision of a version. The zero Revision means that the
+// version is unknown.
+func revision(version string) Revision {
+	for _, r := range Revisions {
+		if r.Version == version {
+			return r
 		}
 	}
+	return Revision{}
 }
 
-// behind maps the methods of MCP that belong to a capability of the server to
-// that capability. Without it they are not found, in any revision: 2026-07-28
-// schema MethodNotFoundError, "gated behind a server capability the server did
-// not advertise". What the server declares counts, not what a revision can
-// announce: 2024-11-05 has completion/complete, but no capability for it.
-var behind = map[string]string{
-	"completion/complete": "completions", "logging/setLevel": "logging",
-	"prompts/get": "prompts", "prompts/list": "prompts",
-	"resources/list": "resources", "resources/read": "resources", "resources/templates/list": "resources",
-	"resources/subscribe": "resources.subscribe", "resources/unsubscribe": "resources.subscribe",
-	"tools/call": "tools", "tools/list": "tools",
-}
-
-// declares reports whether a capability is declared; "" always is.
-func (s *Server) declares(capability string) bool {
-	if capability == "" {
-		return true
-	}
-	value := string(lookup(s.caps, strings.Split(capability, ".")...))
-	return value != "" && value != "null" && value != "false"
-}
-
-// warn says which methods nobody can call.
-func (s *Server) warn(log *slog.Logger) {
-	for _, method := range s.hidden {
-		log.Warn("a method is not served, as the Server does not declare its capability", "method", method, "capability", behind[method])
-	}
-}
-
-// answerLists adds the lists that are declared and that Methods lacks. They are
-// empty. 2026-07-28 server/tools#capabilities: "Servers that declare the tools
-// capability MUST respond to tools/list requests"; the pages of prompts and
-// resources say the same.
-func (s *Server) answerLists() {
-	for _, kind := range []string{"tools", "prompts", "resources"} {
-		if method := kind + "/list"; s.declares(kind) && s.methods[method] == nil {
-			s.methods[method] = func(context.Context, *Exchange) (any, error) {
-				return map[string]any{kind: []any{}}, nil
-			}
+// orAll returns versions. If that is nil, it returns all versions there are.
+func orAll(versions []string) []string {
+	if versions == nil {
+		for _, r := range Revisions {
+			versions = append(versions, r.Version)
 		}
 	}
+	return versions
 }
 
-func methodNotFound(method string) *Error {
-	return &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: %.200s", method)}
+// legacy returns those of versions that begin with initialize. nil stands for all
+// versions.
+func legacy(versions []string) []string {
+	return slices.DeleteFunc(slices.Clone(orAll(versions)), func(v string) bool { return revision(v).Modern })
 }
 
-// refuse returns the error for a version that is not on offer. A server without
-// a modern version does not know the method: 2026-07-28 basic/versioning, "a
-// recognized modern JSON-RPC error […] identifies a modern server", whose
-// client would not fall back to initialize.
-func (s *Server) refuse(method, version string) *Error {
-	if newest(s.Versions, true) == "" {
-		return served(s.Versions, CodeMethodNotFound, fmt.Sprintf("Method not found: %.200s", method))
-	}
-	return unsupported(s.Versions, version)
-}
-
-// newest returns the newest version on offer of an era, "" if none is.
+// newest returns the first of versions that belongs to an era; "": none does.
 func newest(versions []string, modern bool) string {
 	for _, v := range versions {
 		if rev := revision(v); rev.Version != "" && rev.Modern == modern {
@@ -210,26 +153,715 @@ func newest(versions []string, modern bool) string {
 	return ""
 }
 
+// The error codes of MCP: 2026-07-28 basic#error-codes.
+const (
+	CodeResourceNotFound = -32002 // until 2025-11-25; later it is CodeInvalidParams
+
+	// Of 2026-07-28:
+	CodeHeaderMismatch     = -32020 // an HTTP header is missing, malformed, or not what the body says
+	CodeMissingCapability  = -32021 // data.requiredCapabilities says what the client lacks
+	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served
+)
+
+// unsupported returns the error for a version that is not served. It lists those
+// that are.
+func unsupported(versions []string, version string) *Error {
+	data, _ := marshal(map[string]any{"supported": versions, "requested": fmt.Sprintf("%.200s", version)})
+	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
+}
+
+// served returns an error that names our versions. They are also in the message:
+// a legacy client shows that, and it may be the only hint that its user gets.
+func served(versions []string, code int, reason string) *Error {
+	data, _ := marshal(map[string]any{"supported": versions})
+	return &Error{Code: code, Message: fmt.Sprintf("%s (versions served: %s)", reason, strings.Join(versions, ", ")), Data: data}
+}
+
+// missingMeta returns the error for a request that does not declare a field.
+func missingMeta(versions []string, field string) *Error {
+	return served(versions, CodeInvalidParams, "Invalid params: _meta lacks "+field)
+}
+
+// unknown returns the error for a name that nothing has. 2026-07-28
+// server/tools#error-handling words it "Unknown tool: invalid_tool_name".
+func unknown(kind, name string) *Error {
+	if name == "" {
+		return invalidParams("the %s is missing or empty", kind)
+	}
+	return &Error{Code: CodeInvalidParams, Message: fmt.Sprintf("Unknown %s: %.500s", kind, name)}
+}
+
+// ---- The messages of the lifecycle ----
+
+// Implementation names the software at one end. It is for display only.
+// 2026-07-28 basic#meta: implementations "SHOULD NOT use them to change the
+// behavior".
+type Implementation struct {
+	Name    string `json:"name"`
+	Title   string `json:"title,omitempty"`
+	Version string `json:"version"`
+	Icons   []Icon `json:"icons,omitempty"`
+}
+
+// in returns i with what a revision knows of it.
+func (i Implementation) in(rev Revision) Implementation {
+	if !rev.Titles {
+		i.Title = ""
+	}
+	if !rev.Icons {
+		i.Icons = nil
+	}
+	return i
+}
+
+// Icon is a picture for a user interface. Src is an https or data URI.
+type Icon struct {
+	Src      string   `json:"src"`
+	MimeType string   `json:"mimeType,omitempty"`
+	Sizes    []string `json:"sizes,omitempty"`
+}
+
+// The keys of _meta that the protocol has defined.
+const (
+	metaVersion      = "io.modelcontextprotocol/protocolVersion"
+	metaClientInfo   = "io.modelcontextprotocol/clientInfo"
+	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	metaLogLevel     = "io.modelcontextprotocol/logLevel"
+	metaServerInfo   = "io.modelcontextprotocol/serverInfo"
+	metaSubscription = "io.modelcontextprotocol/subscriptionId"
+)
+
+// Meta is what a client says about itself: in the modern era in the _meta of
+// each request, in the legacy era once, in initialize. 2026-07-28 basic#meta.
+type Meta struct {
+	// ProtocolVersion is the version of the request. Modern requests need it.
+	ProtocolVersion string `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
+	// ClientInfo names the client; nil: it does not say.
+	ClientInfo *Implementation `json:"io.modelcontextprotocol/clientInfo,omitempty"`
+	// ClientCapabilities is an object, and says what the client can be asked.
+	// Modern requests need it; nil: the client does not say.
+	ClientCapabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
+	// LogLevel is the least level of the log messages that are wanted. nil: a
+	// modern client wants none, a legacy client has not set a level.
+	LogLevel *string `json:"io.modelcontextprotocol/logLevel,omitempty"`
+	// ProgressToken is a string or an integer, and names the request in progress
+	// notifications; nil: no progress is wanted.
+	ProgressToken json.RawMessage `json:"progressToken,omitempty"`
+}
+
+// metaParams are the params of any request: only _meta.
+type metaParams struct {
+	Meta json.RawMessage `json:"_meta,omitempty"`
+}
+
+// metaOnce is the _meta of a message, once it has been read.
+type metaOnce struct {
+	meta Meta
+	err  error
+}
+
+// Meta reads the _meta of a request. If something in it is wrong, Meta returns
+// an *Error, and what could be read: the version is known then. The second call
+// returns what the first has read. Meta is for one goroutine at a time.
+func (m *Message) Meta() (Meta, error) {
+	if len(m.Params) == 0 || m.Params[0] != '{' {
+		return Meta{}, nil
+	}
+	if m.protocol == nil {
+		once := new(metaOnce)
+		once.err = once.meta.read(m.Params)
+		m.protocol = once
+	}
+	once := m.protocol.(*metaOnce)
+	return once.meta, once.err
+}
+
+// read reads the _meta of params.
+func (meta *Meta) read(params json.RawMessage) error {
+	var p metaParams
+	switch err := Bind(params, &p); {
+	case err != nil:
+		return paramsError(err, "param")
+	case p.Meta == nil:
+		return nil
+	case p.Meta[0] != '{':
+		return invalidParams("_meta must be one object")
+	}
+	err := Bind(p.Meta, meta)
+	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
+	switch {
+	case err != nil:
+		return invalidParams("_meta: %v", err)
+	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
+		return invalidParams("_meta: '%s' has the wrong type", metaCapabilities)
+	case meta.LogLevel != nil && *meta.LogLevel == "":
+		return unknown("log level", "")
+	case meta.ProgressToken != nil && !isToken:
+		return invalidParams("_meta: 'progressToken' must be a string or an integer")
+	case meta.ClientInfo != nil && !meta.ClientInfo.complete():
+		return errClientInfo
+	}
+	return nil
+}
+
+var errClientInfo = invalidParams("clientInfo needs a name and a version")
+
+// ignoreOptional returns an error of Bind, unless it is about an optional member. A
+// handshake does not fail because the instructions are a number, or because the
+// icons are none.
+func ignoreOptional(err error) error {
+	if fault, ok := errors.AsType[*BindError](err); ok && !fault.Required {
+		return nil
+	}
+	return err
+}
+
+// complete reports whether i has the two fields that are required.
+func (i *Implementation) complete() bool { return i.Name != "" && i.Version != "" }
+
+// InitializeParams are the params of initialize. 2025-11-25
+// basic/lifecycle#initialization.
+type InitializeParams struct {
+	ProtocolVersion string          `json:"protocolVersion"` // the newest one that the client speaks
+	Capabilities    json.RawMessage `json:"capabilities"`    // an object: what the client can be asked
+	ClientInfo      Implementation  `json:"clientInfo"`
+}
+
+// InitializeResult is the result of initialize. 2025-11-25
+// basic/lifecycle#initialization.
+type InitializeResult struct {
+	ProtocolVersion string          `json:"protocolVersion"` // the one that is in force from now on
+	Capabilities    json.RawMessage `json:"capabilities,omitempty"`
+	ServerInfo      *Implementation `json:"serverInfo,omitempty"`
+	Instructions    string          `json:"instructions,omitempty"` // for the client's model
+}
+
+// DiscoverResult is the result of server/discover. 2026-07-28 server/discover.
+type DiscoverResult struct {
+	SupportedVersions versionList     `json:"supportedVersions"`
+	Capabilities      json.RawMessage `json:"capabilities,omitempty"`
+	Instructions      string          `json:"instructions,omitempty"` // for the client's model
+	Meta              *ResultMeta     `json:"_meta,omitempty"`
+}
+
+// ResultMeta is the _meta of a modern result. 2026-07-28 basic#meta.
+type ResultMeta struct {
+	ServerInfo *Implementation `json:"io.modelcontextprotocol/serverInfo,omitempty"`
+}
+
+// CancelledParams are the params of notifications/cancelled. 2025-11-25
+// basic/utilities/cancellation.
+type CancelledParams struct {
+	Reason    string          `json:"reason,omitempty"` // for a log or a user
+	RequestID json.RawMessage `json:"requestId"`        // a string or an integer
+}
+
+// ProgressParams are the params of notifications/progress. 2025-11-25
+// basic/utilities/progress.
+type ProgressParams struct {
+	ProgressToken json.RawMessage `json:"progressToken"` // that of the request
+	Progress      float64         `json:"progress"`      // rises with each notification
+	Total         float64         `json:"total,omitempty"`
+}
+
+// ---- What MCP keeps with a Peer ----
+
+// memory is the Protocol of MCP: it remembers what a legacy client has said in
+// initialize, and decides for each request which era it belongs to.
+type memory struct {
+	mu       sync.Mutex // guards the fields below
+	revision Revision   // the zero Revision: nothing was agreed on yet
+	meta     Meta
+}
+
+// noMemory is for requests that stand alone. Nothing is stored in it.
+var noMemory = new(memory)
+
+func init() {
+	newProtocol = func() Protocol { return new(memory) }
+}
+
+// Remember stores what a legacy request does not say: the version that was
+// agreed on, and the rest of a Meta.
+func (p *Peer) Remember(rev Revision, meta Meta) {
+	m := p.protocol.(*memory)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.revision, m.meta = rev, meta
+}
+
+// Remembered returns what Remember has stored. The zero Revision means that
+// nothing is remembered yet.
+func (p *Peer) Remembered() (Revision, Meta) { return p.protocol.(*memory).get() }
+
+func (m *memory) get() (Revision, Meta) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.revision, m.meta
+}
+
+// setLogLevel changes the level that is remembered.
+func (m *memory) setLogLevel(level string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.meta.LogLevel = &level
+}
+
+// Payload fills in what is remembered. It refuses what is no batch of the
+// revision in force. A client takes any array: better than to lose a response in
+// it.
+func (m *memory) Payload(in Payload, base *Exchange) (asArray bool, refused string) {
+	facts := base.mcp()
+	rev, meta := m.get()
+	if rev.Version != "" {
+		facts.revision = rev
+	}
+	facts.meta = meta
+	if !facts.revision.ServerRequests {
+		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
+		// requests to stdout."
+		base.refusal = ErrNoServerRequests
+	}
+	if !in.Batch {
+		return false, ""
+	}
+	if !base.tracker.isClient {
+		refused = refuseBatch(in, facts.revision)
+	}
+	return facts.revision.Batches, refused
+}
+
+// refuseBatch returns the reason why a batch is not taken at all; "": it is. Only
+// 2025-03-26 has batches. Its basic/lifecycle says that initialize "MUST NOT be
+// part of a JSON-RPC batch", and its transports#sending-messages-to-the-server
+// that a batch has "one or more requests and/or notifications", or only
+// responses.
+func refuseBatch(in Payload, rev Revision) (reason string) {
+	responses := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response })
+	others := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method != "" })
+	switch {
+	case !rev.Batches:
+		return "batches exist only in 2025-03-26"
+	case in.has("initialize"):
+		return "initialize in a batch"
+	case responses && others:
+		return "requests and responses in one batch"
+	}
+	return ""
+}
+
+// Request decides which era a request belongs to, and fills in what it says
+// about its sender.
+func (m *memory) Request(in Payload, x *Exchange) error {
+	facts := x.mcp()
+	if in.Batch { // they share what Payload has filled in
+		own := *facts
+		facts, x.protocol = &own, &own
+	}
+	meta, err := x.Request.Meta()
+	rev := revision(meta.ProtocolVersion)
+	// A legacy version in _meta says nothing new.
+	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
+	switch {
+	case x.tracker.isClient && facts.revision.Modern:
+		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
+		// responses"
+		x.tracker.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
+		return errIgnored
+	case err != nil:
+		return err
+	case modern && in.Batch:
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in 2026-07-28"}
+	case modern && x.Request.Method == "subscriptions/listen" && len(in.raw) > maxListen:
+		return invalidParams("a subscription must have at most %d bytes", maxListen)
+	case modern:
+		facts.revision, facts.meta = rev, meta
+		x.Peer, x.refusal = nil, ErrNoServerRequests
+	default:
+		facts.meta.ProgressToken = meta.ProgressToken
+		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
+	}
+	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
+	return nil
+}
+
+// Notification handles cancellations, and drops progress that no call waits for.
+func (m *memory) Notification(x *Exchange) (handled bool) {
+	switch x.Request.Method {
+	case "notifications/cancelled":
+		m.cancel(x)
+		return true
+	case "notifications/progress":
+		var p ProgressParams
+		_ = Bind(x.Request.Params, &p)
+		token, ok := parseID(p.ProgressToken)
+		if !ok || !x.tracker.expects(token.key()) {
+			x.tracker.log.Debug("progress of nothing that we wait for", "params", brief(x.Request.Params))
+			return true
+		}
+	}
+	return false
+}
+
+// errSubscriptionEnded is the error of subscriptions/listen when the server has
+// ended the subscription.
+var errSubscriptionEnded = errors.New("the server has ended the subscription")
+
+// cancel takes in notifications/cancelled. 2025-11-25 basic/utilities/cancellation:
+// one for a request that is unknown or finished, and one that is malformed, is
+// ignored; initialize is not to be cancelled.
+func (m *memory) cancel(x *Exchange) {
+	var p CancelledParams
+	_ = Bind(x.Request.Params, &p)
+	id, ok := parseID(p.RequestID)
+	if !ok {
+		return
+	}
+	cancelled := x.tracker.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
+	rev, _ := m.get()
+	switch {
+	case cancelled != nil:
+		x.tracker.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
+	case x.tracker.isClient && rev.Modern:
+		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference
+		// a subscriptions/listen request, to terminate that subscription stream"
+		x.tracker.fail(id, errSubscriptionEnded)
+	}
+}
+
+// Key returns the progress token of a call.
+func (m *memory) Key(call *Message) string {
+	meta, _ := call.Meta()
+	token, _ := parseID(meta.ProgressToken)
+	return token.key()
+}
+
+// Abandoned returns the notifications/cancelled for a call. 2025-11-25
+// basic/utilities/cancellation: "The initialize request MUST NOT be cancelled by
+// clients". A server/discover that takes too long is followed by initialize, and
+// not cancelled either.
+func (m *memory) Abandoned(call *Message, why error) *Message {
+	if call.Method == "initialize" || call.Method == "server/discover" {
+		return nil
+	}
+	cancelled, _ := NewRequest(ID{}, "notifications/cancelled", CancelledParams{Reason: why.Error(), RequestID: json.RawMessage(call.ID.text)})
+	return cancelled
+}
+
+// ---- What MCP keeps with an Exchange ----
+
+// facts is what MCP knows about a request, beside what JSON-RPC does.
+type facts struct {
+	meta       Meta
+	revision   Revision
+	inputs     map[string]json.RawMessage
+	inputState string
+	noLogs     bool                // the Server has not declared logging
+	disconnect func(time.Duration) // ends the HTTP response; nil: there is none to end
+}
+
+// mcp returns the facts. Only MCP sets the field protocol.
+func (x *Exchange) mcp() *facts {
+	if x.protocol == nil {
+		x.protocol = new(facts)
+	}
+	return x.protocol.(*facts)
+}
+
+// Meta returns what the sender of the request has said about itself: a modern
+// request says it, a legacy client has said it in initialize.
+func (x *Exchange) Meta() Meta { return x.mcp().meta }
+
+// Revision returns the revision that is in force for the request. Before
+// initialize it is the zero Revision.
+func (x *Exchange) Revision() Revision { return x.mcp().revision }
+
+// Inputs returns the answers to the questions of the InputRequired that the
+// handler has returned before, by key. It returns nil at first.
+func (x *Exchange) Inputs() map[string]json.RawMessage { return x.mcp().inputs }
+
+// State returns the State of the InputRequired that the handler has returned
+// before.
+func (x *Exchange) State() string { return x.mcp().inputState }
+
+// Disconnect ends the HTTP response over which the request is to be answered,
+// while the request goes on. The client comes back for the rest after retry. So
+// a long call needs no open connection. Only 2025-11-25 has this: elsewhere
+// Disconnect does nothing.
+func (x *Exchange) Disconnect(retry time.Duration) {
+	if disconnect := x.mcp().disconnect; disconnect != nil && x.state != nil { // a notification has no response
+		disconnect(retry)
+	}
+}
+
+// logLevels are the severities of RFC 5424, the least first.
+var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// Log sends a log message about the request, if its level is wanted. A modern
+// request names a level, or gets no messages: 2026-07-28
+// server/utilities/logging, "MUST NOT emit notifications/message for a request
+// that does not include this field". A legacy client has set a level with
+// logging/setLevel; before that it gets messages from info upwards. A Server
+// that has not declared logging sends no messages.
+//
+// level is one of debug, info, notice, warning, error, critical, alert and
+// emergency. A message of any other level is dropped. data encodes to JSON.
+func (x *Exchange) Log(ctx context.Context, level string, data any) error {
+	least := x.Meta().LogLevel
+	if least == nil {
+		if x.Peer == nil { // modern; or legacy without a session, which was not offered logging
+			return nil
+		}
+		least = new("info")
+	}
+	if x.mcp().noLogs || slices.Index(logLevels, level) < slices.Index(logLevels, *least) {
+		return nil
+	}
+	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
+}
+
+// Progress tells how far the request has come, if its sender wants to know.
+// progress must rise with each call; otherwise Progress returns an error. total 0
+// means that the end is not known. Progress returns ErrAnswered when the request
+// is over. It is for one goroutine at a time.
+func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
+	token := x.Meta().ProgressToken
+	switch {
+	case token == nil:
+		return nil
+	case x.state == nil:
+		return ErrAnswered
+	case !(progress <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // NaN and infinity are not in JSON
+		return fmt.Errorf("progress %v of %v", progress, total)
+	}
+	x.tracker.mu.Lock()
+	rises := progress > x.state.reported
+	x.state.reported = max(progress, x.state.reported)
+	x.tracker.mu.Unlock()
+	if !rises { // 2025-11-25 basic/utilities/progress: "The progress value MUST increase with each notification"
+		return fmt.Errorf("progress %v does not rise", progress)
+	}
+	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total}.encode())
+}
+
+// encode returns the params as JSON. It does without encoding/json, because that
+// would be a third of what an event costs.
+func (p ProgressParams) encode() encoded {
+	b := append(make([]byte, 0, len(p.ProgressToken)+80), `{"progressToken":`...)
+	b = append(b, p.ProgressToken...)
+	b = strconv.AppendFloat(append(b, `,"progress":`...), p.Progress, 'f', -1, 64)
+	if p.Total != 0 {
+		b = strconv.AppendFloat(append(b, `,"total":`...), p.Total, 'f', -1, 64)
+	}
+	return append(b, '}')
+}
+
+// Require returns an error with CodeMissingCapability unless the client has
+// declared all of the capabilities, such as "sampling" or "elicitation.url". The
+// legacy era does not know that code. There, Server makes it a result with
+// isError, or for another method than tools/call a CodeInternalError.
+func (x *Exchange) Require(capabilities ...string) error {
+	missing := map[string]map[string]any{}
+	for _, path := range capabilities {
+		name, part, _ := strings.Cut(path, ".")
+		if x.canBeAsked(name, part) {
+			continue
+		}
+		if missing[name] == nil {
+			missing[name] = map[string]any{}
+		}
+		if part != "" {
+			missing[name][part] = struct{}{}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	data, _ := marshal(map[string]any{"requiredCapabilities": missing})
+	names := strings.Join(slices.Sorted(maps.Keys(missing)), ", ")
+	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + names, Data: data}
+}
+
+// canBeAsked reports whether the client has declared a capability, or a part of
+// it. A capability elicitation without parts means form: 2026-07-28
+// client/elicitation#capabilities.
+func (x *Exchange) canBeAsked(name, part string) bool {
+	declared := member(x.Meta().ClientCapabilities, name)
+	switch {
+	case declared == nil, name == "elicitation" && !x.Revision().Elicitation:
+		return false
+	case part == "":
+		return true
+	case name == "elicitation" && part == "form":
+		return member(declared, "form") != nil || member(declared, "url") == nil
+	}
+	return member(declared, part) != nil
+}
+
+// ======== The server ========
+
+// Server is the Handler that knows the lifecycle of both eras. It serves any
+// number of Conns at once. It answers initialize, ping, server/discover,
+// logging/setLevel, subscriptions/listen, resources/subscribe and
+// resources/unsubscribe itself. All other methods are in Methods. Set the fields
+// before the first request.
+type Server struct {
+	Info Implementation // required: what clients are told about this server
+	// Capabilities are told to clients as they are. A method of MCP that belongs
+	// to a capability is served only if that is declared: tools/call needs
+	// "tools", and Exchange.Log needs "logging". If tools, prompts or resources
+	// are declared and Methods does not list them, their list is empty.
+	Capabilities map[string]any
+	Instructions string   // for the client's model; "": none
+	Versions     []string // versions to offer, newest first; nil: all
+	// Methods holds all other methods by name, those of notifications too. The
+	// handler of a request may return an InputRequired.
+	Methods map[string]HandlerFunc
+	// StateKey is the key that protects a requestState. It has any length, and is
+	// the same on all replicas. Empty: a random key.
+	StateKey []byte
+
+	once    sync.Once // sets the fields below
+	key     []byte
+	info    json.RawMessage // what each modern result says about this server
+	caps    json.RawMessage
+	logs    bool                   // logging is declared
+	methods map[string]HandlerFunc // those of Methods that are served, and the empty lists
+	hidden  []string               // those that are not, because their capability is not declared
+
+	warning sync.Once // about the hidden methods
+
+	mu        sync.Mutex // guards the fields below
+	legacy    map[*Peer]*subscriber
+	listeners map[*subscriber]bool
+}
+
+// Handle answers a request in its own era, or takes in a notification.
+func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
+	s.once.Do(s.prepare)
+	x.mcp().noLogs = !s.logs
+	if len(s.hidden) > 0 && x.tracker != nil {
+		s.warning.Do(func() { s.warn(x.tracker.log) })
+	}
+	version := x.Meta().ProtocolVersion // of the request, or of initialize
+	switch {
+	case x.Request.Kind() == Notification:
+		return s.handleNotification(ctx, x)
+	case version != "" && !slices.Contains(s.Versions, version):
+		return nil, s.unsupportedVersion(x.Request.Method, version)
+	case revision(version).Modern:
+		return s.handleModern(ctx, x)
+	}
+	return s.handleLegacy(ctx, x)
+}
+
+func (s *Server) prepare() {
+	s.key = s.StateKey
+	if len(s.key) == 0 {
+		s.key = []byte(rand.Text())
+	}
+	s.Versions = orAll(s.Versions)
+	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
+	s.caps, _ = marshalObject(s.Capabilities)
+	s.logs = s.declares("logging")
+	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
+	s.methods = map[string]HandlerFunc{}
+	maps.Copy(s.methods, s.Methods) // the map Methods belongs to the caller
+	s.addEmptyLists()
+	for _, method := range slices.Sorted(maps.Keys(s.methods)) {
+		if !s.declares(capabilityOf[method]) {
+			delete(s.methods, method)
+			s.hidden = append(s.hidden, method)
+		}
+	}
+}
+
+// capabilityOf maps the methods of MCP that belong to a capability of the server
+// to that capability. Without it they are not found, in any revision: 2026-07-28
+// schema MethodNotFoundError, "gated behind a server capability the server did
+// not advertise". What the server declares counts, not what a revision can
+// announce: 2024-11-05 has completion/complete, but no capability for it.
+var capabilityOf = map[string]string{
+	"completion/complete": "completions", "logging/setLevel": "logging",
+	"prompts/get": "prompts", "prompts/list": "prompts",
+	"resources/list": "resources", "resources/read": "resources", "resources/templates/list": "resources",
+	"resources/subscribe": "resources.subscribe", "resources/unsubscribe": "resources.subscribe",
+	"tools/call": "tools", "tools/list": "tools",
+}
+
+// declares reports whether a capability is declared. "" always is.
+func (s *Server) declares(capability string) bool {
+	if capability == "" {
+		return true
+	}
+	value := string(lookup(s.caps, strings.Split(capability, ".")...))
+	return value != "" && value != "null" && value != "false"
+}
+
+// offers reports whether a part of a capability is true.
+func (s *Server) offers(path ...string) bool { return string(lookup(s.caps, path...)) == "true" }
+
+// lookup follows a path of member names into an object; nil: there is nothing.
+func lookup(object json.RawMessage, path ...string) json.RawMessage {
+	for _, name := range path {
+		object = member(object, name)
+	}
+	return object
+}
+
+// warn logs which methods are not served.
+func (s *Server) warn(log *slog.Logger) {
+	for _, method := range s.hidden {
+		log.Warn("a method is not served, as the Server does not declare its capability", "method", method, "capability", capabilityOf[method])
+	}
+}
+
+// addEmptyLists adds the lists that are declared and that Methods lacks.
+// 2026-07-28 server/tools#capabilities: "Servers that declare the tools
+// capability MUST respond to tools/list requests"; the pages of prompts and
+// resources say the same.
+func (s *Server) addEmptyLists() {
+	for _, kind := range []string{"tools", "prompts", "resources"} {
+		if method := kind + "/list"; s.declares(kind) && s.methods[method] == nil {
+			s.methods[method] = func(context.Context, *Exchange) (any, error) {
+				return map[string]any{kind: []any{}}, nil
+			}
+		}
+	}
+}
+
+// unsupportedVersion returns the error for a version that is not offered. A
+// server without a modern version does not know the method. With the error of
+// modern servers its client would not fall back to initialize: 2026-07-28
+// basic/versioning, "a recognized modern JSON-RPC error […] identifies a modern
+// server".
+func (s *Server) unsupportedVersion(method, version string) *Error {
+	if newest(s.Versions, true) == "" {
+		return served(s.Versions, CodeMethodNotFound, methodNotFound(method).Message)
+	}
+	return unsupported(s.Versions, version)
+}
+
 // ---- The modern era: 2026-07-28 ----
 
-// handleModern checks what each modern request must say, in a fixed order, runs
-// it, and completes its result.
+// handleModern checks what each modern request must say, in a fixed order. Then
+// it runs the handler, and completes the result.
 func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
-	method := x.Request.Method
+	method, meta := x.Request.Method, x.Meta()
 	switch {
-	case x.Meta.ClientCapabilities == nil:
+	case meta.ClientCapabilities == nil:
 		// 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error
 		// code -32602"
 		return nil, missingMeta(s.Versions, metaCapabilities)
-	case x.Meta.LogLevel != "" && !slices.Contains(logLevels, x.Meta.LogLevel):
-		return nil, unknown("log level", x.Meta.LogLevel)
+	case meta.LogLevel != nil && !slices.Contains(logLevels, *meta.LogLevel):
+		return nil, unknown("log level", *meta.LogLevel)
 	}
 	h := s.methods[method]
 	switch method {
 	case "initialize":
 		// 2026-07-28 basic/versioning: name the versions "in any error it
 		// returns to an initialize request"
-		return nil, served(s.Versions, CodeMethodNotFound, "Method not found: initialize")
+		return nil, served(s.Versions, CodeMethodNotFound, methodNotFound(method).Message)
 	case "server/discover":
 		h = s.discover
 	case "subscriptions/listen":
@@ -246,110 +878,81 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		result, err = s.requireInput(x, need)
 	}
 	if err != nil {
-		return nil, x.unreserved(err)
+		return nil, permitted(x.Revision(), err)
 	}
-	return s.stamp(method, result)
+	return s.complete(method, result)
 }
 
-// unreserved gives an error of a handler another code, if its own must not be
-// sent. 2026-07-28 basic#error-codes: a server "MUST NOT emit" a code of the
+// permitted returns an error of a handler with a code that may be sent.
+// 2026-07-28 basic#error-codes: a server "MUST NOT emit" a code of the
 // specification's range that is not defined, nor those of earlier revisions for
 // a resource that is not found and for a URL that is to be visited.
-func (x *Exchange) unreserved(err error) error {
+func permitted(rev Revision, err error) error {
 	const reserved = 80 // codes, of which CodeHeaderMismatch is the first
 	fault, ok := errors.AsType[*Error](err)
-	switch {
-	case !ok || fault == nil:
-		return err
-	case fault.Code == CodeResourceNotFound:
-		return &Error{Code: x.Revision.ResourceNotFound, Message: fault.Message, Data: fault.Data}
-	case fault.Code == CodeHeaderMismatch, fault.Code == CodeMissingCapability, fault.Code == CodeUnsupportedVersion,
-		fault.Code > CodeHeaderMismatch, fault.Code <= CodeHeaderMismatch-reserved:
+	if !ok || fault == nil {
 		return err
 	}
-	return &Error{Code: CodeInternalError, Message: fault.Message, Data: fault.Data}
-}
-
-// missingMeta is the -32602 of a request that lacks what it must declare.
-func missingMeta(versions []string, field string) *Error {
-	return served(versions, CodeInvalidParams, "Invalid params: _meta lacks "+field)
-}
-
-// served is an error that names our versions: a legacy client shows the
-// message, and it may be the only hint its user gets.
-func served(versions []string, code int, reason string) *Error {
-	data, _ := marshal(map[string]any{"supported": versions})
-	return &Error{Code: code, Message: fmt.Sprintf("%s (versions served: %s)", reason, strings.Join(versions, ", ")), Data: data}
+	code := fault.Code
+	switch {
+	case code == CodeResourceNotFound:
+		code = rev.ResourceNotFound
+	case code == CodeHeaderMismatch, code == CodeMissingCapability, code == CodeUnsupportedVersion:
+		return err
+	case CodeHeaderMismatch-reserved < code && code < CodeHeaderMismatch:
+		code = CodeInternalError
+	default:
+		return err
+	}
+	return &Error{Code: code, Message: fault.Message, Data: fault.Data}
 }
 
 func (s *Server) discover(context.Context, *Exchange) (any, error) {
-	return struct {
-		Versions     versionList     `json:"supportedVersions"`
-		Capabilities json.RawMessage `json:"capabilities"`
-		Instructions string          `json:"instructions,omitempty"`
-		Meta         map[string]any  `json:"_meta"`
-	}{s.Versions, s.caps, s.Instructions, map[string]any{metaServerInfo: s.Info}}, nil
+	return DiscoverResult{SupportedVersions: s.Versions, Capabilities: s.caps, Instructions: s.Instructions, Meta: &ResultMeta{ServerInfo: &s.Info}}, nil
 }
 
-// cacheable lists the methods whose results say how long they stay fresh
-// (2026-07-28 server/utilities/caching).
+// cacheable lists the methods whose results say how long they stay fresh:
+// 2026-07-28 server/utilities/caching.
 var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 
-// stamp adds to a modern result what every one has, unless the handler has said
-// it: resultType, serverInfo and, where results may be cached, that this one
-// may not.
-func (s *Server) stamp(method string, result any) (any, error) {
+// resultMembers are the members that the Server adds to a modern result, unless
+// the handler has set them.
+type resultMembers struct {
+	Type       json.RawMessage `json:"resultType,omitempty"`
+	TTL        json.RawMessage `json:"ttlMs,omitempty"`
+	CacheScope json.RawMessage `json:"cacheScope,omitempty"`
+	Meta       json.RawMessage `json:"_meta,omitempty"`
+}
+
+// complete adds to a modern result what every result has: resultType,
+// serverInfo and, if results of the method may be cached, that this one may not.
+func (s *Server) complete(method string, result any) (any, error) {
 	raw, err := marshalObject(result)
 	if err != nil {
 		return nil, err
 	}
-	var said [4]json.RawMessage
-	members(raw, []string{"resultType", "ttlMs", "cacheScope", "_meta"}, said[:])
-	kind, meta := said[0], said[3]
+	var given resultMembers
+	_ = Bind(raw, &given)
 	full := object{make([]byte, 0, len(raw)+len(s.info)+160)}
-	if kind == nil {
+	if given.Type == nil {
 		full.add("resultType", []byte(`"complete"`))
 	}
 	full.addAll(raw, "_meta")
-	if slices.Contains(cacheable, method) && unquote(kind) != "input_required" {
-		if said[1] == nil {
+	if slices.Contains(cacheable, method) && unquote(given.Type) != "input_required" {
+		if given.TTL == nil {
 			full.add("ttlMs", []byte("0"))
 		}
-		if said[2] == nil {
+		if given.CacheScope == nil {
 			full.add("cacheScope", []byte(`"private"`))
 		}
 	}
-	stamped := object{make([]byte, 0, len(meta)+len(s.info)+64)}
-	if stamped.addAll(meta); member(meta, metaServerInfo) == nil {
-		stamped.add(metaServerInfo, s.info)
+	meta := object{make([]byte, 0, len(given.Meta)+len(s.info)+64)}
+	meta.addAll(given.Meta)
+	if member(given.Meta, metaServerInfo) == nil {
+		meta.add(metaServerInfo, s.info)
 	}
-	full.add("_meta", stamped.text())
-	return full.text(), nil
-}
-
-// object is a JSON object under construction; its members keep the order in
-// which they are added.
-type object struct{ b []byte }
-
-func (o *object) add(name string, value []byte) {
-	o.b = append(o.b, "{,"[min(len(o.b), 1)])
-	o.b = append(append(appendString(o.b, name), ':'), value...)
-}
-
-// addAll adds the members of another object, except for some.
-func (o *object) addAll(other json.RawMessage, except ...string) {
-	if len(other) == 0 || other[0] != '{' {
-		return
-	}
-	for name, value := range each(other) {
-		if !slices.Contains(except, string(name)) {
-			o.add(string(name), value)
-		}
-	}
-}
-
-func (o *object) text() encoded {
-	return append(o.b, "{}"[min(len(o.b), 1):]...)
+	full.add("_meta", meta.encode())
+	return full.encode(), nil
 }
 
 // ---- The legacy era: initialize, and what it allows ----
@@ -366,9 +969,9 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		return s.initialize(x)
 	case method == "ping": // allowed at any time
 		return nil, nil
-	case x.Revision.Version == "":
+	case x.Revision().Version == "":
 		return nil, missingMeta(s.Versions, metaVersion)
-	case x.Peer == nil: // nobody would remember a level, or a subscription
+	case x.Peer == nil: // a level, or a subscription, could not be remembered
 	case method == "logging/setLevel" && s.declares("logging"):
 		h = s.setLevel
 	case (method == "resources/subscribe" || method == "resources/unsubscribe") && s.offers("resources", "subscribe"):
@@ -379,7 +982,6 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	}
 	for range maxRounds {
 		result, err := h(ctx, x)
-		// That is a code of the modern era only.
 		if fault, ok := errors.AsType[*Error](err); ok && fault.Code == CodeMissingCapability {
 			return cannotAsk(x, fault)
 		}
@@ -397,50 +999,59 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 // initialize agrees on a version. 2025-11-25
 // basic/lifecycle#version-negotiation: "If the server supports the requested
 // protocol version, it MUST respond with the same version. Otherwise, the
-// server MUST respond with another protocol version it supports." Some bridges
-// keep one server for all their clients, one after the other; so a second
-// initialize is agreed on anew, and nothing is left of the first.
+// server MUST respond with another protocol version it supports."
+//
+// Some bridges keep one server for all their clients, one after the other. So a
+// second initialize is answered like the first one, and nothing is left of the
+// first client.
 func (s *Server) initialize(x *Exchange) (any, error) {
-	var meta Meta
-	var info json.RawMessage
-	err := Bind(x.Request.Params, map[string]any{"protocolVersion": &meta.ProtocolVersion, "capabilities": &meta.ClientCapabilities, "clientInfo": &info})
+	var p InitializeParams
+	if err := ignoreOptional(Bind(x.Request.Params, &p)); err != nil {
+		return nil, paramsError(err, "param")
+	}
 	switch {
-	case err != nil:
-		return nil, err
-	case meta.ProtocolVersion == "", len(meta.ClientCapabilities) == 0, meta.ClientCapabilities[0] != '{':
-		return nil, invalidParams("Missing protocolVersion or capabilities")
-	case len(meta.ClientCapabilities)+len(info) > maxMeta:
+	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
+		return nil, invalidParams("protocolVersion must not be empty, and capabilities must be an object")
+	case !p.ClientInfo.complete():
+		return nil, errClientInfo
+	}
+	meta := Meta{ProtocolVersion: p.ProtocolVersion, ClientInfo: &p.ClientInfo, ClientCapabilities: p.Capabilities}
+	if said, _ := marshal(meta); len(said) > maxMeta {
 		return nil, invalidParams("capabilities and clientInfo have more than %d bytes", maxMeta)
 	}
-	var fault *Error
-	if meta.ClientInfo, fault = parseImplementation(info); fault != nil {
-		return nil, fault
-	}
-	rev := revision(meta.ProtocolVersion)
+	rev := revision(p.ProtocolVersion)
 	if rev.Modern || !slices.Contains(s.Versions, rev.Version) { // the modern era has no handshake
 		rev = revision(newest(s.Versions, false))
 	}
-	meta.ProtocolVersion = rev.Version
 	if x.Peer != nil {
-		// Copied, and without icons, or it might be megabytes to remember.
-		meta.ClientCapabilities, meta.ClientInfo.Icons = bytes.Clone(meta.ClientCapabilities), nil
-		if before, _ := x.Peer.Remembered(); before.Version != "" {
-			x.Peer.renew()
-		}
-		x.Peer.Remember(rev, meta)
-		s.remember(x.Peer)
+		meta.ProtocolVersion = rev.Version
+		// A copy that refers to nothing of the request, and no icons: a session
+		// keeps this as long as it lives.
+		meta.ClientCapabilities = bytes.Clone(p.Capabilities)
+		meta.ClientInfo = &Implementation{Name: p.ClientInfo.Name, Title: p.ClientInfo.Title, Version: p.ClientInfo.Version}
+		s.begin(x.Peer, rev, meta)
 	}
-	return struct {
-		Version      string          `json:"protocolVersion"`
-		Capabilities json.RawMessage `json:"capabilities"`
-		Info         Implementation  `json:"serverInfo"`
-		Instructions string          `json:"instructions,omitempty"`
-	}{rev.Version, s.capabilities(rev, x.Peer != nil), s.Info.in(rev), s.Instructions}, nil
+	ours := s.Info.in(rev)
+	return InitializeResult{rev.Version, s.capabilities(rev, x.Peer != nil), &ours, s.Instructions}, nil
 }
 
-// capabilities returns what a legacy client is offered. Where nothing is
-// remembered between requests there are no announcements, no subscriptions and
-// no log level.
+// begin remembers a client that has initialized. Modern requests of a client
+// before it go on, because they do not depend on a handshake.
+func (s *Server) begin(peer *Peer, rev Revision, meta Meta) {
+	if before, _ := peer.Remembered(); before.Version != "" {
+		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
+	}
+	peer.Remember(rev, meta)
+	s.remember(peer)
+}
+
+// errReplaced is the error of the calls to a client that another one has
+// replaced.
+var errReplaced = fmt.Errorf("%w: another client has initialized", ErrClosed)
+
+// capabilities returns what a legacy client is offered. If nothing is remembered
+// between its requests, there are no announcements, no subscriptions and no log
+// level.
 func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
 	var offered object
 	for name, value := range each(s.caps) {
@@ -450,52 +1061,67 @@ func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
 		if !remembers {
 			var rest object
 			rest.addAll(value, "listChanged", "subscribe")
-			value = json.RawMessage(rest.text())
+			value = json.RawMessage(rest.encode())
 		}
 		offered.add(string(name), value)
 	}
-	return json.RawMessage(offered.text())
+	return json.RawMessage(offered.encode())
 }
 
-// in returns i with what rev knows of it.
-func (i Implementation) in(rev Revision) Implementation {
-	if !rev.Titles {
-		i.Title = ""
-	}
-	if !rev.Icons {
-		i.Icons = nil
-	}
-	return i
-}
-
-// hear takes in a notification; one without a method of ours is ignored.
-func (s *Server) hear(ctx context.Context, x *Exchange) (any, error) {
+// handleNotification takes in a notification. One without a method is ignored.
+func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
 	if x.Request.Method == "notifications/initialized" {
 		s.mu.Lock()
-		cmp.Or(s.legacy[x.Peer], new(subscriber)).ready = true
+		if sub := s.legacy[x.Peer]; sub != nil {
+			sub.ready = true
+		}
 		s.mu.Unlock()
 	}
 	h := s.methods[x.Request.Method]
-	// A request without an id would dodge every check.
+	// A tools/call without an id would be a call that no check looks at.
 	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
 		return nil, nil
 	}
 	return h(ctx, x)
 }
 
+// SetLevelParams are the params of logging/setLevel. 2025-11-25
+// server/utilities/logging#setting-log-level.
+type SetLevelParams struct {
+	Level string `json:"level"`
+}
+
+func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
+	var p SetLevelParams
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(logLevels, p.Level) {
+		return nil, unknown("log level", p.Level)
+	}
+	x.Peer.protocol.(*memory).setLogLevel(p.Level)
+	return nil, nil
+}
+
 // ---- Input: questions to the user, in either era ----
 
 // InputRequired is a result that a handler of tools/call, prompts/get or
-// resources/read may return instead of its own: the client is asked, and then
-// the handler runs again with Exchange.Inputs and Exchange.State. Return it by
-// value. Inputs holds the answers of the last round only, unchecked: what the
-// handler needs from earlier ones it keeps in State. There are at most 16
-// rounds in a call. A client that cannot be asked gets -32021, over HTTP with
-// status 400 only if nothing has been sent yet and within a second: if asking
-// comes late, call Exchange.Require first.
+// resources/read may return in place of its own. Then the client is asked, and
+// the handler runs again: Exchange.Inputs has the answers, Exchange.State the
+// State. Return it by value.
+//
+// A modern client gets the questions as the result of its call, and calls again
+// with the answers. A legacy client gets them as requests, one after the other.
+//
+// Inputs has the answers of the last round only, and they are not checked. What
+// the handler needs from an earlier round it keeps in State. A call has at most
+// 16 rounds. A client that cannot be asked gets an error with
+// CodeMissingCapability. Over HTTP that has status 400 only if nothing was sent
+// before, and within a second: if the handler asks late, call Exchange.Require
+// first.
 type InputRequired struct {
-	Requests map[string]InputRequest // by key of the handler's choice
-	State    string                  // given back; the client can read it but not change it
+	Requests map[string]InputRequest // by keys that the handler chooses
+	State    string                  // the client sends it back; it can read it but not change it
 }
 
 // InputRequest is one question: elicitation/create, sampling/createMessage or
@@ -505,10 +1131,21 @@ type InputRequest struct {
 	Params any    `json:"params,omitempty"`
 }
 
+// ElicitParams are what decides whether a client can be asked a question of
+// elicitation/create. 2025-11-25 client/elicitation#elicitation-requests.
+type ElicitParams struct {
+	Mode string `json:"mode,omitempty"` // form or url; "": form
+}
+
+// SamplingParams are what decides whether a client can be asked a question of
+// sampling/createMessage. 2025-11-25 client/sampling#tools-in-sampling.
+type SamplingParams struct {
+	Tools      json.RawMessage `json:"tools,omitempty"`
+	ToolChoice json.RawMessage `json:"toolChoice,omitempty"`
+}
+
 const (
 	maxRounds = 16               // of questions in one call
-	maxPages  = 1000             // of a list that a Client reads by itself
-	maxSteps  = 3                // of a handshake
 	stateLife = 15 * time.Minute // of a requestState, and of a question to a legacy client
 )
 
@@ -516,64 +1153,48 @@ const (
 // basic/patterns/mrtr#supported-requests.
 var asking = []string{"tools/call", "prompts/get", "resources/read"}
 
-// Require fails with -32021 unless the client has declared capabilities, such
-// as "sampling" or "elicitation.url". In the legacy era, which does not know
-// that code, Server makes it a result with isError, or of another method than
-// tools/call a -32603.
-func (x *Exchange) Require(capabilities ...string) error {
-	missing := map[string]map[string]any{}
-	for _, path := range capabilities {
-		name, part, _ := strings.Cut(path, ".")
-		declared := member(x.Meta.ClientCapabilities, name)
-		// One that is empty means form.
-		formOnly := path == "elicitation.form" && declared != nil && member(declared, "url") == nil
-		if part != "" && !formOnly {
-			declared = member(declared, part)
-		}
-		if declared != nil && (x.Revision.Elicitation || name != "elicitation") {
-			continue
-		}
-		if missing[name] == nil {
-			missing[name] = map[string]any{}
-		}
-		if part != "" {
-			missing[name][part] = struct{}{}
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	data, _ := marshal(map[string]any{"requiredCapabilities": missing})
-	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + strings.Join(slices.Sorted(maps.Keys(missing)), ", "), Data: data}
-}
-
-// mayAsk fails unless the client can be asked all that.
+// mayAsk returns an error unless the client can be asked all the questions.
 func (x *Exchange) mayAsk(need InputRequired) error {
-	var paths []string
-	for key, question := range need.Requests {
+	var needed []string
+	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
+		question := need.Requests[key]
 		params, err := marshalObject(question.Params)
 		if err != nil {
 			return fmt.Errorf("input %s: %w", key, err)
 		}
 		switch question.Method {
 		case "elicitation/create":
-			paths = append(paths, "elicitation."+cmp.Or(unquote(member(params, "mode")), "form"))
+			var p ElicitParams
+			_ = Bind(params, &p)
+			needed = append(needed, "elicitation."+cmp.Or(p.Mode, "form"))
 		case "sampling/createMessage":
-			if paths = append(paths, "sampling"); member(params, "tools") != nil || member(params, "toolChoice") != nil {
-				paths = append(paths, "sampling.tools")
+			var p SamplingParams
+			_ = Bind(params, &p)
+			needed = append(needed, "sampling")
+			if p.Tools != nil || p.ToolChoice != nil {
+				needed = append(needed, "sampling.tools")
 			}
 		case "roots/list":
-			paths = append(paths, "roots")
+			needed = append(needed, "roots")
 		default:
 			return fmt.Errorf("input %s: %s is not for the client", key, question.Method)
 		}
 	}
-	return x.Require(paths...)
+	return x.Require(needed...)
 }
 
-// requireInput makes the modern result. 2026-07-28 basic/patterns/mrtr:
-// "Servers MUST NOT send an inputRequests that the client has not declared
-// support for", and no other method may be answered so.
+// InputRequiredResult is the result that a modern client gets for an
+// InputRequired. 2026-07-28 basic/patterns/mrtr.
+type InputRequiredResult struct {
+	ResultType    string                  `json:"resultType"` // input_required
+	InputRequests map[string]InputRequest `json:"inputRequests,omitempty"`
+	RequestState  string                  `json:"requestState,omitempty"`
+}
+
+// requireInput makes the result for a modern client. 2026-07-28
+// basic/patterns/mrtr: "Servers MUST NOT send an inputRequests that the client
+// has not declared support for"; a request of another method than those of
+// asking must not be answered like this.
 func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
 	if !slices.Contains(asking, x.Request.Method) || len(need.Requests) == 0 && need.State == "" {
 		return nil, fmt.Errorf("%s cannot ask that", x.Request.Method)
@@ -581,58 +1202,62 @@ func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
 	if err := x.mayAsk(need); err != nil {
 		return nil, err
 	}
-	result := struct {
-		Type     string                  `json:"resultType"`
-		Requests map[string]InputRequest `json:"inputRequests,omitempty"`
-		State    string                  `json:"requestState,omitempty"`
-	}{"input_required", need.Requests, ""}
+	result := InputRequiredResult{ResultType: "input_required", InputRequests: need.Requests}
 	if need.State != "" {
-		result.State = s.seal(x, need.State, time.Now().Add(stateLife))
+		result.RequestState = s.seal(x, need.State, time.Now().Add(stateLife))
 	}
 	return result, nil
 }
 
-// readInputs takes the answers of a modern client's retry out of the params.
-func (s *Server) readInputs(x *Exchange) error {
-	var v [2]json.RawMessage
-	if twice := members(x.Request.Params, []string{"inputResponses", "requestState"}, v[:]); twice != "" {
-		return invalidParams("'%s' is there twice", twice)
-	}
-	if v[0] != nil {
-		if v[0][0] != '{' {
-			return invalidParams("'inputResponses' must be an object")
-		}
-		x.Inputs = map[string]json.RawMessage{}
-		for key, answer := range each(v[0]) {
-			if answer[0] != '{' || x.Inputs[string(key)] != nil {
-				return invalidParams("the answer to '%s' must be one object", key)
-			}
-			x.Inputs[string(key)] = answer
-		}
-	}
-	if v[1] != nil {
-		return s.unseal(x, unquote(v[1]))
-	}
-	return nil
+// RetryParams are what a modern client adds to the params of a call that it
+// makes again with the answers. 2026-07-28 basic/patterns/mrtr.
+type RetryParams struct {
+	InputResponses map[string]json.RawMessage `json:"inputResponses,omitempty"` // objects
+	RequestState   *string                    `json:"requestState,omitempty"`   // as it was in the result
 }
 
-// seal makes a requestState: expiry, digest of the params, MAC and state.
-// 2026-07-28 basic/patterns/mrtr: it "MUST protect its integrity", and SHOULD
-// bind principal, expiry and the originating request.
+// readInputs takes the answers out of the params of such a call.
+func (s *Server) readInputs(x *Exchange) error {
+	var p RetryParams
+	if err := x.Bind(&p); err != nil {
+		return err
+	}
+	for key, answer := range p.InputResponses {
+		if answer[0] != '{' {
+			return invalidParams("the answer to '%s' must be one object", key)
+		}
+	}
+	x.mcp().inputs = p.InputResponses
+	if p.RequestState == nil {
+		return nil
+	}
+	return s.unseal(x, *p.RequestState)
+}
+
+// A requestState has four parts, and is encoded as base64:
+//
+//	| expiry, 8 bytes | digest of the params, 32 bytes | MAC, 32 bytes | State |
+//
+// 2026-07-28 basic/patterns/mrtr: it "MUST protect its integrity", and SHOULD be
+// bound to the principal, an expiry and the original request.
+const sealedHead = 8 + sha256.Size // bytes of expiry and digest
+
+// seal makes a requestState.
 func (s *Server) seal(x *Exchange, state string, expiry time.Time) string {
-	head := append(binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix())), digest(x.Request.Params)...)
+	head := binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix()))
+	head = append(head, digest(x.Request.Params)...)
 	return base64.RawURLEncoding.EncodeToString(slices.Concat(head, s.mac(x, head, state), []byte(state)))
 }
 
-// unseal looks at the params only when the rest is known to be ours: to digest
-// them is not cheap.
+// unseal reads a requestState into Exchange.State. It digests the params last,
+// because that is not cheap: by then the rest is known to be ours.
 func (s *Server) unseal(x *Exchange, sealed string) error {
-	const size = 8 + sha256.Size // of the head
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil || len(raw) < size+sha256.Size {
+	if err != nil || len(raw) < sealedHead+sha256.Size {
 		return invalidParams("requestState is not ours")
 	}
-	head, mac, state := raw[:size], raw[size:size+sha256.Size], string(raw[size+sha256.Size:])
+	head, rest := raw[:sealedHead], raw[sealedHead:]
+	mac, state := rest[:sha256.Size], string(rest[sha256.Size:])
 	switch {
 	case !hmac.Equal(mac, s.mac(x, head, state)):
 		return invalidParams("requestState is not ours, or not for this request")
@@ -641,26 +1266,25 @@ func (s *Server) unseal(x *Exchange, sealed string) error {
 	case !bytes.Equal(head[8:], digest(x.Request.Params)):
 		return invalidParams("requestState is not for these params")
 	}
-	x.State = state
+	x.mcp().inputState = state
 	return nil
 }
 
-// mac covers the expiry and the digest, the principal, the method and the
-// state. There are no two ways to divide what it covers: the head has a fixed
-// size, and the next two are quoted.
+// mac covers the head, the principal, the method and the state. It cannot be
+// divided in two ways: the head has a fixed size, and the next two are quoted.
 func (s *Server) mac(x *Exchange, head []byte, state string) []byte {
 	h := hmac.New(sha256.New, s.key)
 	fmt.Fprintf(h, "%s%q%q%s", head, x.Principal, x.Request.Method, state)
 	return h.Sum(nil)
 }
 
-// digest sums up params without _meta and the retry's own members, however they
-// are written.
+// digest returns a hash of the params without _meta and RetryParams. It does not
+// depend on the order of members, nor on white space.
 func digest(params json.RawMessage) []byte {
 	var tree map[string]any
 	dec := json.NewDecoder(bytes.NewReader(params))
 	dec.UseNumber()
-	_ = dec.Decode(&tree) // the decoder of messages has accepted them
+	_ = dec.Decode(&tree) // Decode has found it to be an object
 	for _, name := range []string{"_meta", "inputResponses", "requestState"} {
 		delete(tree, name)
 	}
@@ -669,38 +1293,44 @@ func digest(params json.RawMessage) []byte {
 	return sum[:]
 }
 
-// ask puts the questions to a legacy client, as requests, one after the other
+// ask sends the questions to a legacy client as requests, one after the other,
 // in the order of their keys.
 func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error {
 	if err := x.mayAsk(need); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	ready := s.legacy[x.Peer] != nil && s.legacy[x.Peer].ready
-	s.mu.Unlock()
 	// 2025-11-25 basic/lifecycle: no requests "before receiving the initialized
 	// notification"
-	if x.Peer != nil && !ready {
+	if x.Peer != nil && !s.isReady(x.Peer) {
 		return errors.New("the client has not sent notifications/initialized")
 	}
 	ctx, cancel := context.WithTimeout(ctx, stateLife)
 	defer cancel()
-	x.Inputs, x.State = map[string]json.RawMessage{}, need.State
+	f := x.mcp()
+	f.inputs, f.inputState = map[string]json.RawMessage{}, need.State
 	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
 		var answer json.RawMessage
 		if err := x.Call(ctx, need.Requests[key].Method, need.Requests[key].Params, &answer); err != nil {
 			return err
 		}
-		x.Inputs[key] = answer
+		f.inputs[key] = answer
 	}
 	return nil
 }
 
-// cannotAsk tells a legacy client why its call came to nothing: of a tool that
-// is a result, so that the model sees it.
+// isReady reports whether a legacy client has sent notifications/initialized.
+func (s *Server) isReady(peer *Peer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.legacy[peer]
+	return sub != nil && sub.ready
+}
+
+// cannotAsk tells a legacy client why its call has failed. For a tool that is a
+// result, so that the model sees it.
 func cannotAsk(x *Exchange, err error) (any, error) {
 	if fault, ok := err.(*Error); ok && fault.Code == CodeMissingCapability {
-		err = errors.New(fault.Message)
+		err = errors.New(fault.Message) // without the code, which the legacy era does not know
 	}
 	if x.Request.Method != "tools/call" {
 		return nil, &Error{Code: CodeInternalError, Message: err.Error()}
@@ -708,210 +1338,171 @@ func cannotAsk(x *Exchange, err error) (any, error) {
 	return ToolResult{Content: []any{TextContent("The user cannot be asked: " + err.Error())}, IsError: true}, nil
 }
 
-// ToolResult is the result of tools/call. A tool that ran and failed says so in
-// IsError, for the model to read, rather than by an error. For what is not
-// here, such as structuredContent, return a type of your own.
+// ToolResult is the result of tools/call. A tool that has run and failed sets
+// IsError, so that the model reads what the content says; it does not return an
+// error. For members that are not here, such as structuredContent, return a type
+// of your own. 2025-11-25 server/tools#calling-tools.
 type ToolResult struct {
 	Content []any `json:"content"`
 	IsError bool  `json:"isError,omitempty"`
 	Meta    any   `json:"_meta,omitempty"` // encodes to an object
 }
 
-// TextContent returns a text block for ToolResult.Content.
-func TextContent(text string) any {
-	return struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}{"text", text}
+// textContent is a text in a ToolResult. 2025-11-25 server/tools#text-content.
+type textContent struct {
+	Type string `json:"type"` // text
+	Text string `json:"text"`
 }
 
-// lookup follows a path of member names into an object; nil if there is
-// nothing.
-func lookup(object json.RawMessage, path ...string) json.RawMessage {
-	for _, name := range path {
-		object = member(object, name)
-	}
-	return object
-}
-
-func (s *Server) offers(path ...string) bool { return string(lookup(s.caps, path...)) == "true" }
-
-// ---- Logging and progress ----
-
-// logLevels are the severities of RFC 5424, the least first.
-var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
-
-// Log sends a log message about the request, if its level is wanted. A modern
-// request says so itself, or gets none (2026-07-28 server/utilities/logging:
-// "MUST NOT emit notifications/message for a request that does not include this
-// field"); a legacy client has set a level with logging/setLevel, and until
-// then gets those from info upwards. A Server that has not declared logging
-// sends none. level is one of debug, info, notice, warning, error, critical,
-// alert and emergency, and another is dropped; data is anything that encodes to
-// JSON.
-func (x *Exchange) Log(ctx context.Context, level string, data any) error {
-	least := x.Meta.LogLevel
-	if least == "" && x.Peer != nil { // without a session nobody was told that there is logging
-		least = "info"
-	}
-	if x.mute || least == "" || slices.Index(logLevels, level) < slices.Index(logLevels, least) {
-		return nil
-	}
-	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
-}
-
-func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
-	var level string
-	if err := Bind(x.Request.Params, map[string]any{"level": &level}); err != nil {
-		return nil, err
-	}
-	if !slices.Contains(logLevels, level) {
-		return nil, unknown("log level", level)
-	}
-	x.Peer.mu.Lock() // an initialize may come in meanwhile
-	defer x.Peer.mu.Unlock()
-	x.Peer.meta.LogLevel = level
-	return nil, nil
-}
-
-// Progress tells how far the request has come, if the other side asked to know.
-// progress must rise, so it is for one goroutine at a time, or it is an error;
-// total 0 means unknown. It fails with ErrAnswered once the request is over.
-func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
-	token := x.Meta.ProgressToken
-	switch {
-	case token == nil:
-		return nil
-	case x.life == nil:
-		return ErrAnswered
-	case !(progress <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // JSON has no such numbers
-		return fmt.Errorf("progress %v of %v", progress, total)
-	}
-	x.owner.mu.Lock()
-	rises := progress > x.life.progress
-	x.life.progress = max(progress, x.life.progress)
-	x.owner.mu.Unlock()
-	if !rises { // 2025-11-25 progress: "The progress value MUST increase with each notification"
-		return fmt.Errorf("progress %v does not rise", progress)
-	}
-	params := append(make([]byte, 0, len(token)+80), `{"progressToken":`...)
-	params = append(append(params, token...), `,"progress":`...)
-	params = strconv.AppendFloat(params, progress, 'f', -1, 64)
-	if total != 0 {
-		params = strconv.AppendFloat(append(params, `,"total":`...), total, 'f', -1, 64)
-	}
-	return x.Notify(ctx, "notifications/progress", encoded(append(params, '}')))
-}
+// TextContent returns a text for ToolResult.Content.
+func TextContent(text string) any { return textContent{"text", text} }
 
 // ---- Announcing changes ----
 
 const (
-	maxWatched  = 1024     // resources per subscriber
-	maxMeta     = 16 << 10 // bytes that a legacy client says of itself
-	maxWatching = 64 << 10 // bytes of the URIs that one legacy client watches
+	maxWatched   = 1024     // resources that one subscriber watches
+	maxMeta      = 16 << 10 // bytes of what a legacy client says about itself
+	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches
+	maxListeners = 4096     // subscriptions of one HTTP handler, or of one Server
+	maxListen    = 64 << 10 // bytes of a subscriptions/listen, which are held as long as the subscription
 )
 
-// subscriber hears of changes: a legacy peer, or whoever has sent a
-// subscriptions/listen request.
+var errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
+
+// A subscriber is told of changes: a legacy client that has initialized, or a
+// modern request subscriptions/listen. Publish puts a change into waiting, and
+// never sends. Who sends:
+//
+//	legacy    one goroutine of the Peer, from the first change that waits until none waits
+//	modern    the goroutine of the request, which sleeps until wake has something
+//
+// The mutex of the Server guards all fields but wake.
 type subscriber struct {
-	peer *Peer
-	send func(*Message)
-	turn sync.Mutex // held by who sends: what is sent has an order, and send ends with its context
-
-	// The Server's mutex guards the fields below.
-	ready   bool            // once it has sent notifications/initialized, if it is a legacy peer
-	lists   map[string]bool // what it has asked for, by method; nil: everything
+	ready   bool            // a legacy client has sent notifications/initialized
+	lists   map[string]bool // the methods that were asked for; nil: all
 	watched map[string]bool // resources, by URI
-	waiting []change        // not yet sent, one for each thing
+	waiting []change        // not yet sent: one for each list or resource
+	sending bool            // a goroutine sends, for a legacy client
+	wake    chan struct{}   // has room for one; nil for a legacy client
 }
 
-// change is what a subscriber is to hear of one thing: a list, or the resource
-// with this URI.
+// change is a notification about one thing: a list, or the resource with a URI.
 type change struct {
-	news *Message
-	uri  string
+	notification *Message
+	uri          string
 }
 
-// Publish announces a change, such as notifications/tools/list_changed: to
-// every initialized legacy peer, and to the modern listeners whose filter names
-// it. notifications/resources/updated goes to those that have subscribed to its
-// uri. It never waits: of several changes of one list or resource, who is
-// behind hears the last. What Capabilities do not offer is not announced.
-// params may be nil; if they are no JSON object nothing is sent.
+// ResourceParams are the params of resources/subscribe, resources/unsubscribe
+// and notifications/resources/updated. 2025-11-25
+// server/resources#subscriptions.
+type ResourceParams struct {
+	URI string `json:"uri"`
+}
+
+// Publish announces a change, such as notifications/tools/list_changed, to every
+// legacy client that has initialized, and to the modern requests
+// subscriptions/listen that name it. notifications/resources/updated goes to
+// those who have subscribed to its uri.
+//
+// Publish never waits. Of several changes of one list or resource, a client that
+// reads slowly gets the last. A change that Capabilities do not offer is not
+// announced. params may be nil; if they do not encode to an object, nothing is
+// sent.
 func (s *Server) Publish(method string, params any) {
 	s.once.Do(s.prepare)
 	m, err := NewRequest(ID{}, method, params)
-	kind, list := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
+	kind, isList := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
 	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
 	// successfully negotiated"
-	if err != nil || list && !s.offers(kind, "listChanged") {
+	if err != nil || isList && !s.offers(kind, "listChanged") {
 		return
 	}
-	c := change{news: m}
+	c := change{notification: m}
 	if method == "notifications/resources/updated" {
-		c.uri = unquote(member(m.Params, "uri"))
+		var p ResourceParams
+		_ = Bind(m.Params, &p)
+		c.uri = p.URI
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sub := range s.legacy {
-		s.tell(sub, c)
+	for peer, sub := range s.legacy {
+		if sub.add(c) && !sub.sending {
+			sub.sending = true
+			peer.goSend(func() { s.sendChanges(peer, sub) })
+		}
 	}
 	for sub := range s.listeners {
-		s.tell(sub, c)
+		if sub.add(c) {
+			select {
+			case sub.wake <- struct{}{}:
+			default: // it is going to look anyway
+			}
+		}
 	}
 }
 
-// tell has a subscriber hear of a change, if it wants to. What waits already,
-// and is about the same thing, need not be sent any more: so there is never
-// more waiting than what a subscriber has asked for, and nobody who reads is
-// too slow.
-func (s *Server) tell(sub *subscriber, c change) {
-	wanted := sub.lists == nil || sub.lists[c.news.Method]
-	if c.news.Method == "notifications/resources/updated" {
+// add puts a change into waiting, if the subscriber wants it, and reports whether
+// it does. An older change of the same thing is replaced. So no more waits than
+// the subscriber has asked for.
+func (sub *subscriber) add(c change) bool {
+	method := c.notification.Method
+	wanted := sub.lists == nil || sub.lists[method]
+	if method == "notifications/resources/updated" {
 		wanted = sub.watched[c.uri]
 	}
 	if !wanted || !sub.ready {
-		return
+		return false
 	}
-	same := func(other change) bool { return other.news.Method == c.news.Method && other.uri == c.uri }
-	if i := slices.IndexFunc(sub.waiting, same); i >= 0 {
+	i := slices.IndexFunc(sub.waiting, func(other change) bool {
+		return other.notification.Method == method && other.uri == c.uri
+	})
+	if i >= 0 {
 		sub.waiting[i] = c
-	} else if sub.waiting = append(sub.waiting, c); len(sub.waiting) == 1 {
-		sub.peer.notice(func() { s.drain(sub) })
+	} else {
+		sub.waiting = append(sub.waiting, c)
 	}
+	return true
 }
 
-// drain sends what waits. What comes meanwhile has a goroutine of its own,
-// which has its turn next.
-func (s *Server) drain(sub *subscriber) {
-	sub.turn.Lock()
-	defer sub.turn.Unlock()
+// takeWaiting returns the changes that wait, and forgets them.
+func (s *Server) takeWaiting(sub *subscriber) []change {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	waiting := sub.waiting
 	sub.waiting = nil
-	s.mu.Unlock()
-	for _, c := range waiting {
-		sub.send(c.news)
+	sub.sending = len(waiting) > 0
+	return waiting
+}
+
+// sendChanges sends what waits for a legacy client, until nothing does.
+func (s *Server) sendChanges(peer *Peer, sub *subscriber) {
+	for {
+		waiting := s.takeWaiting(sub)
+		if len(waiting) == 0 {
+			return
+		}
+		for _, c := range waiting {
+			if !s.isCurrent(peer, sub) { // another client has initialized
+				return
+			}
+			if err := peer.send(peer.ctx, c.notification); err != nil {
+				peer.log.Debug("notification not sent", "method", c.notification.Method, "error", brief(err.Error()))
+			}
+		}
 	}
 }
 
-// remember makes a peer that has initialized a subscriber, until it does so
+func (s *Server) isCurrent(peer *Peer, sub *subscriber) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.legacy[peer] == sub
+}
+
+// remember makes a peer that has initialized a subscriber, until it initializes
 // again or ends.
 func (s *Server) remember(peer *Peer) {
-	sub := &subscriber{peer: peer}
-	sub.send = func(m *Message) {
-		s.mu.Lock()
-		current := s.legacy[peer] == sub
-		s.mu.Unlock()
-		if !current { // what still waited was for another client
-			return
-		}
-		if err := peer.outlet(peer.ctx, m); err != nil {
-			peer.log.Debug("notification not sent", "method", m.Method, "error", brief(err.Error()))
-		}
-	}
 	s.mu.Lock()
-	s.legacy[peer] = sub
+	s.legacy[peer] = new(subscriber)
 	s.mu.Unlock()
 	peer.whenEnded(func() {
 		s.mu.Lock()
@@ -922,152 +1513,196 @@ func (s *Server) remember(peer *Peer) {
 
 // subscribe answers resources/subscribe and resources/unsubscribe.
 func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
-	var uri string
-	switch err := Bind(x.Request.Params, map[string]any{"uri": &uri}); {
-	case err != nil:
+	var p ResourceParams
+	if err := x.Bind(&p); err != nil {
 		return nil, err
-	case uri == "":
-		return nil, invalidParams("Missing uri")
+	}
+	if p.URI == "" {
+		return nil, invalidParams("'uri' must not be empty")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub := s.legacy[x.Peer]
-	if sub == nil { // it has ended meanwhile
+	if sub == nil { // the client has gone meanwhile
 		return nil, errStopping
 	}
-	size := len(uri)
-	for other := range sub.watched {
-		size += len(other)
+	if x.Request.Method == "resources/unsubscribe" {
+		delete(sub.watched, p.URI)
+		return nil, nil
 	}
-	switch {
-	case x.Request.Method == "resources/unsubscribe":
-		delete(sub.watched, uri)
-	case !sub.watched[uri] && (len(sub.watched) >= maxWatched || size > maxWatching):
+	size := len(p.URI)
+	for uri := range sub.watched {
+		size += len(uri)
+	}
+	if !sub.watched[p.URI] && (len(sub.watched) >= maxWatched || size > maxWatching) {
 		return nil, errors.New("too many subscriptions")
-	case sub.watched == nil:
-		sub.watched = map[string]bool{uri: true}
-	default:
-		sub.watched[uri] = true
 	}
+	if sub.watched == nil {
+		sub.watched = map[string]bool{}
+	}
+	sub.watched[p.URI] = true
 	return nil, nil
 }
 
-// listen answers subscriptions/listen: an acknowledgement, then what was asked
-// for, each with the id of this request, until the client cancels or the server
-// winds down. 2026-07-28 basic/patterns/subscriptions.
+// ListenParams are the params of subscriptions/listen. 2026-07-28
+// basic/patterns/subscriptions.
+type ListenParams struct {
+	Notifications ListenFilter `json:"notifications"`
+}
+
+// ListenFilter says which changes a client wants to be told of, or is going to
+// be told of. 2026-07-28 basic/patterns/subscriptions.
+type ListenFilter struct {
+	PromptsListChanged    bool     `json:"promptsListChanged,omitempty"`
+	ResourceSubscriptions []string `json:"resourceSubscriptions,omitempty"` // URIs
+	ResourcesListChanged  bool     `json:"resourcesListChanged,omitempty"`
+	ToolsListChanged      bool     `json:"toolsListChanged,omitempty"`
+}
+
+// subscriptionMeta is the _meta of all messages that belong to a subscription.
+type subscriptionMeta struct {
+	ID json.RawMessage `json:"io.modelcontextprotocol/subscriptionId"` // of the request subscriptions/listen
+}
+
+// acknowledgedParams are the params of notifications/subscriptions/acknowledged.
+type acknowledgedParams struct {
+	Meta          *subscriptionMeta `json:"_meta,omitempty"`
+	Notifications ListenFilter      `json:"notifications"`
+}
+
+// listen answers subscriptions/listen. It sends an acknowledgement, and then the
+// changes that were asked for, each with the id of the request, until the client
+// cancels or the server winds down. 2026-07-28 basic/patterns/subscriptions.
 func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
-	sub := &subscriber{peer: x.owner, ready: true}
-	agreed, err := s.filter(x, sub)
-	if err != nil {
+	var p ListenParams
+	if err := x.Bind(&p); err != nil {
 		return nil, err
 	}
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	id := json.RawMessage(x.Request.ID.text)
-	sub.send = func(m *Message) {
-		var meta, params object
-		meta.add(metaSubscription, id)
-		meta.addAll(member(m.Params, "_meta"), metaSubscription)
-		params.add("_meta", meta.text())
-		params.addAll(m.Params, "_meta")
-		if err := x.Notify(ctx, m.Method, params.text()); err != nil {
-			fail(err)
-		}
+	uris := p.Notifications.ResourceSubscriptions
+	if len(uris) > maxWatched || slices.Contains(uris, "") {
+		return nil, invalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
 	}
-	sub.turn.Lock() // what is published from now on comes after the acknowledgement
-	s.mu.Lock()
-	room := len(s.listeners) < maxListeners
-	if room {
-		s.listeners[sub] = true
-	}
-	s.mu.Unlock()
-	if !room {
-		sub.turn.Unlock()
+	agreed, sub := s.agree(p.Notifications)
+	if !s.addListener(sub) {
 		return nil, errListeners
 	}
-	tag := map[string]any{metaSubscription: id}
-	err = x.Notify(ctx, "notifications/subscriptions/acknowledged", map[string]any{"_meta": tag, "notifications": agreed})
-	sub.turn.Unlock()
-	if err == nil {
+	id := subscriptionMeta{ID: json.RawMessage(x.Request.ID.text)}
+	err := x.Notify(ctx, "notifications/subscriptions/acknowledged", acknowledgedParams{Meta: &id, Notifications: agreed})
+	for err == nil {
+		stopped := false
 		select {
+		case <-sub.wake:
 		case <-x.Ending:
+			stopped = true
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
+		if stopped {
+			break
+		}
+		err = cmp.Or(err, s.sendWaiting(ctx, x, sub))
 	}
 	s.mu.Lock()
 	delete(s.listeners, sub)
 	s.mu.Unlock()
-	s.drain(sub) // what was published before the end is still sent
+	if err == nil {
+		err = s.sendWaiting(ctx, x, sub) // what was published before the end
+	}
 	// 2026-07-28 basic/patterns/cancellation: the server "MUST send
 	// notifications/cancelled" when it tears a subscription down. It follows the
-	// result: a client that gets it first may take that for an abrupt end, and
+	// result. A client that gets it first may take that for an abrupt end, and
 	// the result for an answer to nothing.
-	if x.reader != nil {
-		x.life.trailer, _ = NewRequest(ID{}, "notifications/cancelled", map[string]any{"_meta": tag, "requestId": id})
+	if x.onCall != nil { // on a pipe; over HTTP the end of the response says it
+		params := struct {
+			Meta      subscriptionMeta `json:"_meta"`
+			RequestID json.RawMessage  `json:"requestId"`
+		}{id, id.ID}
+		x.state.trailer, _ = NewRequest(ID{}, "notifications/cancelled", params)
 	}
-	return map[string]any{"_meta": tag}, err
+	return map[string]any{"_meta": id}, err
 }
 
-// filter reads what a listener wants, and returns the part of it that is on
-// offer.
-func (s *Server) filter(x *Exchange, sub *subscriber) (agreed map[string]any, err error) {
-	var asked json.RawMessage
-	var uris []string
-	if err = Bind(x.Request.Params, map[string]any{"notifications": &asked}); err == nil {
-		err = Bind(asked, map[string]any{"resourceSubscriptions": &uris})
+// agree returns the part of a filter that the server offers, and the subscriber
+// for it.
+func (s *Server) agree(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
+	agreed.PromptsListChanged = asked.PromptsListChanged && s.offers("prompts", "listChanged")
+	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.offers("resources", "listChanged")
+	agreed.ToolsListChanged = asked.ToolsListChanged && s.offers("tools", "listChanged")
+	if s.offers("resources", "subscribe") {
+		agreed.ResourceSubscriptions = asked.ResourceSubscriptions
 	}
-	switch {
-	case err != nil:
-		return nil, err
-	case asked == nil:
-		return nil, invalidParams("Missing notifications")
-	case len(uris) > maxWatched, slices.Contains(uris, ""):
-		return nil, invalidParams("resourceSubscriptions must be at most %d URIs", maxWatched)
+	sub = &subscriber{ready: true, wake: make(chan struct{}, 1), watched: map[string]bool{}}
+	sub.lists = map[string]bool{
+		"notifications/prompts/list_changed":   agreed.PromptsListChanged,
+		"notifications/resources/list_changed": agreed.ResourcesListChanged,
+		"notifications/tools/list_changed":     agreed.ToolsListChanged,
 	}
-	agreed, sub.lists, sub.watched = map[string]any{}, map[string]bool{}, map[string]bool{}
-	for _, list := range []string{"tools", "prompts", "resources"} {
-		if field := list + "ListChanged"; s.offers(list, "listChanged") && string(member(asked, field)) == "true" {
-			agreed[field], sub.lists["notifications/"+list+"/list_changed"] = true, true
-		}
+	for _, uri := range agreed.ResourceSubscriptions {
+		sub.watched[uri] = true
 	}
-	if len(uris) > 0 && s.offers("resources", "subscribe") {
-		agreed["resourceSubscriptions"] = uris
-		for _, uri := range uris {
-			sub.watched[uri] = true
-		}
-	}
-	return agreed, nil
+	return agreed, sub
 }
 
-// ---- Sessions: what a legacy server remembers of its HTTP clients ----
+// addListener reports whether there was room for another listener.
+func (s *Server) addListener(sub *subscriber) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.listeners) >= maxListeners {
+		return false
+	}
+	s.listeners[sub] = true
+	return true
+}
+
+// sendWaiting sends what waits for a modern request.
+func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) error {
+	for _, c := range s.takeWaiting(sub) {
+		var p metaParams
+		_ = Bind(c.notification.Params, &p)
+		var meta, params object
+		meta.add(metaSubscription, []byte(x.Request.ID.text))
+		meta.addAll(p.Meta, metaSubscription)
+		params.add("_meta", meta.encode())
+		params.addAll(c.notification.Params, "_meta")
+		if err := x.Notify(ctx, c.notification.Method, params.encode()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ---- Sessions: what a legacy server remembers about its HTTP clients ----
 
 const (
-	maxEnded  = 16              // streams of a session that can be resumed though they have ended
-	maxKept   = 4 << 20         // their bytes
-	endedLife = 5 * time.Minute // for how long they can
-	maxHeld   = 256 << 20       // bytes of those in all sessions; beyond it a session drops its own
+	maxEnded  = 16              // ended streams that a session keeps, so that they can be resumed
+	maxKept   = 4 << 20         // bytes of the ended streams of one session
+	endedLife = 5 * time.Minute // how long an ended stream is kept
+	maxHeld   = 256 << 20       // bytes of the ended streams of all sessions; a session beyond it drops its own
 )
 
 // Sessions is the table of sessions of one StreamableHandler. Set the fields
-// before the first request. The zero Sessions works, but its streams cannot be
-// resumed: set Keep. To keep state of your own for a session, key it by
-// Exchange.Peer and drop it when Peer.Context ends. 2025-11-25
-// basic/transports#session-management: an id "SHOULD be globally unique and
-// cryptographically secure" and "MUST only contain visible ASCII characters";
-// what NewID returns is not checked.
+// before the first request. With the zero Sessions streams cannot be resumed: set
+// Keep. To keep state of your own for a session, use Exchange.Peer as the key, and
+// drop the state when Peer.Context ends.
+//
+// 2025-11-25 basic/transports#session-management: an id "SHOULD be globally unique
+// and cryptographically secure" and "MUST only contain visible ASCII characters".
+// Sessions does not check what NewID returns.
 type Sessions struct {
 	NewID func() string // nil: 130 random bits
-	Keep  int           // events of each stream for a client that comes back; 0: none, and no ids
-	// IdleTimeout ends a session that has been without a request, an open
-	// stream or running work for so long. 0: 30 min, negative: never.
+	// Keep is the number of events that each stream keeps for a client whose
+	// connection breaks. 0: none, and events have no ids.
+	Keep int
+	// IdleTimeout is how long a session lives without a request, an open stream
+	// or running work. 0: 30 minutes; negative: for ever.
 	IdleTimeout time.Duration
 	Max         int // sessions at once; 0: 10,000
-	// Opened is called before initialize is answered, and must not block. All
-	// already has the session, so it may end meanwhile. nil: not wanted.
+	// Opened is called before initialize is answered, and must not block. The
+	// session is in the table by then, so it may end meanwhile. nil: not wanted.
 	Opened func(*Session)
-	// Ended is called by whoever ends the session: a request, a timer, Close.
-	// context.Cause of its Context says why. nil: not wanted.
+	// Ended is called on the goroutine that ends the session: that of a request,
+	// a timer or Close. context.Cause of Session.Context is the reason. nil: not
+	// wanted.
 	Ended func(*Session)
 	Log   *slog.Logger // nil: that of the handler
 
@@ -1075,39 +1710,39 @@ type Sessions struct {
 
 	mu       sync.Mutex // guards the fields below, and those of each Session
 	byID     map[string]*Session
-	held     int64 // bytes that ended streams hold
+	held     int64 // bytes of ended streams
 	sweeping bool  // a timer is set
 	closed   bool
 }
 
-// Session is a legacy HTTP client as it is remembered from one request to the
-// next: a Peer with an id, and its streams.
+// Session is a legacy HTTP client as the server remembers it from one request to
+// the next: a Peer with an id, and its streams.
 type Session struct {
 	*Peer
-	ID    string // no credential: whoever presents it must be Owner, too
-	Owner string // the principal that has opened it; "" if nobody is asked
+	ID    string // not a credential: a request must also have Owner as its principal
+	Owner string // the principal that has opened the session; "" without authentication
 
 	table *Sessions
 
 	// The table's mutex guards the fields below.
-	busy       int                // requests being answered and streams being followed
-	since      time.Time          // when busy fell to 0
-	standalone *Stream            // what belongs to no request; nil: nobody has asked for it
-	streams    map[string]*Stream // this one and those of requests, by id
-	ended      []*Stream          // of requests, those that have ended, oldest first
-	kept       int64              // bytes that these hold
+	busy       int                // requests that are being answered, and responses that follow a stream
+	since      time.Time          // when busy became 0
+	standalone *Stream            // for messages that belong to no request; nil: the client has not asked for it
+	streams    map[string]*Stream // standalone and those of requests, by id
+	ended      []*Stream          // those of requests that have ended, oldest first
+	kept       int64              // bytes of these
 	lastStream int
 }
 
-// Why a session has ended.
+// The reasons why a session has ended.
 var (
 	ErrSessionDeleted = errors.New("deleted by the client")
 	ErrSessionIdle    = errors.New("idle for too long")
 	ErrSessionClosed  = errors.New("closed by the server")
 )
 
-// create returns a session that is not in the table, and busy: add it when the
-// client has been initialized, or Delete it.
+// create returns a session that is not yet in the table. It counts as busy. When
+// initialize has succeeded, add the session; otherwise Delete it.
 func (ss *Sessions) create(owner string) *Session {
 	id := rand.Text()
 	if ss.NewID != nil {
@@ -1118,7 +1753,7 @@ func (ss *Sessions) create(owner string) *Session {
 	return s
 }
 
-// add puts a session into the table, unless that is full.
+// add puts a session into the table. It returns an error if the table is full.
 func (ss *Sessions) add(s *Session) error {
 	if err := ss.insert(s); err != nil {
 		return err
@@ -1149,20 +1784,20 @@ func (ss *Sessions) insert(s *Session) error {
 	return nil
 }
 
-// get returns a session of this owner, or nil. It does not become idle until it
-// is released.
+// get returns the session with this id and owner; nil: there is none. The session
+// counts as busy until release.
 func (ss *Sessions) get(id, owner string) *Session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	s := ss.byID[id]
-	if s == nil || s.Owner != owner || s.idle() { // somebody else's id is as good as none: 404
+	if s == nil || s.Owner != owner || s.idle() {
 		return nil
 	}
 	s.busy++
 	return s
 }
 
-// release takes back what create or get has counted as activity.
+// release ends what create or get has begun: the session counts as busy once less.
 func (s *Session) release() {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -1170,14 +1805,15 @@ func (s *Session) release() {
 	s.since = time.Now()
 }
 
-// idle tells whether nothing has happened for too long.
+// idle reports whether the session has not been busy for too long. The caller
+// holds the table's mutex.
 func (s *Session) idle() bool { return s.busy == 0 && time.Since(s.since) >= s.table.ttl() }
 
 // Len returns how many sessions there are.
 func (ss *Sessions) Len() int { return len(ss.All()) }
 
-// Delete ends a session, for a reason: its streams end, its handlers' contexts
-// too, waiting calls fail. It may be called again.
+// Delete ends a session: its streams and the contexts of its handlers end, and
+// its waiting calls fail. why is the reason. Delete may be called more than once.
 func (ss *Sessions) Delete(s *Session, why error) {
 	ss.mu.Lock()
 	known := ss.byID[s.ID] == s
@@ -1187,7 +1823,7 @@ func (ss *Sessions) Delete(s *Session, why error) {
 	s.prune()
 	streams := slices.Collect(maps.Values(s.streams))
 	ss.mu.Unlock()
-	s.Peer.fail(fmt.Errorf("%w: the session was %w", ErrClosed, why))
+	s.Peer.endCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
 	s.Peer.end(why)
 	for _, stream := range streams {
 		stream.End()
@@ -1201,7 +1837,7 @@ func (ss *Sessions) Delete(s *Session, why error) {
 	}
 }
 
-// Close ends all sessions, and no more can be added.
+// Close ends all sessions. After that, no session can be added.
 func (ss *Sessions) Close() {
 	ss.mu.Lock()
 	ss.closed = true
@@ -1211,7 +1847,7 @@ func (ss *Sessions) Close() {
 	}
 }
 
-// All returns the sessions there are, in no order.
+// All returns all sessions, in no order.
 func (ss *Sessions) All() []*Session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -1226,16 +1862,17 @@ func (ss *Sessions) ttl() time.Duration {
 	return cmp.Or(ss.IdleTimeout, 30*time.Minute)
 }
 
-// sweepLater sets the timer, so that no session outlives its time by more than
-// a quarter.
+// sweepLater sets the timer. An idle session lives a quarter longer than
+// IdleTimeout at most. The caller holds mu.
 func (ss *Sessions) sweepLater() {
 	ss.sweeping = true
 	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweepIdle)
 }
 
-// sweepIdle ends the sessions that have been idle for too long, and comes again
-// as long as there are any. A stream that nobody has come back to for so long
-// counts as lost, or the work for it would keep the session busy.
+// sweepIdle ends the sessions that have been idle for too long. As long as there
+// are sessions, it sets the timer again. A stream also counts: if it has had no
+// response for so long, its client is taken for gone, because the request behind
+// the stream would keep the session busy for ever.
 func (ss *Sessions) sweepIdle() {
 	since := time.Now().Add(-ss.ttl())
 	for _, s := range ss.All() {
@@ -1248,13 +1885,14 @@ func (ss *Sessions) sweepIdle() {
 				stream.lost()
 			}
 		}
-		if idle { // and nobody can get it any more
+		if idle { // and get does not return it any more
 			ss.Delete(s, ErrSessionIdle)
 		}
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.sweeping = false; len(ss.byID) > 0 {
+	ss.sweeping = false
+	if len(ss.byID) > 0 {
 		ss.sweepLater()
 	}
 }
@@ -1265,15 +1903,16 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// tag begins the ids of all events of the session: it is the same for all,
-// tells nothing of the session's id, and is refused in another's.
+// tag returns the text with which the ids of all events of the session begin. It
+// does not reveal the session's id. An event id with another tag is refused.
 func (s *Session) tag() string {
 	sum := sha256.Sum256([]byte(s.ID))
 	return hex.EncodeToString(sum[:4])
 }
 
-// newStream makes a stream as the session's revision has them; lost is called
-// when nobody can read it any more.
+// newStream makes a stream of the kind that the session's revision has. lost is
+// called when the client cannot read the stream any more. The caller holds the
+// table's mutex.
 func (s *Session) newStream(number int, lost func()) *Stream {
 	rev, _ := s.Remembered()
 	keep := 0
@@ -1283,7 +1922,7 @@ func (s *Session) newStream(number int, lost func()) *Stream {
 	stream := NewStream(s.tag()+"."+strconv.Itoa(number), keep)
 	stream.prime, stream.keepAlive = rev.Prime, s.table.keepAlive
 	stream.lost = func() {
-		s.Peer.failVia(stream, errNobody)
+		s.Peer.failOn(stream, errNobody)
 		lost()
 	}
 	if s.streams == nil {
@@ -1296,13 +1935,13 @@ func (s *Session) newStream(number int, lost func()) *Stream {
 	return stream
 }
 
-// polls tells whether a response may be let go of before its stream has ended.
+// polls reports whether the server may end a response before its stream ends.
 func (s *Session) polls() bool {
 	rev, _ := s.Remembered()
 	return rev.Prime && s.table.Keep > 0
 }
 
-// open returns a new stream for a request; retire it when it has ended.
+// open returns a new stream for a request. When it has ended, retire it.
 func (s *Session) open(lost func()) *Stream {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -1310,10 +1949,10 @@ func (s *Session) open(lost func()) *Stream {
 	return s.newStream(s.lastStream, lost)
 }
 
-// listen returns the stream of what belongs to no request. There is one for
-// each session, and a newer GET takes it over. 2025-11-25
-// basic/transports#multiple-connections: the server "MUST NOT broadcast the
-// same message across multiple streams."
+// listen returns the stream for messages that belong to no request. A session has
+// one of these, and a newer GET takes it over. 2025-11-25
+// basic/transports#multiple-connections: the server "MUST NOT broadcast the same
+// message across multiple streams."
 func (s *Session) listen() *Stream {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -1323,7 +1962,7 @@ func (s *Session) listen() *Stream {
 	return s.standalone
 }
 
-// find returns the stream that an event id names, or nil.
+// find returns the stream to which an event id belongs; nil: there is none.
 func (s *Session) find(event string) *Stream {
 	id, _, _ := strings.Cut(event, "/")
 	s.table.mu.Lock()
@@ -1331,7 +1970,7 @@ func (s *Session) find(event string) *Stream {
 	return s.streams[id]
 }
 
-// send is the Peer's outlet.
+// send sends a message that belongs to no request.
 func (s *Session) send(ctx context.Context, m *Message) error {
 	s.table.mu.Lock()
 	stream := s.standalone
@@ -1342,16 +1981,16 @@ func (s *Session) send(ctx context.Context, m *Message) error {
 	return s.sendOn(ctx, stream, m)
 }
 
-// sendOn sends a message as an event.
+// sendOn sends a message as an event of a stream.
 func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error {
 	if m.Kind() == Request {
-		s.Peer.sentVia(m.ID, stream)
+		s.Peer.sentOn(m.ID, stream)
 	}
 	return stream.send(ctx, m)
 }
 
-// retire puts away a request's stream that has ended. If a client may come back
-// for it, it is kept for a while.
+// retire takes a request's stream that has ended off the running ones. If the
+// client may resume it, it is kept for a while.
 func (s *Session) retire(stream *Stream) {
 	size, resumable := stream.holds()
 	s.table.mu.Lock()
@@ -1366,8 +2005,9 @@ func (s *Session) retire(stream *Stream) {
 	s.prune()
 }
 
-// prune drops ended streams, the oldest first: what is too much or nobody has
-// come back to for too long, and all when the session is over.
+// prune drops ended streams, the oldest first: those beyond the bounds, those that
+// have had no response for too long, and all when the session has ended. The
+// caller holds the table's mutex.
 func (s *Session) prune() {
 	most, since := maxEnded, time.Now().Add(-endedLife)
 	if s.over() || s.table.held > maxHeld {
@@ -1382,322 +2022,514 @@ func (s *Session) prune() {
 	}
 }
 
-// over tells whether the session has ended.
+// over reports whether the session has ended. The caller holds the table's mutex.
 func (s *Session) over() bool { return s.table.byID[s.ID] != s }
 
-// ---- The client ----
+// ======== The client ========
 
-// Client talks to one server, whatever its revision: it finds out which, and
-// keeps to it. Set the fields before Connect; then any number of goroutines may
-// use it. A call takes as long as its context allows.
+// Client talks to one server, whatever its revision: it finds out which one the
+// server speaks, and keeps to that. Set the fields before Connect. After that,
+// any number of goroutines may use the Client. A call takes as long as its
+// context allows.
 //
-// Of the errors of a call, an *Error, alone or in an *HTTPError, is what the
-// server has answered; ErrTooLarge is an answer beyond the Dialer's max; and
-// the context's own error means that the caller gave up. After any other
-// (another *HTTPError, ErrClosed, ErrInterrupted, ErrSessionEnded, one of
-// net/http) the server may or may not have done what it was asked.
+// What the error of a call means:
+//
+//	*Error, alone or in an *HTTPError    the server has answered with an error
+//	ErrTooLarge                          the answer has more bytes than the Dialer allows
+//	the error of the call's context      the caller has given up
+//	any other                            the server may or may not have done what it was asked
+//
+// The last line includes ErrClosed, ErrInterrupted, ErrSessionEnded, any other
+// *HTTPError, and errors of net/http.
 type Client struct {
 	Info         Implementation
 	Capabilities map[string]any // what Handler can be asked; nil: nothing
-	// Handler answers what the server asks, in either era, and hears its
-	// notifications. nil: nobody does.
+	// Handler answers the questions of the server, in either era, and takes in
+	// its notifications. nil: questions are answered with CodeMethodNotFound.
 	Handler  Handler
 	Versions []string // to speak, newest first; nil: all
 	// ProbeTimeout is how long a server may leave server/discover unanswered
-	// before it counts as legacy; 0: 5 s.
+	// before it counts as legacy. 0: five seconds.
 	ProbeTimeout time.Duration
-	Log          *slog.Logger // nil: silent
+	// ConnectTimeout is how long an attempt to connect may take, the start of a
+	// command included. 0: 30 seconds.
+	ConnectTimeout time.Duration
+	Log            *slog.Logger // nil: silent
 
-	mu    sync.Mutex // guards the fields below
-	dials []Dialer
-	life  context.Context // until Close
-	end   context.CancelFunc
-	link  *link          // that calls use, or wait for; nil: not yet
-	last  *connection    // that was made
-	work  sync.WaitGroup // one for each link; Go holding mu, and not once life has ended
+	mu      sync.Mutex // guards the fields below
+	dials   []Dialer
+	life    context.Context // until Close; nil before Connect
+	endLife context.CancelFunc
+	current *connection    // that calls use; nil: there is none
+	attempt *attempt       // to make another; nil: none is under way
+	last    *connection    // the last one that was made
+	running sync.WaitGroup // goroutines that make or close a connection; Go while holding mu, and not after Close
 }
 
-// A Conn is bytes that come and go; a connection is what was found out about
-// who is at the other end of one; a link is the way to a connection, shared by
-// the calls of a Client.
+// A Client has at most one connection that new calls use, and one attempt to
+// make it:
+//
+//	                 a call                    it succeeds
+//	no connection ----------> attempt ------------------------> connection
+//	      ^                      |                                 |
+//	      |                      | it fails, or takes too long     | it ends, its session ends,
+//	      +----------------------+                                 | or it does not fit the server
+//	      +--------------------------------------------------------+ any more: it is retired
+//
+// An attempt runs in the background, not on the context of a call: calls that are
+// shorter than a handshake must come to a connection, too. All calls that need a
+// connection wait for the same attempt. A retired connection is closed when the
+// calls that use it are done.
 
-// link is a connection that is made once for all who wait for it, and then used
-// by all. Nobody waits for ever, or gets a failure from before they came.
-type link struct {
-	began  time.Time
-	needed context.Context // until Close; or until no more are to use it, and those who do are done
-	drop   context.CancelFunc
-	made   chan struct{} // closed when one of the next two is set
-	conn   *connection
-	err    error
-
-	// The Client's mutex guards these:
-	users int
-	left  bool // no more are to use it
+// attempt is an attempt to make a connection.
+type attempt struct {
+	done    chan struct{} // closed when one of the next two is set
+	conn    *connection
+	err     error
+	waiting int // calls that wait for it; the Client's mutex guards this
 }
 
-// connection is what a Client has found at the other end.
+// connection is what a Client knows about the server at the other end of a Conn.
 type connection struct {
-	link   *link
-	peer   *Peer
-	rung   int // of the ladder: which Dialer has led here
-	rev    Revision
-	says   object // of _meta, in the modern era
-	server ServerInfo
-	probed bool            // server/discover has failed
-	odd    bool            // and not with -32601, as it should where it is not known
-	unfit  bool            // all is to be found out anew; the Client's mutex guards it
-	hears  context.Context // until nothing is heard from the server but answers; the cause says why
-	deafen context.CancelCauseFunc
+	peer         *Peer
+	dial         int // the index of the Dialer
+	revision     Revision
+	introduction object // the members of _meta that each modern request has
+	server       ServerInfo
+	probeFailed  bool // server/discover has failed
+	probeIsOdd   bool // and not with CodeMethodNotFound, as servers answer that do not know it
 
-	watching chan struct{}  // held by who changes watched
-	watched  map[string]int // how many subscriptions each resource has, in the legacy era
+	// news ends when the server can tell us nothing any more except responses.
+	// Its cause is the reason.
+	news    context.Context
+	endNews context.CancelCauseFunc
+
+	calls    sync.WaitGroup // calls that use the connection
+	retired  bool           // no more calls are to use it; the Client's mutex guards this
+	outdated bool           // all is to be found out again; the Client's mutex guards this
+
+	turn    chan struct{}  // has room for one: held while watched changes
+	watched map[string]int // how many subscriptions each resource has, in the legacy era
 }
 
-// ServerInfo is what a server says of itself. Info is nil where it did not.
+// ServerInfo is what a server says about itself.
 type ServerInfo struct {
-	Version      string // of the protocol, agreed on
-	Info         *Implementation
-	Capabilities json.RawMessage
-	Instructions string
+	Version      string          // of the protocol, as agreed on
+	Info         *Implementation // nil: it did not say
+	Capabilities json.RawMessage // an object; nil: it did not say
+	Instructions string          // for the model; "": none
 }
 
-// Connect opens a Conn and finds out how to talk over it: server/discover first
-// and then, unless the answer is that of a modern server, initialize. If
-// initialize is refused with 400, 404 or 405, the next Dialer is tried: for a
-// URL, DialHTTP and then DialSSE. Connect is called once in a Client's life.
-// What it has found is kept. When the connection is lost later, was never made,
-// or does not fit the server any more, the next call connects again; a call
-// that no server has read is then sent, and others fail: they are never sent
-// twice.
+// Connect opens a Conn and finds out how to talk over it: see Client.climb. If
+// the first Dialer leads to nothing that we can talk to, the next one is tried:
+// for a URL, DialHTTP and then DialSSE. Connect is called once.
+//
+// When the connection is lost later, or does not fit the server any more, the
+// next call connects again. A call that no server has read is then sent on the
+// new connection. No other call is sent twice.
 func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
 	c.dials = dials
-	c.life, c.end = context.WithCancel(context.WithoutCancel(ctx))
+	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Unlock()
-	return c.on(ctx, func(*connection) error { return nil })
+	return c.on(ctx, func(*connection) (bool, error) { return false, nil })
 }
 
-// Server returns what the server said of itself when we connected; before that,
-// the zero ServerInfo.
+// Server returns what the server has said about itself when we connected. Before
+// that it returns the zero ServerInfo.
 func (c *Client) Server() ServerInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return cmp.Or(c.last, new(connection)).server
+	if c.last == nil {
+		return ServerInfo{}
+	}
+	return c.last.server
 }
 
-// Close hangs up, and ends an attempt to connect; waiting calls fail with
-// ErrClosed. A session is ended with DELETE, which is waited for 0.7 s at most.
-// It may be called again, but not by Handler.
+// Close hangs up. Waiting calls, and an attempt to connect, fail with ErrClosed.
+// A session is ended with DELETE, for which Close waits 0.7 seconds at most. Close
+// may be called more than once, but not by Handler.
 func (c *Client) Close() (err error) {
 	c.mu.Lock()
-	last := c.last
-	if c.end != nil {
-		c.end()
+	if c.endLife != nil {
+		c.endLife()
+	}
+	conn := c.last
+	if c.current != nil {
+		c.retire(c.current)
 	}
 	c.mu.Unlock()
-	if last != nil {
-		err = last.peer.Close()
+	if conn != nil {
+		err = conn.peer.Close()
 	}
-	c.work.Wait()
+	c.running.Wait()
 	return err
 }
 
-// on runs f, which makes one call, on the connection. If that turns out not to
-// fit any more, and nobody has read the call, it is run once more, on another.
-func (c *Client) on(ctx context.Context, f func(*connection) error) error {
-	l, err := c.connected(ctx)
+// on runs call on a connection. call makes one call, and reports whether it may
+// be made again if the connection turns out not to fit. Then on runs it once
+// more, on another connection.
+func (c *Client) on(ctx context.Context, call func(*connection) (again bool, err error)) error {
+	conn, err := c.connected(ctx)
 	if err != nil {
 		return err
 	}
-	err = f(l.conn)
-	again, anew := l.conn.misfit(err)
-	c.release(l, again || anew, anew)
-	if !again || ctx.Err() != nil {
+	again, err := call(conn)
+	unread, outdated := conn.judge(err)
+	c.release(conn, unread || outdated, outdated)
+	if !again || !unread || ctx.Err() != nil {
 		return err
 	}
-	next, failed := c.connected(ctx)
+	other, failed := c.connected(ctx)
 	if failed != nil {
 		return fmt.Errorf("%w; connecting again: %w", err, failed)
 	}
-	defer c.release(next, false, false)
-	if anew && next.conn.rev.Version == l.conn.rev.Version { // the same would come of it
+	defer c.release(other, false, false)
+	if outdated && other.revision.Version == conn.revision.Version { // the call would fail again
 		return err
 	}
-	return f(next.conn)
+	_, err = call(other)
+	return err
 }
 
-// misfit tells whether a call that has failed may be made again, on another
-// connection, and whether all is to be found out anew for that. 2026-07-28
+// judge says what the error of a call means for the connection. If no server has
+// read the call, unread is true. If the connection does not fit the server any
+// more, outdated is true: all is to be found out again. 2026-07-28
 // basic/versioning#backward-compatibility-with-initialization-based-versions.
-func (c *connection) misfit(err error) (again, anew bool) {
-	var fault *HTTPError
+func (conn *connection) judge(err error) (unread, outdated bool) {
+	fault, isHTTP := errors.AsType[*HTTPError](err)
 	switch {
-	case errors.Is(err, ErrInterrupted), errors.As(err, new(begun)): // whatever else it says
+	case errors.Is(err, ErrInterrupted): // also if it is an *HTTPError
 		return false, false
-	case errors.As(err, new(unread)):
+	case errors.Is(err, ErrNotSent):
 		return true, false
-	case !errors.As(err, &fault):
+	case !isHTTP:
 		return false, false
-	case fault.code() == CodeUnsupportedVersion:
+	case codeOf(err) == CodeUnsupportedVersion:
 		return true, true
 	}
-	anew = c.rev.Modern && fault.fellThrough()
-	// an error with an id is the answer of somebody who has read the call
-	return anew && fault.id == ID{}, anew
+	outdated = conn.revision.Modern && errors.Is(err, errOtherServer)
+	// An error with an id is the answer of a server that has read the call.
+	return outdated && fault.id == ID{}, outdated
 }
 
-// begun marks the error of a call of which the server has read a part, such as
-// the question to an answer.
-type begun struct{ error }
+// codeOf returns the code of the *Error in err; 0: there is none.
+func codeOf(err error) int {
+	if fault, ok := errors.AsType[*Error](err); ok {
+		return fault.Code
+	}
+	return 0
+}
 
-func (e begun) Unwrap() error { return e.error }
-
-// connected returns the link for one more call, once it is made; release it.
-func (c *Client) connected(ctx context.Context) (*link, error) {
+// connected returns the connection, for one call. release it.
+func (c *Client) connected(ctx context.Context) (*connection, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	l := c.join()
-	if l == nil {
+	conn, a := c.connectionOrAttempt()
+	switch {
+	case conn != nil:
+		return conn, nil
+	case a == nil:
 		return nil, ErrClosed
 	}
-	var err error
 	select {
-	case <-l.made:
-		err = l.err
+	case <-a.done:
+		return a.conn, a.err
 	case <-ctx.Done():
-		err = ctx.Err()
+		c.stopWaiting(a)
+		return nil, ctx.Err()
 	}
-	if err != nil {
-		c.release(l, false, false)
-		return nil, err
-	}
-	return l, nil
 }
 
-// join returns the link, for one more user, or a new one if it is of no use any
-// more; nil once Close has been called.
-func (c *Client) join() *link {
+// connectionOrAttempt returns the connection, for one more call, or the attempt
+// to make one. It returns nil for both after Close.
+func (c *Client) connectionOrAttempt() (*connection, *attempt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.life == nil || c.life.Err() != nil {
-		return nil
+		return nil, nil
 	}
-	if !c.link.usable() {
-		if c.link != nil {
-			c.link.leave() // who waits for it may do so
-		}
-		c.link = c.begin()
+	if c.current != nil && c.current.peer.Context().Err() != nil {
+		c.retire(c.current)
 	}
-	c.link.users++
-	return c.link
+	if c.current != nil {
+		c.current.calls.Add(1)
+		return c.current, nil
+	}
+	if c.attempt == nil {
+		c.attempt = &attempt{done: make(chan struct{})}
+		a := c.attempt
+		c.running.Go(func() { c.connect(a) })
+	}
+	c.attempt.waiting++
+	return nil, c.attempt
 }
 
-// hopeless is the age of a link that is not made by then: whoever comes later
-// begins another.
-const hopeless = 30 * time.Second
-
-func (l *link) usable() bool {
-	switch {
-	case l == nil || l.left:
-		return false
-	case l.conn == nil:
-		return time.Since(l.began) < hopeless
-	}
-	return l.conn.peer.Context().Err() == nil
-}
-
-// begin makes a link, on a goroutine that also closes it when it is not needed
-// any more. The caller holds mu.
-func (c *Client) begin() *link {
-	l := &link{began: time.Now(), made: make(chan struct{})}
-	l.needed, l.drop = context.WithCancel(c.life)
-	c.work.Go(func() {
-		// They stay so if a Dialer calls runtime.Goexit, as t.FailNow does.
-		conn, err := (*connection)(nil), errors.New("a Dialer has ended its goroutine")
-		defer func() {
-			c.settle(l, conn, err)
-			if <-l.needed.Done(); conn != nil {
-				_ = conn.peer.Close()
-			}
-		}()
-		conn, err = c.open(l)
-	})
-	return l
-}
-
-// settle notes what has come of a link.
-func (c *Client) settle(l *link, conn *connection, err error) {
+// stopWaiting says that a call that has waited for an attempt has given up.
+func (c *Client) stopWaiting(a *attempt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.life.Err() != nil {
-		err = ErrClosed
-	}
-	if l.conn, l.err = conn, err; err != nil {
-		l.left = true
+	if a.conn != nil {
+		a.conn.calls.Done()
 	} else {
-		c.last = conn
-		l.left = l.left || errors.Is(context.Cause(conn.hears), ErrSessionEnded) // by now
+		a.waiting--
 	}
-	close(l.made)
 }
 
-// release says that a call is done; leave, that no more are to use the link;
-// anew, that the next one is to be found out anew.
-func (c *Client) release(l *link, leave, anew bool) {
+// connect makes a connection for all that wait for the attempt.
+func (c *Client) connect(a *attempt) {
+	limit := cmp.Or(c.ConnectTimeout, 30*time.Second)
+	tooLong := fmt.Errorf("no connection within %v", limit)
+	ctx, cancel := context.WithTimeoutCause(c.life, limit, tooLong)
+	defer cancel()
+	conn, err := (*connection)(nil), errors.New("a Dialer has ended its goroutine") // by runtime.Goexit, as t.FailNow does
+	defer func() { c.settle(a, conn, err) }()
+	conn, err = c.open(ctx)
+	if err != nil && context.Cause(ctx) == tooLong {
+		err = chain(tooLong, err)
+	}
+}
+
+// settle ends an attempt.
+func (c *Client) settle(a *attempt, conn *connection, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l.users--; anew {
-		l.conn.unfit = true
+	defer close(a.done)
+	c.attempt = nil
+	if conn != nil {
+		c.last, c.current = conn, conn
 	}
-	if leave || l.left || l.conn == nil && l.users == 0 {
-		l.leave()
+	if c.life.Err() != nil {
+		a.err = ErrClosed
+		if conn != nil {
+			c.retire(conn)
+		}
+		return
+	}
+	a.conn, a.err = conn, err
+	if conn != nil {
+		// From now on the calls that have waited use the connection, even if it
+		// is retired before they run.
+		conn.calls.Add(a.waiting)
+		if errors.Is(context.Cause(conn.news), ErrSessionEnded) { // the server has forgotten the session already
+			c.retire(conn)
+		}
 	}
 }
 
-// leave has no more calls use the link. The caller holds the Client's mutex.
-func (l *link) leave() {
-	if l.left = true; l.conn != nil {
-		l.conn.deafen(ErrSessionEnded)
+// release ends the use of a connection by one call. retire has no more calls use
+// it; outdated has all be found out again.
+func (c *Client) release(conn *connection, retire, outdated bool) {
+	conn.calls.Done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn.outdated = conn.outdated || outdated
+	if retire {
+		c.retire(conn)
 	}
-	if l.users == 0 {
-		l.drop()
+}
+
+// retire has no more calls use a connection. It is closed when those that use it
+// are done. The caller holds mu.
+func (c *Client) retire(conn *connection) {
+	if c.current == conn {
+		c.current = nil
 	}
+	if conn.retired {
+		return
+	}
+	conn.retired = true
+	conn.endNews(ErrSessionEnded)
+	c.running.Go(func() {
+		conn.calls.Wait()
+		_ = conn.peer.Close()
+	})
 }
 
 // ---- The client's ladder ----
 
-// open connects as the last time, if that fits, or else finds out how, from the
-// first Dialer to the last.
-func (c *Client) open(l *link) (conn *connection, err error) {
-	if len(c.dials) == 0 {
+const (
+	maxSteps = 3    // of a handshake
+	maxPages = 1000 // of a list that a Client reads by itself
+)
+
+// open connects as the last time, if that still fits. Otherwise it finds out how,
+// from the first Dialer to the last.
+func (c *Client) open(ctx context.Context) (*connection, error) {
+	c.mu.Lock()
+	dials, last := c.dials, c.last
+	known := last != nil && !last.outdated
+	c.mu.Unlock()
+	if len(dials) == 0 {
 		return nil, errors.New("there is nothing to dial")
 	}
-	onwards, err := true, l.needed.Err() // which is all there is if nobody waits any more
-	c.mu.Lock()
-	last := c.last
-	known := last != nil && !last.unfit
-	c.mu.Unlock()
+	var err error
 	if known {
-		conn, onwards, err = c.try(l, last.rung, last.rev.Modern)
-		onwards = onwards || errors.As(err, new(*Error))
+		conn, next, failed := c.climb(ctx, last.dial, last.revision.Modern)
+		_, answered := errors.AsType[*Error](failed)
+		if conn != nil || !next && !answered {
+			return conn, failed
+		}
+		err = failed
 	}
-	for rung := 0; rung < len(c.dials) && conn == nil && onwards && l.needed.Err() == nil; rung++ {
-		var failed error
-		conn, onwards, failed = c.try(l, rung, rung == 0)
+	for i := range dials {
+		conn, next, failed := c.climb(ctx, i, i == 0)
+		if conn != nil {
+			return conn, nil
+		}
 		err = chain(failed, err)
+		if !next || ctx.Err() != nil {
+			break
+		}
 	}
-	return conn, err
+	return nil, err
 }
 
-// attempts is the error of several attempts, of the last one first.
+// step says how to go on after a step of a handshake.
+type step struct {
+	to      stepTo
+	version string // for probe and handshake
+	err     error  // what was wrong with the step before; nil: nothing
+}
+
+type stepTo int
+
+const (
+	found     stepTo = iota // the connection is made
+	probe                   // send server/discover
+	handshake               // send initialize
+	nextDial                // try the next Dialer
+	giveUp
+)
+
+// climb opens a Conn and takes the steps of a handshake, three at most. modern
+// says where to begin. If it fails, next says that the next Dialer may lead to
+// something else.
+//
+//	sent               answered with                                   next step
+//	server/discover    versions, one of them modern and ours           found
+//	                   versions, the first of ours is legacy           handshake
+//	                   versions, none of them ours                     give up
+//	                   -32021 (only the question was too much)         found
+//	                   -32022 with versions, one of them ours          probe, or handshake if that is legacy
+//	                   -32020, HTTP 401, 403, 408, 429, 3xx, 5xx       give up: this says nothing about versions
+//	                   no connection                                   give up
+//	                   anything else, or nothing in time               handshake
+//	initialize         a version of ours                               found
+//	                   another version                                 give up
+//	                   an error with versions, one of them ours        probe or handshake with that
+//	                   an error that only modern servers have          probe
+//	                   the end, where server/discover was sent before  handshake on a new Conn
+//	                   HTTP 400, 404 or 405                            next Dialer
+//	                   anything else                                   give up
+//
+// 2026-07-28 basic/transports/stdio#backward-compatibility and
+// basic/transports/streamable-http#backward-compatibility.
+func (c *Client) climb(ctx context.Context, dial int, modern bool) (conn *connection, next bool, err error) {
+	versions := orAll(c.Versions)
+	s := stepWith(cmp.Or(newest(versions, modern), newest(versions, !modern)), nil)
+	for range maxSteps {
+		if conn == nil {
+			var failed error
+			conn, failed = c.start(ctx, dial)
+			if failed != nil {
+				return nil, errors.Is(failed, errOtherServer), chain(failed, err)
+			}
+		}
+		if s.to == probe {
+			s = c.discover(ctx, conn, s.version)
+		} else {
+			s = c.initialize(ctx, conn, s.version)
+		}
+		if s.to == found {
+			return conn, false, nil
+		}
+		err = chain(s.err, err)
+		if s.to == nextDial || s.to == giveUp || ctx.Err() != nil {
+			break
+		}
+		if isGone(s.err) {
+			_ = conn.peer.Close()
+			conn = nil
+		}
+	}
+	if conn != nil {
+		_ = conn.peer.Close()
+	}
+	return nil, s.to == nextDial, err
+}
+
+// stepWith returns the step that tries a version: a probe for a modern one, a
+// handshake for a legacy one. "": there is none to try.
+func stepWith(version string, err error) step {
+	switch {
+	case version == "":
+		return step{giveUp, "", err}
+	case revision(version).Modern:
+		return step{probe, version, err}
+	}
+	return step{handshake, version, err}
+}
+
+// start opens a Conn.
+func (c *Client) start(ctx context.Context, dial int) (*connection, error) {
+	pipe, err := c.dials[dial](ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := &connection{dial: dial, turn: make(chan struct{}, 1), watched: map[string]int{}}
+	l := newLoop(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log, true)
+	conn.peer = l.peer
+	conn.peer.onReport = func(err error) { c.takeReport(conn, err) }
+	conn.news, conn.endNews = context.WithCancelCause(conn.peer.Context())
+	l.start() // last: what is read needs the rest
+	return conn, nil
+}
+
+// takeReport takes in what the transport reports, on the goroutine that reads.
+func (c *Client) takeReport(conn *connection, err error) {
+	if err != errNoStream {
+		conn.peer.log.Warn("transport", "error", brief(err.Error()))
+	}
+	if errors.Is(err, errToolLeftOut) {
+		return
+	}
+	conn.endNews(err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// A connection that an attempt has given up is not the current one.
+	if errors.Is(err, ErrSessionEnded) && c.current == conn {
+		c.retire(conn)
+	}
+}
+
+// isGone reports whether the server, or its session, has ended during a handshake.
+func isGone(err error) bool { return errors.Is(err, ErrClosed) || errors.Is(err, ErrNotSent) }
+
+// What an error of a transport means for the ladder. A transport that knows more
+// than its text has an Is method for these.
+var (
+	// errOtherServer means that what was sent is not for the server that is there:
+	// over HTTP, 400, 404 or 405, and no error that only modern servers have.
+	errOtherServer = errors.New("not for this server")
+	// errModernServer means that only a modern server has this error.
+	errModernServer = errors.New("a modern server")
+	// errSaysNothing means that the server could not be reached, or wants
+	// something first, such as authorization. Nothing about its versions can be
+	// concluded from that.
+	errSaysNothing = errors.New("says nothing about versions")
+	// errNoVersion means that client and server have no version in common.
+	errNoVersion = errors.New("no protocol version in common")
+)
+
+// attempts is the error of several attempts, the last one first.
 type attempts struct{ errs []error }
 
-// chain adds to an error what went wrong before.
+// chain adds to an error what went wrong before it.
 func chain(err, before error) error {
 	if err == nil || before == nil {
-		return err
+		return cmp.Or(err, before)
 	}
 	all := new(attempts)
 	for _, err := range []error{err, before} {
@@ -1720,143 +2552,16 @@ func (a *attempts) Error() string {
 	return text + ")"
 }
 
-// Unwrap returns them all.
+// Unwrap returns all of them.
 func (a *attempts) Unwrap() []error { return a.errs }
 
-// afterProbe marks the error of initialize on a connection on which
-// server/discover has failed. Some servers do not get over that. One that has
-// answered both, and server/discover with -32601, has got over it, and means
-// what it says of initialize.
+// afterProbe is the error of initialize on a Conn on which server/discover has
+// failed. Some servers do not get over that. A server has got over it if it has
+// answered both, and server/discover with CodeMethodNotFound: then its error says
+// what is wrong with initialize.
 type afterProbe struct{ error }
 
 func (a afterProbe) Unwrap() error { return a.error }
-
-// try dials, and takes the steps of a handshake: server/discover, unless the
-// server is known to be legacy, then initialize; and one of them again if the
-// server says so, or its session has gone, or the probe has ended it. When it
-// fails, onwards says that something else may be there. 2026-07-28
-// basic/transports/stdio#backward-compatibility and
-// basic/transports/streamable-http#backward-compatibility.
-func (c *Client) try(l *link, rung int, modern bool) (conn *connection, onwards bool, err error) {
-	versions := orAll(c.Versions)
-	version := cmp.Or(newest(versions, modern), newest(versions, !modern))
-	for range maxSteps {
-		var failed error
-		if conn == nil {
-			if conn, failed = c.start(l, rung); failed != nil {
-				return nil, leadsOn(failed), chain(failed, err)
-			}
-		}
-		if modern = revision(version).Modern; modern {
-			version, failed = c.discover(l.needed, conn, version)
-			if failed != nil {
-				fault, answered := errors.AsType[*Error](failed)
-				conn.probed = true
-				conn.odd = conn.odd || !answered || fault.Code != CodeMethodNotFound
-			}
-		} else {
-			version, failed = c.initialize(l.needed, conn, version)
-			_, answered := errors.AsType[*Error](failed)
-			if failed != nil && conn.probed && (conn.odd || !answered) && !errors.Is(failed, errNoVersion) {
-				failed = afterProbe{failed}
-			}
-		}
-		if version == "" && failed == nil {
-			return conn, false, nil
-		}
-		err = cmp.Or(chain(failed, err), err)
-		onwards = !modern && leadsOn(failed) && conn.rev.Version == ""
-		if version == "" || l.needed.Err() != nil {
-			break
-		}
-		if errors.Is(failed, ErrClosed) && !conn.probed {
-			break // it has ended, though nothing was asked of it that it may not know
-		}
-		if gone(failed) {
-			_ = conn.peer.Close()
-			conn = nil
-		}
-	}
-	if conn != nil {
-		_ = conn.peer.Close()
-	}
-	return nil, onwards, err
-}
-
-// gone tells whether the server, or its session, has ended during a handshake.
-func gone(err error) bool { return errors.Is(err, ErrClosed) || errors.As(err, new(unread)) }
-
-// leadsOn tells whether an error is an answer over HTTP that leads to the next
-// rung.
-func leadsOn(err error) bool {
-	var fault *HTTPError
-	return errors.As(err, &fault) && fault.fellThrough()
-}
-
-// fellThrough tells whether what was sent is not for this server: 400, 404 or
-// 405, and no error that only a modern server has.
-func (e *HTTPError) fellThrough() bool {
-	return slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}, e.Status) && !e.modern()
-}
-
-// modernCodes are those that only modern servers have, whatever the status.
-var modernCodes = []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}
-
-// modern tells whether only a modern server has this error.
-func (e *HTTPError) modern() bool {
-	return slices.Contains(modernCodes, e.code()) || e.code() == CodeMethodNotFound && e.Status == http.StatusNotFound
-}
-
-// code returns the code of the error of JSON-RPC in it; 0: there is none.
-func (e *HTTPError) code() int { return cmp.Or(e.fault, new(Error)).Code }
-
-// undecided tells whether a probe that has failed leaves it open what the
-// server speaks. It does not if the server could not be reached, or wants
-// something first; these are to be reported.
-func undecided(err error) bool {
-	var fault *HTTPError
-	switch {
-	case errors.As(err, new(*url.Error)):
-		return false
-	case !errors.As(err, &fault):
-		return true
-	}
-	first := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
-	return !slices.Contains(first, fault.Status) && fault.Status/100 != 3 && fault.Status < 500
-}
-
-func (c *Client) start(l *link, rung int) (*connection, error) {
-	pipe, err := c.dials[rung](l.needed)
-	if err != nil {
-		return nil, err
-	}
-	conn := &connection{link: l, rung: rung, watching: make(chan struct{}, 1), watched: map[string]int{}}
-	pump := newPump(context.WithoutCancel(l.needed), pipe, HandlerFunc(c.handle), c.Log, nil, true)
-	conn.peer = pump.peer
-	conn.peer.troubled = func(err error) { c.troubled(conn, err) }
-	conn.hears, conn.deafen = context.WithCancelCause(conn.peer.Context())
-	pump.start() // last: what is read needs the rest
-	return conn, nil
-}
-
-// troubled hears of the transport's troubles, on the goroutine that reads.
-func (c *Client) troubled(conn *connection, err error) {
-	if err != errNoStream {
-		conn.peer.log.Warn("transport", "error", brief(err.Error()))
-	}
-	if errors.Is(err, errToolLeftOut) {
-		return
-	}
-	conn.deafen(err)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	// Not if it is one that the ladder has left behind.
-	if errors.Is(err, ErrSessionEnded) && conn.link.conn == conn {
-		conn.link.leave()
-	}
-}
-
-var errNoVersion = errors.New("no protocol version in common")
 
 // pick returns the newest of our versions that is among the server's.
 func (c *Client) pick(theirs []string) (string, error) {
@@ -1868,15 +2573,15 @@ func (c *Client) pick(theirs []string) (string, error) {
 	return "", fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs)
 }
 
-// versionList holds as many versions of a list as anybody can speak. A server
-// may send more.
+// versionList holds the first 100 versions of a list. A server may send any
+// number.
 type versionList []string
 
 const maxVersions = 100
 
-// UnmarshalJSON keeps the first of them.
+// UnmarshalJSON reads a list of strings.
 func (list *versionList) UnmarshalJSON(text []byte) error {
-	if !bytes.HasPrefix(text, []byte("[")) {
+	if text[0] != '[' {
 		return errors.New("not a list of versions")
 	}
 	*list = versionList{}
@@ -1889,128 +2594,164 @@ func (list *versionList) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// supported returns the versions that an error lists.
-func supported(err error) (versions versionList) {
-	var fault *Error
-	if errors.As(err, &fault) && len(fault.Data) > 0 {
-		_ = json.Unmarshal(member(fault.Data, "supported"), &versions)
-	}
-	return versions
+// supportedData is the data of the error with CodeUnsupportedVersion, and of
+// other errors that name versions.
+type supportedData struct {
+	Supported versionList `json:"supported,omitempty"`
 }
 
-// discover asks a server what it speaks, as the step of a handshake: it returns
-// the version with which to go on, "" if there is nothing more to do or to try.
-// -32021 and -32022 come from modern servers only.
-func (c *Client) discover(ctx context.Context, conn *connection, version string) (next string, err error) {
+// supported returns the versions that an error lists.
+func supported(err error) versionList {
+	var data supportedData
+	if fault, ok := errors.AsType[*Error](err); ok {
+		_ = Bind(fault.Data, &data)
+	}
+	return data.Supported
+}
+
+// discover asks a server what it speaks. version is the one in which it asks.
+func (c *Client) discover(ctx context.Context, conn *connection, version string) step {
 	limit := cmp.Or(c.ProbeTimeout, 5*time.Second)
 	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	defer time.AfterFunc(time.Second, func() {
-		waits := []any{"limit", limit}
-		if newest(orAll(c.Versions), false) != "" {
-			waits = append(waits, "then", "initialize")
-		}
-		conn.peer.log.Info("waiting for an answer to server/discover", waits...)
-	}).Stop()
-	// a modern server may not ask anything; this one may turn out to be legacy
+	defer time.AfterFunc(time.Second, func() { c.logWaiting(conn, limit) }).Stop()
+	// As long as the server counts as modern it may not ask us anything.
 	conn.peer.Remember(revision(version), Meta{})
-	conn.says = c.introduce(revision(version))
-	var versions versionList
-	found, err := inquire(ctx, conn, "server/discover", conn.declare(nil, nil), "supportedVersions", "capabilities", "_meta", "instructions")
-	if err == nil && (json.Unmarshal(found[0], &versions) != nil || versions == nil) {
-		err = errors.New("the answer has no supportedVersions")
+	conn.introduction = c.introduction(revision(version))
+	var raw json.RawMessage
+	var result DiscoverResult
+	err := conn.peer.Call(ctx, "server/discover", conn.declare(nil, nil), &raw)
+	if err == nil {
+		err = ignoreOptional(Bind(raw, &result))
 	}
-	fault := new(Error)
-	switch errors.As(err, &fault); {
-	case err == nil:
-		next, err = c.pick(versions)
-	case fault.Code == CodeMissingCapability: // it was only the question that was too much
-		next, err = version, nil
-	case fault.Code == CodeUnsupportedVersion:
-		var none error
-		next, none = c.pick(supported(err))
-		err = cmp.Or(none, err)
-	case fault.Code != CodeHeaderMismatch && undecided(err):
-		next = newest(orAll(c.Versions), false)
-	}
-	if err == nil && revision(next).Modern {
-		c.agree(conn, next, found[1], member(found[2], metaServerInfo), found[3])
-		return "", nil
+	s := c.afterDiscover(version, result, err)
+	if s.to == found {
+		c.agree(conn, s.version, result.Capabilities, result.Meta.serverInfo(), result.Instructions)
+		return s
 	}
 	conn.peer.Remember(Revision{}, Meta{})
-	if err != nil {
-		err = fmt.Errorf("server/discover: %w", err)
+	if s.err != nil {
+		conn.probeFailed = true
+		conn.probeIsOdd = conn.probeIsOdd || codeOf(s.err) != CodeMethodNotFound
+		s.err = fmt.Errorf("server/discover: %w", s.err)
 	}
-	return next, err
+	return s
 }
 
-// initialize shakes hands, as the step of a handshake. 2025-11-25
-// basic/lifecycle#version-negotiation: the client that cannot speak the version
-// answered "SHOULD disconnect".
-func (c *Client) initialize(ctx context.Context, conn *connection, version string) (next string, err error) {
-	params := struct {
-		Version      string          `json:"protocolVersion"`
-		Capabilities json.RawMessage `json:"capabilities"`
-		Info         Implementation  `json:"clientInfo"`
-	}{version, c.capabilities(revision(version)), c.Info.in(revision(version))}
-	agreed, err := inquire(ctx, conn, "initialize", params, "protocolVersion", "capabilities", "serverInfo", "instructions")
+// afterDiscover is the part of the ladder's table about server/discover.
+func (c *Client) afterDiscover(version string, result DiscoverResult, err error) step {
 	if err == nil {
-		chosen := unquote(agreed[0])
-		if revision(chosen).Modern || !slices.Contains(orAll(c.Versions), chosen) {
-			return "", fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, chosen)
+		ours, err := c.pick(result.SupportedVersions)
+		s := stepWith(ours, err)
+		if s.to == probe {
+			s.to = found
 		}
-		c.agree(conn, chosen, agreed[1], agreed[2], agreed[3])
-		if err = conn.peer.Notify(ctx, "notifications/initialized", nil); err == nil {
-			return "", nil
+		return s
+	}
+	switch code := codeOf(err); {
+	case code == CodeMissingCapability:
+		return step{found, version, nil}
+	case code == CodeUnsupportedVersion:
+		ours, none := c.pick(supported(err))
+		return stepWith(ours, cmp.Or(none, err))
+	case code == CodeHeaderMismatch, errors.Is(err, errSaysNothing):
+		return step{giveUp, "", err}
+	}
+	return stepWith(newest(orAll(c.Versions), false), err)
+}
+
+// logWaiting logs why nothing happens.
+func (c *Client) logWaiting(conn *connection, limit time.Duration) {
+	what := []any{"limit", limit}
+	if newest(orAll(c.Versions), false) != "" {
+		what = append(what, "then", "initialize")
+	}
+	conn.peer.log.Info("waiting for an answer to server/discover", what...)
+}
+
+// serverInfo returns what a modern result says about its server; nil: nothing.
+func (meta *ResultMeta) serverInfo() *Implementation {
+	if meta == nil {
+		return nil
+	}
+	return meta.ServerInfo
+}
+
+// initialize is the handshake of the legacy era. 2025-11-25
+// basic/lifecycle#version-negotiation: a client that cannot speak the version in
+// the answer "SHOULD disconnect".
+func (c *Client) initialize(ctx context.Context, conn *connection, version string) step {
+	rev := revision(version)
+	params := InitializeParams{version, c.capabilities(rev), c.Info.in(rev)}
+	var raw json.RawMessage
+	var result InitializeResult
+	err := conn.peer.Call(ctx, "initialize", params, &raw)
+	if err == nil {
+		err = ignoreOptional(Bind(raw, &result))
+	}
+	if err == nil {
+		if revision(result.ProtocolVersion).Modern || !slices.Contains(orAll(c.Versions), result.ProtocolVersion) {
+			return step{giveUp, "", fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, result.ProtocolVersion)}
+		}
+		c.agree(conn, result.ProtocolVersion, result.Capabilities, result.ServerInfo, result.Instructions)
+		err = conn.peer.Notify(ctx, "notifications/initialized", nil)
+		if err == nil {
+			return step{to: found}
 		}
 		err = fmt.Errorf("notifications/initialized: %w", err)
 	}
-	var fault *HTTPError
-	switch other, none := c.pick(supported(err)); {
-	case none == nil:
-		next = other
-	case gone(err):
-		next = version
-	case errors.As(err, &fault) && fault.modern(): // so it is, though it did not say so before
-		next = newest(orAll(c.Versions), true)
+	s := c.afterInitialize(conn, version, err)
+	_, answered := errors.AsType[*Error](err)
+	if conn.probeFailed && (conn.probeIsOdd || !answered) {
+		s.err = afterProbe{s.err}
 	}
-	return next, fmt.Errorf("initialize: %w", err)
+	return s
 }
 
-// inquire makes a call of the handshake, and returns members of its result, nil
-// for those that it lacks: by exact name, as the transport reads them, or the
-// two might not agree on the version.
-func inquire(ctx context.Context, conn *connection, method string, params any, names ...string) ([]json.RawMessage, error) {
-	values := make([]json.RawMessage, len(names))
-	var result json.RawMessage
-	err := conn.peer.Call(ctx, method, params, &result)
-	if twice := members(result, names, values); twice != "" {
-		err = fmt.Errorf("the answer has two members %s", twice)
+// afterInitialize is the part of the ladder's table about an initialize that has
+// failed.
+func (c *Client) afterInitialize(conn *connection, version string, err error) step {
+	failed := fmt.Errorf("initialize: %w", err)
+	ours, none := c.pick(supported(err))
+	switch {
+	case none == nil:
+		return stepWith(ours, failed)
+	case isGone(err):
+		if errors.Is(err, ErrClosed) && !conn.probeFailed { // nothing was sent to it that it may not know
+			return step{giveUp, "", failed}
+		}
+		return stepWith(version, failed)
+	case errors.Is(err, errModernServer):
+		return stepWith(newest(orAll(c.Versions), true), failed)
+	case errors.Is(err, errOtherServer) && conn.revision.Version == "":
+		return step{nextDial, "", failed}
 	}
-	return values, err
+	return step{giveUp, "", failed}
 }
 
 // agree notes what was found out.
-func (c *Client) agree(conn *connection, version string, capabilities, info, instructions json.RawMessage) {
-	conn.rev = revision(version)
-	conn.says = c.introduce(conn.rev)
-	conn.server = ServerInfo{Version: version, Capabilities: capabilities, Instructions: unquote(instructions)}
-	conn.server.Info, _ = parseImplementation(info)
-	conn.peer.Remember(conn.rev, Meta{})
+func (c *Client) agree(conn *connection, version string, capabilities json.RawMessage, info *Implementation, instructions string) {
+	if info != nil && !info.complete() {
+		info = nil
+	}
+	conn.revision = revision(version)
+	conn.introduction = c.introduction(conn.revision)
+	conn.server = ServerInfo{Version: version, Info: info, Capabilities: capabilities, Instructions: instructions}
+	conn.peer.Remember(conn.revision, Meta{})
 }
 
-// introduce prepares what each modern request says in _meta. 2026-07-28
-// basic#meta: protocolVersion and clientCapabilities "MUST be included on every
-// request".
-func (c *Client) introduce(rev Revision) (says object) {
+// introduction returns the members of _meta that each modern request has.
+// 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
+// on every request".
+func (c *Client) introduction(rev Revision) (meta object) {
 	info, _ := marshal(c.Info.in(rev))
-	says.add(metaVersion, appendString(nil, rev.Version))
-	says.add(metaClientInfo, info)
-	says.add(metaCapabilities, c.capabilities(rev))
-	return says
+	meta.add(metaVersion, appendString(nil, rev.Version))
+	meta.add(metaClientInfo, info)
+	meta.add(metaCapabilities, c.capabilities(rev))
+	return meta
 }
 
-// capabilities returns what we declare: of what we can do, that which rev
+// capabilities returns what we declare: those of our capabilities that a revision
 // knows.
 func (c *Client) capabilities(rev Revision) json.RawMessage {
 	declared := maps.Clone(c.Capabilities)
@@ -2023,14 +2764,14 @@ func (c *Client) capabilities(rev Revision) json.RawMessage {
 
 // ---- The client's calls ----
 
-// handle answers what the server asks, in either era, and hears its
+// handle answers the questions of the server, in either era, and takes in its
 // notifications.
 func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case x.Request.Method == "ping" && x.Request.Kind() == Request:
 		return nil, nil
 	case x.Request.Method == "notifications/subscriptions/acknowledged":
-		x.owner.compare(x.Request)
+		checkAcknowledged(x)
 	}
 	if c.Handler != nil {
 		return c.Handler.Handle(ctx, x)
@@ -2039,54 +2780,72 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 }
 
 // Call sends a request and stores its result, as Peer.Call does. In the modern
-// era it adds what each request must say to _meta, asks Handler what an
-// input_required result wants to know, and calls again with the answers. What a
-// server answers with a status other than 2xx is an *HTTPError; errors.As finds
-// the *Error in it.
+// era it adds to _meta what each request must say. If the result is
+// input_required, Call has Handler answer the questions, and sends the request
+// again with the answers. An answer with a status other than 2xx is an
+// *HTTPError; errors.As finds the *Error in it.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
-	return c.on(ctx, func(conn *connection) error {
-		if conn.rev.Modern {
+	return c.on(ctx, func(conn *connection) (again bool, err error) {
+		if conn.revision.Modern {
 			return c.callModern(ctx, conn, method, params, result)
 		}
-		return conn.peer.Call(ctx, method, params, result)
+		return true, conn.peer.Call(ctx, method, params, result)
 	})
 }
 
-func (c *Client) callModern(ctx context.Context, conn *connection, method string, params, result any) error {
+// callModern makes one call, with as many requests as the questions need. The
+// call may be made again if the first request has failed.
+func (c *Client) callModern(ctx context.Context, conn *connection, method string, params, result any) (again bool, err error) {
 	given, err := marshalObject(params)
 	if err != nil {
-		return fmt.Errorf("params of %s: %w", method, err)
+		return false, fmt.Errorf("params of %s: %w", method, err)
 	}
 	var answers json.RawMessage
-	for range maxRounds {
-		var raw json.RawMessage
-		call := func() error { return conn.peer.Call(ctx, method, conn.declare(given, answers), &raw) }
-		err := call()
-		if fault := (*HTTPError)(nil); method == "tools/call" && errors.As(err, &fault) && fault.code() == CodeHeaderMismatch && c.listTools(ctx, conn) == nil {
-			err = call() // now that the transport knows which arguments go into the header
+	for round := range maxRounds {
+		raw, err := c.request(ctx, conn, method, conn.declare(given, answers))
+		if err != nil {
+			return round == 0, err
 		}
-		switch kind := member(raw, "resultType"); {
-		case err != nil && answers != nil:
-			return begun{err}
-		case err != nil:
-			return err
-		case kind == nil, unquote(kind) == "complete":
+		var asked questions
+		_ = Bind(raw, &asked)
+		switch {
+		case asked.ResultType == nil, unquote(asked.ResultType) == "complete":
 			// 2026-07-28 basic#resulttype: absent means complete
-			return (&Message{Result: raw}).store(result)
-		case unquote(kind) != "input_required":
-			return fmt.Errorf("unknown resultType %s", kind)
+			return false, storeResult(raw, result)
+		case unquote(asked.ResultType) != "input_required":
+			return false, fmt.Errorf("unknown resultType %s", asked.ResultType)
 		}
-		if answers, err = c.answer(ctx, conn, raw); err != nil {
-			return fmt.Errorf("input required: %w", err)
+		answers, err = c.answer(ctx, conn, asked)
+		if err != nil {
+			return false, fmt.Errorf("input required: %w", err)
 		}
 	}
-	return fmt.Errorf("asked %d times for input", maxRounds)
+	return false, fmt.Errorf("asked %d times for input", maxRounds)
 }
 
-// listTools has the tools listed, for the transport. 2026-07-28
-// basic/transports/streamable-http#client-behavior: after -32020 a client
-// "SHOULD call tools/list to check for changes to the tool's inputSchema, then
-// retry the original request".
+// request sends one request. If a tools/call is refused because arguments are
+// missing in the header, request has the tools listed, so that the transport
+// learns which arguments belong there, and sends the call again. 2026-07-28
+// basic/transports/streamable-http#client-behavior: after -32020 a client "SHOULD
+// call tools/list to check for changes to the tool's inputSchema, then retry the
+// original request".
+func (c *Client) request(ctx context.Context, conn *connection, method string, params any) (raw json.RawMessage, err error) {
+	err = conn.peer.Call(ctx, method, params, &raw)
+	_, isHTTP := errors.AsType[*HTTPError](err)
+	if method != "tools/call" || !isHTTP || codeOf(err) != CodeHeaderMismatch || c.listTools(ctx, conn) != nil {
+		return raw, err
+	}
+	err = conn.peer.Call(ctx, method, params, &raw)
+	return raw, err
+}
+
+// listPage is what a client reads of a page of a list. 2025-11-25
+// server/utilities/pagination.
+type listPage struct {
+	NextCursor json.RawMessage `json:"nextCursor,omitempty"`
+}
+
+// listTools reads all pages of tools/list. The transport reads the results, too.
 func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	params := json.RawMessage("{}")
 	for range maxPages {
@@ -2094,124 +2853,154 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 		if err := conn.peer.Call(ctx, "tools/list", conn.declare(params, nil), &result); err != nil {
 			return err
 		}
-		cursor := member(result, "nextCursor")
-		if len(cursor) == 0 || cursor[0] != '"' {
+		var p listPage
+		_ = Bind(result, &p)
+		if len(p.NextCursor) == 0 || p.NextCursor[0] != '"' {
 			return nil
 		}
-		params = slices.Concat([]byte(`{"cursor":`), cursor, []byte("}"))
+		var next object
+		next.add("cursor", p.NextCursor)
+		params = json.RawMessage(next.encode())
 	}
 	return nil
 }
 
-// declare returns the params of a modern request: those given, the answers of a
-// retry, and _meta.
-func (c *connection) declare(given, answers json.RawMessage) encoded {
-	params, meta := object{}, object{slices.Clip(c.says.b)}
+// declare returns the params of a modern request: those that are given, the
+// answers of a retry, and _meta.
+func (conn *connection) declare(given, answers json.RawMessage) encoded {
+	var p metaParams
+	_ = Bind(given, &p)
+	params, meta := object{}, object{slices.Clip(conn.introduction.text)}
 	if answers == nil {
 		params.addAll(given, "_meta")
 	} else {
 		params.addAll(given, "_meta", "inputResponses", "requestState")
 	}
 	params.addAll(answers)
-	meta.addAll(member(given, "_meta"), metaVersion, metaClientInfo, metaCapabilities)
-	params.add("_meta", meta.text())
-	return params.text()
+	meta.addAll(p.Meta, metaVersion, metaClientInfo, metaCapabilities)
+	params.add("_meta", meta.encode())
+	return params.encode()
 }
 
-// answer puts the questions of an input_required result to Handler, and returns
-// what the retry says beside its params. What Handler is asked ends with the
-// connection, as a request of a legacy server does. 2026-07-28
-// basic/patterns/mrtr: the client "MUST echo back the exact value" of
-// requestState, and sends none if there was none.
-func (c *Client) answer(ctx context.Context, conn *connection, result json.RawMessage) (json.RawMessage, error) {
+// questions are the members of a modern result that ask for input. 2026-07-28
+// basic/patterns/mrtr.
+type questions struct {
+	ResultType    json.RawMessage `json:"resultType,omitempty"`
+	InputRequests json.RawMessage `json:"inputRequests,omitempty"` // an object of objects
+	RequestState  json.RawMessage `json:"requestState,omitempty"`  // comes back as it is
+}
+
+// question is one of them.
+type question struct {
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params,omitempty"`
+}
+
+// askable lists the methods of questions. 2026-07-28
+// basic/patterns/mrtr#supported-requests.
+var askable = []string{"elicitation/create", "sampling/createMessage", "roots/list"}
+
+// answer has Handler answer the questions, and returns what is added to the
+// params of the retry. If the connection ends, so does the context of Handler, as
+// for a question of a legacy server. 2026-07-28 basic/patterns/mrtr: the client
+// "MUST echo back the exact value" of requestState, and sends none if there was
+// none.
+func (c *Client) answer(ctx context.Context, conn *connection, asked questions) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(conn.peer.Context(), cancel)()
-	var v [2]json.RawMessage
-	members(result, []string{"inputRequests", "requestState"}, v[:])
 	// "at least one of inputRequests or requestState", says the same page.
-	if v[0] == nil && v[1] == nil || v[0] != nil && v[0][0] != '{' {
+	if asked.InputRequests == nil && asked.RequestState == nil || asked.InputRequests != nil && asked.InputRequests[0] != '{' {
 		return nil, errors.New("the result does not say which")
 	}
 	var retry, responses object
-	if v[1] != nil {
-		retry.add("requestState", v[1])
+	if asked.RequestState != nil {
+		retry.add("requestState", asked.RequestState)
 	}
-	if v[0] == nil {
-		return json.RawMessage(retry.text()), nil
+	if asked.InputRequests == nil {
+		return json.RawMessage(retry.encode()), nil
 	}
-	for key, raw := range each(v[0]) {
-		question := &Message{ID: StringID(string(key)), Method: unquote(member(raw, "method")), Params: member(raw, "params")}
-		if !slices.Contains([]string{"elicitation/create", "sampling/createMessage", "roots/list"}, question.Method) {
-			return nil, methodNotFound(question.Method)
+	for key, raw := range each(asked.InputRequests) {
+		var q question
+		_ = Bind(raw, &q)
+		if !slices.Contains(askable, q.Method) {
+			return nil, methodNotFound(q.Method)
 		}
-		x := &Exchange{Request: question, Revision: conn.rev, owner: conn.peer}
-		answer := x.handle(ctx, HandlerFunc(c.handle))
+		m := &Message{ID: StringID(string(key)), Method: q.Method, Params: q.Params}
+		x := &Exchange{Request: m, tracker: conn.peer, protocol: &facts{revision: conn.revision}}
+		response := x.handle(ctx, HandlerFunc(c.handle))
 		switch {
 		case conn.peer.Context().Err() != nil:
 			return nil, context.Cause(conn.peer.Context())
-		case answer.Error != nil:
-			return nil, fmt.Errorf("%s: %w", question.Method, answer.Error)
+		case ctx.Err() != nil: // the caller has given up
+			return nil, ctx.Err()
+		case response.Error != nil:
+			return nil, fmt.Errorf("%s: %w", q.Method, response.Error)
 		}
-		responses.add(string(key), answer.Result)
+		responses.add(string(key), response.Result)
 	}
-	retry.add("inputResponses", responses.text())
-	return json.RawMessage(retry.text()), nil
+	retry.add("inputResponses", responses.encode())
+	return json.RawMessage(retry.encode()), nil
 }
 
-// Notify sends a notification, and returns when the server has taken it; its
-// errors are those of Call. 2026-07-28 has none that a client sends over HTTP.
+// Notify sends a notification, and returns when the server has taken it. The
+// errors are those of Call. Over HTTP, 2026-07-28 has no notifications of a
+// client.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
-	return c.on(ctx, func(conn *connection) error { return conn.peer.Notify(ctx, method, params) })
+	return c.on(ctx, func(conn *connection) (bool, error) { return true, conn.peer.Notify(ctx, method, params) })
 }
 
-// Listen subscribes to what filter names, and returns when the subscription
-// ends: nil if the server has ended it, ctx's error if that has. Any other
-// error means that changes may have been missed; call it again, and read what
-// is to be followed anew. Handler hears the changes. filter is that of
-// subscriptions/listen (2026-07-28 basic/patterns/subscriptions):
-// toolsListChanged, promptsListChanged, resourcesListChanged and
-// resourceSubscriptions. In the legacy era the latter are subscribed to one by
-// one, and the others come unasked.
-func (c *Client) Listen(ctx context.Context, filter map[string]any) error {
-	asked, err := marshalObject(filter)
-	if err != nil {
-		return fmt.Errorf("filter: %w", err)
-	}
-	return c.on(ctx, func(conn *connection) error {
-		if !conn.rev.Modern {
-			return c.subscribe(ctx, conn, member(asked, "resourceSubscriptions"))
+// Listen subscribes to the changes that filter names, and returns when the
+// subscription ends: nil if the server has ended it, the error of ctx if that has
+// ended. Any other error means that changes may have been missed: call Listen
+// again, and read again what you follow. Handler gets the changes.
+//
+// In the legacy era, Listen subscribes to each of the resources, and the server
+// announces all other changes without being asked.
+func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
+	return c.on(ctx, func(conn *connection) (again bool, err error) {
+		if !conn.revision.Modern {
+			return true, c.subscribe(ctx, conn, filter.ResourceSubscriptions)
 		}
-		var params object
-		params.add("notifications", asked)
-		return conn.peer.Call(ctx, "subscriptions/listen", conn.declare(json.RawMessage(params.text()), nil), nil)
+		params, err := marshalObject(ListenParams{filter})
+		if err != nil {
+			return false, err
+		}
+		err = conn.peer.Call(ctx, "subscriptions/listen", conn.declare(params, nil), nil)
+		if err == errSubscriptionEnded {
+			err = nil
+		}
+		return true, err
 	})
 }
 
-// compare says in the log what a subscription has asked for and not been given.
+// checkAcknowledged logs what a subscription has asked for and is not given.
 // 2026-07-28 basic/patterns/subscriptions#acknowledgment: the client "SHOULD
 // check the acknowledged filter against what it requested".
-func (p *Peer) compare(m *Message) {
-	id, _ := parseID(lookup(m.Params, "_meta", metaSubscription))
-	p.mu.Lock()
-	call := cmp.Or(p.calls[id.key()], new(pending))
-	p.mu.Unlock()
-	var asked, agreed map[string]any
-	_ = Bind(call.params, map[string]any{"notifications": &asked})
-	_ = Bind(m.Params, map[string]any{"notifications": &agreed})
-	for name, value := range asked {
-		if !reflect.DeepEqual(value, agreed[name]) {
-			p.log.Warn("the server does not announce all that was subscribed to", "asked", name, "agreed", brief(fmt.Sprint(agreed[name])))
+func checkAcknowledged(x *Exchange) {
+	var agreed, asked acknowledgedParams
+	_ = x.Bind(&agreed)
+	if agreed.Meta == nil {
+		return
+	}
+	id, _ := parseID(agreed.Meta.ID)
+	call := x.tracker.calling(id)
+	if call == nil {
+		return
+	}
+	_ = Bind(call.Params, &asked)
+	given, _ := marshal(agreed.Notifications)
+	wanted, _ := marshal(asked.Notifications)
+	for name, value := range each(wanted) {
+		if got := member(given, string(name)); !bytes.Equal(got, value) {
+			x.tracker.log.Warn("the server does not announce all that was subscribed to", "asked", string(name), "agreed", brief(got))
 		}
 	}
 }
 
 // subscribe is Listen in the legacy era.
-func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawMessage) error {
-	if len(uris) == 0 || uris[0] != '[' {
-		uris = json.RawMessage("[]")
-	}
-	if string(uris) != "[]" && string(lookup(conn.server.Capabilities, "resources", "subscribe")) != "true" {
+func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string) error {
+	if len(uris) > 0 && string(lookup(conn.server.Capabilities, "resources", "subscribe")) != "true" {
 		return errors.New("the server does not offer subscriptions to resources")
 	}
 	var watched []string
@@ -2219,22 +3008,22 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 		defer done()
 		for _, uri := range watched {
-			_ = c.watch(last, conn, uri, -1)
+			_ = conn.unwatch(last, uri)
 		}
 	}()
-	for _, uri := range each(uris) {
-		if err := c.watch(ctx, conn, string(uri), 1); err != nil {
+	for _, uri := range uris {
+		if err := conn.watch(ctx, uri); err != nil {
 			return err
 		}
-		watched = append(watched, string(uri))
+		watched = append(watched, uri)
 	}
 	select {
-	case <-conn.hears.Done():
-		err := context.Cause(conn.hears)
+	case <-conn.news.Done():
+		err := context.Cause(conn.news)
 		if errors.Is(err, ErrInterrupted) { // a new connection has a new stream
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			conn.link.leave()
+			c.retire(conn)
 		}
 		return err
 	case <-ctx.Done():
@@ -2242,26 +3031,44 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris json.RawM
 	}
 }
 
-// watch adds a subscription to a resource, or takes one back. The server hears
-// of the first and the last, one after the other.
-func (c *Client) watch(ctx context.Context, conn *connection, uri string, n int) error {
-	select {
-	case conn.watching <- struct{}{}:
-		defer func() { <-conn.watching }()
-	case <-ctx.Done():
-		return ctx.Err()
+// watch adds a subscription to a resource. Only the first one is sent.
+func (conn *connection) watch(ctx context.Context, uri string) error {
+	if err := conn.takeTurn(ctx); err != nil {
+		return err
 	}
-	params := map[string]json.RawMessage{"uri": json.RawMessage(uri)}
-	count := conn.watched[uri] + n
-	switch {
-	case count == 0:
-		delete(conn.watched, uri)
-		return conn.peer.Call(ctx, "resources/unsubscribe", params, nil)
-	case count == 1 && n > 0:
-		if err := conn.peer.Call(ctx, "resources/subscribe", params, nil); err != nil {
+	defer conn.endTurn()
+	if conn.watched[uri] == 0 {
+		if err := conn.peer.Call(ctx, "resources/subscribe", ResourceParams{uri}, nil); err != nil {
 			return err
 		}
 	}
-	conn.watched[uri] = count
+	conn.watched[uri]++
 	return nil
 }
+
+// unwatch takes back a subscription to a resource. Only the last one is sent.
+func (conn *connection) unwatch(ctx context.Context, uri string) error {
+	if err := conn.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer conn.endTurn()
+	conn.watched[uri]--
+	if conn.watched[uri] > 0 {
+		return nil
+	}
+	delete(conn.watched, uri)
+	return conn.peer.Call(ctx, "resources/unsubscribe", ResourceParams{uri}, nil)
+}
+
+// takeTurn waits until the subscriptions may be changed. It is no mutex, because
+// the wait ends with ctx.
+func (conn *connection) takeTurn(ctx context.Context) error {
+	select {
+	case conn.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (conn *connection) endTurn() { <-conn.turn }

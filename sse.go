@@ -1020,7 +1020,7 @@ func (h *SSEHandler) identified(principal string, header http.Header) Handler {
 		// servers have would keep the client from initialize (2026-07-28
 		// basic/versioning).
 		if x.Peer == nil {
-			return nil, &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: this transport does not serve %.100q", x.Meta.ProtocolVersion)}
+			return nil, &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: this transport does not serve %.100q", x.Meta().ProtocolVersion)}
 		}
 		return h.Handler.Handle(ctx, x)
 	})
@@ -1089,11 +1089,11 @@ func (h *SSEHandler) Close() {
 	for _, p := range pipes {
 		p.eof()
 	}
-	if !within(hurry, &h.all) {
+	if !doneWithin(hurry, &h.all) {
 		for _, p := range pipes {
 			p.cancel()
 		}
-		within(lastWord, &h.all)
+		doneWithin(lastWord, &h.all)
 	}
 }
 
@@ -1246,7 +1246,7 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 	defer time.AfterFunc(lastWord, cancel).Stop() // the status is enough
 	switch {
 	case resp.StatusCode == http.StatusNotFound:
-		return unread{fmt.Errorf("%w: %w", ErrSessionEnded, httpError(resp))}
+		return notSent{fmt.Errorf("%w: %w", ErrSessionEnded, httpError(resp))}
 	case resp.StatusCode/100 != 2:
 		return httpError(resp)
 	}

@@ -78,9 +78,7 @@ func (c *lineConn) Read() (Payload, error) {
 		switch {
 		case err == bufio.ErrBufferFull:
 		case tooLarge:
-			m := refused(ID{}, CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d bytes", c.max))
-			m.local = ErrTooLarge
-			return Payload{Messages: []*Message{m}}, nil
+			return Payload{}, &ReadError{Skipped: true, Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.max)}
 		case (err == nil || err == io.EOF) && len(bytes.Trim(line, " \t\r\n")) > 0:
 			// the last line may lack its newline
 			return Decode(line), nil

@@ -22,14 +22,16 @@ func newDemo() *wire.Server {
 				return map[string]any{"tools": []map[string]any{{"name": "echo", "inputSchema": schema}, {"name": "count", "inputSchema": schema}, {"name": "ask", "inputSchema": schema}}}, nil
 			},
 			"tools/call": func(ctx context.Context, x *wire.Exchange) (any, error) {
-				var name string
-				if err := wire.Bind(x.Request.Params, map[string]any{"name": &name}); err != nil {
+				var call struct {
+					Name string `json:"name"`
+				}
+				if err := x.Bind(&call); err != nil {
 					return nil, err
 				}
-				if tool := tools[name]; tool != nil {
+				if tool := tools[call.Name]; tool != nil {
 					return tool(ctx, x)
 				}
-				return nil, &wire.Error{Code: wire.CodeInvalidParams, Message: "Unknown tool: " + name}
+				return nil, &wire.Error{Code: wire.CodeInvalidParams, Message: "Unknown tool: " + call.Name}
 			},
 		},
 	}
@@ -62,7 +64,7 @@ func count(ctx context.Context, x *wire.Exchange) (any, error) {
 
 // ask asks the user for a name.
 func ask(_ context.Context, x *wire.Exchange) (any, error) {
-	if answer, ok := x.Inputs["name"]; ok {
+	if answer, ok := x.Inputs()["name"]; ok {
 		return wire.ToolResult{Content: []any{wire.TextContent("Hello, " + text(answer, "content", "name"))}}, nil
 	}
 	form := json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`)

@@ -18,7 +18,7 @@ import (
 // A call whose question has been answered is not begun anew when the connection ends just then: nobody is asked twice.
 func TestClientAsksOnce(t *testing.T) {
 	server := &wire.Server{Capabilities: everything, Methods: map[string]wire.HandlerFunc{"tools/call": func(_ context.Context, x *wire.Exchange) (any, error) {
-		if x.Inputs != nil {
+		if x.Inputs() != nil {
 			return wire.ToolResult{Content: []any{}}, nil
 		}
 		return wire.InputRequired{Requests: map[string]wire.InputRequest{"name": {Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}`)}}}, nil

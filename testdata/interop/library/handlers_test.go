@@ -19,9 +19,9 @@ import (
 // One handler asks, in either era: the modern client calls again, the legacy one gets real requests.
 func TestInputBothEras(t *testing.T) {
 	handler := func(_ context.Context, x *wire.Exchange) (any, error) {
-		state := x.State
+		state := x.State()
 		for _, key := range []string{"b", "a"} {
-			if answer, ok := x.Inputs[key]; ok {
+			if answer, ok := x.Inputs()[key]; ok {
 				state = text(answer, "content", "name") + state
 			}
 		}
@@ -34,7 +34,7 @@ func TestInputBothEras(t *testing.T) {
 		case len(state) == 4:
 			return wire.InputRequired{State: state + "!", Requests: map[string]wire.InputRequest{"a": {Method: "roots/list", Params: nil}}}, nil
 		}
-		return map[string]any{"state": state, "roots": x.Inputs["a"]}, nil
+		return map[string]any{"state": state, "roots": x.Inputs()["a"]}, nil
 	}
 	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
 		server := &wire.Server{Capabilities: everything, Methods: map[string]wire.HandlerFunc{"tools/call": handler, "tools/list": handler}}
@@ -68,10 +68,10 @@ func TestInputState(t *testing.T) {
 	const state, life = "state\x00é\xff", 15 * time.Minute
 	serve := func(key string) http.Handler {
 		handler := func(_ context.Context, x *wire.Exchange) (any, error) {
-			if x.State == "" {
+			if x.State() == "" {
 				return wire.InputRequired{State: state}, nil
 			}
-			return map[string]any{"same": x.State == state}, nil
+			return map[string]any{"same": x.State() == state}, nil
 		}
 		return &wire.StreamableHandler{Handler: &wire.Server{Capabilities: everything, StateKey: []byte(key), Methods: map[string]wire.HandlerFunc{"tools/call": handler, "prompts/get": handler}},
 			Guard: wire.Guard{Authenticate: func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }}}

@@ -206,7 +206,7 @@ func (c *soakClient) note() {
 // listen subscribes to the note, again and again if it must.
 func (c *soakClient) listen(ctx context.Context) {
 	for {
-		err := c.Listen(ctx, map[string]any{"resourceSubscriptions": []string{"note:///" + c.name}})
+		err := c.Listen(ctx, wire.ListenFilter{ResourceSubscriptions: []string{"note:///" + c.name}})
 		c.subscribed.Store(false)
 		if !sleep(ctx, 50*time.Millisecond) {
 			return
@@ -282,11 +282,14 @@ func (c *soakClient) hear(_ context.Context, x *wire.Exchange) (any, error) {
 	defer c.mine.Unlock()
 	switch x.Request.Method {
 	case "notifications/progress":
-		var key string
-		var step json.RawMessage
-		if err := wire.Bind(x.Request.Params, map[string]any{"progressToken": &key, "progress": &step}); err != nil {
+		var p struct {
+			Token string          `json:"progressToken"`
+			Step  json.RawMessage `json:"progress"`
+		}
+		if err := x.Bind(&p); err != nil {
 			c.fault("wrong", "%v: %s", err, x.Request.Params)
 		}
+		key, step := p.Token, p.Step
 		if c.progress[key] != nil {
 			c.progress[key] = append(c.progress[key], string(step))
 			if len(c.progress[key]) == 1 {
@@ -294,11 +297,13 @@ func (c *soakClient) hear(_ context.Context, x *wire.Exchange) (any, error) {
 			}
 		}
 	case "notifications/message": // a call that was cancelled may not know it yet
-		var data string
-		if err := wire.Bind(x.Request.Params, map[string]any{"data": &data}); err != nil {
+		var p struct {
+			Data string `json:"data"`
+		}
+		if err := x.Bind(&p); err != nil {
 			c.fault("wrong", "%v: %s", err, x.Request.Params)
 		}
-		if strings.HasSuffix(data, " of 5") {
+		if strings.HasSuffix(p.Data, " of 5") {
 			c.logged++
 		}
 	case "notifications/resources/updated":

@@ -60,9 +60,11 @@ func TestCallsBothWays(t *testing.T) {
 	}}}
 	c := connect(t, server, func(_ context.Context, x *wire.Exchange) (any, error) {
 		time.Sleep(time.Millisecond)
-		var n int
-		err := wire.Bind(x.Request.Params, map[string]any{"n": &n})
-		return map[string]int{"n": 2 * n}, err
+		var p struct {
+			N int `json:"n"`
+		}
+		err := x.Bind(&p)
+		return map[string]int{"n": 2 * p.N}, err
 	})
 	var calls sync.WaitGroup
 	var answered atomic.Int32
@@ -161,11 +163,17 @@ func TestServerSpeaksFirst(t *testing.T) {
 func TestInitializeMayAsk(t *testing.T) {
 	a, b := wire.Pipe()
 	go wire.Serve(t.Context(), a, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-		x.Revision = legacy
+		if x.Request.Kind() == wire.Notification {
+			x.Peer.Remember(legacy, wire.Meta{})
+			return nil, nil
+		}
 		return nil, x.Call(ctx, "roots/list", nil, nil)
 	}), nil)
 	p := wire.Open(t.Context(), b, wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { return nil, nil }), nil)
 	defer p.Close()
+	if err := p.Notify(t.Context(), "notifications/legacy", nil); err != nil {
+		t.Error(err)
+	}
 	if err := p.Call(t.Context(), "initialize", nil, nil); err != nil {
 		t.Error(err)
 	}
@@ -183,8 +191,11 @@ func TestNothingOvertakesInitialize(t *testing.T) {
 	var initialized atomic.Int64
 	err := wire.Serve(t.Context(), wire.NewLineConn(strings.NewReader(strings.Join(said, "\n")), io.Discard, maxMessage, func() error { return nil }),
 		wire.HandlerFunc(func(_ context.Context, x *wire.Exchange) (any, error) {
-			var round int64
-			_ = wire.Bind(x.Request.Params, map[string]any{"round": &round})
+			var p struct {
+				Round int64 `json:"round,omitempty"`
+			}
+			_ = x.Bind(&p)
+			round := p.Round
 			switch x.Request.Method {
 			case "first":
 				began, busy := time.Now(), slow+time.Duration(round%40-20)*time.Microsecond
@@ -215,8 +226,10 @@ func TestPeerDoesNotRead(t *testing.T) {
 			theirIn, out := io.Pipe()
 			go func() {
 				err := wire.Serve(t.Context(), wire.NewLineConn(in, out, maxMessage, in.Close), wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-					if x.Request.Method == "ask" {
-						x.Revision = legacy
+					switch x.Request.Method {
+					case "notifications/legacy":
+						x.Peer.Remember(legacy, wire.Meta{})
+					case "ask":
 						return nil, x.Call(ctx, "roots/list", nil, nil)
 					}
 					return nil, nil
@@ -227,6 +240,7 @@ func TestPeerDoesNotRead(t *testing.T) {
 			go func() {
 				defer theirOut.Close()
 				if name == "makes noise" {
+					fmt.Fprintln(theirOut, `{"jsonrpc":"2.0","method":"notifications/legacy"}`)
 					fmt.Fprintln(theirOut, `{"jsonrpc":"2.0","id":"ask","method":"ask"}`)
 				}
 				for i := range all {
