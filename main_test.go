@@ -928,6 +928,23 @@ func TestChildDies(t *testing.T) {
 	}
 }
 
+// A message of a child that is too large is skipped: it is not taken for the end of the child, which would be waited for, and what follows is
+// read.
+func TestChildSaysTooMuch(t *testing.T) {
+	conn, err := DialCommand(func() *exec.Cmd { return sh(`printf '%0200d\n' 1; echo "$1"; cat`) }, time.Minute, 100)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = conn.Read()
+	if skipped, ok := err.(*ReadError); !ok || !skipped.Skipped || !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+	if in, err := conn.Read(); err != nil || in.Messages[0].Method != "notifications/hello" {
+		t.Error(in, err)
+	}
+}
+
 // A command that cannot be started is an error, and leaves nothing open.
 func TestChildMissing(t *testing.T) {
 	files := openFiles()

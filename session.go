@@ -34,6 +34,7 @@ package main
 //	sending of changes (legacy)   Server.Publish         nothing waits any more
 //	attempt to connect            Client                 the connection is made and not needed any more
 //	line that takes long (stdio)  lineConn.Write         it is written, or Close
+//	closing after a failed write  lineConn.Write         the stream is closed
 //	standard input (no pipe)      StdioConn              the process ends
 //	end of a child (stdio)        DialCommand            the child and its process group have ended
 //	stream of a POST              StreamableHandler      the response has ended; the POST waits for it

@@ -1,25 +1,24 @@
 package main
 
-// Newline framing over any byte stream, and the stdio transport built on it: a
-// server that reads its standard input and writes its standard output, and a
-// client that launches one. EOF on stdin is the shutdown signal.
+// Conns that need no HTTP: in memory, lines over any byte stream, and stdio.
+//
+// In stdio the client launches the server as its child. It writes to the
+// child's standard input and reads the child's standard output, one message on
+// each line.
 //
 //	> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{…}}⏎        client to the server's stdin
 //	< {"jsonrpc":"2.0","method":"notifications/progress","params":{…}}⏎   the server's stdout: messages and nothing else
 //	< {"jsonrpc":"2.0","id":1,"result":{…}}⏎
 //
-// Implements 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown,
-// 2026-07-28 basic/transports/stdio. Goroutines: a launched child has one that
-// waits for its end and that of its group; standard input has one that reads it
-// for the life of the process, unless it is a pipe (not on Windows); a line
-// whose writer may give up has one that writes it. A line is written by whoever
-// has the turn, a lock for which nobody waits longer than their context lasts.
-// Copy with jsonrpc.go.
+// No message says that the conversation is over. The client closes the server's
+// stdin, and this end of the input tells the server to shut down.
+//
+// Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
+// 2026-07-28 basic/transports/stdio. Copy this file with jsonrpc.go.
 
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,411 +36,50 @@ import (
 	"time"
 )
 
-// ---- Lines ----
-
-// lineConn is a Conn with one payload on each line.
-type lineConn struct {
-	r     *bufio.Reader
-	w     io.Writer
-	max   int
-	close func() error
-	turn  chan struct{} // held while a line is written
-	// Why writing has failed: nothing can follow, and at its end reading fails
-	// with this, too.
-	broken atomic.Pointer[error]
-}
-
-// NewLineConn returns a Conn that reads and writes one payload on each line:
-// for stdio, and, as the specification asks of custom transports, for TCP and
-// Unix sockets. max is the most bytes that a line may have without its end; a
-// longer one is skipped, and read as one Invalid message: a server answers it
-// with -32600, on a client every waiting Call fails with ErrTooLarge. close
-// must unblock reading, and writing if it can. A Write that the other side does
-// not read ends with its context, unless w is os.Stdout; the line is still
-// written when it can be. 2026-07-28 basic/transports/stdio: transports on byte
-// streams "SHOULD reuse this framing".
-func NewLineConn(r io.Reader, w io.Writer, max int, close func() error) Conn {
-	return &lineConn{r: bufio.NewReaderSize(r, 64<<10), w: w, max: max, close: sync.OnceValue(close), turn: make(chan struct{}, 1)}
-}
-
-// Read returns the next line that is not blank, in memory of its own. Past the
-// cap it reads on to the newline and keeps nothing.
-func (c *lineConn) Read() (Payload, error) {
-	var line []byte
-	for tooLarge := false; ; {
-		part, err := c.r.ReadSlice('\n')
-		if tooLarge = tooLarge || len(line)+len(bytes.TrimRight(part, "\r\n")) > c.max; tooLarge {
-			line = nil
-		} else {
-			line = append(line, part...)
-		}
-		switch {
-		case err == bufio.ErrBufferFull:
-		case tooLarge:
-			return Payload{}, &ReadError{Skipped: true, Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.max)}
-		case (err == nil || err == io.EOF) && len(bytes.Trim(line, " \t\r\n")) > 0:
-			// the last line may lack its newline
-			return Decode(line), nil
-		case err != nil && c.broken.Load() != nil:
-			return Payload{}, *c.broken.Load()
-		case err != nil:
-			return Payload{}, err
-		default:
-			line = nil
-		}
-	}
-}
-
-// Write writes the payload's line, whole. When ctx ends in the middle of it, it
-// goes on by itself, and whoever writes next waits for that.
-func (c *lineConn) Write(ctx context.Context, p Payload) error {
-	line := append(p.Append(nil), '\n')
-	select {
-	case c.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	// Nobody gives up; or it is a server's one client, and there is nobody else
-	// to talk to.
-	if ctx.Done() == nil || c.w == os.Stdout {
-		return c.write(line)
-	}
-	written := make(chan error, 1)
-	go func() { written <- c.write(line) }() // ends when the other side has read it, or with Close
-	select {
-	case err := <-written:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// write is for whoever has the turn.
-func (c *lineConn) write(line []byte) error {
-	defer func() { <-c.turn }()
-	if why := c.broken.Load(); why != nil {
-		return *why
-	}
-	_, err := c.w.Write(line)
-	if err != nil {
-		c.broken.Store(&err)
-		go c.close() // nothing more can be said
-	}
-	return err
-}
-
-// Close ends reading, and as much of writing as what it was built on.
-func (c *lineConn) Close() error { return c.close() }
-
-// StdioConn returns the Conn of a server that was launched by its client:
-// standard input and output, lines up to max bytes. Close ends reading only, so
-// that what is still owed can be written. It catches SIGPIPE: a client that is
-// gone is an error, not our death.
-func StdioConn(max int) Conn {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	in := stdin()
-	return NewLineConn(in, os.Stdout, max, in.Close)
-}
-
-// stdin returns standard input with a Close that wakes who reads it. A pipe or
-// socket can do that itself, once it does not block; for all else a goroutine
-// reads until the process ends.
-func stdin() io.ReadCloser {
-	info, err := os.Stdin.Stat()
-	pipe := err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 && runtime.GOOS != "windows"
-	if out, err := os.Stdout.Stat(); err == nil && pipe {
-		// one socket for both: os.Stdout cannot write to what does not block
-		pipe = !os.SameFile(info, out)
-	}
-	if os.Stdin.SetReadDeadline(time.Time{}) == nil {
-		return os.Stdin // whoever started us has set it so that it does not block
-	}
-	if pipe && syscall.SetNonblock(syscall.Stdin, true) == nil {
-		return &sharedInput{file: os.NewFile(uintptr(syscall.Stdin), "stdin")}
-	}
-	r, w := io.Pipe()
-	go func() {
-		_, err := io.Copy(w, os.Stdin)
-		w.CloseWithError(err)
-	}()
-	return r
-}
-
-// sharedInput is a standard input that does not block. Whoever else has it, such
-// as the shell's next command, shares that with us, and does not expect it:
-// Close restores what was.
-type sharedInput struct {
-	file *os.File
-	mu   sync.Mutex // held by who reads
-}
-
-// Read fails with os.ErrClosed from Close on.
-func (in *sharedInput) Read(b []byte) (int, error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	n, err := in.file.Read(b)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = os.ErrClosed
-	}
-	return n, err
-}
-
-// Close wakes who reads, and waits for that: a Read that begins later would
-// block for ever.
-func (in *sharedInput) Close() error {
-	_ = in.file.SetReadDeadline(time.Now())
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return errors.Join(syscall.SetNonblock(syscall.Stdin, false), in.file.Close())
-}
-
-// ---- Launching a server ----
-
-// DialCommand returns a Dialer that starts command() and speaks lines over its
-// standard input and output (max as for NewLineConn). There is no shell in
-// between. What the child writes to stderr goes to the command's Stderr. When
-// the child ends, Read fails with its exit status, and with the last of its
-// stderr if the command has no Stderr. Close shuts it down, each step bounded by
-// grace: it closes the child's stdin, then sends SIGTERM, then kills it
-// (2025-11-25 basic/lifecycle#shutdown), its process group included where there
-// are such: of that nothing is left when Close returns.
-func DialCommand(command func() *exec.Cmd, grace time.Duration, max int) Dialer {
-	return func(context.Context) (Conn, error) {
-		c := &child{cmd: command(), grace: grace, exited: make(chan struct{}), gone: make(chan struct{})}
-		if err := c.start(max); err != nil {
-			return nil, err
-		}
-		return c, nil
-	}
-}
-
-// child is the Conn to a launched process.
-type child struct {
-	Conn
-	cmd    *exec.Cmd
-	in     io.Closer // our end of its stdin
-	out    *os.File  // and of its stdout
-	grace  time.Duration
-	stderr tail
-	exited chan struct{} // closed when it has been reaped
-	err    error         // set by then: how it ended
-	gone   chan struct{} // closed when nothing is left of its group, or all was killed
-}
-
-func (c *child) start(max int) error {
-	// not StdoutPipe, which the end of the process closes before all is read
-	out, theirOut, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer theirOut.Close()
-	c.out, c.stderr.next = out, c.cmd.Stderr
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = nil, theirOut, &c.stderr
-	c.cmd.WaitDelay = lastWord // a grandchild may keep stderr open
-	if c.cmd.SysProcAttr == nil {
-		c.cmd.SysProcAttr = ownGroup()
-	}
-	in, err := c.cmd.StdinPipe()
-	if err == nil {
-		err = c.cmd.Start()
-	}
-	if err != nil {
-		return errors.Join(err, out.Close())
-	}
-	c.in, c.Conn = in, NewLineConn(childOutput{out}, in, max, c.shutDown)
-	go c.wait() // ends with the process and its group
-	return nil
-}
-
-// ownGroup asks for a process group of the child's own. The field exists only
-// on Unix, and this file is for all systems.
-func ownGroup() *syscall.SysProcAttr {
-	attr := new(syscall.SysProcAttr)
-	if field := reflect.ValueOf(attr).Elem().FieldByName("Setpgid"); field.IsValid() {
-		field.SetBool(true)
-	}
-	return attr
-}
-
-// wait reaps the process. What it has left behind in its group is told to end,
-// too, and is killed if it has not after the grace.
-func (c *child) wait() {
-	c.err = c.cmd.Wait()
-	left := c.signalGroup(syscall.SIGTERM) == nil
-	_ = c.out.SetReadDeadline(time.Now().Add(lastWord))
-	close(c.exited)
-	pause := 10 * time.Millisecond
-	for began := time.Now(); left && time.Since(began) < c.grace; {
-		time.Sleep(pause)
-		left = c.signalGroup(syscall.Signal(0)) == nil // which reaches nobody, and says whether there is somebody
-		if patience := 50 * time.Millisecond; left && time.Since(began) > patience {
-			if onlyZombies(c.cmd.Process.Pid) {
-				break
-			}
-			pause = patience // reading the states of all processes is not cheap
-		}
-	}
-	if left {
-		_ = c.signalGroup(os.Kill) // zombies, too: one that was born while they were read is among them
-	}
-	close(c.gone)
-}
-
-// onlyZombies reports whether a process group has members, and all of them are
-// dead and not yet reaped by their parents. Such a group still takes signals,
-// and in a container whose first process reaps nobody it stays for ever. Where
-// there is no /proc of Linux it returns false.
-func onlyZombies(group int) (found bool) {
-	entries, _ := os.ReadDir("/proc")
-	for _, entry := range entries {
-		if _, err := strconv.Atoi(entry.Name()); err != nil {
-			continue
-		}
-		stat, _ := os.ReadFile("/proc/" + entry.Name() + "/stat") // empty if it is gone by now
-		// PID (NAME) STATE PARENT GROUP …, and NAME may have spaces and brackets
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) < 3 || fields[2] != strconv.Itoa(group) {
-			continue
-		}
-		if found = fields[0] == "Z"; !found {
-			return false
-		}
-	}
-	return found
-}
-
-// childOutput is what a child writes. What it wrote before its end is still to
-// be read, however slowly we do, but a grandchild that keeps the pipe open and
-// says nothing is not waited for.
-type childOutput struct{ *os.File }
-
-func (out childOutput) Read(b []byte) (int, error) {
-	n, err := out.File.Read(b)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		_ = out.SetReadDeadline(time.Now().Add(lastWord / 20))
-		n, err = out.File.Read(b)
-	}
-	return n, err
-}
-
-// Read returns the next message; at the end, why the process has ended.
-func (c *child) Read() (Payload, error) {
-	p, err := c.Conn.Read()
-	if err != nil {
-		err = c.why(err, c.grace)
-	}
-	return p, err
-}
-
-// Write fails with ErrClosed, and says why, when the process has ended or no
-// longer reads.
-func (c *child) Write(ctx context.Context, p Payload) error {
-	err := c.Conn.Write(ctx, p)
-	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", ErrClosed, c.why(err, lastWord/10))
-	}
-	return err
-}
-
-// why explains an end of input or of output by the end of the process, if that
-// comes soon.
-func (c *child) why(err error, wait time.Duration) error {
-	if !closedWithin(wait, c.exited) {
-		return fmt.Errorf("server closed its stdin or stdout: %w", err)
-	}
-	why := fmt.Errorf("server ended: %w", cmp.Or(c.err, errors.New(c.cmd.ProcessState.String())))
-	last := strings.ToValidUTF8(strings.TrimSpace(string(c.stderr.text)), "\uFFFD")
-	if last != "" && c.stderr.next == nil { // which would have shown it
-		why = fmt.Errorf("%w; the last of its stderr:\n%s", why, last)
-	}
-	return why
-}
-
-// shutDown goes down the ladder until the process is gone.
-func (c *child) shutDown() error {
-	_ = c.in.Close()
-	wait := c.grace
-	for _, signal := range []os.Signal{syscall.SIGTERM, os.Kill} {
-		if closedWithin(wait, c.exited) {
-			break
-		}
-		if wait = c.grace; c.signal(signal) != nil { // Windows has no SIGTERM
-			wait = 0
-		}
-	}
-	if !closedWithin(c.grace, c.exited) {
-		return errors.Join(fmt.Errorf("process %d does not end", c.cmd.Process.Pid), c.out.Close())
-	}
-	<-c.gone // within grace
-	return c.out.Close()
-}
-
-// signal reaches the process group, or where there is none the process.
-func (c *child) signal(signal os.Signal) error {
-	if c.signalGroup(signal) == nil {
-		return nil
-	}
-	return c.cmd.Process.Signal(signal)
-}
-
-// signalGroup fails if there is no process group, or nobody in it.
-func (c *child) signalGroup(signal os.Signal) error {
-	group, err := os.FindProcess(-c.cmd.Process.Pid)
-	if err != nil {
-		return err
-	}
-	return group.Signal(signal)
-}
-
-// tail hands on what is written to it and remembers the end, for when nothing
-// is written any more.
-type tail struct {
-	next io.Writer // nil: nowhere
-	text []byte
-}
-
-const tailSize = 2048
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.text = append(t.text, b...)
-	t.text = t.text[max(0, len(t.text)-tailSize):]
-	if t.next != nil {
-		_, _ = t.next.Write(b) // a stderr that cannot be shown is still to be drained
-	}
-	return len(b), nil
-}
-
 // ---- In memory ----
 
-// Pipe returns two Conns that are each other's peer, in memory: for tests, and
-// as the shortest example of a custom transport.
+// Pipe returns two Conns that are connected to each other in memory. It is for
+// tests, and it is the shortest example of a custom transport.
+//
+// Each Conn holds up to 64 payloads that the other one has not read yet. After
+// that, Write waits. When one of them is closed, both are. What was written
+// before can still be read.
 func Pipe() (a, b Conn) {
-	there, back, closed := make(chan Payload, 64), make(chan Payload, 64), make(chan struct{})
-	hangUp := sync.OnceFunc(func() { close(closed) })
-	return &memConn{there, back, closed, hangUp}, &memConn{back, there, closed, hangUp}
+	toA := make(chan Payload, 64)
+	toB := make(chan Payload, 64)
+	closed := make(chan struct{})
+	closeBoth := sync.OnceFunc(func() { close(closed) })
+	a = &pipeConn{in: toA, out: toB, closed: closed, closeBoth: closeBoth}
+	b = &pipeConn{in: toB, out: toA, closed: closed, closeBoth: closeBoth}
+	return a, b
 }
 
-type memConn struct {
-	in, out chan Payload
-	closed  chan struct{}
-	hangUp  func()
+// pipeConn is one end of a Pipe.
+type pipeConn struct {
+	in        <-chan Payload
+	out       chan<- Payload
+	closed    <-chan struct{} // closed when one of the two ends is
+	closeBoth func()
 }
 
-func (c *memConn) Read() (Payload, error) {
+// Read returns the next payload. After Close it returns what was written
+// before, and then io.EOF.
+func (c *pipeConn) Read() (Payload, error) {
 	select {
 	case p := <-c.in:
 		return p, nil
 	case <-c.closed:
 	}
 	select {
-	case p := <-c.in: // sent before it was closed
+	case p := <-c.in: // it was written before Close
 		return p, nil
 	default:
 		return Payload{}, io.EOF
 	}
 }
 
-func (c *memConn) Write(ctx context.Context, p Payload) error {
+// Write hands a payload to the other end.
+func (c *pipeConn) Write(ctx context.Context, p Payload) error {
 	select {
 	case c.out <- p:
 		return nil
@@ -452,7 +90,568 @@ func (c *memConn) Write(ctx context.Context, p Payload) error {
 	}
 }
 
-func (c *memConn) Close() error {
-	c.hangUp()
+// Close ends both Conns of the Pipe.
+func (c *pipeConn) Close() error {
+	c.closeBoth()
 	return nil
+}
+
+// ---- Lines ----
+
+// NewLineConn returns a Conn that reads and writes one payload on each line. It
+// is for stdio, TCP, Unix sockets and other byte streams. 2026-07-28
+// basic/transports/stdio: transports on byte streams "SHOULD reuse this
+// framing".
+//
+// maxLine is the most bytes that a line may have, without its line end. A
+// longer line is skipped, and Read returns a *ReadError for it. Then a server
+// answers with CodeInvalidRequest, and on a client every waiting Call fails
+// with ErrTooLarge.
+//
+// A Write whose context ends returns at once. If its line was begun, the rest
+// is still written as soon as the other side reads again. If w is os.Stdout,
+// Write does not return before the line is written.
+//
+// closeStream must end a Read of r that waits, and if it can, a Write to w. It
+// is called once: by Close, or after w has failed.
+func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
+	return &lineConn{
+		r:         bufio.NewReaderSize(r, 64<<10),
+		w:         w,
+		maxLine:   maxLine,
+		closeOnce: sync.OnceValue(closeStream),
+		turn:      make(chan struct{}, 1),
+	}
+}
+
+// lineConn is a Conn with one payload on each line.
+//
+// Half a line would damage the line behind it. So a line that was begun is
+// finished before the next one begins:
+//
+//	          gets the turn            all bytes are written
+//	waiting ------------------> writing --------------------> written: the next line gets the turn
+//	   |                           |
+//	   | ctx ends                  | w fails
+//	   v                           v
+//	dropped                     broken: the Conn closes, and no line follows
+//
+// If ctx ends in the state writing, Write returns and a goroutine writes the
+// rest.
+type lineConn struct {
+	r         *bufio.Reader
+	w         io.Writer
+	maxLine   int
+	closeOnce func() error // calls closeStream the first time; returns the same error each time
+	// turn has room for one value. A goroutine puts a value in before it writes
+	// a line, and takes it out afterwards. A Mutex would not do, because a
+	// context cannot end the wait for it.
+	turn chan struct{}
+	// writeErr is the error of w; nil: w has not failed. Then Read fails, too,
+	// because the Conn closes. It returns this error, which is the reason.
+	writeErr atomic.Pointer[error]
+}
+
+// Read returns the payload of the next line that is not blank. The last line
+// need not end with a newline.
+func (c *lineConn) Read() (Payload, error) {
+	for {
+		line, tooLarge, err := c.readLine()
+		isBlank := len(bytes.Trim(line, " \t\r\n")) == 0
+		switch {
+		case tooLarge:
+			return Payload{}, &ReadError{Skipped: true, Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine)}
+		case !isBlank && (err == nil || err == io.EOF):
+			return Decode(line), nil
+		case err != nil && c.writeErr.Load() != nil:
+			return Payload{}, *c.writeErr.Load()
+		case err != nil:
+			return Payload{}, err
+		}
+	}
+}
+
+// readLine reads up to the next newline, and returns the line with it. If there
+// is no newline, err is the reason. A line that is too large is read to its
+// end, but not kept: line is nil then. The memory of line is not used again,
+// because a Payload refers to it.
+func (c *lineConn) readLine() (line []byte, tooLarge bool, err error) {
+	for {
+		var part []byte
+		part, err = c.r.ReadSlice('\n')
+		if !tooLarge {
+			line = append(line, part...)
+			tooLarge = len(withoutLineEnd(line)) > c.maxLine
+		}
+		if tooLarge {
+			line = nil
+		}
+		if err != bufio.ErrBufferFull { // with this error, part is the full buffer, and the line continues
+			return line, tooLarge, err
+		}
+	}
+}
+
+// withoutLineEnd returns a line without the newline, or the carriage return and
+// the newline, at its end.
+func withoutLineEnd(line []byte) []byte {
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	return bytes.TrimSuffix(line, []byte("\r"))
+}
+
+// Write writes a payload as one line.
+func (c *lineConn) Write(ctx context.Context, p Payload) error {
+	line := append(p.Append(nil), '\n')
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// Only a Write that may return before its line is written needs a
+	// goroutine. A server on stdio has one client: while that does not read, no
+	// other client is kept waiting.
+	mayReturnEarly := ctx.Done() != nil && c.w != os.Stdout
+	if !mayReturnEarly {
+		return c.writeLine(line)
+	}
+	written := make(chan error, 1)
+	go func() { written <- c.writeLine(line) }() // ends when the other side has read the line, or with Close
+	select {
+	case err := <-written:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// writeLine writes a line. The caller has the turn, and writeLine gives it
+// back.
+func (c *lineConn) writeLine(line []byte) error {
+	defer func() { <-c.turn }()
+	if failed := c.writeErr.Load(); failed != nil {
+		return *failed
+	}
+	_, err := c.w.Write(line)
+	if err != nil {
+		c.writeErr.Store(&err)
+		go c.closeOnce() // ends Read; on a goroutine, because a child may take long to end
+	}
+	return err
+}
+
+// Close calls closeStream. That ends reading, and writing if closeStream can do
+// so.
+func (c *lineConn) Close() error { return c.closeOnce() }
+
+// ---- Standard input and output ----
+
+// StdioConn returns the Conn of a server that a client has launched: it reads
+// standard input and writes standard output. maxLine is as for NewLineConn.
+// Close ends reading only, so that the server can still write the responses to
+// the requests it has read.
+//
+// From the call of StdioConn on, the process does not die of SIGPIPE any more.
+// If the client has gone, Write returns an error.
+func StdioConn(maxLine int) Conn {
+	// Go ends a program that writes to a standard output without a reader,
+	// unless the program asks for SIGPIPE. No goroutine reads the channel:
+	// Notify drops the signals that do not fit in.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	in := openStdin()
+	return NewLineConn(in, os.Stdout, maxLine, in.Close)
+}
+
+// openStdin returns standard input as a stream whose Close ends a Read that
+// waits. A Read of a file in blocking mode waits in the operating system, where
+// Go cannot end it. So there are three ways:
+//
+//	standard input                                   openStdin returns
+//	was in nonblocking mode from the start           os.Stdin
+//	a pipe or a socket, not on Windows               a nonblockingStdin
+//	anything else, such as a file or a terminal      a pipe in memory, which a goroutine fills
+//
+// That goroutine ends with the input or with the process.
+func openStdin() io.ReadCloser {
+	isNonblocking := os.Stdin.SetReadDeadline(time.Time{}) == nil // in blocking mode, a file has no deadlines
+	if isNonblocking {
+		return os.Stdin
+	}
+	if stdinCanBeNonblocking() && syscall.SetNonblock(syscall.Stdin, true) == nil {
+		return &nonblockingStdin{file: os.NewFile(uintptr(syscall.Stdin), "stdin")}
+	}
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, os.Stdin)
+		w.CloseWithError(err)
+	}()
+	return r
+}
+
+// stdinCanBeNonblocking reports whether standard input may be set to
+// nonblocking mode: it must be a pipe or a socket. If one socket is both
+// standard input and standard output, it must stay as it is: os.Stdout needs
+// blocking mode.
+func stdinCanBeNonblocking() bool {
+	if runtime.GOOS == "windows" {
+		return false
+	}
+	in, err := os.Stdin.Stat()
+	if err != nil || in.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
+		return false
+	}
+	out, err := os.Stdout.Stat()
+	isOneSocket := err == nil && os.SameFile(in, out)
+	return !isOneSocket
+}
+
+// nonblockingStdin is standard input after openStdin has set it to nonblocking
+// mode. The mode belongs to the pipe, and not to this process. The next command
+// of a shell script may have the same pipe, and does not expect that mode. So
+// Close restores blocking mode.
+type nonblockingStdin struct {
+	file *os.File
+	mu   sync.Mutex // Read holds it while it reads
+}
+
+// Read reads from standard input. During and after Close it returns
+// os.ErrClosed.
+func (in *nonblockingStdin) Read(b []byte) (int, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	n, err := in.file.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = os.ErrClosed
+	}
+	return n, err
+}
+
+// Close ends a Read that waits. It restores blocking mode only after that Read
+// has returned, because a Read in blocking mode cannot be ended.
+func (in *nonblockingStdin) Close() error {
+	_ = in.file.SetReadDeadline(time.Now())
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return errors.Join(syscall.SetNonblock(syscall.Stdin, false), in.file.Close())
+}
+
+// ---- Launching a server ----
+
+// DialCommand returns a Dialer that launches a server and talks to it in lines,
+// over its standard input and output. maxLine is as for NewLineConn.
+//
+// The Dialer calls command for each child, because an exec.Cmd can be started
+// only once. There is no shell in between. Stdin, Stdout and WaitDelay of the
+// command are replaced. What the child writes to stderr goes to the command's
+// Stderr. If SysProcAttr is nil, the child starts a new process group, on
+// systems that have process groups.
+//
+// When the child ends, Read fails with its exit status. If the command has no
+// Stderr, the error also has the last 2,048 bytes that the child wrote to
+// stderr.
+//
+// Close shuts the child down as 2025-11-25 basic/lifecycle#shutdown asks: it
+// closes the child's stdin, then sends SIGTERM, then kills the child. After
+// each step it waits until the child ends, for at most grace. The signals go to
+// the whole process group of the child. When Close returns, all processes of
+// the group have ended or were killed. If the child does not end at all, Close
+// returns an error.
+func DialCommand(command func() *exec.Cmd, grace time.Duration, maxLine int) Dialer {
+	return func(context.Context) (Conn, error) {
+		c := &child{cmd: command(), grace: grace, exited: make(chan struct{}), gone: make(chan struct{})}
+		if err := c.start(maxLine); err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+}
+
+const (
+	// lingering is how long the processes that a child has left behind may
+	// still write to its stdout and stderr.
+	lingering = time.Second
+	// outputPause is how long they may pause after that. Then the output counts
+	// as ended.
+	outputPause = 50 * time.Millisecond
+	// exitDelay is how long a Write that has failed waits for the child's end.
+	// The exit status says more than the error of the Write.
+	exitDelay = 100 * time.Millisecond
+
+	// quickCheck is the time between two checks whether the group of a child is
+	// empty. It is short, because most groups are empty soon.
+	quickCheck = 10 * time.Millisecond
+	// slowCheck is the time between later checks, from slowCheck after the exit
+	// on. They also look for zombies. That costs more, because they read the
+	// states of all processes.
+	slowCheck = 50 * time.Millisecond
+
+	maxStderr = 2048 // bytes of the child's stderr that are kept
+)
+
+// child is the Conn to a launched process.
+//
+//	          Close               grace             grace             grace
+//	running --------> stdin closed -----> SIGTERM -------> SIGKILL -------> Close returns an error
+//	   |                   |                 |                |
+//	   +-------------------+-----------------+----------------+
+//	   | the process ends
+//	   v
+//	exited      Read fails with the exit status; the processes left in the group get SIGTERM
+//	   |
+//	   | the group is empty, or it is killed after grace
+//	   v
+//	 gone       Close returns
+//
+// A goroutine runs the method wait. It takes the child from running to gone,
+// whether Close was called or not. Windows has neither SIGTERM nor process
+// groups. There the child is killed after the first grace, and it is gone as
+// soon as it has exited.
+type child struct {
+	lines  Conn // its Close calls shutDown, and so does a failed write
+	cmd    *exec.Cmd
+	stdin  io.Closer // our end of the child's stdin
+	stdout *os.File  // our end of the child's stdout
+	stderr stderrWriter
+	grace  time.Duration
+	exited chan struct{} // closed when the process has ended and was reaped
+	err    error         // what cmd.Wait has returned; set before exited is closed
+	gone   chan struct{} // closed when the group is empty or was killed
+}
+
+// start launches the process.
+func (c *child) start(maxLine int) error {
+	// StdoutPipe would not do: cmd.Wait closes it, perhaps before all is read.
+	stdout, childStdout, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer childStdout.Close() // the child has a copy
+	c.stdout = stdout
+	c.stderr.next = c.cmd.Stderr
+	c.cmd.Stdin = nil
+	c.cmd.Stdout = childStdout
+	c.cmd.Stderr = &c.stderr
+	c.cmd.WaitDelay = lingering // for stderr; childOutput does the same for stdout
+	if c.cmd.SysProcAttr == nil {
+		c.cmd.SysProcAttr = ownGroup()
+	}
+	stdin, err := c.cmd.StdinPipe()
+	if err == nil {
+		err = c.cmd.Start()
+	}
+	if err != nil {
+		return errors.Join(err, stdout.Close())
+	}
+	c.stdin = stdin
+	c.lines = NewLineConn(childOutput{stdout}, stdin, maxLine, c.shutDown)
+	go c.wait() // ends when the child is gone
+	return nil
+}
+
+// ownGroup returns the attributes of a process that starts a new process group.
+// The field Setpgid exists only on Unix. It is set by reflection, so that this
+// file compiles on all systems.
+func ownGroup() *syscall.SysProcAttr {
+	attr := new(syscall.SysProcAttr)
+	setpgid := reflect.ValueOf(attr).Elem().FieldByName("Setpgid")
+	if setpgid.IsValid() {
+		setpgid.SetBool(true)
+	}
+	return attr
+}
+
+// Read returns the next payload. When the output of the child has ended, the
+// error says why.
+func (c *child) Read() (Payload, error) {
+	p, err := c.lines.Read()
+	_, isReport := errors.AsType[*ReadError](err)
+	if err == nil || isReport { // a report does not end the conversation
+		return p, err
+	}
+	return Payload{}, c.explain(err, c.grace)
+}
+
+// Write writes a payload. If the child has ended, or does not read any more,
+// the error wraps ErrClosed and says why.
+func (c *child) Write(ctx context.Context, p Payload) error {
+	err := c.lines.Write(ctx, p)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrClosed, c.explain(err, exitDelay))
+}
+
+// Close shuts the child down.
+func (c *child) Close() error { return c.lines.Close() }
+
+// explain returns the reason why reading or writing has failed with err. If the
+// child exits within limit, its exit is the reason.
+func (c *child) explain(err error, limit time.Duration) error {
+	if !closedWithin(limit, c.exited) {
+		return fmt.Errorf("server closed its stdin or stdout: %w", err)
+	}
+	exit := c.err
+	if exit == nil {
+		exit = errors.New(c.cmd.ProcessState.String()) // "exit status 0"
+	}
+	reason := fmt.Errorf("server ended: %w", exit)
+	stderr := strings.ToValidUTF8(strings.TrimSpace(string(c.stderr.last)), "\uFFFD")
+	if stderr == "" || c.stderr.next != nil { // next has shown it already
+		return reason
+	}
+	return fmt.Errorf("%w; the last of its stderr:\n%s", reason, stderr)
+}
+
+// shutDown takes the steps of Close.
+func (c *child) shutDown() error {
+	_ = c.stdin.Close()
+	exited := closedWithin(c.grace, c.exited)
+	if !exited && c.signal(syscall.SIGTERM) == nil {
+		exited = closedWithin(c.grace, c.exited)
+	}
+	if !exited {
+		_ = c.signal(os.Kill)
+		exited = closedWithin(c.grace, c.exited)
+	}
+	if !exited {
+		return errors.Join(fmt.Errorf("process %d does not end", c.cmd.Process.Pid), c.stdout.Close())
+	}
+	<-c.gone // endGroup takes no longer than grace
+	return c.stdout.Close()
+}
+
+// signal sends a signal to the process group. If there is none, it sends the
+// signal to the process.
+func (c *child) signal(s os.Signal) error {
+	if c.signalGroup(s) == nil {
+		return nil
+	}
+	return c.cmd.Process.Signal(s)
+}
+
+// signalGroup sends a signal to the process group. It returns an error if the
+// group is empty, or if the system has no process groups.
+func (c *child) signalGroup(s os.Signal) error {
+	group, err := os.FindProcess(-c.cmd.Process.Pid) // on Unix, a negative number stands for a group
+	if err != nil {
+		return err
+	}
+	return group.Signal(s)
+}
+
+// wait reaps the process when it ends, and then ends the rest of its group.
+func (c *child) wait() {
+	c.err = c.cmd.Wait()
+	othersLeft := c.signalGroup(syscall.SIGTERM) == nil
+	_ = c.stdout.SetReadDeadline(time.Now().Add(lingering)) // see childOutput
+	close(c.exited)
+	if othersLeft {
+		c.endGroup()
+	}
+	close(c.gone)
+}
+
+// endGroup waits until the group is empty, for at most grace. Then it kills the
+// processes that are left. It does not wait for zombies.
+func (c *child) endGroup() {
+	const noSignal = syscall.Signal(0) // never arrives: sending it only checks whether the group has processes
+	began := time.Now()
+	pause := quickCheck
+	for time.Since(began) < c.grace {
+		time.Sleep(pause)
+		if c.signalGroup(noSignal) != nil {
+			return // the group is empty
+		}
+		if time.Since(began) > slowCheck {
+			if onlyZombies(c.cmd.Process.Pid) {
+				break
+			}
+			pause = slowCheck
+		}
+	}
+	// A group of zombies is killed, too: a process of the group may have
+	// started another one while onlyZombies read the states.
+	_ = c.signalGroup(os.Kill)
+}
+
+// onlyZombies reports whether a process group has members and all of them are
+// zombies. A zombie is a process that has ended, but that its parent has not
+// reaped. It still accepts signals. In a container whose first process reaps no
+// others, a zombie stays for ever. On systems without the /proc of Linux,
+// onlyZombies returns false.
+func onlyZombies(group int) bool {
+	entries, _ := os.ReadDir("/proc")
+	zombies := 0
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue // this entry is no process
+		}
+		state, itsGroup := processState(pid)
+		switch {
+		case itsGroup != group: // this process does not count
+		case state == "Z":
+			zombies++
+		default:
+			return false
+		}
+	}
+	return zombies > 0
+}
+
+// processState returns the state of a process, such as "R" or "Z", and its
+// process group. If the process does not exist any more, the group is 0.
+func processState(pid int) (state string, group int) {
+	// PID (NAME) STATE PARENT GROUP …; NAME may contain spaces and brackets
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0
+	}
+	behindName := bytes.LastIndexByte(stat, ')') + 1
+	fields := strings.Fields(string(stat[behindName:]))
+	if len(fields) < 3 {
+		return "", 0
+	}
+	group, err = strconv.Atoi(fields[2])
+	if err != nil {
+		return "", 0
+	}
+	return fields[0], group
+}
+
+// childOutput is our end of the child's stdout. A pipe ends when all processes
+// have closed their end of it. So a process that the child has left behind
+// could keep us waiting for ever. Therefore wait sets a deadline when the child
+// has exited. After the deadline, the pipe counts as ended when nothing is in
+// it for outputPause. What the child has written before is still read, however
+// slowly that is done.
+type childOutput struct{ *os.File }
+
+// Read waits for at most outputPause after the deadline.
+func (out childOutput) Read(b []byte) (int, error) {
+	n, err := out.File.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = out.SetReadDeadline(time.Now().Add(outputPause))
+		n, err = out.File.Read(b)
+	}
+	return n, err
+}
+
+// stderrWriter takes what a child writes to stderr. It passes that on, and
+// keeps the last bytes of it for the error that reports the end of the child.
+type stderrWriter struct {
+	next io.Writer // the Stderr of the command; nil: there is none
+	last []byte    // read it only when the child has exited
+}
+
+// Write never fails, even if next does: os/exec would close the pipe, and the
+// child could die of its next message.
+func (w *stderrWriter) Write(b []byte) (int, error) {
+	w.last = append(w.last, b...)
+	if len(w.last) > maxStderr {
+		w.last = w.last[len(w.last)-maxStderr:]
+	}
+	if w.next != nil {
+		_, _ = w.next.Write(b)
+	}
+	return len(b), nil
 }
