@@ -444,8 +444,11 @@ type BindError struct {
 
 func (e *BindError) Error() string { return e.text("member") }
 
-// text returns what Error does. kind is what a member is called, such as
-// "argument".
+// InvalidParams returns the error with which a request is answered whose params
+// do not fit. kind is what its message calls a member, such as "argument".
+func (e *BindError) InvalidParams(kind string) *Error { return invalidParams("%s", e.text(kind)) }
+
+// text returns what Error does, with another word for a member.
 func (e *BindError) text(kind string) string {
 	switch {
 	case e.Missing:
@@ -1020,7 +1023,7 @@ func (x *Exchange) Bind(target any) error {
 // is called, such as "argument".
 func paramsError(err error, kind string) error {
 	if fault, ok := errors.AsType[*BindError](err); ok {
-		return invalidParams("%s", fault.text(kind))
+		return fault.InvalidParams(kind)
 	}
 	return err
 }

@@ -9,12 +9,15 @@
 //	mcpwire call COMMAND [ARG...]                    start a server, and say the same
 //	mcpwire call -method tools/list COMMAND [ARG...] call one method and print its result
 //
-// The library is jsonrpc.go (messages, and talking to one peer), stdio.go
-// (lines over a byte stream), sse.go (events over HTTP), session.go (the
-// lifecycle) and http.go (Streamable HTTP), to be read in that order; none of
-// them needs this file, which is the demo. README.md says which to copy for
-// what.
+// The library is jsonrpc.go (messages, and a conversation with one peer),
+// stdio.go (lines over a byte stream), sse.go (events over HTTP), session.go
+// (the lifecycle) and http.go (Streamable HTTP). Read them in that order. None
+// of them needs this file, which shows how the library is used. README.md says
+// which files to copy for which purpose.
 package main
+
+// This file has five parts: the program and its flags, the demo server, the
+// command call, the traces of both, and standard error.
 
 import (
 	"bufio"
@@ -32,6 +35,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -51,42 +55,72 @@ import (
 	"unicode/utf8"
 )
 
+// ======== The program ========
+
 const version = "0.1.0"
 
+// The exit statuses of a program that has failed.
+const (
+	exitError = 1
+	exitUsage = 2 // a flag or an argument is wrong
+)
+
 func main() {
-	ended := []os.Signal{syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		ended = append(ended, syscall.SIGHUP)
+	command := serve
+	args := os.Args[1:]
+	isCall := len(args) > 0 && args[0] == "call"
+	if isCall {
+		command = call
+		args = args[1:]
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), append(ended, os.Interrupt)...)
-	// Who does not want to wait until we have shut down sends a second signal,
-	// which kills. Not all do: a terminal that is closed may send SIGHUP twice,
-	// and the end of a login session sends SIGTERM soon after it.
-	context.AfterFunc(ctx, stop)
-	run, args := serve, os.Args[1:]
-	if len(args) > 0 && args[0] == "call" {
-		run, args = call, args[1:]
-		// Killed, it would leave a command running: only an interrupt may do that.
-		signal.Notify(make(chan os.Signal, 1), ended...)
-	} else if len(ended) > 1 {
-		// A server leaves nothing behind: a second SIGTERM kills it.
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	}
-	// A reader of our output that is gone is an error of writing, not our death.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	if err := run(ctx, args); err != nil {
-		os.Exit(fail(exitError, err))
+	err := command(untilSignal(isCall), args)
+	if err != nil {
+		printError(err)
+		os.Exit(exitError)
 	}
 	stderr.flush()
 }
 
-const (
-	exitError = 1
-	exitUsage = 2
-)
+// untilSignal returns a context that ends with the first signal. Then the
+// program shuts down. What a second signal does meanwhile depends on the
+// command:
+//
+//	             first        second
+//	interrupt    ctx ends     the program ends at once
+//	SIGTERM      ctx ends     serve: the program ends at once; call: no effect
+//	SIGHUP       ctx ends     no effect
+//	SIGPIPE      no effect    no effect
+//
+// A second interrupt comes from a user who does not want to wait. The other
+// signals may come twice by themselves: a terminal that is closed may send
+// SIGHUP twice, and the end of a login session sends SIGTERM soon after it. A
+// second SIGTERM may end a server, because that leaves nothing behind. It must
+// not end call: the command that call has started would go on running.
+//
+// SIGHUP has no effect at all if it was ignored when the program started, as
+// nohup has it. SIGPIPE would end the program when the reader of its output has
+// gone. Without it, the next write returns an error.
+func untilSignal(isCall bool) context.Context {
+	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	harmless := []os.Signal{syscall.SIGPIPE}
+	if isCall {
+		harmless = append(harmless, syscall.SIGTERM)
+	}
+	if !signal.Ignored(syscall.SIGHUP) {
+		ending = append(ending, syscall.SIGHUP)
+		harmless = append(harmless, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ending...)
+	// After stop, a signal ends the program, unless another channel is notified
+	// of it. The channel unread is never read: signal.Notify does not wait.
+	context.AfterFunc(ctx, stop)
+	unread := make(chan os.Signal, 1)
+	signal.Notify(unread, harmless...)
+	return ctx
+}
 
-// parse reads flags and checks them; it ends the program if that is all there
-// is to do.
+// parse reads flags, and then has them checked. If a flag is wrong, or if help
+// was asked for, parse ends the program.
 func parse(flags *flag.FlagSet, args []string, usage string, check func() error) {
 	flags.SetOutput(io.Discard)
 	err := flags.Parse(args)
@@ -100,157 +134,60 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 		flags.PrintDefaults()
 		os.Exit(0)
 	case err != nil:
-		os.Exit(fail(exitUsage, fmt.Errorf("%w (-h for help)", err)))
+		printError(fmt.Errorf("%w (-h for help)", err))
+		os.Exit(exitUsage)
 	}
 }
 
-func fail(exit int, err error) int {
+// printError prints an error to standard error, and waits until it is written.
+func printError(err error) {
 	fmt.Fprintln(stderr, "mcpwire:", printable(err.Error()+dataOf(err)))
 	stderr.flush()
-	return exit
 }
 
-// dataOf returns what the error of a peer has as data. A string is in the text
-// of the error already.
+// dataOf returns the data of the *Error in err, as a text to append; "": there
+// is none. Data that is a string is in the text of the error already.
 func dataOf(err error) string {
-	var fault *Error
-	if !errors.As(err, &fault) || len(fault.Data) == 0 || fault.Data[0] == '"' || string(fault.Data) == "null" {
+	fault, ok := errors.AsType[*Error](err)
+	if !ok || len(fault.Data) == 0 || fault.Data[0] == '"' || string(fault.Data) == "null" {
 		return ""
 	}
 	return fmt.Sprintf("; data: %.4000s", appendLine(nil, fault.Data))
 }
 
-// ---- Standard error ----
+// ---- Flags ----
 
-// stderr takes the logs, the traces and what else is said there, so that all of
-// it stays in order and none of it holds up the wire.
-var stderr = &spool{w: os.Stderr}
-
-const maxSpooled = 8 << 20
-
-var errDropped = errors.New("nobody reads: dropped")
-
-// spool is an io.Writer that never waits. It keeps what is written until w
-// takes it: maxSpooled bytes, and the line that passes them. What finds no room
-// is dropped, and so is what w refuses; a notice tells how many lines are
-// missing, where they are missing, as soon as w takes something again. A
-// dropped line counts in dropped, or in behind, until w has taken a notice that
-// counts it. One goroutine at most writes to w; it ends when nothing is left.
-type spool struct {
-	w io.Writer
-
-	mu      sync.Mutex    // guards the fields below
-	waiting []byte        // what w is to be given next
-	held    int           // bytes that are waiting, or that w is being given
-	dropped int           // lines missing in front of what is waiting
-	behind  int           // lines missing behind it
-	running bool          // there is the goroutine
-	newest  chan struct{} // closed when w has been given all of this; nil: nothing was ever written
-	stuck   bool          // flush has waited in vain, and w has taken nothing since
+// setText returns the function of a flag that stores a text.
+func setText(to *string) func(string) {
+	return func(text string) { *to = text }
 }
 
-// Write keeps all of b, or drops it.
-func (s *spool) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held >= maxSpooled {
-		if lines := bytes.Count(b, []byte("\n")); len(s.waiting) > 0 {
-			s.behind += lines
-		} else {
-			s.dropped += lines
-		}
-		return 0, errDropped
-	}
-	if len(s.waiting) == 0 {
-		s.newest = make(chan struct{})
-	}
-	s.waiting = append(s.waiting, b...)
-	s.held += len(b)
-	if !s.running {
-		s.running = true
-		go s.run()
-	}
-	return len(b), nil
+// addText returns the function of a flag that may be repeated.
+func addText(list *[]string) func(string) {
+	return func(text string) { *list = append(*list, text) }
 }
 
-// run gives w what is waiting, and the notices. What fails once may fail again:
-// then the next Write has the notice repeated.
-func (s *spool) run() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var err error
-	for len(s.waiting) > 0 || s.dropped > 0 && err == nil {
-		if len(s.waiting) == 0 {
-			s.newest = make(chan struct{}) // flush waits for the notice, too
-		}
-		b, given, missing := s.waiting, s.newest, s.dropped
-		s.waiting, s.dropped, s.behind = nil, s.behind, 0
-		s.mu.Unlock()
-		missing, err = s.give(missing, b)
-		s.mu.Lock()
-		close(given)
-		s.dropped += missing
-		s.held -= len(b)
-		s.stuck = false
-	}
-	s.running = false
-}
-
-// give gives w the notice of what is missing, and b. It returns how many lines
-// are missing then.
-func (s *spool) give(missing int, b []byte) (int, error) {
-	if missing > 0 {
-		if _, err := fmt.Fprintf(s.w, "mcpwire: %d lines are missing here, because nobody read them\n", missing); err != nil {
-			return missing + bytes.Count(b, []byte("\n")), err
-		}
-	}
-	n, err := s.w.Write(b)
-	return bytes.Count(b[n:], []byte("\n")), err
-}
-
-// flush waits until w has been given what was written before: a second at most,
-// and not once more for a reader who has taken nothing since.
-func (s *spool) flush() {
-	s.mu.Lock()
-	given, stuck := s.newest, s.stuck
-	s.mu.Unlock()
-	if given == nil || stuck || closedWithin(lastWord, given) {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-given:
-	default:
-		s.stuck = true
-	}
-}
-
-// pattern returns what compiles a regular expression when it is first needed:
-// a program that starts should not have to wait for all of them.
-func pattern(text string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
-}
-
-// matching returns what takes the text of a flag if it matches a pattern. None
-// matches an empty text, as an unset variable of a shell makes it: that is no
-// reason to serve without a token.
-func matching(pattern string, take func(text string)) func(string) error {
+// matching returns the function of a flag whose text must match a pattern. It
+// passes the text on to store. No pattern of ours matches an empty text, which
+// comes from an unset variable of a shell: the server must not start without a
+// token because of that.
+func matching(pattern string, store func(text string)) func(string) error {
 	return func(text string) error {
 		if !regexp.MustCompile(`(?i)^(?:` + pattern + `)$`).MatchString(text) {
 			return fmt.Errorf("it must match %s", pattern)
 		}
-		take(text)
+		store(text)
 		return nil
 	}
 }
 
-// versions returns what takes a flag that lists protocol versions; they are
-// kept newest first.
-func versions(list *[]string) func(string) error {
+// addVersions returns the function of a flag that lists protocol versions. It
+// keeps the list sorted, newest first.
+func addVersions(list *[]string) func(string) error {
 	return func(text string) error {
 		for version := range strings.SplitSeq(text, ",") {
-			if revision(version).Version == "" || slices.Contains(*list, version) {
+			isKnown := slices.ContainsFunc(Revisions, func(r Revision) bool { return r.Version == version })
+			if !isKnown || slices.Contains(*list, version) {
 				return fmt.Errorf("unknown or repeated version %q", version)
 			}
 			*list = append(*list, version)
@@ -263,14 +200,20 @@ func versions(list *[]string) func(string) error {
 
 // ---- Serving ----
 
-// options are what the flags of a server say.
+// options are the flags of a server.
 type options struct {
-	http, token, authServer, replica, stateKey, tlsCert, tlsKey string
-	stateless, trace                                            bool
-
-	versions []string
-	guard    Guard // without the token: of what is read before there is one
-	sessions Sessions
+	http       string // the address to listen on; "": serve stdio
+	token      string // "": no token is needed
+	authServer string // the URL of the authorization server; "": none
+	replica    string // how session ids begin
+	stateKey   string
+	tlsCert    string // a file
+	tlsKey     string // a file
+	stateless  bool
+	trace      bool
+	versions   []string // newest first; nil: all
+	sessions   Sessions
+	guard      Guard // of all handlers; those of MCP add Authenticate, the metadata needs no token
 }
 
 const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin and stdout
@@ -279,9 +222,7 @@ const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin 
 
 func (o *options) define(flags *flag.FlagSet) {
 	const host = `([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?`
-	text := func(to *string) func(string) { return func(text string) { *to = text } }
-	add := func(to *[]string) func(string) { return func(text string) { *to = append(*to, text) } }
-	flags.Func("http", "serve HTTP at `address`; without a host it is 127.0.0.1", matching(`.*:\w+`, text(&o.http)))
+	flags.Func("http", "serve HTTP at `address`; without a host it is 127.0.0.1", matching(`.*:\w+`, setText(&o.http)))
 	flags.BoolVar(&o.stateless, "stateless", false, "no sessions: every POST stands alone")
 	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for so `long`")
 	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once, a `number`")
@@ -289,15 +230,15 @@ func (o *options) define(flags *flag.FlagSet) {
 	flags.IntVar(&o.sessions.Keep, "event-buffer", 256, "`events` that a stream keeps for Last-Event-ID; 0: none, and no event ids")
 	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after so `long` a silence; 0: none")
 	flags.Func("allow-origin", "`origin` to let in, with CORS answers, such as https://app.example.com; repeatable (default loopback, without CORS)",
-		matching(`null|[a-z][a-z0-9+.-]*://`+host, add(&o.guard.Origins)))
-	flags.Func("allow-host", "value of `Host` to let in on a loopback address; repeatable (default loopback names)", matching(host, add(&o.guard.Hosts)))
-	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, text(&o.token)))
-	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, text(&o.authServer)))
-	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, text(&o.replica)))
-	flags.Func("state-key", "`key` of requestState, the same on all replicas (default $MCPWIRE_STATE_KEY, or random)", matching(`.+`, text(&o.stateKey)))
-	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, text(&o.tlsCert)))
-	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, text(&o.tlsKey)))
-	flags.Func("versions", "protocol versions to offer, as a comma-separated `list` (default all)", versions(&o.versions))
+		matching(`null|[a-z][a-z0-9+.-]*://`+host, addText(&o.guard.Origins)))
+	flags.Func("allow-host", "value of `Host` to let in on a loopback address; repeatable (default loopback names)", matching(host, addText(&o.guard.Hosts)))
+	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, setText(&o.token)))
+	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, setText(&o.authServer)))
+	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, setText(&o.replica)))
+	flags.Func("state-key", "`key` of requestState, the same on all replicas (default $MCPWIRE_STATE_KEY, or random)", matching(`.+`, setText(&o.stateKey)))
+	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, setText(&o.tlsCert)))
+	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, setText(&o.tlsKey)))
+	flags.Func("versions", "protocol versions to offer, as a comma-separated `list` (default all)", addVersions(&o.versions))
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 	flags.BoolFunc("version", "print the version", func(string) error {
 		fmt.Println("mcpwire", version)
@@ -306,11 +247,13 @@ func (o *options) define(flags *flag.FlagSet) {
 	})
 }
 
-// check returns what is wrong with the flags as a whole.
-func (o *options) check(flags *flag.FlagSet) (err error) {
+// check returns an error if the flags do not fit together.
+func (o *options) check(flags *flag.FlagSet) error {
+	alsoForStdio := []string{"max-body", "state-key", "versions", "trace", "version"}
+	var onlyHTTP error
 	flags.Visit(func(f *flag.Flag) {
-		if o.http == "" && !slices.Contains([]string{"max-body", "state-key", "versions", "trace", "version"}, f.Name) {
-			err = fmt.Errorf("-%s goes with -http", f.Name)
+		if o.http == "" && !slices.Contains(alsoForStdio, f.Name) {
+			onlyHTTP = fmt.Errorf("-%s goes with -http", f.Name)
 		}
 	})
 	switch {
@@ -323,18 +266,20 @@ func (o *options) check(flags *flag.FlagSet) (err error) {
 	case o.sessions.Keep < 0 || o.guard.KeepAlive < 0:
 		return errors.New("-event-buffer and -keepalive must not be less than 0")
 	}
-	return err
+	return onlyHTTP
 }
 
+// serve runs the demo server until the client hangs up or ctx ends.
 func serve(ctx context.Context, args []string) error {
 	var o options
 	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
 	o.define(flags)
 	parse(flags, args, serveUsage, func() error { return o.check(flags) })
 	demo := newDemo()
-	demo.Versions, demo.StateKey = o.versions, []byte(cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
+	demo.Versions = o.versions
+	demo.StateKey = []byte(cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
 	level := slog.LevelInfo
-	if o.trace { // which shows the rest, and is to be replayed
+	if o.trace { // the trace shows the requests, and without log lines it can be replayed
 		level = slog.LevelWarn
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
@@ -342,65 +287,89 @@ func serve(ctx context.Context, args []string) error {
 	if o.http != "" {
 		err = o.serveHTTP(ctx, demo, log)
 	} else {
-		conn := StdioConn(int(o.guard.MaxBody))
-		if o.trace {
-			conn = &tracedConn{Conn: conn, here: "server", there: "client"}
-		}
-		err = Serve(ctx, conn, demo, log)
+		err = o.serveStdio(ctx, demo, log)
 	}
-	// A client that is gone is how a server's life ends.
+	// A signal, and a client that has hung up, are how a server usually ends.
 	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 		return nil
 	}
 	return err
 }
 
-// serveHTTP serves the demo until ctx ends, and then for as long as what has
-// begun takes, but no more than a few seconds.
+func (o *options) serveStdio(ctx context.Context, demo *demo, log *slog.Logger) error {
+	conn := StdioConn(int(o.guard.MaxBody))
+	if o.trace {
+		conn = &tracedConn{Conn: conn, trace: newTrace(), here: "server", there: "client"}
+	}
+	return Serve(ctx, conn, demo, log)
+}
+
+const (
+	ioTimeout    = 30 * time.Second // to read a request, and to write a response that is no stream
+	shutdownTime = 4500 * time.Millisecond
+)
+
+// serveHTTP serves the demo until ctx ends. Then requests that are running may
+// finish, but no longer than shutdownTime.
 func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) error {
 	mcp, sse, mux := o.handlers(demo, log)
-	server := &http.Server{Handler: mux, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall,
+	server := &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: 4 * ioTimeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	if o.trace {
-		server.Handler = &httpTrace{Handler: mux, trace: trace{names: map[string]string{}}}
+		server.Handler = &tracedHandler{Handler: mux, trace: newTrace()}
 	}
-	scheme, run := "http", server.Serve
+	scheme := "http"
+	run := server.Serve
 	if o.tlsCert != "" {
 		certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
 		if err != nil {
 			return err
 		}
 		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}}
-		scheme, run = "https", func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+		scheme = "https"
+		run = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 	}
-	host, port, err := net.SplitHostPort(o.http)
-	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+	listener, err := o.listen()
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(stderr, "mcpwire: listening on %s://%s/mcp\n", scheme, listener.Addr())
 	served := make(chan error, 1)
-	go func() { served <- run(loggedListener{listener, log}) }()
+	go func() { served <- run(loggedListener{listener, log}) }() // ends with server.Close at the latest
 	select {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
+		return shutDown(server, mcp, sse)
 	}
-	bound, cancel := context.WithTimeout(context.Background(), 4500*time.Millisecond)
+}
+
+// listen opens the port. The program is for one machine unless a host is named.
+func (o *options) listen() (net.Listener, error) {
+	host, port, err := net.SplitHostPort(o.http)
+	if err != nil {
+		return nil, err
+	}
+	return net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+}
+
+// shutDown ends a server. Streams do not end by themselves, so the handlers are
+// closed while Shutdown waits for their responses. http.Server can call them
+// with RegisterOnShutdown, but does not wait for such calls.
+func shutDown(server *http.Server, mcp *StreamableHandler, sse *SSEHandler) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 	defer cancel()
-	var ends sync.WaitGroup // rather than RegisterOnShutdown, for which nobody waits
-	ends.Go(mcp.Close)
-	ends.Go(sse.Close)
-	err = server.Shutdown(bound)
-	ends.Wait()
+	var closing sync.WaitGroup
+	closing.Go(mcp.Close)
+	closing.Go(sse.Close)
+	err := server.Shutdown(ctx)
+	closing.Wait()
 	return errors.Join(err, server.Close())
 }
 
-// loggedListener logs why no connection is accepted: that there are no
-// descriptors left, for one. net/http tries again, at least once a second.
+// loggedListener logs why a connection could not be accepted: for example, the
+// process has no file descriptors left. net/http then tries again after a
+// second at most.
 type loggedListener struct {
 	net.Listener
 	log *slog.Logger
@@ -415,23 +384,29 @@ func (l loggedListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// handlers builds what is served at each path.
+// handlers makes the handlers of both transports, and the mux that has all
+// paths. It also fills in those options that flags leave open.
 func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler, sse *SSEHandler, mux *http.ServeMux) {
 	o.token = cmp.Or(o.token, strings.TrimSpace(os.Getenv("MCPWIRE_TOKEN")))
 	if o.guard.KeepAlive == 0 {
-		o.guard.KeepAlive = -1
+		o.guard.KeepAlive = -1 // the flag's 0 means none, that of Guard means the default
 	}
-	o.guard.Log, o.guard.OriginsName, o.guard.HostsName = log, "-allow-origin", "-allow-host"
-	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: headerParams, Guard: o.guard}
+	o.guard.Log = log
+	o.guard.OriginsName = "-allow-origin"
+	o.guard.HostsName = "-allow-host"
+	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: demo.headerParams, Guard: o.guard}
 	sse = &SSEHandler{Handler: demo, Guard: o.guard}
 	if o.token != "" {
-		mcp.Authenticate, sse.Authenticate = o.bearer("/mcp"), o.bearer("")
+		mcp.Authenticate = o.bearer("/mcp")
+		sse.Authenticate = o.bearer("")
 	}
 	if o.replica != "" {
-		sse.NewID = func() string { return o.replica + "-" + rand.Text() }
+		newID := func() string { return o.replica + "-" + rand.Text() }
+		o.sessions.NewID = newID
+		sse.NewID = newID
 	}
 	if !o.stateless {
-		mcp.Sessions, o.sessions.NewID = &o.sessions, sse.NewID
+		mcp.Sessions = &o.sessions
 	}
 	mux = http.NewServeMux()
 	mux.Handle("/mcp", mcp)
@@ -446,10 +421,12 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	return mcp, sse, mux
 }
 
+// ---- Authorization ----
+
 const metadataPath = "/.well-known/oauth-protected-resource"
 
-// origin returns the one that the client has used, unless a proxy has ended
-// TLS.
+// origin returns the origin that the client has used. If a proxy in front of us
+// has ended TLS, that cannot be seen, and the scheme is http.
 func origin(r *http.Request) string {
 	if r.TLS != nil {
 		return "https://" + r.Host
@@ -457,19 +434,23 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// bearer lets in who knows the token; others are told where the metadata of
-// path is. 2025-11-25 basic/authorization#token-requirements: it comes in a
-// header, never in the URL.
+// bearer returns the Authenticate of a handler: it lets in a request with the
+// token. The challenge to any other names the metadata of path. 2025-11-25
+// basic/authorization#token-requirements: the token comes in a header, never in
+// the URL.
 func (o *options) bearer(path string) func(*http.Request) (string, error) {
+	// Two hashes have the same length, so the comparison takes the same time for
+	// every wrong token.
 	want := sha256.Sum256([]byte(o.token))
 	return func(r *http.Request) (string, error) {
-		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		got := sha256.Sum256([]byte(strings.TrimSpace(given)))
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
+		isBearer := strings.EqualFold(scheme, "Bearer")
+		if isBearer && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+			return "token", nil
+		}
 		var params []string
-		if strings.EqualFold(scheme, "Bearer") {
-			if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
-				return "token", nil
-			}
+		if isBearer {
 			params = append(params, `error="invalid_token"`)
 		}
 		if o.authServer != "" {
@@ -479,411 +460,76 @@ func (o *options) bearer(path string) func(*http.Request) (string, error) {
 	}
 }
 
-// metadata says who issues tokens for the resource at path: RFC 9728. It is
-// served without credentials, to clients that have no token yet. 2025-11-25
-// basic/authorization#authorization-server-location: it "MUST include the
-// authorization_servers field".
+// resourceMetadata says which servers issue tokens for a resource: RFC 9728.
+// 2025-11-25 basic/authorization#authorization-server-location: it "MUST
+// include the authorization_servers field".
+type resourceMetadata struct {
+	AuthorizationServers []string `json:"authorization_servers"`
+	BearerMethods        []string `json:"bearer_methods_supported"`
+	Resource             string   `json:"resource"`
+}
+
+// metadata serves the resourceMetadata of path. It needs no credentials,
+// because a client asks for it before it has a token.
 func (o *options) metadata(path string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := o.guard.admit(w, r); ok {
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(map[string]any{"resource": origin(r) + path, "authorization_servers": []string{o.authServer},
-				"bearer_methods_supported": []string{"header"}})
+		_, ok := o.guard.admit(w, r)
+		if !ok {
+			return
 		}
+		w.Header().Set("Content-Type", "application/json")
+		m := resourceMetadata{AuthorizationServers: []string{o.authServer}, BearerMethods: []string{"header"}, Resource: origin(r) + path}
+		_ = json.NewEncoder(w).Encode(m) // fails only if the client has gone
 	}
 }
 
-// ---- Traces ----
+// ======== The demo: one of each thing that a transport must carry ========
 
-// trace is a transcript being written to stderr, in the notation of
-// testdata/*.txtar: what each side says under a line that names it.
-type trace struct {
-	mu       sync.Mutex // guards the fields below
-	last     string
-	count    int               // exchanges over HTTP
-	names    map[string]string // of sessions by id, and tags by tags of events
-	sessions []string          // ids that have a name, the oldest first
-	named    int               // sessions that ever had one
-}
-
-const maxNames = 1000 // of sessions in a trace
-
-// print adds what is said. If it is dropped, whoever speaks next is named again.
-func (t *trace) print(who, text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if who != t.last {
-		text = "-- " + who + " --\n" + text
-	}
-	t.last = who
-	if _, err := io.WriteString(stderr, text); err != nil {
-		t.last = ""
-	}
-}
-
-// visible returns lines that do nothing to a terminal. What a terminal could
-// act on is escaped as in JSON, so that a message stays the same message; a
-// line that could be taken for the name of a section begins with a space.
-func visible(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		line, ended := strings.CutSuffix(line, "\n")
-		if strings.HasPrefix(line, "--") {
-			b.WriteByte(' ')
-		}
-		for _, r := range strings.TrimSuffix(line, "\r") {
-			switch {
-			case unicode.IsPrint(r): // U+FFFD, too, which stands for what is not UTF-8
-				b.WriteRune(r)
-			case r == '\t' || r == '\r': // which JSON has between values only
-				b.WriteByte(' ')
-			default:
-				for _, unit := range utf16.AppendRune(nil, r) {
-					fmt.Fprintf(&b, `\u%04x`, unit)
-				}
-			}
-		}
-		if ended {
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
-}
-
-// tracedConn traces what passes through a Conn: what came byte for byte, what
-// goes as it is sent.
-type tracedConn struct {
-	Conn
-	trace
-	here, there string
-}
-
-// Read prints what it reads.
-func (t *tracedConn) Read() (Payload, error) {
-	p, err := t.Conn.Read()
-	if err == nil {
-		t.print(t.there, visible(cmp.Or(string(bytes.TrimSpace(p.raw)), "(not kept: too large)"))+"\n")
-	}
-	return p, err
-}
-
-// Write prints what it writes.
-func (t *tracedConn) Write(ctx context.Context, p Payload) error {
-	t.print(t.here, visible(string(p.Append(nil)))+"\n")
-	return t.Conn.Write(ctx, p)
-}
-
-// httpTrace traces the requests to a server, or of a client, and the responses,
-// line by line as they come. Credentials are left out, and ids of sessions are
-// session-1, session-2 and so on. It reads nothing itself: of a body it shows
-// what the handler has read, which reads nothing before its Guard has let the
-// request in.
-type httpTrace struct {
-	http.Handler
-	http.RoundTripper // one of the two
-	trace
-}
-
-// ServeHTTP traces what the handler reads and writes.
-func (t *httpTrace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := t.begin(r)
-	if r.Body == nil || r.Body == http.NoBody {
-		x.ask("")
-	} else {
-		r = r.WithContext(r.Context()) // the server needs the one that it has made
-		r.Body = &tracedBody{r.Body, x.asks}
-	}
-	traced := &tracedResponse{ResponseWriter: w, exchange: x}
-	t.Handler.ServeHTTP(traced, r)
-	traced.WriteHeader(http.StatusOK) // if the handler has not
-	x.answers(nil, true)
-}
-
-// RoundTrip is the same for a client: it traces what is sent, and what comes
-// back.
-func (t *httpTrace) RoundTrip(r *http.Request) (*http.Response, error) {
-	x, sent := t.begin(r), ""
-	if r.GetBody != nil {
-		if body, err := r.GetBody(); err == nil {
-			text, _ := io.ReadAll(body)
-			sent = "\n" + oneLine(text) + "\n"
-		}
-	}
-	x.ask(sent)
-	resp, err := t.RoundTripper.RoundTrip(r)
-	if err != nil {
-		x.say(printable(err.Error()) + "\n")
-		return nil, err
-	}
-	x.head(resp.StatusCode, resp.Header)
-	resp.Body = &tracedBody{resp.Body, x.answers}
-	return resp, nil
-}
-
-// tracedBody shows what is read of a body.
-type tracedBody struct {
-	io.ReadCloser
-	show func(part []byte, end bool)
-}
-
-// Read shows what it reads.
-func (b *tracedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.show(p[:n], err == io.EOF)
-	return n, err
-}
-
-// Close ends what there is to show.
-func (b *tracedBody) Close() error {
-	b.show(nil, true)
-	return b.ReadCloser.Close()
-}
-
-// exchange is a request and its response, which are named by a letter.
-type exchange struct {
-	*trace
-	name string
-
-	turn    sync.Mutex // guards the fields below; held while a part is printed
-	request string     // its head, until that is printed
-	gap     string     // what stands before the next that is said: an empty line between head and body
-	stream  bool       // the response is one, and printed line by line
-	skipLF  bool       // the stream's last byte was CR: an LF that follows belongs to it
-	rest    []byte     // of a body, or of a line, whose end has not come yet
-	more    int        // bytes behind rest that are not kept
-}
-
-const maxTraced = 64 << 10 // bytes that a trace shows of a stream's line
-
-// begin returns the exchange that a request begins. It prints nothing yet: a
-// request stands in one piece.
-func (t *trace) begin(r *http.Request) *exchange {
-	x := &exchange{trace: t, request: r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header)}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for n := t.count; n >= 0; n = n/26 - 1 {
-		x.name = string(rune('A'+n%26)) + x.name
-	}
-	t.count++
-	return x
-}
-
-// ask prints the request, once. Like say, it is for who holds the turn, or
-// knows of nobody else yet.
-func (x *exchange) ask(body string) {
-	if x.request != "" {
-		x.print("client "+x.name, x.rename(visible(x.request+body), false))
-		x.request, x.rest = "", nil
-	}
-}
-
-// asks takes a part of the request's body, and prints the request at its end.
-func (x *exchange) asks(part []byte, end bool) {
-	x.turn.Lock()
-	defer x.turn.Unlock()
-	if x.request == "" {
-		return
-	}
-	if x.rest = append(x.rest, part...); end {
-		x.ask("\n" + oneLine(x.rest) + "\n")
-	}
-}
-
-// head prints the response's status and header, after the request.
-func (x *exchange) head(status int, header http.Header) {
-	x.turn.Lock()
-	defer x.turn.Unlock()
-	x.ask("\n(not read to its end)\n")
-	x.say(fmt.Sprintf("%d\n%s", status, tracedHeader(header)))
-	x.gap, x.stream = "\n", isMedia(header.Get("Content-Type"), "text/event-stream")
-}
-
-// answers takes a part of the response's body. It prints the whole lines of a
-// stream, which end with CR, LF or CRLF, and any other body at its end. Nobody
-// has to end a line, so only its beginning is kept.
-func (x *exchange) answers(part []byte, end bool) {
-	x.turn.Lock()
-	defer x.turn.Unlock()
-	limit := callLimit
-	if x.stream {
-		limit = maxTraced
-	}
-	var lines strings.Builder
-	for _, b := range part {
-		switch {
-		case x.stream && x.skipLF && b == '\n':
-		case x.stream && (b == '\r' || b == '\n'):
-			lines.WriteString(x.line())
-		case len(x.rest) < limit:
-			x.rest = append(x.rest, b)
-		default:
-			x.more++
-		}
-		x.skipLF = b == '\r'
-	}
-	if end && len(x.rest) > 0 {
-		lines.WriteString(x.line())
-	}
-	if lines.Len() > 0 {
-		x.say(lines.String())
-	}
-}
-
-// line returns the line of a stream, or the body, that is at its end.
-func (x *exchange) line() string {
-	text := string(x.rest)
-	if !x.stream {
-		text = oneLine(x.rest)
-	}
-	if x.more > 0 {
-		text += fmt.Sprintf(" (… %d more bytes)", x.more)
-	}
-	x.rest, x.more = x.rest[:0], 0
-	return text + "\n"
-}
-
-// say prints what the server says.
-func (x *exchange) say(text string) {
-	x.print("server "+x.name, x.gap+x.rename(visible(text), true))
-	x.gap = ""
-}
-
-// tracedResponse is a response of a server.
-type tracedResponse struct {
-	http.ResponseWriter
-	exchange *exchange
-	begun    bool // it has a status
-}
-
-// Unwrap lets an http.ResponseController through.
-func (w *tracedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// WriteHeader prints the status and header, once.
-func (w *tracedResponse) WriteHeader(status int) {
-	if !w.begun {
-		w.begun = true
-		w.exchange.head(status, w.Header())
-		w.ResponseWriter.WriteHeader(status)
-	}
-}
-
-// Write prints what the handler writes.
-func (w *tracedResponse) Write(b []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	w.exchange.answers(b, false)
-	return w.ResponseWriter.Write(b)
-}
-
-// oneLine returns a body as one line, JSON without spaces.
-func oneLine(body []byte) string {
-	var line bytes.Buffer
-	if json.Compact(&line, body) == nil {
-		return line.String()
-	}
-	return printable(strings.TrimSuffix(string(body), "\n"))
-}
-
-var (
-	// Fields of a header that matter to MCP.
-	tracedFields = pattern("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
-	// A line with a query, of a request or an endpoint event; and its parts.
-	query     = pattern(`(?m)^([A-Z]+ |data: ?)(/|https?://)\S*\?\S*`)
-	queryPart = pattern(`[?&][^&\s]*`)
-	// A session's id, or the tag of an event's.
-	idField = pattern(`(?m)^(Mcp-Session-Id: .+|(id|Last-Event-Id): [0-9a-f]{8}\.)`)
-)
-
-func tracedHeader(header http.Header) (text string) {
-	for _, key := range slices.Sorted(maps.Keys(header)) {
-		for _, value := range header[key] {
-			if key == "Authorization" {
-				value = "…"
-			}
-			if tracedFields().MatchString(key) {
-				text += key + ": " + value + "\n"
-			}
-		}
-	}
-	return text
-}
-
-// rename puts names in place of ids, and hides what else a query holds. A
-// session has a name once the server has given its id: what is only asked for
-// is not remembered.
-func (t *trace) rename(text string, given bool) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text = query().ReplaceAllStringFunc(text, func(line string) string {
-		return queryPart().ReplaceAllStringFunc(line, func(part string) string {
-			name, id, _ := strings.Cut(part, "=")
-			if name[1:] == "session" { // of the old transport
-				return name + "=" + t.session(id, given)
-			}
-			return name + "=…"
-		})
-	})
-	return idField().ReplaceAllStringFunc(text, func(field string) string {
-		name, id, _ := strings.Cut(field, ": ")
-		if name == "Mcp-Session-Id" {
-			return name + ": " + t.session(id, given)
-		}
-		return name + ": " + cmp.Or(t.names[id], id)
-	})
-}
-
-// session returns the name of a session, by which the tag of its events is made
-// as well. Of very many the oldest is forgotten.
-func (t *trace) session(id string, given bool) string {
-	if name := t.names[id]; name != "" || !given || len(id) > maxRepeated {
-		return cmp.Or(name, "…")
-	}
-	tag := func(id string) string { return (&Session{ID: id}).tag() + "." }
-	if len(t.sessions) == maxNames {
-		delete(t.names, t.sessions[0])
-		delete(t.names, tag(t.sessions[0]))
-		t.sessions = t.sessions[1:]
-	}
-	t.named++
-	id, name := strings.Clone(id), fmt.Sprintf("session-%d", t.named) // id is a part of what may be long
-	t.sessions = append(t.sessions, id)
-	t.names[id], t.names[tag(id)] = name, tag(name)
-	return name
-}
-
-// ---- The demo: one of each thing that a transport must carry ----
-
-// demo is a small, deterministic server.
+// demo is a small server with fixed answers. The notes are all that it
+// remembers.
 type demo struct {
 	*Server
+	marked map[string][]HeaderParam // arguments that are marked, by tool
+
 	mu    sync.Mutex // guards notes
 	notes map[string]string
 }
 
 const (
-	maxNotes = 200
-	maxNote  = 64 << 10
-	maxEcho  = 4 << 20   // bytes of an echo, as JSON
-	maxCount = time.Hour // that one count may take
-	pageSize = 50
+	maxNotes      = 200
+	maxNote       = 64 << 10  // characters
+	maxEcho       = 4 << 20   // bytes of an echo, as JSON
+	maxCount      = time.Hour // that one count may take
+	pageSize      = 50        // items on a page of a list
+	maxCompletion = 100       // values of a completion: 2025-11-25 server/utilities/completion#completion-results
 )
 
-// pixel is a 1×1 PNG, so that the mechanism of icons can be seen.
+// pixel is a PNG of one pixel. It shows how icons are declared.
 const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 
+var pixelIcons = []Icon{{Src: pixel, MimeType: "image/png", Sizes: []string{"1x1"}}}
+
 func newDemo() *demo {
-	d := &demo{notes: map[string]string{"welcome": "This note is served by mcpwire."}}
+	d := &demo{notes: map[string]string{"welcome": "This note is served by mcpwire."}, marked: map[string][]HeaderParam{}}
+	for _, t := range tools {
+		marked, err := ReadHeaderParams(t.InputSchema)
+		if err != nil {
+			panic(err) // a mistake in the table of tools
+		}
+		d.marked[t.Name] = marked
+	}
 	d.Server = &Server{
-		Info: Implementation{Name: "mcpwire", Title: "mcpwire demo", Version: version, Icons: []Icon{{Src: pixel, MimeType: "image/png", Sizes: []string{"1x1"}}}},
+		Info: Implementation{Name: "mcpwire", Title: "mcpwire demo", Version: version, Icons: pixelIcons},
 		Capabilities: map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
 			"resources": map[string]any{"listChanged": true, "subscribe": true}},
 		Instructions: "A demo: made-up weather, an echo, a counter, a question and a few notes.",
 		Methods: map[string]HandlerFunc{
-			"tools/list":               d.list("tools"),
+			"tools/list":               d.listTools,
 			"tools/call":               d.callTool,
-			"resources/list":           d.list("resources"),
-			"resources/templates/list": d.list("resourceTemplates"),
+			"resources/list":           d.listResources,
+			"resources/templates/list": d.listTemplates,
 			"resources/read":           d.readResource,
-			"prompts/list":             d.list("prompts"),
+			"prompts/list":             d.listPrompts,
 			"prompts/get":              d.getPrompt,
 			"completion/complete":      d.complete,
 		},
@@ -891,185 +537,269 @@ func newDemo() *demo {
 	return d
 }
 
-// headerMark asks a modern client to repeat an argument as a header of its HTTP
-// request.
-const headerMark = `"x-mcp-header":"Unit",`
+// headerParams returns the arguments of a tool that are marked with
+// x-mcp-header.
+func (d *demo) headerParams(tool string) []HeaderParam { return d.marked[tool] }
 
-// harmless says of a tool that it changes nothing, and reaches nothing outside.
-// A client takes a tool that says nothing for one that may destroy something,
-// and asks its user (2025-03-26 schema ToolAnnotations).
-const harmless = `"annotations":{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}`
-
-// catalogue holds the lists that never change, in the order of the names, as
-// the newest revision shows them.
-var catalogue = json.RawMessage(`{"tools":[
-	{"name":"ask","title":"Ask for a name","description":"Asks the user for a name, and greets.",
-		"inputSchema":{"type":"object","properties":{},"additionalProperties":false},` + harmless + `},
-	{"name":"count","title":"Count","description":"Counts to n, one step after the other, and reports each.",
-		"inputSchema":{"type":"object","properties":{
-			"n":{"type":"integer","minimum":0,"maximum":1000000,"description":"steps"},
-			"delayMs":{"type":"integer","minimum":0,"maximum":600000,"default":0,"description":"wait before each step; all waits together take at most an hour"},
-			"poll":{"type":"boolean","default":false,"description":"let go of the connection meanwhile, where that can be done"}},"required":["n"]},` + harmless + `},
-	{"name":"echo","title":"Echo","description":"Returns the text it is given.",
-		"inputSchema":{"type":"object","properties":{
-			"text":{"type":"string","description":"what to return"},
-			"repeat":{"type":"integer","minimum":1,"maximum":4194304,"default":1,"description":"how many times in a row"}},"required":["text"]},` + harmless + `},
-	{"name":"get-weather","title":"Weather","description":"The current temperature in a city. The data is made up.",
-		"inputSchema":{"type":"object","properties":{
-			"city":{"type":"string","minLength":1,"description":"name of the city"},
-			"unit":{"type":"string",` + headerMark + `"enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]},` + harmless + `,
-		"icons":[{"src":"` + pixel + `","mimeType":"image/png","sizes":["1x1"]}]},
-	{"name":"set-note","title":"Write a note","description":"Keeps a note, to be read as the resource note:///NAME.",
-		"inputSchema":{"type":"object","properties":{
-			"name":{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$","description":"name of the note"},
-			"text":{"type":"string","maxLength":65536,"description":"the note"}},"required":["name","text"]},
-		"annotations":{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":true,"openWorldHint":false}}
-],"resourceTemplates":[
-	{"uriTemplate":"note:///{name}","name":"note","description":"A note by its name.","mimeType":"text/plain"}
-],"prompts":[
-	{"name":"summarize-note","title":"Summarize a note","description":"Asks for a summary of a note.",
-		"arguments":[{"name":"name","description":"name of the note","required":true}]}
-]}`)
-
-// list answers with the page of a list that a cursor points at.
-func (d *demo) list(name string) HandlerFunc {
-	return func(_ context.Context, x *Exchange) (any, error) {
-		items := member(catalogue, name)
-		if name == "resources" {
-			items = d.resources()
-		}
-		var list []json.RawMessage
-		for _, item := range each(items) {
-			list = append(list, item)
-		}
-		return page(x, name, list)
-	}
-}
+// ---- Lists ----
 
 // pageParams are the params of a list. 2025-11-25 server/utilities/pagination.
 type pageParams struct {
 	Cursor string `json:"cursor,omitempty"`
 }
 
-func page(x *Exchange, list string, items []json.RawMessage) (any, error) {
+// page returns one page of a list that is sorted by name, and the cursor of the
+// next page; "": there is none. A cursor holds the last name of the page before
+// it, so it still fits when items come and go.
+func page[T any](x *Exchange, items []T, nameOf func(T) string) (found []T, nextCursor string, err error) {
 	const mark = "after "
 	p := pageParams{Cursor: mark}
 	if err := x.Bind(&p); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	begin, ok := strings.CutPrefix(p.Cursor, mark)
+	before, ok := strings.CutPrefix(p.Cursor, mark)
 	if !ok {
-		return nil, unknown("cursor", p.Cursor)
+		return nil, "", unknown("cursor", p.Cursor)
 	}
-	page, last := []json.RawMessage{}, ""
-	result := map[string]any{}
+	found = []T{} // an empty list is [] in JSON; nil would be null
 	for _, item := range items {
-		switch name := unquote(member(item, "name")); {
-		case name <= begin:
-		case len(page) == pageSize:
-			result["nextCursor"] = mark + last
-		default:
-			page, last = append(page, shown(item, x.Revision())), name
+		if nameOf(item) <= before {
+			continue
 		}
+		if len(found) == pageSize {
+			return found, mark + nameOf(found[pageSize-1]), nil
+		}
+		found = append(found, item)
 	}
-	result[list] = page
-	return result, nil
+	return found, "", nil
 }
 
-// shown returns an item as a revision knows it.
-func shown(item json.RawMessage, rev Revision) json.RawMessage {
-	hidden := map[string]bool{"title": !rev.Titles, "icons": !rev.Icons, "annotations": !rev.Annotations}
-	var o object
-	for name, value := range each(item) {
-		if !hidden[string(name)] {
-			o.add(string(name), value)
-		}
+// listToolsResult is the result of tools/list. 2025-11-25
+// server/tools#listing-tools.
+type listToolsResult struct {
+	NextCursor string `json:"nextCursor,omitempty"`
+	Tools      []tool `json:"tools"`
+}
+
+func (d *demo) listTools(_ context.Context, x *Exchange) (any, error) {
+	found, next, err := page(x, tools, func(t tool) string { return t.Name })
+	if err != nil {
+		return nil, err
 	}
-	if !rev.Modern {
-		return bytes.Replace(o.encode(), []byte(headerMark), nil, 1)
+	for i, t := range found {
+		found[i] = t.in(x.Revision())
 	}
-	return json.RawMessage(o.encode())
+	return listToolsResult{next, found}, nil
+}
+
+// listResourcesResult is the result of resources/list. 2025-11-25
+// server/resources#listing-resources.
+type listResourcesResult struct {
+	NextCursor string     `json:"nextCursor,omitempty"`
+	Resources  []resource `json:"resources"`
+}
+
+func (d *demo) listResources(_ context.Context, x *Exchange) (any, error) {
+	found, next, err := page(x, d.resources(), func(r resource) string { return r.Name })
+	if err != nil {
+		return nil, err
+	}
+	return listResourcesResult{next, found}, nil
+}
+
+// listTemplatesResult is the result of resources/templates/list. 2025-11-25
+// server/resources#resource-templates.
+type listTemplatesResult struct {
+	NextCursor        string             `json:"nextCursor,omitempty"`
+	ResourceTemplates []resourceTemplate `json:"resourceTemplates"`
+}
+
+func (d *demo) listTemplates(_ context.Context, x *Exchange) (any, error) {
+	found, next, err := page(x, templates, func(t resourceTemplate) string { return t.Name })
+	if err != nil {
+		return nil, err
+	}
+	return listTemplatesResult{next, found}, nil
+}
+
+// listPromptsResult is the result of prompts/list. 2025-11-25
+// server/prompts#listing-prompts.
+type listPromptsResult struct {
+	NextCursor string   `json:"nextCursor,omitempty"`
+	Prompts    []prompt `json:"prompts"`
+}
+
+func (d *demo) listPrompts(_ context.Context, x *Exchange) (any, error) {
+	found, next, err := page(x, prompts, func(p prompt) string { return p.Name })
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range found {
+		found[i] = p.in(x.Revision())
+	}
+	return listPromptsResult{next, found}, nil
 }
 
 // ---- Tools ----
 
-var tools = map[string]func(d *demo, ctx context.Context, x *Exchange, args json.RawMessage) (any, error){
-	"ask":         (*demo).ask,
-	"count":       (*demo).count,
-	"echo":        (*demo).echo,
-	"get-weather": (*demo).getWeather,
-	"set-note":    (*demo).setNote,
+// tool is a tool as tools/list shows it, and the function that runs it.
+// 2025-11-25 server/tools#tool.
+type tool struct {
+	Name        string           `json:"name"`
+	Title       string           `json:"title,omitempty"`
+	Description string           `json:"description"`
+	InputSchema json.RawMessage  `json:"inputSchema"`
+	Annotations *toolAnnotations `json:"annotations,omitempty"`
+	Icons       []Icon           `json:"icons,omitempty"`
+
+	run toolFunc
 }
 
-// headerParams returns the arguments of a tool that are marked.
-func headerParams(tool string) []HeaderParam { return markedParams[tool] }
+// toolFunc runs a tool. A result that is a string becomes the text of a
+// ToolResult. Any other result is returned as it is. An error that is an
+// argumentError becomes a ToolResult, too.
+type toolFunc func(d *demo, ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error)
 
-var markedParams = map[string][]HeaderParam{"get-weather": {{Name: "Unit", Path: []string{"unit"}}}}
+// toolAnnotations tell a client how careful it must be. A client takes a tool
+// without them for one that may destroy something, and asks its user.
+// 2025-03-26 schema ToolAnnotations.
+type toolAnnotations struct {
+	ReadOnly    bool `json:"readOnlyHint"`    // changes nothing
+	Destructive bool `json:"destructiveHint"` // may destroy something
+	Idempotent  bool `json:"idempotentHint"`  // a second call with the same arguments changes nothing more
+	OpenWorld   bool `json:"openWorldHint"`   // reaches something outside
+}
 
-// callParams are the params of tools/call.
+var (
+	readsOnly  = &toolAnnotations{ReadOnly: true, Idempotent: true}
+	overwrites = &toolAnnotations{Destructive: true, Idempotent: true}
+)
+
+// headerMark in the schema of an argument asks a modern client to repeat the
+// argument as a header of its HTTP request.
+const headerMark = `"x-mcp-header":"Unit",`
+
+// tools are all tools, sorted by name, as the newest revision shows them.
+var tools = []tool{
+	{Name: "ask", Title: "Ask for a name", Description: "Asks the user for a name, and greets.",
+		InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`),
+		Annotations: readsOnly, run: (*demo).ask},
+	{Name: "count", Title: "Count", Description: "Counts to n, one step after the other, and reports each.",
+		InputSchema: json.RawMessage(`{"type":"object","properties":{
+			"n":{"type":"integer","minimum":0,"maximum":1000000,"description":"steps"},
+			"delayMs":{"type":"integer","minimum":0,"maximum":600000,"default":0,"description":"wait before each step; all waits together take at most an hour"},
+			"poll":{"type":"boolean","default":false,"description":"let go of the connection meanwhile, where that can be done"}},"required":["n"]}`),
+		Annotations: readsOnly, run: (*demo).count},
+	{Name: "echo", Title: "Echo", Description: "Returns the text it is given.",
+		InputSchema: json.RawMessage(`{"type":"object","properties":{
+			"text":{"type":"string","description":"what to return"},
+			"repeat":{"type":"integer","minimum":1,"maximum":4194304,"default":1,"description":"how many times in a row"}},"required":["text"]}`),
+		Annotations: readsOnly, run: (*demo).echo},
+	{Name: "get-weather", Title: "Weather", Description: "The current temperature in a city. The data is made up.",
+		InputSchema: json.RawMessage(`{"type":"object","properties":{
+			"city":{"type":"string","minLength":1,"description":"name of the city"},
+			"unit":{"type":"string",` + headerMark + `"enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]}`),
+		Annotations: readsOnly, Icons: pixelIcons, run: (*demo).getWeather},
+	{Name: "set-note", Title: "Write a note", Description: "Keeps a note, to be read as the resource note:///NAME.",
+		InputSchema: json.RawMessage(`{"type":"object","properties":{
+			"name":{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$","description":"name of the note"},
+			"text":{"type":"string","maxLength":65536,"description":"the note"}},"required":["name","text"]}`),
+		Annotations: overwrites, run: (*demo).setNote},
+}
+
+// in returns t with what a revision knows of it.
+func (t tool) in(rev Revision) tool {
+	if !rev.Titles {
+		t.Title = ""
+	}
+	if !rev.Icons {
+		t.Icons = nil
+	}
+	if !rev.Annotations {
+		t.Annotations = nil
+	}
+	if !rev.Modern {
+		t.InputSchema = bytes.Replace(t.InputSchema, []byte(headerMark), nil, 1)
+	}
+	return t
+}
+
+// callParams are the params of tools/call. 2025-11-25
+// server/tools#calling-tools.
 type callParams struct {
 	Name      string          `json:"name,omitempty"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 }
 
 func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
-	var call callParams
-	if err := x.Bind(&call); err != nil {
+	var p callParams
+	if err := x.Bind(&p); err != nil {
 		return nil, err
 	}
-	run := tools[call.Name]
-	if run == nil {
-		return nil, unknown("tool", call.Name)
+	i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == p.Name })
+	if i < 0 {
+		return nil, unknown("tool", p.Name)
 	}
-	result, err := run(d, ctx, x, call.Arguments)
-	if why, ok := errors.AsType[unusable](err); ok {
-		return toolError("%s", why), nil
+	result, err := tools[i].run(d, ctx, x, p.Arguments)
+	if reason, ok := errors.AsType[argumentError](err); ok {
+		return toolError("%s", reason), nil
 	}
-	text, ok := result.(string)
-	if err != nil || !ok {
-		return result, err
+	if err != nil {
+		return nil, err
+	}
+	text, isText := result.(string)
+	if !isText {
+		return result, nil
 	}
 	answer := ToolResult{Content: []any{TextContent(text)}}
-	// Keys of _meta have a grammar from 2025-06-18 on; this one only shows what
-	// a key of one's own looks like.
+	// From 2025-06-18 on, the keys of _meta have a grammar. This member shows how
+	// a key of one's own is written.
 	if x.Revision().Titles {
-		answer.Meta = toolMeta{call.Name}
+		answer.Meta = toolMeta{p.Name}
 	}
 	return answer, nil
 }
 
+// toolMeta is the _meta of our tool results.
 type toolMeta struct {
 	Tool string `json:"com.example.mcpwire/tool"`
 }
 
+// toolError returns the result of a tool that has run and failed.
 func toolError(format string, args ...any) ToolResult {
 	return ToolResult{Content: []any{TextContent(fmt.Sprintf(format, args...))}, IsError: true}
 }
 
-// unusable says why a tool cannot use an argument that it was given. It becomes
-// a result with isError: 2025-11-25 server/tools#error-handling counts "input
-// validation errors" among those from which a model can correct itself. Only
-// what makes no request at all is a JSON-RPC error.
-type unusable string
+// argumentError says why a tool cannot use an argument. It becomes a result
+// with isError: 2025-11-25 server/tools#error-handling counts "input validation
+// errors" among those from which a model can correct itself. A JSON-RPC error
+// says that the request itself is wrong.
+type argumentError string
 
-func (why unusable) Error() string { return string(why) }
+func (e argumentError) Error() string { return string(e) }
 
-func unusablef(format string, args ...any) error { return unusable(fmt.Sprintf(format, args...)) }
-
-// bindArguments stores the arguments of a tool in a struct. An argument of the
-// wrong type is unusable; one that is missing, or appears twice, makes the
-// request wrong.
-func bindArguments(arguments json.RawMessage, into any) error {
-	err := Bind(arguments, into)
-	fault, _ := errors.AsType[*BindError](err)
-	if fault != nil && fault.Name != "" && !fault.Missing && !fault.Twice {
-		return unusablef("'%s' %s", fault.Name, fault.Reason)
-	}
-	return paramsError(err, "argument")
+func argumentErrorf(format string, args ...any) error {
+	return argumentError(fmt.Sprintf(format, args...))
 }
 
-func missing(argument string) error {
-	return invalidParams("Missing required argument: '%s'", argument)
+// bindArguments stores the arguments of a tool in a struct, as Bind does. The
+// errors are those of forArguments.
+func bindArguments(arguments json.RawMessage, target any) error {
+	return forArguments(Bind(arguments, target))
+}
+
+// forArguments turns an error of Bind into one of a tool. An argument of the
+// wrong type becomes an argumentError. An argument that is missing, or appears
+// twice, makes the request wrong: that becomes an *Error.
+func forArguments(err error) error {
+	fault, ok := errors.AsType[*BindError](err)
+	switch {
+	case !ok:
+		return err
+	case fault.Name == "" || fault.Missing || fault.Twice:
+		return fault.InvalidParams("argument")
+	}
+	return argumentErrorf("'%s' %s", fault.Name, fault.Reason)
 }
 
 type weatherArguments struct {
@@ -1077,18 +807,25 @@ type weatherArguments struct {
 	Unit string `json:"unit,omitempty"`
 }
 
+// errNoCity is the error of a call without a city. Scripts outside of this
+// project look for this message with this data. All other missing arguments have
+// the message of Bind.
+var errNoCity = &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: json.RawMessage(`"Missing required argument: 'city'"`)}
+
 func (d *demo) getWeather(_ context.Context, _ *Exchange, arguments json.RawMessage) (any, error) {
 	args := weatherArguments{Unit: "celsius"}
-	err := bindArguments(arguments, &args)
-	fault, _ := errors.AsType[*Error](err)
-	temperature, known := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}[args.Unit]
-	switch {
-	case fault != nil && fault.Message == missing("city").(*Error).Message: // scripts go by this message and this data
-		return nil, &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: appendString(nil, "Missing required argument: 'city'")}
-	case err != nil:
-		return nil, err
-	case args.City == "" || !known:
-		return nil, unusable("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
+	err := Bind(arguments, &args)
+	fault, ok := errors.AsType[*BindError](err)
+	if ok && fault.Missing { // city is the only required argument
+		return nil, errNoCity
+	}
+	if err != nil {
+		return nil, forArguments(err)
+	}
+	temperatures := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}
+	temperature, isUnit := temperatures[args.Unit]
+	if args.City == "" || !isUnit {
+		return nil, argumentError("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
 	}
 	return fmt.Sprintf("Current temperature in %s is %s", args.City, temperature), nil
 }
@@ -1105,22 +842,28 @@ func (d *demo) echo(_ context.Context, _ *Exchange, arguments json.RawMessage) (
 	case err != nil:
 		return nil, err
 	case args.Repeat < 1 || args.Repeat > maxEcho:
-		return nil, unusablef("'repeat' must be an integer from 1 to %d", maxEcho)
-	case !echoes(args.Text, arguments, maxEcho/args.Repeat):
-		return nil, unusablef("an echo has at most %d bytes as JSON", maxEcho)
+		return nil, argumentErrorf("'repeat' must be an integer from 1 to %d", maxEcho)
+	case !fitsInJSON(args.Text, len(arguments), maxEcho/args.Repeat):
+		return nil, argumentErrorf("an echo has at most %d bytes as JSON", maxEcho)
 	}
 	return strings.Repeat(args.Text, args.Repeat), nil
 }
 
-// echoes reports whether text has at most so many bytes as JSON: a control
-// character of one byte has six there. Our JSON is at most twice as long as that
-// in which the text came, so most texts need not be encoded to know.
-func echoes(text string, args json.RawMessage, most int) bool {
-	if len(args) <= most/2 || len(text) > most {
-		return len(text) <= most
+// fitsInJSON reports whether text has at most limit bytes as JSON. The text came
+// in JSON of as many bytes as received says.
+//
+// A control character of one byte has six bytes as JSON: \u0001. So the length of
+// the text is not enough to know. But the JSON that we write is at most twice as
+// long as the JSON that we have received. So most texts need not be encoded.
+func fitsInJSON(text string, received, limit int) bool {
+	if len(text) > limit {
+		return false
 	}
-	said, _ := marshal(text)
-	return len(said)-len(`""`) <= most
+	if received <= limit/2 {
+		return true
+	}
+	quoted, _ := marshal(text)
+	return len(quoted)-len(`""`) <= limit
 }
 
 type countArguments struct {
@@ -1137,51 +880,64 @@ func (d *demo) count(ctx context.Context, x *Exchange, arguments json.RawMessage
 	case err != nil:
 		return nil, err
 	case args.N < 0 || args.N > 1_000_000 || args.DelayMs < 0 || args.DelayMs > 600_000:
-		return nil, unusable("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
+		return nil, argumentError("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
 	case time.Duration(args.N)*delay > maxCount:
-		return nil, unusablef("'n' times 'delayMs' must not be more than %v", maxCount)
+		return nil, argumentErrorf("'n' times 'delayMs' must not be more than %v", maxCount)
 	}
 	if args.Poll {
 		x.Disconnect(time.Second)
 	}
-	of := " of " + strconv.Itoa(args.N)
+	total := strconv.Itoa(args.N)
 	for i := 1; i <= args.N; i++ {
 		if delay > 0 {
-			sleep(ctx, delay)
+			select {
+			case <-time.After(delay):
+			case <-ctx.Done():
+			}
 		}
-		err := cmp.Or(ctx.Err(), x.Progress(ctx, float64(i), float64(args.N)), x.Log(ctx, "debug", "step "+strconv.Itoa(i)+of))
-		if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err := x.Progress(ctx, float64(i), float64(args.N)); err != nil {
+			return nil, err
+		}
+		if err := x.Log(ctx, "debug", "step "+strconv.Itoa(i)+" of "+total); err != nil {
 			return nil, err
 		}
 	}
 	return fmt.Sprintf("counted to %d", args.N), nil
 }
 
-// elicited is the answer to a question of ask.
-type elicited struct {
+// nameQuestion is the question of the tool ask.
+var nameQuestion = InputRequest{Method: "elicitation/create", Params: json.RawMessage(
+	`{"message":"What is your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}}`)}
+
+// nameAnswer is the answer to it. 2025-11-25
+// client/elicitation#response-actions.
+type nameAnswer struct {
 	Action  string `json:"action,omitempty"` // accept, decline or cancel
 	Content struct {
 		Name string `json:"name,omitempty"`
 	} `json:"content,omitempty"`
 }
 
-func (d *demo) ask(_ context.Context, x *Exchange, args json.RawMessage) (any, error) {
-	if err := bindArguments(args, &struct{}{}); err != nil {
+// ask runs once without an answer, and again when the user has answered.
+func (d *demo) ask(_ context.Context, x *Exchange, arguments json.RawMessage) (any, error) {
+	if err := bindArguments(arguments, &struct{}{}); err != nil {
 		return nil, err
 	}
-	var answer elicited
-	_ = Bind(x.Inputs()["name"], &answer)
+	var answer nameAnswer
+	_ = Bind(x.Inputs()["name"], &answer) // a malformed answer counts as none, and the question is asked again
 	switch {
 	case answer.Action == "accept" && answer.Content.Name != "":
 		return "Hello, " + answer.Content.Name, nil
 	case answer.Action == "decline" || answer.Action == "cancel":
 		return toolError("No name: the user chose %s", answer.Action), nil
-	} // anything else is no answer: ask, or ask again
-	return InputRequired{Requests: map[string]InputRequest{"name": {Method: "elicitation/create", Params: json.RawMessage(
-		`{"message":"What is your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}}`)}}}, nil
+	}
+	return InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}, nil
 }
 
-var noteName = pattern(`^[A-Za-z0-9._-]{1,64}$`)
+var noteName = lazyRegexp(`^[A-Za-z0-9._-]{1,64}$`)
 
 type noteArguments struct {
 	Name string `json:"name"`
@@ -1190,80 +946,154 @@ type noteArguments struct {
 
 func (d *demo) setNote(_ context.Context, _ *Exchange, arguments json.RawMessage) (any, error) {
 	var args noteArguments
-	err := bindArguments(arguments, &args)
-	name, text := args.Name, args.Text
-	switch {
-	case err != nil:
+	if err := bindArguments(arguments, &args); err != nil {
 		return nil, err
-	case !noteName().MatchString(name) || len([]rune(text)) > maxNote:
-		return nil, unusablef("'name' must match %s, and 'text' be no longer than %d characters", noteName(), maxNote)
 	}
-	d.mu.Lock()
-	_, known := d.notes[name]
-	full := !known && len(d.notes) >= maxNotes
-	if !full {
-		d.notes[name] = text
+	if !noteName().MatchString(args.Name) || utf8.RuneCountInString(args.Text) > maxNote {
+		return nil, argumentErrorf("'name' must match %s, and 'text' be no longer than %d characters", noteName(), maxNote)
 	}
-	d.mu.Unlock()
-	if full {
+	added, ok := d.storeNote(args.Name, args.Text)
+	if !ok {
 		return toolError("There are %d notes already; no room for more.", maxNotes), nil
 	}
-	if !known {
+	if added {
 		d.Publish("notifications/resources/list_changed", nil)
 	}
-	d.Publish("notifications/resources/updated", map[string]any{"uri": scheme + name})
-	return "Noted as " + scheme + name, nil
+	d.Publish("notifications/resources/updated", ResourceParams{noteScheme + args.Name})
+	return "Noted as " + noteScheme + args.Name, nil
 }
 
-// ---- Resources, prompts, completion ----
+// storeNote writes a note. added is true if there was no note of that name. ok is
+// false if there is no room for another note.
+func (d *demo) storeNote(name, text string) (added, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, known := d.notes[name]
+	if !known && len(d.notes) >= maxNotes {
+		return false, false
+	}
+	d.notes[name] = text
+	return !known, true
+}
 
-const scheme = "note:///"
+// ---- Resources ----
 
-// names returns those of the notes, in order.
+const noteScheme = "note:///"
+
+// resource is a resource as resources/list shows it. 2025-11-25
+// server/resources#resource.
+type resource struct {
+	URI      string `json:"uri"`
+	Name     string `json:"name"`
+	MimeType string `json:"mimeType"`
+}
+
+// resourceTemplate is a template as resources/templates/list shows it.
+// 2025-11-25 server/resources#resource-templates.
+type resourceTemplate struct {
+	URITemplate string `json:"uriTemplate"`
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	MimeType    string `json:"mimeType"`
+}
+
+var templates = []resourceTemplate{
+	{URITemplate: noteScheme + "{name}", Name: "note", Description: "A note by its name.", MimeType: "text/plain"},
+}
+
+// names returns the names of the notes, sorted.
 func (d *demo) names() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Sorted(maps.Keys(d.notes))
 }
 
-func (d *demo) resources() json.RawMessage {
-	names := d.names()
-	for i, name := range names {
-		names[i] = fmt.Sprintf(`{"uri":"%s%[2]s","name":"%[2]s","mimeType":"text/plain"}`, scheme, name)
+// resources returns the notes as resources, sorted by name.
+func (d *demo) resources() (list []resource) {
+	for _, name := range d.names() {
+		list = append(list, resource{URI: noteScheme + name, Name: name, MimeType: "text/plain"})
 	}
-	return json.RawMessage("[" + strings.Join(names, ",") + "]")
+	return list
 }
 
-// note returns a note as resources/read and an embedded resource have it.
-func (d *demo) note(name string) (contents json.RawMessage, ok bool) {
+// textContents is the contents of a resource, in the result of resources/read
+// and in a prompt. 2025-11-25 server/resources#resource-contents.
+type textContents struct {
+	URI      string `json:"uri"`
+	MimeType string `json:"mimeType"`
+	Text     string `json:"text"`
+}
+
+// note returns a note as the contents of a resource. ok is false if there is no
+// such note.
+func (d *demo) note(name string) (contents textContents, ok bool) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	text, ok := d.notes[name]
-	d.mu.Unlock()
-	contents, _ = marshal(text)
-	return fmt.Appendf(nil, `{"uri":"%s","mimeType":"text/plain","text":%s}`, scheme+name, contents), ok
+	return textContents{URI: noteScheme + name, MimeType: "text/plain", Text: text}, ok
 }
 
-// anyURI matches what RFC 3986 section 2 lets a URI be made of.
-var anyURI = pattern("^[A-Za-z][A-Za-z0-9+.-]*:([A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*$")
+// anyURI matches a text of the characters that RFC 3986 section 2 allows in a
+// URI.
+var anyURI = lazyRegexp("^[A-Za-z][A-Za-z0-9+.-]*:([A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*$")
+
+// readResult is the result of resources/read. 2025-11-25
+// server/resources#reading-resources.
+type readResult struct {
+	Contents []textContents `json:"contents"`
+}
 
 func (d *demo) readResource(_ context.Context, x *Exchange) (any, error) {
 	var p ResourceParams
 	err := x.Bind(&p)
-	uri := p.URI
-	name, ours := strings.CutPrefix(uri, scheme)
-	note, ok := d.note(name)
 	switch {
 	case err != nil:
 		return nil, err
-	case uri == "":
+	case p.URI == "":
 		return nil, invalidParams("'uri' must not be empty")
-	case !anyURI().MatchString(uri):
+	case !anyURI().MatchString(p.URI):
 		return nil, invalidParams("'uri' must be a URI, with anything but ASCII as %%C3%%A9")
-	case !ours || !ok:
-		data, _ := marshal(map[string]string{"uri": uri})
+	}
+	name, isNote := strings.CutPrefix(p.URI, noteScheme)
+	note, ok := d.note(name)
+	if !isNote || !ok {
+		data, _ := marshal(p)
 		return nil, &Error{Code: x.Revision().ResourceNotFound, Message: "Resource not found", Data: data}
 	}
-	return map[string]any{"contents": []json.RawMessage{note}}, nil
+	return readResult{[]textContents{note}}, nil
+}
+
+// ---- Prompts ----
+
+// prompt is a prompt as prompts/list shows it. 2025-11-25
+// server/prompts#prompt.
+type prompt struct {
+	Name        string           `json:"name"`
+	Title       string           `json:"title,omitempty"`
+	Description string           `json:"description"`
+	Arguments   []promptArgument `json:"arguments"`
+}
+
+type promptArgument struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Required    bool   `json:"required"`
+}
+
+// summarize is the name of our only prompt.
+const summarize = "summarize-note"
+
+var prompts = []prompt{
+	{Name: summarize, Title: "Summarize a note", Description: "Asks for a summary of a note.",
+		Arguments: []promptArgument{{Name: "name", Description: "name of the note", Required: true}}},
+}
+
+// in returns p with what a revision knows of it.
+func (p prompt) in(rev Revision) prompt {
+	if !rev.Titles {
+		p.Title = ""
+	}
+	return p
 }
 
 // promptParams are the params of prompts/get, with the argument of our prompt.
@@ -1274,26 +1104,49 @@ type promptParams struct {
 	} `json:"arguments,omitempty"`
 }
 
+// promptResult is the result of prompts/get. 2025-11-25
+// server/prompts#getting-a-prompt.
+type promptResult struct {
+	Messages []promptMessage `json:"messages"`
+}
+
+type promptMessage struct {
+	Role    string `json:"role"` // user or assistant
+	Content any    `json:"content"`
+}
+
+// embeddedResource is a resource in a message. 2025-11-25
+// server/prompts#embedded-resources.
+type embeddedResource struct {
+	Type     string       `json:"type"` // resource
+	Resource textContents `json:"resource"`
+}
+
 func (d *demo) getPrompt(_ context.Context, x *Exchange) (any, error) {
 	var p promptParams
 	err := x.Bind(&p)
-	prompt, name := p.Name, p.Arguments.Name
-	note, ok := d.note(name)
 	switch {
 	case err != nil:
 		return nil, err
-	case prompt != "summarize-note":
-		return nil, unknown("prompt", prompt)
-	case name == "":
-		return nil, missing("name")
-	case !ok:
-		return nil, unknown("note", name)
+	case p.Name != summarize:
+		return nil, unknown("prompt", p.Name)
+	case p.Arguments.Name == "":
+		return nil, invalidParams("Missing required argument: 'name'")
 	}
-	return json.RawMessage(`{"messages":[{"role":"user","content":{"type":"resource","resource":` + string(note) + `}},` +
-		`{"role":"user","content":{"type":"text","text":"Summarize this note in one sentence."}}]}`), nil
+	note, ok := d.note(p.Arguments.Name)
+	if !ok {
+		return nil, unknown("note", p.Arguments.Name)
+	}
+	return promptResult{[]promptMessage{
+		{Role: "user", Content: embeddedResource{"resource", note}},
+		{Role: "user", Content: TextContent("Summarize this note in one sentence.")},
+	}}, nil
 }
 
-// completeParams are the params of completion/complete.
+// ---- Completion ----
+
+// completeParams are the params of completion/complete. 2025-11-25
+// server/utilities/completion#requesting-completions.
 type completeParams struct {
 	Ref struct {
 		Type string `json:"type"` // ref/prompt or ref/resource
@@ -1306,117 +1159,135 @@ type completeParams struct {
 	} `json:"argument"`
 }
 
+// completeResult is the result of completion/complete.
+type completeResult struct {
+	Completion completion `json:"completion"`
+}
+
+type completion struct {
+	HasMore bool     `json:"hasMore"`
+	Total   int      `json:"total"` // of all values, those left out included
+	Values  []string `json:"values"`
+}
+
 // complete completes the name of a note, for the prompt and for the template.
 func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
 	var p completeParams
 	if err := x.Bind(&p); err != nil {
 		return nil, err
 	}
-	prompt := p.Ref.Type == "ref/prompt" && p.Ref.Name == "summarize-note"
-	template := p.Ref.Type == "ref/resource" && p.Ref.URI == scheme+"{name}"
-	if !prompt && !template || p.Argument.Name != "name" {
+	isPrompt := p.Ref.Type == "ref/prompt" && p.Ref.Name == summarize
+	isTemplate := p.Ref.Type == "ref/resource" && p.Ref.URI == noteScheme+"{name}"
+	if !isPrompt && !isTemplate || p.Argument.Name != "name" {
 		return nil, invalidParams("Unknown reference or argument")
 	}
 	values := slices.DeleteFunc(d.names(), func(name string) bool { return !strings.HasPrefix(name, p.Argument.Value) })
-	return map[string]any{"completion": map[string]any{"values": values[:min(len(values), 100)], "total": len(values), "hasMore": len(values) > 100}}, nil
+	result := completion{Total: len(values), Values: values}
+	if len(values) > maxCompletion {
+		result.HasMore = true
+		result.Values = values[:maxCompletion]
+	}
+	return completeResult{result}, nil
 }
 
-// ---- Calling ----
+// ======== The command call ========
 
-// caller is the client's command line: one connection, one call at a time.
+// caller is the client of the command line. It has one connection, and makes one
+// call at a time.
 type caller struct {
 	Client
-	stderr io.Writer
-	input  *bufio.Scanner // lines of stdin
-	ask    bool           // the user sits at a terminal
+	stderr     io.Writer
+	input      *bufio.Scanner  // lines of standard input
+	reply      json.RawMessage // the content that answers every elicitation; empty: see Handle
+	atTerminal bool            // the user can be asked
+	timeout    time.Duration   // see limited
+	lastToken  int64           // the last progress token
 
-	reply   json.RawMessage // content for every elicitation; empty: ask at the terminal, or decline
-	timeout time.Duration
-	conn    Conn // that was dialled last
-	tokens  int64
-	idle    atomic.Pointer[time.Timer] // ends the call that runs
-	form    sync.Mutex                 // held by who asks the user
+	transport string      // the name of the one that was dialled last
+	inSession atomic.Bool // a response over HTTP has named a session
+
+	idle atomic.Pointer[time.Timer] // ends the call that is running
+	form sync.Mutex                 // held while the user is asked
 }
 
-const (
-	callUsage = `usage: mcpwire call [flags] URL
+const callUsage = `usage: mcpwire call [flags] URL
        mcpwire call [flags] COMMAND [ARG...]
 Without -method: how the server was reached, and what it offers.`
-	callLimit = 64 << 20 // bytes of a message
+
+const (
+	maxMessage = 64 << 20            // bytes of a message
+	noTimeout  = 100_000 * time.Hour // eleven years; ten times as much still is a time.Duration
+	childGrace = 2 * time.Second     // for each step of shutting down a command
 )
 
-func call(ctx context.Context, args []string) error {
-	c := &caller{stderr: stderr, input: bufio.NewScanner(os.Stdin)}
-	c.input.Buffer(nil, callLimit)
-	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
-	c.Capabilities, c.Handler = map[string]any{"elicitation": struct{}{}}, c
-	c.Log = slog.New(slog.NewTextHandler(stderr, nil))
-	flags := flag.NewFlagSet("call", flag.ContinueOnError)
-	method := flags.String("method", "", "`method` to call, such as tools/list")
-	params := flags.String("params", "", "its params, a `JSON` object")
-	flags.Func("protocol", "speak this `revision` (default: find out)", versions(&c.Versions))
-	answer := flags.String("answer", "", "accept elicitations with this content, a `JSON` object (default: ask at a terminal, else decline)")
-	flags.DurationVar(&c.timeout, "timeout", time.Minute, "for one call, extended by its progress up to ten times; 0: none")
-	interactive := flags.Bool("i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
-	trace := flags.Bool("trace", false, "print every message to stderr")
-	header := http.Header{}
-	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable", matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", func(line string) {
-		name, value, _ := strings.Cut(line, ":")
-		header.Add(name, strings.TrimSpace(value))
-	}))
-	parse(flags, args, callUsage, func() error {
-		target, err := url.Parse(flags.Arg(0))
-		switch {
-		case flags.NArg() == 0:
-			return errors.New("no server to call")
-		case isURL(flags.Arg(0)) && flags.NArg() > 1:
-			return errors.New("nothing may follow the URL: flags go before it")
-		case isURL(flags.Arg(0)) && (err != nil || target.Host == ""):
-			return fmt.Errorf("%.200q is no URL with a host", flags.Arg(0))
-		case meantURL(flags.Arg(0)) != "":
-			return fmt.Errorf("there is no command %.200q; did you mean %.200s?", flags.Arg(0), meantURL(flags.Arg(0)))
-		case len(header) > 0 && !isURL(flags.Arg(0)):
-			return errors.New("-header goes with a URL")
-		case *params != "" && (*method == "" || !isObject(*params)):
-			return errors.New("-params takes a JSON object, and goes with -method")
-		case *answer != "" && !isObject(*answer):
-			return errors.New("-answer takes a JSON object")
-		case c.timeout < 0 || c.timeout > longest:
-			return errors.New("-timeout is out of range")
-		case *interactive && *method != "":
-			return errors.New("-i and -method exclude each other")
-		}
-		return nil
-	})
-	c.timeout = cmp.Or(c.timeout, longest)
-	c.reply = json.RawMessage(*answer)
-	c.ask = !*interactive && isTerminal(os.Stdin)
-	dials := c.dialers(flags.Args(), header, *trace)
-	defer c.Close() // what could not be connected to, too: a child may ignore the end of its input
-	if err := c.limited(ctx, func(ctx context.Context) error { return c.Connect(ctx, dials...) }); err != nil {
-		return c.advise(err, flags.Arg(0))
-	}
-	context.AfterFunc(ctx, func() { // even while stdin keeps us waiting
-		c.Close()
-		stderr.flush()
-		os.Exit(exitError)
-	})
-	switch {
-	case *interactive:
-		return c.lines(ctx)
-	case *method != "":
-		return c.print(ctx, *method, *params)
-	}
-	return c.summary(ctx, flags.Args())
+// callOptions are the flags of call.
+type callOptions struct {
+	method      string // "": print a summary
+	params      string
+	versions    []string
+	answer      string
+	timeout     time.Duration
+	interactive bool
+	trace       bool
+	header      http.Header
 }
 
+func (o *callOptions) define(flags *flag.FlagSet) {
+	o.header = http.Header{}
+	addField := func(line string) {
+		name, value, _ := strings.Cut(line, ":")
+		o.header.Add(name, strings.TrimSpace(value))
+	}
+	flags.StringVar(&o.method, "method", "", "`method` to call, such as tools/list")
+	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
+	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
+	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this content, a `JSON` object (default: ask at a terminal, else decline)")
+	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call, extended by its progress up to ten times; 0: none")
+	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
+	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
+	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
+		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
+}
+
+// check returns an error if the target is wrong, or if the flags do not fit
+// together.
+func (o *callOptions) check(target []string) error {
+	if len(target) == 0 {
+		return errors.New("no server to call")
+	}
+	first := target[0]
+	parsed, err := url.Parse(first)
+	meant := meantURL(first)
+	switch {
+	case isURL(first) && len(target) > 1:
+		return errors.New("nothing may follow the URL: flags go before it")
+	case isURL(first) && (err != nil || parsed.Host == ""):
+		return fmt.Errorf("%.200q is no URL with a host", first)
+	case meant != "":
+		return fmt.Errorf("there is no command %.200q; did you mean %.200s?", first, meant)
+	case len(o.header) > 0 && !isURL(first):
+		return errors.New("-header goes with a URL")
+	case o.params != "" && (o.method == "" || !isObject(o.params)):
+		return errors.New("-params takes a JSON object, and goes with -method")
+	case o.answer != "" && !isObject(o.answer):
+		return errors.New("-answer takes a JSON object")
+	case o.timeout < 0 || o.timeout > noTimeout:
+		return errors.New("-timeout is out of range")
+	case o.interactive && o.method != "":
+		return errors.New("-i and -method exclude each other")
+	}
+	return nil
+}
+
+// isURL reports whether a target is a URL, and no command.
 func isURL(text string) bool {
 	scheme, _, found := strings.Cut(strings.ToLower(text), "://")
 	return found && (scheme == "http" || scheme == "https")
 }
 
-// meantURL returns the URL that somebody has meant who names a host and a port,
-// or localhost, where there is no such command.
+// meantURL returns the URL that a user has probably meant with a target such as
+// localhost:8080. It returns "" if the target is a URL, or a command that exists,
+// or does not look like a host.
 func meantURL(text string) string {
 	meant, err := url.Parse("http://" + strings.TrimPrefix(text, "//"))
 	if isURL(text) || err != nil || meant.Port() == "" && meant.Hostname() != "localhost" {
@@ -1425,315 +1296,1170 @@ func meantURL(text string) string {
 	if _, err := exec.LookPath(text); err == nil {
 		return ""
 	}
-	if meant.Hostname() == "" {
+	if meant.Hostname() == "" { // :8080
 		meant.Host = "localhost" + meant.Host
 	}
 	return meant.String()
 }
 
-// advise adds to the reason why a target could not be connected to what its user
-// may try.
-func (c *caller) advise(err error, target string) error {
-	fault := new(HTTPError)
-	errors.As(err, &fault)
-	// What a server that is for people, too, answers where it has no MCP.
-	elsewhere := slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, fault.Status)
-	refused := fault.Status == http.StatusUnauthorized || fault.Status == http.StatusForbidden
-	at, _ := url.Parse(target)
-	switch {
-	case elsewhere && strings.Trim(at.Path, "/") == "":
-		return fmt.Errorf("%w; the URL has no path: did you mean %s://%s/mcp?", err, at.Scheme, at.Host)
-	case errors.As(err, new(afterProbe)) && !elsewhere && !refused:
-		return fmt.Errorf("%w; server/discover may be why: with -protocol %s it is not sent", err, newest(orAll(c.Versions), false))
-	}
-	return err
-}
-
+// isObject reports whether a text is a JSON object.
 func isObject(text string) bool {
 	return utf8.ValidString(text) && json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{")
 }
 
-// isTerminal tells whether somebody may sit there and type.
+// isTerminal reports whether a user may be typing into file. The null device is
+// a character device, too, but no terminal.
 func isTerminal(file *os.File) bool {
 	info, err := file.Stat()
-	null, noNull := os.Stat(os.DevNull)
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && (noNull != nil || !os.SameFile(info, null))
-}
-
-// dialers returns the ways to a target. For a URL there are two, and which of
-// them it is will be found out.
-func (c *caller) dialers(target []string, header http.Header, tracing bool) []Dialer {
-	if isURL(target[0]) {
-		client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
-		if tracing {
-			client.Transport = &httpTrace{RoundTripper: client.Transport, trace: trace{names: map[string]string{}}}
-		}
-		client = WithHeader(client, header)
-		return []Dialer{c.noted(DialHTTP(client, target[0], callLimit), false), c.noted(DialSSE(client, target[0], callLimit), false)}
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
 	}
-	return []Dialer{c.noted(DialCommand(func() *exec.Cmd {
-		cmd := exec.Command(target[0], target[1:]...)
-		cmd.Stderr = stderr
-		return cmd
-	}, 2*time.Second, callLimit), tracing)}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
 }
 
-// noted notes which Conn was dialled last, and has it traced.
-func (c *caller) noted(dial Dialer, traced bool) Dialer {
+// call connects to a server. Then it makes one call, or one for each line of
+// standard input, or prints a summary.
+func call(ctx context.Context, args []string) error {
+	var o callOptions
+	flags := flag.NewFlagSet("call", flag.ContinueOnError)
+	o.define(flags)
+	parse(flags, args, callUsage, func() error { return o.check(flags.Args()) })
+	target := flags.Args()
+	c := newCaller(o)
+	// An attempt to connect that has failed must be closed as well: it may have
+	// started a command that ignores the end of its input.
+	defer c.Close()
+	dials := c.dialers(target, o)
+	err := c.limited(ctx, func(ctx context.Context) error { return c.Connect(ctx, dials...) })
+	if err != nil {
+		return c.advise(err, target[0])
+	}
+	// After a signal the program cannot just return: it may be reading standard
+	// input, and nothing interrupts that.
+	context.AfterFunc(ctx, func() {
+		c.Close()
+		stderr.flush()
+		os.Exit(exitError)
+	})
+	switch {
+	case o.interactive:
+		return c.callLines(ctx)
+	case o.method != "":
+		return c.callAndPrint(ctx, o.method, o.params)
+	}
+	return c.summary(ctx, target)
+}
+
+func newCaller(o callOptions) *caller {
+	c := &caller{
+		stderr:     stderr,
+		input:      bufio.NewScanner(os.Stdin),
+		reply:      json.RawMessage(o.answer),
+		atTerminal: !o.interactive && isTerminal(os.Stdin),
+		timeout:    cmp.Or(o.timeout, noTimeout),
+	}
+	c.input.Buffer(nil, maxMessage)
+	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
+	c.Capabilities = map[string]any{"elicitation": struct{}{}}
+	c.Handler = c
+	c.Versions = o.versions
+	c.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	return c
+}
+
+// ---- Connecting ----
+
+// dialers returns the ways to reach a target. For a URL there are two, and
+// Client.Connect finds out which of them it is.
+func (c *caller) dialers(target []string, o callOptions) []Dialer {
+	if !isURL(target[0]) {
+		dial := DialCommand(func() *exec.Cmd {
+			cmd := exec.Command(target[0], target[1:]...)
+			cmd.Stderr = stderr
+			return cmd
+		}, childGrace, maxMessage)
+		if o.trace {
+			dial = tracedDialer(dial)
+		}
+		return []Dialer{c.noteTransport("stdio", dial)}
+	}
+	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+	if o.trace {
+		client.Transport = &tracedTransport{RoundTripper: client.Transport, trace: newTrace()}
+	}
+	client.Transport = &sessionNoter{client.Transport, &c.inSession}
+	client = WithHeader(client, o.header)
+	return []Dialer{
+		c.noteTransport("Streamable HTTP", DialHTTP(client, target[0], maxMessage)),
+		c.noteTransport("HTTP+SSE", DialSSE(client, target[0], maxMessage)),
+	}
+}
+
+// noteTransport returns a Dialer that stores its name in c.transport when it has
+// dialled.
+func (c *caller) noteTransport(name string, dial Dialer) Dialer {
 	return func(ctx context.Context) (Conn, error) {
 		conn, err := dial(ctx)
-		if err == nil && traced {
-			conn = &tracedConn{Conn: conn, here: "client", there: "server"}
+		if err == nil {
+			c.transport = name
 		}
-		c.conn = conn
 		return conn, err
 	}
 }
 
-// lines answers METHOD [PARAMS] lines; one that fails does not keep the next
-// from being tried.
-func (c *caller) lines(ctx context.Context) (failed error) {
+// sessionNoter notes whether a response has named a session. 2025-11-25
+// basic/transports#session-management.
+type sessionNoter struct {
+	http.RoundTripper
+	found *atomic.Bool
+}
+
+// RoundTrip sends a request.
+func (n *sessionNoter) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := n.RoundTripper.RoundTrip(r)
+	if err == nil && resp.Header.Get("Mcp-Session-Id") != "" {
+		n.found.Store(true)
+	}
+	return resp, err
+}
+
+// advise adds to the error of Connect what the user may try.
+func (c *caller) advise(err error, target string) error {
+	status := 0
+	fault, isHTTP := errors.AsType[*HTTPError](err)
+	if isHTTP {
+		status = fault.Status
+	}
+	// A web site has such an answer for a path that is no MCP endpoint.
+	isElsewhere := slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, status)
+	isRefused := status == http.StatusUnauthorized || status == http.StatusForbidden
+	if isElsewhere {
+		at, _ := url.Parse(target) // check has parsed it before
+		if strings.Trim(at.Path, "/") == "" {
+			return fmt.Errorf("%w; the URL has no path: did you mean %s://%s/mcp?", err, at.Scheme, at.Host)
+		}
+		return err
+	}
+	if !isRefused && errors.As(err, new(afterProbe)) {
+		newestLegacy := legacy(c.Versions)[0] // the server was sent initialize, so there is one
+		return fmt.Errorf("%w; server/discover may be why: with -protocol %s it is not sent", err, newestLegacy)
+	}
+	return err
+}
+
+// ---- Calls ----
+
+// errOutput marks the error of a write to standard output. It ends the program,
+// because no result can be printed any more. SIGPIPE would do the same, but main
+// catches it.
+var errOutput = errors.New("standard output")
+
+// callLines makes a call for each line of standard input: METHOD [PARAMS]. If
+// one fails, the next is made all the same.
+func (c *caller) callLines(ctx context.Context) (failed error) {
 	for c.input.Scan() {
-		method, params, _ := strings.Cut(strings.TrimSpace(strings.ReplaceAll(c.input.Text(), "\t", " ")), " ")
+		line := strings.ReplaceAll(c.input.Text(), "\t", " ")
+		method, params, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if method == "" {
 			continue
 		}
-		err := c.print(ctx, method, params)
-		if errors.Is(err, errOutput) { // nobody would see the answers to the next lines
+		err := c.callAndPrint(ctx, method, params)
+		if errors.Is(err, errOutput) {
 			return err
 		}
 		if err != nil {
-			fail(exitError, err)
+			printError(err)
 			failed = errors.New("not all calls have succeeded")
 		}
 	}
 	return cmp.Or(failed, c.input.Err())
 }
 
-// print calls a method and prints its result, as it came, on one line.
-func (c *caller) print(ctx context.Context, method, params string) error {
+// callAndPrint calls a method and prints its result on one line, otherwise as it
+// came.
+func (c *caller) callAndPrint(ctx context.Context, method, params string) error {
 	var result json.RawMessage
 	if err := c.call(ctx, method, params, &result); err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
-	stderr.flush() // who reads both in one place reads them in order
-	if _, err := os.Stdout.Write(append(appendLine(nil, result), '\n')); err != nil {
+	// At a terminal, the notifications of a call stand before its result.
+	stderr.flush()
+	line := append(appendLine(nil, result), '\n')
+	if _, err := os.Stdout.Write(line); err != nil {
 		return fmt.Errorf("%w: %w", errOutput, err)
 	}
 	return nil
 }
 
-// errOutput marks the error of a write to standard output. A reader who has gone
-// ends the command: SIGPIPE does not, since main catches it.
-var errOutput = errors.New("standard output")
+// givenParams are the params of a call, of which call reads only _meta.
+type givenParams struct {
+	Meta json.RawMessage `json:"_meta,omitempty"`
+}
 
-// call calls a method with params that are an object or empty, and asks for
-// progress, which extends the time-out.
+// givenMeta is the _meta of a call, of which call reads only the token.
+type givenMeta struct {
+	ProgressToken json.RawMessage `json:"progressToken,omitempty"`
+}
+
+// call calls a method. params is an object, or "". The other members of params
+// are passed on as they are. call adds a progress token unless there is one,
+// because progress extends the time-out.
 func (c *caller) call(ctx context.Context, method, params string, result any) error {
-	var given, meta object
 	if params != "" && !isObject(params) {
 		return errors.New("params must be a JSON object")
 	}
-	said := json.RawMessage(strings.TrimSpace(params))
-	given.addAll(said, "_meta")
-	said = member(said, "_meta")
-	meta.addAll(said)
-	if member(said, "progressToken") == nil {
-		c.tokens++
-		meta.add("progressToken", strconv.AppendInt(nil, c.tokens, 10))
+	given := json.RawMessage(strings.TrimSpace(params))
+	var p givenParams
+	if err := Bind(given, &p); err != nil {
+		return fmt.Errorf("params: %w", err) // _meta appears twice
 	}
-	given.add("_meta", meta.encode())
-	return c.limited(ctx, func(ctx context.Context) error { return c.Call(ctx, method, given.encode(), result) })
+	var m givenMeta
+	_ = Bind(p.Meta, &m) // if it is no object, it has no token
+	var full, meta object
+	full.addAll(given, "_meta")
+	meta.addAll(p.Meta)
+	if m.ProgressToken == nil {
+		c.lastToken++
+		meta.add("progressToken", strconv.AppendInt(nil, c.lastToken, 10))
+	}
+	full.add("_meta", meta.encode())
+	return c.limited(ctx, func(ctx context.Context) error { return c.Call(ctx, method, full.encode(), result) })
 }
 
-const longest = 100_000 * time.Hour // as good as no time-out; ten times as much can be counted as well
-
-// limited runs f within the time-out: each progress notification starts it
-// anew, but not beyond ten times its length.
+// limited runs f with the time-out of the command line. Each progress
+// notification starts the time-out again, but all together take at most ten
+// times as long.
 func (c *caller) limited(ctx context.Context, f func(context.Context) error) error {
-	why := fmt.Errorf("no answer within %v", c.timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*c.timeout, why)
+	tooLong := fmt.Errorf("no answer within %v", c.timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*c.timeout, tooLong)
 	defer cancel()
 	ctx, expire := context.WithCancelCause(ctx)
 	defer expire(nil)
-	idle := time.AfterFunc(c.timeout, func() { expire(why) })
+	idle := time.AfterFunc(c.timeout, func() { expire(tooLong) })
 	defer idle.Stop()
 	c.idle.Store(idle)
 	err := f(ctx)
-	if err != nil && context.Cause(ctx) == why {
-		return why
+	if err != nil && context.Cause(ctx) == tooLong {
+		return tooLong
 	}
 	return err
 }
 
-// summary prints how the server was reached and what it offers. A list that
-// cannot be read does not keep the next from being tried.
-func (c *caller) summary(ctx context.Context, target []string) (failed error) {
-	var unwritten error // the first error of standard output
-	show := func(label, value string) {
-		if _, err := fmt.Printf("%-13s %s\n", label, printable(value)); err != nil && unwritten == nil {
-			unwritten = fmt.Errorf("%w: %w", errOutput, err)
-		}
+// ---- The summary ----
+
+// rows prints lines of a label and a value.
+type rows struct {
+	err error // the first error of standard output
+}
+
+func (r *rows) print(label, value string) {
+	_, err := fmt.Printf("%-13s %s\n", label, printable(value))
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("%w: %w", errOutput, err)
 	}
+}
+
+// summary prints how the server was reached and what it offers. If a list cannot
+// be read, the next one is read all the same.
+func (c *caller) summary(ctx context.Context, target []string) error {
+	var out rows
 	server := c.Server()
-	who := cmp.Or(server.Info, &Implementation{Name: "it did not say"})
-	var offered names
-	if bytes.HasPrefix(server.Capabilities, []byte("{")) {
-		for name := range each(server.Capabilities) {
-			if err := offered.add(string(name)); err != nil {
-				failed = fmt.Errorf("capabilities: %w", err)
-				break
-			}
-		}
+	capabilities, failed := capabilityNames(server.Capabilities)
+	out.print("target", strings.Join(target, " "))
+	out.print("transport", c.transport)
+	out.print("revision", server.Version)
+	out.print("session", c.session())
+	name := "it did not say"
+	if server.Info != nil {
+		name = strings.TrimSpace(server.Info.Name + " " + server.Info.Version + " " + server.Info.Title)
 	}
-	transport, session := "stdio", "none"
-	switch conn := c.conn.(type) {
-	case *sseConn:
-		transport, session = "HTTP+SSE", "yes" // the stream
-	case *httpConn:
-		transport = "Streamable HTTP"
-		conn.mu.Lock()
-		if conn.session != "" {
-			session = "yes"
-		}
-		conn.mu.Unlock()
-	}
-	show("target", strings.Join(target, " "))
-	show("transport", transport)
-	show("revision", server.Version)
-	show("session", session)
-	show("server", strings.TrimSpace(who.Name+" "+who.Version+" "+who.Title))
-	show("capabilities", strings.Join(slices.Sorted(slices.Values(offered.list)), ", "))
-	for _, list := range []struct{ label, capability, method, items, name string }{
-		{"tools", "tools", "tools/list", "tools", "name"},
-		{"resources", "resources", "resources/list", "resources", "uri"},
-		{"templates", "resources", "resources/templates/list", "resourceTemplates", "uriTemplate"},
-		{"prompts", "prompts", "prompts/list", "prompts", "name"},
-	} {
-		if unwritten != nil {
+	out.print("server", name)
+	out.print("capabilities", strings.Join(capabilities, ", "))
+	for _, kind := range listKinds {
+		if out.err != nil {
 			break
 		}
-		if !slices.Contains(offered.list, list.capability) {
+		if !slices.Contains(capabilities, kind.capability) {
 			continue
 		}
-		names, err := c.list(ctx, list.method, list.items, list.name)
-		var fault *Error
-		switch {
-		case err == nil:
-		case list.label == "templates" && errors.As(err, &fault) && fault.Code == CodeMethodNotFound:
-			// A server may have resources and no templates; no capability says so.
-		default:
-			if failed != nil { // the last one is our caller's to show
-				fail(exitError, failed)
-			}
-			failed, names = err, append(names, "?")
+		names, err := c.listNames(ctx, kind)
+		fault, isAnswer := errors.AsType[*Error](err)
+		if kind.optional && isAnswer && fault.Code == CodeMethodNotFound {
+			err = nil
 		}
-		show(list.label, cmp.Or(strings.Join(names, ", "), "none"))
+		if err != nil {
+			if failed != nil { // only the last error is returned
+				printError(failed)
+			}
+			failed = err
+			names = append(names, "?")
+		}
+		out.print(kind.label, cmp.Or(strings.Join(names, ", "), "none"))
 	}
-	return cmp.Or(unwritten, failed)
+	return cmp.Or(out.err, failed)
 }
 
-// names are to be shown.
-type names struct {
-	list []string
-	size int
+// session returns "yes" if there is a session, and "none" otherwise. Over
+// HTTP+SSE the stream is the session. The modern era has no sessions.
+func (c *caller) session() string {
+	isLegacy := slices.Contains(legacy(nil), c.Server().Version)
+	if c.transport == "HTTP+SSE" || isLegacy && c.inSession.Load() {
+		return "yes"
+	}
+	return "none"
 }
 
-const maxListed = 4 << 20 // bytes of names that are shown together
+// capabilityNames returns the names of the capabilities of a server, sorted.
+// With an error it returns those read before.
+func capabilityNames(capabilities json.RawMessage) (sorted []string, err error) {
+	if !bytes.HasPrefix(capabilities, []byte("{")) {
+		return nil, nil
+	}
+	var found nameList
+	for name := range each(capabilities) {
+		err = found.add(string(name))
+		if err != nil {
+			err = fmt.Errorf("capabilities: %w", err)
+			break
+		}
+	}
+	slices.Sort(found.names)
+	return found.names, err
+}
 
-func (n *names) add(name string) error {
-	if n.size += len(name) + len(", "); n.size > maxListed {
+// nameList is a list of names with a bound: a result of 64 MiB may hold millions
+// of empty names.
+type nameList struct {
+	names []string
+	size  int // bytes, as they are printed
+}
+
+const maxListed = 4 << 20 // bytes of names that are printed together
+
+func (l *nameList) add(name string) error {
+	l.size += len(name) + len(", ")
+	if l.size > maxListed {
 		return fmt.Errorf("more than %d bytes of names", maxListed)
 	}
-	n.list = append(n.list, name)
+	l.names = append(l.names, name)
 	return nil
 }
 
-// list returns the names of all items of a list, page by page; with an error,
-// those before it. 2026-07-28 pagination: an empty cursor is not the end.
-func (c *caller) list(ctx context.Context, method, items, name string) ([]string, error) {
-	var found names
+// listKind is a kind of list that a summary shows.
+type listKind struct {
+	label      string
+	capability string // without it there is no such list
+	optional   bool   // the capability does not promise the method
+	method     string
+	member     string // of the result
+	items      func(*listedPage) json.RawMessage
+	name       func(*listedItem) string
+}
+
+var listKinds = []listKind{
+	{label: "tools", capability: "tools", method: "tools/list", member: "tools",
+		items: func(p *listedPage) json.RawMessage { return p.Tools },
+		name:  func(i *listedItem) string { return i.Name }},
+	{label: "resources", capability: "resources", method: "resources/list", member: "resources",
+		items: func(p *listedPage) json.RawMessage { return p.Resources },
+		name:  func(i *listedItem) string { return i.URI }},
+	// A server may have resources and no templates.
+	{label: "templates", capability: "resources", optional: true, method: "resources/templates/list", member: "resourceTemplates",
+		items: func(p *listedPage) json.RawMessage { return p.ResourceTemplates },
+		name:  func(i *listedItem) string { return i.URITemplate }},
+	{label: "prompts", capability: "prompts", method: "prompts/list", member: "prompts",
+		items: func(p *listedPage) json.RawMessage { return p.Prompts },
+		name:  func(i *listedItem) string { return i.Name }},
+}
+
+// listedPage is a page of any of the lists. The items stay as they came: decoded,
+// they may need many times as much memory.
+type listedPage struct {
+	NextCursor        json.RawMessage `json:"nextCursor,omitempty"`
+	Tools             json.RawMessage `json:"tools,omitempty"`
+	Resources         json.RawMessage `json:"resources,omitempty"`
+	ResourceTemplates json.RawMessage `json:"resourceTemplates,omitempty"`
+	Prompts           json.RawMessage `json:"prompts,omitempty"`
+}
+
+// listedItem is an item of any of the lists. It has one of these names, or two.
+type listedItem struct {
+	Name        string `json:"name,omitempty"`
+	URI         string `json:"uri,omitempty"`
+	URITemplate string `json:"uriTemplate,omitempty"`
+}
+
+const maxListPages = 1000
+
+// listNames returns the names of all items of a list, page by page. With an error
+// it returns those read before. 2026-07-28 server/utilities/pagination: an empty
+// cursor does not mean the end of the list.
+func (c *caller) listNames(ctx context.Context, kind listKind) ([]string, error) {
+	var found nameList
 	params := "{}"
-	for range maxPages {
+	for range maxListPages {
 		var result json.RawMessage
-		if err := c.call(ctx, method, params, &result); err != nil {
-			return found.list, fmt.Errorf("%s: %w", method, err)
+		if err := c.call(ctx, kind.method, params, &result); err != nil {
+			return found.names, fmt.Errorf("%s: %w", kind.method, err)
 		}
-		page := member(result, items)
-		if !bytes.HasPrefix(page, []byte("[")) {
-			return found.list, fmt.Errorf("%s: no %s in the result", method, items)
+		var page listedPage
+		_ = Bind(result, &page) // the fields are JSON of any type
+		items := kind.items(&page)
+		if !bytes.HasPrefix(items, []byte("[")) {
+			return found.names, fmt.Errorf("%s: no %s in the result", kind.method, kind.member)
 		}
-		// Not decoded: in memory it could be many times as large.
-		for _, item := range each(page) {
-			if err := found.add(unquote(member(item, name))); err != nil {
-				return found.list, fmt.Errorf("%s: %w", method, err)
+		for _, text := range each(items) {
+			var item listedItem
+			_ = Bind(text, &item) // an item without a name has the name ""
+			if err := found.add(kind.name(&item)); err != nil {
+				return found.names, fmt.Errorf("%s: %w", kind.method, err)
 			}
 		}
-		next := string(member(result, "nextCursor"))
-		if next == "" || next == "null" {
-			return found.list, nil
+		if page.NextCursor == nil || string(page.NextCursor) == "null" {
+			return found.names, nil
 		}
-		params = `{"cursor":` + next + `}`
+		params = `{"cursor":` + string(page.NextCursor) + `}`
 	}
-	return found.list, fmt.Errorf("%s: no end of pages", method)
+	return found.names, fmt.Errorf("%s: no end of pages", kind.method)
 }
 
-// Handle shows notifications, and answers elicitations.
+// ---- What the server sends ----
+
+// formParams are the params of elicitation/create. 2025-11-25
+// client/elicitation#elicitation-requests.
+type formParams struct {
+	Mode            string `json:"mode,omitempty"` // "": form
+	Message         string `json:"message,omitempty"`
+	RequestedSchema struct {
+		Properties json.RawMessage `json:"properties,omitempty"` // an object: one property for each input
+	} `json:"requestedSchema,omitempty"`
+}
+
+// formProperty is what call reads of the schema of one input.
+type formProperty struct {
+	Type    string          `json:"type,omitempty"`
+	Default json.RawMessage `json:"default,omitempty"`
+}
+
+// formResult is the answer to elicitation/create. 2025-11-25
+// client/elicitation#response-actions.
+type formResult struct {
+	Action  string          `json:"action"` // accept, decline or cancel
+	Content json.RawMessage `json:"content,omitempty"`
+}
+
+// Handle prints notifications, and answers elicitations. If -answer is set, that
+// is the answer. Otherwise the user is asked at the terminal. Without a terminal
+// Handle declines.
 func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
-	method, params := x.Request.Method, x.Request.Params
-	if x.Request.Kind() == Notification {
-		if idle := c.idle.Load(); method == "notifications/progress" && idle.Stop() {
-			idle.Reset(c.timeout)
-		}
-		fmt.Fprintln(c.stderr, strings.TrimSpace(printable(method+" "+string(params))))
-		return nil, nil
-	}
-	mode := unquote(member(params, "mode"))
+	method := x.Request.Method
 	switch {
+	case x.Request.Kind() == Notification:
+		if method == "notifications/progress" {
+			c.extendTimeout()
+		}
+		fmt.Fprintln(c.stderr, strings.TrimSpace(printable(method+" "+string(x.Request.Params))))
+		return nil, nil
 	case method != "elicitation/create":
 		return nil, methodNotFound(method)
-	case mode != "" && mode != "form": // 2025-11-25 client/elicitation: a mode that was not declared is -32602
-		return nil, invalidParams("only forms can be filled in here, not mode '%s'", mode)
-	case len(c.reply) > 0:
-		return map[string]any{"action": "accept", "content": c.reply}, nil
-	case c.ask:
-		filled := make(chan any, 1)
-		go func() { filled <- c.fillIn(params) }() // ends with the process: nothing interrupts stdin
-		select {
-		case content := <-filled:
-			return content, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
 	}
-	return map[string]any{"action": "decline"}, nil
+	var p formParams
+	_ = x.Bind(&p) // the user is asked even if a part of the form is damaged
+	switch {
+	case p.Mode != "" && p.Mode != "form": // 2025-11-25 client/elicitation: a mode that was not declared is -32602
+		return nil, invalidParams("only forms can be filled in here, not mode '%s'", p.Mode)
+	case len(c.reply) > 0:
+		return formResult{Action: "accept", Content: c.reply}, nil
+	case c.atTerminal:
+		return c.askUser(ctx, p)
+	}
+	return formResult{Action: "decline"}, nil
 }
 
-// fillIn asks at the terminal for each property of the form, one form at a
-// time; end of input cancels.
-func (c *caller) fillIn(params json.RawMessage) any {
-	c.form.Lock()
+// extendTimeout starts the time-out of the call again, unless it has passed.
+func (c *caller) extendTimeout() {
+	idle := c.idle.Load()
+	if idle.Stop() {
+		idle.Reset(c.timeout)
+	}
+}
+
+// askUser asks the user, until ctx ends. The goroutine may wait longer, because
+// nothing interrupts a read from standard input. It ends with the process.
+func (c *caller) askUser(ctx context.Context, p formParams) (any, error) {
+	filled := make(chan formResult, 1)
+	go func() { filled <- c.fillIn(p) }()
+	select {
+	case result := <-filled:
+		return result, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// fillIn asks for each property of a form, in the order in which they were sent.
+// An empty line means the default. The end of the input cancels the form.
+func (c *caller) fillIn(p formParams) formResult {
+	c.form.Lock() // one form at a time
 	defer c.form.Unlock()
-	fmt.Fprintln(c.stderr, printable(unquote(member(params, "message"))))
-	var form, content object
-	form.addAll(lookup(params, "requestedSchema", "properties")) // if it is an object
-	for name, schema := range each(form.encode()) {
-		kind := unquote(member(schema, "type"))
-		fmt.Fprintf(c.stderr, "%s (%s): ", printable(string(name)), printable(kind))
+	fmt.Fprintln(c.stderr, printable(p.Message))
+	var content object
+	properties := p.RequestedSchema.Properties
+	if !bytes.HasPrefix(properties, []byte("{")) {
+		properties = nil
+	}
+	for name, schema := range each(properties) {
+		var property formProperty
+		_ = Bind(schema, &property) // a type that is no string counts as none
+		fmt.Fprintf(c.stderr, "%s (%s): ", printable(string(name)), printable(property.Type))
 		if !c.input.Scan() {
-			return map[string]any{"action": "cancel"}
+			return formResult{Action: "cancel"}
 		}
-		line := strings.TrimSpace(c.input.Text())
-		value := json.RawMessage(line)
-		if kind == "string" || !json.Valid(value) {
-			value, _ = marshal(line)
-		}
-		if line == "" {
-			value = member(schema, "default")
-		}
+		value := property.parse(strings.TrimSpace(c.input.Text()))
 		if value != nil {
 			content.add(string(name), value)
 		}
 	}
-	return map[string]any{"action": "accept", "content": json.RawMessage(content.encode())}
+	return formResult{Action: "accept", Content: json.RawMessage(content.encode())}
+}
+
+// parse returns the value that the user has typed, as JSON; nil: none. If the
+// property is no string, the user may type JSON. Anything else is a string.
+func (p *formProperty) parse(typed string) json.RawMessage {
+	switch {
+	case typed == "":
+		return p.Default
+	case p.Type != "string" && json.Valid([]byte(typed)):
+		return json.RawMessage(typed)
+	}
+	text, _ := marshal(typed)
+	return text
+}
+
+// ======== Traces ========
+//
+// A trace is a transcript on standard error, in the notation of the lessons in
+// testdata. A section shows what one side has sent. Over stdio each line is a
+// message:
+//
+//	-- client --
+//	{"jsonrpc":"2.0","id":1,"method":"ping"}
+//	-- server --
+//	{"jsonrpc":"2.0","id":1,"result":{}}
+//
+// Over HTTP a section belongs to an exchange: one request and its response. The
+// letter names the exchange, because several may run at once:
+//
+//	-- client B --
+//	POST /mcp
+//	Content-Type: application/json
+//	Mcp-Session-Id: session-1
+//
+//	{"jsonrpc":"2.0","id":2,"method":"tools/call",…}
+//	-- server B --
+//	200
+//	Content-Type: text/event-stream
+//
+//	id: 84097828.1/0
+//	data:
+//
+// Neither credentials nor session ids are in a trace:
+//
+//	sent                              in the trace
+//	Authorization: Bearer s3cret      Authorization: …
+//	Mcp-Session-Id: JQ6S3ZMW…         Mcp-Session-Id: session-1, or … if the server has not given that id
+//	id: 895650b2.1/0                  id: 84097828.1/0: the tag of the id is replaced by the tag of "session-1"
+//	POST /mcp?key=s3cret              POST /mcp?key=…
+//	data: /sse?session=JQ6S3ZMW…      data: /sse?session=session-1
+
+// trace writes a transcript to standard error. A write to stderr never waits, so
+// a mutex may be held meanwhile.
+type trace struct {
+	mu          sync.Mutex        // guards the fields below
+	lastSection string            // its name; "": the next text begins a section
+	exchanges   int               // over HTTP, so far
+	names       map[string]string // by session id and by event tag: what the trace shows in its place
+	sessions    []string          // the ids that have a name, the oldest first
+	named       int               // how many sessions were given a name, so far
+}
+
+const (
+	maxNames      = 1000     // sessions that have a name at once
+	maxNamedID    = 4 << 10  // bytes of the id of a session that is given a name
+	maxTraced     = 64 << 10 // bytes that are shown of a line of a stream
+	maxTracedBody = 64 << 20 // bytes that are shown of another body
+)
+
+func newTrace() *trace { return &trace{names: map[string]string{}} }
+
+// print writes a text in a section. If standard error drops the text, the line
+// that names the section may be lost, so the next text names it again.
+func (t *trace) print(section, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if section != t.lastSection {
+		text = "-- " + section + " --\n" + text
+	}
+	t.lastSection = section
+	_, err := io.WriteString(stderr, text)
+	if err != nil {
+		t.lastSection = ""
+	}
+}
+
+// visible returns lines that a terminal prints and does not act on. Other
+// characters are escaped as in JSON, so that a message stays the same message. A
+// line that looks like the name of a section gets a space in front.
+func visible(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line, ended := strings.CutSuffix(line, "\n")
+		if strings.HasPrefix(line, "--") {
+			b.WriteByte(' ')
+		}
+		for _, r := range strings.TrimSuffix(line, "\r") {
+			switch {
+			case unicode.IsPrint(r): // U+FFFD, too, which range yields for bytes that are not UTF-8
+				b.WriteRune(r)
+			case r == '\t' || r == '\r': // in JSON, they stand only between values
+				b.WriteByte(' ')
+			default:
+				for _, unit := range utf16.AppendRune(nil, r) {
+					fmt.Fprintf(&b, `\u%04x`, unit)
+				}
+			}
+		}
+		if ended {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// ---- Traces of a Conn ----
+
+// tracedConn traces what passes through a Conn.
+type tracedConn struct {
+	Conn
+	*trace
+	here, there string // the names of both sides
+}
+
+// tracedDialer returns a Dialer of the client whose Conns are traced.
+func tracedDialer(dial Dialer) Dialer {
+	return func(ctx context.Context) (Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &tracedConn{Conn: conn, trace: newTrace(), here: "client", there: "server"}, nil
+	}
+}
+
+// Read prints what it has read, byte for byte.
+func (t *tracedConn) Read() (Payload, error) {
+	p, err := t.Conn.Read()
+	if err == nil {
+		text := cmp.Or(string(bytes.TrimSpace(p.raw)), "(not kept: too large)")
+		t.print(t.there, visible(text)+"\n")
+	}
+	return p, err
+}
+
+// Write prints what it sends.
+func (t *tracedConn) Write(ctx context.Context, p Payload) error {
+	t.print(t.here, visible(string(p.Append(nil)))+"\n")
+	return t.Conn.Write(ctx, p)
+}
+
+// ---- Traces of HTTP ----
+
+// tracedHandler traces the requests to a handler, and its responses. It reads
+// nothing by itself. It shows of a body what the handler has read, and a handler
+// reads nothing before its Guard has let the request in.
+type tracedHandler struct {
+	http.Handler
+	*trace
+}
+
+// ServeHTTP has the handler serve a request, and traces what it reads and writes.
+func (t *tracedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := t.newExchange(r)
+	if r.Body == nil || r.Body == http.NoBody {
+		x.request("")
+	} else {
+		r = r.WithContext(r.Context()) // a copy: the body of the request is still the server's
+		r.Body = &tracedBody{r.Body, x.addToRequest}
+	}
+	traced := &tracedResponse{ResponseWriter: w, exchange: x}
+	t.Handler.ServeHTTP(traced, r)
+	traced.WriteHeader(http.StatusOK) // has no effect if the handler has sent a status
+	x.addToResponse(nil, true)
+}
+
+// tracedTransport traces the requests of a client, and their responses.
+type tracedTransport struct {
+	http.RoundTripper
+	*trace
+}
+
+// RoundTrip sends a request, and traces the request and its response.
+func (t *tracedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	x := t.newExchange(r)
+	x.request(requestBody(r))
+	resp, err := t.RoundTripper.RoundTrip(r)
+	if err != nil {
+		x.failed(err)
+		return nil, err
+	}
+	x.responseHead(resp.StatusCode, resp.Header)
+	resp.Body = &tracedBody{resp.Body, x.addToResponse}
+	return resp, nil
+}
+
+// requestBody returns the body of a client's request, as exchange.request takes
+// it.
+func requestBody(r *http.Request) string {
+	if r.GetBody == nil {
+		return ""
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return ""
+	}
+	text, _ := io.ReadAll(body)
+	return "\n" + oneLine(text) + "\n"
+}
+
+// tracedBody shows what is read of a body.
+type tracedBody struct {
+	io.ReadCloser
+	show func(part []byte, isEnd bool)
+}
+
+// Read shows what it has read.
+func (b *tracedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.show(p[:n], err == io.EOF)
+	return n, err
+}
+
+// Close ends what is shown.
+func (b *tracedBody) Close() error {
+	b.show(nil, true)
+	return b.ReadCloser.Close()
+}
+
+// tracedResponse is the response of a handler.
+type tracedResponse struct {
+	http.ResponseWriter
+	exchange  *exchange
+	hasStatus bool
+}
+
+// Unwrap returns the http.ResponseWriter, for http.NewResponseController.
+func (w *tracedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader sends and shows the status and the header. A second call has no
+// effect.
+func (w *tracedResponse) WriteHeader(status int) {
+	if w.hasStatus {
+		return
+	}
+	w.hasStatus = true
+	w.exchange.responseHead(status, w.Header())
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write shows what the handler writes.
+func (w *tracedResponse) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	w.exchange.addToResponse(b, false)
+	return w.ResponseWriter.Write(b)
+}
+
+// exchange is the trace of one request and its response:
+//
+//	pending     The request's body is collected.
+//	   |        The body ends, or the response begins: the request is printed.
+//	printed
+//	   |        responseHead: the status and the header are printed.
+//	answered    The body is collected. Each line of a stream is printed when
+//	            the line ends. Any other body is printed when the body ends.
+//
+// So a request stands in one piece, and a stream is shown while it runs. A
+// handler may read the request's body and write the response in several
+// goroutines.
+type exchange struct {
+	*trace
+	name string // a letter, or more: A, B … Z, AA …
+
+	turn     sync.Mutex // guards the fields below; held while a part is printed, before the mutex of trace
+	pending  string     // the head of the request, until it is printed
+	gap      string     // comes before the body of the response: an empty line, until it is printed
+	isStream bool       // the response is a stream
+	skipLF   bool       // the last byte was CR: an LF that follows belongs to it
+	partial  []byte     // the body, or the line of a stream, whose end has not come yet
+	omitted  int        // bytes behind partial that are not kept
+}
+
+// newExchange returns the exchange that a request begins. It prints nothing yet.
+func (t *trace) newExchange(r *http.Request) *exchange {
+	head := r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := &exchange{trace: t, name: letters(t.exchanges), pending: head}
+	t.exchanges++
+	return x
+}
+
+// letters returns the name of the exchange number n: A, B … Z, AA, AB …
+func letters(n int) string {
+	name := ""
+	for n >= 0 {
+		name = string(rune('A'+n%26)) + name
+		n = n/26 - 1
+	}
+	return name
+}
+
+// request prints the request. body begins with the empty line after the head;
+// "": there is no body.
+func (x *exchange) request(body string) {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	x.printRequest(body)
+}
+
+// addToRequest takes a part of the request's body, and prints the request at its
+// end. What comes after the request is printed is not shown.
+func (x *exchange) addToRequest(part []byte, isEnd bool) {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	if x.pending == "" {
+		return
+	}
+	x.partial = append(x.partial, part...)
+	if isEnd {
+		x.printRequest("\n" + oneLine(x.partial) + "\n")
+	}
+}
+
+// responseHead prints the status and header of the response. If the request is
+// not printed yet, its body has not been read to the end.
+func (x *exchange) responseHead(status int, header http.Header) {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	x.printRequest("\n(not read to its end)\n")
+	x.printResponse(fmt.Sprintf("%d\n%s", status, tracedHeader(header)))
+	x.gap = "\n"
+	media, _, _ := mime.ParseMediaType(header.Get("Content-Type")) // with an error, media is what could be read
+	x.isStream = media == "text/event-stream"
+}
+
+// addToResponse takes a part of the response's body. It prints the lines of a
+// stream that are complete; they end with CR, LF or CRLF. It prints any other
+// body at its end. A line without an end would need any amount of memory, so
+// only its beginning is kept.
+func (x *exchange) addToResponse(part []byte, isEnd bool) {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	limit := maxTracedBody
+	if x.isStream {
+		limit = maxTraced
+	}
+	var lines strings.Builder
+	for _, b := range part {
+		switch {
+		case x.isStream && x.skipLF && b == '\n':
+		case x.isStream && (b == '\r' || b == '\n'):
+			lines.WriteString(x.takePartial())
+		case len(x.partial) < limit:
+			x.partial = append(x.partial, b)
+		default:
+			x.omitted++
+		}
+		x.skipLF = b == '\r'
+	}
+	if isEnd && len(x.partial) > 0 {
+		lines.WriteString(x.takePartial())
+	}
+	if lines.Len() > 0 {
+		x.printResponse(lines.String())
+	}
+}
+
+// failed prints the error of a request that has no response.
+func (x *exchange) failed(err error) {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	x.printResponse(printable(err.Error()) + "\n")
+}
+
+// takePartial returns the line of a stream, or the body, whose end has come. The
+// caller holds turn.
+func (x *exchange) takePartial() string {
+	text := string(x.partial)
+	if !x.isStream {
+		text = oneLine(x.partial)
+	}
+	if x.omitted > 0 {
+		text += fmt.Sprintf(" (… %d more bytes)", x.omitted)
+	}
+	x.partial = x.partial[:0]
+	x.omitted = 0
+	return text + "\n"
+}
+
+// printRequest prints the request, unless it is printed already. The caller holds
+// turn.
+func (x *exchange) printRequest(body string) {
+	if x.pending == "" {
+		return
+	}
+	x.print("client "+x.name, x.rename(visible(x.pending+body), false))
+	x.pending = ""
+	x.partial = nil // from now on, it is for the response
+}
+
+// printResponse prints a part of the response. The caller holds turn.
+func (x *exchange) printResponse(text string) {
+	x.print("server "+x.name, x.gap+x.rename(visible(text), true))
+	x.gap = ""
+}
+
+// oneLine returns a body as one line: JSON without spaces.
+func oneLine(body []byte) string {
+	var line bytes.Buffer
+	if json.Compact(&line, body) == nil {
+		return line.String()
+	}
+	return printable(strings.TrimSuffix(string(body), "\n"))
+}
+
+// tracedFields matches the names of the header fields that matter to MCP.
+var tracedFields = lazyRegexp("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
+
+// tracedHeader returns the fields that matter to MCP, one on each line, sorted.
+func tracedHeader(header http.Header) string {
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		if !tracedFields().MatchString(name) {
+			continue
+		}
+		for _, value := range header[name] {
+			if name == "Authorization" {
+				value = "…"
+			}
+			text += name + ": " + value + "\n"
+		}
+	}
+	return text
+}
+
+// ---- Names in place of secrets ----
+
+var (
+	// queryLine matches the beginning of a line that has a URL with a query: the
+	// line of a request, or of an event endpoint.
+	queryLine = lazyRegexp(`(?m)^([A-Z]+ |data: ?)(/|https?://)\S*\?\S*`)
+	// queryPart matches one name and value of a query.
+	queryPart = lazyRegexp(`[?&][^&\s]*`)
+	// idLine matches a line with the id of a session, or the beginning of a line
+	// with the id of an event, up to the end of its tag. See Session.tag.
+	idLine = lazyRegexp(`(?m)^(Mcp-Session-Id: .+|(id|Last-Event-Id): [0-9a-f]{8}\.)`)
+)
+
+// lazyRegexp returns a function that compiles a regular expression when it is
+// called first. So the start of the program does not wait for all of them.
+func lazyRegexp(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
+
+// rename puts names in place of the ids in a text, and hides the other values of
+// a query. fromServer is true for a text of the server: only the server gives an
+// id to a session. An id that a client makes up gets no name, so that it is not
+// kept.
+func (t *trace) rename(text string, fromServer bool) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text = queryLine().ReplaceAllStringFunc(text, func(line string) string {
+		return queryPart().ReplaceAllStringFunc(line, func(part string) string {
+			name, value, _ := strings.Cut(part, "=")
+			if name == "?session" || name == "&session" { // of the transport of 2024-11-05
+				return name + "=" + t.nameSession(value, fromServer)
+			}
+			return name + "=…"
+		})
+	})
+	return idLine().ReplaceAllStringFunc(text, func(line string) string {
+		field, value, _ := strings.Cut(line, ": ")
+		if field == "Mcp-Session-Id" {
+			return field + ": " + t.nameSession(value, fromServer)
+		}
+		return field + ": " + cmp.Or(t.names[value], value)
+	})
+}
+
+// nameSession returns the name of a session. If the session has none, it is given
+// one, and its event tag, too, if mayAdd is true. When maxNames sessions have a
+// name, the oldest one loses it. The caller holds mu.
+func (t *trace) nameSession(id string, mayAdd bool) string {
+	name := t.names[id]
+	if name != "" {
+		return name
+	}
+	if !mayAdd || len(id) > maxNamedID {
+		return "…"
+	}
+	if len(t.sessions) == maxNames {
+		oldest := t.sessions[0]
+		delete(t.names, oldest)
+		delete(t.names, eventTag(oldest))
+		t.sessions = t.sessions[1:]
+	}
+	t.named++
+	name = fmt.Sprintf("session-%d", t.named)
+	id = strings.Clone(id) // id is a part of a text that may be long
+	t.sessions = append(t.sessions, id)
+	t.names[id] = name
+	t.names[eventTag(id)] = eventTag(name)
+	return name
+}
+
+// eventTag returns how the ids of all events of a session begin.
+func eventTag(id string) string { return (&Session{ID: id}).tag() + "." }
+
+// ======== Standard error ========
+
+// stderr takes everything that the program prints on standard error: the log,
+// the trace, errors, and the standard error of a command. So all lines stay in
+// order, and a slow reader of standard error never delays a message.
+var stderr = &spool{w: os.Stderr}
+
+const (
+	maxSpooled = 8 << 20
+	flushTime  = time.Second
+)
+
+var errDropped = errors.New("nobody reads: dropped")
+
+// spool is an io.Writer that never waits. It keeps what is written until w takes
+// it:
+//
+//	Write --> missingAfter | waiting | missingBefore | being given to w --> w
+//
+//	waiting          bytes that w is given next
+//	missingBefore    how many lines are missing before those that are waiting
+//	missingAfter     how many lines are missing after them
+//
+// While maxSpooled bytes or more are held, waiting or being given to w, Write
+// drops its text. A text that w refuses is dropped, too. spool counts the lines
+// that it drops. Before w is given the next text, it gets a notice with that
+// number. So the notice stands where the lines are missing.
+//
+// One goroutine writes to w. Write starts the goroutine, and it ends when nothing
+// is waiting.
+type spool struct {
+	w io.Writer
+
+	mu            sync.Mutex // guards the fields below
+	waiting       []byte
+	held          int // bytes that are waiting, or are being given to w
+	missingBefore int
+	missingAfter  int
+	running       bool          // the goroutine exists
+	taken         chan struct{} // closed when w has been given all that was written; nil: nothing was written yet
+	unresponsive  bool          // flush has waited in vain, and w has taken nothing since
+}
+
+// Write keeps all of b, or drops it.
+func (s *spool) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held >= maxSpooled {
+		lines := bytes.Count(b, []byte("\n"))
+		if len(s.waiting) > 0 {
+			s.missingAfter += lines
+		} else {
+			s.missingBefore += lines
+		}
+		return 0, errDropped
+	}
+	if len(s.waiting) == 0 {
+		s.taken = make(chan struct{})
+	}
+	s.waiting = append(s.waiting, b...)
+	s.held += len(b)
+	if !s.running {
+		s.running = true
+		go s.run()
+	}
+	return len(b), nil
+}
+
+// run gives w what is waiting, and the notices. If w has refused something, a
+// notice alone is not tried again at once: the next Write starts run again.
+func (s *spool) run() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	for len(s.waiting) > 0 || s.missingBefore > 0 && err == nil {
+		if len(s.waiting) == 0 {
+			s.taken = make(chan struct{}) // flush waits for the notice, too
+		}
+		batch := s.waiting
+		taken := s.taken
+		missing := s.missingBefore
+		s.waiting = nil
+		s.missingBefore = s.missingAfter
+		s.missingAfter = 0
+		s.mu.Unlock()
+		missing, err = s.give(missing, batch)
+		s.mu.Lock()
+		close(taken)
+		s.missingBefore += missing
+		s.held -= len(batch)
+		s.unresponsive = false
+	}
+	s.running = false
+}
+
+// give gives w the notice of missing lines, if there are some, and then the
+// batch. It returns how many lines are missing now.
+func (s *spool) give(missing int, batch []byte) (int, error) {
+	if missing > 0 {
+		_, err := fmt.Fprintf(s.w, "mcpwire: %d lines are missing here, because nobody read them\n", missing)
+		if err != nil {
+			return missing + bytes.Count(batch, []byte("\n")), err
+		}
+	}
+	n, err := s.w.Write(batch)
+	return bytes.Count(batch[n:], []byte("\n")), err
+}
+
+// flush waits until w has been given all that was written before, but for no
+// longer than flushTime. If an earlier flush has waited in vain, and w has taken
+// nothing since, flush does not wait.
+func (s *spool) flush() {
+	s.mu.Lock()
+	taken := s.taken
+	unresponsive := s.unresponsive
+	s.mu.Unlock()
+	if taken == nil || unresponsive {
+		return
+	}
+	select {
+	case <-taken:
+		return
+	case <-time.After(flushTime):
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-taken: // by now
+	default:
+		s.unresponsive = true
+	}
 }

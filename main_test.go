@@ -3552,7 +3552,7 @@ func (w *watched) Write(b []byte) (int, error) {
 // Of very many sessions the oldest lose their names in a trace; who asks for one that was never given makes us remember nothing. The session
 // in a foreign server's endpoint is hidden as well, however it is written.
 func TestTraceNames(t *testing.T) {
-	x := &trace{names: map[string]string{}}
+	x := newTrace()
 	for i := range 3 * maxNames {
 		x.rename(fmt.Sprintf("data: /sse?session=asked-%d\nMcp-Session-Id: asked-%d\n", i, i), false)
 		x.rename(fmt.Sprintf("Mcp-Session-Id: given-%d\n", i), true)
@@ -3651,7 +3651,7 @@ func TestCallAsksTheUser(t *testing.T) {
 		"Ada\n":         `{"action":"cancel"}`,
 	} {
 		var shown bytes.Buffer
-		c := &caller{input: bufio.NewScanner(strings.NewReader(typed)), stderr: &shown, ask: true}
+		c := &caller{input: bufio.NewScanner(strings.NewReader(typed)), stderr: &shown, atTerminal: true}
 		result, err := c.Handle(t.Context(), form)
 		got, _ := json.Marshal(result)
 		if err != nil || string(got) != want || !strings.Contains(shown.String(), "Who?\nname (string): ") {
@@ -3660,7 +3660,7 @@ func TestCallAsksTheUser(t *testing.T) {
 	}
 	silence, w := io.Pipe()
 	defer w.Close()
-	c := &caller{input: bufio.NewScanner(silence), stderr: io.Discard, ask: true}
+	c := &caller{input: bufio.NewScanner(silence), stderr: io.Discard, atTerminal: true}
 	if _, err := c.Handle(canceled(), form); !errors.Is(err, context.Canceled) {
 		t.Error("a user who says nothing:", err)
 	}
@@ -4770,7 +4770,7 @@ func newApplication(g *stage, tr transcript) *application {
 	}
 	var protocol []string
 	flags := flag.NewFlagSet("call", flag.ContinueOnError)
-	flags.Func("protocol", "", versions(&protocol))
+	flags.Func("protocol", "", addVersions(&protocol))
 	flags.Func("capabilities", "", func(text string) error { return json.Unmarshal([]byte(text), &a.client.Capabilities) })
 	flags.Func("header", "", func(line string) error {
 		name, value, _ := strings.Cut(line, ":")

@@ -378,8 +378,11 @@ type memory struct {
 // noMemory is for requests that stand alone. Nothing is stored in it.
 var noMemory = new(memory)
 
+// init tells jsonrpc.go and sse.go, which also work without this file, what MCP
+// decides.
 func init() {
 	newProtocol = func() Protocol { return new(memory) }
+	needsVersionHeader = func(version string) bool { return revision(version).VersionHeader }
 }
 
 // Remember stores what a legacy request does not say: the version that was
