@@ -199,7 +199,7 @@ func (h *StreamableHandler) Close() {
 	doneWithin(hurry, &h.all)
 	h.stop()
 	for _, s := range sessions.All() {
-		s.Peer.end(ErrSessionClosed)
+		s.Peer.endContexts(ErrSessionClosed)
 	}
 	doneWithin(lastWord, &h.all)
 	sessions.Close()
@@ -295,7 +295,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	rep.stream = rep.stream && h.canStream(w, &h.warned)
-	base := Exchange{Principal: principal, protocol: new(facts)}
+	base := Exchange{Principal: principal, protocol: new(mcpFacts)}
 	m, lines, inMeta := in.Messages[0], r.Header["Mcp-Protocol-Version"], ""
 	if m.Kind() == Request && !in.Batch {
 		meta, _ := m.Meta()
@@ -397,7 +397,7 @@ func (rep *reply) sessionless(base Exchange) {
 		rep.reject(fault)
 		return
 	}
-	base.mcp().revision = revision(cmp.Or(version, assumedVersion))
+	base.facts().revision = revision(cmp.Or(version, assumedVersion))
 	rep.alone(base)
 }
 
@@ -410,7 +410,7 @@ func (rep *reply) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
 	// net/http ends the context of this Peer.
 	p := &Peer{log: cmp.Or(rep.h.Log, silent), send: nobody, protocol: noMemory, ctx: rep.r.Context(), endCtx: func(error) {}}
-	defer context.AfterFunc(rep.h.life, func() { p.end(ErrClosed) })()
+	defer context.AfterFunc(rep.h.life, func() { p.endContexts(ErrClosed) })()
 	rep.dispatch(p.ctx, rep.h.Handler, p, base)
 }
 
@@ -436,8 +436,8 @@ func (in Payload) id() ID {
 // dispatch lets a peer take in a payload, and answers.
 func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, rep.h.open.Done()
-	base.send, base.mcp().disconnect = rep.send, rep.disconnect
-	rep.era = base.mcp().revision
+	base.send, base.facts().disconnect = rep.send, rep.disconnect
+	rep.era = base.facts().revision
 	count, most, full := &rep.h.running, int64(maxRunning), errBusy
 	if rep.era.Modern && rep.in.has("subscriptions/listen") { // it lasts
 		count, most, full = &rep.h.lasting, maxListeners, errListeners
@@ -509,7 +509,7 @@ func (rep *reply) modern(base Exchange) {
 		rep.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
 		return
 	}
-	base.mcp().revision = revision(rep.r.Header.Get("Mcp-Protocol-Version"))
+	base.facts().revision = revision(rep.r.Header.Get("Mcp-Protocol-Version"))
 	rep.alone(base)
 }
 

@@ -9,9 +9,12 @@ package main
 //	[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,…}]              a batch
 //
 // Both ends of a conversation may send requests. So both ends are the same type
-// here: a Peer is the other side, with the calls that wait for its responses and
-// the requests of it that are being served. A Conn carries the messages. Serve
-// and Open connect the two.
+// here: a Peer is the other side. It holds our calls that wait for a response, and
+// the peer's requests that we are serving. A Conn carries the messages. Serve and
+// Open connect the two. This is the way of one request:
+//
+//	Conn.Read -> Decode -> Peer.Dispatch -> Protocol.Request -> Handler.Handle -> Answer.Emit -> Conn.Write
+//	             Payload   Answer           Exchange            result or error   Message
 //
 // Two rules are narrower than JSON-RPC 2.0, because MCP has them: an id is a
 // string or an integer, and params and results are objects. Everything else that
@@ -101,10 +104,10 @@ func NewRequest(id ID, method string, params any) (*Message, error) {
 	return &Message{ID: id, Method: method, Params: raw}, nil
 }
 
-// NewResponse returns the response to the request with this id. If err is nil,
-// that is result, which must encode to a JSON object; nil becomes {}. An err
-// that is no *Error becomes one with CodeInternalError, and so does a result
-// that cannot be encoded.
+// NewResponse returns the response to the request with this id. If err is nil, the
+// response carries result, which must encode to a JSON object; nil becomes {}. An
+// err that is not an *Error becomes one with CodeInternalError. A result that
+// cannot be encoded becomes such an error, too.
 func NewResponse(id ID, result any, err error) *Message {
 	if err == nil {
 		var raw json.RawMessage
@@ -121,7 +124,7 @@ func NewResponse(id ID, result any, err error) *Message {
 	return &Message{ID: id, Error: fault}
 }
 
-// newInvalid returns the Invalid message for text that is none. 2025-11-25
+// newInvalid returns the Invalid message for text that is not a message. 2025-11-25
 // basic#error-responses: the id is left out if it could not be read.
 func newInvalid(id ID, code int, reason string) *Message {
 	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
@@ -303,7 +306,8 @@ type envelope struct {
 }
 
 // read fills the envelope from an object. It returns the name of a member that
-// appears twice; if the id does, that is the one.
+// appears twice; "": none does. If several do, and the id is one of them, it
+// returns "id".
 func (e *envelope) read(text []byte) (twice string) {
 	for name, value := range each(text) {
 		var member *json.RawMessage
@@ -414,9 +418,9 @@ func (m *Message) decodeResponse(id, fault json.RawMessage) (reason string) {
 // that is an error. An optional field whose member is missing or null keeps its
 // value. Members without a field are ignored.
 //
-// A struct, and a pointer to one, is bound by the same rules. A json.RawMessage
-// refers to the text of its member, null included. An integer may be written as
-// 3, 3.0 or 3e0. All else is as in json.Unmarshal.
+// A struct, a pointer to one, and a slice of structs are bound by the same rules.
+// A json.RawMessage refers to the text of its member, null included. An integer
+// may be written as 3, 3.0 or 3e0. All else is as in json.Unmarshal.
 //
 // The error is a *BindError. Bind goes on after a member that does not fit, so
 // that the caller can use the others. If several do not fit, the error is about
@@ -461,6 +465,17 @@ func (e *BindError) text(kind string) string {
 
 const appearsTwice = "appears twice"
 
+// matters orders the errors of several members: the highest is reported.
+func (e *BindError) matters() (order int) {
+	if e.Required {
+		order += 2
+	}
+	if e.Twice {
+		order++
+	}
+	return order
+}
+
 // boundField is what Bind knows of a field: its member, and its place.
 type boundField struct {
 	name     string
@@ -486,6 +501,9 @@ func fieldsOf(t reflect.Type) []boundField {
 		}
 		fields = append(fields, boundField{name, i, !strings.Contains(options, "omit")})
 	}
+	if len(fields) > 64 {
+		panic(fmt.Sprintf("Bind: %v has more than 64 fields", t)) // bindStruct has a bit for each
+	}
 	boundFields.Store(t, fields)
 	return fields
 }
@@ -495,7 +513,7 @@ func bindStruct(object []byte, v reflect.Value) (fault *BindError) {
 	report := func(f boundField, err BindError) {
 		err.Required = f.required && (err.Required || err.Name == "")
 		err.Name = joinNames(f.name, err.Name)
-		if fault == nil || err.Required && !fault.Required || err.Required == fault.Required && err.Twice && !fault.Twice {
+		if fault == nil || err.matters() > fault.matters() {
 			fault = &err
 		}
 	}
@@ -544,7 +562,7 @@ var (
 	rawMapType = reflect.TypeFor[map[string]json.RawMessage]()
 )
 
-// bindValue stores a value that is not null, or any in a json.RawMessage.
+// bindValue stores a value. Only a json.RawMessage is given null.
 func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 	wrong := &BindError{Reason: "has the wrong type"}
 	switch kind := into.Kind(); {
@@ -556,9 +574,11 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 		into.SetString(unquote(value))
 	case kind == reflect.Struct:
 		return bindStruct(value, into)
-	case kind == reflect.Pointer && into.Type().Elem().Kind() == reflect.Struct:
+	case kind == reflect.Pointer:
 		into.Set(reflect.New(into.Type().Elem()))
-		return bindStruct(value, into.Elem())
+		return bindValue(value, into.Elem())
+	case kind == reflect.Slice && into.Type().Elem().Kind() == reflect.Struct && value[0] == '[':
+		return bindSlice(value, into)
 	case into.Type() == rawMapType && value[0] == '{':
 		members := map[string]json.RawMessage{}
 		for name, member := range each(value) {
@@ -574,10 +594,29 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 			return &BindError{Reason: "must be an integer"}
 		}
 		into.SetInt(n)
+	case into.CanUint():
+		n, ok := parseInteger(string(value))
+		if !ok || n < 0 || into.OverflowUint(uint64(n)) {
+			return &BindError{Reason: "must be an integer that is not negative"}
+		}
+		into.SetUint(uint64(n))
 	default:
 		if json.Unmarshal(value, into.Addr().Interface()) != nil {
 			return wrong
 		}
+	}
+	return nil
+}
+
+// bindSlice stores an array of objects.
+func bindSlice(array json.RawMessage, into reflect.Value) *BindError {
+	for _, element := range each(array) {
+		item := reflect.New(into.Type().Elem()).Elem()
+		if err := bindStruct(element, item); err != nil {
+			err.Name = joinNames(strconv.Itoa(into.Len()), err.Name)
+			return err
+		}
+		into.Set(reflect.Append(into, item))
 	}
 	return nil
 }
@@ -694,9 +733,25 @@ func skipString(text []byte, i int) int {
 	}
 }
 
-// escapes maps the character after a backslash to what the two stand for. \u is
-// missing here: encoding/json reads that.
-var escapes = map[byte]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+// escapedByte returns the character that stands for a backslash and c. It returns
+// false for \u, which encoding/json reads.
+func escapedByte(c byte) (byte, bool) {
+	switch c {
+	case '"', '\\', '/':
+		return c, true
+	case 'b':
+		return '\b', true
+	case 'f':
+		return '\f', true
+	case 'n':
+		return '\n', true
+	case 'r':
+		return '\r', true
+	case 't':
+		return '\t', true
+	}
+	return 0, false
+}
 
 // unquote returns the value of a JSON string. It returns "" for anything else.
 func unquote(raw []byte) string {
@@ -711,7 +766,7 @@ func unquote(raw []byte) string {
 	var plain strings.Builder
 	plain.Grow(len(text))
 	for slash >= 0 && slash+1 < len(text) {
-		c, simple := escapes[text[slash+1]]
+		c, simple := escapedByte(text[slash+1])
 		if !simple {
 			var s string
 			_ = json.Unmarshal(raw, &s)
@@ -892,9 +947,9 @@ type Protocol interface {
 	// Notification is called for each notification. If it returns true, the
 	// Handler is not called.
 	Notification(x *Exchange) (handled bool)
-	// Key returns the key by which notifications refer to one of our calls, such
-	// as a progress token; "": there is none. See Peer.expects.
-	Key(call *Message) string
+	// CallKey returns the key by which notifications refer to one of our calls,
+	// such as a progress token; "": there is none. See Peer.expects.
+	CallKey(call *Message) string
 	// Abandoned returns the notification that tells the other side that nobody
 	// waits for the response to call any more; nil: it is not told.
 	Abandoned(call *Message, why error) *Message
@@ -930,8 +985,8 @@ func (plainProtocol) Notification(x *Exchange) bool {
 	return true
 }
 
-// Key returns "": no notification refers to a call.
-func (plainProtocol) Key(*Message) string { return "" }
+// CallKey returns "": no notification refers to a call.
+func (plainProtocol) CallKey(*Message) string { return "" }
 
 // Abandoned returns a $/cancelRequest.
 func (plainProtocol) Abandoned(call *Message, _ error) *Message {
@@ -981,7 +1036,7 @@ func (send sender) notify(ctx context.Context, method string, params any) error 
 // it is being handled.
 type Exchange struct {
 	Request *Message
-	Peer    *Peer // the sender of the request; nil if it cannot be reached outside of this exchange
+	Peer    *Peer // the sender of the request; nil if it can be sent nothing but what belongs to the request
 	// Principal is the user who has sent the request, if the transport has
 	// authenticated one.
 	Principal string
@@ -993,10 +1048,10 @@ type Exchange struct {
 	Ending <-chan struct{}
 
 	send      sender
-	tracker   *Peer         // the Peer that keeps this request in its table; unlike Peer it is never nil
+	tracker   *Peer         // the Peer in whose table the request is; set for each Exchange that a Peer makes
 	state     *requestState // nil for a notification
 	protocol  any           // what the Protocol keeps with the exchange
-	refusal   error         // why Call fails; nil: the peer can be sent requests
+	refusal   error         // what Call returns; nil: the peer can be sent requests
 	exclusive bool          // nothing more is read from the peer before this request is answered
 	onCall    func()        // runs before Call waits; nil: nothing to do
 }
@@ -1104,8 +1159,8 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	// If the context has ended and the peer has not cancelled the request, this
 	// server has stopped it. Then "context canceled" would tell the peer nothing.
 	stopped := ctx.Err() != nil && !x.tracker.isClient
-	onlyThat := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
-	if stopped && onlyThat && !errors.As(err, new(*Error)) {
+	saysOnlyThat := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
+	if stopped && saysOnlyThat && !errors.As(err, new(*Error)) {
 		err = errStopping
 	}
 	return NewResponse(x.Request.ID, result, err)
@@ -1120,7 +1175,7 @@ const (
 	maxLogged  = 500      // bytes that a log repeats of what a peer has sent
 
 	maxInFlight = 1024            // requests of one Peer that are served at once, and messages of a batch
-	maxOwed     = 4 * maxInFlight // responses that are not yet written, from which on no more is read
+	maxOwed     = 4 * maxInFlight // responses that are not yet written; above this number nothing more is read
 
 	windDown = 5 * time.Second // for running requests, when the peer has hung up
 	hurry    = 3 * time.Second // for running requests, when Serve is told to stop
@@ -1159,7 +1214,7 @@ type pendingCall struct {
 	request *Message
 	key     string       // that the Protocol has given it
 	outcome chan outcome // has room for one
-	carrier any          // what the request was sent on, if that may end before the conversation does
+	carrier any          // the Stream on which the request was sent; nil: the Conn
 }
 
 // outcome is the end of a call: its response, or the reason why there is none.
@@ -1275,7 +1330,7 @@ func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
 
 // register gives a request its id, and puts it into the table of calls.
 func (p *Peer) register(m *Message) (*pendingCall, error) {
-	c := &pendingCall{request: m, key: p.protocol.Key(m), outcome: make(chan outcome, 1)}
+	c := &pendingCall{request: m, key: p.protocol.CallKey(m), outcome: make(chan outcome, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callErr != nil {
@@ -1402,9 +1457,9 @@ func (p *Peer) endCalls(err error) {
 	p.failAll(err)
 }
 
-// end ends the context of the conversation, and the contexts of all requests
+// endContexts ends the context of the conversation, and the contexts of all requests
 // that are being served.
-func (p *Peer) end(why error) {
+func (p *Peer) endContexts(why error) {
 	p.endCtx(why)
 	p.mu.Lock()
 	p.ended = true
@@ -1449,7 +1504,7 @@ func (p *Peer) goSend(f func()) {
 func (p *Peer) Close() error {
 	p.endCalls(ErrClosed)
 	doneWithin(lastWord, &p.sends) // cancellations of calls are still sent
-	p.end(ErrClosed)
+	p.endContexts(ErrClosed)
 	if p.conn != nil {
 		p.conn.Close()
 	}
@@ -1657,7 +1712,8 @@ func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 	var ended []*requestState
 	p.mu.Lock()
 	// Both tables are changed in one step. A Call whose context ends now must
-	// find that it has failed already, or it would tell the new peer.
+	// find that it has failed already, or it would send the new peer a
+	// cancellation.
 	for key, x := range p.serving {
 		if stays(x) {
 			continue
@@ -1733,15 +1789,19 @@ func (p *Peer) addOwed(n int) int {
 // ---- A conversation over a Conn ----
 
 // Conn carries payloads to and from one peer. A transport of one's own needs
-// these three methods and nothing else: Read passes bytes to Decode, and Write
-// sends what Payload.Append returns. Pipe, in memory, is the shortest example.
+// these three methods and nothing else: Read passes bytes to Decode, in memory
+// that it does not use again, and Write sends what Payload.Append returns.
+// NewLineConn makes one of any stream of bytes. Pipe, in memory, is the shortest
+// example.
 type Conn interface {
 	// Read returns the next payload. It is called by one goroutine at a time. It
 	// returns io.EOF when the peer has hung up. A *ReadError does not end the
 	// conversation; any other error does.
 	Read() (Payload, error)
-	// Write sends a payload. It is called by several goroutines. If ctx ends in
-	// the middle of it, the rest is sent before the next payload.
+	// Write sends a payload. Several goroutines call it at the same time. If ctx
+	// ends in the middle of it, the rest is sent before the next payload. If the
+	// peer cannot have read the payload, the error may wrap ErrNotSent; if the
+	// conversation has ended, it wraps ErrClosed.
 	Write(ctx context.Context, p Payload) error
 	// Close makes Read return. It may be called more than once.
 	Close() error
@@ -1788,10 +1848,10 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	grace := windDown
 	var err error
 	select {
-	case err = <-l.over:
+	case err = <-l.result:
 	case <-ctx.Done():
 		err, grace = ctx.Err(), hurry
-		l.end(err)
+		l.stop(err)
 	}
 	close(ending)
 	doneWithin(grace, &l.peer.goroutines)
@@ -1813,7 +1873,7 @@ type loop struct {
 	peer    *Peer
 	handler Handler
 	ending  <-chan struct{} // of each Exchange
-	over    chan error      // has room for why reading or writing ended; nil: the peer has hung up
+	result  chan error      // has room for the reason why the conversation ended; nil: the peer has hung up
 }
 
 // newLoop makes a Peer and its loop. Nothing is read before start.
@@ -1821,7 +1881,7 @@ func newLoop(ctx context.Context, c Conn, h Handler, log *slog.Logger, isClient 
 	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
 	p := newPeer(ctx, send, log)
 	p.isClient, p.conn = isClient, c
-	return &loop{peer: p, handler: h, over: make(chan error, 1)}
+	return &loop{peer: p, handler: h, result: make(chan error, 1)}
 }
 
 func (l *loop) start() {
@@ -1853,7 +1913,7 @@ type readerState int
 
 const (
 	reading   readerState = iota
-	serves                // a request; another reader may take over at any time
+	serving               // a request; another reader may take over at any time
 	exclusive             // a request; another reader takes over only if the request calls back
 	replaced              // there is another reader
 )
@@ -1870,14 +1930,15 @@ func (r *reader) serve(as readerState) {
 	r.state = as
 }
 
-// isSlow lets another reader take over, unless the state is exclusive.
-func (r *reader) isSlow() { r.replace(serves) }
+// handOver lets another reader take over, unless the state is exclusive.
+func (r *reader) handOver() { r.startNext(serving) }
 
-// callsBack lets another reader take over: the response to a call must be read.
-func (r *reader) callsBack() { r.replace(serves, exclusive) }
+// handOverForCall lets another reader take over in any case: the response to a
+// call must be read.
+func (r *reader) handOverForCall() { r.startNext(serving, exclusive) }
 
-// replace starts another reader if this one is in one of the states.
-func (r *reader) replace(in ...readerState) {
+// startNext starts another reader if this one is in one of the states.
+func (r *reader) startNext(in ...readerState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Contains(in, r.state) {
@@ -1888,9 +1949,9 @@ func (r *reader) replace(in ...readerState) {
 	}
 }
 
-// readsOn changes the state back to reading. It returns false if there is another
+// resume changes the state back to reading. It returns false if there is another
 // reader.
-func (r *reader) readsOn() bool {
+func (r *reader) resume() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.state == replaced {
@@ -1905,15 +1966,17 @@ func (l *loop) read() {
 	r := &reader{loop: l}
 	// The timer of one request may fire when the next one is served already. Then
 	// another reader takes over too early, which does no harm.
-	timer := time.AfterFunc(slow, r.isSlow)
+	timer := time.AfterFunc(slow, r.handOver)
 	defer timer.Stop()
-	ended := errors.New("a handler has ended its goroutine") // by runtime.Goexit, as t.FailNow does
+	// This stays the reason only if a handler calls runtime.Goexit, as t.FailNow
+	// does.
+	ended := errors.New("a handler has ended its goroutine")
 	defer func() {
 		if ended != nil {
-			l.end(ended)
+			l.stop(ended)
 		}
 	}()
-	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onCall: r.callsBack}
+	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onCall: r.handOverForCall}
 	for {
 		in, err := l.peer.conn.Read()
 		if report, ok := errors.AsType[*ReadError](err); ok {
@@ -1931,17 +1994,19 @@ func (l *loop) read() {
 		timer.Stop()
 		owed := l.peer.addOwed(0)
 		switch {
-		case answer.isExclusive(), owed > maxOwed: // the peer does not read its responses, so nothing more is read of it
+		case answer.isExclusive():
+			r.serve(exclusive)
+		case owed > maxOwed: // the peer does not read its responses
 			r.serve(exclusive)
 		case owed > manySlow: // this request will be slow, too
-			r.serve(serves)
-			r.isSlow()
+			r.serve(serving)
+			r.handOver()
 		default:
-			r.serve(serves)
+			r.serve(serving)
 			timer.Reset(slow)
 		}
 		l.reply(answer)
-		if !r.readsOn() {
+		if !r.resume() {
 			ended = nil
 			return
 		}
@@ -1991,7 +2056,7 @@ func (l *loop) write(out Payload) {
 	switch {
 	case err == nil:
 	case !l.peer.isClient:
-		l.end(fmt.Errorf("write: %w", err))
+		l.stop(fmt.Errorf("write: %w", err))
 		l.peer.conn.Close()
 	case errors.Is(err, ErrClosed): // nobody waits for the answer any more
 		l.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
@@ -2000,9 +2065,9 @@ func (l *loop) write(out Payload) {
 	}
 }
 
-// end notes why the conversation is over. Waiting calls fail. The handlers of a
+// stop notes why the conversation is over. Waiting calls fail. The handlers of a
 // server may still finish; those of a client end at once.
-func (l *loop) end(err error) {
+func (l *loop) stop(err error) {
 	why := ErrClosed
 	if err == io.EOF {
 		err = nil
@@ -2010,11 +2075,11 @@ func (l *loop) end(err error) {
 		why = fmt.Errorf("%w: %w", ErrClosed, err)
 	}
 	if l.peer.isClient { // before the calls fail, so that their callers find the Peer ended
-		l.peer.end(why)
+		l.peer.endContexts(why)
 	}
 	l.peer.endCalls(why)
 	select {
-	case l.over <- err:
+	case l.result <- err:
 	default: // the first reason is the one that counts
 	}
 }

@@ -29,10 +29,12 @@ package main
 //
 //	goroutine                     started by             ends when
 //	reader of a Conn              Serve, Open, Client    the Conn ends, or another reader has replaced it
-//	request of a batch            Answer.Emit            it is answered; Emit waits for all of them
+//	requests of a batch           Answer.Emit            they are answered; Emit waits for them
 //	sending of a cancellation     Peer.call              it is sent, or after a second
 //	sending of changes (legacy)   Server.Publish         nothing waits any more
-//	attempt to connect            Client                 the connection is made and not needed any more
+//	attempt to connect            Client                 it has succeeded, failed, or taken too long
+//	closing of a connection       Client                 its last call is done, and it is closed
+//	waiting with a limit          Peer.Close, Serve      what is waited for has ended
 //	line that takes long (stdio)  lineConn.Write         it is written, or Close
 //	closing after a failed write  lineConn.Write         the stream is closed
 //	standard input (no pipe)      StdioConn              the process ends
@@ -84,7 +86,7 @@ type Revision struct {
 	Modern           bool // each request declares version and capabilities in _meta: the modern era
 	Batches          bool // JSON-RPC batches
 	ServerRequests   bool // a server may send requests; otherwise it answers input_required
-	Completions      bool // the capability completions has a name
+	Completions      bool // the capability completions is announced
 	Annotations      bool // tools say whether they change anything
 	Elicitation      bool // a server may ask the user
 	Titles           bool // title members, and _meta keys of one's own with a prefix
@@ -308,8 +310,7 @@ func (meta *Meta) read(params json.RawMessage) error {
 var errClientInfo = invalidParams("clientInfo needs a name and a version")
 
 // ignoreOptional returns an error of Bind, unless it is about an optional member. A
-// handshake does not fail because the instructions are a number, or because the
-// icons are none.
+// handshake does not fail because the instructions are a number.
 func ignoreOptional(err error) error {
 	if fault, ok := errors.AsType[*BindError](err); ok && !fault.Required {
 		return nil
@@ -367,28 +368,28 @@ type ProgressParams struct {
 
 // ---- What MCP keeps with a Peer ----
 
-// memory is the Protocol of MCP: it remembers what a legacy client has said in
+// mcpProtocol is the Protocol of MCP: it remembers what a legacy client has said in
 // initialize, and decides for each request which era it belongs to.
-type memory struct {
+type mcpProtocol struct {
 	mu       sync.Mutex // guards the fields below
 	revision Revision   // the zero Revision: nothing was agreed on yet
 	meta     Meta
 }
 
 // noMemory is for requests that stand alone. Nothing is stored in it.
-var noMemory = new(memory)
+var noMemory = new(mcpProtocol)
 
 // init tells jsonrpc.go and sse.go, which also work without this file, what MCP
 // decides.
 func init() {
-	newProtocol = func() Protocol { return new(memory) }
+	newProtocol = func() Protocol { return new(mcpProtocol) }
 	needsVersionHeader = func(version string) bool { return revision(version).VersionHeader }
 }
 
 // Remember stores what a legacy request does not say: the version that was
 // agreed on, and the rest of a Meta.
 func (p *Peer) Remember(rev Revision, meta Meta) {
-	m := p.protocol.(*memory)
+	m := p.protocol.(*mcpProtocol)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revision, m.meta = rev, meta
@@ -396,26 +397,25 @@ func (p *Peer) Remember(rev Revision, meta Meta) {
 
 // Remembered returns what Remember has stored. The zero Revision means that
 // nothing is remembered yet.
-func (p *Peer) Remembered() (Revision, Meta) { return p.protocol.(*memory).get() }
+func (p *Peer) Remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
 
-func (m *memory) get() (Revision, Meta) {
+func (m *mcpProtocol) get() (Revision, Meta) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.revision, m.meta
 }
 
 // setLogLevel changes the level that is remembered.
-func (m *memory) setLogLevel(level string) {
+func (m *mcpProtocol) setLogLevel(level string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.meta.LogLevel = &level
 }
 
-// Payload fills in what is remembered. It refuses what is no batch of the
-// revision in force. A client takes any array: better than to lose a response in
-// it.
-func (m *memory) Payload(in Payload, base *Exchange) (asArray bool, refused string) {
-	facts := base.mcp()
+// Payload fills in what is remembered. It refuses a batch if the revision has none.
+// A client takes any array: otherwise a response in it would be lost.
+func (m *mcpProtocol) Payload(in Payload, base *Exchange) (asArray bool, refused string) {
+	facts := base.facts()
 	rev, meta := m.get()
 	if rev.Version != "" {
 		facts.revision = rev
@@ -456,15 +456,16 @@ func refuseBatch(in Payload, rev Revision) (reason string) {
 
 // Request decides which era a request belongs to, and fills in what it says
 // about its sender.
-func (m *memory) Request(in Payload, x *Exchange) error {
-	facts := x.mcp()
+func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
+	facts := x.facts()
 	if in.Batch { // they share what Payload has filled in
 		own := *facts
 		facts, x.protocol = &own, &own
 	}
 	meta, err := x.Request.Meta()
 	rev := revision(meta.ProtocolVersion)
-	// A legacy version in _meta says nothing new.
+	// Only the modern era declares a version in _meta, so an unknown one counts as
+	// modern. A legacy version says nothing new.
 	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
 	switch {
 	case x.tracker.isClient && facts.revision.Modern:
@@ -480,7 +481,7 @@ func (m *memory) Request(in Payload, x *Exchange) error {
 		return invalidParams("a subscription must have at most %d bytes", maxListen)
 	case modern:
 		facts.revision, facts.meta = rev, meta
-		x.Peer, x.refusal = nil, ErrNoServerRequests
+		x.Peer, x.refusal = nil, ErrNoServerRequests // a modern client is never sent requests
 	default:
 		facts.meta.ProgressToken = meta.ProgressToken
 		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
@@ -490,7 +491,7 @@ func (m *memory) Request(in Payload, x *Exchange) error {
 }
 
 // Notification handles cancellations, and drops progress that no call waits for.
-func (m *memory) Notification(x *Exchange) (handled bool) {
+func (m *mcpProtocol) Notification(x *Exchange) (handled bool) {
 	switch x.Request.Method {
 	case "notifications/cancelled":
 		m.cancel(x)
@@ -514,7 +515,7 @@ var errSubscriptionEnded = errors.New("the server has ended the subscription")
 // cancel takes in notifications/cancelled. 2025-11-25 basic/utilities/cancellation:
 // one for a request that is unknown or finished, and one that is malformed, is
 // ignored; initialize is not to be cancelled.
-func (m *memory) cancel(x *Exchange) {
+func (m *mcpProtocol) cancel(x *Exchange) {
 	var p CancelledParams
 	_ = Bind(x.Request.Params, &p)
 	id, ok := parseID(p.RequestID)
@@ -533,8 +534,8 @@ func (m *memory) cancel(x *Exchange) {
 	}
 }
 
-// Key returns the progress token of a call.
-func (m *memory) Key(call *Message) string {
+// CallKey returns the progress token of a call.
+func (m *mcpProtocol) CallKey(call *Message) string {
 	meta, _ := call.Meta()
 	token, _ := parseID(meta.ProgressToken)
 	return token.key()
@@ -544,7 +545,7 @@ func (m *memory) Key(call *Message) string {
 // basic/utilities/cancellation: "The initialize request MUST NOT be cancelled by
 // clients". A server/discover that takes too long is followed by initialize, and
 // not cancelled either.
-func (m *memory) Abandoned(call *Message, why error) *Message {
+func (m *mcpProtocol) Abandoned(call *Message, why error) *Message {
 	if call.Method == "initialize" || call.Method == "server/discover" {
 		return nil
 	}
@@ -554,8 +555,8 @@ func (m *memory) Abandoned(call *Message, why error) *Message {
 
 // ---- What MCP keeps with an Exchange ----
 
-// facts is what MCP knows about a request, beside what JSON-RPC does.
-type facts struct {
+// mcpFacts is what MCP knows about a request, beside what JSON-RPC does.
+type mcpFacts struct {
 	meta       Meta
 	revision   Revision
 	inputs     map[string]json.RawMessage
@@ -564,36 +565,36 @@ type facts struct {
 	disconnect func(time.Duration) // ends the HTTP response; nil: there is none to end
 }
 
-// mcp returns the facts. Only MCP sets the field protocol.
-func (x *Exchange) mcp() *facts {
+// facts returns what MCP knows. Only MCP sets the field protocol.
+func (x *Exchange) facts() *mcpFacts {
 	if x.protocol == nil {
-		x.protocol = new(facts)
+		x.protocol = new(mcpFacts)
 	}
-	return x.protocol.(*facts)
+	return x.protocol.(*mcpFacts)
 }
 
 // Meta returns what the sender of the request has said about itself: a modern
 // request says it, a legacy client has said it in initialize.
-func (x *Exchange) Meta() Meta { return x.mcp().meta }
+func (x *Exchange) Meta() Meta { return x.facts().meta }
 
 // Revision returns the revision that is in force for the request. Before
 // initialize it is the zero Revision.
-func (x *Exchange) Revision() Revision { return x.mcp().revision }
+func (x *Exchange) Revision() Revision { return x.facts().revision }
 
 // Inputs returns the answers to the questions of the InputRequired that the
 // handler has returned before, by key. It returns nil at first.
-func (x *Exchange) Inputs() map[string]json.RawMessage { return x.mcp().inputs }
+func (x *Exchange) Inputs() map[string]json.RawMessage { return x.facts().inputs }
 
 // State returns the State of the InputRequired that the handler has returned
 // before.
-func (x *Exchange) State() string { return x.mcp().inputState }
+func (x *Exchange) State() string { return x.facts().inputState }
 
 // Disconnect ends the HTTP response over which the request is to be answered,
 // while the request goes on. The client comes back for the rest after retry. So
 // a long call needs no open connection. Only 2025-11-25 has this: elsewhere
 // Disconnect does nothing.
 func (x *Exchange) Disconnect(retry time.Duration) {
-	if disconnect := x.mcp().disconnect; disconnect != nil && x.state != nil { // a notification has no response
+	if disconnect := x.facts().disconnect; disconnect != nil && x.state != nil { // a notification has no response
 		disconnect(retry)
 	}
 }
@@ -618,7 +619,7 @@ func (x *Exchange) Log(ctx context.Context, level string, data any) error {
 		}
 		least = new("info")
 	}
-	if x.mcp().noLogs || slices.Index(logLevels, level) < slices.Index(logLevels, *least) {
+	if x.facts().noLogs || slices.Index(logLevels, level) < slices.Index(logLevels, *least) {
 		return nil
 	}
 	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
@@ -743,7 +744,7 @@ type Server struct {
 // Handle answers a request in its own era, or takes in a notification.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	s.once.Do(s.prepare)
-	x.mcp().noLogs = !s.logs
+	x.facts().noLogs = !s.logs
 	if len(s.hidden) > 0 && x.tracker != nil {
 		s.warning.Do(func() { s.warn(x.tracker.log) })
 	}
@@ -1005,7 +1006,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 // protocol version, it MUST respond with the same version. Otherwise, the
 // server MUST respond with another protocol version it supports."
 //
-// Some bridges keep one server for all their clients, one after the other. So a
+// Some programs offer one stdio server to many clients, one after the other. So a
 // second initialize is answered like the first one, and nothing is left of the
 // first client.
 func (s *Server) initialize(x *Exchange) (any, error) {
@@ -1103,7 +1104,7 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 	if !slices.Contains(logLevels, p.Level) {
 		return nil, unknown("log level", p.Level)
 	}
-	x.Peer.protocol.(*memory).setLogLevel(p.Level)
+	x.Peer.protocol.(*mcpProtocol).setLogLevel(p.Level)
 	return nil, nil
 }
 
@@ -1117,12 +1118,15 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 // A modern client gets the questions as the result of its call, and calls again
 // with the answers. A legacy client gets them as requests, one after the other.
 //
+// The handler runs from its beginning each time. For a legacy client that is the
+// same call, so what it reports with Progress must rise through all of the rounds.
+//
 // Inputs has the answers of the last round only, and they are not checked. What
 // the handler needs from an earlier round it keeps in State. A call has at most
 // 16 rounds. A client that cannot be asked gets an error with
-// CodeMissingCapability. Over HTTP that has status 400 only if nothing was sent
-// before, and within a second: if the handler asks late, call Exchange.Require
-// first.
+// CodeMissingCapability. Over HTTP that error has status 400, or 200 if something
+// was sent before, or after a second. A handler that asks late and wants 400 calls
+// Exchange.Require first.
 type InputRequired struct {
 	Requests map[string]InputRequest // by keys that the handler chooses
 	State    string                  // the client sends it back; it can read it but not change it
@@ -1231,7 +1235,7 @@ func (s *Server) readInputs(x *Exchange) error {
 			return invalidParams("the answer to '%s' must be one object", key)
 		}
 	}
-	x.mcp().inputs = p.InputResponses
+	x.facts().inputs = p.InputResponses
 	if p.RequestState == nil {
 		return nil
 	}
@@ -1270,12 +1274,13 @@ func (s *Server) unseal(x *Exchange, sealed string) error {
 	case !bytes.Equal(head[8:], digest(x.Request.Params)):
 		return invalidParams("requestState is not for these params")
 	}
-	x.mcp().inputState = state
+	x.facts().inputState = state
 	return nil
 }
 
-// mac covers the head, the principal, the method and the state. It cannot be
-// divided in two ways: the head has a fixed size, and the next two are quoted.
+// mac covers the head, the principal, the method and the state. Different inputs
+// never give the same bytes: the head has a fixed size, and the next two are
+// quoted.
 func (s *Server) mac(x *Exchange, head []byte, state string) []byte {
 	h := hmac.New(sha256.New, s.key)
 	fmt.Fprintf(h, "%s%q%q%s", head, x.Principal, x.Request.Method, state)
@@ -1310,7 +1315,7 @@ func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, stateLife)
 	defer cancel()
-	f := x.mcp()
+	f := x.facts()
 	f.inputs, f.inputState = map[string]json.RawMessage{}, need.State
 	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
 		var answer json.RawMessage
@@ -1364,7 +1369,7 @@ func TextContent(text string) any { return textContent{"text", text} }
 // ---- Announcing changes ----
 
 const (
-	maxWatched   = 1024     // resources that one subscriber watches
+	maxWatched   = 1024     // URIs that one subscriber watches
 	maxMeta      = 16 << 10 // bytes of what a legacy client says about itself
 	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches
 	maxListeners = 4096     // subscriptions of one HTTP handler, or of one Server
@@ -1723,8 +1728,11 @@ type Sessions struct {
 // the next: a Peer with an id, and its streams.
 type Session struct {
 	*Peer
-	ID    string // not a credential: a request must also have Owner as its principal
-	Owner string // the principal that has opened the session; "" without authentication
+	ID string
+	// Owner is the principal that has opened the session. A request needs both: the
+	// ID and this principal. Without authentication it is "", and the ID is the
+	// only secret.
+	Owner string
 
 	table *Sessions
 
@@ -1801,7 +1809,7 @@ func (ss *Sessions) get(id, owner string) *Session {
 	return s
 }
 
-// release ends what create or get has begun: the session counts as busy once less.
+// release undoes what create or get has added to busy.
 func (s *Session) release() {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -1828,7 +1836,7 @@ func (ss *Sessions) Delete(s *Session, why error) {
 	streams := slices.Collect(maps.Values(s.streams))
 	ss.mu.Unlock()
 	s.Peer.endCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
-	s.Peer.end(why)
+	s.Peer.endContexts(why)
 	for _, stream := range streams {
 		stream.End()
 	}
@@ -1874,9 +1882,9 @@ func (ss *Sessions) sweepLater() {
 }
 
 // sweepIdle ends the sessions that have been idle for too long. As long as there
-// are sessions, it sets the timer again. A stream also counts: if it has had no
-// response for so long, its client is taken for gone, because the request behind
-// the stream would keep the session busy for ever.
+// are sessions, it sets the timer again. If a stream has had no response for so
+// long, its client counts as gone: otherwise the request behind the stream would
+// keep the session busy for ever.
 func (ss *Sessions) sweepIdle() {
 	since := time.Now().Add(-ss.ttl())
 	for _, s := range ss.All() {
@@ -1993,8 +2001,8 @@ func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error 
 	return stream.send(ctx, m)
 }
 
-// retire takes a request's stream that has ended off the running ones. If the
-// client may resume it, it is kept for a while.
+// retire moves a request's stream that has ended to ended, if the client may resume
+// it. Otherwise it is dropped.
 func (s *Session) retire(stream *Stream) {
 	size, resumable := stream.holds()
 	s.table.mu.Lock()
@@ -2080,10 +2088,10 @@ type Client struct {
 //	      +----------------------+                                 | or it does not fit the server
 //	      +--------------------------------------------------------+ any more: it is retired
 //
-// An attempt runs in the background, not on the context of a call: calls that are
-// shorter than a handshake must come to a connection, too. All calls that need a
-// connection wait for the same attempt. A retired connection is closed when the
-// calls that use it are done.
+// An attempt runs in the background, not on the context of a call: a call with a
+// short deadline must not stop the attempt for which others wait. All calls that
+// need a connection wait for the same attempt. A retired connection is closed when
+// the calls that use it are done.
 
 // attempt is an attempt to make a connection.
 type attempt struct {
@@ -2124,19 +2132,20 @@ type ServerInfo struct {
 	Instructions string          // for the model; "": none
 }
 
-// Connect opens a Conn and finds out how to talk over it: see Client.climb. If
-// the first Dialer leads to nothing that we can talk to, the next one is tried:
-// for a URL, DialHTTP and then DialSSE. Connect is called once.
+// Connect opens a Conn and finds out how to talk over it: with server/discover,
+// and then with initialize. If what answers is no server that speaks over such a
+// Conn, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is
+// called once.
 //
 // When the connection is lost later, or does not fit the server any more, the
-// next call connects again. A call that no server has read is then sent on the
-// new connection. No other call is sent twice.
+// next call connects again. A call that no server has acted on is then sent on
+// the new connection. Any other call fails, and is never sent twice.
 func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
 	c.dials = dials
 	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Unlock()
-	return c.on(ctx, func(*connection) (bool, error) { return false, nil })
+	return c.withConnection(ctx, func(*connection) (bool, error) { return false, nil })
 }
 
 // Server returns what the server has said about itself when we connected. Before
@@ -2170,18 +2179,18 @@ func (c *Client) Close() (err error) {
 	return err
 }
 
-// on runs call on a connection. call makes one call, and reports whether it may
-// be made again if the connection turns out not to fit. Then on runs it once
-// more, on another connection.
-func (c *Client) on(ctx context.Context, call func(*connection) (again bool, err error)) error {
+// withConnection runs call on a connection. call makes one call, and reports
+// whether that may be repeated. If it may, and no server has acted on it,
+// withConnection runs call once more, on another connection.
+func (c *Client) withConnection(ctx context.Context, call func(*connection) (mayRepeat bool, err error)) error {
 	conn, err := c.connected(ctx)
 	if err != nil {
 		return err
 	}
-	again, err := call(conn)
-	unread, outdated := conn.judge(err)
-	c.release(conn, unread || outdated, outdated)
-	if !again || !unread || ctx.Err() != nil {
+	mayRepeat, err := call(conn)
+	notRead, outdated := conn.classify(err)
+	c.release(conn, notRead || outdated, outdated)
+	if !mayRepeat || !notRead || ctx.Err() != nil {
 		return err
 	}
 	other, failed := c.connected(ctx)
@@ -2196,11 +2205,12 @@ func (c *Client) on(ctx context.Context, call func(*connection) (again bool, err
 	return err
 }
 
-// judge says what the error of a call means for the connection. If no server has
-// read the call, unread is true. If the connection does not fit the server any
-// more, outdated is true: all is to be found out again. 2026-07-28
+// classify says what the error of a call means for the connection. If no server
+// has acted on the call, notRead is true. If the connection does not fit the
+// server any more, outdated is true: what the server speaks is to be found out
+// again. 2026-07-28
 // basic/versioning#backward-compatibility-with-initialization-based-versions.
-func (conn *connection) judge(err error) (unread, outdated bool) {
+func (conn *connection) classify(err error) (notRead, outdated bool) {
 	fault, isHTTP := errors.AsType[*HTTPError](err)
 	switch {
 	case errors.Is(err, ErrInterrupted): // also if it is an *HTTPError
@@ -2322,8 +2332,9 @@ func (c *Client) settle(a *attempt, conn *connection, err error) {
 	}
 }
 
-// release ends the use of a connection by one call. retire has no more calls use
-// it; outdated has all be found out again.
+// release ends the use of a connection by one call. If retire is true, new calls
+// get another connection. If outdated is true, the next attempt finds out again
+// what the server speaks.
 func (c *Client) release(conn *connection, retire, outdated bool) {
 	conn.calls.Done()
 	c.mu.Lock()
@@ -2334,8 +2345,8 @@ func (c *Client) release(conn *connection, retire, outdated bool) {
 	}
 }
 
-// retire has no more calls use a connection. It is closed when those that use it
-// are done. The caller holds mu.
+// retire takes a connection out of use: new calls get another one. It is closed
+// when the calls that use it are done. The caller holds mu.
 func (c *Client) retire(conn *connection) {
 	if c.current == conn {
 		c.current = nil
@@ -2407,16 +2418,19 @@ const (
 	giveUp
 )
 
-// climb opens a Conn and takes the steps of a handshake, three at most. modern
-// says where to begin. If it fails, next says that the next Dialer may lead to
-// something else.
+// climb opens a Conn and finds out what the server speaks, in three steps at most.
+// A step sends server/discover or initialize; its answer decides on the next one.
+// modern says whether the first step is server/discover: it is with the first
+// Dialer, unless we speak no modern version. If climb fails, next says that the
+// next Dialer may lead to something else.
 //
 //	sent               answered with                                   next step
 //	server/discover    versions, one of them modern and ours           found
 //	                   versions, the first of ours is legacy           handshake
 //	                   versions, none of them ours                     give up
-//	                   -32021 (only the question was too much)         found
+//	                   -32021: modern, but it wants a capability       found
 //	                   -32022 with versions, one of them ours          probe, or handshake if that is legacy
+//	                   -32022 without                                  give up
 //	                   -32020, HTTP 401, 403, 408, 429, 3xx, 5xx       give up: this says nothing about versions
 //	                   no connection                                   give up
 //	                   anything else, or nothing in time               handshake
@@ -2424,7 +2438,8 @@ const (
 //	                   another version                                 give up
 //	                   an error with versions, one of them ours        probe or handshake with that
 //	                   an error that only modern servers have          probe
-//	                   the end, where server/discover was sent before  handshake on a new Conn
+//	                   ErrNotSent: the session has ended               handshake on a new Conn
+//	                   the end, and server/discover was sent before    handshake on a new Conn
 //	                   HTTP 400, 404 or 405                            next Dialer
 //	                   anything else                                   give up
 //
@@ -2560,9 +2575,9 @@ func (a *attempts) Error() string {
 func (a *attempts) Unwrap() []error { return a.errs }
 
 // afterProbe is the error of initialize on a Conn on which server/discover has
-// failed. Some servers do not get over that. A server has got over it if it has
-// answered both, and server/discover with CodeMethodNotFound: then its error says
-// what is wrong with initialize.
+// failed. Some servers fail after a first request that they do not know, so the
+// error may say nothing about initialize. It does if the server has answered both,
+// and server/discover with CodeMethodNotFound: then the error is no afterProbe.
 type afterProbe struct{ error }
 
 func (a afterProbe) Unwrap() error { return a.error }
@@ -2789,7 +2804,7 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 // again with the answers. An answer with a status other than 2xx is an
 // *HTTPError; errors.As finds the *Error in it.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
-	return c.on(ctx, func(conn *connection) (again bool, err error) {
+	return c.withConnection(ctx, func(conn *connection) (mayRepeat bool, err error) {
 		if conn.revision.Modern {
 			return c.callModern(ctx, conn, method, params, result)
 		}
@@ -2799,7 +2814,7 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 
 // callModern makes one call, with as many requests as the questions need. The
 // call may be made again if the first request has failed.
-func (c *Client) callModern(ctx context.Context, conn *connection, method string, params, result any) (again bool, err error) {
+func (c *Client) callModern(ctx context.Context, conn *connection, method string, params, result any) (mayRepeat bool, err error) {
 	given, err := marshalObject(params)
 	if err != nil {
 		return false, fmt.Errorf("params of %s: %w", method, err)
@@ -2931,7 +2946,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 			return nil, methodNotFound(q.Method)
 		}
 		m := &Message{ID: StringID(string(key)), Method: q.Method, Params: q.Params}
-		x := &Exchange{Request: m, tracker: conn.peer, protocol: &facts{revision: conn.revision}}
+		x := &Exchange{Request: m, tracker: conn.peer, protocol: &mcpFacts{revision: conn.revision}}
 		response := x.handle(ctx, HandlerFunc(c.handle))
 		switch {
 		case conn.peer.Context().Err() != nil:
@@ -2951,7 +2966,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 // errors are those of Call. Over HTTP, 2026-07-28 has no notifications of a
 // client.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
-	return c.on(ctx, func(conn *connection) (bool, error) { return true, conn.peer.Notify(ctx, method, params) })
+	return c.withConnection(ctx, func(conn *connection) (bool, error) { return true, conn.peer.Notify(ctx, method, params) })
 }
 
 // Listen subscribes to the changes that filter names, and returns when the
@@ -2962,7 +2977,7 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 // In the legacy era, Listen subscribes to each of the resources, and the server
 // announces all other changes without being asked.
 func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
-	return c.on(ctx, func(conn *connection) (again bool, err error) {
+	return c.withConnection(ctx, func(conn *connection) (mayRepeat bool, err error) {
 		if !conn.revision.Modern {
 			return true, c.subscribe(ctx, conn, filter.ResourceSubscriptions)
 		}

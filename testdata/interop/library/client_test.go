@@ -552,3 +552,44 @@ func TestClientHandlerStuck(t *testing.T) {
 		c.Close()
 	})
 }
+
+// The members of an answer go by their exact names, for the Client and for its transport: both go on with the same version.
+func TestClientReadsExactNames(t *testing.T) {
+	for _, row := range []struct{ discovers, agrees, want string }{
+		{"", `"protocolVersion":"2025-06-18","PROTOCOLVERSION":"2025-11-25"`, "2025-06-18"},
+		{"", `"ProtocolVersion":"2025-11-25","protocolVersion":"2025-06-18"`, "2025-06-18"},
+		{"", `"protocolVersion":"2025-06-18","protocolVersion":"2025-11-25"`, "'protocolVersion' appears twice"},
+		{"", `"PROTOCOLVERSION":"2025-11-25"`, "Missing required member: 'protocolVersion'"},
+		{`"supportedVersions":["2026-07-28"],"SUPPORTEDVERSIONS":["2025-06-18"]`, "", "2026-07-28"},
+		{`"SUPPORTEDVERSIONS":["2026-07-28"]`, `"protocolVersion":"2025-11-25"`, "2025-11-25"},
+		{`"supportedVersions":["2026-07-28"],"supportedVersions":["2025-06-18"]`, `"protocolVersion":"2025-11-25"`, "2025-11-25"},
+	} {
+		var said atomic.Value
+		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *wire.Message) {
+			switch {
+			case r.Method != "POST":
+				say(w, m, 405, "")
+			case m.Method == "server/discover" && row.discovers == "":
+				say(w, m, 404, "")
+			case m.Method == "server/discover":
+				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{`+row.discovers+`,"capabilities":{}}}`)
+			case m.Method == "initialize":
+				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{`+row.agrees+`,"capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`)
+			case m.Kind() == wire.Notification:
+				w.WriteHeader(202)
+			default:
+				said.Store(r.Header.Get("Mcp-Protocol-Version"))
+				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{}}`)
+			}
+		})
+		c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}}
+		if err := c.Connect(t.Context(), wire.DialHTTP(nil, s.URL, testLimit)); err != nil {
+			if !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%s %s: %v", row.discovers, row.agrees, err)
+			}
+		} else if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil || c.Server().Version != row.want || said.Load() != row.want {
+			t.Errorf("%s %s: %v, the client says %q, the header %q", row.discovers, row.agrees, err, c.Server().Version, said.Load())
+		}
+		c.Close()
+	}
+}
