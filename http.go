@@ -194,7 +194,7 @@ func (h *StreamableHandler) Close() {
 	for _, s := range sessions.All() {
 		s.listen().End()
 		// Its answers will not be let in any more.
-		s.Peer.endCalls(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
+		s.Peer.refuseCalls(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
 	}
 	doneWithin(hurry, &h.all)
 	h.stop()
@@ -531,7 +531,7 @@ func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	case m.Kind() == Invalid:
 		return m.Error
 	case version == "" && !declares: // a server without a legacy era
-		return served(h.versions, CodeHeaderMismatch, "Header mismatch: MCP-Protocol-Version is missing")
+		return errorWithVersions(h.versions, CodeHeaderMismatch, "Header mismatch: MCP-Protocol-Version is missing")
 	case m.Kind() == Notification:
 		// "header requirements for notification POSTs are not defined by this
 		// revision"

@@ -10,8 +10,8 @@ package main
 //
 // Both ends of a conversation may send requests. So both ends are the same type
 // here: a Peer is the other side. It holds our calls that wait for a response, and
-// the peer's requests that we are serving. A Conn carries the messages. Serve and
-// Open connect the two. This is the way of one request:
+// the peer's requests that we are serving. A Conn carries the messages. ServeConn
+// and OpenConn connect the two. This is the way of one request:
 //
 //	Conn.Read -> Decode -> Peer.Dispatch -> Protocol.Request -> Handler.Handle -> Answer.Emit -> Conn.Write
 //	             Payload   Answer           Exchange            result or error   Message
@@ -116,10 +116,11 @@ func NewResponse(id ID, result any, err error) *Message {
 		}
 	}
 	var fault *Error
-	if !errors.As(err, &fault) || fault == nil {
-		// If err holds a nil *Error, its method Error panics. Exchange.handle
-		// recovers from that, as from every panic of a handler.
+	switch isError := errors.As(err, &fault); {
+	case !isError:
 		fault = &Error{Code: CodeInternalError, Message: err.Error()}
+	case fault == nil: // a nil *Error in an error, which is a mistake of the handler
+		fault = &Error{Code: CodeInternalError, Message: "Internal error"}
 	}
 	return &Message{ID: id, Error: fault}
 }
@@ -182,8 +183,8 @@ type Error struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// The error codes of JSON-RPC 2.0. Codes of an application lie outside
-// -32768..-32000.
+// The error codes of JSON-RPC 2.0. Those of MCP are in session.go. Codes of an
+// application lie outside -32768..-32000.
 const (
 	CodeParseError     = -32700 // the text is not JSON, or not UTF-8
 	CodeInvalidRequest = -32600 // the JSON is not a message
@@ -223,7 +224,7 @@ var (
 
 // Error returns the message, the data and the code. The data is left out if it
 // is no string, or if the message repeats it. Of a long text Error returns the
-// first 4,000 bytes.
+// first 4,000 characters.
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%.4000s", e.Message)
 	if data := unquote(e.Data); !strings.Contains(e.Message, data) {
@@ -234,7 +235,7 @@ func (e *Error) Error() string {
 
 // invalidParams returns an Error with CodeInvalidParams. The reason is in the
 // message, because many clients show nothing else to their user or model. It is
-// cut after 500 bytes, because it may repeat what the peer has sent.
+// cut after 500 characters, because it may repeat what the peer has sent.
 func invalidParams(format string, args ...any) *Error {
 	reason := fmt.Sprintf("%.500s", fmt.Sprintf(format, args...))
 	return &Error{Code: CodeInvalidParams, Message: "Invalid params: " + reason}
@@ -372,8 +373,8 @@ func decodeMessage(text []byte) *Message {
 	case reason == "":
 		return m
 	case isResponse:
-		// A response is never answered. But the call that waits for it must not
-		// wait for ever.
+		// A response is never answered. But if its id can be read, the call that
+		// waits for it fails.
 		return &Message{ID: m.ID, unusable: fmt.Errorf("invalid response: %s", reason)}
 	}
 	return newInvalid(m.ID, CodeInvalidRequest, "Invalid request: "+reason)
@@ -481,6 +482,7 @@ type boundField struct {
 	name     string
 	index    int
 	required bool
+	custom   bool // the type has an UnmarshalJSON method
 }
 
 // boundFields holds the fields of each struct type that was ever bound.
@@ -499,7 +501,9 @@ func fieldsOf(t reflect.Type) []boundField {
 		case name == "":
 			panic(fmt.Sprintf("Bind: %v.%s has no json tag", t, t.Field(i).Name))
 		}
-		fields = append(fields, boundField{name, i, !strings.Contains(options, "omit")})
+		required := !strings.Contains(options, "omit")
+		custom := t.Field(i).Type != rawType && reflect.PointerTo(t.Field(i).Type).Implements(unmarshalerType)
+		fields = append(fields, boundField{name, i, required, custom})
 	}
 	if len(fields) > 64 {
 		panic(fmt.Sprintf("Bind: %v has more than 64 fields", t)) // bindStruct has a bit for each
@@ -537,7 +541,11 @@ func bindStruct(object []byte, v reflect.Value) (fault *BindError) {
 		into := v.Field(fields[i].index)
 		if string(value) != "null" || into.Type() == rawType {
 			filled |= 1 << i
-			if err := bindValue(value, into); err != nil {
+			bindField := bindValue
+			if fields[i].custom {
+				bindField = unmarshal
+			}
+			if err := bindField(value, into); err != nil {
 				report(fields[i], *err)
 			}
 		}
@@ -558,8 +566,9 @@ func joinNames(outer, inner string) string {
 }
 
 var (
-	rawType    = reflect.TypeFor[json.RawMessage]()
-	rawMapType = reflect.TypeFor[map[string]json.RawMessage]()
+	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
+	rawType         = reflect.TypeFor[json.RawMessage]()
+	rawMapType      = reflect.TypeFor[map[string]json.RawMessage]()
 )
 
 // bindValue stores a value. Only a json.RawMessage is given null.
@@ -601,9 +610,15 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 		}
 		into.SetUint(uint64(n))
 	default:
-		if json.Unmarshal(value, into.Addr().Interface()) != nil {
-			return wrong
-		}
+		return unmarshal(value, into)
+	}
+	return nil
+}
+
+// unmarshal stores a value by the rules of json.Unmarshal.
+func unmarshal(value json.RawMessage, into reflect.Value) *BindError {
+	if json.Unmarshal(value, into.Addr().Interface()) != nil {
+		return &BindError{Reason: "has the wrong type"}
 	}
 	return nil
 }
@@ -955,15 +970,12 @@ type Protocol interface {
 	Abandoned(call *Message, why error) *Message
 }
 
-// newProtocol makes the Protocol of a new Peer. session.go replaces it.
-var newProtocol = func() Protocol { return plainProtocol{} }
-
 // errIgnored is the error of a request that gets no response.
 var errIgnored = errors.New("ignored")
 
-// plainProtocol is JSON-RPC 2.0 with one addition, from the Language Server
-// Protocol: the notification $/cancelRequest with the member id cancels a
-// request.
+// plainProtocol is the Protocol of a conversation without another: JSON-RPC 2.0
+// with one addition, from the Language Server Protocol: the notification
+// $/cancelRequest with the member id cancels a request.
 type plainProtocol struct{}
 
 const plainCancel = "$/cancelRequest"
@@ -1054,18 +1066,20 @@ type Exchange struct {
 	refusal   error         // what Call returns; nil: the peer can be sent requests
 	exclusive bool          // nothing more is read from the peer before this request is answered
 	onCall    func()        // runs before Call waits; nil: nothing to do
+	onConn    bool          // the request has come over a Conn, and its response goes there
 }
 
-// requestState is the state of a request that is being served. The mutex of its
-// Peer guards it.
+// requestState is the state of a request that is being served.
 type requestState struct {
-	key       string // of the request's id
-	ctx       context.Context
-	cancel    context.CancelFunc
-	cancelled bool           // the request gets no response
-	sending   sync.WaitGroup // messages on their way; the response waits for them
-	reported  float64        // the last progress that was sent
-	trailer   *Message       // is sent behind the response; nil: none
+	key     string // of the request's id
+	ctx     context.Context
+	cancel  context.CancelFunc
+	trailer *Message       // is sent behind the response, if the handler sets it
+	sending sync.WaitGroup // messages on their way; the response waits for them
+
+	// The Peer's mutex guards the fields below.
+	cancelled bool    // the request gets no response
+	reported  float64 // the last progress that was sent
 }
 
 // Bind stores the params of the request in a struct, as the function Bind does.
@@ -1135,7 +1149,7 @@ func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 func (x *Exchange) run(h Handler, emit func(*Message)) {
 	defer x.tracker.finish(x) // also if the handler calls runtime.Goexit
 	response := x.handle(x.state.ctx, h)
-	hungUp := x.tracker.isClient && x.state.ctx.Err() != nil // a client that has closed the conversation says nothing more
+	hungUp := x.tracker.weAreClient && x.state.ctx.Err() != nil // a client that has closed the conversation says nothing more
 	if !x.tracker.finish(x) || hungUp {
 		return
 	}
@@ -1158,7 +1172,7 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	result, err := h.Handle(ctx, x)
 	// If the context has ended and the peer has not cancelled the request, this
 	// server has stopped it. Then "context canceled" would tell the peer nothing.
-	stopped := ctx.Err() != nil && !x.tracker.isClient
+	stopped := ctx.Err() != nil && !x.tracker.weAreClient
 	saysOnlyThat := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
 	if stopped && saysOnlyThat && !errors.As(err, new(*Error)) {
 		err = errStopping
@@ -1178,17 +1192,17 @@ const (
 	maxOwed     = 4 * maxInFlight // responses that are not yet written; above this number nothing more is read
 
 	windDown = 5 * time.Second // for running requests, when the peer has hung up
-	hurry    = 3 * time.Second // for running requests, when Serve is told to stop
+	hurry    = 3 * time.Second // for running requests, when ServeConn is told to stop
 	lastWord = time.Second     // to send a cancellation, and for handlers whose context has ended
 )
 
 // Peer is the other side of a conversation: the calls that wait for its
 // responses, and the requests of it that are being served.
 type Peer struct {
-	log      *slog.Logger
-	send     sender // sends what belongs to no request
-	protocol Protocol
-	isClient bool // we are the client: an Invalid message is dropped, not answered
+	log         *slog.Logger
+	send        sender // sends what belongs to no request
+	protocol    Protocol
+	weAreClient bool // we are the client: an Invalid message is dropped, not answered
 
 	ctx      context.Context
 	endCtx   context.CancelCauseFunc // ends ctx with the reason
@@ -1225,8 +1239,8 @@ type outcome struct {
 
 // newPeer returns a Peer that lives as long as ctx. send sends what belongs to no
 // request.
-func newPeer(ctx context.Context, send sender, log *slog.Logger) *Peer {
-	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: newProtocol()}
+func newPeer(ctx context.Context, send sender, protocol Protocol, log *slog.Logger) *Peer {
+	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol}
 	p.ctx, p.endCtx = context.WithCancelCause(ctx)
 	return p
 }
@@ -1424,10 +1438,10 @@ func (p *Peer) fail(id ID, err error) {
 	}
 }
 
-// failAll ends all calls that wait. The table stays open for others.
-func (p *Peer) failAll(err error) { p.failOn(nil, err) }
+// failAllCalls ends all calls that wait. The table stays open for others.
+func (p *Peer) failAllCalls(err error) { p.failCalls(nil, err) }
 
-// sentOn notes what a call was sent on, for failOn.
+// sentOn notes what a call was sent on, for failCalls.
 func (p *Peer) sentOn(id ID, carrier any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1436,8 +1450,8 @@ func (p *Peer) sentOn(id ID, carrier any) {
 	}
 }
 
-// failOn ends the calls that were sent on this carrier; nil: all calls.
-func (p *Peer) failOn(carrier any, err error) {
+// failCalls ends the calls that were sent on this carrier; nil: all calls.
+func (p *Peer) failCalls(carrier any, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, c := range p.calls {
@@ -1448,13 +1462,13 @@ func (p *Peer) failOn(carrier any, err error) {
 	}
 }
 
-// endCalls ends all calls that wait, and lets no more begin. The first error is
+// refuseCalls ends all calls that wait, and lets no more begin. The first error is
 // the one that counts for those.
-func (p *Peer) endCalls(err error) {
+func (p *Peer) refuseCalls(err error) {
 	p.mu.Lock()
 	p.callErr = cmp.Or(p.callErr, err)
 	p.mu.Unlock()
-	p.failAll(err)
+	p.failAllCalls(err)
 }
 
 // endContexts ends the context of the conversation, and the contexts of all requests
@@ -1499,19 +1513,20 @@ func (p *Peer) goSend(f func()) {
 
 // Close hangs up. Every waiting Call returns ErrClosed, and the context of every
 // handler ends. Close waits for the goroutines of the Peer, but no longer than a
-// second for a handler that ignores its context: that is an error. So a handler
-// must not call Close.
+// second for a handler that ignores its context: that is an error, and so is what
+// Conn.Close returns. A handler must not call Close.
 func (p *Peer) Close() error {
-	p.endCalls(ErrClosed)
+	p.refuseCalls(ErrClosed)
 	doneWithin(lastWord, &p.sends) // cancellations of calls are still sent
 	p.endContexts(ErrClosed)
+	var err error
 	if p.conn != nil {
-		p.conn.Close()
+		err = p.conn.Close()
 	}
 	if !doneWithin(lastWord, &p.goroutines) {
-		return errStubborn
+		err = errors.Join(err, errStubborn)
 	}
-	return nil
+	return err
 }
 
 var errStubborn = errors.New("a handler ignores that its context has ended")
@@ -1588,7 +1603,7 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				a.replies = append(a.replies, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
-			if p.isClient { // two ends that answer each other's errors would never stop
+			if p.weAreClient { // two ends that answer each other's errors would never stop
 				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
 			} else {
 				a.replies = append(a.replies, m)
@@ -1623,7 +1638,10 @@ func (a *Answer) Emit(emit func(*Message)) {
 	for _, m := range a.replies {
 		emit(m)
 	}
-	if len(a.requests) == 1 {
+	switch len(a.requests) {
+	case 0:
+		return
+	case 1:
 		a.requests[0].run(a.handler, emit)
 		return
 	}
@@ -1777,12 +1795,17 @@ func (p *Peer) finish(x *Exchange) bool {
 	return !x.state.cancelled
 }
 
-// addOwed changes the number of responses that are not yet written, and returns
-// the new number.
-func (p *Peer) addOwed(n int) int {
+// addOwed changes the number of responses that are not yet written.
+func (p *Peer) addOwed(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.owed += n
+}
+
+// unwritten returns the number of responses that are not yet written.
+func (p *Peer) unwritten() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return p.owed
 }
 
@@ -1831,18 +1854,19 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // program once more, or connects to a URL once more.
 type Dialer func(ctx context.Context) (Conn, error)
 
-// Serve answers the requests of the peer at the other end of c. It returns nil
+// ServeConn answers the requests of the peer at the other end of c. It returns nil
 // when the peer has hung up, and the reason when the conversation has ended
-// otherwise. It closes c. A nil log is silent.
+// otherwise. It closes c. If protocol is nil, the conversation is JSON-RPC alone:
+// for MCP, use Serve. A nil log is silent.
 //
 // When the peer has hung up, nothing more is read, waiting calls fail,
 // Exchange.Ending is closed, and running requests have five seconds to finish.
 // When ctx ends, so do the contexts of the requests: they have three seconds, and
 // c is closed at once. Of the Conns in this package only StdioConn can still
 // write a response then.
-func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
+func ServeConn(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slog.Logger) error {
 	ending := make(chan struct{})
-	l := newLoop(ctx, c, h, log, false)
+	l := newLoop(ctx, c, h, protocol, log, false)
 	l.ending = ending
 	l.start()
 	grace := windDown
@@ -1858,11 +1882,12 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return errors.Join(err, l.peer.Close())
 }
 
-// Open starts a conversation as the client, and returns at once. h answers the
+// OpenConn starts a conversation as the client, and returns at once. h answers the
 // requests of the peer and takes in its notifications. An Invalid message is
-// logged and dropped. The conversation ends when ctx does, or with Peer.Close.
-func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
-	l := newLoop(ctx, c, h, log, true)
+// logged and dropped. The conversation ends when ctx does, or with Peer.Close. If
+// protocol is nil, the conversation is JSON-RPC alone: for MCP, use Client.
+func OpenConn(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slog.Logger) *Peer {
+	l := newLoop(ctx, c, h, protocol, log, true)
 	l.start()
 	return l.peer
 }
@@ -1877,10 +1902,13 @@ type loop struct {
 }
 
 // newLoop makes a Peer and its loop. Nothing is read before start.
-func newLoop(ctx context.Context, c Conn, h Handler, log *slog.Logger, isClient bool) *loop {
+func newLoop(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slog.Logger, weAreClient bool) *loop {
+	if protocol == nil {
+		protocol = plainProtocol{}
+	}
 	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
-	p := newPeer(ctx, send, log)
-	p.isClient, p.conn = isClient, c
+	p := newPeer(ctx, send, protocol, log)
+	p.weAreClient, p.conn = weAreClient, c
 	return &loop{peer: p, handler: h, result: make(chan error, 1)}
 }
 
@@ -1976,7 +2004,7 @@ func (l *loop) read() {
 			l.stop(ended)
 		}
 	}()
-	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onCall: r.handOverForCall}
+	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onCall: r.handOverForCall, onConn: true}
 	for {
 		in, err := l.peer.conn.Read()
 		if report, ok := errors.AsType[*ReadError](err); ok {
@@ -1992,7 +2020,7 @@ func (l *loop) read() {
 			continue
 		}
 		timer.Stop()
-		owed := l.peer.addOwed(0)
+		owed := l.peer.unwritten()
 		switch {
 		case answer.isExclusive():
 			r.serve(exclusive)
@@ -2025,9 +2053,9 @@ func (l *loop) take(report *ReadError) {
 		} else {
 			p.log.Warn("transport", "error", brief(report.Err.Error()))
 		}
-	case p.isClient:
+	case p.weAreClient:
 		p.log.Warn("dropped what is no message", "reason", brief(report.Err.Error()))
-		p.failAll(report.Err)
+		p.failAllCalls(report.Err)
 	default:
 		reason := "Invalid request: " + report.Err.Error()
 		l.write(Payload{Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}})
@@ -2055,7 +2083,7 @@ func (l *loop) write(out Payload) {
 	err := l.peer.conn.Write(context.Background(), out)
 	switch {
 	case err == nil:
-	case !l.peer.isClient:
+	case !l.peer.weAreClient:
 		l.stop(fmt.Errorf("write: %w", err))
 		l.peer.conn.Close()
 	case errors.Is(err, ErrClosed): // nobody waits for the answer any more
@@ -2074,10 +2102,10 @@ func (l *loop) stop(err error) {
 	} else {
 		why = fmt.Errorf("%w: %w", ErrClosed, err)
 	}
-	if l.peer.isClient { // before the calls fail, so that their callers find the Peer ended
+	if l.peer.weAreClient { // before the calls fail, so that their callers find the Peer ended
 		l.peer.endContexts(why)
 	}
-	l.peer.endCalls(why)
+	l.peer.refuseCalls(why)
 	select {
 	case l.result <- err:
 	default: // the first reason is the one that counts

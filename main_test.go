@@ -172,6 +172,44 @@ func ExampleBind() {
 	// "Bern" 1 'days' must be an integer
 }
 
+// JSON-RPC without MCP: both ends serve requests, a batch is answered with a batch, and whoever cancels a call sends $/cancelRequest.
+func ExampleServeConn() {
+	ours, theirs := Pipe()
+	cancelled := make(chan struct{})
+	double := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "wait" {
+			<-ctx.Done()
+			close(cancelled)
+			return nil, ctx.Err()
+		}
+		var p struct {
+			N int `json:"n"`
+		}
+		if err := x.Bind(&p); err != nil {
+			return nil, err
+		}
+		return map[string]int{"n": 2 * p.N}, nil
+	})
+	go ServeConn(context.Background(), theirs, double, nil, nil)
+	peer := OpenConn(context.Background(), ours, double, nil, nil)
+	defer peer.Close()
+	var result struct{ N int }
+	err := peer.Call(context.Background(), "double", map[string]int{"n": 21}, &result)
+	fmt.Println(result.N, err, peer.Call(context.Background(), "double", nil, nil))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	err = peer.Call(ctx, "wait", nil, nil)
+	<-cancelled
+	fmt.Println(err)
+	batch := `[{"jsonrpc":"2.0","id":1,"method":"double","params":{"n":1}},{"jsonrpc":"2.0","method":"double"}]`
+	c := NewLineConn(strings.NewReader(batch), os.Stdout, 1000, func() error { return nil })
+	_ = ServeConn(context.Background(), c, double, nil, nil)
+	// Output:
+	// 42 <nil> Invalid params: Missing required param: 'n' (-32602)
+	// context deadline exceeded
+	// [{"jsonrpc":"2.0","id":1,"result":{"n":2}}]
+}
+
 // A comment, an event of two lines, an event that only gives an id, and one that the end cuts off.
 func ExampleReadEvents() {
 	stream := ": keep-alive\n\nid: 7\ndata: one\ndata: two\n\nid: 8\n\ndata: thr"
@@ -1955,7 +1993,7 @@ func TestHTTPOddHandlers(t *testing.T) {
 // forgotten with the old.
 func TestSameIDAfterwards(t *testing.T) {
 	blocked, release := make(chan struct{}), make(chan struct{})
-	p := newPeer(t.Context(), func(context.Context, *Message) error { return nil }, nil)
+	p := newPeer(t.Context(), func(context.Context, *Message) error { return nil }, new(mcpProtocol), nil)
 	outlet := func(context.Context, *Message) error { close(blocked); <-release; return nil }
 	first := p.Dispatch(t.Context(), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		go x.Notify(ctx, "n", nil)
@@ -2286,8 +2324,8 @@ func TestHTTPStopped(t *testing.T) {
 			t.Error(m)
 		}
 	})
-	client := newPeer(t.Context(), nil, nil)
-	client.isClient = true
+	client := newPeer(t.Context(), nil, new(mcpProtocol), nil)
+	client.weAreClient = true
 	client.endContexts(nil)
 	x := &Exchange{Request: &Message{ID: NumberID(1), Method: "m"}, tracker: client}
 	if m := x.handle(client.ctx, h); m.Error.Message != "context canceled" {
@@ -3005,25 +3043,6 @@ func TestSSEStops(t *testing.T) {
 
 // What a server says and how a Client reacts stands in testdata/cases/client-*.txtar. Below is what needs a load, a clock to the millisecond,
 // a real network, or an application.
-
-// stub is a server that a function plays. The function gets the message that was POSTed, or nil.
-type stub struct{ *httptest.Server }
-
-func newStub(t *testing.T, answer func(s *stub, w http.ResponseWriter, r *http.Request, m *Message)) *stub {
-	s := new(stub)
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var m *Message
-		if body, _ := io.ReadAll(r.Body); len(body) > 0 {
-			m = Decode(body).Messages[0]
-		}
-		answer(s, w, r, m)
-	}))
-	t.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-	})
-	return s
-}
 
 // say answers with a status and a body: JSON if it looks like that, events, or text. ID in it is replaced by that of m.
 func say(w http.ResponseWriter, m *Message, status int, body string) {

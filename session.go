@@ -79,8 +79,8 @@ import (
 
 // ---- Revisions ----
 
-// Revision is one version of the protocol. Every difference between versions
-// that this package knows is a field here.
+// Revision is one version of the protocol. The differences between versions that
+// decide something in this package are fields here.
 type Revision struct {
 	Version          string
 	Modern           bool // each request declares version and capabilities in _meta: the modern era
@@ -173,16 +173,16 @@ func unsupported(versions []string, version string) *Error {
 	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
 }
 
-// served returns an error that names our versions. They are also in the message:
+// errorWithVersions returns an error that names our versions. They are also in the message:
 // a legacy client shows that, and it may be the only hint that its user gets.
-func served(versions []string, code int, reason string) *Error {
+func errorWithVersions(versions []string, code int, reason string) *Error {
 	data, _ := marshal(map[string]any{"supported": versions})
 	return &Error{Code: code, Message: fmt.Sprintf("%s (versions served: %s)", reason, strings.Join(versions, ", ")), Data: data}
 }
 
 // missingMeta returns the error for a request that does not declare a field.
 func missingMeta(versions []string, field string) *Error {
-	return served(versions, CodeInvalidParams, "Invalid params: _meta lacks "+field)
+	return errorWithVersions(versions, CodeInvalidParams, "Invalid params: _meta lacks "+field)
 }
 
 // unknown returns the error for a name that nothing has. 2026-07-28
@@ -229,7 +229,6 @@ const (
 	metaVersion      = "io.modelcontextprotocol/protocolVersion"
 	metaClientInfo   = "io.modelcontextprotocol/clientInfo"
 	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
-	metaLogLevel     = "io.modelcontextprotocol/logLevel"
 	metaServerInfo   = "io.modelcontextprotocol/serverInfo"
 	metaSubscription = "io.modelcontextprotocol/subscriptionId"
 )
@@ -379,11 +378,17 @@ type mcpProtocol struct {
 // noMemory is for requests that stand alone. Nothing is stored in it.
 var noMemory = new(mcpProtocol)
 
-// init tells jsonrpc.go and sse.go, which also work without this file, what MCP
-// decides.
-func init() {
-	newProtocol = func() Protocol { return new(mcpProtocol) }
-	needsVersionHeader = func(version string) bool { return revision(version).VersionHeader }
+// Serve is ServeConn for MCP: it answers the requests of the client at the other
+// end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
+// that passes requests on to one.
+func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
+	return ServeConn(ctx, c, h, new(mcpProtocol), log)
+}
+
+// Open is OpenConn for MCP. It does not find out what the server speaks, and sends
+// no initialize: Client does.
+func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
+	return OpenConn(ctx, c, h, new(mcpProtocol), log)
 }
 
 // Remember stores what a legacy request does not say: the version that was
@@ -429,7 +434,7 @@ func (m *mcpProtocol) Payload(in Payload, base *Exchange) (asArray bool, refused
 	if !in.Batch {
 		return false, ""
 	}
-	if !base.tracker.isClient {
+	if !base.tracker.weAreClient {
 		refused = refuseBatch(in, facts.revision)
 	}
 	return facts.revision.Batches, refused
@@ -468,7 +473,7 @@ func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
 	// modern. A legacy version says nothing new.
 	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
 	switch {
-	case x.tracker.isClient && facts.revision.Modern:
+	case x.tracker.weAreClient && facts.revision.Modern:
 		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
 		// responses"
 		x.tracker.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
@@ -527,7 +532,7 @@ func (m *mcpProtocol) cancel(x *Exchange) {
 	switch {
 	case cancelled != nil:
 		x.tracker.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
-	case x.tracker.isClient && rev.Modern:
+	case x.tracker.weAreClient && rev.Modern:
 		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference
 		// a subscriptions/listen request, to terminate that subscription stream"
 		x.tracker.fail(id, errSubscriptionEnded)
@@ -842,7 +847,7 @@ func (s *Server) addEmptyLists() {
 // server".
 func (s *Server) unsupportedVersion(method, version string) *Error {
 	if newest(s.Versions, true) == "" {
-		return served(s.Versions, CodeMethodNotFound, methodNotFound(method).Message)
+		return errorWithVersions(s.Versions, CodeMethodNotFound, methodNotFound(method).Message)
 	}
 	return unsupported(s.Versions, version)
 }
@@ -866,7 +871,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	case "initialize":
 		// 2026-07-28 basic/versioning: name the versions "in any error it
 		// returns to an initialize request"
-		return nil, served(s.Versions, CodeMethodNotFound, methodNotFound(method).Message)
+		return nil, errorWithVersions(s.Versions, CodeMethodNotFound, methodNotFound(method).Message)
 	case "server/discover":
 		h = s.discover
 	case "subscriptions/listen":
@@ -1132,6 +1137,10 @@ type InputRequired struct {
 	State    string                  // the client sends it back; it can read it but not change it
 }
 
+// isEmpty reports whether the client is asked nothing. A State alone is no mistake:
+// the client calls again at once.
+func (need InputRequired) isEmpty() bool { return len(need.Requests) == 0 && need.State == "" }
+
 // InputRequest is one question: elicitation/create, sampling/createMessage or
 // roots/list, and its params.
 type InputRequest struct {
@@ -1204,7 +1213,7 @@ type InputRequiredResult struct {
 // has not declared support for"; a request of another method than those of
 // asking must not be answered like this.
 func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
-	if !slices.Contains(asking, x.Request.Method) || len(need.Requests) == 0 && need.State == "" {
+	if !slices.Contains(asking, x.Request.Method) || need.isEmpty() {
 		return nil, fmt.Errorf("%s cannot ask that", x.Request.Method)
 	}
 	if err := x.mayAsk(need); err != nil {
@@ -1305,6 +1314,9 @@ func digest(params json.RawMessage) []byte {
 // ask sends the questions to a legacy client as requests, one after the other,
 // in the order of their keys.
 func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error {
+	if need.isEmpty() {
+		return errors.New("no question was asked")
+	}
 	if err := x.mayAsk(need); err != nil {
 		return err
 	}
@@ -1346,6 +1358,8 @@ func cannotAsk(x *Exchange, err error) (any, error) {
 	}
 	return ToolResult{Content: []any{TextContent("The user cannot be asked: " + err.Error())}, IsError: true}, nil
 }
+
+// ---- The result of a tool ----
 
 // ToolResult is the result of tools/call. A tool that has run and failed sets
 // IsError, so that the model reads what the content says; it does not return an
@@ -1597,19 +1611,8 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	}
 	id := subscriptionMeta{ID: json.RawMessage(x.Request.ID.text)}
 	err := x.Notify(ctx, "notifications/subscriptions/acknowledged", acknowledgedParams{Meta: &id, Notifications: agreed})
-	for err == nil {
-		stopped := false
-		select {
-		case <-sub.wake:
-		case <-x.Ending:
-			stopped = true
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-		if stopped {
-			break
-		}
-		err = cmp.Or(err, s.sendWaiting(ctx, x, sub))
+	if err == nil {
+		err = s.sendUntilEnd(ctx, x, sub)
 	}
 	s.mu.Lock()
 	delete(s.listeners, sub)
@@ -1621,7 +1624,7 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	// notifications/cancelled" when it tears a subscription down. It follows the
 	// result. A client that gets it first may take that for an abrupt end, and
 	// the result for an answer to nothing.
-	if x.onCall != nil { // on a pipe; over HTTP the end of the response says it
+	if x.onConn { // over HTTP the end of the response says it
 		params := struct {
 			Meta      subscriptionMeta `json:"_meta"`
 			RequestID json.RawMessage  `json:"requestId"`
@@ -1629,6 +1632,23 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 		x.state.trailer, _ = NewRequest(ID{}, "notifications/cancelled", params)
 	}
 	return map[string]any{"_meta": id}, err
+}
+
+// sendUntilEnd sends changes until the server winds down. It returns an error if
+// the request ends before that, or if a change cannot be sent.
+func (s *Server) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber) error {
+	for {
+		select {
+		case <-sub.wake:
+			if err := s.sendWaiting(ctx, x, sub); err != nil {
+				return err
+			}
+		case <-x.Ending:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // agree returns the part of a filter that the server offers, and the subscriber
@@ -1761,7 +1781,7 @@ func (ss *Sessions) create(owner string) *Session {
 		id = ss.NewID()
 	}
 	s := &Session{ID: id, Owner: owner, table: ss, busy: 1}
-	s.Peer = newPeer(context.Background(), s.send, ss.Log)
+	s.Peer = newPeer(context.Background(), s.send, new(mcpProtocol), ss.Log)
 	return s
 }
 
@@ -1835,7 +1855,7 @@ func (ss *Sessions) Delete(s *Session, why error) {
 	s.prune()
 	streams := slices.Collect(maps.Values(s.streams))
 	ss.mu.Unlock()
-	s.Peer.endCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
+	s.Peer.refuseCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
 	s.Peer.endContexts(why)
 	for _, stream := range streams {
 		stream.End()
@@ -1934,7 +1954,7 @@ func (s *Session) newStream(number int, lost func()) *Stream {
 	stream := NewStream(s.tag()+"."+strconv.Itoa(number), keep)
 	stream.prime, stream.keepAlive = rev.Prime, s.table.keepAlive
 	stream.lost = func() {
-		s.Peer.failOn(stream, errNobody)
+		s.Peer.failCalls(stream, errNobody)
 		lost()
 	}
 	if s.streams == nil {
@@ -2357,6 +2377,8 @@ func (c *Client) retire(conn *connection) {
 	conn.retired = true
 	conn.endNews(ErrSessionEnded)
 	c.running.Go(func() {
+		// Close ends the calls that still use it.
+		defer context.AfterFunc(c.life, func() { _ = conn.peer.Close() })()
 		conn.calls.Wait()
 		_ = conn.peer.Close()
 	})
@@ -2498,7 +2520,7 @@ func (c *Client) start(ctx context.Context, dial int) (*connection, error) {
 		return nil, err
 	}
 	conn := &connection{dial: dial, turn: make(chan struct{}, 1), watched: map[string]int{}}
-	l := newLoop(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), c.Log, true)
+	l := newLoop(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), new(mcpProtocol), c.Log, true)
 	conn.peer = l.peer
 	conn.peer.onReport = func(err error) { c.takeReport(conn, err) }
 	conn.news, conn.endNews = context.WithCancelCause(conn.peer.Context())
@@ -2943,7 +2965,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 		var q question
 		_ = Bind(raw, &q)
 		if !slices.Contains(askable, q.Method) {
-			return nil, methodNotFound(q.Method)
+			return nil, errors.New(methodNotFound(q.Method).Error()) // it is no error of the server
 		}
 		m := &Message{ID: StringID(string(key)), Method: q.Method, Params: q.Params}
 		x := &Exchange{Request: m, tracker: conn.peer, protocol: &mcpFacts{revision: conn.revision}}
@@ -2954,7 +2976,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 		case ctx.Err() != nil: // the caller has given up
 			return nil, ctx.Err()
 		case response.Error != nil:
-			return nil, fmt.Errorf("%s: %w", q.Method, response.Error)
+			return nil, fmt.Errorf("%s: %v", q.Method, response.Error) // not %w: it is no error of the server
 		}
 		responses.add(string(key), response.Result)
 	}

@@ -28,8 +28,8 @@ package main
 // #event-stream-interpretation. A Stream's mutex guards its log, and is not
 // held while anything is written. Goroutines: none for a Stream, which is
 // followed on a goroutine of its caller; one for each stream of an SSEHandler,
-// which serves it; none for the client. Copy with jsonrpc.go for the old
-// transport, and with session.go and http.go for the present one.
+// which serves it; none for the client. Copy with jsonrpc.go and session.go for
+// the old transport, and with http.go, too, for the present one.
 
 import (
 	"bufio"
@@ -1020,7 +1020,7 @@ func (h *SSEHandler) identified(principal string, header http.Header) Handler {
 		// servers have would keep the client from initialize (2026-07-28
 		// basic/versioning).
 		if x.Peer == nil {
-			return nil, &Error{Code: CodeMethodNotFound, Message: "Method not found: this transport serves no version that a request declares"}
+			return nil, &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: this transport does not serve %.100q", x.Meta().ProtocolVersion)}
 		}
 		return h.Handler.Handle(ctx, x)
 	})
@@ -1228,10 +1228,6 @@ func (c *sseConn) Write(ctx context.Context, p Payload) error {
 	return err
 }
 
-// needsVersionHeader reports whether a client names a version in the header of its
-// requests. session.go, which knows the revisions, replaces it.
-var needsVersionHeader = func(version string) bool { return false }
-
 func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(p.Append(nil)))
 	if err != nil {
@@ -1239,7 +1235,7 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	// A version whose servers may ask for it, on whatever transport.
-	if version, _ := c.version.Load().(string); needsVersionHeader(version) {
+	if version, _ := c.version.Load().(string); revision(version).VersionHeader {
 		r.Header.Set("Mcp-Protocol-Version", version)
 	}
 	resp, err := doHTTP(c.client, r)

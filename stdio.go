@@ -490,7 +490,7 @@ func (c *child) explain(err error, limit time.Duration) error {
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
 	}
 	exit := c.err
-	if exit == nil {
+	if exit == nil || errors.Is(exit, exec.ErrWaitDelay) { // a grandchild still holds stderr, which says nothing about the child
 		exit = errors.New(c.cmd.ProcessState.String()) // "exit status 0"
 	}
 	reason := fmt.Errorf("server ended: %w", exit)

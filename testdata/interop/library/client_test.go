@@ -593,3 +593,45 @@ func TestClientReadsExactNames(t *testing.T) {
 		c.Close()
 	}
 }
+
+// A call whose session another call has found to be gone still waits on the old connection. Close ends it, and returns.
+func TestClientClosesOldConnections(t *testing.T) {
+	checkLeaks(t)
+	begun := make(chan struct{})
+	var sessions atomic.Int32
+	s := newStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *wire.Message) {
+		switch {
+		case m == nil:
+			w.WriteHeader(405)
+		case m.Method == "initialize":
+			w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions.Add(1)))
+			say(w, m, 200, legacyHello)
+		case m.Method == "slow":
+			close(begun)
+			<-r.Context().Done()
+		case m.Method == "quick" && r.Header.Get("Mcp-Session-Id") == "s1":
+			w.WriteHeader(404)
+		default:
+			say(w, m, 200, emptyResult)
+		}
+	})
+	c := &wire.Client{Versions: []string{"2025-11-25"}}
+	if err := c.Connect(t.Context(), wire.DialHTTP(nil, s.URL, testLimit)); err != nil {
+		t.Fatal(err)
+	}
+	slow, closed := make(chan error, 1), make(chan error, 1)
+	go func() { slow <- c.Call(context.Background(), "slow", nil, nil) }()
+	<-begun
+	if err := c.Call(t.Context(), "quick", nil, nil); err != nil || sessions.Load() != 2 {
+		t.Error(err, sessions.Load())
+	}
+	go func() { closed <- c.Close() }()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("Close does not return")
+	}
+	if err := <-slow; !errors.Is(err, wire.ErrClosed) {
+		t.Error(err)
+	}
+}

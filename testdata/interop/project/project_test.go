@@ -245,7 +245,7 @@ func TestSubsetsCompile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles six subsets for three systems")
 	}
-	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc sse", "jsonrpc sse session http", "jsonrpc stdio sse session", "jsonrpc stdio sse session http"} {
+	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc sse session", "jsonrpc sse session http", "jsonrpc stdio sse session", "jsonrpc stdio sse session http"} {
 		t.Run(subset, func(t *testing.T) {
 			dir := copied(t, "wire", "", strings.Fields(subset)...)
 			for _, system := range []string{"linux", "darwin", "windows"} {
