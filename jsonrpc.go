@@ -32,6 +32,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -482,7 +483,7 @@ type boundField struct {
 	name     string
 	index    int
 	required bool
-	custom   bool // the type has an UnmarshalJSON method
+	custom   bool // the type has a method UnmarshalJSON or UnmarshalText
 }
 
 // boundFields holds the fields of each struct type that was ever bound.
@@ -502,7 +503,8 @@ func fieldsOf(t reflect.Type) []boundField {
 			panic(fmt.Sprintf("Bind: %v.%s has no json tag", t, t.Field(i).Name))
 		}
 		required := !strings.Contains(options, "omit")
-		custom := t.Field(i).Type != rawType && reflect.PointerTo(t.Field(i).Type).Implements(unmarshalerType)
+		pointer := reflect.PointerTo(t.Field(i).Type)
+		custom := t.Field(i).Type != rawType && (pointer.Implements(unmarshalerType) || pointer.Implements(textUnmarshalerType))
 		fields = append(fields, boundField{name, i, required, custom})
 	}
 	if len(fields) > 64 {
@@ -566,9 +568,10 @@ func joinNames(outer, inner string) string {
 }
 
 var (
-	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
-	rawType         = reflect.TypeFor[json.RawMessage]()
-	rawMapType      = reflect.TypeFor[map[string]json.RawMessage]()
+	unmarshalerType     = reflect.TypeFor[json.Unmarshaler]()
+	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
+	rawType             = reflect.TypeFor[json.RawMessage]()
+	rawMapType          = reflect.TypeFor[map[string]json.RawMessage]()
 )
 
 // bindValue stores a value. Only a json.RawMessage is given null.
@@ -1811,8 +1814,8 @@ func (p *Peer) unwritten() int {
 
 // ---- A conversation over a Conn ----
 
-// Conn carries payloads to and from one peer. A transport of one's own needs
-// these three methods and nothing else: Read passes bytes to Decode, in memory
+// Conn carries payloads to and from one peer. A transport of one's own has
+// these three methods: Read passes bytes to Decode, in memory
 // that it does not use again, and Write sends what Payload.Append returns.
 // NewLineConn makes one of any stream of bytes. Pipe, in memory, is the shortest
 // example.

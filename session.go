@@ -33,6 +33,7 @@ package main
 //	sending of a cancellation     Peer.call              it is sent, or after a second
 //	sending of changes (legacy)   Server.Publish         nothing waits any more
 //	attempt to connect            Client                 it has succeeded, failed, or taken too long
+//	Dialer                        attempt to connect     the Dialer returns
 //	closing of a connection       Client                 its last call is done, and it is closed
 //	waiting with a limit          Peer.Close, Serve      what is waited for has ended
 //	line that takes long (stdio)  lineConn.Write         it is written, or Close
@@ -237,19 +238,50 @@ const (
 // each request, in the legacy era once, in initialize. 2026-07-28 basic#meta.
 type Meta struct {
 	// ProtocolVersion is the version of the request. Modern requests need it.
-	ProtocolVersion string `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
-	// ClientInfo names the client; nil: it does not say.
-	ClientInfo *Implementation `json:"io.modelcontextprotocol/clientInfo,omitempty"`
+	ProtocolVersion string
+	// ClientInfo names the client, without icons; nil: it does not say.
+	ClientInfo *Implementation
 	// ClientCapabilities is an object, and says what the client can be asked.
 	// Modern requests need it; nil: the client does not say.
-	ClientCapabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
+	ClientCapabilities json.RawMessage
 	// LogLevel is the least level of the log messages that are wanted. nil: a
 	// modern client wants none, a legacy client has not set a level.
-	LogLevel *string `json:"io.modelcontextprotocol/logLevel,omitempty"`
+	LogLevel *string
 	// ProgressToken is a string or an integer, and names the request in progress
 	// notifications; nil: no progress is wanted.
-	ProgressToken json.RawMessage `json:"progressToken,omitempty"`
+	ProgressToken json.RawMessage
 }
+
+// requestMeta is the _meta of a request, as it is sent. 2026-07-28 basic#meta.
+type requestMeta struct {
+	ProtocolVersion    string          `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
+	ClientInfo         *identity       `json:"io.modelcontextprotocol/clientInfo,omitempty"`
+	ClientCapabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
+	LogLevel           *string         `json:"io.modelcontextprotocol/logLevel,omitempty"`
+	ProgressToken      json.RawMessage `json:"progressToken,omitempty"`
+}
+
+// identity is what a server reads of an Implementation: not the icons, which it
+// does not use. A client can send megabytes of them.
+type identity struct {
+	Name    string `json:"name"`
+	Title   string `json:"title,omitempty"`
+	Version string `json:"version"`
+}
+
+// implementation returns i as an Implementation; nil stays nil. It returns an
+// error if a field that is required is empty.
+func (i *identity) implementation() (*Implementation, error) {
+	switch {
+	case i == nil:
+		return nil, nil
+	case i.Name == "" || i.Version == "":
+		return nil, errClientInfo
+	}
+	return &Implementation{Name: i.Name, Title: i.Title, Version: i.Version}, nil
+}
+
+var errClientInfo = invalidParams("clientInfo needs a name and a version")
 
 // metaParams are the params of any request: only _meta.
 type metaParams struct {
@@ -289,7 +321,10 @@ func (meta *Meta) read(params json.RawMessage) error {
 	case p.Meta[0] != '{':
 		return invalidParams("_meta must be one object")
 	}
-	err := Bind(p.Meta, meta)
+	var said requestMeta
+	err := Bind(p.Meta, &said)
+	info, noInfo := said.ClientInfo.implementation()
+	*meta = Meta{said.ProtocolVersion, info, said.ClientCapabilities, said.LogLevel, said.ProgressToken}
 	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
 	switch {
 	case err != nil:
@@ -300,13 +335,9 @@ func (meta *Meta) read(params json.RawMessage) error {
 		return unknown("log level", "")
 	case meta.ProgressToken != nil && !isToken:
 		return invalidParams("_meta: 'progressToken' must be a string or an integer")
-	case meta.ClientInfo != nil && !meta.ClientInfo.complete():
-		return errClientInfo
 	}
-	return nil
+	return noInfo
 }
-
-var errClientInfo = invalidParams("clientInfo needs a name and a version")
 
 // ignoreOptional returns an error of Bind, unless it is about an optional member. A
 // handshake does not fail because the instructions are a number.
@@ -317,15 +348,20 @@ func ignoreOptional(err error) error {
 	return err
 }
 
-// complete reports whether i has the two fields that are required.
-func (i *Implementation) complete() bool { return i.Name != "" && i.Version != "" }
-
 // InitializeParams are the params of initialize. 2025-11-25
 // basic/lifecycle#initialization.
 type InitializeParams struct {
 	ProtocolVersion string          `json:"protocolVersion"` // the newest one that the client speaks
 	Capabilities    json.RawMessage `json:"capabilities"`    // an object: what the client can be asked
 	ClientInfo      Implementation  `json:"clientInfo"`
+}
+
+// initializeRequest is what a server reads of InitializeParams at first: the rest
+// is only read if it is not too long.
+type initializeRequest struct {
+	ProtocolVersion string          `json:"protocolVersion"`
+	Capabilities    json.RawMessage `json:"capabilities"`
+	ClientInfo      json.RawMessage `json:"clientInfo"`
 }
 
 // InitializeResult is the result of initialize. 2025-11-25
@@ -497,6 +533,8 @@ func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
 
 // Notification handles cancellations, and drops progress that no call waits for.
 func (m *mcpProtocol) Notification(x *Exchange) (handled bool) {
+	own := *x.facts() // the messages of a batch share what Payload has filled in
+	x.protocol = &own
 	switch x.Request.Method {
 	case "notifications/cancelled":
 		m.cancel(x)
@@ -880,8 +918,10 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	if h == nil {
 		return nil, methodNotFound(method)
 	}
-	if err := s.readInputs(x); err != nil {
-		return nil, err
+	if slices.Contains(asking, method) {
+		if err := s.readInputs(x); err != nil {
+			return nil, err
+		}
 	}
 	result, err := h(ctx, x)
 	if need, asks := result.(InputRequired); asks && err == nil {
@@ -1015,31 +1055,32 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 // second initialize is answered like the first one, and nothing is left of the
 // first client.
 func (s *Server) initialize(x *Exchange) (any, error) {
-	var p InitializeParams
+	var p initializeRequest
 	if err := ignoreOptional(Bind(x.Request.Params, &p)); err != nil {
 		return nil, paramsError(err, "param")
 	}
 	switch {
 	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
 		return nil, invalidParams("protocolVersion must not be empty, and capabilities must be an object")
-	case !p.ClientInfo.complete():
+	case len(p.Capabilities)+len(p.ClientInfo) > maxMeta:
+		return nil, invalidParams("capabilities and clientInfo have more than %d bytes", maxMeta)
+	}
+	var who identity
+	if err := ignoreOptional(Bind(p.ClientInfo, &who)); err != nil {
 		return nil, errClientInfo
 	}
-	meta := Meta{ProtocolVersion: p.ProtocolVersion, ClientInfo: &p.ClientInfo, ClientCapabilities: p.Capabilities}
-	if said, _ := marshal(meta); len(said) > maxMeta {
-		return nil, invalidParams("capabilities and clientInfo have more than %d bytes", maxMeta)
+	info, err := who.implementation()
+	if err != nil {
+		return nil, err
 	}
 	rev := revision(p.ProtocolVersion)
 	if rev.Modern || !slices.Contains(s.Versions, rev.Version) { // the modern era has no handshake
 		rev = revision(newest(s.Versions, false))
 	}
 	if x.Peer != nil {
-		meta.ProtocolVersion = rev.Version
-		// A copy that refers to nothing of the request, and no icons: a session
-		// keeps this as long as it lives.
-		meta.ClientCapabilities = bytes.Clone(p.Capabilities)
-		meta.ClientInfo = &Implementation{Name: p.ClientInfo.Name, Title: p.ClientInfo.Title, Version: p.ClientInfo.Version}
-		s.begin(x.Peer, rev, meta)
+		// A copy of the capabilities: a session keeps them as long as it lives, and
+		// must not keep the request.
+		s.begin(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: info, ClientCapabilities: bytes.Clone(p.Capabilities)})
 	}
 	ours := s.Info.in(rev)
 	return InitializeResult{rev.Version, s.capabilities(rev, x.Peer != nil), &ours, s.Instructions}, nil
@@ -1405,6 +1446,7 @@ type subscriber struct {
 	lists   map[string]bool // the methods that were asked for; nil: all
 	watched map[string]bool // resources, by URI
 	waiting []change        // not yet sent: one for each list or resource
+	places  map[string]int  // the index in waiting, by change.key; nil: nothing waits
 	sending bool            // a goroutine sends, for a legacy client
 	wake    chan struct{}   // has room for one; nil for a legacy client
 }
@@ -1414,6 +1456,9 @@ type change struct {
 	notification *Message
 	uri          string
 }
+
+// key is the same for all changes of one thing.
+func (c change) key() string { return c.notification.Method + " " + c.uri }
 
 // ResourceParams are the params of resources/subscribe, resources/unsubscribe
 // and notifications/resources/updated. 2025-11-25
@@ -1476,12 +1521,14 @@ func (sub *subscriber) add(c change) bool {
 	if !wanted || !sub.ready {
 		return false
 	}
-	i := slices.IndexFunc(sub.waiting, func(other change) bool {
-		return other.notification.Method == method && other.uri == c.uri
-	})
-	if i >= 0 {
+	if sub.places == nil {
+		sub.places = map[string]int{}
+	}
+	i, isWaiting := sub.places[c.key()]
+	if isWaiting {
 		sub.waiting[i] = c
 	} else {
+		sub.places[c.key()] = len(sub.waiting)
 		sub.waiting = append(sub.waiting, c)
 	}
 	return true
@@ -1492,7 +1539,7 @@ func (s *Server) takeWaiting(sub *subscriber) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting := sub.waiting
-	sub.waiting = nil
+	sub.waiting, sub.places = nil, nil
 	sub.sending = len(waiting) > 0
 	return waiting
 }
@@ -2092,6 +2139,7 @@ type Client struct {
 	dials   []Dialer
 	life    context.Context // until Close; nil before Connect
 	endLife context.CancelFunc
+	closed  bool           // Close was called, maybe before Connect
 	current *connection    // that calls use; nil: there is none
 	attempt *attempt       // to make another; nil: none is under way
 	last    *connection    // the last one that was made
@@ -2164,6 +2212,9 @@ func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
 	c.dials = dials
 	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	if c.closed {
+		c.endLife()
+	}
 	c.mu.Unlock()
 	return c.withConnection(ctx, func(*connection) (bool, error) { return false, nil })
 }
@@ -2184,12 +2235,13 @@ func (c *Client) Server() ServerInfo {
 // may be called more than once, but not by Handler.
 func (c *Client) Close() (err error) {
 	c.mu.Lock()
+	c.closed = true
 	if c.endLife != nil {
 		c.endLife()
 	}
 	conn := c.last
 	if c.current != nil {
-		c.retire(c.current)
+		c.retire(c.current, ErrClosed)
 	}
 	c.mu.Unlock()
 	if conn != nil {
@@ -2207,9 +2259,13 @@ func (c *Client) withConnection(ctx context.Context, call func(*connection) (may
 	if err != nil {
 		return err
 	}
-	mayRepeat, err := call(conn)
-	notRead, outdated := conn.classify(err)
-	c.release(conn, notRead || outdated, outdated)
+	mayRepeat, notRead, outdated := false, false, false
+	func() {
+		// Also if a handler of a question ends this goroutine, or panics.
+		defer func() { c.release(conn, notRead || outdated, outdated) }()
+		mayRepeat, err = call(conn)
+		notRead, outdated = conn.classify(err)
+	}()
 	if !mayRepeat || !notRead || ctx.Err() != nil {
 		return err
 	}
@@ -2285,7 +2341,7 @@ func (c *Client) connectionOrAttempt() (*connection, *attempt) {
 		return nil, nil
 	}
 	if c.current != nil && c.current.peer.Context().Err() != nil {
-		c.retire(c.current)
+		c.retire(c.current, ErrSessionEnded)
 	}
 	if c.current != nil {
 		c.current.calls.Add(1)
@@ -2317,12 +2373,11 @@ func (c *Client) connect(a *attempt) {
 	tooLong := fmt.Errorf("no connection within %v", limit)
 	ctx, cancel := context.WithTimeoutCause(c.life, limit, tooLong)
 	defer cancel()
-	conn, err := (*connection)(nil), errors.New("a Dialer has ended its goroutine") // by runtime.Goexit, as t.FailNow does
-	defer func() { c.settle(a, conn, err) }()
-	conn, err = c.open(ctx)
-	if err != nil && context.Cause(ctx) == tooLong {
+	conn, err := c.open(ctx)
+	if err != nil && err != tooLong && context.Cause(ctx) == tooLong {
 		err = chain(tooLong, err)
 	}
+	c.settle(a, conn, err)
 }
 
 // settle ends an attempt.
@@ -2337,7 +2392,7 @@ func (c *Client) settle(a *attempt, conn *connection, err error) {
 	if c.life.Err() != nil {
 		a.err = ErrClosed
 		if conn != nil {
-			c.retire(conn)
+			c.retire(conn, ErrClosed)
 		}
 		return
 	}
@@ -2347,7 +2402,7 @@ func (c *Client) settle(a *attempt, conn *connection, err error) {
 		// is retired before they run.
 		conn.calls.Add(a.waiting)
 		if errors.Is(context.Cause(conn.news), ErrSessionEnded) { // the server has forgotten the session already
-			c.retire(conn)
+			c.retire(conn, ErrSessionEnded)
 		}
 	}
 }
@@ -2361,13 +2416,14 @@ func (c *Client) release(conn *connection, retire, outdated bool) {
 	defer c.mu.Unlock()
 	conn.outdated = conn.outdated || outdated
 	if retire {
-		c.retire(conn)
+		c.retire(conn, ErrSessionEnded)
 	}
 }
 
 // retire takes a connection out of use: new calls get another one. It is closed
-// when the calls that use it are done. The caller holds mu.
-func (c *Client) retire(conn *connection) {
+// when the calls that use it are done. why is what Listen returns in the legacy
+// era. The caller holds mu.
+func (c *Client) retire(conn *connection, why error) {
 	if c.current == conn {
 		c.current = nil
 	}
@@ -2375,7 +2431,7 @@ func (c *Client) retire(conn *connection) {
 		return
 	}
 	conn.retired = true
-	conn.endNews(ErrSessionEnded)
+	conn.endNews(why)
 	c.running.Go(func() {
 		// Close ends the calls that still use it.
 		defer context.AfterFunc(c.life, func() { _ = conn.peer.Close() })()
@@ -2513,9 +2569,38 @@ func stepWith(version string, err error) step {
 	return step{handshake, version, err}
 }
 
+// dial calls a Dialer, and waits for it no longer than ctx lasts. If the Dialer
+// returns a Conn after that, it is closed.
+func (c *Client) dial(ctx context.Context, i int) (Conn, error) {
+	type dialled struct {
+		conn Conn
+		err  error
+	}
+	result := make(chan dialled)
+	go func() { // until the Dialer returns
+		d := dialled{err: errors.New("a Dialer has ended its goroutine")} // by runtime.Goexit, as t.FailNow does
+		defer func() {
+			select {
+			case result <- d:
+			case <-ctx.Done():
+				if d.conn != nil {
+					d.conn.Close()
+				}
+			}
+		}()
+		d.conn, d.err = c.dials[i](ctx)
+	}()
+	select {
+	case d := <-result:
+		return d.conn, d.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // start opens a Conn.
 func (c *Client) start(ctx context.Context, dial int) (*connection, error) {
-	pipe, err := c.dials[dial](ctx)
+	pipe, err := c.dial(ctx, dial)
 	if err != nil {
 		return nil, err
 	}
@@ -2541,7 +2626,7 @@ func (c *Client) takeReport(conn *connection, err error) {
 	defer c.mu.Unlock()
 	// A connection that an attempt has given up is not the current one.
 	if errors.Is(err, ErrSessionEnded) && c.current == conn {
-		c.retire(conn)
+		c.retire(conn, ErrSessionEnded)
 	}
 }
 
@@ -2772,7 +2857,7 @@ func (c *Client) afterInitialize(conn *connection, version string, err error) st
 
 // agree notes what was found out.
 func (c *Client) agree(conn *connection, version string, capabilities json.RawMessage, info *Implementation, instructions string) {
-	if info != nil && !info.complete() {
+	if info != nil && (info.Name == "" || info.Version == "") {
 		info = nil
 	}
 	conn.revision = revision(version)
@@ -3064,7 +3149,7 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string)
 		if errors.Is(err, ErrInterrupted) { // a new connection has a new stream
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.retire(conn)
+			c.retire(conn, ErrSessionEnded)
 		}
 		return err
 	case <-ctx.Done():
@@ -3079,7 +3164,13 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 	}
 	defer conn.endTurn()
 	if conn.watched[uri] == 0 {
-		if err := conn.peer.Call(ctx, "resources/subscribe", ResourceParams{uri}, nil); err != nil {
+		err := conn.peer.Call(ctx, "resources/subscribe", ResourceParams{uri}, nil)
+		if err != nil && ctx.Err() != nil { // the server may have done it all the same
+			last, done := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+			defer done()
+			_ = conn.peer.Call(last, "resources/unsubscribe", ResourceParams{uri}, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}

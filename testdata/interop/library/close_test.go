@@ -1,0 +1,156 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"interop/wire"
+)
+
+// asker is a server whose tool asks for the roots.
+func asker() *wire.Server {
+	ask := func(_ context.Context, x *wire.Exchange) (any, error) {
+		if x.Inputs() != nil {
+			return wire.ToolResult{Content: []any{}}, nil
+		}
+		return wire.InputRequired{Requests: map[string]wire.InputRequest{"a": {Method: "roots/list"}}}, nil
+	}
+	return &wire.Server{Capabilities: everything, Methods: map[string]wire.HandlerFunc{"tools/call": ask}}
+}
+
+// panics is what cannot be encoded.
+type panics struct{}
+
+func (panics) MarshalJSON() ([]byte, error) { panic("no JSON") }
+
+// A call that ends its goroutine, or panics, does not keep Close.
+func TestClientClosesAfterGoexit(t *testing.T) {
+	for name, params := range map[string]any{"the handler of a question calls Goexit": nil, "the params panic": panics{}} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := wire.Pipe()
+			go wire.Serve(context.Background(), theirs, asker(), nil)
+			c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Capabilities: map[string]any{"roots": struct{}{}},
+				Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { runtime.Goexit(); return nil, nil })}
+			if err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return ours, nil }); err != nil {
+				t.Fatal(err)
+			}
+			called := make(chan struct{})
+			go func() {
+				defer close(called)
+				defer func() { _ = recover() }()
+				_ = c.Call(t.Context(), "tools/call", params, nil)
+			}()
+			<-called
+			began := time.Now()
+			if err := c.Close(); err != nil || time.Since(began) > time.Minute {
+				t.Error(name, err, time.Since(began))
+			}
+			time.Sleep(time.Minute) // until the server has ended, too
+		})
+	}
+}
+
+// A Dialer that ignores its context holds up neither the calls nor Close. Its Conn, when it comes, is closed.
+func TestDialerIgnoresItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		ours, theirs := wire.Pipe()
+		c := &wire.Client{ConnectTimeout: time.Second}
+		began := time.Now()
+		err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { <-release; return ours, nil })
+		if err == nil || !strings.Contains(err.Error(), "no connection within 1s") || time.Since(began) > 2*time.Second {
+			t.Error(err, time.Since(began))
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		close(release)
+		if _, err := theirs.Read(); err == nil {
+			t.Error("the Conn that came late is not closed")
+		}
+	})
+}
+
+// Who closes before connecting gets no connection.
+func TestCloseBeforeConnect(t *testing.T) {
+	c := new(wire.Client)
+	_ = c.Close()
+	err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return nil, errors.New("dialled") })
+	if !errors.Is(err, wire.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// Close ends a subscription with ErrClosed, in either era.
+func TestCloseEndsListen(t *testing.T) {
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := wire.Pipe()
+			go wire.Serve(context.Background(), theirs, newDemo(), nil)
+			c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{version}}
+			if err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return ours, nil }); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error)
+			go func() { ended <- c.Listen(t.Context(), wire.ListenFilter{ResourcesListChanged: true}) }()
+			synctest.Wait()
+			go c.Close()
+			if err := <-ended; !errors.Is(err, wire.ErrClosed) {
+				t.Error(version, err)
+			}
+			time.Sleep(time.Minute) // until the server has ended, too
+		})
+	}
+}
+
+// The goroutine that the handler of a notification starts may log, even while the next notification of the same batch is handled. This is for
+// -race.
+func TestNotificationsOfABatch(t *testing.T) {
+	server := newDemo()
+	done := make(chan struct{}, 2)
+	server.Methods["notifications/x"] = func(ctx context.Context, x *wire.Exchange) (any, error) {
+		go func() {
+			_ = x.Log(context.Background(), "error", "text")
+			done <- struct{}{}
+		}()
+		return nil, nil
+	}
+	converse(t, server, initializeLine("2025-03-26"), `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","method":"notifications/x"}]`)
+	<-done
+	<-done
+}
+
+// A subscription whose context ends while it is being made is taken back: the server watches nothing when all have ended.
+func TestListenThatEndsAtOnce(t *testing.T) {
+	server := newDemo()
+	subscribed := make(chan string, 1000)
+	h := wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+		result, err := server.Handle(ctx, x)
+		if strings.HasPrefix(x.Request.Method, "resources/") && err == nil {
+			subscribed <- x.Request.Method
+		}
+		return result, err
+	})
+	c := connect(t, h, &wire.Client{Versions: []string{"2025-11-25"}})
+	for i := range 200 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%50)*time.Microsecond)
+		_ = c.Listen(ctx, wire.ListenFilter{ResourceSubscriptions: []string{"note:///a"}})
+		cancel()
+	}
+	balance := 0
+	for len(subscribed) > 0 {
+		if <-subscribed == "resources/subscribe" {
+			balance = 1
+		} else {
+			balance = 0
+		}
+	}
+	if balance != 0 {
+		t.Error("the last thing that the server has heard is a subscription")
+	}
+}
