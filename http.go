@@ -196,12 +196,12 @@ func (h *StreamableHandler) Close() {
 		// Its answers will not be let in any more.
 		s.Peer.refuseCalls(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
 	}
-	doneWithin(hurry, &h.all)
+	doneWithin(graceAfterStop, &h.all)
 	h.stop()
 	for _, s := range sessions.All() {
 		s.Peer.endContexts(ErrSessionClosed)
 	}
-	doneWithin(lastWord, &h.all)
+	doneWithin(graceAtEnd, &h.all)
 	sessions.Close()
 }
 
@@ -1023,7 +1023,7 @@ func letGo(w http.ResponseWriter) {
 		return
 	}
 	if w.Header().Get("Connection") == "close" {
-		_ = conn.SetDeadline(time.Now().Add(lastWord))
+		_ = conn.SetDeadline(time.Now().Add(graceAtEnd))
 		_, _ = out.WriteString("0\r\n\r\n") // the last chunk: a response that is complete
 		_ = out.Flush()
 	} // else it is cut: after a complete response the client might send its next request just now
@@ -1530,7 +1530,7 @@ func headerValue(text string) string {
 // fault reads what there is of a response that is an error, for a second at
 // most.
 func (x *post) fault(resp *http.Response) *HTTPError {
-	defer time.AfterFunc(lastWord, func() { resp.Body.Close() }).Stop()
+	defer time.AfterFunc(graceAtEnd, func() { resp.Body.Close() }).Stop()
 	return httpError(resp)
 }
 
@@ -1597,7 +1597,7 @@ func (c *httpConn) deliver(x *post, in Payload) {
 	if waits && in.answers(x.id) {
 		x.id = ID{}
 	} else {
-		c.cut(in.answers, lastWord, errAnsweredFirst)
+		c.cut(in.answers, graceAtEnd, errAnsweredFirst)
 	}
 }
 
@@ -1897,7 +1897,7 @@ func (c *httpConn) Close() error {
 			}
 			done()
 		}
-		doneWithin(lastWord, &c.streams)
+		doneWithin(graceAtEnd, &c.streams)
 		c.idle()
 	})
 	return nil

@@ -11,19 +11,31 @@ package main
 // Both ends of a conversation may send requests. So both ends are the same type
 // here: a Peer is the other side. It holds our calls that wait for a response, and
 // the peer's requests that we are serving. A Conn carries the messages. ServeConn
-// and OpenConn connect the two. This is the way of one request:
+// and OpenConn connect the two. This is the way of one request of the peer:
 //
-//	Conn.Read -> Decode -> Peer.Dispatch -> Protocol.Request -> Handler.Handle -> Answer.Emit -> Conn.Write
-//	             Payload   Answer           Exchange            result or error   Message
+//	Conn.Read     returns a Payload, which Decode has made
+//	Peer.Dispatch asks the Protocol, makes an Exchange, and returns an Answer
+//	Answer.Emit   calls Handler.Handle with the Exchange, and emits the response
+//	Conn.Write    sends it
+//
+// The words of this package:
+//
+//	call          a request of ours, until its response has come
+//	request       a request of the peer, until we have answered it
+//	response      a result or an error
+//	notification  a message that is never answered
+//	belongs to    a notification or a call that a handler sends while it serves a request belongs to that
+//	owed          a response is owed from the time its request has come until the response is written
+//	cancel        to end the context of a request, because its sender does not want the response
 //
 // Two rules are narrower than JSON-RPC 2.0, because MCP has them: an id is a
 // string or an integer, and params and results are objects. Everything else that
 // a protocol on top of JSON-RPC decides goes through one interface, Protocol.
-// Without one this file is JSON-RPC alone: it can be copied by itself, for any
-// protocol and any transport. All other files of this package need it.
+// Without a Protocol this file is plain JSON-RPC. You can copy this file alone, for
+// any protocol and any transport. All other files of this package need it.
 //
 // Decode cannot fail. What it reads is a message, or an Invalid message that
-// holds the error response it deserves. So nothing that a peer sends can end the
+// holds the error response to send back. So nothing that a peer sends can end the
 // conversation.
 //
 // Source: JSON-RPC 2.0; 2025-11-25 basic#messages; 2025-03-26 basic#batching.
@@ -467,8 +479,9 @@ func (e *BindError) text(kind string) string {
 
 const appearsTwice = "appears twice"
 
-// matters orders the errors of several members: the highest is reported.
-func (e *BindError) matters() (order int) {
+// priority orders the errors of several members: the one with the highest number
+// is returned.
+func (e *BindError) priority() (order int) {
 	if e.Required {
 		order += 2
 	}
@@ -514,12 +527,16 @@ func fieldsOf(t reflect.Type) []boundField {
 	return fields
 }
 
+// bindStruct stores the members of an object in the struct v, and returns the most
+// important error.
 func bindStruct(object []byte, v reflect.Value) (fault *BindError) {
 	fields := fieldsOf(v.Type())
 	report := func(f boundField, err BindError) {
+		// The error of a nested member is about a required one only if all of the
+		// members around it are required, too.
 		err.Required = f.required && (err.Required || err.Name == "")
 		err.Name = joinNames(f.name, err.Name)
-		if fault == nil || err.matters() > fault.matters() {
+		if fault == nil || err.priority() > fault.priority() {
 			fault = &err
 		}
 	}
@@ -589,7 +606,7 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 	case kind == reflect.Pointer:
 		into.Set(reflect.New(into.Type().Elem()))
 		return bindValue(value, into.Elem())
-	case kind == reflect.Slice && into.Type().Elem().Kind() == reflect.Struct && value[0] == '[':
+	case kind == reflect.Slice && holdsStructs(into.Type()) && value[0] == '[':
 		return bindSlice(value, into)
 	case into.Type() == rawMapType && value[0] == '{':
 		members := map[string]json.RawMessage{}
@@ -602,14 +619,20 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 		into.Set(reflect.ValueOf(members))
 	case into.CanInt():
 		n, ok := parseInteger(string(value))
-		if !ok || into.OverflowInt(n) {
+		switch {
+		case !ok:
 			return &BindError{Reason: "must be an integer"}
+		case into.OverflowInt(n):
+			return &BindError{Reason: "is out of range"}
 		}
 		into.SetInt(n)
 	case into.CanUint():
 		n, ok := parseInteger(string(value))
-		if !ok || n < 0 || into.OverflowUint(uint64(n)) {
+		switch {
+		case !ok || n < 0:
 			return &BindError{Reason: "must be an integer that is not negative"}
+		case into.OverflowUint(uint64(n)):
+			return &BindError{Reason: "is out of range"}
 		}
 		into.SetUint(uint64(n))
 	default:
@@ -626,11 +649,21 @@ func unmarshal(value json.RawMessage, into reflect.Value) *BindError {
 	return nil
 }
 
+// holdsStructs reports whether a slice has structs, or pointers to structs.
+func holdsStructs(slice reflect.Type) bool {
+	element := slice.Elem()
+	if element.Kind() == reflect.Pointer {
+		element = element.Elem()
+	}
+	return element.Kind() == reflect.Struct
+}
+
 // bindSlice stores an array of objects.
 func bindSlice(array json.RawMessage, into reflect.Value) *BindError {
+	into.SetZero() // what it has held is replaced
 	for _, element := range each(array) {
 		item := reflect.New(into.Type().Elem()).Elem()
-		if err := bindStruct(element, item); err != nil {
+		if err := bindValue(element, item); err != nil {
 			err.Name = joinNames(strconv.Itoa(into.Len()), err.Name)
 			return err
 		}
@@ -1018,7 +1051,8 @@ func (plainProtocol) Abandoned(call *Message, _ error) *Message {
 // a CodeInternalError, so it must not contain secrets. For a notification the
 // return values are only logged.
 //
-// ctx ends when the request is cancelled or the conversation ends.
+// ctx ends when the request is cancelled, or when the conversation ends: on a
+// server up to five seconds after the peer has hung up. See ServeConn.
 //
 // Notifications are handled one at a time, in the order in which they were sent,
 // on the goroutine that reads. So a handler of a notification must not Call and
@@ -1051,7 +1085,9 @@ func (send sender) notify(ctx context.Context, method string, params any) error 
 // it is being handled.
 type Exchange struct {
 	Request *Message
-	Peer    *Peer // the sender of the request; nil if it can be sent nothing but what belongs to the request
+	// Peer is the sender of the request. It is nil if we may send nothing but
+	// messages that belong to the request, as for every modern request of MCP.
+	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has
 	// authenticated one.
 	Principal string
@@ -1175,9 +1211,9 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	result, err := h.Handle(ctx, x)
 	// If the context has ended and the peer has not cancelled the request, this
 	// server has stopped it. Then "context canceled" would tell the peer nothing.
-	stopped := ctx.Err() != nil && !x.tracker.weAreClient
-	saysOnlyThat := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
-	if stopped && saysOnlyThat && !errors.As(err, new(*Error)) {
+	stoppedByUs := ctx.Err() != nil && !x.tracker.weAreClient
+	isContextError := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
+	if stoppedByUs && isContextError && !errors.As(err, new(*Error)) {
 		err = errStopping
 	}
 	return NewResponse(x.Request.ID, result, err)
@@ -1194,9 +1230,9 @@ const (
 	maxInFlight = 1024            // requests of one Peer that are served at once, and messages of a batch
 	maxOwed     = 4 * maxInFlight // responses that are not yet written; above this number nothing more is read
 
-	windDown = 5 * time.Second // for running requests, when the peer has hung up
-	hurry    = 3 * time.Second // for running requests, when ServeConn is told to stop
-	lastWord = time.Second     // to send a cancellation, and for handlers whose context has ended
+	graceAfterHangup = 5 * time.Second // for running requests, when the peer has hung up
+	graceAfterStop   = 3 * time.Second // for running requests, when ServeConn is told to stop
+	graceAtEnd       = time.Second     // to send a cancellation, and for handlers whose context has ended
 )
 
 // Peer is the other side of a conversation: the calls that wait for its
@@ -1205,7 +1241,7 @@ type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request
 	protocol    Protocol
-	weAreClient bool // we are the client: an Invalid message is dropped, not answered
+	weAreClient bool // the local side is the client: it drops an Invalid message, and does not answer it
 
 	ctx      context.Context
 	endCtx   context.CancelCauseFunc // ends ctx with the reason
@@ -1334,7 +1370,7 @@ func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
 	if m == nil {
 		return
 	}
-	ctx, done := context.WithTimeout(context.WithoutCancel(p.ctx), lastWord)
+	ctx, done := context.WithTimeout(context.WithoutCancel(p.ctx), graceAtEnd)
 	defer done()
 	err := send(ctx, m)
 	if err == ErrAnswered { // the exchange that the call belonged to is over
@@ -1520,13 +1556,13 @@ func (p *Peer) goSend(f func()) {
 // Conn.Close returns. A handler must not call Close.
 func (p *Peer) Close() error {
 	p.refuseCalls(ErrClosed)
-	doneWithin(lastWord, &p.sends) // cancellations of calls are still sent
+	doneWithin(graceAtEnd, &p.sends) // cancellations of calls are still sent
 	p.endContexts(ErrClosed)
 	var err error
 	if p.conn != nil {
 		err = p.conn.Close()
 	}
-	if !doneWithin(lastWord, &p.goroutines) {
+	if !doneWithin(graceAtEnd, &p.goroutines) {
 		err = errors.Join(err, errStubborn)
 	}
 	return err
@@ -1872,13 +1908,13 @@ func ServeConn(ctx context.Context, c Conn, h Handler, protocol Protocol, log *s
 	l := newLoop(ctx, c, h, protocol, log, false)
 	l.ending = ending
 	l.start()
-	grace := windDown
+	grace := graceAfterHangup
 	var err error
 	select {
 	case err = <-l.result:
 	case <-ctx.Done():
-		err, grace = ctx.Err(), hurry
-		l.stop(err)
+		err, grace = ctx.Err(), graceAfterStop
+		l.noteEnd(err)
 	}
 	close(ending)
 	doneWithin(grace, &l.peer.goroutines)
@@ -1921,19 +1957,26 @@ func (l *loop) start() {
 }
 
 // A reader is the goroutine that reads from a Conn. It also serves the request
-// that it has read: to hand each request to another goroutine would be most of
-// the cost of a small one. While it serves, nothing is read. So when a request
-// is slow, or waits for a response of the peer, another goroutine becomes the
-// reader, and this one ends after the request:
+// that it has read: to hand each request to another goroutine would make a small
+// call on stdio a quarter dearer. While it serves, nothing is read. So when a
+// request is slow, or waits for a response of the peer, another goroutine becomes
+// the reader, and this one ends after the request:
 //
-//	          a request             a millisecond, Call, or many requests in flight
-//	reading ------------> serving   -----------------------------------------------> replaced
-//	                      exclusive ----- Call ------------------------------------> replaced
-//	reading <------------ serving, exclusive                                             |
-//	          answered                               answered: the goroutine ends <------+
+//	state      the goroutine         event                                 next state
+//	reading    waits for a message   a request comes                       serving
+//	                                 a request that must be answered       exclusive
+//	                                 before anything else is read comes
+//	serving    serves the request    the request is answered               reading
+//	                                 a millisecond passes, the handler     replaced
+//	                                 calls Exchange.Call, or more than
+//	                                 16 responses are owed
+//	exclusive  serves the request    the request is answered               reading
+//	                                 the handler calls Exchange.Call       replaced
+//	replaced   serves the request;   the request is answered               the goroutine ends
+//	           another one reads
 //
-// A request that must be answered before anything else is read is served in the
-// state exclusive.
+// A notification is handled in the state reading. Its handler must not wait for a
+// response of the peer.
 type reader struct {
 	*loop
 	mu    sync.Mutex // guards the field below
@@ -1950,8 +1993,8 @@ const (
 )
 
 const (
-	slow     = time.Millisecond // a request that takes longer has another goroutine read
-	manySlow = 16               // requests in flight, from which on another goroutine reads at once
+	handOverAfter  = time.Millisecond // when a request takes longer, another goroutine reads
+	handOverAtOnce = 16               // responses that are owed; above this number another goroutine reads at once
 )
 
 // serve changes the state from reading to another one.
@@ -1997,14 +2040,14 @@ func (l *loop) read() {
 	r := &reader{loop: l}
 	// The timer of one request may fire when the next one is served already. Then
 	// another reader takes over too early, which does no harm.
-	timer := time.AfterFunc(slow, r.handOver)
+	timer := time.AfterFunc(handOverAfter, r.handOver)
 	defer timer.Stop()
 	// This stays the reason only if a handler calls runtime.Goexit, as t.FailNow
 	// does.
 	ended := errors.New("a handler has ended its goroutine")
 	defer func() {
 		if ended != nil {
-			l.stop(ended)
+			l.noteEnd(ended)
 		}
 	}()
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onCall: r.handOverForCall, onConn: true}
@@ -2029,12 +2072,12 @@ func (l *loop) read() {
 			r.serve(exclusive)
 		case owed > maxOwed: // the peer does not read its responses
 			r.serve(exclusive)
-		case owed > manySlow: // this request will be slow, too
+		case owed > handOverAtOnce: // this request will be slow, too
 			r.serve(serving)
 			r.handOver()
 		default:
 			r.serve(serving)
-			timer.Reset(slow)
+			timer.Reset(handOverAfter)
 		}
 		l.reply(answer)
 		if !r.resume() {
@@ -2087,7 +2130,7 @@ func (l *loop) write(out Payload) {
 	switch {
 	case err == nil:
 	case !l.peer.weAreClient:
-		l.stop(fmt.Errorf("write: %w", err))
+		l.noteEnd(fmt.Errorf("write: %w", err))
 		l.peer.conn.Close()
 	case errors.Is(err, ErrClosed): // nobody waits for the answer any more
 		l.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
@@ -2096,9 +2139,9 @@ func (l *loop) write(out Payload) {
 	}
 }
 
-// stop notes why the conversation is over. Waiting calls fail. The handlers of a
+// noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
 // server may still finish; those of a client end at once.
-func (l *loop) stop(err error) {
+func (l *loop) noteEnd(err error) {
 	why := ErrClosed
 	if err == io.EOF {
 		err = nil

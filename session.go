@@ -23,9 +23,21 @@ package main
 //	> {"id":2,"method":"tools/list"}                     > {"id":2,"method":"server/discover","params":{"_meta":{…}}}
 //	< {"id":2,"result":{"tools":[…]}}                    < {"id":2,"result":{"supportedVersions":["2026-07-28",…],…}}
 //
-// This file has three parts: what both ends share, the server, and the client.
+// This file has three parts:
 //
-// The goroutines of the whole package:
+//	What both ends share   Revisions; the messages of the lifecycle; mcpProtocol, which remembers a client; Exchange.Log, Progress, Require
+//	The server             Server; the modern and the legacy era; InputRequired; Publish and subscriptions; Sessions, which http.go uses
+//	The client             Client; attempts and connections; climb, which finds out what a server speaks; Call, Listen
+//
+// And its words:
+//
+//	revision     a version of the protocol, such as 2025-11-25
+//	era          the legacy revisions, which begin with initialize, or the modern ones, in which each request stands alone
+//	_meta        the member of params, and of results, for data about the message and its sender
+//	probe        server/discover, with which a client asks a server what it speaks
+//	standalone   the stream of a session for messages that belong to no request
+//
+// The goroutines of the whole package, without timers:
 //
 //	goroutine                     started by             ends when
 //	reader of a Conn              Serve, Open, Client    the Conn ends, or another reader has replaced it
@@ -924,7 +936,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		}
 	}
 	result, err := h(ctx, x)
-	if need, asks := result.(InputRequired); asks && err == nil {
+	if need, asks := asInputRequired(result); asks && err == nil {
 		result, err = s.requireInput(x, need)
 	}
 	if err != nil {
@@ -1035,7 +1047,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		if fault, ok := errors.AsType[*Error](err); ok && fault.Code == CodeMissingCapability {
 			return cannotAsk(x, fault)
 		}
-		need, asks := result.(InputRequired)
+		need, asks := asInputRequired(result)
 		if err != nil || !asks {
 			return result, err
 		}
@@ -1159,7 +1171,7 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 // InputRequired is a result that a handler of tools/call, prompts/get or
 // resources/read may return in place of its own. Then the client is asked, and
 // the handler runs again: Exchange.Inputs has the answers, Exchange.State the
-// State. Return it by value.
+// State. See ExampleInputRequired.
 //
 // A modern client gets the questions as the result of its call, and calls again
 // with the answers. A legacy client gets them as requests, one after the other.
@@ -1176,6 +1188,20 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 type InputRequired struct {
 	Requests map[string]InputRequest // by keys that the handler chooses
 	State    string                  // the client sends it back; it can read it but not change it
+}
+
+// asInputRequired returns the InputRequired that a handler has returned, by value
+// or as a pointer.
+func asInputRequired(result any) (need InputRequired, asks bool) {
+	switch result := result.(type) {
+	case InputRequired:
+		return result, true
+	case *InputRequired:
+		if result != nil {
+			return *result, true
+		}
+	}
+	return InputRequired{}, false
 }
 
 // isEmpty reports whether the client is asked nothing. A State alone is no mistake:
@@ -2177,7 +2203,7 @@ type connection struct {
 	introduction object // the members of _meta that each modern request has
 	server       ServerInfo
 	probeFailed  bool // server/discover has failed
-	probeIsOdd   bool // and not with CodeMethodNotFound, as servers answer that do not know it
+	probeUnclear bool // and not with CodeMethodNotFound, as servers answer that do not know it
 
 	// news ends when the server can tell us nothing any more except responses.
 	// Its cause is the reason.
@@ -2758,7 +2784,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	conn.peer.Remember(Revision{}, Meta{})
 	if s.err != nil {
 		conn.probeFailed = true
-		conn.probeIsOdd = conn.probeIsOdd || codeOf(s.err) != CodeMethodNotFound
+		conn.probeUnclear = conn.probeUnclear || codeOf(s.err) != CodeMethodNotFound
 		s.err = fmt.Errorf("server/discover: %w", s.err)
 	}
 	return s
@@ -2828,7 +2854,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 	}
 	s := c.afterInitialize(conn, version, err)
 	_, answered := errors.AsType[*Error](err)
-	if conn.probeFailed && (conn.probeIsOdd || !answered) {
+	if conn.probeFailed && (conn.probeUnclear || !answered) {
 		s.err = afterProbe{s.err}
 	}
 	return s
@@ -3131,7 +3157,7 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string)
 	}
 	var watched []string
 	defer func() {
-		last, done := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+		last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
 		defer done()
 		for _, uri := range watched {
 			_ = conn.unwatch(last, uri)
@@ -3166,7 +3192,7 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 	if conn.watched[uri] == 0 {
 		err := conn.peer.Call(ctx, "resources/subscribe", ResourceParams{uri}, nil)
 		if err != nil && ctx.Err() != nil { // the server may have done it all the same
-			last, done := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+			last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
 			defer done()
 			_ = conn.peer.Call(last, "resources/unsubscribe", ResourceParams{uri}, nil)
 		}

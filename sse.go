@@ -1089,11 +1089,11 @@ func (h *SSEHandler) Close() {
 	for _, p := range pipes {
 		p.eof()
 	}
-	if !doneWithin(hurry, &h.all) {
+	if !doneWithin(graceAfterStop, &h.all) {
 		for _, p := range pipes {
 			p.cancel()
 		}
-		doneWithin(lastWord, &h.all)
+		doneWithin(graceAtEnd, &h.all)
 	}
 }
 
@@ -1197,7 +1197,7 @@ var errAnsweredFirst = errors.New("the answer has come before the status of its 
 func (c *sseConn) answered(in Payload) {
 	for _, m := range in.Messages {
 		if end, ok := c.posts.Load(m.ID.key()); ok && m.Kind() == Response {
-			time.AfterFunc(lastWord, func() { end.(context.CancelCauseFunc)(errAnsweredFirst) })
+			time.AfterFunc(graceAtEnd, func() { end.(context.CancelCauseFunc)(errAnsweredFirst) })
 		}
 		// Only the answer to initialize says that; the first counts.
 		if version := unquote(member(m.Result, "protocolVersion")); version != "" {
@@ -1243,7 +1243,7 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 		return err
 	}
 	defer resp.Body.Close()
-	defer time.AfterFunc(lastWord, cancel).Stop() // the status is enough
+	defer time.AfterFunc(graceAtEnd, cancel).Stop() // the status is enough
 	switch {
 	case resp.StatusCode == http.StatusNotFound:
 		return notSent{fmt.Errorf("%w: %w", ErrSessionEnded, httpError(resp))}
