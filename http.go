@@ -218,7 +218,7 @@ func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	case len(lines) > 1:
 		return mismatch("More than one MCP-Protocol-Version")
 	case len(lines) == 1 && !slices.Contains(h.legacy, lines[0]):
-		return unsupported(h.versions, lines[0])
+		return versionError(h.versions, lines[0])
 	}
 	return nil
 }
@@ -312,11 +312,11 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	case revision(version).Modern && h.hasModern(), version == "" && len(h.legacy) == 0:
 		rep.modern(base)
 	case revision(version).Modern && !(handshake && inMeta == ""): // no such version here
-		rep.reject(unsupported(h.versions, version))
+		rep.reject(versionError(h.versions, version))
 	case inMeta != "" && len(lines) == 1 && lines[0] != inMeta:
 		rep.reject(mismatch("MCP-Protocol-Version is not the version in _meta"))
 	case inMeta != "" && !slices.Contains(h.versions, inMeta), len(h.legacy) == 0:
-		rep.reject(unsupported(h.versions, version))
+		rep.reject(versionError(h.versions, version))
 	case handshake && h.Sessions != nil: // with a session header, too: it starts anew
 		rep.initialize(base)
 	case handshake:
@@ -409,7 +409,7 @@ func (rep *reply) sessionless(base Exchange) {
 func (rep *reply) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
 	// net/http ends the context of this Peer.
-	p := &Peer{log: cmp.Or(rep.h.Log, silent), send: nobody, protocol: noMemory, ctx: rep.r.Context(), endCtx: func(error) {}}
+	p := &Peer{log: cmp.Or(rep.h.Log, silent), send: nobody, protocol: statelessProtocol, ctx: rep.r.Context(), endCtx: func(error) {}}
 	defer context.AfterFunc(rep.h.life, func() { p.endContexts(ErrClosed) })()
 	rep.dispatch(p.ctx, rep.h.Handler, p, base)
 }
@@ -550,7 +550,7 @@ func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	case fault != nil:
 		return fault
 	case !slices.Contains(h.versions, meta.ProtocolVersion):
-		return unsupported(h.versions, meta.ProtocolVersion)
+		return versionError(h.versions, meta.ProtocolVersion)
 	case m.Method == "tools/call" && m.Kind() == Request && h.HeaderParams != nil:
 		return checkParams(header, m.Params, h.HeaderParams(name))
 	}

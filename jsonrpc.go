@@ -229,6 +229,12 @@ type notSent struct{ error }
 func (e notSent) Is(target error) bool { return target == ErrNotSent }
 func (e notSent) Unwrap() error        { return e.error }
 
+// closedBy is an error that also is ErrClosed. It keeps the text of the error.
+type closedBy struct{ error }
+
+func (e closedBy) Is(target error) bool { return target == ErrClosed }
+func (e closedBy) Unwrap() error        { return e.error }
+
 // The errors with which a Peer answers by itself.
 var (
 	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
@@ -911,6 +917,9 @@ func appendString(b []byte, s string) []byte {
 // does not check and copy it again.
 type encoded json.RawMessage
 
+// MarshalJSON returns the JSON.
+func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
+
 // marshal encodes v on one line. It does not escape <, > and &. Bytes that are
 // not UTF-8 become U+FFFD.
 func marshal(v any) (json.RawMessage, error) {
@@ -1098,14 +1107,14 @@ type Exchange struct {
 	// returns its result then.
 	Ending <-chan struct{}
 
-	send      sender
-	tracker   *Peer         // the Peer in whose table the request is; set for each Exchange that a Peer makes
-	state     *requestState // nil for a notification
-	protocol  any           // what the Protocol keeps with the exchange
-	refusal   error         // what Call returns; nil: the peer can be sent requests
-	exclusive bool          // nothing more is read from the peer before this request is answered
-	onCall    func()        // runs before Call waits; nil: nothing to do
-	onConn    bool          // the request has come over a Conn, and its response goes there
+	send       sender
+	tracker    *Peer         // the Peer in whose table the request is; set for each Exchange that a Peer makes
+	state      *requestState // nil for a notification
+	protocol   any           // what the Protocol keeps with the exchange
+	cannotCall error         // what Call returns; nil: the peer can be sent requests
+	exclusive  bool          // nothing more is read from the peer before this request is answered
+	onCall     func()        // runs before Call waits; nil: nothing to do
+	onConn     bool          // the request has come over a Conn, and its response goes there
 }
 
 // requestState is the state of a request that is being served.
@@ -1151,8 +1160,8 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 	if x.Peer == nil {
 		return ErrNoServerRequests
 	}
-	if x.refusal != nil {
-		return x.refusal
+	if x.cannotCall != nil {
+		return x.cannotCall
 	}
 	if x.onCall != nil {
 		x.onCall()
@@ -1251,15 +1260,15 @@ type Peer struct {
 	goroutines sync.WaitGroup // that read, or serve a slow request
 	sends      sync.WaitGroup // goroutines that send what nobody waits for
 
-	mu      sync.Mutex // guards the fields below
-	lastID  int64
-	calls   map[string]*pendingCall // by the text of the id; nil: none
-	keys    map[string]int          // how many calls have a key of the Protocol; nil: none
-	serving map[string]*Exchange    // by ID.key; nil: none, because an idle session is to be small
-	owed    int                     // requests and Invalid messages whose responses are not yet written
-	callErr error                   // why no more calls can be made; nil: they can
-	ended   bool                    // ctx has been ended
-	onEnd   func()                  // runs when the conversation ends; it may run more than once
+	mu       sync.Mutex // guards the fields below
+	lastID   int64
+	calls    map[string]*pendingCall // by the text of the id; nil: none
+	expected map[string]int          // how many calls have a key that the Protocol has given; nil: none
+	serving  map[string]*Exchange    // by ID.key; nil: none, because an idle session is to be small
+	owed     int                     // requests and Invalid messages whose responses are not yet written
+	callErr  error                   // why no more calls can be made; nil: they can
+	ended    bool                    // ctx has been ended
+	onEnd    func()                  // runs when the conversation ends; it may run more than once
 }
 
 // pendingCall is a call that waits for its response.
@@ -1392,11 +1401,11 @@ func (p *Peer) register(m *Message) (*pendingCall, error) {
 	p.lastID++ // the first id is 1: some servers take 0 for no id
 	m.ID = NumberID(p.lastID)
 	if p.calls == nil {
-		p.calls, p.keys = map[string]*pendingCall{}, map[string]int{}
+		p.calls, p.expected = map[string]*pendingCall{}, map[string]int{}
 	}
 	p.calls[m.ID.text] = c
 	if c.key != "" {
-		p.keys[c.key]++
+		p.expected[c.key]++
 	}
 	return c, nil
 }
@@ -1416,9 +1425,9 @@ func (p *Peer) removeLocked(key string) *pendingCall {
 	}
 	delete(p.calls, key)
 	if c.key != "" {
-		p.keys[c.key]--
-		if p.keys[c.key] == 0 {
-			delete(p.keys, c.key)
+		p.expected[c.key]--
+		if p.expected[c.key] == 0 {
+			delete(p.expected, c.key)
 		}
 	}
 	return c
@@ -1428,7 +1437,7 @@ func (p *Peer) removeLocked(key string) *pendingCall {
 func (p *Peer) expects(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.keys[key] > 0
+	return p.expected[key] > 0
 }
 
 // calling returns the request of ours that has this id; nil: none waits.
@@ -1749,11 +1758,11 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 // cancelServed ends the context of a request that its sender has cancelled, if
 // that may be done, and returns the request. It returns nil if there is no such
 // request. The id stays taken until the handler has returned.
-func (p *Peer) cancelServed(id ID, may func(*Exchange) bool) *Exchange {
+func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x := p.serving[id.key()]
-	if x == nil || !may(x) {
+	if x == nil || !allowed(x) {
 		return nil
 	}
 	x.state.cancelled = true
@@ -1922,7 +1931,8 @@ func ServeConn(ctx context.Context, c Conn, h Handler, protocol Protocol, log *s
 }
 
 // OpenConn starts a conversation as the client, and returns at once. h answers the
-// requests of the peer and takes in its notifications. An Invalid message is
+// requests of the peer and takes in its notifications; nil: they are answered with
+// CodeMethodNotFound. An Invalid message is
 // logged and dropped. The conversation ends when ctx does, or with Peer.Close. If
 // protocol is nil, the conversation is JSON-RPC alone: for MCP, use Client.
 func OpenConn(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slog.Logger) *Peer {
@@ -1945,6 +1955,9 @@ func newLoop(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slo
 	if protocol == nil {
 		protocol = plainProtocol{}
 	}
+	if h == nil {
+		h = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { return nil, methodNotFound(x.Request.Method) })
+	}
 	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
 	p := newPeer(ctx, send, protocol, log)
 	p.weAreClient, p.conn = weAreClient, c
@@ -1957,8 +1970,8 @@ func (l *loop) start() {
 }
 
 // A reader is the goroutine that reads from a Conn. It also serves the request
-// that it has read: to hand each request to another goroutine would make a small
-// call on stdio a quarter dearer. While it serves, nothing is read. So when a
+// that it has read: to hand each request to another goroutine makes a call on
+// stdio 17 to 26 percent dearer. While it serves, nothing is read. So when a
 // request is slow, or waits for a response of the peer, another goroutine becomes
 // the reader, and this one ends after the request:
 //
@@ -2054,7 +2067,7 @@ func (l *loop) read() {
 	for {
 		in, err := l.peer.conn.Read()
 		if report, ok := errors.AsType[*ReadError](err); ok {
-			l.take(report)
+			l.handleReadError(report)
 			continue
 		}
 		if err != nil {
@@ -2087,8 +2100,9 @@ func (l *loop) read() {
 	}
 }
 
-// take does what the documentation of ReadError says.
-func (l *loop) take(report *ReadError) {
+// handleReadError ends the call whose response is lost, answers a message that was
+// skipped, or logs a report.
+func (l *loop) handleReadError(report *ReadError) {
 	p := l.peer
 	switch {
 	case report.ID != ID{}:

@@ -2316,7 +2316,7 @@ func TestHTTPStopped(t *testing.T) {
 			}
 		})
 	}
-	late := &Peer{log: silent, protocol: noMemory, ctx: t.Context(), endCtx: func(error) {}} // all others have been told to end before it begins
+	late := &Peer{log: silent, protocol: statelessProtocol, ctx: t.Context(), endCtx: func(error) {}} // all others have been told to end before it begins
 	late.endContexts(ErrClosed)
 	h := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
 	late.Dispatch(t.Context(), h, Decode([]byte(ping)), Exchange{}).Emit(func(m *Message) {

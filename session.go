@@ -179,9 +179,9 @@ const (
 	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served
 )
 
-// unsupported returns the error for a version that is not served. It lists those
+// versionError returns the error for a version that is not served. It lists those
 // that are.
-func unsupported(versions []string, version string) *Error {
+func versionError(versions []string, version string) *Error {
 	data, _ := marshal(map[string]any{"supported": versions, "requested": fmt.Sprintf("%.200s", version)})
 	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
 }
@@ -423,8 +423,8 @@ type mcpProtocol struct {
 	meta     Meta
 }
 
-// noMemory is for requests that stand alone. Nothing is stored in it.
-var noMemory = new(mcpProtocol)
+// statelessProtocol is for requests that stand alone. Nothing is stored in it.
+var statelessProtocol = new(mcpProtocol)
 
 // Serve is ServeConn for MCP: it answers the requests of the client at the other
 // end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
@@ -477,7 +477,7 @@ func (m *mcpProtocol) Payload(in Payload, base *Exchange) (asArray bool, refused
 	if !facts.revision.ServerRequests {
 		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
 		// requests to stdout."
-		base.refusal = ErrNoServerRequests
+		base.cannotCall = ErrNoServerRequests
 	}
 	if !in.Batch {
 		return false, ""
@@ -534,7 +534,7 @@ func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
 		return invalidParams("a subscription must have at most %d bytes", maxListen)
 	case modern:
 		facts.revision, facts.meta = rev, meta
-		x.Peer, x.refusal = nil, ErrNoServerRequests // a modern client is never sent requests
+		x.Peer, x.cannotCall = nil, ErrNoServerRequests // a modern client is never sent requests
 	default:
 		facts.meta.ProgressToken = meta.ProgressToken
 		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
@@ -585,7 +585,9 @@ func (m *mcpProtocol) cancel(x *Exchange) {
 	case x.tracker.weAreClient && rev.Modern:
 		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference
 		// a subscriptions/listen request, to terminate that subscription stream"
-		x.tracker.fail(id, errSubscriptionEnded)
+		if call := x.tracker.calling(id); call != nil && call.Method == "subscriptions/listen" {
+			x.tracker.fail(id, errSubscriptionEnded)
+		}
 	}
 }
 
@@ -781,13 +783,14 @@ type Server struct {
 	// the same on all replicas. Empty: a random key.
 	StateKey []byte
 
-	once    sync.Once // sets the fields below
-	key     []byte
-	info    json.RawMessage // what each modern result says about this server
-	caps    json.RawMessage
-	logs    bool                   // logging is declared
-	methods map[string]HandlerFunc // those of Methods that are served, and the empty lists
-	hidden  []string               // those that are not, because their capability is not declared
+	once     sync.Once // sets the fields below
+	versions []string  // that are offered
+	key      []byte
+	info     json.RawMessage // what each modern result says about this server
+	caps     json.RawMessage
+	logs     bool                   // logging is declared
+	methods  map[string]HandlerFunc // those of Methods that are served, and the empty lists
+	hidden   []string               // those that are not, because their capability is not declared
 
 	warning sync.Once // about the hidden methods
 
@@ -796,7 +799,8 @@ type Server struct {
 	listeners map[*subscriber]bool
 }
 
-// Handle answers a request in its own era, or takes in a notification.
+// Handle answers a request in its own era, or takes in a notification. The request
+// must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	s.once.Do(s.prepare)
 	x.facts().noLogs = !s.logs
@@ -807,8 +811,8 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case x.Request.Kind() == Notification:
 		return s.handleNotification(ctx, x)
-	case version != "" && !slices.Contains(s.Versions, version):
-		return nil, s.unsupportedVersion(x.Request.Method, version)
+	case version != "" && !slices.Contains(s.versions, version):
+		return nil, s.refuseVersion(x.Request.Method, version)
 	case revision(version).Modern:
 		return s.handleModern(ctx, x)
 	}
@@ -820,7 +824,7 @@ func (s *Server) prepare() {
 	if len(s.key) == 0 {
 		s.key = []byte(rand.Text())
 	}
-	s.Versions = orAll(s.Versions)
+	s.versions = orAll(s.Versions)
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
 	s.caps, _ = marshalObject(s.Capabilities)
 	s.logs = s.declares("logging")
@@ -890,16 +894,16 @@ func (s *Server) addEmptyLists() {
 	}
 }
 
-// unsupportedVersion returns the error for a version that is not offered. A
+// refuseVersion returns the error for a version that is not offered. A
 // server without a modern version does not know the method. With the error of
 // modern servers its client would not fall back to initialize: 2026-07-28
 // basic/versioning, "a recognized modern JSON-RPC error […] identifies a modern
 // server".
-func (s *Server) unsupportedVersion(method, version string) *Error {
-	if newest(s.Versions, true) == "" {
-		return errorWithVersions(s.Versions, CodeMethodNotFound, methodNotFound(method).Message)
+func (s *Server) refuseVersion(method, version string) *Error {
+	if newest(s.versions, true) == "" {
+		return errorWithVersions(s.versions, CodeMethodNotFound, methodNotFound(method).Message)
 	}
-	return unsupported(s.Versions, version)
+	return versionError(s.versions, version)
 }
 
 // ---- The modern era: 2026-07-28 ----
@@ -912,7 +916,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	case meta.ClientCapabilities == nil:
 		// 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error
 		// code -32602"
-		return nil, missingMeta(s.Versions, metaCapabilities)
+		return nil, missingMeta(s.versions, metaCapabilities)
 	case meta.LogLevel != nil && !slices.Contains(logLevels, *meta.LogLevel):
 		return nil, unknown("log level", *meta.LogLevel)
 	}
@@ -921,7 +925,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	case "initialize":
 		// 2026-07-28 basic/versioning: name the versions "in any error it
 		// returns to an initialize request"
-		return nil, errorWithVersions(s.Versions, CodeMethodNotFound, methodNotFound(method).Message)
+		return nil, errorWithVersions(s.versions, CodeMethodNotFound, methodNotFound(method).Message)
 	case "server/discover":
 		h = s.discover
 	case "subscriptions/listen":
@@ -930,7 +934,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	if h == nil {
 		return nil, methodNotFound(method)
 	}
-	if slices.Contains(asking, method) {
+	if slices.Contains(methodsThatMayAsk, method) {
 		if err := s.readInputs(x); err != nil {
 			return nil, err
 		}
@@ -970,7 +974,7 @@ func permitted(rev Revision, err error) error {
 }
 
 func (s *Server) discover(context.Context, *Exchange) (any, error) {
-	return DiscoverResult{SupportedVersions: s.Versions, Capabilities: s.caps, Instructions: s.Instructions, Meta: &ResultMeta{ServerInfo: &s.Info}}, nil
+	return DiscoverResult{SupportedVersions: s.versions, Capabilities: s.caps, Instructions: s.Instructions, Meta: &ResultMeta{ServerInfo: &s.Info}}, nil
 }
 
 // cacheable lists the methods whose results say how long they stay fresh:
@@ -1023,16 +1027,16 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	h := s.methods[method]
 	switch {
-	case newest(s.Versions, false) == "":
+	case newest(s.versions, false) == "":
 		// 2026-07-28 basic/versioning: name the versions "in any error it
 		// returns to an initialize request"
-		return nil, missingMeta(s.Versions, metaVersion)
+		return nil, missingMeta(s.versions, metaVersion)
 	case method == "initialize":
 		return s.initialize(x)
 	case method == "ping": // allowed at any time
 		return nil, nil
 	case x.Revision().Version == "":
-		return nil, missingMeta(s.Versions, metaVersion)
+		return nil, missingMeta(s.versions, metaVersion)
 	case x.Peer == nil: // a level, or a subscription, could not be remembered
 	case method == "logging/setLevel" && s.declares("logging"):
 		h = s.setLevel
@@ -1044,7 +1048,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	}
 	for range maxRounds {
 		result, err := h(ctx, x)
-		if fault, ok := errors.AsType[*Error](err); ok && fault.Code == CodeMissingCapability {
+		if fault, ok := errors.AsType[*Error](err); ok && fault != nil && fault.Code == CodeMissingCapability {
 			return cannotAsk(x, fault)
 		}
 		need, asks := asInputRequired(result)
@@ -1086,26 +1090,26 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		return nil, err
 	}
 	rev := revision(p.ProtocolVersion)
-	if rev.Modern || !slices.Contains(s.Versions, rev.Version) { // the modern era has no handshake
-		rev = revision(newest(s.Versions, false))
+	if rev.Modern || !slices.Contains(s.versions, rev.Version) { // the modern era has no handshake
+		rev = revision(newest(s.versions, false))
 	}
 	if x.Peer != nil {
 		// A copy of the capabilities: a session keeps them as long as it lives, and
 		// must not keep the request.
-		s.begin(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: info, ClientCapabilities: bytes.Clone(p.Capabilities)})
+		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: info, ClientCapabilities: bytes.Clone(p.Capabilities)})
 	}
 	ours := s.Info.in(rev)
 	return InitializeResult{rev.Version, s.capabilities(rev, x.Peer != nil), &ours, s.Instructions}, nil
 }
 
-// begin remembers a client that has initialized. Modern requests of a client
+// startLegacy remembers a client that has initialized. Modern requests of a client
 // before it go on, because they do not depend on a handshake.
-func (s *Server) begin(peer *Peer, rev Revision, meta Meta) {
+func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta) {
 	if before, _ := peer.Remembered(); before.Version != "" {
 		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
 	}
 	peer.Remember(rev, meta)
-	s.remember(peer)
+	s.addLegacySubscriber(peer)
 }
 
 // errReplaced is the error of the calls to a client that another one has
@@ -1233,9 +1237,9 @@ const (
 	stateLife = 15 * time.Minute // of a requestState, and of a question to a legacy client
 )
 
-// asking lists the methods that may ask: 2026-07-28
+// methodsThatMayAsk lists the methods that may ask: 2026-07-28
 // basic/patterns/mrtr#supported-requests.
-var asking = []string{"tools/call", "prompts/get", "resources/read"}
+var methodsThatMayAsk = []string{"tools/call", "prompts/get", "resources/read"}
 
 // mayAsk returns an error unless the client can be asked all the questions.
 func (x *Exchange) mayAsk(need InputRequired) error {
@@ -1278,10 +1282,13 @@ type InputRequiredResult struct {
 // requireInput makes the result for a modern client. 2026-07-28
 // basic/patterns/mrtr: "Servers MUST NOT send an inputRequests that the client
 // has not declared support for"; a request of another method than those of
-// asking must not be answered like this.
+// methodsThatMayAsk must not be answered like this.
 func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
-	if !slices.Contains(asking, x.Request.Method) || need.isEmpty() {
-		return nil, fmt.Errorf("%s cannot ask that", x.Request.Method)
+	switch {
+	case !slices.Contains(methodsThatMayAsk, x.Request.Method):
+		return nil, fmt.Errorf("%s must not ask", x.Request.Method)
+	case need.isEmpty():
+		return nil, errors.New("no question was asked")
 	}
 	if err := x.mayAsk(need); err != nil {
 		return nil, err
@@ -1594,9 +1601,9 @@ func (s *Server) isCurrent(peer *Peer, sub *subscriber) bool {
 	return s.legacy[peer] == sub
 }
 
-// remember makes a peer that has initialized a subscriber, until it initializes
+// addLegacySubscriber makes a peer that has initialized a subscriber, until it initializes
 // again or ends.
-func (s *Server) remember(peer *Peer) {
+func (s *Server) addLegacySubscriber(peer *Peer) {
 	s.mu.Lock()
 	s.legacy[peer] = new(subscriber)
 	s.mu.Unlock()
@@ -1678,7 +1685,7 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	if len(uris) > maxWatched || slices.Contains(uris, "") {
 		return nil, invalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
 	}
-	agreed, sub := s.agree(p.Notifications)
+	agreed, sub := s.offer(p.Notifications)
 	if !s.addListener(sub) {
 		return nil, errListeners
 	}
@@ -1724,9 +1731,9 @@ func (s *Server) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber)
 	}
 }
 
-// agree returns the part of a filter that the server offers, and the subscriber
+// offer returns the part of a filter that the server offers, and the subscriber
 // for it.
-func (s *Server) agree(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
+func (s *Server) offer(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
 	agreed.PromptsListChanged = asked.PromptsListChanged && s.offers("prompts", "listChanged")
 	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.offers("resources", "listChanged")
 	agreed.ToolsListChanged = asked.ToolsListChanged && s.offers("tools", "listChanged")
@@ -2552,6 +2559,9 @@ const (
 func (c *Client) climb(ctx context.Context, dial int, modern bool) (conn *connection, next bool, err error) {
 	versions := orAll(c.Versions)
 	s := stepWith(cmp.Or(newest(versions, modern), newest(versions, !modern)), nil)
+	if s.to == giveUp {
+		return nil, false, fmt.Errorf("%w: none of %q is known", errNoVersion, versions)
+	}
 	for range maxSteps {
 		if conn == nil {
 			var failed error
@@ -2752,8 +2762,8 @@ type supportedData struct {
 	Supported versionList `json:"supported,omitempty"`
 }
 
-// supported returns the versions that an error lists.
-func supported(err error) versionList {
+// versionsNamedIn returns the versions that an error lists.
+func versionsNamedIn(err error) versionList {
 	var data supportedData
 	if fault, ok := errors.AsType[*Error](err); ok {
 		_ = Bind(fault.Data, &data)
@@ -2804,7 +2814,7 @@ func (c *Client) afterDiscover(version string, result DiscoverResult, err error)
 	case code == CodeMissingCapability:
 		return step{found, version, nil}
 	case code == CodeUnsupportedVersion:
-		ours, none := c.pick(supported(err))
+		ours, none := c.pick(versionsNamedIn(err))
 		return stepWith(ours, cmp.Or(none, err))
 	case code == CodeHeaderMismatch, errors.Is(err, errSaysNothing):
 		return step{giveUp, "", err}
@@ -2864,7 +2874,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 // failed.
 func (c *Client) afterInitialize(conn *connection, version string, err error) step {
 	failed := fmt.Errorf("initialize: %w", err)
-	ours, none := c.pick(supported(err))
+	ours, none := c.pick(versionsNamedIn(err))
 	switch {
 	case none == nil:
 		return stepWith(ours, failed)
@@ -2959,7 +2969,9 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 			return round == 0, err
 		}
 		var asked questions
-		_ = Bind(raw, &asked)
+		if err := Bind(raw, &asked); err != nil {
+			return false, fmt.Errorf("the result: %w", err)
+		}
 		switch {
 		case asked.ResultType == nil, unquote(asked.ResultType) == "complete":
 			// 2026-07-28 basic#resulttype: absent means complete
@@ -3045,12 +3057,37 @@ type questions struct {
 // question is one of them.
 type question struct {
 	Method string          `json:"method"`
-	Params json.RawMessage `json:"params,omitempty"`
+	Params json.RawMessage `json:"params,omitempty"` // an object
+
+	key string
 }
 
-// askable lists the methods of questions. 2026-07-28
+// readQuestions reads all questions of a result, and checks them: the user is asked
+// all of them or none.
+func readQuestions(requests json.RawMessage) (all []question, err error) {
+	isAsked := map[string]bool{}
+	for key, raw := range each(requests) {
+		q := question{key: string(key)}
+		err := Bind(raw, &q)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("question '%s': %w", key, err)
+		case isAsked[q.key]:
+			return nil, fmt.Errorf("question '%s' appears twice", key)
+		case q.Params != nil && q.Params[0] != '{':
+			return nil, fmt.Errorf("question '%s': the params must be an object", key)
+		case !slices.Contains(questionMethods, q.Method):
+			return nil, errors.New(methodNotFound(q.Method).Error()) // it is no error of the server
+		}
+		isAsked[q.key] = true
+		all = append(all, q)
+	}
+	return all, nil
+}
+
+// questionMethods lists the methods of questions. 2026-07-28
 // basic/patterns/mrtr#supported-requests.
-var askable = []string{"elicitation/create", "sampling/createMessage", "roots/list"}
+var questionMethods = []string{"elicitation/create", "sampling/createMessage", "roots/list"}
 
 // answer has Handler answer the questions, and returns what is added to the
 // params of the retry. If the connection ends, so does the context of Handler, as
@@ -3063,7 +3100,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 	defer context.AfterFunc(conn.peer.Context(), cancel)()
 	// "at least one of inputRequests or requestState", says the same page.
 	if asked.InputRequests == nil && asked.RequestState == nil || asked.InputRequests != nil && asked.InputRequests[0] != '{' {
-		return nil, errors.New("the result does not say which")
+		return nil, errors.New("the result has neither inputRequests nor requestState")
 	}
 	var retry, responses object
 	if asked.RequestState != nil {
@@ -3072,13 +3109,12 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 	if asked.InputRequests == nil {
 		return json.RawMessage(retry.encode()), nil
 	}
-	for key, raw := range each(asked.InputRequests) {
-		var q question
-		_ = Bind(raw, &q)
-		if !slices.Contains(askable, q.Method) {
-			return nil, errors.New(methodNotFound(q.Method).Error()) // it is no error of the server
-		}
-		m := &Message{ID: StringID(string(key)), Method: q.Method, Params: q.Params}
+	all, err := readQuestions(asked.InputRequests)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range all {
+		m := &Message{ID: StringID(q.key), Method: q.Method, Params: q.Params}
 		x := &Exchange{Request: m, tracker: conn.peer, protocol: &mcpFacts{revision: conn.revision}}
 		response := x.handle(ctx, HandlerFunc(c.handle))
 		switch {
@@ -3089,7 +3125,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 		case response.Error != nil:
 			return nil, fmt.Errorf("%s: %v", q.Method, response.Error) // not %w: it is no error of the server
 		}
-		responses.add(string(key), response.Result)
+		responses.add(q.key, response.Result)
 	}
 	retry.add("inputResponses", responses.encode())
 	return json.RawMessage(retry.encode()), nil

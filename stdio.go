@@ -81,6 +81,11 @@ func (c *pipeConn) Read() (Payload, error) {
 // Write hands a payload to the other end.
 func (c *pipeConn) Write(ctx context.Context, p Payload) error {
 	select {
+	case <-c.closed: // even if there is room
+		return ErrClosed
+	default:
+	}
+	select {
 	case c.out <- p:
 		return nil
 	case <-c.closed:
@@ -232,10 +237,12 @@ func (c *lineConn) writeLine(line []byte) error {
 		return *failed
 	}
 	_, err := c.w.Write(line)
-	if err != nil {
-		c.writeErr.Store(&err)
-		go c.closeOnce() // ends Read; on a goroutine, because a child may take long to end
+	if err == nil {
+		return nil
 	}
+	err = closedBy{err}
+	c.writeErr.Store(&err)
+	go c.closeOnce() // ends Read; on a goroutine, because a child may take long to end
 	return err
 }
 

@@ -157,3 +157,42 @@ func TestListenThatEndsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// After Close a Pipe takes nothing, although it has room.
+func TestPipeAfterClose(t *testing.T) {
+	ours, theirs := wire.Pipe()
+	theirs.Close()
+	for range 100 {
+		if err := ours.Write(t.Context(), wire.Decode([]byte(ping))); err != wire.ErrClosed {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What has broken a line Conn is also ErrClosed, for each Write and each Call.
+func TestBrokenLineIsClosed(t *testing.T) {
+	ours, theirs := bytePipe(t)
+	peer := wire.Open(t.Context(), ours, nil, nil)
+	defer peer.Close()
+	theirs.Close()
+	for range 3 {
+		if err := peer.Call(t.Context(), "m", nil, nil); !errors.Is(err, wire.ErrClosed) {
+			t.Error(err)
+		}
+		if err := peer.Notify(t.Context(), "m", nil); !errors.Is(err, wire.ErrClosed) {
+			t.Error(err)
+		}
+	}
+}
+
+// A Client that speaks no version that exists does not dial.
+func TestClientWithoutVersions(t *testing.T) {
+	for _, versions := range [][]string{{}, {"2099-01-01"}} {
+		c := &wire.Client{Versions: versions}
+		err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { panic("dialled") })
+		if err == nil || !strings.Contains(err.Error(), "no protocol version in common") {
+			t.Error(err)
+		}
+		c.Close()
+	}
+}
