@@ -461,6 +461,8 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 		answer.Emit(rep.answer)
 	case damaged >= 0: // a response: whoever waited for it knows by now
 		rep.refuse(http.StatusBadRequest, rep.in.Messages[damaged].unusable.Error())
+	case requests > 0 && rep.h.open.Err() != nil: // Close has come in between
+		rep.refuse(http.StatusServiceUnavailable, "The server is shutting down")
 	case requests > 0: // the session has ended meanwhile
 		rep.h.gone(rep.w, rep.r)
 	default:
