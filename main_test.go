@@ -297,6 +297,7 @@ func TestEncode(t *testing.T) {
 		want string
 	}{
 		{&Message{ID: NumberID(-5), Result: json.RawMessage("{\n}")}, `{"jsonrpc":"2.0","id":-5,"result":{}}`},
+		{&Message{ID: NumberID(6), Result: json.RawMessage("{\n")}, `{"jsonrpc":"2.0","id":6,"result":{}}`},
 		{NewResponse(StringID("é\n"), map[string]any(nil), nil), `{"jsonrpc":"2.0","id":"é\n","result":{}}`},
 		{NewResponse(NumberID(1), nil, wrapped), `{"jsonrpc":"2.0","id":1,"error":{"code":7,"message":"seven"}}`},
 	} {
@@ -318,7 +319,7 @@ func TestBind(t *testing.T) {
 		F     *float64                   `json:"f,omitempty"`
 		U     *uint8                     `json:"u,omitempty"`
 		Inner *inner                     `json:"inner,omitempty"`
-		List  []inner                    `json:"list,omitempty"`
+		List  []*inner                   `json:"list,omitempty"`
 		By    map[string]json.RawMessage `json:"by,omitempty"`
 		Raw   json.RawMessage            `json:"raw,omitempty"`
 		Not   string                     `json:"-"`
@@ -337,6 +338,7 @@ func TestBind(t *testing.T) {
 		{`{"city":"a","inner":{"note":"x"}}`, `{"city":"a","inner":{"name":"","note":"x"}}`, "Missing required member: 'inner.name'"},
 		{`{"city":"a","inner":[]}`, `{"city":"a","inner":{"name":""}}`, "'inner' must be an object"},
 		{`{"city":"a","u":7.0,"list":[{"name":"x"},{"name":"y","NAME":"z"}]}`, `{"city":"a","u":7,"list":[{"name":"x"},{"name":"y"}]}`, ""},
+		{`{"city":"a","u":256}`, `{"city":"a","u":0}`, "'u' is out of range"},
 		{`{"city":"a","u":-1}`, `{"city":"a","u":0}`, "'u' must be an integer that is not negative"},
 		{`{"city":"a","list":[{"name":"x"},{"note":"y"}]}`, `{"city":"a","list":[{"name":"x"}]}`, "Missing required member: 'list.1.name'"},
 		{`{"city":"a","list":{}}`, `{"city":"a"}`, "'list' has the wrong type"},
@@ -373,6 +375,110 @@ func TestBind(t *testing.T) {
 			t.Fatalf("%s: %q, want %q, %v", text, city.City, want, err)
 		}
 	}
+}
+
+// What a caller does wrong is an error that says so, or a panic where only the program can be wrong.
+func TestMistakesOfCallers(t *testing.T) {
+	type many [65]struct{}
+	fields := make([]reflect.StructField, len(many{}))
+	for i := range fields {
+		fields[i] = reflect.StructField{Name: fmt.Sprint("F", i), Type: reflect.TypeFor[int](), Tag: reflect.StructTag(fmt.Sprintf(`json:"f%d"`, i))}
+	}
+	for _, target := range []any{struct{}{}, &struct{ NoTag int }{}, reflect.New(reflect.StructOf(fields)).Interface()} {
+		func() {
+			defer func() { _ = recover() }()
+			t.Errorf("Bind to %T: %v", target, Bind(nil, target))
+		}()
+	}
+	ours, theirs := Pipe()
+	served := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Kind() == Notification {
+			return nil, errors.Join(x.Progress(ctx, 1, 0), x.Notify(ctx, "m", nil))
+		}
+		return &InputRequired{State: "s"}, nil
+	})
+	go Serve(context.Background(), theirs, &Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": served, "notifications/x": served}}, nil)
+	peer := OpenConn(t.Context(), ours, nil, nil, nil)
+	defer peer.Close()
+	bad, never := make(chan int), canceled()
+	late := func(context.Context) (Conn, error) { time.Sleep(100 * time.Millisecond); return ours, nil }
+	a, b := Pipe()
+	deaf, asker := OpenConn(t.Context(), a, nil, nil, nil), OpenConn(t.Context(), b, nil, nil, nil)
+	defer deaf.Close()
+	web, _ := DialHTTP(nil, "http://127.0.0.1:1", 0)(t.Context())
+	closed, connected := new(Client), &Client{ConnectTimeout: time.Millisecond}
+	_ = closed.Close()
+	for want, err := range map[string]error{
+		"params of m":                   peer.Notify(t.Context(), "m", bad),
+		"params of n":                   peer.Call(t.Context(), "n", bad, nil),
+		"context canceled":              peer.Call(never, "m", nil, nil),
+		"no connection within 1ms":      connected.Connect(t.Context(), late),
+		"Method not found":              asker.Call(t.Context(), "m", nil, nil),
+		"only answers are sent":         web.Write(t.Context(), Payload{Batch: true, Messages: []*Message{{Method: "m"}}}),
+		"connection closed":             closed.Connect(t.Context(), late),
+		"there is nothing to dial":      new(Client).Connect(t.Context()),
+		"no protocol version in common": (&Client{Versions: []string{}}).Connect(t.Context(), late),
+		"not authorized: x":             &AuthError{Challenge: "x"},
+		"skipped":                       &ReadError{Err: errors.New("skipped")},
+		"NewID has repeated an id":      twoSessions(&Sessions{NewID: func() string { return "x" }, IdleTimeout: -1}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if info := new(Client).Server(); info.Version != "" {
+		t.Error(info)
+	}
+	time.Sleep(200 * time.Millisecond) // until the late Conn is closed
+}
+
+// The Client against a server that asks without end, and a Handler that does not know the answer.
+func TestMistakesInAModernCall(t *testing.T) {
+	ctx, related := t.Context(), make(chan error, 100)
+	asks := func(ctx context.Context, x *Exchange) (any, error) {
+		_ = x.Notify(ctx, "notifications/subscriptions/acknowledged", map[string]any{})
+		_ = x.Notify(ctx, "notifications/subscriptions/acknowledged", json.RawMessage(`{"_meta":{"io.modelcontextprotocol/subscriptionId":999}}`))
+		need := &InputRequired{State: "again"}
+		if x.Request.Method == "prompts/get" {
+			need.Requests = map[string]InputRequest{"k": {Method: "roots/list"}}
+		}
+		if x.Request.Method == "resources/read" {
+			need.Requests = map[string]InputRequest{"k": {Method: "roots/list", Params: 7}}
+		}
+		return need, nil
+	}
+	server := &Server{Capabilities: map[string]any{"tools": struct{}{}, "prompts": struct{}{}, "resources": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": asks, "prompts/get": asks, "resources/read": asks}}
+	c := &Client{Info: Implementation{Name: "student", Version: "1.0"}, Capabilities: map[string]any{"roots": struct{}{}}, Handler: HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "roots/list" {
+			related <- x.Notify(ctx, "m", nil)
+			return nil, errors.New("no roots today")
+		}
+		return nil, nil
+	})}
+	ours, theirs := Pipe()
+	go Serve(context.Background(), theirs, server, nil)
+	defer c.Close()
+	if err := c.Connect(ctx, func(context.Context) (Conn, error) { return ours, nil }); err != nil {
+		t.Fatal(err)
+	}
+	for want, err := range map[string]error{
+		"asked 16 times for input":      c.Call(ctx, "tools/call", map[string]any{"name": "a"}, nil),
+		"roots/list: no roots today":    c.Call(ctx, "prompts/get", map[string]any{"name": "a"}, nil),
+		"int is no JSON object":         c.Call(ctx, "resources/read", map[string]any{"uri": "a:b"}, nil),
+		"params of tools/call":          c.Call(ctx, "tools/call", make(chan int), nil),
+		"context canceled":              c.Call(canceled(), "tools/call", nil, nil),
+		"request answered or cancelled": <-related,
+		"params of notifications/x":     c.Notify(ctx, "notifications/x", make(chan int)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func twoSessions(ss *Sessions) error {
+	defer ss.Close()
+	return errors.Join(ss.add(ss.create("")), ss.add(ss.create("")))
 }
 
 // Who cancels and hangs up at once is still heard, and a handler that ignores its context does not keep Close for ever.
@@ -556,31 +662,6 @@ type explosive struct{ text string }
 
 func (e explosive) MarshalJSON() ([]byte, error) { panic("boom") }
 func (e *explosive) Error() string               { return e.text } // panics on nil
-
-// A handler that ends the goroutine which reads, as t.FailNow does, ends the conversation: nobody waits for what nobody reads. In a batch,
-// where each request has a goroutine of its own, it costs an answer and no more.
-func TestGoexit(t *testing.T) {
-	exit := func(context.Context, *Exchange) (any, error) { runtime.Goexit(); return nil, nil }
-	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","method":"m"}`} {
-		ours, theirs := Pipe() // without an end of input, which another reader could find first
-		_ = theirs.Write(t.Context(), Decode([]byte(line)))
-		if err := Serve(t.Context(), ours, HandlerFunc(exit), nil); err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
-			t.Error(line, err)
-		}
-		ours, theirs = Pipe()
-		p := Open(t.Context(), ours, HandlerFunc(exit), nil)
-		_ = theirs.Write(t.Context(), Decode([]byte(line)))
-		if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, ErrClosed) {
-			t.Error(line, err)
-		}
-		_ = p.Close()
-	}
-	out := converse(t, &Server{Methods: map[string]HandlerFunc{"m": exit}}, initializeLine("2025-03-26"),
-		`[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
-	if len(out) != 2 || out[1] != `[{"jsonrpc":"2.0","id":2,"result":{}}]` {
-		t.Error(out)
-	}
-}
 
 // Progress is a number that rises, and goes out only while the request runs.
 func TestProgress(t *testing.T) {
@@ -2333,18 +2414,6 @@ func TestHTTPStopped(t *testing.T) {
 	}
 }
 
-// A deadline that middleware has set is no client that has left: it is told.
-func TestHTTPModernTimeLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		w := posted(ctx, newHandler(t, newDemo()), modernRequest("tools/call", `"name":"count","arguments":{"n":1,"delayMs":600000}`), modernLines("tools/call", "count")...)
-		if w.Code != 503 || !strings.Contains(w.Body.String(), errStopping.Message) {
-			t.Error(w)
-		}
-	})
-}
-
 // Questions in the modern era: the answer is input_required, and the call comes again with the answers, to any replica with the same key.
 // A state that was changed, or that belongs to another call or another principal, is refused.
 func TestHTTPModernInput(t *testing.T) {
@@ -2447,30 +2516,6 @@ func TestHTTPListenStalled(t *testing.T) {
 	if data, _, _ := stalled.data(); len(data) > 300 {
 		t.Error(len(data), "notifications waited for it")
 	}
-}
-
-// A handler has so many subscriptions at once, whoever answers them. Beyond that they are refused, until one ends.
-func TestHTTPListenBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) { <-ctx.Done(); return nil, ctx.Err() }))
-		body, lines := modernRequest("subscriptions/listen", `"notifications":{}`), modernLines("subscriptions/listen")
-		ctx, leave := context.WithCancel(t.Context())
-		for range maxListeners {
-			go posted(ctx, h, body, lines...)
-		}
-		synctest.Wait()
-		w := posted(t.Context(), h, body, lines...)
-		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"id":1,"error":{"code":-32603,"message":"Too many subscriptions"`) {
-			t.Error(w)
-		}
-		leave()
-		synctest.Wait()
-		ctx, leave = context.WithTimeout(t.Context(), time.Second)
-		defer leave()
-		if w := posted(ctx, h, body, lines...); strings.Contains(w.Body.String(), "Too many") {
-			t.Error(w)
-		}
-	})
 }
 
 // Opened and Ended hear of each session once, and why it ends. Nobody but its principal keeps a session alive.
@@ -3059,66 +3104,6 @@ func say(w http.ResponseWriter, m *Message, status int, body string) {
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, body)
 	_ = http.NewResponseController(w).Flush()
-}
-
-const (
-	legacyHello = `{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`
-	modernHello = `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`
-	emptyResult = `{"jsonrpc":"2.0","id":ID,"result":{}}`
-)
-
-// played is an http.RoundTripper that a function plays; with status 0 there is no server.
-type played func(r *http.Request, m *Message) (status int, body string)
-
-func (f played) RoundTrip(r *http.Request) (*http.Response, error) {
-	var m *Message
-	if r.Body != nil {
-		body, _ := io.ReadAll(r.Body)
-		m = Decode(body).Messages[0]
-	}
-	status, body := f(r, m)
-	if status == 0 {
-		return nil, errors.New("connection refused")
-	}
-	w := httptest.NewRecorder()
-	say(w, m, status, body)
-	resp := w.Result()
-	if resp.Request = r; m != nil && m.Method == "initialize" {
-		resp.Header.Set("Mcp-Session-Id", "s")
-	}
-	return resp, nil
-}
-
-// dialled returns what connects a Client to the network that is given.
-func dialled(network http.RoundTripper) Dialer {
-	return DialHTTP(&http.Client{Transport: network}, "http://127.0.0.1:8080/mcp", testLimit)
-}
-
-// An attempt that hangs fails after half a minute, and the next call makes another.
-func TestClientHungAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		c := &Client{ProbeTimeout: time.Hour}
-		hung := make(chan error)
-		go func() {
-			hung <- c.Connect(t.Context(), dialled(played(func(r *http.Request, _ *Message) (int, string) {
-				if asked++; asked == 1 {
-					<-r.Context().Done()
-					return 0, ""
-				}
-				return 200, modernHello
-			})))
-		}()
-		synctest.Wait()
-		time.Sleep(31 * time.Second)
-		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
-			t.Error(err)
-		}
-		c.Close()
-		if err := <-hung; err == nil || !strings.Contains(err.Error(), "no connection within 30s") {
-			t.Error(err)
-		}
-	})
 }
 
 func TestChallenge(t *testing.T) {

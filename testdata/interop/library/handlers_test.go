@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"interop/wire"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -201,4 +203,56 @@ func TestListenBurst(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A handler that ends the goroutine which reads, as t.FailNow does, ends the conversation: nobody waits for what nobody reads. In a batch,
+// where each request has a goroutine of its own, it costs an answer and no more.
+func TestGoexit(t *testing.T) {
+	exit := func(context.Context, *wire.Exchange) (any, error) { runtime.Goexit(); return nil, nil }
+	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","method":"m"}`} {
+		ours, theirs := wire.Pipe() // without an end of input, which another reader could find first
+		_ = theirs.Write(t.Context(), wire.Decode([]byte(line)))
+		if err := wire.Serve(t.Context(), ours, wire.HandlerFunc(exit), nil); err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
+			t.Error(line, err)
+		}
+		ours, theirs = wire.Pipe()
+		p := wire.Open(t.Context(), ours, wire.HandlerFunc(exit), nil)
+		_ = theirs.Write(t.Context(), wire.Decode([]byte(line)))
+		if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, wire.ErrClosed) {
+			t.Error(line, err)
+		}
+		_ = p.Close()
+	}
+	out := converse(t, &wire.Server{Methods: map[string]wire.HandlerFunc{"m": exit}}, initializeLine("2025-03-26"),
+		`[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
+	if len(out) != 2 || out[1] != `[{"jsonrpc":"2.0","id":2,"result":{}}]` {
+		t.Error(out)
+	}
+}
+
+// An attempt that hangs fails after half a minute, and the next call makes another.
+func TestClientHungAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		c := &wire.Client{ProbeTimeout: time.Hour}
+		hung := make(chan error)
+		go func() {
+			hung <- c.Connect(t.Context(), dialled(played(func(r *http.Request, _ *wire.Message) (int, string) {
+				if asked++; asked == 1 {
+					<-r.Context().Done()
+					return 0, ""
+				}
+				return 200, modernHello
+			})))
+		}()
+		synctest.Wait()
+		time.Sleep(31 * time.Second)
+		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		if err := <-hung; err == nil || !strings.Contains(err.Error(), "no connection within 30s") {
+			t.Error(err)
+		}
+	})
 }

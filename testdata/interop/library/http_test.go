@@ -311,3 +311,39 @@ func TestSessionIDs(t *testing.T) {
 		seen[id[:10]], seen[id[len(id)-10:]] = true, true
 	}
 }
+
+// A deadline that middleware has set is no client that has left: it is told.
+func TestHTTPModernTimeLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		w := posted(ctx, newHandler(t, newDemo()), modernRequest("tools/call", `"name":"count","arguments":{"n":1,"delayMs":600000}`), modernLines("tools/call", "count")...)
+		if w.Code != 503 || !strings.Contains(w.Body.String(), "Stopped: the server or the session ends") {
+			t.Error(w)
+		}
+	})
+}
+
+// A handler has so many subscriptions at once, whoever answers them. Beyond that they are refused, until one ends.
+func TestHTTPListenBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, wire.HandlerFunc(func(ctx context.Context, _ *wire.Exchange) (any, error) { <-ctx.Done(); return nil, ctx.Err() }))
+		body, lines := modernRequest("subscriptions/listen", `"notifications":{}`), modernLines("subscriptions/listen")
+		ctx, leave := context.WithCancel(t.Context())
+		for range 4096 {
+			go posted(ctx, h, body, lines...)
+		}
+		synctest.Wait()
+		w := posted(t.Context(), h, body, lines...)
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"id":1,"error":{"code":-32603,"message":"Too many subscriptions"`) {
+			t.Error(w)
+		}
+		leave()
+		synctest.Wait()
+		ctx, leave = context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		if w := posted(ctx, h, body, lines...); strings.Contains(w.Body.String(), "Too many") {
+			t.Error(w)
+		}
+	})
+}
