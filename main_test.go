@@ -3264,6 +3264,18 @@ func (c *openConn) Close() error {
 	return c.Conn.Close()
 }
 
+// countingTransport returns a transport over network that counts its open connections.
+func countingTransport(network *memoryNet, open *atomic.Int32) *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, kind, addr string) (net.Conn, error) {
+		conn, err := network.dial(ctx, kind, addr)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return &openConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
+	}}
+}
+
 // callForger calls a forger with a Client, and once more when it forges no more.
 func callForger(t *testing.T, script []byte) {
 	mcp, sse, mux := new(options).handlers(newDemo(), silent)
@@ -3273,14 +3285,7 @@ func callForger(t *testing.T, script []byte) {
 	server := &http.Server{Handler: s, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = server.Serve(network) }()
 	var open atomic.Int32
-	transport := &http.Transport{DialContext: func(ctx context.Context, kind, addr string) (net.Conn, error) {
-		conn, err := network.dial(ctx, kind, addr)
-		if err != nil {
-			return nil, err
-		}
-		open.Add(1)
-		return &openConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
-	}}
+	transport := countingTransport(network, &open)
 	client, noise := &http.Client{Transport: transport}, new(lockedBuffer)
 	answer := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
 		if x.Request.Method != "elicitation/create" {
