@@ -1859,11 +1859,10 @@ func (p *Peer) unwritten() int {
 
 // ---- A conversation over a Conn ----
 
-// Conn carries payloads to and from one peer. A transport of one's own has
-// these three methods: Read passes bytes to Decode, in memory
-// that it does not use again, and Write sends what Payload.Append returns.
-// NewLineConn makes one of any stream of bytes. Pipe, in memory, is the shortest
-// example.
+// Conn carries payloads to and from one peer. To write a transport, implement
+// these three methods. Read passes the bytes of a message to Decode, and does not
+// use their memory again. Write sends what Payload.Append returns. NewLineConn
+// makes a Conn of any stream of bytes. Pipe, in memory, is the shortest example.
 type Conn interface {
 	// Read returns the next payload. It is called by one goroutine at a time. It
 	// returns io.EOF when the peer has hung up. A *ReadError does not end the
@@ -1931,10 +1930,10 @@ func ServeConn(ctx context.Context, c Conn, h Handler, protocol Protocol, log *s
 }
 
 // OpenConn starts a conversation as the client, and returns at once. h answers the
-// requests of the peer and takes in its notifications; nil: they are answered with
-// CodeMethodNotFound. An Invalid message is
-// logged and dropped. The conversation ends when ctx does, or with Peer.Close. If
-// protocol is nil, the conversation is JSON-RPC alone: for MCP, use Client.
+// requests of the peer and takes in its notifications. If h is nil, requests are
+// answered with CodeMethodNotFound. An Invalid message is logged and dropped. The
+// conversation ends when ctx does, or with Peer.Close. If protocol is nil, the
+// conversation is JSON-RPC alone: for MCP, use Client.
 func OpenConn(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slog.Logger) *Peer {
 	l := newLoop(ctx, c, h, protocol, log, true)
 	l.start()

@@ -2317,7 +2317,9 @@ func (c *Client) withConnection(ctx context.Context, call func(*connection) (may
 // classify says what the error of a call means for the connection. If no server
 // has acted on the call, notRead is true. If the connection does not fit the
 // server any more, outdated is true: what the server speaks is to be found out
-// again. 2026-07-28
+// again.
+//
+// 2026-07-28
 // basic/versioning#backward-compatibility-with-initialization-based-versions.
 func (conn *connection) classify(err error) (notRead, outdated bool) {
 	fault, isHTTP := errors.AsType[*HTTPError](err)
