@@ -666,7 +666,7 @@ func holdsStructs(slice reflect.Type) bool {
 
 // bindSlice stores an array of objects.
 func bindSlice(array json.RawMessage, into reflect.Value) *BindError {
-	into.SetZero() // what it has held is replaced
+	into.Set(reflect.MakeSlice(into.Type(), 0, 0)) // what it has held is replaced; [] is empty, and not nil
 	for _, element := range each(array) {
 		item := reflect.New(into.Type().Elem()).Elem()
 		if err := bindValue(element, item); err != nil {
@@ -993,7 +993,9 @@ func (o *object) encode() encoded {
 
 // Protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a
 // Protocol of its own, which may keep what it learns about the other side. Its
-// methods are called by several goroutines.
+// methods are called by several goroutines. A Protocol is written in this
+// package, as those of MCP and of plain JSON-RPC are, because it also uses what
+// a Peer and an Exchange do not export.
 type Protocol interface {
 	// Payload is called for each payload before its messages are taken in. It
 	// may fill in base: the Exchange of each message is a copy of that. The
@@ -1440,16 +1442,6 @@ func (p *Peer) expects(key string) bool {
 	return p.expected[key] > 0
 }
 
-// calling returns the request of ours that has this id; nil: none waits.
-func (p *Peer) calling(id ID) *Message {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[id.key()]; c != nil {
-		return c.request
-	}
-	return nil
-}
-
 // store stores the result of a call, or returns its error.
 func (end outcome) store(result any) error {
 	switch {
@@ -1532,20 +1524,6 @@ func (p *Peer) endContexts(why error) {
 	p.mu.Unlock()
 	if onEnd != nil {
 		onEnd()
-	}
-}
-
-// whenEnded sets the function that runs when the conversation ends. If it has
-// ended already, f runs now. A Peer has room for one such function.
-func (p *Peer) whenEnded(f func()) {
-	p.mu.Lock()
-	ended := p.ended
-	if !ended {
-		p.onEnd = f
-	}
-	p.mu.Unlock()
-	if ended {
-		f()
 	}
 }
 
@@ -1768,35 +1746,6 @@ func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	x.state.cancelled = true
 	x.state.cancel()
 	return x
-}
-
-// replace ends what is left of the peer when another one takes its place on the
-// same conversation. Requests are cancelled, except those that stay, and their
-// ids are free. All calls fail with why: the new peer has never seen them. When
-// replace returns, nothing more is sent for those requests.
-func (p *Peer) replace(stays func(*Exchange) bool, why error) {
-	var ended []*requestState
-	p.mu.Lock()
-	// Both tables are changed in one step. A Call whose context ends now must
-	// find that it has failed already, or it would send the new peer a
-	// cancellation.
-	for key, x := range p.serving {
-		if stays(x) {
-			continue
-		}
-		delete(p.serving, key)
-		x.state.cancelled = true
-		x.state.cancel()
-		ended = append(ended, x.state)
-	}
-	for id, c := range p.calls {
-		p.removeLocked(id)
-		c.outcome <- outcome{err: why}
-	}
-	p.mu.Unlock()
-	for _, s := range ended {
-		s.sending.Wait()
-	}
 }
 
 // begin puts a request into the table of those that are being served. An error
