@@ -55,13 +55,19 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
+	"math"
 	"math/big"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -204,6 +210,363 @@ func (h *StreamableHandler) Close() {
 	doneWithin(graceAtEnd, &h.all)
 	sessions.Close()
 }
+
+// ---- Sessions: what a legacy server remembers about its HTTP clients ----
+
+const (
+	maxEnded  = 16              // ended streams that a session keeps, so that they can be resumed
+	maxKept   = 4 << 20         // bytes of the ended streams of one session
+	endedLife = 5 * time.Minute // how long an ended stream is kept
+	maxHeld   = 256 << 20       // bytes of the ended streams of all sessions; a session beyond it drops its own
+)
+
+// Sessions is the table of sessions of one StreamableHandler. Set the fields
+// before the first request. With the zero Sessions streams cannot be resumed: set
+// Keep. To keep state of your own for a session, use Exchange.Peer as the key, and
+// drop the state when Peer.Context ends.
+//
+// 2025-11-25 basic/transports#session-management: an id "SHOULD be globally unique
+// and cryptographically secure" and "MUST only contain visible ASCII characters".
+// Sessions does not check what NewID returns.
+type Sessions struct {
+	NewID func() string // nil: 130 random bits
+	// Keep is the number of events that each stream keeps for a client whose
+	// connection breaks. 0: none, and events have no ids.
+	Keep int
+	// IdleTimeout is how long a session lives without a request, an open stream
+	// or running work. 0: 30 minutes; negative: for ever.
+	IdleTimeout time.Duration
+	Max         int // sessions at once; 0: 10,000
+	// Opened is called before initialize is answered, and must not block. The
+	// session is in the table by then, so it may end meanwhile. nil: not wanted.
+	Opened func(*Session)
+	// Ended is called on the goroutine that ends the session: that of a request,
+	// a timer or Close. context.Cause of Session.Context is the reason. nil: not
+	// wanted.
+	Ended func(*Session)
+	Log   *slog.Logger // nil: that of the handler
+
+	keepAlive time.Duration // of streams
+
+	mu       sync.Mutex // guards the fields below, and those of each Session
+	byID     map[string]*Session
+	held     int64 // bytes of ended streams
+	sweeping bool  // a timer is set
+	closed   bool
+}
+
+// Session is a legacy HTTP client as the server remembers it from one request to
+// the next: a Peer with an id, and its streams.
+type Session struct {
+	*Peer
+	ID string
+	// Owner is the principal that has opened the session. A request needs both: the
+	// ID and this principal. Without authentication it is "", and the ID is the
+	// only secret.
+	Owner string
+
+	table *Sessions
+
+	// The table's mutex guards the fields below.
+	busy       int                // requests that are being answered, and responses that follow a stream
+	since      time.Time          // when busy became 0
+	standalone *Stream            // for messages that belong to no request; nil: the client has not asked for it
+	streams    map[string]*Stream // standalone and those of requests, by id
+	ended      []*Stream          // those of requests that have ended, oldest first
+	kept       int64              // bytes of these
+	lastStream int
+}
+
+// The reasons why a session has ended.
+var (
+	ErrSessionDeleted = errors.New("deleted by the client")
+	ErrSessionIdle    = errors.New("idle for too long")
+	ErrSessionClosed  = errors.New("closed by the server")
+)
+
+// create returns a session that is not yet in the table. It counts as busy. When
+// initialize has succeeded, add the session; otherwise Delete it.
+func (ss *Sessions) create(owner string) *Session {
+	id := rand.Text()
+	if ss.NewID != nil {
+		id = ss.NewID()
+	}
+	s := &Session{ID: id, Owner: owner, table: ss, busy: 1}
+	s.Peer = newPeer(context.Background(), s.send, new(mcpProtocol), ss.Log)
+	return s
+}
+
+// add puts a session into the table. It returns an error if the table is full.
+func (ss *Sessions) add(s *Session) error {
+	if err := ss.insert(s); err != nil {
+		return err
+	}
+	if ss.Opened != nil {
+		ss.Opened(s)
+	}
+	return nil
+}
+
+func (ss *Sessions) insert(s *Session) error {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	switch {
+	case ss.closed:
+		return ErrSessionClosed
+	case len(ss.byID) >= cmp.Or(ss.Max, 10_000):
+		return errors.New("too many sessions")
+	case ss.byID[s.ID] != nil:
+		return errors.New("NewID has repeated an id")
+	case ss.byID == nil:
+		ss.byID = map[string]*Session{}
+	}
+	ss.byID[s.ID] = s
+	if !ss.sweeping {
+		ss.sweepLater()
+	}
+	return nil
+}
+
+// get returns the session with this id and owner; nil: there is none. The session
+// counts as busy until release.
+func (ss *Sessions) get(id, owner string) *Session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	s := ss.byID[id]
+	if s == nil || s.Owner != owner || s.idle() {
+		return nil
+	}
+	s.busy++
+	return s
+}
+
+// release undoes what create or get has added to busy.
+func (s *Session) release() {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	s.busy--
+	s.since = time.Now()
+}
+
+// idle reports whether the session has not been busy for too long. The caller
+// holds the table's mutex.
+func (s *Session) idle() bool { return s.busy == 0 && time.Since(s.since) >= s.table.ttl() }
+
+// Len returns how many sessions there are.
+func (ss *Sessions) Len() int { return len(ss.All()) }
+
+// Delete ends a session: its streams and the contexts of its handlers end, and
+// its waiting calls fail. why is the reason. Delete may be called more than once.
+func (ss *Sessions) Delete(s *Session, why error) {
+	ss.mu.Lock()
+	known := ss.byID[s.ID] == s
+	if known {
+		delete(ss.byID, s.ID)
+	}
+	s.prune()
+	streams := slices.Collect(maps.Values(s.streams))
+	ss.mu.Unlock()
+	s.Peer.refuseCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
+	s.Peer.endContexts(why)
+	for _, stream := range streams {
+		stream.End()
+	}
+	if !known {
+		return
+	}
+	s.log.Info("session ended", "session", s.tag(), "reason", why)
+	if ss.Ended != nil {
+		ss.Ended(s)
+	}
+}
+
+// Close ends all sessions. After that, no session can be added.
+func (ss *Sessions) Close() {
+	ss.mu.Lock()
+	ss.closed = true
+	ss.mu.Unlock()
+	for _, s := range ss.All() {
+		ss.Delete(s, ErrSessionClosed)
+	}
+}
+
+// All returns all sessions, in no order.
+func (ss *Sessions) All() []*Session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return slices.Collect(maps.Values(ss.byID))
+}
+
+// ttl returns how long a session may be idle.
+func (ss *Sessions) ttl() time.Duration {
+	if ss.IdleTimeout < 0 {
+		return math.MaxInt64
+	}
+	return cmp.Or(ss.IdleTimeout, 30*time.Minute)
+}
+
+// sweepLater sets the timer. An idle session lives a quarter longer than
+// IdleTimeout at most. The caller holds mu.
+func (ss *Sessions) sweepLater() {
+	ss.sweeping = true
+	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweepIdle)
+}
+
+// sweepIdle ends the sessions that have been idle for too long. As long as there
+// are sessions, it sets the timer again. If a stream has had no response for so
+// long, its client counts as gone: otherwise the request behind the stream would
+// keep the session busy for ever.
+func (ss *Sessions) sweepIdle() {
+	since := time.Now().Add(-ss.ttl())
+	for _, s := range ss.All() {
+		ss.mu.Lock()
+		s.prune()
+		streams, idle := slices.Collect(maps.Values(s.streams)), s.idle()
+		ss.mu.Unlock()
+		for _, stream := range streams {
+			if stream.abandoned(since) {
+				stream.lost()
+			}
+		}
+		if idle { // and get does not return it any more
+			ss.Delete(s, ErrSessionIdle)
+		}
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.sweeping = false
+	if len(ss.byID) > 0 {
+		ss.sweepLater()
+	}
+}
+
+// Close ends the session.
+func (s *Session) Close() error {
+	s.table.Delete(s, ErrSessionClosed)
+	return nil
+}
+
+// tag returns the text with which the ids of all events of the session begin. It
+// does not reveal the session's id. An event id with another tag is refused.
+func (s *Session) tag() string {
+	sum := sha256.Sum256([]byte(s.ID))
+	return hex.EncodeToString(sum[:4])
+}
+
+// newStream makes a stream of the kind that the session's revision has. lost is
+// called when the client cannot read the stream any more. The caller holds the
+// table's mutex.
+func (s *Session) newStream(number int, lost func()) *Stream {
+	rev, _ := s.Remembered()
+	keep := 0
+	if rev.Resume {
+		keep = s.table.Keep
+	}
+	stream := NewStream(s.tag()+"."+strconv.Itoa(number), keep)
+	stream.prime, stream.keepAlive = rev.Prime, s.table.keepAlive
+	stream.lost = func() {
+		s.Peer.failCalls(stream, errNobody)
+		lost()
+	}
+	if s.streams == nil {
+		s.streams = map[string]*Stream{}
+	}
+	s.streams[stream.id] = stream
+	if s.over() {
+		stream.End()
+	}
+	return stream
+}
+
+// polls reports whether the server may end a response before its stream ends.
+func (s *Session) polls() bool {
+	rev, _ := s.Remembered()
+	return rev.Prime && s.table.Keep > 0
+}
+
+// open returns a new stream for a request. When it has ended, retire it.
+func (s *Session) open(lost func()) *Stream {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	s.lastStream++
+	return s.newStream(s.lastStream, lost)
+}
+
+// listen returns the stream for messages that belong to no request. A session has
+// one of these, and a newer GET takes it over. 2025-11-25
+// basic/transports#multiple-connections: the server "MUST NOT broadcast the same
+// message across multiple streams."
+func (s *Session) listen() *Stream {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if s.standalone == nil {
+		s.standalone = s.newStream(0, func() {})
+	}
+	return s.standalone
+}
+
+// find returns the stream to which an event id belongs; nil: there is none.
+func (s *Session) find(event string) *Stream {
+	id, _, _ := strings.Cut(event, "/")
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	return s.streams[id]
+}
+
+// send sends a message that belongs to no request.
+func (s *Session) send(ctx context.Context, m *Message) error {
+	s.table.mu.Lock()
+	stream := s.standalone
+	s.table.mu.Unlock()
+	if stream == nil {
+		return errNobody
+	}
+	return s.sendOn(ctx, stream, m)
+}
+
+// sendOn sends a message as an event of a stream.
+func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error {
+	if m.Kind() == Request {
+		s.Peer.sentOn(m.ID, stream)
+	}
+	return stream.send(ctx, m)
+}
+
+// retire moves a request's stream that has ended to ended, if the client may resume
+// it. Otherwise it is dropped.
+func (s *Session) retire(stream *Stream) {
+	size, resumable := stream.holds()
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if !resumable {
+		delete(s.streams, stream.id)
+		return
+	}
+	s.ended = append(s.ended, stream)
+	s.kept += size
+	s.table.held += size
+	s.prune()
+}
+
+// prune drops ended streams, the oldest first: those beyond the bounds, those that
+// have had no response for too long, and all when the session has ended. The
+// caller holds the table's mutex.
+func (s *Session) prune() {
+	most, since := maxEnded, time.Now().Add(-endedLife)
+	if s.over() || s.table.held > maxHeld {
+		most = 0
+	}
+	for len(s.ended) > 0 && (len(s.ended) > most || s.kept > maxKept || s.ended[0].abandoned(since)) {
+		size, _ := s.ended[0].holds()
+		s.kept -= size
+		s.table.held -= size
+		delete(s.streams, s.ended[0].id)
+		s.ended = slices.Delete(s.ended, 0, 1)
+	}
+}
+
+// over reports whether the session has ended. The caller holds the table's mutex.
+func (s *Session) over() bool { return s.table.byID[s.ID] != s }
 
 // ---- What every legacy request says of itself ----
 
@@ -1170,6 +1533,10 @@ func (e *HTTPError) Is(target error) bool {
 	modern := e.fault != nil && slices.Contains(modernCodes, e.fault.Code) ||
 		codeOf(e) == CodeMethodNotFound && e.Status == http.StatusNotFound
 	switch target {
+	case errRefused:
+		return true
+	case errUnread: // an error with an id is the answer of a server that has read the request
+		return e.id == ID{}
 	case errModernServer:
 		return modern
 	case errOtherServer:
@@ -1863,7 +2230,7 @@ func (x *post) pause() bool {
 	if least < time.Second { // or a server could have us come back all the time
 		least = max(least, min(firstPause<<(x.tries-1), maxPause))
 	}
-	return sleep(x.ctx, least+rand.N(least/8))
+	return sleep(x.ctx, least+mathrand.N(least/8))
 }
 
 // sleep waits, unless the context ends first.

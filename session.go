@@ -26,7 +26,7 @@ package main
 // This file has three parts:
 //
 //	What both ends share   Revisions; the messages of the lifecycle; mcpProtocol, which remembers a client; Exchange.Log, Progress, Require
-//	The server             Server; the modern and the legacy era; InputRequired; Publish and subscriptions; Sessions, which http.go uses
+//	The server             Server; the modern and the legacy era; InputRequired; Publish and subscriptions
 //	The client             Client; attempts and connections; climb, which finds out what a server speaks; Call, Listen
 //
 // And its words:
@@ -63,7 +63,7 @@ package main
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
 // requests), basic/patterns/subscriptions, server/discover. Copy this file with
-// jsonrpc.go, sse.go, and stdio.go or http.go.
+// jsonrpc.go, and with stdio.go, or with sse.go and http.go.
 
 import (
 	"bytes"
@@ -74,7 +74,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -608,6 +607,59 @@ func (m *mcpProtocol) Abandoned(call *Message, why error) *Message {
 	}
 	cancelled, _ := NewRequest(ID{}, "notifications/cancelled", CancelledParams{Reason: why.Error(), RequestID: json.RawMessage(call.ID.text)})
 	return cancelled
+}
+
+// whenEnded sets the function that runs when the conversation ends. If it has
+// ended already, f runs now. A Peer has room for one such function.
+func (p *Peer) whenEnded(f func()) {
+	p.mu.Lock()
+	ended := p.ended
+	if !ended {
+		p.onEnd = f
+	}
+	p.mu.Unlock()
+	if ended {
+		f()
+	}
+}
+
+// replace ends what is left of the peer when another one takes its place on the
+// same conversation. Requests are cancelled, except those that stay, and their
+// ids are free. All calls fail with why: the new peer has never seen them. When
+// replace returns, nothing more is sent for those requests.
+func (p *Peer) replace(stays func(*Exchange) bool, why error) {
+	var ended []*requestState
+	p.mu.Lock()
+	// Both tables are changed in one step. A Call whose context ends now must
+	// find that it has failed already, or it would send the new peer a
+	// cancellation.
+	for key, x := range p.serving {
+		if stays(x) {
+			continue
+		}
+		delete(p.serving, key)
+		x.state.cancelled = true
+		x.state.cancel()
+		ended = append(ended, x.state)
+	}
+	for id, c := range p.calls {
+		p.removeLocked(id)
+		c.outcome <- outcome{err: why}
+	}
+	p.mu.Unlock()
+	for _, s := range ended {
+		s.sending.Wait()
+	}
+}
+
+// calling returns the request of ours that has this id; nil: none waits.
+func (p *Peer) calling(id ID) *Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[id.key()]; c != nil {
+		return c.request
+	}
+	return nil
 }
 
 // ---- What MCP keeps with an Exchange ----
@@ -1780,363 +1832,6 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 	return nil
 }
 
-// ---- Sessions: what a legacy server remembers about its HTTP clients ----
-
-const (
-	maxEnded  = 16              // ended streams that a session keeps, so that they can be resumed
-	maxKept   = 4 << 20         // bytes of the ended streams of one session
-	endedLife = 5 * time.Minute // how long an ended stream is kept
-	maxHeld   = 256 << 20       // bytes of the ended streams of all sessions; a session beyond it drops its own
-)
-
-// Sessions is the table of sessions of one StreamableHandler. Set the fields
-// before the first request. With the zero Sessions streams cannot be resumed: set
-// Keep. To keep state of your own for a session, use Exchange.Peer as the key, and
-// drop the state when Peer.Context ends.
-//
-// 2025-11-25 basic/transports#session-management: an id "SHOULD be globally unique
-// and cryptographically secure" and "MUST only contain visible ASCII characters".
-// Sessions does not check what NewID returns.
-type Sessions struct {
-	NewID func() string // nil: 130 random bits
-	// Keep is the number of events that each stream keeps for a client whose
-	// connection breaks. 0: none, and events have no ids.
-	Keep int
-	// IdleTimeout is how long a session lives without a request, an open stream
-	// or running work. 0: 30 minutes; negative: for ever.
-	IdleTimeout time.Duration
-	Max         int // sessions at once; 0: 10,000
-	// Opened is called before initialize is answered, and must not block. The
-	// session is in the table by then, so it may end meanwhile. nil: not wanted.
-	Opened func(*Session)
-	// Ended is called on the goroutine that ends the session: that of a request,
-	// a timer or Close. context.Cause of Session.Context is the reason. nil: not
-	// wanted.
-	Ended func(*Session)
-	Log   *slog.Logger // nil: that of the handler
-
-	keepAlive time.Duration // of streams
-
-	mu       sync.Mutex // guards the fields below, and those of each Session
-	byID     map[string]*Session
-	held     int64 // bytes of ended streams
-	sweeping bool  // a timer is set
-	closed   bool
-}
-
-// Session is a legacy HTTP client as the server remembers it from one request to
-// the next: a Peer with an id, and its streams.
-type Session struct {
-	*Peer
-	ID string
-	// Owner is the principal that has opened the session. A request needs both: the
-	// ID and this principal. Without authentication it is "", and the ID is the
-	// only secret.
-	Owner string
-
-	table *Sessions
-
-	// The table's mutex guards the fields below.
-	busy       int                // requests that are being answered, and responses that follow a stream
-	since      time.Time          // when busy became 0
-	standalone *Stream            // for messages that belong to no request; nil: the client has not asked for it
-	streams    map[string]*Stream // standalone and those of requests, by id
-	ended      []*Stream          // those of requests that have ended, oldest first
-	kept       int64              // bytes of these
-	lastStream int
-}
-
-// The reasons why a session has ended.
-var (
-	ErrSessionDeleted = errors.New("deleted by the client")
-	ErrSessionIdle    = errors.New("idle for too long")
-	ErrSessionClosed  = errors.New("closed by the server")
-)
-
-// create returns a session that is not yet in the table. It counts as busy. When
-// initialize has succeeded, add the session; otherwise Delete it.
-func (ss *Sessions) create(owner string) *Session {
-	id := rand.Text()
-	if ss.NewID != nil {
-		id = ss.NewID()
-	}
-	s := &Session{ID: id, Owner: owner, table: ss, busy: 1}
-	s.Peer = newPeer(context.Background(), s.send, new(mcpProtocol), ss.Log)
-	return s
-}
-
-// add puts a session into the table. It returns an error if the table is full.
-func (ss *Sessions) add(s *Session) error {
-	if err := ss.insert(s); err != nil {
-		return err
-	}
-	if ss.Opened != nil {
-		ss.Opened(s)
-	}
-	return nil
-}
-
-func (ss *Sessions) insert(s *Session) error {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	switch {
-	case ss.closed:
-		return ErrSessionClosed
-	case len(ss.byID) >= cmp.Or(ss.Max, 10_000):
-		return errors.New("too many sessions")
-	case ss.byID[s.ID] != nil:
-		return errors.New("NewID has repeated an id")
-	case ss.byID == nil:
-		ss.byID = map[string]*Session{}
-	}
-	ss.byID[s.ID] = s
-	if !ss.sweeping {
-		ss.sweepLater()
-	}
-	return nil
-}
-
-// get returns the session with this id and owner; nil: there is none. The session
-// counts as busy until release.
-func (ss *Sessions) get(id, owner string) *Session {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	s := ss.byID[id]
-	if s == nil || s.Owner != owner || s.idle() {
-		return nil
-	}
-	s.busy++
-	return s
-}
-
-// release undoes what create or get has added to busy.
-func (s *Session) release() {
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	s.busy--
-	s.since = time.Now()
-}
-
-// idle reports whether the session has not been busy for too long. The caller
-// holds the table's mutex.
-func (s *Session) idle() bool { return s.busy == 0 && time.Since(s.since) >= s.table.ttl() }
-
-// Len returns how many sessions there are.
-func (ss *Sessions) Len() int { return len(ss.All()) }
-
-// Delete ends a session: its streams and the contexts of its handlers end, and
-// its waiting calls fail. why is the reason. Delete may be called more than once.
-func (ss *Sessions) Delete(s *Session, why error) {
-	ss.mu.Lock()
-	known := ss.byID[s.ID] == s
-	if known {
-		delete(ss.byID, s.ID)
-	}
-	s.prune()
-	streams := slices.Collect(maps.Values(s.streams))
-	ss.mu.Unlock()
-	s.Peer.refuseCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
-	s.Peer.endContexts(why)
-	for _, stream := range streams {
-		stream.End()
-	}
-	if !known {
-		return
-	}
-	s.log.Info("session ended", "session", s.tag(), "reason", why)
-	if ss.Ended != nil {
-		ss.Ended(s)
-	}
-}
-
-// Close ends all sessions. After that, no session can be added.
-func (ss *Sessions) Close() {
-	ss.mu.Lock()
-	ss.closed = true
-	ss.mu.Unlock()
-	for _, s := range ss.All() {
-		ss.Delete(s, ErrSessionClosed)
-	}
-}
-
-// All returns all sessions, in no order.
-func (ss *Sessions) All() []*Session {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return slices.Collect(maps.Values(ss.byID))
-}
-
-// ttl returns how long a session may be idle.
-func (ss *Sessions) ttl() time.Duration {
-	if ss.IdleTimeout < 0 {
-		return math.MaxInt64
-	}
-	return cmp.Or(ss.IdleTimeout, 30*time.Minute)
-}
-
-// sweepLater sets the timer. An idle session lives a quarter longer than
-// IdleTimeout at most. The caller holds mu.
-func (ss *Sessions) sweepLater() {
-	ss.sweeping = true
-	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweepIdle)
-}
-
-// sweepIdle ends the sessions that have been idle for too long. As long as there
-// are sessions, it sets the timer again. If a stream has had no response for so
-// long, its client counts as gone: otherwise the request behind the stream would
-// keep the session busy for ever.
-func (ss *Sessions) sweepIdle() {
-	since := time.Now().Add(-ss.ttl())
-	for _, s := range ss.All() {
-		ss.mu.Lock()
-		s.prune()
-		streams, idle := slices.Collect(maps.Values(s.streams)), s.idle()
-		ss.mu.Unlock()
-		for _, stream := range streams {
-			if stream.abandoned(since) {
-				stream.lost()
-			}
-		}
-		if idle { // and get does not return it any more
-			ss.Delete(s, ErrSessionIdle)
-		}
-	}
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.sweeping = false
-	if len(ss.byID) > 0 {
-		ss.sweepLater()
-	}
-}
-
-// Close ends the session.
-func (s *Session) Close() error {
-	s.table.Delete(s, ErrSessionClosed)
-	return nil
-}
-
-// tag returns the text with which the ids of all events of the session begin. It
-// does not reveal the session's id. An event id with another tag is refused.
-func (s *Session) tag() string {
-	sum := sha256.Sum256([]byte(s.ID))
-	return hex.EncodeToString(sum[:4])
-}
-
-// newStream makes a stream of the kind that the session's revision has. lost is
-// called when the client cannot read the stream any more. The caller holds the
-// table's mutex.
-func (s *Session) newStream(number int, lost func()) *Stream {
-	rev, _ := s.Remembered()
-	keep := 0
-	if rev.Resume {
-		keep = s.table.Keep
-	}
-	stream := NewStream(s.tag()+"."+strconv.Itoa(number), keep)
-	stream.prime, stream.keepAlive = rev.Prime, s.table.keepAlive
-	stream.lost = func() {
-		s.Peer.failCalls(stream, errNobody)
-		lost()
-	}
-	if s.streams == nil {
-		s.streams = map[string]*Stream{}
-	}
-	s.streams[stream.id] = stream
-	if s.over() {
-		stream.End()
-	}
-	return stream
-}
-
-// polls reports whether the server may end a response before its stream ends.
-func (s *Session) polls() bool {
-	rev, _ := s.Remembered()
-	return rev.Prime && s.table.Keep > 0
-}
-
-// open returns a new stream for a request. When it has ended, retire it.
-func (s *Session) open(lost func()) *Stream {
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	s.lastStream++
-	return s.newStream(s.lastStream, lost)
-}
-
-// listen returns the stream for messages that belong to no request. A session has
-// one of these, and a newer GET takes it over. 2025-11-25
-// basic/transports#multiple-connections: the server "MUST NOT broadcast the same
-// message across multiple streams."
-func (s *Session) listen() *Stream {
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	if s.standalone == nil {
-		s.standalone = s.newStream(0, func() {})
-	}
-	return s.standalone
-}
-
-// find returns the stream to which an event id belongs; nil: there is none.
-func (s *Session) find(event string) *Stream {
-	id, _, _ := strings.Cut(event, "/")
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	return s.streams[id]
-}
-
-// send sends a message that belongs to no request.
-func (s *Session) send(ctx context.Context, m *Message) error {
-	s.table.mu.Lock()
-	stream := s.standalone
-	s.table.mu.Unlock()
-	if stream == nil {
-		return errNobody
-	}
-	return s.sendOn(ctx, stream, m)
-}
-
-// sendOn sends a message as an event of a stream.
-func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error {
-	if m.Kind() == Request {
-		s.Peer.sentOn(m.ID, stream)
-	}
-	return stream.send(ctx, m)
-}
-
-// retire moves a request's stream that has ended to ended, if the client may resume
-// it. Otherwise it is dropped.
-func (s *Session) retire(stream *Stream) {
-	size, resumable := stream.holds()
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	if !resumable {
-		delete(s.streams, stream.id)
-		return
-	}
-	s.ended = append(s.ended, stream)
-	s.kept += size
-	s.table.held += size
-	s.prune()
-}
-
-// prune drops ended streams, the oldest first: those beyond the bounds, those that
-// have had no response for too long, and all when the session has ended. The
-// caller holds the table's mutex.
-func (s *Session) prune() {
-	most, since := maxEnded, time.Now().Add(-endedLife)
-	if s.over() || s.table.held > maxHeld {
-		most = 0
-	}
-	for len(s.ended) > 0 && (len(s.ended) > most || s.kept > maxKept || s.ended[0].abandoned(since)) {
-		size, _ := s.ended[0].holds()
-		s.kept -= size
-		s.table.held -= size
-		delete(s.streams, s.ended[0].id)
-		s.ended = slices.Delete(s.ended, 0, 1)
-	}
-}
-
-// over reports whether the session has ended. The caller holds the table's mutex.
-func (s *Session) over() bool { return s.table.byID[s.ID] != s }
-
 // ======== The client ========
 
 // Client talks to one server, whatever its revision: it finds out which one the
@@ -2322,20 +2017,18 @@ func (c *Client) withConnection(ctx context.Context, call func(*connection) (may
 // 2026-07-28
 // basic/versioning#backward-compatibility-with-initialization-based-versions.
 func (conn *connection) classify(err error) (notRead, outdated bool) {
-	fault, isHTTP := errors.AsType[*HTTPError](err)
 	switch {
-	case errors.Is(err, ErrInterrupted): // also if it is an *HTTPError
+	case errors.Is(err, ErrInterrupted): // also if the transport has refused to continue the response
 		return false, false
 	case errors.Is(err, ErrNotSent):
 		return true, false
-	case !isHTTP:
+	case !errors.Is(err, errRefused):
 		return false, false
 	case codeOf(err) == CodeUnsupportedVersion:
 		return true, true
 	}
 	outdated = conn.revision.Modern && errors.Is(err, errOtherServer)
-	// An error with an id is the answer of a server that has read the call.
-	return outdated && fault.id == ID{}, outdated
+	return outdated && errors.Is(err, errUnread), outdated
 }
 
 // codeOf returns the code of the *Error in err; 0: there is none.
@@ -2351,12 +2044,9 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	conn, a := c.connectionOrAttempt()
-	switch {
-	case conn != nil:
-		return conn, nil
-	case a == nil:
-		return nil, ErrClosed
+	conn, a, err := c.connectionOrAttempt()
+	if conn != nil || err != nil {
+		return conn, err
 	}
 	select {
 	case <-a.done:
@@ -2368,19 +2058,22 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 }
 
 // connectionOrAttempt returns the connection, for one more call, or the attempt
-// to make one. It returns nil for both after Close.
-func (c *Client) connectionOrAttempt() (*connection, *attempt) {
+// to make one.
+func (c *Client) connectionOrAttempt() (*connection, *attempt, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.life == nil || c.life.Err() != nil {
-		return nil, nil
+	switch {
+	case c.closed:
+		return nil, nil, ErrClosed
+	case c.life == nil:
+		return nil, nil, errNotConnected
 	}
 	if c.current != nil && c.current.peer.Context().Err() != nil {
 		c.retire(c.current, ErrSessionEnded)
 	}
 	if c.current != nil {
 		c.current.calls.Add(1)
-		return c.current, nil
+		return c.current, nil, nil
 	}
 	if c.attempt == nil {
 		c.attempt = &attempt{done: make(chan struct{})}
@@ -2388,8 +2081,10 @@ func (c *Client) connectionOrAttempt() (*connection, *attempt) {
 		c.running.Go(func() { c.connect(a) })
 	}
 	c.attempt.waiting++
-	return nil, c.attempt
+	return nil, c.attempt, nil
 }
+
+var errNotConnected = fmt.Errorf("%w: Connect was not called", ErrClosed)
 
 // stopWaiting says that a call that has waited for an attempt has given up.
 func (c *Client) stopWaiting(a *attempt) {
@@ -2671,9 +2366,30 @@ func (c *Client) takeReport(conn *connection, err error) {
 // isGone reports whether the server, or its session, has ended during a handshake.
 func isGone(err error) bool { return errors.Is(err, ErrClosed) || errors.Is(err, ErrNotSent) }
 
-// What an error of a transport means for the ladder. A transport that knows more
+// Errors of a transport that a Client knows. A transport may wrap them.
+var (
+	// ErrSessionEnded means that the server does not know the session, or the
+	// conversation, any more. A Client begins another one by itself.
+	ErrSessionEnded = errors.New("session ended")
+	// ErrInterrupted means that a response has ended before the answer, and could
+	// not be continued. It is unknown whether the server has done what it was
+	// asked.
+	ErrInterrupted = errors.New("the response broke off")
+
+	// These two are reported by Read, and end nothing.
+	errNoStream    = errors.New("the server has no standalone stream")
+	errToolLeftOut = errors.New("a tool whose x-mcp-header is invalid is left out")
+)
+
+// What an error of a transport means for the Client. A transport that knows more
 // than its text has an Is method for these.
 var (
+	// errRefused means that the transport has carried the request, and that what
+	// has come is not the answer of a handler: over HTTP, any status but 2xx.
+	errRefused = errors.New("refused by the transport")
+	// errUnread means that what was refused names no request. So no handler has
+	// read the request.
+	errUnread = errors.New("refused unread")
 	// errOtherServer means that what was sent is not for the server that is there:
 	// over HTTP, 400, 404 or 405, and no error that only modern servers have.
 	errOtherServer = errors.New("not for this server")
@@ -2997,8 +2713,8 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 // original request".
 func (c *Client) request(ctx context.Context, conn *connection, method string, params any) (raw json.RawMessage, err error) {
 	err = conn.peer.Call(ctx, method, params, &raw)
-	_, isHTTP := errors.AsType[*HTTPError](err)
-	if method != "tools/call" || !isHTTP || codeOf(err) != CodeHeaderMismatch || c.listTools(ctx, conn) != nil {
+	mismatch := errors.Is(err, errRefused) && codeOf(err) == CodeHeaderMismatch
+	if method != "tools/call" || !mismatch || c.listTools(ctx, conn) != nil {
 		return raw, err
 	}
 	err = conn.peer.Call(ctx, method, params, &raw)

@@ -1272,20 +1272,6 @@ const (
 	drainFor = 100 * time.Millisecond // for the rest of a response, so that its connection can be used again
 )
 
-// ErrSessionEnded means that the server does not know the session, or the
-// conversation, any more. A Client begins another by itself.
-var ErrSessionEnded = errors.New("session ended")
-
-// ErrInterrupted means that a response has ended before the answer, and could
-// not be continued: whether the server has done what it was asked is unknown.
-var ErrInterrupted = errors.New("the response broke off")
-
-// What a Conn over HTTP tells its Client beside the messages.
-var (
-	errNoStream    = errors.New("the server has no stream for what belongs to no request")
-	errToolLeftOut = errors.New("a tool whose x-mcp-header is invalid is left out")
-)
-
 // HTTPError is an answer to a client's request that was not what it should be.
 // If its body is an error of JSON-RPC, errors.As finds that *Error in it, too.
 type HTTPError struct {

@@ -243,9 +243,9 @@ func goCommand(t *testing.T, dir, system string, args ...string) {
 // Each advertised subset of files compiles and vets alone, copied to another module under another package name.
 func TestSubsetsCompile(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compiles six subsets for three systems")
+		t.Skip("compiles eight subsets for three systems")
 	}
-	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc sse session", "jsonrpc sse session http", "jsonrpc stdio sse session", "jsonrpc stdio sse session http"} {
+	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc session", "jsonrpc stdio session", "jsonrpc session sse", "jsonrpc session sse http", "jsonrpc stdio session sse", "jsonrpc stdio session sse http"} {
 		t.Run(subset, func(t *testing.T) {
 			dir := copied(t, "wire", "", strings.Fields(subset)...)
 			for _, system := range []string{"linux", "darwin", "windows"} {
