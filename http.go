@@ -1505,735 +1505,954 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 // ---- The client ----
 
 const (
-	maxTries   = 8               // to continue a stream without an event in between
-	firstPause = time.Second / 4 // before the first of them, doubled for each
-	maxPause   = 5 * time.Second // but no longer: 23 seconds in all
-	maxRetry   = 5 * time.Minute // a server that wants us to wait longer has given up on the stream
+	acceptTimeout = 30 * time.Second       // for the server to take a payload without a request
+	deleteTimeout = 700 * time.Millisecond // for the DELETE at the end
 
-	// The shortest pause, whatever the server says with retry: it could have us
-	// come back without end, and all the time.
-	minPause = 10 * time.Millisecond
-
-	// A stream that was open for so long is no failure: proxies cut those that
-	// are silent.
-	lasting = 30 * time.Second
-
-	readAhead   = 2                      // payloads that have come and are not read yet
-	maxRepeated = 4 << 10                // bytes of an event's id, and of a session's, that we repeat
-	maxMarked   = 4 << 20                // bytes of marked arguments that are remembered
-	maxNamed    = 16                     // tools that are left out of a list, and named in the log
-	maxReplies  = 32                     // answers to the server on their way at once
-	farewell    = 700 * time.Millisecond // for a DELETE
+	readAhead     = 2       // payloads that have come and are not yet read
+	maxResponses  = 32      // responses to requests of the server that are on their way at once
+	maxRepeatedID = 4 << 10 // bytes of an event id, or of a session id, that the client repeats
+	maxMarked     = 4 << 20 // bytes of marked arguments that are remembered
+	maxReported   = 16      // tools that are left out of one list and reported
 )
 
-// Is says what a status means for a Client that looks for a server. No other file
-// reads statuses.
+// These decide how a stream that was cut is continued. A failure is a cut, or a
+// GET that does not continue the stream.
+const (
+	maxFailures = 8               // in a row, before the client gives up: 23 seconds if retry is not set
+	firstPause  = time.Second / 4 // after one failure, and twice as long after each further one
+	maxPause    = 5 * time.Second // the most that this grows to
+	maxRetry    = 5 * time.Minute // if a server sets a longer retry, the client gives up at once
+
+	// minPause is the shortest pause, whatever retry says. A server could
+	// otherwise make the client send GETs without end, and without a pause.
+	minPause = 10 * time.Millisecond
+	// A response that has lasted for longStream did not fail when it ends:
+	// proxies cut streams on which nothing is sent.
+	longStream = 30 * time.Second
+)
+
+// Is reports what a status means for a Client that looks for a server. target is
+// one of the errors of session.go:
+//
+//	errModernServer   an error code that only modern servers have, or 404 with CodeMethodNotFound
+//	errOtherServer    400, 404 and 405, if it is no errModernServer
+//	errSaysNothing    401, 403, 408, 429, 3xx and 5xx
+//	errUnread         any, if the body is no error response with an id: that would be the answer of a handler
+//	errRefused        any
+//
+// The statuses of a server are read in no other file.
 func (e *HTTPError) Is(target error) bool {
-	// Only modern servers have these codes, whatever the status.
-	modern := e.fault != nil && slices.Contains(modernCodes, e.fault.Code) ||
-		codeOf(e) == CodeMethodNotFound && e.Status == http.StatusNotFound
 	switch target {
+	case errModernServer:
+		return e.isModern()
+	case errOtherServer:
+		statuses := []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
+		return slices.Contains(statuses, e.Status) && !e.isModern()
+	case errSaysNothing:
+		statuses := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
+		return slices.Contains(statuses, e.Status) || e.Status/100 == 3 || e.Status >= 500
+	case errUnread:
+		return e.id == ID{}
 	case errRefused:
 		return true
-	case errUnread: // an error with an id is the answer of a server that has read the request
-		return e.id == ID{}
-	case errModernServer:
-		return modern
-	case errOtherServer:
-		other := []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
-		return slices.Contains(other, e.Status) && !modern
-	case errSaysNothing:
-		first := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
-		return slices.Contains(first, e.Status) || e.Status/100 == 3 || e.Status >= 500
 	}
 	return false
 }
 
-// modernCodes are the codes that only modern servers have.
+// isModern reports whether only a modern server has this error.
+func (e *HTTPError) isModern() bool {
+	code := codeOf(e)
+	return slices.Contains(modernCodes, code) || e.Status == http.StatusNotFound && code == CodeMethodNotFound
+}
+
+// modernCodes are the codes that only modern servers have, whatever the status.
 var modernCodes = []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}
 
-// unreachable is the error of a request without a response.
+// unreachable is the error of a request without a response. It is errSaysNothing.
 type unreachable struct{ error }
 
 func (e unreachable) Is(target error) bool { return target == errSaysNothing }
 func (e unreachable) Unwrap() error        { return e.error }
 
-// asUnreachable returns what http.Client.Do has returned as such an error.
-func asUnreachable(err error) error {
-	if _, ok := errors.AsType[*url.Error](err); ok {
-		return unreachable{err}
-	}
-	return err
-}
-
-// DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. The
-// client and max are as in DialSSE. Dialling sends nothing.
+// DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. client
+// and maxMessage are as for DialSSE. The Dialer sends nothing.
 //
-// The Conn reads what passes. It begins a session with the result of
-// initialize, and ends it with DELETE when it is closed. It repeats in the
-// header what a modern request says in its body, and the arguments that a
-// tools/list it has seen marks for that; tools that are marked wrongly it
-// leaves out of the list.
+// The Conn also reads what it carries, because these messages concern HTTP:
 //
-// Write waits until the server has taken the payload, no longer than 30 seconds
-// if that is no request. It fails with an *HTTPError if the server has not,
-// with ErrSessionEnded in a session that the server does not know any more.
-// notifications/cancelled closes the response that it names, and is sent in the
-// legacy era only. Of batches only those of answers are sent. An answer is sent
-// again each second, for those 30, as long as the network fails.
+//	initialize                  the session that its response begins is ended with DELETE by Close
+//	any modern request          version, method and name are repeated in the header
+//	tools/list (modern)         arguments that a tool marks with x-mcp-header are repeated in the header of its calls;
+//	                            a tool whose marks are invalid is taken out of the list
+//	notifications/cancelled     closes the response to the request; in the modern era it is not sent
+//	notifications/initialized   opens the standalone stream, in revisions that can resume it
 //
-// A call whose response is cut off is continued where that can be, and never
-// sent again. It fails with ErrInterrupted if it cannot be continued, or after
-// eight tries that brought no message (23 seconds, or eight times what the
-// server said with retry), and with ErrTooLarge.
-func DialHTTP(client *http.Client, target string, max int) Dialer {
+// Write returns when the server has taken the payload. For a payload without a
+// request it waits at most 30 seconds. If the server refuses the payload, the
+// error is an *HTTPError. If the server does not know the session any more, the
+// error wraps ErrSessionEnded and ErrNotSent. A response to a request of the
+// server is sent again each second, within the 30, as long as the network fails.
+// A batch may hold only such responses.
+//
+// If the stream with the response to a call is cut, the Conn continues it where
+// the revision and the server allow that. The call is never sent again. It fails
+// with ErrInterrupted if the stream cannot be continued, or after eight failures
+// in a row. These last 23 seconds, or eight times the retry that the server has
+// set. A response that is too large fails with ErrTooLarge.
+func DialHTTP(client *http.Client, target string, maxMessage int) Dialer {
 	return func(context.Context) (Conn, error) {
-		c := &httpConn{url: target, max: max, posts: map[*post]bool{}, marked: map[string][]HeaderParam{}}
-		c.client, c.idle = keepToOrigin(client)
-		c.in, c.over, c.replies = make(chan incoming, readAhead), make(chan struct{}), make(chan struct{}, maxReplies)
-		return c, nil
+		kept, closeIdle := keepToOrigin(client)
+		return &httpConn{
+			client:        kept,
+			closeIdle:     closeIdle,
+			url:           target,
+			maxMessage:    maxMessage,
+			inbox:         make(chan received, readAhead),
+			closed:        make(chan struct{}),
+			responseSlots: make(chan struct{}, maxResponses),
+			posts:         map[*post]bool{},
+			marked:        map[string][]HeaderParam{},
+		}, nil
 	}
 }
 
-// httpConn is the client's Conn.
+// httpConn is the Conn of a client of Streamable HTTP. Each Write is a POST. What
+// the responses bring goes through inbox to Read.
 type httpConn struct {
-	client  *http.Client
-	idle    func() // closes its idle connections
-	url     string
-	max     int
-	in      chan incoming
-	over    chan struct{}  // closed by Close
-	replies chan struct{}  // has room for each answer to the server that is on its way
-	streams sync.WaitGroup // one for each response that is one; Go holding mu, and not once closed
-	closing sync.Once
+	client        *http.Client
+	closeIdle     func() // closes the idle connections of client
+	url           string
+	maxMessage    int
+	inbox         chan received // has room for readAhead
+	closed        chan struct{} // closed by Close
+	closeOnce     sync.Once
+	responseSlots chan struct{}  // has room for maxResponses; each response on its way holds a place
+	streams       sync.WaitGroup // goroutines that read a stream; Go while holding mu, and not after Close
 
-	mu      sync.Mutex               // guards the fields below
-	rev     Revision                 // agreed on, or what the last modern request said
-	session string                   // "": none
-	ended   error                    // why nothing more is sent: the session has ended, or Close
-	posts   map[*post]bool           // true: its response is a stream
-	marked  map[string][]HeaderParam // by tool
-	kept    int                      // bytes of these, roughly
+	mu         sync.Mutex               // guards the fields below
+	revision   Revision                 // that was agreed on, or that of the last modern request
+	session    string                   // the id; "": there is none
+	ended      error                    // why nothing more is sent: ErrClosed, or the session has ended; nil: it is
+	posts      map[*post]bool           // that are not over; the values are true
+	marked     map[string][]HeaderParam // the marked arguments of each tool
+	markedSize int                      // about how many bytes marked has
 }
 
-// post is a POST until all that it brings has come; one without a payload is
-// the GET of what belongs to no request.
+// received is what Read returns.
+type received struct {
+	payload Payload
+	err     error
+}
+
+// A post is one POST, until all that it brings has come:
+//
+//	state      the Conn                           event                                           next state
+//	waiting    has sent the payload, and waits    2xx, and there is no request in the payload     done
+//	           for the status                     2xx with JSON that holds the response           done
+//	                                              2xx with a stream of events                     streaming
+//	                                              any other response, or none                     failed
+//	streaming  reads the events                   the stream ends, and has brought the response   done
+//	                                              the stream ends without the response            cut
+//	                                              an event is too large                           failed
+//	cut        pauses, then sends a GET with      200 with a stream of events                     streaming
+//	           Last-Event-ID                      no response, 429 or 5xx                         cut
+//	                                              any other status, or too many failures          failed
+//	                                              no event had an id, or the revision has none    failed
+//	any        as above                           cancelled, Close, or the session has ended      failed
+//
+// The caller of Write takes a post as far as streaming. From there on the post has
+// a goroutine, which readStream runs. So Write returns the error of a post that
+// fails while it waits. For one that fails later, Read returns a *ReadError.
+//
+// The standalone stream is a post without a payload. It begins in the state cut,
+// but without a pause and without Last-Event-ID. It is never done.
 type post struct {
-	out     Payload
-	id      ID // of the request in it, until its answer has come
-	rev     Revision
-	session string // that it belongs to
+	payload   Payload
+	requestID ID // of the request in payload; the zero ID: there is none, or its response has come
+	revision  Revision
+	session   string // the id of the session that it belongs to; "": none
 
-	// These end it: Close, the end of the session, that it is cancelled, and
-	// that all has come.
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	// ctx ends when the post is over: done, or failed with the cause of ctx.
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	isStream bool // the state is streaming or cut; the mutex of the httpConn guards this
 
-	// Of its stream:
-	last  string        // id of the last event
-	retry time.Duration // to wait before it is continued; 0: not said
-	fresh bool          // the last response has brought a message that is new
-	tries int           // to continue it, since something has come
+	// For a stream:
+	lastEventID string        // of the last event; "": it had none that a header can repeat
+	retry       time.Duration // that the server has set; 0: none
+	gotMessage  bool          // the last response has brought a new message
+	failures    int           // in a row
 }
 
-// Read returns what has come.
+// isStandalone reports whether p is the standalone stream.
+func (p *post) isStandalone() bool { return p.payload.Messages == nil }
+
+// isAnswered reports whether nothing more is expected: the response has come, or
+// the payload has no request.
+func (p *post) isAnswered() bool { return !p.isStandalone() && p.requestID == ID{} }
+
+// Read returns what has come next.
 func (c *httpConn) Read() (Payload, error) {
 	select {
-	case in := <-c.in:
-		return in.payload, in.err
-	case <-c.over:
+	case next := <-c.inbox:
+		return next.payload, next.err
+	case <-c.closed:
 		return Payload{}, io.EOF
 	}
 }
 
-// Write POSTs a payload, and waits for the status. An answer in JSON is read
-// here; a stream on a goroutine of its own.
+// pass hands something to Read. It returns false if unwanted is closed before Read
+// has taken it.
+func (c *httpConn) pass(next received, unwanted <-chan struct{}) bool {
+	select {
+	case c.inbox <- next:
+		return true
+	case <-unwanted:
+		return false
+	}
+}
+
+// Write POSTs a payload, and waits for the status. A response in JSON is read
+// before Write returns. A stream has a goroutine of its own.
 func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	first := out.Messages[0]
-	switch {
-	case out.Batch && first.Kind() != Response:
+	if out.Batch && first.Kind() != Response {
 		return errors.New("only answers are sent as a batch")
-	case first.Method == "notifications/cancelled" && c.stops(first):
-		return nil
 	}
-	x, err := c.begin(ctx, out)
+	if first.Method == "notifications/cancelled" {
+		// 2026-07-28 basic/transports/streamable-http#cancellation: closing the
+		// response is the signal, and no notification is needed.
+		isModern := c.cancelPost(first)
+		if isModern {
+			return nil
+		}
+	}
+	p, err := c.begin(ctx, out)
 	if err != nil {
 		return err
 	}
-	// The stream of what belongs to no request is opened beside this, so that
-	// it is there for the first call.
-	if first.Method == "notifications/initialized" && x.rev.Resume {
-		if alone, err := c.begin(context.Background(), Payload{}); err == nil {
-			_ = c.follow(alone, nil)
-		}
+	if first.Method == "notifications/initialized" && p.revision.Resume {
+		c.openStandalone() // now, so that it is there for the first call
 	}
-	defer context.AfterFunc(ctx, func() { x.cancel(ctx.Err()) })()
+	// The two cancel the post only until Write returns. After that Close, or a
+	// notifications/cancelled, ends a stream.
+	defer context.AfterFunc(ctx, func() { p.cancel(ctx.Err()) })()
 	if first.Kind() != Request {
-		defer time.AfterFunc(stall, func() { x.cancel(errSlow) }).Stop()
+		defer time.AfterFunc(acceptTimeout, func() { p.cancel(errSlow) }).Stop()
 	}
+	var isStream bool
 	if first.Kind() == Response {
-		select {
-		case c.replies <- struct{}{}:
-			// A server that asks and does not listen does not get any number of
-			// connections.
-			defer func() { <-c.replies }()
-		case <-x.ctx.Done():
-		}
+		err = c.sendResponse(p)
+	} else {
+		isStream, err = c.send(p)
 	}
-	streams, err := c.send(x)
-	// The server waits for an answer; if it has it already, it does no harm.
-	for err != nil && first.Kind() == Response && !errors.As(err, new(*HTTPError)) && sleep(x.ctx, time.Second) {
-		_, err = c.send(x)
-	}
-	if streams {
+	if isStream {
 		return nil
 	}
-	if cause := context.Cause(x.ctx); err != nil && cause != nil {
-		err = cause
-	}
-	if c.finish(x); err == errAnsweredFirst {
+	cause := context.Cause(p.ctx)
+	c.finish(p)
+	switch {
+	case err == nil || cause == errAnsweredFirst:
 		return nil
+	case cause != nil:
+		return cause
 	}
 	return err
 }
 
-var errSlow = fmt.Errorf("the server has not taken it within %v", stall)
+var errSlow = fmt.Errorf("the server has not taken it within %v", acceptTimeout)
 
-// stops closes the response to a request that is cancelled. It returns true if
-// there is no more to do about that: in the modern era. 2026-07-28
-// basic/transports/streamable-http#cancellation: closing the stream is the
-// signal, and no notification is needed.
-func (c *httpConn) stops(m *Message) bool {
-	id, _ := parseID(member(m.Params, "requestId"))
+// cancelPost ends the post of a request that is cancelled. It reports whether the
+// era is the modern one.
+func (c *httpConn) cancelPost(cancelled *Message) (isModern bool) {
+	var params CancelledParams
+	_ = Bind(cancelled.Params, &params)
+	id, _ := parseID(params.RequestID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cut(func(other ID) bool { return other == id }, 0, context.Canceled)
-	return c.rev.Modern
-}
-
-// cut ends those POSTs, after a while, whose request is over: cancelled, or
-// answered elsewhere. The caller holds mu.
-func (c *httpConn) cut(over func(ID) bool, after time.Duration, why error) {
-	for x := range c.posts {
-		if x.id != (ID{}) && over(x.id) {
-			time.AfterFunc(after, func() { x.cancel(why) })
+	for p := range c.posts {
+		if p.requestID != (ID{}) && p.requestID == id {
+			p.cancel(context.Canceled)
 		}
 	}
+	return c.revision.Modern
 }
 
-// begin notes what is sent. initialize begins anew: 2025-11-25
-// basic/transports#session-management, "without a session ID attached".
+// begin makes a post in the state waiting.
 func (c *httpConn) begin(ctx context.Context, out Payload) (*post, error) {
-	x := &post{out: out}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
 		return nil, notSent{c.ended}
 	}
+	p := &post{payload: out}
 	for _, m := range out.Messages {
 		if m.Kind() == Request {
-			x.id = m.ID
+			p.requestID = m.ID
 		}
-		if meta, _ := m.Meta(); meta.ProtocolVersion != "" && (c.rev.Version == "" || c.rev.Modern) {
-			c.rev = revision(meta.ProtocolVersion) // and not what somebody passes on in a session
-		} else if m.Method == "initialize" {
-			c.rev, c.session = Revision{}, ""
-		}
+		c.noteRevision(m)
 	}
-	x.rev, x.session = c.rev, c.session
-	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	c.posts[x] = false
-	return x, nil
+	p.revision, p.session = c.revision, c.session
+	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.posts[p] = true
+	return p, nil
 }
 
-// finish says that all has come.
-func (c *httpConn) finish(x *post) {
-	x.cancel(nil)
+// noteRevision reads which revision is in force from the message on. A modern
+// request says it. initialize begins a new session: 2025-11-25
+// basic/transports#session-management, "without a session ID attached". The caller
+// holds mu.
+func (c *httpConn) noteRevision(m *Message) {
+	meta, _ := m.Meta()
+	isAgreed := c.revision.Version != "" && !c.revision.Modern
+	switch {
+	case meta.ProtocolVersion != "" && !isAgreed: // in a session, a caller may pass on the _meta of another client
+		c.revision = revision(meta.ProtocolVersion)
+	case m.Method == "initialize":
+		c.revision = Revision{}
+		c.session = ""
+	}
+}
+
+// finish ends a post, and forgets it.
+func (c *httpConn) finish(p *post) {
+	p.cancel(nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.posts, x)
+	delete(c.posts, p)
 }
 
-// send POSTs the payload, and takes in the response. It returns true if the
-// rest comes on a stream, which has a goroutine of its own.
-func (c *httpConn) send(x *post) (streams bool, err error) {
-	resp, err := c.do(x, http.MethodPost)
+// sendResponse sends a response to a request of the server. As long as the network
+// fails it sends it again each second, because the server waits. If the server has
+// it already, it does no harm. A server that asks and does not read the
+// responses can occupy no more than maxResponses connections.
+func (c *httpConn) sendResponse(p *post) error {
+	select {
+	case c.responseSlots <- struct{}{}:
+		defer func() { <-c.responseSlots }()
+	case <-p.ctx.Done():
+		return context.Cause(p.ctx)
+	}
+	for {
+		_, err := c.send(p)
+		_, hasStatus := errors.AsType[*HTTPError](err)
+		if err == nil || hasStatus || !sleep(p.ctx, time.Second) {
+			return err
+		}
+	}
+}
+
+// send POSTs the payload, and takes in the response. It reports whether that is a
+// stream, which has a goroutine of its own.
+func (c *httpConn) send(p *post) (isStream bool, err error) {
+	resp, err := c.do(p, http.MethodPost)
 	if err != nil {
 		return false, err
 	}
-	defer func() {
-		if !streams {
-			resp.Body.Close()
-		}
-	}()
-	kind, session := resp.Header.Get("Content-Type"), resp.Header.Get("Mcp-Session-Id")
-	switch {
-	case resp.StatusCode/100 != 2:
-		return false, c.refused(x, x.fault(resp))
-	case x.id == ID{}: // any 2xx will do, and whatever else it says
-		return false, nil
-	case session != "" && x.out.Messages[0].Method == "initialize":
-		if len(session) > maxRepeated || strings.ContainsFunc(session, func(c rune) bool { return c < '!' || c > '~' }) {
-			// 2025-11-25: it "MUST only contain visible ASCII characters".
-			return false, fmt.Errorf("the server's session id is not one: %.100q", session)
-		}
-		c.mu.Lock()
-		c.session, x.session = session, session
-		c.mu.Unlock()
+	isStream, err = c.receive(p, resp)
+	if !isStream {
+		resp.Body.Close()
 	}
+	return isStream, err
+}
+
+// receive takes in the response to a POST.
+func (c *httpConn) receive(p *post, resp *http.Response) (isStream bool, err error) {
+	if resp.StatusCode/100 != 2 {
+		fault := httpErrorWithin(graceAtEnd, resp)
+		ended := c.checkSession(p, fault)
+		if ended != nil {
+			return false, notSent{ended}
+		}
+		return false, fault
+	}
+	if p.requestID == (ID{}) { // any 2xx means that the payload was taken
+		return false, nil
+	}
+	if p.payload.Messages[0].Method == "initialize" {
+		err := c.beginSession(p, resp.Header.Get("Mcp-Session-Id"))
+		if err != nil {
+			return false, err
+		}
+	}
+	contentType := resp.Header.Get("Content-Type")
 	switch {
-	case isMedia(kind, "application/json"):
-		return false, c.readJSON(x, resp)
-	case isMedia(kind, "text/event-stream"):
-		err = c.follow(x, resp)
+	case isMedia(contentType, "application/json"):
+		return false, c.readJSON(p, resp)
+	case isMedia(contentType, "text/event-stream"):
+		err := c.startStream(p, resp)
 		return err == nil, err
 	}
-	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", kind, x.fault(resp))
+	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", contentType, httpErrorWithin(graceAtEnd, resp))
 }
 
-// do sends a request of HTTP: what a post has to say, or the GET that opens or
-// continues a stream.
-func (c *httpConn) do(x *post, method string) (*http.Response, error) {
-	var body io.Reader
-	if method == http.MethodPost {
-		body = bytes.NewReader(x.out.Append(nil))
-	}
-	ctx, cancel := context.WithCancel(x.ctx)
-	r, err := http.NewRequestWithContext(ctx, method, c.url, body)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	r.Header = c.header(x, method)
-	resp, err := doHTTP(c.client, r)
-	if err != nil {
-		cancel()
-		return nil, asUnreachable(err)
-	}
-	resp.Body = bodyOf{resp.Body, cancel}
-	return resp, nil
-}
-
-// bodyOf is the body of a response whose request ends before it is closed,
-// which may otherwise wait for the end of the body.
-type bodyOf struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
-
-func (b bodyOf) Close() error {
-	b.cancel()
-	return b.ReadCloser.Close()
-}
-
-// header returns what a request says of itself. 2026-07-28
-// basic/transports/streamable-http#standard-request-headers; 2025-11-25
-// basic/transports#protocol-version-header: after initialize, "on all
-// subsequent requests".
-func (c *httpConn) header(x *post, method string) http.Header {
-	h := http.Header{"Accept-Encoding": {"identity"}} // what compresses events holds them back
-	switch method {
-	case http.MethodPost:
-		h["Accept"], h["Content-Type"] = []string{"application/json, text/event-stream"}, []string{"application/json"}
-	case http.MethodGet:
-		h["Accept"] = []string{"text/event-stream"}
-	}
-	if x.session != "" {
-		h["Mcp-Session-Id"] = []string{x.session}
-	}
-	if x.last != "" {
-		h["Last-Event-Id"] = []string{x.last}
-	}
-	if x.rev.VersionHeader {
-		h["Mcp-Protocol-Version"] = []string{x.rev.Version}
-	}
-	if x.rev.Modern && method == http.MethodPost {
-		m := x.out.Messages[0]
-		h["Mcp-Method"] = []string{m.Method}
-		if source := named[m.Method]; source != "" {
-			name := unquote(member(m.Params, source))
-			h["Mcp-Name"] = []string{headerValue(name)}
-			if m.Method == "tools/call" {
-				c.mu.Lock()
-				marked := c.marked[name]
-				c.mu.Unlock()
-				mirror(h, marked, member(m.Params, "arguments"))
-			}
-		}
-	}
-	return h
-}
-
-// mirror repeats marked arguments in the header; null and missing ones are left
-// out. 2026-07-28
-// basic/transports/streamable-http#custom-headers-from-tool-parameters.
-func mirror(h http.Header, marked []HeaderParam, arguments json.RawMessage) {
-	for _, p := range marked {
-		value := lookup(arguments, p.Path...)
-		if len(value) == 0 {
-			continue
-		}
-		text := string(value)
-		switch n, whole := integerIn(text); {
-		case value[0] == '"':
-			text = headerValue(unquote(value))
-		case value[0] == '{' || value[0] == '[' || text == "null":
-			continue
-		case whole:
-			text = strconv.FormatInt(n, 10)
-		}
-		h[http.CanonicalHeaderKey("Mcp-Param-"+p.Name)] = []string{text}
-	}
-}
-
-// headerValue encodes what a field cannot hold as it is. 2026-07-28
-// basic/transports/streamable-http#value-encoding.
-func headerValue(text string) string {
-	plain := strings.Trim(text, " \t") == text && !(strings.HasPrefix(text, "=?base64?") && strings.HasSuffix(text, "?="))
-	if plain && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return text
-	}
-	return "=?base64?" + base64.StdEncoding.EncodeToString([]byte(text)) + "?="
-}
-
-// fault reads what there is of a response that is an error, for a second at
-// most.
-func (x *post) fault(resp *http.Response) *HTTPError {
-	defer time.AfterFunc(graceAtEnd, func() { resp.Body.Close() }).Stop()
+// httpErrorWithin is httpError for a body that may come slowly: what has not come
+// within d is left out.
+func httpErrorWithin(d time.Duration, resp *http.Response) *HTTPError {
+	defer time.AfterFunc(d, func() { resp.Body.Close() }).Stop()
 	return httpError(resp)
 }
 
-// refused tells what a status means that is not 2xx: if a session was named,
-// 404 is its end, unless it is the answer, about a method or what else was
-// asked for.
-func (c *httpConn) refused(x *post, fault *HTTPError) error {
-	switch code := codeOf(fault); {
-	case fault.Status != http.StatusNotFound, x.session == "", code == CodeMethodNotFound:
-		// "Method not found" is nothing that anybody says of a session.
-		return fault
-	case (code == CodeInvalidParams || code == CodeResourceNotFound) && fault.id == x.id && x.id != ID{}:
-		return fault
+// beginSession notes the session that a server has begun; "": it has begun none.
+// 2025-11-25 basic/transports#session-management: the id "MUST only contain
+// visible ASCII characters".
+func (c *httpConn) beginSession(p *post, id string) error {
+	isVisible := !strings.ContainsFunc(id, func(c rune) bool { return c < '!' || c > '~' })
+	switch {
+	case id == "":
+		return nil
+	case len(id) > maxRepeatedID || !isVisible:
+		return fmt.Errorf("the server's session id is not one: %.100q", id)
 	}
-	why := fmt.Errorf("%w: %w", ErrSessionEnded, fault)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.session == x.session {
-		c.ended = why
-		for other, streams := range c.posts {
-			// It was accepted, and nobody can tell how far it has come; others
-			// have yet to be told.
-			if streams {
-				other.cancel(why)
+	c.session = id
+	p.session = id
+	return nil
+}
+
+// checkSession returns an error that wraps ErrSessionEnded if a response means
+// that the server does not know the session any more. 2025-11-25
+// basic/transports#session-management: it answers requests with that session with
+// 404. Then all streams of the session have failed, and no more is sent in it.
+//
+// Posts in the state waiting go on: each gets a 404 of its own, which proves that
+// its request was not read.
+func (c *httpConn) checkSession(p *post, fault *HTTPError) error {
+	if p.session == "" || fault.Status != http.StatusNotFound || fault.answers(p.requestID) {
+		return nil
+	}
+	err := fmt.Errorf("%w: %w", ErrSessionEnded, fault)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session == p.session { // no other session has begun meanwhile
+		c.ended = err
+		for other := range c.posts {
+			if other.isStream {
+				other.cancel(err)
 			}
 		}
 	}
-	return notSent{why}
+	return err
 }
 
-// readJSON reads an answer that is not a stream.
-func (c *httpConn) readJSON(x *post, resp *http.Response) error {
-	body, err := readBody(resp.Body, -1, int64(c.max))
+// answers reports whether a 404 is about the method or the params of a request,
+// and not about its session. No server says "Method not found" of a session.
+func (e *HTTPError) answers(id ID) bool {
+	code := codeOf(e)
+	isAboutParams := code == CodeInvalidParams || code == CodeResourceNotFound
+	return code == CodeMethodNotFound || isAboutParams && e.id == id && id != ID{}
+}
+
+// readJSON reads a response that is not a stream.
+func (c *httpConn) readJSON(p *post, resp *http.Response) error {
+	body, err := readBody(resp.Body, -1, int64(c.maxMessage))
 	switch {
 	case err == ErrTooLarge:
 		return err
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrInterrupted, err)
 	}
-	if in := Decode(body); in.Messages[0].Kind() != Invalid {
-		if c.deliver(x, in); x.id == (ID{}) {
-			return nil
-		}
+	in := Decode(body)
+	if in.Messages[0].Kind() != Invalid {
+		c.deliver(p, in)
 	}
-	fault := &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: bytes.Clone(body[:min(len(body), maxFault)])}
-	return fmt.Errorf("the body does not hold the answer: %w", fault)
+	if p.isAnswered() {
+		return nil
+	}
+	beginning := bytes.Clone(body[:min(len(body), maxErrorBody)])
+	return fmt.Errorf("the body does not hold the answer: %w", &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: beginning})
 }
 
-// deliver passes on what has come for a post, unless nobody wants it any more.
-func (c *httpConn) deliver(x *post, in Payload) {
-	waits := x.id != ID{}
+// deliver hands a payload that a post has brought to Read, unless the post is over.
+// Before that it reads what concerns HTTP.
+func (c *httpConn) deliver(p *post, in Payload) {
 	for _, m := range in.Messages {
-		if waits && m.Kind() == Response {
-			// An error without an id is about the only request there is.
-			m.ID = cmp.Or(m.ID, x.id)
-			c.learn(x, m)
-		}
-	}
-	if !c.push(x.ctx.Done(), incoming{payload: in}) {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if waits && in.answers(x.id) {
-		x.id = ID{}
-	} else {
-		c.cut(in.answers, graceAtEnd, errAnsweredFirst)
-	}
-}
-
-// incoming is what Read returns.
-type incoming struct {
-	payload Payload
-	err     error
-}
-
-// push hands something to the reader. It returns false if end is closed first.
-func (c *httpConn) push(end <-chan struct{}, in incoming) bool {
-	select {
-	case c.in <- in:
-		return true
-	case <-end:
-		return false
-	}
-}
-
-// learn reads what a result says to the transport.
-func (c *httpConn) learn(x *post, m *Message) {
-	switch method := x.out.Messages[0].Method; {
-	case m.Result == nil || m.ID.key() != x.id.key():
-	case method == "initialize":
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.rev = revision(unquote(member(m.Result, "protocolVersion")))
-	case method == "tools/list" && x.rev.Modern:
-		c.learnTools(x, m)
-	}
-}
-
-// learnTools remembers which arguments are marked, and takes tools out that are
-// marked wrongly. 2026-07-28 basic/transports/streamable-http#schema-extension:
-// clients "MUST exclude the invalid tool from the result of tools/list".
-func (c *httpConn) learnTools(x *post, m *Message) {
-	tools := member(m.Result, "tools")
-	if len(tools) == 0 || tools[0] != '[' {
-		return
-	}
-	var left []int // out, by their place
-	place := 0
-	for _, tool := range each(tools) {
-		name, schema := unquote(member(tool, "name")), member(tool, "inputSchema")
-		var marked []HeaderParam
-		var err error
-		if mayBeMarked(schema) { // most are not, and need not be decoded
-			marked, err = ReadHeaderParams(schema)
-		}
-		c.mark(name, marked)
-		if err != nil {
-			if left = append(left, place); len(left) <= maxNamed {
-				c.push(x.ctx.Done(), incoming{err: &ReadError{Err: fmt.Errorf("%w: %.100q: %w", errToolLeftOut, name, err)}})
+		if m.Kind() == Response && p.requestID != (ID{}) {
+			if m.ID == (ID{}) { // an error without an id; p has only one request that it can be about
+				m.ID = p.requestID
 			}
+			c.learn(p, m)
 		}
-		place++
 	}
-	if len(left) == 0 {
+	if !c.pass(received{payload: in}, p.ctx.Done()) {
 		return
 	}
-	kept := make([]byte, 1, len(tools))
-	kept[0] = '['
-	place = 0
-	for _, tool := range each(tools) {
-		if len(left) > 0 && left[0] == place {
-			left = left[1:]
-		} else {
-			kept = append(append(kept, tool...), ',')
-		}
-		place++
-	}
-	var result object
-	result.addAll(m.Result, "tools")
-	result.add("tools", append(bytes.TrimSuffix(kept, []byte(",")), ']'))
-	m.Result = json.RawMessage(result.encode())
-}
-
-// mark notes which arguments of a tool are marked; none, if that is not known.
-func (c *httpConn) mark(tool string, marked []HeaderParam) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old := c.marked[tool]; old != nil {
-		c.kept -= sizeOf(tool, old)
+	if p.requestID != (ID{}) && in.answers(p.requestID) {
+		p.requestID = ID{}
+		return
+	}
+	// A server may answer a request on another stream than that of its POST. Then
+	// that POST has a second to end by itself.
+	for other := range c.posts {
+		if other.requestID != (ID{}) && in.answers(other.requestID) {
+			time.AfterFunc(graceAtEnd, func() { other.cancel(errAnsweredFirst) })
+		}
+	}
+}
+
+// ---- Requests of the client ----
+
+// do sends one HTTP request for a post: its POST, or a GET for its stream, or the
+// DELETE of its session.
+func (c *httpConn) do(p *post, method string) (*http.Response, error) {
+	var body io.Reader
+	if method == http.MethodPost {
+		body = bytes.NewReader(p.payload.Append(nil))
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	r, err := http.NewRequestWithContext(ctx, method, c.url, body)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	r.Header = c.header(p, method)
+	resp, err := doHTTP(c.client, r)
+	if err != nil {
+		cancel()
+		if _, ok := errors.AsType[*url.Error](err); ok {
+			err = unreachable{err}
+		}
+		return nil, err
+	}
+	resp.Body = cancelledBody{resp.Body, cancel}
+	return resp, nil
+}
+
+// cancelledBody is the body of a response. Its Close ends the request first,
+// because to close the body may otherwise wait for the end of the body.
+type cancelledBody struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b cancelledBody) Close() error {
+	b.cancel()
+	return b.ReadCloser.Close()
+}
+
+// header returns the header of a request. 2025-11-25
+// basic/transports#protocol-version-header: after initialize, the version is "on
+// all subsequent requests".
+func (c *httpConn) header(p *post, method string) http.Header {
+	h := http.Header{"Accept-Encoding": {"identity"}} // a proxy that compresses events holds them back
+	switch method {
+	case http.MethodPost:
+		h["Accept"] = []string{"application/json, text/event-stream"}
+		h["Content-Type"] = []string{"application/json"}
+	case http.MethodGet:
+		h["Accept"] = []string{"text/event-stream"}
+	}
+	if p.session != "" {
+		h["Mcp-Session-Id"] = []string{p.session}
+	}
+	if p.lastEventID != "" {
+		h["Last-Event-Id"] = []string{p.lastEventID}
+	}
+	if p.revision.VersionHeader {
+		h["Mcp-Protocol-Version"] = []string{p.revision.Version}
+	}
+	if p.revision.Modern && method == http.MethodPost {
+		c.repeatInHeader(h, p.payload.Messages[0])
+	}
+	return h
+}
+
+// namedParams are the params that a modern request repeats in its header.
+type namedParams struct {
+	Name      string          `json:"name,omitempty"`      // of tools/call and prompts/get
+	URI       string          `json:"uri,omitempty"`       // of resources/read
+	Arguments json.RawMessage `json:"arguments,omitempty"` // of tools/call: an object
+}
+
+// repeatInHeader repeats what a modern message says in its body. 2026-07-28
+// basic/transports/streamable-http#standard-request-headers.
+func (c *httpConn) repeatInHeader(h http.Header, m *Message) {
+	h["Mcp-Method"] = []string{m.Method}
+	var params namedParams
+	_ = Bind(m.Params, &params)
+	switch m.Method {
+	case "tools/call":
+		h["Mcp-Name"] = []string{headerValue(params.Name)}
+		mirror(h, c.markedArguments(params.Name), params.Arguments)
+	case "prompts/get":
+		h["Mcp-Name"] = []string{headerValue(params.Name)}
+	case "resources/read":
+		h["Mcp-Name"] = []string{headerValue(params.URI)}
+	}
+}
+
+// mirror repeats the marked arguments of a call in the header. 2026-07-28
+// basic/transports/streamable-http#custom-headers-from-tool-parameters.
+func mirror(h http.Header, marked []HeaderParam, arguments json.RawMessage) {
+	for _, param := range marked {
+		text, ok := argumentValue(lookup(arguments, param.Path...))
+		if ok {
+			h[http.CanonicalHeaderKey("Mcp-Param-"+param.Name)] = []string{text}
+		}
+	}
+}
+
+// argumentValue returns the value of the field that repeats an argument. An
+// argument that is missing, null, an object or an array has no field.
+func argumentValue(argument json.RawMessage) (text string, ok bool) {
+	if len(argument) == 0 || string(argument) == "null" {
+		return "", false
+	}
+	switch argument[0] {
+	case '"':
+		return headerValue(unquote(argument)), true
+	case '{', '[':
+		return "", false
+	}
+	n, isInteger := integerIn(string(argument))
+	if isInteger { // 42.0 is the same number as 42
+		return strconv.FormatInt(n, 10), true
+	}
+	return string(argument), true
+}
+
+// headerValue returns a text as the value of a field: as it is, if a field can
+// hold it, or else in Base64. A text that looks as if it were encoded is encoded,
+// too. 2026-07-28 basic/transports/streamable-http#value-encoding.
+func headerValue(text string) string {
+	const prefix, suffix = "=?base64?", "?="
+	isTrimmed := strings.Trim(text, " \t") == text
+	isPrintable := !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
+	looksEncoded := strings.HasPrefix(text, prefix) && strings.HasSuffix(text, suffix)
+	if isTrimmed && isPrintable && !looksEncoded {
+		return text
+	}
+	return prefix + base64.StdEncoding.EncodeToString([]byte(text)) + suffix
+}
+
+// ---- What the client learns from results ----
+
+// learn reads what a result says to the transport. m is a response to p.
+func (c *httpConn) learn(p *post, m *Message) {
+	if m.Result == nil || m.ID.key() != p.requestID.key() {
+		return
+	}
+	method := p.payload.Messages[0].Method
+	switch {
+	case method == "initialize":
+		var result agreedVersion
+		_ = Bind(m.Result, &result)
+		c.mu.Lock()
+		c.revision = revision(result.ProtocolVersion)
+		c.mu.Unlock()
+	case method == "tools/list" && p.revision.Modern:
+		c.learnTools(p, m)
+	}
+}
+
+// toolList is what the transport reads of the result of tools/list.
+type toolList struct {
+	Tools json.RawMessage `json:"tools,omitempty"` // an array of objects
+}
+
+// listedTool is what the transport reads of one tool in the list.
+type listedTool struct {
+	Name        string          `json:"name,omitempty"`
+	InputSchema json.RawMessage `json:"inputSchema,omitempty"`
+}
+
+// learnTools remembers which arguments are marked, and leaves out the tools whose
+// marks are invalid. 2026-07-28
+// basic/transports/streamable-http#schema-extension: clients "MUST exclude the
+// invalid tool from the result of tools/list".
+func (c *httpConn) learnTools(p *post, m *Message) {
+	var list toolList
+	err := Bind(m.Result, &list)
+	if err != nil || len(list.Tools) == 0 || list.Tools[0] != '[' {
+		return // the caller of tools/list finds out what is wrong
+	}
+	kept := append(make([]byte, 0, len(list.Tools)), '[')
+	leftOut := 0
+	for _, text := range each(list.Tools) {
+		var tool listedTool
+		_ = Bind(text, &tool)
+		var marked []HeaderParam
+		var invalid error
+		if mayBeMarked(tool.InputSchema) {
+			marked, invalid = ReadHeaderParams(tool.InputSchema)
+		}
+		c.remember(tool.Name, marked)
+		if invalid == nil {
+			if len(kept) > len("[") {
+				kept = append(kept, ',')
+			}
+			kept = append(kept, text...)
+			continue
+		}
+		leftOut++
+		if leftOut <= maxReported {
+			report := fmt.Errorf("%w: %.100q: %w", errToolLeftOut, tool.Name, invalid)
+			c.pass(received{err: &ReadError{Err: report}}, p.ctx.Done())
+		}
+	}
+	if leftOut > 0 {
+		var result object
+		result.addAll(m.Result, "tools")
+		result.add("tools", append(kept, ']'))
+		m.Result = json.RawMessage(result.encode())
+	}
+}
+
+// mayBeMarked reports whether a schema has a mark, or an escape that may spell
+// one. Most schemas have none, and need not be decoded.
+func mayBeMarked(schema json.RawMessage) bool {
+	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.Contains(schema, []byte(`\u`))
+}
+
+// remember notes which arguments of a tool are marked. It replaces what it has
+// noted before. If there is no room, it notes nothing.
+func (c *httpConn) remember(tool string, marked []HeaderParam) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, isKnown := c.marked[tool]
+	if isKnown {
+		c.markedSize -= markedSize(tool, before)
 		delete(c.marked, tool)
 	}
-	size := sizeOf(tool, marked)
-	if len(marked) > 0 && c.kept+size <= maxMarked {
+	size := markedSize(tool, marked)
+	if len(marked) > 0 && c.markedSize+size <= maxMarked {
+		c.markedSize += size
 		c.marked[tool] = marked
-		c.kept += size
 	}
 }
 
-// sizeOf returns roughly how many bytes it takes to remember marked arguments.
-func sizeOf(tool string, marked []HeaderParam) int {
-	const perString = 32
-	size := len(tool) + 2*perString
-	for _, p := range marked {
-		size += len(p.Name) + 2*perString
-		for _, name := range p.Path {
-			size += len(name) + perString
+// markedArguments returns the marked arguments of a tool; nil: none is known.
+func (c *httpConn) markedArguments(tool string) []HeaderParam {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.marked[tool]
+}
+
+// markedSize returns about how many bytes it takes to remember marked arguments.
+func markedSize(tool string, marked []HeaderParam) int {
+	const overhead = 32 // of a string
+	size := len(tool) + 2*overhead
+	for _, param := range marked {
+		size += len(param.Name) + 2*overhead
+		for _, name := range param.Path {
+			size += len(name) + overhead
 		}
 	}
 	return size
 }
 
-// mayBeMarked tells whether a mark, or an escape that may spell it, is in a
-// schema.
-func mayBeMarked(schema json.RawMessage) bool {
-	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.Contains(schema, []byte(`\u`))
-}
-
 // ---- Streams of the client ----
 
-// follow reads a response that is a stream, in the background; without one it
-// opens the stream of what belongs to no request.
-func (c *httpConn) follow(x *post, resp *http.Response) error {
+// openStandalone opens the standalone stream, unless the Conn has ended.
+func (c *httpConn) openStandalone() {
+	p, err := c.begin(context.Background(), Payload{})
+	if err == nil {
+		_ = c.startStream(p, nil)
+	}
+}
+
+// startStream starts the goroutine of a post that is a stream. resp is nil for the
+// standalone stream, which is not open yet.
+func (c *httpConn) startStream(p *post, resp *http.Response) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
 		return c.ended
 	}
-	c.posts[x] = true
-	c.streams.Go(func() { c.run(x, resp) })
+	p.isStream = true
+	c.streams.Go(func() { c.readStream(p, resp) })
 	return nil
 }
 
-// run reads a stream until all that it brings has come, and continues it when
-// it is cut off.
-func (c *httpConn) run(x *post, resp *http.Response) {
-	defer c.finish(x)
-	var err error
-	for {
-		if resp != nil {
-			err = c.events(x, resp)
-			if x.done() || x.ctx.Err() != nil {
-				break
-			}
-			x.tries++
-		}
-		if resp, err = c.reopen(x, err); err != nil {
-			break
-		}
+// readStream is the goroutine of a stream. If the stream fails, it reports the
+// reason, unless that is Close.
+func (c *httpConn) readStream(p *post, resp *http.Response) {
+	defer c.finish(p)
+	err := c.readToEnd(p, resp)
+	cause := context.Cause(p.ctx)
+	if cause != nil {
+		err = cause
 	}
-	err = cmp.Or(context.Cause(x.ctx), err)
-	if x.alone() && err != errNoStream {
+	if p.isAnswered() || errors.Is(err, ErrClosed) {
+		return
+	}
+	if p.isStandalone() && err != errNoStream {
 		err = fmt.Errorf("nothing is heard from the server but answers: %w", err)
 	}
-	if !x.done() && !errors.Is(err, ErrClosed) {
-		c.push(c.over, incoming{err: &ReadError{ID: x.id, Err: err}})
+	c.pass(received{err: &ReadError{ID: p.requestID, Err: err}}, c.closed)
+}
+
+// readToEnd reads a stream, and continues it each time it is cut. It returns when
+// the stream is done or has failed.
+func (c *httpConn) readToEnd(p *post, resp *http.Response) (err error) {
+	if p.isStandalone() {
+		resp, err = c.continueStream(p, nil)
+		if err != nil {
+			return err
+		}
+	}
+	for {
+		cut := c.readEvents(p, resp)
+		if p.isAnswered() || p.ctx.Err() != nil {
+			return cut
+		}
+		p.failures++
+		resp, err = c.continueStream(p, cut)
+		if err != nil {
+			return err
+		}
 	}
 }
 
-// alone tells whether it is the stream of what belongs to no request.
-func (x *post) alone() bool { return x.out.Messages == nil }
-
-// done tells whether the answer has come.
-func (x *post) done() bool { return !x.alone() && x.id == ID{} }
-
-// events delivers what a stream brings, to its end. Once the answer has come
-// that should be near, so that the connection can be used again.
-func (c *httpConn) events(x *post, resp *http.Response) error {
+// readEvents delivers what one response brings, to its end. It returns the error
+// that has ended it. When the response to the request has come, the end should be
+// near: readEvents waits for it a moment longer, so that the connection can be
+// used again.
+func (c *httpConn) readEvents(p *post, resp *http.Response) error {
 	defer resp.Body.Close()
 	began := time.Now()
-	in := newEventReader(resp.Body, c.max)
-	in.id = x.last
-	x.fresh = false
+	events := newEventReader(resp.Body, c.maxMessage)
+	events.id = p.lastEventID
+	p.gotMessage = false
 	for {
-		e, err := in.next()
-		if time.Since(began) > lasting {
-			x.tries = 0
+		e, err := events.next()
+		if time.Since(began) > longStream {
+			p.failures = 0
 		}
 		if err != nil {
 			return err
 		}
-		fresh := e.ID != x.last
-		if (fresh || e.Retry > 0) && !x.alone() { // as often as the server wants
-			x.tries = min(x.tries, maxTries-1)
-		}
-		x.retry = cmp.Or(e.Retry, x.retry)
-		if x.last = e.ID; len(e.ID) > maxRepeated || strings.ContainsFunc(e.ID, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-			x.last = "" // which cannot be repeated in a header
-		}
-		if e.Type != "message" || len(e.Data) == 0 { // 2025-11-25: an event that only gives an id
+		isNew := p.noteEvent(e)
+		if e.Type != "message" || len(e.Data) == 0 { // 2025-11-25: an event with empty data only tells its id
 			continue
 		}
-		message := Decode(e.Data)
-		// A message is progress, if it is not, again and again, the event after
-		// which the server was asked to go on.
-		if (fresh || e.ID == "") && message.Messages[0].Kind() != Invalid {
-			x.fresh, x.tries = true, 0
+		in := Decode(e.Data)
+		if isNew && in.Messages[0].Kind() != Invalid {
+			p.gotMessage = true
+			p.failures = 0
 		}
-		open := !x.done()
-		if c.deliver(x, message); open && x.done() {
-			defer time.AfterFunc(drainFor, func() { resp.Body.Close() }).Stop()
+		wasAnswered := p.isAnswered()
+		c.deliver(p, in)
+		if !wasAnswered && p.isAnswered() {
+			defer time.AfterFunc(drainTimeout, func() { resp.Body.Close() }).Stop()
 		}
 	}
 }
 
-// reopen continues a stream after a pause, or opens the standalone one, with as
-// many tries as are left: by GET with Last-Event-ID (2025-11-25
-// basic/transports#resumability-and-redelivery), after the time that retry says
-// (#sending-messages-to-the-server).
-func (c *httpConn) reopen(x *post, why error) (*http.Response, error) {
-	if why == ErrTooLarge || !x.alone() && (x.last == "" || !x.rev.Resume) {
-		return nil, lost(why)
+// noteEvent notes what an event says about the next GET. It returns false if e is
+// the event after which the stream was continued: some servers send it once more.
+//
+// A server may end a response before its stream as often as it likes, and says so
+// with a new id or with retry. So after each of these, one more GET is sent. The
+// standalone stream has no end, so for that only a new message counts.
+func (p *post) noteEvent(e Event) (isNew bool) {
+	isNew = e.ID == "" || e.ID != p.lastEventID
+	if (isNew || e.Retry > 0) && !p.isStandalone() {
+		p.failures = min(p.failures, maxFailures-1)
 	}
-	first := x.alone() && x.tries == 0
-	for ; x.tries <= maxTries; x.tries++ {
-		if x.retry > maxRetry {
-			return nil, lost(fmt.Errorf("the server wants it continued only after %v", x.retry))
-		}
-		if x.tries > 0 && !x.pause() {
-			break
-		}
-		resp, err := c.do(x, http.MethodGet)
-		if why = err; err != nil { // the server may be starting again
-			continue
-		}
-		if resp.StatusCode == http.StatusOK && isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
-			return resp, nil
-		}
-		fault := x.fault(resp)
-		resp.Body.Close()
-		switch why = fault; {
-		case first && fault.Status == http.StatusMethodNotAllowed:
-			// it has no such stream, which is fine
-			return nil, errNoStream
-		case first: // also 404, which some servers give to any GET
-			return nil, fault
-		case fault.Status < 500 && fault.Status != http.StatusTooManyRequests:
-			return nil, lost(c.refused(x, fault))
-		}
+	if e.Retry > 0 {
+		p.retry = e.Retry
 	}
-	return nil, lost(why)
+	p.lastEventID = e.ID
+	hasControl := strings.ContainsFunc(e.ID, func(c rune) bool { return c < ' ' || c == 0x7f })
+	if hasControl || len(e.ID) > maxRepeatedID { // no header can repeat it
+		p.lastEventID = ""
+	}
+	return isNew
 }
 
-// lost tells what has become of a stream that is not continued. What it belongs
-// to has been read.
-func lost(why error) error {
-	if over, ok := why.(notSent); ok {
-		return over.error
+// continueStream sends GETs, with a pause before each, until one continues the
+// stream, or too many have failed. cut is the error that has ended the response
+// before. For the standalone stream, which nothing was before, the first GET is
+// sent without a pause, and cut is nil.
+//
+// 2025-11-25 basic/transports#resumability-and-redelivery.
+func (c *httpConn) continueStream(p *post, cut error) (*http.Response, error) {
+	canContinue := p.isStandalone() || p.lastEventID != "" && p.revision.Resume
+	if cut == ErrTooLarge || !canContinue {
+		return nil, interrupted(cut)
 	}
-	if why == nil || why == io.EOF {
+	isOpening := p.isStandalone() && p.failures == 0
+	reason := cut
+	for ; p.failures <= maxFailures; p.failures++ {
+		if p.retry > maxRetry {
+			return nil, interrupted(fmt.Errorf("the server wants it continued only after %v", p.retry))
+		}
+		if p.failures > 0 && !sleep(p.ctx, p.pause()) {
+			return nil, context.Cause(p.ctx)
+		}
+		resp, mayRetry, err := c.get(p, isOpening)
+		if !mayRetry {
+			return resp, err
+		}
+		reason = err
+	}
+	return nil, interrupted(reason)
+}
+
+// get sends one GET for a stream. If it fails and the next GET may succeed,
+// mayRetry is true. isOpening means that the standalone stream was never open.
+func (c *httpConn) get(p *post, isOpening bool) (resp *http.Response, mayRetry bool, err error) {
+	resp, err = c.do(p, http.MethodGet)
+	if err != nil { // the server may be starting again
+		return nil, true, err
+	}
+	if resp.StatusCode == http.StatusOK && isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
+		return resp, false, nil
+	}
+	fault := httpErrorWithin(graceAtEnd, resp)
+	resp.Body.Close()
+	switch {
+	case isOpening && fault.Status == http.StatusMethodNotAllowed: // the specification allows that
+		return nil, false, errNoStream
+	case isOpening: // 404 is not the end of the session: some servers answer any GET with it
+		return nil, false, fault
+	case fault.Status == http.StatusTooManyRequests || fault.Status >= 500:
+		return nil, true, fault
+	}
+	ended := c.checkSession(p, fault)
+	if ended != nil {
+		return nil, false, ended
+	}
+	return nil, false, interrupted(fault)
+}
+
+// interrupted returns the error of a stream that is not continued. reason is why;
+// io.EOF: the response has just ended.
+func interrupted(reason error) error {
+	if reason == nil || reason == io.EOF {
 		return ErrInterrupted
 	}
-	return fmt.Errorf("%w: %w", ErrInterrupted, why)
+	return fmt.Errorf("%w: %w", ErrInterrupted, reason)
 }
 
-// pause waits before a try. After a response that has brought a message it waits
-// as long as the server has said: the client "MUST respect the retry field,
-// waiting the given number of milliseconds" (2025-11-25
-// basic/transports#sending-messages-to-the-server). After one that has brought
-// none, and if the server has said nothing, it waits longer each time, and not
-// all clients come back at the same moment. It returns false if nobody waits any
-// more.
-func (x *post) pause() bool {
-	least := x.retry
-	if x.fresh && x.tries == 1 && least > 0 {
-		return sleep(x.ctx, max(least, minPause))
+// pause returns how long to wait before the next GET:
+//
+//	the server has set retry, and the last response has brought a message    retry
+//	retry is at least a second                                               retry, and up to an eighth more
+//	otherwise                                                                firstPause, doubled for each further failure,
+//	                                                                         and up to an eighth more
+//
+// The eighth is random, so that not all clients send their GETs at the same moment.
+// A short retry counts only after a message: a server that sends none could
+// otherwise make the client send GETs all the time. It is never shortened:
+// 2025-11-25 basic/transports#sending-messages-to-the-server, the client "MUST
+// respect the retry field, waiting the given number of milliseconds".
+func (p *post) pause() time.Duration {
+	if p.retry > 0 && p.gotMessage && p.failures == 1 {
+		return max(p.retry, minPause)
 	}
-	if least < time.Second { // or a server could have us come back all the time
-		least = max(least, min(firstPause<<(x.tries-1), maxPause))
+	pause := p.retry
+	if pause < time.Second {
+		doubled := min(firstPause<<(p.failures-1), maxPause)
+		pause = max(pause, doubled)
 	}
-	return sleep(x.ctx, least+mathrand.N(least/8))
+	return pause + mathrand.N(pause/8)
 }
 
-// sleep waits, unless the context ends first.
+// sleep waits for d. It returns false if ctx ends before that.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -2243,31 +2462,41 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Close ends all streams, and the session. 2025-11-25
-// basic/transports#session-management: a client that is done "SHOULD send an
-// HTTP DELETE"; it is not waited for long.
+// ---- The end of the client ----
+
+// Close ends all streams, and the session.
 func (c *httpConn) Close() error {
-	c.closing.Do(func() {
-		c.mu.Lock()
-		x := &post{session: c.session, rev: c.rev}
-		over := c.session == "" || c.ended != nil
-		c.ended = ErrClosed
-		for other := range c.posts {
-			other.cancel(ErrClosed)
-		}
-		c.mu.Unlock()
-		close(c.over)
-		if !over {
-			var done context.CancelFunc
-			x.ctx, done = context.WithTimeout(context.Background(), farewell)
-			// A 405 is fine, too: the server does not let us end it.
-			if resp, err := c.do(x, http.MethodDelete); err == nil {
-				resp.Body.Close()
-			}
-			done()
-		}
-		doneWithin(graceAtEnd, &c.streams)
-		c.idle()
-	})
+	c.closeOnce.Do(c.close)
 	return nil
+}
+
+func (c *httpConn) close() {
+	c.mu.Lock()
+	session := &post{session: c.session, revision: c.revision}
+	hasSession := c.session != "" && c.ended == nil
+	c.ended = ErrClosed
+	for p := range c.posts {
+		p.cancel(ErrClosed)
+	}
+	c.mu.Unlock()
+	close(c.closed)
+	if hasSession {
+		c.deleteSession(session)
+	}
+	doneWithin(graceAtEnd, &c.streams)
+	c.closeIdle()
+}
+
+// deleteSession tells the server that the session has ended. 2025-11-25
+// basic/transports#session-management: a client "SHOULD send an HTTP DELETE". It
+// does not matter whether that succeeds: a server may answer with 405, and ends the
+// session when it wants.
+func (c *httpConn) deleteSession(session *post) {
+	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
+	defer cancel()
+	session.ctx = ctx
+	resp, err := c.do(session, http.MethodDelete)
+	if err == nil {
+		resp.Body.Close()
+	}
 }

@@ -1099,57 +1099,72 @@ func (h *SSEHandler) Close() {
 
 // ---- HTTP+SSE of 2024-11-05: the client ----
 
-const endpointWait = 10 * time.Second // for the event that says where to POST
+const (
+	endpointTimeout = 10 * time.Second // for the event that says where to POST
+	drainTimeout    = 100 * time.Millisecond
+	maxDrained      = 16 << 10 // bytes of a response that are read only to use its connection again
+)
 
-// DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. max bounds
-// the bytes of a message. A nil client is one of our own. Of any other its
-// Timeout is ignored, and redirects are followed only if they are 307 or 308
-// within the origin, ten at most; proxies, TLS, credentials and whatever else
-// concerns each request are its Transport's business (WithHeader). The context
-// bounds the dialling only; the event that says where to POST must come within
-// ten seconds. A stream that is lost cannot be resumed: dial again. What is not
-// a stream, or not a 2xx, is an *HTTPError.
-func DialSSE(client *http.Client, target string, max int) Dialer {
+// DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. maxMessage
+// is the most bytes that a message of the server may have.
+//
+// If client is nil, each Conn has an http.Client of its own. Of any other client
+// the Timeout is ignored, because it would end the stream. A redirect is followed
+// only if its status is 307 or 308 and it stays within the origin, and at most
+// ten times in a row. Proxies, TLS, credentials and all else that concerns each
+// request belong into the Transport of the client. See WithHeader.
+//
+// The context is for dialling only: the Conn outlives it. The Dialer waits at
+// most ten seconds for the event that says where to POST.
+//
+// If a server does not answer the GET with a stream of events, or a POST with a
+// status of 2xx, the error is an *HTTPError. A stream that is lost cannot be
+// resumed: call the Dialer again.
+func DialSSE(client *http.Client, target string, maxMessage int) Dialer {
 	return func(ctx context.Context) (Conn, error) {
-		c := &sseConn{body: http.NoBody}
-		c.client, c.idle = keepToOrigin(client)
-		// The life of the stream, which outlives the dialling.
-		c.life, c.hangUp = context.WithCancelCause(context.Background())
-		defer context.AfterFunc(ctx, func() { c.hangUp(ctx.Err()) })()
-		defer time.AfterFunc(endpointWait, func() { c.hangUp(errNoEndpoint) }).Stop()
-		if err := c.open(target, max); err != nil {
-			err = cmp.Or(context.Cause(c.life), err)
-			_ = c.Close()
-			return nil, err
+		kept, closeIdle := keepToOrigin(client)
+		c := &sseConn{client: kept, closeIdle: closeIdle, body: http.NoBody, posts: map[string]context.CancelCauseFunc{}}
+		c.life, c.endLife = context.WithCancelCause(context.Background())
+		defer context.AfterFunc(ctx, func() { c.endLife(ctx.Err()) })()
+		defer time.AfterFunc(endpointTimeout, func() { c.endLife(errNoEndpoint) }).Stop()
+		err := c.openStream(target, maxMessage)
+		if err == nil {
+			return c, nil
 		}
-		return c, nil
+		if cause := context.Cause(c.life); cause != nil {
+			err = cause
+		}
+		_ = c.Close()
+		return nil, err
 	}
 }
 
-var errNoEndpoint = fmt.Errorf("no endpoint event within %v", endpointWait)
+var errNoEndpoint = fmt.Errorf("no endpoint event within %v", endpointTimeout)
 
-// sseConn is the client's Conn.
+// sseConn is the Conn of a client of this transport. Read reads the stream, on
+// the goroutine of its caller. Each Write is a POST.
 type sseConn struct {
-	client   *http.Client
-	idle     func() // closes its idle connections
-	endpoint string
-	body     io.Closer
-	events   *eventReader
-	life     context.Context // until Close
-	hangUp   context.CancelCauseFunc
-	posts    sync.Map     // what ends the POST of a request, by key of its id
-	version  atomic.Value // that was agreed on
+	client    *http.Client
+	closeIdle func()    // closes the idle connections of client
+	endpoint  string    // the URL for POSTs
+	body      io.Closer // of the response that is the stream
+	events    *eventReader
+	life      context.Context // of all requests; Close ends it
+	endLife   context.CancelCauseFunc
+
+	mu      sync.Mutex                         // guards the fields below
+	posts   map[string]context.CancelCauseFunc // ends the POST of a request, by the key of the request's id
+	version string                             // that was agreed on; "": none yet
 }
 
-// open reads events up to the one that says where to POST. It must be of the
-// same origin, or a server could have us talk to another.
-func (c *sseConn) open(target string, max int) error {
+// openStream sends the GET, and reads the event that says where to POST.
+func (c *sseConn) openStream(target string, maxMessage int) error {
 	r, err := http.NewRequestWithContext(c.life, http.MethodGet, target, nil)
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Accept", "text/event-stream")
-	r.Header.Set("Accept-Encoding", "identity") // what compresses events holds them back
+	r.Header.Set("Accept-Encoding", "identity") // a proxy that compresses events holds them back
 	resp, err := doHTTP(c.client, r)
 	if err != nil {
 		return err
@@ -1158,84 +1173,124 @@ func (c *sseConn) open(target string, max int) error {
 	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
 		return fmt.Errorf("GET: %w", httpError(resp))
 	}
-	for c.events = newEventReader(resp.Body, max); ; {
-		e, err := c.events.next()
+	c.events = newEventReader(resp.Body, maxMessage)
+	return c.readEndpoint(resp.Request.URL)
+}
+
+// readEndpoint reads the first event. It must name a URL of the origin from which
+// the stream comes. Otherwise a server could make us send requests to another
+// server.
+func (c *sseConn) readEndpoint(stream *url.URL) error {
+	var e Event
+	for e.Data == nil { // by the standard, text without data is no event
+		var err error
+		e, err = c.events.next()
 		if err != nil {
 			return fmt.Errorf("no endpoint event: %w", err)
 		}
-		if e.Data == nil {
-			continue
-		}
-		endpoint, err := resp.Request.URL.Parse(string(e.Data))
-		if err != nil || e.Type != "endpoint" || len(e.Data) == 0 || !sameOrigin(endpoint, resp.Request.URL) {
-			return fmt.Errorf("the first event must name an endpoint of the same origin, not %s %.200q", e.Type, e.Data)
-		}
-		endpoint.User = resp.Request.URL.User // ours, whatever it says
-		c.endpoint = endpoint.String()
-		return nil
 	}
+	endpoint, err := stream.Parse(string(e.Data))
+	isEndpoint := e.Type == "endpoint" && len(e.Data) > 0
+	if err != nil || !isEndpoint || !sameOrigin(endpoint, stream) {
+		return fmt.Errorf("the first event must name an endpoint of the same origin, not %s %.200q", e.Type, e.Data)
+	}
+	endpoint.User = stream.User // the caller's credentials, whatever the event says
+	c.endpoint = endpoint.String()
+	return nil
 }
 
-// Read returns what the next event holds.
+// Read returns the payload of the next event.
 func (c *sseConn) Read() (Payload, error) {
 	for {
 		e, err := c.events.next()
 		if err != nil {
 			return Payload{}, err
 		}
-		if e.Type == "message" && len(e.Data) > 0 {
-			in := Decode(e.Data)
-			c.answered(in)
-			return in, nil
+		if e.Type != "message" || len(e.Data) == 0 {
+			continue
 		}
+		in := Decode(e.Data)
+		for _, m := range in.Messages {
+			if m.Kind() == Response {
+				c.noteResponse(m)
+			}
+		}
+		return in, nil
 	}
 }
 
 var errAnsweredFirst = errors.New("the answer has come before the status of its POST")
 
-// answered has POSTs end soon that are answered on the stream.
-func (c *sseConn) answered(in Payload) {
-	for _, m := range in.Messages {
-		if end, ok := c.posts.Load(m.ID.key()); ok && m.Kind() == Response {
-			time.AfterFunc(graceAtEnd, func() { end.(context.CancelCauseFunc)(errAnsweredFirst) })
-		}
-		// Only the answer to initialize says that; the first counts.
-		if version := unquote(member(m.Result, "protocolVersion")); version != "" {
-			c.version.CompareAndSwap(nil, version)
-		}
+// noteResponse reads the version that was agreed on. Only the result of initialize
+// names one. A second after the response, it ends the POST of the request: a
+// server may send the response on the stream, and the status late or never.
+func (c *sseConn) noteResponse(m *Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version == "" {
+		var result agreedVersion
+		_ = Bind(m.Result, &result)
+		c.version = result.ProtocolVersion
+	}
+	if cancel := c.posts[m.ID.key()]; cancel != nil {
+		time.AfterFunc(graceAtEnd, func() { cancel(errAnsweredFirst) })
 	}
 }
 
-// Write POSTs a payload. The status that says it has come is not defined, so
-// any 2xx will do; a 404 says that the conversation is unknown.
-func (c *sseConn) Write(ctx context.Context, p Payload) error {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	defer context.AfterFunc(c.life, func() { end(ErrClosed) })()
-	for _, m := range p.Messages {
-		if m.Kind() == Request { // an answer's id is the server's
-			c.posts.Store(m.ID.key(), end)
-			defer c.posts.Delete(m.ID.key())
-		}
-	}
-	err := c.post(ctx, func() { end(nil) }, p)
-	switch why := context.Cause(ctx); {
-	case why == errAnsweredFirst:
+// Write POSTs a payload, and waits for the status. 2024-11-05 does not say which
+// status means that the payload has come, so each 2xx does. 404 means that the
+// server does not know the conversation: the error wraps ErrSessionEnded and
+// ErrNotSent.
+func (c *sseConn) Write(ctx context.Context, out Payload) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.life, func() { cancel(ErrClosed) })()
+	c.addPost(out, cancel)
+	defer c.removePost(out)
+	err := c.post(ctx, func() { cancel(nil) }, out)
+	cause := context.Cause(ctx)
+	switch {
+	case cause == errAnsweredFirst:
 		return nil
-	case err != nil && why == ErrClosed:
+	case err != nil && cause == ErrClosed:
 		return ErrClosed
 	}
 	return err
 }
 
-func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(p.Append(nil)))
+// addPost notes what ends the POST of these requests. Responses are left out,
+// because their ids are those of the server's requests.
+func (c *sseConn) addPost(out Payload, cancel context.CancelCauseFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range out.Messages {
+		if m.Kind() == Request {
+			c.posts[m.ID.key()] = cancel
+		}
+	}
+}
+
+func (c *sseConn) removePost(out Payload) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range out.Messages {
+		if m.Kind() == Request {
+			delete(c.posts, m.ID.key())
+		}
+	}
+}
+
+// post sends one POST. The status says all. So the rest of a refusal is read for
+// at most a second, and the rest of any other response for at most drainTimeout.
+// cancel ends ctx.
+func (c *sseConn) post(ctx context.Context, cancel func(), out Payload) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(out.Append(nil)))
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	// A version whose servers may ask for it, on whatever transport.
-	if version, _ := c.version.Load().(string); revision(version).VersionHeader {
+	version := c.agreed()
+	if revision(version).VersionHeader { // a server of such a revision may require it on any transport
 		r.Header.Set("Mcp-Protocol-Version", version)
 	}
 	resp, err := doHTTP(c.client, r)
@@ -1243,51 +1298,65 @@ func (c *sseConn) post(ctx context.Context, cancel func(), p Payload) error {
 		return err
 	}
 	defer resp.Body.Close()
-	defer time.AfterFunc(graceAtEnd, cancel).Stop() // the status is enough
-	switch {
-	case resp.StatusCode == http.StatusNotFound:
-		return notSent{fmt.Errorf("%w: %w", ErrSessionEnded, httpError(resp))}
-	case resp.StatusCode/100 != 2:
-		return httpError(resp)
+	if resp.StatusCode/100 == 2 {
+		defer time.AfterFunc(drainTimeout, cancel).Stop()
+		_, _ = io.CopyN(io.Discard, resp.Body, maxDrained) // so that the connection can be used again
+		return nil
 	}
-	defer time.AfterFunc(drainFor, cancel).Stop()
-	_, _ = io.CopyN(io.Discard, resp.Body, piece) // so that the connection can be used again
-	return nil
+	defer time.AfterFunc(graceAtEnd, cancel).Stop()
+	fault := httpError(resp)
+	if fault.Status == http.StatusNotFound {
+		return notSent{fmt.Errorf("%w: %w", ErrSessionEnded, fault)}
+	}
+	return fault
 }
 
-// Close ends the conversation. The request is cancelled first, because closing
-// its body may wait for it.
+// agreed returns the version that was agreed on; "": none yet.
+func (c *sseConn) agreed() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version
+}
+
+// Close ends the conversation. It ends the request before it closes the body,
+// because to close the body may wait for the request.
 func (c *sseConn) Close() error {
-	c.hangUp(nil)
-	defer c.idle()
+	c.endLife(nil)
+	defer c.closeIdle()
 	return c.body.Close()
 }
 
 // ---- What both clients need ----
 
 const (
-	maxFault = 64 << 10 // bytes of a body that is kept
-	maxWords = 1000     // schemes and parameters of challenges that are looked at
-
-	drainFor = 100 * time.Millisecond // for the rest of a response, so that its connection can be used again
+	maxErrorBody      = 64 << 10 // bytes of the body of an HTTPError
+	maxChallengeWords = 1000     // schemes and parameters of challenges that are read
 )
 
-// HTTPError is an answer to a client's request that was not what it should be.
-// If its body is an error of JSON-RPC, errors.As finds that *Error in it, too.
+// agreedVersion is what a transport reads of the result of initialize.
+type agreedVersion struct {
+	ProtocolVersion string `json:"protocolVersion,omitempty"`
+}
+
+// HTTPError is a response of HTTP that does not answer the request of a client
+// as it should. If the body is a JSON-RPC error response, errors.As finds its
+// *Error in the HTTPError.
 type HTTPError struct {
 	Status int
 	Header http.Header
 	Body   []byte // its first 64 KiB
 
-	fault *Error // that the body is
-	id    ID     // of the request that it answers
+	fault *Error // of the error response in the body; nil: there is none
+	id    ID     // of that response
 }
 
-// Error returns the status, and as much of the rest as says why.
+// Error returns the status, and the part of the response that best explains it:
+// the JSON-RPC error, the target of a redirect, or the beginning of the body.
 func (e *HTTPError) Error() string {
 	text := strings.TrimSpace(fmt.Sprintf("HTTP %d %s", e.Status, http.StatusText(e.Status)))
 	location := e.Header.Get("Location")
-	switch body := bytes.TrimSpace(e.Body); {
+	body := bytes.TrimSpace(e.Body)
+	switch {
 	case e.fault != nil:
 		return text + ": " + e.fault.Error()
 	case e.Status/100 == 3 && location != "":
@@ -1298,7 +1367,7 @@ func (e *HTTPError) Error() string {
 	return text
 }
 
-// Unwrap returns the *Error.
+// Unwrap returns the *Error of the body.
 func (e *HTTPError) Unwrap() error {
 	if e.fault == nil {
 		return nil
@@ -1306,26 +1375,40 @@ func (e *HTTPError) Unwrap() error {
 	return e.fault
 }
 
-// Challenge returns the parameters of the first challenge of a scheme in
-// WWW-Authenticate, by name in lower case; nil if there is none. 2025-11-25
+// A challenge is a scheme and its parameters: tokens, each with a token or a
+// quoted string as its value. RFC 9110, sections 5.6 and 11.2. These expressions
+// find
+//
+//	Bearer resource_metadata="https://…", scope="a \"b\""
+//	^word  ^word, with a value            ^word, with quoted pairs in its value
+const (
+	challengeWord = "([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?"
+	quotedPair    = `\\(.)`
+)
+
+// Challenge returns the parameters of the first challenge of a scheme in the
+// header WWW-Authenticate. Their names are in lower case. If there is no such
+// challenge, it returns nil. 2025-11-25
 // basic/authorization#protected-resource-metadata-discovery-requirements:
-// clients "MUST be able to parse WWW-Authenticate headers"; what they want of
-// it is Challenge("Bearer")["resource_metadata"] and ["scope"].
+// clients "MUST be able to parse WWW-Authenticate headers". What they need is
+// Challenge("Bearer")["resource_metadata"] and Challenge("Bearer")["scope"].
 func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
-	// A challenge is a scheme, then parameters: tokens, with a token or a quoted
-	// string as value. RFC 9110, sections 5.6 and 11.2.
-	challengeWord := regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
-	quotedPair := regexp.MustCompile(`\\(.)`)
-	for _, word := range challengeWord.FindAllStringSubmatch(strings.Join(e.Header.Values("Www-Authenticate"), ","), maxWords) {
+	// Compiled here, and not for every program: few programs call Challenge.
+	wordExp := regexp.MustCompile(challengeWord)
+	pairExp := regexp.MustCompile(quotedPair)
+	all := strings.Join(e.Header.Values("Www-Authenticate"), ",")
+	for _, word := range wordExp.FindAllStringSubmatch(all, maxChallengeWords) {
 		name, value := strings.ToLower(word[1]), word[2]
-		switch isParam := strings.Contains(word[0], "="); {
-		case isParam && params != nil && params[name] == "":
-			if text, quoted := strings.CutPrefix(value, `"`); quoted {
-				value = quotedPair.ReplaceAllString(strings.TrimSuffix(text, `"`), "$1")
+		isParam := strings.Contains(word[0], "=")
+		switch {
+		case isParam && params != nil && params[name] == "": // the first of two counts
+			inner, isQuoted := strings.CutPrefix(value, `"`)
+			if isQuoted {
+				value = pairExp.ReplaceAllString(strings.TrimSuffix(inner, `"`), "$1")
 			}
 			params[name] = value
-		case isParam:
-		case params != nil: // the next one begins
+		case isParam: // of another challenge, or the second with this name
+		case params != nil: // the next challenge begins
 			return params
 		case strings.EqualFold(name, scheme):
 			params = map[string]string{}
@@ -1334,19 +1417,21 @@ func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
 	return params
 }
 
-// isToken tells whether c may be part of a token: tchar of RFC 9110, section
-// 5.6.2.
+// isToken reports whether c may be part of a token. RFC 9110, section 5.6.2.
 func isToken(c rune) bool {
-	return c < 0x80 && (c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.ContainsRune("!#$%&'*+-.^_`|~", c))
+	isDigit := '0' <= c && c <= '9'
+	isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return isDigit || isLetter || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
-// doHTTP sends a request. Of a 101, which nobody has asked for, net/http would
-// leave the connection to us, without an end.
+// doHTTP sends a request. Its error does not show the query of the URL: errors
+// are logged and shown, and a query may name a session or hold a key.
+//
+// net/http gives the connection of a response with status 101 to the caller. The
+// client has not asked for that, so doHTTP closes the connection.
 func doHTTP(client *http.Client, r *http.Request) (*http.Response, error) {
 	resp, err := client.Do(r)
-	var failure *url.Error
-	// Its text is for everybody, and a query may name a session, or hold a key.
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*url.Error](err); ok {
 		failure.URL, _, _ = strings.Cut(failure.URL, "?")
 	}
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
@@ -1356,81 +1441,113 @@ func doHTTP(client *http.Client, r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// httpError reads what there is of a response that is an error.
+// httpError returns a response as an error. It reads the body until it ends or
+// breaks off, and at most maxErrorBody bytes.
 func httpError(resp *http.Response) *HTTPError {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxFault))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // half a body is better than none
 	e := &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: body}
-	if m := Decode(body).Messages[0]; m.Kind() == Response && m.Error != nil {
+	m := Decode(body).Messages[0]
+	if m.Kind() == Response && m.Error != nil {
 		e.fault, e.id = m.Error, m.ID
 	}
 	return e
 }
 
-// sameOrigin tells whether two URLs have scheme, host and port in common.
+// sameOrigin reports whether two URLs have the same scheme, host and port.
 func sameOrigin(a, b *url.URL) bool {
-	port := func(u *url.URL) string {
-		return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
-	}
-	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && portOf(a) == portOf(b)
 }
 
-// keepToOrigin returns a client that follows redirects only where they repeat
-// the request, and only within the origin: others would lose the body, or carry
-// headers to a stranger. idle closes the idle connections of a client that is
-// our own.
-func keepToOrigin(client *http.Client) (kept *http.Client, idle func()) {
-	idle = func() {}
+// portOf returns the port of a URL. If the URL names none, it is that of the
+// scheme.
+func portOf(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "http":
+		return "80"
+	case u.Scheme == "https":
+		return "443"
+	}
+	return ""
+}
+
+// maxRedirects is how many redirects in a row are followed.
+const maxRedirects = 10
+
+// keepToOrigin returns a copy of client that follows a redirect only if the
+// request is repeated as it is, and only within the origin. Any other redirect
+// would lose the body of a POST, or send its header to another server. closeIdle
+// closes the idle connections of a client that keepToOrigin has made, because
+// client is nil; otherwise it does nothing.
+func keepToOrigin(client *http.Client) (kept *http.Client, closeIdle func()) {
+	closeIdle = func() {}
 	if client == nil {
-		transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
-		if standard, ok := http.DefaultTransport.(*http.Transport); ok {
-			transport = standard.Clone()
-		}
-		transport.MaxIdleConnsPerHost = 100 // it talks to one
-		client, idle = &http.Client{Transport: transport}, transport.CloseIdleConnections
+		transport := newTransport()
+		client = &http.Client{Transport: transport}
+		closeIdle = transport.CloseIdleConnections
 	}
 	c := *client
-	c.Timeout = 0 // it would end streams; a context says how long a call may take
-	own := c.CheckRedirect
+	c.Timeout = 0 // it would end streams; the context of a call says how long the call may take
+	check := client.CheckRedirect
 	c.CheckRedirect = func(r *http.Request, via []*http.Request) error {
-		if status := r.Response.StatusCode; status != http.StatusTemporaryRedirect && status != http.StatusPermanentRedirect ||
-			!sameOrigin(r.URL, via[0].URL) || len(via) >= 10 {
+		status := r.Response.StatusCode
+		isRepeated := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
+		if !isRepeated || !sameOrigin(r.URL, via[0].URL) || len(via) >= maxRedirects {
 			return http.ErrUseLastResponse
 		}
-		if own != nil {
-			return own(r, via)
+		if check != nil {
+			return check(r, via)
 		}
 		return nil
 	}
-	return &c, idle
+	return &c, closeIdle
 }
 
-// WithHeader returns a client that sends these fields with each request as
-// well, where the request has none of that name; Host takes the place of the
-// URL's. A nil client is http.DefaultClient.
+// newTransport returns a Transport for one Conn, like http.DefaultTransport. All
+// its connections go to one server, so more of them may be idle.
+func newTransport() *http.Transport {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	standard, ok := http.DefaultTransport.(*http.Transport)
+	if ok { // unless the program has replaced it
+		transport = standard.Clone()
+	}
+	transport.MaxIdleConnsPerHost = 100
+	return transport
+}
+
+// WithHeader returns a copy of client that adds header fields to each request. A
+// field that a request has already stays as it is. The field Host replaces the
+// host that the server is told. If client is nil, it is http.DefaultClient.
 func WithHeader(client *http.Client, header http.Header) *http.Client {
-	c := *cmp.Or(client, http.DefaultClient)
+	if client == nil {
+		client = http.DefaultClient
+	}
 	added := http.Header{}
 	for name, values := range header {
 		if len(values) > 0 {
 			added[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 		}
 	}
-	c.Transport = &withHeader{cmp.Or(c.Transport, http.DefaultTransport), added}
+	c := *client
+	c.Transport = &withHeader{cmp.Or(client.Transport, http.DefaultTransport), added}
 	return &c
 }
 
+// withHeader is the RoundTripper of such a client.
 type withHeader struct {
 	http.RoundTripper
-	header http.Header
+	header http.Header // each name has at least one value
 }
 
-// RoundTrip adds the fields to a copy of the request.
+// RoundTrip sends a copy of the request that has the fields.
 func (t *withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	for name, values := range t.header {
-		if name == "Host" { // which net/http keeps apart
+		switch {
+		case name == "Host": // net/http keeps it outside the header
 			r.Host = values[0]
-		} else if r.Header[name] == nil {
+		case r.Header[name] == nil:
 			r.Header[name] = values
 		}
 	}
