@@ -1515,89 +1515,32 @@ const (
 	maxReported   = 16      // tools that are left out of one list and reported
 )
 
-// These decide how a stream that was cut is continued. A failure is a cut, or a
-// GET that does not continue the stream.
-const (
-	maxFailures = 8               // in a row, before the client gives up: 23 seconds if retry is not set
-	firstPause  = time.Second / 4 // after one failure, and twice as long after each further one
-	maxPause    = 5 * time.Second // the most that this grows to
-	maxRetry    = 5 * time.Minute // if a server sets a longer retry, the client gives up at once
-
-	// minPause is the shortest pause, whatever retry says. A server could
-	// otherwise make the client send GETs without end, and without a pause.
-	minPause = 10 * time.Millisecond
-	// A response that has lasted for longStream did not fail when it ends:
-	// proxies cut streams on which nothing is sent.
-	longStream = 30 * time.Second
-)
-
-// Is reports what a status means for a Client that looks for a server. target is
-// one of the errors of session.go:
+// DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL.
+// client and maxMessage are as for DialSSE. The Dialer itself sends nothing.
 //
-//	errModernServer   an error code that only modern servers have, or 404 with CodeMethodNotFound
-//	errOtherServer    400, 404 and 405, if it is no errModernServer
-//	errSaysNothing    401, 403, 408, 429, 3xx and 5xx
-//	errUnread         any, if the body is no error response with an id: that would be the answer of a handler
-//	errRefused        any
+// The Conn acts on some of the messages that it carries:
 //
-// The statuses of a server are read in no other file.
-func (e *HTTPError) Is(target error) bool {
-	switch target {
-	case errModernServer:
-		return e.isModern()
-	case errOtherServer:
-		statuses := []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
-		return slices.Contains(statuses, e.Status) && !e.isModern()
-	case errSaysNothing:
-		statuses := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
-		return slices.Contains(statuses, e.Status) || e.Status/100 == 3 || e.Status >= 500
-	case errUnread:
-		return e.id == ID{}
-	case errRefused:
-		return true
-	}
-	return false
-}
-
-// isModern reports whether only a modern server has this error.
-func (e *HTTPError) isModern() bool {
-	code := codeOf(e)
-	return slices.Contains(modernCodes, code) || e.Status == http.StatusNotFound && code == CodeMethodNotFound
-}
-
-// modernCodes are the codes that only modern servers have, whatever the status.
-var modernCodes = []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}
-
-// unreachable is the error of a request without a response. It is errSaysNothing.
-type unreachable struct{ error }
-
-func (e unreachable) Is(target error) bool { return target == errSaysNothing }
-func (e unreachable) Unwrap() error        { return e.error }
-
-// DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL. client
-// and maxMessage are as for DialSSE. The Dialer sends nothing.
-//
-// The Conn also reads what it carries, because these messages concern HTTP:
-//
-//	initialize                  the session that its response begins is ended with DELETE by Close
-//	any modern request          version, method and name are repeated in the header
-//	tools/list (modern)         arguments that a tool marks with x-mcp-header are repeated in the header of its calls;
-//	                            a tool whose marks are invalid is taken out of the list
-//	notifications/cancelled     closes the response to the request; in the modern era it is not sent
+//	message                     what the Conn does
+//	initialize                  notes the revision and the session, which Close ends with DELETE
 //	notifications/initialized   opens the standalone stream, in revisions that can resume it
+//	notifications/cancelled     closes the response to the request; in the modern era, does not send the message
+//	any modern request          repeats version, method and name in the header
+//	tools/list (modern)         notes which arguments are marked with x-mcp-header; leaves out tools with invalid marks
+//	tools/call (modern)         repeats the marked arguments in the header
 //
 // Write returns when the server has taken the payload. For a payload without a
 // request it waits at most 30 seconds. If the server refuses the payload, the
 // error is an *HTTPError. If the server does not know the session any more, the
-// error wraps ErrSessionEnded and ErrNotSent. A response to a request of the
-// server is sent again each second, within the 30, as long as the network fails.
-// A batch may hold only such responses.
+// error wraps ErrSessionEnded and ErrNotSent. If the network fails, Write sends
+// a response to a request of the server again each second, within the 30
+// seconds. A batch may hold only such responses.
 //
-// If the stream with the response to a call is cut, the Conn continues it where
-// the revision and the server allow that. The call is never sent again. It fails
-// with ErrInterrupted if the stream cannot be continued, or after eight failures
-// in a row. These last 23 seconds, or eight times the retry that the server has
-// set. A response that is too large fails with ErrTooLarge.
+// If the stream with the response to a call is cut, the Conn continues the
+// stream where the revision and the server allow that. It never sends the call
+// again. The call fails with ErrInterrupted if the stream cannot be continued,
+// or after eight GETs that have brought nothing new. The pauses before these
+// last 23 seconds, or eight times the retry that the server has set. If a
+// message of the server is too large, the call fails with ErrTooLarge.
 func DialHTTP(client *http.Client, target string, maxMessage int) Dialer {
 	return func(context.Context) (Conn, error) {
 		kept, closeIdle := keepToOrigin(client)
@@ -1615,8 +1558,8 @@ func DialHTTP(client *http.Client, target string, maxMessage int) Dialer {
 	}
 }
 
-// httpConn is the Conn of a client of Streamable HTTP. Each Write is a POST. What
-// the responses bring goes through inbox to Read.
+// httpConn is the Conn of a client of Streamable HTTP. Each Write is a POST.
+// What the responses bring goes through inbox to Read.
 type httpConn struct {
 	client        *http.Client
 	closeIdle     func() // closes the idle connections of client
@@ -1632,7 +1575,7 @@ type httpConn struct {
 	revision   Revision                 // that was agreed on, or that of the last modern request
 	session    string                   // the id; "": there is none
 	ended      error                    // why nothing more is sent: ErrClosed, or the session has ended; nil: it is
-	posts      map[*post]bool           // that are not over; the values are true
+	posts      map[*post]bool           // a set: all posts that are not over
 	marked     map[string][]HeaderParam // the marked arguments of each tool
 	markedSize int                      // about how many bytes marked has
 }
@@ -1655,19 +1598,21 @@ type received struct {
 //	                                              an event is too large                           failed
 //	cut        pauses, then sends a GET with      200 with a stream of events                     streaming
 //	           Last-Event-ID                      no response, 429 or 5xx                         cut
-//	                                              any other status, or too many failures          failed
-//	                                              no event had an id, or the revision has none    failed
+//	                                              any other response, or too many failures        failed
+//	                                              there is no id for Last-Event-ID                failed
 //	any        as above                           cancelled, Close, or the session has ended      failed
 //
-// The caller of Write takes a post as far as streaming. From there on the post has
-// a goroutine, which readStream runs. So Write returns the error of a post that
-// fails while it waits. For one that fails later, Read returns a *ReadError.
+// In the state waiting, the caller of Write does the work, and Write returns
+// the error. In the states streaming and cut a goroutine does, which runs
+// readStream. It reports the error with a *ReadError, which Read returns.
 //
-// The standalone stream is a post without a payload. It begins in the state cut,
-// but without a pause and without Last-Event-ID. It is never done.
+// The standalone stream is a post without a payload. It begins in the state
+// cut, but without a pause and without Last-Event-ID. It is never done.
 type post struct {
-	payload   Payload
-	requestID ID // of the request in payload; the zero ID: there is none, or its response has come
+	payload Payload
+	// requestID is that of the request in payload. The zero ID: there is none, or
+	// its response has come. The mutex of the httpConn guards changes.
+	requestID ID
 	revision  Revision
 	session   string // the id of the session that it belongs to; "": none
 
@@ -1686,8 +1631,8 @@ type post struct {
 // isStandalone reports whether p is the standalone stream.
 func (p *post) isStandalone() bool { return p.payload.Messages == nil }
 
-// isAnswered reports whether nothing more is expected: the response has come, or
-// the payload has no request.
+// isAnswered reports whether nothing more is expected: the response has come,
+// or the payload has no request.
 func (p *post) isAnswered() bool { return !p.isStandalone() && p.requestID == ID{} }
 
 // Read returns what has come next.
@@ -1700,8 +1645,8 @@ func (c *httpConn) Read() (Payload, error) {
 	}
 }
 
-// pass hands something to Read. It returns false if unwanted is closed before Read
-// has taken it.
+// pass puts something into inbox. It returns false if there is no room before
+// unwanted is closed.
 func (c *httpConn) pass(next received, unwanted <-chan struct{}) bool {
 	select {
 	case c.inbox <- next:
@@ -1733,8 +1678,8 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if first.Method == "notifications/initialized" && p.revision.Resume {
 		c.openStandalone() // now, so that it is there for the first call
 	}
-	// The two cancel the post only until Write returns. After that Close, or a
-	// notifications/cancelled, ends a stream.
+	// ctx and the timer end the post only until Write returns. After that, a
+	// stream is ended by notifications/cancelled or Close.
 	defer context.AfterFunc(ctx, func() { p.cancel(ctx.Err()) })()
 	if first.Kind() != Request {
 		defer time.AfterFunc(acceptTimeout, func() { p.cancel(errSlow) }).Stop()
@@ -1761,8 +1706,8 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 
 var errSlow = fmt.Errorf("the server has not taken it within %v", acceptTimeout)
 
-// cancelPost ends the post of a request that is cancelled. It reports whether the
-// era is the modern one.
+// cancelPost ends the post of a request that is cancelled. It reports whether
+// the era is the modern one.
 func (c *httpConn) cancelPost(cancelled *Message) (isModern bool) {
 	var params CancelledParams
 	_ = Bind(cancelled.Params, &params)
@@ -1797,10 +1742,10 @@ func (c *httpConn) begin(ctx context.Context, out Payload) (*post, error) {
 	return p, nil
 }
 
-// noteRevision reads which revision is in force from the message on. A modern
-// request says it. initialize begins a new session: 2025-11-25
-// basic/transports#session-management, "without a session ID attached". The caller
-// holds mu.
+// noteRevision reads which revision is in force from this message on. A modern
+// request says it. initialize begins anew: 2025-11-25
+// basic/transports#session-management, "without a session ID attached". The
+// caller holds mu.
 func (c *httpConn) noteRevision(m *Message) {
 	meta, _ := m.Meta()
 	isAgreed := c.revision.Version != "" && !c.revision.Modern
@@ -1821,10 +1766,11 @@ func (c *httpConn) finish(p *post) {
 	delete(c.posts, p)
 }
 
-// sendResponse sends a response to a request of the server. As long as the network
-// fails it sends it again each second, because the server waits. If the server has
-// it already, it does no harm. A server that asks and does not read the
-// responses can occupy no more than maxResponses connections.
+// sendResponse sends a response to a request of the server. If the network
+// fails, it sends the response again each second, because the server waits for
+// it. If the server has it already, a second one does no harm. A server that
+// asks and does not read the responses can keep no more than maxResponses POSTs
+// waiting.
 func (c *httpConn) sendResponse(p *post) error {
 	select {
 	case c.responseSlots <- struct{}{}:
@@ -1841,8 +1787,8 @@ func (c *httpConn) sendResponse(p *post) error {
 	}
 }
 
-// send POSTs the payload, and takes in the response. It reports whether that is a
-// stream, which has a goroutine of its own.
+// send POSTs the payload, and takes in the response. It reports whether that is
+// a stream, which has a goroutine of its own.
 func (c *httpConn) send(p *post) (isStream bool, err error) {
 	resp, err := c.do(p, http.MethodPost)
 	if err != nil {
@@ -1885,16 +1831,16 @@ func (c *httpConn) receive(p *post, resp *http.Response) (isStream bool, err err
 	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", contentType, httpErrorWithin(graceAtEnd, resp))
 }
 
-// httpErrorWithin is httpError for a body that may come slowly: what has not come
-// within d is left out.
+// httpErrorWithin is httpError for a body that may come slowly: what has not
+// come within d is left out.
 func httpErrorWithin(d time.Duration, resp *http.Response) *HTTPError {
 	defer time.AfterFunc(d, func() { resp.Body.Close() }).Stop()
 	return httpError(resp)
 }
 
-// beginSession notes the session that a server has begun; "": it has begun none.
-// 2025-11-25 basic/transports#session-management: the id "MUST only contain
-// visible ASCII characters".
+// beginSession notes the session that a server has begun; "": it has begun
+// none. 2025-11-25 basic/transports#session-management: the id "MUST only
+// contain visible ASCII characters".
 func (c *httpConn) beginSession(p *post, id string) error {
 	isVisible := !strings.ContainsFunc(id, func(c rune) bool { return c < '!' || c > '~' })
 	switch {
@@ -1912,11 +1858,11 @@ func (c *httpConn) beginSession(p *post, id string) error {
 
 // checkSession returns an error that wraps ErrSessionEnded if a response means
 // that the server does not know the session any more. 2025-11-25
-// basic/transports#session-management: it answers requests with that session with
-// 404. Then all streams of the session have failed, and no more is sent in it.
+// basic/transports#session-management: such a server answers with 404. Then all
+// streams of the session fail, and nothing more is sent in it.
 //
-// Posts in the state waiting go on: each gets a 404 of its own, which proves that
-// its request was not read.
+// A post in the state waiting does not fail yet. It gets a 404 of its own,
+// which proves that the server has not read its request.
 func (c *httpConn) checkSession(p *post, fault *HTTPError) error {
 	if p.session == "" || fault.Status != http.StatusNotFound || fault.answers(p.requestID) {
 		return nil
@@ -1935,8 +1881,9 @@ func (c *httpConn) checkSession(p *post, fault *HTTPError) error {
 	return err
 }
 
-// answers reports whether a 404 is about the method or the params of a request,
-// and not about its session. No server says "Method not found" of a session.
+// answers reports whether an error with status 404 is about the method or the
+// params of a request, and not about the session. "Method not found" is never
+// about a session.
 func (e *HTTPError) answers(id ID) bool {
 	code := codeOf(e)
 	isAboutParams := code == CodeInvalidParams || code == CodeResourceNotFound
@@ -1963,8 +1910,8 @@ func (c *httpConn) readJSON(p *post, resp *http.Response) error {
 	return fmt.Errorf("the body does not hold the answer: %w", &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: beginning})
 }
 
-// deliver hands a payload that a post has brought to Read, unless the post is over.
-// Before that it reads what concerns HTTP.
+// deliver passes a payload that a post has brought to Read, unless the post is
+// over. Before that it learns from the payload.
 func (c *httpConn) deliver(p *post, in Payload) {
 	for _, m := range in.Messages {
 		if m.Kind() == Response && p.requestID != (ID{}) {
@@ -1983,8 +1930,8 @@ func (c *httpConn) deliver(p *post, in Payload) {
 		p.requestID = ID{}
 		return
 	}
-	// A server may answer a request on another stream than that of its POST. Then
-	// that POST has a second to end by itself.
+	// A server may answer a request on another stream than that of the request's
+	// POST. Then that POST has a second to end by itself.
 	for other := range c.posts {
 		if other.requestID != (ID{}) && in.answers(other.requestID) {
 			time.AfterFunc(graceAtEnd, func() { other.cancel(errAnsweredFirst) })
@@ -1994,8 +1941,8 @@ func (c *httpConn) deliver(p *post, in Payload) {
 
 // ---- Requests of the client ----
 
-// do sends one HTTP request for a post: its POST, or a GET for its stream, or the
-// DELETE of its session.
+// do sends one HTTP request for a post: its POST, or a GET for its stream, or
+// the DELETE of its session.
 func (c *httpConn) do(p *post, method string) (*http.Response, error) {
 	var body io.Reader
 	if method == http.MethodPost {
@@ -2020,6 +1967,13 @@ func (c *httpConn) do(p *post, method string) (*http.Response, error) {
 	return resp, nil
 }
 
+// unreachable is the error of a request without a response. It is
+// errSaysNothing.
+type unreachable struct{ error }
+
+func (e unreachable) Is(target error) bool { return target == errSaysNothing }
+func (e unreachable) Unwrap() error        { return e.error }
+
 // cancelledBody is the body of a response. Its Close ends the request first,
 // because to close the body may otherwise wait for the end of the body.
 type cancelledBody struct {
@@ -2033,8 +1987,8 @@ func (b cancelledBody) Close() error {
 }
 
 // header returns the header of a request. 2025-11-25
-// basic/transports#protocol-version-header: after initialize, the version is "on
-// all subsequent requests".
+// basic/transports#protocol-version-header: after initialize, the version is
+// "on all subsequent requests".
 func (c *httpConn) header(p *post, method string) http.Header {
 	h := http.Header{"Accept-Encoding": {"identity"}} // a proxy that compresses events holds them back
 	switch method {
@@ -2114,8 +2068,8 @@ func argumentValue(argument json.RawMessage) (text string, ok bool) {
 }
 
 // headerValue returns a text as the value of a field: as it is, if a field can
-// hold it, or else in Base64. A text that looks as if it were encoded is encoded,
-// too. 2026-07-28 basic/transports/streamable-http#value-encoding.
+// hold it, or else in Base64. A text that looks as if it were encoded is
+// encoded, too. 2026-07-28 basic/transports/streamable-http#value-encoding.
 func headerValue(text string) string {
 	const prefix, suffix = "=?base64?", "?="
 	isTrimmed := strings.Trim(text, " \t") == text
@@ -2158,8 +2112,8 @@ type listedTool struct {
 	InputSchema json.RawMessage `json:"inputSchema,omitempty"`
 }
 
-// learnTools remembers which arguments are marked, and leaves out the tools whose
-// marks are invalid. 2026-07-28
+// learnTools remembers which arguments are marked, and leaves out the tools
+// whose marks are invalid. 2026-07-28
 // basic/transports/streamable-http#schema-extension: clients "MUST exclude the
 // invalid tool from the result of tools/list".
 func (c *httpConn) learnTools(p *post, m *Message) {
@@ -2230,7 +2184,8 @@ func (c *httpConn) markedArguments(tool string) []HeaderParam {
 	return c.marked[tool]
 }
 
-// markedSize returns about how many bytes it takes to remember marked arguments.
+// markedSize returns about how many bytes it takes to remember marked
+// arguments.
 func markedSize(tool string, marked []HeaderParam) int {
 	const overhead = 32 // of a string
 	size := len(tool) + 2*overhead
@@ -2245,6 +2200,22 @@ func markedSize(tool string, marked []HeaderParam) int {
 
 // ---- Streams of the client ----
 
+// These constants say how a stream that was cut is continued. A failure is a
+// cut, or a GET that does not continue the stream.
+const (
+	maxFailures = 8               // in a row, before the client gives up: 23 seconds if retry is not set
+	firstPause  = time.Second / 4 // after one failure, and twice as long after each further one
+	maxPause    = 5 * time.Second // the most that this grows to
+	maxRetry    = 5 * time.Minute // if a server sets a longer retry, the client gives up at once
+
+	// minPause is the shortest pause, also if retry is shorter. Otherwise a
+	// server could make the client send GETs without end, and without a pause.
+	minPause = 10 * time.Millisecond
+	// longStream is how long a response must last, so that its end is no
+	// failure: proxies cut streams on which nothing is sent.
+	longStream = 30 * time.Second
+)
+
 // openStandalone opens the standalone stream, unless the Conn has ended.
 func (c *httpConn) openStandalone() {
 	p, err := c.begin(context.Background(), Payload{})
@@ -2253,8 +2224,8 @@ func (c *httpConn) openStandalone() {
 	}
 }
 
-// startStream starts the goroutine of a post that is a stream. resp is nil for the
-// standalone stream, which is not open yet.
+// startStream starts the goroutine of a stream. resp is nil for the standalone
+// stream, which is not open yet.
 func (c *httpConn) startStream(p *post, resp *http.Response) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -2284,8 +2255,8 @@ func (c *httpConn) readStream(p *post, resp *http.Response) {
 	c.pass(received{err: &ReadError{ID: p.requestID, Err: err}}, c.closed)
 }
 
-// readToEnd reads a stream, and continues it each time it is cut. It returns when
-// the stream is done or has failed.
+// readToEnd reads a stream, and continues it each time it is cut. It returns
+// when the stream is done or has failed.
 func (c *httpConn) readToEnd(p *post, resp *http.Response) (err error) {
 	if p.isStandalone() {
 		resp, err = c.continueStream(p, nil)
@@ -2306,10 +2277,10 @@ func (c *httpConn) readToEnd(p *post, resp *http.Response) (err error) {
 	}
 }
 
-// readEvents delivers what one response brings, to its end. It returns the error
-// that has ended it. When the response to the request has come, the end should be
-// near: readEvents waits for it a moment longer, so that the connection can be
-// used again.
+// readEvents delivers what the events of one HTTP response hold. It returns the
+// error with which the response has ended. When the JSON-RPC response has come,
+// the end should be near. readEvents waits for it no longer than drainTimeout,
+// so that the connection can be used again.
 func (c *httpConn) readEvents(p *post, resp *http.Response) error {
 	defer resp.Body.Close()
 	began := time.Now()
@@ -2341,12 +2312,13 @@ func (c *httpConn) readEvents(p *post, resp *http.Response) error {
 	}
 }
 
-// noteEvent notes what an event says about the next GET. It returns false if e is
-// the event after which the stream was continued: some servers send it once more.
+// noteEvent notes what an event says about the next GET. It returns false if e
+// is the event after which the stream was continued: some servers send it once
+// more.
 //
-// A server may end a response before its stream as often as it likes, and says so
-// with a new id or with retry. So after each of these, one more GET is sent. The
-// standalone stream has no end, so for that only a new message counts.
+// A server may end a response before its stream as often as it likes, and says
+// so with a new id or with retry. So after each of these, one more GET is sent.
+// The standalone stream has no end, so for that only a new message counts.
 func (p *post) noteEvent(e Event) (isNew bool) {
 	isNew = e.ID == "" || e.ID != p.lastEventID
 	if (isNew || e.Retry > 0) && !p.isStandalone() {
@@ -2365,10 +2337,9 @@ func (p *post) noteEvent(e Event) (isNew bool) {
 
 // continueStream sends GETs, with a pause before each, until one continues the
 // stream, or too many have failed. cut is the error that has ended the response
-// before. For the standalone stream, which nothing was before, the first GET is
-// sent without a pause, and cut is nil.
-//
-// 2025-11-25 basic/transports#resumability-and-redelivery.
+// before. The first GET of the standalone stream has no response before it: cut
+// is nil, and there is no pause. 2025-11-25
+// basic/transports#resumability-and-redelivery.
 func (c *httpConn) continueStream(p *post, cut error) (*http.Response, error) {
 	canContinue := p.isStandalone() || p.lastEventID != "" && p.revision.Resume
 	if cut == ErrTooLarge || !canContinue {
@@ -2419,8 +2390,8 @@ func (c *httpConn) get(p *post, isOpening bool) (resp *http.Response, mayRetry b
 	return nil, false, interrupted(fault)
 }
 
-// interrupted returns the error of a stream that is not continued. reason is why;
-// io.EOF: the response has just ended.
+// interrupted returns the error of a stream that is not continued. reason is
+// why; io.EOF: the response has just ended.
 func interrupted(reason error) error {
 	if reason == nil || reason == io.EOF {
 		return ErrInterrupted
@@ -2428,18 +2399,21 @@ func interrupted(reason error) error {
 	return fmt.Errorf("%w: %w", ErrInterrupted, reason)
 }
 
-// pause returns how long to wait before the next GET:
+// pause returns how long to wait before the next GET. The first line counts
+// that fits:
 //
-//	the server has set retry, and the last response has brought a message    retry
-//	retry is at least a second                                               retry, and up to an eighth more
-//	otherwise                                                                firstPause, doubled for each further failure,
-//	                                                                         and up to an eighth more
+//	retry is set, and the last response has brought a message   retry, but at least minPause
+//	retry is a second or more                                   retry, and up to an eighth more
+//	any other case                                              firstPause, which doubles with each further failure up
+//	                                                            to maxPause, or retry if that is longer; and up to an
+//	                                                            eighth more
 //
-// The eighth is random, so that not all clients send their GETs at the same moment.
-// A short retry counts only after a message: a server that sends none could
-// otherwise make the client send GETs all the time. It is never shortened:
-// 2025-11-25 basic/transports#sending-messages-to-the-server, the client "MUST
-// respect the retry field, waiting the given number of milliseconds".
+// The eighth is random, so that not all clients send their GETs at the same
+// moment. A response without a message does not get a short pause. Otherwise a
+// server could make the client send GETs all the time. The pause is never
+// shorter than retry: 2025-11-25
+// basic/transports#sending-messages-to-the-server, the client "MUST respect the
+// retry field, waiting the given number of milliseconds".
 func (p *post) pause() time.Duration {
 	if p.retry > 0 && p.gotMessage && p.failures == 1 {
 		return max(p.retry, minPause)
@@ -2488,9 +2462,9 @@ func (c *httpConn) close() {
 }
 
 // deleteSession tells the server that the session has ended. 2025-11-25
-// basic/transports#session-management: a client "SHOULD send an HTTP DELETE". It
-// does not matter whether that succeeds: a server may answer with 405, and ends the
-// session when it wants.
+// basic/transports#session-management: a client "SHOULD send an HTTP DELETE".
+// The status does not matter: a server may answer with 405, and end the session
+// by itself.
 func (c *httpConn) deleteSession(session *post) {
 	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
 	defer cancel()
@@ -2500,3 +2474,43 @@ func (c *httpConn) deleteSession(session *post) {
 		resp.Body.Close()
 	}
 }
+
+// ---- What a status means to a client ----
+
+// Is reports what a status means for a Client that looks for a server. target
+// is one of the errors of session.go:
+//
+//	target            the statuses
+//	errModernServer   any with an error code that only modern servers have; 404 with CodeMethodNotFound
+//	errOtherServer    400, 404 and 405, unless it is errModernServer
+//	errSaysNothing    401, 403, 408, 429, 3xx and 5xx
+//	errUnread         any, unless the body is an error response with an id: a handler has answered then
+//	errRefused        any
+//
+// So session.go reads no statuses.
+func (e *HTTPError) Is(target error) bool {
+	switch target {
+	case errModernServer:
+		return e.isModern()
+	case errOtherServer:
+		statuses := []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
+		return slices.Contains(statuses, e.Status) && !e.isModern()
+	case errSaysNothing:
+		statuses := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
+		return slices.Contains(statuses, e.Status) || e.Status/100 == 3 || e.Status >= 500
+	case errUnread:
+		return e.id == ID{}
+	case errRefused:
+		return true
+	}
+	return false
+}
+
+// isModern reports whether only a modern server has this error.
+func (e *HTTPError) isModern() bool {
+	code := codeOf(e)
+	return slices.Contains(modernCodes, code) || e.Status == http.StatusNotFound && code == CodeMethodNotFound
+}
+
+// modernCodes are the codes that only modern servers have, whatever the status.
+var modernCodes = []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}

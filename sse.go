@@ -1101,18 +1101,17 @@ func (h *SSEHandler) Close() {
 
 const (
 	endpointTimeout = 10 * time.Second // for the event that says where to POST
-	drainTimeout    = 100 * time.Millisecond
-	maxDrained      = 16 << 10 // bytes of a response that are read only to use its connection again
+	maxDrained      = 16 << 10         // bytes of a response that are read only to use its connection again
 )
 
 // DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. maxMessage
 // is the most bytes that a message of the server may have.
 //
-// If client is nil, each Conn has an http.Client of its own. Of any other client
-// the Timeout is ignored, because it would end the stream. A redirect is followed
-// only if its status is 307 or 308 and it stays within the origin, and at most
-// ten times in a row. Proxies, TLS, credentials and all else that concerns each
-// request belong into the Transport of the client. See WithHeader.
+// If client is nil, each Conn has an http.Client of its own. Of any other
+// client the Timeout is ignored, because it would end the stream. A redirect is
+// followed only if its status is 307 or 308 and it stays within the origin, and
+// at most ten times in a row. Proxies, TLS, credentials and all else that
+// concerns each request belong to the Transport of the client, as in WithHeader.
 //
 // The context is for dialling only: the Conn outlives it. The Dialer waits at
 // most ten seconds for the event that says where to POST.
@@ -1177,9 +1176,9 @@ func (c *sseConn) openStream(target string, maxMessage int) error {
 	return c.readEndpoint(resp.Request.URL)
 }
 
-// readEndpoint reads the first event. It must name a URL of the origin from which
-// the stream comes. Otherwise a server could make us send requests to another
-// server.
+// readEndpoint reads the first event. It must name a URL of the origin from
+// which the stream comes. Otherwise a server could make us send requests to
+// another server.
 func (c *sseConn) readEndpoint(stream *url.URL) error {
 	var e Event
 	for e.Data == nil { // by the standard, text without data is no event
@@ -1221,9 +1220,10 @@ func (c *sseConn) Read() (Payload, error) {
 
 var errAnsweredFirst = errors.New("the answer has come before the status of its POST")
 
-// noteResponse reads the version that was agreed on. Only the result of initialize
-// names one. A second after the response, it ends the POST of the request: a
-// server may send the response on the stream, and the status late or never.
+// noteResponse reads the version that was agreed on. Only the result of
+// initialize names one. A second after the response, it ends the POST of the
+// request: a server may send the response on the stream, and the status late or
+// never.
 func (c *sseConn) noteResponse(m *Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1237,10 +1237,10 @@ func (c *sseConn) noteResponse(m *Message) {
 	}
 }
 
-// Write POSTs a payload, and waits for the status. 2024-11-05 does not say which
-// status means that the payload has come, so each 2xx does. 404 means that the
-// server does not know the conversation: the error wraps ErrSessionEnded and
-// ErrNotSent.
+// Write POSTs a payload, and waits for the status. 2024-11-05 does not say
+// which status means that the payload has come, so each 2xx does. 404 means
+// that the server does not know the conversation: the error wraps
+// ErrSessionEnded and ErrNotSent.
 func (c *sseConn) Write(ctx context.Context, out Payload) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -1280,9 +1280,9 @@ func (c *sseConn) removePost(out Payload) {
 	}
 }
 
-// post sends one POST. The status says all. So the rest of a refusal is read for
-// at most a second, and the rest of any other response for at most drainTimeout.
-// cancel ends ctx.
+// post sends one POST. The status says all. So the rest of a refusal is read
+// for at most a second, and the rest of any other response for at most
+// drainTimeout. cancel ends ctx.
 func (c *sseConn) post(ctx context.Context, cancel func(), out Payload) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(out.Append(nil)))
 	if err != nil {
@@ -1331,6 +1331,9 @@ func (c *sseConn) Close() error {
 const (
 	maxErrorBody      = 64 << 10 // bytes of the body of an HTTPError
 	maxChallengeWords = 1000     // schemes and parameters of challenges that are read
+	maxRedirects      = 10       // in a row
+
+	drainTimeout = 100 * time.Millisecond // for the rest of a response that is read only to use its connection again
 )
 
 // agreedVersion is what a transport reads of the result of initialize.
@@ -1376,8 +1379,8 @@ func (e *HTTPError) Unwrap() error {
 }
 
 // A challenge is a scheme and its parameters: tokens, each with a token or a
-// quoted string as its value. RFC 9110, sections 5.6 and 11.2. These expressions
-// find
+// quoted string as its value. RFC 9110, sections 5.6 and 11.2. These
+// expressions find
 //
 //	Bearer resource_metadata="https://…", scope="a \"b\""
 //	^word  ^word, with a value            ^word, with quoted pairs in its value
@@ -1427,8 +1430,8 @@ func isToken(c rune) bool {
 // doHTTP sends a request. Its error does not show the query of the URL: errors
 // are logged and shown, and a query may name a session or hold a key.
 //
-// net/http gives the connection of a response with status 101 to the caller. The
-// client has not asked for that, so doHTTP closes the connection.
+// net/http gives the connection of a response with status 101 to the caller.
+// The client has not asked for that, so doHTTP closes the connection.
 func doHTTP(client *http.Client, r *http.Request) (*http.Response, error) {
 	resp, err := client.Do(r)
 	if failure, ok := errors.AsType[*url.Error](err); ok {
@@ -1472,14 +1475,11 @@ func portOf(u *url.URL) string {
 	return ""
 }
 
-// maxRedirects is how many redirects in a row are followed.
-const maxRedirects = 10
-
 // keepToOrigin returns a copy of client that follows a redirect only if the
 // request is repeated as it is, and only within the origin. Any other redirect
-// would lose the body of a POST, or send its header to another server. closeIdle
-// closes the idle connections of a client that keepToOrigin has made, because
-// client is nil; otherwise it does nothing.
+// would lose the body of a POST, or send its header to another server.
+// closeIdle closes the idle connections of a client that keepToOrigin has made,
+// because client is nil; otherwise it does nothing.
 func keepToOrigin(client *http.Client) (kept *http.Client, closeIdle func()) {
 	closeIdle = func() {}
 	if client == nil {
@@ -1504,8 +1504,8 @@ func keepToOrigin(client *http.Client) (kept *http.Client, closeIdle func()) {
 	return &c, closeIdle
 }
 
-// newTransport returns a Transport for one Conn, like http.DefaultTransport. All
-// its connections go to one server, so more of them may be idle.
+// newTransport returns a Transport for one Conn, like http.DefaultTransport.
+// All its connections go to one server, so more of them may be idle.
 func newTransport() *http.Transport {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	standard, ok := http.DefaultTransport.(*http.Transport)
@@ -1516,9 +1516,9 @@ func newTransport() *http.Transport {
 	return transport
 }
 
-// WithHeader returns a copy of client that adds header fields to each request. A
-// field that a request has already stays as it is. The field Host replaces the
-// host that the server is told. If client is nil, it is http.DefaultClient.
+// WithHeader returns a copy of client that adds header fields to each request.
+// A field that a request has already stays as it is. The field Host replaces
+// the host that the server is told. If client is nil, it is http.DefaultClient.
 func WithHeader(client *http.Client, header http.Header) *http.Client {
 	if client == nil {
 		client = http.DefaultClient
