@@ -1574,7 +1574,7 @@ type httpConn struct {
 	mu         sync.Mutex               // guards the fields below
 	revision   Revision                 // that was agreed on, or that of the last modern request
 	session    string                   // the id; "": there is none
-	ended      error                    // why nothing more is sent: ErrClosed, or the session has ended; nil: it is
+	ended      error                    // why nothing more can be sent: ErrClosed, or the session has ended; nil: it can
 	posts      map[*post]bool           // a set: all posts that are not over
 	marked     map[string][]HeaderParam // the marked arguments of each tool
 	markedSize int                      // about how many bytes marked has
@@ -1607,7 +1607,8 @@ type received struct {
 // readStream. It reports the error with a *ReadError, which Read returns.
 //
 // The standalone stream is a post without a payload. It begins in the state
-// cut, but without a pause and without Last-Event-ID. It is never done.
+// cut, but without a pause and without Last-Event-ID. If it is not opened by the
+// first status that comes, it fails. It is never done.
 type post struct {
 	payload Payload
 	// requestID is that of the request in payload. The zero ID: there is none, or
