@@ -61,51 +61,72 @@ import (
 
 // Event is one server-sent event.
 type Event struct {
-	Type string // "" when written: the default, which is "message"
-	ID   string // when read: the last one seen, of this event or an earlier one
-	// Data is nil without a data field: by the standard that is no event, but
-	// it is read for its ID and Retry. Empty is a field with nothing in it.
-	Data  []byte
-	Retry time.Duration // how long to wait before connecting again; 0: not said
+	// Type is the type of the event. An event that is read without one has the
+	// type "message". To write an event of that type, leave Type empty.
+	Type string
+	// ID is the id of the event. An event that is read without one has the id of
+	// the event before it.
+	ID string
+	// Data is what the event carries. If it is nil, the event has no data field,
+	// which is not the same as an empty one. A browser drops such an event. It is
+	// read here, because its ID and its Retry count.
+	Data []byte
+	// Retry is how long a client is to wait before it connects again, in
+	// milliseconds on the wire; 0: the event does not say.
+	Retry time.Duration
 }
 
-// Append appends the event as it stands on the wire. Data may be anything: each
-// of its lines becomes one of the event's. A Type or ID that would end its line
-// is left out.
+// Append appends the event to b, as it is written on the wire. Data may hold any
+// bytes: each of its lines becomes a data field, so a CR and a CRLF are read back
+// as an LF. A Type or an ID that does not fit on one line is left out.
 func (e Event) Append(b []byte) []byte {
 	if e.Type != "" && !strings.ContainsAny(e.Type, "\r\n") {
-		b = append(append(append(b, "event: "...), e.Type...), '\n')
+		b = appendField(b, "event", e.Type)
 	}
 	if e.ID != "" && !strings.ContainsAny(e.ID, "\r\n\x00") {
-		b = append(append(append(b, "id: "...), e.ID...), '\n')
+		b = appendField(b, "id", e.ID)
 	}
 	if e.Retry > 0 {
-		b = append(strconv.AppendInt(append(b, "retry: "...), e.Retry.Milliseconds(), 10), '\n')
+		b = appendField(b, "retry", strconv.FormatInt(e.Retry.Milliseconds(), 10))
 	}
-	if e.Data == nil {
-		return append(b, '\n')
-	}
-	data := e.Data
-	if bytes.IndexByte(data, '\r') >= 0 {
-		data = bytes.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
-	}
-	for line := range bytes.SplitSeq(data, []byte("\n")) {
-		if b = append(b, "data:"...); len(line) > 0 {
-			b = append(append(b, ' '), line...)
+	if e.Data != nil {
+		data := e.Data
+		if bytes.IndexByte(data, '\r') >= 0 {
+			data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+			data = bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
 		}
-		b = append(b, '\n')
+		for line := range bytes.SplitSeq(data, []byte("\n")) {
+			b = appendField(b, "data", line)
+		}
 	}
 	return append(b, '\n')
 }
 
-// ReadEvents yields events until r ends. Any error but io.EOF is yielded last,
-// ErrTooLarge for an event of more than max bytes. An event that the end cuts
-// off is dropped, except for its Retry.
+// appendField appends one line of an event.
+func appendField[T string | []byte](b []byte, name string, value T) []byte {
+	b = append(b, name...)
+	b = append(b, ':')
+	if len(value) > 0 {
+		b = append(b, ' ')
+		b = append(b, value...)
+	}
+	return append(b, '\n')
+}
+
+// ReadEvents returns the events that r holds. It reads from r only while the
+// caller ranges over them, which can be done once. If reading fails, the error is
+// yielded last; the end of r is no error. If an event has more than max bytes, the
+// error is ErrTooLarge. If r ends within an event, that event is dropped; only its
+// Retry is still yielded, in an event without data.
 func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		for in := newEventReader(r, max); ; {
+		in := newEventReader(r, max)
+		for {
 			e, err := in.next()
-			if err == io.EOF || !yield(e, err) || err != nil {
+			if err == io.EOF {
+				return
+			}
+			if !yield(e, err) || err != nil {
 				return
 			}
 		}
@@ -115,69 +136,92 @@ func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 // eventReader reads an event stream by the rules of WHATWG HTML
 // server-sent-events#event-stream-interpretation.
 type eventReader struct {
-	r      *bufio.Reader
-	max    int
-	line   []byte
-	skipLF bool   // the last line has ended with CR: an LF that follows belongs to it
-	id     string // the last one seen
-	first  bool   // the next line is the first, and may start with a byte order mark
+	r       *bufio.Reader
+	max     int    // bytes of an event: its data so far and the line that is read next
+	line    []byte // the memory that readLine uses again and again
+	id      string // of the last event that had one; a client that continues a stream sets it
+	skipLF  bool   // the last line has ended with CR: an LF that comes next belongs to it
+	atStart bool   // the next line is the first one, and may begin with a byte order mark
 }
 
 func newEventReader(r io.Reader, max int) *eventReader {
-	return &eventReader{r: bufio.NewReader(r), max: max, first: true}
+	return &eventReader{r: bufio.NewReader(r), max: max, atStart: true}
 }
 
-// next returns the next event, or io.EOF.
+// next returns the next event. At the end of the stream it returns io.EOF.
 func (in *eventReader) next() (Event, error) {
-	var e Event
-	id := in.id // counts when the event is complete
-	for size := 0; ; {
-		line, err := in.readLine(in.max - size)
+	e := Event{ID: in.id}
+	for {
+		line, err := in.readLine(in.max - len(e.Data))
 		switch {
 		case err != nil && err != ErrTooLarge && e.Retry > 0:
-			// A retry counts though its event is cut off.
+			// The stream is cut off within this event. The standard drops the event,
+			// but a retry counts as soon as its line is read.
 			return Event{ID: in.id, Retry: e.Retry}, nil
 		case err != nil:
 			return Event{}, err
-		case len(line) == 0 && e.Data == nil && e.Retry == 0 && id == in.id:
-			// nothing but a type, which is forgotten
+		case len(line) > 0:
+			e.readField(line)
+		case e.Data == nil && e.Retry == 0 && e.ID == in.id:
+			// An empty line ends the event, but it has at most a type: the standard
+			// drops it.
 			e.Type = ""
-			continue
-		case len(line) == 0:
-			in.id, e.ID, e.Type = id, id, cmp.Or(e.Type, "message")
+		default:
+			in.id = e.ID
+			e.Type = cmp.Or(e.Type, "message")
+			e.Data = bytes.TrimSuffix(e.Data, []byte("\n"))
 			return e, nil
-		}
-		field, value, _ := bytes.Cut(line, []byte(":"))
-		value = bytes.TrimPrefix(value, []byte(" "))
-		switch string(field) { // "" is a comment, and what is not listed is nothing
-		case "event":
-			e.Type = string(value)
-		case "data":
-			if size += len(value) + 1; e.Data == nil {
-				e.Data = append(make([]byte, 0, len(value)), value...)
-			} else {
-				e.Data = append(append(e.Data, '\n'), value...)
-			}
-		case "id":
-			if bytes.IndexByte(value, 0) < 0 {
-				id = string(value)
-			}
-		case "retry":
-			// Out of range is no mistake: ms is the largest then. 0 is read as
-			// one millisecond: in an Event it means that nothing was said.
-			if ms, _ := strconv.ParseUint(string(value), 10, 31); len(value) > 0 && len(bytes.Trim(value, "0123456789")) == 0 {
-				e.Retry = time.Duration(max(ms, 1)) * time.Millisecond
-			}
 		}
 	}
 }
 
-// readLine returns a line without its end: CR, LF or CRLF, even if a CR and its
-// LF do not come together. A line that is cut off is io.EOF.
+// readField reads one line of an event, such as "data: {}". A line that begins
+// with a colon is a comment. It is ignored, and so are fields that the standard
+// does not know. As in the standard, Data gets a newline behind each line; next
+// removes the last one.
+func (e *Event) readField(line []byte) {
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(name) {
+	case "event":
+		e.Type = string(value)
+	case "data":
+		e.Data = slices.Grow(e.Data, len(value)+1)
+		e.Data = append(e.Data, value...)
+		e.Data = append(e.Data, '\n')
+	case "id":
+		if bytes.IndexByte(value, 0) < 0 { // the standard ignores an id with a NUL
+			e.ID = string(value)
+		}
+	case "retry":
+		if retry, ok := parseRetry(value); ok {
+			e.Retry = retry
+		}
+	}
+}
+
+// parseRetry reads the value of a retry field, which has nothing but digits. A
+// number that is too large becomes the largest one, 2^31-1 milliseconds. 0 becomes
+// one millisecond, because 0 in an Event means that the field is missing.
+func parseRetry(value []byte) (retry time.Duration, ok bool) {
+	isNumber := len(value) > 0 && len(bytes.Trim(value, "0123456789")) == 0
+	if !isNumber {
+		return 0, false
+	}
+	ms, _ := strconv.ParseUint(string(value), 10, 31) // out of range: the largest number
+	return time.Duration(max(ms, 1)) * time.Millisecond, true
+}
+
+// readLine returns the next line without its end, which is CR, LF or CRLF. The
+// line is valid until the next call. A line of more than max bytes is the error
+// ErrTooLarge. If the stream ends within a line, readLine returns io.EOF.
+//
+// A line that ends with CR is returned at once, although an LF may follow: to
+// wait for the next byte could take until the next event.
 func (in *eventReader) readLine(max int) ([]byte, error) {
 	in.line = in.line[:0]
 	for {
-		if _, err := in.r.Peek(1); err != nil {
+		if _, err := in.r.Peek(1); err != nil { // waits until there is a byte to read
 			return nil, err
 		}
 		chunk, _ := in.r.Peek(in.r.Buffered())
@@ -187,20 +231,33 @@ func (in *eventReader) readLine(max int) ([]byte, error) {
 			continue
 		}
 		end := bytes.IndexAny(chunk, "\r\n")
-		part := chunk[:cmp.Or(end+1, len(chunk))]
-		in.line = append(in.line, bytes.TrimRight(part, "\r\n")...)
-		in.skipLF = end >= 0 && chunk[end] == '\r'
-		_, _ = in.r.Discard(len(part))
-		switch {
-		case len(in.line) > max:
+		isComplete := end >= 0
+		if isComplete {
+			in.line = append(in.line, chunk[:end]...)
+			in.skipLF = chunk[end] == '\r'
+			_, _ = in.r.Discard(end + 1)
+		} else {
+			in.line = append(in.line, chunk...)
+			in.skipLF = false
+			_, _ = in.r.Discard(len(chunk))
+		}
+		if len(in.line) > max {
 			return nil, ErrTooLarge
-		case end >= 0 && in.first:
-			in.first = false
-			return bytes.TrimPrefix(in.line, []byte("\xEF\xBB\xBF")), nil
-		case end >= 0:
-			return in.line, nil
+		}
+		if isComplete {
+			return in.withoutMark(in.line), nil
 		}
 	}
+}
+
+// withoutMark returns a line. If it is the first one of the stream, withoutMark
+// removes a byte order mark from it.
+func (in *eventReader) withoutMark(line []byte) []byte {
+	if !in.atStart {
+		return line
+	}
+	in.atStart = false
+	return bytes.TrimPrefix(line, []byte("\uFEFF"))
 }
 
 // ---- Streams ----
