@@ -688,96 +688,208 @@ func (out *eventWriter) rest() {
 	_ = out.rc.SetWriteDeadline(time.Now().Add(stall)) // some writers cannot
 }
 
-// ---- What stands before every handler ----
+// ---- Guard: what is checked before every handler ----
 
-// Guard is what stands before every method of every HTTP handler here. The zero
-// Guard lets in every program that can reach the listener, and of web pages
-// only those of loopback origins: so listen on a loopback address, or set
-// Authenticate.
+// Guard checks each HTTP request before a handler of this package reads its body.
+// StreamableHandler and SSEHandler embed one.
+//
+// The zero Guard lets in every program that can connect to the listener. Of web
+// pages it lets in only those of loopback origins, such as http://localhost:3000.
+// So listen on a loopback address, or set Authenticate.
+//
+// These are the checks, in this order. The first one that a request does not pass
+// answers it:
+//
+//	check         passes if                                                                      otherwise
+//	Origin        it is missing, is a loopback origin, or is one of Origins                      403
+//	Host          it is a loopback host or one of Hosts, or the connection is not to loopback    403
+//	preflight     the request is none; that of a page of Origins is answered here                204
+//	fields        Authorization, Content-Encoding and Content-Type come at most once             400
+//	Authenticate  it is nil, or returns no error                                                 401, or as an AuthError says
 type Guard struct {
-	// Origins are the values of Origin, beside those of loopback hosts, that
-	// are let in, such as https://app.example.com. Pages of these origins, and
-	// no others, also get CORS answers; the preflight of any other page is
-	// refused, even if its origin is a loopback host. 2025-11-25
-	// basic/transports#security-warning: "Servers MUST validate the Origin
-	// header on all incoming connections to prevent DNS rebinding attacks".
+	// Origins are the origins that are let in besides those of loopback hosts, such
+	// as https://app.example.com. The pages of these origins, and no others, get
+	// CORS headers. The preflight of any other page is refused, even if its origin
+	// is a loopback host. 2025-11-25 basic/transports#security-warning: "Servers
+	// MUST validate the Origin header on all incoming connections to prevent DNS
+	// rebinding attacks".
 	Origins []string
-	// Hosts are the values of Host, beside loopback names, that are let in
-	// where the connection came to a loopback TCP address: those that a proxy
-	// passes on. One without a port stands for all ports.
+	// Hosts are the values of Host that are let in besides loopback names, if the
+	// connection came to a loopback TCP address: a proxy on the same machine may
+	// pass on the name that the client has used. A value without a port stands for
+	// all ports.
 	Hosts []string
-	// OriginsName and HostsName are what a refusal calls Origins and Hosts when
-	// it says where to list what is missing, such as the flag that sets them.
-	// "": Guard.Origins and Guard.Hosts.
+	// OriginsName and HostsName are what an error calls Origins and Hosts, such as
+	// the names of the flags that set them, when it says where to list a missing
+	// value. If they are "", they are Guard.Origins and Guard.Hosts.
 	OriginsName, HostsName string
-	// Authenticate returns who asks, or an error: an *AuthError says how to
-	// answer, any other is a 401. It is called for each request, by many
-	// goroutines. It must tell people apart: who gets the same principal may
-	// use the same sessions. nil: anyone may ask.
+	// Authenticate returns the user who has sent the request. If it returns an
+	// *AuthError, that says how the request is answered; any other error is a 401.
+	// Two users must not get the same principal: each of them could use the
+	// sessions of the other. Authenticate is called for each request, by several
+	// goroutines at the same time. If it is nil, every request is let in, with the
+	// principal "".
 	Authenticate func(*http.Request) (principal string, err error)
-	MaxBody      int64         // bytes of a POST; 0: 4 MiB
-	KeepAlive    time.Duration // of silence on a stream before a comment; 0: 15 s, negative: none
+	MaxBody      int64         // the most bytes of a POST; 0: 4 MiB
+	KeepAlive    time.Duration // how long a stream is silent before a comment is sent; 0: 15 s, negative: no comments are sent
 	Log          *slog.Logger  // nil: silent
 }
 
-// AuthError is how a Guard answers a request that lacks authorization.
+// AuthError is an error of Guard.Authenticate. It says how the request is
+// answered.
 type AuthError struct {
-	Status    int    // 401, or 403 where more scope is needed; 0: 401
-	Challenge string // value of WWW-Authenticate; "": Bearer
+	Status    int    // 401, or 403 if the token lacks a scope; 0: 401
+	Challenge string // the value of WWW-Authenticate; "": Bearer
 }
 
 func (e *AuthError) Error() string { return "not authorized: " + e.Challenge }
 
-// admit checks what can be checked before anything is read, in a fixed order:
-// Origin, Host, preflight, repeated fields, credentials. If it returns false,
-// the request has been answered. 2025-11-25
+// admit makes the checks of the Guard. If it returns false, it has answered the
+// request.
+func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
+	if len(g.Origins) > 0 {
+		w.Header().Add("Vary", "Origin") // a cache must not give the response of one origin to another
+	}
+	if reason := g.checkOrigin(r); reason != "" {
+		g.refuse(w, r, http.StatusForbidden, ID{}, reason)
+		return "", false
+	}
+	if reason := g.checkHost(r); reason != "" {
+		g.refuse(w, r, http.StatusForbidden, ID{}, reason)
+		return "", false
+	}
+	if g.hasListedOrigin(r) {
+		letPageRead(w.Header(), r)
+		if r.Method == http.MethodOptions { // before Authenticate, because a preflight carries no credentials
+			answerPreflight(w, r)
+			return "", false
+		}
+	}
+	for _, name := range singleFields {
+		if len(r.Header[name]) > 1 {
+			g.refuse(w, r, http.StatusBadRequest, ID{}, "More than one "+name)
+			return "", false
+		}
+	}
+	return g.authenticate(w, r)
+}
+
+// singleFields say who has sent the request, and how its body is to be read. A
+// request that repeats one of them is refused: a proxy may have checked the one
+// line, and we would read the other. 2025-11-25
+// basic/authorization#error-handling has 400 for a "Malformed authorization
+// request".
+var singleFields = []string{"Authorization", "Content-Encoding", "Content-Type"}
+
+// checkOrigin returns the reason why the Origin of a request is not let in; "": it
+// is. Browsers send this field, other programs do not. 2025-11-25
 // basic/transports#security-warning: "If the Origin header is present and
 // invalid, servers MUST respond with HTTP 403 Forbidden."
-func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
+func (g *Guard) checkOrigin(r *http.Request) (reason string) {
 	origins := r.Header["Origin"]
-	listed := len(origins) == 1 && slices.ContainsFunc(g.Origins, func(o string) bool { return strings.EqualFold(o, origins[0]) })
-	if len(g.Origins) > 0 {
-		w.Header().Add("Vary", "Origin")
-	}
-	to, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	twice := slices.IndexFunc(singleFields, func(name string) bool { return len(r.Header[name]) > 1 })
 	switch {
+	case len(origins) == 0 || g.hasListedOrigin(r):
+		return ""
 	case len(origins) > 1:
-		g.refuse(w, r, http.StatusForbidden, ID{}, "More than one Origin")
-	case len(origins) == 1 && !listed && (!isLoopbackOrigin(origins[0]) || isPreflight(r)):
-		// The page of a loopback origin would get no CORS answer.
-		g.refuse(w, r, http.StatusForbidden, ID{}, notAllowed("Origin", origins[0], cmp.Or(g.OriginsName, "Guard.Origins")))
-	case to != nil && to.IP.IsLoopback() && !g.allowsHost(r.Host):
-		// a page of a rebound name could reach it there
-		g.refuse(w, r, http.StatusForbidden, ID{}, notAllowed("Host", r.Host, cmp.Or(g.HostsName, "Guard.Hosts")))
-	case listed && g.share(w.Header(), r): // a preflight carries no credentials
-		w.WriteHeader(http.StatusNoContent)
-	case twice >= 0:
-		g.refuse(w, r, http.StatusBadRequest, ID{}, "More than one "+singleFields[twice])
-	default:
-		return g.authenticate(w, r)
+		return "More than one Origin"
+	case isLoopbackOrigin(origins[0]) && !isPreflight(r):
+		return ""
 	}
-	return "", false
+	// The preflight of a page on a loopback host fails here, too: the page gets no
+	// CORS headers, and this error tells its author how to get them.
+	return notAllowed("Origin", origins[0], cmp.Or(g.OriginsName, "Guard.Origins"))
 }
 
-// notAllowed is for the one who writes the page, or runs the server. What was
-// sent is cut and quoted: it may be long, and move the cursor of a terminal.
-func notAllowed(field, value, list string) string {
-	return fmt.Sprintf("%s not allowed: %.100q; to allow it, use %s", field, value, list)
+// hasListedOrigin reports whether a request comes from a page of one of Origins.
+func (g *Guard) hasListedOrigin(r *http.Request) bool {
+	origins := r.Header["Origin"]
+	return len(origins) == 1 && slices.ContainsFunc(g.Origins, func(listed string) bool { return strings.EqualFold(listed, origins[0]) })
 }
 
-// isPreflight reports whether a browser asks if a page may send a request:
-// Fetch standard, CORS-preflight request.
+// isLoopbackOrigin reports whether a loopback host has served the page of this
+// origin.
+func isLoopbackOrigin(origin string) bool {
+	scheme, host, _ := strings.Cut(origin, "://")
+	return (scheme == "http" || scheme == "https") && isAllowedHost(host, nil)
+}
+
+// isPreflight reports whether a browser asks if a page may send a request: Fetch
+// standard, CORS-preflight request.
 func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header["Access-Control-Request-Method"] != nil
 }
 
-// singleFields say who asks, and how the body is to be read. A request with two
-// lines of one of them is refused: a proxy may have gone by the other line.
-// 2025-11-25 basic/authorization#error-handling has 400 for a "Malformed
-// authorization request".
-var singleFields = []string{"Authorization", "Content-Encoding", "Content-Type"}
+// checkHost returns the reason why the Host of a request is not let in; "": it is.
+// It protects a server that only programs on this machine are meant to reach. In
+// a DNS rebinding attack, a page of evil.example has the browser connect to
+// 127.0.0.1 under the name evil.example. This name is then in Host.
+func (g *Guard) checkHost(r *http.Request) (reason string) {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	isLoopback := local != nil && local.IP.IsLoopback()
+	if !isLoopback || isAllowedHost(r.Host, g.Hosts) {
+		return ""
+	}
+	return notAllowed("Host", r.Host, cmp.Or(g.HostsName, "Guard.Hosts"))
+}
 
+// isAllowedHost reports whether host is a loopback address or localhost, with or
+// without a port, or one of listed. It returns false for a text that is more than
+// a host and a port, such as localhost:1@evil.example.
+func isAllowedHost(host string, listed []string) bool {
+	address, err := netip.ParseAddrPort(host)
+	if err == nil && address.Addr().IsLoopback() && address.Addr().Zone() == "" {
+		return true // most requests have such a host, and url.Parse is slow
+	}
+	u, err := url.Parse("http://" + host)
+	if err != nil || u.Host != host {
+		return false
+	}
+	name := strings.TrimSuffix(host, ":"+u.Port())
+	if strings.EqualFold(name, "localhost") || net.ParseIP(u.Hostname()).IsLoopback() {
+		return true
+	}
+	return slices.ContainsFunc(listed, func(allowed string) bool {
+		return strings.EqualFold(allowed, host) || strings.EqualFold(allowed, name)
+	})
+}
+
+// notAllowed returns an error text for the author of a page, or for the user who
+// runs the server. The value is quoted and cut, because it comes from the client:
+// it may be long, and it may hold characters that move the cursor of a terminal.
+func notAllowed(field, value, list string) string {
+	return fmt.Sprintf("%s not allowed: %.100q; to allow it, use %s", field, value, list)
+}
+
+// letPageRead lets the page that has sent a request read the response, and two
+// fields of its header. By default the browser does not allow that: Fetch standard,
+// CORS protocol.
+func letPageRead(header http.Header, r *http.Request) {
+	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
+	header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
+}
+
+// answerPreflight tells a browser which requests a page may send. Each tool chooses
+// the names of its Mcp-Param fields, so every such field that the browser asks for
+// is allowed. The list has at most 64 names.
+func answerPreflight(w http.ResponseWriter, r *http.Request) {
+	allowed := []string{"Content-Type", "Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID", "Mcp-Method", "Mcp-Name"}
+	requested := strings.Join(r.Header.Values("Access-Control-Request-Headers"), ",")
+	for name := range strings.SplitSeq(requested, ",") {
+		name = strings.TrimSpace(name)
+		isParam := strings.HasPrefix(strings.ToLower(name), "mcp-param-")
+		if isParam && len(allowed) < 64 {
+			allowed = append(allowed, name)
+		}
+	}
+	header := w.Header()
+	header.Set("Access-Control-Allow-Headers", strings.Join(allowed, ", "))
+	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	header.Set("Access-Control-Max-Age", "600") // seconds
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// authenticate calls Authenticate. If it returns false, it has answered the
+// request.
 func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
 	if g.Authenticate == nil {
 		return "", true
@@ -786,56 +898,20 @@ func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal 
 	if err == nil {
 		return principal, true
 	}
-	fault := new(AuthError)
-	errors.As(err, &fault)
-	w.Header().Set("WWW-Authenticate", cmp.Or(fault.Challenge, "Bearer"))
-	g.refuse(w, r, cmp.Or(fault.Status, http.StatusUnauthorized), ID{}, "Not authorized")
+	status := http.StatusUnauthorized
+	challenge := "Bearer"
+	if fault, ok := errors.AsType[*AuthError](err); ok && fault != nil {
+		status = cmp.Or(fault.Status, status)
+		challenge = cmp.Or(fault.Challenge, challenge)
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
+	g.refuse(w, r, status, ID{}, "Not authorized")
 	return "", false
 }
 
-// share lets a page of a listed origin use the answer: the CORS protocol of the
-// Fetch standard. It tells whether it only asks if it may.
-func (g *Guard) share(header http.Header, r *http.Request) (preflight bool) {
-	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
-	header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
-	if r.Method != http.MethodOptions {
-		return false
-	}
-	allowed := []string{"Content-Type", "Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID", "Mcp-Method", "Mcp-Name"}
-	for name := range strings.SplitSeq(strings.Join(r.Header.Values("Access-Control-Request-Headers"), ","), ",") {
-		if name = strings.TrimSpace(name); strings.HasPrefix(strings.ToLower(name), "mcp-param-") && len(allowed) < 64 {
-			allowed = append(allowed, name)
-		}
-	}
-	header.Set("Access-Control-Allow-Headers", strings.Join(allowed, ", "))
-	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	header.Set("Access-Control-Max-Age", "600")
-	return true
-}
-
-// allowsHost tells whether a Host is this machine, or listed. One that is more
-// than a host and a port, such as localhost:1@evil.example, is neither.
-func (g *Guard) allowsHost(host string) bool {
-	if at, err := netip.ParseAddrPort(host); err == nil && at.Addr().IsLoopback() && at.Addr().Zone() == "" {
-		return true // which is what most of them are
-	}
-	u, err := url.Parse("http://" + host)
-	if err != nil || u.Host != host {
-		return false
-	}
-	name := strings.TrimSuffix(host, ":"+u.Port())
-	return strings.EqualFold(name, "localhost") || net.ParseIP(u.Hostname()).IsLoopback() || slices.ContainsFunc(g.Hosts, func(h string) bool {
-		return strings.EqualFold(h, host) || strings.EqualFold(h, name)
-	})
-}
-
-func isLoopbackOrigin(origin string) bool {
-	scheme, host, _ := strings.Cut(origin, "://")
-	return (scheme == "http" || scheme == "https") && new(Guard).allowsHost(host)
-}
-
-// refuse answers with a status and a JSON-RPC error. Its id is that of the
-// request where it is known.
+// refuse answers a request with a status and an error response. Its code is
+// CodeInternalError for a status of 500 or more, and else CodeInvalidRequest. id
+// is that of the JSON-RPC request; the zero ID: it is not known.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID, reason string) {
 	code := CodeInvalidRequest
 	if status >= http.StatusInternalServerError {
@@ -844,21 +920,33 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID
 	g.reject(w, r, status, id, &Error{Code: code, Message: reason})
 }
 
-// reject does so with an error of its own.
+// reject does what refuse does, with an Error of the caller.
 func (g *Guard) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
 	g.log().Info("refused", "status", status, "reason", brief(fault.Message), "method", brief(r.Method), "path", brief(r.URL.Path), "from", r.RemoteAddr)
 	writeJSON(w, status, Payload{Messages: []*Message{NewResponse(id, nil, fault)}})
 }
 
+// log returns Log, or a logger that drops everything.
 func (g *Guard) log() *slog.Logger { return cmp.Or(g.Log, silent) }
 
-// silence returns how long a stream may say nothing; 0: for ever.
-func (g *Guard) silence() time.Duration { return max(cmp.Or(g.KeepAlive, 15*time.Second), 0) }
+// silence returns how long a stream is silent before a comment is sent; 0: no
+// comments are sent.
+func (g *Guard) silence() time.Duration {
+	switch {
+	case g.KeepAlive == 0:
+		return 15 * time.Second
+	case g.KeepAlive < 0:
+		return 0
+	}
+	return g.KeepAlive
+}
 
+// writeJSON answers a request with a payload. A 503 asks the client to try again
+// after five seconds.
 func writeJSON(w http.ResponseWriter, status int, p Payload) {
 	body := p.Append(nil)
 	w.Header().Set("Content-Type", "application/json")
-	if len(body) > 2<<10 { // net/http finds out the length of less
+	if len(body) > 2<<10 { // net/http sets the length of a shorter body
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	if status == http.StatusServiceUnavailable {
@@ -866,53 +954,66 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 	}
 	w.WriteHeader(status)
 	out := eventWriter{w, http.NewResponseController(w)}
-	_, _ = out.Write(body) // a client that has gone needs no answer
+	_, _ = out.Write(body) // it fails if the client has gone, and then the response is not missed
 }
 
-// accepted answers with 202, even if that has taken longer than a server's
-// WriteTimeout.
+// accepted answers a request with 202. The status is written even if the request
+// has taken longer than the server's WriteTimeout.
 func accepted(w http.ResponseWriter) {
 	out := eventWriter{w, http.NewResponseController(w)}
 	out.rest()
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// read reads what is POSTed. If it returns false, the request has been
-// answered. That only application/json is taken is no formality: a page may
-// send text/plain to any origin without asking.
+// read reads the payload of a POST. If it returns false, it has answered the
+// request. It insists on application/json for safety: a browser lets every page
+// POST text/plain to every origin, without a preflight.
 func (g *Guard) read(w http.ResponseWriter, r *http.Request) (in Payload, ok bool) {
-	limit := cmp.Or(g.MaxBody, 4<<20)
-	if coding := r.Header.Get("Content-Encoding"); !isMedia(r.Header.Get("Content-Type"), "application/json") {
+	if !isMedia(r.Header.Get("Content-Type"), "application/json") {
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Type must be application/json")
-	} else if coding != "" && coding != "identity" {
-		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Encoding is not supported")
-	} else if body, err := readBody(r.Body, r.ContentLength, limit); err == ErrTooLarge {
-		g.refuse(w, r, http.StatusRequestEntityTooLarge, ID{}, fmt.Sprintf("Message larger than %d bytes", limit))
-	} else if err != nil {
-		g.refuse(w, r, http.StatusBadRequest, ID{}, "The body could not be read")
-	} else {
-		return Decode(body), true
+		return Payload{}, false
 	}
-	return Payload{}, false
+	coding := r.Header.Get("Content-Encoding")
+	if coding != "" && coding != "identity" {
+		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Encoding is not supported")
+		return Payload{}, false
+	}
+	limit := cmp.Or(g.MaxBody, 4<<20)
+	body, err := readBody(r.Body, r.ContentLength, limit)
+	if err == ErrTooLarge {
+		g.refuse(w, r, http.StatusRequestEntityTooLarge, ID{}, fmt.Sprintf("Message larger than %d bytes", limit))
+		return Payload{}, false
+	}
+	if err != nil {
+		g.refuse(w, r, http.StatusBadRequest, ID{}, "The body could not be read")
+		return Payload{}, false
+	}
+	return Decode(body), true
 }
 
-// readBody reads a body whose size has been announced (-1: it has not), or
-// returns ErrTooLarge. What is only announced gets no room yet.
+// readBody reads a body. size is its Content-Length; -1: the sender has not said
+// it. A body of more than limit bytes is the error ErrTooLarge.
 func readBody(r io.Reader, size, limit int64) ([]byte, error) {
-	if size > limit { // it need not even be sent
+	if size > limit {
 		return nil, ErrTooLarge
 	}
+	// The sender may announce much and send nothing, so the buffer begins small.
+	first := min(max(size, 0), piece)
 	var body bytes.Buffer
-	body.Grow(int(min(max(size, 0), piece)) + bytes.MinRead)
-	n, err := body.ReadFrom(io.LimitReader(r, max(limit, limit+1))) // there may be no larger number
+	body.Grow(int(first) + bytes.MinRead)
+	beyond := limit + 1 // if there is one more byte, the body is too large
+	if beyond < limit {
+		beyond = limit // the sum does not fit in an int64, and no body is too large
+	}
+	n, err := body.ReadFrom(io.LimitReader(r, beyond))
 	if n > limit {
 		err = ErrTooLarge
 	}
 	return body.Bytes(), err
 }
 
-// isMedia tells whether a Content-Type is a media type, whatever its
-// parameters.
+// isMedia reports whether a Content-Type is a media type, with any parameters. A
+// parameter that is malformed does no harm, because we read none.
 func isMedia(header, kind string) bool {
 	if header == kind {
 		return true
@@ -921,34 +1022,50 @@ func isMedia(header, kind string) bool {
 	return media == kind && (err == nil || err == mime.ErrInvalidMediaParameter)
 }
 
-// accepts reports whether an Accept header, on any number of lines, allows a
-// media type; none allows all. The closest range decides, and a weight of 0
-// refuses: RFC 9110, section 12.5.1. All other weights are the same to us.
+// accepts reports whether an Accept header allows a media type. The header may
+// have several lines; if it names no media range, it allows all types. RFC 9110,
+// section 12.5.1: the most specific range that fits the type decides, and a
+// weight of 0 means "not acceptable". Other weights make no difference here.
+//
+//	Accept: */*;q=0, application/json      JSON is allowed, all else is not
 func accepts(lines []string, kind string) bool {
 	family, _, _ := strings.Cut(kind, "/")
-	ranges := [...]string{kind, family + "/*", "*/*"} // the closest first
-	closest := len(ranges)
-	said, allowed := false, false
-	for part := range strings.SplitSeq(strings.Join(lines, ","), ",") {
-		media, params, _ := strings.Cut(part, ";")
-		media = strings.ToLower(strings.TrimSpace(media))
-		said = said || media != ""
-		switch near := slices.Index(ranges[:], media); {
-		case near < 0 || near > closest:
-		case near < closest:
-			closest, allowed = near, !weighsNothing(params)
-		default: // there twice
-			allowed = allowed || !weighsNothing(params)
+	accept := strings.Join(lines, ",")
+	for _, mediaRange := range [...]string{kind, family + "/*", "*/*"} {
+		listed, allowed := findRange(accept, mediaRange)
+		if listed {
+			return allowed
 		}
 	}
-	return allowed || !said
+	isEmpty := true
+	for element := range strings.SplitSeq(accept, ",") {
+		name, _, _ := strings.Cut(element, ";")
+		isEmpty = isEmpty && strings.TrimSpace(name) == ""
+	}
+	return isEmpty
 }
 
-// weighsNothing reports whether the parameters of a media range have a q of 0.
-func weighsNothing(params string) bool {
+// findRange looks for a media range in an Accept header. A range with a weight of 0
+// is listed, but not allowed. If the header lists the range twice, it is allowed
+// as soon as one of the two is.
+func findRange(accept, mediaRange string) (listed, allowed bool) {
+	for element := range strings.SplitSeq(accept, ",") {
+		name, params, _ := strings.Cut(element, ";")
+		if strings.ToLower(strings.TrimSpace(name)) == mediaRange {
+			listed = true
+			allowed = allowed || !hasZeroWeight(params)
+		}
+	}
+	return listed, allowed
+}
+
+// hasZeroWeight reports whether the parameters of a media range have a q of 0,
+// such as q=0 or q=0.000.
+func hasZeroWeight(params string) bool {
 	for param := range strings.SplitSeq(params, ";") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(param), "=")
-		if strings.EqualFold(name, "q") && weight != "" && strings.Trim(weight, "0.") == "" {
+		isZero := weight != "" && strings.Trim(weight, "0.") == ""
+		if isZero && strings.EqualFold(name, "q") {
 			return true
 		}
 	}
