@@ -1074,58 +1074,70 @@ func hasZeroWeight(params string) bool {
 
 // ---- HTTP+SSE of 2024-11-05: the server ----
 
-// SSEHandler serves the transport of 2024-11-05: a GET opens a conversation,
-// and the path it came to, with a query that names the conversation, takes the
-// POSTs. The conversation ends with its stream. Mount it at one path, which no
-// proxy may rewrite. Handler is required.
+// SSEHandler is an http.Handler for the transport of 2024-11-05. A GET opens a
+// conversation, which ends with the response. The POSTs go to the same path, with
+// a query that names the conversation. Mount the handler at one path. A proxy must
+// not rewrite that path, because the server tells it to the client.
+//
+// Set the fields before the first request; Handler is required.
 type SSEHandler struct {
-	Handler Handler // required: a *Server, or what wraps one
+	Handler Handler // a *Server, or a Handler that calls one
 	Guard
-	Max   int           // streams at once, beyond which a GET gets 503; 0: 1,000
-	NewID func() string // of conversations, hard to guess; nil: random
+	Max   int           // the most conversations at once, further GETs are answered with 503; 0: 1,000
+	NewID func() string // returns the id of a conversation, which must be hard to guess; nil: a random text
 
-	warned atomic.Bool // that nothing can stream
+	warned atomic.Bool // the log has said that middleware makes streams impossible
 
 	mu     sync.Mutex // guards the fields below
 	pipes  map[string]*ssePipe
 	closed bool
-	all    sync.WaitGroup // of pipes; Add holding mu, and not once closed
+	all    sync.WaitGroup // one for each conversation; Add is called with mu held, and not after closed is set
 }
 
-// ssePipe is the server's Conn: what is POSTed comes in, and what goes out is
-// an event.
+// ssePipe is the server's Conn of one conversation. Payloads pass through it from
+// the goroutine of each POST to that of Serve, and from there to that of the GET:
+//
+//	POST -- in --> Read     Serve and the Handler     Write -- stream --> response of the GET
+//
+//	state         what goes on                              event                      next state
+//	open          POSTs are read, events are written        SSEHandler.Close           winding down
+//	                                                        the client goes            over
+//	winding down  Read returns io.EOF; events are written   all requests are answered  over
+//	                                                        three seconds pass         over
+//	                                                        the client goes            over
+//	over          all contexts have ended; the response ends
 type ssePipe struct {
-	owner  string
-	in     chan Payload
-	stream *Stream
-	reads  context.Context // ends when nothing more comes in
-	eof    context.CancelFunc
-	cancel context.CancelFunc // ends all
+	principal string             // of the GET; a POST must have the same one
+	in        chan Payload       // has no buffer: a POST waits until its payload is read
+	stream    *Stream            // the events for the response of the GET
+	reading   context.Context    // ends when the state is no longer open
+	endRead   context.CancelFunc // ends reading
+	cancel    context.CancelFunc // ends all contexts of the conversation, reading included
 }
 
-// Read returns what the next POST has brought.
+// Read returns the payload of the next POST.
 func (p *ssePipe) Read() (Payload, error) {
 	select {
 	case in := <-p.in:
 		return in, nil
-	case <-p.reads.Done():
+	case <-p.reading.Done():
 		return Payload{}, io.EOF
 	}
 }
 
-// Write sends an event.
+// Write sends a payload as an event.
 func (p *ssePipe) Write(ctx context.Context, out Payload) error {
 	return p.stream.push(ctx, Event{Type: "message", Data: out.Append(nil)})
 }
 
-// Close ends the stream.
+// Close ends reading, and the response once all events are written.
 func (p *ssePipe) Close() error {
-	p.eof()
+	p.endRead()
 	p.stream.End()
 	return nil
 }
 
-// ServeHTTP answers GET with a stream and takes in POSTs.
+// ServeHTTP answers a GET with a stream of events, and takes in POSTs.
 func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	principal, ok := h.admit(w, r)
 	switch {
@@ -1140,42 +1152,36 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !accepts(r.Header["Accept"], "text/event-stream"):
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 	default:
-		h.open(w, r, principal)
+		h.get(w, r, principal)
 	}
 }
 
-// open serves a conversation: what is POSTed on a goroutine of its own, and
-// what is sent here. 2024-11-05 basic/transports#http-with-sse: "When a client
-// connects, the server MUST send an endpoint event containing a URI for the
-// client to use for sending messages."
-func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal string) {
+// get opens a conversation, and writes its events until it ends. A second goroutine
+// serves the payloads of the POSTs, and get waits for it at the end. 2024-11-05
+// basic/transports#http-with-sse: "When a client connects, the server MUST send an
+// endpoint event containing a URI for the client to use for sending messages."
+func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	p := &ssePipe{owner: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
+	p := &ssePipe{principal: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
 	p.stream.keepAlive = h.silence()
-	p.reads, p.eof = context.WithCancel(ctx)
-	id := rand.Text()
+	p.reading, p.endRead = context.WithCancel(ctx)
+	newID := rand.Text
 	if h.NewID != nil {
-		id = h.NewID()
+		newID = h.NewID
 	}
+	id := newID()
 	if !h.add(id, p) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "No more streams")
 		return
 	}
 	defer h.remove(id)
-	endpoint := *r.URL
-	// as the client knows it: a mux may have cut the path
-	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
-		endpoint = *u
-	}
-	query := endpoint.Query()
-	query.Set("session", id)
-	endpoint.Scheme, endpoint.Host, endpoint.RawQuery = "", "", query.Encode()
 	f, _ := p.stream.attach("")
-	_ = p.stream.push(ctx, Event{Type: "endpoint", Data: []byte(endpoint.String())})
-	var served sync.WaitGroup
-	served.Go(func() { // joined below
-		if err := Serve(ctx, p, h.identified(principal, r.Header), h.Log); err != nil && ctx.Err() == nil {
+	_ = p.stream.push(ctx, Event{Type: "endpoint", Data: []byte(endpointURI(r, id))})
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		err := Serve(ctx, p, h.handlerOf(principal, r.Header), h.Log)
+		if err != nil && ctx.Err() == nil {
 			h.log().Warn("conversation over", "reason", brief(err.Error()))
 		}
 	})
@@ -1183,23 +1189,46 @@ func (h *SSEHandler) open(w http.ResponseWriter, r *http.Request, principal stri
 	// 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the
 	// associated HTTP connection(s)"
 	cancel()
-	served.Wait()
+	serving.Wait()
 }
 
-// identified gives the handler what the GET has said of the client.
-func (h *SSEHandler) identified(principal string, header http.Header) Handler {
+// endpointURI returns the URI to which the client POSTs: that of the GET, with the
+// id of the conversation in the query.
+func endpointURI(r *http.Request, id string) string {
+	endpoint := *r.URL
+	// http.StripPrefix may have cut the path in r.URL. RequestURI is what the client
+	// has sent.
+	if requested, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		endpoint = *requested
+	}
+	query := endpoint.Query()
+	query.Set("session", id)
+	endpoint.Scheme = ""
+	endpoint.Host = ""
+	endpoint.RawQuery = query.Encode()
+	return endpoint.String()
+}
+
+// handlerOf returns the Handler of one conversation. It calls h.Handler, and puts
+// the principal and the header of the GET into each Exchange.
+func (h *SSEHandler) handlerOf(principal string, header http.Header) Handler {
 	return HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		x.Principal, x.Header = principal, header
-		// No modern version is for this transport, and an error that only modern
-		// servers have would keep the client from initialize (2026-07-28
+		x.Principal = principal
+		x.Header = header
+		// A request without a Peer is modern, and this transport has no modern
+		// revision. The code is one that legacy servers use, too: with a code of
+		// modern servers the client would not fall back to initialize (2026-07-28
 		// basic/versioning).
 		if x.Peer == nil {
-			return nil, &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: this transport does not serve %.100q", x.Meta().ProtocolVersion)}
+			reason := fmt.Sprintf("Method not found: this transport does not serve %.100q", x.Meta().ProtocolVersion)
+			return nil, &Error{Code: CodeMethodNotFound, Message: reason}
 		}
 		return h.Handler.Handle(ctx, x)
 	})
 }
 
+// add puts a conversation into the table. It returns false after Close, if the
+// table is full, or if the id is taken.
 func (h *SSEHandler) add(id string, p *ssePipe) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -1214,6 +1243,7 @@ func (h *SSEHandler) add(id string, p *ssePipe) bool {
 	return true
 }
 
+// remove takes a conversation out of the table.
 func (h *SSEHandler) remove(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -1221,47 +1251,61 @@ func (h *SSEHandler) remove(id string) {
 	h.all.Done()
 }
 
-// post hands a POST to its conversation. What its messages deserve goes out on
-// the stream, so the answer here says only that they have come.
+// find returns a conversation. It returns nil if there is none with this id, and
+// if it belongs to another principal.
+func (h *SSEHandler) find(id, principal string) *ssePipe {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.pipes[id]
+	if p == nil || p.principal != principal {
+		return nil
+	}
+	return p
+}
+
+// post hands the payload of a POST to its conversation. Responses are sent on the
+// stream, so the status here only says that the payload has come.
 func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
 	in, ok := h.read(w, r)
 	if !ok {
 		return
 	}
-	h.mu.Lock()
-	p := h.pipes[r.URL.Query().Get("session")]
-	h.mu.Unlock()
-	switch first := in.Messages[0]; {
-	case p == nil || p.owner != principal:
-		h.refuse(w, r, http.StatusNotFound, in.Messages[0].ID, "No such session")
+	first := in.Messages[0]
+	p := h.find(r.URL.Query().Get("session"), principal)
+	if p == nil {
+		h.refuse(w, r, http.StatusNotFound, first.ID, "No such session")
 		return
-	case first.Kind() == Invalid && first.ID == ID{} && !in.Batch:
-		// nobody on the stream would know what it answers
+	}
+	if first.Kind() == Invalid && first.ID == (ID{}) && !in.Batch {
+		// The error response has no id. On the stream the client could not see which
+		// of its POSTs is meant.
 		writeJSON(w, http.StatusBadRequest, in)
 		return
 	}
 	select {
 	case p.in <- in:
 		accepted(w)
-	case <-p.reads.Done():
-		h.refuse(w, r, http.StatusNotFound, in.Messages[0].ID, "No such session")
-	case <-time.After(stall): // it asks and does not read
-		h.refuse(w, r, http.StatusServiceUnavailable, in.Messages[0].ID, "Too many requests in flight")
+	case <-p.reading.Done():
+		h.refuse(w, r, http.StatusNotFound, first.ID, "No such session")
+	case <-time.After(stall): // the client sends requests, and does not read the responses
+		h.refuse(w, r, http.StatusServiceUnavailable, first.ID, "Too many requests in flight")
 	case <-r.Context().Done():
 	}
 }
 
-// Close ends all conversations: running requests have three seconds, then their
-// contexts end. It returns when all are over, or a second later, and may be
-// called again. Run it beside http.Server.Shutdown, which waits for streams
-// that would never end, and wait for both.
+// Close ends all conversations, and no more are opened. Requests that are being
+// served have three seconds; then their contexts end. Close returns when all
+// conversations are over, or a second later. It may be called more than once.
+//
+// Call Close at the same time as http.Server.Shutdown, and wait for both: without
+// Close, Shutdown would wait for streams that do not end.
 func (h *SSEHandler) Close() {
 	h.mu.Lock()
 	h.closed = true
 	pipes := slices.Collect(maps.Values(h.pipes))
 	h.mu.Unlock()
 	for _, p := range pipes {
-		p.eof()
+		p.endRead()
 	}
 	if !doneWithin(graceAfterStop, &h.all) {
 		for _, p := range pipes {
