@@ -858,120 +858,153 @@ func status(m *Message, modern bool) int {
 	return http.StatusOK
 }
 
-// ---- What a modern request says twice: in its header, and in its body ----
+// ---- The headers of modern requests ----
+//
+// A modern request repeats in its header what its body says. So a proxy can route
+// it, or refuse it, without reading the body:
+//
+//	in the header                              in the body
+//	> Mcp-Method: tools/call                   {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{
+//	> Mcp-Name: get-weather                      "name":"get-weather",
+//	> Mcp-Param-City: =?base64?WsO8cmljaA==?=    "arguments":{"city":"Zürich"},
+//	> MCP-Protocol-Version: 2026-07-28           "_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",…}}}
+//
+// An argument is repeated if the inputSchema of its tool marks it, as in
+// {"type":"string","x-mcp-header":"City"}. The server checks that header and body
+// agree. Otherwise a client could show a proxy one request, and have us serve
+// another.
 
-// modern dispatches a message of the modern era.
+// modern checks a message of the modern era, and dispatches it.
 func (rep *reply) modern(base Exchange) {
 	if fault := rep.h.validate(rep.r.Header, rep.in); fault != nil {
 		rep.reject(fault)
 		return
 	}
-	switch listens := rep.in.has("subscriptions/listen"); {
-	case listens && !canFlush(rep.w):
-		rep.refuse(http.StatusInternalServerError, noFlush)
-		return
-	case listens && !rep.stream:
-		rep.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
-		return
+	if rep.in.has("subscriptions/listen") {
+		if !canFlush(rep.w) {
+			rep.refuse(http.StatusInternalServerError, noFlush)
+			return
+		}
+		if !rep.stream {
+			rep.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
+			return
+		}
 	}
 	base.facts().revision = revision(rep.r.Header.Get("Mcp-Protocol-Version"))
 	rep.alone(base)
 }
 
-// validate tells what is wrong with a modern message as such, if anything is.
-// The order of the checks is the same for all requests, and what a handler
-// would find wrong comes after them. 2026-07-28
-// basic/transports/streamable-http#sending-messages: "The body of the HTTP POST
-// MUST be a single JSON-RPC request or notification. The client MUST NOT send
-// JSON-RPC responses."
+// validate checks what all modern messages have in common, always in the same
+// order. It returns what is wrong; nil: nothing is. The Server checks the params
+// later. 2026-07-28 basic/transports/streamable-http#sending-messages: "The body
+// of the HTTP POST MUST be a single JSON-RPC request or notification. The client
+// MUST NOT send JSON-RPC responses."
 func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	m := in.Messages[0]
-	meta, err := m.Meta()
-	fault, _ := errors.AsType[*Error](err)
-	declares := meta.ProtocolVersion != ""
-	version := header.Get("Mcp-Protocol-Version")
-	switch {
-	case in.Batch || m.Kind() == Response:
+	if in.Batch || m.Kind() == Response {
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: one request or notification in a POST"}
-	case m.Kind() == Invalid:
+	}
+	if m.Kind() == Invalid {
 		return m.Error
-	case version == "" && !declares: // a server without a legacy era
-		return errorWithVersions(h.versions, CodeHeaderMismatch, "Header mismatch: MCP-Protocol-Version is missing")
-	case m.Kind() == Notification:
-		// "header requirements for notification POSTs are not defined by this
-		// revision"
-		meta.ProtocolVersion = cmp.Or(meta.ProtocolVersion, version)
-	case fault != nil:
+	}
+	version, fault := h.declaredVersion(header, m)
+	if fault != nil {
 		return fault
-	case !declares:
-		return missingMeta(h.versions, metaVersion)
-	case meta.ClientCapabilities == nil:
-		return missingMeta(h.versions, metaCapabilities)
+	}
+	if fault := checkPlain(header, "Mcp-Protocol-Version", version); fault != nil {
+		return fault
 	}
 	name, fault := checkNames(header, m)
-	switch wrong := checkPlain(header, "Mcp-Protocol-Version", meta.ProtocolVersion); {
-	case wrong != nil:
-		return wrong
-	case fault != nil:
+	if fault != nil {
 		return fault
-	case !slices.Contains(h.versions, meta.ProtocolVersion):
-		return versionError(h.versions, meta.ProtocolVersion)
-	case m.Method == "tools/call" && m.Kind() == Request && h.HeaderParams != nil:
+	}
+	if !slices.Contains(h.versions, version) {
+		return versionError(h.versions, version)
+	}
+	if m.Method == "tools/call" && m.Kind() == Request && h.HeaderParams != nil {
 		return checkParams(header, m.Params, h.HeaderParams(name))
 	}
 	return nil
 }
 
+// declaredVersion returns the version that a message declares in its _meta. A
+// request must declare it, and the client's capabilities, too. For a notification
+// the header is enough: "header requirements for notification POSTs are not
+// defined by this revision".
+func (h *StreamableHandler) declaredVersion(header http.Header, m *Message) (version string, fault *Error) {
+	inHeader := header.Get("Mcp-Protocol-Version")
+	meta, err := m.Meta()
+	fault, _ = errors.AsType[*Error](err)
+	switch {
+	case inHeader == "" && meta.ProtocolVersion == "": // on a server with a legacy era, such a message is legacy
+		return "", errorWithVersions(h.versions, CodeHeaderMismatch, "Header mismatch: MCP-Protocol-Version is missing")
+	case m.Kind() == Notification:
+		return cmp.Or(meta.ProtocolVersion, inHeader), nil
+	case fault != nil:
+		return "", fault
+	case meta.ProtocolVersion == "":
+		return "", missingMeta(h.versions, metaVersion)
+	case meta.ClientCapabilities == nil:
+		return "", missingMeta(h.versions, metaCapabilities)
+	}
+	return meta.ProtocolVersion, nil
+}
+
+// mismatch returns the error for a header that is missing, malformed, or not what
+// the body says.
 func mismatch(format string, args ...any) *Error {
 	return &Error{Code: CodeHeaderMismatch, Message: "Header mismatch: " + fmt.Sprintf(format, args...)}
 }
 
-// named maps the methods whose requests carry Mcp-Name to the member of their
-// params that it repeats.
+// named has the methods whose requests carry Mcp-Name. The value is the name of
+// the member of params that Mcp-Name repeats.
 var named = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
-// checkNames checks the fields that each request has, and returns the name of
-// what is asked for. 2026-07-28
+// checkNames checks Mcp-Method and Mcp-Name. It returns the name of the tool or
+// the prompt, or the URI of the resource; "": the method has none. A notification
+// needs neither field; if it has an Mcp-Method, that is checked. 2026-07-28
 // basic/transports/streamable-http#server-validation: a server "MUST reject
 // requests where the values specified in the headers do not match the
 // corresponding values in the request body."
 func checkNames(header http.Header, m *Message) (name string, fault *Error) {
 	if m.Kind() == Request || header["Mcp-Method"] != nil {
-		fault = checkPlain(header, "Mcp-Method", m.Method)
+		if fault := checkPlain(header, "Mcp-Method", m.Method); fault != nil {
+			return "", fault
+		}
 	}
-	if fault == nil && len(header["Mcp-Name"]) > 1 { // whether or not it means anything here
-		fault = mismatch("more than one Mcp-Name")
+	if len(header["Mcp-Name"]) > 1 { // for all methods: a proxy may not know which of them have a name
+		return "", mismatch("more than one Mcp-Name")
 	}
 	source := named[m.Method]
-	if fault != nil || source == "" || m.Kind() == Notification {
+	if source == "" || m.Kind() == Notification {
+		return "", nil
+	}
+	value, fault := exactMember(m.Params, source)
+	if fault != nil {
 		return "", fault
 	}
-	value, fault := exact(m.Params, source)
-	if fault == nil && (len(value) == 0 || value[0] != '"') {
-		fault = mismatch("the body has no %s", source)
+	if len(value) == 0 || value[0] != '"' {
+		return "", mismatch("the body has no %s", source)
 	}
-	if fault == nil {
-		fault = compare(header, "Mcp-Name", value, source)
-	}
-	return unquote(value), fault
+	return unquote(value), checkRepeated(header, "Mcp-Name", value, source)
 }
 
-// exact returns a member of an object, nil if there is none. It fails if there
-// are two, or one that differs in case: encoding/json takes the last of them,
-// and a handler that reads its params so would run what the header does not
-// say.
-func exact(object json.RawMessage, name string) (value json.RawMessage, fault *Error) {
+// exactMember returns the value of one member of an object; nil: there is none. It
+// returns an error if the member appears twice, or if another one differs from it
+// only in case. Of such members encoding/json takes the last, so a Handler that
+// uses it would read another value than the one that was checked.
+func exactMember(object json.RawMessage, name string) (value json.RawMessage, fault *Error) {
 	if len(object) == 0 || object[0] != '{' {
 		return nil, nil
 	}
-	for other, v := range each(object) {
-		switch {
-		case !bytes.EqualFold(other, []byte(name)):
-		case string(other) != name || value != nil:
-			return nil, mismatch("'%s' is there twice, or in another case", name)
-		default:
-			value = v
+	for other, otherValue := range each(object) {
+		if !bytes.EqualFold(other, []byte(name)) {
+			continue
 		}
+		if string(other) != name || value != nil {
+			return nil, mismatch("'%s' is there twice, or in another case", name)
+		}
+		value = otherValue
 	}
 	return value, nil
 }
@@ -979,247 +1012,307 @@ func exact(object json.RawMessage, name string) (value json.RawMessage, fault *E
 // checkPlain checks a field that is never encoded.
 func checkPlain(header http.Header, name, want string) *Error {
 	text, fault := rawField(header, name)
-	if fault == nil && text != want {
-		fault = mismatch("%s is %.100q, in the body it is %.100q", name, text, want)
+	if fault != nil {
+		return fault
 	}
-	return fault
+	if text != want {
+		return mismatch("%s is %.100q, in the body it is %.100q", name, text, want)
+	}
+	return nil
 }
 
-// rawField returns the one value of a field. 2026-07-28
-// basic/transports/streamable-http#value-encoding: it consists of "visible
-// ASCII characters (0x21-0x7E), space (0x20), and horizontal tab (0x09)".
+// rawField returns the value of a field, as it was sent. It returns an error if the
+// field is missing or is sent twice, and for characters that a field must not
+// have. 2026-07-28 basic/transports/streamable-http#value-encoding: it consists of
+// "visible ASCII characters (0x21-0x7E), space (0x20), and horizontal tab (0x09)".
 func rawField(header http.Header, name string) (string, *Error) {
-	switch lines := header[name]; {
-	case len(lines) == 0:
+	lines := header[name]
+	if len(lines) == 0 {
 		return "", mismatch("%s is missing", name)
-	case len(lines) > 1:
-		return "", mismatch("more than one %s", name)
-	case strings.ContainsFunc(lines[0], func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }):
-		return "", mismatch("%s has characters that a header must not have", name)
-	default:
-		return lines[0], nil
 	}
+	if len(lines) > 1 {
+		return "", mismatch("more than one %s", name)
+	}
+	isForbidden := func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }
+	if strings.ContainsFunc(lines[0], isForbidden) {
+		return "", mismatch("%s has characters that a header must not have", name)
+	}
+	return lines[0], nil
 }
 
-// field returns the one value of a field that may be encoded. 2026-07-28
+// decodedField returns the value of a field that may be encoded. A value with only
+// one of the two markers is not. 2026-07-28
 // basic/transports/streamable-http#value-encoding:
 // "=?base64?{Base64EncodedValue}?=".
-func field(header http.Header, name string) (string, *Error) {
+func decodedField(header http.Header, name string) (string, *Error) {
 	text, fault := rawField(header, name)
-	inner, begins := strings.CutPrefix(text, "=?base64?")
-	inner, ends := strings.CutSuffix(inner, "?=")
-	if fault != nil || !begins || !ends { // with one of the markers only, it is literal
-		return text, fault
+	if fault != nil {
+		return "", fault
 	}
-	decoded, err := base64.StdEncoding.Strict().DecodeString(inner)
+	afterMarker, begins := strings.CutPrefix(text, "=?base64?")
+	encodedText, ends := strings.CutSuffix(afterMarker, "?=")
+	if !begins || !ends {
+		return text, nil
+	}
+	decoded, err := base64.StdEncoding.Strict().DecodeString(encodedText)
 	if err != nil {
 		return "", mismatch("%s is no Base64", name)
 	}
 	return string(decoded), nil
 }
 
-// HeaderParam is an argument of a tool that is repeated in the header of a
-// tools/call: its inputSchema says "x-mcp-header".
+// HeaderParam is an argument of a tool that modern clients repeat in the header of
+// a tools/call, because the inputSchema of the tool marks it with x-mcp-header.
 type HeaderParam struct {
-	Name string   // of the field, after Mcp-Param-
-	Path []string // member names, from arguments on
+	Name string   // the field is Mcp-Param- and this name
+	Path []string // the names of the members that lead from arguments to the argument; at least one
 }
 
-// checkParams compares the fields that repeat arguments with the arguments;
-// null and missing ones have none. 2026-07-28
+// checkParams checks the fields that repeat arguments. An argument that is missing
+// or null must have no field. 2026-07-28
 // basic/transports/streamable-http#server-behavior-for-custom-headers: servers
 // must "validate that encoded header values, after decoding if Base64-encoded,
 // match the corresponding values in the request body."
 func checkParams(header http.Header, params json.RawMessage, marked []HeaderParam) *Error {
 	for _, p := range marked {
-		value, fault := exact(params, "arguments")
-		for i := 0; i < len(p.Path) && fault == nil; i++ {
-			value, fault = exact(value, p.Path[i])
-		}
-		if fault == nil {
-			fault = compare(header, http.CanonicalHeaderKey("Mcp-Param-"+p.Name), value, "argument")
-		}
+		value, fault := argumentAt(params, p.Path)
 		if fault != nil {
+			return fault
+		}
+		name := http.CanonicalHeaderKey("Mcp-Param-" + p.Name)
+		if fault := checkRepeated(header, name, value, "argument"); fault != nil {
 			return fault
 		}
 	}
 	return nil
 }
 
-// compare checks a field that may be encoded against what it repeats.
-func compare(header http.Header, name string, value json.RawMessage, what string) *Error {
-	missing := value == nil || string(value) == "null"
-	if missing && header[name] == nil {
-		return nil
+// argumentAt returns the argument to which a path leads; nil: there is none.
+func argumentAt(params json.RawMessage, path []string) (json.RawMessage, *Error) {
+	value, fault := exactMember(params, "arguments")
+	for _, name := range path {
+		if fault != nil {
+			break
+		}
+		value, fault = exactMember(value, name)
 	}
-	text, fault := field(header, name)
-	switch {
-	case missing:
-		return mismatch("%s has no %s", name, what)
-	case fault == nil && !sameValue(text, value):
-		return mismatch("%s is %.100q, not the %s in the body", name, text, what)
-	}
-	return fault
+	return value, fault
 }
 
-// sameValue compares a field with a JSON value: strings as they are, true and
-// false, integers as numbers, so that 42 is 42.0.
-func sameValue(text string, value json.RawMessage) bool {
+// checkRepeated checks a field that repeats a value of the body, and that may be
+// encoded. kind is what the error calls the value, such as "argument".
+func checkRepeated(header http.Header, name string, value json.RawMessage, kind string) *Error {
+	inBody := value != nil && string(value) != "null"
+	if !inBody && header[name] == nil {
+		return nil
+	}
+	if !inBody {
+		return mismatch("%s has no %s", name, kind)
+	}
+	text, fault := decodedField(header, name)
+	if fault != nil {
+		return fault
+	}
+	if !isSameValue(text, value) {
+		return mismatch("%s is %.100q, not the %s in the body", name, text, kind)
+	}
+	return nil
+}
+
+// isSameValue reports whether the text of a field stands for a JSON value: a
+// string without its quotes, true or false, or an integer, of which 42 and 42.0
+// are two spellings. No field stands for an array, an object, or a number with a
+// fraction.
+func isSameValue(text string, value json.RawMessage) bool {
 	switch value[0] {
 	case '"':
 		return unquote(value) == text
 	case 't', 'f':
 		return string(value) == text
 	}
-	a, ok := integerIn(text)
-	b, too := integerIn(string(value))
-	return ok && too && a == b
+	inHeader, headerOK := integerIn(text)
+	inBody, bodyOK := integerIn(string(value))
+	return headerOK && bodyOK && inHeader == inBody
 }
 
-// integerIn reads a JSON number that is an integer within ±(2^53-1).
+// integerIn reads a JSON number that is an integer within ±(2^53-1). A text of more
+// than 32 bytes is none. A float64 has too few digits for this: it takes
+// 1.00000000000000000001 for 1.
 func integerIn(text string) (n int64, ok bool) {
 	if len(text) > 32 || !json.Valid([]byte(text)) {
 		return 0, false
 	}
-	number, _, err := big.ParseFloat(text, 10, 256, big.ToNearestEven) // exact for so few digits
+	number, _, err := big.ParseFloat(text, 10, 256, big.ToNearestEven) // 32 digits need less than 256 bits
 	if err != nil {
 		return 0, false
 	}
 	n, accuracy := number.Int64()
-	return n, accuracy == big.Exact && -1<<53 < n && n < 1<<53
+	isInRange := -1<<53 < n && n < 1<<53
+	return n, accuracy == big.Exact && isInRange
 }
 
-// ReadHeaderParams finds the arguments that an inputSchema marks with
-// x-mcp-header, by their names. The error says why the schema is invalid, or
-// that it is too large, or has too many marks, to be trusted. 2026-07-28
-// basic/transports/streamable-http#schema-extension: a name is a token and
-// unique without regard to case, and the argument a string, integer or boolean
-// that is reached through "properties" alone.
+// ReadHeaderParams returns the arguments that an inputSchema marks with
+// x-mcp-header. It returns an error if a mark is invalid, and if the schema is
+// not an object, is larger than 1 MiB, has more than 128 marks, or nests
+// properties more than 64 levels deep.
+//
+// 2026-07-28 basic/transports/streamable-http#schema-extension: the value of a
+// mark is a token. No two marks in a schema may have the same one, without regard
+// to case. The argument is a string, an integer or a boolean. It is reached
+// through "properties" alone:
+//
+//	{"properties":{"place":{"properties":{"city":{"type":"string","x-mcp-header":"City"}}}}}
+//	HeaderParam{Name: "City", Path: []string{"place", "city"}}
 func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
-	switch {
-	case len(schema) > maxSchema:
+	if len(schema) > maxSchema {
 		return nil, fmt.Errorf("the schema has more than %d bytes", maxSchema)
-	case !json.Valid(schema) || bytes.TrimSpace(schema)[0] != '{':
+	}
+	if !json.Valid(schema) || bytes.TrimSpace(schema)[0] != '{' {
 		return nil, errors.New("the schema is no object")
 	}
-	m := marks{in: json.NewDecoder(bytes.NewReader(schema)), names: map[string]bool{}}
-	if m.read([]string{}); m.err != nil {
-		return nil, m.err
+	s := schemaReader{tokens: json.NewDecoder(bytes.NewReader(schema)), names: map[string]bool{}}
+	s.readSchema([]string{})
+	if s.err != nil {
+		return nil, s.err
 	}
-	return m.found, nil
-}
-
-// marks is what has been found in a schema, or why it is invalid. It walks
-// through the schema once: decoded, some are fifty times as large.
-type marks struct {
-	in    *json.Decoder // of what is valid
-	found []HeaderParam
-	names map[string]bool // in lower case
-	err   error           // ends the walk
+	return s.marked, nil
 }
 
 const (
 	maxSchema = 1 << 20 // bytes
-	maxParams = 128     // in one schema
-	maxNested = 64      // properties in one another: each mark has a path of its own
+	maxParams = 128     // marks in one schema
+	maxNested = 64      // levels of properties; without this bound, the paths of all marks could need much memory
 )
 
-// more reports whether another member or element follows. At the end it takes
+// schemaReader walks through a schema, and collects its marks. It reads tokens,
+// because some schemas would need fifty times their size in memory once they are
+// decoded. The schema is known to be valid JSON. The only token with an error is
+// a number that is too large for a float64, and numbers have no meaning here.
+//
+// Each method that reads a schema takes its path: the names of the properties
+// that lead to it from the root. A schema below other keywords, such as items or
+// oneOf, has noPath, and nothing in it may be marked.
+type schemaReader struct {
+	tokens *json.Decoder
+	marked []HeaderParam
+	names  map[string]bool // of the marks, in lower case
+	err    error           // why the schema is invalid; it ends the walk
+}
+
+// noPath is the path of a schema that is not reached through properties alone. It
+// is nil. The path of the root is empty, but not nil.
+var noPath []string
+
+// more reports whether another member or element follows. If none does, it reads
 // the closing bracket.
-func (m *marks) more() bool {
-	if m.err != nil {
+func (s *schemaReader) more() bool {
+	if s.err != nil {
 		return false
 	}
-	if m.in.More() {
+	if s.tokens.More() {
 		return true
 	}
-	_, _ = m.in.Token()
+	_, _ = s.tokens.Token()
 	return false
 }
 
-// data returns the next value, unread.
-func (m *marks) data() (value json.RawMessage) {
-	m.err = cmp.Or(m.err, m.in.Decode(&value))
+// value reads the next value as a whole, without looking for marks in it.
+func (s *schemaReader) value() (value json.RawMessage) {
+	err := s.tokens.Decode(&value)
+	s.err = cmp.Or(s.err, err)
 	return value
 }
 
-// read reads a schema, or a part of one. path leads to it through properties,
-// from the root on; nil: nothing like that does.
-func (m *marks) read(path []string) {
+// readSchema reads a schema. A value that is no object is read, too: an array may
+// hold schemas, as that of oneOf does.
+func (s *schemaReader) readSchema(path []string) {
 	if len(path) > maxNested {
-		m.err = fmt.Errorf("properties are nested deeper than %d levels", maxNested)
+		s.err = fmt.Errorf("properties are nested deeper than %d levels", maxNested)
 		return
 	}
-	switch token, _ := m.in.Token(); token {
+	token, _ := s.tokens.Token()
+	switch token {
 	case json.Delim('{'):
-		m.readObject(path)
+		s.readKeywords(path)
 	case json.Delim('['):
-		for m.more() {
-			m.read(nil)
+		for s.more() {
+			s.readSchema(noPath)
 		}
 	}
 }
 
-func (m *marks) readObject(path []string) {
+// readKeywords reads the members of a schema, and its closing bracket.
+func (s *schemaReader) readKeywords(path []string) {
 	var mark, kind json.RawMessage
-	for m.more() {
-		switch key, _ := m.in.Token(); key {
+	for s.more() {
+		keyword, _ := s.tokens.Token()
+		switch keyword {
 		case "x-mcp-header":
-			mark = m.data()
+			mark = s.value()
 		case "type":
-			kind = m.data()
+			kind = s.value()
 		case "default", "const", "enum", "examples", "required", "dependentRequired":
-			m.data() // and no schema
+			s.value() // holds data and names, but no schemas
 		case "properties":
-			m.readNamed(path)
+			s.readNamedSchemas(path)
 		case "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies":
-			m.readNamed(nil)
+			s.readNamedSchemas(noPath)
 		default:
-			m.read(nil)
+			s.readSchema(noPath)
 		}
 	}
-	if mark != nil && m.err == nil {
-		m.add(mark, path, unquote(kind))
+	if mark != nil && s.err == nil {
+		s.addMark(mark, path, unquote(kind))
 	}
 }
 
-// readNamed reads an object of schemas by names of their own. To what is named
-// leads the path, and then the name.
-func (m *marks) readNamed(path []string) {
-	switch token, _ := m.in.Token(); token {
+// readNamedSchemas reads an object whose members are schemas. Their names are not
+// keywords: a property may be called "type". path is that of the schema around
+// them.
+func (s *schemaReader) readNamedSchemas(path []string) {
+	token, _ := s.tokens.Token()
+	switch token {
 	case json.Delim('{'):
-		for m.more() {
-			var further []string
-			if name, _ := m.in.Token(); path != nil {
-				further = append(slices.Clip(path), fmt.Sprint(name))
-			}
-			m.read(further)
+		for s.more() {
+			name, _ := s.tokens.Token()
+			s.readSchema(below(path, fmt.Sprint(name)))
 		}
-	case json.Delim('['):
-		for m.more() {
-			m.data() // without names it means nothing
+	case json.Delim('['): // has no meaning here
+		for s.more() {
+			s.value()
 		}
 	}
 }
 
-// add notes a mark, if it is a valid one.
-func (m *marks) add(mark json.RawMessage, path []string, kind string) {
+// below returns the path of a property of the schema with this path.
+func below(path []string, property string) []string {
+	if path == nil {
+		return noPath
+	}
+	return append(slices.Clip(path), property) // a copy: properties side by side must not share memory
+}
+
+// addMark adds a mark, or notes why it is invalid. kind is the JSON type of the
+// argument.
+func (s *schemaReader) addMark(mark json.RawMessage, path []string, kind string) {
 	name := unquote(mark)
 	lower := strings.ToLower(name)
+	hasForbidden := strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) })
 	switch {
-	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
-		m.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", mark)
+	case name == "" || hasForbidden:
+		s.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", mark)
 	case len(path) == 0:
-		m.err = fmt.Errorf("x-mcp-header %.100q marks what is not reached through properties alone", name)
+		s.err = fmt.Errorf("x-mcp-header %.100q marks what is not reached through properties alone", name)
 	case kind != "string" && kind != "integer" && kind != "boolean":
-		m.err = fmt.Errorf("x-mcp-header %.100q marks no string, integer or boolean", name)
-	case m.names[lower]:
-		m.err = fmt.Errorf("x-mcp-header %.100q is there twice", name)
-	case len(m.found) == maxParams:
-		m.err = fmt.Errorf("x-mcp-header is there more than %d times", maxParams)
+		s.err = fmt.Errorf("x-mcp-header %.100q marks no string, integer or boolean", name)
+	case s.names[lower]:
+		s.err = fmt.Errorf("x-mcp-header %.100q is there twice", name)
+	case len(s.marked) == maxParams:
+		s.err = fmt.Errorf("x-mcp-header is there more than %d times", maxParams)
+	default:
+		s.names[lower] = true
+		s.marked = append(s.marked, HeaderParam{Name: name, Path: path})
 	}
-	m.names[lower] = true
-	m.found = append(m.found, HeaderParam{Name: name, Path: path})
 }
 
 // ---- The reply: JSON, or a stream ----

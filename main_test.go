@@ -2209,10 +2209,10 @@ func checkFields(t *testing.T, value string) {
 	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) || strings.TrimSpace(text) != text {
 		t.Fatalf("%q is written as %q", value, text)
 	}
-	if got, fault := field(header, "X"); fault != nil || got != value {
+	if got, fault := decodedField(header, "X"); fault != nil || got != value {
 		t.Fatalf("%q, %v, want %q", got, fault, value)
 	}
-	got, fault := field(header, "Y")
+	got, fault := decodedField(header, "Y")
 	if inner, ok := strings.CutPrefix(strings.TrimSuffix(value, "?="), "=?base64?"); ok && strings.HasSuffix(value, "?=") && len(value) >= len("=?base64??=") {
 		decoded, err := base64.StdEncoding.DecodeString(inner)
 		if strict := err == nil && base64.StdEncoding.EncodeToString(decoded) == inner; strict != (fault == nil) || strict && got != string(decoded) {
