@@ -119,7 +119,8 @@ type StreamableHandler struct {
 	life     context.Context // ends when it stops what still runs then
 	stop     context.CancelFunc
 
-	late    lateness
+	decideIn time.Duration // before a response without an answer becomes a stream
+
 	running atomic.Int64 // JSON-RPC requests being run
 	lasting atomic.Int64 // subscriptions
 	warned  atomic.Bool  // that nothing can stream
@@ -164,10 +165,10 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *StreamableHandler) prepare() {
 	h.open, h.windDown = context.WithCancel(context.Background())
 	h.life, h.stop = context.WithCancel(context.Background())
-	h.late.wait, h.late.waiting = decideIn, map[*reply]time.Time{}
+	h.decideIn = decideIn
 	if silence := h.silence(); silence > 0 {
 		// A refusal needs some time to get its status.
-		h.late.wait = max(min(decideIn, silence), 10*time.Millisecond)
+		h.decideIn = max(min(decideIn, silence), 10*time.Millisecond)
 	}
 	h.versions, h.legacy = orAll(h.Versions), legacy(h.Versions)
 	if h.Sessions != nil {
@@ -198,7 +199,7 @@ func (h *StreamableHandler) Close() {
 	h.mu.Unlock()
 	sessions := cmp.Or(h.Sessions, new(Sessions))
 	for _, s := range sessions.All() {
-		s.listen().End()
+		s.standalone().End()
 		// Its answers will not be let in any more.
 		s.Peer.refuseCalls(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
 	}
@@ -213,13 +214,6 @@ func (h *StreamableHandler) Close() {
 
 // ---- Sessions: what a legacy server remembers about its HTTP clients ----
 
-const (
-	maxEnded  = 16              // ended streams that a session keeps, so that they can be resumed
-	maxKept   = 4 << 20         // bytes of the ended streams of one session
-	endedLife = 5 * time.Minute // how long an ended stream is kept
-	maxHeld   = 256 << 20       // bytes of the ended streams of all sessions; a session beyond it drops its own
-)
-
 // Sessions is the table of sessions of one StreamableHandler. Set the fields
 // before the first request. With the zero Sessions streams cannot be resumed: set
 // Keep. To keep state of your own for a session, use Exchange.Peer as the key, and
@@ -230,8 +224,9 @@ const (
 // Sessions does not check what NewID returns.
 type Sessions struct {
 	NewID func() string // nil: 130 random bits
-	// Keep is the number of events that each stream keeps for a client whose
-	// connection breaks. 0: none, and events have no ids.
+	// Keep is how many bytes of what it has sent a session keeps, for a client
+	// whose connection breaks. What was sent on a stream that has ended is kept
+	// for five minutes. 0: nothing is kept, and events have no ids.
 	Keep int
 	// IdleTimeout is how long a session lives without a request, an open stream
 	// or running work. 0: 30 minutes; negative: for ever.
@@ -250,8 +245,7 @@ type Sessions struct {
 
 	mu       sync.Mutex // guards the fields below, and those of each Session
 	byID     map[string]*Session
-	held     int64 // bytes of ended streams
-	sweeping bool  // a timer is set
+	sweeping bool // a timer is set
 	closed   bool
 }
 
@@ -268,13 +262,10 @@ type Session struct {
 	table *Sessions
 
 	// The table's mutex guards the fields below.
-	busy       int                // requests that are being answered, and responses that follow a stream
-	since      time.Time          // when busy became 0
-	standalone *Stream            // for messages that belong to no request; nil: the client has not asked for it
-	streams    map[string]*Stream // standalone and those of requests, by id
-	ended      []*Stream          // those of requests that have ended, oldest first
-	kept       int64              // bytes of these
-	lastStream int
+	busy  int       // requests that are being answered, and responses that follow a stream
+	since time.Time // when busy became 0
+	out   *outbox   // nil: it has had no stream yet, because an idle session is to be small
+	ended bool
 }
 
 // The reasons why a session has ended.
@@ -363,13 +354,13 @@ func (ss *Sessions) Delete(s *Session, why error) {
 	if known {
 		delete(ss.byID, s.ID)
 	}
-	s.prune()
-	streams := slices.Collect(maps.Values(s.streams))
+	s.ended = true
+	out := s.out
 	ss.mu.Unlock()
 	s.Peer.refuseCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
 	s.Peer.endContexts(why)
-	for _, stream := range streams {
-		stream.End()
+	if out != nil {
+		out.close()
 	}
 	if !known {
 		return
@@ -412,24 +403,17 @@ func (ss *Sessions) sweepLater() {
 	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweepIdle)
 }
 
-// sweepIdle ends the sessions that have been idle for too long. As long as there
-// are sessions, it sets the timer again. If a stream has had no response for so
-// long, its client counts as gone: otherwise the request behind the stream would
-// keep the session busy for ever.
+// sweepIdle ends the sessions that have been idle for too long, and drops what is
+// not to be kept any more. As long as there are sessions, it sets the timer again.
 func (ss *Sessions) sweepIdle() {
-	since := time.Now().Add(-ss.ttl())
 	for _, s := range ss.All() {
 		ss.mu.Lock()
-		s.prune()
-		streams, idle := slices.Collect(maps.Values(s.streams)), s.idle()
+		idle, out := s.idle(), s.out
 		ss.mu.Unlock()
-		for _, stream := range streams {
-			if stream.abandoned(since) {
-				stream.lost()
-			}
-		}
 		if idle { // and get does not return it any more
 			ss.Delete(s, ErrSessionIdle)
+		} else if out != nil {
+			out.expire(time.Now().Add(-keepEnded))
 		}
 	}
 	ss.mu.Lock()
@@ -453,71 +437,35 @@ func (s *Session) tag() string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// newStream makes a stream of the kind that the session's revision has. lost is
-// called when the client cannot read the stream any more. The caller holds the
-// table's mutex.
-func (s *Session) newStream(number int, lost func()) *Stream {
+// outbox returns the outbox of the session.
+func (s *Session) outbox() *outbox {
 	rev, _ := s.Remembered()
-	keep := 0
-	if rev.Resume {
-		keep = s.table.Keep
-	}
-	stream := NewStream(s.tag()+"."+strconv.Itoa(number), keep)
-	stream.prime, stream.keepAlive = rev.Prime, s.table.keepAlive
-	stream.lost = func() {
-		s.Peer.failCalls(stream, errNobody)
-		lost()
-	}
-	if s.streams == nil {
-		s.streams = map[string]*Stream{}
-	}
-	s.streams[stream.id] = stream
-	if s.over() {
-		stream.End()
-	}
-	return stream
-}
-
-// polls reports whether the server may end a response before its stream ends.
-func (s *Session) polls() bool {
-	rev, _ := s.Remembered()
-	return rev.Prime && s.table.Keep > 0
-}
-
-// open returns a new stream for a request. When it has ended, retire it.
-func (s *Session) open(lost func()) *Stream {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	s.lastStream++
-	return s.newStream(s.lastStream, lost)
+	if s.out == nil {
+		s.out = &outbox{tag: s.tag(), prime: rev.Prime, keepAlive: s.table.keepAlive, peer: s.Peer, closed: s.ended}
+		if rev.Resume {
+			s.out.limit = s.table.Keep
+		}
+	}
+	return s.out
 }
 
-// listen returns the stream for messages that belong to no request. A session has
-// one of these, and a newer GET takes it over. 2025-11-25
+// standalone returns the stream for messages that belong to no request. A session
+// has one of these, and a newer GET takes it over. 2025-11-25
 // basic/transports#multiple-connections: the server "MUST NOT broadcast the same
 // message across multiple streams."
-func (s *Session) listen() *Stream {
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	if s.standalone == nil {
-		s.standalone = s.newStream(0, func() {})
-	}
-	return s.standalone
-}
-
-// find returns the stream to which an event id belongs; nil: there is none.
-func (s *Session) find(event string) *Stream {
-	id, _, _ := strings.Cut(event, "/")
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	return s.streams[id]
-}
+func (s *Session) standalone() *Stream { return s.outbox().standalone(true) }
 
 // send sends a message that belongs to no request.
 func (s *Session) send(ctx context.Context, m *Message) error {
 	s.table.mu.Lock()
-	stream := s.standalone
+	out := s.out
 	s.table.mu.Unlock()
+	if out == nil {
+		return errNobody
+	}
+	stream := out.standalone(false)
 	if stream == nil {
 		return errNobody
 	}
@@ -531,42 +479,6 @@ func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error 
 	}
 	return stream.send(ctx, m)
 }
-
-// retire moves a request's stream that has ended to ended, if the client may resume
-// it. Otherwise it is dropped.
-func (s *Session) retire(stream *Stream) {
-	size, resumable := stream.holds()
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	if !resumable {
-		delete(s.streams, stream.id)
-		return
-	}
-	s.ended = append(s.ended, stream)
-	s.kept += size
-	s.table.held += size
-	s.prune()
-}
-
-// prune drops ended streams, the oldest first: those beyond the bounds, those that
-// have had no response for too long, and all when the session has ended. The
-// caller holds the table's mutex.
-func (s *Session) prune() {
-	most, since := maxEnded, time.Now().Add(-endedLife)
-	if s.over() || s.table.held > maxHeld {
-		most = 0
-	}
-	for len(s.ended) > 0 && (len(s.ended) > most || s.kept > maxKept || s.ended[0].abandoned(since)) {
-		size, _ := s.ended[0].holds()
-		s.kept -= size
-		s.table.held -= size
-		delete(s.streams, s.ended[0].id)
-		s.ended = slices.Delete(s.ended, 0, 1)
-	}
-}
-
-// over reports whether the session has ended. The caller holds the table's mutex.
-func (s *Session) over() bool { return s.table.byID[s.ID] != s }
 
 // ---- What every legacy request says of itself ----
 
@@ -699,7 +611,8 @@ func (rep *reply) initialize(base Exchange) {
 	s := rep.h.Sessions.create(base.Principal)
 	opened := false
 	defer func() {
-		if s.release(); !opened {
+		s.release()
+		if !opened {
 			rep.h.Sessions.Delete(s, ErrSessionClosed)
 		}
 	}()
@@ -709,7 +622,7 @@ func (rep *reply) initialize(base Exchange) {
 		if err != nil {
 			return nil, err
 		}
-		// What cannot be encoded is an error, and opens nothing.
+		// A result that cannot be encoded is an error, and opens nothing.
 		agreed, err := marshalObject(result)
 		if err != nil {
 			return nil, err
@@ -723,7 +636,8 @@ func (rep *reply) initialize(base Exchange) {
 		return encoded(agreed), nil
 	})
 	base.Peer = s.Peer
-	// the session is not in the table yet
+	// The session is not in the table yet, so the end of the handler must end
+	// the request.
 	rep.dispatch(withValues(rep.h.life, rep.r.Context()), opening, s.Peer, base)
 }
 
@@ -771,7 +685,6 @@ func (rep *reply) sessionless(base Exchange) {
 // treat a client disconnect as cancellation of that request."
 func (rep *reply) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
-	// net/http ends the context of this Peer.
 	p := &Peer{log: cmp.Or(rep.h.Log, silent), send: nobody, protocol: statelessProtocol, ctx: rep.r.Context(), endCtx: func(error) {}}
 	defer context.AfterFunc(rep.h.life, func() { p.endContexts(ErrClosed) })()
 	rep.dispatch(p.ctx, rep.h.Handler, p, base)
@@ -805,24 +718,21 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	if rep.era.Modern && rep.in.has("subscriptions/listen") { // it lasts
 		count, most, full = &rep.h.lasting, maxListeners, errListeners
 	}
-	// What is no request is never kept waiting by those that are: an answer, or
-	// a cancellation, may be what they wait for.
+	// Only requests are counted. An answer or a cancellation never waits for
+	// requests: they may be waiting for it.
 	requests := int64(rep.in.requests())
 	defer count.Add(-requests)
 	if count.Add(requests) > most && requests > 0 {
 		rep.h.reject(rep.w, rep.r, http.StatusServiceUnavailable, rep.in.id(), full)
 		return
 	}
-	answer := p.Dispatch(ctx, h, rep.in, base)
+	if answer := p.Dispatch(ctx, h, rep.in, base); answer != nil {
+		rep.serve(answer)
+		return
+	}
 	damaged := slices.IndexFunc(rep.in.Messages, func(m *Message) bool { return m.unusable != nil })
 	switch {
-	case answer != nil:
-		rep.batch = answer.Batch
-		rep.h.late.add(rep)
-		defer answer.Written()
-		defer rep.finish()
-		answer.Emit(rep.answer)
-	case damaged >= 0: // a response: whoever waited for it knows by now
+	case damaged >= 0: // a response: the call that has waited for it has failed
 		rep.refuse(http.StatusBadRequest, rep.in.Messages[damaged].unusable.Error())
 	case requests > 0 && rep.h.open.Err() != nil: // Close has come in between
 		rep.refuse(http.StatusServiceUnavailable, "The server is shutting down")
@@ -1315,29 +1225,56 @@ func (s *schemaReader) addMark(mark json.RawMessage, path []string, kind string)
 	}
 }
 
-// ---- The reply: JSON, or a stream ----
+// ---- The response to a POST: JSON, or a stream ----
 
-// reply is the response to a POST. What it becomes is decided as late as
-// possible: a stream when there is something to say before the answer or a
-// second has passed, else JSON.
+// reply is the response to a POST. The handlers of its requests run on the
+// goroutine of ServeHTTP: one more goroutine would make a small call a fifth more
+// expensive. What the response becomes is decided as late as possible:
+//
+//	            all answers are there
+//	undecided ------------------------> answered   ServeHTTP writes JSON
+//	    |
+//	    |   a message comes before the answer, or Disconnect,
+//	    |   or a second has passed
+//	    +-----------------------------> streaming  a goroutine follows a Stream, and writes its events
+//	    |
+//	    |   the client has gone
+//	    +-----------------------------> left       the answers are dropped
+//
+// A response may be over while its handlers still run: the connection breaks, the
+// handler calls Disconnect, or another response follows the stream. Then the
+// connection is closed, and in a session the handlers go on.
+//
+// A client that does not accept a stream waits for its JSON, however long that
+// takes.
 type reply struct {
 	h       *StreamableHandler
 	w       http.ResponseWriter
 	r       *http.Request
 	in      Payload
-	json    bool     // the client accepts that
-	stream  bool     // it may become one
-	era     Revision // of the request, if that says it
-	session *Session // nil: none, so a client that leaves cancels
-	release func()   // of the session, once; nil: nothing to release
-	batch   bool
+	json    bool     // the client accepts JSON
+	stream  bool     // the response may become a stream
+	era     Revision // of the request, if the request says it
+	session *Session // nil: there is none, so a client that leaves cancels
+	release func()   // the response does not keep the session busy any more; nil: there is nothing to release
+	batch   bool     // the answers form one array
 
-	mu       sync.Mutex    // guards the fields below
-	answers  []*Message    // that came before it was decided
-	events   *Stream       // nil: not decided
-	followed chan struct{} // closed when nobody writes the stream to this response any more
-	done     bool          // the answers have all come
+	mu      sync.Mutex // guards the fields below
+	state   replyState
+	answers []*Message    // that came before it was decided
+	events  *Stream       // nil: it has not become a stream
+	written chan struct{} // closed when the goroutine that follows events has ended
+	handled bool          // all answers are there
 }
+
+type replyState int
+
+const (
+	undecided replyState = iota
+	answered
+	streaming
+	left
+)
 
 func (rep *reply) refuse(status int, reason string) {
 	rep.h.refuse(rep.w, rep.r, status, rep.in.id(), reason)
@@ -1347,219 +1284,192 @@ func (rep *reply) reject(fault *Error) {
 	rep.h.reject(rep.w, rep.r, http.StatusBadRequest, rep.in.id(), fault)
 }
 
-// commitLate makes the response a stream, because there is no answer yet, so
-// that the client and all between know that somebody is at work.
-func (rep *reply) commitLate() {
-	if rep.commit() != nil {
-		return
-	}
+// serve has the requests answered, and writes the response. It returns when the
+// handlers have returned and the response is over.
+func (rep *reply) serve(answer *Answer) {
+	rep.batch = answer.Batch
+	defer answer.Written()
+	late := time.AfterFunc(rep.h.decideIn, rep.decideLate)
+	defer rep.finish() // also if a handler ends this goroutine
+	defer late.Stop()
+	answer.Emit(rep.take)
+}
+
+// take takes in an answer.
+func (rep *reply) take(m *Message) {
 	rep.mu.Lock()
-	defer rep.mu.Unlock()
-	// It will be JSON, however long it takes: a server's WriteTimeout must not
-	// end it, but if the client leaves it is for nobody, and does not keep the
-	// session.
-	if !rep.done {
-		_ = http.NewResponseController(rep.w).SetWriteDeadline(time.Time{})
-		if rep.release != nil {
-			context.AfterFunc(rep.r.Context(), rep.release)
-		}
+	events := rep.events
+	if rep.state == undecided {
+		rep.answers = append(rep.answers, m)
+	}
+	rep.mu.Unlock()
+	if events != nil {
+		// An error means that no client can read the answer, and there is
+		// nobody to tell that.
+		_ = events.send(context.Background(), m)
 	}
 }
 
-// lateness commits replies that have waited for a second, or for as long as a
-// stream may be silent if that is shorter. A timer for each would be a good
-// part of the cost of a small call, which is answered long before.
-type lateness struct {
-	wait time.Duration
-
-	mu      sync.Mutex           // guards the fields below
-	waiting map[*reply]time.Time // when they are due
-	timed   bool                 // sweep will be called
-}
-
-func (l *lateness) add(rep *reply) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting[rep] = time.Now().Add(l.wait)
-	if !l.timed {
-		l.timed = true
-		time.AfterFunc(l.wait, l.sweep)
-	}
-}
-
-func (l *lateness) remove(rep *reply) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.waiting, rep)
-}
-
-// sweep commits what is due, and comes again for the rest.
-func (l *lateness) sweep() {
-	l.mu.Lock()
-	var late []*reply
-	next := l.wait
-	for rep, due := range l.waiting {
-		if left := time.Until(due); left > 0 {
-			next = min(next, left)
-		} else {
-			late = append(late, rep)
-			delete(l.waiting, rep)
-		}
-	}
-	if l.timed = len(l.waiting) > 0; l.timed {
-		time.AfterFunc(next, l.sweep)
-	}
-	l.mu.Unlock()
-	for _, rep := range late {
-		rep.commitLate()
-	}
-}
-
-// send sends what belongs to the request and precedes its answer.
+// send sends a message that belongs to the request and precedes its answer.
 func (rep *reply) send(ctx context.Context, m *Message) error {
 	if !rep.stream {
 		if m.Kind() == Request {
 			return ErrNoServerRequests
 		}
-		return nil // a client that takes only JSON can do without
+		return nil // a client that accepts only JSON can do without it
 	}
-	events := rep.commit()
+	events := rep.becomeStream()
 	switch {
 	case events == nil:
-		return ErrAnswered
+		return errNobody
 	case rep.session == nil:
 		return events.send(ctx, m)
 	}
 	return rep.session.sendOn(ctx, events, m)
 }
 
-// gone tells whether the client has cancelled by leaving. 2026-07-28
-// basic/transports/streamable-http#cancellation: the server "MUST NOT send any
-// further messages for it".
-func (rep *reply) gone() bool {
-	return rep.session == nil && rep.r.Context().Err() == context.Canceled
-}
-
-// commit makes the response a stream, if that is not decided yet, and returns
-// it; nil if it cannot be one, or not any more.
-func (rep *reply) commit() *Stream {
+// becomeStream makes the response a stream, if it is undecided, and returns the
+// stream. It returns nil if the response is not a stream.
+func (rep *reply) becomeStream() *Stream {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
-	if rep.events != nil || rep.done || !rep.stream || rep.gone() {
+	if rep.state != undecided || !rep.stream || rep.isCancelled() {
 		return rep.events
 	}
 	if rep.session != nil {
-		rep.events = rep.session.open(rep.release) // work for nobody does not keep the session
+		rep.events = rep.session.outbox().newStream()
 	} else {
 		rep.events = NewStream("", 0)
-		rep.events.keepAlive = rep.h.silence()
+		rep.events.out.keepAlive = rep.h.silence()
 	}
-	f := rep.events.open(rep.answers)
-	rep.answers = nil
-	rep.followed = make(chan struct{})
-	go func() { // joined by finish
-		defer close(rep.followed)
+	f, _ := rep.events.attach("")
+	rep.events.appendAll(rep.answers)
+	rep.answers, rep.state, rep.written = nil, streaming, make(chan struct{})
+	go func() { // finish waits for it
+		defer close(rep.written)
 		rep.events.run(f, rep.w, rep.r)
-		rep.mu.Lock()
-		done := rep.done
-		rep.mu.Unlock()
-		// Disconnect, a takeover, the session's end: the handler runs on
-		if !done && rep.r.Context().Err() == nil {
-			letGo(rep.w)
-		}
+		rep.endResponse()
 	}()
 	return rep.events
 }
 
-// letGo ends a response while its handler still runs, so that the client need
-// not hold the connection. net/http would end it only then.
-func letGo(w http.ResponseWriter) {
-	rc := http.NewResponseController(w)
-	conn, out, err := rc.Hijack()
-	if err != nil {
-		_ = rc.SetWriteDeadline(time.Now()) // HTTP/2: resets the stream
-		return
-	}
-	if w.Header().Get("Connection") == "close" {
-		_ = conn.SetDeadline(time.Now().Add(graceAtEnd))
-		_, _ = out.WriteString("0\r\n\r\n") // the last chunk: a response that is complete
-		_ = out.Flush()
-	} // else it is cut: after a complete response the client might send its next request just now
-	_ = conn.Close()
-}
-
-// disconnect makes the response a stream and lets go of it.
+// disconnect makes the response a stream, and ends the response. The stream goes
+// on.
 func (rep *reply) disconnect(retry time.Duration) {
-	if rep.session == nil || !rep.session.polls() || !rep.stream {
+	if rep.session == nil || !rep.session.outbox().polls() {
 		return
 	}
-	rep.mu.Lock()
-	if rep.events == nil && !rep.done && rep.r.Proto == "HTTP/1.1" {
-		rep.w.Header().Set("Connection", "close") // for letGo
-	}
-	rep.mu.Unlock()
-	if events := rep.commit(); events != nil {
+	if events := rep.becomeStream(); events != nil {
 		events.Disconnect(retry)
 	}
 }
 
-// answer takes in a response.
-func (rep *reply) answer(m *Message) {
-	rep.mu.Lock()
-	events := rep.events
-	if events == nil {
-		rep.answers = append(rep.answers, m)
+// decideLate runs when there is no answer after a second. It makes the response a
+// stream, so that the client and all proxies see that the server is at work.
+func (rep *reply) decideLate() {
+	if rep.r.Context().Err() != nil {
+		rep.leave()
+		return
 	}
-	rep.mu.Unlock()
-	if events != nil {
-		// if nobody can ever read it, there is no one to tell
-		_ = events.send(context.Background(), m)
+	if rep.becomeStream() != nil {
+		return
+	}
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
+	if rep.state == undecided {
+		// It will be JSON. The WriteTimeout of a server must not end it.
+		_ = http.NewResponseController(rep.w).SetWriteDeadline(time.Time{})
+		context.AfterFunc(rep.r.Context(), rep.leave)
 	}
 }
 
-// finish writes what has not been written, and waits until all is.
+// leave notes that the client has gone before the response was decided.
+func (rep *reply) leave() {
+	rep.mu.Lock()
+	leaves := rep.state == undecided
+	if leaves {
+		rep.state = left
+	}
+	rep.mu.Unlock()
+	if leaves {
+		rep.endResponse()
+	}
+}
+
+// endResponse ends the response. If the handlers still run, net/http would keep
+// the connection until they return, so endResponse takes the connection from
+// net/http and closes it. A client sees that the response was cut. A complete
+// response would be wrong: the client might send its next request just now.
+func (rep *reply) endResponse() {
+	rep.mu.Lock()
+	handled := rep.handled
+	rep.mu.Unlock()
+	if handled {
+		return
+	}
+	if rep.release != nil {
+		rep.release()
+	}
+	rc := http.NewResponseController(rep.w)
+	conn, _, err := rc.Hijack()
+	if err != nil {
+		_ = rc.SetWriteDeadline(time.Now()) // HTTP/2: this resets the stream
+		return
+	}
+	_ = conn.Close()
+}
+
+// finish writes what is not written yet, and waits until all is.
 func (rep *reply) finish() {
 	rep.mu.Lock()
-	rep.done = true
-	rep.mu.Unlock()
-	rep.h.late.remove(rep)
-	if rep.events != nil { // from here on commit changes nothing, so no lock is needed
-		rep.events.End()
-		<-rep.followed
+	rep.handled = true
+	if rep.state == undecided {
+		rep.state = answered
 	}
-	switch {
-	case rep.gone():
-		// The client may only have closed its half, and must not take an empty
-		// 200 for an answer.
-		if rep.r.Context().Value(http.ServerContextKey) != nil { // net/http knows what this means
-			panic(http.ErrAbortHandler)
-		}
-	case rep.events != nil && rep.session != nil:
-		rep.session.retire(rep.events)
-	case rep.events != nil:
-	case len(rep.answers) > 0:
-		rep.write()
-	case rep.stream: // all requests were cancelled
-		newEventWriter(rep.w)
-	default: // there is nothing to say in JSON, and its client should have accepted both
-		accepted(rep.w)
+	state := rep.state
+	rep.mu.Unlock()
+	switch state {
+	case answered:
+		rep.writeAnswers()
+	case streaming:
+		rep.events.End()
+		<-rep.written
+	}
+	// The client may have closed only its half of the connection. It must not
+	// take an empty response, or the end of a stream, for an answer.
+	inServer := rep.r.Context().Value(http.ServerContextKey) != nil // and not in a test
+	if inServer && (state == left || rep.isCancelled()) {
+		panic(http.ErrAbortHandler)
 	}
 }
 
-// write writes a response that consists of nothing but the answer, as JSON
-// unless the client accepts only events.
-func (rep *reply) write() {
+// isCancelled reports whether the client has cancelled its request by leaving.
+// 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
+// send any further messages for it".
+func (rep *reply) isCancelled() bool {
+	return rep.session == nil && rep.r.Context().Err() == context.Canceled
+}
+
+// writeAnswers writes a response that consists of the answers alone. It is JSON,
+// unless the client accepts only a stream.
+func (rep *reply) writeAnswers() {
+	if rep.isCancelled() {
+		return
+	}
 	code := http.StatusOK
 	if len(rep.answers) == 1 {
 		code = status(rep.answers[0], rep.era.Modern)
 	}
-	if rep.json || code != http.StatusOK {
+	switch {
+	case len(rep.answers) > 0 && (rep.json || code != http.StatusOK):
 		writeJSON(rep.w, code, Payload{Messages: rep.answers, Batch: rep.batch})
-		return
-	}
-	events := newEventWriter(rep.w)
-	for _, m := range rep.answers {
-		_ = events.write(Event{Data: m.encode()}.Append(nil))
+	case len(rep.answers) == 0 && !rep.stream: // all requests were cancelled, and there is nothing to say in JSON
+		accepted(rep.w)
+	default:
+		events := newEventWriter(rep.w)
+		for _, m := range rep.answers {
+			_ = events.write(Event{Data: m.encode()}.Append(nil))
+		}
 	}
 }
 
@@ -1576,7 +1486,7 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 	}
 	defer s.release()
 	after := r.Header.Get("Last-Event-ID")
-	events := s.find(after)
+	events := s.outbox().find(after)
 	switch {
 	case r.Method == http.MethodDelete:
 		h.Sessions.Delete(s, ErrSessionDeleted)
@@ -1587,7 +1497,7 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 		return
 	case after == "":
-		events = s.listen()
+		events = s.standalone()
 	}
 	// not 404, which would end the client's session
 	if events == nil || events.Follow(w, r, after) != nil {

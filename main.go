@@ -35,6 +35,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"mime"
 	"net"
 	"net/http"
@@ -216,6 +217,39 @@ type options struct {
 	guard      Guard // of all handlers; those of MCP add Authenticate, the metadata needs no token
 }
 
+// byteSize is a flag whose value is a number of bytes, such as 4096, 512k or 4M.
+type byteSize int
+
+// String returns the value as Set takes it.
+func (s *byteSize) String() string {
+	switch n := int(*s); {
+	case n > 0 && n%(1<<20) == 0:
+		return fmt.Sprintf("%dM", n>>20)
+	case n > 0 && n%(1<<10) == 0:
+		return fmt.Sprintf("%dk", n>>10)
+	default:
+		return strconv.Itoa(n)
+	}
+}
+
+// Set reads the value.
+func (s *byteSize) Set(text string) error {
+	unit := 1
+	digits := text
+	switch {
+	case strings.HasSuffix(text, "k"):
+		unit, digits = 1<<10, strings.TrimSuffix(text, "k")
+	case strings.HasSuffix(text, "M"):
+		unit, digits = 1<<20, strings.TrimSuffix(text, "M")
+	}
+	n, err := strconv.ParseUint(digits, 10, 30)
+	if err != nil || int(n) > math.MaxInt32/unit {
+		return errors.New("must be a number of bytes, such as 4096, 512k or 4M")
+	}
+	*s = byteSize(int(n) * unit)
+	return nil
+}
+
 const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin and stdout
        mcpwire -http ADDR [flags]   serve it over HTTP: Streamable HTTP at /mcp, the transport of 2024-11-05 at /sse
        mcpwire call -h              the client`
@@ -227,7 +261,8 @@ func (o *options) define(flags *flag.FlagSet) {
 	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for so `long`")
 	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once, a `number`")
 	flags.Int64Var(&o.guard.MaxBody, "max-body", 4<<20, "`bytes` in one message")
-	flags.IntVar(&o.sessions.Keep, "event-buffer", 256, "`events` that a stream keeps for Last-Event-ID; 0: none, and no event ids")
+	o.sessions.Keep = 4 << 20
+	flags.Var((*byteSize)(&o.sessions.Keep), "event-buffer", "bytes of events that a session keeps for Last-Event-ID, a `size` such as 512k or 4M; 0: none, and no event ids")
 	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after so `long` a silence; 0: none")
 	flags.Func("allow-origin", "`origin` to let in, with CORS answers, such as https://app.example.com; repeatable (default loopback, without CORS)",
 		matching(`null|[a-z][a-z0-9+.-]*://`+host, addText(&o.guard.Origins)))
@@ -263,8 +298,8 @@ func (o *options) check(flags *flag.FlagSet) error {
 		return errors.New("-tls-cert and -tls-key go together")
 	case o.guard.MaxBody <= 0 || o.sessions.Max <= 0 || o.sessions.IdleTimeout <= 0:
 		return errors.New("-max-body, -max-sessions and -session-ttl must be more than 0")
-	case o.sessions.Keep < 0 || o.guard.KeepAlive < 0:
-		return errors.New("-event-buffer and -keepalive must not be less than 0")
+	case o.guard.KeepAlive < 0:
+		return errors.New("-keepalive must not be less than 0")
 	}
 	return onlyHTTP
 }

@@ -263,67 +263,265 @@ func (in *eventReader) withoutMark(line []byte) []byte {
 // ---- Streams ----
 
 const (
-	maxUnwritten = 256              // events that wait in a stream that keeps none
-	maxLog       = 1 << 20          // bytes of a stream's log; one event may have more
-	patience     = 5 * time.Second  // for a client to come back before what it has not read is lost
-	stall        = 30 * time.Second // without progress, and a connection counts as dead
-	piece        = 16 << 10         // bytes of one write; half a KiB a second is progress
+	maxUnwritten  = 64 << 10         // bytes that wait for the response that follows a stream; one event may have more
+	maxUnfollowed = 64 << 10         // bytes that are sent after a connection has broken, before the sender waits
+	awaitReturn   = 5 * time.Second  // how long a sender waits for the client to come back
+	keepEnded     = 5 * time.Minute  // how long the events of a stream that has ended are kept
+	stall         = 30 * time.Second // a connection without progress for so long counts as broken
+	piece         = 16 << 10         // bytes of one write; half a KiB a second is progress
+
+	eventOverhead = 256 // bytes that an event costs in an outbox beside its text
 )
 
-// Stream is an ordered, bounded log of events. A response follows it, one at a
-// time, and another may take over from any event that is still kept. An event's
-// id is the stream's, a slash, and its number from 1; 0 is where the stream
-// begins.
+// An outbox has the streams of one client. It keeps what was sent on them, so
+// that the client can get it again after its connection has broken:
+//
+//	            +--------- outbox: of all streams, in the order of sending ---------+
+//	Send ---+-->| 1/1   1/2   2/1   1/3   2/2   0/1   2/3                           |
+//	        |   +------------------------------------------------------------------+
+//	        |        GET with Last-Event-ID: 1/1  |  1/2 and 1/3
+//	        |                                     v
+//	        +--> follower: what its response has not written yet --> response
+//
+// An event has the number of its stream, and its own number in that stream. When
+// an outbox is full, the oldest events go, those first that matter least:
+//
+//  1. progress notifications that a later one on the stream, or a response, has
+//     overtaken
+//  2. other notifications
+//  3. questions of the server, and responses
+//
+// So any number of progress notifications never costs a call its response. A
+// client may continue after any event, as long as nothing that follows it is
+// gone, except progress of the first kind.
+type outbox struct {
+	tag       string        // the ids of all events begin with this
+	limit     int           // bytes that are kept; 0: nothing is, and events have no ids
+	prime     bool          // 2025-11-25: a response begins with an id, and may end before its stream
+	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
+	peer      *Peer         // its calls fail that the client cannot read any more; nil: there are none
+
+	mu         sync.Mutex // guards the fields below, and those of each Stream
+	kept       []keptEvent
+	size       int // bytes of these
+	streams    map[string]*Stream
+	lastStream int
+	closed     bool
+}
+
+// keptEvent is one event in an outbox.
+type keptEvent struct {
+	stream   *Stream
+	number   int64
+	text     []byte // as it is written
+	rank     rank
+	question ID // of a request of the server; the zero ID: it is something else
+}
+
+// rank says how much an event matters. Those with a low rank are dropped first.
+type rank int
+
+const (
+	progressRank     rank = iota // a progress notification
+	notificationRank             // any other notification
+	answerRank                   // a question of the server, or a response
+)
+
+// rankOf returns the rank of the event that a message becomes.
+func rankOf(m *Message) rank {
+	switch {
+	case m.Kind() != Notification:
+		return answerRank
+	case m.Method == "notifications/progress":
+		return progressRank
+	}
+	return notificationRank
+}
+
+// Stream is a sequence of events, such as the response to one POST. One response
+// at a time follows it. If that breaks off, another response can follow the
+// stream from any event that is still kept:
+//
+//	             Follow               the connection breaks, or Disconnect
+//	new stream ----------> followed ----------------------------------> unfollowed
+//	                          ^                                             |
+//	                          +----------------- Follow --------------------+
+//
+// While a stream is followed, a sender waits when 64 KiB are not written yet. So a
+// client that reads slowly slows its own stream down, and no other. While the
+// stream is unfollowed, a sender waits for the client when it has sent 64 KiB, or
+// as much as is kept, but only during the first five seconds. After that the outbox
+// drops what it has no room for. If nothing is kept, a stream that is not followed is lost.
+//
+// The id of an event is that of its stream, a slash, and the number of the event.
+// Numbers begin with 1. The number 0 stands for the beginning of the stream.
 type Stream struct {
-	id        string
-	keep      int           // as in NewStream
-	prime     bool          // 2025-11-25: a response begins with an id, and may end before the stream
-	keepAlive time.Duration // of silence before a comment is sent; 0: none
-	lost      func()        // called when nobody can read what was sent any more; perhaps again
+	id  string
+	out *outbox
 
-	mu   sync.Mutex // guards the fields below
-	log  [][]byte   // encoded events
-	size int        // their bytes
-
-	// Numbers of events in the log. Those from first on are written, and kept
-	// until room is needed; those from written on are taken by the follower,
-	// and not yet written; those from next on are new.
-	first, written, next int64
-
-	reached  bool // a client may know an event's id, and come back
-	ended    bool
-	follower *follower     // who writes; nil: nobody
-	left     time.Time     // when the last follower went
-	changed  chan struct{} // closed when whoever waits should look again; nil: nobody waits
+	// The mutex of the outbox guards the fields below.
+	last       int64         // number of the last event that was sent
+	taken      int64         // number of the last event that a response has taken
+	overtakes  int64         // number of the last progress notification or response; older progress says nothing new
+	lost       int64         // number of the last event that was dropped though it mattered
+	kept       int           // events in the outbox
+	follower   *follower     // the response that follows; nil: none does
+	left       time.Time     // when the last follower has gone
+	unfollowed int           // bytes that were sent since then
+	ended      time.Time     // zero: it goes on
+	changed    chan struct{} // closed when something here has changed; nil: no goroutine waits for that
 }
 
-// follower is the one response that a Stream's events go to. The Stream's mutex
-// guards its fields.
+// follower is a response that follows a stream. The mutex of the outbox guards
+// its fields.
 type follower struct {
-	opening  []byte // what it writes before the events; nil: nothing
-	farewell []byte // what it writes after them, to leave then; nil: it stays
-	leaves   bool   // it has taken that
+	queue [][]byte // what the response has not taken yet
+	size  int      // bytes of these
+	leave []byte   // an event to write after these before it leaves; nil: it stays
+	left  bool     // it has taken that
 }
 
-// NewStream returns a stream. Nothing is kept before the first Follow: until
-// then, Send fails. keep is the number of events (and at most 1 MiB of them)
-// that it holds for a client that comes back; with 0 it holds none and the
-// events have no ids. id must be unique among the streams that one client can
-// ask for: 2025-11-25 basic/transports#resumability-and-redelivery, an event id
-// "MUST be globally unique across all streams within that session".
+// NewStream returns a stream with an outbox of its own. keep is how many bytes of
+// its events are kept for a client that comes back. If keep is 0, events have no
+// ids, and nothing can be sent before a response follows the stream. id must be
+// unique among the streams that a client can ask for: 2025-11-25
+// basic/transports#resumability-and-redelivery, an event id "MUST be globally
+// unique across all streams within that session".
 func NewStream(id string, keep int) *Stream {
-	return &Stream{id: id, keep: keep, lost: func() {}, first: 1, written: 1, next: 1}
+	out := &outbox{limit: keep}
+	return out.add(id)
 }
 
 var (
-	errNobody  = fmt.Errorf("nobody reads the stream: %w", ErrClosed)
+	errNobody  = fmt.Errorf("no client reads the stream: %w", ErrClosed)
 	errNotKept = errors.New("no such event is kept")
 )
 
-// Send appends an event. It waits while the log is full of what a connected
-// reader, or one that was cut off less than five seconds ago, has yet to read;
-// after that the stream is lost to whoever was cut off. It fails with an error
-// that wraps ErrClosed when the stream has ended or nobody can ever read it.
+// newStream returns a stream for a request. When the outbox is closed, the stream
+// has ended already.
+func (out *outbox) newStream() *Stream {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	out.lastStream++
+	return out.add(out.tag + "." + strconv.Itoa(out.lastStream))
+}
+
+// standalone returns the stream for messages that belong to no request; nil: the
+// client has not asked for it. If create is true, it is made if there is none.
+func (out *outbox) standalone(create bool) *Stream {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	id := out.tag + ".0"
+	if s := out.streams[id]; s != nil || !create {
+		return s
+	}
+	return out.add(id)
+}
+
+// add adds a stream. The caller holds mu.
+func (out *outbox) add(id string) *Stream {
+	s := &Stream{id: id, out: out}
+	if out.closed {
+		s.ended = time.Now()
+		return s
+	}
+	if out.streams == nil {
+		out.streams = map[string]*Stream{}
+	}
+	out.streams[id] = s
+	return s
+}
+
+// find returns the stream to which an event belongs; nil: there is none.
+func (out *outbox) find(event string) *Stream {
+	id, _, _ := strings.Cut(event, "/")
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	return out.streams[id]
+}
+
+// close ends all streams, for good.
+func (out *outbox) close() {
+	out.mu.Lock()
+	out.closed = true
+	streams := slices.Collect(maps.Values(out.streams))
+	out.mu.Unlock()
+	for _, s := range streams {
+		s.End()
+	}
+}
+
+// expire drops the events of the streams that have ended before a time.
+func (out *outbox) expire(before time.Time) {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	out.dropIf(0, func(e keptEvent) bool { return !e.stream.ended.IsZero() && e.stream.ended.Before(before) })
+}
+
+// makeRoom drops events until there is room for n bytes. It makes more room than
+// that, so that the events are not looked at for each that is added. The caller
+// holds mu.
+func (out *outbox) makeRoom(n int) {
+	if out.size+n <= out.limit {
+		return
+	}
+	most := max(out.afterDropping()-n, 0)
+	out.dropIf(most, keptEvent.isOvertaken)
+	out.dropIf(most, func(e keptEvent) bool { return e.rank < answerRank })
+	out.dropIf(most, func(keptEvent) bool { return true })
+}
+
+// afterDropping returns how many bytes are kept when some were dropped.
+func (out *outbox) afterDropping() int { return out.limit * 3 / 4 }
+
+// dropIf drops the events that may be dropped, the oldest first, until no more
+// than some bytes are kept. The caller holds mu.
+func (out *outbox) dropIf(most int, may func(keptEvent) bool) {
+	if out.size <= most {
+		return
+	}
+	out.kept = slices.DeleteFunc(out.kept, func(e keptEvent) bool {
+		if out.size <= most || !may(e) {
+			return false
+		}
+		out.drop(e)
+		return true
+	})
+	if len(out.kept) == 0 {
+		out.kept = nil
+	}
+}
+
+// drop notes that an event is not kept any more. The caller holds mu.
+func (out *outbox) drop(e keptEvent) {
+	s := e.stream
+	out.size -= len(e.text) + eventOverhead
+	s.kept--
+	if !e.isOvertaken() {
+		s.lost = max(s.lost, e.number)
+	}
+	if e.question != (ID{}) && out.peer != nil {
+		out.peer.fail(e.question, errNobody)
+	}
+	s.forgetIfOver()
+}
+
+// isOvertaken reports whether an event says nothing that a later one does not say.
+func (e keptEvent) isOvertaken() bool {
+	return e.rank == progressRank && (e.number < e.stream.overtakes || !e.stream.ended.IsZero())
+}
+
+// forgetIfOver takes a stream that has ended out of the outbox, if the client
+// cannot ask for its events any more.
+func (s *Stream) forgetIfOver() {
+	if !s.ended.IsZero() && s.kept == 0 && s.out.streams[s.id] == s {
+		delete(s.out.streams, s.id)
+	}
+}
+
+// Send sends an event with this data. It waits as the comment on Stream says, or
+// until ctx ends. It returns an error that wraps ErrClosed if the stream has
+// ended, or if no client can read it any more.
 func (s *Stream) Send(ctx context.Context, data []byte) error {
 	return s.push(ctx, Event{Data: data})
 }
@@ -335,69 +533,96 @@ func (s *Stream) send(ctx context.Context, m *Message) error {
 	text := encodings.Get().(*[]byte)
 	defer encodings.Put(text)
 	*text = m.append((*text)[:0])
-	return s.Send(ctx, *text)
+	question := ID{}
+	if m.Kind() == Request {
+		question = m.ID
+	}
+	return s.pushRanked(ctx, Event{Data: *text}, rankOf(m), question)
 }
 
+// push sends an event that is no message of a session.
 func (s *Stream) push(ctx context.Context, e Event) error {
+	return s.pushRanked(ctx, e, notificationRank, ID{})
+}
+
+func (s *Stream) pushRanked(ctx context.Context, e Event, r rank, question ID) error {
 	for {
-		changed, err := s.append(e)
+		changed, wait, err := s.tryPush(e, r, question)
 		if err != nil || changed == nil {
 			return err
 		}
+		var waited <-chan time.Time
+		if wait > 0 {
+			waited = time.After(wait)
+		}
 		select {
 		case <-changed:
-		case <-time.After(patience):
-			s.giveUp()
+		case <-waited:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// append puts an event into the log or, if there is no room, returns what to
-// wait for.
-func (s *Stream) append(e Event) (changed <-chan struct{}, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended || s.follower == nil && !s.resumable() {
-		return nil, errNobody
-	}
-	for len(s.log) >= cmp.Or(s.keep, maxUnwritten) || len(s.log) > 0 && s.size+len(e.Data) > maxLog {
-		if s.first == s.written {
-			return s.whenChanged(), nil
+// tryPush sends an event, unless the sender has to wait first: until changed is
+// closed, or wait has passed; 0: only changed ends the wait.
+func (s *Stream) tryPush(e Event, r rank, question ID) (changed <-chan struct{}, wait time.Duration, err error) {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	f := s.follower
+	switch {
+	case !s.ended.IsZero(), f == nil && !s.isResumable():
+		return nil, 0, errNobody
+	case f != nil && f.size > 0 && f.size+len(e.Data) > maxUnwritten:
+		return s.whenChanged(), 0, nil
+	case f == nil && s.unfollowed > 0 && s.unfollowed+s.cost(e) > min(maxUnfollowed, s.out.afterDropping()):
+		wait = awaitReturn - time.Since(s.left)
+		if wait > 0 {
+			return s.whenChanged(), wait, nil
 		}
-		s.drop()
 	}
-	s.add(e)
-	return nil, nil
+	s.append(e, r, question)
+	return nil, 0, nil
 }
 
-func (s *Stream) add(e Event) {
-	if s.keep > 0 {
-		e.ID = s.eventID(s.end())
+// cost returns how many bytes an event needs in the outbox, or a few more.
+func (s *Stream) cost(e Event) int { return len(s.id) + len(e.Data) + 64 + eventOverhead }
+
+// append gives an event to the follower, and to the outbox. The caller holds the
+// mutex of the outbox.
+func (s *Stream) append(e Event, r rank, question ID) {
+	s.last++
+	if s.out.limit > 0 {
+		e.ID = s.eventID(s.last)
 	}
-	event := e.Append(make([]byte, 0, len(e.ID)+len(e.Data)+32))
-	s.log, s.size = append(s.log, event), s.size+len(event)
+	text := e.Append(make([]byte, 0, len(e.ID)+len(e.Data)+32))
+	if r == progressRank || r == answerRank && question == (ID{}) {
+		s.overtakes = s.last
+	}
+	if s.out.limit > 0 {
+		size := len(text) + eventOverhead
+		s.out.makeRoom(size)
+		s.out.kept = append(s.out.kept, keptEvent{s, s.last, text, r, question})
+		s.out.size += size
+		s.kept++
+	}
+	if s.follower == nil {
+		s.unfollowed += len(text) + eventOverhead
+		return
+	}
+	s.follower.queue = append(s.follower.queue, text)
+	s.follower.size += len(text)
 	s.signal()
 }
 
 func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
 
-// end returns the number of the next event to be sent.
-func (s *Stream) end() int64 { return s.first + int64(len(s.log)) }
+// isResumable reports whether a client may come back for what it has not read. It
+// may if it knows the id of an event.
+func (s *Stream) isResumable() bool { return s.out.limit > 0 && (s.out.prime || s.taken > 0) }
 
-// resumable tells whether a client may come back for what it has not read.
-func (s *Stream) resumable() bool { return s.keep > 0 && s.reached }
-
-func (s *Stream) drop() {
-	s.size -= len(s.log[0])
-	s.log[0] = nil
-	s.log = s.log[1:]
-	s.first++
-}
-
-// whenChanged returns what is closed when anything has changed; signal closes
-// it.
+// whenChanged returns a channel that is closed when something has changed. The
+// caller holds the mutex of the outbox.
 func (s *Stream) whenChanged() <-chan struct{} {
 	if s.changed == nil {
 		s.changed = make(chan struct{})
@@ -405,6 +630,7 @@ func (s *Stream) whenChanged() <-chan struct{} {
 	return s.changed
 }
 
+// signal wakes the goroutines that wait for a change.
 func (s *Stream) signal() {
 	if s.changed != nil {
 		close(s.changed)
@@ -412,52 +638,42 @@ func (s *Stream) signal() {
 	}
 }
 
-// giveUp drops what nobody reads any more: either it cannot be asked for, or it
-// fills the log, and the client has not come back in time.
-func (s *Stream) giveUp() {
-	s.mu.Lock()
-	over := s.follower == nil && (!s.resumable() || time.Since(s.left) >= patience)
-	if over {
-		s.reached = false
-		s.first = s.end()
-		s.written, s.next = s.first, s.first
-		s.log, s.size = nil, 0
-	}
-	s.mu.Unlock()
-	if over {
-		s.lost()
-	}
-}
-
-// End ends the stream: what is in the log is still written, and nothing
-// follows. It may be called again.
+// End ends the stream. The follower still writes what was sent. End may be called
+// more than once.
 func (s *Stream) End() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	if s.ended.IsZero() {
+		s.ended = time.Now()
+	}
+	s.forgetIfOver()
 	s.signal()
 }
 
-// Disconnect lets go of the response that follows, once all is written, and
-// tells the client to come back after retry. The stream goes on. It does
-// nothing where the revision does not have this: 2025-11-25
+// Disconnect ends the response that follows the stream when it has written all
+// events. The client is told to come back after retry. The stream goes on. Only
+// 2025-11-25 has this, elsewhere Disconnect does nothing:
 // basic/transports#sending-messages-to-the-server, "the server MAY close the
-// connection (without terminating the SSE stream) at any time" after an event
-// id has been sent.
+// connection (without terminating the SSE stream) at any time" after an event id
+// has been sent.
 func (s *Stream) Disconnect(retry time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.follower != nil && s.prime && s.keep > 0 {
-		s.follower.farewell = Event{Retry: max(retry, time.Millisecond)}.Append(nil)
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	if s.follower != nil && s.out.polls() {
+		s.follower.leave = Event{Retry: max(retry, time.Millisecond)}.Append(nil)
 		s.signal()
 	}
 }
 
-// Follow writes events to w until the stream ends, the client goes, or another
-// response takes over. It starts after the event whose id is after, or if that
-// is "" with the first event that was never handed to a response. An id that is
-// not of this stream, or of an event that is no longer kept, is an error, and
-// then nothing has been written.
+// polls reports whether a response may end before its stream, so that the client
+// comes back for the rest.
+func (out *outbox) polls() bool { return out.prime && out.limit > 0 }
+
+// Follow writes events to w until the stream ends, the client has gone, or another
+// response follows the stream. It begins after the event with the id after. If
+// after is "", it begins with the first event that no response has taken. If the
+// stream has no such event, or what follows that event is not kept any more, Follow
+// returns an error, and has written nothing.
 func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) error {
 	f, err := s.attach(after)
 	if err == nil {
@@ -466,60 +682,89 @@ func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) er
 	return err
 }
 
-// attach makes a new follower the stream's. Whoever attaches must run. Where
-// there is a priming event, it comes first if the client names no event.
-// 2025-11-25 basic/transports#sending-messages-to-the-server: "The server
-// SHOULD immediately send an SSE event consisting of an event ID and an empty
-// data field".
+// attach makes a new follower, which takes the place of another one. The caller
+// calls run. If the client names no event, and the revision has it, the response
+// begins with an id. 2025-11-25 basic/transports#sending-messages-to-the-server:
+// "The server SHOULD immediately send an SSE event consisting of an event ID and
+// an empty data field".
 func (s *Stream) attach(after string) (*follower, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
 	f := new(follower)
-	if after != "" {
-		_, number, _ := strings.Cut(after, "/")
-		n, _ := strconv.ParseInt(number, 10, 64)
-		known := s.resumable() && s.first-1 <= n && n < s.end() && (n > 0 || s.prime)
-		if !known || after != s.eventID(n) {
-			return nil, errNotKept
+	from := s.taken
+	switch {
+	case after != "":
+		var err error
+		if from, err = s.position(after); err != nil {
+			return nil, err
 		}
-		s.next = n + 1
-	} else if s.prime && s.keep > 0 {
-		f.opening = Event{ID: s.eventID(s.next - 1), Data: []byte{}}.Append(nil)
+	case s.out.polls():
+		f.add(Event{ID: s.eventID(s.taken), Data: []byte{}}.Append(nil))
+	}
+	missing := s.last - from
+	for _, e := range s.out.kept {
+		if e.stream == s && e.number > from {
+			f.add(e.text)
+			missing--
+		}
+	}
+	if missing > 0 { // progress that was overtaken
+		f.queue = slices.Insert(f.queue, 0, fmt.Appendf(nil, ": %d events are no longer kept\n\n", missing))
 	}
 	s.follower = f
-	s.written = s.next // what is asked for again must not go before it has been written again
-	s.signal()         // the one before, if any, ends
+	s.signal() // so that the follower before this one ends
 	return f, nil
 }
 
-// open attaches the first follower. What there is to say already may be more
-// than the log has room for.
-func (s *Stream) open(messages []*Message) *follower {
-	f, _ := s.attach("")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range messages {
-		s.add(Event{Data: m.encode()})
+// position returns the number of the event with an id, if the client may continue
+// behind it.
+func (s *Stream) position(id string) (number int64, err error) {
+	_, text, _ := strings.Cut(id, "/")
+	number, _ = strconv.ParseInt(text, 10, 64)
+	switch {
+	case id != s.eventID(number), !s.isResumable():
+		return 0, errNotKept
+	case number < 0, number == 0 && !s.out.prime, number > s.last: // no response has had such an id
+		return 0, errNotKept
+	case number < s.lost:
+		return 0, errNotKept
+	case !s.ended.IsZero() && time.Since(s.ended) > keepEnded:
+		return 0, errNotKept
 	}
-	return f
+	return number, nil
 }
 
-// run writes to w what the follower has not taken, again and again.
+func (f *follower) add(event []byte) {
+	f.queue = append(f.queue, event)
+	f.size += len(event)
+}
+
+// appendAll sends messages that were there before the stream. They may be more
+// than a sender may send at once.
+func (s *Stream) appendAll(messages []*Message) {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	for _, m := range messages {
+		s.append(Event{Data: m.encode()}, rankOf(m), ID{})
+	}
+}
+
+// run writes to w what the follower takes, until there is nothing more to take.
 func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	defer s.detach(f)
-	out := newEventWriter(w)
-	defer out.rest()
-	// a proxy may hold the header back until there is a byte of the body
+	response := newEventWriter(w)
+	defer response.rest()
+	// A proxy may hold the header back until the first byte of the body comes.
 	comment := []byte(":\n\n")
-	// Once the client has gone, nothing more is written: nobody comes back for
-	// what has no id, and in the modern era it must not be sent.
+	// When the client has gone, nothing more is written. In the modern era
+	// nothing more may be sent then.
 	for r.Context().Err() == nil {
 		events, changed, over := s.take(f)
 		if len(events) == 0 && comment != nil {
 			events = [][]byte{comment}
 		}
 		if len(events) > 0 {
-			if out.write(events...) != nil {
+			if response.write(events...) != nil {
 				return
 			}
 			comment = nil
@@ -529,8 +774,8 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		var silence <-chan time.Time
-		if s.keepAlive > 0 {
-			silence = time.After(s.keepAlive)
+		if s.out.keepAlive > 0 {
+			silence = time.After(s.out.keepAlive)
 		}
 		select {
 		case <-changed:
@@ -541,64 +786,41 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take notes that what was taken before is written, and returns what is next.
-// If that is nothing, it is over, or there is something to wait for.
+// take returns the events that the follower writes next. If there are none, either
+// it is over, or changed is closed when there may be some.
 func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, over bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.follower != f {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	if s.follower != f || f.left {
 		return nil, nil, true
 	}
-	if s.written < s.next {
-		s.written = s.next
-		s.signal()
+	events, f.queue, f.size = f.queue, nil, 0
+	if s.taken < s.last {
+		s.taken = s.last
 	}
-	for s.keep == 0 && s.first < s.written {
-		s.drop()
+	if len(events) > 0 {
+		s.signal() // there is room for more
 	}
-	if f.leaves {
-		return nil, nil, true
+	if f.leave != nil {
+		events = append(events, f.leave)
+		f.left = true
 	}
-	if f.opening != nil {
-		events, f.opening = append(events, f.opening), nil
-	}
-	events = append(events, s.log[s.next-s.first:]...)
-	if f.farewell != nil {
-		events, f.leaves = append(events, f.farewell), true
-	}
-	s.next = s.end()
-	s.reached = s.reached || s.prime || s.next > 1
-	return events, s.whenChanged(), s.ended
+	return events, s.whenChanged(), !s.ended.IsZero()
 }
 
-// detach notes that a follower is gone. If the client cannot come back for the
-// rest, the rest goes too.
+// detach notes that a follower has gone. If the client cannot come back, the
+// stream is lost.
 func (s *Stream) detach(f *follower) {
-	s.mu.Lock()
-	ours := s.follower == f
-	if ours {
-		s.follower, s.left = nil, time.Now()
+	s.out.mu.Lock()
+	lost := s.follower == f && !s.isResumable()
+	if s.follower == f {
+		s.follower, s.left, s.unfollowed = nil, time.Now(), 0
 		s.signal()
 	}
-	s.mu.Unlock()
-	if ours {
-		s.giveUp()
+	s.out.mu.Unlock()
+	if lost && s.out.peer != nil {
+		s.out.peer.failCalls(s, errNobody)
 	}
-}
-
-// holds returns the bytes of the log, and whether a client may come back for
-// them.
-func (s *Stream) holds() (size int64, resumable bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return int64(s.size), s.resumable()
-}
-
-// abandoned tells whether nobody has been there to read since some time.
-func (s *Stream) abandoned(since time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.follower == nil && !s.left.IsZero() && !s.left.After(since)
 }
 
 // eventWriter writes an event stream as the body of a response.
@@ -1164,7 +1386,7 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	p := &ssePipe{principal: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
-	p.stream.keepAlive = h.silence()
+	p.stream.out.keepAlive = h.silence()
 	p.reading, p.endRead = context.WithCancel(ctx)
 	newID := rand.Text
 	if h.NewID != nil {

@@ -380,7 +380,7 @@ func newWeb(t testing.TB, server *httptest.Server) *web {
 
 // newHandler returns a handler as the demo has it, with sessions named session-1 and so on.
 func newHandler(t testing.TB, h wire.Handler) *wire.StreamableHandler {
-	sessions := &wire.Sessions{Keep: 256}
+	sessions := &wire.Sessions{Keep: 4 << 20}
 	var named sync.Mutex
 	n := 0
 	sessions.NewID = func() string {

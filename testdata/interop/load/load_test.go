@@ -188,7 +188,7 @@ func TestStalledReader(t *testing.T) {
 		}
 		return nil, ctx.Err()
 	}
-	h := &wire.StreamableHandler{Handler: s, Sessions: &wire.Sessions{Keep: 256}}
+	h := &wire.StreamableHandler{Handler: s, Sessions: &wire.Sessions{Keep: 4 << 20}}
 	server := httptest.NewServer(h)
 	defer server.Close()
 	defer h.Close()
