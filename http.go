@@ -119,11 +119,12 @@ type StreamableHandler struct {
 	life     context.Context // ends when it stops what still runs then
 	stop     context.CancelFunc
 
+	held     *budget       // for all peers
 	decideIn time.Duration // before a response without an answer becomes a stream
 
-	running atomic.Int64 // JSON-RPC requests being run
-	lasting atomic.Int64 // subscriptions
-	warned  atomic.Bool  // that nothing can stream
+	running   places      // requests that are being served
+	listening places      // subscriptions
+	warned    atomic.Bool // that nothing can stream
 
 	mu  sync.Mutex     // guards the field below
 	all sync.WaitGroup // HTTP requests being answered; Add while it is open
@@ -165,6 +166,9 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *StreamableHandler) prepare() {
 	h.open, h.windDown = context.WithCancel(context.Background())
 	h.life, h.stop = context.WithCancel(context.Background())
+	h.held = newBudget(&h.Guard)
+	h.running.max, h.listening.max = maxRunning, maxListeners
+	h.running.makesRoom = true
 	h.decideIn = decideIn
 	if silence := h.silence(); silence > 0 {
 		// A refusal needs some time to get its status.
@@ -172,6 +176,7 @@ func (h *StreamableHandler) prepare() {
 	}
 	h.versions, h.legacy = orAll(h.Versions), legacy(h.Versions)
 	if h.Sessions != nil {
+		h.Sessions.held = h.held
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
 	}
 }
@@ -242,10 +247,12 @@ type Sessions struct {
 	Log   *slog.Logger // nil: that of the handler
 
 	keepAlive time.Duration // of streams
+	held      *budget       // of the handler; nil: there is none
 
 	mu       sync.Mutex // guards the fields below, and those of each Session
 	byID     map[string]*Session
-	sweeping bool // a timer is set
+	unused   []*Session // the oldest first; some of them were used or have ended since
+	sweeping bool       // a timer is set
 	closed   bool
 }
 
@@ -266,6 +273,7 @@ type Session struct {
 	since time.Time // when busy became 0
 	out   *outbox   // nil: it has had no stream yet, because an idle session is to be small
 	ended bool
+	used  bool // it has had a request after initialize
 }
 
 // The reasons why a session has ended.
@@ -287,13 +295,41 @@ func (ss *Sessions) create(owner string) *Session {
 	return s
 }
 
-// add puts a session into the table. It returns an error if the table is full.
+// add puts a session into the table. It returns an error if the table is full of
+// sessions that were used. Of those that were not, the oldest one ends.
 func (ss *Sessions) add(s *Session) error {
-	if err := ss.insert(s); err != nil {
+	err := ss.insert(s)
+	if err == errFull {
+		if oldest := ss.oldestUnused(); oldest != nil {
+			ss.Delete(oldest, errUnused)
+			err = ss.insert(s)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	if ss.Opened != nil {
 		ss.Opened(s)
+	}
+	return nil
+}
+
+var (
+	errFull   = errors.New("too many sessions")
+	errUnused = fmt.Errorf("%w: not used, and another one needed its place", ErrSessionClosed)
+)
+
+// oldestUnused returns the oldest session that has had no request after initialize;
+// nil: there is none.
+func (ss *Sessions) oldestUnused() *Session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for len(ss.unused) > 0 {
+		s := ss.unused[0]
+		ss.unused = slices.Delete(ss.unused, 0, 1)
+		if !s.used && !s.ended && s.busy == 0 {
+			return s
+		}
 	}
 	return nil
 }
@@ -305,13 +341,17 @@ func (ss *Sessions) insert(s *Session) error {
 	case ss.closed:
 		return ErrSessionClosed
 	case len(ss.byID) >= cmp.Or(ss.Max, 10_000):
-		return errors.New("too many sessions")
+		return errFull
 	case ss.byID[s.ID] != nil:
 		return errors.New("NewID has repeated an id")
 	case ss.byID == nil:
 		ss.byID = map[string]*Session{}
 	}
 	ss.byID[s.ID] = s
+	if len(ss.unused) > 2*len(ss.byID) {
+		ss.unused = slices.DeleteFunc(ss.unused, func(s *Session) bool { return s.used || s.ended })
+	}
+	ss.unused = append(ss.unused, s)
 	if !ss.sweeping {
 		ss.sweepLater()
 	}
@@ -328,7 +368,15 @@ func (ss *Sessions) get(id, owner string) *Session {
 		return nil
 	}
 	s.busy++
+	s.used = true
 	return s
+}
+
+// has reports whether there is a session with this id.
+func (ss *Sessions) has(id string) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.byID[id] != nil
 }
 
 // release undoes what create or get has added to busy.
@@ -444,6 +492,7 @@ func (s *Session) outbox() *outbox {
 	defer s.table.mu.Unlock()
 	if s.out == nil {
 		s.out = &outbox{tag: s.tag(), prime: rev.Prime, keepAlive: s.table.keepAlive, peer: s.Peer, closed: s.ended}
+		s.out.held = holding{budget: s.table.held, caller: cmp.Or(s.Owner, s.ID)}
 		if rev.Resume {
 			s.out.limit = s.table.Keep
 		}
@@ -559,12 +608,14 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 // and "An initialize request selects legacy semantics, scoped to […] the
 // session".
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	in, ok := h.read(w, r)
+	held := holding{budget: h.held, caller: h.caller(r, principal)}
+	in, ok := h.read(w, r, &held)
+	rep := &reply{h: h, w: w, r: r, in: in, held: held,
+		json: accepts(r.Header["Accept"], "application/json"), stream: accepts(r.Header["Accept"], "text/event-stream")}
+	defer rep.held.release()
 	if !ok {
 		return
 	}
-	rep := &reply{h: h, w: w, r: r, in: in,
-		json: accepts(r.Header["Accept"], "application/json"), stream: accepts(r.Header["Accept"], "text/event-stream")}
 	if !rep.json && !rep.stream {
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
@@ -714,17 +765,19 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	base.Header, base.Ending = rep.r.Header, rep.h.open.Done()
 	base.send, base.facts().disconnect = rep.send, rep.disconnect
 	rep.era = base.facts().revision
-	count, most, full := &rep.h.running, int64(maxRunning), errBusy
+	places, full := &rep.h.running, errBusy
 	if rep.era.Modern && rep.in.has("subscriptions/listen") { // it lasts
-		count, most, full = &rep.h.lasting, maxListeners, errListeners
+		places, full = &rep.h.listening, errListeners
 	}
-	// Only requests are counted. An answer or a cancellation never waits for
+	// Only requests need a place. An answer or a cancellation never waits for
 	// requests: they may be waiting for it.
-	requests := int64(rep.in.requests())
-	defer count.Add(-requests)
-	if count.Add(requests) > most && requests > 0 {
-		rep.h.reject(rep.w, rep.r, http.StatusServiceUnavailable, rep.in.id(), full)
-		return
+	rep.requests = rep.in.requests()
+	if rep.requests > 0 {
+		if !places.enter(rep) {
+			rep.h.reject(rep.w, rep.r, http.StatusServiceUnavailable, rep.in.id(), full)
+			return
+		}
+		defer places.leave(rep)
 	}
 	if answer := p.Dispatch(ctx, h, rep.in, base); answer != nil {
 		rep.serve(answer)
@@ -734,9 +787,9 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	switch {
 	case damaged >= 0: // a response: the call that has waited for it has failed
 		rep.refuse(http.StatusBadRequest, rep.in.Messages[damaged].unusable.Error())
-	case requests > 0 && rep.h.open.Err() != nil: // Close has come in between
+	case rep.requests > 0 && rep.h.open.Err() != nil: // Close has come in between
 		rep.refuse(http.StatusServiceUnavailable, "The server is shutting down")
-	case requests > 0: // the session has ended meanwhile
+	case rep.requests > 0: // the session has ended meanwhile
 		rep.h.gone(rep.w, rep.r)
 	default:
 		// 2025-11-25 basic/transports#sending-messages-to-the-server: "the
@@ -755,7 +808,7 @@ func status(m *Message, modern bool) int {
 		return http.StatusOK
 	}
 	switch m.Error {
-	case errBusy, errListeners, errStopping, errNoRoom:
+	case errBusy, errListeners, errStopping, errNoRoom, errNoMemory:
 		return http.StatusServiceUnavailable
 	}
 	switch code := m.Error.Code; {
@@ -1258,6 +1311,7 @@ type reply struct {
 	session *Session // nil: there is none, so a client that leaves cancels
 	release func()   // the response does not keep the session busy any more; nil: there is nothing to release
 	batch   bool     // the answers form one array
+	held    holding  // of the budget: the body, and the answers
 
 	mu      sync.Mutex // guards the fields below
 	state   replyState
@@ -1265,6 +1319,14 @@ type reply struct {
 	events  *Stream       // nil: it has not become a stream
 	written chan struct{} // closed when the goroutine that follows events has ended
 	handled bool          // all answers are there
+	answer  *Answer       // nil: nothing is served yet
+	over    bool          // the response has ended before the handlers
+
+	requests int // in the payload
+
+	// The mutex of the places guards the fields below.
+	since   time.Time // when the requests got their places
+	stopped bool      // the requests have lost their places
 }
 
 type replyState int
@@ -1287,7 +1349,9 @@ func (rep *reply) reject(fault *Error) {
 // serve has the requests answered, and writes the response. It returns when the
 // handlers have returned and the response is over.
 func (rep *reply) serve(answer *Answer) {
-	rep.batch = answer.Batch
+	rep.mu.Lock()
+	rep.batch, rep.answer = answer.Batch, answer
+	rep.mu.Unlock()
 	defer answer.Written()
 	late := time.AfterFunc(rep.h.decideIn, rep.decideLate)
 	defer rep.finish() // also if a handler ends this goroutine
@@ -1295,8 +1359,16 @@ func (rep *reply) serve(answer *Answer) {
 	answer.Emit(rep.take)
 }
 
-// take takes in an answer.
+// take takes in an answer. Emit calls it for one answer at a time.
 func (rep *reply) take(m *Message) {
+	size := m.size()
+	fits := rep.held.tryAdd(size)
+	if !fits && len(rep.answers) == 0 { // else it would wait for room that this response has taken
+		fits = rep.held.add(rep.r.Context(), size, size)
+	}
+	if !fits {
+		m = NewResponse(m.ID, nil, errNoMemory)
+	}
 	rep.mu.Lock()
 	events := rep.events
 	if rep.state == undecided {
@@ -1341,6 +1413,7 @@ func (rep *reply) becomeStream() *Stream {
 	} else {
 		rep.events = NewStream("", 0)
 		rep.events.out.keepAlive = rep.h.silence()
+		rep.events.out.held = holding{budget: rep.held.budget, caller: rep.held.caller}
 	}
 	f, _ := rep.events.attach("")
 	rep.events.appendAll(rep.answers)
@@ -1403,6 +1476,7 @@ func (rep *reply) leave() {
 func (rep *reply) endResponse() {
 	rep.mu.Lock()
 	handled := rep.handled
+	rep.over = true
 	rep.mu.Unlock()
 	if handled {
 		return
@@ -1471,6 +1545,128 @@ func (rep *reply) writeAnswers() {
 			_ = events.write(Event{Data: m.encode()}.Append(nil))
 		}
 	}
+}
+
+// ---- Places for requests ----
+
+// places bounds how many requests of all clients are served at once. Calls that
+// run for longer than a minute hold three quarters of the places at most, so that
+// there is always room for others. When they hold more, some of them are stopped:
+// first those whose client has gone, then those of the callers with the most calls;
+// of these the oldest first. This is the one case in which a connection that has
+// broken ends a call of the legacy era.
+type places struct {
+	max       int
+	makesRoom bool // calls that run for long may be stopped
+
+	mu     sync.Mutex // guards the fields below, and two of each reply
+	taken  int
+	lost   int // places of calls that were stopped and have not returned yet
+	calls  map[*reply]struct{}
+	looked time.Time // when calls that run for long were last looked for
+}
+
+const (
+	longCall  = time.Minute
+	lookEvery = time.Second // looking for calls that run for long takes time itself
+)
+
+// enter reports whether there are places for the requests of a reply.
+func (p *places) enter(rep *reply) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.makesRoom && p.taken+rep.requests > p.max*3/4 && now.Sub(p.looked) >= lookEvery {
+		p.looked = now
+		p.stopLong(now.Add(-longCall))
+	}
+	if p.taken+rep.requests > p.max {
+		return false
+	}
+	if p.calls == nil {
+		p.calls = map[*reply]struct{}{}
+	}
+	p.calls[rep] = struct{}{}
+	p.taken += rep.requests
+	rep.since = now
+	return true
+}
+
+// leave gives the places back.
+func (p *places) leave(rep *reply) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.calls, rep)
+	if rep.stopped {
+		p.lost -= rep.requests
+	} else {
+		p.taken -= rep.requests
+	}
+}
+
+// stopLong stops calls that have run since before a time, until the others hold
+// three quarters of the places. The caller holds mu.
+func (p *places) stopLong(before time.Time) {
+	type call struct {
+		*reply
+		gone bool // its client
+	}
+	var long []call
+	held := 0
+	of := map[string]int{} // places by caller
+	for rep := range p.calls {
+		if !rep.stopped && rep.since.Before(before) {
+			long = append(long, call{rep, rep.isOver()})
+			held += rep.requests
+			of[rep.held.caller] += rep.requests
+		}
+	}
+	slices.SortFunc(long, func(a, b call) int {
+		switch {
+		case a.gone != b.gone && a.gone:
+			return -1
+		case a.gone != b.gone:
+			return 1
+		}
+		return cmp.Or(of[b.held.caller]-of[a.held.caller], a.since.Compare(b.since))
+	})
+	for _, c := range long {
+		if held <= p.max*3/4 || p.lost+c.requests > p.max/4 { // handlers that do not return are bounded, too
+			return
+		}
+		held -= c.requests
+		c.stopped = true
+		p.taken -= c.requests
+		p.lost += c.requests
+		c.stop()
+	}
+}
+
+// isOver reports whether the response has ended before the handlers.
+func (rep *reply) isOver() bool {
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
+	return rep.over
+}
+
+// stop ends the contexts of the requests.
+func (rep *reply) stop() {
+	rep.mu.Lock()
+	answer := rep.answer
+	rep.mu.Unlock()
+	rep.h.log().Info("stopped a call that has run for more than a minute, to make room", "from", rep.r.RemoteAddr)
+	if answer != nil {
+		answer.stop()
+	}
+}
+
+// caller returns to whose share of the budget a request belongs.
+func (h *StreamableHandler) caller(r *http.Request, principal string) string {
+	id := r.Header.Get("Mcp-Session-Id")
+	if principal != "" || id == "" || h.Sessions == nil || !h.Sessions.has(id) {
+		return principal
+	}
+	return id
 }
 
 // ---- GET and DELETE ----

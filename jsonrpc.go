@@ -271,7 +271,8 @@ type Payload struct {
 	Messages []*Message
 	Batch    bool
 
-	raw []byte // the text, as it was read
+	raw  []byte // the text, as it was read
+	done func() // runs when the payload is not needed any more; nil: nothing is to be done
 }
 
 // Decode reads a payload. Text that is not a message becomes an Invalid message.
@@ -920,11 +921,18 @@ type encoded json.RawMessage
 // MarshalJSON returns the JSON.
 func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
 
-// marshal encodes v on one line. It does not escape <, > and &. Bytes that are
+const maxCopied = 64 << 10 // bytes of a json.RawMessage that marshal copies to take out white space
+
+// marshal encodes v on one line, but for a large json.RawMessage. It does not escape <, > and &. Bytes that are
 // not UTF-8 become U+FFFD.
 func marshal(v any) (json.RawMessage, error) {
-	if done, ok := v.(encoded); ok {
-		return json.RawMessage(done), nil
+	switch v := v.(type) {
+	case encoded:
+		return json.RawMessage(v), nil
+	case json.RawMessage: // a large one is not copied
+		if len(v) > maxCopied && json.Valid(v) && utf8.Valid(v) {
+			return bytes.TrimSpace(v), nil
+		}
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -1607,12 +1615,13 @@ func (c valuesContext) Value(key any) any {
 // all handlers see its values.
 func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *Answer {
 	base.tracker = p
+	done := in.done
 	asArray, refused := p.protocol.Payload(in, &base)
 	if refused != "" {
 		in = Payload{Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}}
 		asArray = false
 	}
-	a := &Answer{Batch: asArray, peer: p, handler: h}
+	a := &Answer{Batch: asArray, peer: p, handler: h, done: done}
 	for _, m := range in.Messages {
 		switch m.Kind() {
 		case Response:
@@ -1637,6 +1646,9 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		}
 	}
 	if len(a.replies)+len(a.requests) == 0 {
+		if done != nil {
+			done()
+		}
 		return nil
 	}
 	p.addOwed(len(a.replies))
@@ -1652,6 +1664,7 @@ type Answer struct {
 	handler  Handler
 	replies  []*Message  // to what is not served
 	requests []*Exchange // to be served
+	done     func()      // of the Payload; nil: there is none
 }
 
 // Emit serves the requests. It calls emit for each response as soon as it is
@@ -1698,7 +1711,19 @@ func (a *Answer) Emit(emit func(*Message)) {
 // Written tells the Peer that the answer is written. Until then its requests
 // count as in flight, because a peer that sends requests and does not read must
 // not make us hold any number of responses.
-func (a *Answer) Written() { a.peer.addOwed(-len(a.replies) - len(a.requests)) }
+func (a *Answer) Written() {
+	a.peer.addOwed(-len(a.replies) - len(a.requests))
+	if a.done != nil {
+		a.done()
+	}
+}
+
+// stop ends the contexts of the requests that are being served.
+func (a *Answer) stop() {
+	for _, x := range a.requests {
+		x.state.cancel()
+	}
+}
 
 // isExclusive reports whether nothing more is to be read before the answer.
 func (a *Answer) isExclusive() bool {

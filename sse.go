@@ -299,6 +299,7 @@ type outbox struct {
 	limit     int           // bytes that are kept; 0: nothing is, and events have no ids
 	prime     bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
+	held      holding       // of the budget
 	peer      *Peer         // its calls fail that the client cannot read any more; nil: there are none
 
 	mu         sync.Mutex // guards the fields below, and those of each Stream
@@ -379,6 +380,8 @@ type follower struct {
 	size  int      // bytes of these
 	leave []byte   // an event to write after these before it leaves; nil: it stays
 	left  bool     // it has taken that
+
+	waiting, writing holding // of the budget: for the queue, and for what it has taken last
 }
 
 // NewStream returns a stream with an outbox of its own. keep is how many bytes of
@@ -449,6 +452,9 @@ func (out *outbox) close() {
 	for _, s := range streams {
 		s.End()
 	}
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	out.shrink(0) // no client can come back
 }
 
 // expire drops the events of the streams that have ended before a time.
@@ -465,10 +471,51 @@ func (out *outbox) makeRoom(n int) {
 	if out.size+n <= out.limit {
 		return
 	}
-	most := max(out.afterDropping()-n, 0)
+	out.shrink(max(out.afterDropping()-n, 0))
+}
+
+// shrink drops events until no more than some bytes are kept. The caller holds mu.
+func (out *outbox) shrink(most int) {
 	out.dropIf(most, keptEvent.isOvertaken)
 	out.dropIf(most, func(e keptEvent) bool { return e.rank < answerRank })
 	out.dropIf(most, func(keptEvent) bool { return true })
+}
+
+// keep keeps an event, if the budget has room for it when older ones are dropped.
+// The caller holds mu.
+func (out *outbox) keep(e keptEvent) {
+	size := len(e.text) + eventOverhead
+	out.makeRoom(size)
+	for !out.held.tryAdd(size) {
+		if out.size == 0 {
+			out.lose(e)
+			return
+		}
+		out.shrink(out.size / 2)
+	}
+	out.kept = append(out.kept, e)
+	out.size += size
+	e.stream.kept++
+}
+
+// nothingHeld returns a holding of the same budget and caller that holds nothing.
+func (out *outbox) nothingHeld() holding {
+	return holding{budget: out.held.budget, caller: out.held.caller}
+}
+
+// give gives bytes back to the budget. The caller holds mu.
+func (out *outbox) give(n int) {
+	if out.held.budget == nil {
+		return
+	}
+	large := out.held.budget.isLarge(n)
+	if !large {
+		out.held.held -= n
+		out.held.budget.give(out.held.caller, n, false)
+	} else {
+		out.held.outside = false
+		out.held.budget.give(out.held.caller, 0, true)
+	}
 }
 
 // afterDropping returns how many bytes are kept when some were dropped.
@@ -496,14 +543,20 @@ func (out *outbox) dropIf(most int, may func(keptEvent) bool) {
 func (out *outbox) drop(e keptEvent) {
 	s := e.stream
 	out.size -= len(e.text) + eventOverhead
+	out.give(len(e.text) + eventOverhead)
 	s.kept--
+	out.lose(e)
+	s.forgetIfOver()
+}
+
+// lose notes that an event cannot be read again. The caller holds mu.
+func (out *outbox) lose(e keptEvent) {
 	if !e.isOvertaken() {
-		s.lost = max(s.lost, e.number)
+		e.stream.lost = max(e.stream.lost, e.number)
 	}
-	if e.question != (ID{}) && out.peer != nil {
+	if e.question != (ID{}) && out.peer != nil && e.stream.follower == nil {
 		out.peer.fail(e.question, errNobody)
 	}
-	s.forgetIfOver()
 }
 
 // isOvertaken reports whether an event says nothing that a later one does not say.
@@ -573,13 +626,16 @@ func (s *Stream) tryPush(e Event, r rank, question ID) (changed <-chan struct{},
 	switch {
 	case !s.ended.IsZero(), f == nil && !s.isResumable():
 		return nil, 0, errNobody
-	case f != nil && f.size > 0 && f.size+len(e.Data) > maxUnwritten:
+	case f != nil && f.size > 0 && (f.size+len(e.Data) > maxUnwritten || !f.waiting.tryAdd(s.cost(e))):
 		return s.whenChanged(), 0, nil
 	case f == nil && s.unfollowed > 0 && s.unfollowed+s.cost(e) > min(maxUnfollowed, s.out.afterDropping()):
 		wait = awaitReturn - time.Since(s.left)
 		if wait > 0 {
 			return s.whenChanged(), wait, nil
 		}
+	}
+	if f != nil && f.size == 0 {
+		f.waiting.tryAdd(s.cost(e)) // one event may wait in any case
 	}
 	s.append(e, r, question)
 	return nil, 0, nil
@@ -600,11 +656,7 @@ func (s *Stream) append(e Event, r rank, question ID) {
 		s.overtakes = s.last
 	}
 	if s.out.limit > 0 {
-		size := len(text) + eventOverhead
-		s.out.makeRoom(size)
-		s.out.kept = append(s.out.kept, keptEvent{s, s.last, text, r, question})
-		s.out.size += size
-		s.kept++
+		s.out.keep(keptEvent{s, s.last, text, r, question})
 	}
 	if s.follower == nil {
 		s.unfollowed += len(text) + eventOverhead
@@ -690,7 +742,7 @@ func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) er
 func (s *Stream) attach(after string) (*follower, error) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	f := new(follower)
+	f := &follower{waiting: s.out.nothingHeld()}
 	from := s.taken
 	switch {
 	case after != "":
@@ -795,6 +847,8 @@ func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, ov
 		return nil, nil, true
 	}
 	events, f.queue, f.size = f.queue, nil, 0
+	f.writing.release() // which are written
+	f.writing, f.waiting = f.waiting, s.out.nothingHeld()
 	if s.taken < s.last {
 		s.taken = s.last
 	}
@@ -812,6 +866,8 @@ func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, ov
 // stream is lost.
 func (s *Stream) detach(f *follower) {
 	s.out.mu.Lock()
+	f.waiting.release()
+	f.writing.release()
 	lost := s.follower == f && !s.isResumable()
 	if s.follower == f {
 		s.follower, s.left, s.unfollowed = nil, time.Now(), 0
@@ -952,6 +1008,7 @@ type Guard struct {
 	// goroutines at the same time. If it is nil, every request is let in, with the
 	// principal "".
 	Authenticate func(*http.Request) (principal string, err error)
+	MaxHeld      int64         // bytes that a handler holds for all peers together; 0: 64 MiB, or four times MaxBody if that is more
 	MaxBody      int64         // the most bytes of a POST; 0: 4 MiB
 	KeepAlive    time.Duration // how long a stream is silent before a comment is sent; 0: 15 s, negative: no comments are sent
 	Log          *slog.Logger  // nil: silent
@@ -1190,7 +1247,7 @@ func accepted(w http.ResponseWriter) {
 // read reads the payload of a POST. If it returns false, it has answered the
 // request. It insists on application/json for safety: a browser lets every page
 // POST text/plain to every origin, without a preflight.
-func (g *Guard) read(w http.ResponseWriter, r *http.Request) (in Payload, ok bool) {
+func (g *Guard) read(w http.ResponseWriter, r *http.Request, held *holding) (in Payload, ok bool) {
 	if !isMedia(r.Header.Get("Content-Type"), "application/json") {
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Type must be application/json")
 		return Payload{}, false
@@ -1201,7 +1258,11 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request) (in Payload, ok boo
 		return Payload{}, false
 	}
 	limit := cmp.Or(g.MaxBody, 4<<20)
-	body, err := readBody(r.Body, r.ContentLength, limit)
+	body, err := readBody(&readFor{Reader: r.Body, ctx: r.Context(), held: held, size: int(min(r.ContentLength, limit))}, r.ContentLength, limit)
+	if err == error(errNoMemory) {
+		g.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
+		return Payload{}, false
+	}
 	if err == ErrTooLarge {
 		g.refuse(w, r, http.StatusRequestEntityTooLarge, ID{}, fmt.Sprintf("Message larger than %d bytes", limit))
 		return Payload{}, false
@@ -1294,6 +1355,181 @@ func hasZeroWeight(params string) bool {
 	return false
 }
 
+// ---- Budget: what is held for all peers together ----
+
+const (
+	defaultHeld = 64 << 20        // bytes that a handler holds for its peers
+	smallPiece  = 64 << 10        // bytes; what is not larger may use the reserve
+	roomWait    = 5 * time.Second // how long a piece waits for room
+)
+
+// A budget bounds the bytes that a handler holds for all its peers together:
+// bodies until their requests are answered, answers until they are written, what
+// waits for a client that does not read, and what the outboxes keep.
+//
+// A caller may hold as much as is still free afterwards. So a single caller gets
+// half of the budget, two callers get a third each, and there is always room for
+// one more. The last eighth is a reserve for small pieces. A piece that is larger
+// than half of the budget is held outside of it, and only one such piece at a time.
+//
+// A caller is a principal, or else a session. All others are one caller together.
+type budget struct {
+	limit int
+
+	mu      sync.Mutex // guards the fields below
+	used    int
+	shares  map[string]int // bytes of each caller
+	outside bool           // a piece is held outside of the budget
+	freed   chan struct{}  // closed when something has been given back; nil: no goroutine waits for that
+}
+
+func newBudget(g *Guard) *budget {
+	limit := cmp.Or(g.MaxHeld, max(defaultHeld, 4*g.MaxBody))
+	return &budget{limit: int(limit), shares: map[string]int{}}
+}
+
+// isLarge reports whether a piece is held outside of the budget.
+func (b *budget) isLarge(n int) bool { return n > b.limit/2 }
+
+// tryTake reports whether there is room for n bytes, which belong to a piece of
+// size bytes, and counts them.
+func (b *budget) tryTake(caller string, n, size int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.takeLocked(caller, n, size)
+}
+
+func (b *budget) takeLocked(caller string, n, size int) bool {
+	if b.isLarge(n) {
+		taken := !b.outside
+		b.outside = true
+		return taken
+	}
+	free := b.limit - b.used - n
+	if size > smallPiece {
+		free -= b.limit / 8
+	}
+	if b.shares[caller]+n > free {
+		return false
+	}
+	b.used += n
+	b.shares[caller] += n
+	return true
+}
+
+// take does what tryTake does, but waits for room, for five seconds at most.
+func (b *budget) take(ctx context.Context, caller string, n, size int) bool {
+	var timeout <-chan time.Time
+	for {
+		b.mu.Lock()
+		if b.takeLocked(caller, n, size) {
+			b.mu.Unlock()
+			return true
+		}
+		if b.freed == nil {
+			b.freed = make(chan struct{})
+		}
+		freed := b.freed
+		b.mu.Unlock()
+		if timeout == nil {
+			timeout = time.After(roomWait)
+		}
+		select {
+		case <-freed:
+		case <-timeout:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// give gives back n bytes, and the place of a piece outside of the budget if
+// outside is true.
+func (b *budget) give(caller string, n int, outside bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
+	b.shares[caller] -= n
+	if b.shares[caller] == 0 {
+		delete(b.shares, caller)
+	}
+	if outside {
+		b.outside = false
+	}
+	if b.freed != nil {
+		close(b.freed)
+		b.freed = nil
+	}
+}
+
+// A holding is what is held of a budget for one purpose, such as a request. It is
+// for one goroutine at a time. The zero holding has no budget, and room for
+// everything.
+type holding struct {
+	budget  *budget
+	caller  string
+	held    int
+	outside bool // one of them is held outside of the budget
+}
+
+// add takes n bytes, which belong to a piece of size bytes. It waits for room. It
+// reports whether there is some.
+func (p *holding) add(ctx context.Context, n, size int) bool {
+	if p.budget == nil {
+		return true
+	}
+	return p.note(n, p.budget.take(ctx, p.caller, n, size))
+}
+
+// tryAdd is add without waiting.
+func (p *holding) tryAdd(n int) bool {
+	if p.budget == nil {
+		return true
+	}
+	return p.note(n, p.budget.tryTake(p.caller, n, n))
+}
+
+func (p *holding) note(n int, taken bool) bool {
+	switch {
+	case taken && p.budget.isLarge(n):
+		p.outside = true
+	case taken:
+		p.held += n
+	}
+	return taken
+}
+
+// release gives everything back.
+func (p *holding) release() {
+	if p.budget != nil && (p.held > 0 || p.outside) {
+		p.budget.give(p.caller, p.held, p.outside)
+		p.held, p.outside = 0, false
+	}
+}
+
+// readFor reads a body whose bytes are counted while they come.
+type readFor struct {
+	io.Reader
+	ctx  context.Context
+	held *holding
+	size int // of the body, if it is known
+	read int
+}
+
+// Read returns errNoRoomHeld if there is no room for what has come.
+func (r *readFor) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.read += n
+	if n > 0 && !r.held.add(r.ctx, n, max(r.read, r.size)) {
+		return 0, errNoMemory
+	}
+	return n, err
+}
+
+// errNoMemory is the error of a request when too much is held for peers.
+var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
+
 // ---- HTTP+SSE of 2024-11-05: the server ----
 
 // SSEHandler is an http.Handler for the transport of 2024-11-05. A GET opens a
@@ -1309,6 +1545,8 @@ type SSEHandler struct {
 	NewID func() string // returns the id of a conversation, which must be hard to guess; nil: a random text
 
 	warned atomic.Bool // the log has said that middleware makes streams impossible
+	once   sync.Once   // sets the field below
+	held   *budget
 
 	mu     sync.Mutex // guards the fields below
 	pipes  map[string]*ssePipe
@@ -1385,14 +1623,15 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	p := &ssePipe{principal: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
-	p.stream.out.keepAlive = h.silence()
-	p.reading, p.endRead = context.WithCancel(ctx)
 	newID := rand.Text
 	if h.NewID != nil {
 		newID = h.NewID
 	}
 	id := newID()
+	p := &ssePipe{principal: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
+	p.stream.out.keepAlive = h.silence()
+	p.stream.out.held = holding{budget: h.budget(), caller: cmp.Or(principal, id)}
+	p.reading, p.endRead = context.WithCancel(ctx)
 	if !h.add(id, p) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "No more streams")
 		return
@@ -1488,12 +1727,25 @@ func (h *SSEHandler) find(id, principal string) *ssePipe {
 // post hands the payload of a POST to its conversation. Responses are sent on the
 // stream, so the status here only says that the payload has come.
 func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	in, ok := h.read(w, r)
+	id := r.URL.Query().Get("session")
+	held := &holding{budget: h.budget(), caller: principal}
+	if principal == "" && h.find(id, principal) != nil {
+		held.caller = id
+	}
+	in, ok := h.read(w, r, held)
 	if !ok {
+		held.release()
 		return
 	}
+	in.done = sync.OnceFunc(held.release)
 	first := in.Messages[0]
-	p := h.find(r.URL.Query().Get("session"), principal)
+	p := h.find(id, principal)
+	passedOn := false
+	defer func() {
+		if !passedOn {
+			in.done()
+		}
+	}()
 	if p == nil {
 		h.refuse(w, r, http.StatusNotFound, first.ID, "No such session")
 		return
@@ -1506,6 +1758,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	}
 	select {
 	case p.in <- in:
+		passedOn = true // the Peer calls in.done
 		accepted(w)
 	case <-p.reading.Done():
 		h.refuse(w, r, http.StatusNotFound, first.ID, "No such session")
@@ -1513,6 +1766,12 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 		h.refuse(w, r, http.StatusServiceUnavailable, first.ID, "Too many requests in flight")
 	case <-r.Context().Done():
 	}
+}
+
+// budget returns what the handler may hold for all its peers.
+func (h *SSEHandler) budget() *budget {
+	h.once.Do(func() { h.held = newBudget(&h.Guard) })
+	return h.held
 }
 
 // Close ends all conversations, and no more are opened. Requests that are being
