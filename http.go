@@ -1,10 +1,10 @@
 package main
 
-// Streamable HTTP. Every message of the client is a POST to one URL, and the
-// answer to a request comes back as that POST's response: as JSON, or as a
-// stream of events if there is something to say before it. In the legacy era
-// there are sessions, a GET for what the server has to say of its own accord,
-// and a GET that continues a stream that was cut off:
+// Streamable HTTP. The client sends each message as a POST to one URL. The
+// response to that POST carries the answer to a request: as JSON, or as a stream
+// of events if the server has something to send before the answer. The legacy era
+// also has sessions. In a session, a GET opens a stream for messages that belong to
+// no request, and a GET with Last-Event-ID continues a stream that was cut:
 //
 //	> POST /mcp                                              > POST /mcp
 //	> Accept: application/json, text/event-stream            > Mcp-Session-Id: K7VY…
@@ -22,9 +22,9 @@ package main
 //	> Last-Event-ID: 5d1f03aa.1/1                            <
 //	< 200, and what follows that event                       (the connection breaks)
 //
-// The modern era has none of that. A request says in its header, for whoever
-// stands between, what its body says as well; nothing is remembered, and the
-// client that hangs up cancels:
+// The modern era has neither sessions nor GET. The header of a request repeats
+// some of its body, so that a proxy need not read the body. The server remembers
+// nothing, and a client cancels its request by closing the connection:
 //
 //	> POST /mcp
 //	> Accept: application/json, text/event-stream
@@ -39,17 +39,19 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// Implements 2025-03-26, 2025-06-18 and 2025-11-25
-// basic/transports#streamable-http, 2026-07-28
-// basic/transports/streamable-http. A handler runs on the goroutine that
-// net/http has for its POST, those of a batch on one each; if the response
-// becomes a stream, one more goroutine writes it, and is joined before that
-// POST is over; one timer looks after all that have waited for a second. A
-// client has one goroutine for each response that is a stream, until that has
-// ended or the Conn is closed. A reply's mutex guards what has been decided
-// about its response, and is held while its Stream is made; a lateness's who
-// waits, a StreamableHandler's whether it is open, an httpConn's what it has
-// learnt. Copy with jsonrpc.go, sse.go and session.go.
+// The server half of this file, in order:
+//
+//	StreamableHandler  ServeHTTP: the checks of Guard, then POST, GET or DELETE
+//	Sessions           what is remembered of legacy clients
+//	POST               which era and which session a payload belongs to
+//	the response       JSON, or a stream: the states of reply
+//	places             how many requests run at once, and who makes room for others
+//
+// Then the client half begins, with DialHTTP.
+//
+// Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
+// 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
+// session.go and sse.go.
 
 import (
 	"bytes"
@@ -83,40 +85,46 @@ const (
 	decideIn   = time.Second      // before a response without an answer becomes a stream
 )
 
-// StreamableHandler is an http.Handler; mount it at one path, with and without
-// a final slash. Set the fields before the first request; Handler is required.
-// A handler sees the request's header, and who has sent it, in its Exchange,
-// and what middleware has put into the request's context in its own.
-// The era is decided for each request, so clients of all revisions use the same
-// path. http.Server's time-outs, if they are two seconds or more, do the
-// streams no harm. Middleware that wraps the http.ResponseWriter must have an
-// Unwrap or a Flush method. Behind any other, as behind http.TimeoutHandler,
-// nothing can be flushed, so nothing streams: a call is answered without its
-// progress, and a GET is refused. The log warns of that once. That a client has
-// gone is known from net/http, which no longer looks once a byte follows the
-// request. 2025-11-25
-// basic/transports#streamable-http: "The server MUST provide a single HTTP
-// endpoint path (hereafter referred to as the MCP endpoint) that supports both
-// POST and GET methods"; of 2026-07-28 only POST is left.
+// StreamableHandler is an http.Handler for Streamable HTTP. Mount it at one path,
+// with and without a final slash. Set the fields before the first request. The era
+// is decided for each request, so clients of all revisions use the same path.
+//
+// A handler of requests finds the header of the POST and the principal in its
+// Exchange. The values that middleware has put into the context of the POST are in
+// the handler's context.
+//
+// Time-outs of an http.Server that are two seconds or longer do not break streams.
+// Middleware that wraps the http.ResponseWriter must have an Unwrap or a Flush
+// method. Without one, as behind http.TimeoutHandler, nothing can be streamed: a
+// call is answered without its progress, and a GET is refused. The log warns of
+// that once.
+//
+// net/http tells when a client has closed its connection, but only if the client
+// has sent nothing behind its request.
+//
+// 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single
+// HTTP endpoint path (hereafter referred to as the MCP endpoint) that supports both
+// POST and GET methods". 2026-07-28 has only POST.
 type StreamableHandler struct {
-	Handler Handler // required: a *Server, or what wraps one
-	// Sessions are those of the legacy era. nil: none. Then each POST stands
-	// alone, GET and DELETE are refused, and no legacy client can be asked.
+	Handler Handler // required: a *Server, or a Handler that calls one
+	// Sessions is the table of sessions of the legacy era. If it is nil, there are
+	// none: each POST stands alone, GET and DELETE are refused, and no legacy
+	// client can be asked.
 	Sessions *Sessions
-	Versions []string // versions to offer, newest first: those that the Server has; nil: all
-	// HeaderParams returns the arguments of a tool that modern clients repeat
-	// in their header, as ReadHeaderParams finds them in the inputSchema that
-	// was listed; it is called for each of their tools/call, by many
-	// goroutines. nil: no tool has any.
+	Versions []string // versions to offer, newest first: those of the Server; nil: all
+	// HeaderParams returns the arguments of a tool that modern clients repeat in
+	// their header. ReadHeaderParams finds them in the inputSchema of the tool.
+	// HeaderParams is called for each modern tools/call, by several goroutines.
+	// nil: no tool has such arguments.
 	HeaderParams func(tool string) []HeaderParam
 	Guard
 
 	once     sync.Once
 	versions []string        // that are offered
-	legacy   []string        // of these, the ones with a handshake
-	open     context.Context // ends when the handler winds down
+	legacy   []string        // those of them that begin with initialize
+	open     context.Context // ends when Close begins
 	windDown context.CancelFunc
-	life     context.Context // ends when it stops what still runs then
+	life     context.Context // ends when Close stops the requests that still run
 	stop     context.CancelFunc
 
 	held     *budget       // for all peers
@@ -127,7 +135,7 @@ type StreamableHandler struct {
 	warned    atomic.Bool // that nothing can stream
 
 	mu  sync.Mutex     // guards the field below
-	all sync.WaitGroup // HTTP requests being answered; Add while it is open
+	all sync.WaitGroup // HTTP requests that are being answered; Add is called while open has not ended
 }
 
 // ServeHTTP answers one request of a client.
@@ -181,7 +189,8 @@ func (h *StreamableHandler) prepare() {
 	}
 }
 
-// enter counts what Close waits for; false means that it no longer does.
+// enter counts an HTTP request, so that Close waits for it. It returns false if
+// Close was called.
 func (h *StreamableHandler) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,12 +200,13 @@ func (h *StreamableHandler) enter() bool {
 	return h.open.Err() == nil
 }
 
-// Close winds down: new requests are refused, streams of no request end,
-// questions to clients fail, and requests being answered have three seconds,
-// then their contexts end. It ends all sessions when all are answered, returns
-// at the latest four seconds after the call, and may be called again. Run it
-// beside http.Server.Shutdown, which waits for streams that would never end,
-// and wait for both.
+// Close ends the handler. New requests are refused, standalone streams end, and
+// questions to clients fail. Requests that are being served have three seconds;
+// then their contexts end. When all are answered, the sessions end. Close returns
+// four seconds after the call at the latest. It may be called more than once.
+//
+// Call Close at the same time as http.Server.Shutdown, and wait for both: without
+// Close, Shutdown would wait for streams that do not end.
 func (h *StreamableHandler) Close() {
 	h.once.Do(h.prepare)
 	h.mu.Lock()
@@ -205,7 +215,7 @@ func (h *StreamableHandler) Close() {
 	sessions := cmp.Or(h.Sessions, new(Sessions))
 	for _, s := range sessions.All() {
 		s.standalone().End()
-		// Its answers will not be let in any more.
+		// The answers to questions would be refused from now on.
 		s.Peer.refuseCalls(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
 	}
 	doneWithin(graceAfterStop, &h.all)
@@ -529,14 +539,14 @@ func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error 
 	return stream.send(ctx, m)
 }
 
-// ---- What every legacy request says of itself ----
+// ---- The header of legacy requests ----
 
-// checkVersion tells what is wrong with the version that a legacy request's
-// header names, if it names one. 2025-11-25
-// basic/transports#protocol-version-header: "If the server receives a request
-// with an invalid or unsupported MCP-Protocol-Version, it MUST respond with 400
-// Bad Request." In a session that session's own version stays in force; the
-// header need only be one we speak.
+// checkVersion returns what is wrong with the version in the header of a legacy
+// request; nil: nothing is wrong, or the header names none. 2025-11-25
+// basic/transports#protocol-version-header: "If the server receives a request with
+// an invalid or unsupported MCP-Protocol-Version, it MUST respond with 400 Bad
+// Request." In a session the version of the session stays in force, and the header
+// may name any version that we speak.
 func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	switch lines := r.Header["Mcp-Protocol-Version"]; {
 	case len(lines) > 1:
@@ -547,13 +557,12 @@ func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	return nil
 }
 
-// reject answers with an error. A server without a modern version has none of
-// the codes that only modern servers have: 2026-07-28
-// basic/transports/streamable-http#backward-compatibility, a client that gets
-// one goes on "rather than falling back" to initialize. Such a refusal names no
-// request, so a client knows that nobody has read its call (2025-11-25
-// basic/transports#sending-messages-to-the-server: "error response that has
-// no id").
+// reject answers with an error. A server that offers no modern version must not
+// send the codes that only modern servers have. 2026-07-28
+// basic/transports/streamable-http#backward-compatibility: a client that gets one
+// goes on "rather than falling back" to initialize. The error has no id then, so the
+// client knows that no handler has read its call. 2025-11-25
+// basic/transports#sending-messages-to-the-server: "error response that has no id".
 func (h *StreamableHandler) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
 	if !h.hasModern() && slices.Contains(modernCodes, fault.Code) {
 		id, fault = ID{}, &Error{Code: CodeInvalidRequest, Message: fault.Message, Data: fault.Data}
@@ -564,9 +573,10 @@ func (h *StreamableHandler) reject(w http.ResponseWriter, r *http.Request, statu
 // hasModern reports whether a modern version is on offer.
 func (h *StreamableHandler) hasModern() bool { return len(h.legacy) < len(h.versions) }
 
-// session returns the session that a request names; release it. If it returns
-// nil, the request has been refused: 400 if it names none, 404 if there is no
-// such session, or it is another principal's. 2025-11-25
+// session returns the session that a request names. The caller releases it. If
+// session returns nil, it has refused the request: with 400 if the request names no
+// session, with 404 if there is no such session, or if it belongs to another
+// principal. 2025-11-25
 // basic/transports#session-management: after a session has ended the server
 // "MUST respond to requests containing that session ID with HTTP 404 Not
 // Found."
@@ -591,8 +601,8 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 	return s
 }
 
-// gone answers a request in a session that there is not. Its body is no
-// message: some clients would take one for the answer to their call, and never
+// gone answers a request in a session that does not exist. The body is no message:
+// some clients would take a message for the answer to their call, and would not
 // open another session.
 func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", brief(r.Method), "from", r.RemoteAddr)
@@ -601,11 +611,11 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 
 // ---- POST ----
 
-// post dispatches what a POST holds. The version that it names, in its _meta or
-// in its header, decides the era; without one it is legacy, where there is
-// that. 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying
-// modern per-request _meta is served statelessly according to this revision."
-// and "An initialize request selects legacy semantics, scoped to […] the
+// post answers a POST. The version that the request names in its _meta or in its
+// header decides about the era. A request that names none is legacy, if a legacy
+// version is offered. 2026-07-28 basic/versioning#compatibility-matrix: "A request
+// carrying modern per-request _meta is served statelessly according to this
+// revision." and "An initialize request selects legacy semantics, scoped to […] the
 // session".
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
 	held := holding{budget: h.held, caller: h.caller(r, principal)}
@@ -631,7 +641,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	handshake := in.has("initialize") && !in.Batch
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError:
-		// no message at all, so no session and no version matter
+		// It is no message, so session and version do not matter.
 		writeJSON(w, http.StatusBadRequest, in)
 	case len(lines) > 1:
 		rep.reject(mismatch("More than one MCP-Protocol-Version"))
@@ -655,9 +665,9 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	}
 }
 
-// initialize opens a session, if the handshake succeeds. It is not refused for
-// its version header, which would make it impossible to agree on one. Its
-// answer is JSON even if it takes long: its header is to carry the id.
+// initialize opens a session, if the handshake succeeds. The version in the header
+// is not checked: client and server could not agree on one. The response is JSON
+// however long it takes, because its header carries the id of the session.
 func (rep *reply) initialize(base Exchange) {
 	s := rep.h.Sessions.create(base.Principal)
 	opened := false
@@ -694,12 +704,12 @@ func (rep *reply) initialize(base Exchange) {
 
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 
-// inSession dispatches what belongs to a session. The work goes on if the
-// client leaves: 2025-11-25 basic/transports#sending-messages-to-the-server,
-// "Disconnection SHOULD NOT be interpreted as the client cancelling its
-// request." So the context has the values of the request's, but not its end. A
-// session's Peer cancels what it serves when it ends, and a context derived from
-// the Peer's would cost each session memory.
+// inSession dispatches a payload in a session. The handlers go on if the client
+// leaves: 2025-11-25 basic/transports#sending-messages-to-the-server,
+// "Disconnection SHOULD NOT be interpreted as the client cancelling its request."
+// So the context of the handlers has the values of the POST's context, but not its
+// end. When a session ends, its Peer cancels the requests that it serves. A context
+// derived from that of the Peer would cost each session memory.
 func (rep *reply) inSession(base Exchange) {
 	s := rep.h.session(rep.w, rep.r, rep.in.id(), base.Principal)
 	if s == nil {
@@ -711,14 +721,14 @@ func (rep *reply) inSession(base Exchange) {
 	rep.dispatch(context.WithoutCancel(rep.r.Context()), rep.h.Handler, s.Peer, base)
 }
 
-// sessionless dispatches a legacy message where there are no sessions.
+// sessionless dispatches a legacy payload if there are no sessions.
 func (rep *reply) sessionless(base Exchange) {
 	version := rep.r.Header.Get("Mcp-Protocol-Version")
 	fault := rep.h.checkVersion(rep.r)
 	if fault == nil && version == "" && !slices.Contains(rep.h.legacy, assumedVersion) {
 		// 2026-07-28 basic/transports/streamable-http#protocol-version-header:
-		// who serves no clients of before 2025-06-18 "MUST reject a request
-		// without the header".
+		// a server that serves no client older than 2025-06-18 "MUST reject a
+		// request without the header".
 		fault = mismatch("MCP-Protocol-Version is missing")
 	}
 	if fault != nil {
@@ -729,9 +739,9 @@ func (rep *reply) sessionless(base Exchange) {
 	rep.alone(base)
 }
 
-// alone dispatches what stands for itself: nothing is known of the client but
-// this request. If it leaves, nothing can be delivered, and nobody else can
-// cancel, so the work ends. 2026-07-28
+// alone dispatches a payload that belongs to no session. The server knows nothing
+// of the client but this request. If the client leaves, nothing can be delivered to
+// it, so the handlers end. 2026-07-28
 // basic/patterns/cancellation#transport-specific-cancellation: "The server MUST
 // treat a client disconnect as cancellation of that request."
 func (rep *reply) alone(base Exchange) {
@@ -741,7 +751,7 @@ func (rep *reply) alone(base Exchange) {
 	rep.dispatch(p.ctx, rep.h.Handler, p, base)
 }
 
-// requests returns how many there are.
+// requests returns how many requests the payload holds.
 func (in Payload) requests() (n int) {
 	for _, m := range in.Messages {
 		if m.Kind() == Request {
@@ -751,8 +761,8 @@ func (in Payload) requests() (n int) {
 	return n
 }
 
-// id returns what a refusal of the whole payload is to name: the id of a
-// request, or of what might have been one.
+// id returns the id for an error that is about the whole payload: that of a request,
+// or of an Invalid message.
 func (in Payload) id() ID {
 	if m := in.Messages[0]; !in.Batch && m.Kind() != Response {
 		return m.ID
@@ -798,11 +808,11 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	}
 }
 
-// status is that of a response which is one error. Only what makes the request
-// itself wrong shows in it; legacy clients take other statuses for failures of
-// the transport, and 404 for the end of their session. 2026-07-28
-// basic/transports/streamable-http#protocol-version-header: "If the server does
-// not implement the requested RPC method, it MUST respond with 404 Not Found".
+// status returns the HTTP status of a response that holds one answer. Only an error
+// about the request itself changes it: legacy clients take another status for a
+// failure of the transport, and 404 for the end of their session. 2026-07-28
+// basic/transports/streamable-http#protocol-version-header: "If the server does not
+// implement the requested RPC method, it MUST respond with 404 Not Found".
 func status(m *Message, modern bool) int {
 	if m.Error == nil {
 		return http.StatusOK
@@ -1671,10 +1681,10 @@ func (h *StreamableHandler) caller(r *http.Request, principal string) string {
 
 // ---- GET and DELETE ----
 
-// getOrDelete opens the stream of what belongs to no request, or continues one
-// that was cut off. 2025-11-25 basic/transports#resumability-and-redelivery:
-// "The server MUST NOT replay messages that would have been delivered on a
-// different stream." A DELETE ends the session.
+// getOrDelete answers a GET, which opens the standalone stream or continues a stream
+// that was cut, and a DELETE, which ends the session. 2025-11-25
+// basic/transports#resumability-and-redelivery: "The server MUST NOT replay messages
+// that would have been delivered on a different stream."
 func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, principal string) {
 	s := h.session(w, r, ID{}, principal)
 	if s == nil {
@@ -1686,16 +1696,16 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 	switch {
 	case r.Method == http.MethodDelete:
 		h.Sessions.Delete(s, ErrSessionDeleted)
-		w.WriteHeader(http.StatusOK) // not 204: some proxies cannot pass that on
+		w.WriteHeader(http.StatusOK) // some proxies cannot pass a 204 on
 		return
 	case !accepts(r.Header["Accept"], "text/event-stream"):
-		// It "MUST include" that; a 405 would say that there is no stream.
+		// The client "MUST include" that. A 405 would say that there is no stream.
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 		return
 	case after == "":
 		events = s.standalone()
 	}
-	// not 404, which would end the client's session
+	// A 404 would end the session for the client.
 	if events == nil || events.Follow(w, r, after) != nil {
 		h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
 	}

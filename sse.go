@@ -1,9 +1,9 @@
 package main
 
-// Server-sent events, and the transport that is nothing else: HTTP+SSE of
-// 2024-11-05. A GET opens a stream of events, and the first one says where to
-// POST; every message of the server then comes as an event, every message of
-// the client is a POST.
+// Server-sent events, what all HTTP shares, and the oldest transport of MCP:
+// HTTP+SSE of 2024-11-05. There, a GET opens a stream of events. The first event
+// says where the client sends its messages, each as a POST. All messages of the
+// server come as events of the stream:
 //
 //	> GET /sse                              > POST /sse?session=K7VY…
 //	> Accept: text/event-stream             > Content-Type: application/json
@@ -16,20 +16,19 @@ package main
 //	< event: message
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
-// A Stream is what Streamable HTTP (http.go) makes of it: a bounded log of
-// events with ids. Whoever sends appends to the log; one goroutine follows it
-// and is the only one that writes to the response. So order, many events in one
-// write, resuming after a cut, and a slow reader that holds up nobody else all
-// come from the same few lines.
+// This file has five parts:
 //
-// Implements 2024-11-05 basic/transports#http-with-sse, 2025-11-25
-// basic/transports#resumability-and-redelivery and #security-warning, and
-// WHATWG HTML server-sent-events#parsing-an-event-stream and
-// #event-stream-interpretation. A Stream's mutex guards its log, and is not
-// held while anything is written. Goroutines: none for a Stream, which is
-// followed on a goroutine of its caller; one for each stream of an SSEHandler,
-// which serves it; none for the client. Copy with jsonrpc.go and session.go for
-// the old transport, and with http.go, too, for the present one.
+//	Events     one event as text, and back
+//	Streams    Stream, which one response at a time follows, and the outbox that keeps what was sent
+//	Guard      what is checked before every handler of HTTP; bodies; Accept
+//	Budget     how much is held for all clients together
+//	HTTP+SSE   SSEHandler and DialSSE, and at the end what both clients need: HTTPError, redirects, WithHeader
+//
+// Source: 2024-11-05 basic/transports#http-with-sse; 2025-11-25
+// basic/transports#resumability-and-redelivery and #security-warning; WHATWG HTML
+// server-sent-events#parsing-an-event-stream and #event-stream-interpretation. Copy
+// this file with jsonrpc.go and session.go for the oldest transport, and with http.go
+// for Streamable HTTP.
 
 import (
 	"bufio"
@@ -887,9 +886,9 @@ type eventWriter struct {
 
 const noFlush = "No stream: this server's middleware has neither Unwrap nor Flush"
 
-// canStream reports whether what is written can be flushed. Where it cannot,
-// the log says so, once for each handler: everything else works, so that nobody
-// would look for the reason.
+// canStream reports whether a response can be flushed. If it cannot, the log says
+// so, once for each handler: everything else works, so the reason would be hard to
+// find.
 func (g *Guard) canStream(w http.ResponseWriter, warned *atomic.Bool) bool {
 	can := canFlush(w)
 	if !can && warned.CompareAndSwap(false, true) {
@@ -914,9 +913,9 @@ func canFlush(w http.ResponseWriter) bool {
 	}
 }
 
-// newEventWriter begins a response whose body is events. Its status is set here
-// for middleware that logs it. Nothing may hold events back:
-// 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
+// newEventWriter begins a response whose body is events. It writes the status, so
+// that middleware can log it. Nothing between server and client may hold events
+// back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
 // X-Accel-Buffering.
 func newEventWriter(w http.ResponseWriter) *eventWriter {
 	header := w.Header()
@@ -925,16 +924,16 @@ func newEventWriter(w http.ResponseWriter) *eventWriter {
 	header.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
 	out := &eventWriter{w, http.NewResponseController(w)}
-	// a server's ReadTimeout would look like a client that has gone
+	// A ReadTimeout of the server would look like a client that has gone.
 	_ = out.rc.SetReadDeadline(time.Time{})
 	return out
 }
 
 var pieces = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, piece) }}
 
-// write writes events with one flush. Between writes there is no deadline:
-// HTTP/2 would reset the stream when it passes, and a server's WriteTimeout
-// must not end it.
+// write writes events with one flush. Between two writes there is no deadline:
+// HTTP/2 would reset the stream when the deadline passes, and the WriteTimeout of
+// the server must not end the stream.
 func (out *eventWriter) write(events ...[]byte) error {
 	joined := pieces.Get().(*bufio.Writer)
 	defer pieces.Put(joined)
@@ -948,7 +947,8 @@ func (out *eventWriter) write(events ...[]byte) error {
 	return err
 }
 
-// Write writes in pieces, each within the time that a connection may stall.
+// Write writes b in pieces. Each piece has a deadline: a connection without
+// progress for 30 seconds is broken.
 func (out *eventWriter) Write(b []byte) (n int, err error) {
 	for part := range slices.Chunk(b, piece) {
 		out.rest()
@@ -960,8 +960,8 @@ func (out *eventWriter) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// rest leaves time for what is written next, be it by net/http when the handler
-// has returned.
+// rest sets a deadline for what is written next. That may be net/http, when
+// ServeHTTP has returned.
 func (out *eventWriter) rest() {
 	_ = out.rc.SetWriteDeadline(time.Now().Add(stall)) // some writers cannot
 }
