@@ -58,6 +58,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -235,6 +236,18 @@ type closedBy struct{ error }
 func (e closedBy) Is(target error) bool { return target == ErrClosed }
 func (e closedBy) Unwrap() error        { return e.error }
 
+// closedBecause returns an error that wraps ErrClosed and the reason of the end.
+// io.EOF is no reason: the peer has hung up.
+func closedBecause(err error) error {
+	switch {
+	case err == io.EOF:
+		return ErrClosed
+	case errors.Is(err, ErrClosed):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrClosed, err)
+}
+
 // The errors with which a Peer answers by itself.
 var (
 	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
@@ -366,7 +379,7 @@ func decodeMessage(text []byte) *Message {
 	id, idOK := parseID(e.id)
 	method := unquote(e.method)
 	m := &Message{ID: id, Params: e.params, Result: e.result}
-	isResponse := method == "" && (e.result != nil || e.fault != nil)
+	isResponse := e.method == nil && (e.result != nil || e.fault != nil)
 	reason := ""
 	switch {
 	case twice == "id":
@@ -502,7 +515,6 @@ type boundField struct {
 	name     string
 	index    int
 	required bool
-	custom   bool // the type has a method UnmarshalJSON or UnmarshalText
 }
 
 // boundFields holds the fields of each struct type that was ever bound.
@@ -521,10 +533,7 @@ func fieldsOf(t reflect.Type) []boundField {
 		case name == "":
 			panic(fmt.Sprintf("Bind: %v.%s has no json tag", t, t.Field(i).Name))
 		}
-		required := !strings.Contains(options, "omit")
-		pointer := reflect.PointerTo(t.Field(i).Type)
-		custom := t.Field(i).Type != rawType && (pointer.Implements(unmarshalerType) || pointer.Implements(textUnmarshalerType))
-		fields = append(fields, boundField{name, i, required, custom})
+		fields = append(fields, boundField{name: name, index: i, required: !strings.Contains(options, "omit")})
 	}
 	if len(fields) > 64 {
 		panic(fmt.Sprintf("Bind: %v has more than 64 fields", t)) // bindStruct has a bit for each
@@ -566,11 +575,7 @@ func bindStruct(object []byte, v reflect.Value) (fault *BindError) {
 		into := v.Field(fields[i].index)
 		if string(value) != "null" || into.Type() == rawType {
 			filled |= 1 << i
-			bindField := bindValue
-			if fields[i].custom {
-				bindField = unmarshal
-			}
-			if err := bindField(value, into); err != nil {
+			if err := bindValue(value, into); err != nil {
 				report(fields[i], *err)
 			}
 		}
@@ -605,6 +610,8 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 		return wrong
 	case into.Type() == rawType:
 		into.SetBytes(value)
+	case readsItself(into.Type()):
+		return unmarshal(value, into)
 	case kind == reflect.String && value[0] == '"':
 		into.SetString(unquote(value))
 	case kind == reflect.Struct:
@@ -633,14 +640,14 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 		}
 		into.SetInt(n)
 	case into.CanUint():
-		n, ok := parseInteger(string(value))
+		n, ok := parseUnsigned(string(value))
 		switch {
-		case !ok || n < 0:
+		case !ok:
 			return &BindError{Reason: "must be an integer that is not negative"}
-		case into.OverflowUint(uint64(n)):
+		case into.OverflowUint(n):
 			return &BindError{Reason: "is out of range"}
 		}
-		into.SetUint(uint64(n))
+		into.SetUint(n)
 	default:
 		return unmarshal(value, into)
 	}
@@ -655,13 +662,20 @@ func unmarshal(value json.RawMessage, into reflect.Value) *BindError {
 	return nil
 }
 
-// holdsStructs reports whether a slice has structs, or pointers to structs.
+// readsItself reports whether a type has a method UnmarshalJSON or UnmarshalText.
+func readsItself(t reflect.Type) bool {
+	pointer := reflect.PointerTo(t)
+	return pointer.Implements(unmarshalerType) || pointer.Implements(textUnmarshalerType)
+}
+
+// holdsStructs reports whether a slice has structs, or pointers to structs, that
+// bindStruct fills.
 func holdsStructs(slice reflect.Type) bool {
 	element := slice.Elem()
 	if element.Kind() == reflect.Pointer {
 		element = element.Elem()
 	}
-	return element.Kind() == reflect.Struct
+	return element.Kind() == reflect.Struct && !readsItself(element)
 }
 
 // bindSlice stores an array of objects.
@@ -691,6 +705,16 @@ func parseInteger(text string) (n int64, ok bool) {
 		return 0, false
 	}
 	return int64(f), true
+}
+
+// parseUnsigned reads a JSON number that is an integer and not negative.
+func parseUnsigned(text string) (n uint64, ok bool) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err == nil {
+		return n, true
+	}
+	signed, ok := parseInteger(text) // 3.0, or -0
+	return uint64(signed), ok && signed >= 0
 }
 
 // member returns the value of one member of an object. It returns nil if the
@@ -859,7 +883,11 @@ func (p Payload) Append(b []byte) []byte {
 // size returns about how many bytes the message has on the wire.
 func (m *Message) size() int {
 	const rest = 64 // names, quotes and brackets
-	return len(m.ID.text) + len(m.Method) + len(m.Params) + len(m.Result) + rest
+	n := len(m.ID.text) + len(m.Method) + len(m.Params) + len(m.Result) + rest
+	if m.Error != nil {
+		n += len(m.Error.Message) + len(m.Error.Data)
+	}
+	return n
 }
 
 // encode returns the message as it is written on the wire.
@@ -1259,6 +1287,8 @@ type Peer struct {
 	conn     Conn                    // nil for a server over HTTP, which has no Conn
 	onReport func(error)             // is told what the transport reports; nil: only the log is
 
+	exclusive atomic.Pointer[reader] // the last reader that was in the state exclusive; nil: none was
+
 	goroutines sync.WaitGroup // that read, or serve a slow request
 	sends      sync.WaitGroup // goroutines that send what nobody waits for
 
@@ -1338,6 +1368,9 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 // conversation ends first, the error wraps ErrClosed and, if one is known, the
 // reason.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
+	if r := p.exclusive.Load(); r != nil {
+		r.startNext(exclusive) // the caller may be the handler that the reader runs
+	}
 	return p.call(ctx, p.send, method, params, result)
 }
 
@@ -1769,7 +1802,7 @@ func (p *Peer) begin(ctx context.Context, in Payload, x *Exchange) error {
 	}
 	p.owed++
 	p.serving[key] = x
-	x.state = &requestState{key: key, reported: -1}
+	x.state = &requestState{key: key, reported: math.Inf(-1)}
 	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
 	if p.ended {
 		x.state.cancel()
@@ -1912,8 +1945,13 @@ func newLoop(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slo
 	return &loop{peer: p, handler: h, result: make(chan error, 1)}
 }
 
+// start starts the first reader. When the context of the conversation ends, calls
+// fail at once: it may take a while until Read returns.
 func (l *loop) start() {
-	context.AfterFunc(l.peer.ctx, func() { l.peer.conn.Close() })
+	context.AfterFunc(l.peer.ctx, func() {
+		l.peer.refuseCalls(closedBecause(context.Cause(l.peer.ctx)))
+		l.peer.conn.Close()
+	})
 	l.peer.goroutines.Go(l.read)
 }
 
@@ -1963,6 +2001,9 @@ func (r *reader) serve(as readerState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state = as
+	if as == exclusive {
+		r.peer.exclusive.Store(r)
+	}
 }
 
 // handOver lets another reader take over, unless the state is exclusive.
@@ -2104,11 +2145,9 @@ func (l *loop) write(out Payload) {
 // noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
 // server may still finish; those of a client end at once.
 func (l *loop) noteEnd(err error) {
-	why := ErrClosed
+	why := closedBecause(err)
 	if err == io.EOF {
 		err = nil
-	} else {
-		why = fmt.Errorf("%w: %w", ErrClosed, err)
 	}
 	if l.peer.weAreClient { // before the calls fail, so that their callers find the Peer ended
 		l.peer.endContexts(why)
