@@ -457,7 +457,7 @@ func (s *Session) tag() string {
 // called when the client cannot read the stream any more. The caller holds the
 // table's mutex.
 func (s *Session) newStream(number int, lost func()) *Stream {
-	rev, _ := s.Remembered()
+	rev, _ := s.remembered()
 	keep := 0
 	if rev.Resume {
 		keep = s.table.Keep
@@ -480,7 +480,7 @@ func (s *Session) newStream(number int, lost func()) *Stream {
 
 // polls reports whether the server may end a response before its stream ends.
 func (s *Session) polls() bool {
-	rev, _ := s.Remembered()
+	rev, _ := s.remembered()
 	return rev.Prime && s.table.Keep > 0
 }
 

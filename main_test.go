@@ -2358,7 +2358,7 @@ func TestHTTPHandshake(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHandler(t, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
 				time.Sleep(time.Minute)
-				x.Peer.Remember(revision("2025-11-25"), Meta{})
+				x.Peer.remember(revision("2025-11-25"), Meta{})
 				return result, nil
 			}))
 			w, good := posted(t.Context(), h, initializeLine("2025-11-25")), result == nil

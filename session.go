@@ -438,18 +438,18 @@ func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 	return OpenConn(ctx, c, h, new(mcpProtocol), log)
 }
 
-// Remember stores what a legacy request does not say: the version that was
+// remember stores what a legacy request does not say: the version that was
 // agreed on, and the rest of a Meta.
-func (p *Peer) Remember(rev Revision, meta Meta) {
+func (p *Peer) remember(rev Revision, meta Meta) {
 	m := p.protocol.(*mcpProtocol)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revision, m.meta = rev, meta
 }
 
-// Remembered returns what Remember has stored. The zero Revision means that
+// remembered returns what remember has stored. The zero Revision means that
 // nothing is remembered yet.
-func (p *Peer) Remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
+func (p *Peer) remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
 
 func (m *mcpProtocol) get() (Revision, Meta) {
 	m.mu.Lock()
@@ -824,7 +824,9 @@ type Server struct {
 	// Capabilities are told to clients as they are. A method of MCP that belongs
 	// to a capability is served only if that is declared: tools/call needs
 	// "tools", and Exchange.Log needs "logging". If tools, prompts or resources
-	// are declared and Methods does not list them, their list is empty.
+	// are declared and Methods does not list them, their list is empty. If the
+	// capabilities cannot be encoded, each request is answered with an error that
+	// says so.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; nil: all
@@ -840,6 +842,7 @@ type Server struct {
 	key      []byte
 	info     json.RawMessage // what each modern result says about this server
 	caps     json.RawMessage
+	mistake  error                  // Capabilities cannot be encoded; nil: they can
 	logs     bool                   // logging is declared
 	methods  map[string]HandlerFunc // those of Methods that are served, and the empty lists
 	hidden   []string               // those that are not, because their capability is not declared
@@ -863,6 +866,8 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case x.Request.Kind() == Notification:
 		return s.handleNotification(ctx, x)
+	case s.mistake != nil:
+		return nil, s.mistake
 	case version != "" && !slices.Contains(s.versions, version):
 		return nil, s.refuseVersion(x.Request.Method, version)
 	case revision(version).Modern:
@@ -877,8 +882,12 @@ func (s *Server) prepare() {
 		s.key = []byte(rand.Text())
 	}
 	s.versions = orAll(s.Versions)
-	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
-	s.caps, _ = marshalObject(s.Capabilities)
+	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version}) // strings have no error
+	caps, err := marshalObject(s.Capabilities)
+	if err != nil {
+		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
+	}
+	s.caps = caps
 	s.logs = s.declares("logging")
 	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
 	s.methods = map[string]HandlerFunc{}
@@ -1101,17 +1110,17 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	for range maxRounds {
 		result, err := h(ctx, x)
 		if fault, ok := errors.AsType[*Error](err); ok && fault != nil && fault.Code == CodeMissingCapability {
-			return cannotAsk(x, fault)
+			return cannotAsk(ctx, x, fault)
 		}
 		need, asks := asInputRequired(result)
 		if err != nil || !asks {
 			return result, err
 		}
 		if err := s.ask(ctx, x, need); err != nil {
-			return cannotAsk(x, err)
+			return cannotAsk(ctx, x, err)
 		}
 	}
-	return cannotAsk(x, errors.New("too many questions"))
+	return cannotAsk(ctx, x, errors.New("too many questions"))
 }
 
 // initialize agrees on a version. 2025-11-25
@@ -1157,10 +1166,10 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 // startLegacy remembers a client that has initialized. Modern requests of a client
 // before it go on, because they do not depend on a handshake.
 func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta) {
-	if before, _ := peer.Remembered(); before.Version != "" {
+	if before, _ := peer.remembered(); before.Version != "" {
 		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
 	}
-	peer.Remember(rev, meta)
+	peer.remember(rev, meta)
 	s.addLegacySubscriber(peer)
 }
 
@@ -1474,8 +1483,15 @@ func (s *Server) isReady(peer *Peer) bool {
 }
 
 // cannotAsk tells a legacy client why its call has failed. For a tool that is a
-// result, so that the model sees it.
-func cannotAsk(x *Exchange, err error) (any, error) {
+// result, so that the model sees it. The end of the request or of the conversation
+// is nothing for the model.
+func cannotAsk(ctx context.Context, x *Exchange, err error) (any, error) {
+	switch {
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return nil, err
+	case errors.Is(err, ErrClosed):
+		return nil, errStopping
+	}
 	if fault, ok := err.(*Error); ok && fault.Code == CodeMissingCapability {
 		err = errors.New(fault.Message) // without the code, which the legacy era does not know
 	}
@@ -1916,8 +1932,9 @@ type connection struct {
 	retired  bool           // no more calls are to use it; the Client's mutex guards this
 	outdated bool           // all is to be found out again; the Client's mutex guards this
 
-	turn    chan struct{}  // has room for one: held while watched changes
-	watched map[string]int // how many subscriptions each resource has, in the legacy era
+	turn      chan struct{}  // has room for one: held while a subscription is sent
+	watchedMu sync.Mutex     // guards the field below
+	watched   map[string]int // how many calls of Listen watch each resource, in the legacy era
 }
 
 // ServerInfo is what a server says about itself.
@@ -2186,6 +2203,9 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 	c.mu.Unlock()
 	if len(dials) == 0 {
 		return nil, errors.New("there is nothing to dial")
+	}
+	if _, err := marshalObject(c.Capabilities); err != nil {
+		return nil, fmt.Errorf("Client.Capabilities: %w", err)
 	}
 	var err error
 	if known {
@@ -2496,7 +2516,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	defer stop()
 	defer time.AfterFunc(time.Second, func() { c.logWaiting(conn, limit) }).Stop()
 	// As long as the server counts as modern it may not ask us anything.
-	conn.peer.Remember(revision(version), Meta{})
+	conn.peer.remember(revision(version), Meta{})
 	conn.introduction = c.introduction(revision(version))
 	var raw json.RawMessage
 	var result DiscoverResult
@@ -2509,7 +2529,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 		c.agree(conn, s.version, result.Capabilities, result.Meta.serverInfo(), result.Instructions)
 		return s
 	}
-	conn.peer.Remember(Revision{}, Meta{})
+	conn.peer.remember(Revision{}, Meta{})
 	if s.err != nil {
 		conn.probeFailed = true
 		conn.probeUnclear = conn.probeUnclear || codeOf(s.err) != CodeMethodNotFound
@@ -2617,14 +2637,14 @@ func (c *Client) agree(conn *connection, version string, capabilities json.RawMe
 	conn.revision = revision(version)
 	conn.introduction = c.introduction(conn.revision)
 	conn.server = ServerInfo{Version: version, Info: info, Capabilities: capabilities, Instructions: instructions}
-	conn.peer.Remember(conn.revision, Meta{})
+	conn.peer.remember(conn.revision, Meta{})
 }
 
 // introduction returns the members of _meta that each modern request has.
 // 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
 // on every request".
 func (c *Client) introduction(rev Revision) (meta object) {
-	info, _ := marshal(c.Info.in(rev))
+	info, _ := marshal(c.Info.in(rev)) // strings have no error
 	meta.add(metaVersion, appendString(nil, rev.Version))
 	meta.add(metaClientInfo, info)
 	meta.add(metaCapabilities, c.capabilities(rev))
@@ -2638,7 +2658,7 @@ func (c *Client) capabilities(rev Revision) json.RawMessage {
 	if !rev.Elicitation {
 		delete(declared, "elicitation")
 	}
-	raw, _ := marshalObject(declared)
+	raw, _ := marshalObject(declared) // open has found that there is no error
 	return raw
 }
 
@@ -2943,7 +2963,7 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 		return err
 	}
 	defer conn.endTurn()
-	if conn.watched[uri] == 0 {
+	if conn.watchers(uri, 0) == 0 {
 		err := conn.peer.Call(ctx, "resources/subscribe", ResourceParams{uri}, nil)
 		if err != nil && ctx.Err() != nil { // the server may have done it all the same
 			last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
@@ -2954,22 +2974,39 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 			return err
 		}
 	}
-	conn.watched[uri]++
+	conn.watchers(uri, +1)
 	return nil
 }
 
-// unwatch takes back a subscription to a resource. Only the last one is sent.
+// unwatch takes back a subscription to a resource. Only the last one is sent. If
+// ctx ends before that, the server goes on to announce the changes, and the next
+// watch subscribes again.
 func (conn *connection) unwatch(ctx context.Context, uri string) error {
+	if conn.watchers(uri, -1) > 0 {
+		return nil
+	}
 	if err := conn.takeTurn(ctx); err != nil {
 		return err
 	}
 	defer conn.endTurn()
-	conn.watched[uri]--
-	if conn.watched[uri] > 0 {
+	if conn.watchers(uri, 0) > 0 { // another Listen has come meanwhile
 		return nil
 	}
-	delete(conn.watched, uri)
 	return conn.peer.Call(ctx, "resources/unsubscribe", ResourceParams{uri}, nil)
+}
+
+// watchers changes the number of the calls of Listen that watch a resource, and
+// returns it.
+func (conn *connection) watchers(uri string, change int) int {
+	conn.watchedMu.Lock()
+	defer conn.watchedMu.Unlock()
+	n := conn.watched[uri] + change
+	if n > 0 {
+		conn.watched[uri] = n
+	} else {
+		delete(conn.watched, uri)
+	}
+	return n
 }
 
 // takeTurn waits until the subscriptions may be changed. It is no mutex, because
