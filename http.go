@@ -169,7 +169,7 @@ func (h *StreamableHandler) prepare() {
 		// A refusal needs some time to get its status.
 		h.late.wait = max(min(decideIn, silence), 10*time.Millisecond)
 	}
-	h.versions, h.legacy = orAll(h.Versions), legacy(h.Versions)
+	h.versions, h.legacy = orAll(h.Versions), legacyOf(h.Versions)
 	if h.Sessions != nil {
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
 	}
@@ -658,14 +658,14 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	rep.stream = rep.stream && h.canStream(w, &h.warned)
-	base := Exchange{Principal: principal, protocol: new(mcpFacts)}
+	base := Exchange{Principal: principal, noted: new(mcpFacts)}
 	m, lines, inMeta := in.Messages[0], r.Header["Mcp-Protocol-Version"], ""
 	if m.Kind() == Request && !in.Batch {
 		meta, _ := m.Meta()
 		inMeta = meta.ProtocolVersion
 	}
 	version := cmp.Or(inMeta, r.Header.Get("Mcp-Protocol-Version"))
-	handshake := in.has("initialize") && !in.Batch
+	handshake := in.hasRequest("initialize") && !in.Batch
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError:
 		// no message at all, so no session and no version matter
@@ -802,7 +802,7 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	base.send, base.facts().disconnect = rep.send, rep.disconnect
 	rep.era = base.facts().revision
 	count, most, full := &rep.h.running, int64(maxRunning), errBusy
-	if rep.era.Modern && rep.in.has("subscriptions/listen") { // it lasts
+	if rep.era.Modern && rep.in.hasRequest("subscriptions/listen") { // it lasts
 		count, most, full = &rep.h.lasting, maxListeners, errListeners
 	}
 	// What is no request is never kept waiting by those that are: an answer, or
@@ -866,7 +866,7 @@ func (rep *reply) modern(base Exchange) {
 		rep.reject(fault)
 		return
 	}
-	switch listens := rep.in.has("subscriptions/listen"); {
+	switch listens := rep.in.hasRequest("subscriptions/listen"); {
 	case listens && !canFlush(rep.w):
 		rep.refuse(http.StatusInternalServerError, noFlush)
 		return
@@ -1963,10 +1963,10 @@ func (c *httpConn) deliver(x *post, in Payload) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if waits && in.answers(x.id) {
+	if waits && in.hasResponseTo(x.id) {
 		x.id = ID{}
 	} else {
-		c.cut(in.answers, graceAtEnd, errAnsweredFirst)
+		c.cut(in.hasResponseTo, graceAtEnd, errAnsweredFirst)
 	}
 }
 

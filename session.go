@@ -58,7 +58,7 @@ package main
 //
 // The locks: each type has one mutex, and none is held while a handler runs or
 // something is written. They nest in this order: Client; Server; a response of
-// http.go; Sessions; Peer; the Protocol of a Peer; Stream.
+// http.go; Sessions; Peer; the protocol of a Peer; Stream.
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
@@ -152,14 +152,14 @@ func orAll(versions []string) []string {
 	return versions
 }
 
-// legacy returns those of versions that begin with initialize. nil stands for all
+// legacyOf returns those of versions that begin with initialize. nil stands for all
 // versions.
-func legacy(versions []string) []string {
+func legacyOf(versions []string) []string {
 	return slices.DeleteFunc(slices.Clone(orAll(versions)), func(v string) bool { return revision(v).Modern })
 }
 
-// newest returns the first of versions that belongs to an era; "": none does.
-func newest(versions []string, modern bool) string {
+// firstOfEra returns the first of versions that belongs to an era; "": none does.
+func firstOfEra(versions []string, modern bool) string {
 	for _, v := range versions {
 		if rev := revision(v); rev.Version != "" && rev.Modern == modern {
 			return v
@@ -197,9 +197,9 @@ func missingMeta(versions []string, field string) *Error {
 	return errorWithVersions(versions, CodeInvalidParams, "Invalid params: _meta lacks "+field)
 }
 
-// unknown returns the error for a name that nothing has. 2026-07-28
+// unknownName returns the error for a name that nothing has. 2026-07-28
 // server/tools#error-handling words it "Unknown tool: invalid_tool_name".
-func unknown(kind, name string) *Error {
+func unknownName(kind, name string) *Error {
 	if name == "" {
 		return invalidParams("the %s is missing or empty", kind)
 	}
@@ -312,12 +312,12 @@ func (m *Message) Meta() (Meta, error) {
 	if len(m.Params) == 0 || m.Params[0] != '{' {
 		return Meta{}, nil
 	}
-	if m.protocol == nil {
+	if m.parsed == nil {
 		once := new(metaOnce)
 		once.err = once.meta.read(m.Params)
-		m.protocol = once
+		m.parsed = once
 	}
-	once := m.protocol.(*metaOnce)
+	once := m.parsed.(*metaOnce)
 	return once.meta, once.err
 }
 
@@ -343,7 +343,7 @@ func (meta *Meta) read(params json.RawMessage) error {
 	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
 		return invalidParams("_meta: '%s' has the wrong type", metaCapabilities)
 	case meta.LogLevel != nil && *meta.LogLevel == "":
-		return unknown("log level", "")
+		return unknownName("log level", "")
 	case meta.ProgressToken != nil && !isToken:
 		return invalidParams("_meta: 'progressToken' must be a string or an integer")
 	}
@@ -412,9 +412,47 @@ type ProgressParams struct {
 	Total         float64         `json:"total,omitempty"`
 }
 
+// ---- Objects of which only some members are ours ----
+
+// object builds a JSON object member by member. It is for an object of which
+// only some members are ours: the others are passed on as they came.
+type object struct{ text []byte }
+
+// add adds a member. value is JSON.
+func (o *object) add(name string, value []byte) {
+	if len(o.text) == 0 {
+		o.text = append(o.text, '{')
+	} else {
+		o.text = append(o.text, ',')
+	}
+	o.text = append(appendString(o.text, name), ':')
+	o.text = append(o.text, value...)
+}
+
+// addAll adds the members of another object, except those with these names. What
+// is no object adds nothing.
+func (o *object) addAll(other json.RawMessage, except ...string) {
+	if len(other) == 0 || other[0] != '{' {
+		return
+	}
+	for name, value := range each(other) {
+		if !slices.Contains(except, string(name)) {
+			o.add(string(name), value)
+		}
+	}
+}
+
+// encode returns the object. Nothing can be added afterwards.
+func (o *object) encode() encoded {
+	if len(o.text) == 0 {
+		return encoded("{}")
+	}
+	return append(o.text, '}')
+}
+
 // ---- What MCP keeps with a Peer ----
 
-// mcpProtocol is the Protocol of MCP: it remembers what a legacy client has said in
+// mcpProtocol is the protocol of MCP: it remembers what a legacy client has said in
 // initialize, and decides for each request which era it belongs to.
 type mcpProtocol struct {
 	mu       sync.Mutex // guards the fields below
@@ -429,13 +467,13 @@ var statelessProtocol = new(mcpProtocol)
 // end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
 // that passes requests on to one.
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
-	return ServeConn(ctx, c, h, new(mcpProtocol), log)
+	return serveConn(ctx, c, h, new(mcpProtocol), log)
 }
 
 // Open is OpenConn for MCP. It does not find out what the server speaks, and sends
 // no initialize: Client does.
 func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
-	return OpenConn(ctx, c, h, new(mcpProtocol), log)
+	return openConn(ctx, c, h, new(mcpProtocol), log)
 }
 
 // remember stores what a legacy request does not say: the version that was
@@ -464,9 +502,9 @@ func (m *mcpProtocol) setLogLevel(level string) {
 	m.meta.LogLevel = &level
 }
 
-// Payload fills in what is remembered. It refuses a batch if the revision has none.
+// admit fills in what is remembered. It refuses a batch if the revision has none.
 // A client takes any array: otherwise a response in it would be lost.
-func (m *mcpProtocol) Payload(in Payload, base *Exchange) (asArray bool, refused string) {
+func (m *mcpProtocol) admit(in Payload, base *Exchange) (asArray bool, refused string) {
 	facts := base.facts()
 	rev, meta := m.get()
 	if rev.Version != "" {
@@ -476,12 +514,12 @@ func (m *mcpProtocol) Payload(in Payload, base *Exchange) (asArray bool, refused
 	if !facts.revision.ServerRequests {
 		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
 		// requests to stdout."
-		base.cannotCall = ErrNoServerRequests
+		base.cannotCall = true
 	}
 	if !in.Batch {
 		return false, ""
 	}
-	if !base.tracker.weAreClient {
+	if !base.owner.weAreClient {
 		refused = refuseBatch(in, facts.revision)
 	}
 	return facts.revision.Batches, refused
@@ -498,7 +536,7 @@ func refuseBatch(in Payload, rev Revision) (reason string) {
 	switch {
 	case !rev.Batches:
 		return "batches exist only in 2025-03-26"
-	case in.has("initialize"):
+	case in.hasRequest("initialize"):
 		return "initialize in a batch"
 	case responses && others:
 		return "requests and responses in one batch"
@@ -506,13 +544,13 @@ func refuseBatch(in Payload, rev Revision) (reason string) {
 	return ""
 }
 
-// Request decides which era a request belongs to, and fills in what it says
+// begin decides which era a request belongs to, and fills in what it says
 // about its sender.
-func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
+func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
 	facts := x.facts()
 	if in.Batch { // they share what Payload has filled in
 		own := *facts
-		facts, x.protocol = &own, &own
+		facts, x.noted = &own, &own
 	}
 	meta, err := x.Request.Meta()
 	rev := revision(meta.ProtocolVersion)
@@ -520,10 +558,10 @@ func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
 	// modern. A legacy version says nothing new.
 	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
 	switch {
-	case x.tracker.weAreClient && facts.revision.Modern:
+	case x.owner.weAreClient && facts.revision.Modern:
 		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
 		// responses"
-		x.tracker.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
+		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
 		return errIgnored
 	case err != nil:
 		return err
@@ -533,7 +571,7 @@ func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
 		return invalidParams("a subscription must have at most %d bytes", maxListen)
 	case modern:
 		facts.revision, facts.meta = rev, meta
-		x.Peer, x.cannotCall = nil, ErrNoServerRequests // a modern client is never sent requests
+		x.Peer = nil // a modern client is never sent requests
 	default:
 		facts.meta.ProgressToken = meta.ProgressToken
 		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
@@ -542,10 +580,10 @@ func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
 	return nil
 }
 
-// Notification handles cancellations, and drops progress that no call waits for.
-func (m *mcpProtocol) Notification(x *Exchange) (handled bool) {
+// takeNotification handles cancellations, and drops progress that no call waits for.
+func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
 	own := *x.facts() // the messages of a batch share what Payload has filled in
-	x.protocol = &own
+	x.noted = &own
 	switch x.Request.Method {
 	case "notifications/cancelled":
 		m.cancel(x)
@@ -554,8 +592,8 @@ func (m *mcpProtocol) Notification(x *Exchange) (handled bool) {
 		var p ProgressParams
 		_ = Bind(x.Request.Params, &p)
 		token, ok := parseID(p.ProgressToken)
-		if !ok || !x.tracker.expects(token.key()) {
-			x.tracker.log.Debug("progress of nothing that we wait for", "params", brief(x.Request.Params))
+		if !ok || !x.owner.expects(token.key()) {
+			x.owner.log.Debug("progress of nothing that we wait for", "params", brief(x.Request.Params))
 			return true
 		}
 	}
@@ -576,90 +614,37 @@ func (m *mcpProtocol) cancel(x *Exchange) {
 	if !ok {
 		return
 	}
-	cancelled := x.tracker.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
+	cancelled := x.owner.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
 	rev, _ := m.get()
 	switch {
 	case cancelled != nil:
-		x.tracker.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
-	case x.tracker.weAreClient && rev.Modern:
+		x.owner.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
+	case x.owner.weAreClient && rev.Modern:
 		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference
 		// a subscriptions/listen request, to terminate that subscription stream"
-		if call := x.tracker.calling(id); call != nil && call.Method == "subscriptions/listen" {
-			x.tracker.fail(id, errSubscriptionEnded)
+		if call := x.owner.calling(id); call != nil && call.Method == "subscriptions/listen" {
+			x.owner.fail(id, errSubscriptionEnded)
 		}
 	}
 }
 
-// CallKey returns the progress token of a call.
-func (m *mcpProtocol) CallKey(call *Message) string {
+// callKey returns the progress token of a call.
+func (m *mcpProtocol) callKey(call *Message) string {
 	meta, _ := call.Meta()
 	token, _ := parseID(meta.ProgressToken)
 	return token.key()
 }
 
-// Abandoned returns the notifications/cancelled for a call. 2025-11-25
+// abandoned returns the notifications/cancelled for a call. 2025-11-25
 // basic/utilities/cancellation: "The initialize request MUST NOT be cancelled by
 // clients". A server/discover that takes too long is followed by initialize, and
 // not cancelled either.
-func (m *mcpProtocol) Abandoned(call *Message, why error) *Message {
+func (m *mcpProtocol) abandoned(call *Message, why error) *Message {
 	if call.Method == "initialize" || call.Method == "server/discover" {
 		return nil
 	}
 	cancelled, _ := NewRequest(ID{}, "notifications/cancelled", CancelledParams{Reason: why.Error(), RequestID: json.RawMessage(call.ID.text)})
 	return cancelled
-}
-
-// whenEnded sets the function that runs when the conversation ends. If it has
-// ended already, f runs now. A Peer has room for one such function.
-func (p *Peer) whenEnded(f func()) {
-	p.mu.Lock()
-	ended := p.ended
-	if !ended {
-		p.onEnd = f
-	}
-	p.mu.Unlock()
-	if ended {
-		f()
-	}
-}
-
-// replace ends what is left of the peer when another one takes its place on the
-// same conversation. Requests are cancelled, except those that stay, and their
-// ids are free. All calls fail with why: the new peer has never seen them. When
-// replace returns, nothing more is sent for those requests.
-func (p *Peer) replace(stays func(*Exchange) bool, why error) {
-	var ended []*requestState
-	p.mu.Lock()
-	// Both tables are changed in one step. A Call whose context ends now must
-	// find that it has failed already, or it would send the new peer a
-	// cancellation.
-	for key, x := range p.serving {
-		if stays(x) {
-			continue
-		}
-		delete(p.serving, key)
-		x.state.cancelled = true
-		x.state.cancel()
-		ended = append(ended, x.state)
-	}
-	for id, c := range p.calls {
-		p.removeLocked(id)
-		c.outcome <- outcome{err: why}
-	}
-	p.mu.Unlock()
-	for _, s := range ended {
-		s.sending.Wait()
-	}
-}
-
-// calling returns the request of ours that has this id; nil: none waits.
-func (p *Peer) calling(id ID) *Message {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[id.key()]; c != nil {
-		return c.request
-	}
-	return nil
 }
 
 // ---- What MCP keeps with an Exchange ----
@@ -676,10 +661,10 @@ type mcpFacts struct {
 
 // facts returns what MCP knows. Only MCP sets the field protocol.
 func (x *Exchange) facts() *mcpFacts {
-	if x.protocol == nil {
-		x.protocol = new(mcpFacts)
+	if x.noted == nil {
+		x.noted = new(mcpFacts)
 	}
-	return x.protocol.(*mcpFacts)
+	return x.noted.(*mcpFacts)
 }
 
 // Meta returns what the sender of the request has said about itself: a modern
@@ -748,10 +733,10 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 	case !(progress <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // NaN and infinity are not in JSON
 		return fmt.Errorf("progress %v of %v", progress, total)
 	}
-	x.tracker.mu.Lock()
+	x.owner.mu.Lock()
 	rises := progress > x.state.reported
 	x.state.reported = max(progress, x.state.reported)
-	x.tracker.mu.Unlock()
+	x.owner.mu.Unlock()
 	if !rises { // 2025-11-25 basic/utilities/progress: "The progress value MUST increase with each notification"
 		return fmt.Errorf("progress %v does not rise", progress)
 	}
@@ -778,7 +763,7 @@ func (x *Exchange) Require(capabilities ...string) error {
 	missing := map[string]map[string]any{}
 	for _, path := range capabilities {
 		name, part, _ := strings.Cut(path, ".")
-		if x.canBeAsked(name, part) {
+		if x.hasCapability(name, part) {
 			continue
 		}
 		if missing[name] == nil {
@@ -796,10 +781,10 @@ func (x *Exchange) Require(capabilities ...string) error {
 	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + names, Data: data}
 }
 
-// canBeAsked reports whether the client has declared a capability, or a part of
+// hasCapability reports whether the client has declared a capability, or a part of
 // it. A capability elicitation without parts means form: 2026-07-28
 // client/elicitation#capabilities.
-func (x *Exchange) canBeAsked(name, part string) bool {
+func (x *Exchange) hasCapability(name, part string) bool {
 	declared := member(x.Meta().ClientCapabilities, name)
 	switch {
 	case declared == nil, name == "elicitation" && !x.Revision().Elicitation:
@@ -859,8 +844,8 @@ type Server struct {
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	s.once.Do(s.prepare)
 	x.facts().noLogs = !s.logs
-	if len(s.hidden) > 0 && x.tracker != nil {
-		s.warning.Do(func() { s.warn(x.tracker.log) })
+	if len(s.hidden) > 0 && x.owner != nil {
+		s.warning.Do(func() { s.warn(x.owner.log) })
 	}
 	version := x.Meta().ProtocolVersion // of the request, or of initialize
 	switch {
@@ -961,7 +946,7 @@ func (s *Server) addEmptyLists() {
 // basic/versioning, "a recognized modern JSON-RPC error […] identifies a modern
 // server".
 func (s *Server) refuseVersion(method, version string) *Error {
-	if newest(s.versions, true) == "" {
+	if firstOfEra(s.versions, true) == "" {
 		return errorWithVersions(s.versions, CodeMethodNotFound, methodNotFound(method).Message)
 	}
 	return versionError(s.versions, version)
@@ -979,7 +964,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		// code -32602"
 		return nil, missingMeta(s.versions, metaCapabilities)
 	case meta.LogLevel != nil && !slices.Contains(logLevels, *meta.LogLevel):
-		return nil, unknown("log level", *meta.LogLevel)
+		return nil, unknownName("log level", *meta.LogLevel)
 	}
 	h := s.methods[method]
 	switch method {
@@ -1001,7 +986,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		}
 	}
 	result, err := h(ctx, x)
-	if need, asks := asInputRequired(result); asks && err == nil {
+	if need, isQuestion := asInputRequired(result); isQuestion && err == nil {
 		result, err = s.requireInput(x, need)
 	}
 	if err != nil {
@@ -1088,7 +1073,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	h := s.methods[method]
 	switch {
-	case newest(s.versions, false) == "":
+	case firstOfEra(s.versions, false) == "":
 		// 2026-07-28 basic/versioning: name the versions "in any error it
 		// returns to an initialize request"
 		return nil, missingMeta(s.versions, metaVersion)
@@ -1110,17 +1095,17 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	for range maxRounds {
 		result, err := h(ctx, x)
 		if fault, ok := errors.AsType[*Error](err); ok && fault != nil && fault.Code == CodeMissingCapability {
-			return cannotAsk(ctx, x, fault)
+			return askFailed(ctx, x, fault)
 		}
-		need, asks := asInputRequired(result)
-		if err != nil || !asks {
+		need, isQuestion := asInputRequired(result)
+		if err != nil || !isQuestion {
 			return result, err
 		}
-		if err := s.ask(ctx, x, need); err != nil {
-			return cannotAsk(ctx, x, err)
+		if err := s.askLegacy(ctx, x, need); err != nil {
+			return askFailed(ctx, x, err)
 		}
 	}
-	return cannotAsk(ctx, x, errors.New("too many questions"))
+	return askFailed(ctx, x, errors.New("too many questions"))
 }
 
 // initialize agrees on a version. 2025-11-25
@@ -1152,7 +1137,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	}
 	rev := revision(p.ProtocolVersion)
 	if rev.Modern || !slices.Contains(s.versions, rev.Version) { // the modern era has no handshake
-		rev = revision(newest(s.versions, false))
+		rev = revision(firstOfEra(s.versions, false))
 	}
 	if x.Peer != nil {
 		// A copy of the capabilities: a session keeps them as long as it lives, and
@@ -1225,7 +1210,7 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 		return nil, err
 	}
 	if !slices.Contains(logLevels, p.Level) {
-		return nil, unknown("log level", p.Level)
+		return nil, unknownName("log level", p.Level)
 	}
 	x.Peer.protocol.(*mcpProtocol).setLogLevel(p.Level)
 	return nil, nil
@@ -1257,7 +1242,7 @@ type InputRequired struct {
 
 // asInputRequired returns the InputRequired that a handler has returned, by value
 // or as a pointer.
-func asInputRequired(result any) (need InputRequired, asks bool) {
+func asInputRequired(result any) (need InputRequired, ok bool) {
 	switch result := result.(type) {
 	case InputRequired:
 		return result, true
@@ -1302,8 +1287,8 @@ const (
 // basic/patterns/mrtr#supported-requests.
 var methodsThatMayAsk = []string{"tools/call", "prompts/get", "resources/read"}
 
-// mayAsk returns an error unless the client can be asked all the questions.
-func (x *Exchange) mayAsk(need InputRequired) error {
+// checkQuestions returns an error unless the client can be asked all the questions.
+func (x *Exchange) checkQuestions(need InputRequired) error {
 	var needed []string
 	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
 		question := need.Requests[key]
@@ -1351,7 +1336,7 @@ func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
 	case need.isEmpty():
 		return nil, errors.New("no question was asked")
 	}
-	if err := x.mayAsk(need); err != nil {
+	if err := x.checkQuestions(need); err != nil {
 		return nil, err
 	}
 	result := InputRequiredResult{ResultType: "input_required", InputRequests: need.Requests}
@@ -1446,13 +1431,13 @@ func digest(params json.RawMessage) []byte {
 	return sum[:]
 }
 
-// ask sends the questions to a legacy client as requests, one after the other,
+// askLegacy sends the questions to a legacy client as requests, one after the other,
 // in the order of their keys.
-func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error {
+func (s *Server) askLegacy(ctx context.Context, x *Exchange, need InputRequired) error {
 	if need.isEmpty() {
 		return errors.New("no question was asked")
 	}
-	if err := x.mayAsk(need); err != nil {
+	if err := x.checkQuestions(need); err != nil {
 		return err
 	}
 	// 2025-11-25 basic/lifecycle: no requests "before receiving the initialized
@@ -1482,10 +1467,10 @@ func (s *Server) isReady(peer *Peer) bool {
 	return sub != nil && sub.ready
 }
 
-// cannotAsk tells a legacy client why its call has failed. For a tool that is a
+// askFailed tells a legacy client why its call has failed. For a tool that is a
 // result, so that the model sees it. The end of the request or of the conversation
 // is nothing for the model.
-func cannotAsk(ctx context.Context, x *Exchange, err error) (any, error) {
+func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
 	switch {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return nil, err
@@ -1753,7 +1738,7 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	if len(uris) > maxWatched || slices.Contains(uris, "") {
 		return nil, invalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
 	}
-	agreed, sub := s.offer(p.Notifications)
+	agreed, sub := s.newListener(p.Notifications)
 	if !s.addListener(sub) {
 		return nil, errListeners
 	}
@@ -1799,9 +1784,9 @@ func (s *Server) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber)
 	}
 }
 
-// offer returns the part of a filter that the server offers, and the subscriber
+// newListener returns the part of a filter that the server offers, and the subscriber
 // for it.
-func (s *Server) offer(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
+func (s *Server) newListener(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
 	agreed.PromptsListChanged = asked.PromptsListChanged && s.offers("prompts", "listChanged")
 	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.offers("resources", "listChanged")
 	agreed.ToolsListChanged = asked.ToolsListChanged && s.offers("tools", "listChanged")
@@ -2275,7 +2260,7 @@ const (
 // basic/transports/streamable-http#backward-compatibility.
 func (c *Client) climb(ctx context.Context, dial int, modern bool) (conn *connection, next bool, err error) {
 	versions := orAll(c.Versions)
-	s := stepWith(cmp.Or(newest(versions, modern), newest(versions, !modern)), nil)
+	s := stepWith(cmp.Or(firstOfEra(versions, modern), firstOfEra(versions, !modern)), nil)
 	if s.to == giveUp {
 		return nil, false, fmt.Errorf("%w: none of %q is known", errNoVersion, versions)
 	}
@@ -2463,8 +2448,8 @@ type afterProbe struct{ error }
 
 func (a afterProbe) Unwrap() error { return a.error }
 
-// pick returns the newest of our versions that is among the server's.
-func (c *Client) pick(theirs []string) (string, error) {
+// firstOfOurs returns the newest of our versions that is among the server's.
+func (c *Client) firstOfOurs(theirs []string) (string, error) {
 	for _, v := range orAll(c.Versions) {
 		if slices.Contains(theirs, v) {
 			return v, nil
@@ -2520,7 +2505,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	conn.introduction = c.introduction(revision(version))
 	var raw json.RawMessage
 	var result DiscoverResult
-	err := conn.peer.Call(ctx, "server/discover", conn.declare(nil, nil), &raw)
+	err := conn.peer.Call(ctx, "server/discover", conn.withMeta(nil, nil), &raw)
 	if err == nil {
 		err = ignoreOptional(Bind(raw, &result))
 	}
@@ -2541,7 +2526,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 // afterDiscover is the part of the ladder's table about server/discover.
 func (c *Client) afterDiscover(version string, result DiscoverResult, err error) step {
 	if err == nil {
-		ours, err := c.pick(result.SupportedVersions)
+		ours, err := c.firstOfOurs(result.SupportedVersions)
 		s := stepWith(ours, err)
 		if s.to == probe {
 			s.to = found
@@ -2552,18 +2537,18 @@ func (c *Client) afterDiscover(version string, result DiscoverResult, err error)
 	case code == CodeMissingCapability:
 		return step{found, version, nil}
 	case code == CodeUnsupportedVersion:
-		ours, none := c.pick(versionsNamedIn(err))
+		ours, none := c.firstOfOurs(versionsNamedIn(err))
 		return stepWith(ours, cmp.Or(none, err))
 	case code == CodeHeaderMismatch, errors.Is(err, errSaysNothing):
 		return step{giveUp, "", err}
 	}
-	return stepWith(newest(orAll(c.Versions), false), err)
+	return stepWith(firstOfEra(orAll(c.Versions), false), err)
 }
 
 // logWaiting logs why nothing happens.
 func (c *Client) logWaiting(conn *connection, limit time.Duration) {
 	what := []any{"limit", limit}
-	if newest(orAll(c.Versions), false) != "" {
+	if firstOfEra(orAll(c.Versions), false) != "" {
 		what = append(what, "then", "initialize")
 	}
 	conn.peer.log.Info("waiting for an answer to server/discover", what...)
@@ -2612,7 +2597,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 // failed.
 func (c *Client) afterInitialize(conn *connection, version string, err error) step {
 	failed := fmt.Errorf("initialize: %w", err)
-	ours, none := c.pick(versionsNamedIn(err))
+	ours, none := c.firstOfOurs(versionsNamedIn(err))
 	switch {
 	case none == nil:
 		return stepWith(ours, failed)
@@ -2622,7 +2607,7 @@ func (c *Client) afterInitialize(conn *connection, version string, err error) st
 		}
 		return stepWith(version, failed)
 	case errors.Is(err, errModernServer):
-		return stepWith(newest(orAll(c.Versions), true), failed)
+		return stepWith(firstOfEra(orAll(c.Versions), true), failed)
 	case errors.Is(err, errOtherServer) && conn.revision.Version == "":
 		return step{nextDial, "", failed}
 	}
@@ -2702,7 +2687,7 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 	}
 	var answers json.RawMessage
 	for round := range maxRounds {
-		raw, err := c.request(ctx, conn, method, conn.declare(given, answers))
+		raw, err := c.request(ctx, conn, method, conn.withMeta(given, answers))
 		if err != nil {
 			return round == 0, err
 		}
@@ -2752,7 +2737,7 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	params := json.RawMessage("{}")
 	for range maxPages {
 		var result json.RawMessage
-		if err := conn.peer.Call(ctx, "tools/list", conn.declare(params, nil), &result); err != nil {
+		if err := conn.peer.Call(ctx, "tools/list", conn.withMeta(params, nil), &result); err != nil {
 			return err
 		}
 		var p listPage
@@ -2767,9 +2752,9 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	return nil
 }
 
-// declare returns the params of a modern request: those that are given, the
+// withMeta returns the params of a modern request: those that are given, the
 // answers of a retry, and _meta.
-func (conn *connection) declare(given, answers json.RawMessage) encoded {
+func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 	var p metaParams
 	_ = Bind(given, &p)
 	params, meta := object{}, object{slices.Clip(conn.introduction.text)}
@@ -2853,7 +2838,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 	}
 	for _, q := range all {
 		m := &Message{ID: StringID(q.key), Method: q.Method, Params: q.Params}
-		x := &Exchange{Request: m, tracker: conn.peer, protocol: &mcpFacts{revision: conn.revision}}
+		x := &Exchange{Request: m, owner: conn.peer, noted: &mcpFacts{revision: conn.revision}}
 		response := x.handle(ctx, HandlerFunc(c.handle))
 		switch {
 		case conn.peer.Context().Err() != nil:
@@ -2892,7 +2877,7 @@ func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
 		if err != nil {
 			return false, err
 		}
-		err = conn.peer.Call(ctx, "subscriptions/listen", conn.declare(params, nil), nil)
+		err = conn.peer.Call(ctx, "subscriptions/listen", conn.withMeta(params, nil), nil)
 		if err == errSubscriptionEnded {
 			err = nil
 		}
@@ -2910,7 +2895,7 @@ func checkAcknowledged(x *Exchange) {
 		return
 	}
 	id, _ := parseID(agreed.Meta.ID)
-	call := x.tracker.calling(id)
+	call := x.owner.calling(id)
 	if call == nil {
 		return
 	}
@@ -2919,7 +2904,7 @@ func checkAcknowledged(x *Exchange) {
 	wanted, _ := marshal(asked.Notifications)
 	for name, value := range each(wanted) {
 		if got := member(given, string(name)); !bytes.Equal(got, value) {
-			x.tracker.log.Warn("the server does not announce all that was subscribed to", "asked", string(name), "agreed", brief(got))
+			x.owner.log.Warn("the server does not announce all that was subscribed to", "asked", string(name), "agreed", brief(got))
 		}
 	}
 }
