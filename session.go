@@ -10,24 +10,24 @@ package main
 //
 //	(each line also begins with "jsonrpc":"2.0", which is left out here)
 //
-//	legacy: initialize                                   modern: no handshake
-//	> {"id":1,"method":"initialize","params":{           > {"id":1,"method":"tools/list","params":{"_meta":{
-//	    "protocolVersion":"2025-11-25",                      "io.modelcontextprotocol/protocolVersion":"2026-07-28",
-//	    "capabilities":{},                                   "io.modelcontextprotocol/clientCapabilities":{},
-//	    "clientInfo":{"name":"c","version":"1"}}}            "io.modelcontextprotocol/clientInfo":{…}}}}
-//	< {"id":1,"result":{                                 < {"id":1,"result":{
-//	    "protocolVersion":"2025-11-25",                      "resultType":"complete",
-//	    "capabilities":{"tools":{}},                         "tools":[…],
-//	    "serverInfo":{"name":"s","version":"1"}}}            "_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
-//	> {"method":"notifications/initialized"}
-//	> {"id":2,"method":"tools/list"}                     > {"id":2,"method":"server/discover","params":{"_meta":{…}}}
-//	< {"id":2,"result":{"tools":[…]}}                    < {"id":2,"result":{"supportedVersions":["2026-07-28",…],…}}
+//	legacy: initialize                                   modern: no handshake; server/discover is optional
+//	> {"id":1,"method":"initialize","params":{           > {"id":1,"method":"server/discover","params":{"_meta":{…}}}
+//	    "protocolVersion":"2025-11-25",                  < {"id":1,"result":{"supportedVersions":["2026-07-28",…],…}}
+//	    "capabilities":{},
+//	    "clientInfo":{"name":"c","version":"1"}}}        > {"id":2,"method":"tools/list","params":{"_meta":{
+//	< {"id":1,"result":{                                     "io.modelcontextprotocol/protocolVersion":"2026-07-28",
+//	    "protocolVersion":"2025-11-25",                      "io.modelcontextprotocol/clientCapabilities":{},
+//	    "capabilities":{"tools":{}},                         "io.modelcontextprotocol/clientInfo":{…}}}}
+//	    "serverInfo":{"name":"s","version":"1"}}}        < {"id":2,"result":{
+//	> {"method":"notifications/initialized"}                 "resultType":"complete",
+//	> {"id":2,"method":"tools/list"}                         "tools":[…],
+//	< {"id":2,"result":{"tools":[…]}}                        "_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
 //
 // This file has three parts:
 //
 //	What both ends share   Revisions; the messages of the lifecycle; mcpProtocol, which remembers a client; Exchange.Log, Progress, Require
 //	The server             Server; the modern and the legacy era; InputRequired; Publish and subscriptions
-//	The client             Client; attempts and connections; climb, which finds out what a server speaks; Call, Listen
+//	The client             Client; attempts and connections; negotiate, which finds out what a server speaks; Call, Listen
 //
 // And its words:
 //
@@ -37,7 +37,8 @@ package main
 //	probe        server/discover, with which a client asks a server what it speaks
 //	standalone   the stream of a session for messages that belong to no request
 //
-// The goroutines of the whole package, without timers:
+// The goroutines of the whole package. Those of time.AfterFunc and
+// context.AfterFunc are not listed: each of them only closes or cancels something.
 //
 //	goroutine                     started by             ends when
 //	reader of a Conn              Serve, Open, Client    the Conn ends, or another reader has replaced it
@@ -50,7 +51,8 @@ package main
 //	waiting with a limit          Peer.Close, Serve      what is waited for has ended
 //	line that takes long (stdio)  lineConn.Write         it is written, or Close
 //	closing after a failed write  lineConn.Write         the stream is closed
-//	standard input (no pipe)      StdioConn              the process ends
+//	standard input (see stdio.go) StdioConn              the input or the process ends
+//	stderr of a child (stdio)     DialCommand            the child has ended
 //	end of a child (stdio)        DialCommand            the child and its process group have ended
 //	stream of a POST              StreamableHandler      the response has ended; the POST waits for it
 //	conversation of a stream      SSEHandler             the stream has ended; the GET waits for it
@@ -58,7 +60,9 @@ package main
 //
 // The locks: each type has one mutex, and none is held while a handler runs or
 // something is written. They nest in this order: Client; Server; a response of
-// http.go; Sessions; Peer; the protocol of a Peer; Stream.
+// http.go; Sessions; Peer; the protocol of a Peer; Stream. While the mutex of a
+// reader, a connection or a nonblockingStdin is held, no other is taken. Only that
+// of a nonblockingStdin is held during a Read.
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
@@ -109,7 +113,7 @@ type Revision struct {
 	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
 	Sessions      bool // a client may be given an Mcp-Session-Id
 	Resume        bool // Last-Event-ID continues a stream
-	Prime         bool // a stream begins with an event id, and the server may end the response before the stream
+	Prime         bool // a stream begins with an event without data: its id primes the client to reconnect. So the server may hang up early
 }
 
 // Revisions are all versions of the protocol, newest first. The legacy ones are
@@ -502,8 +506,9 @@ func (m *mcpProtocol) setLogLevel(level string) {
 	m.meta.LogLevel = &level
 }
 
-// admit fills in what is remembered. It refuses a batch if the revision has none.
-// A client takes any array: otherwise a response in it would be lost.
+// admit fills in the revision and the Meta that are remembered. On a server it
+// refuses a batch if the revision has no batches. A client takes any array:
+// otherwise a response in it would be lost.
 func (m *mcpProtocol) admit(in Payload, base *Exchange) (asArray bool, refused string) {
 	facts := base.facts()
 	rev, meta := m.get()
@@ -548,7 +553,7 @@ func refuseBatch(in Payload, rev Revision) (reason string) {
 // about its sender.
 func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
 	facts := x.facts()
-	if in.Batch { // they share what Payload has filled in
+	if in.Batch { // its messages share the mcpFacts that admit has filled in; each needs its own
 		own := *facts
 		facts, x.noted = &own, &own
 	}
@@ -582,7 +587,7 @@ func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
 
 // takeNotification handles cancellations, and drops progress that no call waits for.
 func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
-	own := *x.facts() // the messages of a batch share what Payload has filled in
+	own := *x.facts() // the messages of a batch share the mcpFacts that admit has filled in
 	x.noted = &own
 	switch x.Request.Method {
 	case "notifications/cancelled":
@@ -649,17 +654,18 @@ func (m *mcpProtocol) abandoned(call *Message, why error) *Message {
 
 // ---- What MCP keeps with an Exchange ----
 
-// mcpFacts is what MCP knows about a request, beside what JSON-RPC does.
+// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
 type mcpFacts struct {
 	meta       Meta
-	revision   Revision
-	inputs     map[string]json.RawMessage
-	inputState string
-	noLogs     bool                // the Server has not declared logging
-	disconnect func(time.Duration) // ends the HTTP response; nil: there is none to end
+	revision   Revision                   // in force for the request; the zero Revision: none yet
+	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
+	inputState string                     // what Exchange.State returns: the State of the last InputRequired
+	noLogs     bool                       // the Server has not declared logging
+	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
 }
 
-// facts returns what MCP knows. Only MCP sets the field protocol.
+// facts returns what MCP knows about the request. If nothing is noted yet, it
+// notes the zero mcpFacts.
 func (x *Exchange) facts() *mcpFacts {
 	if x.noted == nil {
 		x.noted = new(mcpFacts)
@@ -733,13 +739,12 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 	case !(progress <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // NaN and infinity are not in JSON
 		return fmt.Errorf("progress %v of %v", progress, total)
 	}
-	x.owner.mu.Lock()
-	rises := progress > x.state.reported
-	x.state.reported = max(progress, x.state.reported)
-	x.owner.mu.Unlock()
-	if !rises { // 2025-11-25 basic/utilities/progress: "The progress value MUST increase with each notification"
+	// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
+	// each notification"
+	if progress <= x.state.reported {
 		return fmt.Errorf("progress %v does not rise", progress)
 	}
+	x.state.reported = progress
 	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total}.encode())
 }
 
@@ -1083,10 +1088,13 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		return nil, nil
 	case x.Revision().Version == "":
 		return nil, missingMeta(s.versions, metaVersion)
-	case x.Peer == nil: // a level, or a subscription, could not be remembered
-	case method == "logging/setLevel" && s.declares("logging"):
+	}
+	canRemember := x.Peer != nil // a level, or a subscription
+	isSubscription := method == "resources/subscribe" || method == "resources/unsubscribe"
+	switch {
+	case canRemember && method == "logging/setLevel" && s.declares("logging"):
 		h = s.setLevel
-	case (method == "resources/subscribe" || method == "resources/unsubscribe") && s.offers("resources", "subscribe"):
+	case canRemember && isSubscription && s.offers("resources", "subscribe"):
 		h = s.subscribe
 	}
 	if h == nil {
@@ -1181,7 +1189,8 @@ func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
 	return json.RawMessage(offered.encode())
 }
 
-// handleNotification takes in a notification. One without a method is ignored.
+// handleNotification takes in a notification. If Methods has no handler for it, it
+// is ignored.
 func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
 	if x.Request.Method == "notifications/initialized" {
 		s.mu.Lock()
@@ -1191,7 +1200,8 @@ func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, erro
 		s.mu.Unlock()
 	}
 	h := s.methods[x.Request.Method]
-	// A tools/call without an id would be a call that no check looks at.
+	// A tools/call without an id is a notification, too. It must not run the tool:
+	// the checks of requests have not been made.
 	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
 		return nil, nil
 	}
@@ -1217,6 +1227,17 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 }
 
 // ---- Input: questions to the user, in either era ----
+//
+// A handler asks by returning an InputRequired. What happens then:
+//
+//	legacy                                            modern
+//	> tools/call, id 2                                > tools/call, id 2
+//	  the handler returns InputRequired                 the handler returns InputRequired
+//	< elicitation/create, a request with id 1         < the result of id 2: input_required, with all questions and requestState
+//	> the response to id 1                              the server has forgotten the call; the client asks its user
+//	  (one request for each question)                 > tools/call, id 3: the same params, the answers and requestState
+//	  the handler runs again, with the answers          the handler runs again, with the answers
+//	< the result of id 2                              < the result of id 3
 
 // InputRequired is a result that a handler of tools/call, prompts/get or
 // resources/read may return in place of its own. Then the client is asked, and
@@ -1230,11 +1251,15 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 // same call, so what it reports with Progress must rise through all of the rounds.
 //
 // Inputs has the answers of the last round only, and they are not checked. What
-// the handler needs from an earlier round it keeps in State. A call has at most
-// 16 rounds. A client that cannot be asked gets an error with
-// CodeMissingCapability. Over HTTP that error has status 400, or 200 if something
-// was sent before, or after a second. A handler that asks late and wants 400 calls
-// Exchange.Require first.
+// the handler needs from an earlier round it keeps in State. A call of a legacy
+// client has at most 16 rounds. How many a modern call has is for its client to say.
+//
+// If a client has not declared that it can be asked, a legacy tools/call gets a
+// result with isError, and any other legacy request a CodeInternalError. A modern
+// request gets an error with CodeMissingCapability. Over HTTP the status of that
+// is 400, unless the response has begun already: it begins with the first message
+// that is sent, and after a second. Then the status is 200. A handler that works
+// for long before it asks, and needs 400, calls Exchange.Require at its beginning.
 type InputRequired struct {
 	Requests map[string]InputRequest // by keys that the handler chooses
 	State    string                  // the client sends it back; it can read it but not change it
@@ -1254,8 +1279,8 @@ func asInputRequired(result any) (need InputRequired, ok bool) {
 	return InputRequired{}, false
 }
 
-// isEmpty reports whether the client is asked nothing. A State alone is no mistake:
-// the client calls again at once.
+// isEmpty reports whether there are no questions and no State. A State alone is no
+// mistake: the client calls again at once.
 func (need InputRequired) isEmpty() bool { return len(need.Requests) == 0 && need.State == "" }
 
 // InputRequest is one question: elicitation/create, sampling/createMessage or
@@ -1528,7 +1553,7 @@ var errListeners = &Error{Code: CodeInternalError, Message: "Too many subscripti
 //
 // The mutex of the Server guards all fields but wake.
 type subscriber struct {
-	ready   bool            // a legacy client has sent notifications/initialized
+	ready   bool            // changes may be sent: to a legacy client after notifications/initialized, to a modern one at any time
 	lists   map[string]bool // the methods that were asked for; nil: all
 	watched map[string]bool // resources, by URI
 	waiting []change        // not yet sent: one for each list or resource
@@ -1595,9 +1620,9 @@ func (s *Server) Publish(method string, params any) {
 	}
 }
 
-// add puts a change into waiting, if the subscriber wants it, and reports whether
-// it does. An older change of the same thing is replaced. So no more waits than
-// the subscriber has asked for.
+// add puts a change into waiting if the subscriber wants it. It reports whether
+// the subscriber does. The change replaces an older change of the same thing. So
+// waiting has one change at most for each list and each resource.
 func (sub *subscriber) add(c change) bool {
 	method := c.notification.Method
 	wanted := sub.lists == nil || sub.lists[method]
@@ -1834,6 +1859,18 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 }
 
 // ======== The client ========
+//
+// What happens when the connection is lost while five calls wait, and then a sixth
+// call is made:
+//
+//	reader of the Conn  Read fails. The reader ends the Peer, and the five calls get ErrClosed
+//	the five calls      return ErrClosed, because the server may have acted on them
+//	the sixth call      finds that the Peer has ended. It retires the connection, starts an
+//	                    attempt in the background, and waits for the attempt
+//	the attempt         calls the Dialer that has worked before, and negotiates. It begins with the era
+//	                    of the last time. Its connection is now the one for all calls
+//	the sixth call      sends its request on the new connection
+//	a goroutine         closes the retired connection, because no call uses it any more
 
 // Client talks to one server, whatever its revision: it finds out which one the
 // server speaks, and keeps to that. Set the fields before Connect. After that,
@@ -1875,8 +1912,18 @@ type Client struct {
 	running sync.WaitGroup // goroutines that make or close a connection; Go while holding mu, and not after Close
 }
 
-// A Client has at most one connection that new calls use, and one attempt to
-// make it:
+// attempt is an attempt to make a connection. It runs in the background, not on
+// the context of a call: a call with a short deadline must not stop the attempt for
+// which others wait. All calls that need a connection wait for the same attempt.
+type attempt struct {
+	done    chan struct{} // closed when one of the next two is set
+	conn    *connection
+	err     error
+	waiting int // calls that wait for it; the Client's mutex guards this
+}
+
+// connection is what a Client knows about the server at the other end of a Conn. A
+// Client has at most one connection that new calls use, and one attempt to make it:
 //
 //	                 a call                    it succeeds
 //	no connection ----------> attempt ------------------------> connection
@@ -1885,33 +1932,20 @@ type Client struct {
 //	      +----------------------+                                 | or it does not fit the server
 //	      +--------------------------------------------------------+ any more: it is retired
 //
-// An attempt runs in the background, not on the context of a call: a call with a
-// short deadline must not stop the attempt for which others wait. All calls that
-// need a connection wait for the same attempt. A retired connection is closed when
-// the calls that use it are done.
-
-// attempt is an attempt to make a connection.
-type attempt struct {
-	done    chan struct{} // closed when one of the next two is set
-	conn    *connection
-	err     error
-	waiting int // calls that wait for it; the Client's mutex guards this
-}
-
-// connection is what a Client knows about the server at the other end of a Conn.
+// A retired connection is closed when the calls that use it are done.
 type connection struct {
 	peer         *Peer
-	dial         int // the index of the Dialer
+	dialer       int // its index in Client.dials
 	revision     Revision
 	introduction object // the members of _meta that each modern request has
 	server       ServerInfo
 	probeFailed  bool // server/discover has failed
 	probeUnclear bool // and not with CodeMethodNotFound, as servers answer that do not know it
 
-	// news ends when the server can tell us nothing any more except responses.
-	// Its cause is the reason.
-	news    context.Context
-	endNews context.CancelCauseFunc
+	// listening ends when the server can send us no more notifications of changes.
+	// Its cause is the reason. Listen waits for it in the legacy era.
+	listening    context.Context
+	endListening context.CancelCauseFunc
 
 	calls    sync.WaitGroup // calls that use the connection
 	retired  bool           // no more calls are to use it; the Client's mutex guards this
@@ -1933,7 +1967,8 @@ type ServerInfo struct {
 // Connect opens a Conn and finds out how to talk over it: with server/discover,
 // and then with initialize. If what answers is no server that speaks over such a
 // Conn, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is
-// called once.
+// called once. If it fails, the Client is still of use: the next call tries to
+// connect in the same way, unless Close was called.
 //
 // When the connection is lost later, or does not fit the server any more, the
 // next call connects again. A call that no server has acted on is then sent on
@@ -1985,21 +2020,15 @@ func (c *Client) Close() (err error) {
 // whether that may be repeated. If it may, and no server has acted on it,
 // withConnection runs call once more, on another connection.
 func (c *Client) withConnection(ctx context.Context, call func(*connection) (mayRepeat bool, err error)) error {
-	conn, err := c.connected(ctx)
+	conn, err := c.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	mayRepeat, notRead, outdated := false, false, false
-	func() {
-		// Also if a handler of a question ends this goroutine, or panics.
-		defer func() { c.release(conn, notRead || outdated, outdated) }()
-		mayRepeat, err = call(conn)
-		notRead, outdated = conn.classify(err)
-	}()
-	if !mayRepeat || !notRead || ctx.Err() != nil {
+	mayRepeat, outdated, err := c.callOn(conn, call)
+	if !mayRepeat || ctx.Err() != nil {
 		return err
 	}
-	other, failed := c.connected(ctx)
+	other, failed := c.acquire(ctx)
 	if failed != nil {
 		return fmt.Errorf("%w; connecting again: %w", err, failed)
 	}
@@ -2009,6 +2038,16 @@ func (c *Client) withConnection(ctx context.Context, call func(*connection) (may
 	}
 	_, err = call(other)
 	return err
+}
+
+// callOn runs call on a connection, and releases that afterwards. The release is
+// deferred, because a handler of a question may end this goroutine, or panic.
+func (c *Client) callOn(conn *connection, call func(*connection) (bool, error)) (mayRepeat, outdated bool, err error) {
+	notRead := false
+	defer func() { c.release(conn, notRead || outdated, outdated) }()
+	mayRepeat, err = call(conn)
+	notRead, outdated = conn.classify(err)
+	return mayRepeat && notRead, outdated, err
 }
 
 // classify says what the error of a call means for the connection. If no server
@@ -2041,8 +2080,8 @@ func codeOf(err error) int {
 	return 0
 }
 
-// connected returns the connection, for one call. release it.
-func (c *Client) connected(ctx context.Context) (*connection, error) {
+// acquire returns the connection, for one call. After the call, release it.
+func (c *Client) acquire(ctx context.Context) (*connection, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -2133,7 +2172,7 @@ func (c *Client) settle(a *attempt, conn *connection, err error) {
 		// From now on the calls that have waited use the connection, even if it
 		// is retired before they run.
 		conn.calls.Add(a.waiting)
-		if errors.Is(context.Cause(conn.news), ErrSessionEnded) { // the server has forgotten the session already
+		if errors.Is(context.Cause(conn.listening), ErrSessionEnded) { // the server has forgotten the session already
 			c.retire(conn, ErrSessionEnded)
 		}
 	}
@@ -2163,16 +2202,17 @@ func (c *Client) retire(conn *connection, why error) {
 		return
 	}
 	conn.retired = true
-	conn.endNews(why)
+	conn.endListening(why)
 	c.running.Go(func() {
 		// Close ends the calls that still use it.
-		defer context.AfterFunc(c.life, func() { _ = conn.peer.Close() })()
+		stop := context.AfterFunc(c.life, func() { _ = conn.peer.Close() })
+		defer stop()
 		conn.calls.Wait()
 		_ = conn.peer.Close()
 	})
 }
 
-// ---- The client's ladder ----
+// ---- Negotiation: what does the server speak? ----
 
 const (
 	maxSteps = 3    // of a handshake
@@ -2194,25 +2234,36 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 	}
 	var err error
 	if known {
-		conn, next, failed := c.climb(ctx, last.dial, last.revision.Modern)
+		conn, failed := c.negotiate(ctx, last.dialer, last.revision.Modern)
+		// A server that answers with an error is there, but it may have changed. So
+		// all is found out again. If there is no answer, no other way would help.
 		_, answered := errors.AsType[*Error](failed)
-		if conn != nil || !next && !answered {
+		if conn != nil || !answered && !errors.Is(failed, errNextDial) {
 			return conn, failed
 		}
 		err = failed
 	}
 	for i := range dials {
-		conn, next, failed := c.climb(ctx, i, i == 0)
+		conn, failed := c.negotiate(ctx, i, i == 0)
 		if conn != nil {
 			return conn, nil
 		}
 		err = chain(failed, err)
-		if !next || ctx.Err() != nil {
+		if !errors.Is(failed, errNextDial) || ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, err
 }
+
+// errNextDial means that the next Dialer may lead to a server.
+var errNextDial = errors.New("try the next Dialer")
+
+// nextDialError is an error that matches errNextDial. It keeps the text of the error.
+type nextDialError struct{ error }
+
+func (e nextDialError) Is(target error) bool { return target == errNextDial }
+func (e nextDialError) Unwrap() error        { return e.error }
 
 // step says how to go on after a step of a handshake.
 type step struct {
@@ -2224,30 +2275,32 @@ type step struct {
 type stepTo int
 
 const (
-	found     stepTo = iota // the connection is made
+	connected stepTo = iota // nothing more is to be done
 	probe                   // send server/discover
 	handshake               // send initialize
 	nextDial                // try the next Dialer
 	giveUp
 )
 
-// climb opens a Conn and finds out what the server speaks, in three steps at most.
-// A step sends server/discover or initialize; its answer decides on the next one.
-// modern says whether the first step is server/discover: it is with the first
-// Dialer, unless we speak no modern version. If climb fails, next says that the
-// next Dialer may lead to something else.
+// negotiate opens a Conn and finds out what the server speaks, in three steps at
+// most. A step sends server/discover or initialize; its answer decides on the next
+// one. modern says whether the first step is server/discover. With the first Dialer
+// it is, and with the others it is not. A client that connects again begins with the
+// era of the last time. If we speak no version of that era, the first step is that
+// of the other era. If the next Dialer may lead to something else, the error is also
+// errNextDial.
 //
 //	sent               answered with                                   next step
-//	server/discover    versions, one of them modern and ours           found
+//	server/discover    versions, one of them modern and ours           connected
 //	                   versions, the first of ours is legacy           handshake
 //	                   versions, none of them ours                     give up
-//	                   -32021: modern, but it wants a capability       found
+//	                   -32021: modern, but it wants a capability       connected
 //	                   -32022 with versions, one of them ours          probe, or handshake if that is legacy
 //	                   -32022 without                                  give up
 //	                   -32020, HTTP 401, 403, 408, 429, 3xx, 5xx       give up: this says nothing about versions
 //	                   no connection                                   give up
 //	                   anything else, or nothing in time               handshake
-//	initialize         a version of ours                               found
+//	initialize         a version of ours                               connected
 //	                   another version                                 give up
 //	                   an error with versions, one of them ours        probe or handshake with that
 //	                   an error that only modern servers have          probe
@@ -2258,41 +2311,49 @@ const (
 //
 // 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
-func (c *Client) climb(ctx context.Context, dial int, modern bool) (conn *connection, next bool, err error) {
+func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*connection, error) {
 	versions := orAll(c.Versions)
 	s := stepWith(cmp.Or(firstOfEra(versions, modern), firstOfEra(versions, !modern)), nil)
 	if s.to == giveUp {
-		return nil, false, fmt.Errorf("%w: none of %q is known", errNoVersion, versions)
+		return nil, fmt.Errorf("%w: none of %q is known", errNoVersion, versions)
 	}
-	for range maxSteps {
-		if conn == nil {
-			var failed error
-			conn, failed = c.start(ctx, dial)
-			if failed != nil {
-				return nil, errors.Is(failed, errOtherServer), chain(failed, err)
-			}
-		}
-		if s.to == probe {
-			s = c.discover(ctx, conn, s.version)
-		} else {
-			s = c.initialize(ctx, conn, s.version)
-		}
-		if s.to == found {
-			return conn, false, nil
+	var conn *connection // nil: the next step opens one
+	var err error
+	for n := range maxSteps {
+		conn, s = c.takeStep(ctx, conn, dialer, s)
+		if s.to == connected {
+			return conn, nil
 		}
 		err = chain(s.err, err)
-		if s.to == nextDial || s.to == giveUp || ctx.Err() != nil {
-			break
-		}
-		if isGone(s.err) {
+		isLast := s.to == nextDial || s.to == giveUp || ctx.Err() != nil || n == maxSteps-1
+		if conn != nil && (isLast || isGone(s.err)) {
 			_ = conn.peer.Close()
 			conn = nil
 		}
+		if isLast {
+			break
+		}
 	}
-	if conn != nil {
-		_ = conn.peer.Close()
+	return nil, err
+}
+
+// takeStep takes a step on a connection; nil: on a new one. It returns the
+// connection, if there is one, and how to go on.
+func (c *Client) takeStep(ctx context.Context, conn *connection, dialer int, s step) (*connection, step) {
+	if conn == nil {
+		var err error
+		conn, err = c.start(ctx, dialer)
+		switch {
+		case errors.Is(err, errOtherServer):
+			return nil, step{nextDial, "", nextDialError{err}}
+		case err != nil:
+			return nil, step{giveUp, "", err}
+		}
 	}
-	return nil, s.to == nextDial, err
+	if s.to == probe {
+		return conn, c.discover(ctx, conn, s.version)
+	}
+	return conn, c.initialize(ctx, conn, s.version)
 }
 
 // stepWith returns the step that tries a version: a probe for a modern one, a
@@ -2336,17 +2397,17 @@ func (c *Client) dial(ctx context.Context, i int) (Conn, error) {
 	}
 }
 
-// start opens a Conn.
-func (c *Client) start(ctx context.Context, dial int) (*connection, error) {
-	pipe, err := c.dial(ctx, dial)
+// start opens a Conn, and begins to read from it.
+func (c *Client) start(ctx context.Context, dialer int) (*connection, error) {
+	transport, err := c.dial(ctx, dialer)
 	if err != nil {
 		return nil, err
 	}
-	conn := &connection{dial: dial, turn: make(chan struct{}, 1), watched: map[string]int{}}
-	l := newLoop(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), new(mcpProtocol), c.Log, true)
+	conn := &connection{dialer: dialer, turn: make(chan struct{}, 1), watched: map[string]int{}}
+	l := newLoop(context.WithoutCancel(ctx), transport, HandlerFunc(c.handle), new(mcpProtocol), c.Log, true)
 	conn.peer = l.peer
 	conn.peer.onReport = func(err error) { c.takeReport(conn, err) }
-	conn.news, conn.endNews = context.WithCancelCause(conn.peer.Context())
+	conn.listening, conn.endListening = context.WithCancelCause(conn.peer.Context())
 	l.start() // last: what is read needs the rest
 	return conn, nil
 }
@@ -2359,7 +2420,7 @@ func (c *Client) takeReport(conn *connection, err error) {
 	if errors.Is(err, errToolLeftOut) {
 		return
 	}
-	conn.endNews(err)
+	conn.endListening(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// A connection that an attempt has given up is not the current one.
@@ -2392,8 +2453,8 @@ var (
 	// errRefused means that the transport has carried the request, and that what
 	// has come is not the answer of a handler: over HTTP, any status but 2xx.
 	errRefused = errors.New("refused by the transport")
-	// errUnread means that what was refused names no request. So no handler has
-	// read the request.
+	// errUnread means that the refusal is an error response without an id. So no
+	// handler has read the request.
 	errUnread = errors.New("refused unread")
 	// errOtherServer means that what was sent is not for the server that is there:
 	// over HTTP, 400, 404 or 405, and no error that only modern servers have.
@@ -2441,21 +2502,29 @@ func (a *attempts) Error() string {
 func (a *attempts) Unwrap() []error { return a.errs }
 
 // afterProbe is the error of initialize on a Conn on which server/discover has
-// failed. Some servers fail after a first request that they do not know, so the
-// error may say nothing about initialize. It does if the server has answered both,
-// and server/discover with CodeMethodNotFound: then the error is no afterProbe.
+// failed. Some servers fail after a first request that they do not know. So the
+// reason of the error may be server/discover, and not initialize. If the server has
+// answered both, and server/discover with CodeMethodNotFound, the reason is
+// initialize, and the error is no afterProbe.
 type afterProbe struct{ error }
 
 func (a afterProbe) Unwrap() error { return a.error }
 
-// firstOfOurs returns the newest of our versions that is among the server's.
-func (c *Client) firstOfOurs(theirs []string) (string, error) {
+// firstOfOurs returns the first of our versions that is among the server's; "":
+// none is.
+func (c *Client) firstOfOurs(theirs []string) string {
 	for _, v := range orAll(c.Versions) {
 		if slices.Contains(theirs, v) {
-			return v, nil
+			return v
 		}
 	}
-	return "", fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs)
+	return ""
+}
+
+// noCommonVersion is what a client that shares no version with a server does: it
+// gives up.
+func noCommonVersion(theirs []string) step {
+	return step{giveUp, "", fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs)}
 }
 
 // versionList holds the first 100 versions of a list. A server may send any
@@ -2499,7 +2568,8 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	limit := cmp.Or(c.ProbeTimeout, 5*time.Second)
 	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	defer time.AfterFunc(time.Second, func() { c.logWaiting(conn, limit) }).Stop()
+	timer := time.AfterFunc(time.Second, func() { c.logWaiting(conn, limit) })
+	defer timer.Stop()
 	// As long as the server counts as modern it may not ask us anything.
 	conn.peer.remember(revision(version), Meta{})
 	conn.introduction = c.introduction(revision(version))
@@ -2510,7 +2580,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 		err = ignoreOptional(Bind(raw, &result))
 	}
 	s := c.afterDiscover(version, result, err)
-	if s.to == found {
+	if s.to == connected {
 		c.agree(conn, s.version, result.Capabilities, result.Meta.serverInfo(), result.Instructions)
 		return s
 	}
@@ -2523,22 +2593,28 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	return s
 }
 
-// afterDiscover is the part of the ladder's table about server/discover.
+// afterDiscover is the part of negotiate's table about server/discover.
 func (c *Client) afterDiscover(version string, result DiscoverResult, err error) step {
 	if err == nil {
-		ours, err := c.firstOfOurs(result.SupportedVersions)
-		s := stepWith(ours, err)
-		if s.to == probe {
-			s.to = found
+		ours := c.firstOfOurs(result.SupportedVersions)
+		switch {
+		case ours == "":
+			return noCommonVersion(result.SupportedVersions)
+		case revision(ours).Modern:
+			return step{connected, ours, nil}
 		}
-		return s
+		return step{handshake, ours, nil}
 	}
 	switch code := codeOf(err); {
 	case code == CodeMissingCapability:
-		return step{found, version, nil}
+		return step{connected, version, nil}
 	case code == CodeUnsupportedVersion:
-		ours, none := c.firstOfOurs(versionsNamedIn(err))
-		return stepWith(ours, cmp.Or(none, err))
+		theirs := versionsNamedIn(err)
+		ours := c.firstOfOurs(theirs)
+		if ours == "" {
+			return noCommonVersion(theirs)
+		}
+		return stepWith(ours, err)
 	case code == CodeHeaderMismatch, errors.Is(err, errSaysNothing):
 		return step{giveUp, "", err}
 	}
@@ -2581,7 +2657,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		c.agree(conn, result.ProtocolVersion, result.Capabilities, result.ServerInfo, result.Instructions)
 		err = conn.peer.Notify(ctx, "notifications/initialized", nil)
 		if err == nil {
-			return step{to: found}
+			return step{to: connected}
 		}
 		err = fmt.Errorf("notifications/initialized: %w", err)
 	}
@@ -2593,13 +2669,14 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 	return s
 }
 
-// afterInitialize is the part of the ladder's table about an initialize that has
+// afterInitialize is the part of negotiate's table about an initialize that has
 // failed.
 func (c *Client) afterInitialize(conn *connection, version string, err error) step {
 	failed := fmt.Errorf("initialize: %w", err)
-	ours, none := c.firstOfOurs(versionsNamedIn(err))
+	ours := c.firstOfOurs(versionsNamedIn(err))
+	hasAnswered := conn.revision.Version != "" // initialize has succeeded, and notifications/initialized has failed
 	switch {
-	case none == nil:
+	case ours != "":
 		return stepWith(ours, failed)
 	case isGone(err):
 		if errors.Is(err, ErrClosed) && !conn.probeFailed { // nothing was sent to it that it may not know
@@ -2608,13 +2685,13 @@ func (c *Client) afterInitialize(conn *connection, version string, err error) st
 		return stepWith(version, failed)
 	case errors.Is(err, errModernServer):
 		return stepWith(firstOfEra(orAll(c.Versions), true), failed)
-	case errors.Is(err, errOtherServer) && conn.revision.Version == "":
-		return step{nextDial, "", failed}
+	case errors.Is(err, errOtherServer) && !hasAnswered:
+		return step{nextDial, "", nextDialError{failed}}
 	}
 	return step{giveUp, "", failed}
 }
 
-// agree notes what was found out.
+// agree stores in the connection what server/discover or initialize has found out.
 func (c *Client) agree(conn *connection, version string, capabilities json.RawMessage, info *Implementation, instructions string) {
 	if info != nil && (info.Name == "" || info.Version == "") {
 		info = nil
@@ -2757,7 +2834,8 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 	var p metaParams
 	_ = Bind(given, &p)
-	params, meta := object{}, object{slices.Clip(conn.introduction.text)}
+	var params object
+	meta := object{slices.Clip(conn.introduction.text)} // Clip, so that add copies: all requests share the introduction
 	if answers == nil {
 		params.addAll(given, "_meta")
 	} else {
@@ -2820,7 +2898,8 @@ var questionMethods = []string{"elicitation/create", "sampling/createMessage", "
 func (c *Client) answer(ctx context.Context, conn *connection, asked questions) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(conn.peer.Context(), cancel)()
+	stop := context.AfterFunc(conn.peer.Context(), cancel)
+	defer stop()
 	// "at least one of inputRequests or requestState", says the same page.
 	if asked.InputRequests == nil && asked.RequestState == nil || asked.InputRequests != nil && asked.InputRequests[0] != '{' {
 		return nil, errors.New("the result has neither inputRequests nor requestState")
@@ -2855,8 +2934,8 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 }
 
 // Notify sends a notification, and returns when the server has taken it. The
-// errors are those of Call. Over HTTP, 2026-07-28 has no notifications of a
-// client.
+// errors are those of Call. 2026-07-28 defines no notification that a client sends
+// over HTTP.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
 	return c.withConnection(ctx, func(conn *connection) (bool, error) { return true, conn.peer.Notify(ctx, method, params) })
 }
@@ -2929,8 +3008,8 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string)
 		watched = append(watched, uri)
 	}
 	select {
-	case <-conn.news.Done():
-		err := context.Cause(conn.news)
+	case <-conn.listening.Done():
+		err := context.Cause(conn.listening)
 		if errors.Is(err, ErrInterrupted) { // a new connection has a new stream
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -108,18 +108,20 @@ func (c *pipeConn) Close() error {
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this
 // framing".
 //
-// maxLine is the most bytes that a line may have, without its line end. A
-// longer line is skipped, and Read returns a *ReadError for it. Then a server
-// answers with CodeInvalidRequest, and on a client every waiting Call fails
-// with ErrTooLarge.
+// A line may have up to maxLine bytes. Its line end does not count. A longer line
+// is skipped, and Read returns a *ReadError for it. Then a server answers with
+// CodeInvalidRequest, and on a client every waiting Call fails with ErrTooLarge.
 //
 // A Write whose context ends returns at once. If its line was begun, the rest
-// is still written as soon as the other side reads again. If w is os.Stdout,
-// Write does not return before the line is written.
+// is still written as soon as the other side reads again.
 //
 // closeStream must end a Read of r that waits, and if it can, a Write to w. It
 // is called once: by Close, or after w has failed.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
+	return newLineConn(r, w, maxLine, closeStream)
+}
+
+func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) *lineConn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
 		w:         w,
@@ -131,7 +133,7 @@ func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 
 // lineConn is a Conn with one payload on each line.
 //
-// Half a line would damage the line behind it. So a line that was begun is
+// Half a line would damage the line after it. So a line that was begun is
 // finished before the next one begins:
 //
 //	          gets the turn            all bytes are written
@@ -148,9 +150,12 @@ type lineConn struct {
 	w         io.Writer
 	maxLine   int
 	closeOnce func() error // calls closeStream the first time; returns the same error each time
-	// turn has room for one value. A goroutine puts a value in before it writes
-	// a line, and takes it out afterwards. A Mutex would not do, because a
-	// context cannot end the wait for it.
+	// finishLines means that Write never returns before its line is written.
+	finishLines bool
+	// turn is a lock for writing, and has room for one value. To put a value in
+	// is to lock: it waits while another value is in. To take the value out is
+	// to unlock. A Mutex would not do, because a context cannot end the wait for
+	// it.
 	turn chan struct{}
 	// writeErr is the error of w; nil: w has not failed. Then Read fails, too,
 	// because the Conn closes. It returns this error, which is the reason.
@@ -213,10 +218,8 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 		return ctx.Err()
 	}
 	// Only a Write that may return before its line is written needs a
-	// goroutine. A server on stdio has one client: while that does not read, no
-	// other client is kept waiting.
-	mayReturnEarly := ctx.Done() != nil && c.w != os.Stdout
-	if !mayReturnEarly {
+	// goroutine.
+	if ctx.Done() == nil || c.finishLines {
 		return c.writeLine(line)
 	}
 	written := make(chan error, 1)
@@ -255,7 +258,8 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // StdioConn returns the Conn of a server that a client has launched: it reads
 // standard input and writes standard output. maxLine is as for NewLineConn.
 // Close ends reading only, so that the server can still write the responses to
-// the requests it has read.
+// the requests it has read. Write does not return before its line is written, even
+// if its context ends.
 //
 // From the call of StdioConn on, the process does not die of SIGPIPE any more.
 // If the client has gone, Write returns an error.
@@ -265,7 +269,9 @@ func StdioConn(maxLine int) Conn {
 	// Notify drops the signals that do not fit in.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	in := openStdin()
-	return NewLineConn(in, os.Stdout, maxLine, in.Close)
+	c := newLineConn(in, os.Stdout, maxLine, in.Close)
+	c.finishLines = true // there is only one client: while it does not read, no other is kept waiting
+	return c
 }
 
 // openStdin returns standard input as a stream whose Close ends a Read that
@@ -275,9 +281,9 @@ func StdioConn(maxLine int) Conn {
 //	standard input                                   openStdin returns
 //	was in nonblocking mode from the start           os.Stdin
 //	a pipe or a socket, not on Windows               a nonblockingStdin
-//	anything else, such as a file or a terminal      a pipe in memory, which a goroutine fills
+//	a file or a terminal; on Windows anything        a pipe in memory, which a goroutine fills
 //
-// That goroutine ends with the input or with the process.
+// That goroutine ends when the input or the process does.
 func openStdin() io.ReadCloser {
 	isNonblocking := os.Stdin.SetReadDeadline(time.Time{}) == nil // in blocking mode, a file has no deadlines
 	if isNonblocking {
@@ -387,9 +393,9 @@ const (
 	// quickCheck is the time between two checks whether the group of a child is
 	// empty. It is short, because most groups are empty soon.
 	quickCheck = 10 * time.Millisecond
-	// slowCheck is the time between later checks, from slowCheck after the exit
-	// on. They also look for zombies. That costs more, because they read the
-	// states of all processes.
+	// slowCheck is the time between later checks. They begin when slowCheck has
+	// passed since SIGTERM, and also look for zombies. That costs more, because
+	// they read the states of all processes.
 	slowCheck = 50 * time.Millisecond
 
 	maxStderr = 2048 // bytes of the child's stderr that are kept
@@ -633,8 +639,8 @@ func processState(pid int) (state string, group int) {
 	if err != nil {
 		return "", 0
 	}
-	behindName := bytes.LastIndexByte(stat, ')') + 1
-	fields := strings.Fields(string(stat[behindName:]))
+	afterName := bytes.LastIndexByte(stat, ')') + 1
+	fields := strings.Fields(string(stat[afterName:]))
 	if len(fields) < 3 {
 		return "", 0
 	}
