@@ -1888,7 +1888,7 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 // *HTTPError, and errors of net/http.
 type Client struct {
 	Info         Implementation
-	Capabilities map[string]any // what Handler can be asked; nil: nothing
+	Capabilities map[string]any // what Handler can be asked; nil: nothing. Connect fails if they cannot be encoded
 	// Handler answers the questions of the server, in either era, and takes in
 	// its notifications. nil: questions are answered with CodeMethodNotFound.
 	Handler  Handler

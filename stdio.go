@@ -409,7 +409,7 @@ const (
 //	   +-------------------+-----------------+----------------+
 //	   | the process ends
 //	   v
-//	exited      Read fails with the exit status; the processes left in the group get SIGTERM
+//	exited      Read fails with the exit status; after lingering at most, the processes left in the group get SIGTERM
 //	   |
 //	   | the group is empty, or it is killed after grace
 //	   v
@@ -514,7 +514,10 @@ func (c *child) explain(err error, limit time.Duration) error {
 		exit = errors.New(c.cmd.ProcessState.String()) // "exit status 0"
 	}
 	reason := fmt.Errorf("server ended: %w", exit)
-	if c.stderr.next != nil || !closedWithin(lingering, c.stderr.ended) { // next has shown it already
+	if c.stderr.next != nil { // which has shown it already
+		return reason
+	}
+	if !closedWithin(2*lingering, c.stderr.ended) { // its deadline comes before that, where pipes have deadlines
 		return reason
 	}
 	stderr := strings.ToValidUTF8(strings.TrimSpace(string(c.stderr.last)), "\uFFFD")
