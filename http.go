@@ -182,7 +182,7 @@ func (h *StreamableHandler) prepare() {
 		// A refusal needs some time to get its status.
 		h.decideIn = max(min(decideIn, silence), 10*time.Millisecond)
 	}
-	h.versions, h.legacy = orAll(h.Versions), legacy(h.Versions)
+	h.versions, h.legacy = orAll(h.Versions), legacyOf(h.Versions)
 	if h.Sessions != nil {
 		h.Sessions.held = h.held
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
@@ -497,7 +497,7 @@ func (s *Session) tag() string {
 
 // outbox returns the outbox of the session.
 func (s *Session) outbox() *outbox {
-	rev, _ := s.Remembered()
+	rev, _ := s.remembered()
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	if s.out == nil {
@@ -631,14 +631,14 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	rep.stream = rep.stream && h.canStream(w, &h.warned)
-	base := Exchange{Principal: principal, protocol: new(mcpFacts)}
+	base := Exchange{Principal: principal, noted: new(mcpFacts)}
 	m, lines, inMeta := in.Messages[0], r.Header["Mcp-Protocol-Version"], ""
 	if m.Kind() == Request && !in.Batch {
 		meta, _ := m.Meta()
 		inMeta = meta.ProtocolVersion
 	}
 	version := cmp.Or(inMeta, r.Header.Get("Mcp-Protocol-Version"))
-	handshake := in.has("initialize") && !in.Batch
+	handshake := in.hasRequest("initialize") && !in.Batch
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError:
 		// It is no message, so session and version do not matter.
@@ -776,7 +776,7 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	base.send, base.facts().disconnect = rep.send, rep.disconnect
 	rep.era = base.facts().revision
 	places, full := &rep.h.running, errBusy
-	if rep.era.Modern && rep.in.has("subscriptions/listen") { // it lasts
+	if rep.era.Modern && rep.in.hasRequest("subscriptions/listen") { // it lasts
 		places, full = &rep.h.listening, errListeners
 	}
 	// Only requests need a place. An answer or a cancellation never waits for
@@ -853,7 +853,7 @@ func (rep *reply) modern(base Exchange) {
 		rep.reject(fault)
 		return
 	}
-	if rep.in.has("subscriptions/listen") {
+	if rep.in.hasRequest("subscriptions/listen") {
 		if !canFlush(rep.w) {
 			rep.refuse(http.StatusInternalServerError, noFlush)
 			return
@@ -2136,14 +2136,14 @@ func (c *httpConn) deliver(p *post, in Payload) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p.requestID != (ID{}) && in.answers(p.requestID) {
+	if p.requestID != (ID{}) && in.hasResponseTo(p.requestID) {
 		p.requestID = ID{}
 		return
 	}
 	// A server may answer a request on another stream than that of the request's
 	// POST. Then that POST has a second to end by itself.
 	for other := range c.posts {
-		if other.requestID != (ID{}) && in.answers(other.requestID) {
+		if other.requestID != (ID{}) && in.hasResponseTo(other.requestID) {
 			time.AfterFunc(graceAtEnd, func() { other.cancel(errAnsweredFirst) })
 		}
 	}

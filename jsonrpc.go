@@ -11,34 +11,54 @@ package main
 // Both ends of a conversation may send requests. So both ends are the same type
 // here: a Peer is the other side. It holds our calls that wait for a response, and
 // the peer's requests that we are serving. A Conn carries the messages. ServeConn
-// and OpenConn connect the two. This is the way of one request of the peer:
+// and OpenConn connect the two.
 //
-//	Conn.Read     returns a Payload, which Decode has made
-//	Peer.Dispatch asks the Protocol, makes an Exchange, and returns an Answer
-//	Answer.Emit   calls Handler.Handle with the Exchange, and emits the response
-//	Conn.Write    sends it
+// The way of a request of the peer:
+//
+//	Conn.Read      returns a Payload, which Decode has made
+//	Peer.Dispatch  makes an Exchange of the request, and returns an Answer
+//	Answer.Emit    calls Handler.Handle with the Exchange, and emits the response
+//	Conn.Write     sends the response
+//
+// The way of a call of ours, and of the response to it:
+//
+//	Peer.Call      gives the request an id, puts the call into a table, and waits
+//	Conn.Write     sends the request
+//	Conn.Read      returns the Payload with the response
+//	Peer.Dispatch  finds the call by the id, and hands it the response
+//	Peer.Call      stores the result, and returns
+//
+// The way of a notification of the peer:
+//
+//	Conn.Read      returns the Payload
+//	Peer.Dispatch  calls Handler.Handle, and waits until that has returned
 //
 // The words of this package:
 //
 //	call          a request of ours, until its response has come
 //	request       a request of the peer, until we have answered it
 //	response      a result or an error
+//	Answer        all responses to a payload: what the handlers return, and the refusals of what is not served
 //	notification  a message that is never answered
 //	belongs to    a notification or a call that a handler sends while it serves a request belongs to that
 //	owed          a response is owed from the time its request has come until the response is written
 //	cancel        to end the context of a request, because its sender does not want the response
 //
 // Two rules are narrower than JSON-RPC 2.0, because MCP has them: an id is a
-// string or an integer, and params and results are objects. Everything else that
-// a protocol on top of JSON-RPC decides goes through one interface, Protocol.
-// Without a Protocol this file is plain JSON-RPC. You can copy this file alone, for
-// any protocol and any transport. All other files of this package need it.
+// string or an integer, and params and results are objects. One notification is
+// added: $/cancelRequest, from the Language Server Protocol, cancels a request. You
+// can copy this file alone, for a protocol that keeps to these rules, and for any
+// transport. All other files of this package need it. What MCP decides differently
+// goes through one interface, protocol.
 //
 // Decode cannot fail. What it reads is a message, or an Invalid message that
 // holds the error response to send back. So nothing that a peer sends can end the
 // conversation.
 //
-// Source: JSON-RPC 2.0; 2025-11-25 basic#messages; 2025-03-26 basic#batching.
+// Source: JSON-RPC 2.0; 2025-11-25 basic#messages; 2025-03-26 basic#batching. In
+// all files, "2025-11-25 basic#messages" stands for the page and the heading
+// modelcontextprotocol.io/specification/2025-11-25/basic#messages, and "JSON-RPC
+// 2.0 #batch" for jsonrpc.org/specification#batch.
 
 import (
 	"bytes"
@@ -58,6 +78,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -74,16 +95,16 @@ type Message struct {
 	Result json.RawMessage // an object, or nil
 	Error  *Error          // of an error response
 
-	invalid  bool  // not a message: ID and Error are those of the response that it deserves
+	invalid  bool  // the text was not a message: ID and Error are those of the error response to it
 	unusable error // a response that breaks the rules: its call fails with this
-	protocol any   // what the Protocol has read in this message, if it keeps that
+	parsed   any   // what the protocol has read in Params, if it keeps that
 }
 
 // Kind says what a Message is.
 type Kind int
 
 // The four kinds of messages. An Invalid message is text that was not a message.
-// Its encoding is the error response that it deserves.
+// Its encoding is the error response to that text.
 const (
 	Invalid Kind = iota
 	Request
@@ -223,17 +244,29 @@ var (
 	ErrTooLarge = errors.New("message too large")
 )
 
-// notSent is an error that also is ErrNotSent. It keeps the text of the error.
+// notSent is an error that matches ErrNotSent. It keeps the text of the error.
 type notSent struct{ error }
 
 func (e notSent) Is(target error) bool { return target == ErrNotSent }
 func (e notSent) Unwrap() error        { return e.error }
 
-// closedBy is an error that also is ErrClosed. It keeps the text of the error.
+// closedBy is an error that matches ErrClosed. It keeps the text of the error.
 type closedBy struct{ error }
 
 func (e closedBy) Is(target error) bool { return target == ErrClosed }
 func (e closedBy) Unwrap() error        { return e.error }
+
+// closedBecause returns an error that wraps ErrClosed and the reason of the end.
+// io.EOF is no reason: the peer has hung up.
+func closedBecause(err error) error {
+	switch {
+	case err == io.EOF:
+		return ErrClosed
+	case errors.Is(err, ErrClosed):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrClosed, err)
+}
 
 // The errors with which a Peer answers by itself.
 var (
@@ -311,13 +344,13 @@ func (in *Payload) decodeBatch(text []byte) {
 	in.Batch = true
 }
 
-// has reports whether the payload holds a request for method.
-func (in Payload) has(method string) bool {
+// hasRequest reports whether the payload holds a request for method.
+func (in Payload) hasRequest(method string) bool {
 	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
 }
 
-// answers reports whether the payload holds the response to a request.
-func (in Payload) answers(id ID) bool {
+// hasResponseTo reports whether the payload holds the response to a request.
+func (in Payload) hasResponseTo(id ID) bool {
 	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
 }
 
@@ -364,45 +397,51 @@ func decodeMessage(text []byte) *Message {
 	}
 	var e envelope
 	twice := e.read(text)
-	id, idOK := parseID(e.id)
-	method := unquote(e.method)
-	m := &Message{ID: id, Params: e.params, Result: e.result}
-	isResponse := method == "" && (e.result != nil || e.fault != nil)
-	reason := ""
-	switch {
-	case twice == "id":
-		m.ID, reason = ID{}, "duplicate member id"
-	case twice != "":
-		reason = "duplicate member " + twice
-	case unquote(e.version) != "2.0":
-		reason = `jsonrpc must be "2.0"`
-	case isResponse:
-		reason = m.decodeResponse(e.id, e.fault)
-	case method == "":
-		reason = "method must be a non-empty string"
-	case e.id != nil && !idOK:
-		reason = "id must be a string or an integer"
-	case e.params != nil && e.params[0] != '{':
-		reason = "params must be an object"
-	case e.result != nil || e.fault != nil:
-		reason = "a request has no result and no error"
-	default:
-		m.Method = method
+	id, _ := parseID(e.id)
+	if twice == "id" {
+		id = ID{}
 	}
-	switch {
-	case reason == "":
+	m := &Message{ID: id, Method: unquote(e.method), Params: e.params, Result: e.result}
+	reason := m.check(e, twice)
+	if reason == "" {
 		return m
-	case isResponse:
+	}
+	if e.isResponse() {
 		// A response is never answered. But if its id can be read, the call that
 		// waits for it fails.
-		return &Message{ID: m.ID, unusable: fmt.Errorf("invalid response: %s", reason)}
+		return &Message{ID: id, unusable: fmt.Errorf("invalid response: %s", reason)}
 	}
-	return newInvalid(m.ID, CodeInvalidRequest, "Invalid request: "+reason)
+	return newInvalid(id, CodeInvalidRequest, "Invalid request: "+reason)
 }
 
-// decodeResponse checks a response, and reads its error. It returns what is
+// isResponse reports whether the members are those of a response.
+func (e *envelope) isResponse() bool { return e.method == nil && (e.result != nil || e.fault != nil) }
+
+// check returns what is wrong with a message; "": nothing is. twice is the name of
+// a member that appears twice.
+func (m *Message) check(e envelope, twice string) (reason string) {
+	switch {
+	case twice != "":
+		return "duplicate member " + twice
+	case unquote(e.version) != "2.0":
+		return `jsonrpc must be "2.0"`
+	case e.isResponse():
+		return m.readResponse(e.id, e.fault)
+	case m.Method == "":
+		return "method must be a non-empty string"
+	case e.id != nil && m.ID == ID{}:
+		return "id must be a string or an integer"
+	case e.params != nil && e.params[0] != '{':
+		return "params must be an object"
+	case e.result != nil || e.fault != nil:
+		return "a request has no result and no error"
+	}
+	return ""
+}
+
+// readResponse checks a response, and reads its error. It returns what is
 // wrong. Only an error response may lack the id: the peer could not read ours.
-func (m *Message) decodeResponse(id, fault json.RawMessage) (reason string) {
+func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 	noID := id == nil || string(id) == "null"
 	switch {
 	case fault != nil && m.Result != nil:
@@ -436,12 +475,14 @@ func (m *Message) decodeResponse(id, fault json.RawMessage) (reason string) {
 //
 // Each exported field needs a json tag with the name of its member. A field
 // without omitempty or omitzero is required: if its member is missing or null,
-// that is an error. An optional field whose member is missing or null keeps its
-// value. Members without a field are ignored.
+// that is an error; only a json.RawMessage accepts null. An optional field whose
+// member is missing or null keeps its value. Members without a field are ignored.
 //
 // A struct, a pointer to one, and a slice of structs are bound by the same rules.
-// A json.RawMessage refers to the text of its member, null included. An integer
-// may be written as 3, 3.0 or 3e0. All else is as in json.Unmarshal.
+// In a slice of structs, null counts as an empty object. A json.RawMessage refers
+// to the text of its member. An integer may be written as 3, 3.0 or 3e0. All else
+// is as in json.Unmarshal, and so is each type with a method UnmarshalJSON or
+// UnmarshalText.
 //
 // The error is a *BindError. Bind goes on after a member that does not fit, so
 // that the caller can use the others. If several do not fit, the error is about
@@ -503,7 +544,6 @@ type boundField struct {
 	name     string
 	index    int
 	required bool
-	custom   bool // the type has a method UnmarshalJSON or UnmarshalText
 }
 
 // boundFields holds the fields of each struct type that was ever bound.
@@ -522,10 +562,7 @@ func fieldsOf(t reflect.Type) []boundField {
 		case name == "":
 			panic(fmt.Sprintf("Bind: %v.%s has no json tag", t, t.Field(i).Name))
 		}
-		required := !strings.Contains(options, "omit")
-		pointer := reflect.PointerTo(t.Field(i).Type)
-		custom := t.Field(i).Type != rawType && (pointer.Implements(unmarshalerType) || pointer.Implements(textUnmarshalerType))
-		fields = append(fields, boundField{name, i, required, custom})
+		fields = append(fields, boundField{name: name, index: i, required: !strings.Contains(options, "omit")})
 	}
 	if len(fields) > 64 {
 		panic(fmt.Sprintf("Bind: %v has more than 64 fields", t)) // bindStruct has a bit for each
@@ -540,7 +577,9 @@ func bindStruct(object []byte, v reflect.Value) (fault *BindError) {
 	fields := fieldsOf(v.Type())
 	report := func(f boundField, err BindError) {
 		// The error of a nested member is about a required one only if all of the
-		// members around it are required, too.
+		// members around it are required, too. For instance, clientInfo.name is
+		// required if clientInfo is. In the optional member icons, a missing src
+		// is an error about an optional member.
 		err.Required = f.required && (err.Required || err.Name == "")
 		err.Name = joinNames(f.name, err.Name)
 		if fault == nil || err.priority() > fault.priority() {
@@ -567,11 +606,7 @@ func bindStruct(object []byte, v reflect.Value) (fault *BindError) {
 		into := v.Field(fields[i].index)
 		if string(value) != "null" || into.Type() == rawType {
 			filled |= 1 << i
-			bindField := bindValue
-			if fields[i].custom {
-				bindField = unmarshal
-			}
-			if err := bindField(value, into); err != nil {
+			if err := bindValue(value, into); err != nil {
 				report(fields[i], *err)
 			}
 		}
@@ -598,7 +633,8 @@ var (
 	rawMapType          = reflect.TypeFor[map[string]json.RawMessage]()
 )
 
-// bindValue stores a value. Only a json.RawMessage is given null.
+// bindValue stores a value. It is given null only for a json.RawMessage, and for
+// an element of a slice of structs.
 func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 	wrong := &BindError{Reason: "has the wrong type"}
 	switch kind := into.Kind(); {
@@ -606,6 +642,8 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 		return wrong
 	case into.Type() == rawType:
 		into.SetBytes(value)
+	case readsItself(into.Type()):
+		return unmarshal(value, into)
 	case kind == reflect.String && value[0] == '"':
 		into.SetString(unquote(value))
 	case kind == reflect.Struct:
@@ -634,14 +672,14 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 		}
 		into.SetInt(n)
 	case into.CanUint():
-		n, ok := parseInteger(string(value))
+		n, ok := parseUnsigned(string(value))
 		switch {
-		case !ok || n < 0:
+		case !ok:
 			return &BindError{Reason: "must be an integer that is not negative"}
-		case into.OverflowUint(uint64(n)):
+		case into.OverflowUint(n):
 			return &BindError{Reason: "is out of range"}
 		}
-		into.SetUint(uint64(n))
+		into.SetUint(n)
 	default:
 		return unmarshal(value, into)
 	}
@@ -656,13 +694,20 @@ func unmarshal(value json.RawMessage, into reflect.Value) *BindError {
 	return nil
 }
 
-// holdsStructs reports whether a slice has structs, or pointers to structs.
+// readsItself reports whether a type has a method UnmarshalJSON or UnmarshalText.
+func readsItself(t reflect.Type) bool {
+	pointer := reflect.PointerTo(t)
+	return pointer.Implements(unmarshalerType) || pointer.Implements(textUnmarshalerType)
+}
+
+// holdsStructs reports whether a slice has structs, or pointers to structs, that
+// bindStruct fills.
 func holdsStructs(slice reflect.Type) bool {
 	element := slice.Elem()
 	if element.Kind() == reflect.Pointer {
 		element = element.Elem()
 	}
-	return element.Kind() == reflect.Struct
+	return element.Kind() == reflect.Struct && !readsItself(element)
 }
 
 // bindSlice stores an array of objects.
@@ -694,6 +739,16 @@ func parseInteger(text string) (n int64, ok bool) {
 	return int64(f), true
 }
 
+// parseUnsigned reads a JSON number that is an integer and not negative.
+func parseUnsigned(text string) (n uint64, ok bool) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err == nil {
+		return n, true
+	}
+	signed, ok := parseInteger(text) // 3.0, or -0
+	return uint64(signed), ok && signed >= 0
+}
+
 // member returns the value of one member of an object. It returns nil if the
 // member is missing or appears twice, and for what is no object.
 func member(object []byte, name string) (found json.RawMessage) {
@@ -701,13 +756,13 @@ func member(object []byte, name string) (found json.RawMessage) {
 		return nil
 	}
 	for other, value := range each(object) {
-		switch {
-		case string(other) != name:
-		case found != nil:
-			return nil
-		default:
-			found = value
+		if string(other) != name {
+			continue
 		}
+		if found != nil {
+			return nil
+		}
+		found = value
 	}
 	return found
 }
@@ -725,7 +780,7 @@ func each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 		for i := skipSpace(text, 1); i < len(text) && text[i] != '}' && text[i] != ']'; {
 			end := skipValue(text, i)
 			if isObject {
-				name = text[min(i+1, end-1) : end-1]
+				name = text[min(i+1, end-1) : end-1] // without its quotes; min, because broken text must not cause a panic
 				if bytes.IndexByte(name, '\\') >= 0 {
 					name = []byte(unquote(text[i:end]))
 				}
@@ -749,7 +804,7 @@ func skipSpace(text []byte, i int) int {
 	return i
 }
 
-// skipValue returns the index behind the value that starts at i.
+// skipValue returns the index after the value that starts at i.
 func skipValue(text []byte, i int) int {
 	for depth := 0; i < len(text); {
 		switch text[i] {
@@ -772,7 +827,7 @@ func skipValue(text []byte, i int) int {
 	return len(text)
 }
 
-// skipString returns the index behind the string that starts at i. The closing
+// skipString returns the index after the string that starts at i. The closing
 // quote is the first one with an even number of backslashes before it.
 func skipString(text []byte, i int) int {
 	for {
@@ -860,7 +915,11 @@ func (p Payload) Append(b []byte) []byte {
 // size returns about how many bytes the message has on the wire.
 func (m *Message) size() int {
 	const rest = 64 // names, quotes and brackets
-	return len(m.ID.text) + len(m.Method) + len(m.Params) + len(m.Result) + rest
+	n := len(m.ID.text) + len(m.Method) + len(m.Params) + len(m.Result) + rest
+	if m.Error != nil {
+		n += len(m.Error.Message) + len(m.Error.Data)
+	}
+	return n
 }
 
 // encode returns the message as it is written on the wire.
@@ -961,102 +1020,64 @@ func marshalObject(v any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// object builds a JSON object member by member. It is for an object of which
-// only some members are ours: the others are passed on as they came.
-type object struct{ text []byte }
-
-// add adds a member. value is JSON.
-func (o *object) add(name string, value []byte) {
-	if len(o.text) == 0 {
-		o.text = append(o.text, '{')
-	} else {
-		o.text = append(o.text, ',')
-	}
-	o.text = append(appendString(o.text, name), ':')
-	o.text = append(o.text, value...)
-}
-
-// addAll adds the members of another object, except those with these names. What
-// is no object adds nothing.
-func (o *object) addAll(other json.RawMessage, except ...string) {
-	if len(other) == 0 || other[0] != '{' {
-		return
-	}
-	for name, value := range each(other) {
-		if !slices.Contains(except, string(name)) {
-			o.add(string(name), value)
-		}
-	}
-}
-
-// encode returns the object. Nothing can be added afterwards.
-func (o *object) encode() encoded {
-	if len(o.text) == 0 {
-		return encoded("{}")
-	}
-	return append(o.text, '}')
-}
-
 // ---- What a protocol on top of JSON-RPC decides ----
 
-// Protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a
-// Protocol of its own, which may keep what it learns about the other side. Its
-// methods are called by several goroutines. A Protocol is written in this
-// package, as those of MCP and of plain JSON-RPC are, because it also uses what
-// a Peer and an Exchange do not export.
-type Protocol interface {
-	// Payload is called for each payload before its messages are taken in. It
+// protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a
+// protocol of its own, which may keep what it learns about the other side. Its
+// methods are called by several goroutines.
+type protocol interface {
+	// admit is called for each payload before its messages are taken in. It
 	// may fill in base: the Exchange of each message is a copy of that. The
 	// responses to a batch form a batch if asArray is true. If refused is not
 	// empty, it is the reason why the whole payload is answered with one error.
-	Payload(in Payload, base *Exchange) (asArray bool, refused string)
-	// Request is called for each request before it is served, and may fill in
-	// its Exchange. An error is the response. If it is errIgnored, there is no
+	admit(in Payload, base *Exchange) (asArray bool, refused string)
+	// begin is called for each request before it is served, and may fill in its
+	// Exchange. An error is the response. If it is errIgnored, there is no
 	// response.
-	Request(in Payload, x *Exchange) error
-	// Notification is called for each notification. If it returns true, the
+	begin(in Payload, x *Exchange) error
+	// takeNotification is called for each notification. If it returns true, the
 	// Handler is not called.
-	Notification(x *Exchange) (handled bool)
-	// CallKey returns the key by which notifications refer to one of our calls,
+	takeNotification(x *Exchange) (handled bool)
+	// callKey returns the key by which notifications refer to one of our calls,
 	// such as a progress token; "": there is none. See Peer.expects.
-	CallKey(call *Message) string
-	// Abandoned returns the notification that tells the other side that nobody
-	// waits for the response to call any more; nil: it is not told.
-	Abandoned(call *Message, why error) *Message
+	callKey(call *Message) string
+	// abandoned returns the notification that tells the other side that no
+	// caller waits for the response to call any more; nil: it is not told.
+	abandoned(call *Message, why error) *Message
 }
 
 // errIgnored is the error of a request that gets no response.
 var errIgnored = errors.New("ignored")
 
-// plainProtocol is the Protocol of a conversation without another: JSON-RPC 2.0
-// with one addition, from the Language Server Protocol: the notification
-// $/cancelRequest with the member id cancels a request.
+// plainProtocol is the protocol of ServeConn and OpenConn: JSON-RPC with the
+// notification $/cancelRequest of the Language Server Protocol. Its member id says
+// which request is cancelled.
 type plainProtocol struct{}
 
 const plainCancel = "$/cancelRequest"
 
-// Payload lets every payload in. The answer to a batch is a batch.
-func (plainProtocol) Payload(in Payload, _ *Exchange) (bool, string) { return in.Batch, "" }
+// admit lets every payload in. The answer to a batch is a batch.
+func (plainProtocol) admit(in Payload, _ *Exchange) (bool, string) { return in.Batch, "" }
 
-// Request lets every request in.
-func (plainProtocol) Request(Payload, *Exchange) error { return nil }
+// begin lets every request in.
+func (plainProtocol) begin(Payload, *Exchange) error { return nil }
 
-// Notification handles $/cancelRequest.
-func (plainProtocol) Notification(x *Exchange) bool {
+// takeNotification handles $/cancelRequest.
+func (plainProtocol) takeNotification(x *Exchange) bool {
 	if x.Request.Method != plainCancel {
 		return false
 	}
 	if id, ok := parseID(member(x.Request.Params, "id")); ok {
-		x.tracker.cancelServed(id, func(*Exchange) bool { return true })
+		x.owner.cancelServed(id, func(*Exchange) bool { return true })
 	}
 	return true
 }
 
-// CallKey returns "": no notification refers to a call.
-func (plainProtocol) CallKey(*Message) string { return "" }
+// callKey returns "": no notification refers to a call.
+func (plainProtocol) callKey(*Message) string { return "" }
 
-// Abandoned returns a $/cancelRequest.
-func (plainProtocol) Abandoned(call *Message, _ error) *Message {
+// abandoned returns a $/cancelRequest.
+func (plainProtocol) abandoned(call *Message, _ error) *Message {
 	m, _ := NewRequest(ID{}, plainCancel, map[string]any{"id": json.RawMessage(call.ID.text)})
 	return m
 }
@@ -1118,26 +1139,25 @@ type Exchange struct {
 	Ending <-chan struct{}
 
 	send       sender
-	tracker    *Peer         // the Peer in whose table the request is; set for each Exchange that a Peer makes
-	state      *requestState // nil for a notification
-	protocol   any           // what the Protocol keeps with the exchange
-	cannotCall error         // what Call returns; nil: the peer can be sent requests
-	exclusive  bool          // nothing more is read from the peer before this request is answered
-	onCall     func()        // runs before Call waits; nil: nothing to do
-	onConn     bool          // the request has come over a Conn, and its response goes there
+	owner      *Peer   // the Peer in whose table the request is; set for each Exchange that a Peer makes
+	state      *served // nil for a notification
+	noted      any     // what the protocol keeps with the exchange
+	cannotCall bool    // Call returns ErrNoServerRequests
+	exclusive  bool    // nothing more is read from the peer before this request is answered
+	onCall     func()  // runs before Call waits; nil: nothing to do
+	onConn     bool    // the request has come over a Conn, and its response goes there
 }
 
-// requestState is the state of a request that is being served.
-type requestState struct {
+// served is the state of a request that is being served.
+type served struct {
 	key     string // of the request's id
 	ctx     context.Context
 	cancel  context.CancelFunc
-	trailer *Message       // is sent behind the response, if the handler sets it
+	trailer *Message       // is sent after the response, if the handler sets it
 	sending sync.WaitGroup // messages on their way; the response waits for them
 
-	// The Peer's mutex guards the fields below.
-	cancelled bool    // the request gets no response
-	reported  float64 // the last progress that was sent
+	cancelled bool    // the request gets no response; the Peer's mutex guards this
+	reported  float64 // the last progress that was sent; only Exchange.Progress uses it
 }
 
 // Bind stores the params of the request in a struct, as the function Bind does.
@@ -1167,11 +1187,8 @@ func (x *Exchange) Notify(ctx context.Context, method string, params any) error 
 // Peer.Call does. It returns ErrNoServerRequests if the peer cannot be sent a
 // request. Whether this peer understands the request is for the caller to know.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
-	if x.Peer == nil {
+	if x.Peer == nil || x.cannotCall {
 		return ErrNoServerRequests
-	}
-	if x.cannotCall != nil {
-		return x.cannotCall
 	}
 	if x.onCall != nil {
 		x.onCall()
@@ -1185,15 +1202,15 @@ func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 	if x.state == nil {
 		return ErrAnswered
 	}
-	x.tracker.mu.Lock()
+	x.owner.mu.Lock()
 	// The handler may have passed on a copy of x, so its state is what identifies
 	// the request.
-	current := x.tracker.serving[x.state.key]
+	current := x.owner.serving[x.state.key]
 	over := current == nil || current.state != x.state || x.state.cancelled
 	if !over {
 		x.state.sending.Add(1)
 	}
-	x.tracker.mu.Unlock()
+	x.owner.mu.Unlock()
 	if over {
 		return ErrAnswered
 	}
@@ -1205,10 +1222,10 @@ func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 // cancelled gets no response: 2025-11-25 cancellation, receivers SHOULD "Not send
 // a response for the cancelled request".
 func (x *Exchange) run(h Handler, emit func(*Message)) {
-	defer x.tracker.finish(x) // also if the handler calls runtime.Goexit
+	defer x.owner.finish(x) // also if the handler calls runtime.Goexit
 	response := x.handle(x.state.ctx, h)
-	hungUp := x.tracker.weAreClient && x.state.ctx.Err() != nil // a client that has closed the conversation says nothing more
-	if !x.tracker.finish(x) || hungUp {
+	hungUp := x.owner.weAreClient && x.state.ctx.Err() != nil // a client that has closed the conversation says nothing more
+	if !x.owner.finish(x) || hungUp {
 		return
 	}
 	x.state.sending.Wait()
@@ -1223,14 +1240,14 @@ func (x *Exchange) run(h Handler, emit func(*Message)) {
 func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
-			x.tracker.log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
+			x.owner.log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
 			response = NewResponse(x.Request.ID, nil, &Error{Code: CodeInternalError, Message: "Internal error"})
 		}
 	}()
 	result, err := h.Handle(ctx, x)
 	// If the context has ended and the peer has not cancelled the request, this
 	// server has stopped it. Then "context canceled" would tell the peer nothing.
-	stoppedByUs := ctx.Err() != nil && !x.tracker.weAreClient
+	stoppedByUs := ctx.Err() != nil && !x.owner.weAreClient
 	isContextError := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
 	if stoppedByUs && isContextError && !errors.As(err, new(*Error)) {
 		err = errStopping
@@ -1259,7 +1276,7 @@ const (
 type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request
-	protocol    Protocol
+	protocol    protocol
 	weAreClient bool // the local side is the client: it drops an Invalid message, and does not answer it
 
 	ctx      context.Context
@@ -1267,13 +1284,15 @@ type Peer struct {
 	conn     Conn                    // nil for a server over HTTP, which has no Conn
 	onReport func(error)             // is told what the transport reports; nil: only the log is
 
+	exclusive atomic.Pointer[reader] // the last reader that was in the state exclusive; nil: none was
+
 	goroutines sync.WaitGroup // that read, or serve a slow request
 	sends      sync.WaitGroup // goroutines that send what nobody waits for
 
 	mu       sync.Mutex // guards the fields below
 	lastID   int64
-	calls    map[string]*pendingCall // by the text of the id; nil: none
-	expected map[string]int          // how many calls have a key that the Protocol has given; nil: none
+	calls    map[string]*pendingCall // by ID.key; nil: none
+	expected map[string]int          // how many calls have a key that the protocol has given; nil: none
 	serving  map[string]*Exchange    // by ID.key; nil: none, because an idle session is to be small
 	owed     int                     // requests and Invalid messages whose responses are not yet written
 	callErr  error                   // why no more calls can be made; nil: they can
@@ -1284,9 +1303,9 @@ type Peer struct {
 // pendingCall is a call that waits for its response.
 type pendingCall struct {
 	request *Message
-	key     string       // that the Protocol has given it
+	key     string       // that the protocol has given it
 	outcome chan outcome // has room for one
-	carrier any          // the Stream on which the request was sent; nil: the Conn
+	carrier any          // what the request was sent on; nil: the Conn. A server over HTTP has a Stream for each response
 }
 
 // outcome is the end of a call: its response, or the reason why there is none.
@@ -1297,7 +1316,7 @@ type outcome struct {
 
 // newPeer returns a Peer that lives as long as ctx. send sends what belongs to no
 // request.
-func newPeer(ctx context.Context, send sender, protocol Protocol, log *slog.Logger) *Peer {
+func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logger) *Peer {
 	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol}
 	p.ctx, p.endCtx = context.WithCancelCause(ctx)
 	return p
@@ -1346,6 +1365,9 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 // conversation ends first, the error wraps ErrClosed and, if one is known, the
 // reason.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
+	if r := p.exclusive.Load(); r != nil {
+		r.startNext(stateExclusive) // the caller may be the handler that the reader runs
+	}
 	return p.call(ctx, p.send, method, params, result)
 }
 
@@ -1385,7 +1407,7 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 // tellAbandoned tells the peer that nobody waits for the response to call any
 // more.
 func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
-	m := p.protocol.Abandoned(call, why)
+	m := p.protocol.abandoned(call, why)
 	if m == nil {
 		return
 	}
@@ -1402,7 +1424,7 @@ func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
 
 // register gives a request its id, and puts it into the table of calls.
 func (p *Peer) register(m *Message) (*pendingCall, error) {
-	c := &pendingCall{request: m, key: p.protocol.CallKey(m), outcome: make(chan outcome, 1)}
+	c := &pendingCall{request: m, key: p.protocol.callKey(m), outcome: make(chan outcome, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callErr != nil {
@@ -1413,7 +1435,7 @@ func (p *Peer) register(m *Message) (*pendingCall, error) {
 	if p.calls == nil {
 		p.calls, p.expected = map[string]*pendingCall{}, map[string]int{}
 	}
-	p.calls[m.ID.text] = c
+	p.calls[m.ID.key()] = c
 	if c.key != "" {
 		p.expected[c.key]++
 	}
@@ -1443,7 +1465,7 @@ func (p *Peer) removeLocked(key string) *pendingCall {
 	return c
 }
 
-// expects reports whether a call waits to which the Protocol has given this key.
+// expects reports whether a call waits to which the protocol has given this key.
 func (p *Peer) expects(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1493,7 +1515,7 @@ func (p *Peer) failAllCalls(err error) { p.failCalls(nil, err) }
 func (p *Peer) sentOn(id ID, carrier any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.calls[id.text]; c != nil {
+	if c := p.calls[id.key()]; c != nil {
 		c.carrier = carrier
 	}
 }
@@ -1502,16 +1524,16 @@ func (p *Peer) sentOn(id ID, carrier any) {
 func (p *Peer) failCalls(carrier any, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id, c := range p.calls {
+	for key, c := range p.calls {
 		if carrier == nil || c.carrier == carrier {
-			p.removeLocked(id)
+			p.removeLocked(key)
 			c.outcome <- outcome{err: err}
 		}
 	}
 }
 
-// refuseCalls ends all calls that wait, and lets no more begin. The first error is
-// the one that counts for those.
+// refuseCalls ends all calls that wait, with err. No call can begin after that. A
+// call that tries to fails with the err of the first refuseCalls.
 func (p *Peer) refuseCalls(err error) {
 	p.mu.Lock()
 	p.callErr = cmp.Or(p.callErr, err)
@@ -1606,6 +1628,61 @@ func (c valuesContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// The next three methods are for a protocol on top of JSON-RPC.
+
+// whenEnded sets the function that runs when the conversation ends. If it has
+// ended already, f runs now. A Peer has room for one such function.
+func (p *Peer) whenEnded(f func()) {
+	p.mu.Lock()
+	ended := p.ended
+	if !ended {
+		p.onEnd = f
+	}
+	p.mu.Unlock()
+	if ended {
+		f()
+	}
+}
+
+// replace is called when another program takes the place of the peer on the same
+// Conn. It cancels the requests of the old one, except those that stay, and frees
+// their ids. All calls fail with why, because the new one has never seen them.
+// When replace returns, nothing more is sent for the cancelled requests.
+func (p *Peer) replace(stays func(*Exchange) bool, why error) {
+	var ended []*served
+	p.mu.Lock()
+	// Both tables are changed in one step. A Call whose context ends now must
+	// find that it has failed already, or it would send the new peer a
+	// cancellation.
+	for key, x := range p.serving {
+		if stays(x) {
+			continue
+		}
+		delete(p.serving, key)
+		x.state.cancelled = true
+		x.state.cancel()
+		ended = append(ended, x.state)
+	}
+	for key, c := range p.calls {
+		p.removeLocked(key)
+		c.outcome <- outcome{err: why}
+	}
+	p.mu.Unlock()
+	for _, s := range ended {
+		s.sending.Wait()
+	}
+}
+
+// calling returns the request of ours that has this id; nil: none waits.
+func (p *Peer) calling(id ID) *Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[id.key()]; c != nil {
+		return c.request
+	}
+	return nil
+}
+
 // ---- Routing what comes in ----
 
 // Dispatch takes in a payload. Before it returns, responses have reached the
@@ -1614,9 +1691,9 @@ func (c valuesContext) Value(key any) any {
 // otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
 // all handlers see its values.
 func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *Answer {
-	base.tracker = p
+	base.owner = p
 	done := in.done
-	asArray, refused := p.protocol.Payload(in, &base)
+	asArray, refused := p.protocol.admit(in, &base)
 	if refused != "" {
 		in = Payload{Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}}
 		asArray = false
@@ -1635,23 +1712,23 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 			case err == nil:
 				a.requests = append(a.requests, &x)
 			case err != errIgnored:
-				a.replies = append(a.replies, NewResponse(m.ID, nil, err))
+				a.refusals = append(a.refusals, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
 			if p.weAreClient { // two ends that answer each other's errors would never stop
 				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
 			} else {
-				a.replies = append(a.replies, m)
+				a.refusals = append(a.refusals, m)
 			}
 		}
 	}
-	if len(a.replies)+len(a.requests) == 0 {
+	if len(a.refusals)+len(a.requests) == 0 {
 		if done != nil {
 			done()
 		}
 		return nil
 	}
-	p.addOwed(len(a.replies))
+	p.addOwed(len(a.refusals))
 	return a
 }
 
@@ -1662,7 +1739,7 @@ type Answer struct {
 
 	peer     *Peer
 	handler  Handler
-	replies  []*Message  // to what is not served
+	refusals []*Message  // the error responses to what is not served
 	requests []*Exchange // to be served
 	done     func()      // of the Payload; nil: there is none
 }
@@ -1674,7 +1751,7 @@ type Answer struct {
 // would be most of the cost of a small request. The requests of a batch have a
 // goroutine each, and no more than 16 run at once.
 func (a *Answer) Emit(emit func(*Message)) {
-	for _, m := range a.replies {
+	for _, m := range a.refusals {
 		emit(m)
 	}
 	switch len(a.requests) {
@@ -1712,7 +1789,7 @@ func (a *Answer) Emit(emit func(*Message)) {
 // count as in flight, because a peer that sends requests and does not read must
 // not make us hold any number of responses.
 func (a *Answer) Written() {
-	a.peer.addOwed(-len(a.replies) - len(a.requests))
+	a.peer.addOwed(-len(a.refusals) - len(a.requests))
 	if a.done != nil {
 		a.done()
 	}
@@ -1746,10 +1823,10 @@ func (p *Peer) deliver(m *Message) {
 	}
 }
 
-// takeNotification gives a notification to the Protocol, and then to the Handler.
+// takeNotification gives a notification to the protocol, and then to the Handler.
 func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Exchange) {
 	x.Request = m
-	if p.protocol.Notification(&x) {
+	if p.protocol.takeNotification(&x) {
 		return
 	}
 	response := x.handle(withValues(p.ctx, ctx), h)
@@ -1776,7 +1853,7 @@ func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 // begin puts a request into the table of those that are being served. An error
 // is the response to it, unless it is errIgnored.
 func (p *Peer) begin(ctx context.Context, in Payload, x *Exchange) error {
-	if err := p.protocol.Request(in, x); err != nil {
+	if err := p.protocol.begin(in, x); err != nil {
 		return err
 	}
 	key := x.Request.ID.key()
@@ -1794,7 +1871,7 @@ func (p *Peer) begin(ctx context.Context, in Payload, x *Exchange) error {
 	}
 	p.owed++
 	p.serving[key] = x
-	x.state = &requestState{key: key, reported: -1}
+	x.state = &served{key: key, reported: math.Inf(-1)}
 	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
 	if p.ended {
 		x.state.cancel()
@@ -1875,17 +1952,21 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // program once more, or connects to a URL once more.
 type Dialer func(ctx context.Context) (Conn, error)
 
-// ServeConn answers the requests of the peer at the other end of c. It returns nil
-// when the peer has hung up, and the reason when the conversation has ended
-// otherwise. It closes c. If protocol is nil, the conversation is JSON-RPC alone:
-// for MCP, use Serve. A nil log is silent.
+// ServeConn answers the requests of the peer at the other end of c, in JSON-RPC
+// alone: for MCP, use Serve. It returns nil when the peer has hung up, and the
+// reason when the conversation has ended otherwise. It closes c, and an error of
+// that is joined to what it returns. A nil log is silent.
 //
 // When the peer has hung up, nothing more is read, waiting calls fail,
 // Exchange.Ending is closed, and running requests have five seconds to finish.
 // When ctx ends, so do the contexts of the requests: they have three seconds, and
 // c is closed at once. Of the Conns in this package only StdioConn can still
 // write a response then.
-func ServeConn(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slog.Logger) error {
+func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
+	return serveConn(ctx, c, h, plainProtocol{}, log)
+}
+
+func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
 	ending := make(chan struct{})
 	l := newLoop(ctx, c, h, protocol, log, false)
 	l.ending = ending
@@ -1903,12 +1984,16 @@ func ServeConn(ctx context.Context, c Conn, h Handler, protocol Protocol, log *s
 	return errors.Join(err, l.peer.Close())
 }
 
-// OpenConn starts a conversation as the client, and returns at once. h answers the
-// requests of the peer and takes in its notifications. If h is nil, requests are
-// answered with CodeMethodNotFound. An Invalid message is logged and dropped. The
-// conversation ends when ctx does, or with Peer.Close. If protocol is nil, the
-// conversation is JSON-RPC alone: for MCP, use Client.
-func OpenConn(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slog.Logger) *Peer {
+// OpenConn starts a conversation as the client, in JSON-RPC alone, and returns at
+// once: for MCP, use Client. h answers the requests of the peer and takes in its
+// notifications. If h is nil, requests are answered with CodeMethodNotFound. An
+// Invalid message is logged and dropped. The conversation ends when ctx does, or
+// with Peer.Close.
+func OpenConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
+	return openConn(ctx, c, h, plainProtocol{}, log)
+}
+
+func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) *Peer {
 	l := newLoop(ctx, c, h, protocol, log, true)
 	l.start()
 	return l.peer
@@ -1924,10 +2009,7 @@ type loop struct {
 }
 
 // newLoop makes a Peer and its loop. Nothing is read before start.
-func newLoop(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slog.Logger, weAreClient bool) *loop {
-	if protocol == nil {
-		protocol = plainProtocol{}
-	}
+func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger, weAreClient bool) *loop {
 	if h == nil {
 		h = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { return nil, methodNotFound(x.Request.Method) })
 	}
@@ -1937,28 +2019,36 @@ func newLoop(ctx context.Context, c Conn, h Handler, protocol Protocol, log *slo
 	return &loop{peer: p, handler: h, result: make(chan error, 1)}
 }
 
+// start starts the first reader. When the context of the conversation ends, calls
+// fail at once: it may take a while until Read returns.
 func (l *loop) start() {
-	context.AfterFunc(l.peer.ctx, func() { l.peer.conn.Close() })
+	context.AfterFunc(l.peer.ctx, func() {
+		l.peer.refuseCalls(closedBecause(context.Cause(l.peer.ctx)))
+		l.peer.conn.Close()
+	})
 	l.peer.goroutines.Go(l.read)
 }
 
 // A reader is the goroutine that reads from a Conn. It also serves the request
 // that it has read: to hand each request to another goroutine makes a call on
-// stdio 17 to 26 percent dearer. While it serves, nothing is read. So when a
+// stdio 17 to 26 percent more expensive. While it serves, nothing is read. So when a
 // request is slow, or waits for a response of the peer, another goroutine becomes
 // the reader, and this one ends after the request:
 //
-//	state      the goroutine         event                                 next state
-//	reading    waits for a message   a request comes                       serving
-//	                                 a request that must be answered       exclusive
-//	                                 before anything else is read comes
-//	serving    serves the request    the request is answered               reading
-//	                                 a millisecond passes, the handler     replaced
-//	                                 calls Exchange.Call, or more than
-//	                                 16 responses are owed
-//	exclusive  serves the request    the request is answered               reading
-//	                                 the handler calls Exchange.Call       replaced
-//	replaced   serves the request;   the request is answered               the goroutine ends
+//	state      the goroutine         event                                    next state
+//	reading    waits for a message   a request comes, and with it at most
+//	                                 16 responses are owed                    serving
+//	                                 17 to 4,096 responses are owed           serving, and at once replaced
+//	                                 more than 4,096 responses are owed       exclusive
+//	                                 it must be answered before anything
+//	                                 else is read                             exclusive
+//	serving    serves the request    the request is answered                  reading
+//	                                 a millisecond passes, or the handler
+//	                                 calls Exchange.Call                      replaced
+//	exclusive  serves the request    the request is answered                  reading
+//	                                 the handler calls Exchange.Call, or
+//	                                 Peer.Call is called                      replaced
+//	replaced   serves the request;   the request is answered                  the goroutine ends
 //	           another one reads
 //
 // A notification is handled in the state reading. Its handler must not wait for a
@@ -1972,10 +2062,10 @@ type reader struct {
 type readerState int
 
 const (
-	reading   readerState = iota
-	serving               // a request; another reader may take over at any time
-	exclusive             // a request; another reader takes over only if the request calls back
-	replaced              // there is another reader
+	stateReading   readerState = iota
+	stateServing               // a request; another reader may take over at any time
+	stateExclusive             // a request; another reader takes over only for a call
+	stateReplaced              // there is another reader
 )
 
 const (
@@ -1988,21 +2078,24 @@ func (r *reader) serve(as readerState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state = as
+	if as == stateExclusive {
+		r.peer.exclusive.Store(r)
+	}
 }
 
 // handOver lets another reader take over, unless the state is exclusive.
-func (r *reader) handOver() { r.startNext(serving) }
+func (r *reader) handOver() { r.startNext(stateServing) }
 
 // handOverForCall lets another reader take over in any case: the response to a
 // call must be read.
-func (r *reader) handOverForCall() { r.startNext(serving, exclusive) }
+func (r *reader) handOverForCall() { r.startNext(stateServing, stateExclusive) }
 
 // startNext starts another reader if this one is in one of the states.
 func (r *reader) startNext(in ...readerState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Contains(in, r.state) {
-		r.state = replaced
+		r.state = stateReplaced
 		// The new goroutine is counted before this one can end, so that the
 		// count is never 0 in between.
 		r.peer.goroutines.Go(r.loop.read)
@@ -2014,10 +2107,10 @@ func (r *reader) startNext(in ...readerState) {
 func (r *reader) resume() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == replaced {
+	if r.state == stateReplaced {
 		return false
 	}
-	r.state = reading
+	r.state = stateReading
 	return true
 }
 
@@ -2055,14 +2148,14 @@ func (l *loop) read() {
 		owed := l.peer.unwritten()
 		switch {
 		case answer.isExclusive():
-			r.serve(exclusive)
+			r.serve(stateExclusive)
 		case owed > maxOwed: // the peer does not read its responses
-			r.serve(exclusive)
+			r.serve(stateExclusive)
 		case owed > handOverAtOnce: // this request will be slow, too
-			r.serve(serving)
+			r.serve(stateServing)
 			r.handOver()
 		default:
-			r.serve(serving)
+			r.serve(stateServing)
 			timer.Reset(handOverAfter)
 		}
 		l.reply(answer)
@@ -2129,11 +2222,9 @@ func (l *loop) write(out Payload) {
 // noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
 // server may still finish; those of a client end at once.
 func (l *loop) noteEnd(err error) {
-	why := ErrClosed
+	why := closedBecause(err)
 	if err == io.EOF {
 		err = nil
-	} else {
-		why = fmt.Errorf("%w: %w", ErrClosed, err)
 	}
 	if l.peer.weAreClient { // before the calls fail, so that their callers find the Peer ended
 		l.peer.endContexts(why)

@@ -446,7 +446,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	mux = http.NewServeMux()
 	mux.Handle("/mcp", mcp)
 	mux.Handle("/mcp/{$}", mcp)
-	if len(legacy(demo.Versions)) > 0 {
+	if len(legacyOf(demo.Versions)) > 0 {
 		mux.Handle("/sse", sse)
 	}
 	if o.authServer != "" {
@@ -594,7 +594,7 @@ func page[T any](x *Exchange, items []T, nameOf func(T) string) (found []T, next
 	}
 	before, ok := strings.CutPrefix(p.Cursor, mark)
 	if !ok {
-		return nil, "", unknown("cursor", p.Cursor)
+		return nil, "", unknownName("cursor", p.Cursor)
 	}
 	found = []T{} // an empty list is [] in JSON; nil would be null
 	for _, item := range items {
@@ -773,7 +773,7 @@ func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
 	}
 	i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == p.Name })
 	if i < 0 {
-		return nil, unknown("tool", p.Name)
+		return nil, unknownName("tool", p.Name)
 	}
 	result, err := tools[i].run(d, ctx, x, p.Arguments)
 	if reason, ok := errors.AsType[argumentError](err); ok {
@@ -1164,13 +1164,13 @@ func (d *demo) getPrompt(_ context.Context, x *Exchange) (any, error) {
 	case err != nil:
 		return nil, err
 	case p.Name != summarize:
-		return nil, unknown("prompt", p.Name)
+		return nil, unknownName("prompt", p.Name)
 	case p.Arguments.Name == "":
 		return nil, invalidParams("Missing required argument: 'name'")
 	}
 	note, ok := d.note(p.Arguments.Name)
 	if !ok {
-		return nil, unknown("note", p.Arguments.Name)
+		return nil, unknownName("note", p.Arguments.Name)
 	}
 	return promptResult{[]promptMessage{
 		{Role: "user", Content: embeddedResource{"resource", note}},
@@ -1477,7 +1477,7 @@ func (c *caller) advise(err error, target string) error {
 		return err
 	}
 	if !isRefused && errors.As(err, new(afterProbe)) {
-		newestLegacy := legacy(c.Versions)[0] // the server was sent initialize, so there is one
+		newestLegacy := legacyOf(c.Versions)[0] // the server was sent initialize, so there is one
 		return fmt.Errorf("%w; server/discover may be why: with -protocol %s it is not sent", err, newestLegacy)
 	}
 	return err
@@ -1638,7 +1638,7 @@ func (c *caller) summary(ctx context.Context, target []string) error {
 // session returns "yes" if there is a session, and "none" otherwise. Over
 // HTTP+SSE the stream is the session. The modern era has no sessions.
 func (c *caller) session() string {
-	isLegacy := slices.Contains(legacy(nil), c.Server().Version)
+	isLegacy := slices.Contains(legacyOf(nil), c.Server().Version)
 	if c.transport == "HTTP+SSE" || isLegacy && c.inSession.Load() {
 		return "yes"
 	}

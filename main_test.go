@@ -191,8 +191,8 @@ func ExampleServeConn() {
 		}
 		return map[string]int{"n": 2 * p.N}, nil
 	})
-	go ServeConn(context.Background(), theirs, double, nil, nil)
-	peer := OpenConn(context.Background(), ours, double, nil, nil)
+	go ServeConn(context.Background(), theirs, double, nil)
+	peer := OpenConn(context.Background(), ours, double, nil)
 	defer peer.Close()
 	var result struct{ N int }
 	err := peer.Call(context.Background(), "double", map[string]int{"n": 21}, &result)
@@ -204,7 +204,7 @@ func ExampleServeConn() {
 	fmt.Println(err)
 	batch := `[{"jsonrpc":"2.0","id":1,"method":"double","params":{"n":1}},{"jsonrpc":"2.0","method":"double"}]`
 	c := NewLineConn(strings.NewReader(batch), os.Stdout, 1000, func() error { return nil })
-	_ = ServeConn(context.Background(), c, double, nil, nil)
+	_ = ServeConn(context.Background(), c, double, nil)
 	// Output:
 	// 42 <nil> Invalid params: Missing required param: 'n' (-32602)
 	// context deadline exceeded
@@ -399,12 +399,12 @@ func TestMistakesOfCallers(t *testing.T) {
 		return &InputRequired{State: "s"}, nil
 	})
 	go Serve(context.Background(), theirs, &Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": served, "notifications/x": served}}, nil)
-	peer := OpenConn(t.Context(), ours, nil, nil, nil)
+	peer := OpenConn(t.Context(), ours, nil, nil)
 	defer peer.Close()
 	bad, never := make(chan int), canceled()
 	late := func(context.Context) (Conn, error) { time.Sleep(100 * time.Millisecond); return ours, nil }
 	a, b := Pipe()
-	deaf, asker := OpenConn(t.Context(), a, nil, nil, nil), OpenConn(t.Context(), b, nil, nil, nil)
+	deaf, asker := OpenConn(t.Context(), a, nil, nil), OpenConn(t.Context(), b, nil, nil)
 	defer deaf.Close()
 	web, _ := DialHTTP(nil, "http://127.0.0.1:1", 0)(t.Context())
 	closed, connected := new(Client), &Client{ConnectTimeout: time.Millisecond}
@@ -817,7 +817,7 @@ func slowMessage(element json.RawMessage) (kind Kind, id string) {
 		id = string(all[0])
 	}
 	says := len(seen["result"])+len(seen["error"]) > 0
-	if text("method") == "" && says {
+	if len(seen["method"]) == 0 && says {
 		return Response, id
 	}
 	twice := slices.ContainsFunc([]string{"jsonrpc", "id", "method", "params", "result", "error"}, func(name string) bool { return len(seen[name]) > 1 })
@@ -2419,7 +2419,7 @@ func TestHTTPHandshake(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHandler(t, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
 				time.Sleep(time.Minute)
-				x.Peer.Remember(revision("2025-11-25"), Meta{})
+				x.Peer.remember(revision("2025-11-25"), Meta{})
 				return result, nil
 			}))
 			w, good := posted(t.Context(), h, initializeLine("2025-11-25")), result == nil
@@ -2469,7 +2469,7 @@ func TestHTTPStopped(t *testing.T) {
 	client := newPeer(t.Context(), nil, new(mcpProtocol), nil)
 	client.weAreClient = true
 	client.endContexts(nil)
-	x := &Exchange{Request: &Message{ID: NumberID(1), Method: "m"}, tracker: client}
+	x := &Exchange{Request: &Message{ID: NumberID(1), Method: "m"}, owner: client}
 	if m := x.handle(client.ctx, h); m.Error.Message != "context canceled" {
 		t.Error("a client is no server:", m.Error)
 	}
@@ -2962,7 +2962,7 @@ func (g *rig) probe() {
 		}
 		w.finish()
 	}
-	if len(legacy(g.options.versions)) > 0 {
+	if len(legacyOf(g.options.versions)) > 0 {
 		w := g.dial()
 		w.write([]byte(head + "Content-Length: *\r\n\r\n" + initializeLine("2025-06-18")))
 		synctest.Wait()
@@ -3315,13 +3315,13 @@ func (s *forger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// openConn is a connection that says when it is closed.
-type openConn struct {
+// countedConn is a connection that says when it is closed.
+type countedConn struct {
 	net.Conn
 	closed func()
 }
 
-func (c *openConn) Close() error {
+func (c *countedConn) Close() error {
 	c.closed()
 	return c.Conn.Close()
 }
@@ -3334,7 +3334,7 @@ func countingTransport(network *memoryNet, open *atomic.Int32) *http.Transport {
 			return nil, err
 		}
 		open.Add(1)
-		return &openConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
+		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
 	}}
 }
 

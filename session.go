@@ -10,24 +10,24 @@ package main
 //
 //	(each line also begins with "jsonrpc":"2.0", which is left out here)
 //
-//	legacy: initialize                                   modern: no handshake
-//	> {"id":1,"method":"initialize","params":{           > {"id":1,"method":"tools/list","params":{"_meta":{
-//	    "protocolVersion":"2025-11-25",                      "io.modelcontextprotocol/protocolVersion":"2026-07-28",
-//	    "capabilities":{},                                   "io.modelcontextprotocol/clientCapabilities":{},
-//	    "clientInfo":{"name":"c","version":"1"}}}            "io.modelcontextprotocol/clientInfo":{…}}}}
-//	< {"id":1,"result":{                                 < {"id":1,"result":{
-//	    "protocolVersion":"2025-11-25",                      "resultType":"complete",
-//	    "capabilities":{"tools":{}},                         "tools":[…],
-//	    "serverInfo":{"name":"s","version":"1"}}}            "_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
-//	> {"method":"notifications/initialized"}
-//	> {"id":2,"method":"tools/list"}                     > {"id":2,"method":"server/discover","params":{"_meta":{…}}}
-//	< {"id":2,"result":{"tools":[…]}}                    < {"id":2,"result":{"supportedVersions":["2026-07-28",…],…}}
+//	legacy: initialize                                   modern: no handshake; server/discover is optional
+//	> {"id":1,"method":"initialize","params":{           > {"id":1,"method":"server/discover","params":{"_meta":{…}}}
+//	    "protocolVersion":"2025-11-25",                  < {"id":1,"result":{"supportedVersions":["2026-07-28",…],…}}
+//	    "capabilities":{},
+//	    "clientInfo":{"name":"c","version":"1"}}}        > {"id":2,"method":"tools/list","params":{"_meta":{
+//	< {"id":1,"result":{                                     "io.modelcontextprotocol/protocolVersion":"2026-07-28",
+//	    "protocolVersion":"2025-11-25",                      "io.modelcontextprotocol/clientCapabilities":{},
+//	    "capabilities":{"tools":{}},                         "io.modelcontextprotocol/clientInfo":{…}}}}
+//	    "serverInfo":{"name":"s","version":"1"}}}        < {"id":2,"result":{
+//	> {"method":"notifications/initialized"}                 "resultType":"complete",
+//	> {"id":2,"method":"tools/list"}                         "tools":[…],
+//	< {"id":2,"result":{"tools":[…]}}                        "_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
 //
 // This file has three parts:
 //
 //	What both ends share   Revisions; the messages of the lifecycle; mcpProtocol, which remembers a client; Exchange.Log, Progress, Require
 //	The server             Server; the modern and the legacy era; InputRequired; Publish and subscriptions
-//	The client             Client; attempts and connections; climb, which finds out what a server speaks; Call, Listen
+//	The client             Client; attempts and connections; negotiate, which finds out what a server speaks; Call, Listen
 //
 // And its words:
 //
@@ -37,7 +37,8 @@ package main
 //	probe        server/discover, with which a client asks a server what it speaks
 //	standalone   the stream of a session for messages that belong to no request
 //
-// The goroutines of the whole package, without timers:
+// The goroutines of the whole package. Those of time.AfterFunc and
+// context.AfterFunc are not listed: each of them only closes or cancels something.
 //
 //	goroutine                     started by             ends when
 //	reader of a Conn              Serve, Open, Client    the Conn ends, or another reader has replaced it
@@ -50,7 +51,8 @@ package main
 //	waiting with a limit          Peer.Close, Serve      what is waited for has ended
 //	line that takes long (stdio)  lineConn.Write         it is written, or Close
 //	closing after a failed write  lineConn.Write         the stream is closed
-//	standard input (no pipe)      StdioConn              the process ends
+//	standard input (see stdio.go) StdioConn              the input or the process ends
+//	stderr of a child (stdio)     DialCommand            the child has ended
 //	end of a child (stdio)        DialCommand            the child and its process group have ended
 //	stream of a POST              StreamableHandler      the response has ended; the POST waits for it
 //	conversation of a stream      SSEHandler             the stream has ended; the GET waits for it
@@ -58,7 +60,9 @@ package main
 //
 // The locks: each type has one mutex, and none is held while a handler runs or
 // something is written. They nest in this order: Client; Server; a response of
-// http.go; Sessions; Peer; the Protocol of a Peer; Stream.
+// http.go; Sessions; Peer; the protocol of a Peer; Stream. While the mutex of a
+// reader, a connection or a nonblockingStdin is held, no other is taken. Only that
+// of a nonblockingStdin is held during a Read.
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
@@ -109,7 +113,7 @@ type Revision struct {
 	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
 	Sessions      bool // a client may be given an Mcp-Session-Id
 	Resume        bool // Last-Event-ID continues a stream
-	Prime         bool // a stream begins with an event id, and the server may end the response before the stream
+	Prime         bool // a stream begins with an event without data: its id primes the client to reconnect. So the server may hang up early
 }
 
 // Revisions are all versions of the protocol, newest first. The legacy ones are
@@ -152,14 +156,14 @@ func orAll(versions []string) []string {
 	return versions
 }
 
-// legacy returns those of versions that begin with initialize. nil stands for all
+// legacyOf returns those of versions that begin with initialize. nil stands for all
 // versions.
-func legacy(versions []string) []string {
+func legacyOf(versions []string) []string {
 	return slices.DeleteFunc(slices.Clone(orAll(versions)), func(v string) bool { return revision(v).Modern })
 }
 
-// newest returns the first of versions that belongs to an era; "": none does.
-func newest(versions []string, modern bool) string {
+// firstOfEra returns the first of versions that belongs to an era; "": none does.
+func firstOfEra(versions []string, modern bool) string {
 	for _, v := range versions {
 		if rev := revision(v); rev.Version != "" && rev.Modern == modern {
 			return v
@@ -197,9 +201,9 @@ func missingMeta(versions []string, field string) *Error {
 	return errorWithVersions(versions, CodeInvalidParams, "Invalid params: _meta lacks "+field)
 }
 
-// unknown returns the error for a name that nothing has. 2026-07-28
+// unknownName returns the error for a name that nothing has. 2026-07-28
 // server/tools#error-handling words it "Unknown tool: invalid_tool_name".
-func unknown(kind, name string) *Error {
+func unknownName(kind, name string) *Error {
 	if name == "" {
 		return invalidParams("the %s is missing or empty", kind)
 	}
@@ -312,12 +316,12 @@ func (m *Message) Meta() (Meta, error) {
 	if len(m.Params) == 0 || m.Params[0] != '{' {
 		return Meta{}, nil
 	}
-	if m.protocol == nil {
+	if m.parsed == nil {
 		once := new(metaOnce)
 		once.err = once.meta.read(m.Params)
-		m.protocol = once
+		m.parsed = once
 	}
-	once := m.protocol.(*metaOnce)
+	once := m.parsed.(*metaOnce)
 	return once.meta, once.err
 }
 
@@ -343,7 +347,7 @@ func (meta *Meta) read(params json.RawMessage) error {
 	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
 		return invalidParams("_meta: '%s' has the wrong type", metaCapabilities)
 	case meta.LogLevel != nil && *meta.LogLevel == "":
-		return unknown("log level", "")
+		return unknownName("log level", "")
 	case meta.ProgressToken != nil && !isToken:
 		return invalidParams("_meta: 'progressToken' must be a string or an integer")
 	}
@@ -412,9 +416,47 @@ type ProgressParams struct {
 	Total         float64         `json:"total,omitempty"`
 }
 
+// ---- Objects of which only some members are ours ----
+
+// object builds a JSON object member by member. It is for an object of which
+// only some members are ours: the others are passed on as they came.
+type object struct{ text []byte }
+
+// add adds a member. value is JSON.
+func (o *object) add(name string, value []byte) {
+	if len(o.text) == 0 {
+		o.text = append(o.text, '{')
+	} else {
+		o.text = append(o.text, ',')
+	}
+	o.text = append(appendString(o.text, name), ':')
+	o.text = append(o.text, value...)
+}
+
+// addAll adds the members of another object, except those with these names. What
+// is no object adds nothing.
+func (o *object) addAll(other json.RawMessage, except ...string) {
+	if len(other) == 0 || other[0] != '{' {
+		return
+	}
+	for name, value := range each(other) {
+		if !slices.Contains(except, string(name)) {
+			o.add(string(name), value)
+		}
+	}
+}
+
+// encode returns the object. Nothing can be added afterwards.
+func (o *object) encode() encoded {
+	if len(o.text) == 0 {
+		return encoded("{}")
+	}
+	return append(o.text, '}')
+}
+
 // ---- What MCP keeps with a Peer ----
 
-// mcpProtocol is the Protocol of MCP: it remembers what a legacy client has said in
+// mcpProtocol is the protocol of MCP: it remembers what a legacy client has said in
 // initialize, and decides for each request which era it belongs to.
 type mcpProtocol struct {
 	mu       sync.Mutex // guards the fields below
@@ -429,27 +471,27 @@ var statelessProtocol = new(mcpProtocol)
 // end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
 // that passes requests on to one.
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
-	return ServeConn(ctx, c, h, new(mcpProtocol), log)
+	return serveConn(ctx, c, h, new(mcpProtocol), log)
 }
 
 // Open is OpenConn for MCP. It does not find out what the server speaks, and sends
 // no initialize: Client does.
 func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
-	return OpenConn(ctx, c, h, new(mcpProtocol), log)
+	return openConn(ctx, c, h, new(mcpProtocol), log)
 }
 
-// Remember stores what a legacy request does not say: the version that was
+// remember stores what a legacy request does not say: the version that was
 // agreed on, and the rest of a Meta.
-func (p *Peer) Remember(rev Revision, meta Meta) {
+func (p *Peer) remember(rev Revision, meta Meta) {
 	m := p.protocol.(*mcpProtocol)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revision, m.meta = rev, meta
 }
 
-// Remembered returns what Remember has stored. The zero Revision means that
+// remembered returns what remember has stored. The zero Revision means that
 // nothing is remembered yet.
-func (p *Peer) Remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
+func (p *Peer) remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
 
 func (m *mcpProtocol) get() (Revision, Meta) {
 	m.mu.Lock()
@@ -464,9 +506,10 @@ func (m *mcpProtocol) setLogLevel(level string) {
 	m.meta.LogLevel = &level
 }
 
-// Payload fills in what is remembered. It refuses a batch if the revision has none.
-// A client takes any array: otherwise a response in it would be lost.
-func (m *mcpProtocol) Payload(in Payload, base *Exchange) (asArray bool, refused string) {
+// admit fills in the revision and the Meta that are remembered. On a server it
+// refuses a batch if the revision has no batches. A client takes any array:
+// otherwise a response in it would be lost.
+func (m *mcpProtocol) admit(in Payload, base *Exchange) (asArray bool, refused string) {
 	facts := base.facts()
 	rev, meta := m.get()
 	if rev.Version != "" {
@@ -476,12 +519,12 @@ func (m *mcpProtocol) Payload(in Payload, base *Exchange) (asArray bool, refused
 	if !facts.revision.ServerRequests {
 		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
 		// requests to stdout."
-		base.cannotCall = ErrNoServerRequests
+		base.cannotCall = true
 	}
 	if !in.Batch {
 		return false, ""
 	}
-	if !base.tracker.weAreClient {
+	if !base.owner.weAreClient {
 		refused = refuseBatch(in, facts.revision)
 	}
 	return facts.revision.Batches, refused
@@ -498,7 +541,7 @@ func refuseBatch(in Payload, rev Revision) (reason string) {
 	switch {
 	case !rev.Batches:
 		return "batches exist only in 2025-03-26"
-	case in.has("initialize"):
+	case in.hasRequest("initialize"):
 		return "initialize in a batch"
 	case responses && others:
 		return "requests and responses in one batch"
@@ -506,13 +549,13 @@ func refuseBatch(in Payload, rev Revision) (reason string) {
 	return ""
 }
 
-// Request decides which era a request belongs to, and fills in what it says
+// begin decides which era a request belongs to, and fills in what it says
 // about its sender.
-func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
+func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
 	facts := x.facts()
-	if in.Batch { // they share what Payload has filled in
+	if in.Batch { // its messages share the mcpFacts that admit has filled in; each needs its own
 		own := *facts
-		facts, x.protocol = &own, &own
+		facts, x.noted = &own, &own
 	}
 	meta, err := x.Request.Meta()
 	rev := revision(meta.ProtocolVersion)
@@ -520,10 +563,10 @@ func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
 	// modern. A legacy version says nothing new.
 	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
 	switch {
-	case x.tracker.weAreClient && facts.revision.Modern:
+	case x.owner.weAreClient && facts.revision.Modern:
 		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
 		// responses"
-		x.tracker.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
+		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
 		return errIgnored
 	case err != nil:
 		return err
@@ -533,7 +576,7 @@ func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
 		return invalidParams("a subscription must have at most %d bytes", maxListen)
 	case modern:
 		facts.revision, facts.meta = rev, meta
-		x.Peer, x.cannotCall = nil, ErrNoServerRequests // a modern client is never sent requests
+		x.Peer = nil // a modern client is never sent requests
 	default:
 		facts.meta.ProgressToken = meta.ProgressToken
 		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
@@ -542,10 +585,10 @@ func (m *mcpProtocol) Request(in Payload, x *Exchange) error {
 	return nil
 }
 
-// Notification handles cancellations, and drops progress that no call waits for.
-func (m *mcpProtocol) Notification(x *Exchange) (handled bool) {
-	own := *x.facts() // the messages of a batch share what Payload has filled in
-	x.protocol = &own
+// takeNotification handles cancellations, and drops progress that no call waits for.
+func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
+	own := *x.facts() // the messages of a batch share the mcpFacts that admit has filled in
+	x.noted = &own
 	switch x.Request.Method {
 	case "notifications/cancelled":
 		m.cancel(x)
@@ -554,8 +597,8 @@ func (m *mcpProtocol) Notification(x *Exchange) (handled bool) {
 		var p ProgressParams
 		_ = Bind(x.Request.Params, &p)
 		token, ok := parseID(p.ProgressToken)
-		if !ok || !x.tracker.expects(token.key()) {
-			x.tracker.log.Debug("progress of nothing that we wait for", "params", brief(x.Request.Params))
+		if !ok || !x.owner.expects(token.key()) {
+			x.owner.log.Debug("progress of nothing that we wait for", "params", brief(x.Request.Params))
 			return true
 		}
 	}
@@ -576,32 +619,32 @@ func (m *mcpProtocol) cancel(x *Exchange) {
 	if !ok {
 		return
 	}
-	cancelled := x.tracker.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
+	cancelled := x.owner.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
 	rev, _ := m.get()
 	switch {
 	case cancelled != nil:
-		x.tracker.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
-	case x.tracker.weAreClient && rev.Modern:
+		x.owner.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
+	case x.owner.weAreClient && rev.Modern:
 		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference
 		// a subscriptions/listen request, to terminate that subscription stream"
-		if call := x.tracker.calling(id); call != nil && call.Method == "subscriptions/listen" {
-			x.tracker.fail(id, errSubscriptionEnded)
+		if call := x.owner.calling(id); call != nil && call.Method == "subscriptions/listen" {
+			x.owner.fail(id, errSubscriptionEnded)
 		}
 	}
 }
 
-// CallKey returns the progress token of a call.
-func (m *mcpProtocol) CallKey(call *Message) string {
+// callKey returns the progress token of a call.
+func (m *mcpProtocol) callKey(call *Message) string {
 	meta, _ := call.Meta()
 	token, _ := parseID(meta.ProgressToken)
 	return token.key()
 }
 
-// Abandoned returns the notifications/cancelled for a call. 2025-11-25
+// abandoned returns the notifications/cancelled for a call. 2025-11-25
 // basic/utilities/cancellation: "The initialize request MUST NOT be cancelled by
 // clients". A server/discover that takes too long is followed by initialize, and
 // not cancelled either.
-func (m *mcpProtocol) Abandoned(call *Message, why error) *Message {
+func (m *mcpProtocol) abandoned(call *Message, why error) *Message {
 	if call.Method == "initialize" || call.Method == "server/discover" {
 		return nil
 	}
@@ -609,77 +652,25 @@ func (m *mcpProtocol) Abandoned(call *Message, why error) *Message {
 	return cancelled
 }
 
-// whenEnded sets the function that runs when the conversation ends. If it has
-// ended already, f runs now. A Peer has room for one such function.
-func (p *Peer) whenEnded(f func()) {
-	p.mu.Lock()
-	ended := p.ended
-	if !ended {
-		p.onEnd = f
-	}
-	p.mu.Unlock()
-	if ended {
-		f()
-	}
-}
-
-// replace ends what is left of the peer when another one takes its place on the
-// same conversation. Requests are cancelled, except those that stay, and their
-// ids are free. All calls fail with why: the new peer has never seen them. When
-// replace returns, nothing more is sent for those requests.
-func (p *Peer) replace(stays func(*Exchange) bool, why error) {
-	var ended []*requestState
-	p.mu.Lock()
-	// Both tables are changed in one step. A Call whose context ends now must
-	// find that it has failed already, or it would send the new peer a
-	// cancellation.
-	for key, x := range p.serving {
-		if stays(x) {
-			continue
-		}
-		delete(p.serving, key)
-		x.state.cancelled = true
-		x.state.cancel()
-		ended = append(ended, x.state)
-	}
-	for id, c := range p.calls {
-		p.removeLocked(id)
-		c.outcome <- outcome{err: why}
-	}
-	p.mu.Unlock()
-	for _, s := range ended {
-		s.sending.Wait()
-	}
-}
-
-// calling returns the request of ours that has this id; nil: none waits.
-func (p *Peer) calling(id ID) *Message {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[id.key()]; c != nil {
-		return c.request
-	}
-	return nil
-}
-
 // ---- What MCP keeps with an Exchange ----
 
-// mcpFacts is what MCP knows about a request, beside what JSON-RPC does.
+// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
 type mcpFacts struct {
 	meta       Meta
-	revision   Revision
-	inputs     map[string]json.RawMessage
-	inputState string
-	noLogs     bool                // the Server has not declared logging
-	disconnect func(time.Duration) // ends the HTTP response; nil: there is none to end
+	revision   Revision                   // in force for the request; the zero Revision: none yet
+	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
+	inputState string                     // what Exchange.State returns: the State of the last InputRequired
+	noLogs     bool                       // the Server has not declared logging
+	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
 }
 
-// facts returns what MCP knows. Only MCP sets the field protocol.
+// facts returns what MCP knows about the request. If nothing is noted yet, it
+// notes the zero mcpFacts.
 func (x *Exchange) facts() *mcpFacts {
-	if x.protocol == nil {
-		x.protocol = new(mcpFacts)
+	if x.noted == nil {
+		x.noted = new(mcpFacts)
 	}
-	return x.protocol.(*mcpFacts)
+	return x.noted.(*mcpFacts)
 }
 
 // Meta returns what the sender of the request has said about itself: a modern
@@ -748,13 +739,12 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 	case !(progress <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // NaN and infinity are not in JSON
 		return fmt.Errorf("progress %v of %v", progress, total)
 	}
-	x.tracker.mu.Lock()
-	rises := progress > x.state.reported
-	x.state.reported = max(progress, x.state.reported)
-	x.tracker.mu.Unlock()
-	if !rises { // 2025-11-25 basic/utilities/progress: "The progress value MUST increase with each notification"
+	// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
+	// each notification"
+	if progress <= x.state.reported {
 		return fmt.Errorf("progress %v does not rise", progress)
 	}
+	x.state.reported = progress
 	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total}.encode())
 }
 
@@ -778,7 +768,7 @@ func (x *Exchange) Require(capabilities ...string) error {
 	missing := map[string]map[string]any{}
 	for _, path := range capabilities {
 		name, part, _ := strings.Cut(path, ".")
-		if x.canBeAsked(name, part) {
+		if x.hasCapability(name, part) {
 			continue
 		}
 		if missing[name] == nil {
@@ -796,10 +786,10 @@ func (x *Exchange) Require(capabilities ...string) error {
 	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + names, Data: data}
 }
 
-// canBeAsked reports whether the client has declared a capability, or a part of
+// hasCapability reports whether the client has declared a capability, or a part of
 // it. A capability elicitation without parts means form: 2026-07-28
 // client/elicitation#capabilities.
-func (x *Exchange) canBeAsked(name, part string) bool {
+func (x *Exchange) hasCapability(name, part string) bool {
 	declared := member(x.Meta().ClientCapabilities, name)
 	switch {
 	case declared == nil, name == "elicitation" && !x.Revision().Elicitation:
@@ -824,7 +814,9 @@ type Server struct {
 	// Capabilities are told to clients as they are. A method of MCP that belongs
 	// to a capability is served only if that is declared: tools/call needs
 	// "tools", and Exchange.Log needs "logging". If tools, prompts or resources
-	// are declared and Methods does not list them, their list is empty.
+	// are declared and Methods does not list them, their list is empty. If the
+	// capabilities cannot be encoded, each request is answered with an error that
+	// says so.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; nil: all
@@ -840,6 +832,7 @@ type Server struct {
 	key      []byte
 	info     json.RawMessage // what each modern result says about this server
 	caps     json.RawMessage
+	mistake  error                  // Capabilities cannot be encoded; nil: they can
 	logs     bool                   // logging is declared
 	methods  map[string]HandlerFunc // those of Methods that are served, and the empty lists
 	hidden   []string               // those that are not, because their capability is not declared
@@ -856,13 +849,15 @@ type Server struct {
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	s.once.Do(s.prepare)
 	x.facts().noLogs = !s.logs
-	if len(s.hidden) > 0 && x.tracker != nil {
-		s.warning.Do(func() { s.warn(x.tracker.log) })
+	if len(s.hidden) > 0 && x.owner != nil {
+		s.warning.Do(func() { s.warn(x.owner.log) })
 	}
 	version := x.Meta().ProtocolVersion // of the request, or of initialize
 	switch {
 	case x.Request.Kind() == Notification:
 		return s.handleNotification(ctx, x)
+	case s.mistake != nil:
+		return nil, s.mistake
 	case version != "" && !slices.Contains(s.versions, version):
 		return nil, s.refuseVersion(x.Request.Method, version)
 	case revision(version).Modern:
@@ -877,8 +872,12 @@ func (s *Server) prepare() {
 		s.key = []byte(rand.Text())
 	}
 	s.versions = orAll(s.Versions)
-	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
-	s.caps, _ = marshalObject(s.Capabilities)
+	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version}) // strings have no error
+	caps, err := marshalObject(s.Capabilities)
+	if err != nil {
+		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
+	}
+	s.caps = caps
 	s.logs = s.declares("logging")
 	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
 	s.methods = map[string]HandlerFunc{}
@@ -952,7 +951,7 @@ func (s *Server) addEmptyLists() {
 // basic/versioning, "a recognized modern JSON-RPC error […] identifies a modern
 // server".
 func (s *Server) refuseVersion(method, version string) *Error {
-	if newest(s.versions, true) == "" {
+	if firstOfEra(s.versions, true) == "" {
 		return errorWithVersions(s.versions, CodeMethodNotFound, methodNotFound(method).Message)
 	}
 	return versionError(s.versions, version)
@@ -970,7 +969,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		// code -32602"
 		return nil, missingMeta(s.versions, metaCapabilities)
 	case meta.LogLevel != nil && !slices.Contains(logLevels, *meta.LogLevel):
-		return nil, unknown("log level", *meta.LogLevel)
+		return nil, unknownName("log level", *meta.LogLevel)
 	}
 	h := s.methods[method]
 	switch method {
@@ -992,7 +991,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		}
 	}
 	result, err := h(ctx, x)
-	if need, asks := asInputRequired(result); asks && err == nil {
+	if need, isQuestion := asInputRequired(result); isQuestion && err == nil {
 		result, err = s.requireInput(x, need)
 	}
 	if err != nil {
@@ -1079,7 +1078,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	h := s.methods[method]
 	switch {
-	case newest(s.versions, false) == "":
+	case firstOfEra(s.versions, false) == "":
 		// 2026-07-28 basic/versioning: name the versions "in any error it
 		// returns to an initialize request"
 		return nil, missingMeta(s.versions, metaVersion)
@@ -1089,10 +1088,13 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		return nil, nil
 	case x.Revision().Version == "":
 		return nil, missingMeta(s.versions, metaVersion)
-	case x.Peer == nil: // a level, or a subscription, could not be remembered
-	case method == "logging/setLevel" && s.declares("logging"):
+	}
+	canRemember := x.Peer != nil // a level, or a subscription
+	isSubscription := method == "resources/subscribe" || method == "resources/unsubscribe"
+	switch {
+	case canRemember && method == "logging/setLevel" && s.declares("logging"):
 		h = s.setLevel
-	case (method == "resources/subscribe" || method == "resources/unsubscribe") && s.offers("resources", "subscribe"):
+	case canRemember && isSubscription && s.offers("resources", "subscribe"):
 		h = s.subscribe
 	}
 	if h == nil {
@@ -1101,17 +1103,17 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	for range maxRounds {
 		result, err := h(ctx, x)
 		if fault, ok := errors.AsType[*Error](err); ok && fault != nil && fault.Code == CodeMissingCapability {
-			return cannotAsk(x, fault)
+			return askFailed(ctx, x, fault)
 		}
-		need, asks := asInputRequired(result)
-		if err != nil || !asks {
+		need, isQuestion := asInputRequired(result)
+		if err != nil || !isQuestion {
 			return result, err
 		}
-		if err := s.ask(ctx, x, need); err != nil {
-			return cannotAsk(x, err)
+		if err := s.askLegacy(ctx, x, need); err != nil {
+			return askFailed(ctx, x, err)
 		}
 	}
-	return cannotAsk(x, errors.New("too many questions"))
+	return askFailed(ctx, x, errors.New("too many questions"))
 }
 
 // initialize agrees on a version. 2025-11-25
@@ -1143,7 +1145,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	}
 	rev := revision(p.ProtocolVersion)
 	if rev.Modern || !slices.Contains(s.versions, rev.Version) { // the modern era has no handshake
-		rev = revision(newest(s.versions, false))
+		rev = revision(firstOfEra(s.versions, false))
 	}
 	if x.Peer != nil {
 		// A copy of the capabilities: a session keeps them as long as it lives, and
@@ -1157,10 +1159,10 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 // startLegacy remembers a client that has initialized. Modern requests of a client
 // before it go on, because they do not depend on a handshake.
 func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta) {
-	if before, _ := peer.Remembered(); before.Version != "" {
+	if before, _ := peer.remembered(); before.Version != "" {
 		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
 	}
-	peer.Remember(rev, meta)
+	peer.remember(rev, meta)
 	s.addLegacySubscriber(peer)
 }
 
@@ -1187,7 +1189,8 @@ func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
 	return json.RawMessage(offered.encode())
 }
 
-// handleNotification takes in a notification. One without a method is ignored.
+// handleNotification takes in a notification. If Methods has no handler for it, it
+// is ignored.
 func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
 	if x.Request.Method == "notifications/initialized" {
 		s.mu.Lock()
@@ -1197,7 +1200,8 @@ func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, erro
 		s.mu.Unlock()
 	}
 	h := s.methods[x.Request.Method]
-	// A tools/call without an id would be a call that no check looks at.
+	// A tools/call without an id is a notification, too. It must not run the tool:
+	// the checks of requests have not been made.
 	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
 		return nil, nil
 	}
@@ -1216,13 +1220,24 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 		return nil, err
 	}
 	if !slices.Contains(logLevels, p.Level) {
-		return nil, unknown("log level", p.Level)
+		return nil, unknownName("log level", p.Level)
 	}
 	x.Peer.protocol.(*mcpProtocol).setLogLevel(p.Level)
 	return nil, nil
 }
 
 // ---- Input: questions to the user, in either era ----
+//
+// A handler asks by returning an InputRequired. What happens then:
+//
+//	legacy                                            modern
+//	> tools/call, id 2                                > tools/call, id 2
+//	  the handler returns InputRequired                 the handler returns InputRequired
+//	< elicitation/create, a request with id 1         < the result of id 2: input_required, with all questions and requestState
+//	> the response to id 1                              the server has forgotten the call; the client asks its user
+//	  (one request for each question)                 > tools/call, id 3: the same params, the answers and requestState
+//	  the handler runs again, with the answers          the handler runs again, with the answers
+//	< the result of id 2                              < the result of id 3
 
 // InputRequired is a result that a handler of tools/call, prompts/get or
 // resources/read may return in place of its own. Then the client is asked, and
@@ -1236,11 +1251,15 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 // same call, so what it reports with Progress must rise through all of the rounds.
 //
 // Inputs has the answers of the last round only, and they are not checked. What
-// the handler needs from an earlier round it keeps in State. A call has at most
-// 16 rounds. A client that cannot be asked gets an error with
-// CodeMissingCapability. Over HTTP that error has status 400, or 200 if something
-// was sent before, or after a second. A handler that asks late and wants 400 calls
-// Exchange.Require first.
+// the handler needs from an earlier round it keeps in State. A call of a legacy
+// client has at most 16 rounds. How many a modern call has is for its client to say.
+//
+// If a client has not declared that it can be asked, a legacy tools/call gets a
+// result with isError, and any other legacy request a CodeInternalError. A modern
+// request gets an error with CodeMissingCapability. Over HTTP the status of that
+// is 400, unless the response has begun already: it begins with the first message
+// that is sent, and after a second. Then the status is 200. A handler that works
+// for long before it asks, and needs 400, calls Exchange.Require at its beginning.
 type InputRequired struct {
 	Requests map[string]InputRequest // by keys that the handler chooses
 	State    string                  // the client sends it back; it can read it but not change it
@@ -1248,7 +1267,7 @@ type InputRequired struct {
 
 // asInputRequired returns the InputRequired that a handler has returned, by value
 // or as a pointer.
-func asInputRequired(result any) (need InputRequired, asks bool) {
+func asInputRequired(result any) (need InputRequired, ok bool) {
 	switch result := result.(type) {
 	case InputRequired:
 		return result, true
@@ -1260,8 +1279,8 @@ func asInputRequired(result any) (need InputRequired, asks bool) {
 	return InputRequired{}, false
 }
 
-// isEmpty reports whether the client is asked nothing. A State alone is no mistake:
-// the client calls again at once.
+// isEmpty reports whether there are no questions and no State. A State alone is no
+// mistake: the client calls again at once.
 func (need InputRequired) isEmpty() bool { return len(need.Requests) == 0 && need.State == "" }
 
 // InputRequest is one question: elicitation/create, sampling/createMessage or
@@ -1293,8 +1312,8 @@ const (
 // basic/patterns/mrtr#supported-requests.
 var methodsThatMayAsk = []string{"tools/call", "prompts/get", "resources/read"}
 
-// mayAsk returns an error unless the client can be asked all the questions.
-func (x *Exchange) mayAsk(need InputRequired) error {
+// checkQuestions returns an error unless the client can be asked all the questions.
+func (x *Exchange) checkQuestions(need InputRequired) error {
 	var needed []string
 	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
 		question := need.Requests[key]
@@ -1342,7 +1361,7 @@ func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
 	case need.isEmpty():
 		return nil, errors.New("no question was asked")
 	}
-	if err := x.mayAsk(need); err != nil {
+	if err := x.checkQuestions(need); err != nil {
 		return nil, err
 	}
 	result := InputRequiredResult{ResultType: "input_required", InputRequests: need.Requests}
@@ -1437,13 +1456,13 @@ func digest(params json.RawMessage) []byte {
 	return sum[:]
 }
 
-// ask sends the questions to a legacy client as requests, one after the other,
+// askLegacy sends the questions to a legacy client as requests, one after the other,
 // in the order of their keys.
-func (s *Server) ask(ctx context.Context, x *Exchange, need InputRequired) error {
+func (s *Server) askLegacy(ctx context.Context, x *Exchange, need InputRequired) error {
 	if need.isEmpty() {
 		return errors.New("no question was asked")
 	}
-	if err := x.mayAsk(need); err != nil {
+	if err := x.checkQuestions(need); err != nil {
 		return err
 	}
 	// 2025-11-25 basic/lifecycle: no requests "before receiving the initialized
@@ -1473,9 +1492,16 @@ func (s *Server) isReady(peer *Peer) bool {
 	return sub != nil && sub.ready
 }
 
-// cannotAsk tells a legacy client why its call has failed. For a tool that is a
-// result, so that the model sees it.
-func cannotAsk(x *Exchange, err error) (any, error) {
+// askFailed tells a legacy client why its call has failed. For a tool that is a
+// result, so that the model sees it. The end of the request or of the conversation
+// is nothing for the model.
+func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
+	switch {
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return nil, err
+	case errors.Is(err, ErrClosed):
+		return nil, errStopping
+	}
 	if fault, ok := err.(*Error); ok && fault.Code == CodeMissingCapability {
 		err = errors.New(fault.Message) // without the code, which the legacy era does not know
 	}
@@ -1527,7 +1553,7 @@ var errListeners = &Error{Code: CodeInternalError, Message: "Too many subscripti
 //
 // The mutex of the Server guards all fields but wake.
 type subscriber struct {
-	ready   bool            // a legacy client has sent notifications/initialized
+	ready   bool            // changes may be sent: to a legacy client after notifications/initialized, to a modern one at any time
 	lists   map[string]bool // the methods that were asked for; nil: all
 	watched map[string]bool // resources, by URI
 	waiting []change        // not yet sent: one for each list or resource
@@ -1594,9 +1620,9 @@ func (s *Server) Publish(method string, params any) {
 	}
 }
 
-// add puts a change into waiting, if the subscriber wants it, and reports whether
-// it does. An older change of the same thing is replaced. So no more waits than
-// the subscriber has asked for.
+// add puts a change into waiting if the subscriber wants it. It reports whether
+// the subscriber does. The change replaces an older change of the same thing. So
+// waiting has one change at most for each list and each resource.
 func (sub *subscriber) add(c change) bool {
 	method := c.notification.Method
 	wanted := sub.lists == nil || sub.lists[method]
@@ -1737,7 +1763,7 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	if len(uris) > maxWatched || slices.Contains(uris, "") {
 		return nil, invalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
 	}
-	agreed, sub := s.offer(p.Notifications)
+	agreed, sub := s.newListener(p.Notifications)
 	if !s.addListener(sub) {
 		return nil, errListeners
 	}
@@ -1783,9 +1809,9 @@ func (s *Server) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber)
 	}
 }
 
-// offer returns the part of a filter that the server offers, and the subscriber
+// newListener returns the part of a filter that the server offers, and the subscriber
 // for it.
-func (s *Server) offer(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
+func (s *Server) newListener(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
 	agreed.PromptsListChanged = asked.PromptsListChanged && s.offers("prompts", "listChanged")
 	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.offers("resources", "listChanged")
 	agreed.ToolsListChanged = asked.ToolsListChanged && s.offers("tools", "listChanged")
@@ -1833,6 +1859,18 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 }
 
 // ======== The client ========
+//
+// What happens when the connection is lost while five calls wait, and then a sixth
+// call is made:
+//
+//	reader of the Conn  Read fails. The reader ends the Peer, and the five calls get ErrClosed
+//	the five calls      return ErrClosed, because the server may have acted on them
+//	the sixth call      finds that the Peer has ended. It retires the connection, starts an
+//	                    attempt in the background, and waits for the attempt
+//	the attempt         calls the Dialer that has worked before, and negotiates. It begins with the era
+//	                    of the last time. Its connection is now the one for all calls
+//	the sixth call      sends its request on the new connection
+//	a goroutine         closes the retired connection, because no call uses it any more
 
 // Client talks to one server, whatever its revision: it finds out which one the
 // server speaks, and keeps to that. Set the fields before Connect. After that,
@@ -1850,7 +1888,7 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 // *HTTPError, and errors of net/http.
 type Client struct {
 	Info         Implementation
-	Capabilities map[string]any // what Handler can be asked; nil: nothing
+	Capabilities map[string]any // what Handler can be asked; nil: nothing. Connect fails if they cannot be encoded
 	// Handler answers the questions of the server, in either era, and takes in
 	// its notifications. nil: questions are answered with CodeMethodNotFound.
 	Handler  Handler
@@ -1874,8 +1912,18 @@ type Client struct {
 	running sync.WaitGroup // goroutines that make or close a connection; Go while holding mu, and not after Close
 }
 
-// A Client has at most one connection that new calls use, and one attempt to
-// make it:
+// attempt is an attempt to make a connection. It runs in the background, not on
+// the context of a call: a call with a short deadline must not stop the attempt for
+// which others wait. All calls that need a connection wait for the same attempt.
+type attempt struct {
+	done    chan struct{} // closed when one of the next two is set
+	conn    *connection
+	err     error
+	waiting int // calls that wait for it; the Client's mutex guards this
+}
+
+// connection is what a Client knows about the server at the other end of a Conn. A
+// Client has at most one connection that new calls use, and one attempt to make it:
 //
 //	                 a call                    it succeeds
 //	no connection ----------> attempt ------------------------> connection
@@ -1884,40 +1932,28 @@ type Client struct {
 //	      +----------------------+                                 | or it does not fit the server
 //	      +--------------------------------------------------------+ any more: it is retired
 //
-// An attempt runs in the background, not on the context of a call: a call with a
-// short deadline must not stop the attempt for which others wait. All calls that
-// need a connection wait for the same attempt. A retired connection is closed when
-// the calls that use it are done.
-
-// attempt is an attempt to make a connection.
-type attempt struct {
-	done    chan struct{} // closed when one of the next two is set
-	conn    *connection
-	err     error
-	waiting int // calls that wait for it; the Client's mutex guards this
-}
-
-// connection is what a Client knows about the server at the other end of a Conn.
+// A retired connection is closed when the calls that use it are done.
 type connection struct {
 	peer         *Peer
-	dial         int // the index of the Dialer
+	dialer       int // its index in Client.dials
 	revision     Revision
 	introduction object // the members of _meta that each modern request has
 	server       ServerInfo
 	probeFailed  bool // server/discover has failed
 	probeUnclear bool // and not with CodeMethodNotFound, as servers answer that do not know it
 
-	// news ends when the server can tell us nothing any more except responses.
-	// Its cause is the reason.
-	news    context.Context
-	endNews context.CancelCauseFunc
+	// listening ends when the server can send us no more notifications of changes.
+	// Its cause is the reason. Listen waits for it in the legacy era.
+	listening    context.Context
+	endListening context.CancelCauseFunc
 
 	calls    sync.WaitGroup // calls that use the connection
 	retired  bool           // no more calls are to use it; the Client's mutex guards this
 	outdated bool           // all is to be found out again; the Client's mutex guards this
 
-	turn    chan struct{}  // has room for one: held while watched changes
-	watched map[string]int // how many subscriptions each resource has, in the legacy era
+	turn      chan struct{}  // has room for one: held while a subscription is sent
+	watchedMu sync.Mutex     // guards the field below
+	watched   map[string]int // how many calls of Listen watch each resource, in the legacy era
 }
 
 // ServerInfo is what a server says about itself.
@@ -1931,7 +1967,8 @@ type ServerInfo struct {
 // Connect opens a Conn and finds out how to talk over it: with server/discover,
 // and then with initialize. If what answers is no server that speaks over such a
 // Conn, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is
-// called once.
+// called once. If it fails, the Client is still of use: the next call tries to
+// connect in the same way, unless Close was called.
 //
 // When the connection is lost later, or does not fit the server any more, the
 // next call connects again. A call that no server has acted on is then sent on
@@ -1983,21 +2020,15 @@ func (c *Client) Close() (err error) {
 // whether that may be repeated. If it may, and no server has acted on it,
 // withConnection runs call once more, on another connection.
 func (c *Client) withConnection(ctx context.Context, call func(*connection) (mayRepeat bool, err error)) error {
-	conn, err := c.connected(ctx)
+	conn, err := c.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	mayRepeat, notRead, outdated := false, false, false
-	func() {
-		// Also if a handler of a question ends this goroutine, or panics.
-		defer func() { c.release(conn, notRead || outdated, outdated) }()
-		mayRepeat, err = call(conn)
-		notRead, outdated = conn.classify(err)
-	}()
-	if !mayRepeat || !notRead || ctx.Err() != nil {
+	mayRepeat, outdated, err := c.callOn(conn, call)
+	if !mayRepeat || ctx.Err() != nil {
 		return err
 	}
-	other, failed := c.connected(ctx)
+	other, failed := c.acquire(ctx)
 	if failed != nil {
 		return fmt.Errorf("%w; connecting again: %w", err, failed)
 	}
@@ -2007,6 +2038,16 @@ func (c *Client) withConnection(ctx context.Context, call func(*connection) (may
 	}
 	_, err = call(other)
 	return err
+}
+
+// callOn runs call on a connection, and releases that afterwards. The release is
+// deferred, because a handler of a question may end this goroutine, or panic.
+func (c *Client) callOn(conn *connection, call func(*connection) (bool, error)) (mayRepeat, outdated bool, err error) {
+	notRead := false
+	defer func() { c.release(conn, notRead || outdated, outdated) }()
+	mayRepeat, err = call(conn)
+	notRead, outdated = conn.classify(err)
+	return mayRepeat && notRead, outdated, err
 }
 
 // classify says what the error of a call means for the connection. If no server
@@ -2039,8 +2080,8 @@ func codeOf(err error) int {
 	return 0
 }
 
-// connected returns the connection, for one call. release it.
-func (c *Client) connected(ctx context.Context) (*connection, error) {
+// acquire returns the connection, for one call. After the call, release it.
+func (c *Client) acquire(ctx context.Context) (*connection, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -2131,7 +2172,7 @@ func (c *Client) settle(a *attempt, conn *connection, err error) {
 		// From now on the calls that have waited use the connection, even if it
 		// is retired before they run.
 		conn.calls.Add(a.waiting)
-		if errors.Is(context.Cause(conn.news), ErrSessionEnded) { // the server has forgotten the session already
+		if errors.Is(context.Cause(conn.listening), ErrSessionEnded) { // the server has forgotten the session already
 			c.retire(conn, ErrSessionEnded)
 		}
 	}
@@ -2161,16 +2202,17 @@ func (c *Client) retire(conn *connection, why error) {
 		return
 	}
 	conn.retired = true
-	conn.endNews(why)
+	conn.endListening(why)
 	c.running.Go(func() {
 		// Close ends the calls that still use it.
-		defer context.AfterFunc(c.life, func() { _ = conn.peer.Close() })()
+		stop := context.AfterFunc(c.life, func() { _ = conn.peer.Close() })
+		defer stop()
 		conn.calls.Wait()
 		_ = conn.peer.Close()
 	})
 }
 
-// ---- The client's ladder ----
+// ---- Negotiation: what does the server speak? ----
 
 const (
 	maxSteps = 3    // of a handshake
@@ -2187,27 +2229,41 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 	if len(dials) == 0 {
 		return nil, errors.New("there is nothing to dial")
 	}
+	if _, err := marshalObject(c.Capabilities); err != nil {
+		return nil, fmt.Errorf("Client.Capabilities: %w", err)
+	}
 	var err error
 	if known {
-		conn, next, failed := c.climb(ctx, last.dial, last.revision.Modern)
+		conn, failed := c.negotiate(ctx, last.dialer, last.revision.Modern)
+		// A server that answers with an error is there, but it may have changed. So
+		// all is found out again. If there is no answer, no other way would help.
 		_, answered := errors.AsType[*Error](failed)
-		if conn != nil || !next && !answered {
+		if conn != nil || !answered && !errors.Is(failed, errNextDial) {
 			return conn, failed
 		}
 		err = failed
 	}
 	for i := range dials {
-		conn, next, failed := c.climb(ctx, i, i == 0)
+		conn, failed := c.negotiate(ctx, i, i == 0)
 		if conn != nil {
 			return conn, nil
 		}
 		err = chain(failed, err)
-		if !next || ctx.Err() != nil {
+		if !errors.Is(failed, errNextDial) || ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, err
 }
+
+// errNextDial means that the next Dialer may lead to a server.
+var errNextDial = errors.New("try the next Dialer")
+
+// nextDialError is an error that matches errNextDial. It keeps the text of the error.
+type nextDialError struct{ error }
+
+func (e nextDialError) Is(target error) bool { return target == errNextDial }
+func (e nextDialError) Unwrap() error        { return e.error }
 
 // step says how to go on after a step of a handshake.
 type step struct {
@@ -2219,30 +2275,32 @@ type step struct {
 type stepTo int
 
 const (
-	found     stepTo = iota // the connection is made
+	connected stepTo = iota // nothing more is to be done
 	probe                   // send server/discover
 	handshake               // send initialize
 	nextDial                // try the next Dialer
 	giveUp
 )
 
-// climb opens a Conn and finds out what the server speaks, in three steps at most.
-// A step sends server/discover or initialize; its answer decides on the next one.
-// modern says whether the first step is server/discover: it is with the first
-// Dialer, unless we speak no modern version. If climb fails, next says that the
-// next Dialer may lead to something else.
+// negotiate opens a Conn and finds out what the server speaks, in three steps at
+// most. A step sends server/discover or initialize; its answer decides on the next
+// one. modern says whether the first step is server/discover. With the first Dialer
+// it is, and with the others it is not. A client that connects again begins with the
+// era of the last time. If we speak no version of that era, the first step is that
+// of the other era. If the next Dialer may lead to something else, the error is also
+// errNextDial.
 //
 //	sent               answered with                                   next step
-//	server/discover    versions, one of them modern and ours           found
+//	server/discover    versions, one of them modern and ours           connected
 //	                   versions, the first of ours is legacy           handshake
 //	                   versions, none of them ours                     give up
-//	                   -32021: modern, but it wants a capability       found
+//	                   -32021: modern, but it wants a capability       connected
 //	                   -32022 with versions, one of them ours          probe, or handshake if that is legacy
 //	                   -32022 without                                  give up
 //	                   -32020, HTTP 401, 403, 408, 429, 3xx, 5xx       give up: this says nothing about versions
 //	                   no connection                                   give up
 //	                   anything else, or nothing in time               handshake
-//	initialize         a version of ours                               found
+//	initialize         a version of ours                               connected
 //	                   another version                                 give up
 //	                   an error with versions, one of them ours        probe or handshake with that
 //	                   an error that only modern servers have          probe
@@ -2253,41 +2311,49 @@ const (
 //
 // 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
-func (c *Client) climb(ctx context.Context, dial int, modern bool) (conn *connection, next bool, err error) {
+func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*connection, error) {
 	versions := orAll(c.Versions)
-	s := stepWith(cmp.Or(newest(versions, modern), newest(versions, !modern)), nil)
+	s := stepWith(cmp.Or(firstOfEra(versions, modern), firstOfEra(versions, !modern)), nil)
 	if s.to == giveUp {
-		return nil, false, fmt.Errorf("%w: none of %q is known", errNoVersion, versions)
+		return nil, fmt.Errorf("%w: none of %q is known", errNoVersion, versions)
 	}
-	for range maxSteps {
-		if conn == nil {
-			var failed error
-			conn, failed = c.start(ctx, dial)
-			if failed != nil {
-				return nil, errors.Is(failed, errOtherServer), chain(failed, err)
-			}
-		}
-		if s.to == probe {
-			s = c.discover(ctx, conn, s.version)
-		} else {
-			s = c.initialize(ctx, conn, s.version)
-		}
-		if s.to == found {
-			return conn, false, nil
+	var conn *connection // nil: the next step opens one
+	var err error
+	for n := range maxSteps {
+		conn, s = c.takeStep(ctx, conn, dialer, s)
+		if s.to == connected {
+			return conn, nil
 		}
 		err = chain(s.err, err)
-		if s.to == nextDial || s.to == giveUp || ctx.Err() != nil {
-			break
-		}
-		if isGone(s.err) {
+		isLast := s.to == nextDial || s.to == giveUp || ctx.Err() != nil || n == maxSteps-1
+		if conn != nil && (isLast || isGone(s.err)) {
 			_ = conn.peer.Close()
 			conn = nil
 		}
+		if isLast {
+			break
+		}
 	}
-	if conn != nil {
-		_ = conn.peer.Close()
+	return nil, err
+}
+
+// takeStep takes a step on a connection; nil: on a new one. It returns the
+// connection, if there is one, and how to go on.
+func (c *Client) takeStep(ctx context.Context, conn *connection, dialer int, s step) (*connection, step) {
+	if conn == nil {
+		var err error
+		conn, err = c.start(ctx, dialer)
+		switch {
+		case errors.Is(err, errOtherServer):
+			return nil, step{nextDial, "", nextDialError{err}}
+		case err != nil:
+			return nil, step{giveUp, "", err}
+		}
 	}
-	return nil, s.to == nextDial, err
+	if s.to == probe {
+		return conn, c.discover(ctx, conn, s.version)
+	}
+	return conn, c.initialize(ctx, conn, s.version)
 }
 
 // stepWith returns the step that tries a version: a probe for a modern one, a
@@ -2331,17 +2397,17 @@ func (c *Client) dial(ctx context.Context, i int) (Conn, error) {
 	}
 }
 
-// start opens a Conn.
-func (c *Client) start(ctx context.Context, dial int) (*connection, error) {
-	pipe, err := c.dial(ctx, dial)
+// start opens a Conn, and begins to read from it.
+func (c *Client) start(ctx context.Context, dialer int) (*connection, error) {
+	transport, err := c.dial(ctx, dialer)
 	if err != nil {
 		return nil, err
 	}
-	conn := &connection{dial: dial, turn: make(chan struct{}, 1), watched: map[string]int{}}
-	l := newLoop(context.WithoutCancel(ctx), pipe, HandlerFunc(c.handle), new(mcpProtocol), c.Log, true)
+	conn := &connection{dialer: dialer, turn: make(chan struct{}, 1), watched: map[string]int{}}
+	l := newLoop(context.WithoutCancel(ctx), transport, HandlerFunc(c.handle), new(mcpProtocol), c.Log, true)
 	conn.peer = l.peer
 	conn.peer.onReport = func(err error) { c.takeReport(conn, err) }
-	conn.news, conn.endNews = context.WithCancelCause(conn.peer.Context())
+	conn.listening, conn.endListening = context.WithCancelCause(conn.peer.Context())
 	l.start() // last: what is read needs the rest
 	return conn, nil
 }
@@ -2354,7 +2420,7 @@ func (c *Client) takeReport(conn *connection, err error) {
 	if errors.Is(err, errToolLeftOut) {
 		return
 	}
-	conn.endNews(err)
+	conn.endListening(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// A connection that an attempt has given up is not the current one.
@@ -2387,8 +2453,8 @@ var (
 	// errRefused means that the transport has carried the request, and that what
 	// has come is not the answer of a handler: over HTTP, any status but 2xx.
 	errRefused = errors.New("refused by the transport")
-	// errUnread means that what was refused names no request. So no handler has
-	// read the request.
+	// errUnread means that the refusal is an error response without an id. So no
+	// handler has read the request.
 	errUnread = errors.New("refused unread")
 	// errOtherServer means that what was sent is not for the server that is there:
 	// over HTTP, 400, 404 or 405, and no error that only modern servers have.
@@ -2436,21 +2502,29 @@ func (a *attempts) Error() string {
 func (a *attempts) Unwrap() []error { return a.errs }
 
 // afterProbe is the error of initialize on a Conn on which server/discover has
-// failed. Some servers fail after a first request that they do not know, so the
-// error may say nothing about initialize. It does if the server has answered both,
-// and server/discover with CodeMethodNotFound: then the error is no afterProbe.
+// failed. Some servers fail after a first request that they do not know. So the
+// reason of the error may be server/discover, and not initialize. If the server has
+// answered both, and server/discover with CodeMethodNotFound, the reason is
+// initialize, and the error is no afterProbe.
 type afterProbe struct{ error }
 
 func (a afterProbe) Unwrap() error { return a.error }
 
-// pick returns the newest of our versions that is among the server's.
-func (c *Client) pick(theirs []string) (string, error) {
+// firstOfOurs returns the first of our versions that is among the server's; "":
+// none is.
+func (c *Client) firstOfOurs(theirs []string) string {
 	for _, v := range orAll(c.Versions) {
 		if slices.Contains(theirs, v) {
-			return v, nil
+			return v
 		}
 	}
-	return "", fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs)
+	return ""
+}
+
+// noCommonVersion is what a client that shares no version with a server does: it
+// gives up.
+func noCommonVersion(theirs []string) step {
+	return step{giveUp, "", fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs)}
 }
 
 // versionList holds the first 100 versions of a list. A server may send any
@@ -2494,22 +2568,23 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	limit := cmp.Or(c.ProbeTimeout, 5*time.Second)
 	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	defer time.AfterFunc(time.Second, func() { c.logWaiting(conn, limit) }).Stop()
+	timer := time.AfterFunc(time.Second, func() { c.logWaiting(conn, limit) })
+	defer timer.Stop()
 	// As long as the server counts as modern it may not ask us anything.
-	conn.peer.Remember(revision(version), Meta{})
+	conn.peer.remember(revision(version), Meta{})
 	conn.introduction = c.introduction(revision(version))
 	var raw json.RawMessage
 	var result DiscoverResult
-	err := conn.peer.Call(ctx, "server/discover", conn.declare(nil, nil), &raw)
+	err := conn.peer.Call(ctx, "server/discover", conn.withMeta(nil, nil), &raw)
 	if err == nil {
 		err = ignoreOptional(Bind(raw, &result))
 	}
 	s := c.afterDiscover(version, result, err)
-	if s.to == found {
+	if s.to == connected {
 		c.agree(conn, s.version, result.Capabilities, result.Meta.serverInfo(), result.Instructions)
 		return s
 	}
-	conn.peer.Remember(Revision{}, Meta{})
+	conn.peer.remember(Revision{}, Meta{})
 	if s.err != nil {
 		conn.probeFailed = true
 		conn.probeUnclear = conn.probeUnclear || codeOf(s.err) != CodeMethodNotFound
@@ -2518,32 +2593,38 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	return s
 }
 
-// afterDiscover is the part of the ladder's table about server/discover.
+// afterDiscover is the part of negotiate's table about server/discover.
 func (c *Client) afterDiscover(version string, result DiscoverResult, err error) step {
 	if err == nil {
-		ours, err := c.pick(result.SupportedVersions)
-		s := stepWith(ours, err)
-		if s.to == probe {
-			s.to = found
+		ours := c.firstOfOurs(result.SupportedVersions)
+		switch {
+		case ours == "":
+			return noCommonVersion(result.SupportedVersions)
+		case revision(ours).Modern:
+			return step{connected, ours, nil}
 		}
-		return s
+		return step{handshake, ours, nil}
 	}
 	switch code := codeOf(err); {
 	case code == CodeMissingCapability:
-		return step{found, version, nil}
+		return step{connected, version, nil}
 	case code == CodeUnsupportedVersion:
-		ours, none := c.pick(versionsNamedIn(err))
-		return stepWith(ours, cmp.Or(none, err))
+		theirs := versionsNamedIn(err)
+		ours := c.firstOfOurs(theirs)
+		if ours == "" {
+			return noCommonVersion(theirs)
+		}
+		return stepWith(ours, err)
 	case code == CodeHeaderMismatch, errors.Is(err, errSaysNothing):
 		return step{giveUp, "", err}
 	}
-	return stepWith(newest(orAll(c.Versions), false), err)
+	return stepWith(firstOfEra(orAll(c.Versions), false), err)
 }
 
 // logWaiting logs why nothing happens.
 func (c *Client) logWaiting(conn *connection, limit time.Duration) {
 	what := []any{"limit", limit}
-	if newest(orAll(c.Versions), false) != "" {
+	if firstOfEra(orAll(c.Versions), false) != "" {
 		what = append(what, "then", "initialize")
 	}
 	conn.peer.log.Info("waiting for an answer to server/discover", what...)
@@ -2576,7 +2657,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		c.agree(conn, result.ProtocolVersion, result.Capabilities, result.ServerInfo, result.Instructions)
 		err = conn.peer.Notify(ctx, "notifications/initialized", nil)
 		if err == nil {
-			return step{to: found}
+			return step{to: connected}
 		}
 		err = fmt.Errorf("notifications/initialized: %w", err)
 	}
@@ -2588,13 +2669,14 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 	return s
 }
 
-// afterInitialize is the part of the ladder's table about an initialize that has
+// afterInitialize is the part of negotiate's table about an initialize that has
 // failed.
 func (c *Client) afterInitialize(conn *connection, version string, err error) step {
 	failed := fmt.Errorf("initialize: %w", err)
-	ours, none := c.pick(versionsNamedIn(err))
+	ours := c.firstOfOurs(versionsNamedIn(err))
+	hasAnswered := conn.revision.Version != "" // initialize has succeeded, and notifications/initialized has failed
 	switch {
-	case none == nil:
+	case ours != "":
 		return stepWith(ours, failed)
 	case isGone(err):
 		if errors.Is(err, ErrClosed) && !conn.probeFailed { // nothing was sent to it that it may not know
@@ -2602,14 +2684,14 @@ func (c *Client) afterInitialize(conn *connection, version string, err error) st
 		}
 		return stepWith(version, failed)
 	case errors.Is(err, errModernServer):
-		return stepWith(newest(orAll(c.Versions), true), failed)
-	case errors.Is(err, errOtherServer) && conn.revision.Version == "":
-		return step{nextDial, "", failed}
+		return stepWith(firstOfEra(orAll(c.Versions), true), failed)
+	case errors.Is(err, errOtherServer) && !hasAnswered:
+		return step{nextDial, "", nextDialError{failed}}
 	}
 	return step{giveUp, "", failed}
 }
 
-// agree notes what was found out.
+// agree stores in the connection what server/discover or initialize has found out.
 func (c *Client) agree(conn *connection, version string, capabilities json.RawMessage, info *Implementation, instructions string) {
 	if info != nil && (info.Name == "" || info.Version == "") {
 		info = nil
@@ -2617,14 +2699,14 @@ func (c *Client) agree(conn *connection, version string, capabilities json.RawMe
 	conn.revision = revision(version)
 	conn.introduction = c.introduction(conn.revision)
 	conn.server = ServerInfo{Version: version, Info: info, Capabilities: capabilities, Instructions: instructions}
-	conn.peer.Remember(conn.revision, Meta{})
+	conn.peer.remember(conn.revision, Meta{})
 }
 
 // introduction returns the members of _meta that each modern request has.
 // 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
 // on every request".
 func (c *Client) introduction(rev Revision) (meta object) {
-	info, _ := marshal(c.Info.in(rev))
+	info, _ := marshal(c.Info.in(rev)) // strings have no error
 	meta.add(metaVersion, appendString(nil, rev.Version))
 	meta.add(metaClientInfo, info)
 	meta.add(metaCapabilities, c.capabilities(rev))
@@ -2638,7 +2720,7 @@ func (c *Client) capabilities(rev Revision) json.RawMessage {
 	if !rev.Elicitation {
 		delete(declared, "elicitation")
 	}
-	raw, _ := marshalObject(declared)
+	raw, _ := marshalObject(declared) // open has found that there is no error
 	return raw
 }
 
@@ -2682,7 +2764,7 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 	}
 	var answers json.RawMessage
 	for round := range maxRounds {
-		raw, err := c.request(ctx, conn, method, conn.declare(given, answers))
+		raw, err := c.request(ctx, conn, method, conn.withMeta(given, answers))
 		if err != nil {
 			return round == 0, err
 		}
@@ -2732,7 +2814,7 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	params := json.RawMessage("{}")
 	for range maxPages {
 		var result json.RawMessage
-		if err := conn.peer.Call(ctx, "tools/list", conn.declare(params, nil), &result); err != nil {
+		if err := conn.peer.Call(ctx, "tools/list", conn.withMeta(params, nil), &result); err != nil {
 			return err
 		}
 		var p listPage
@@ -2747,12 +2829,13 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 	return nil
 }
 
-// declare returns the params of a modern request: those that are given, the
+// withMeta returns the params of a modern request: those that are given, the
 // answers of a retry, and _meta.
-func (conn *connection) declare(given, answers json.RawMessage) encoded {
+func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 	var p metaParams
 	_ = Bind(given, &p)
-	params, meta := object{}, object{slices.Clip(conn.introduction.text)}
+	var params object
+	meta := object{slices.Clip(conn.introduction.text)} // Clip, so that add copies: all requests share the introduction
 	if answers == nil {
 		params.addAll(given, "_meta")
 	} else {
@@ -2815,7 +2898,8 @@ var questionMethods = []string{"elicitation/create", "sampling/createMessage", "
 func (c *Client) answer(ctx context.Context, conn *connection, asked questions) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(conn.peer.Context(), cancel)()
+	stop := context.AfterFunc(conn.peer.Context(), cancel)
+	defer stop()
 	// "at least one of inputRequests or requestState", says the same page.
 	if asked.InputRequests == nil && asked.RequestState == nil || asked.InputRequests != nil && asked.InputRequests[0] != '{' {
 		return nil, errors.New("the result has neither inputRequests nor requestState")
@@ -2833,7 +2917,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 	}
 	for _, q := range all {
 		m := &Message{ID: StringID(q.key), Method: q.Method, Params: q.Params}
-		x := &Exchange{Request: m, tracker: conn.peer, protocol: &mcpFacts{revision: conn.revision}}
+		x := &Exchange{Request: m, owner: conn.peer, noted: &mcpFacts{revision: conn.revision}}
 		response := x.handle(ctx, HandlerFunc(c.handle))
 		switch {
 		case conn.peer.Context().Err() != nil:
@@ -2850,8 +2934,8 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 }
 
 // Notify sends a notification, and returns when the server has taken it. The
-// errors are those of Call. Over HTTP, 2026-07-28 has no notifications of a
-// client.
+// errors are those of Call. 2026-07-28 defines no notification that a client sends
+// over HTTP.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
 	return c.withConnection(ctx, func(conn *connection) (bool, error) { return true, conn.peer.Notify(ctx, method, params) })
 }
@@ -2872,7 +2956,7 @@ func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
 		if err != nil {
 			return false, err
 		}
-		err = conn.peer.Call(ctx, "subscriptions/listen", conn.declare(params, nil), nil)
+		err = conn.peer.Call(ctx, "subscriptions/listen", conn.withMeta(params, nil), nil)
 		if err == errSubscriptionEnded {
 			err = nil
 		}
@@ -2890,7 +2974,7 @@ func checkAcknowledged(x *Exchange) {
 		return
 	}
 	id, _ := parseID(agreed.Meta.ID)
-	call := x.tracker.calling(id)
+	call := x.owner.calling(id)
 	if call == nil {
 		return
 	}
@@ -2899,7 +2983,7 @@ func checkAcknowledged(x *Exchange) {
 	wanted, _ := marshal(asked.Notifications)
 	for name, value := range each(wanted) {
 		if got := member(given, string(name)); !bytes.Equal(got, value) {
-			x.tracker.log.Warn("the server does not announce all that was subscribed to", "asked", string(name), "agreed", brief(got))
+			x.owner.log.Warn("the server does not announce all that was subscribed to", "asked", string(name), "agreed", brief(got))
 		}
 	}
 }
@@ -2924,8 +3008,8 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string)
 		watched = append(watched, uri)
 	}
 	select {
-	case <-conn.news.Done():
-		err := context.Cause(conn.news)
+	case <-conn.listening.Done():
+		err := context.Cause(conn.listening)
 		if errors.Is(err, ErrInterrupted) { // a new connection has a new stream
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -2943,7 +3027,7 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 		return err
 	}
 	defer conn.endTurn()
-	if conn.watched[uri] == 0 {
+	if conn.watchers(uri, 0) == 0 {
 		err := conn.peer.Call(ctx, "resources/subscribe", ResourceParams{uri}, nil)
 		if err != nil && ctx.Err() != nil { // the server may have done it all the same
 			last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
@@ -2954,22 +3038,39 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 			return err
 		}
 	}
-	conn.watched[uri]++
+	conn.watchers(uri, +1)
 	return nil
 }
 
-// unwatch takes back a subscription to a resource. Only the last one is sent.
+// unwatch takes back a subscription to a resource. Only the last one is sent. If
+// ctx ends before that, the server goes on to announce the changes, and the next
+// watch subscribes again.
 func (conn *connection) unwatch(ctx context.Context, uri string) error {
+	if conn.watchers(uri, -1) > 0 {
+		return nil
+	}
 	if err := conn.takeTurn(ctx); err != nil {
 		return err
 	}
 	defer conn.endTurn()
-	conn.watched[uri]--
-	if conn.watched[uri] > 0 {
+	if conn.watchers(uri, 0) > 0 { // another Listen has come meanwhile
 		return nil
 	}
-	delete(conn.watched, uri)
 	return conn.peer.Call(ctx, "resources/unsubscribe", ResourceParams{uri}, nil)
+}
+
+// watchers changes the number of the calls of Listen that watch a resource, and
+// returns it.
+func (conn *connection) watchers(uri string, change int) int {
+	conn.watchedMu.Lock()
+	defer conn.watchedMu.Unlock()
+	n := conn.watched[uri] + change
+	if n > 0 {
+		conn.watched[uri] = n
+	} else {
+		delete(conn.watched, uri)
+	}
+	return n
 }
 
 // takeTurn waits until the subscriptions may be changed. It is no mutex, because

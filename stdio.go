@@ -45,8 +45,8 @@ import (
 // that, Write waits. When one of them is closed, both are. What was written
 // before can still be read.
 func Pipe() (a, b Conn) {
-	toA := make(chan Payload, 64)
-	toB := make(chan Payload, 64)
+	toA := make(chan []byte, 64)
+	toB := make(chan []byte, 64)
 	closed := make(chan struct{})
 	closeBoth := sync.OnceFunc(func() { close(closed) })
 	a = &pipeConn{in: toA, out: toB, closed: closed, closeBoth: closeBoth}
@@ -56,8 +56,8 @@ func Pipe() (a, b Conn) {
 
 // pipeConn is one end of a Pipe.
 type pipeConn struct {
-	in        <-chan Payload
-	out       chan<- Payload
+	in        <-chan []byte
+	out       chan<- []byte
 	closed    <-chan struct{} // closed when one of the two ends is
 	closeBoth func()
 }
@@ -66,13 +66,13 @@ type pipeConn struct {
 // before, and then io.EOF.
 func (c *pipeConn) Read() (Payload, error) {
 	select {
-	case p := <-c.in:
-		return p, nil
+	case text := <-c.in:
+		return Decode(text), nil
 	case <-c.closed:
 	}
 	select {
-	case p := <-c.in: // it was written before Close
-		return p, nil
+	case text := <-c.in: // it was written before Close
+		return Decode(text), nil
 	default:
 		return Payload{}, io.EOF
 	}
@@ -86,7 +86,7 @@ func (c *pipeConn) Write(ctx context.Context, p Payload) error {
 	default:
 	}
 	select {
-	case c.out <- p:
+	case c.out <- p.Append(nil):
 		return nil
 	case <-c.closed:
 		return ErrClosed
@@ -108,18 +108,20 @@ func (c *pipeConn) Close() error {
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this
 // framing".
 //
-// maxLine is the most bytes that a line may have, without its line end. A
-// longer line is skipped, and Read returns a *ReadError for it. Then a server
-// answers with CodeInvalidRequest, and on a client every waiting Call fails
-// with ErrTooLarge.
+// A line may have up to maxLine bytes. Its line end does not count. A longer line
+// is skipped, and Read returns a *ReadError for it. Then a server answers with
+// CodeInvalidRequest, and on a client every waiting Call fails with ErrTooLarge.
 //
 // A Write whose context ends returns at once. If its line was begun, the rest
-// is still written as soon as the other side reads again. If w is os.Stdout,
-// Write does not return before the line is written.
+// is still written as soon as the other side reads again.
 //
 // closeStream must end a Read of r that waits, and if it can, a Write to w. It
 // is called once: by Close, or after w has failed.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
+	return newLineConn(r, w, maxLine, closeStream)
+}
+
+func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) *lineConn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
 		w:         w,
@@ -131,7 +133,7 @@ func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 
 // lineConn is a Conn with one payload on each line.
 //
-// Half a line would damage the line behind it. So a line that was begun is
+// Half a line would damage the line after it. So a line that was begun is
 // finished before the next one begins:
 //
 //	          gets the turn            all bytes are written
@@ -148,9 +150,12 @@ type lineConn struct {
 	w         io.Writer
 	maxLine   int
 	closeOnce func() error // calls closeStream the first time; returns the same error each time
-	// turn has room for one value. A goroutine puts a value in before it writes
-	// a line, and takes it out afterwards. A Mutex would not do, because a
-	// context cannot end the wait for it.
+	// finishLines means that Write never returns before its line is written.
+	finishLines bool
+	// turn is a lock for writing, and has room for one value. To put a value in
+	// is to lock: it waits while another value is in. To take the value out is
+	// to unlock. A Mutex would not do, because a context cannot end the wait for
+	// it.
 	turn chan struct{}
 	// writeErr is the error of w; nil: w has not failed. Then Read fails, too,
 	// because the Conn closes. It returns this error, which is the reason.
@@ -213,10 +218,8 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 		return ctx.Err()
 	}
 	// Only a Write that may return before its line is written needs a
-	// goroutine. A server on stdio has one client: while that does not read, no
-	// other client is kept waiting.
-	mayReturnEarly := ctx.Done() != nil && c.w != os.Stdout
-	if !mayReturnEarly {
+	// goroutine.
+	if ctx.Done() == nil || c.finishLines {
 		return c.writeLine(line)
 	}
 	written := make(chan error, 1)
@@ -255,7 +258,8 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // StdioConn returns the Conn of a server that a client has launched: it reads
 // standard input and writes standard output. maxLine is as for NewLineConn.
 // Close ends reading only, so that the server can still write the responses to
-// the requests it has read.
+// the requests it has read. Write does not return before its line is written, even
+// if its context ends.
 //
 // From the call of StdioConn on, the process does not die of SIGPIPE any more.
 // If the client has gone, Write returns an error.
@@ -265,7 +269,9 @@ func StdioConn(maxLine int) Conn {
 	// Notify drops the signals that do not fit in.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	in := openStdin()
-	return NewLineConn(in, os.Stdout, maxLine, in.Close)
+	c := newLineConn(in, os.Stdout, maxLine, in.Close)
+	c.finishLines = true // there is only one client: while it does not read, no other is kept waiting
+	return c
 }
 
 // openStdin returns standard input as a stream whose Close ends a Read that
@@ -275,9 +281,9 @@ func StdioConn(maxLine int) Conn {
 //	standard input                                   openStdin returns
 //	was in nonblocking mode from the start           os.Stdin
 //	a pipe or a socket, not on Windows               a nonblockingStdin
-//	anything else, such as a file or a terminal      a pipe in memory, which a goroutine fills
+//	a file or a terminal; on Windows anything        a pipe in memory, which a goroutine fills
 //
-// That goroutine ends with the input or with the process.
+// That goroutine ends when the input or the process does.
 func openStdin() io.ReadCloser {
 	isNonblocking := os.Stdin.SetReadDeadline(time.Time{}) == nil // in blocking mode, a file has no deadlines
 	if isNonblocking {
@@ -347,10 +353,11 @@ func (in *nonblockingStdin) Close() error {
 // over its standard input and output. maxLine is as for NewLineConn.
 //
 // The Dialer calls command for each child, because an exec.Cmd can be started
-// only once. There is no shell in between. Stdin, Stdout and WaitDelay of the
-// command are replaced. What the child writes to stderr goes to the command's
-// Stderr. If SysProcAttr is nil, the child starts a new process group, on
-// systems that have process groups.
+// only once. There is no shell in between. Stdin and Stdout of the command are
+// replaced. What the child writes to stderr goes to the command's Stderr. When
+// Close returns, all of it has been written there, unless that writer blocks. If
+// SysProcAttr is nil, the child starts a new process group, on systems that have
+// process groups.
 //
 // When the child ends, Read fails with its exit status. If the command has no
 // Stderr, the error also has the last 2,048 bytes that the child wrote to
@@ -386,9 +393,9 @@ const (
 	// quickCheck is the time between two checks whether the group of a child is
 	// empty. It is short, because most groups are empty soon.
 	quickCheck = 10 * time.Millisecond
-	// slowCheck is the time between later checks, from slowCheck after the exit
-	// on. They also look for zombies. That costs more, because they read the
-	// states of all processes.
+	// slowCheck is the time between later checks. They begin when slowCheck has
+	// passed since SIGTERM, and also look for zombies. That costs more, because
+	// they read the states of all processes.
 	slowCheck = 50 * time.Millisecond
 
 	maxStderr = 2048 // bytes of the child's stderr that are kept
@@ -402,7 +409,7 @@ const (
 //	   +-------------------+-----------------+----------------+
 //	   | the process ends
 //	   v
-//	exited      Read fails with the exit status; the processes left in the group get SIGTERM
+//	exited      Read fails with the exit status; after lingering at most, the processes left in the group get SIGTERM
 //	   |
 //	   | the group is empty, or it is killed after grace
 //	   v
@@ -417,7 +424,7 @@ type child struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer // our end of the child's stdin
 	stdout *os.File  // our end of the child's stdout
-	stderr stderrWriter
+	stderr stderrPipe
 	grace  time.Duration
 	exited chan struct{} // closed when the process has ended and was reaped
 	err    error         // what cmd.Wait has returned; set before exited is closed
@@ -433,11 +440,16 @@ func (c *child) start(maxLine int) error {
 	}
 	defer childStdout.Close() // the child has a copy
 	c.stdout = stdout
-	c.stderr.next = c.cmd.Stderr
+	// A pipe of our own, because cmd.Wait would wait for a writer that blocks.
+	stderr, childStderr, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, stdout.Close())
+	}
+	defer childStderr.Close()
+	c.stderr = stderrPipe{pipe: stderr, next: c.cmd.Stderr, ended: make(chan struct{})}
 	c.cmd.Stdin = nil
 	c.cmd.Stdout = childStdout
-	c.cmd.Stderr = &c.stderr
-	c.cmd.WaitDelay = lingering // for stderr; childOutput does the same for stdout
+	c.cmd.Stderr = childStderr
 	if c.cmd.SysProcAttr == nil {
 		c.cmd.SysProcAttr = ownGroup()
 	}
@@ -446,11 +458,12 @@ func (c *child) start(maxLine int) error {
 		err = c.cmd.Start()
 	}
 	if err != nil {
-		return errors.Join(err, stdout.Close())
+		return errors.Join(err, stdout.Close(), stderr.Close())
 	}
 	c.stdin = stdin
 	c.lines = NewLineConn(childOutput{stdout}, stdin, maxLine, c.shutDown)
-	go c.wait() // ends when the child is gone
+	go c.stderr.copy() // ends when all have closed stderr, or shortly after the exit
+	go c.wait()        // ends when the child is gone
 	return nil
 }
 
@@ -497,12 +510,18 @@ func (c *child) explain(err error, limit time.Duration) error {
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
 	}
 	exit := c.err
-	if exit == nil || errors.Is(exit, exec.ErrWaitDelay) { // a grandchild still holds stderr, which says nothing about the child
+	if exit == nil {
 		exit = errors.New(c.cmd.ProcessState.String()) // "exit status 0"
 	}
 	reason := fmt.Errorf("server ended: %w", exit)
+	if c.stderr.next != nil { // which has shown it already
+		return reason
+	}
+	if !closedWithin(2*lingering, c.stderr.ended) { // its deadline comes before that, where pipes have deadlines
+		return reason
+	}
 	stderr := strings.ToValidUTF8(strings.TrimSpace(string(c.stderr.last)), "\uFFFD")
-	if stderr == "" || c.stderr.next != nil { // next has shown it already
+	if stderr == "" {
 		return reason
 	}
 	return fmt.Errorf("%w; the last of its stderr:\n%s", reason, stderr)
@@ -522,12 +541,13 @@ func (c *child) shutDown() error {
 	if !exited {
 		return errors.Join(fmt.Errorf("process %d does not end", c.cmd.Process.Pid), c.stdout.Close())
 	}
-	<-c.gone // endGroup takes no longer than grace
+	<-c.gone // wait takes no longer than lingering and grace
 	return c.stdout.Close()
 }
 
 // signal sends a signal to the process group. If there is none, it sends the
-// signal to the process.
+// signal to the process. It is called before the process was reaped: after that,
+// its number may belong to another process.
 func (c *child) signal(s os.Signal) error {
 	if c.signalGroup(s) == nil {
 		return nil
@@ -545,22 +565,31 @@ func (c *child) signalGroup(s os.Signal) error {
 	return group.Signal(s)
 }
 
-// wait reaps the process when it ends, and then ends the rest of its group.
+// noSignal never arrives. Sending it only checks whether the group has processes.
+const noSignal = syscall.Signal(0)
+
+// wait reaps the process when it ends, and then ends the rest of its group. As
+// long as the group has a process, no other group gets its number.
 func (c *child) wait() {
 	c.err = c.cmd.Wait()
-	othersLeft := c.signalGroup(syscall.SIGTERM) == nil
-	_ = c.stdout.SetReadDeadline(time.Now().Add(lingering)) // see childOutput
+	othersLeft := c.signalGroup(noSignal) == nil
+	deadline := time.Now().Add(lingering)
+	_ = c.stdout.SetReadDeadline(deadline) // see childOutput
+	_ = c.stderr.pipe.SetReadDeadline(deadline)
 	close(c.exited)
+	closedWithin(lingering, c.stderr.ended)
 	if othersLeft {
 		c.endGroup()
 	}
 	close(c.gone)
 }
 
-// endGroup waits until the group is empty, for at most grace. Then it kills the
-// processes that are left. It does not wait for zombies.
+// endGroup sends SIGTERM to the group, and waits until it is empty, for at most
+// grace. Then it kills the processes that are left. It does not wait for zombies.
 func (c *child) endGroup() {
-	const noSignal = syscall.Signal(0) // never arrives: sending it only checks whether the group has processes
+	if c.signalGroup(syscall.SIGTERM) != nil {
+		return // the group is empty
+	}
 	began := time.Now()
 	pause := quickCheck
 	for time.Since(began) < c.grace {
@@ -613,8 +642,8 @@ func processState(pid int) (state string, group int) {
 	if err != nil {
 		return "", 0
 	}
-	behindName := bytes.LastIndexByte(stat, ')') + 1
-	fields := strings.Fields(string(stat[behindName:]))
+	afterName := bytes.LastIndexByte(stat, ')') + 1
+	fields := strings.Fields(string(stat[afterName:]))
 	if len(fields) < 3 {
 		return "", 0
 	}
@@ -643,22 +672,32 @@ func (out childOutput) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// stderrWriter takes what a child writes to stderr. It passes that on, and
-// keeps the last bytes of it for the error that reports the end of the child.
-type stderrWriter struct {
-	next io.Writer // the Stderr of the command; nil: there is none
-	last []byte    // read it only when the child has exited
+// stderrPipe is the pipe to which a child writes its stderr. A goroutine
+// passes on what comes, and keeps the last bytes of it for the error that reports
+// the end of the child.
+type stderrPipe struct {
+	pipe  *os.File      // our end
+	next  io.Writer     // the Stderr of the command; nil: there is none
+	last  []byte        // read it only when ended is closed
+	ended chan struct{} // closed when nothing more is read
 }
 
-// Write never fails, even if next does: os/exec would close the pipe, and the
-// child could die of its next message.
-func (w *stderrWriter) Write(b []byte) (int, error) {
-	w.last = append(w.last, b...)
-	if len(w.last) > maxStderr {
-		w.last = w.last[len(w.last)-maxStderr:]
+// copy reads the pipe until its end, or until the deadline that wait sets.
+func (s *stderrPipe) copy() {
+	defer close(s.ended)
+	defer s.pipe.Close()
+	_, _ = io.Copy(s, s.pipe)
+}
+
+// Write never fails, even if next does: copy would end, and the child could die
+// of its next message.
+func (s *stderrPipe) Write(b []byte) (int, error) {
+	s.last = append(s.last, b...)
+	if len(s.last) > maxStderr {
+		s.last = s.last[len(s.last)-maxStderr:]
 	}
-	if w.next != nil {
-		_, _ = w.next.Write(b)
+	if s.next != nil {
+		_, _ = s.next.Write(b)
 	}
 	return len(b), nil
 }

@@ -258,8 +258,8 @@ func TestSubsetsCompile(t *testing.T) {
 // unexportedInMain are the names that main.go uses and the library does not export. The list may only get shorter: once it is empty, main.go
 // can be a package of its own.
 var unexportedInMain = []string{
-	"Guard.admit", "Payload.raw", "Session.tag", "afterProbe", "appendLine", "each", "invalidParams", "legacy", "marshal", "methodNotFound",
-	"object", "object.add", "object.addAll", "object.encode", "printable", "unknown",
+	"Guard.admit", "Payload.raw", "Session.tag", "afterProbe", "appendLine", "each", "invalidParams", "legacyOf", "marshal", "methodNotFound",
+	"object", "object.add", "object.addAll", "object.encode", "printable", "unknownName",
 }
 
 // importing is a function as an importer.

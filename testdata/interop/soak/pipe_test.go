@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,8 +27,8 @@ import (
 
 // ---- One pipe under load, and the program at its end ----
 
-// legacy is a revision in which a server may ask.
-var legacy = wire.Revisions[slices.IndexFunc(wire.Revisions, func(r wire.Revision) bool { return r.Version == "2025-11-25" })]
+// hello are the params of initialize. After it a server may ask.
+const hello = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"0"}}`
 
 // connect connects a client to a server in memory.
 func connect(t *testing.T, server wire.Handler, client wire.HandlerFunc) *wire.Client {
@@ -162,20 +163,19 @@ func TestServerSpeaksFirst(t *testing.T) {
 // While initialize is served, somebody reads the answer to what it asks.
 func TestInitializeMayAsk(t *testing.T) {
 	a, b := wire.Pipe()
+	server := new(wire.Server)
 	go wire.Serve(t.Context(), a, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-		if x.Request.Kind() == wire.Notification {
-			x.Peer.Remember(legacy, wire.Meta{})
-			return nil, nil
+		if x.Revision().Version == "" {
+			return server.Handle(ctx, x)
 		}
 		return nil, x.Call(ctx, "roots/list", nil, nil)
 	}), nil)
 	p := wire.Open(t.Context(), b, wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { return nil, nil }), nil)
 	defer p.Close()
-	if err := p.Notify(t.Context(), "notifications/legacy", nil); err != nil {
-		t.Error(err)
-	}
-	if err := p.Call(t.Context(), "initialize", nil, nil); err != nil {
-		t.Error(err)
+	for range 2 { // the second one asks
+		if err := p.Call(t.Context(), "initialize", json.RawMessage(hello), nil); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -227,8 +227,8 @@ func TestPeerDoesNotRead(t *testing.T) {
 			go func() {
 				err := wire.Serve(t.Context(), wire.NewLineConn(in, out, maxMessage, in.Close), wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
 					switch x.Request.Method {
-					case "notifications/legacy":
-						x.Peer.Remember(legacy, wire.Meta{})
+					case "initialize":
+						return new(wire.Server).Handle(ctx, x)
 					case "ask":
 						return nil, x.Call(ctx, "roots/list", nil, nil)
 					}
@@ -236,11 +236,17 @@ func TestPeerDoesNotRead(t *testing.T) {
 				}), nil)
 				out.CloseWithError(err)
 			}()
+			answers := bufio.NewReader(theirIn)
+			if name == "makes noise" {
+				fmt.Fprintln(theirOut, `{"jsonrpc":"2.0","id":"init","method":"initialize","params":`+hello+`}`)
+				if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, `"result"`) {
+					t.Error(line, err)
+				}
+			}
 			var sent atomic.Int32
 			go func() {
 				defer theirOut.Close()
 				if name == "makes noise" {
-					fmt.Fprintln(theirOut, `{"jsonrpc":"2.0","method":"notifications/legacy"}`)
 					fmt.Fprintln(theirOut, `{"jsonrpc":"2.0","id":"ask","method":"ask"}`)
 				}
 				for i := range all {
@@ -252,7 +258,7 @@ func TestPeerDoesNotRead(t *testing.T) {
 			if n := runtime.NumGoroutine(); n > owed+100 || sent.Load() > owed+100 || sent.Load() < 1000 {
 				t.Errorf("%s: %d goroutines after %d lines", name, n, sent.Load())
 			}
-			text, err := io.ReadAll(theirIn)
+			text, err := io.ReadAll(answers)
 			if n := bytes.Count(text, []byte(`"error"`)) + bytes.Count(text, []byte(`"result"`)); n < all || err != nil {
 				t.Errorf("%s: %d answers to %d lines, %v", name, n, all, err)
 			}

@@ -1,0 +1,204 @@
+package library
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"interop/wire"
+	"math/big"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A type with a method UnmarshalJSON reads itself wherever it stands, as in json.Unmarshal.
+func TestBindTypesThatReadThemselves(t *testing.T) {
+	type times struct {
+		At    time.Time    `json:"at"`
+		Maybe *time.Time   `json:"maybe"`
+		All   []time.Time  `json:"all"`
+		Some  []*time.Time `json:"some"`
+		Big   *big.Int     `json:"big"`
+		Most  uint64       `json:"most"`
+	}
+	const day = `"2026-11-22T00:00:00Z"`
+	const object = `{"at":` + day + `,"maybe":` + day + `,"all":[` + day + `],"some":[` + day + `,null],"big":123456789012345678901234567890,"most":18446744073709551615}`
+	var got times
+	err := wire.Bind([]byte(object), &got)
+	if again, _ := json.Marshal(got); err != nil || string(again) != object {
+		t.Errorf("%s, %v", again, err)
+	}
+	for object, want := range map[string]string{
+		`{"maybe":7}`:                     "'maybe' has the wrong type",
+		`{"all":[7]}`:                     "'all' has the wrong type",
+		`{"most":-1}`:                     "'most' must be an integer that is not negative",
+		`{"most":18446744073709551616.5}`: "'most' must be an integer that is not negative",
+	} {
+		var all struct {
+			Maybe *time.Time  `json:"maybe,omitempty"`
+			All   []time.Time `json:"all,omitempty"`
+			Most  uint64      `json:"most,omitempty"`
+		}
+		if err := wire.Bind([]byte(object), &all); fmt.Sprint(err) != want {
+			t.Errorf("%s: %v, want %s", object, err, want)
+		}
+	}
+}
+
+// lingeringConn is a Conn on which nothing ever comes, and whose Read ends a minute after Close.
+type lingeringConn struct{ closed chan struct{} }
+
+func (c lingeringConn) Read() (wire.Payload, error) {
+	<-c.closed
+	time.Sleep(time.Minute)
+	return wire.Payload{}, errors.New("closed at last")
+}
+
+func (c lingeringConn) Write(context.Context, wire.Payload) error { return nil }
+
+func (c lingeringConn) Close() error { close(c.closed); return nil }
+
+// When the context of OpenConn ends, calls fail at once with its cause, although Read has not returned yet.
+func TestOpenConnIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lunch := errors.New("lunch")
+		ctx, stop := context.WithCancelCause(context.Background())
+		peer := wire.Open(ctx, lingeringConn{make(chan struct{})}, nil, nil)
+		began, waiting := time.Now(), make(chan error)
+		go func() { waiting <- peer.Call(context.Background(), "m", nil, nil) }()
+		synctest.Wait()
+		stop(lunch)
+		for _, err := range []error{<-waiting, peer.Call(context.Background(), "m", nil, nil)} {
+			if !errors.Is(err, wire.ErrClosed) || !errors.Is(err, lunch) || time.Since(began) > time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		}
+		time.Sleep(2 * time.Minute) // until Read has returned
+	})
+}
+
+// initialize is answered before anything else is read, but its handler may ask with Peer.Call.
+func TestPeerCallInInitialize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := wire.Pipe()
+		ctx, stop := context.WithCancel(t.Context())
+		go wire.Serve(ctx, a, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+			return nil, x.Peer.Call(ctx, "roots/list", nil, nil)
+		}), nil)
+		p := wire.Open(t.Context(), b, wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { return nil, nil }), nil)
+		last, done := context.WithTimeout(t.Context(), time.Minute)
+		defer done()
+		if err := p.Call(last, "initialize", nil, nil); err != nil {
+			t.Error(err)
+		}
+		stop()
+		_ = p.Close()
+		time.Sleep(time.Minute) // until the server has ended, too
+	})
+}
+
+// The responses to a batch have a bound, and the data of errors counts.
+func TestErrorsOfABatchAreBounded(t *testing.T) {
+	data, _ := json.Marshal(strings.Repeat("x", 40<<20))
+	fails := wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { return nil, &wire.Error{Code: 7, Data: data} })
+	out := converse(t, fails, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
+	if len(out) != 1 || len(out[0]) < len(data) {
+		t.Error("one error is cut")
+	}
+	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"m": fails}}
+	out = converse(t, server, initializeLine("2025-03-26"), `[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"m"}]`)
+	if len(out) != 2 || len(out[1]) > len(data)+1000 || !strings.Contains(out[1], "The answers of this batch are too large") {
+		t.Error("not bounded:", len(out))
+	}
+}
+
+// A Pipe carries bytes: each end has a Message of its own, and what is wrong with a message shows.
+func TestPipeCarriesBytes(t *testing.T) {
+	a, b := wire.Pipe()
+	sent := &wire.Message{ID: wire.NumberID(1), Method: "m", Params: json.RawMessage(`{"a":1}`)}
+	if err := a.Write(t.Context(), wire.Payload{Messages: []*wire.Message{sent}}); err != nil {
+		t.Fatal(err)
+	}
+	if in, err := b.Read(); err != nil || in.Messages[0] == sent || string(in.Messages[0].Params) != `{"a":1}` {
+		t.Error(in, err)
+	}
+	if err := a.Write(t.Context(), wire.Payload{Messages: []*wire.Message{{ID: wire.NumberID(1), Method: "m", Params: json.RawMessage(`[]`)}}}); err != nil {
+		t.Fatal(err)
+	}
+	if in, err := b.Read(); err != nil || in.Messages[0].Kind() != wire.Invalid {
+		t.Error(in, err)
+	}
+}
+
+// The first progress may be any number, also one below zero.
+func TestProgressBelowZero(t *testing.T) {
+	out := converse(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+		return nil, errors.Join(x.Progress(ctx, -7, 0), x.Progress(ctx, -1.5, 0))
+	}), `{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"t"}}}`)
+	if len(out) != 3 || !strings.Contains(out[0], `"progress":-7`) || out[2] != saysOK {
+		t.Error(out)
+	}
+}
+
+// blocked is a writer that never returns.
+type blocked struct{ began chan struct{} }
+
+func (b blocked) Write([]byte) (int, error) {
+	close(b.began)
+	select {}
+}
+
+// A child whose stderr is not taken has ended all the same: Read says how, and Close neither fails nor waits for the writer.
+func TestChildWithBlockedStderr(t *testing.T) {
+	if _, err := os.Stat("/bin/sh"); err != nil {
+		t.Skip(err)
+	}
+	stderr := blocked{make(chan struct{})}
+	conn, err := wire.DialCommand(func() *exec.Cmd {
+		cmd := exec.Command("/bin/sh", "-c", `echo text >&2; read line; exit 3`)
+		cmd.Stderr = stderr
+		return cmd
+	}, 10*time.Second, testLimit)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-stderr.began
+	if err := conn.Write(t.Context(), wire.Decode([]byte(ping))); err != nil {
+		t.Error(err)
+	}
+	began := time.Now()
+	_, err = conn.Read()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 3 {
+		t.Error(err)
+	}
+	if err := conn.Close(); err != nil || time.Since(began) > 8*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+// What the child writes to stderr until it ends has reached the writer when Close returns.
+func TestCloseWaitsForStderr(t *testing.T) {
+	if _, err := os.Stat("/bin/sh"); err != nil {
+		t.Skip(err)
+	}
+	var stderr bytes.Buffer
+	conn, err := wire.DialCommand(func() *exec.Cmd {
+		cmd := exec.Command("/bin/sh", "-c", `read line; i=0; while [ $i -lt 1000 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 3`)
+		cmd.Stderr = &stderr
+		return cmd
+	}, 10*time.Second, testLimit)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if text := stderr.String(); strings.Count(text, "\n") != 1000 || !strings.HasSuffix(text, "line 999\n") {
+		t.Errorf("%d lines, the last %q", strings.Count(text, "\n"), text[max(0, len(text)-20):])
+	}
+}
