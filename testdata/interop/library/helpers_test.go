@@ -716,3 +716,13 @@ func request(ctx context.Context, method, body string, lines ...string) *http.Re
 	}
 	return r
 }
+
+// answerTo returns the line that answers the request id, "" if there is none: answers may overtake each other.
+func answerTo(lines []string, id string) string {
+	for _, line := range lines {
+		if strings.HasPrefix(line, `{"jsonrpc":"2.0","id":`+id+`,`) {
+			return line
+		}
+	}
+	return ""
+}

@@ -78,6 +78,8 @@ func TestListenForgetsWhatEnds(t *testing.T) {
 		slow()
 		c.Close()
 		time.Sleep(time.Minute) // until the server has ended, too
+		mu.Lock()
+		defer mu.Unlock()
 		want := []string{"subscribe note:///a", "subscribe note:///slow", "subscribe note:///a", "unsubscribe note:///a", "unsubscribe note:///slow"}
 		if !slices.Equal(sent, want) {
 			t.Errorf("%q, want %q", sent, want)
