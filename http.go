@@ -1439,9 +1439,14 @@ func (rep *reply) becomeStream() *Stream {
 // disconnect makes the response a stream, and ends the response. The stream goes
 // on.
 func (rep *reply) disconnect(retry time.Duration) {
-	if rep.session == nil || !rep.session.outbox().polls() {
+	if rep.session == nil || !rep.stream || !rep.session.outbox().polls() {
 		return
 	}
+	rep.mu.Lock()
+	if rep.state == undecided && rep.r.Proto == "HTTP/1.1" {
+		rep.w.Header().Set("Connection", "close") // so that endResponse can complete the response
+	}
+	rep.mu.Unlock()
 	if events := rep.becomeStream(); events != nil {
 		events.Disconnect(retry)
 	}
@@ -1481,8 +1486,10 @@ func (rep *reply) leave() {
 
 // endResponse ends the response. If the handlers still run, net/http would keep
 // the connection until they return, so endResponse takes the connection from
-// net/http and closes it. A client sees that the response was cut. A complete
-// response would be wrong: the client might send its next request just now.
+// net/http and closes it. A client sees that the response was cut, unless the
+// header has announced the end of the connection. Without that announcement a
+// complete response would be wrong: the client might send its next request just
+// now.
 func (rep *reply) endResponse() {
 	rep.mu.Lock()
 	handled := rep.handled
@@ -1495,10 +1502,15 @@ func (rep *reply) endResponse() {
 		rep.release()
 	}
 	rc := http.NewResponseController(rep.w)
-	conn, _, err := rc.Hijack()
+	conn, out, err := rc.Hijack()
 	if err != nil {
 		_ = rc.SetWriteDeadline(time.Now()) // HTTP/2: this resets the stream
 		return
+	}
+	if rep.w.Header().Get("Connection") == "close" {
+		_ = conn.SetDeadline(time.Now().Add(graceAtEnd))
+		_, _ = out.WriteString("0\r\n\r\n") // the last chunk: the response is complete
+		_ = out.Flush()
 	}
 	_ = conn.Close()
 }

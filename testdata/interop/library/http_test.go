@@ -77,7 +77,7 @@ func TestHTTPResumeAfterTheEnd(t *testing.T) {
 }
 
 // The server ends the response, over HTTP/1.1 and HTTP/2, before it has said something and after. The client comes
-// back, and finds the rest.
+// back, and finds the rest. Over HTTP/1.1, if nothing was sent before, the response is complete; any other is cut.
 func TestHTTPPolling(t *testing.T) {
 	checkLeaks(t)
 	for _, row := range []struct{ http2, talks bool }{{false, true}, {false, false}, {true, true}, {true, false}} {
@@ -100,7 +100,7 @@ func TestHTTPPolling(t *testing.T) {
 		resp := c.send("POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`)
 		events, err := readEvents(resp.Body, 1000)
 		last := events[len(events)-1]
-		if (resp.ProtoMajor == 2) != row.http2 || last.Retry != 250*time.Millisecond {
+		if (resp.ProtoMajor == 2) != row.http2 || last.Retry != 250*time.Millisecond || (err == nil) != (!row.http2 && !row.talks) {
 			t.Fatal(resp.Proto, events, err)
 		}
 		back := c.events(c.send("GET", "", "Last-Event-ID: "+last.ID))
