@@ -1327,7 +1327,7 @@ type reply struct {
 	state   replyState
 	answers []*Message    // that came before it was decided
 	events  *Stream       // nil: it has not become a stream
-	written chan struct{} // closed when the goroutine that follows events has ended
+	written chan struct{} // streaming or left: closed when nothing more is done with w
 	handled bool          // all answers are there
 	answer  *Answer       // nil: nothing is served yet
 	over    bool          // the response has ended before the handlers
@@ -1476,10 +1476,11 @@ func (rep *reply) leave() {
 	rep.mu.Lock()
 	leaves := rep.state == undecided
 	if leaves {
-		rep.state = left
+		rep.state, rep.written = left, make(chan struct{})
 	}
 	rep.mu.Unlock()
 	if leaves {
+		defer close(rep.written)
 		rep.endResponse()
 	}
 }
@@ -1529,6 +1530,8 @@ func (rep *reply) finish() {
 		rep.writeAnswers()
 	case streaming:
 		rep.events.End()
+		<-rep.written
+	case left:
 		<-rep.written
 	}
 	// The client may have closed only its half of the connection. It must not
