@@ -1,0 +1,119 @@
+// Attacked is the server that TestAttack attacks: package wire over net/http, with the bounds that it has by default, and with the time-outs
+// of mcpwire. It writes two addresses on one line, its own and that of its debug listener, and ends with its standard input.
+//
+//	echo {text}         returns the text
+//	count {n, delayMs}  counts to n, with a pause before each step, and reports each
+//	large {}            returns 60 MB of text, which are in memory once, however many calls there are
+//
+// The debug listener has net/http/pprof, and /calls: how many calls of count have begun, and how many are running.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	_ "net/http/pprof"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"interop/wire" // go run ./copywire
+)
+
+const ioTimeout = 30 * time.Second // as in main.go
+
+var (
+	large          = largeResult()
+	begun, running atomic.Int64 // calls of count
+)
+
+func main() {
+	handler := &wire.StreamableHandler{
+		Sessions: &wire.Sessions{Keep: 4 << 20},
+		Handler: &wire.Server{
+			Info:         wire.Implementation{Name: "attacked", Version: "1"},
+			Capabilities: map[string]any{"tools": struct{}{}},
+			Methods:      map[string]wire.HandlerFunc{"tools/call": call},
+		},
+	}
+	http.HandleFunc("/calls", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, begun.Load(), running.Load()) })
+	// Whether a connection can be accepted is measured from outside. The log would only say it again.
+	server := &http.Server{Handler: handler, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: 4 * ioTimeout,
+		MaxHeaderBytes: 64 << 10, ErrorLog: log.New(io.Discard, "", 0)}
+	listener, debugListener := listen(), listen()
+	go func() { log.Fatal(http.Serve(debugListener, nil)) }()
+	go func() { log.Fatal(server.Serve(listener)) }()
+	debug.FreeOSMemory() // what is measured begins here
+	fmt.Println(listener.Addr(), debugListener.Addr())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func listen() net.Listener {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return listener
+}
+
+func largeResult() json.RawMessage {
+	return slices.Concat([]byte(`{"content":[{"type":"text","text":"`), bytes.Repeat([]byte("x"), 60_000_000), []byte(`"}]}`))
+}
+
+// call serves tools/call.
+func call(ctx context.Context, x *wire.Exchange) (any, error) {
+	var params struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments,omitempty"`
+	}
+	if err := x.Bind(&params); err != nil {
+		return nil, err
+	}
+	switch params.Name {
+	case "echo":
+		var args struct {
+			Text string `json:"text"`
+		}
+		if err := wire.Bind(params.Arguments, &args); err != nil {
+			return nil, err
+		}
+		return wire.ToolResult{Content: []any{wire.TextContent(args.Text)}}, nil
+	case "count":
+		var args struct {
+			N       int `json:"n"`
+			DelayMs int `json:"delayMs,omitempty"`
+		}
+		if err := wire.Bind(params.Arguments, &args); err != nil {
+			return nil, err
+		}
+		return count(ctx, x, args.N, time.Duration(args.DelayMs)*time.Millisecond)
+	case "large":
+		return large, nil
+	}
+	return nil, &wire.Error{Code: wire.CodeInvalidParams, Message: "Unknown tool: " + params.Name}
+}
+
+func count(ctx context.Context, x *wire.Exchange, n int, delay time.Duration) (any, error) {
+	begun.Add(1)
+	running.Add(1)
+	defer running.Add(-1)
+	for i := 1; i <= n; i++ {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if err := x.Progress(ctx, float64(i), float64(n)); err != nil {
+			return nil, err
+		}
+	}
+	return wire.ToolResult{Content: []any{wire.TextContent("counted to " + strconv.Itoa(n))}}, nil
+}

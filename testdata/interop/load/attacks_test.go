@@ -1,0 +1,687 @@
+//go:build linux
+
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What an attack may do to the server and to its other clients.
+const (
+	maxMemory = 200 << 20        // bytes that the server needs more than when it is idle
+	maxWait   = time.Second      // for an answer to somebody else
+	maxShut   = time.Minute      // that others are not let in, when all places are taken
+	maxFiles  = 50               // descriptors of a server that may have 256, two seconds after its clients have gone
+	patience  = 5 * time.Second  // of somebody else: what takes longer has failed
+	rest      = 20 * time.Second // for one step of an attacker
+)
+
+// TestAttack attacks a server that is a process of its own, in one way in each test. It measures the memory of the server, its descriptors,
+// and how long others wait. Run the tests one at a time, for they want the machine for themselves:
+//
+//	go test -run 'TestAttack/LargeUnread' -v ./load
+//
+// With MCPWIRE_PROFILES=DIR the heap and the goroutines of the server are written to DIR each time its memory has grown by another 50 MB, and
+// at the end. The two attacks that take all places need a minute and a half, and -short leaves them out.
+func TestAttack(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "attacked")
+	goCommand(t, "..", "run", "./copywire", "-check")
+	goCommand(t, ".", "build", "-race=false", "-o", program, "./attacked") // the race detector would need memory of its own
+	for _, test := range []struct {
+		name string
+		run  func(*target)
+		how  options
+	}{
+		{name: "BatchOfLarge", run: func(s *target) { s.attackWithBatch(slices.Repeat([]string{largeCall}, 16), 0) }},
+		{name: "BatchOfEchoes", run: func(s *target) { s.attackWithBatch(slices.Repeat([]string{bigEcho()}, 16), 16*echoSize) }},
+		{name: "UnreadProgress", run: (*target).attackWithUnreadProgress},
+		{name: "BatchesHeld/JSON", run: func(s *target) { s.attackWithHeldBatches(onlyJSON) }},
+		{name: "BatchesHeld/Events", run: func(s *target) { s.attackWithHeldBatches(both) }},
+		{name: "LargeUnread/Session/JSON", run: func(s *target) { s.attackWithUnreadLarge(legacy, onlyJSON) }},
+		{name: "LargeUnread/Session/Events", run: func(s *target) { s.attackWithUnreadLarge(legacy, onlyEvents) }},
+		{name: "LargeUnread/Modern/JSON", run: func(s *target) { s.attackWithUnreadLarge(modern, onlyJSON) }},
+		{name: "LargeUnread/Modern/Events", run: func(s *target) { s.attackWithUnreadLarge(modern, onlyEvents) }},
+		{name: "Icons/Meta", run: (*target).attackWithIconsInMeta},
+		{name: "Icons/Initialize", run: (*target).attackWithIconsInInitialize},
+		{name: "FewDescriptors/Events", run: func(s *target) { s.attackDescriptors(both) }, how: options{files: 256}},
+		{name: "FewDescriptors/JSON", run: func(s *target) { s.attackDescriptors(onlyJSON) }, how: options{files: 256}},
+		{name: "SilentSessions", run: (*target).attackWithSilentSessions},
+		{name: "CallersGone/Session", run: (*target).attackPlacesOfSessions, how: options{long: true}},
+		{name: "CallersGone/Modern", run: (*target).attackPlacesOfModern, how: options{long: true}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.how.long && testing.Short() {
+				t.Skip("it takes more than a minute")
+			}
+			if test.how.long {
+				t.Parallel() // with the other one: both wait for most of the time
+			}
+			test.run(start(t, program, test.how))
+		})
+	}
+}
+
+// ---- The attacks ----
+
+const (
+	endless    = 1_000_000_000
+	largeCall  = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"large","arguments":{}}}`
+	echoSize   = 240 << 10
+	onlyJSON   = "application/json"
+	onlyEvents = "text/event-stream"
+	both       = onlyJSON + ", " + onlyEvents
+	legacy     = "2025-11-25"
+	modern     = "2026-07-28"
+)
+
+// countCall returns a call of count in a session. token may be "".
+func countCall(id, n, delayMs int, token string) string {
+	meta := ""
+	if token != "" {
+		meta = fmt.Sprintf(`,"_meta":{"progressToken":%q}`, token)
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d,"delayMs":%d}%s}}`, id, n, delayMs, meta)
+}
+
+// modernCall returns a modern call of a tool. info is an object, or "".
+func modernCall(tool, arguments, info string) (header, body string) {
+	header = fmt.Sprintf("Mcp-Protocol-Version: %s\r\nMcp-Method: tools/call\r\nMcp-Name: %s\r\n", modern, tool)
+	if info != "" {
+		info = `,"io.modelcontextprotocol/clientInfo":` + info
+	}
+	body = fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,`+
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"%s","io.modelcontextprotocol/clientCapabilities":{}%s}}}`, tool, arguments, modern, info)
+	return header, body
+}
+
+func bigEcho() string {
+	return `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":"` + strings.Repeat("x", echoSize) + `"}}}`
+}
+
+func batchOf(calls []string) string {
+	numbered := make([]string, len(calls))
+	for i, call := range calls {
+		numbered[i] = strings.Replace(call, "%d", fmt.Sprint(i+1), 1)
+	}
+	return "[" + strings.Join(numbered, ",") + "]"
+}
+
+// One batch, whose client reads nothing for some seconds. Then it reads all, and finds a response to each call.
+func (s *target) attackWithBatch(calls []string, least int) {
+	session := s.open("2025-03-26")
+	w := s.watch()
+	conn := s.post(both, inSession(session), batchOf(calls))
+	time.Sleep(7 * time.Second)
+	w.end()
+	_ = conn.SetDeadline(time.Now().Add(rest))
+	size, responses := 0, 0
+	for in := bufio.NewReaderSize(conn, 64<<10); responses < len(calls); size++ {
+		if b, err := in.ReadByte(); err != nil {
+			s.Errorf("%d bytes with %d of %d responses, then %v", size, responses, len(calls), err)
+			return
+		} else if b != 'j' {
+			continue
+		}
+		if name, _ := in.Peek(7); string(name) == `sonrpc"` {
+			responses++
+		}
+	}
+	s.Logf("%d bytes before the last of %d responses", size, responses)
+	if size < least*(len(calls)-1)/len(calls) {
+		s.Errorf("%d bytes are too few", size)
+	}
+}
+
+// 2,000 calls report their progress, with long tokens, to clients that read nothing. Before the server has lost its patience with them, which
+// takes 30 seconds.
+func (s *target) attackWithUnreadProgress() {
+	sessions := []string{s.open(legacy), s.open(legacy)}
+	token := strings.Repeat("x", 1000)
+	w := s.watch()
+	for i := range 2000 {
+		s.post(both, inSession(sessions[i%2]), countCall(i+1, 100_000, 10, token))
+	}
+	time.Sleep(25 * time.Second)
+	w.end()
+}
+
+// Batches of a response that is large and one that does not come.
+func (s *target) attackWithHeldBatches(accept string) {
+	var sessions []string
+	for range 12 {
+		sessions = append(sessions, s.open("2025-03-26"))
+	}
+	batch := batchOf([]string{largeCall, countCall(2, endless, 1000, "")})
+	w := s.watch()
+	for _, session := range sessions {
+		s.post(accept, inSession(session), batch)
+	}
+	time.Sleep(7 * time.Second)
+	w.end()
+}
+
+// Large responses, whose clients read nothing.
+func (s *target) attackWithUnreadLarge(version, accept string) {
+	header, body := modernCall("large", "{}", "")
+	if version != modern {
+		header = inSession(s.open(version))
+	}
+	w := s.watch()
+	for i := range 4 {
+		if version != modern {
+			body = fmt.Sprintf(largeCall, i+1)
+		}
+		s.post(accept, header, body)
+	}
+	time.Sleep(6 * time.Second)
+	w.end()
+}
+
+// iconsInfo is the Implementation of a client that has 4 MB of the shortest icons there are.
+func iconsInfo() string {
+	return `{"name":"icons","version":"1","icons":[{}` + strings.Repeat(",{}", 4_000_000/len(",{}")) + "]}"
+}
+
+// Modern requests with large icons, which run on.
+func (s *target) attackWithIconsInMeta() {
+	header, body := modernCall("count", fmt.Sprintf(`{"n":%d,"delayMs":1000}`, endless), iconsInfo())
+	w := s.watch()
+	for range 5 {
+		s.post(both, header, body)
+	}
+	time.Sleep(6 * time.Second)
+	w.end()
+}
+
+// Sessions whose clients have introduced themselves with large icons, and which have a call that runs on.
+func (s *target) attackWithIconsInInitialize() {
+	body := strings.Replace(hello, `{"name":"load","version":"1"}`, iconsInfo(), 1)
+	w := s.watch()
+	opened := make(chan string)
+	for range 5 {
+		go func() {
+			header, text, err := s.ask("POST", body, "", both)
+			s.Logf("initialize: %.200s %v", text, err) // it may be refused
+			opened <- header.Get("Mcp-Session-Id")
+		}()
+	}
+	for range 5 {
+		if session := <-opened; session != "" {
+			s.post(both, inSession(session), countCall(2, endless, 1000, ""))
+		}
+	}
+	time.Sleep(6 * time.Second)
+	w.end()
+}
+
+// A server that may have 256 descriptors runs 300 calls whose clients have gone: after their response has begun, or before that if they wait
+// for JSON.
+func (s *target) attackDescriptors(accept string) {
+	session := s.open(legacy)
+	for i := range 300 {
+		conn := s.post(accept, inSession(session), countCall(i+1, endless, 20, "t"))
+		if accept == both {
+			readHeader(conn)
+		}
+		conn.Close()
+	}
+	time.Sleep(2 * time.Second)
+	files := s.use().files
+	w := s.watch()
+	time.Sleep(3 * time.Second)
+	w.end()
+	s.Logf("%d descriptors two seconds after the last client has gone, and then %d", files, s.use().files)
+	if files >= maxFiles {
+		s.Errorf("%d descriptors, and there may be less than %d", files, maxFiles)
+	}
+}
+
+// 10,000 sessions are opened, and then not used.
+func (s *target) attackWithSilentSessions() {
+	before := s.open(legacy)
+	s.mustPing("a session from before", before)
+	w := s.watch()
+	var between string
+	refused := 0
+	web := &http.Client{Timeout: patience}
+	for i := range 10_000 {
+		if i == 5000 {
+			between = s.open(legacy)
+			s.mustPing("a session in between", between)
+		}
+		if quick(s.T, web, "POST", "http://"+s.addr, "", hello).StatusCode != 200 {
+			refused++
+		}
+	}
+	s.Logf("%d of 10000 were refused", refused)
+	time.Sleep(time.Second)
+	w.end()
+	s.mustPing("a session from before", before)
+	s.mustPing("a session in between", between)
+	s.mustPing("a new session", s.open(legacy))
+}
+
+func (s *target) mustPing(what, session string) {
+	if _, _, err := s.ask("POST", ping, session, both); err != nil {
+		s.Errorf("ping in %s: %v", what, err)
+	}
+}
+
+// All calls that 16 sessions may run have clients that have gone: half of them when the response has begun. The other half reports no
+// progress, because that would tell the server that nobody reads it.
+func (s *target) attackPlacesOfSessions() {
+	var sessions []string
+	for range 16 {
+		sessions = append(sessions, s.open(legacy))
+	}
+	w := s.measure()
+	for i, session := range sessions {
+		atOnce := i%2 == 0
+		token := "t"
+		if atOnce {
+			token = ""
+		}
+		var conns []net.Conn
+		for id := range 1024 {
+			conn := s.post(both, inSession(session), countCall(id+1, endless, 1000, token))
+			if atOnce {
+				conn.Close()
+				continue
+			}
+			conns = append(conns, conn)
+		}
+		for _, conn := range conns {
+			readHeader(conn)
+			conn.Close()
+		}
+	}
+	s.waitUntilLetIn(w)
+}
+
+// The same, with modern calls whose clients have sent one byte more when the call was running. After that byte net/http does not see that they
+// have gone.
+func (s *target) attackPlacesOfModern() {
+	header, body := modernCall("count", fmt.Sprintf(`{"n":%d,"delayMs":1000}`, endless), "")
+	w := s.measure()
+	for i := range 16 {
+		var conns []net.Conn
+		for range 1024 {
+			conns = append(conns, s.post(onlyJSON, header, body))
+		}
+		for began := time.Now(); time.Since(began) < 2*time.Second; time.Sleep(10 * time.Millisecond) {
+			if begun, _ := s.calls(); begun == 1024*(i+1) { // which they need not be if the server defends itself
+				break
+			}
+		}
+		for _, conn := range conns {
+			_, _ = io.WriteString(conn, "\n")
+			conn.Close()
+		}
+	}
+	s.waitUntilLetIn(w)
+}
+
+// waitUntilLetIn fails the test unless each kind of other client is served, and soon, after a minute at most.
+func (s *target) waitUntilLetIn(w *watch) {
+	gone := time.Now()
+	begun, running := s.calls()
+	s.Logf("the last client has gone; %d calls have begun, %d are running", begun, running)
+	if begun < 1024 {
+		s.Fatal("this is no attack")
+	}
+	refused := map[string]int{}
+	var last error
+	for {
+		time.Sleep(500 * time.Millisecond)
+		last = nil
+		for name, asks := range s.others() {
+			began := time.Now()
+			err := asks()
+			if took := time.Since(began); err == nil && took > maxWait {
+				err = fmt.Errorf("it took %v", took)
+			}
+			if err != nil {
+				refused[name]++
+				last = errors.Join(last, fmt.Errorf("%s: %w", name, err))
+			}
+		}
+		if last == nil || time.Since(gone) > maxShut {
+			break
+		}
+	}
+	if last != nil {
+		s.Errorf("nobody is let in after %v: %v", time.Since(gone).Round(time.Second), last)
+	} else {
+		s.Logf("others are let in after %v; refused before: %v", time.Since(gone).Round(time.Second/10), refused)
+	}
+	w.end()
+}
+
+// ---- The server ----
+
+// target is a server in a process of its own.
+type target struct {
+	*testing.T
+	addr, debug string // of its two listeners
+	pid         int
+	session     string // in which somebody else pings
+	idle        usage
+	web         *http.Client // of the others: each request has a connection of its own
+}
+
+type options struct {
+	files int  // descriptors that the server may have; 0: as many as this process
+	long  bool // it takes more than a minute
+}
+
+// usage is what a process uses.
+type usage struct{ memory, files int } // bytes in memory, and descriptors
+
+func start(t *testing.T, program string, how options) *target {
+	cmd := exec.Command(program)
+	if how.files > 0 {
+		cmd = exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0"`, how.files), program)
+	}
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe() // which ends with this process, and then so does the server
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Wait()
+	})
+	s := &target{T: t, pid: cmd.Process.Pid, web: &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}}
+	if _, err := fmt.Fscan(stdout, &s.addr, &s.debug); err != nil {
+		t.Fatal(err)
+	}
+	s.session = s.open(legacy)
+	for name, asks := range s.others() {
+		if err := asks(); err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	s.idle = s.use()
+	return s
+}
+
+func goCommand(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, out)
+	}
+}
+
+// use returns what the server uses now.
+func (s *target) use() (u usage) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid))
+	if err != nil {
+		s.Error("the server has ended:", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			_, _ = fmt.Sscan(value, &u.memory)
+			u.memory <<= 10
+		}
+	}
+	files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.pid))
+	u.files = len(files)
+	return u
+}
+
+// calls returns how many calls of count have begun, and how many are running.
+func (s *target) calls() (begun, running int) {
+	resp, err := http.Get("http://" + s.debug + "/calls")
+	if err != nil {
+		s.Error(err)
+		return 0, 0
+	}
+	defer resp.Body.Close()
+	_, _ = fmt.Fscan(resp.Body, &begun, &running)
+	return begun, running
+}
+
+// ---- The attacker ----
+
+// post sends a POST on a connection of its own, with a small buffer, and reads nothing.
+func (s *target) post(accept, header, body string) net.Conn {
+	s.Helper()
+	small := func(_, _ string, raw syscall.RawConn) error { // so that little waits in the kernel
+		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
+	}
+	conn, err := (&net.Dialer{Timeout: rest, Control: small}).Dial("tcp", s.addr)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(rest))
+	head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\nAccept: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n",
+		s.addr, accept, header, len(body))
+	if _, err := io.WriteString(conn, head+body); err != nil {
+		s.Logf("the server does not take a request: %v", err) // it may defend itself so
+	}
+	return conn
+}
+
+func inSession(id string) (header string) { return "Mcp-Session-Id: " + id + "\r\n" }
+
+// readHeader waits for the first byte of the response, or for as long as an attacker waits.
+func readHeader(conn net.Conn) {
+	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+	_, _ = conn.Read(make([]byte, 1))
+}
+
+// ---- The others ----
+
+// ask sends a request, and returns the response. Any status but 2xx is an error.
+func (s *target) ask(method, body, session, accept string, more ...string) (http.Header, string, error) {
+	r, err := http.NewRequest(method, "http://"+s.addr, strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", accept)
+	if session != "" {
+		r.Header.Set("Mcp-Session-Id", session)
+	}
+	for line := range strings.SplitSeq(strings.Join(more, ""), "\r\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			r.Header.Set(name, value)
+		}
+	}
+	resp, err := s.web.Do(r)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s %.200s", resp.Status, bytes.TrimSpace(text))
+	}
+	return resp.Header, string(text), err
+}
+
+// open opens a session, and returns its id.
+func (s *target) open(version string) string {
+	s.Helper()
+	header, _, err := s.ask("POST", strings.Replace(hello, "2025-11-25", version, 1), "", both)
+	id := header.Get("Mcp-Session-Id")
+	if err != nil || id == "" {
+		s.Fatalf("no session: %v", err)
+	}
+	if _, _, err := s.ask("POST", ready, id, both); err != nil {
+		s.Fatal(err)
+	}
+	return id
+}
+
+// others are the requests of clients that attack nobody.
+func (s *target) others() map[string]func() error {
+	return map[string]func() error{
+		"initialize": func() error {
+			header, _, err := s.ask("POST", hello, "", both)
+			if id := header.Get("Mcp-Session-Id"); err == nil && id != "" {
+				go func() { _, _, _ = s.ask("DELETE", "", id, both) }() // so that these are no attack of their own
+			}
+			return err
+		},
+		"ping": func() error {
+			_, text, err := s.ask("POST", ping, s.session, both)
+			return cmp.Or(err, mustHold(text, `"result":{}`))
+		},
+		"echo": func() error {
+			header, body := modernCall("echo", `{"text":"a small call"}`, "")
+			_, text, err := s.ask("POST", body, "", both, header)
+			return cmp.Or(err, mustHold(text, `"text":"a small call"`))
+		},
+	}
+}
+
+func mustHold(text, part string) error {
+	if !strings.Contains(text, part) {
+		return fmt.Errorf("an odd answer: %.200q", text)
+	}
+	return nil
+}
+
+// ---- What is measured ----
+
+// watch measures while an attack stands.
+type watch struct {
+	*target
+	stop  chan struct{} // closed when nothing more is measured
+	group sync.WaitGroup
+	halt  func() // closes stop, and waits for the group; it may be called twice
+
+	mu     sync.Mutex // guards the fields below
+	most   usage
+	waits  map[string][]time.Duration
+	failed map[string][]error
+}
+
+// measure begins to measure what the server uses.
+func (s *target) measure() *watch {
+	w := &watch{target: s, stop: make(chan struct{}), waits: map[string][]time.Duration{}, failed: map[string][]error{}}
+	w.halt = sync.OnceFunc(func() {
+		close(w.stop)
+		w.group.Wait()
+	})
+	s.Cleanup(w.halt)
+	profiled := s.idle.memory
+	w.every(100*time.Millisecond, func() {
+		now := s.use()
+		w.mu.Lock()
+		w.most.memory = max(w.most.memory, now.memory)
+		w.most.files = max(w.most.files, now.files)
+		w.mu.Unlock()
+		if now.memory > profiled+50<<20 {
+			profiled = now.memory
+			s.profile("high", "")
+		}
+	})
+	return w
+}
+
+// watch begins to measure that, and how long others wait.
+func (s *target) watch() *watch {
+	w := s.measure()
+	for name, asks := range s.others() {
+		w.every(100*time.Millisecond, func() {
+			began := time.Now()
+			err := asks()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.waits[name] = append(w.waits[name], time.Since(began))
+			if err != nil {
+				w.failed[name] = append(w.failed[name], err)
+			}
+		})
+	}
+	return w
+}
+
+// every does something again and again, until the end.
+func (w *watch) every(pause time.Duration, do func()) {
+	w.group.Go(func() {
+		for {
+			do()
+			select {
+			case <-w.stop:
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
+}
+
+// end logs what was measured, and fails the test if that is above a bound.
+func (w *watch) end() {
+	w.Helper()
+	begun, running := w.calls()
+	w.halt()
+	w.profile("end", "?gc=1")
+	grown := w.most.memory - w.idle.memory
+	w.Logf("memory %+d MB (idle %d MB); %d descriptors (idle %d); of %d calls of count %d are running",
+		grown>>20, w.idle.memory>>20, w.most.files, w.idle.files, begun, running)
+	if grown > maxMemory {
+		w.Errorf("memory has grown by %d MB, and may by %d", grown>>20, maxMemory>>20)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.waits)) {
+		waits := slices.Sorted(slices.Values(w.waits[name]))
+		slowest := waits[len(waits)-1]
+		w.Logf("%-10s %3d times, median %v, slowest %v", name, len(waits), waits[len(waits)/2].Round(time.Millisecond), slowest.Round(time.Millisecond))
+		if failed := w.failed[name]; len(failed) > 0 {
+			w.Errorf("%s has failed %d times: %v", name, len(failed), failed[0])
+		} else if slowest > maxWait {
+			w.Errorf("%s took %v", name, slowest)
+		}
+	}
+}
+
+// profile writes the heap and the goroutines of the server to files, if that is wanted. After "?gc=1" the heap is what is still in use.
+func (s *target) profile(when, query string) {
+	dir := os.Getenv("MCPWIRE_PROFILES")
+	if dir == "" {
+		return
+	}
+	for _, kind := range []string{"heap" + query, "heap" + query, "goroutine?debug=1"} { // twice, for what is in pools
+		resp, err := http.Get("http://" + s.debug + "/debug/pprof/" + kind)
+		if err != nil {
+			s.Log(err)
+			return
+		}
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		kind, _, _ = strings.Cut(kind, "?")
+		name := strings.ReplaceAll(strings.TrimPrefix(s.Name(), "TestAttack/"), "/", "-") + "." + when + "." + kind
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			s.Log(err)
+		}
+	}
+}
