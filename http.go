@@ -81,8 +81,9 @@ import (
 )
 
 const (
-	maxRunning = 16 * maxInFlight // requests of one handler at once
+	maxServed  = 4 * maxInFlight  // requests of one handler at once; each may hold 40 KB even if it does nothing
 	decideIn   = time.Second      // before a response without an answer becomes a stream
+	watchAfter = time.Second / 10 // before a client that accepts only JSON is watched, so that its connection is closed when it has gone
 )
 
 // StreamableHandler is an http.Handler for Streamable HTTP. Mount it at one path,
@@ -117,6 +118,9 @@ type StreamableHandler struct {
 	// HeaderParams is called for each modern tools/call, by several goroutines.
 	// nil: no tool has such arguments.
 	HeaderParams func(tool string) []HeaderParam
+	// MaxRequests is how many requests of all clients are served at once, beside
+	// subscriptions. Further ones are answered with 503. 0: 4,096.
+	MaxRequests int
 	Guard
 
 	once     sync.Once
@@ -175,7 +179,7 @@ func (h *StreamableHandler) prepare() {
 	h.open, h.windDown = context.WithCancel(context.Background())
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.held = newBudget(&h.Guard)
-	h.running.max, h.listening.max = maxRunning, maxListeners
+	h.running.max, h.listening.max = cmp.Or(h.MaxRequests, maxServed), maxListeners
 	h.running.makesRoom = true
 	h.decideIn = decideIn
 	if silence := h.silence(); silence > 0 {
@@ -1363,7 +1367,11 @@ func (rep *reply) serve(answer *Answer) {
 	rep.batch, rep.answer = answer.Batch, answer
 	rep.mu.Unlock()
 	defer answer.Written()
-	late := time.AfterFunc(rep.h.decideIn, rep.decideLate)
+	wait := rep.h.decideIn
+	if !rep.stream {
+		wait = min(wait, watchAfter)
+	}
+	late := time.AfterFunc(wait, rep.decideLate)
 	defer rep.finish() // also if a handler ends this goroutine
 	defer late.Stop()
 	answer.Emit(rep.take)

@@ -912,6 +912,32 @@ func (p Payload) Append(b []byte) []byte {
 	return append(b, ']')
 }
 
+// parts returns what Append appends, in one part or several. A large result is a
+// part of its own, so it is not copied.
+func (p Payload) parts() [][]byte {
+	var parts [][]byte
+	var text []byte
+	if p.Batch {
+		text = append(text, '[')
+	}
+	for i, m := range p.Messages {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		if len(m.Result) <= maxCopied || !isOneLine(m.Result) {
+			text = m.append(text)
+			continue
+		}
+		text = append(m.appendStart(text), `,"result":`...)
+		parts = append(parts, text, m.Result)
+		text = []byte("}")
+	}
+	if p.Batch {
+		text = append(text, ']')
+	}
+	return append(parts, text)
+}
+
 // size returns about how many bytes the message has on the wire.
 func (m *Message) size() int {
 	const rest = 64 // names, quotes and brackets
@@ -925,14 +951,20 @@ func (m *Message) size() int {
 // encode returns the message as it is written on the wire.
 func (m *Message) encode() []byte { return m.append(nil) }
 
-func (m *Message) append(b []byte) []byte {
-	b = append(slices.Grow(b, m.size()), `{"jsonrpc":"2.0"`...)
+// appendStart appends the members that all messages have.
+func (m *Message) appendStart(b []byte) []byte {
+	b = append(b, `{"jsonrpc":"2.0"`...)
 	if m.ID != (ID{}) {
 		b = append(append(b, `,"id":`...), m.ID.text...)
 	}
 	if m.Method != "" {
 		b = appendString(append(b, `,"method":`...), m.Method)
 	}
+	return b
+}
+
+func (m *Message) append(b []byte) []byte {
+	b = m.appendStart(slices.Grow(b, m.size()))
 	if m.Params != nil {
 		b = appendLine(append(b, `,"params":`...), m.Params)
 	}
@@ -949,10 +981,12 @@ func (m *Message) append(b []byte) []byte {
 	return append(b, '}')
 }
 
+func isOneLine(raw json.RawMessage) bool { return bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 }
+
 // appendLine appends JSON on one line. marshal writes one line; the JSON of a
 // peer or a caller may have several.
 func appendLine(b []byte, raw json.RawMessage) []byte {
-	if bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
+	if isOneLine(raw) {
 		return append(b, raw...)
 	}
 	var line bytes.Buffer

@@ -1481,12 +1481,13 @@ func TestOutboxDropsWhatMattersLeast(t *testing.T) {
 			if random.IntN(2) == 0 {
 				r = progressRank
 			}
-			data := strconv.Itoa(n)
-			if err := s.pushRanked(t.Context(), Event{Data: []byte(data)}, r, ID{}); err != nil {
+			m := [...]*Message{{Method: "notifications/progress"}, {Method: "notifications/message"}, {ID: NumberID(int64(n))}}[r]
+			m.Result = json.RawMessage(strconv.Itoa(n)) // so that each is another one
+			if err := s.push(t.Context(), outgoing{message: m}); err != nil {
 				t.Fatal(err)
 			}
-			all[s] = append(all[s], sent{data, r})
-			if out.size > max(out.limit, eventOverhead+50) {
+			all[s] = append(all[s], sent{string(m.encode()), r})
+			if out.size > max(out.limit, eventOverhead+150) {
 				t.Fatalf("%d bytes are kept", out.size)
 			}
 		}
@@ -1988,7 +1989,7 @@ func TestHTTPBusy(t *testing.T) {
 		h := &StreamableHandler{Handler: demo, Sessions: new(Sessions)}
 		defer h.Close()
 		var sessions []string
-		for range maxRunning/maxInFlight + 1 {
+		for range maxServed/maxInFlight + 1 {
 			sessions = append(sessions, openSession(h, "2025-03-26"))
 		}
 		full, last := len(sessions)-1, sessions[len(sessions)-1]

@@ -267,7 +267,7 @@ const (
 	awaitReturn   = 5 * time.Second  // how long a sender waits for the client to come back
 	keepEnded     = 5 * time.Minute  // how long the events of a stream that has ended are kept
 	stall         = 30 * time.Second // a connection without progress for so long counts as broken
-	piece         = 16 << 10         // bytes of one write; half a KiB a second is progress
+	piece         = 8 << 10          // bytes of one write; a quarter of a KiB a second is progress
 
 	eventOverhead = 256 // bytes that an event costs in an outbox beside its text
 )
@@ -326,17 +326,6 @@ const (
 	notificationRank             // any other notification
 	answerRank                   // a question of the server, or a response
 )
-
-// rankOf returns the rank of the event that a message becomes.
-func rankOf(m *Message) rank {
-	switch {
-	case m.Kind() != Notification:
-		return answerRank
-	case m.Method == "notifications/progress":
-		return progressRank
-	}
-	return notificationRank
-}
 
 // Stream is a sequence of events, such as the response to one POST. One response
 // at a time follows it. If that breaks off, another response can follow the
@@ -575,31 +564,68 @@ func (s *Stream) forgetIfOver() {
 // until ctx ends. It returns an error that wraps ErrClosed if the stream has
 // ended, or if no client can read it any more.
 func (s *Stream) Send(ctx context.Context, data []byte) error {
-	return s.push(ctx, Event{Data: data})
+	return s.push(ctx, outgoing{event: Event{Data: data}})
 }
 
-// encodings are buffers for messages that become events, which are copies.
-var encodings = sync.Pool{New: func() any { return new([]byte) }}
+// outgoing is what becomes an event: a message, or an event that is none.
+type outgoing struct {
+	message *Message // nil: it is no message
+	event   Event    // without an ID
+}
+
+// rank returns how much the event matters.
+func (o outgoing) rank() rank {
+	switch {
+	case o.message == nil:
+		return notificationRank
+	case o.message.Kind() != Notification:
+		return answerRank
+	case o.message.Method == "notifications/progress":
+		return progressRank
+	}
+	return notificationRank
+}
+
+// question returns the id of a request of the server; the zero ID: it is
+// something else.
+func (o outgoing) question() ID {
+	if o.message != nil && o.message.Kind() == Request {
+		return o.message.ID
+	}
+	return ID{}
+}
+
+// size returns about how many bytes the event has.
+func (o outgoing) size() int {
+	if o.message != nil {
+		return o.message.size()
+	}
+	return len(o.event.Data)
+}
+
+// encode returns the event as it is written. The JSON of a message is one line, so
+// it needs no copy for Event.Append.
+func (o outgoing) encode(id string) []byte {
+	text := make([]byte, 0, len(id)+o.size()+32)
+	if o.message == nil {
+		o.event.ID = id
+		return o.event.Append(text)
+	}
+	if id != "" {
+		text = appendField(text, "id", id)
+	}
+	text = append(text, "data: "...)
+	text = o.message.append(text)
+	return append(text, "\n\n"...)
+}
 
 func (s *Stream) send(ctx context.Context, m *Message) error {
-	text := encodings.Get().(*[]byte)
-	defer encodings.Put(text)
-	*text = m.append((*text)[:0])
-	question := ID{}
-	if m.Kind() == Request {
-		question = m.ID
-	}
-	return s.pushRanked(ctx, Event{Data: *text}, rankOf(m), question)
+	return s.push(ctx, outgoing{message: m})
 }
 
-// push sends an event that is no message of a session.
-func (s *Stream) push(ctx context.Context, e Event) error {
-	return s.pushRanked(ctx, e, notificationRank, ID{})
-}
-
-func (s *Stream) pushRanked(ctx context.Context, e Event, r rank, question ID) error {
+func (s *Stream) push(ctx context.Context, o outgoing) error {
 	for {
-		changed, wait, err := s.tryPush(e, r, question)
+		changed, wait, err := s.tryPush(o)
 		if err != nil || changed == nil {
 			return err
 		}
@@ -618,44 +644,46 @@ func (s *Stream) pushRanked(ctx context.Context, e Event, r rank, question ID) e
 
 // tryPush sends an event, unless the sender has to wait first: until changed is
 // closed, or wait has passed; 0: only changed ends the wait.
-func (s *Stream) tryPush(e Event, r rank, question ID) (changed <-chan struct{}, wait time.Duration, err error) {
+func (s *Stream) tryPush(o outgoing) (changed <-chan struct{}, wait time.Duration, err error) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	f := s.follower
 	switch {
 	case !s.ended.IsZero(), f == nil && !s.isResumable():
 		return nil, 0, errNobody
-	case f != nil && f.size > 0 && (f.size+len(e.Data) > maxUnwritten || !f.waiting.tryAdd(s.cost(e))):
+	case f != nil && f.size > 0 && (f.size+o.size() > maxUnwritten || !f.waiting.tryAdd(s.cost(o))):
 		return s.whenChanged(), 0, nil
-	case f == nil && s.unfollowed > 0 && s.unfollowed+s.cost(e) > min(maxUnfollowed, s.out.afterDropping()):
+	case f == nil && s.unfollowed > 0 && s.unfollowed+s.cost(o) > min(maxUnfollowed, s.out.afterDropping()):
 		wait = awaitReturn - time.Since(s.left)
 		if wait > 0 {
 			return s.whenChanged(), wait, nil
 		}
 	}
 	if f != nil && f.size == 0 {
-		f.waiting.tryAdd(s.cost(e)) // one event may wait in any case
+		f.waiting.tryAdd(s.cost(o)) // one event may wait in any case
 	}
-	s.append(e, r, question)
+	s.append(o)
 	return nil, 0, nil
 }
 
 // cost returns how many bytes an event needs in the outbox, or a few more.
-func (s *Stream) cost(e Event) int { return len(s.id) + len(e.Data) + 64 + eventOverhead }
+func (s *Stream) cost(o outgoing) int { return len(s.id) + o.size() + 64 + eventOverhead }
 
 // append gives an event to the follower, and to the outbox. The caller holds the
 // mutex of the outbox.
-func (s *Stream) append(e Event, r rank, question ID) {
+func (s *Stream) append(o outgoing) {
 	s.last++
+	id := ""
 	if s.out.limit > 0 {
-		e.ID = s.eventID(s.last)
+		id = s.eventID(s.last)
 	}
-	text := e.Append(make([]byte, 0, len(e.ID)+len(e.Data)+32))
-	if r == progressRank || r == answerRank && question == (ID{}) {
+	text := o.encode(id)
+	e := keptEvent{s, s.last, text, o.rank(), o.question()}
+	if e.rank == progressRank || e.rank == answerRank && e.question == (ID{}) {
 		s.overtakes = s.last
 	}
 	if s.out.limit > 0 {
-		s.out.keep(keptEvent{s, s.last, text, r, question})
+		s.out.keep(e)
 	}
 	if s.follower == nil {
 		s.unfollowed += len(text) + eventOverhead
@@ -796,7 +824,7 @@ func (s *Stream) appendAll(messages []*Message) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	for _, m := range messages {
-		s.append(Event{Data: m.encode()}, rankOf(m), ID{})
+		s.append(outgoing{message: m})
 	}
 }
 
@@ -1223,17 +1251,25 @@ func (g *Guard) silence() time.Duration {
 // writeJSON answers a request with a payload. A 503 asks the client to try again
 // after five seconds.
 func writeJSON(w http.ResponseWriter, status int, p Payload) {
-	body := p.Append(nil)
+	body := p.parts()
+	size := 0
+	for _, part := range body {
+		size += len(part)
+	}
 	w.Header().Set("Content-Type", "application/json")
-	if len(body) > 2<<10 { // net/http sets the length of a shorter body
-		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if size > 2<<10 { // net/http sets the length of a shorter body
+		w.Header().Set("Content-Length", strconv.Itoa(size))
 	}
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "5")
 	}
 	w.WriteHeader(status)
 	out := eventWriter{w, http.NewResponseController(w)}
-	_, _ = out.Write(body) // it fails if the client has gone, and then the response is not missed
+	for _, part := range body {
+		if _, err := out.Write(part); err != nil {
+			return // the client has gone, and the response is not missed
+		}
+	}
 }
 
 // accepted answers a request with 202. The status is written even if the request
@@ -1417,7 +1453,8 @@ func (b *budget) takeLocked(caller string, n, size int) bool {
 	return true
 }
 
-// take does what tryTake does, but waits for room, for five seconds at most.
+// take does what tryTake does, but waits for room, for five seconds at most. A
+// piece that is held outside of the budget does not wait.
 func (b *budget) take(ctx context.Context, caller string, n, size int) bool {
 	var timeout <-chan time.Time
 	for {
@@ -1431,6 +1468,9 @@ func (b *budget) take(ctx context.Context, caller string, n, size int) bool {
 		}
 		freed := b.freed
 		b.mu.Unlock()
+		if b.isLarge(n) { // while it waits, the memory is used all the same
+			return false
+		}
 		if timeout == nil {
 			timeout = time.After(roomWait)
 		}
@@ -1587,7 +1627,7 @@ func (p *ssePipe) Read() (Payload, error) {
 
 // Write sends a payload as an event.
 func (p *ssePipe) Write(ctx context.Context, out Payload) error {
-	return p.stream.push(ctx, Event{Type: "message", Data: out.Append(nil)})
+	return p.stream.push(ctx, outgoing{event: Event{Type: "message", Data: out.Append(nil)}})
 }
 
 // Close ends reading, and the response once all events are written.
@@ -1638,7 +1678,7 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	}
 	defer h.remove(id)
 	f, _ := p.stream.attach("")
-	_ = p.stream.push(ctx, Event{Type: "endpoint", Data: []byte(endpointURI(r, id))})
+	_ = p.stream.push(ctx, outgoing{event: Event{Type: "endpoint", Data: []byte(endpointURI(r, id))}})
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		err := Serve(ctx, p, h.handlerOf(principal, r.Header), h.Log)
