@@ -81,7 +81,7 @@ import (
 )
 
 const (
-	maxServed  = 4 * maxInFlight  // requests of one handler at once; each may hold 40 KB even if it does nothing
+	maxServed  = 3 * maxInFlight  // requests of one handler at once; each may hold 50 KB even if it does nothing
 	decideIn   = time.Second      // before a response without an answer becomes a stream
 	watchAfter = time.Second / 10 // before a client that accepts only JSON is watched, so that its connection is closed when it has gone
 )
@@ -119,7 +119,7 @@ type StreamableHandler struct {
 	// nil: no tool has such arguments.
 	HeaderParams func(tool string) []HeaderParam
 	// MaxRequests is how many requests of all clients are served at once, beside
-	// subscriptions. Further ones are answered with 503. 0: 4,096.
+	// subscriptions. Further ones are answered with 503. 0: 3,072.
 	MaxRequests int
 	Guard
 
@@ -778,6 +778,9 @@ func (in Payload) id() ID {
 func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, rep.h.open.Done()
 	base.send, base.facts().disconnect = rep.send, rep.disconnect
+	if !rep.in.Batch {
+		base.facts().room = rep.reserve
+	}
 	rep.era = base.facts().revision
 	places, full := &rep.h.running, errBusy
 	if rep.era.Modern && rep.in.hasRequest("subscriptions/listen") { // it lasts
@@ -1315,17 +1318,18 @@ func (s *schemaReader) addMark(mark json.RawMessage, path []string, kind string)
 // A client that does not accept a stream waits for its JSON, however long that
 // takes.
 type reply struct {
-	h       *StreamableHandler
-	w       http.ResponseWriter
-	r       *http.Request
-	in      Payload
-	json    bool     // the client accepts JSON
-	stream  bool     // the response may become a stream
-	era     Revision // of the request, if the request says it
-	session *Session // nil: there is none, so a client that leaves cancels
-	release func()   // the response does not keep the session busy any more; nil: there is nothing to release
-	batch   bool     // the answers form one array
-	held    holding  // of the budget: the body, and the answers
+	h        *StreamableHandler
+	w        http.ResponseWriter
+	r        *http.Request
+	in       Payload
+	json     bool     // the client accepts JSON
+	stream   bool     // the response may become a stream
+	era      Revision // of the request, if the request says it
+	session  *Session // nil: there is none, so a client that leaves cancels
+	release  func()   // the response does not keep the session busy any more; nil: there is nothing to release
+	batch    bool     // the answers form one array
+	held     holding  // of the budget: the body, and the answers
+	reserved int      // bytes of these, for an answer that is not there yet
 
 	mu      sync.Mutex // guards the fields below
 	state   replyState
@@ -1377,10 +1381,20 @@ func (rep *reply) serve(answer *Answer) {
 	answer.Emit(rep.take)
 }
 
+// reserve takes room for the answer before it is built.
+func (rep *reply) reserve(size int) error {
+	size += smallPiece // for what the answer has beside the result
+	if !rep.held.tryAdd(size) {
+		return errNoMemory
+	}
+	rep.reserved = size
+	return nil
+}
+
 // take takes in an answer. Emit calls it for one answer at a time.
 func (rep *reply) take(m *Message) {
 	size := m.size()
-	fits := rep.held.tryAdd(size)
+	fits := size <= rep.reserved || rep.held.tryAdd(size)
 	if !fits && len(rep.answers) == 0 { // else it would wait for room that this response has taken
 		fits = rep.held.add(rep.r.Context(), size, size)
 	}

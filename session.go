@@ -662,6 +662,9 @@ type mcpFacts struct {
 	inputState string                     // what Exchange.State returns: the State of the last InputRequired
 	noLogs     bool                       // the Server has not declared logging
 	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
+	// room asks the transport whether there is room for an answer of so many bytes,
+	// before it is copied. nil: there is.
+	room func(size int) error
 }
 
 // facts returns what MCP knows about the request. If nothing is noted yet, it
@@ -997,7 +1000,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	if err != nil {
 		return nil, permitted(x.Revision(), err)
 	}
-	return s.complete(method, result)
+	return s.complete(x, result)
 }
 
 // permitted returns an error of a handler with a code that may be sent.
@@ -1043,11 +1046,17 @@ type resultMembers struct {
 
 // complete adds to a modern result what every result has: resultType,
 // serverInfo and, if results of the method may be cached, that this one may not.
-func (s *Server) complete(method string, result any) (any, error) {
+func (s *Server) complete(x *Exchange, result any) (any, error) {
 	raw, err := marshalObject(result)
 	if err != nil {
 		return nil, err
 	}
+	if room := x.facts().room; room != nil && len(raw) > maxCopied {
+		if err := room(len(raw)); err != nil {
+			return nil, err
+		}
+	}
+	method := x.Request.Method
 	var given resultMembers
 	_ = Bind(raw, &given)
 	full := object{make([]byte, 0, len(raw)+len(s.info)+160)}

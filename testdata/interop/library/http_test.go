@@ -411,10 +411,10 @@ func TestHTTPBudget(t *testing.T) {
 	})
 }
 
-// 4,096 calls whose clients have gone hold all places. After a minute others are let in, and the calls that go first are the oldest of departed
+// 3,072 calls whose clients have gone hold all places. After a minute others are let in, and the calls that go first are the oldest of departed
 // clients; calls whose clients are there go on.
 func TestHTTPNewcomers(t *testing.T) {
-	const places, inSession = 4096, 1024
+	const places, inSession = 3072, 1024
 	synctest.Test(t, func(t *testing.T) {
 		demo := newDemo()
 		var ended atomic.Int32
