@@ -188,7 +188,7 @@ func (h *StreamableHandler) prepare() {
 	}
 	h.versions, h.legacy = orAll(h.Versions), legacyOf(h.Versions)
 	if h.Sessions != nil {
-		h.Sessions.held = h.held
+		h.Sessions.live, h.Sessions.kept = h.held, newBudget(&h.Guard)
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
 	}
 }
@@ -260,8 +260,8 @@ type Sessions struct {
 	Ended func(*Session)
 	Log   *slog.Logger // nil: that of the handler
 
-	keepAlive time.Duration // of streams
-	held      *budget       // of the handler; nil: there is none
+	keepAlive  time.Duration // of streams
+	live, kept *budget       // of the handler: for what waits to be written, and for what is kept
 
 	mu       sync.Mutex // guards the fields below, and those of each Session
 	byID     map[string]*Session
@@ -338,10 +338,9 @@ var (
 func (ss *Sessions) oldestUnused() *Session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	for len(ss.unused) > 0 {
-		s := ss.unused[0]
-		ss.unused = slices.Delete(ss.unused, 0, 1)
-		if !s.used && !s.ended && s.busy == 0 {
+	ss.unused = slices.DeleteFunc(ss.unused, func(s *Session) bool { return s.used || s.ended })
+	for _, s := range ss.unused {
+		if s.busy == 0 { // its initialize is answered
 			return s
 		}
 	}
@@ -506,7 +505,7 @@ func (s *Session) outbox() *outbox {
 	defer s.table.mu.Unlock()
 	if s.out == nil {
 		s.out = &outbox{tag: s.tag(), prime: rev.Prime, keepAlive: s.table.keepAlive, peer: s.Peer, closed: s.ended}
-		s.out.held = holding{budget: s.table.held, caller: cmp.Or(s.Owner, s.ID)}
+		s.out.live, s.out.held = s.table.live, holding{budget: s.table.kept, caller: cmp.Or(s.Owner, s.ID)}
 		if rev.Resume {
 			s.out.limit = s.table.Keep
 		}
@@ -1330,6 +1329,7 @@ type reply struct {
 	batch    bool     // the answers form one array
 	held     holding  // of the budget: the body, and the answers
 	reserved int      // bytes of these, for an answer that is not there yet
+	hasTaken bool     // there is room for an answer, or it was refused; only take uses this
 
 	mu      sync.Mutex // guards the fields below
 	state   replyState
@@ -1370,6 +1370,9 @@ func (rep *reply) serve(answer *Answer) {
 	rep.mu.Lock()
 	rep.batch, rep.answer = answer.Batch, answer
 	rep.mu.Unlock()
+	if rep.h.running.wasStopped(rep) { // while its notifications were handled
+		answer.stop()
+	}
 	defer answer.Written()
 	wait := rep.h.decideIn
 	if !rep.stream {
@@ -1395,12 +1398,13 @@ func (rep *reply) reserve(size int) error {
 func (rep *reply) take(m *Message) {
 	size := m.size()
 	fits := size <= rep.reserved || rep.held.tryAdd(size)
-	if !fits && len(rep.answers) == 0 { // else it would wait for room that this response has taken
-		fits = rep.held.add(rep.r.Context(), size, size)
+	if !fits && !rep.hasTaken { // otherwise it would wait for room that this response itself has taken
+		fits = rep.held.add(context.WithoutCancel(rep.r.Context()), size, size)
 	}
 	if !fits {
 		m = NewResponse(m.ID, nil, errNoMemory)
 	}
+	rep.hasTaken = true
 	rep.mu.Lock()
 	events := rep.events
 	if rep.state == undecided {
@@ -1445,7 +1449,7 @@ func (rep *reply) becomeStream() *Stream {
 	} else {
 		rep.events = NewStream("", 0)
 		rep.events.out.keepAlive = rep.h.silence()
-		rep.events.out.held = holding{budget: rep.held.budget, caller: rep.held.caller}
+		rep.events.out.live, rep.events.out.held.caller = rep.held.budget, rep.held.caller
 	}
 	f, _ := rep.events.attach("")
 	rep.events.appendAll(rep.answers)
@@ -1621,22 +1625,36 @@ const (
 // enter reports whether there are places for the requests of a reply.
 func (p *places) enter(rep *reply) bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	now := time.Now()
+	var stopped []*reply
 	if p.makesRoom && p.taken+rep.requests > p.max*3/4 && now.Sub(p.looked) >= lookEvery {
 		p.looked = now
-		p.stopLong(now.Add(-longCall))
+		stopped = p.chooseLong(now.Add(-longCall))
 	}
-	if p.taken+rep.requests > p.max {
-		return false
+	entered := p.taken+rep.requests <= p.max
+	if entered {
+		if p.calls == nil {
+			p.calls = map[*reply]struct{}{}
+		}
+		p.calls[rep] = struct{}{}
+		p.taken += rep.requests
+		rep.since = now
 	}
-	if p.calls == nil {
-		p.calls = map[*reply]struct{}{}
+	p.mu.Unlock()
+	for _, other := range stopped {
+		other.stop()
 	}
-	p.calls[rep] = struct{}{}
-	p.taken += rep.requests
-	rep.since = now
-	return true
+	if len(stopped) > 0 {
+		rep.h.log().Warn("stopped calls that have run for more than a minute, to make room", "calls", len(stopped))
+	}
+	return entered
+}
+
+// wasStopped reports whether a reply has lost its places.
+func (p *places) wasStopped(rep *reply) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return rep.stopped
 }
 
 // leave gives the places back.
@@ -1651,21 +1669,22 @@ func (p *places) leave(rep *reply) {
 	}
 }
 
-// stopLong stops calls that have run since before a time, until the others hold
-// three quarters of the places. The caller holds mu.
-func (p *places) stopLong(before time.Time) {
+// chooseLong takes the places of calls that have run since before a time, until the
+// others hold three quarters of the places, and returns these calls. The caller
+// holds mu.
+func (p *places) chooseLong(before time.Time) (chosen []*reply) {
 	type call struct {
 		*reply
 		gone bool // its client
 	}
 	var long []call
 	held := 0
-	of := map[string]int{} // places by caller
+	perCaller := map[string]int{}
 	for rep := range p.calls {
 		if !rep.stopped && rep.since.Before(before) {
 			long = append(long, call{rep, rep.isOver()})
 			held += rep.requests
-			of[rep.held.caller] += rep.requests
+			perCaller[rep.held.caller] += rep.requests
 		}
 	}
 	slices.SortFunc(long, func(a, b call) int {
@@ -1675,18 +1694,19 @@ func (p *places) stopLong(before time.Time) {
 		case a.gone != b.gone:
 			return 1
 		}
-		return cmp.Or(of[b.held.caller]-of[a.held.caller], a.since.Compare(b.since))
+		return cmp.Or(perCaller[b.held.caller]-perCaller[a.held.caller], a.since.Compare(b.since))
 	})
 	for _, c := range long {
 		if held <= p.max*3/4 || p.lost+c.requests > p.max/4 { // handlers that do not return are bounded, too
-			return
+			break
 		}
 		held -= c.requests
 		c.stopped = true
 		p.taken -= c.requests
 		p.lost += c.requests
-		c.stop()
+		chosen = append(chosen, c.reply)
 	}
+	return chosen
 }
 
 // isOver reports whether the response has ended before the handlers.
@@ -1701,7 +1721,6 @@ func (rep *reply) stop() {
 	rep.mu.Lock()
 	answer := rep.answer
 	rep.mu.Unlock()
-	rep.h.log().Info("stopped a call that has run for more than a minute, to make room", "from", rep.r.RemoteAddr)
 	if answer != nil {
 		answer.stop()
 	}
@@ -1743,7 +1762,15 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 		events = s.standalone()
 	}
 	// A 404 would end the session for the client.
-	if events == nil || events.Follow(w, r, after) != nil {
+	err := errNotKept
+	if events != nil {
+		err = events.Follow(w, r, after)
+	}
+	switch err {
+	case nil:
+	case error(errNoMemory):
+		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
+	default:
 		h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
 	}
 }

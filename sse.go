@@ -298,7 +298,8 @@ type outbox struct {
 	limit     int           // bytes that are kept; 0: nothing is, and events have no ids
 	prime     bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
-	held      holding       // of the budget
+	held      holding       // of the budget for what is kept
+	live      *budget       // for what waits for a response
 	peer      *Peer         // its calls fail that the client cannot read any more; nil: there are none
 
 	mu         sync.Mutex // guards the fields below, and those of each Stream
@@ -349,16 +350,18 @@ type Stream struct {
 	out *outbox
 
 	// The mutex of the outbox guards the fields below.
-	last       int64         // number of the last event that was sent
-	taken      int64         // number of the last event that a response has taken
-	overtakes  int64         // number of the last progress notification or response; older progress says nothing new
-	lost       int64         // number of the last event that was dropped though it mattered
-	kept       int           // events in the outbox
-	follower   *follower     // the response that follows; nil: none does
-	left       time.Time     // when the last follower has gone
-	unfollowed int           // bytes that were sent since then
-	ended      time.Time     // zero: it goes on
-	changed    chan struct{} // closed when something here has changed; nil: no goroutine waits for that
+	last         int64         // number of the last event that was sent
+	taken        int64         // number of the last event that a response has taken
+	overtakes    int64         // number of the last progress notification or response; older progress says nothing new
+	lost         int64         // number of the last event that is not kept, though it matters
+	lostProgress int64         // the same for progress, which may be overtaken later
+	unread       []keptEvent   // questions that are not kept, and that no response had taken
+	kept         int           // events in the outbox
+	follower     *follower     // the response that follows; nil: none does
+	left         time.Time     // when the last follower has gone
+	unfollowed   int           // bytes that were sent since then
+	ended        time.Time     // zero: it goes on
+	changed      chan struct{} // closed when something here has changed; nil: no goroutine waits for that
 }
 
 // follower is a response that follows a stream. The mutex of the outbox guards
@@ -469,41 +472,32 @@ func (out *outbox) shrink(most int) {
 	out.dropIf(most, func(keptEvent) bool { return true })
 }
 
-// keep keeps an event, if the budget has room for it when older ones are dropped.
-// The caller holds mu.
+// keep keeps an event, if there is room when others are dropped that do not matter
+// more. The caller holds mu.
 func (out *outbox) keep(e keptEvent) {
 	size := len(e.text) + eventOverhead
+	if out.closed || !out.held.fitsWithout(size, out.size) {
+		out.lose(e)
+		return
+	}
 	out.makeRoom(size)
 	for !out.held.tryAdd(size) {
-		if out.size == 0 {
+		before := out.size
+		out.dropIf(before/2, keptEvent.isOvertaken)
+		out.dropIf(before/2, func(other keptEvent) bool { return other.rank <= e.rank })
+		if out.size == before {
 			out.lose(e)
 			return
 		}
-		out.shrink(out.size / 2)
 	}
 	out.kept = append(out.kept, e)
 	out.size += size
 	e.stream.kept++
 }
 
-// nothingHeld returns a holding of the same budget and caller that holds nothing.
+// nothingHeld returns a holding for what waits for a response.
 func (out *outbox) nothingHeld() holding {
-	return holding{budget: out.held.budget, caller: out.held.caller}
-}
-
-// give gives bytes back to the budget. The caller holds mu.
-func (out *outbox) give(n int) {
-	if out.held.budget == nil {
-		return
-	}
-	large := out.held.budget.isLarge(n)
-	if !large {
-		out.held.held -= n
-		out.held.budget.give(out.held.caller, n, false)
-	} else {
-		out.held.outside = false
-		out.held.budget.give(out.held.caller, 0, true)
-	}
+	return holding{budget: out.live, caller: out.held.caller}
 }
 
 // afterDropping returns how many bytes are kept when some were dropped.
@@ -531,20 +525,39 @@ func (out *outbox) dropIf(most int, may func(keptEvent) bool) {
 func (out *outbox) drop(e keptEvent) {
 	s := e.stream
 	out.size -= len(e.text) + eventOverhead
-	out.give(len(e.text) + eventOverhead)
+	out.held.giveBack(len(e.text) + eventOverhead)
 	s.kept--
 	out.lose(e)
 	s.forgetIfOver()
 }
 
-// lose notes that an event cannot be read again. The caller holds mu.
+// lose notes that an event is not kept. The caller holds mu.
 func (out *outbox) lose(e keptEvent) {
-	if !e.isOvertaken() {
-		e.stream.lost = max(e.stream.lost, e.number)
+	s := e.stream
+	switch {
+	case e.isOvertaken():
+	case e.rank == progressRank:
+		s.lostProgress = max(s.lostProgress, e.number)
+	default:
+		s.lost = max(s.lost, e.number)
 	}
-	if e.question != (ID{}) && out.peer != nil && e.stream.follower == nil {
-		out.peer.fail(e.question, errNobody)
+	if e.question != (ID{}) && e.number > s.taken {
+		s.unread = append(s.unread, e)
+		if s.follower == nil {
+			s.failUnread()
+		}
 	}
+}
+
+// failUnread ends the calls whose questions no client can read: they are not kept,
+// and no response has taken them.
+func (s *Stream) failUnread() {
+	for _, e := range s.unread {
+		if e.number > s.taken && s.out.peer != nil {
+			s.out.peer.fail(e.question, errNobody)
+		}
+	}
+	s.unread = nil
 }
 
 // isOvertaken reports whether an event says nothing that a later one does not say.
@@ -780,14 +793,21 @@ func (s *Stream) attach(after string) (*follower, error) {
 	case s.out.polls():
 		f.add(Event{ID: s.eventID(s.taken), Data: []byte{}}.Append(nil))
 	}
-	missing := s.last - from
+	missing, size := s.last-from, 0
 	for _, e := range s.out.kept {
 		if e.stream == s && e.number > from {
 			f.add(e.text)
 			missing--
+			size += len(e.text)
 		}
 	}
-	if missing > 0 { // progress that was overtaken
+	switch {
+	case !f.waiting.tryAdd(size): // the outbox may drop the events while the response still holds them
+		return nil, errNoMemory
+	case s.out.limit == 0 && s.follower != nil: // nothing is kept, so the new follower takes over what waits
+		f.queue, f.size, f.waiting = s.follower.queue, s.follower.size, s.follower.waiting
+		s.follower.queue, s.follower.waiting = nil, s.out.nothingHeld()
+	case missing > 0:
 		f.queue = slices.Insert(f.queue, 0, fmt.Appendf(nil, ": %d events are no longer kept\n\n", missing))
 	}
 	s.follower = f
@@ -805,7 +825,7 @@ func (s *Stream) position(id string) (number int64, err error) {
 		return 0, errNotKept
 	case number < 0, number == 0 && !s.out.prime, number > s.last: // no response has had such an id
 		return 0, errNotKept
-	case number < s.lost:
+	case number < s.lost, number < s.lostProgress && s.lostProgress >= s.overtakes && s.ended.IsZero():
 		return 0, errNotKept
 	case !s.ended.IsZero() && time.Since(s.ended) > keepEnded:
 		return 0, errNotKept
@@ -898,6 +918,7 @@ func (s *Stream) detach(f *follower) {
 	lost := s.follower == f && !s.isResumable()
 	if s.follower == f {
 		s.follower, s.left, s.unfollowed = nil, time.Now(), 0
+		s.failUnread()
 		s.signal()
 	}
 	s.out.mu.Unlock()
@@ -1036,7 +1057,7 @@ type Guard struct {
 	// goroutines at the same time. If it is nil, every request is let in, with the
 	// principal "".
 	Authenticate func(*http.Request) (principal string, err error)
-	MaxHeld      int64         // bytes that a handler holds for all peers together; 0: 64 MiB, or four times MaxBody if that is more
+	MaxHeld      int64         // bytes that a handler holds for all callers together, at least 8 times MaxBody; 0: 64 MiB
 	MaxBody      int64         // the most bytes of a POST; 0: 4 MiB
 	KeepAlive    time.Duration // how long a stream is silent before a comment is sent; 0: 15 s, negative: no comments are sent
 	Log          *slog.Logger  // nil: silent
@@ -1294,7 +1315,7 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request, held *holding) (in 
 		return Payload{}, false
 	}
 	limit := cmp.Or(g.MaxBody, 4<<20)
-	body, err := readBody(&readFor{Reader: r.Body, ctx: r.Context(), held: held, size: int(min(r.ContentLength, limit))}, r.ContentLength, limit)
+	body, err := readBody(&meteredReader{Reader: r.Body, ctx: r.Context(), held: held, size: int(min(r.ContentLength, limit))}, r.ContentLength, limit)
 	if err == error(errNoMemory) {
 		g.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
 		return Payload{}, false
@@ -1394,19 +1415,20 @@ func hasZeroWeight(params string) bool {
 // ---- Budget: what is held for all peers together ----
 
 const (
-	defaultHeld = 64 << 20        // bytes that a handler holds for its peers
+	defaultHeld = 64 << 20        // bytes that a handler holds for all its callers
 	smallPiece  = 64 << 10        // bytes; what is not larger may use the reserve
 	roomWait    = 5 * time.Second // how long a piece waits for room
 )
 
-// A budget bounds the bytes that a handler holds for all its peers together:
-// bodies until their requests are answered, answers until they are written, what
-// waits for a client that does not read, and what the outboxes keep.
+// A budget bounds the bytes that a handler holds for all callers together. A handler
+// has two of them, each with half of Guard.MaxHeld: one for what the outboxes keep,
+// and one for everything else, which is bodies until their requests are answered,
+// answers until they are written, and what waits for a client that does not read.
 //
 // A caller may hold as much as is still free afterwards. So a single caller gets
 // half of the budget, two callers get a third each, and there is always room for
-// one more. The last eighth is a reserve for small pieces. A piece that is larger
-// than half of the budget is held outside of it, and only one such piece at a time.
+// one more. The last eighth is a reserve for small pieces. An answer that is larger
+// than half of the budget is held outside of it, and only one such answer at a time.
 //
 // A caller is a principal, or else a session. All others are one caller together.
 type budget struct {
@@ -1420,8 +1442,16 @@ type budget struct {
 }
 
 func newBudget(g *Guard) *budget {
-	limit := cmp.Or(g.MaxHeld, max(defaultHeld, 4*g.MaxBody))
-	return &budget{limit: int(limit), shares: map[string]int{}}
+	half := cmp.Or(g.MaxHeld, defaultHeld) / 2
+	return &budget{limit: int(max(half, 4*g.MaxBody)), shares: map[string]int{}}
+}
+
+// fitsWithout reports whether there is room for n bytes if the caller gives others
+// back.
+func (b *budget) fitsWithout(caller string, n, others int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.isLarge(n) || b.shares[caller]-others+n <= b.limit-b.used+others-n
 }
 
 // isLarge reports whether a piece is held outside of the budget.
@@ -1509,47 +1539,65 @@ func (b *budget) give(caller string, n int, outside bool) {
 type holding struct {
 	budget  *budget
 	caller  string
-	held    int
-	outside bool // one of them is held outside of the budget
+	bytes   int
+	outside bool // an answer is held outside of the budget
 }
 
 // add takes n bytes, which belong to a piece of size bytes. It waits for room. It
 // reports whether there is some.
-func (p *holding) add(ctx context.Context, n, size int) bool {
-	if p.budget == nil {
+func (h *holding) add(ctx context.Context, n, size int) bool {
+	if h.budget == nil {
 		return true
 	}
-	return p.note(n, p.budget.take(ctx, p.caller, n, size))
+	return h.note(n, h.budget.take(ctx, h.caller, n, size))
 }
 
 // tryAdd is add without waiting.
-func (p *holding) tryAdd(n int) bool {
-	if p.budget == nil {
+func (h *holding) tryAdd(n int) bool {
+	if h.budget == nil {
 		return true
 	}
-	return p.note(n, p.budget.tryTake(p.caller, n, n))
+	return h.note(n, h.budget.tryTake(h.caller, n, n))
 }
 
-func (p *holding) note(n int, taken bool) bool {
+func (h *holding) note(n int, taken bool) bool {
 	switch {
-	case taken && p.budget.isLarge(n):
-		p.outside = true
+	case taken && h.budget.isLarge(n):
+		h.outside = true
 	case taken:
-		p.held += n
+		h.bytes += n
 	}
 	return taken
 }
 
-// release gives everything back.
-func (p *holding) release() {
-	if p.budget != nil && (p.held > 0 || p.outside) {
-		p.budget.give(p.caller, p.held, p.outside)
-		p.held, p.outside = 0, false
+// fitsWithout reports whether there is room for n bytes if others are given back.
+func (h *holding) fitsWithout(n, others int) bool {
+	return h.budget == nil || h.budget.fitsWithout(h.caller, n, others)
+}
+
+// giveBack gives n bytes back that were taken at once.
+func (h *holding) giveBack(n int) {
+	switch {
+	case h.budget == nil:
+	case h.budget.isLarge(n):
+		h.outside = false
+		h.budget.give(h.caller, 0, true)
+	default:
+		h.bytes -= n
+		h.budget.give(h.caller, n, false)
 	}
 }
 
-// readFor reads a body whose bytes are counted while they come.
-type readFor struct {
+// release gives everything back.
+func (h *holding) release() {
+	if h.budget != nil && (h.bytes > 0 || h.outside) {
+		h.budget.give(h.caller, h.bytes, h.outside)
+		h.bytes, h.outside = 0, false
+	}
+}
+
+// meteredReader reads a body whose bytes are counted while they come.
+type meteredReader struct {
 	io.Reader
 	ctx  context.Context
 	held *holding
@@ -1557,8 +1605,8 @@ type readFor struct {
 	read int
 }
 
-// Read returns errNoRoomHeld if there is no room for what has come.
-func (r *readFor) Read(b []byte) (int, error) {
+// Read returns errNoMemory if there is no room for what has come.
+func (r *meteredReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	r.read += n
 	if n > 0 && !r.held.add(r.ctx, n, max(r.read, r.size)) {
@@ -1670,7 +1718,7 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	id := newID()
 	p := &ssePipe{principal: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
 	p.stream.out.keepAlive = h.silence()
-	p.stream.out.held = holding{budget: h.budget(), caller: cmp.Or(principal, id)}
+	p.stream.out.live, p.stream.out.held.caller = h.budget(), cmp.Or(principal, id)
 	p.reading, p.endRead = context.WithCancel(ctx)
 	if !h.add(id, p) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "No more streams")
