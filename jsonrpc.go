@@ -981,7 +981,9 @@ func (m *Message) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-func isOneLine(raw json.RawMessage) bool { return bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 }
+func isOneLine(raw json.RawMessage) bool {
+	return bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0
+}
 
 // appendLine appends JSON on one line. marshal writes one line; the JSON of a
 // peer or a caller may have several.

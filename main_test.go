@@ -586,79 +586,6 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// What the other side sends gets into a log only in brief, and without what moves a cursor.
-func TestLogsAreBrief(t *testing.T) {
-	long := strings.Repeat("x", 7000)
-	const esc = `\u001b[2J`
-	logged := &plainLog{seen: map[string]bool{}}
-	converse := func(h Handler, client bool, lines ...string) {
-		ours, theirs := bytePipe(t)
-		var p *Peer
-		if client {
-			p = Open(t.Context(), ours, h, slog.New(logged))
-			defer p.Close()
-		} else {
-			go Serve(t.Context(), ours, h, slog.New(logged))
-		}
-		for _, line := range append(lines, ping) {
-			fmt.Fprintln(theirs, line)
-		}
-		readLine(t, theirs)
-	}
-	fails := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-		switch {
-		case strings.HasPrefix(x.Request.Method, "panic"):
-			panic(x.Request.Method)
-		case x.Request.Method != "ping":
-			return nil, errors.New(x.Request.Method)
-		}
-		return nil, nil
-	})
-	lines := []string{`{"jsonrpc":"2.0","method":"notifications/` + esc + long + `"}`, `{"jsonrpc":"2.0","method":"panic` + esc + long + `"}`,
-		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"` + esc + long + `"}}`,
-		`{"jsonrpc":"2.0","id":"` + esc + long + `","result":{}}`, `{"jsonrpc":"2.0","error":{"code":1,"message":"` + esc + long + `"}}`}
-	converse(fails, false, lines...)
-	converse(fails, true, lines...)
-	h := newHandler(t, newDemo())
-	h.Log = slog.New(logged)
-	c := serveWeb(t, h)
-	c.do("M"+long, "")
-	c.url += "/%1b" + long
-	c.do("POST", ping, "Origin: http://evil.example")
-	for _, msg := range []string{"notification not handled", "panic in a handler", "progress of nothing that we wait for", "dropped a response",
-		"an error for no call of ours", "refused"} {
-		if !logged.seen[msg] {
-			t.Errorf("%q was not logged", msg)
-		}
-	}
-	for _, fault := range logged.faults {
-		t.Errorf("%.300s", fault)
-	}
-}
-
-// plainLog is a slog.Handler that hides nothing of what it is given, and finds what is too long or not printable.
-type plainLog struct {
-	slog.Handler
-	mu     sync.Mutex // guards the fields below
-	seen   map[string]bool
-	faults []string
-}
-
-func (l *plainLog) Enabled(context.Context, slog.Level) bool { return true }
-
-func (l *plainLog) Handle(_ context.Context, r slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.seen[r.Message] = true
-	r.Attrs(func(a slog.Attr) bool {
-		if text := a.Value.String(); a.Key != "stack" && (len(text) > 600 || printable(text) != text) {
-			l.faults = append(l.faults, fmt.Sprintf("%s: %s has %d bytes: %q", r.Message, a.Key, len(text), text))
-		}
-		return true
-	})
-	return nil
-}
-
 type explosive struct{ text string }
 
 func (e explosive) MarshalJSON() ([]byte, error) { panic("boom") }
@@ -1470,23 +1397,18 @@ func TestOutboxDropsWhatMattersLeast(t *testing.T) {
 		all := map[*Stream][]sent{}
 		var streams []*Stream
 		for range 3 {
-			s := out.newStream()
-			_, hangUp, _ := follow(t, s, "")
-			hangUp()
-			s.left = time.Time{} // the client has been away for longer than a sender waits
-			streams = append(streams, s)
+			streams = append(streams, cutOff(t, out))
 		}
 		for n := range 100 {
 			s, r := streams[random.IntN(3)], rank(random.IntN(3))
 			if random.IntN(2) == 0 {
 				r = progressRank
 			}
-			m := [...]*Message{{Method: "notifications/progress"}, {Method: "notifications/message"}, {ID: NumberID(int64(n))}}[r]
-			m.Result = json.RawMessage(strconv.Itoa(n)) // so that each is another one
-			if err := s.push(t.Context(), outgoing{message: m}); err != nil {
+			o := outgoingOf(r, strconv.Itoa(n))
+			if err := s.push(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
-			all[s] = append(all[s], sent{string(m.encode()), r})
+			all[s] = append(all[s], sent{string(o.message.encode()), r})
 			if out.size > max(out.limit, eventOverhead+150) {
 				t.Fatalf("%d bytes are kept", out.size)
 			}
@@ -1523,6 +1445,128 @@ func TestOutboxDropsWhatMattersLeast(t *testing.T) {
 				t.Errorf("seed %d: the last event of %s is refused", seed, s.id)
 			}
 		}
+	}
+}
+
+// cutOff returns a new stream of an outbox whose client was cut off before it has read anything, for longer than a sender waits.
+func cutOff(t *testing.T, out *outbox) *Stream {
+	s := out.newStream()
+	_, hangUp, _ := follow(t, s, "")
+	hangUp()
+	s.left = time.Time{}
+	return s
+}
+
+// outgoingOf returns a message of a rank, with a text of its own.
+func outgoingOf(r rank, text string) outgoing {
+	m := [...]*Message{{Method: "notifications/progress"}, {Method: "notifications/message"}, {ID: NumberID(77)}}[r]
+	m.Result = json.RawMessage(strconv.Quote(text)) // so that each is another one
+	return outgoing{message: m}
+}
+
+// Progress that was dropped before later progress had overtaken it costs no call its response.
+func TestOutboxForgivesLostProgress(t *testing.T) {
+	out := &outbox{tag: "tag", prime: true, limit: 5000}
+	var streams []*Stream
+	for range 40 {
+		streams = append(streams, cutOff(t, out))
+	}
+	for _, s := range streams {
+		_ = s.push(t.Context(), outgoingOf(progressRank, "p"))
+	}
+	first := streams[0]
+	if first.lostProgress == 0 || goodAfter(first, first.eventID(0)) {
+		t.Fatal("the only progress is lost, and the client is not told")
+	}
+	_ = first.push(t.Context(), outgoingOf(answerRank, "answer"))
+	first.End()
+	if !goodAfter(first, first.eventID(0)) {
+		t.Error("progress has cost a call its response")
+	}
+}
+
+// A budget that others have filled makes an outbox drop nothing for an event that matters less, or that has no room even then. What comes
+// after the end of a session is not kept, and everything is given back.
+func TestOutboxBudget(t *testing.T) {
+	b := &budget{limit: 1_000_000, shares: map[string]int{}}
+	out := &outbox{tag: "tag", prime: true, limit: 100_000, held: holding{budget: b, caller: "me"}}
+	s := cutOff(t, out)
+	for range 20 {
+		_ = s.push(t.Context(), outgoingOf(answerRank, "answer"))
+	}
+	b.used += 985_000 // others
+	_ = s.push(t.Context(), outgoingOf(notificationRank, strings.Repeat("x", 2_000)))
+	_ = s.push(t.Context(), outgoingOf(answerRank, strings.Repeat("x", 20_000)))
+	if len(out.kept) != 20 {
+		t.Errorf("%d of 20 answers are kept", len(out.kept))
+	}
+	b.used -= 985_000
+	late := out.newStream()
+	out.close()
+	late.appendAll([]*Message{{ID: NumberID(1), Result: json.RawMessage("{}")}})
+	if b.used != 0 || len(b.shares) != 0 || out.size != 0 {
+		t.Errorf("%d bytes in the budget, %d in the outbox", b.used, out.size)
+	}
+}
+
+// Where nothing is kept, a newer response takes over what waits for the older one.
+func TestStreamTakeoverWithoutIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stuck := NewStream("", 0), make(chan struct{})
+		dead, _, deadDone := follow(t, s, "")
+		synctest.Wait()
+		dead.stick(stuck)
+		sendNumbers(t, s, 0, 1)
+		synctest.Wait()
+		sendNumbers(t, s, 1, 5)
+		p, hangUp, _ := follow(t, s, "")
+		synctest.Wait()
+		if got, _, _ := p.data(); !slices.Equal(got, numbers(1, 5)) {
+			t.Errorf("got %v", got)
+		}
+		close(stuck)
+		<-deadDone
+		hangUp()
+	})
+}
+
+// A question fails when no client can read it any more, and not before: one that a response has taken may be with the user.
+func TestOutboxQuestions(t *testing.T) {
+	for name, taken := range map[string]bool{"the client has read it": true, "it waits for a client that does not read, and breaks off": false} {
+		synctest.Test(t, func(t *testing.T) {
+			peer := newPeer(context.Background(), nil, new(mcpProtocol), nil)
+			out := &outbox{tag: "tag", prime: true, limit: 5000, peer: peer}
+			s, other := out.newStream(), cutOff(t, out)
+			peer.send = func(ctx context.Context, m *Message) error { peer.sentOn(m.ID, s); return s.send(ctx, m) }
+			p, hangUp, _ := follow(t, s, "")
+			synctest.Wait()
+			stuck := make(chan struct{})
+			if !taken {
+				p.stick(stuck)
+				sendNumbers(t, s, 0, 1)
+				synctest.Wait()
+			}
+			done := make(chan error, 1)
+			go func() { done <- peer.Call(context.Background(), "roots/list", nil, nil) }()
+			synctest.Wait()
+			for range 100 { // until the question is dropped
+				_ = other.push(t.Context(), outgoingOf(answerRank, "x"))
+			}
+			if len(done) > 0 {
+				t.Errorf("%s: it fails while a response follows: %v", name, <-done)
+			}
+			p.mu.Lock()
+			p.broken = context.Canceled
+			p.mu.Unlock()
+			close(stuck)
+			hangUp()
+			synctest.Wait()
+			if failed := len(done) > 0; failed == taken {
+				t.Errorf("%s: it has failed: %t", name, failed)
+			}
+			peer.failAllCalls(errNobody)
+			<-done
+		})
 	}
 }
 
@@ -2017,56 +2061,6 @@ func TestHTTPBusy(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		expect(200, last, ping)
-	})
-}
-
-// What a notification's handler does is no response: it cannot let go of one. What it starts ends with the session. DELETE closes the stream
-// of a call whose handler does not listen. A handler that ends its goroutine costs its request only, and so does a panic: it is logged, and
-// its text not told. The log holds no session's id.
-func TestHTTPOddHandlers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var logged lockedBuffer
-		release, ended, demo := make(chan struct{}), false, newDemo()
-		demo.Methods["notifications/disconnect"] = func(_ context.Context, x *Exchange) (any, error) { x.Disconnect(time.Second); return nil, nil }
-		demo.Methods["notifications/wait"] = func(ctx context.Context, _ *Exchange) (any, error) { <-ctx.Done(); ended = true; return nil, nil }
-		demo.Methods["exit"] = func(context.Context, *Exchange) (any, error) { runtime.Goexit(); return nil, nil }
-		demo.Methods["panic"] = func(context.Context, *Exchange) (any, error) { panic("secret") }
-		demo.Methods["stubborn"] = func(ctx context.Context, x *Exchange) (any, error) {
-			_ = x.Notify(ctx, "notifications/message", nil)
-			<-release
-			return nil, nil
-		}
-		h := &StreamableHandler{Handler: demo, Sessions: &Sessions{Keep: 1 << 20}, Guard: Guard{Log: slog.New(slog.NewTextHandler(&logged, nil))}}
-		defer h.Close()
-		session := openSession(h, "2025-11-25")
-		for _, row := range []struct{ body, want string }{
-			{`{"jsonrpc":"2.0","method":"notifications/disconnect"}`, ""},
-			{`{"jsonrpc":"2.0","id":1,"method":"exit"}`, ""},
-			{ping, saysOK}, // its id is free again
-			{`{"jsonrpc":"2.0","id":1,"method":"panic"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}`},
-			{ping, saysOK},
-		} {
-			if v := visit(h, "POST", row.body, session).answered(); v.Body.String() != row.want {
-				t.Errorf("%s: %d %s, want %s", row.body, v.Code, v.Body, row.want)
-			}
-		}
-		visit(h, "POST", `{"jsonrpc":"2.0","method":"notifications/wait"}`, session)
-		stream := visit(h, "POST", `{"jsonrpc":"2.0","id":2,"method":"stubborn"}`, session)
-		if synctest.Wait(); ended || !strings.Contains(stream.Body.String(), ".1/1\ndata: ") {
-			t.Error("not the first stream of the session, or ended:", stream.Body, ended)
-		}
-		visit(h, "DELETE", "", session).answered()
-		if synctest.Wait(); !ended {
-			t.Error("a notification's handler goes on after its session")
-		}
-		close(release)
-		<-stream.done
-		visit(h, "POST", ping, session, "Content-Type: text/plain").answered()
-		for _, want := range []string{"secret", "session ended", "deleted by the client", "refused", "status=415"} {
-			if !strings.Contains(logged.String(), want) || strings.Contains(logged.String(), strings.TrimPrefix(session, "Mcp-Session-Id: ")) {
-				t.Errorf("%s is not logged, or the session's id is: %s", want, &logged)
-			}
-		}
 	})
 }
 

@@ -1,0 +1,139 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"interop/wire"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode"
+)
+
+// What the other side sends gets into a log only in brief, and without what moves a cursor.
+func TestLogsAreBrief(t *testing.T) {
+	long := strings.Repeat("x", 7000)
+	const esc = `\u001b[2J`
+	logged := &plainLog{seen: map[string]bool{}}
+	converse := func(h wire.Handler, client bool, lines ...string) {
+		ours, theirs := bytePipe(t)
+		var p *wire.Peer
+		if client {
+			p = wire.Open(t.Context(), ours, h, slog.New(logged))
+			defer p.Close()
+		} else {
+			go wire.Serve(t.Context(), ours, h, slog.New(logged))
+		}
+		for _, line := range append(lines, ping) {
+			fmt.Fprintln(theirs, line)
+		}
+		readLine(t, theirs)
+	}
+	fails := wire.HandlerFunc(func(_ context.Context, x *wire.Exchange) (any, error) {
+		switch {
+		case strings.HasPrefix(x.Request.Method, "panic"):
+			panic(x.Request.Method)
+		case x.Request.Method != "ping":
+			return nil, errors.New(x.Request.Method)
+		}
+		return nil, nil
+	})
+	lines := []string{`{"jsonrpc":"2.0","method":"notifications/` + esc + long + `"}`, `{"jsonrpc":"2.0","method":"panic` + esc + long + `"}`,
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"` + esc + long + `"}}`,
+		`{"jsonrpc":"2.0","id":"` + esc + long + `","result":{}}`, `{"jsonrpc":"2.0","error":{"code":1,"message":"` + esc + long + `"}}`}
+	converse(fails, false, lines...)
+	converse(fails, true, lines...)
+	h := newHandler(t, newDemo())
+	h.Log = slog.New(logged)
+	c := serveWeb(t, h)
+	c.do("M"+long, "")
+	c.url += "/%1b" + long
+	c.do("POST", ping, "Origin: http://evil.example")
+	for _, msg := range []string{"notification not handled", "panic in a handler", "progress of nothing that we wait for", "dropped a response",
+		"an error for no call of ours", "refused"} {
+		if !logged.seen[msg] {
+			t.Errorf("%q was not logged", msg)
+		}
+	}
+	for _, fault := range logged.faults {
+		t.Errorf("%.300s", fault)
+	}
+}
+
+// What a notification's handler does is no response: it cannot let go of one. What it starts ends with the session. DELETE closes the stream
+// of a call whose handler does not listen. A handler that ends its goroutine costs its request only, and so does a panic: it is logged, and
+// its text not told. The log holds no session's id.
+func TestHTTPOddHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged lockedBuffer
+		release, ended, demo := make(chan struct{}), false, newDemo()
+		demo.Methods["notifications/disconnect"] = func(_ context.Context, x *wire.Exchange) (any, error) { x.Disconnect(time.Second); return nil, nil }
+		demo.Methods["notifications/wait"] = func(ctx context.Context, _ *wire.Exchange) (any, error) { <-ctx.Done(); ended = true; return nil, nil }
+		demo.Methods["exit"] = func(context.Context, *wire.Exchange) (any, error) { runtime.Goexit(); return nil, nil }
+		demo.Methods["panic"] = func(context.Context, *wire.Exchange) (any, error) { panic("secret") }
+		demo.Methods["stubborn"] = func(ctx context.Context, x *wire.Exchange) (any, error) {
+			_ = x.Notify(ctx, "notifications/message", nil)
+			<-release
+			return nil, nil
+		}
+		h := &wire.StreamableHandler{Handler: demo, Sessions: &wire.Sessions{Keep: 1 << 20}, Guard: wire.Guard{Log: slog.New(slog.NewTextHandler(&logged, nil))}}
+		defer h.Close()
+		session := openSession(h, "2025-11-25")
+		for _, row := range []struct{ body, want string }{
+			{`{"jsonrpc":"2.0","method":"notifications/disconnect"}`, ""},
+			{`{"jsonrpc":"2.0","id":1,"method":"exit"}`, ""},
+			{ping, saysOK}, // its id is free again
+			{`{"jsonrpc":"2.0","id":1,"method":"panic"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}`},
+			{ping, saysOK},
+		} {
+			if v := visit(h, "POST", row.body, session).answered(); v.Body.String() != row.want {
+				t.Errorf("%s: %d %s, want %s", row.body, v.Code, v.Body, row.want)
+			}
+		}
+		visit(h, "POST", `{"jsonrpc":"2.0","method":"notifications/wait"}`, session)
+		stream := visit(h, "POST", `{"jsonrpc":"2.0","id":2,"method":"stubborn"}`, session)
+		if synctest.Wait(); ended || !strings.Contains(stream.Body.String(), ".1/1\ndata: ") {
+			t.Error("not the first stream of the session, or ended:", stream.Body, ended)
+		}
+		visit(h, "DELETE", "", session).answered()
+		if synctest.Wait(); !ended {
+			t.Error("a notification's handler goes on after its session")
+		}
+		close(release)
+		<-stream.done
+		visit(h, "POST", ping, session, "Content-Type: text/plain").answered()
+		for _, want := range []string{"secret", "session ended", "deleted by the client", "refused", "status=415"} {
+			if !strings.Contains(logged.String(), want) || strings.Contains(logged.String(), strings.TrimPrefix(session, "Mcp-Session-Id: ")) {
+				t.Errorf("%s is not logged, or the session's id is: %s", want, &logged)
+			}
+		}
+	})
+}
+
+// plainLog is a slog.Handler that hides nothing of what it is given, and finds what is too long or not printable.
+type plainLog struct {
+	slog.Handler
+	mu     sync.Mutex // guards the fields below
+	seen   map[string]bool
+	faults []string
+}
+
+func (l *plainLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *plainLog) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen[r.Message] = true
+	r.Attrs(func(a slog.Attr) bool {
+		if text := a.Value.String(); a.Key != "stack" && (len(text) > 600 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })) {
+			l.faults = append(l.faults, fmt.Sprintf("%s: %s has %d bytes: %q", r.Message, a.Key, len(text), text))
+		}
+		return true
+	})
+	return nil
+}
