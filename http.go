@@ -2475,7 +2475,7 @@ func (c *httpConn) readStream(p *post, resp *http.Response) {
 		return
 	}
 	if p.isStandalone() && err != errNoStream {
-		err = fmt.Errorf("nothing is heard from the server but answers: %w", err)
+		err = withoutStream{fmt.Errorf("nothing is heard from the server but answers: %w", err)}
 	}
 	c.pass(received{err: &ReadError{ID: p.requestID, Err: err}}, c.closed)
 }

@@ -87,12 +87,13 @@ import (
 // ---- Messages ----
 
 // Message is one JSON-RPC request, notification or response. Kind says which.
-// The fields must not be changed once the message has been sent.
+// The fields must not be changed once the message has been sent. What is not valid
+// JSON is sent as it is: NewRequest and NewResponse check it.
 type Message struct {
 	ID     ID              // of a request or a response; the zero ID: none
 	Method string          // of a request or a notification
-	Params json.RawMessage // an object, or nil
-	Result json.RawMessage // an object, or nil
+	Params json.RawMessage // an object of valid JSON, or nil
+	Result json.RawMessage // an object of valid JSON, or nil
 	Error  *Error          // of an error response
 
 	invalid  bool  // the text was not a message: ID and Error are those of the error response to it
@@ -154,7 +155,7 @@ func NewResponse(id ID, result any, err error) *Message {
 	case !isError:
 		fault = &Error{Code: CodeInternalError, Message: err.Error()}
 	case fault == nil: // a nil *Error in an error, which is a mistake of the handler
-		fault = &Error{Code: CodeInternalError, Message: "Internal error"}
+		fault = errInternal
 	}
 	return &Message{ID: id, Error: fault}
 }
@@ -207,6 +208,9 @@ func parseID(raw []byte) (id ID, ok bool) {
 	return ID{string(raw)}, true
 }
 
+// mustBeID says what parseID accepts.
+var mustBeID = fmt.Sprintf("must be a string or an integer of at most %d bytes", maxID)
+
 // ---- Errors ----
 
 // Error is the error of a response. A Handler returns one to say what is sent;
@@ -240,7 +244,8 @@ var (
 	// ErrAnswered means that the request was answered or cancelled: no message
 	// may be sent for it any more.
 	ErrAnswered = errors.New("request answered or cancelled")
-	// ErrTooLarge means that a message had more bytes than allowed.
+	// ErrTooLarge means that a message had more bytes than allowed, or a batch
+	// more messages.
 	ErrTooLarge = errors.New("message too large")
 )
 
@@ -249,6 +254,9 @@ type notSent struct{ error }
 
 func (e notSent) Is(target error) bool { return target == ErrNotSent }
 func (e notSent) Unwrap() error        { return e.error }
+
+// errCallInNotification is the error of Exchange.Call for a notification.
+var errCallInNotification = errors.New("the handler of a notification cannot call: nothing is read before it returns")
 
 // closedBy is an error that matches ErrClosed. It keeps the text of the error.
 type closedBy struct{ error }
@@ -270,6 +278,7 @@ func closedBecause(err error) error {
 
 // The errors with which a Peer answers by itself.
 var (
+	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
 	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
 )
@@ -305,6 +314,7 @@ type Payload struct {
 	Batch    bool
 
 	raw  []byte // the text, as it was read
+	lost error  // the text was a batch that is too long, which may hold responses; nil: it was not
 	done func() // runs when the payload is not needed any more; nil: nothing is to be done
 }
 
@@ -339,6 +349,9 @@ func (in *Payload) decodeBatch(text []byte) {
 	if n := len(in.Messages); n == 0 || n > maxInFlight {
 		reason := fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight)
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}
+		if n > maxInFlight {
+			in.lost = fmt.Errorf("%w: a batch of more than %d messages", ErrTooLarge, maxInFlight)
+		}
 		return
 	}
 	in.Batch = true
@@ -430,7 +443,7 @@ func (m *Message) check(e envelope, twice string) (reason string) {
 	case m.Method == "":
 		return "method must be a non-empty string"
 	case e.id != nil && m.ID == ID{}:
-		return "id must be a string or an integer"
+		return "id " + mustBeID
 	case e.params != nil && e.params[0] != '{':
 		return "params must be an object"
 	case e.result != nil || e.fault != nil:
@@ -447,7 +460,7 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 	case fault != nil && m.Result != nil:
 		return "both result and error"
 	case m.ID == ID{} && (m.Result != nil || !noID):
-		return "id must be a string or an integer"
+		return "id " + mustBeID
 	case m.Result != nil && m.Result[0] != '{':
 		return "result must be an object"
 	case m.Result != nil:
@@ -657,7 +670,7 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 		members := map[string]json.RawMessage{}
 		for name, member := range each(value) {
 			if members[string(name)] != nil {
-				return &BindError{Name: string(name), Reason: appearsTwice, Twice: true}
+				return &BindError{Name: string(name), Reason: appearsTwice, Twice: true, Required: true}
 			}
 			members[string(name)] = member
 		}
@@ -897,7 +910,8 @@ func unquote(raw []byte) string {
 // ---- Encoding ----
 
 // Append appends the payload as one line of JSON, without a newline. It is valid
-// UTF-8, and only characters that need it are escaped.
+// UTF-8, and only characters that need it are escaped. It panics if there is no
+// message and Batch is false.
 func (p Payload) Append(b []byte) []byte {
 	if !p.Batch {
 		return p.Messages[0].append(b)
@@ -1095,8 +1109,13 @@ func (plainProtocol) abandoned(call *Message, _ error) *Message {
 // server up to five seconds after the peer has hung up. See ServeConn.
 //
 // Notifications are handled one at a time, in the order in which they were sent,
-// on the goroutine that reads. So a handler of a notification must not Call and
-// must not take long: it starts a goroutine for that.
+// on the goroutine that reads. So a handler of a notification must not take long,
+// and must not call the peer: the response could not be read, and Peer.Call and
+// Client.Call would wait for ever. It starts a goroutine for such a call.
+//
+// A handler of a request that ends its goroutine with runtime.Goexit, as t.FailNow
+// does, is answered with a CodeInternalError. A handler of a notification that
+// does this ends the conversation.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -1185,10 +1204,14 @@ func (x *Exchange) Notify(ctx context.Context, method string, params any) error 
 
 // Call sends a request that belongs to this one, and stores the result as
 // Peer.Call does. It returns ErrNoServerRequests if the peer cannot be sent a
-// request. Whether this peer understands the request is for the caller to know.
+// request. In the handler of a notification it returns an error. Whether this
+// peer understands the request is for the caller to know.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
 	if x.Peer == nil || x.cannotCall {
 		return ErrNoServerRequests
+	}
+	if x.state == nil {
+		return errCallInNotification
 	}
 	if x.onCall != nil {
 		x.onCall()
@@ -1222,8 +1245,19 @@ func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 // cancelled gets no response: 2025-11-25 cancellation, receivers SHOULD "Not send
 // a response for the cancelled request".
 func (x *Exchange) run(h Handler, emit func(*Message)) {
-	defer x.owner.finish(x) // also if the handler calls runtime.Goexit
-	response := x.handle(x.state.ctx, h)
+	var response *Message
+	// Deferred, because a handler may call runtime.Goexit. Then handle does not
+	// return.
+	defer func() { x.respond(response, emit) }()
+	response = x.handle(x.state.ctx, h)
+}
+
+// respond emits the response; nil: the handler has ended its goroutine.
+func (x *Exchange) respond(response *Message, emit func(*Message)) {
+	if response == nil {
+		x.owner.log.Error("a handler has ended its goroutine", "method", brief(x.Request.Method))
+		response = NewResponse(x.Request.ID, nil, errInternal)
+	}
 	hungUp := x.owner.weAreClient && x.state.ctx.Err() != nil // a client that has closed the conversation says nothing more
 	if !x.owner.finish(x) || hungUp {
 		return
@@ -1241,7 +1275,7 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
 			x.owner.log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
-			response = NewResponse(x.Request.ID, nil, &Error{Code: CodeInternalError, Message: "Internal error"})
+			response = NewResponse(x.Request.ID, nil, errInternal)
 		}
 	}()
 	result, err := h.Handle(ctx, x)
@@ -1568,9 +1602,10 @@ func (p *Peer) goSend(f func()) {
 }
 
 // Close hangs up. Every waiting Call returns ErrClosed, and the context of every
-// handler ends. Close waits for the goroutines of the Peer, but no longer than a
-// second for a handler that ignores its context: that is an error, and so is what
-// Conn.Close returns. A handler must not call Close.
+// handler ends. Close waits for the goroutines of the Peer: for a handler that
+// ignores its context, or a Conn.Read that does not return, a second at most. If
+// that is not enough, Close returns an error. It also returns the error of
+// Conn.Close. A handler must not call Close.
 func (p *Peer) Close() error {
 	p.refuseCalls(ErrClosed)
 	doneWithin(graceAtEnd, &p.sends) // cancellations of calls are still sent
@@ -1585,7 +1620,7 @@ func (p *Peer) Close() error {
 	return err
 }
 
-var errStubborn = errors.New("a handler ignores that its context has ended")
+var errStubborn = errors.New("a handler, or Conn.Read, has not returned")
 
 // doneWithin waits for a group, for at most d. It reports whether the group is done.
 // The goroutine that it starts lives as long as the group.
@@ -1697,6 +1732,9 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	if refused != "" {
 		in = Payload{Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}}
 		asArray = false
+	}
+	if in.lost != nil && p.weAreClient { // any waiting call may be the one whose response is lost
+		p.failAllCalls(in.lost)
 	}
 	a := &Answer{Batch: asArray, peer: p, handler: h, done: done}
 	for _, m := range in.Messages {
@@ -1939,7 +1977,8 @@ type ReadError struct {
 	// fails, because any of them may be the one.
 	Skipped bool
 	// Err says what has happened. Without ID and Skipped it is a report, which is
-	// logged.
+	// logged. A report that is ErrSessionEnded or ErrInterrupted tells a Client
+	// that no more notifications come: see Client.Listen.
 	Err error
 }
 
@@ -2114,6 +2153,16 @@ func (r *reader) resume() bool {
 	return true
 }
 
+func (r *reader) isReading() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state == stateReading
+}
+
+// errGoexit is why a conversation is over when the handler of a notification has
+// called runtime.Goexit.
+var errGoexit = errors.New("a handler has ended its goroutine")
+
 // read is the goroutine of a reader.
 func (l *loop) read() {
 	r := &reader{loop: l}
@@ -2121,11 +2170,12 @@ func (l *loop) read() {
 	// another reader takes over too early, which does no harm.
 	timer := time.AfterFunc(handOverAfter, r.handOver)
 	defer timer.Stop()
-	// This stays the reason only if a handler calls runtime.Goexit, as t.FailNow
-	// does.
-	ended := errors.New("a handler has ended its goroutine")
+	ended := errGoexit // stays the reason only if a handler calls runtime.Goexit
 	defer func() {
-		if ended != nil {
+		switch {
+		case ended == errGoexit && !r.isReading():
+			r.handOverForCall() // Exchange.run has answered the request
+		case ended != nil:
 			l.noteEnd(ended)
 		}
 	}()
@@ -2197,10 +2247,12 @@ func (l *loop) reply(answer *Answer) {
 		return
 	}
 	array := Payload{Batch: true}
+	defer func() { // also if a handler calls runtime.Goexit
+		if array.Messages != nil { // nil: all requests were cancelled
+			l.write(array)
+		}
+	}()
 	answer.Emit(func(m *Message) { array.Messages = append(array.Messages, m) })
-	if array.Messages != nil { // nil: all requests were cancelled
-		l.write(array)
-	}
 }
 
 // write writes an answer, even when all contexts have ended. If a server cannot

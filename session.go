@@ -349,7 +349,7 @@ func (meta *Meta) read(params json.RawMessage) error {
 	case meta.LogLevel != nil && *meta.LogLevel == "":
 		return unknownName("log level", "")
 	case meta.ProgressToken != nil && !isToken:
-		return invalidParams("_meta: 'progressToken' must be a string or an integer")
+		return invalidParams("_meta: 'progressToken' %s", mustBeID)
 	}
 	return noInfo
 }
@@ -487,6 +487,12 @@ func (p *Peer) remember(rev Revision, meta Meta) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revision, m.meta = rev, meta
+}
+
+// speaksMCP reports whether a Peer is one of MCP, and not of JSON-RPC alone.
+func (p *Peer) speaksMCP() bool {
+	_, ok := p.protocol.(*mcpProtocol)
+	return ok
 }
 
 // remembered returns what remember has stored. The zero Revision means that
@@ -848,6 +854,9 @@ type Server struct {
 // must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	s.once.Do(s.prepare)
+	if x.owner != nil && !x.owner.speaksMCP() {
+		return nil, errNotServe
+	}
 	x.facts().noLogs = !s.logs
 	if len(s.hidden) > 0 && x.owner != nil {
 		s.warning.Do(func() { s.warn(x.owner.log) })
@@ -865,6 +874,9 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	}
 	return s.handleLegacy(ctx, x)
 }
+
+// errNotServe is the answer to each request when a program has made a mistake.
+var errNotServe = &Error{Code: CodeInternalError, Message: "Internal error: for MCP, the program must use Serve, not ServeConn"}
 
 func (s *Server) prepare() {
 	s.key = s.StateKey
@@ -1536,6 +1548,7 @@ func TextContent(text string) any { return textContent{"text", text} }
 
 const (
 	maxWatched   = 1024     // URIs that one subscriber watches
+	maxOthers    = 1024     // notifications that are no changes, and wait for one client
 	maxMeta      = 16 << 10 // bytes of what a legacy client says about itself
 	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches
 	maxListeners = 4096     // subscriptions of one HTTP handler, or of one Server
@@ -1557,6 +1570,7 @@ type subscriber struct {
 	lists   map[string]bool // the methods that were asked for; nil: all
 	watched map[string]bool // resources, by URI
 	waiting []change        // not yet sent: one for each list or resource
+	others  []change        // not yet sent: notifications of other methods
 	places  map[string]int  // the index in waiting, by change.key; nil: nothing waits
 	sending bool            // a goroutine sends, for a legacy client
 	wake    chan struct{}   // has room for one; nil for a legacy client
@@ -1570,6 +1584,13 @@ type change struct {
 
 // key is the same for all changes of one thing.
 func (c change) key() string { return c.notification.Method + " " + c.uri }
+
+// replacesOlder reports whether an older change with the same key need not be sent
+// any more. Two notifications of another method, such as
+// notifications/elicitation/complete, say different things.
+func (c change) replacesOlder() bool {
+	return c.notification.Method == "notifications/resources/updated" || strings.HasSuffix(c.notification.Method, "/list_changed")
+}
 
 // ResourceParams are the params of resources/subscribe, resources/unsubscribe
 // and notifications/resources/updated. 2025-11-25
@@ -1585,8 +1606,10 @@ type ResourceParams struct {
 //
 // Publish never waits. Of several changes of one list or resource, a client that
 // reads slowly gets the last. A change that Capabilities do not offer is not
-// announced. params may be nil; if they do not encode to an object, nothing is
-// sent.
+// announced. Any other notification goes to legacy clients only, and each of them
+// is sent, unless more than 1,024 wait for a client: then the oldest is dropped.
+// They may arrive after changes that were published later. params may be nil; if
+// they do not encode to an object, nothing is sent.
 func (s *Server) Publish(method string, params any) {
 	s.once.Do(s.prepare)
 	m, err := NewRequest(ID{}, method, params)
@@ -1622,15 +1645,23 @@ func (s *Server) Publish(method string, params any) {
 
 // add puts a change into waiting if the subscriber wants it. It reports whether
 // the subscriber does. The change replaces an older change of the same thing. So
-// waiting has one change at most for each list and each resource.
+// waiting has one change at most for each list and each resource. A notification
+// of another method goes into others, and replaces nothing.
 func (sub *subscriber) add(c change) bool {
 	method := c.notification.Method
 	wanted := sub.lists == nil || sub.lists[method]
 	if method == "notifications/resources/updated" {
 		wanted = sub.watched[c.uri]
 	}
-	if !wanted || !sub.ready {
+	switch {
+	case !wanted || !sub.ready:
 		return false
+	case !c.replacesOlder():
+		if len(sub.others) == maxOthers {
+			sub.others = slices.Delete(sub.others, 0, 1)
+		}
+		sub.others = append(sub.others, c)
+		return true
 	}
 	if sub.places == nil {
 		sub.places = map[string]int{}
@@ -1649,8 +1680,8 @@ func (sub *subscriber) add(c change) bool {
 func (s *Server) takeWaiting(sub *subscriber) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waiting := sub.waiting
-	sub.waiting, sub.places = nil, nil
+	waiting := append(sub.waiting, sub.others...)
+	sub.waiting, sub.others, sub.places = nil, nil, nil
 	sub.sending = len(waiting) > 0
 	return waiting
 }
@@ -1891,6 +1922,8 @@ type Client struct {
 	Capabilities map[string]any // what Handler can be asked; nil: nothing. Connect fails if they cannot be encoded
 	// Handler answers the questions of the server, in either era, and takes in
 	// its notifications. nil: questions are answered with CodeMethodNotFound.
+	// While it handles a notification, nothing is read. So it must not Call or
+	// Listen then, which would wait for ever: it starts a goroutine for that.
 	Handler  Handler
 	Versions []string // to speak, newest first; nil: all
 	// ProbeTimeout is how long a server may leave server/discover unanswered
@@ -2412,12 +2445,13 @@ func (c *Client) start(ctx context.Context, dialer int) (*connection, error) {
 	return conn, nil
 }
 
-// takeReport takes in what the transport reports, on the goroutine that reads.
+// takeReport takes in what the transport reports, on the goroutine that reads. Most
+// reports are only logged.
 func (c *Client) takeReport(conn *connection, err error) {
 	if err != errNoStream {
 		conn.peer.log.Warn("transport", "error", brief(err.Error()))
 	}
-	if errors.Is(err, errToolLeftOut) {
+	if !errors.Is(err, errNoStream) && !errors.Is(err, ErrInterrupted) && !errors.Is(err, ErrSessionEnded) {
 		return
 	}
 	conn.endListening(err)
@@ -2442,10 +2476,18 @@ var (
 	// asked.
 	ErrInterrupted = errors.New("the response broke off")
 
-	// These two are reported by Read, and end nothing.
+	// errNoStream means that the server sends no messages that belong to no
+	// request. Calls go on.
 	errNoStream    = errors.New("the server has no standalone stream")
 	errToolLeftOut = errors.New("a tool whose x-mcp-header is invalid is left out")
 )
+
+// withoutStream is an error that matches errNoStream. It keeps the text of the
+// error, which says why there is no standalone stream.
+type withoutStream struct{ error }
+
+func (e withoutStream) Is(target error) bool { return target == errNoStream }
+func (e withoutStream) Unwrap() error        { return e.error }
 
 // What an error of a transport means for the Client. A transport that knows more
 // than its text has an Is method for these.
@@ -2943,7 +2985,9 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 // Listen subscribes to the changes that filter names, and returns when the
 // subscription ends: nil if the server has ended it, the error of ctx if that has
 // ended. Any other error means that changes may have been missed: call Listen
-// again, and read again what you follow. Handler gets the changes.
+// again, and read again what you follow. Handler gets the changes. It must not read
+// again itself, because a Call in the handler of a notification waits for ever: it
+// tells another goroutine to do so.
 //
 // In the legacy era, Listen subscribes to each of the resources, and the server
 // announces all other changes without being asked.

@@ -19,6 +19,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (c *pipeConn) Close() error {
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this
 // framing".
 //
-// A line may have up to maxLine bytes. Its line end does not count. A longer line
+// A line may have up to maxLine bytes; 0: 4 MiB. Its line end does not count. A longer line
 // is skipped, and Read returns a *ReadError for it. Then a server answers with
 // CodeInvalidRequest, and on a client every waiting Call fails with ErrTooLarge.
 //
@@ -125,7 +126,7 @@ func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
 		w:         w,
-		maxLine:   maxLine,
+		maxLine:   cmp.Or(maxLine, 4<<20),
 		closeOnce: sync.OnceValue(closeStream),
 		turn:      make(chan struct{}, 1),
 	}
@@ -365,13 +366,13 @@ func (in *nonblockingStdin) Close() error {
 //
 // Close shuts the child down as 2025-11-25 basic/lifecycle#shutdown asks: it
 // closes the child's stdin, then sends SIGTERM, then kills the child. After
-// each step it waits until the child ends, for at most grace. The signals go to
+// each step it waits until the child ends, for at most grace; 0: two seconds. The signals go to
 // the whole process group of the child. When Close returns, all processes of
 // the group have ended or were killed. If the child does not end at all, Close
 // returns an error.
 func DialCommand(command func() *exec.Cmd, grace time.Duration, maxLine int) Dialer {
 	return func(context.Context) (Conn, error) {
-		c := &child{cmd: command(), grace: grace, exited: make(chan struct{}), gone: make(chan struct{})}
+		c := &child{cmd: command(), grace: cmp.Or(grace, 2*time.Second), exited: make(chan struct{}), gone: make(chan struct{})}
 		if err := c.start(maxLine); err != nil {
 			return nil, err
 		}
@@ -469,7 +470,7 @@ func (c *child) start(maxLine int) error {
 
 // ownGroup returns the attributes of a process that starts a new process group.
 // The field Setpgid exists only on Unix. It is set by reflection, so that this
-// file compiles on all systems.
+// file compiles on Linux, macOS and Windows.
 func ownGroup() *syscall.SysProcAttr {
 	attr := new(syscall.SysProcAttr)
 	setpgid := reflect.ValueOf(attr).Elem().FieldByName("Setpgid")
@@ -546,9 +547,16 @@ func (c *child) shutDown() error {
 }
 
 // signal sends a signal to the process group. If there is none, it sends the
-// signal to the process. It is called before the process was reaped: after that,
-// its number may belong to another process.
+// signal to the process. When the process has been reaped, its number may belong
+// to another one, so signal sends nothing then. A process that is being reaped at
+// this moment cannot be told from one that runs. The risk is small, because
+// systems use a number again only after many others.
 func (c *child) signal(s os.Signal) error {
+	select {
+	case <-c.exited:
+		return os.ErrProcessDone
+	default:
+	}
 	if c.signalGroup(s) == nil {
 		return nil
 	}
@@ -569,7 +577,9 @@ func (c *child) signalGroup(s os.Signal) error {
 const noSignal = syscall.Signal(0)
 
 // wait reaps the process when it ends, and then ends the rest of its group. As
-// long as the group has a process, no other group gets its number.
+// long as the group has a process, no other group gets its number. So a group that
+// was empty when the process was reaped gets no signal. If it becomes empty later,
+// wait has only a second in which the number may be used again.
 func (c *child) wait() {
 	c.err = c.cmd.Wait()
 	othersLeft := c.signalGroup(noSignal) == nil
