@@ -8,19 +8,19 @@ package main
 //	{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}        a notification: never answered
 //	[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,…}]              a batch
 //
-// Both ends of a conversation may send requests. So both ends are the same type
-// here: a Peer is the other side. It holds our calls that wait for a response, and
-// the peer's requests that we are serving. A Conn carries the messages. ServeConn
-// and OpenConn connect the two.
+// Both ends of a conversation may send requests. So both ends use the type Peer.
+// Each end has one: it stands for the other end. It holds our calls that wait for
+// a response, and the peer's requests that we are serving. A Conn carries the
+// messages. ServeConn and OpenConn connect the two.
 //
-// The way of a request of the peer:
+// How a request from the peer travels:
 //
 //	Conn.Read      returns a Payload, which Decode has made
 //	Peer.Dispatch  makes an Exchange of the request, and returns an Answer
 //	Answer.Emit    calls Handler.Handle with the Exchange, and emits the response
 //	Conn.Write     sends the response
 //
-// The way of a call of ours, and of the response to it:
+// How a call of ours travels, and the response to it:
 //
 //	Peer.Call      gives the request an id, puts the call into a table, and waits
 //	Conn.Write     sends the request
@@ -28,7 +28,7 @@ package main
 //	Peer.Dispatch  finds the call by the id, and hands it the response
 //	Peer.Call      stores the result, and returns
 //
-// The way of a notification of the peer:
+// How a notification from the peer travels:
 //
 //	Conn.Read      returns the Payload
 //	Peer.Dispatch  calls Handler.Handle, and waits until that has returned
@@ -40,13 +40,13 @@ package main
 //	response      a result or an error
 //	Answer        all responses to a payload: what the handlers return, and the refusals of what is not served
 //	notification  a message that is never answered
-//	belongs to    a notification or a call that a handler sends while it serves a request belongs to that
+//	belongs to    a notification or a call that a handler sends while it serves a request belongs to that request
 //	owed          a response is owed from the time its request has come until the response is written
 //	cancel        to end the context of a request, because its sender does not want the response
 //
-// Two rules are narrower than JSON-RPC 2.0, because MCP has them: an id is a
-// string or an integer, and params and results are objects. One notification is
-// added: $/cancelRequest, from the Language Server Protocol, cancels a request. You
+// Two rules of MCP are stricter than in JSON-RPC 2.0: an id is a string or an
+// integer, and params and results are objects. One notification is added:
+// $/cancelRequest, from the Language Server Protocol, cancels a request. You
 // can copy this file alone, for a protocol that keeps to these rules, and for any
 // transport. All other files of this package need it. What MCP decides differently
 // goes through one interface, protocol.
@@ -96,7 +96,7 @@ type Message struct {
 	Result json.RawMessage // an object of valid JSON, or nil
 	Error  *Error          // of an error response
 
-	invalid  bool  // the text was not a message: ID and Error are those of the error response to it
+	invalid  bool  // the text was not a message; ID and Error form the error response to it
 	unusable error // a response that breaks the rules: its call fails with this
 	parsed   any   // what the protocol has read in Params, if it keeps that
 }
@@ -265,7 +265,7 @@ func (e closedBy) Is(target error) bool { return target == ErrClosed }
 func (e closedBy) Unwrap() error        { return e.error }
 
 // closedBecause returns an error that wraps ErrClosed and the reason of the end.
-// io.EOF is no reason: the peer has hung up.
+// io.EOF is not a reason: the peer has hung up.
 func closedBecause(err error) error {
 	switch {
 	case err == io.EOF:
@@ -284,7 +284,7 @@ var (
 )
 
 // Error returns the message, the data and the code. The data is left out if it
-// is no string, or if the message repeats it. Of a long text Error returns the
+// is not a string, or if the message repeats it. Of a long text Error returns the
 // first 4,000 characters.
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%.4000s", e.Message)
@@ -487,24 +487,29 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 // Decode has read are. nil and null stand for an empty object.
 //
 // Each exported field needs a json tag with the name of its member. A field
-// without omitempty or omitzero is required: if its member is missing or null,
-// that is an error; only a json.RawMessage accepts null. An optional field whose
-// member is missing or null keeps its value. Members without a field are ignored.
+// without omitempty or omitzero is required: if its member is missing, or null,
+// that is an error. An optional field whose member is missing, or null, keeps its
+// value. Members without a field are ignored. A json.RawMessage accepts null like
+// any other value: it refers to the text of its member.
 //
 // A struct, a pointer to one, and a slice of structs are bound by the same rules.
-// In a slice of structs, null counts as an empty object. A json.RawMessage refers
-// to the text of its member. An integer may be written as 3, 3.0 or 3e0. All else
-// is as in json.Unmarshal, and so is each type with a method UnmarshalJSON or
-// UnmarshalText.
+// In a slice of structs, null counts as an empty object. A
+// map[string]json.RawMessage refuses a name that appears twice. An integer may be
+// written as 3, 3.0 or 3e0. All else is as in json.Unmarshal. That includes each
+// type with a method UnmarshalJSON or UnmarshalText, and the structs in a map.
 //
 // The error is a *BindError. Bind goes on after a member that does not fit, so
 // that the caller can use the others. If several do not fit, the error is about
-// the most important one: a required member before others, and one that appears
-// twice before others.
+// the most important one. The order is: a required member that appears twice, a
+// required one, one that appears twice, any other.
+//
+// Bind panics if target is not a pointer to a struct, if the struct has more than
+// 64 fields, and if an exported field has no tag, as an embedded struct may have
+// none. The tag "-" leaves a field out.
 func Bind(object json.RawMessage, target any) error {
 	v := reflect.ValueOf(target)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		panic(fmt.Sprintf("Bind: %T is no pointer to a struct", target))
+		panic(fmt.Sprintf("Bind: %T is not a pointer to a struct", target))
 	}
 	if fault := bindStruct(bytes.TrimSpace(object), v.Elem()); fault != nil {
 		return fault
@@ -763,7 +768,7 @@ func parseUnsigned(text string) (n uint64, ok bool) {
 }
 
 // member returns the value of one member of an object. It returns nil if the
-// member is missing or appears twice, and for what is no object.
+// member is missing or appears twice, and if object is not an object.
 func member(object []byte, name string) (found json.RawMessage) {
 	if len(object) == 0 || object[0] != '{' {
 		return nil
@@ -976,7 +981,7 @@ func appendLine(b []byte, raw json.RawMessage) []byte {
 	return append(b, line.Bytes()...)
 }
 
-// appendString appends s as a JSON string. Most strings need no escape.
+// appendString appends s as a JSON string. Most strings need no escapes.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
@@ -994,10 +999,13 @@ type encoded json.RawMessage
 // MarshalJSON returns the JSON.
 func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
 
-const maxCopied = 64 << 10 // bytes of a json.RawMessage that marshal copies to take out white space
+// maxCopied is how many bytes of a json.RawMessage marshal copies. In the copy
+// there is no white space.
+const maxCopied = 64 << 10
 
-// marshal encodes v on one line, but for a large json.RawMessage. It does not escape <, > and &. Bytes that are
-// not UTF-8 become U+FFFD.
+// marshal encodes v on one line. Only a large json.RawMessage keeps its line
+// breaks, which appendLine removes. marshal does not escape <, > and &. Bytes
+// that are not UTF-8 become U+FFFD.
 func marshal(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case encoded:
@@ -1029,7 +1037,7 @@ func marshalObject(v any) (json.RawMessage, error) {
 	case string(raw) == "null":
 		return json.RawMessage("{}"), nil
 	case raw[0] != '{':
-		return nil, fmt.Errorf("%T is no JSON object", v)
+		return nil, fmt.Errorf("%T is not a JSON object", v)
 	}
 	return raw, nil
 }
@@ -1146,6 +1154,8 @@ type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request. It is nil if we may send nothing but
 	// messages that belong to the request, as for every modern request of MCP.
+	// Handlers use it; this file uses owner, which is never nil for a request that
+	// a Peer serves.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has
 	// authenticated one.
@@ -1158,7 +1168,7 @@ type Exchange struct {
 	Ending <-chan struct{}
 
 	send       sender
-	owner      *Peer   // the Peer in whose table the request is; set for each Exchange that a Peer makes
+	owner      *Peer   // the Peer that keeps the request in its table, whether handlers may use it or not
 	state      *served // nil for a notification
 	noted      any     // what the protocol keeps with the exchange
 	cannotCall bool    // Call returns ErrNoServerRequests
@@ -1258,8 +1268,8 @@ func (x *Exchange) respond(response *Message, emit func(*Message)) {
 		x.owner.log.Error("a handler has ended its goroutine", "method", brief(x.Request.Method))
 		response = NewResponse(x.Request.ID, nil, errInternal)
 	}
-	hungUp := x.owner.weAreClient && x.state.ctx.Err() != nil // a client that has closed the conversation says nothing more
-	if !x.owner.finish(x) || hungUp {
+	weClosed := x.owner.weAreClient && x.state.ctx.Err() != nil // a client that has closed the conversation sends nothing more
+	if !x.owner.finish(x) || weClosed {
 		return
 	}
 	x.state.sending.Wait()
@@ -1294,10 +1304,10 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 const (
 	maxID      = 1024     // bytes of an id, and of a progress token
 	maxAtOnce  = 16       // requests of one batch that run at once
-	maxAnswers = 64 << 20 // bytes of the responses to one batch
+	maxAnswers = 64 << 20 // bytes of the responses to one batch; those after that become errors
 	maxLogged  = 500      // bytes that a log repeats of what a peer has sent
 
-	maxInFlight = 1024            // requests of one Peer that are served at once, and messages of a batch
+	maxInFlight = 1024            // responses that are owed to one Peer before it is told errBusy, and messages of a batch
 	maxOwed     = 4 * maxInFlight // responses that are not yet written; above this number nothing more is read
 
 	graceAfterHangup = 5 * time.Second // for running requests, when the peer has hung up
@@ -1542,7 +1552,7 @@ func (p *Peer) fail(id ID, err error) {
 	}
 }
 
-// failAllCalls ends all calls that wait. The table stays open for others.
+// failAllCalls ends all calls that wait. After that, other calls can be made.
 func (p *Peer) failAllCalls(err error) { p.failCalls(nil, err) }
 
 // sentOn notes what a call was sent on, for failCalls.
@@ -1663,7 +1673,8 @@ func (c valuesContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// The next three methods are for a protocol on top of JSON-RPC.
+// The next three methods are for a protocol on top of JSON-RPC, as are expects,
+// fail and cancelServed.
 
 // whenEnded sets the function that runs when the conversation ends. If it has
 // ended already, f runs now. A Peer has room for one such function.
@@ -1680,7 +1691,7 @@ func (p *Peer) whenEnded(f func()) {
 }
 
 // replace is called when another program takes the place of the peer on the same
-// Conn. It cancels the requests of the old one, except those that stay, and frees
+// Conn: a bridge may use one stdio server for several clients. It cancels the requests of the old one, except those that stay, and frees
 // their ids. All calls fail with why, because the new one has never seen them.
 // When replace returns, nothing more is sent for the cancelled requests.
 func (p *Peer) replace(stays func(*Exchange) bool, why error) {
@@ -1950,7 +1961,8 @@ func (p *Peer) unwritten() int {
 
 // Conn carries payloads to and from one peer. To write a transport, implement
 // these three methods. Read passes the bytes of a message to Decode, and does not
-// use their memory again. Write sends what Payload.Append returns. NewLineConn
+// use their memory again. Nothing else limits the size of a message, so Read must.
+// Write sends what Payload.Append returns. NewLineConn
 // makes a Conn of any stream of bytes. Pipe, in memory, is the shortest example.
 type Conn interface {
 	// Read returns the next payload. It is called by one goroutine at a time. It
@@ -1958,7 +1970,8 @@ type Conn interface {
 	// conversation; any other error does.
 	Read() (Payload, error)
 	// Write sends a payload. Several goroutines call it at the same time. If ctx
-	// ends in the middle of it, the rest is sent before the next payload. If the
+	// ends in the middle of it, Write returns ctx.Err(), and the rest is still
+	// sent, before the next payload. If the
 	// peer cannot have read the payload, the error may wrap ErrNotSent; if the
 	// conversation has ended, it wraps ErrClosed.
 	Write(ctx context.Context, p Payload) error
@@ -2038,8 +2051,8 @@ func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *sl
 	return l.peer
 }
 
-// loop reads payloads from a Conn, has them answered by a Handler, and writes
-// the answers.
+// loop reads payloads from a Conn, calls a Handler for them, and writes the
+// answers.
 type loop struct {
 	peer    *Peer
 	handler Handler
@@ -2070,7 +2083,7 @@ func (l *loop) start() {
 
 // A reader is the goroutine that reads from a Conn. It also serves the request
 // that it has read: to hand each request to another goroutine makes a call on
-// stdio 17 to 26 percent more expensive. While it serves, nothing is read. So when a
+// stdio measurably more expensive. While it serves, nothing is read. So when a
 // request is slow, or waits for a response of the peer, another goroutine becomes
 // the reader, and this one ends after the request:
 //
@@ -2084,6 +2097,7 @@ func (l *loop) start() {
 //	serving    serves the request    the request is answered                  reading
 //	                                 a millisecond passes, or the handler
 //	                                 calls Exchange.Call                      replaced
+//	                                 the handler calls Peer.Call              serving, until the millisecond has passed
 //	exclusive  serves the request    the request is answered                  reading
 //	                                 the handler calls Exchange.Call, or
 //	                                 Peer.Call is called                      replaced
@@ -2112,12 +2126,12 @@ const (
 	handOverAtOnce = 16               // responses that are owed; above this number another goroutine reads at once
 )
 
-// serve changes the state from reading to another one.
-func (r *reader) serve(as readerState) {
+// setState changes the state from reading to another one.
+func (r *reader) setState(to readerState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.state = as
-	if as == stateExclusive {
+	r.state = to
+	if to == stateExclusive {
 		r.peer.exclusive.Store(r)
 	}
 }
@@ -2198,14 +2212,14 @@ func (l *loop) read() {
 		owed := l.peer.unwritten()
 		switch {
 		case answer.isExclusive():
-			r.serve(stateExclusive)
+			r.setState(stateExclusive)
 		case owed > maxOwed: // the peer does not read its responses
-			r.serve(stateExclusive)
+			r.setState(stateExclusive)
 		case owed > handOverAtOnce: // this request will be slow, too
-			r.serve(stateServing)
+			r.setState(stateServing)
 			r.handOver()
 		default:
-			r.serve(stateServing)
+			r.setState(stateServing)
 			timer.Reset(handOverAfter)
 		}
 		l.reply(answer)
@@ -2238,8 +2252,7 @@ func (l *loop) handleReadError(report *ReadError) {
 	}
 }
 
-// reply has an answer emitted, and writes it: each message as it comes, or one
-// array.
+// reply emits an answer, and writes it: each message as it comes, or one array.
 func (l *loop) reply(answer *Answer) {
 	defer answer.Written()
 	if !answer.Batch {

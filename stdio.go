@@ -59,7 +59,7 @@ func Pipe() (a, b Conn) {
 type pipeConn struct {
 	in        <-chan []byte
 	out       chan<- []byte
-	closed    <-chan struct{} // closed when one of the two ends is
+	closed    <-chan struct{} // is closed by Close of either end
 	closeBoth func()
 }
 
@@ -116,8 +116,8 @@ func (c *pipeConn) Close() error {
 // A Write whose context ends returns at once. If its line was begun, the rest
 // is still written as soon as the other side reads again.
 //
-// closeStream must end a Read of r that waits, and if it can, a Write to w. It
-// is called once: by Close, or after w has failed.
+// closeStream is called once: by Close, or after w has failed. It must end a Read
+// of r that waits. If it can, it also ends a Write to w that waits.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return newLineConn(r, w, maxLine, closeStream)
 }
@@ -158,8 +158,9 @@ type lineConn struct {
 	// to unlock. A Mutex would not do, because a context cannot end the wait for
 	// it.
 	turn chan struct{}
-	// writeErr is the error of w; nil: w has not failed. Then Read fails, too,
-	// because the Conn closes. It returns this error, which is the reason.
+	// writeErr is the error of w; nil: w has not failed. When w has failed, the
+	// Conn closes, so Read fails, too. Then Read returns this error, which is the
+	// reason.
 	writeErr atomic.Pointer[error]
 }
 
@@ -262,8 +263,8 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // the requests it has read. Write does not return before its line is written, even
 // if its context ends.
 //
-// From the call of StdioConn on, the process does not die of SIGPIPE any more.
-// If the client has gone, Write returns an error.
+// StdioConn changes the whole process: SIGPIPE no longer ends it. If the client
+// has gone, Write returns an error.
 func StdioConn(maxLine int) Conn {
 	// Go ends a program that writes to a standard output without a reader,
 	// unless the program asks for SIGPIPE. No goroutine reads the channel:
@@ -381,23 +382,23 @@ func DialCommand(command func() *exec.Cmd, grace time.Duration, maxLine int) Dia
 }
 
 const (
-	// lingering is how long the processes that a child has left behind may
-	// still write to its stdout and stderr.
-	lingering = time.Second
-	// outputPause is how long they may pause after that. Then the output counts
-	// as ended.
+	// outputTime is how long the stdout and stderr of a child stay open after its
+	// exit, if other processes of its group still have them.
+	outputTime = time.Second
+	// outputPause ends them after that: nothing has come for this time.
 	outputPause = 50 * time.Millisecond
-	// exitDelay is how long a Write that has failed waits for the child's end.
-	// The exit status says more than the error of the Write.
-	exitDelay = 100 * time.Millisecond
+	// exitTime is how long a Write that has failed waits for the child's exit. The
+	// exit status says more than the error of the Write.
+	exitTime = 100 * time.Millisecond
 
-	// quickCheck is the time between two checks whether the group of a child is
+	// groupInterval is the time between two checks whether the group of a child is
 	// empty. It is short, because most groups are empty soon.
-	quickCheck = 10 * time.Millisecond
-	// slowCheck is the time between later checks. They begin when slowCheck has
-	// passed since SIGTERM, and also look for zombies. That costs more, because
-	// they read the states of all processes.
-	slowCheck = 50 * time.Millisecond
+	groupInterval = 10 * time.Millisecond
+	// zombieInterval is the time between later checks, which begin this time after
+	// SIGTERM. They also look for zombies: processes that have ended, but that no
+	// process has reaped. That costs more, because they read the states of all
+	// processes.
+	zombieInterval = 50 * time.Millisecond
 
 	maxStderr = 2048 // bytes of the child's stderr that are kept
 )
@@ -410,13 +411,17 @@ const (
 //	   +-------------------+-----------------+----------------+
 //	   | the process ends
 //	   v
-//	exited      Read fails with the exit status; after lingering at most, the processes left in the group get SIGTERM
+//	exited      Read fails with the exit status; after outputTime at most, the processes left in the group get SIGTERM
 //	   |
 //	   | the group is empty, or it is killed after grace
 //	   v
 //	 gone       Close returns
 //
-// A goroutine runs the method wait. It takes the child from running to gone,
+// An arrow with grace means that the process has not ended in that time. So Close
+// takes three times grace at most until the process has ended, and then outputTime
+// and once more grace for the rest of its group.
+//
+// A goroutine runs the method reap. It takes the child from running to gone,
 // whether Close was called or not. Windows has neither SIGTERM nor process
 // groups. There the child is killed after the first grace, and it is gone as
 // soon as it has exited.
@@ -464,7 +469,7 @@ func (c *child) start(maxLine int) error {
 	c.stdin = stdin
 	c.lines = NewLineConn(childOutput{stdout}, stdin, maxLine, c.shutDown)
 	go c.stderr.copy() // ends when all have closed stderr, or shortly after the exit
-	go c.wait()        // ends when the child is gone
+	go c.reap()        // ends when the child is gone
 	return nil
 }
 
@@ -498,7 +503,7 @@ func (c *child) Write(ctx context.Context, p Payload) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrClosed, c.explain(err, exitDelay))
+	return fmt.Errorf("%w: %w", ErrClosed, c.explain(err, exitTime))
 }
 
 // Close shuts the child down.
@@ -515,10 +520,10 @@ func (c *child) explain(err error, limit time.Duration) error {
 		exit = errors.New(c.cmd.ProcessState.String()) // "exit status 0"
 	}
 	reason := fmt.Errorf("server ended: %w", exit)
-	if c.stderr.next != nil { // which has shown it already
+	if c.stderr.next != nil { // the Stderr of the command has shown it already
 		return reason
 	}
-	if !closedWithin(2*lingering, c.stderr.ended) { // its deadline comes before that, where pipes have deadlines
+	if !closedWithin(2*outputTime, c.stderr.ended) { // its deadline comes before that, where pipes have deadlines
 		return reason
 	}
 	stderr := strings.ToValidUTF8(strings.TrimSpace(string(c.stderr.last)), "\uFFFD")
@@ -542,7 +547,7 @@ func (c *child) shutDown() error {
 	if !exited {
 		return errors.Join(fmt.Errorf("process %d does not end", c.cmd.Process.Pid), c.stdout.Close())
 	}
-	<-c.gone // wait takes no longer than lingering and grace
+	<-c.gone // reap takes no longer than outputTime and grace
 	return c.stdout.Close()
 }
 
@@ -576,18 +581,19 @@ func (c *child) signalGroup(s os.Signal) error {
 // noSignal never arrives. Sending it only checks whether the group has processes.
 const noSignal = syscall.Signal(0)
 
-// wait reaps the process when it ends, and then ends the rest of its group. As
+// reap reaps the process when it ends, and then ends the rest of its group. As
 // long as the group has a process, no other group gets its number. So a group that
 // was empty when the process was reaped gets no signal. If it becomes empty later,
-// wait has only a second in which the number may be used again.
-func (c *child) wait() {
+// the number may be used again before reap sends one, a second later at most. That
+// is as unlikely as in signal.
+func (c *child) reap() {
 	c.err = c.cmd.Wait()
 	othersLeft := c.signalGroup(noSignal) == nil
-	deadline := time.Now().Add(lingering)
+	deadline := time.Now().Add(outputTime)
 	_ = c.stdout.SetReadDeadline(deadline) // see childOutput
 	_ = c.stderr.pipe.SetReadDeadline(deadline)
 	close(c.exited)
-	closedWithin(lingering, c.stderr.ended)
+	closedWithin(outputTime, c.stderr.ended)
 	if othersLeft {
 		c.endGroup()
 	}
@@ -601,17 +607,17 @@ func (c *child) endGroup() {
 		return // the group is empty
 	}
 	began := time.Now()
-	pause := quickCheck
+	pause := groupInterval
 	for time.Since(began) < c.grace {
 		time.Sleep(pause)
 		if c.signalGroup(noSignal) != nil {
 			return // the group is empty
 		}
-		if time.Since(began) > slowCheck {
+		if time.Since(began) > zombieInterval {
 			if onlyZombies(c.cmd.Process.Pid) {
 				break
 			}
-			pause = slowCheck
+			pause = zombieInterval
 		}
 	}
 	// A group of zombies is killed, too: a process of the group may have
@@ -620,9 +626,8 @@ func (c *child) endGroup() {
 }
 
 // onlyZombies reports whether a process group has members and all of them are
-// zombies. A zombie is a process that has ended, but that its parent has not
-// reaped. It still accepts signals. In a container whose first process reaps no
-// others, a zombie stays for ever. On systems without the /proc of Linux,
+// zombies. A zombie still accepts signals. In a container whose first process
+// reaps no others, a zombie stays for ever. On systems without the /proc of Linux,
 // onlyZombies returns false.
 func onlyZombies(group int) bool {
 	entries, _ := os.ReadDir("/proc")
@@ -630,7 +635,7 @@ func onlyZombies(group int) bool {
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
-			continue // this entry is no process
+			continue // this entry is not a process
 		}
 		state, itsGroup := processState(pid)
 		switch {
@@ -666,7 +671,7 @@ func processState(pid int) (state string, group int) {
 
 // childOutput is our end of the child's stdout. A pipe ends when all processes
 // have closed their end of it. So a process that the child has left behind
-// could keep us waiting for ever. Therefore wait sets a deadline when the child
+// could keep us waiting for ever. Therefore reap sets a deadline when the child
 // has exited. After the deadline, the pipe counts as ended when nothing is in
 // it for outputPause. What the child has written before is still read, however
 // slowly that is done.
@@ -692,7 +697,7 @@ type stderrPipe struct {
 	ended chan struct{} // closed when nothing more is read
 }
 
-// copy reads the pipe until its end, or until the deadline that wait sets.
+// copy reads the pipe until its end, or until the deadline that reap sets.
 func (s *stderrPipe) copy() {
 	defer close(s.ended)
 	defer s.pipe.Close()
