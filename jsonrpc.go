@@ -1163,7 +1163,7 @@ type Exchange struct {
 	// Header has the fields that came with the request, on transports that have
 	// some.
 	Header map[string][]string
-	// Ending is closed when the server winds down. A request that lasts long
+	// Ending is closed when the server shuts down. A request that lasts long
 	// returns its result then.
 	Ending <-chan struct{}
 

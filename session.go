@@ -6,7 +6,10 @@ package main
 // In the legacy era the client introduces itself once, with initialize, and the
 // server remembers what it has said. In the modern era, 2026-07-28, every
 // request says the same again, in its _meta. So a legacy session is a remembered
-// _meta, and one Server with one set of handlers serves both eras.
+// _meta, and one Server with one set of handlers serves both eras. A Peer keeps
+// what its client has said. For each legacy request, Exchange.Meta and
+// Exchange.Revision return that; for a modern request they return what the request
+// says itself.
 //
 //	(each line also begins with "jsonrpc":"2.0", which is left out here)
 //
@@ -36,12 +39,26 @@ package main
 //	_meta        the member of params, and of results, for data about the message and its sender
 //	probe        server/discover, with which a client asks a server what it speaks
 //	standalone   the stream of a session for messages that belong to no request
+//	principal    the user who has sent a request, if the transport has authenticated one
+//
+//	capability   what one end declares that it can do
+//	elicitation  a question of the server to the user: a form, or a URL to visit
+//	sampling     a request of the server to the client's model
+//	roots        the folders that a client lets a server work in
+//	requestState what a modern server wants back with the answers to its questions
+//	round        one run of a handler, with the questions that it has returned and the answers to them
+//	subscriber   a client, or a request of it, that is told of changes
+//	retired      a connection that new calls do not use any more
+//	outdated     a connection whose server may have changed: what it speaks is to be found out again
 //
 // The goroutines of the whole package. Those of time.AfterFunc and
-// context.AfterFunc are not listed: each of them only closes or cancels something.
+// context.AfterFunc are not listed: they are short. They close, cancel or log
+// something, sweep the sessions, or start a reader.
 //
 //	goroutine                     started by             ends when
-//	reader of a Conn              Serve, Open, Client    the Conn ends, or another reader has replaced it
+//	reader of a Conn              Serve, Open, Client,   the Conn ends; or the request that it serves is
+//	                              ServeConn, OpenConn,   answered, and another reader has replaced it
+//	                              another reader
 //	requests of a batch           Answer.Emit            they are answered; Emit waits for them
 //	sending of a cancellation     Peer.call              it is sent, or after a second
 //	sending of changes (legacy)   Server.Publish         nothing waits any more
@@ -222,8 +239,8 @@ type Implementation struct {
 	Icons   []Icon `json:"icons,omitempty"`
 }
 
-// in returns i with what a revision knows of it.
-func (i Implementation) in(rev Revision) Implementation {
+// limitedTo returns i without the fields that a revision does not know.
+func (i Implementation) limitedTo(rev Revision) Implementation {
 	if !rev.Titles {
 		i.Title = ""
 	}
@@ -303,7 +320,8 @@ type metaParams struct {
 	Meta json.RawMessage `json:"_meta,omitempty"`
 }
 
-// metaOnce is the _meta of a message, once it has been read.
+// metaOnce is what Message.Meta returns. A message keeps it, so that its _meta is
+// read only once.
 type metaOnce struct {
 	meta Meta
 	err  error
@@ -338,7 +356,7 @@ func (meta *Meta) read(params json.RawMessage) error {
 	}
 	var said requestMeta
 	err := Bind(p.Meta, &said)
-	info, noInfo := said.ClientInfo.implementation()
+	info, infoErr := said.ClientInfo.implementation()
 	*meta = Meta{said.ProtocolVersion, info, said.ClientCapabilities, said.LogLevel, said.ProgressToken}
 	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
 	switch {
@@ -351,7 +369,7 @@ func (meta *Meta) read(params json.RawMessage) error {
 	case meta.ProgressToken != nil && !isToken:
 		return invalidParams("_meta: 'progressToken' %s", mustBeID)
 	}
-	return noInfo
+	return infoErr
 }
 
 // ignoreOptional returns an error of Bind, unless it is about an optional member. A
@@ -434,7 +452,7 @@ func (o *object) add(name string, value []byte) {
 }
 
 // addAll adds the members of another object, except those with these names. What
-// is no object adds nothing.
+// is not an object adds nothing.
 func (o *object) addAll(other json.RawMessage, except ...string) {
 	if len(other) == 0 || other[0] != '{' {
 		return
@@ -768,8 +786,9 @@ func (p ProgressParams) encode() encoded {
 
 // Require returns an error with CodeMissingCapability unless the client has
 // declared all of the capabilities, such as "sampling" or "elicitation.url". The
-// legacy era does not know that code. There, Server makes it a result with
-// isError, or for another method than tools/call a CodeInternalError.
+// legacy era does not know that code. There the Server sends something else if a
+// handler returns the error: for tools/call a result with isError, for any other
+// method a CodeInternalError.
 func (x *Exchange) Require(capabilities ...string) error {
 	missing := map[string]map[string]any{}
 	for _, path := range capabilities {
@@ -957,11 +976,10 @@ func (s *Server) addEmptyLists() {
 	}
 }
 
-// refuseVersion returns the error for a version that is not offered. A
-// server without a modern version does not know the method. With the error of
-// modern servers its client would not fall back to initialize: 2026-07-28
-// basic/versioning, "a recognized modern JSON-RPC error […] identifies a modern
-// server".
+// refuseVersion returns the error for a version that is not offered. A legacy-only
+// server answers MethodNotFound, so that the client falls back to initialize. It
+// must not answer CodeUnsupportedVersion: 2026-07-28 basic/versioning, "a
+// recognized modern JSON-RPC error […] identifies a modern server".
 func (s *Server) refuseVersion(method, version string) *Error {
 	if firstOfEra(s.versions, true) == "" {
 		return errorWithVersions(s.versions, CodeMethodNotFound, methodNotFound(method).Message)
@@ -1017,9 +1035,9 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 // specification's range that is not defined, nor those of earlier revisions for
 // a resource that is not found and for a URL that is to be visited.
 func permitted(rev Revision, err error) error {
-	const reserved = 80 // codes, of which CodeHeaderMismatch is the first
+	const reserved = 80 // codes that the specification has reserved: CodeHeaderMismatch is the first, and the others are below it
 	fault, ok := errors.AsType[*Error](err)
-	if !ok || fault == nil {
+	if !ok || fault == nil { // NewResponse makes a CodeInternalError of it
 		return err
 	}
 	code := fault.Code
@@ -1164,7 +1182,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		// must not keep the request.
 		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: info, ClientCapabilities: bytes.Clone(p.Capabilities)})
 	}
-	ours := s.Info.in(rev)
+	ours := s.Info.limitedTo(rev)
 	return InitializeResult{rev.Version, s.capabilities(rev, x.Peer != nil), &ours, s.Instructions}, nil
 }
 
@@ -1256,6 +1274,17 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 // the handler runs again: Exchange.Inputs has the answers, Exchange.State the
 // State. See ExampleInputRequired.
 //
+//	func greet(ctx context.Context, x *Exchange) (any, error) {
+//		answer, isAnswered := x.Inputs()["name"]
+//		if !isAnswered {
+//			form := json.RawMessage(`{"message":"Who?","requestedSchema":{…}}`)
+//			return InputRequired{Requests: map[string]InputRequest{
+//				"name": {Method: "elicitation/create", Params: form},
+//			}}, nil
+//		}
+//		return ToolResult{Content: []any{TextContent("The user has answered " + string(answer))}}, nil
+//	}
+//
 // A modern client gets the questions as the result of its call, and calls again
 // with the answers. A legacy client gets them as requests, one after the other.
 //
@@ -1291,8 +1320,8 @@ func asInputRequired(result any) (need InputRequired, ok bool) {
 	return InputRequired{}, false
 }
 
-// isEmpty reports whether there are no questions and no State. A State alone is no
-// mistake: the client calls again at once.
+// isEmpty reports whether there are no questions and no State. A State alone is not
+// a mistake: the client calls again at once.
 func (need InputRequired) isEmpty() bool { return len(need.Requests) == 0 && need.State == "" }
 
 // InputRequest is one question: elicitation/create, sampling/createMessage or
@@ -1317,7 +1346,7 @@ type SamplingParams struct {
 
 const (
 	maxRounds = 16               // of questions in one call
-	stateLife = 15 * time.Minute // of a requestState, and of a question to a legacy client
+	stateLife = 15 * time.Minute // of a requestState; and how long a legacy client has for all questions of a round
 )
 
 // methodsThatMayAsk lists the methods that may ask: 2026-07-28
@@ -1390,7 +1419,8 @@ type RetryParams struct {
 	RequestState   *string                    `json:"requestState,omitempty"`   // as it was in the result
 }
 
-// readInputs takes the answers out of the params of such a call.
+// readInputs reads the RetryParams of a call. It stores what Exchange.Inputs and
+// Exchange.State return.
 func (s *Server) readInputs(x *Exchange) error {
 	var p RetryParams
 	if err := x.Bind(&p); err != nil {
@@ -1505,8 +1535,8 @@ func (s *Server) isReady(peer *Peer) bool {
 }
 
 // askFailed tells a legacy client why its call has failed. For a tool that is a
-// result, so that the model sees it. The end of the request or of the conversation
-// is nothing for the model.
+// result, so that the model sees it. The end of the request, or of the conversation,
+// is an error: the model cannot do anything about it.
 func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
 	switch {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
@@ -1637,7 +1667,7 @@ func (s *Server) Publish(method string, params any) {
 		if sub.add(c) {
 			select {
 			case sub.wake <- struct{}{}:
-			default: // it is going to look anyway
+			default: // wake has a value already, so the subscriber is going to look at waiting
 			}
 		}
 	}
@@ -1784,7 +1814,7 @@ type acknowledgedParams struct {
 
 // listen answers subscriptions/listen. It sends an acknowledgement, and then the
 // changes that were asked for, each with the id of the request, until the client
-// cancels or the server winds down. 2026-07-28 basic/patterns/subscriptions.
+// cancels or the server shuts down. 2026-07-28 basic/patterns/subscriptions.
 func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	var p ListenParams
 	if err := x.Bind(&p); err != nil {
@@ -1823,7 +1853,7 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	return map[string]any{"_meta": id}, err
 }
 
-// sendUntilEnd sends changes until the server winds down. It returns an error if
+// sendUntilEnd sends changes until the server shuts down. It returns an error if
 // the request ends before that, or if a change cannot be sent.
 func (s *Server) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber) error {
 	for {
@@ -1891,6 +1921,19 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 
 // ======== The client ========
 //
+// How a connection is made, from the outside to the inside:
+//
+//	withConnection                   of Connect, Call, Notify and Listen
+//	  acquire                        returns the connection, or waits for the attempt
+//	    connect                      the attempt, on a goroutine of its own
+//	      open                       tries the Dialers
+//	        negotiate                tries one Dialer, in three steps at most
+//	          takeStep
+//	            start                the Conn, and the Peer that reads it
+//	              dial               calls the Dialer
+//	            discover             one step: server/discover
+//	            initialize           the other one: initialize
+//
 // What happens when the connection is lost while five calls wait, and then a sixth
 // call is made:
 //
@@ -1942,7 +1985,7 @@ type Client struct {
 	current *connection    // that calls use; nil: there is none
 	attempt *attempt       // to make another; nil: none is under way
 	last    *connection    // the last one that was made
-	running sync.WaitGroup // goroutines that make or close a connection; Go while holding mu, and not after Close
+	running sync.WaitGroup // goroutines that make or close a connection; they are started while mu is held, and not after Close
 }
 
 // attempt is an attempt to make a connection. It runs in the background, not on
@@ -1965,7 +2008,8 @@ type attempt struct {
 //	      +----------------------+                                 | or it does not fit the server
 //	      +--------------------------------------------------------+ any more: it is retired
 //
-// A retired connection is closed when the calls that use it are done.
+// A retired connection is closed when the calls that use it are done. In this part
+// of the file, conn is a connection. The Conn below it is called transport.
 type connection struct {
 	peer         *Peer
 	dialer       int // its index in Client.dials
@@ -1973,7 +2017,7 @@ type connection struct {
 	introduction object // the members of _meta that each modern request has
 	server       ServerInfo
 	probeFailed  bool // server/discover has failed
-	probeUnclear bool // and not with CodeMethodNotFound, as servers answer that do not know it
+	probeUnclear bool // it has failed, and not with CodeMethodNotFound, with which a legacy server answers
 
 	// listening ends when the server can send us no more notifications of changes.
 	// Its cause is the reason. Listen waits for it in the legacy era.
@@ -1998,7 +2042,7 @@ type ServerInfo struct {
 }
 
 // Connect opens a Conn and finds out how to talk over it: with server/discover,
-// and then with initialize. If what answers is no server that speaks over such a
+// and then with initialize. If what answers is not a server that speaks over such a
 // Conn, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is
 // called once. If it fails, the Client is still of use: the next call tries to
 // connect in the same way, unless Close was called.
@@ -2171,7 +2215,8 @@ func (c *Client) stopWaiting(a *attempt) {
 	}
 }
 
-// connect makes a connection for all that wait for the attempt.
+// connect is the goroutine of an attempt. It makes a connection for all calls that
+// wait for the attempt.
 func (c *Client) connect(a *attempt) {
 	limit := cmp.Or(c.ConnectTimeout, 30*time.Second)
 	tooLong := fmt.Errorf("no connection within %v", limit)
@@ -2324,9 +2369,9 @@ const (
 // errNextDial.
 //
 //	sent               answered with                                   next step
-//	server/discover    versions, one of them modern and ours           connected
-//	                   versions, the first of ours is legacy           handshake
-//	                   versions, none of them ours                     give up
+//	server/discover    versions: the first of ours in it is modern     connected
+//	                   versions: the first of ours in it is legacy     handshake
+//	                   versions: none of them is ours                  give up
 //	                   -32021: modern, but it wants a capability       connected
 //	                   -32022 with versions, one of them ours          probe, or handshake if that is legacy
 //	                   -32022 without                                  give up
@@ -2489,27 +2534,31 @@ type withoutStream struct{ error }
 func (e withoutStream) Is(target error) bool { return target == errNoStream }
 func (e withoutStream) Unwrap() error        { return e.error }
 
-// What an error of a transport means for the Client. A transport that knows more
-// than its text has an Is method for these.
+// What an error of a transport means for the Client. These errors are markers: the
+// error of a transport has an Is method that matches those that fit. So errors.Is
+// finds several of them in one error.
+//
+//	marker            set by http.go for                                what a Client does
+//	errRefused        any status but 2xx: the transport has carried     it sends a tools/call again if its header was incomplete,
+//	                  the request, and what has come is not the         and finds another version after CodeUnsupportedVersion
+//	                  answer of a handler
+//	errUnread         errRefused without an answer to the id: no        with errOtherServer: it sends the call again, on a
+//	                  handler has read the request                      new connection
+//	errOtherServer    400, 404, 405: what was sent is not for the       it tries the next Dialer; in a modern connection, it finds
+//	                  server that is there                              out again what the server speaks
+//	errModernServer   an error that only modern servers have            after initialize, it sends server/discover
+//	errSaysNothing    no connection, 401, 403, 408, 429, 3xx, 5xx:      after server/discover, it gives up
+//	                  nothing about versions can be concluded
 var (
-	// errRefused means that the transport has carried the request, and that what
-	// has come is not the answer of a handler: over HTTP, any status but 2xx.
-	errRefused = errors.New("refused by the transport")
-	// errUnread means that the refusal is an error response without an id. So no
-	// handler has read the request.
-	errUnread = errors.New("refused unread")
-	// errOtherServer means that what was sent is not for the server that is there:
-	// over HTTP, 400, 404 or 405, and no error that only modern servers have.
-	errOtherServer = errors.New("not for this server")
-	// errModernServer means that only a modern server has this error.
+	errRefused      = errors.New("refused by the transport")
+	errUnread       = errors.New("refused unread")
+	errOtherServer  = errors.New("not for this server")
 	errModernServer = errors.New("a modern server")
-	// errSaysNothing means that the server could not be reached, or wants
-	// something first, such as authorization. Nothing about its versions can be
-	// concluded from that.
-	errSaysNothing = errors.New("says nothing about versions")
-	// errNoVersion means that client and server have no version in common.
-	errNoVersion = errors.New("no protocol version in common")
+	errSaysNothing  = errors.New("says nothing about versions")
 )
+
+// errNoVersion means that client and server have no version in common.
+var errNoVersion = errors.New("no protocol version in common")
 
 // attempts is the error of several attempts, the last one first.
 type attempts struct{ errs []error }
@@ -2543,11 +2592,10 @@ func (a *attempts) Error() string {
 // Unwrap returns all of them.
 func (a *attempts) Unwrap() []error { return a.errs }
 
-// afterProbe is the error of initialize on a Conn on which server/discover has
-// failed. Some servers fail after a first request that they do not know. So the
-// reason of the error may be server/discover, and not initialize. If the server has
-// answered both, and server/discover with CodeMethodNotFound, the reason is
-// initialize, and the error is no afterProbe.
+// afterProbe marks an error of initialize whose reason may be the server/discover
+// that was sent before: some servers fail after a first request that they do not
+// know. It does not mark the error if the server has answered both, and
+// server/discover with CodeMethodNotFound. Then the reason is initialize.
 type afterProbe struct{ error }
 
 func (a afterProbe) Unwrap() error { return a.error }
@@ -2685,7 +2733,7 @@ func (meta *ResultMeta) serverInfo() *Implementation {
 // the answer "SHOULD disconnect".
 func (c *Client) initialize(ctx context.Context, conn *connection, version string) step {
 	rev := revision(version)
-	params := InitializeParams{version, c.capabilities(rev), c.Info.in(rev)}
+	params := InitializeParams{version, c.capabilities(rev), c.Info.limitedTo(rev)}
 	var raw json.RawMessage
 	var result InitializeResult
 	err := conn.peer.Call(ctx, "initialize", params, &raw)
@@ -2748,7 +2796,7 @@ func (c *Client) agree(conn *connection, version string, capabilities json.RawMe
 // 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
 // on every request".
 func (c *Client) introduction(rev Revision) (meta object) {
-	info, _ := marshal(c.Info.in(rev)) // strings have no error
+	info, _ := marshal(c.Info.limitedTo(rev)) // strings have no error
 	meta.add(metaVersion, appendString(nil, rev.Version))
 	meta.add(metaClientInfo, info)
 	meta.add(metaCapabilities, c.capabilities(rev))
@@ -2785,8 +2833,8 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 
 // Call sends a request and stores its result, as Peer.Call does. In the modern
 // era it adds to _meta what each request must say. If the result is
-// input_required, Call has Handler answer the questions, and sends the request
-// again with the answers. An answer with a status other than 2xx is an
+// input_required, Handler answers the questions, and Call sends the request again
+// with the answers. An answer with a status other than 2xx is an
 // *HTTPError; errors.As finds the *Error in it.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	return c.withConnection(ctx, func(conn *connection) (mayRepeat bool, err error) {
@@ -2830,8 +2878,8 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 }
 
 // request sends one request. If a tools/call is refused because arguments are
-// missing in the header, request has the tools listed, so that the transport
-// learns which arguments belong there, and sends the call again. 2026-07-28
+// missing in the header, request lists the tools, so that the transport learns
+// which arguments belong there. Then it sends the call again. 2026-07-28
 // basic/transports/streamable-http#client-behavior: after -32020 a client "SHOULD
 // call tools/list to check for changes to the tool's inputSchema, then retry the
 // original request".
@@ -2920,7 +2968,7 @@ func readQuestions(requests json.RawMessage) (all []question, err error) {
 		case q.Params != nil && q.Params[0] != '{':
 			return nil, fmt.Errorf("question '%s': the params must be an object", key)
 		case !slices.Contains(questionMethods, q.Method):
-			return nil, errors.New(methodNotFound(q.Method).Error()) // it is no error of the server
+			return nil, errors.New(methodNotFound(q.Method).Error()) // not an *Error, which would be one of the server
 		}
 		isAsked[q.key] = true
 		all = append(all, q)
@@ -2932,8 +2980,8 @@ func readQuestions(requests json.RawMessage) (all []question, err error) {
 // basic/patterns/mrtr#supported-requests.
 var questionMethods = []string{"elicitation/create", "sampling/createMessage", "roots/list"}
 
-// answer has Handler answer the questions, and returns what is added to the
-// params of the retry. If the connection ends, so does the context of Handler, as
+// answer asks Handler the questions, and returns what is added to the params of
+// the retry. If the connection ends, so does the context of Handler, as
 // for a question of a legacy server. 2026-07-28 basic/patterns/mrtr: the client
 // "MUST echo back the exact value" of requestState, and sends none if there was
 // none.
@@ -2967,7 +3015,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 		case ctx.Err() != nil: // the caller has given up
 			return nil, ctx.Err()
 		case response.Error != nil:
-			return nil, fmt.Errorf("%s: %v", q.Method, response.Error) // not %w: it is no error of the server
+			return nil, fmt.Errorf("%s: %v", q.Method, response.Error) // not %w: it is not an error of the server
 		}
 		responses.add(q.key, response.Result)
 	}
@@ -3117,8 +3165,8 @@ func (conn *connection) watchers(uri string, change int) int {
 	return n
 }
 
-// takeTurn waits until the subscriptions may be changed. It is no mutex, because
-// the wait ends with ctx.
+// takeTurn waits until the subscriptions may be changed. The lock is not a mutex,
+// because the wait ends with ctx.
 func (conn *connection) takeTurn(ctx context.Context) error {
 	select {
 	case conn.turn <- struct{}{}:
