@@ -16,8 +16,8 @@ package main
 // How a request from the peer travels:
 //
 //	Conn.Read      returns a Payload, which Decode has made
-//	Peer.Dispatch  makes an Exchange of the request, and returns an Answer
-//	Answer.Emit    calls Handler.Handle with the Exchange, and emits the response
+//	Peer.dispatch  makes an Exchange of the request, and returns an answer
+//	answer.emit    calls Handler.Handle with the Exchange, and emits the response
 //	Conn.Write     sends the response
 //
 // How a call of ours travels, and the response to it:
@@ -25,20 +25,20 @@ package main
 //	Peer.Call      gives the request an id, puts the call into a table, and waits
 //	Conn.Write     sends the request
 //	Conn.Read      returns the Payload with the response
-//	Peer.Dispatch  finds the call by the id, and hands it the response
+//	Peer.dispatch  finds the call by the id, and hands it the response
 //	Peer.Call      stores the result, and returns
 //
 // How a notification from the peer travels:
 //
 //	Conn.Read      returns the Payload
-//	Peer.Dispatch  calls Handler.Handle, and waits until that has returned
+//	Peer.dispatch  calls Handler.Handle, and waits until that has returned
 //
 // The words of this package:
 //
 //	call          a request of ours, until its response has come
 //	request       a request of the peer, until we have answered it
 //	response      a result or an error
-//	Answer        all responses to a payload: what the handlers return, and the refusals of what is not served
+//	answer        all responses to a payload: what the handlers return, and the refusals of what is not served
 //	notification  a message that is never answered
 //	belongs to    a notification or a call that a handler sends while it serves a request belongs to that request
 //	owed          a response is owed from the time its request has come until the response is written
@@ -1167,14 +1167,14 @@ type Exchange struct {
 	// returns its result then.
 	Ending <-chan struct{}
 
-	send       sender
-	owner      *Peer   // the Peer that keeps the request in its table, whether handlers may use it or not
-	state      *served // nil for a notification
-	noted      any     // what the protocol keeps with the exchange
-	cannotCall bool    // Call returns ErrNoServerRequests
-	exclusive  bool    // nothing more is read from the peer before this request is answered
-	onCall     func()  // runs before Call waits; nil: nothing to do
-	onConn     bool    // the request has come over a Conn, and its response goes there
+	send         sender
+	owner        *Peer   // the Peer that keeps the request in its table, whether handlers may use it or not
+	state        *served // nil for a notification
+	protocolData any     // what the protocol keeps with the exchange
+	cannotCall   bool    // Call returns ErrNoServerRequests
+	exclusive    bool    // nothing more is read from the peer before this request is answered
+	onCall       func()  // runs before Call waits; nil: nothing to do
+	onConn       bool    // the request has come over a Conn, and its response goes there
 }
 
 // served is the state of a request that is being served.
@@ -1185,8 +1185,7 @@ type served struct {
 	trailer *Message       // is sent after the response, if the handler sets it
 	sending sync.WaitGroup // messages on their way; the response waits for them
 
-	cancelled bool    // the request gets no response; the Peer's mutex guards this
-	reported  float64 // the last progress that was sent; only Exchange.Progress uses it
+	cancelled bool // the request gets no response; the Peer's mutex guards this
 }
 
 // Bind stores the params of the request in a struct, as the function Bind does.
@@ -1349,7 +1348,7 @@ type pendingCall struct {
 	request *Message
 	key     string       // that the protocol has given it
 	outcome chan outcome // has room for one
-	carrier any          // what the request was sent on; nil: the Conn. A server over HTTP has a Stream for each response
+	sentOn  any          // what the request was sent on; nil: the Conn. A server over HTTP has a Stream for each response
 }
 
 // outcome is the end of a call: its response, or the reason why there is none.
@@ -1408,6 +1407,11 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 // its error, and the peer is told that nobody waits any more. If the
 // conversation ends first, the error wraps ErrClosed and, if one is known, the
 // reason.
+//
+// A request that must be answered before anything else is read, such as initialize,
+// loses that with a Call: the response must be read. Call cannot know whether its
+// caller is the handler of that request. So a Call of another goroutine has the
+// same effect.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
 	if r := p.exclusive.Load(); r != nil {
 		r.startNext(stateExclusive) // the caller may be the handler that the reader runs
@@ -1556,20 +1560,20 @@ func (p *Peer) fail(id ID, err error) {
 func (p *Peer) failAllCalls(err error) { p.failCalls(nil, err) }
 
 // sentOn notes what a call was sent on, for failCalls.
-func (p *Peer) sentOn(id ID, carrier any) {
+func (p *Peer) sentOn(id ID, on any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.calls[id.key()]; c != nil {
-		c.carrier = carrier
+		c.sentOn = on
 	}
 }
 
-// failCalls ends the calls that were sent on this carrier; nil: all calls.
-func (p *Peer) failCalls(carrier any, err error) {
+// failCalls ends the calls that were sent on something, see sentOn; nil: all calls.
+func (p *Peer) failCalls(on any, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, c := range p.calls {
-		if carrier == nil || c.carrier == carrier {
+		if on == nil || c.sentOn == on {
 			p.removeLocked(key)
 			c.outcome <- outcome{err: err}
 		}
@@ -1731,12 +1735,12 @@ func (p *Peer) calling(id ID) *Message {
 
 // ---- Routing what comes in ----
 
-// Dispatch takes in a payload. Before it returns, responses have reached the
+// dispatch takes in a payload. Before it returns, responses have reached the
 // calls that wait for them, and notifications the Handler, in the order in which
-// they were sent. If something must be answered, Dispatch returns an Answer;
+// they were sent. If something must be answered, dispatch returns an answer;
 // otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
 // all handlers see its values.
-func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *Answer {
+func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *answer {
 	base.owner = p
 	done := in.done
 	asArray, refused := p.protocol.admit(in, &base)
@@ -1747,7 +1751,7 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	if in.lost != nil && p.weAreClient { // any waiting call may be the one whose response is lost
 		p.failAllCalls(in.lost)
 	}
-	a := &Answer{Batch: asArray, peer: p, handler: h, done: done}
+	a := &answer{Batch: asArray, peer: p, handler: h, done: done}
 	for _, m := range in.Messages {
 		switch m.Kind() {
 		case Response:
@@ -1781,9 +1785,9 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	return a
 }
 
-// Answer is what a payload is answered with. Call Emit, and call Written when
+// answer is what a payload is answered with. Call emit, and call written when
 // all that it has emitted is written.
-type Answer struct {
+type answer struct {
 	Batch bool // the responses form one array
 
 	peer     *Peer
@@ -1793,21 +1797,21 @@ type Answer struct {
 	done     func()      // of the Payload; nil: there is none
 }
 
-// Emit serves the requests. It calls emit for each response as soon as it is
+// emit serves the requests. It calls write for each response as soon as it is
 // there, one at a time, and returns after the last one.
 //
 // A single request is served on the caller's goroutine: to start another one
 // would be most of the cost of a small request. The requests of a batch have a
 // goroutine each, and no more than 16 run at once.
-func (a *Answer) Emit(emit func(*Message)) {
+func (a *answer) emit(write func(*Message)) {
 	for _, m := range a.refusals {
-		emit(m)
+		write(m)
 	}
 	switch len(a.requests) {
 	case 0:
 		return
 	case 1:
-		a.requests[0].run(a.handler, emit)
+		a.requests[0].run(a.handler, write)
 		return
 	}
 	responses := make(chan *Message)
@@ -1830,14 +1834,14 @@ func (a *Answer) Emit(emit func(*Message)) {
 		if size > maxAnswers { // small requests may have large responses
 			m = NewResponse(m.ID, nil, &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"})
 		}
-		emit(m)
+		write(m)
 	}
 }
 
-// Written tells the Peer that the answer is written. Until then its requests
+// written tells the Peer that the answer is written. Until then its requests
 // count as in flight, because a peer that sends requests and does not read must
 // not make us hold any number of responses.
-func (a *Answer) Written() {
+func (a *answer) written() {
 	a.peer.addOwed(-len(a.refusals) - len(a.requests))
 	if a.done != nil {
 		a.done()
@@ -1845,14 +1849,14 @@ func (a *Answer) Written() {
 }
 
 // stop ends the contexts of the requests that are being served.
-func (a *Answer) stop() {
+func (a *answer) stop() {
 	for _, x := range a.requests {
 		x.state.cancel()
 	}
 }
 
 // isExclusive reports whether nothing more is to be read before the answer.
-func (a *Answer) isExclusive() bool {
+func (a *answer) isExclusive() bool {
 	return slices.ContainsFunc(a.requests, func(x *Exchange) bool { return x.exclusive })
 }
 
@@ -1920,7 +1924,7 @@ func (p *Peer) begin(ctx context.Context, in Payload, x *Exchange) error {
 	}
 	p.owed++
 	p.serving[key] = x
-	x.state = &served{key: key, reported: math.Inf(-1)}
+	x.state = &served{key: key}
 	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
 	if p.ended {
 		x.state.cancel()
@@ -2108,7 +2112,8 @@ func (l *loop) start() {
 // response of the peer.
 type reader struct {
 	*loop
-	mu    sync.Mutex // guards the field below
+	timer *time.Timer // calls handOver
+	mu    sync.Mutex  // guards the field below
 	state readerState
 }
 
@@ -2133,6 +2138,23 @@ func (r *reader) setState(to readerState) {
 	r.state = to
 	if to == stateExclusive {
 		r.peer.exclusive.Store(r)
+	}
+}
+
+// enter changes the state from reading to the one in which an answer is emitted.
+func (r *reader) enter(a *answer) {
+	r.timer.Stop()
+	owed := r.peer.unwritten()
+	peerDoesNotRead := owed > maxOwed
+	switch {
+	case a.isExclusive() || peerDoesNotRead:
+		r.setState(stateExclusive)
+	case owed > handOverAtOnce: // this request will be slow, too
+		r.setState(stateServing)
+		r.handOver()
+	default:
+		r.setState(stateServing)
+		r.timer.Reset(handOverAfter)
 	}
 }
 
@@ -2182,8 +2204,8 @@ func (l *loop) read() {
 	r := &reader{loop: l}
 	// The timer of one request may fire when the next one is served already. Then
 	// another reader takes over too early, which does no harm.
-	timer := time.AfterFunc(handOverAfter, r.handOver)
-	defer timer.Stop()
+	r.timer = time.AfterFunc(handOverAfter, r.handOver)
+	defer r.timer.Stop()
 	ended := errGoexit // stays the reason only if a handler calls runtime.Goexit
 	defer func() {
 		switch {
@@ -2204,24 +2226,11 @@ func (l *loop) read() {
 			ended = err
 			return
 		}
-		answer := l.peer.Dispatch(l.peer.ctx, l.handler, in, base)
+		answer := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 		if answer == nil {
 			continue
 		}
-		timer.Stop()
-		owed := l.peer.unwritten()
-		switch {
-		case answer.isExclusive():
-			r.setState(stateExclusive)
-		case owed > maxOwed: // the peer does not read its responses
-			r.setState(stateExclusive)
-		case owed > handOverAtOnce: // this request will be slow, too
-			r.setState(stateServing)
-			r.handOver()
-		default:
-			r.setState(stateServing)
-			timer.Reset(handOverAfter)
-		}
+		r.enter(answer)
 		l.reply(answer)
 		if !r.resume() {
 			ended = nil
@@ -2253,10 +2262,10 @@ func (l *loop) handleReadError(report *ReadError) {
 }
 
 // reply emits an answer, and writes it: each message as it comes, or one array.
-func (l *loop) reply(answer *Answer) {
-	defer answer.Written()
+func (l *loop) reply(answer *answer) {
+	defer answer.written()
 	if !answer.Batch {
-		answer.Emit(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
+		answer.emit(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
 		return
 	}
 	array := Payload{Batch: true}
@@ -2265,7 +2274,7 @@ func (l *loop) reply(answer *Answer) {
 			l.write(array)
 		}
 	}()
-	answer.Emit(func(m *Message) { array.Messages = append(array.Messages, m) })
+	answer.emit(func(m *Message) { array.Messages = append(array.Messages, m) })
 }
 
 // write writes an answer, even when all contexts have ended. If a server cannot

@@ -51,6 +51,11 @@ package main
 //	retired      a connection that new calls do not use any more
 //	outdated     a connection whose server may have changed: what it speaks is to be found out again
 //
+// Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
+// 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
+// requests), basic/patterns/subscriptions, server/discover. Copy this file with
+// jsonrpc.go, and with stdio.go, or with sse.go and http.go.
+//
 // The goroutines of the whole package. Those of time.AfterFunc and
 // context.AfterFunc are not listed: they are short. They close, cancel or log
 // something, sweep the sessions, or start a reader.
@@ -59,7 +64,7 @@ package main
 //	reader of a Conn              Serve, Open, Client,   the Conn ends; or the request that it serves is
 //	                              ServeConn, OpenConn,   answered, and another reader has replaced it
 //	                              another reader
-//	requests of a batch           Answer.Emit            they are answered; Emit waits for them
+//	requests of a batch           answer.emit            they are answered; emit waits for them
 //	sending of a cancellation     Peer.call              it is sent, or after a second
 //	sending of changes (legacy)   Server.Publish         nothing waits any more
 //	attempt to connect            Client                 it has succeeded, failed, or taken too long
@@ -78,13 +83,8 @@ package main
 // The locks: each type has one mutex, and none is held while a handler runs or
 // something is written. They nest in this order: Client; Server; a response of
 // http.go; Sessions; Peer; the protocol of a Peer; Stream. While the mutex of a
-// reader, a connection or a nonblockingStdin is held, no other is taken. Only that
+// reader, of watchCounts or of a nonblockingStdin is held, no other is taken. Only that
 // of a nonblockingStdin is held during a Read.
-//
-// Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
-// 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
-// requests), basic/patterns/subscriptions, server/discover. Copy this file with
-// jsonrpc.go, and with stdio.go, or with sse.go and http.go.
 
 import (
 	"bytes"
@@ -147,11 +147,6 @@ var Revisions = []Revision{
 	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
 }
 
-// assumedVersion is in force where neither a session nor a header names another.
-// 2025-11-25 basic/transports#protocol-version-header: without the header "the
-// server SHOULD assume protocol version 2025-03-26".
-const assumedVersion = "2025-03-26"
-
 // revision returns the Revision of a version. The zero Revision means that the
 // version is unknown.
 func revision(version string) Revision {
@@ -163,8 +158,8 @@ func revision(version string) Revision {
 	return Revision{}
 }
 
-// orAll returns versions. If that is nil, it returns all versions there are.
-func orAll(versions []string) []string {
+// versionsOrAll returns versions. If that is nil, it returns all versions there are.
+func versionsOrAll(versions []string) []string {
 	if versions == nil {
 		for _, r := range Revisions {
 			versions = append(versions, r.Version)
@@ -176,7 +171,7 @@ func orAll(versions []string) []string {
 // legacyOf returns those of versions that begin with initialize. nil stands for all
 // versions.
 func legacyOf(versions []string) []string {
-	return slices.DeleteFunc(slices.Clone(orAll(versions)), func(v string) bool { return revision(v).Modern })
+	return slices.DeleteFunc(slices.Clone(versionsOrAll(versions)), func(v string) bool { return revision(v).Modern })
 }
 
 // firstOfEra returns the first of versions that belongs to an era; "": none does.
@@ -482,9 +477,6 @@ type mcpProtocol struct {
 	meta     Meta
 }
 
-// statelessProtocol is for requests that stand alone. Nothing is stored in it.
-var statelessProtocol = new(mcpProtocol)
-
 // Serve is ServeConn for MCP: it answers the requests of the client at the other
 // end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
 // that passes requests on to one.
@@ -579,7 +571,7 @@ func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
 	facts := x.facts()
 	if in.Batch { // its messages share the mcpFacts that admit has filled in; each needs its own
 		own := *facts
-		facts, x.noted = &own, &own
+		facts, x.protocolData = &own, &own
 	}
 	meta, err := x.Request.Meta()
 	rev := revision(meta.ProtocolVersion)
@@ -612,7 +604,7 @@ func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
 // takeNotification handles cancellations, and drops progress that no call waits for.
 func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
 	own := *x.facts() // the messages of a batch share the mcpFacts that admit has filled in
-	x.noted = &own
+	x.protocolData = &own
 	switch x.Request.Method {
 	case "notifications/cancelled":
 		m.cancel(x)
@@ -685,16 +677,18 @@ type mcpFacts struct {
 	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
 	inputState string                     // what Exchange.State returns: the State of the last InputRequired
 	noLogs     bool                       // the Server has not declared logging
+	progressed bool                       // progress was sent; only Exchange.Progress uses this and the next field
+	reported   float64                    // the last progress that was sent
 	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
 }
 
-// facts returns what MCP knows about the request. If nothing is noted yet, it
-// notes the zero mcpFacts.
+// facts returns what MCP knows about the request. If nothing is stored yet, it
+// stores the zero mcpFacts.
 func (x *Exchange) facts() *mcpFacts {
-	if x.noted == nil {
-		x.noted = new(mcpFacts)
+	if x.protocolData == nil {
+		x.protocolData = new(mcpFacts)
 	}
-	return x.noted.(*mcpFacts)
+	return x.protocolData.(*mcpFacts)
 }
 
 // Meta returns what the sender of the request has said about itself: a modern
@@ -765,10 +759,11 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 	}
 	// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
 	// each notification"
-	if progress <= x.state.reported {
+	facts := x.facts()
+	if facts.progressed && progress <= facts.reported {
 		return fmt.Errorf("progress %v does not rise", progress)
 	}
-	x.state.reported = progress
+	facts.progressed, facts.reported = true, progress
 	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total}.encode())
 }
 
@@ -902,7 +897,7 @@ func (s *Server) prepare() {
 	if len(s.key) == 0 {
 		s.key = []byte(rand.Text())
 	}
-	s.versions = orAll(s.Versions)
+	s.versions = versionsOrAll(s.Versions)
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version}) // strings have no error
 	caps, err := marshalObject(s.Capabilities)
 	if err != nil {
@@ -1828,14 +1823,12 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	if !s.addListener(sub) {
 		return nil, errListeners
 	}
+	defer s.removeListener(sub)
 	id := subscriptionMeta{ID: json.RawMessage(x.Request.ID.text)}
 	err := x.Notify(ctx, "notifications/subscriptions/acknowledged", acknowledgedParams{Meta: &id, Notifications: agreed})
 	if err == nil {
 		err = s.sendUntilEnd(ctx, x, sub)
 	}
-	s.mu.Lock()
-	delete(s.listeners, sub)
-	s.mu.Unlock()
 	if err == nil {
 		err = s.sendWaiting(ctx, x, sub) // what was published before the end
 	}
@@ -1891,7 +1884,8 @@ func (s *Server) newListener(asked ListenFilter) (agreed ListenFilter, sub *subs
 	return agreed, sub
 }
 
-// addListener reports whether there was room for another listener.
+// addListener adds a listener to those that Publish tells of changes. It reports
+// whether there was room for another one.
 func (s *Server) addListener(sub *subscriber) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -1900,6 +1894,12 @@ func (s *Server) addListener(sub *subscriber) bool {
 	}
 	s.listeners[sub] = true
 	return true
+}
+
+func (s *Server) removeListener(sub *subscriber) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, sub)
 }
 
 // sendWaiting sends what waits for a modern request.
@@ -2011,26 +2011,23 @@ type attempt struct {
 // A retired connection is closed when the calls that use it are done. In this part
 // of the file, conn is a connection. The Conn below it is called transport.
 type connection struct {
-	peer         *Peer
-	dialer       int // its index in Client.dials
-	revision     Revision
-	introduction object // the members of _meta that each modern request has
-	server       ServerInfo
-	probeFailed  bool // server/discover has failed
-	probeUnclear bool // it has failed, and not with CodeMethodNotFound, with which a legacy server answers
+	peer     *Peer
+	dialer   int // its index in Client.dials
+	revision Revision
+	ownMeta  object // the members of _meta that each modern request has
+	server   ServerInfo
 
-	// listening ends when the server can send us no more notifications of changes.
+	// changes ends when the server can send us no more notifications of changes.
 	// Its cause is the reason. Listen waits for it in the legacy era.
-	listening    context.Context
-	endListening context.CancelCauseFunc
+	changes    context.Context
+	endChanges context.CancelCauseFunc
 
 	calls    sync.WaitGroup // calls that use the connection
 	retired  bool           // no more calls are to use it; the Client's mutex guards this
 	outdated bool           // all is to be found out again; the Client's mutex guards this
 
-	turn      chan struct{}  // has room for one: held while a subscription is sent
-	watchedMu sync.Mutex     // guards the field below
-	watched   map[string]int // how many calls of Listen watch each resource, in the legacy era
+	subscribing chan struct{} // a lock, with room for one value: held while a subscription is sent
+	watched     watchCounts   // of the legacy era
 }
 
 // ServerInfo is what a server says about itself.
@@ -2250,7 +2247,7 @@ func (c *Client) settle(a *attempt, conn *connection, err error) {
 		// From now on the calls that have waited use the connection, even if it
 		// is retired before they run.
 		conn.calls.Add(a.waiting)
-		if errors.Is(context.Cause(conn.listening), ErrSessionEnded) { // the server has forgotten the session already
+		if errors.Is(context.Cause(conn.changes), ErrSessionEnded) { // the server has forgotten the session already
 			c.retire(conn, ErrSessionEnded)
 		}
 	}
@@ -2280,7 +2277,7 @@ func (c *Client) retire(conn *connection, why error) {
 		return
 	}
 	conn.retired = true
-	conn.endListening(why)
+	conn.endChanges(why)
 	c.running.Go(func() {
 		// Close ends the calls that still use it.
 		stop := context.AfterFunc(c.life, func() { _ = conn.peer.Close() })
@@ -2346,7 +2343,7 @@ func (e nextDialError) Unwrap() error        { return e.error }
 // step says how to go on after a step of a handshake.
 type step struct {
 	to      stepTo
-	version string // for probe and handshake
+	version string // for connected, probe and handshake
 	err     error  // what was wrong with the step before; nil: nothing
 }
 
@@ -2390,61 +2387,80 @@ const (
 // 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
 func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*connection, error) {
-	versions := orAll(c.Versions)
-	s := stepWith(cmp.Or(firstOfEra(versions, modern), firstOfEra(versions, !modern)), nil)
+	versions := versionsOrAll(c.Versions)
+	s := tryVersion(cmp.Or(firstOfEra(versions, modern), firstOfEra(versions, !modern)), nil)
 	if s.to == giveUp {
 		return nil, fmt.Errorf("%w: none of %q is known", errNoVersion, versions)
 	}
-	var conn *connection // nil: the next step opens one
+	n := &negotiation{Client: c, dialer: dialer}
 	var err error
-	for n := range maxSteps {
-		conn, s = c.takeStep(ctx, conn, dialer, s)
+	for steps := 1; ; steps++ {
+		s = n.takeStep(ctx, s)
 		if s.to == connected {
-			return conn, nil
+			return n.conn, nil
 		}
 		err = chain(s.err, err)
-		isLast := s.to == nextDial || s.to == giveUp || ctx.Err() != nil || n == maxSteps-1
-		if conn != nil && (isLast || isGone(s.err)) {
-			_ = conn.peer.Close()
-			conn = nil
+		isLast := s.to == nextDial || s.to == giveUp || ctx.Err() != nil || steps == maxSteps
+		if isLast || isGone(s.err) {
+			n.hangUp()
 		}
 		if isLast {
-			break
+			return nil, err
 		}
 	}
-	return nil, err
 }
 
-// takeStep takes a step on a connection; nil: on a new one. It returns the
-// connection, if there is one, and how to go on.
-func (c *Client) takeStep(ctx context.Context, conn *connection, dialer int, s step) (*connection, step) {
-	if conn == nil {
-		var err error
-		conn, err = c.start(ctx, dialer)
+// negotiation is what negotiate knows after some steps.
+type negotiation struct {
+	*Client
+	dialer       int         // its index in Client.dials
+	conn         *connection // nil: the next step opens one
+	probeFailed  bool        // server/discover has failed on conn
+	probeUnclear bool        // it has failed, and not with CodeMethodNotFound, with which a legacy server answers
+}
+
+// hangUp closes the connection, if there is one.
+func (n *negotiation) hangUp() {
+	if n.conn != nil {
+		_ = n.conn.peer.Close()
+	}
+	n.conn, n.probeFailed, n.probeUnclear = nil, false, false
+}
+
+// takeStep takes a step, and returns how to go on.
+func (n *negotiation) takeStep(ctx context.Context, s step) step {
+	if n.conn == nil {
+		conn, err := n.start(ctx, n.dialer)
 		switch {
 		case errors.Is(err, errOtherServer):
-			return nil, step{nextDial, "", nextDialError{err}}
+			return tryNextDialer(err)
 		case err != nil:
-			return nil, step{giveUp, "", err}
+			return stopWith(err)
 		}
+		n.conn = conn
 	}
 	if s.to == probe {
-		return conn, c.discover(ctx, conn, s.version)
+		return n.discover(ctx, s.version)
 	}
-	return conn, c.initialize(ctx, conn, s.version)
+	return n.initialize(ctx, s.version)
 }
 
-// stepWith returns the step that tries a version: a probe for a modern one, a
-// handshake for a legacy one. "": there is none to try.
-func stepWith(version string, err error) step {
+// tryVersion returns the step that tries a version: a probe for a modern one, a
+// handshake for a legacy one. "": there is none to try. err is what was wrong with
+// the step before; nil: nothing.
+func tryVersion(version string, err error) step {
 	switch {
 	case version == "":
-		return step{giveUp, "", err}
+		return stopWith(err)
 	case revision(version).Modern:
 		return step{probe, version, err}
 	}
 	return step{handshake, version, err}
 }
+
+func stopWith(err error) step           { return step{to: giveUp, err: err} }
+func tryNextDialer(err error) step      { return step{to: nextDial, err: nextDialError{err}} }
+func connectedWith(version string) step { return step{to: connected, version: version} }
 
 // dial calls a Dialer, and waits for it no longer than ctx lasts. If the Dialer
 // returns a Conn after that, it is closed.
@@ -2481,11 +2497,11 @@ func (c *Client) start(ctx context.Context, dialer int) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &connection{dialer: dialer, turn: make(chan struct{}, 1), watched: map[string]int{}}
+	conn := &connection{dialer: dialer, subscribing: make(chan struct{}, 1)}
 	l := newLoop(context.WithoutCancel(ctx), transport, HandlerFunc(c.handle), new(mcpProtocol), c.Log, true)
 	conn.peer = l.peer
 	conn.peer.onReport = func(err error) { c.takeReport(conn, err) }
-	conn.listening, conn.endListening = context.WithCancelCause(conn.peer.Context())
+	conn.changes, conn.endChanges = context.WithCancelCause(conn.peer.Context())
 	l.start() // last: what is read needs the rest
 	return conn, nil
 }
@@ -2499,7 +2515,7 @@ func (c *Client) takeReport(conn *connection, err error) {
 	if !errors.Is(err, errNoStream) && !errors.Is(err, ErrInterrupted) && !errors.Is(err, ErrSessionEnded) {
 		return
 	}
-	conn.endListening(err)
+	conn.endChanges(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// A connection that an attempt has given up is not the current one.
@@ -2600,10 +2616,10 @@ type afterProbe struct{ error }
 
 func (a afterProbe) Unwrap() error { return a.error }
 
-// firstOfOurs returns the first of our versions that is among the server's; "":
+// firstCommon returns the first of our versions that is among the server's; "":
 // none is.
-func (c *Client) firstOfOurs(theirs []string) string {
-	for _, v := range orAll(c.Versions) {
+func (c *Client) firstCommon(theirs []string) string {
+	for _, v := range versionsOrAll(c.Versions) {
 		if slices.Contains(theirs, v) {
 			return v
 		}
@@ -2614,7 +2630,7 @@ func (c *Client) firstOfOurs(theirs []string) string {
 // noCommonVersion is what a client that shares no version with a server does: it
 // gives up.
 func noCommonVersion(theirs []string) step {
-	return step{giveUp, "", fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs)}
+	return stopWith(fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs))
 }
 
 // versionList holds the first 100 versions of a list. A server may send any
@@ -2654,30 +2670,30 @@ func versionsNamedIn(err error) versionList {
 }
 
 // discover asks a server what it speaks. version is the one in which it asks.
-func (c *Client) discover(ctx context.Context, conn *connection, version string) step {
-	limit := cmp.Or(c.ProbeTimeout, 5*time.Second)
+func (n *negotiation) discover(ctx context.Context, version string) step {
+	conn, limit := n.conn, cmp.Or(n.ProbeTimeout, 5*time.Second)
 	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	timer := time.AfterFunc(time.Second, func() { c.logWaiting(conn, limit) })
+	timer := time.AfterFunc(time.Second, func() { n.logWaiting(conn, limit) })
 	defer timer.Stop()
 	// As long as the server counts as modern it may not ask us anything.
 	conn.peer.remember(revision(version), Meta{})
-	conn.introduction = c.introduction(revision(version))
+	conn.ownMeta = n.ownMeta(revision(version))
 	var raw json.RawMessage
 	var result DiscoverResult
 	err := conn.peer.Call(ctx, "server/discover", conn.withMeta(nil, nil), &raw)
 	if err == nil {
 		err = ignoreOptional(Bind(raw, &result))
 	}
-	s := c.afterDiscover(version, result, err)
+	s := n.afterDiscover(version, result, err)
 	if s.to == connected {
-		c.agree(conn, s.version, result.Capabilities, result.Meta.serverInfo(), result.Instructions)
+		n.agree(conn, s.version, result.Capabilities, result.Meta.serverInfo(), result.Instructions)
 		return s
 	}
 	conn.peer.remember(Revision{}, Meta{})
 	if s.err != nil {
-		conn.probeFailed = true
-		conn.probeUnclear = conn.probeUnclear || codeOf(s.err) != CodeMethodNotFound
+		n.probeFailed = true
+		n.probeUnclear = n.probeUnclear || codeOf(s.err) != CodeMethodNotFound
 		s.err = fmt.Errorf("server/discover: %w", s.err)
 	}
 	return s
@@ -2686,35 +2702,35 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 // afterDiscover is the part of negotiate's table about server/discover.
 func (c *Client) afterDiscover(version string, result DiscoverResult, err error) step {
 	if err == nil {
-		ours := c.firstOfOurs(result.SupportedVersions)
+		ours := c.firstCommon(result.SupportedVersions)
 		switch {
 		case ours == "":
 			return noCommonVersion(result.SupportedVersions)
 		case revision(ours).Modern:
-			return step{connected, ours, nil}
+			return connectedWith(ours)
 		}
-		return step{handshake, ours, nil}
+		return tryVersion(ours, nil)
 	}
 	switch code := codeOf(err); {
 	case code == CodeMissingCapability:
-		return step{connected, version, nil}
+		return connectedWith(version)
 	case code == CodeUnsupportedVersion:
 		theirs := versionsNamedIn(err)
-		ours := c.firstOfOurs(theirs)
+		ours := c.firstCommon(theirs)
 		if ours == "" {
 			return noCommonVersion(theirs)
 		}
-		return stepWith(ours, err)
+		return tryVersion(ours, err)
 	case code == CodeHeaderMismatch, errors.Is(err, errSaysNothing):
-		return step{giveUp, "", err}
+		return stopWith(err)
 	}
-	return stepWith(firstOfEra(orAll(c.Versions), false), err)
+	return tryVersion(firstOfEra(versionsOrAll(c.Versions), false), err)
 }
 
 // logWaiting logs why nothing happens.
 func (c *Client) logWaiting(conn *connection, limit time.Duration) {
 	what := []any{"limit", limit}
-	if firstOfEra(orAll(c.Versions), false) != "" {
+	if firstOfEra(versionsOrAll(c.Versions), false) != "" {
 		what = append(what, "then", "initialize")
 	}
 	conn.peer.log.Info("waiting for an answer to server/discover", what...)
@@ -2731,9 +2747,9 @@ func (meta *ResultMeta) serverInfo() *Implementation {
 // initialize is the handshake of the legacy era. 2025-11-25
 // basic/lifecycle#version-negotiation: a client that cannot speak the version in
 // the answer "SHOULD disconnect".
-func (c *Client) initialize(ctx context.Context, conn *connection, version string) step {
-	rev := revision(version)
-	params := InitializeParams{version, c.capabilities(rev), c.Info.limitedTo(rev)}
+func (n *negotiation) initialize(ctx context.Context, version string) step {
+	conn, rev := n.conn, revision(version)
+	params := InitializeParams{version, n.capabilities(rev), n.Info.limitedTo(rev)}
 	var raw json.RawMessage
 	var result InitializeResult
 	err := conn.peer.Call(ctx, "initialize", params, &raw)
@@ -2741,19 +2757,19 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		err = ignoreOptional(Bind(raw, &result))
 	}
 	if err == nil {
-		if revision(result.ProtocolVersion).Modern || !slices.Contains(orAll(c.Versions), result.ProtocolVersion) {
-			return step{giveUp, "", fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, result.ProtocolVersion)}
+		if revision(result.ProtocolVersion).Modern || !slices.Contains(versionsOrAll(n.Versions), result.ProtocolVersion) {
+			return stopWith(fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, result.ProtocolVersion))
 		}
-		c.agree(conn, result.ProtocolVersion, result.Capabilities, result.ServerInfo, result.Instructions)
+		n.agree(conn, result.ProtocolVersion, result.Capabilities, result.ServerInfo, result.Instructions)
 		err = conn.peer.Notify(ctx, "notifications/initialized", nil)
 		if err == nil {
-			return step{to: connected}
+			return connectedWith(result.ProtocolVersion)
 		}
 		err = fmt.Errorf("notifications/initialized: %w", err)
 	}
-	s := c.afterInitialize(conn, version, err)
+	s := n.afterInitialize(version, err)
 	_, answered := errors.AsType[*Error](err)
-	if conn.probeFailed && (conn.probeUnclear || !answered) {
+	if n.probeFailed && (n.probeUnclear || !answered) {
 		s.err = afterProbe{s.err}
 	}
 	return s
@@ -2761,24 +2777,24 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 
 // afterInitialize is the part of negotiate's table about an initialize that has
 // failed.
-func (c *Client) afterInitialize(conn *connection, version string, err error) step {
+func (n *negotiation) afterInitialize(version string, err error) step {
 	failed := fmt.Errorf("initialize: %w", err)
-	ours := c.firstOfOurs(versionsNamedIn(err))
-	hasAnswered := conn.revision.Version != "" // initialize has succeeded, and notifications/initialized has failed
+	ours := n.firstCommon(versionsNamedIn(err))
+	hasAnswered := n.conn.revision.Version != "" // initialize has succeeded, and notifications/initialized has failed
 	switch {
 	case ours != "":
-		return stepWith(ours, failed)
+		return tryVersion(ours, failed)
 	case isGone(err):
-		if errors.Is(err, ErrClosed) && !conn.probeFailed { // nothing was sent to it that it may not know
-			return step{giveUp, "", failed}
+		if errors.Is(err, ErrClosed) && !n.probeFailed { // nothing was sent to it that it may not know
+			return stopWith(failed)
 		}
-		return stepWith(version, failed)
+		return tryVersion(version, failed)
 	case errors.Is(err, errModernServer):
-		return stepWith(firstOfEra(orAll(c.Versions), true), failed)
+		return tryVersion(firstOfEra(versionsOrAll(n.Versions), true), failed)
 	case errors.Is(err, errOtherServer) && !hasAnswered:
-		return step{nextDial, "", nextDialError{failed}}
+		return tryNextDialer(failed)
 	}
-	return step{giveUp, "", failed}
+	return stopWith(failed)
 }
 
 // agree stores in the connection what server/discover or initialize has found out.
@@ -2787,15 +2803,15 @@ func (c *Client) agree(conn *connection, version string, capabilities json.RawMe
 		info = nil
 	}
 	conn.revision = revision(version)
-	conn.introduction = c.introduction(conn.revision)
+	conn.ownMeta = c.ownMeta(conn.revision)
 	conn.server = ServerInfo{Version: version, Info: info, Capabilities: capabilities, Instructions: instructions}
 	conn.peer.remember(conn.revision, Meta{})
 }
 
-// introduction returns the members of _meta that each modern request has.
+// ownMeta returns the members of _meta that each modern request has.
 // 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
 // on every request".
-func (c *Client) introduction(rev Revision) (meta object) {
+func (c *Client) ownMeta(rev Revision) (meta object) {
 	info, _ := marshal(c.Info.limitedTo(rev)) // strings have no error
 	meta.add(metaVersion, appendString(nil, rev.Version))
 	meta.add(metaClientInfo, info)
@@ -2925,7 +2941,7 @@ func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 	var p metaParams
 	_ = Bind(given, &p)
 	var params object
-	meta := object{slices.Clip(conn.introduction.text)} // Clip, so that add copies: all requests share the introduction
+	meta := object{slices.Clip(conn.ownMeta.text)} // Clip, so that add copies: all requests share ownMeta
 	if answers == nil {
 		params.addAll(given, "_meta")
 	} else {
@@ -3007,7 +3023,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 	}
 	for _, q := range all {
 		m := &Message{ID: StringID(q.key), Method: q.Method, Params: q.Params}
-		x := &Exchange{Request: m, owner: conn.peer, noted: &mcpFacts{revision: conn.revision}}
+		x := &Exchange{Request: m, owner: conn.peer, protocolData: &mcpFacts{revision: conn.revision}}
 		response := x.handle(ctx, HandlerFunc(c.handle))
 		switch {
 		case conn.peer.Context().Err() != nil:
@@ -3100,8 +3116,8 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string)
 		watched = append(watched, uri)
 	}
 	select {
-	case <-conn.listening.Done():
-		err := context.Cause(conn.listening)
+	case <-conn.changes.Done():
+		err := context.Cause(conn.changes)
 		if errors.Is(err, ErrInterrupted) { // a new connection has a new stream
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -3115,11 +3131,11 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string)
 
 // watch adds a subscription to a resource. Only the first one is sent.
 func (conn *connection) watch(ctx context.Context, uri string) error {
-	if err := conn.takeTurn(ctx); err != nil {
+	if err := conn.lockSubscribing(ctx); err != nil {
 		return err
 	}
-	defer conn.endTurn()
-	if conn.watchers(uri, 0) == 0 {
+	defer conn.unlockSubscribing()
+	if conn.watched.get(uri) == 0 {
 		err := conn.peer.Call(ctx, "resources/subscribe", ResourceParams{uri}, nil)
 		if err != nil && ctx.Err() != nil { // the server may have done it all the same
 			last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
@@ -3130,7 +3146,7 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 			return err
 		}
 	}
-	conn.watchers(uri, +1)
+	conn.watched.add(uri, +1)
 	return nil
 }
 
@@ -3138,42 +3154,55 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 // ctx ends before that, the server goes on to announce the changes, and the next
 // watch subscribes again.
 func (conn *connection) unwatch(ctx context.Context, uri string) error {
-	if conn.watchers(uri, -1) > 0 {
+	if conn.watched.add(uri, -1) > 0 {
 		return nil
 	}
-	if err := conn.takeTurn(ctx); err != nil {
+	if err := conn.lockSubscribing(ctx); err != nil {
 		return err
 	}
-	defer conn.endTurn()
-	if conn.watchers(uri, 0) > 0 { // another Listen has come meanwhile
+	defer conn.unlockSubscribing()
+	if conn.watched.get(uri) > 0 { // another Listen has come meanwhile
 		return nil
 	}
 	return conn.peer.Call(ctx, "resources/unsubscribe", ResourceParams{uri}, nil)
 }
 
-// watchers changes the number of the calls of Listen that watch a resource, and
-// returns it.
-func (conn *connection) watchers(uri string, change int) int {
-	conn.watchedMu.Lock()
-	defer conn.watchedMu.Unlock()
-	n := conn.watched[uri] + change
-	if n > 0 {
-		conn.watched[uri] = n
-	} else {
-		delete(conn.watched, uri)
+// watchCounts counts the calls of Listen that watch each resource.
+type watchCounts struct {
+	mu    sync.Mutex // guards the field below
+	byURI map[string]int
+}
+
+func (w *watchCounts) get(uri string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.byURI[uri]
+}
+
+// add changes the number for a resource, and returns the new one.
+func (w *watchCounts) add(uri string, change int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.byURI == nil {
+		w.byURI = map[string]int{}
+	}
+	w.byURI[uri] += change
+	n := w.byURI[uri]
+	if n <= 0 {
+		delete(w.byURI, uri)
 	}
 	return n
 }
 
-// takeTurn waits until the subscriptions may be changed. The lock is not a mutex,
+// lockSubscribing waits until the subscriptions may be changed. The lock is not a mutex,
 // because the wait ends with ctx.
-func (conn *connection) takeTurn(ctx context.Context) error {
+func (conn *connection) lockSubscribing(ctx context.Context) error {
 	select {
-	case conn.turn <- struct{}{}:
+	case conn.subscribing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (conn *connection) endTurn() { <-conn.turn }
+func (conn *connection) unlockSubscribing() { <-conn.subscribing }

@@ -128,7 +128,7 @@ func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 		w:         w,
 		maxLine:   cmp.Or(maxLine, 4<<20),
 		closeOnce: sync.OnceValue(closeStream),
-		turn:      make(chan struct{}, 1),
+		writeLock: make(chan struct{}, 1),
 	}
 }
 
@@ -137,8 +137,8 @@ func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 // Half a line would damage the line after it. So a line that was begun is
 // finished before the next one begins:
 //
-//	          gets the turn            all bytes are written
-//	waiting ------------------> writing --------------------> written: the next line gets the turn
+//	          gets the lock            all bytes are written
+//	waiting ------------------> writing --------------------> written: the next line gets the lock
 //	   |                           |
 //	   | ctx ends                  | w fails
 //	   v                           v
@@ -153,11 +153,11 @@ type lineConn struct {
 	closeOnce func() error // calls closeStream the first time; returns the same error each time
 	// finishLines means that Write never returns before its line is written.
 	finishLines bool
-	// turn is a lock for writing, and has room for one value. To put a value in
+	// writeLock is a lock for writing, and has room for one value. To put a value in
 	// is to lock: it waits while another value is in. To take the value out is
 	// to unlock. A Mutex would not do, because a context cannot end the wait for
 	// it.
-	turn chan struct{}
+	writeLock chan struct{}
 	// writeErr is the error of w; nil: w has not failed. When w has failed, the
 	// Conn closes, so Read fails, too. Then Read returns this error, which is the
 	// reason.
@@ -215,7 +215,7 @@ func withoutLineEnd(line []byte) []byte {
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	line := append(p.Append(nil), '\n')
 	select {
-	case c.turn <- struct{}{}:
+	case c.writeLock <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -234,10 +234,10 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	}
 }
 
-// writeLine writes a line. The caller has the turn, and writeLine gives it
-// back.
+// writeLine writes a line. The caller has locked writeLock, and writeLine
+// unlocks it.
 func (c *lineConn) writeLine(line []byte) error {
-	defer func() { <-c.turn }()
+	defer func() { <-c.writeLock }()
 	if failed := c.writeErr.Load(); failed != nil {
 		return *failed
 	}
