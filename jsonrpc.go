@@ -1118,8 +1118,9 @@ func (plainProtocol) abandoned(call *Message, _ error) *Message {
 //
 // Notifications are handled one at a time, in the order in which they were sent,
 // on the goroutine that reads. So a handler of a notification must not take long,
-// and must not call the peer: the response could not be read, and Peer.Call and
-// Client.Call would wait for ever. It starts a goroutine for such a call.
+// and must not call the peer. The response to Peer.Call or Client.Call would not be
+// read, and the conversation would stand still until the context of the call ends.
+// The handler starts a goroutine for such a call.
 //
 // A handler of a request that ends its goroutine with runtime.Goexit, as t.FailNow
 // does, is answered with a CodeInternalError. A handler of a notification that
@@ -1994,8 +1995,8 @@ type ReadError struct {
 	// fails, because any of them may be the one.
 	Skipped bool
 	// Err says what has happened. Without ID and Skipped it is a report, which is
-	// logged. A report that is ErrSessionEnded or ErrInterrupted tells a Client
-	// that no more notifications come: see Client.Listen.
+	// logged. A report that is ErrSessionEnded or ErrInterrupted, of session.go,
+	// tells a Client that no more notifications come: see Client.Listen.
 	Err error
 }
 

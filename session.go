@@ -1966,7 +1966,7 @@ type Client struct {
 	// Handler answers the questions of the server, in either era, and takes in
 	// its notifications. nil: questions are answered with CodeMethodNotFound.
 	// While it handles a notification, nothing is read. So it must not Call or
-	// Listen then, which would wait for ever: it starts a goroutine for that.
+	// Listen then: no response would come. It starts a goroutine for that.
 	Handler  Handler
 	Versions []string // to speak, newest first; nil: all
 	// ProbeTimeout is how long a server may leave server/discover unanswered
@@ -3049,9 +3049,9 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 // Listen subscribes to the changes that filter names, and returns when the
 // subscription ends: nil if the server has ended it, the error of ctx if that has
 // ended. Any other error means that changes may have been missed: call Listen
-// again, and read again what you follow. Handler gets the changes. It must not read
-// again itself, because a Call in the handler of a notification waits for ever: it
-// tells another goroutine to do so.
+// again, and read again what you follow. Handler gets the changes. It must not Call
+// when it gets one, because nothing is read before it returns: another goroutine
+// reads again what has changed.
 //
 // In the legacy era, Listen subscribes to each of the resources, and the server
 // announces all other changes without being asked.
