@@ -186,7 +186,7 @@ func (h *StreamableHandler) prepare() {
 		// A refusal needs some time to get its status.
 		h.decideIn = max(min(decideIn, silence), 10*time.Millisecond)
 	}
-	h.versions, h.legacy = orAll(h.Versions), legacyOf(h.Versions)
+	h.versions, h.legacy = versionsOrAll(h.Versions), legacyOf(h.Versions)
 	if h.Sessions != nil {
 		h.Sessions.live, h.Sessions.kept = h.held, newBudget(&h.Guard)
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
@@ -634,7 +634,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	rep.stream = rep.stream && h.canStream(w, &h.warned)
-	base := Exchange{Principal: principal, noted: new(mcpFacts)}
+	base := Exchange{Principal: principal, protocolData: new(mcpFacts)}
 	m, lines, inMeta := in.Messages[0], r.Header["Mcp-Protocol-Version"], ""
 	if m.Kind() == Request && !in.Batch {
 		meta, _ := m.Meta()
@@ -795,7 +795,7 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 		}
 		defer places.leave(rep)
 	}
-	if answer := p.Dispatch(ctx, h, rep.in, base); answer != nil {
+	if answer := p.dispatch(ctx, h, rep.in, base); answer != nil {
 		rep.serve(answer)
 		return
 	}
@@ -1337,7 +1337,7 @@ type reply struct {
 	events  *Stream       // nil: it has not become a stream
 	written chan struct{} // streaming or left: closed when nothing more is done with w
 	handled bool          // all answers are there
-	answer  *Answer       // nil: nothing is served yet
+	answer  *answer       // nil: nothing is served yet
 	over    bool          // the response has ended before the handlers
 
 	requests int // in the payload
@@ -1356,6 +1356,14 @@ const (
 	left
 )
 
+// assumedVersion is in force where neither a session nor a header names another.
+// 2025-11-25 basic/transports#protocol-version-header: without the header "the
+// server SHOULD assume protocol version 2025-03-26".
+const assumedVersion = "2025-03-26"
+
+// statelessProtocol is for requests that stand alone. Nothing is stored in it.
+var statelessProtocol = new(mcpProtocol)
+
 func (rep *reply) refuse(status int, reason string) {
 	rep.h.refuse(rep.w, rep.r, status, rep.in.id(), reason)
 }
@@ -1366,14 +1374,14 @@ func (rep *reply) reject(fault *Error) {
 
 // serve has the requests answered, and writes the response. It returns when the
 // handlers have returned and the response is over.
-func (rep *reply) serve(answer *Answer) {
+func (rep *reply) serve(answer *answer) {
 	rep.mu.Lock()
 	rep.batch, rep.answer = answer.Batch, answer
 	rep.mu.Unlock()
 	if rep.h.running.wasStopped(rep) { // while its notifications were handled
 		answer.stop()
 	}
-	defer answer.Written()
+	defer answer.written()
 	wait := rep.h.decideIn
 	if !rep.stream {
 		wait = min(wait, watchAfter)
@@ -1381,7 +1389,7 @@ func (rep *reply) serve(answer *Answer) {
 	late := time.AfterFunc(wait, rep.decideLate)
 	defer rep.finish() // also if a handler ends this goroutine
 	defer late.Stop()
-	answer.Emit(rep.take)
+	answer.emit(rep.take)
 }
 
 // reserve takes room for the answer before it is built.
@@ -1394,7 +1402,7 @@ func (rep *reply) reserve(size int) error {
 	return nil
 }
 
-// take takes in an answer. Emit calls it for one answer at a time.
+// take takes in an answer. emit calls it for one answer at a time.
 func (rep *reply) take(m *Message) {
 	size := m.size()
 	fits := size <= rep.reserved || rep.held.tryAdd(size)
@@ -2524,7 +2532,7 @@ func (c *httpConn) readStream(p *post, resp *http.Response) {
 		return
 	}
 	if p.isStandalone() && err != errNoStream {
-		err = fmt.Errorf("nothing is heard from the server but answers: %w", err)
+		err = withoutStream{fmt.Errorf("nothing is heard from the server but answers: %w", err)}
 	}
 	c.pass(received{err: &ReadError{ID: p.requestID, Err: err}}, c.closed)
 }

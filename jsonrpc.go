@@ -8,45 +8,45 @@ package main
 //	{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}        a notification: never answered
 //	[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,…}]              a batch
 //
-// Both ends of a conversation may send requests. So both ends are the same type
-// here: a Peer is the other side. It holds our calls that wait for a response, and
-// the peer's requests that we are serving. A Conn carries the messages. ServeConn
-// and OpenConn connect the two.
+// Both ends of a conversation may send requests. So both ends use the type Peer.
+// Each end has one: it stands for the other end. It holds our calls that wait for
+// a response, and the peer's requests that we are serving. A Conn carries the
+// messages. ServeConn and OpenConn connect the two.
 //
-// The way of a request of the peer:
+// How a request from the peer travels:
 //
 //	Conn.Read      returns a Payload, which Decode has made
-//	Peer.Dispatch  makes an Exchange of the request, and returns an Answer
-//	Answer.Emit    calls Handler.Handle with the Exchange, and emits the response
+//	Peer.dispatch  makes an Exchange of the request, and returns an answer
+//	answer.emit    calls Handler.Handle with the Exchange, and emits the response
 //	Conn.Write     sends the response
 //
-// The way of a call of ours, and of the response to it:
+// How a call of ours travels, and the response to it:
 //
 //	Peer.Call      gives the request an id, puts the call into a table, and waits
 //	Conn.Write     sends the request
 //	Conn.Read      returns the Payload with the response
-//	Peer.Dispatch  finds the call by the id, and hands it the response
+//	Peer.dispatch  finds the call by the id, and hands it the response
 //	Peer.Call      stores the result, and returns
 //
-// The way of a notification of the peer:
+// How a notification from the peer travels:
 //
 //	Conn.Read      returns the Payload
-//	Peer.Dispatch  calls Handler.Handle, and waits until that has returned
+//	Peer.dispatch  calls Handler.Handle, and waits until that has returned
 //
 // The words of this package:
 //
 //	call          a request of ours, until its response has come
 //	request       a request of the peer, until we have answered it
 //	response      a result or an error
-//	Answer        all responses to a payload: what the handlers return, and the refusals of what is not served
+//	answer        all responses to a payload: what the handlers return, and the refusals of what is not served
 //	notification  a message that is never answered
-//	belongs to    a notification or a call that a handler sends while it serves a request belongs to that
+//	belongs to    a notification or a call that a handler sends while it serves a request belongs to that request
 //	owed          a response is owed from the time its request has come until the response is written
 //	cancel        to end the context of a request, because its sender does not want the response
 //
-// Two rules are narrower than JSON-RPC 2.0, because MCP has them: an id is a
-// string or an integer, and params and results are objects. One notification is
-// added: $/cancelRequest, from the Language Server Protocol, cancels a request. You
+// Two rules of MCP are stricter than in JSON-RPC 2.0: an id is a string or an
+// integer, and params and results are objects. One notification is added:
+// $/cancelRequest, from the Language Server Protocol, cancels a request. You
 // can copy this file alone, for a protocol that keeps to these rules, and for any
 // transport. All other files of this package need it. What MCP decides differently
 // goes through one interface, protocol.
@@ -87,15 +87,16 @@ import (
 // ---- Messages ----
 
 // Message is one JSON-RPC request, notification or response. Kind says which.
-// The fields must not be changed once the message has been sent.
+// The fields must not be changed once the message has been sent. What is not valid
+// JSON is sent as it is: NewRequest and NewResponse check it.
 type Message struct {
 	ID     ID              // of a request or a response; the zero ID: none
 	Method string          // of a request or a notification
-	Params json.RawMessage // an object, or nil
-	Result json.RawMessage // an object, or nil
+	Params json.RawMessage // an object of valid JSON, or nil
+	Result json.RawMessage // an object of valid JSON, or nil
 	Error  *Error          // of an error response
 
-	invalid  bool  // the text was not a message: ID and Error are those of the error response to it
+	invalid  bool  // the text was not a message; ID and Error form the error response to it
 	unusable error // a response that breaks the rules: its call fails with this
 	parsed   any   // what the protocol has read in Params, if it keeps that
 }
@@ -154,7 +155,7 @@ func NewResponse(id ID, result any, err error) *Message {
 	case !isError:
 		fault = &Error{Code: CodeInternalError, Message: err.Error()}
 	case fault == nil: // a nil *Error in an error, which is a mistake of the handler
-		fault = &Error{Code: CodeInternalError, Message: "Internal error"}
+		fault = errInternal
 	}
 	return &Message{ID: id, Error: fault}
 }
@@ -207,6 +208,9 @@ func parseID(raw []byte) (id ID, ok bool) {
 	return ID{string(raw)}, true
 }
 
+// mustBeID says what parseID accepts.
+var mustBeID = fmt.Sprintf("must be a string or an integer of at most %d bytes", maxID)
+
 // ---- Errors ----
 
 // Error is the error of a response. A Handler returns one to say what is sent;
@@ -240,7 +244,8 @@ var (
 	// ErrAnswered means that the request was answered or cancelled: no message
 	// may be sent for it any more.
 	ErrAnswered = errors.New("request answered or cancelled")
-	// ErrTooLarge means that a message had more bytes than allowed.
+	// ErrTooLarge means that a message had more bytes than allowed, or a batch
+	// more messages.
 	ErrTooLarge = errors.New("message too large")
 )
 
@@ -250,6 +255,9 @@ type notSent struct{ error }
 func (e notSent) Is(target error) bool { return target == ErrNotSent }
 func (e notSent) Unwrap() error        { return e.error }
 
+// errCallInNotification is the error of Exchange.Call for a notification.
+var errCallInNotification = errors.New("the handler of a notification cannot call: nothing is read before it returns")
+
 // closedBy is an error that matches ErrClosed. It keeps the text of the error.
 type closedBy struct{ error }
 
@@ -257,7 +265,7 @@ func (e closedBy) Is(target error) bool { return target == ErrClosed }
 func (e closedBy) Unwrap() error        { return e.error }
 
 // closedBecause returns an error that wraps ErrClosed and the reason of the end.
-// io.EOF is no reason: the peer has hung up.
+// io.EOF is not a reason: the peer has hung up.
 func closedBecause(err error) error {
 	switch {
 	case err == io.EOF:
@@ -270,12 +278,13 @@ func closedBecause(err error) error {
 
 // The errors with which a Peer answers by itself.
 var (
+	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
 	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
 )
 
 // Error returns the message, the data and the code. The data is left out if it
-// is no string, or if the message repeats it. Of a long text Error returns the
+// is not a string, or if the message repeats it. Of a long text Error returns the
 // first 4,000 characters.
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%.4000s", e.Message)
@@ -305,6 +314,7 @@ type Payload struct {
 	Batch    bool
 
 	raw  []byte // the text, as it was read
+	lost error  // the text was a batch that is too long, which may hold responses; nil: it was not
 	done func() // runs when the payload is not needed any more; nil: nothing is to be done
 }
 
@@ -339,6 +349,9 @@ func (in *Payload) decodeBatch(text []byte) {
 	if n := len(in.Messages); n == 0 || n > maxInFlight {
 		reason := fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight)
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}
+		if n > maxInFlight {
+			in.lost = fmt.Errorf("%w: a batch of more than %d messages", ErrTooLarge, maxInFlight)
+		}
 		return
 	}
 	in.Batch = true
@@ -430,7 +443,7 @@ func (m *Message) check(e envelope, twice string) (reason string) {
 	case m.Method == "":
 		return "method must be a non-empty string"
 	case e.id != nil && m.ID == ID{}:
-		return "id must be a string or an integer"
+		return "id " + mustBeID
 	case e.params != nil && e.params[0] != '{':
 		return "params must be an object"
 	case e.result != nil || e.fault != nil:
@@ -447,7 +460,7 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 	case fault != nil && m.Result != nil:
 		return "both result and error"
 	case m.ID == ID{} && (m.Result != nil || !noID):
-		return "id must be a string or an integer"
+		return "id " + mustBeID
 	case m.Result != nil && m.Result[0] != '{':
 		return "result must be an object"
 	case m.Result != nil:
@@ -474,24 +487,29 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 // Decode has read are. nil and null stand for an empty object.
 //
 // Each exported field needs a json tag with the name of its member. A field
-// without omitempty or omitzero is required: if its member is missing or null,
-// that is an error; only a json.RawMessage accepts null. An optional field whose
-// member is missing or null keeps its value. Members without a field are ignored.
+// without omitempty or omitzero is required: if its member is missing, or null,
+// that is an error. An optional field whose member is missing, or null, keeps its
+// value. Members without a field are ignored. A json.RawMessage accepts null like
+// any other value: it refers to the text of its member.
 //
 // A struct, a pointer to one, and a slice of structs are bound by the same rules.
-// In a slice of structs, null counts as an empty object. A json.RawMessage refers
-// to the text of its member. An integer may be written as 3, 3.0 or 3e0. All else
-// is as in json.Unmarshal, and so is each type with a method UnmarshalJSON or
-// UnmarshalText.
+// In a slice of structs, null counts as an empty object. A
+// map[string]json.RawMessage refuses a name that appears twice. An integer may be
+// written as 3, 3.0 or 3e0. All else is as in json.Unmarshal. That includes each
+// type with a method UnmarshalJSON or UnmarshalText, and the structs in a map.
 //
 // The error is a *BindError. Bind goes on after a member that does not fit, so
 // that the caller can use the others. If several do not fit, the error is about
-// the most important one: a required member before others, and one that appears
-// twice before others.
+// the most important one. The order is: a required member that appears twice, a
+// required one, one that appears twice, any other.
+//
+// Bind panics if target is not a pointer to a struct, if the struct has more than
+// 64 fields, and if an exported field has no tag, as an embedded struct may have
+// none. The tag "-" leaves a field out.
 func Bind(object json.RawMessage, target any) error {
 	v := reflect.ValueOf(target)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		panic(fmt.Sprintf("Bind: %T is no pointer to a struct", target))
+		panic(fmt.Sprintf("Bind: %T is not a pointer to a struct", target))
 	}
 	if fault := bindStruct(bytes.TrimSpace(object), v.Elem()); fault != nil {
 		return fault
@@ -657,7 +675,7 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 		members := map[string]json.RawMessage{}
 		for name, member := range each(value) {
 			if members[string(name)] != nil {
-				return &BindError{Name: string(name), Reason: appearsTwice, Twice: true}
+				return &BindError{Name: string(name), Reason: appearsTwice, Twice: true, Required: true}
 			}
 			members[string(name)] = member
 		}
@@ -750,7 +768,7 @@ func parseUnsigned(text string) (n uint64, ok bool) {
 }
 
 // member returns the value of one member of an object. It returns nil if the
-// member is missing or appears twice, and for what is no object.
+// member is missing or appears twice, and if object is not an object.
 func member(object []byte, name string) (found json.RawMessage) {
 	if len(object) == 0 || object[0] != '{' {
 		return nil
@@ -897,7 +915,8 @@ func unquote(raw []byte) string {
 // ---- Encoding ----
 
 // Append appends the payload as one line of JSON, without a newline. It is valid
-// UTF-8, and only characters that need it are escaped.
+// UTF-8, and only characters that need it are escaped. It panics if there is no
+// message and Batch is false.
 func (p Payload) Append(b []byte) []byte {
 	if !p.Batch {
 		return p.Messages[0].append(b)
@@ -998,7 +1017,7 @@ func appendLine(b []byte, raw json.RawMessage) []byte {
 	return append(b, line.Bytes()...)
 }
 
-// appendString appends s as a JSON string. Most strings need no escape.
+// appendString appends s as a JSON string. Most strings need no escapes.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
@@ -1016,10 +1035,13 @@ type encoded json.RawMessage
 // MarshalJSON returns the JSON.
 func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
 
-const maxCopied = 64 << 10 // bytes of a json.RawMessage that marshal copies to take out white space
+// maxCopied is how many bytes of a json.RawMessage marshal copies. In the copy
+// there is no white space.
+const maxCopied = 64 << 10
 
-// marshal encodes v on one line, but for a large json.RawMessage. It does not escape <, > and &. Bytes that are
-// not UTF-8 become U+FFFD.
+// marshal encodes v on one line. Only a large json.RawMessage keeps its line
+// breaks, which appendLine removes. marshal does not escape <, > and &. Bytes
+// that are not UTF-8 become U+FFFD.
 func marshal(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case encoded:
@@ -1051,7 +1073,7 @@ func marshalObject(v any) (json.RawMessage, error) {
 	case string(raw) == "null":
 		return json.RawMessage("{}"), nil
 	case raw[0] != '{':
-		return nil, fmt.Errorf("%T is no JSON object", v)
+		return nil, fmt.Errorf("%T is not a JSON object", v)
 	}
 	return raw, nil
 }
@@ -1131,8 +1153,14 @@ func (plainProtocol) abandoned(call *Message, _ error) *Message {
 // server up to five seconds after the peer has hung up. See ServeConn.
 //
 // Notifications are handled one at a time, in the order in which they were sent,
-// on the goroutine that reads. So a handler of a notification must not Call and
-// must not take long: it starts a goroutine for that.
+// on the goroutine that reads. So a handler of a notification must not take long,
+// and must not call the peer. The response to Peer.Call or Client.Call would not be
+// read, and the conversation would stand still until the context of the call ends.
+// The handler starts a goroutine for such a call.
+//
+// A handler of a request that ends its goroutine with runtime.Goexit, as t.FailNow
+// does, is answered with a CodeInternalError. A handler of a notification that
+// does this ends the conversation.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -1163,6 +1191,8 @@ type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request. It is nil if we may send nothing but
 	// messages that belong to the request, as for every modern request of MCP.
+	// Handlers use it; this file uses owner, which is never nil for a request that
+	// a Peer serves.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has
 	// authenticated one.
@@ -1170,18 +1200,18 @@ type Exchange struct {
 	// Header has the fields that came with the request, on transports that have
 	// some.
 	Header map[string][]string
-	// Ending is closed when the server winds down. A request that lasts long
+	// Ending is closed when the server shuts down. A request that lasts long
 	// returns its result then.
 	Ending <-chan struct{}
 
-	send       sender
-	owner      *Peer   // the Peer in whose table the request is; set for each Exchange that a Peer makes
-	state      *served // nil for a notification
-	noted      any     // what the protocol keeps with the exchange
-	cannotCall bool    // Call returns ErrNoServerRequests
-	exclusive  bool    // nothing more is read from the peer before this request is answered
-	onCall     func()  // runs before Call waits; nil: nothing to do
-	onConn     bool    // the request has come over a Conn, and its response goes there
+	send         sender
+	owner        *Peer   // the Peer that keeps the request in its table, whether handlers may use it or not
+	state        *served // nil for a notification
+	protocolData any     // what the protocol keeps with the exchange
+	cannotCall   bool    // Call returns ErrNoServerRequests
+	exclusive    bool    // nothing more is read from the peer before this request is answered
+	onCall       func()  // runs before Call waits; nil: nothing to do
+	onConn       bool    // the request has come over a Conn, and its response goes there
 }
 
 // served is the state of a request that is being served.
@@ -1192,8 +1222,7 @@ type served struct {
 	trailer *Message       // is sent after the response, if the handler sets it
 	sending sync.WaitGroup // messages on their way; the response waits for them
 
-	cancelled bool    // the request gets no response; the Peer's mutex guards this
-	reported  float64 // the last progress that was sent; only Exchange.Progress uses it
+	cancelled bool // the request gets no response; the Peer's mutex guards this
 }
 
 // Bind stores the params of the request in a struct, as the function Bind does.
@@ -1221,10 +1250,14 @@ func (x *Exchange) Notify(ctx context.Context, method string, params any) error 
 
 // Call sends a request that belongs to this one, and stores the result as
 // Peer.Call does. It returns ErrNoServerRequests if the peer cannot be sent a
-// request. Whether this peer understands the request is for the caller to know.
+// request. In the handler of a notification it returns an error. Whether this
+// peer understands the request is for the caller to know.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
 	if x.Peer == nil || x.cannotCall {
 		return ErrNoServerRequests
+	}
+	if x.state == nil {
+		return errCallInNotification
 	}
 	if x.onCall != nil {
 		x.onCall()
@@ -1258,10 +1291,21 @@ func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 // cancelled gets no response: 2025-11-25 cancellation, receivers SHOULD "Not send
 // a response for the cancelled request".
 func (x *Exchange) run(h Handler, emit func(*Message)) {
-	defer x.owner.finish(x) // also if the handler calls runtime.Goexit
-	response := x.handle(x.state.ctx, h)
-	hungUp := x.owner.weAreClient && x.state.ctx.Err() != nil // a client that has closed the conversation says nothing more
-	if !x.owner.finish(x) || hungUp {
+	var response *Message
+	// Deferred, because a handler may call runtime.Goexit. Then handle does not
+	// return.
+	defer func() { x.respond(response, emit) }()
+	response = x.handle(x.state.ctx, h)
+}
+
+// respond emits the response; nil: the handler has ended its goroutine.
+func (x *Exchange) respond(response *Message, emit func(*Message)) {
+	if response == nil {
+		x.owner.log.Error("a handler has ended its goroutine", "method", brief(x.Request.Method))
+		response = NewResponse(x.Request.ID, nil, errInternal)
+	}
+	weClosed := x.owner.weAreClient && x.state.ctx.Err() != nil // a client that has closed the conversation sends nothing more
+	if !x.owner.finish(x) || weClosed {
 		return
 	}
 	x.state.sending.Wait()
@@ -1277,7 +1321,7 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
 			x.owner.log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
-			response = NewResponse(x.Request.ID, nil, &Error{Code: CodeInternalError, Message: "Internal error"})
+			response = NewResponse(x.Request.ID, nil, errInternal)
 		}
 	}()
 	result, err := h.Handle(ctx, x)
@@ -1296,10 +1340,10 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 const (
 	maxID      = 1024     // bytes of an id, and of a progress token
 	maxAtOnce  = 16       // requests of one batch that run at once
-	maxAnswers = 64 << 20 // bytes of the responses to one batch
+	maxAnswers = 64 << 20 // bytes of the responses to one batch; those after that become errors
 	maxLogged  = 500      // bytes that a log repeats of what a peer has sent
 
-	maxInFlight = 1024            // requests of one Peer that are served at once, and messages of a batch
+	maxInFlight = 1024            // responses that are owed to one Peer before it is told errBusy, and messages of a batch
 	maxOwed     = 4 * maxInFlight // responses that are not yet written; above this number nothing more is read
 
 	graceAfterHangup = 5 * time.Second // for running requests, when the peer has hung up
@@ -1341,7 +1385,7 @@ type pendingCall struct {
 	request *Message
 	key     string       // that the protocol has given it
 	outcome chan outcome // has room for one
-	carrier any          // what the request was sent on; nil: the Conn. A server over HTTP has a Stream for each response
+	sentOn  any          // what the request was sent on; nil: the Conn. A server over HTTP has a Stream for each response
 }
 
 // outcome is the end of a call: its response, or the reason why there is none.
@@ -1400,6 +1444,11 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 // its error, and the peer is told that nobody waits any more. If the
 // conversation ends first, the error wraps ErrClosed and, if one is known, the
 // reason.
+//
+// A request that must be answered before anything else is read, such as initialize,
+// loses that with a Call: the response must be read. Call cannot know whether its
+// caller is the handler of that request. So a Call of another goroutine has the
+// same effect.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
 	if r := p.exclusive.Load(); r != nil {
 		r.startNext(stateExclusive) // the caller may be the handler that the reader runs
@@ -1544,24 +1593,24 @@ func (p *Peer) fail(id ID, err error) {
 	}
 }
 
-// failAllCalls ends all calls that wait. The table stays open for others.
+// failAllCalls ends all calls that wait. After that, other calls can be made.
 func (p *Peer) failAllCalls(err error) { p.failCalls(nil, err) }
 
 // sentOn notes what a call was sent on, for failCalls.
-func (p *Peer) sentOn(id ID, carrier any) {
+func (p *Peer) sentOn(id ID, on any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.calls[id.key()]; c != nil {
-		c.carrier = carrier
+		c.sentOn = on
 	}
 }
 
-// failCalls ends the calls that were sent on this carrier; nil: all calls.
-func (p *Peer) failCalls(carrier any, err error) {
+// failCalls ends the calls that were sent on something, see sentOn; nil: all calls.
+func (p *Peer) failCalls(on any, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, c := range p.calls {
-		if carrier == nil || c.carrier == carrier {
+		if on == nil || c.sentOn == on {
 			p.removeLocked(key)
 			c.outcome <- outcome{err: err}
 		}
@@ -1604,9 +1653,10 @@ func (p *Peer) goSend(f func()) {
 }
 
 // Close hangs up. Every waiting Call returns ErrClosed, and the context of every
-// handler ends. Close waits for the goroutines of the Peer, but no longer than a
-// second for a handler that ignores its context: that is an error, and so is what
-// Conn.Close returns. A handler must not call Close.
+// handler ends. Close waits for the goroutines of the Peer: for a handler that
+// ignores its context, or a Conn.Read that does not return, a second at most. If
+// that is not enough, Close returns an error. It also returns the error of
+// Conn.Close. A handler must not call Close.
 func (p *Peer) Close() error {
 	p.refuseCalls(ErrClosed)
 	doneWithin(graceAtEnd, &p.sends) // cancellations of calls are still sent
@@ -1621,7 +1671,7 @@ func (p *Peer) Close() error {
 	return err
 }
 
-var errStubborn = errors.New("a handler ignores that its context has ended")
+var errStubborn = errors.New("a handler, or Conn.Read, has not returned")
 
 // doneWithin waits for a group, for at most d. It reports whether the group is done.
 // The goroutine that it starts lives as long as the group.
@@ -1664,7 +1714,8 @@ func (c valuesContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// The next three methods are for a protocol on top of JSON-RPC.
+// The next three methods are for a protocol on top of JSON-RPC, as are expects,
+// fail and cancelServed.
 
 // whenEnded sets the function that runs when the conversation ends. If it has
 // ended already, f runs now. A Peer has room for one such function.
@@ -1681,7 +1732,7 @@ func (p *Peer) whenEnded(f func()) {
 }
 
 // replace is called when another program takes the place of the peer on the same
-// Conn. It cancels the requests of the old one, except those that stay, and frees
+// Conn: a bridge may use one stdio server for several clients. It cancels the requests of the old one, except those that stay, and frees
 // their ids. All calls fail with why, because the new one has never seen them.
 // When replace returns, nothing more is sent for the cancelled requests.
 func (p *Peer) replace(stays func(*Exchange) bool, why error) {
@@ -1721,12 +1772,12 @@ func (p *Peer) calling(id ID) *Message {
 
 // ---- Routing what comes in ----
 
-// Dispatch takes in a payload. Before it returns, responses have reached the
+// dispatch takes in a payload. Before it returns, responses have reached the
 // calls that wait for them, and notifications the Handler, in the order in which
-// they were sent. If something must be answered, Dispatch returns an Answer;
+// they were sent. If something must be answered, dispatch returns an answer;
 // otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
 // all handlers see its values.
-func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *Answer {
+func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *answer {
 	base.owner = p
 	done := in.done
 	asArray, refused := p.protocol.admit(in, &base)
@@ -1734,7 +1785,10 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		in = Payload{Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}}
 		asArray = false
 	}
-	a := &Answer{Batch: asArray, peer: p, handler: h, done: done}
+	if in.lost != nil && p.weAreClient { // any waiting call may be the one whose response is lost
+		p.failAllCalls(in.lost)
+	}
+	a := &answer{Batch: asArray, peer: p, handler: h, done: done}
 	for _, m := range in.Messages {
 		switch m.Kind() {
 		case Response:
@@ -1768,9 +1822,9 @@ func (p *Peer) Dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	return a
 }
 
-// Answer is what a payload is answered with. Call Emit, and call Written when
+// answer is what a payload is answered with. Call emit, and call written when
 // all that it has emitted is written.
-type Answer struct {
+type answer struct {
 	Batch bool // the responses form one array
 
 	peer     *Peer
@@ -1780,21 +1834,21 @@ type Answer struct {
 	done     func()      // of the Payload; nil: there is none
 }
 
-// Emit serves the requests. It calls emit for each response as soon as it is
+// emit serves the requests. It calls write for each response as soon as it is
 // there, one at a time, and returns after the last one.
 //
 // A single request is served on the caller's goroutine: to start another one
 // would be most of the cost of a small request. The requests of a batch have a
 // goroutine each, and no more than 16 run at once.
-func (a *Answer) Emit(emit func(*Message)) {
+func (a *answer) emit(write func(*Message)) {
 	for _, m := range a.refusals {
-		emit(m)
+		write(m)
 	}
 	switch len(a.requests) {
 	case 0:
 		return
 	case 1:
-		a.requests[0].run(a.handler, emit)
+		a.requests[0].run(a.handler, write)
 		return
 	}
 	responses := make(chan *Message)
@@ -1817,14 +1871,14 @@ func (a *Answer) Emit(emit func(*Message)) {
 		if size > maxAnswers { // small requests may have large responses
 			m = NewResponse(m.ID, nil, &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"})
 		}
-		emit(m)
+		write(m)
 	}
 }
 
-// Written tells the Peer that the answer is written. Until then its requests
+// written tells the Peer that the answer is written. Until then its requests
 // count as in flight, because a peer that sends requests and does not read must
 // not make us hold any number of responses.
-func (a *Answer) Written() {
+func (a *answer) written() {
 	a.peer.addOwed(-len(a.refusals) - len(a.requests))
 	if a.done != nil {
 		a.done()
@@ -1832,14 +1886,14 @@ func (a *Answer) Written() {
 }
 
 // stop ends the contexts of the requests that are being served.
-func (a *Answer) stop() {
+func (a *answer) stop() {
 	for _, x := range a.requests {
 		x.state.cancel()
 	}
 }
 
 // isExclusive reports whether nothing more is to be read before the answer.
-func (a *Answer) isExclusive() bool {
+func (a *answer) isExclusive() bool {
 	return slices.ContainsFunc(a.requests, func(x *Exchange) bool { return x.exclusive })
 }
 
@@ -1907,7 +1961,7 @@ func (p *Peer) begin(ctx context.Context, in Payload, x *Exchange) error {
 	}
 	p.owed++
 	p.serving[key] = x
-	x.state = &served{key: key, reported: math.Inf(-1)}
+	x.state = &served{key: key}
 	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
 	if p.ended {
 		x.state.cancel()
@@ -1948,7 +2002,8 @@ func (p *Peer) unwritten() int {
 
 // Conn carries payloads to and from one peer. To write a transport, implement
 // these three methods. Read passes the bytes of a message to Decode, and does not
-// use their memory again. Write sends what Payload.Append returns. NewLineConn
+// use their memory again. Nothing else limits the size of a message, so Read must.
+// Write sends what Payload.Append returns. NewLineConn
 // makes a Conn of any stream of bytes. Pipe, in memory, is the shortest example.
 type Conn interface {
 	// Read returns the next payload. It is called by one goroutine at a time. It
@@ -1956,7 +2011,8 @@ type Conn interface {
 	// conversation; any other error does.
 	Read() (Payload, error)
 	// Write sends a payload. Several goroutines call it at the same time. If ctx
-	// ends in the middle of it, the rest is sent before the next payload. If the
+	// ends in the middle of it, Write returns ctx.Err(), and the rest is still
+	// sent, before the next payload. If the
 	// peer cannot have read the payload, the error may wrap ErrNotSent; if the
 	// conversation has ended, it wraps ErrClosed.
 	Write(ctx context.Context, p Payload) error
@@ -1975,7 +2031,8 @@ type ReadError struct {
 	// fails, because any of them may be the one.
 	Skipped bool
 	// Err says what has happened. Without ID and Skipped it is a report, which is
-	// logged.
+	// logged. A report that is ErrSessionEnded or ErrInterrupted, of session.go,
+	// tells a Client that no more notifications come: see Client.Listen.
 	Err error
 }
 
@@ -2035,8 +2092,8 @@ func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *sl
 	return l.peer
 }
 
-// loop reads payloads from a Conn, has them answered by a Handler, and writes
-// the answers.
+// loop reads payloads from a Conn, calls a Handler for them, and writes the
+// answers.
 type loop struct {
 	peer    *Peer
 	handler Handler
@@ -2067,7 +2124,7 @@ func (l *loop) start() {
 
 // A reader is the goroutine that reads from a Conn. It also serves the request
 // that it has read: to hand each request to another goroutine makes a call on
-// stdio 17 to 26 percent more expensive. While it serves, nothing is read. So when a
+// stdio measurably more expensive. While it serves, nothing is read. So when a
 // request is slow, or waits for a response of the peer, another goroutine becomes
 // the reader, and this one ends after the request:
 //
@@ -2081,6 +2138,7 @@ func (l *loop) start() {
 //	serving    serves the request    the request is answered                  reading
 //	                                 a millisecond passes, or the handler
 //	                                 calls Exchange.Call                      replaced
+//	                                 the handler calls Peer.Call              serving, until the millisecond has passed
 //	exclusive  serves the request    the request is answered                  reading
 //	                                 the handler calls Exchange.Call, or
 //	                                 Peer.Call is called                      replaced
@@ -2091,7 +2149,8 @@ func (l *loop) start() {
 // response of the peer.
 type reader struct {
 	*loop
-	mu    sync.Mutex // guards the field below
+	timer *time.Timer // calls handOver
+	mu    sync.Mutex  // guards the field below
 	state readerState
 }
 
@@ -2109,13 +2168,30 @@ const (
 	handOverAtOnce = 16               // responses that are owed; above this number another goroutine reads at once
 )
 
-// serve changes the state from reading to another one.
-func (r *reader) serve(as readerState) {
+// setState changes the state from reading to another one.
+func (r *reader) setState(to readerState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.state = as
-	if as == stateExclusive {
+	r.state = to
+	if to == stateExclusive {
 		r.peer.exclusive.Store(r)
+	}
+}
+
+// enter changes the state from reading to the one in which an answer is emitted.
+func (r *reader) enter(a *answer) {
+	r.timer.Stop()
+	owed := r.peer.unwritten()
+	peerDoesNotRead := owed > maxOwed
+	switch {
+	case a.isExclusive() || peerDoesNotRead:
+		r.setState(stateExclusive)
+	case owed > handOverAtOnce: // this request will be slow, too
+		r.setState(stateServing)
+		r.handOver()
+	default:
+		r.setState(stateServing)
+		r.timer.Reset(handOverAfter)
 	}
 }
 
@@ -2150,18 +2226,29 @@ func (r *reader) resume() bool {
 	return true
 }
 
+func (r *reader) isReading() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state == stateReading
+}
+
+// errGoexit is why a conversation is over when the handler of a notification has
+// called runtime.Goexit.
+var errGoexit = errors.New("a handler has ended its goroutine")
+
 // read is the goroutine of a reader.
 func (l *loop) read() {
 	r := &reader{loop: l}
 	// The timer of one request may fire when the next one is served already. Then
 	// another reader takes over too early, which does no harm.
-	timer := time.AfterFunc(handOverAfter, r.handOver)
-	defer timer.Stop()
-	// This stays the reason only if a handler calls runtime.Goexit, as t.FailNow
-	// does.
-	ended := errors.New("a handler has ended its goroutine")
+	r.timer = time.AfterFunc(handOverAfter, r.handOver)
+	defer r.timer.Stop()
+	ended := errGoexit // stays the reason only if a handler calls runtime.Goexit
 	defer func() {
-		if ended != nil {
+		switch {
+		case ended == errGoexit && !r.isReading():
+			r.handOverForCall() // Exchange.run has answered the request
+		case ended != nil:
 			l.noteEnd(ended)
 		}
 	}()
@@ -2176,24 +2263,11 @@ func (l *loop) read() {
 			ended = err
 			return
 		}
-		answer := l.peer.Dispatch(l.peer.ctx, l.handler, in, base)
+		answer := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 		if answer == nil {
 			continue
 		}
-		timer.Stop()
-		owed := l.peer.unwritten()
-		switch {
-		case answer.isExclusive():
-			r.serve(stateExclusive)
-		case owed > maxOwed: // the peer does not read its responses
-			r.serve(stateExclusive)
-		case owed > handOverAtOnce: // this request will be slow, too
-			r.serve(stateServing)
-			r.handOver()
-		default:
-			r.serve(stateServing)
-			timer.Reset(handOverAfter)
-		}
+		r.enter(answer)
 		l.reply(answer)
 		if !r.resume() {
 			ended = nil
@@ -2224,19 +2298,20 @@ func (l *loop) handleReadError(report *ReadError) {
 	}
 }
 
-// reply has an answer emitted, and writes it: each message as it comes, or one
-// array.
-func (l *loop) reply(answer *Answer) {
-	defer answer.Written()
+// reply emits an answer, and writes it: each message as it comes, or one array.
+func (l *loop) reply(answer *answer) {
+	defer answer.written()
 	if !answer.Batch {
-		answer.Emit(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
+		answer.emit(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
 		return
 	}
 	array := Payload{Batch: true}
-	answer.Emit(func(m *Message) { array.Messages = append(array.Messages, m) })
-	if array.Messages != nil { // nil: all requests were cancelled
-		l.write(array)
-	}
+	defer func() { // also if a handler calls runtime.Goexit
+		if array.Messages != nil { // nil: all requests were cancelled
+			l.write(array)
+		}
+	}()
+	answer.emit(func(m *Message) { array.Messages = append(array.Messages, m) })
 }
 
 // write writes an answer, even when all contexts have ended. If a server cannot

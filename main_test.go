@@ -465,7 +465,7 @@ func TestMistakesInAModernCall(t *testing.T) {
 	for want, err := range map[string]error{
 		"asked 16 times for input":      c.Call(ctx, "tools/call", map[string]any{"name": "a"}, nil),
 		"roots/list: no roots today":    c.Call(ctx, "prompts/get", map[string]any{"name": "a"}, nil),
-		"int is no JSON object":         c.Call(ctx, "resources/read", map[string]any{"uri": "a:b"}, nil),
+		"int is not a JSON object":      c.Call(ctx, "resources/read", map[string]any{"uri": "a:b"}, nil),
 		"params of tools/call":          c.Call(ctx, "tools/call", make(chan int), nil),
 		"context canceled":              c.Call(canceled(), "tools/call", nil, nil),
 		"request answered or cancelled": <-related,
@@ -2070,7 +2070,7 @@ func TestSameIDAfterwards(t *testing.T) {
 	blocked, release := make(chan struct{}), make(chan struct{})
 	p := newPeer(t.Context(), func(context.Context, *Message) error { return nil }, new(mcpProtocol), nil)
 	outlet := func(context.Context, *Message) error { close(blocked); <-release; return nil }
-	first := p.Dispatch(t.Context(), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+	first := p.dispatch(t.Context(), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		go x.Notify(ctx, "n", nil)
 		<-blocked
 		return nil, nil
@@ -2078,17 +2078,17 @@ func TestSameIDAfterwards(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		first.Emit(func(*Message) {})
+		first.emit(func(*Message) {})
 	}()
 	waitFor(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.serving) == 0 })
-	second := p.Dispatch(t.Context(), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+	second := p.dispatch(t.Context(), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		close(release)
 		<-done
-		p.Dispatch(ctx, nil, Decode([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)), Exchange{})
+		p.dispatch(ctx, nil, Decode([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)), Exchange{})
 		<-ctx.Done()
 		return nil, nil
 	}), Decode([]byte(ping)), Exchange{Peer: p, send: outlet})
-	second.Emit(func(m *Message) { t.Error("answered:", m) })
+	second.emit(func(m *Message) { t.Error("answered:", m) })
 }
 
 // middleware logs the status that is set through it. It hides all else that a ResponseWriter can do, as careless middleware does, but what
@@ -2394,7 +2394,7 @@ func TestHTTPStopped(t *testing.T) {
 	late := &Peer{log: silent, protocol: statelessProtocol, ctx: t.Context(), endCtx: func(error) {}} // all others have been told to end before it begins
 	late.endContexts(ErrClosed)
 	h := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
-	late.Dispatch(t.Context(), h, Decode([]byte(ping)), Exchange{}).Emit(func(m *Message) {
+	late.dispatch(t.Context(), h, Decode([]byte(ping)), Exchange{}).emit(func(m *Message) {
 		if m.Error != errStopping {
 			t.Error(m)
 		}
@@ -2885,7 +2885,7 @@ const semicolon = "http: URL query contains semicolon, which is no longer a supp
 // probe asks once more, in each era that there is.
 func (g *rig) probe() {
 	const head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer secret\r\nContent-Type: application/json\r\n"
-	if slices.Contains(orAll(g.options.versions), "2026-07-28") {
+	if slices.Contains(versionsOrAll(g.options.versions), "2026-07-28") {
 		w := g.dial()
 		w.write([]byte(head + "Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: server/discover\r\nContent-Length: *\r\n\r\n" +
 			`{"jsonrpc":"2.0","id":"probe","method":"server/discover","params":{` + modernMeta + `}}`))
@@ -4920,7 +4920,7 @@ func (tr transcript) probes() bool { return !tr.shows(asksFirst) && !tr.shows(`"
 // hello answers a server/discover that the file leaves out.
 func (a *application) hello(discover []byte) string {
 	id := Decode(discover).Messages[0].ID
-	result := map[string]any{"resultType": "complete", "supportedVersions": orAll(a.client.Versions), "capabilities": map[string]any{}}
+	result := map[string]any{"resultType": "complete", "supportedVersions": versionsOrAll(a.client.Versions), "capabilities": map[string]any{}}
 	return string(NewResponse(id, result, nil).encode())
 }
 

@@ -6,7 +6,10 @@ package main
 // In the legacy era the client introduces itself once, with initialize, and the
 // server remembers what it has said. In the modern era, 2026-07-28, every
 // request says the same again, in its _meta. So a legacy session is a remembered
-// _meta, and one Server with one set of handlers serves both eras.
+// _meta, and one Server with one set of handlers serves both eras. A Peer keeps
+// what its client has said. For each legacy request, Exchange.Meta and
+// Exchange.Revision return that; for a modern request they return what the request
+// says itself.
 //
 //	(each line also begins with "jsonrpc":"2.0", which is left out here)
 //
@@ -36,13 +39,32 @@ package main
 //	_meta        the member of params, and of results, for data about the message and its sender
 //	probe        server/discover, with which a client asks a server what it speaks
 //	standalone   the stream of a session for messages that belong to no request
+//	principal    the user who has sent a request, if the transport has authenticated one
+//
+//	capability   what one end declares that it can do
+//	elicitation  a question of the server to the user: a form, or a URL to visit
+//	sampling     a request of the server to the client's model
+//	roots        the folders that a client lets a server work in
+//	requestState what a modern server wants back with the answers to its questions
+//	round        one run of a handler, with the questions that it has returned and the answers to them
+//	subscriber   a client, or a request of it, that is told of changes
+//	retired      a connection that new calls do not use any more
+//	outdated     a connection whose server may have changed: what it speaks is to be found out again
+//
+// Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
+// 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
+// requests), basic/patterns/subscriptions, server/discover. Copy this file with
+// jsonrpc.go, and with stdio.go, or with sse.go and http.go.
 //
 // The goroutines of the whole package. Those of time.AfterFunc and
-// context.AfterFunc are not listed: each of them only closes or cancels something.
+// context.AfterFunc are not listed: they are short. They close, cancel or log
+// something, sweep the sessions, or start a reader.
 //
 //	goroutine                     started by             ends when
-//	reader of a Conn              Serve, Open, Client    the Conn ends, or another reader has replaced it
-//	requests of a batch           Answer.Emit            they are answered; Emit waits for them
+//	reader of a Conn              Serve, Open, Client,   the Conn ends; or the request that it serves is
+//	                              ServeConn, OpenConn,   answered, and another reader has replaced it
+//	                              another reader
+//	requests of a batch           answer.emit            they are answered; emit waits for them
 //	sending of a cancellation     Peer.call              it is sent, or after a second
 //	sending of changes (legacy)   Server.Publish         nothing waits any more
 //	attempt to connect            Client                 it has succeeded, failed, or taken too long
@@ -61,13 +83,8 @@ package main
 // The locks: each type has one mutex, and none is held while a handler runs or
 // something is written. They nest in this order: Client; Server; a response of
 // http.go; Sessions; Peer; the protocol of a Peer; Stream. While the mutex of a
-// reader, a connection or a nonblockingStdin is held, no other is taken. Only that
+// reader, of watchCounts or of a nonblockingStdin is held, no other is taken. Only that
 // of a nonblockingStdin is held during a Read.
-//
-// Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
-// 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
-// requests), basic/patterns/subscriptions, server/discover. Copy this file with
-// jsonrpc.go, and with stdio.go, or with sse.go and http.go.
 
 import (
 	"bytes"
@@ -130,11 +147,6 @@ var Revisions = []Revision{
 	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
 }
 
-// assumedVersion is in force where neither a session nor a header names another.
-// 2025-11-25 basic/transports#protocol-version-header: without the header "the
-// server SHOULD assume protocol version 2025-03-26".
-const assumedVersion = "2025-03-26"
-
 // revision returns the Revision of a version. The zero Revision means that the
 // version is unknown.
 func revision(version string) Revision {
@@ -146,8 +158,8 @@ func revision(version string) Revision {
 	return Revision{}
 }
 
-// orAll returns versions. If that is nil, it returns all versions there are.
-func orAll(versions []string) []string {
+// versionsOrAll returns versions. If that is nil, it returns all versions there are.
+func versionsOrAll(versions []string) []string {
 	if versions == nil {
 		for _, r := range Revisions {
 			versions = append(versions, r.Version)
@@ -159,7 +171,7 @@ func orAll(versions []string) []string {
 // legacyOf returns those of versions that begin with initialize. nil stands for all
 // versions.
 func legacyOf(versions []string) []string {
-	return slices.DeleteFunc(slices.Clone(orAll(versions)), func(v string) bool { return revision(v).Modern })
+	return slices.DeleteFunc(slices.Clone(versionsOrAll(versions)), func(v string) bool { return revision(v).Modern })
 }
 
 // firstOfEra returns the first of versions that belongs to an era; "": none does.
@@ -222,8 +234,8 @@ type Implementation struct {
 	Icons   []Icon `json:"icons,omitempty"`
 }
 
-// in returns i with what a revision knows of it.
-func (i Implementation) in(rev Revision) Implementation {
+// limitedTo returns i without the fields that a revision does not know.
+func (i Implementation) limitedTo(rev Revision) Implementation {
 	if !rev.Titles {
 		i.Title = ""
 	}
@@ -303,7 +315,8 @@ type metaParams struct {
 	Meta json.RawMessage `json:"_meta,omitempty"`
 }
 
-// metaOnce is the _meta of a message, once it has been read.
+// metaOnce is what Message.Meta returns. A message keeps it, so that its _meta is
+// read only once.
 type metaOnce struct {
 	meta Meta
 	err  error
@@ -338,7 +351,7 @@ func (meta *Meta) read(params json.RawMessage) error {
 	}
 	var said requestMeta
 	err := Bind(p.Meta, &said)
-	info, noInfo := said.ClientInfo.implementation()
+	info, infoErr := said.ClientInfo.implementation()
 	*meta = Meta{said.ProtocolVersion, info, said.ClientCapabilities, said.LogLevel, said.ProgressToken}
 	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
 	switch {
@@ -349,9 +362,9 @@ func (meta *Meta) read(params json.RawMessage) error {
 	case meta.LogLevel != nil && *meta.LogLevel == "":
 		return unknownName("log level", "")
 	case meta.ProgressToken != nil && !isToken:
-		return invalidParams("_meta: 'progressToken' must be a string or an integer")
+		return invalidParams("_meta: 'progressToken' %s", mustBeID)
 	}
-	return noInfo
+	return infoErr
 }
 
 // ignoreOptional returns an error of Bind, unless it is about an optional member. A
@@ -434,7 +447,7 @@ func (o *object) add(name string, value []byte) {
 }
 
 // addAll adds the members of another object, except those with these names. What
-// is no object adds nothing.
+// is not an object adds nothing.
 func (o *object) addAll(other json.RawMessage, except ...string) {
 	if len(other) == 0 || other[0] != '{' {
 		return
@@ -464,9 +477,6 @@ type mcpProtocol struct {
 	meta     Meta
 }
 
-// statelessProtocol is for requests that stand alone. Nothing is stored in it.
-var statelessProtocol = new(mcpProtocol)
-
 // Serve is ServeConn for MCP: it answers the requests of the client at the other
 // end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
 // that passes requests on to one.
@@ -487,6 +497,12 @@ func (p *Peer) remember(rev Revision, meta Meta) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revision, m.meta = rev, meta
+}
+
+// speaksMCP reports whether a Peer is one of MCP, and not of JSON-RPC alone.
+func (p *Peer) speaksMCP() bool {
+	_, ok := p.protocol.(*mcpProtocol)
+	return ok
 }
 
 // remembered returns what remember has stored. The zero Revision means that
@@ -555,7 +571,7 @@ func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
 	facts := x.facts()
 	if in.Batch { // its messages share the mcpFacts that admit has filled in; each needs its own
 		own := *facts
-		facts, x.noted = &own, &own
+		facts, x.protocolData = &own, &own
 	}
 	meta, err := x.Request.Meta()
 	rev := revision(meta.ProtocolVersion)
@@ -588,7 +604,7 @@ func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
 // takeNotification handles cancellations, and drops progress that no call waits for.
 func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
 	own := *x.facts() // the messages of a batch share the mcpFacts that admit has filled in
-	x.noted = &own
+	x.protocolData = &own
 	switch x.Request.Method {
 	case "notifications/cancelled":
 		m.cancel(x)
@@ -661,19 +677,21 @@ type mcpFacts struct {
 	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
 	inputState string                     // what Exchange.State returns: the State of the last InputRequired
 	noLogs     bool                       // the Server has not declared logging
+	progressed bool                       // progress was sent; only Exchange.Progress uses this and the next field
+	reported   float64                    // the last progress that was sent
 	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
 	// room asks the transport whether there is room for an answer of so many bytes,
 	// before it is copied. nil: there is.
 	room func(size int) error
 }
 
-// facts returns what MCP knows about the request. If nothing is noted yet, it
-// notes the zero mcpFacts.
+// facts returns what MCP knows about the request. If nothing is stored yet, it
+// stores the zero mcpFacts.
 func (x *Exchange) facts() *mcpFacts {
-	if x.noted == nil {
-		x.noted = new(mcpFacts)
+	if x.protocolData == nil {
+		x.protocolData = new(mcpFacts)
 	}
-	return x.noted.(*mcpFacts)
+	return x.protocolData.(*mcpFacts)
 }
 
 // Meta returns what the sender of the request has said about itself: a modern
@@ -744,10 +762,11 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 	}
 	// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
 	// each notification"
-	if progress <= x.state.reported {
+	facts := x.facts()
+	if facts.progressed && progress <= facts.reported {
 		return fmt.Errorf("progress %v does not rise", progress)
 	}
-	x.state.reported = progress
+	facts.progressed, facts.reported = true, progress
 	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total}.encode())
 }
 
@@ -765,8 +784,9 @@ func (p ProgressParams) encode() encoded {
 
 // Require returns an error with CodeMissingCapability unless the client has
 // declared all of the capabilities, such as "sampling" or "elicitation.url". The
-// legacy era does not know that code. There, Server makes it a result with
-// isError, or for another method than tools/call a CodeInternalError.
+// legacy era does not know that code. There the Server sends something else if a
+// handler returns the error: for tools/call a result with isError, for any other
+// method a CodeInternalError.
 func (x *Exchange) Require(capabilities ...string) error {
 	missing := map[string]map[string]any{}
 	for _, path := range capabilities {
@@ -851,6 +871,9 @@ type Server struct {
 // must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	s.once.Do(s.prepare)
+	if x.owner != nil && !x.owner.speaksMCP() {
+		return nil, errNotServe
+	}
 	x.facts().noLogs = !s.logs
 	if len(s.hidden) > 0 && x.owner != nil {
 		s.warning.Do(func() { s.warn(x.owner.log) })
@@ -869,12 +892,15 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	return s.handleLegacy(ctx, x)
 }
 
+// errNotServe is the answer to each request when a program has made a mistake.
+var errNotServe = &Error{Code: CodeInternalError, Message: "Internal error: for MCP, the program must use Serve, not ServeConn"}
+
 func (s *Server) prepare() {
 	s.key = s.StateKey
 	if len(s.key) == 0 {
 		s.key = []byte(rand.Text())
 	}
-	s.versions = orAll(s.Versions)
+	s.versions = versionsOrAll(s.Versions)
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version}) // strings have no error
 	caps, err := marshalObject(s.Capabilities)
 	if err != nil {
@@ -948,11 +974,10 @@ func (s *Server) addEmptyLists() {
 	}
 }
 
-// refuseVersion returns the error for a version that is not offered. A
-// server without a modern version does not know the method. With the error of
-// modern servers its client would not fall back to initialize: 2026-07-28
-// basic/versioning, "a recognized modern JSON-RPC error […] identifies a modern
-// server".
+// refuseVersion returns the error for a version that is not offered. A legacy-only
+// server answers MethodNotFound, so that the client falls back to initialize. It
+// must not answer CodeUnsupportedVersion: 2026-07-28 basic/versioning, "a
+// recognized modern JSON-RPC error […] identifies a modern server".
 func (s *Server) refuseVersion(method, version string) *Error {
 	if firstOfEra(s.versions, true) == "" {
 		return errorWithVersions(s.versions, CodeMethodNotFound, methodNotFound(method).Message)
@@ -1008,9 +1033,9 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 // specification's range that is not defined, nor those of earlier revisions for
 // a resource that is not found and for a URL that is to be visited.
 func permitted(rev Revision, err error) error {
-	const reserved = 80 // codes, of which CodeHeaderMismatch is the first
+	const reserved = 80 // codes that the specification has reserved: CodeHeaderMismatch is the first, and the others are below it
 	fault, ok := errors.AsType[*Error](err)
-	if !ok || fault == nil {
+	if !ok || fault == nil { // NewResponse makes a CodeInternalError of it
 		return err
 	}
 	code := fault.Code
@@ -1161,7 +1186,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		// must not keep the request.
 		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: info, ClientCapabilities: bytes.Clone(p.Capabilities)})
 	}
-	ours := s.Info.in(rev)
+	ours := s.Info.limitedTo(rev)
 	return InitializeResult{rev.Version, s.capabilities(rev, x.Peer != nil), &ours, s.Instructions}, nil
 }
 
@@ -1253,6 +1278,17 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 // the handler runs again: Exchange.Inputs has the answers, Exchange.State the
 // State. See ExampleInputRequired.
 //
+//	func greet(ctx context.Context, x *Exchange) (any, error) {
+//		answer, isAnswered := x.Inputs()["name"]
+//		if !isAnswered {
+//			form := json.RawMessage(`{"message":"Who?","requestedSchema":{…}}`)
+//			return InputRequired{Requests: map[string]InputRequest{
+//				"name": {Method: "elicitation/create", Params: form},
+//			}}, nil
+//		}
+//		return ToolResult{Content: []any{TextContent("The user has answered " + string(answer))}}, nil
+//	}
+//
 // A modern client gets the questions as the result of its call, and calls again
 // with the answers. A legacy client gets them as requests, one after the other.
 //
@@ -1288,8 +1324,8 @@ func asInputRequired(result any) (need InputRequired, ok bool) {
 	return InputRequired{}, false
 }
 
-// isEmpty reports whether there are no questions and no State. A State alone is no
-// mistake: the client calls again at once.
+// isEmpty reports whether there are no questions and no State. A State alone is not
+// a mistake: the client calls again at once.
 func (need InputRequired) isEmpty() bool { return len(need.Requests) == 0 && need.State == "" }
 
 // InputRequest is one question: elicitation/create, sampling/createMessage or
@@ -1314,7 +1350,7 @@ type SamplingParams struct {
 
 const (
 	maxRounds = 16               // of questions in one call
-	stateLife = 15 * time.Minute // of a requestState, and of a question to a legacy client
+	stateLife = 15 * time.Minute // of a requestState; and how long a legacy client has for all questions of a round
 )
 
 // methodsThatMayAsk lists the methods that may ask: 2026-07-28
@@ -1387,7 +1423,8 @@ type RetryParams struct {
 	RequestState   *string                    `json:"requestState,omitempty"`   // as it was in the result
 }
 
-// readInputs takes the answers out of the params of such a call.
+// readInputs reads the RetryParams of a call. It stores what Exchange.Inputs and
+// Exchange.State return.
 func (s *Server) readInputs(x *Exchange) error {
 	var p RetryParams
 	if err := x.Bind(&p); err != nil {
@@ -1502,8 +1539,8 @@ func (s *Server) isReady(peer *Peer) bool {
 }
 
 // askFailed tells a legacy client why its call has failed. For a tool that is a
-// result, so that the model sees it. The end of the request or of the conversation
-// is nothing for the model.
+// result, so that the model sees it. The end of the request, or of the conversation,
+// is an error: the model cannot do anything about it.
 func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
 	switch {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
@@ -1545,6 +1582,7 @@ func TextContent(text string) any { return textContent{"text", text} }
 
 const (
 	maxWatched   = 1024     // URIs that one subscriber watches
+	maxOthers    = 1024     // notifications that are no changes, and wait for one client
 	maxMeta      = 16 << 10 // bytes of what a legacy client says about itself
 	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches
 	maxListeners = 4096     // subscriptions of one HTTP handler, or of one Server
@@ -1566,6 +1604,7 @@ type subscriber struct {
 	lists   map[string]bool // the methods that were asked for; nil: all
 	watched map[string]bool // resources, by URI
 	waiting []change        // not yet sent: one for each list or resource
+	others  []change        // not yet sent: notifications of other methods
 	places  map[string]int  // the index in waiting, by change.key; nil: nothing waits
 	sending bool            // a goroutine sends, for a legacy client
 	wake    chan struct{}   // has room for one; nil for a legacy client
@@ -1579,6 +1618,13 @@ type change struct {
 
 // key is the same for all changes of one thing.
 func (c change) key() string { return c.notification.Method + " " + c.uri }
+
+// replacesOlder reports whether an older change with the same key need not be sent
+// any more. Two notifications of another method, such as
+// notifications/elicitation/complete, say different things.
+func (c change) replacesOlder() bool {
+	return c.notification.Method == "notifications/resources/updated" || strings.HasSuffix(c.notification.Method, "/list_changed")
+}
 
 // ResourceParams are the params of resources/subscribe, resources/unsubscribe
 // and notifications/resources/updated. 2025-11-25
@@ -1594,8 +1640,10 @@ type ResourceParams struct {
 //
 // Publish never waits. Of several changes of one list or resource, a client that
 // reads slowly gets the last. A change that Capabilities do not offer is not
-// announced. params may be nil; if they do not encode to an object, nothing is
-// sent.
+// announced. Any other notification goes to legacy clients only, and each of them
+// is sent, unless more than 1,024 wait for a client: then the oldest is dropped.
+// They may arrive after changes that were published later. params may be nil; if
+// they do not encode to an object, nothing is sent.
 func (s *Server) Publish(method string, params any) {
 	s.once.Do(s.prepare)
 	m, err := NewRequest(ID{}, method, params)
@@ -1623,7 +1671,7 @@ func (s *Server) Publish(method string, params any) {
 		if sub.add(c) {
 			select {
 			case sub.wake <- struct{}{}:
-			default: // it is going to look anyway
+			default: // wake has a value already, so the subscriber is going to look at waiting
 			}
 		}
 	}
@@ -1631,15 +1679,23 @@ func (s *Server) Publish(method string, params any) {
 
 // add puts a change into waiting if the subscriber wants it. It reports whether
 // the subscriber does. The change replaces an older change of the same thing. So
-// waiting has one change at most for each list and each resource.
+// waiting has one change at most for each list and each resource. A notification
+// of another method goes into others, and replaces nothing.
 func (sub *subscriber) add(c change) bool {
 	method := c.notification.Method
 	wanted := sub.lists == nil || sub.lists[method]
 	if method == "notifications/resources/updated" {
 		wanted = sub.watched[c.uri]
 	}
-	if !wanted || !sub.ready {
+	switch {
+	case !wanted || !sub.ready:
 		return false
+	case !c.replacesOlder():
+		if len(sub.others) == maxOthers {
+			sub.others = slices.Delete(sub.others, 0, 1)
+		}
+		sub.others = append(sub.others, c)
+		return true
 	}
 	if sub.places == nil {
 		sub.places = map[string]int{}
@@ -1658,8 +1714,8 @@ func (sub *subscriber) add(c change) bool {
 func (s *Server) takeWaiting(sub *subscriber) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waiting := sub.waiting
-	sub.waiting, sub.places = nil, nil
+	waiting := append(sub.waiting, sub.others...)
+	sub.waiting, sub.others, sub.places = nil, nil, nil
 	sub.sending = len(waiting) > 0
 	return waiting
 }
@@ -1762,7 +1818,7 @@ type acknowledgedParams struct {
 
 // listen answers subscriptions/listen. It sends an acknowledgement, and then the
 // changes that were asked for, each with the id of the request, until the client
-// cancels or the server winds down. 2026-07-28 basic/patterns/subscriptions.
+// cancels or the server shuts down. 2026-07-28 basic/patterns/subscriptions.
 func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	var p ListenParams
 	if err := x.Bind(&p); err != nil {
@@ -1776,14 +1832,12 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	if !s.addListener(sub) {
 		return nil, errListeners
 	}
+	defer s.removeListener(sub)
 	id := subscriptionMeta{ID: json.RawMessage(x.Request.ID.text)}
 	err := x.Notify(ctx, "notifications/subscriptions/acknowledged", acknowledgedParams{Meta: &id, Notifications: agreed})
 	if err == nil {
 		err = s.sendUntilEnd(ctx, x, sub)
 	}
-	s.mu.Lock()
-	delete(s.listeners, sub)
-	s.mu.Unlock()
 	if err == nil {
 		err = s.sendWaiting(ctx, x, sub) // what was published before the end
 	}
@@ -1801,7 +1855,7 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	return map[string]any{"_meta": id}, err
 }
 
-// sendUntilEnd sends changes until the server winds down. It returns an error if
+// sendUntilEnd sends changes until the server shuts down. It returns an error if
 // the request ends before that, or if a change cannot be sent.
 func (s *Server) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber) error {
 	for {
@@ -1839,7 +1893,8 @@ func (s *Server) newListener(asked ListenFilter) (agreed ListenFilter, sub *subs
 	return agreed, sub
 }
 
-// addListener reports whether there was room for another listener.
+// addListener adds a listener to those that Publish tells of changes. It reports
+// whether there was room for another one.
 func (s *Server) addListener(sub *subscriber) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -1848,6 +1903,12 @@ func (s *Server) addListener(sub *subscriber) bool {
 	}
 	s.listeners[sub] = true
 	return true
+}
+
+func (s *Server) removeListener(sub *subscriber) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, sub)
 }
 
 // sendWaiting sends what waits for a modern request.
@@ -1868,6 +1929,19 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 }
 
 // ======== The client ========
+//
+// How a connection is made, from the outside to the inside:
+//
+//	withConnection                   of Connect, Call, Notify and Listen
+//	  acquire                        returns the connection, or waits for the attempt
+//	    connect                      the attempt, on a goroutine of its own
+//	      open                       tries the Dialers
+//	        negotiate                tries one Dialer, in three steps at most
+//	          takeStep
+//	            start                the Conn, and the Peer that reads it
+//	              dial               calls the Dialer
+//	            discover             one step: server/discover
+//	            initialize           the other one: initialize
 //
 // What happens when the connection is lost while five calls wait, and then a sixth
 // call is made:
@@ -1900,6 +1974,8 @@ type Client struct {
 	Capabilities map[string]any // what Handler can be asked; nil: nothing. Connect fails if they cannot be encoded
 	// Handler answers the questions of the server, in either era, and takes in
 	// its notifications. nil: questions are answered with CodeMethodNotFound.
+	// While it handles a notification, nothing is read. So it must not Call or
+	// Listen then: no response would come. It starts a goroutine for that.
 	Handler  Handler
 	Versions []string // to speak, newest first; nil: all
 	// ProbeTimeout is how long a server may leave server/discover unanswered
@@ -1918,7 +1994,7 @@ type Client struct {
 	current *connection    // that calls use; nil: there is none
 	attempt *attempt       // to make another; nil: none is under way
 	last    *connection    // the last one that was made
-	running sync.WaitGroup // goroutines that make or close a connection; Go while holding mu, and not after Close
+	running sync.WaitGroup // goroutines that make or close a connection; they are started while mu is held, and not after Close
 }
 
 // attempt is an attempt to make a connection. It runs in the background, not on
@@ -1941,28 +2017,26 @@ type attempt struct {
 //	      +----------------------+                                 | or it does not fit the server
 //	      +--------------------------------------------------------+ any more: it is retired
 //
-// A retired connection is closed when the calls that use it are done.
+// A retired connection is closed when the calls that use it are done. In this part
+// of the file, conn is a connection. The Conn below it is called transport.
 type connection struct {
-	peer         *Peer
-	dialer       int // its index in Client.dials
-	revision     Revision
-	introduction object // the members of _meta that each modern request has
-	server       ServerInfo
-	probeFailed  bool // server/discover has failed
-	probeUnclear bool // and not with CodeMethodNotFound, as servers answer that do not know it
+	peer     *Peer
+	dialer   int // its index in Client.dials
+	revision Revision
+	ownMeta  object // the members of _meta that each modern request has
+	server   ServerInfo
 
-	// listening ends when the server can send us no more notifications of changes.
+	// changes ends when the server can send us no more notifications of changes.
 	// Its cause is the reason. Listen waits for it in the legacy era.
-	listening    context.Context
-	endListening context.CancelCauseFunc
+	changes    context.Context
+	endChanges context.CancelCauseFunc
 
 	calls    sync.WaitGroup // calls that use the connection
 	retired  bool           // no more calls are to use it; the Client's mutex guards this
 	outdated bool           // all is to be found out again; the Client's mutex guards this
 
-	turn      chan struct{}  // has room for one: held while a subscription is sent
-	watchedMu sync.Mutex     // guards the field below
-	watched   map[string]int // how many calls of Listen watch each resource, in the legacy era
+	subscribing chan struct{} // a lock, with room for one value: held while a subscription is sent
+	watched     watchCounts   // of the legacy era
 }
 
 // ServerInfo is what a server says about itself.
@@ -1974,7 +2048,7 @@ type ServerInfo struct {
 }
 
 // Connect opens a Conn and finds out how to talk over it: with server/discover,
-// and then with initialize. If what answers is no server that speaks over such a
+// and then with initialize. If what answers is not a server that speaks over such a
 // Conn, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is
 // called once. If it fails, the Client is still of use: the next call tries to
 // connect in the same way, unless Close was called.
@@ -2147,7 +2221,8 @@ func (c *Client) stopWaiting(a *attempt) {
 	}
 }
 
-// connect makes a connection for all that wait for the attempt.
+// connect is the goroutine of an attempt. It makes a connection for all calls that
+// wait for the attempt.
 func (c *Client) connect(a *attempt) {
 	limit := cmp.Or(c.ConnectTimeout, 30*time.Second)
 	tooLong := fmt.Errorf("no connection within %v", limit)
@@ -2181,7 +2256,7 @@ func (c *Client) settle(a *attempt, conn *connection, err error) {
 		// From now on the calls that have waited use the connection, even if it
 		// is retired before they run.
 		conn.calls.Add(a.waiting)
-		if errors.Is(context.Cause(conn.listening), ErrSessionEnded) { // the server has forgotten the session already
+		if errors.Is(context.Cause(conn.changes), ErrSessionEnded) { // the server has forgotten the session already
 			c.retire(conn, ErrSessionEnded)
 		}
 	}
@@ -2211,7 +2286,7 @@ func (c *Client) retire(conn *connection, why error) {
 		return
 	}
 	conn.retired = true
-	conn.endListening(why)
+	conn.endChanges(why)
 	c.running.Go(func() {
 		// Close ends the calls that still use it.
 		stop := context.AfterFunc(c.life, func() { _ = conn.peer.Close() })
@@ -2277,7 +2352,7 @@ func (e nextDialError) Unwrap() error        { return e.error }
 // step says how to go on after a step of a handshake.
 type step struct {
 	to      stepTo
-	version string // for probe and handshake
+	version string // for connected, probe and handshake
 	err     error  // what was wrong with the step before; nil: nothing
 }
 
@@ -2300,9 +2375,9 @@ const (
 // errNextDial.
 //
 //	sent               answered with                                   next step
-//	server/discover    versions, one of them modern and ours           connected
-//	                   versions, the first of ours is legacy           handshake
-//	                   versions, none of them ours                     give up
+//	server/discover    versions: the first of ours in it is modern     connected
+//	                   versions: the first of ours in it is legacy     handshake
+//	                   versions: none of them is ours                  give up
 //	                   -32021: modern, but it wants a capability       connected
 //	                   -32022 with versions, one of them ours          probe, or handshake if that is legacy
 //	                   -32022 without                                  give up
@@ -2321,61 +2396,80 @@ const (
 // 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
 func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*connection, error) {
-	versions := orAll(c.Versions)
-	s := stepWith(cmp.Or(firstOfEra(versions, modern), firstOfEra(versions, !modern)), nil)
+	versions := versionsOrAll(c.Versions)
+	s := tryVersion(cmp.Or(firstOfEra(versions, modern), firstOfEra(versions, !modern)), nil)
 	if s.to == giveUp {
 		return nil, fmt.Errorf("%w: none of %q is known", errNoVersion, versions)
 	}
-	var conn *connection // nil: the next step opens one
+	n := &negotiation{Client: c, dialer: dialer}
 	var err error
-	for n := range maxSteps {
-		conn, s = c.takeStep(ctx, conn, dialer, s)
+	for steps := 1; ; steps++ {
+		s = n.takeStep(ctx, s)
 		if s.to == connected {
-			return conn, nil
+			return n.conn, nil
 		}
 		err = chain(s.err, err)
-		isLast := s.to == nextDial || s.to == giveUp || ctx.Err() != nil || n == maxSteps-1
-		if conn != nil && (isLast || isGone(s.err)) {
-			_ = conn.peer.Close()
-			conn = nil
+		isLast := s.to == nextDial || s.to == giveUp || ctx.Err() != nil || steps == maxSteps
+		if isLast || isGone(s.err) {
+			n.hangUp()
 		}
 		if isLast {
-			break
+			return nil, err
 		}
 	}
-	return nil, err
 }
 
-// takeStep takes a step on a connection; nil: on a new one. It returns the
-// connection, if there is one, and how to go on.
-func (c *Client) takeStep(ctx context.Context, conn *connection, dialer int, s step) (*connection, step) {
-	if conn == nil {
-		var err error
-		conn, err = c.start(ctx, dialer)
+// negotiation is what negotiate knows after some steps.
+type negotiation struct {
+	*Client
+	dialer       int         // its index in Client.dials
+	conn         *connection // nil: the next step opens one
+	probeFailed  bool        // server/discover has failed on conn
+	probeUnclear bool        // it has failed, and not with CodeMethodNotFound, with which a legacy server answers
+}
+
+// hangUp closes the connection, if there is one.
+func (n *negotiation) hangUp() {
+	if n.conn != nil {
+		_ = n.conn.peer.Close()
+	}
+	n.conn, n.probeFailed, n.probeUnclear = nil, false, false
+}
+
+// takeStep takes a step, and returns how to go on.
+func (n *negotiation) takeStep(ctx context.Context, s step) step {
+	if n.conn == nil {
+		conn, err := n.start(ctx, n.dialer)
 		switch {
 		case errors.Is(err, errOtherServer):
-			return nil, step{nextDial, "", nextDialError{err}}
+			return tryNextDialer(err)
 		case err != nil:
-			return nil, step{giveUp, "", err}
+			return stopWith(err)
 		}
+		n.conn = conn
 	}
 	if s.to == probe {
-		return conn, c.discover(ctx, conn, s.version)
+		return n.discover(ctx, s.version)
 	}
-	return conn, c.initialize(ctx, conn, s.version)
+	return n.initialize(ctx, s.version)
 }
 
-// stepWith returns the step that tries a version: a probe for a modern one, a
-// handshake for a legacy one. "": there is none to try.
-func stepWith(version string, err error) step {
+// tryVersion returns the step that tries a version: a probe for a modern one, a
+// handshake for a legacy one. "": there is none to try. err is what was wrong with
+// the step before; nil: nothing.
+func tryVersion(version string, err error) step {
 	switch {
 	case version == "":
-		return step{giveUp, "", err}
+		return stopWith(err)
 	case revision(version).Modern:
 		return step{probe, version, err}
 	}
 	return step{handshake, version, err}
 }
+
+func stopWith(err error) step           { return step{to: giveUp, err: err} }
+func tryNextDialer(err error) step      { return step{to: nextDial, err: nextDialError{err}} }
+func connectedWith(version string) step { return step{to: connected, version: version} }
 
 // dial calls a Dialer, and waits for it no longer than ctx lasts. If the Dialer
 // returns a Conn after that, it is closed.
@@ -2412,24 +2506,25 @@ func (c *Client) start(ctx context.Context, dialer int) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &connection{dialer: dialer, turn: make(chan struct{}, 1), watched: map[string]int{}}
+	conn := &connection{dialer: dialer, subscribing: make(chan struct{}, 1)}
 	l := newLoop(context.WithoutCancel(ctx), transport, HandlerFunc(c.handle), new(mcpProtocol), c.Log, true)
 	conn.peer = l.peer
 	conn.peer.onReport = func(err error) { c.takeReport(conn, err) }
-	conn.listening, conn.endListening = context.WithCancelCause(conn.peer.Context())
+	conn.changes, conn.endChanges = context.WithCancelCause(conn.peer.Context())
 	l.start() // last: what is read needs the rest
 	return conn, nil
 }
 
-// takeReport takes in what the transport reports, on the goroutine that reads.
+// takeReport takes in what the transport reports, on the goroutine that reads. Most
+// reports are only logged.
 func (c *Client) takeReport(conn *connection, err error) {
 	if err != errNoStream {
 		conn.peer.log.Warn("transport", "error", brief(err.Error()))
 	}
-	if errors.Is(err, errToolLeftOut) {
+	if !errors.Is(err, errNoStream) && !errors.Is(err, ErrInterrupted) && !errors.Is(err, ErrSessionEnded) {
 		return
 	}
-	conn.endListening(err)
+	conn.endChanges(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// A connection that an attempt has given up is not the current one.
@@ -2451,32 +2546,44 @@ var (
 	// asked.
 	ErrInterrupted = errors.New("the response broke off")
 
-	// These two are reported by Read, and end nothing.
+	// errNoStream means that the server sends no messages that belong to no
+	// request. Calls go on.
 	errNoStream    = errors.New("the server has no standalone stream")
 	errToolLeftOut = errors.New("a tool whose x-mcp-header is invalid is left out")
 )
 
-// What an error of a transport means for the Client. A transport that knows more
-// than its text has an Is method for these.
+// withoutStream is an error that matches errNoStream. It keeps the text of the
+// error, which says why there is no standalone stream.
+type withoutStream struct{ error }
+
+func (e withoutStream) Is(target error) bool { return target == errNoStream }
+func (e withoutStream) Unwrap() error        { return e.error }
+
+// What an error of a transport means for the Client. These errors are markers: the
+// error of a transport has an Is method that matches those that fit. So errors.Is
+// finds several of them in one error.
+//
+//	marker            set by http.go for                                what a Client does
+//	errRefused        any status but 2xx: the transport has carried     it sends a tools/call again if its header was incomplete,
+//	                  the request, and what has come is not the         and finds another version after CodeUnsupportedVersion
+//	                  answer of a handler
+//	errUnread         errRefused without an answer to the id: no        with errOtherServer: it sends the call again, on a
+//	                  handler has read the request                      new connection
+//	errOtherServer    400, 404, 405: what was sent is not for the       it tries the next Dialer; in a modern connection, it finds
+//	                  server that is there                              out again what the server speaks
+//	errModernServer   an error that only modern servers have            after initialize, it sends server/discover
+//	errSaysNothing    no connection, 401, 403, 408, 429, 3xx, 5xx:      after server/discover, it gives up
+//	                  nothing about versions can be concluded
 var (
-	// errRefused means that the transport has carried the request, and that what
-	// has come is not the answer of a handler: over HTTP, any status but 2xx.
-	errRefused = errors.New("refused by the transport")
-	// errUnread means that the refusal is an error response without an id. So no
-	// handler has read the request.
-	errUnread = errors.New("refused unread")
-	// errOtherServer means that what was sent is not for the server that is there:
-	// over HTTP, 400, 404 or 405, and no error that only modern servers have.
-	errOtherServer = errors.New("not for this server")
-	// errModernServer means that only a modern server has this error.
+	errRefused      = errors.New("refused by the transport")
+	errUnread       = errors.New("refused unread")
+	errOtherServer  = errors.New("not for this server")
 	errModernServer = errors.New("a modern server")
-	// errSaysNothing means that the server could not be reached, or wants
-	// something first, such as authorization. Nothing about its versions can be
-	// concluded from that.
-	errSaysNothing = errors.New("says nothing about versions")
-	// errNoVersion means that client and server have no version in common.
-	errNoVersion = errors.New("no protocol version in common")
+	errSaysNothing  = errors.New("says nothing about versions")
 )
+
+// errNoVersion means that client and server have no version in common.
+var errNoVersion = errors.New("no protocol version in common")
 
 // attempts is the error of several attempts, the last one first.
 type attempts struct{ errs []error }
@@ -2510,19 +2617,18 @@ func (a *attempts) Error() string {
 // Unwrap returns all of them.
 func (a *attempts) Unwrap() []error { return a.errs }
 
-// afterProbe is the error of initialize on a Conn on which server/discover has
-// failed. Some servers fail after a first request that they do not know. So the
-// reason of the error may be server/discover, and not initialize. If the server has
-// answered both, and server/discover with CodeMethodNotFound, the reason is
-// initialize, and the error is no afterProbe.
+// afterProbe marks an error of initialize whose reason may be the server/discover
+// that was sent before: some servers fail after a first request that they do not
+// know. It does not mark the error if the server has answered both, and
+// server/discover with CodeMethodNotFound. Then the reason is initialize.
 type afterProbe struct{ error }
 
 func (a afterProbe) Unwrap() error { return a.error }
 
-// firstOfOurs returns the first of our versions that is among the server's; "":
+// firstCommon returns the first of our versions that is among the server's; "":
 // none is.
-func (c *Client) firstOfOurs(theirs []string) string {
-	for _, v := range orAll(c.Versions) {
+func (c *Client) firstCommon(theirs []string) string {
+	for _, v := range versionsOrAll(c.Versions) {
 		if slices.Contains(theirs, v) {
 			return v
 		}
@@ -2533,7 +2639,7 @@ func (c *Client) firstOfOurs(theirs []string) string {
 // noCommonVersion is what a client that shares no version with a server does: it
 // gives up.
 func noCommonVersion(theirs []string) step {
-	return step{giveUp, "", fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs)}
+	return stopWith(fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs))
 }
 
 // versionList holds the first 100 versions of a list. A server may send any
@@ -2573,30 +2679,30 @@ func versionsNamedIn(err error) versionList {
 }
 
 // discover asks a server what it speaks. version is the one in which it asks.
-func (c *Client) discover(ctx context.Context, conn *connection, version string) step {
-	limit := cmp.Or(c.ProbeTimeout, 5*time.Second)
+func (n *negotiation) discover(ctx context.Context, version string) step {
+	conn, limit := n.conn, cmp.Or(n.ProbeTimeout, 5*time.Second)
 	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	timer := time.AfterFunc(time.Second, func() { c.logWaiting(conn, limit) })
+	timer := time.AfterFunc(time.Second, func() { n.logWaiting(conn, limit) })
 	defer timer.Stop()
 	// As long as the server counts as modern it may not ask us anything.
 	conn.peer.remember(revision(version), Meta{})
-	conn.introduction = c.introduction(revision(version))
+	conn.ownMeta = n.ownMeta(revision(version))
 	var raw json.RawMessage
 	var result DiscoverResult
 	err := conn.peer.Call(ctx, "server/discover", conn.withMeta(nil, nil), &raw)
 	if err == nil {
 		err = ignoreOptional(Bind(raw, &result))
 	}
-	s := c.afterDiscover(version, result, err)
+	s := n.afterDiscover(version, result, err)
 	if s.to == connected {
-		c.agree(conn, s.version, result.Capabilities, result.Meta.serverInfo(), result.Instructions)
+		n.agree(conn, s.version, result.Capabilities, result.Meta.serverInfo(), result.Instructions)
 		return s
 	}
 	conn.peer.remember(Revision{}, Meta{})
 	if s.err != nil {
-		conn.probeFailed = true
-		conn.probeUnclear = conn.probeUnclear || codeOf(s.err) != CodeMethodNotFound
+		n.probeFailed = true
+		n.probeUnclear = n.probeUnclear || codeOf(s.err) != CodeMethodNotFound
 		s.err = fmt.Errorf("server/discover: %w", s.err)
 	}
 	return s
@@ -2605,35 +2711,35 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 // afterDiscover is the part of negotiate's table about server/discover.
 func (c *Client) afterDiscover(version string, result DiscoverResult, err error) step {
 	if err == nil {
-		ours := c.firstOfOurs(result.SupportedVersions)
+		ours := c.firstCommon(result.SupportedVersions)
 		switch {
 		case ours == "":
 			return noCommonVersion(result.SupportedVersions)
 		case revision(ours).Modern:
-			return step{connected, ours, nil}
+			return connectedWith(ours)
 		}
-		return step{handshake, ours, nil}
+		return tryVersion(ours, nil)
 	}
 	switch code := codeOf(err); {
 	case code == CodeMissingCapability:
-		return step{connected, version, nil}
+		return connectedWith(version)
 	case code == CodeUnsupportedVersion:
 		theirs := versionsNamedIn(err)
-		ours := c.firstOfOurs(theirs)
+		ours := c.firstCommon(theirs)
 		if ours == "" {
 			return noCommonVersion(theirs)
 		}
-		return stepWith(ours, err)
+		return tryVersion(ours, err)
 	case code == CodeHeaderMismatch, errors.Is(err, errSaysNothing):
-		return step{giveUp, "", err}
+		return stopWith(err)
 	}
-	return stepWith(firstOfEra(orAll(c.Versions), false), err)
+	return tryVersion(firstOfEra(versionsOrAll(c.Versions), false), err)
 }
 
 // logWaiting logs why nothing happens.
 func (c *Client) logWaiting(conn *connection, limit time.Duration) {
 	what := []any{"limit", limit}
-	if firstOfEra(orAll(c.Versions), false) != "" {
+	if firstOfEra(versionsOrAll(c.Versions), false) != "" {
 		what = append(what, "then", "initialize")
 	}
 	conn.peer.log.Info("waiting for an answer to server/discover", what...)
@@ -2650,9 +2756,9 @@ func (meta *ResultMeta) serverInfo() *Implementation {
 // initialize is the handshake of the legacy era. 2025-11-25
 // basic/lifecycle#version-negotiation: a client that cannot speak the version in
 // the answer "SHOULD disconnect".
-func (c *Client) initialize(ctx context.Context, conn *connection, version string) step {
-	rev := revision(version)
-	params := InitializeParams{version, c.capabilities(rev), c.Info.in(rev)}
+func (n *negotiation) initialize(ctx context.Context, version string) step {
+	conn, rev := n.conn, revision(version)
+	params := InitializeParams{version, n.capabilities(rev), n.Info.limitedTo(rev)}
 	var raw json.RawMessage
 	var result InitializeResult
 	err := conn.peer.Call(ctx, "initialize", params, &raw)
@@ -2660,19 +2766,19 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		err = ignoreOptional(Bind(raw, &result))
 	}
 	if err == nil {
-		if revision(result.ProtocolVersion).Modern || !slices.Contains(orAll(c.Versions), result.ProtocolVersion) {
-			return step{giveUp, "", fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, result.ProtocolVersion)}
+		if revision(result.ProtocolVersion).Modern || !slices.Contains(versionsOrAll(n.Versions), result.ProtocolVersion) {
+			return stopWith(fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, result.ProtocolVersion))
 		}
-		c.agree(conn, result.ProtocolVersion, result.Capabilities, result.ServerInfo, result.Instructions)
+		n.agree(conn, result.ProtocolVersion, result.Capabilities, result.ServerInfo, result.Instructions)
 		err = conn.peer.Notify(ctx, "notifications/initialized", nil)
 		if err == nil {
-			return step{to: connected}
+			return connectedWith(result.ProtocolVersion)
 		}
 		err = fmt.Errorf("notifications/initialized: %w", err)
 	}
-	s := c.afterInitialize(conn, version, err)
+	s := n.afterInitialize(version, err)
 	_, answered := errors.AsType[*Error](err)
-	if conn.probeFailed && (conn.probeUnclear || !answered) {
+	if n.probeFailed && (n.probeUnclear || !answered) {
 		s.err = afterProbe{s.err}
 	}
 	return s
@@ -2680,24 +2786,24 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 
 // afterInitialize is the part of negotiate's table about an initialize that has
 // failed.
-func (c *Client) afterInitialize(conn *connection, version string, err error) step {
+func (n *negotiation) afterInitialize(version string, err error) step {
 	failed := fmt.Errorf("initialize: %w", err)
-	ours := c.firstOfOurs(versionsNamedIn(err))
-	hasAnswered := conn.revision.Version != "" // initialize has succeeded, and notifications/initialized has failed
+	ours := n.firstCommon(versionsNamedIn(err))
+	hasAnswered := n.conn.revision.Version != "" // initialize has succeeded, and notifications/initialized has failed
 	switch {
 	case ours != "":
-		return stepWith(ours, failed)
+		return tryVersion(ours, failed)
 	case isGone(err):
-		if errors.Is(err, ErrClosed) && !conn.probeFailed { // nothing was sent to it that it may not know
-			return step{giveUp, "", failed}
+		if errors.Is(err, ErrClosed) && !n.probeFailed { // nothing was sent to it that it may not know
+			return stopWith(failed)
 		}
-		return stepWith(version, failed)
+		return tryVersion(version, failed)
 	case errors.Is(err, errModernServer):
-		return stepWith(firstOfEra(orAll(c.Versions), true), failed)
+		return tryVersion(firstOfEra(versionsOrAll(n.Versions), true), failed)
 	case errors.Is(err, errOtherServer) && !hasAnswered:
-		return step{nextDial, "", nextDialError{failed}}
+		return tryNextDialer(failed)
 	}
-	return step{giveUp, "", failed}
+	return stopWith(failed)
 }
 
 // agree stores in the connection what server/discover or initialize has found out.
@@ -2706,16 +2812,16 @@ func (c *Client) agree(conn *connection, version string, capabilities json.RawMe
 		info = nil
 	}
 	conn.revision = revision(version)
-	conn.introduction = c.introduction(conn.revision)
+	conn.ownMeta = c.ownMeta(conn.revision)
 	conn.server = ServerInfo{Version: version, Info: info, Capabilities: capabilities, Instructions: instructions}
 	conn.peer.remember(conn.revision, Meta{})
 }
 
-// introduction returns the members of _meta that each modern request has.
+// ownMeta returns the members of _meta that each modern request has.
 // 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
 // on every request".
-func (c *Client) introduction(rev Revision) (meta object) {
-	info, _ := marshal(c.Info.in(rev)) // strings have no error
+func (c *Client) ownMeta(rev Revision) (meta object) {
+	info, _ := marshal(c.Info.limitedTo(rev)) // strings have no error
 	meta.add(metaVersion, appendString(nil, rev.Version))
 	meta.add(metaClientInfo, info)
 	meta.add(metaCapabilities, c.capabilities(rev))
@@ -2752,8 +2858,8 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 
 // Call sends a request and stores its result, as Peer.Call does. In the modern
 // era it adds to _meta what each request must say. If the result is
-// input_required, Call has Handler answer the questions, and sends the request
-// again with the answers. An answer with a status other than 2xx is an
+// input_required, Handler answers the questions, and Call sends the request again
+// with the answers. An answer with a status other than 2xx is an
 // *HTTPError; errors.As finds the *Error in it.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	return c.withConnection(ctx, func(conn *connection) (mayRepeat bool, err error) {
@@ -2797,8 +2903,8 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 }
 
 // request sends one request. If a tools/call is refused because arguments are
-// missing in the header, request has the tools listed, so that the transport
-// learns which arguments belong there, and sends the call again. 2026-07-28
+// missing in the header, request lists the tools, so that the transport learns
+// which arguments belong there. Then it sends the call again. 2026-07-28
 // basic/transports/streamable-http#client-behavior: after -32020 a client "SHOULD
 // call tools/list to check for changes to the tool's inputSchema, then retry the
 // original request".
@@ -2844,7 +2950,7 @@ func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 	var p metaParams
 	_ = Bind(given, &p)
 	var params object
-	meta := object{slices.Clip(conn.introduction.text)} // Clip, so that add copies: all requests share the introduction
+	meta := object{slices.Clip(conn.ownMeta.text)} // Clip, so that add copies: all requests share ownMeta
 	if answers == nil {
 		params.addAll(given, "_meta")
 	} else {
@@ -2887,7 +2993,7 @@ func readQuestions(requests json.RawMessage) (all []question, err error) {
 		case q.Params != nil && q.Params[0] != '{':
 			return nil, fmt.Errorf("question '%s': the params must be an object", key)
 		case !slices.Contains(questionMethods, q.Method):
-			return nil, errors.New(methodNotFound(q.Method).Error()) // it is no error of the server
+			return nil, errors.New(methodNotFound(q.Method).Error()) // not an *Error, which would be one of the server
 		}
 		isAsked[q.key] = true
 		all = append(all, q)
@@ -2899,8 +3005,8 @@ func readQuestions(requests json.RawMessage) (all []question, err error) {
 // basic/patterns/mrtr#supported-requests.
 var questionMethods = []string{"elicitation/create", "sampling/createMessage", "roots/list"}
 
-// answer has Handler answer the questions, and returns what is added to the
-// params of the retry. If the connection ends, so does the context of Handler, as
+// answer asks Handler the questions, and returns what is added to the params of
+// the retry. If the connection ends, so does the context of Handler, as
 // for a question of a legacy server. 2026-07-28 basic/patterns/mrtr: the client
 // "MUST echo back the exact value" of requestState, and sends none if there was
 // none.
@@ -2926,7 +3032,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 	}
 	for _, q := range all {
 		m := &Message{ID: StringID(q.key), Method: q.Method, Params: q.Params}
-		x := &Exchange{Request: m, owner: conn.peer, noted: &mcpFacts{revision: conn.revision}}
+		x := &Exchange{Request: m, owner: conn.peer, protocolData: &mcpFacts{revision: conn.revision}}
 		response := x.handle(ctx, HandlerFunc(c.handle))
 		switch {
 		case conn.peer.Context().Err() != nil:
@@ -2934,7 +3040,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 		case ctx.Err() != nil: // the caller has given up
 			return nil, ctx.Err()
 		case response.Error != nil:
-			return nil, fmt.Errorf("%s: %v", q.Method, response.Error) // not %w: it is no error of the server
+			return nil, fmt.Errorf("%s: %v", q.Method, response.Error) // not %w: it is not an error of the server
 		}
 		responses.add(q.key, response.Result)
 	}
@@ -2952,7 +3058,9 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 // Listen subscribes to the changes that filter names, and returns when the
 // subscription ends: nil if the server has ended it, the error of ctx if that has
 // ended. Any other error means that changes may have been missed: call Listen
-// again, and read again what you follow. Handler gets the changes.
+// again, and read again what you follow. Handler gets the changes. It must not Call
+// when it gets one, because nothing is read before it returns: another goroutine
+// reads again what has changed.
 //
 // In the legacy era, Listen subscribes to each of the resources, and the server
 // announces all other changes without being asked.
@@ -3017,8 +3125,8 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string)
 		watched = append(watched, uri)
 	}
 	select {
-	case <-conn.listening.Done():
-		err := context.Cause(conn.listening)
+	case <-conn.changes.Done():
+		err := context.Cause(conn.changes)
 		if errors.Is(err, ErrInterrupted) { // a new connection has a new stream
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -3032,11 +3140,11 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string)
 
 // watch adds a subscription to a resource. Only the first one is sent.
 func (conn *connection) watch(ctx context.Context, uri string) error {
-	if err := conn.takeTurn(ctx); err != nil {
+	if err := conn.lockSubscribing(ctx); err != nil {
 		return err
 	}
-	defer conn.endTurn()
-	if conn.watchers(uri, 0) == 0 {
+	defer conn.unlockSubscribing()
+	if conn.watched.get(uri) == 0 {
 		err := conn.peer.Call(ctx, "resources/subscribe", ResourceParams{uri}, nil)
 		if err != nil && ctx.Err() != nil { // the server may have done it all the same
 			last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
@@ -3047,7 +3155,7 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 			return err
 		}
 	}
-	conn.watchers(uri, +1)
+	conn.watched.add(uri, +1)
 	return nil
 }
 
@@ -3055,42 +3163,55 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 // ctx ends before that, the server goes on to announce the changes, and the next
 // watch subscribes again.
 func (conn *connection) unwatch(ctx context.Context, uri string) error {
-	if conn.watchers(uri, -1) > 0 {
+	if conn.watched.add(uri, -1) > 0 {
 		return nil
 	}
-	if err := conn.takeTurn(ctx); err != nil {
+	if err := conn.lockSubscribing(ctx); err != nil {
 		return err
 	}
-	defer conn.endTurn()
-	if conn.watchers(uri, 0) > 0 { // another Listen has come meanwhile
+	defer conn.unlockSubscribing()
+	if conn.watched.get(uri) > 0 { // another Listen has come meanwhile
 		return nil
 	}
 	return conn.peer.Call(ctx, "resources/unsubscribe", ResourceParams{uri}, nil)
 }
 
-// watchers changes the number of the calls of Listen that watch a resource, and
-// returns it.
-func (conn *connection) watchers(uri string, change int) int {
-	conn.watchedMu.Lock()
-	defer conn.watchedMu.Unlock()
-	n := conn.watched[uri] + change
-	if n > 0 {
-		conn.watched[uri] = n
-	} else {
-		delete(conn.watched, uri)
+// watchCounts counts the calls of Listen that watch each resource.
+type watchCounts struct {
+	mu    sync.Mutex // guards the field below
+	byURI map[string]int
+}
+
+func (w *watchCounts) get(uri string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.byURI[uri]
+}
+
+// add changes the number for a resource, and returns the new one.
+func (w *watchCounts) add(uri string, change int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.byURI == nil {
+		w.byURI = map[string]int{}
+	}
+	w.byURI[uri] += change
+	n := w.byURI[uri]
+	if n <= 0 {
+		delete(w.byURI, uri)
 	}
 	return n
 }
 
-// takeTurn waits until the subscriptions may be changed. It is no mutex, because
-// the wait ends with ctx.
-func (conn *connection) takeTurn(ctx context.Context) error {
+// lockSubscribing waits until the subscriptions may be changed. The lock is not a mutex,
+// because the wait ends with ctx.
+func (conn *connection) lockSubscribing(ctx context.Context) error {
 	select {
-	case conn.turn <- struct{}{}:
+	case conn.subscribing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (conn *connection) endTurn() { <-conn.turn }
+func (conn *connection) unlockSubscribing() { <-conn.subscribing }

@@ -1314,7 +1314,7 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request, held *holding) (in 
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Encoding is not supported")
 		return Payload{}, false
 	}
-	limit := cmp.Or(g.MaxBody, 4<<20)
+	limit := g.maxBody()
 	body, err := readBody(&meteredReader{Reader: r.Body, ctx: r.Context(), held: held, size: int(min(r.ContentLength, limit))}, r.ContentLength, limit)
 	if err == error(errNoMemory) {
 		g.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
@@ -1330,6 +1330,9 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request, held *holding) (in 
 	}
 	return Decode(body), true
 }
+
+// maxBody returns how many bytes a POST may have.
+func (g *Guard) maxBody() int64 { return cmp.Or(g.MaxBody, 4<<20) }
 
 // readBody reads a body. size is its Content-Length; -1: the sender has not said
 // it. A body of more than limit bytes is the error ErrTooLarge.
@@ -1443,7 +1446,7 @@ type budget struct {
 
 func newBudget(g *Guard) *budget {
 	half := cmp.Or(g.MaxHeld, defaultHeld) / 2
-	return &budget{limit: int(max(half, 4*g.MaxBody)), shares: map[string]int{}}
+	return &budget{limit: int(max(half, 4*g.maxBody())), shares: map[string]int{}}
 }
 
 // fitsWithout reports whether there is room for n bytes if the caller gives others

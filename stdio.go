@@ -19,6 +19,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func Pipe() (a, b Conn) {
 type pipeConn struct {
 	in        <-chan []byte
 	out       chan<- []byte
-	closed    <-chan struct{} // closed when one of the two ends is
+	closed    <-chan struct{} // is closed by Close of either end
 	closeBoth func()
 }
 
@@ -108,15 +109,15 @@ func (c *pipeConn) Close() error {
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this
 // framing".
 //
-// A line may have up to maxLine bytes. Its line end does not count. A longer line
+// A line may have up to maxLine bytes; 0: 4 MiB. Its line end does not count. A longer line
 // is skipped, and Read returns a *ReadError for it. Then a server answers with
 // CodeInvalidRequest, and on a client every waiting Call fails with ErrTooLarge.
 //
 // A Write whose context ends returns at once. If its line was begun, the rest
 // is still written as soon as the other side reads again.
 //
-// closeStream must end a Read of r that waits, and if it can, a Write to w. It
-// is called once: by Close, or after w has failed.
+// closeStream is called once: by Close, or after w has failed. It must end a Read
+// of r that waits. If it can, it also ends a Write to w that waits.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return newLineConn(r, w, maxLine, closeStream)
 }
@@ -125,9 +126,9 @@ func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
 		w:         w,
-		maxLine:   maxLine,
+		maxLine:   cmp.Or(maxLine, 4<<20),
 		closeOnce: sync.OnceValue(closeStream),
-		turn:      make(chan struct{}, 1),
+		writeLock: make(chan struct{}, 1),
 	}
 }
 
@@ -136,8 +137,8 @@ func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 // Half a line would damage the line after it. So a line that was begun is
 // finished before the next one begins:
 //
-//	          gets the turn            all bytes are written
-//	waiting ------------------> writing --------------------> written: the next line gets the turn
+//	          gets the lock            all bytes are written
+//	waiting ------------------> writing --------------------> written: the next line gets the lock
 //	   |                           |
 //	   | ctx ends                  | w fails
 //	   v                           v
@@ -152,13 +153,14 @@ type lineConn struct {
 	closeOnce func() error // calls closeStream the first time; returns the same error each time
 	// finishLines means that Write never returns before its line is written.
 	finishLines bool
-	// turn is a lock for writing, and has room for one value. To put a value in
+	// writeLock is a lock for writing, and has room for one value. To put a value in
 	// is to lock: it waits while another value is in. To take the value out is
 	// to unlock. A Mutex would not do, because a context cannot end the wait for
 	// it.
-	turn chan struct{}
-	// writeErr is the error of w; nil: w has not failed. Then Read fails, too,
-	// because the Conn closes. It returns this error, which is the reason.
+	writeLock chan struct{}
+	// writeErr is the error of w; nil: w has not failed. When w has failed, the
+	// Conn closes, so Read fails, too. Then Read returns this error, which is the
+	// reason.
 	writeErr atomic.Pointer[error]
 }
 
@@ -213,7 +215,7 @@ func withoutLineEnd(line []byte) []byte {
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	line := append(p.Append(nil), '\n')
 	select {
-	case c.turn <- struct{}{}:
+	case c.writeLock <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -232,10 +234,10 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	}
 }
 
-// writeLine writes a line. The caller has the turn, and writeLine gives it
-// back.
+// writeLine writes a line. The caller has locked writeLock, and writeLine
+// unlocks it.
 func (c *lineConn) writeLine(line []byte) error {
-	defer func() { <-c.turn }()
+	defer func() { <-c.writeLock }()
 	if failed := c.writeErr.Load(); failed != nil {
 		return *failed
 	}
@@ -261,8 +263,8 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // the requests it has read. Write does not return before its line is written, even
 // if its context ends.
 //
-// From the call of StdioConn on, the process does not die of SIGPIPE any more.
-// If the client has gone, Write returns an error.
+// StdioConn changes the whole process: SIGPIPE no longer ends it. If the client
+// has gone, Write returns an error.
 func StdioConn(maxLine int) Conn {
 	// Go ends a program that writes to a standard output without a reader,
 	// unless the program asks for SIGPIPE. No goroutine reads the channel:
@@ -365,13 +367,13 @@ func (in *nonblockingStdin) Close() error {
 //
 // Close shuts the child down as 2025-11-25 basic/lifecycle#shutdown asks: it
 // closes the child's stdin, then sends SIGTERM, then kills the child. After
-// each step it waits until the child ends, for at most grace. The signals go to
+// each step it waits until the child ends, for at most grace; 0: two seconds. The signals go to
 // the whole process group of the child. When Close returns, all processes of
 // the group have ended or were killed. If the child does not end at all, Close
 // returns an error.
 func DialCommand(command func() *exec.Cmd, grace time.Duration, maxLine int) Dialer {
 	return func(context.Context) (Conn, error) {
-		c := &child{cmd: command(), grace: grace, exited: make(chan struct{}), gone: make(chan struct{})}
+		c := &child{cmd: command(), grace: cmp.Or(grace, 2*time.Second), exited: make(chan struct{}), gone: make(chan struct{})}
 		if err := c.start(maxLine); err != nil {
 			return nil, err
 		}
@@ -380,23 +382,23 @@ func DialCommand(command func() *exec.Cmd, grace time.Duration, maxLine int) Dia
 }
 
 const (
-	// lingering is how long the processes that a child has left behind may
-	// still write to its stdout and stderr.
-	lingering = time.Second
-	// outputPause is how long they may pause after that. Then the output counts
-	// as ended.
+	// outputTime is how long the stdout and stderr of a child stay open after its
+	// exit, if other processes of its group still have them.
+	outputTime = time.Second
+	// outputPause ends them after that: nothing has come for this time.
 	outputPause = 50 * time.Millisecond
-	// exitDelay is how long a Write that has failed waits for the child's end.
-	// The exit status says more than the error of the Write.
-	exitDelay = 100 * time.Millisecond
+	// exitTime is how long a Write that has failed waits for the child's exit. The
+	// exit status says more than the error of the Write.
+	exitTime = 100 * time.Millisecond
 
-	// quickCheck is the time between two checks whether the group of a child is
+	// groupInterval is the time between two checks whether the group of a child is
 	// empty. It is short, because most groups are empty soon.
-	quickCheck = 10 * time.Millisecond
-	// slowCheck is the time between later checks. They begin when slowCheck has
-	// passed since SIGTERM, and also look for zombies. That costs more, because
-	// they read the states of all processes.
-	slowCheck = 50 * time.Millisecond
+	groupInterval = 10 * time.Millisecond
+	// zombieInterval is the time between later checks, which begin this time after
+	// SIGTERM. They also look for zombies: processes that have ended, but that no
+	// process has reaped. That costs more, because they read the states of all
+	// processes.
+	zombieInterval = 50 * time.Millisecond
 
 	maxStderr = 2048 // bytes of the child's stderr that are kept
 )
@@ -409,13 +411,17 @@ const (
 //	   +-------------------+-----------------+----------------+
 //	   | the process ends
 //	   v
-//	exited      Read fails with the exit status; after lingering at most, the processes left in the group get SIGTERM
+//	exited      Read fails with the exit status; after outputTime at most, the processes left in the group get SIGTERM
 //	   |
 //	   | the group is empty, or it is killed after grace
 //	   v
 //	 gone       Close returns
 //
-// A goroutine runs the method wait. It takes the child from running to gone,
+// An arrow with grace means that the process has not ended in that time. So Close
+// takes three times grace at most until the process has ended, and then outputTime
+// and once more grace for the rest of its group.
+//
+// A goroutine runs the method reap. It takes the child from running to gone,
 // whether Close was called or not. Windows has neither SIGTERM nor process
 // groups. There the child is killed after the first grace, and it is gone as
 // soon as it has exited.
@@ -463,13 +469,13 @@ func (c *child) start(maxLine int) error {
 	c.stdin = stdin
 	c.lines = NewLineConn(childOutput{stdout}, stdin, maxLine, c.shutDown)
 	go c.stderr.copy() // ends when all have closed stderr, or shortly after the exit
-	go c.wait()        // ends when the child is gone
+	go c.reap()        // ends when the child is gone
 	return nil
 }
 
 // ownGroup returns the attributes of a process that starts a new process group.
 // The field Setpgid exists only on Unix. It is set by reflection, so that this
-// file compiles on all systems.
+// file compiles on Linux, macOS and Windows.
 func ownGroup() *syscall.SysProcAttr {
 	attr := new(syscall.SysProcAttr)
 	setpgid := reflect.ValueOf(attr).Elem().FieldByName("Setpgid")
@@ -497,7 +503,7 @@ func (c *child) Write(ctx context.Context, p Payload) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrClosed, c.explain(err, exitDelay))
+	return fmt.Errorf("%w: %w", ErrClosed, c.explain(err, exitTime))
 }
 
 // Close shuts the child down.
@@ -514,10 +520,10 @@ func (c *child) explain(err error, limit time.Duration) error {
 		exit = errors.New(c.cmd.ProcessState.String()) // "exit status 0"
 	}
 	reason := fmt.Errorf("server ended: %w", exit)
-	if c.stderr.next != nil { // which has shown it already
+	if c.stderr.next != nil { // the Stderr of the command has shown it already
 		return reason
 	}
-	if !closedWithin(2*lingering, c.stderr.ended) { // its deadline comes before that, where pipes have deadlines
+	if !closedWithin(2*outputTime, c.stderr.ended) { // its deadline comes before that, where pipes have deadlines
 		return reason
 	}
 	stderr := strings.ToValidUTF8(strings.TrimSpace(string(c.stderr.last)), "\uFFFD")
@@ -541,14 +547,21 @@ func (c *child) shutDown() error {
 	if !exited {
 		return errors.Join(fmt.Errorf("process %d does not end", c.cmd.Process.Pid), c.stdout.Close())
 	}
-	<-c.gone // wait takes no longer than lingering and grace
+	<-c.gone // reap takes no longer than outputTime and grace
 	return c.stdout.Close()
 }
 
 // signal sends a signal to the process group. If there is none, it sends the
-// signal to the process. It is called before the process was reaped: after that,
-// its number may belong to another process.
+// signal to the process. When the process has been reaped, its number may belong
+// to another one, so signal sends nothing then. A process that is being reaped at
+// this moment cannot be told from one that runs. The risk is small, because
+// systems use a number again only after many others.
 func (c *child) signal(s os.Signal) error {
+	select {
+	case <-c.exited:
+		return os.ErrProcessDone
+	default:
+	}
 	if c.signalGroup(s) == nil {
 		return nil
 	}
@@ -568,16 +581,19 @@ func (c *child) signalGroup(s os.Signal) error {
 // noSignal never arrives. Sending it only checks whether the group has processes.
 const noSignal = syscall.Signal(0)
 
-// wait reaps the process when it ends, and then ends the rest of its group. As
-// long as the group has a process, no other group gets its number.
-func (c *child) wait() {
+// reap reaps the process when it ends, and then ends the rest of its group. As
+// long as the group has a process, no other group gets its number. So a group that
+// was empty when the process was reaped gets no signal. If it becomes empty later,
+// the number may be used again before reap sends one, a second later at most. That
+// is as unlikely as in signal.
+func (c *child) reap() {
 	c.err = c.cmd.Wait()
 	othersLeft := c.signalGroup(noSignal) == nil
-	deadline := time.Now().Add(lingering)
+	deadline := time.Now().Add(outputTime)
 	_ = c.stdout.SetReadDeadline(deadline) // see childOutput
 	_ = c.stderr.pipe.SetReadDeadline(deadline)
 	close(c.exited)
-	closedWithin(lingering, c.stderr.ended)
+	closedWithin(outputTime, c.stderr.ended)
 	if othersLeft {
 		c.endGroup()
 	}
@@ -591,17 +607,17 @@ func (c *child) endGroup() {
 		return // the group is empty
 	}
 	began := time.Now()
-	pause := quickCheck
+	pause := groupInterval
 	for time.Since(began) < c.grace {
 		time.Sleep(pause)
 		if c.signalGroup(noSignal) != nil {
 			return // the group is empty
 		}
-		if time.Since(began) > slowCheck {
+		if time.Since(began) > zombieInterval {
 			if onlyZombies(c.cmd.Process.Pid) {
 				break
 			}
-			pause = slowCheck
+			pause = zombieInterval
 		}
 	}
 	// A group of zombies is killed, too: a process of the group may have
@@ -610,9 +626,8 @@ func (c *child) endGroup() {
 }
 
 // onlyZombies reports whether a process group has members and all of them are
-// zombies. A zombie is a process that has ended, but that its parent has not
-// reaped. It still accepts signals. In a container whose first process reaps no
-// others, a zombie stays for ever. On systems without the /proc of Linux,
+// zombies. A zombie still accepts signals. In a container whose first process
+// reaps no others, a zombie stays for ever. On systems without the /proc of Linux,
 // onlyZombies returns false.
 func onlyZombies(group int) bool {
 	entries, _ := os.ReadDir("/proc")
@@ -620,7 +635,7 @@ func onlyZombies(group int) bool {
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
-			continue // this entry is no process
+			continue // this entry is not a process
 		}
 		state, itsGroup := processState(pid)
 		switch {
@@ -656,7 +671,7 @@ func processState(pid int) (state string, group int) {
 
 // childOutput is our end of the child's stdout. A pipe ends when all processes
 // have closed their end of it. So a process that the child has left behind
-// could keep us waiting for ever. Therefore wait sets a deadline when the child
+// could keep us waiting for ever. Therefore reap sets a deadline when the child
 // has exited. After the deadline, the pipe counts as ended when nothing is in
 // it for outputPause. What the child has written before is still read, however
 // slowly that is done.
@@ -682,7 +697,7 @@ type stderrPipe struct {
 	ended chan struct{} // closed when nothing more is read
 }
 
-// copy reads the pipe until its end, or until the deadline that wait sets.
+// copy reads the pipe until its end, or until the deadline that reap sets.
 func (s *stderrPipe) copy() {
 	defer close(s.ended)
 	defer s.pipe.Close()

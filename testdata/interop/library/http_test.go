@@ -372,7 +372,7 @@ func TestHTTPBudget(t *testing.T) {
 		demo.Methods["large"] = func(context.Context, *wire.Exchange) (any, error) {
 			return map[string]string{"text": strings.Repeat("x", 700<<10)}, nil
 		}
-		h := &wire.StreamableHandler{Handler: demo, Sessions: &wire.Sessions{Keep: 1 << 20}, Guard: wire.Guard{MaxHeld: 1 << 20}}
+		h := &wire.StreamableHandler{Handler: demo, Sessions: &wire.Sessions{Keep: 1 << 20}, Guard: wire.Guard{MaxHeld: 2 << 20, MaxBody: 256 << 10}}
 		defer h.Close()
 		greedy, other := openSession(h, "2025-11-25"), openSession(h, "2025-11-25")
 		big := func(id int) string {

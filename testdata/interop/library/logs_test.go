@@ -86,7 +86,7 @@ func TestHTTPOddHandlers(t *testing.T) {
 		session := openSession(h, "2025-11-25")
 		for _, row := range []struct{ body, want string }{
 			{`{"jsonrpc":"2.0","method":"notifications/disconnect"}`, ""},
-			{`{"jsonrpc":"2.0","id":1,"method":"exit"}`, ""},
+			{`{"jsonrpc":"2.0","id":1,"method":"exit"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}`},
 			{ping, saysOK}, // its id is free again
 			{`{"jsonrpc":"2.0","id":1,"method":"panic"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}`},
 			{ping, saysOK},
