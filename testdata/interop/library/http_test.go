@@ -114,30 +114,16 @@ func TestHTTPPolling(t *testing.T) {
 	}
 }
 
-// A question that nobody can answer any more is not kept for ever: neither if the client has gone for good, nor if the question has fallen
-// out of the log. Nor is work whose client accepts only JSON, or has no session, and has left.
+// A question that nobody can answer any more is not kept for ever, if the client has gone for good. Nor is work whose client accepts only JSON, or has no session, and has left.
 func TestHTTPAbandoned(t *testing.T) {
 	ask := func(ctx context.Context, x *wire.Exchange) error { return x.Call(ctx, "ping", nil, nil) }
 	wait := func(ctx context.Context, _ *wire.Exchange) error { <-ctx.Done(); return ctx.Err() }
-	talk := func(ctx context.Context, x *wire.Exchange) error {
-		go func() {
-			for range 30 { // questions that leave no room for the first one
-				go func() { _ = ask(ctx, x) }()
-				select {
-				case <-ctx.Done():
-					return
-				case <-time.After(time.Second):
-				}
-			}
-		}()
-		return ask(ctx, x)
-	}
 	for name, row := range map[string]struct {
 		work     func(context.Context, *wire.Exchange) error
 		accept   string
 		sessions *wire.Sessions
 		ends     time.Duration // after the client has gone
-	}{"a question": {ask, "*/*", &wire.Sessions{Keep: 4 << 20, IdleTimeout: time.Minute}, 2 * time.Minute}, "a question out of the log": {talk, "*/*", &wire.Sessions{Keep: 4000}, 20 * time.Second},
+	}{"a question": {ask, "*/*", &wire.Sessions{Keep: 4 << 20, IdleTimeout: time.Minute}, 2 * time.Minute},
 		"JSON": {wait, "application/json", &wire.Sessions{Keep: 4 << 20, IdleTimeout: time.Minute}, 2 * time.Minute}, "no session": {wait, "*/*", nil, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			demo, ended := newDemo(), make(chan error, 1)
