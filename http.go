@@ -794,6 +794,7 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 			return
 		}
 		defer places.leave(rep)
+		rep.places = places
 	}
 	if answer := p.dispatch(ctx, h, rep.in, base); answer != nil {
 		rep.serve(answer)
@@ -1340,10 +1341,12 @@ type reply struct {
 	answer  *answer       // nil: nothing is served yet
 	over    bool          // the response has ended before the handlers
 
-	requests int // in the payload
+	requests int     // in the payload
+	places   *places // for these; nil: there is none
 
 	// The mutex of the places guards the fields below.
 	since   time.Time // when the requests got their places
+	due     time.Time // when decideLate is to run; the zero Time: it is not
 	stopped bool      // the requests have lost their places
 }
 
@@ -1378,17 +1381,15 @@ func (rep *reply) serve(answer *answer) {
 	rep.mu.Lock()
 	rep.batch, rep.answer = answer.Batch, answer
 	rep.mu.Unlock()
-	if rep.h.running.wasStopped(rep) { // while its notifications were handled
-		answer.stop()
-	}
-	defer answer.written()
 	wait := rep.h.decideIn
 	if !rep.stream {
 		wait = min(wait, watchAfter)
 	}
-	late := time.AfterFunc(wait, rep.decideLate)
+	if rep.places != nil && rep.places.serve(rep, wait) { // stopped while its notifications were handled
+		answer.stop()
+	}
+	defer answer.written()
 	defer rep.finish() // also if a handler ends this goroutine
-	defer late.Stop()
 	answer.emit(rep.take)
 }
 
@@ -1405,7 +1406,7 @@ func (rep *reply) reserve(size int) error {
 // take takes in an answer. emit calls it for one answer at a time.
 func (rep *reply) take(m *Message) {
 	size := m.size()
-	fits := size <= rep.reserved || rep.held.tryAdd(size)
+	fits := size <= max(uncounted, rep.reserved) || rep.held.tryAdd(size)
 	if !fits && !rep.hasTaken { // otherwise it would wait for room that this response itself has taken
 		fits = rep.held.add(context.WithoutCancel(rep.r.Context()), size, size)
 	}
@@ -1623,6 +1624,7 @@ type places struct {
 	lost   int // places of calls that were stopped and have not returned yet
 	calls  map[*reply]struct{}
 	looked time.Time // when calls that run for long were last looked for
+	next   time.Time // when decideLate runs; the zero Time: no timer is set
 }
 
 const (
@@ -1658,11 +1660,44 @@ func (p *places) enter(rep *reply) bool {
 	return entered
 }
 
-// wasStopped reports whether a reply has lost its places.
-func (p *places) wasStopped(rep *reply) bool {
+// serve notes that decideLate of a reply is to run when it takes longer than wait.
+// It returns true if the reply has lost its places.
+func (p *places) serve(rep *reply, wait time.Duration) (stopped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	rep.due = rep.since.Add(wait)
+	if p.next.IsZero() || rep.due.Before(p.next) {
+		p.next = rep.due
+		time.AfterFunc(wait, p.decideLate)
+	}
 	return rep.stopped
+}
+
+// decideLate decides the replies that are due, and sets the timer for the others. One
+// timer serves them all: to set one for each would wake the runtime's poller for each
+// call, which is a tenth of what a call costs.
+func (p *places) decideLate() {
+	p.mu.Lock()
+	now := time.Now()
+	var late []*reply
+	p.next = time.Time{}
+	for rep := range p.calls {
+		switch {
+		case rep.due.IsZero(): // it is not served yet, or it was decided here before
+		case !rep.due.After(now):
+			rep.due = time.Time{}
+			late = append(late, rep)
+		case p.next.IsZero() || rep.due.Before(p.next):
+			p.next = rep.due
+		}
+	}
+	if !p.next.IsZero() {
+		time.AfterFunc(p.next.Sub(now), p.decideLate)
+	}
+	p.mu.Unlock()
+	for _, rep := range late {
+		rep.decideLate()
+	}
 }
 
 // leave gives the places back.

@@ -1420,6 +1420,7 @@ func hasZeroWeight(params string) bool {
 const (
 	defaultHeld = 64 << 20        // bytes that a handler holds for all its callers
 	smallPiece  = 64 << 10        // bytes; what is not larger may use the reserve
+	uncounted   = 4 << 10         // bytes; a body or an answer that is not larger is not counted, because requests are
 	roomWait    = 5 * time.Second // how long a piece waits for room
 )
 
@@ -1432,6 +1433,9 @@ const (
 // half of the budget, two callers get a third each, and there is always room for
 // one more. The last eighth is a reserve for small pieces. An answer that is larger
 // than half of the budget is held outside of it, and only one such answer at a time.
+//
+// Bodies and answers of 4 KiB or less are not counted: the number of requests bounds
+// them.
 //
 // A caller is a principal, or else a session. All others are one caller together.
 type budget struct {
@@ -1602,19 +1606,24 @@ func (h *holding) release() {
 // meteredReader reads a body whose bytes are counted while they come.
 type meteredReader struct {
 	io.Reader
-	ctx  context.Context
-	held *holding
-	size int // of the body, if it is known
-	read int
+	ctx     context.Context
+	held    *holding
+	size    int // of the body, if it is known
+	read    int
+	counted int // of these
 }
 
 // Read returns errNoMemory if there is no room for what has come.
 func (r *meteredReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	r.read += n
-	if n > 0 && !r.held.add(r.ctx, n, max(r.read, r.size)) {
+	if r.read <= uncounted {
+		return n, err
+	}
+	if !r.held.add(r.ctx, r.read-r.counted, max(r.read, r.size)) {
 		return 0, errNoMemory
 	}
+	r.counted = r.read
 	return n, err
 }
 
