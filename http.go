@@ -216,7 +216,10 @@ func (h *StreamableHandler) Close() {
 	h.mu.Lock()
 	h.windDown()
 	h.mu.Unlock()
-	sessions := cmp.Or(h.Sessions, new(Sessions))
+	sessions := h.Sessions
+	if sessions == nil {
+		sessions = new(Sessions)
+	}
 	for _, s := range sessions.All() {
 		s.standalone().End()
 		// The answers to questions would be refused from now on.
@@ -669,7 +672,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 }
 
 // initialize opens a session, if the handshake succeeds. The version in the header
-// is not checked: client and server could not agree on one. The response is JSON
+// is not checked: otherwise client and server could never agree on one. The response is JSON
 // however long it takes, because its header carries the id of the session.
 func (rep *reply) initialize(base Exchange) {
 	s := rep.h.Sessions.create(base.Principal)
@@ -700,8 +703,8 @@ func (rep *reply) initialize(base Exchange) {
 		return encoded(agreed), nil
 	})
 	base.Peer = s.Peer
-	// The session is not in the table yet, so the end of the handler must end
-	// the request.
+	// The session is not in the table yet, so Close would not find the request. It
+	// also ends with rep.h.life.
 	rep.dispatch(withValues(rep.h.life, rep.r.Context()), opening, s.Peer, base)
 }
 
@@ -815,8 +818,9 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	}
 }
 
-// status returns the HTTP status of a response that holds one answer. Only an error
-// about the request itself changes it: legacy clients take another status for a
+// status returns the HTTP status of a response that holds one answer. A server that
+// has no room answers with 503. Of other errors, only one about the request itself
+// changes the status: legacy clients take another status for a
 // failure of the transport, and 404 for the end of their session. 2026-07-28
 // basic/transports/streamable-http#protocol-version-header: "If the server does not
 // implement the requested RPC method, it MUST respond with 404 Not Found".
@@ -1297,12 +1301,12 @@ func (s *schemaReader) addMark(mark json.RawMessage, path []string, kind string)
 
 // ---- The response to a POST: JSON, or a stream ----
 
-// reply is the response to a POST. The handlers of its requests run on the
+// reply is the response to a POST. The handler of a single request runs on the
 // goroutine of ServeHTTP: one more goroutine would make a small call a fifth more
 // expensive. What the response becomes is decided as late as possible:
 //
 //	            all answers are there
-//	undecided ------------------------> answered   ServeHTTP writes JSON
+//	undecided ------------------------> answered   ServeHTTP writes JSON, or events if the client accepts only those
 //	    |
 //	    |   a message comes before the answer, or Disconnect,
 //	    |   or a second has passed
@@ -1314,6 +1318,9 @@ func (s *schemaReader) addMark(mark json.RawMessage, path []string, kind string)
 // A response may be over while its handlers still run: the connection breaks, the
 // handler calls Disconnect, or another response follows the stream. Then the
 // connection is closed, and in a session the handlers go on.
+//
+// Only what was sent on a stream can be fetched again. An answer that was sent as
+// JSON, or that comes in the state left, is lost.
 //
 // A client that does not accept a stream waits for its JSON, however long that
 // takes.
@@ -1332,6 +1339,9 @@ type reply struct {
 	reserved int      // bytes of these, for an answer that is not there yet
 	hasTaken bool     // there is room for an answer, or it was refused; only take uses this
 
+	requests int     // in the payload
+	places   *places // for these; nil: there is none
+
 	mu      sync.Mutex // guards the fields below
 	state   replyState
 	answers []*Message    // that came before it was decided
@@ -1340,9 +1350,6 @@ type reply struct {
 	handled bool          // all answers are there
 	answer  *answer       // nil: nothing is served yet
 	over    bool          // the response has ended before the handlers
-
-	requests int     // in the payload
-	places   *places // for these; nil: there is none
 
 	// The mutex of the places guards the fields below.
 	since   time.Time // when the requests got their places
@@ -1612,9 +1619,9 @@ func (rep *reply) writeAnswers() {
 // places bounds how many requests of all clients are served at once. Calls that
 // run for longer than a minute hold three quarters of the places at most, so that
 // there is always room for others. When they hold more, some of them are stopped:
-// first those whose client has gone, then those of the callers with the most calls;
-// of these the oldest first. This is the one case in which a connection that has
-// broken ends a call of the legacy era.
+// first those whose response has ended before the handlers, as when the client has
+// gone, then those of the callers with the most calls; of these the oldest first. In
+// a session, this is the one case in which a connection that has broken ends a call.
 type places struct {
 	max       int
 	makesRoom bool // calls that run for long may be stopped

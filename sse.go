@@ -266,8 +266,8 @@ const (
 	maxUnfollowed = 64 << 10         // bytes that are sent after a connection has broken, before the sender waits
 	awaitReturn   = 5 * time.Second  // how long a sender waits for the client to come back
 	keepEnded     = 5 * time.Minute  // how long the events of a stream that has ended are kept
-	stall         = 30 * time.Second // a connection without progress for so long counts as broken
-	piece         = 8 << 10          // bytes of one write; a quarter of a KiB a second is progress
+	stall         = 30 * time.Second // for one piece; after that the connection counts as broken
+	piece         = 16 << 10         // bytes of one write
 
 	eventOverhead = 256 // bytes that an event costs in an outbox beside its text
 )
@@ -300,7 +300,7 @@ type outbox struct {
 	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
 	held      holding       // of the budget for what is kept
 	live      *budget       // for what waits for a response
-	peer      *Peer         // its calls fail that the client cannot read any more; nil: there are none
+	peer      *Peer         // whose questions fail when no client can read them any more; nil: there are none
 
 	mu         sync.Mutex // guards the fields below, and those of each Stream
 	kept       []keptEvent
@@ -337,10 +337,12 @@ const (
 //	                          ^                                             |
 //	                          +----------------- Follow --------------------+
 //
-// While a stream is followed, a sender waits when 64 KiB are not written yet. So a
+// While a stream is followed, a sender waits when 64 KiB wait behind what is being
+// written. So a
 // client that reads slowly slows its own stream down, and no other. While the
 // stream is unfollowed, a sender waits for the client when it has sent 64 KiB, or
-// as much as is kept, but only during the first five seconds. After that the outbox
+// three quarters of what is kept if that is less, but only during the first five
+// seconds. After that the outbox
 // drops what it has no room for. If nothing is kept, a stream that is not followed is lost.
 //
 // The id of an event is that of its stream, a slash, and the number of the event.
@@ -376,8 +378,9 @@ type follower struct {
 }
 
 // NewStream returns a stream with an outbox of its own. keep is how many bytes of
-// its events are kept for a client that comes back. If keep is 0, events have no
-// ids, and nothing can be sent before a response follows the stream. id must be
+// its events are kept for a client that comes back. Nothing can be
+// sent before a response follows the stream. If keep is 0, events have no ids, and a
+// stream whose response breaks off is lost. id must be
 // unique among the streams that a client can ask for: 2025-11-25
 // basic/transports#resumability-and-redelivery, an event id "MUST be globally
 // unique across all streams within that session".
@@ -445,7 +448,7 @@ func (out *outbox) close() {
 	}
 	out.mu.Lock()
 	defer out.mu.Unlock()
-	out.shrink(0) // no client can come back
+	out.dropIf(0, func(keptEvent) bool { return true }) // no client can come back
 }
 
 // expire drops the events of the streams that have ended before a time.
@@ -455,21 +458,18 @@ func (out *outbox) expire(before time.Time) {
 	out.dropIf(0, func(e keptEvent) bool { return !e.stream.ended.IsZero() && e.stream.ended.Before(before) })
 }
 
-// makeRoom drops events until there is room for n bytes. It makes more room than
-// that, so that the events are not looked at for each that is added. The caller
-// holds mu.
-func (out *outbox) makeRoom(n int) {
+// makeRoom drops events until there is room for n bytes for an event of a rank. Of
+// what matters less than a response it drops more than that, so that the events are
+// not looked at for each that is added. The caller holds mu.
+func (out *outbox) makeRoom(n int, r rank) {
 	if out.size+n <= out.limit {
 		return
 	}
-	out.shrink(max(out.afterDropping()-n, 0))
-}
-
-// shrink drops events until no more than some bytes are kept. The caller holds mu.
-func (out *outbox) shrink(most int) {
-	out.dropIf(most, keptEvent.isOvertaken)
-	out.dropIf(most, func(e keptEvent) bool { return e.rank < answerRank })
-	out.dropIf(most, func(keptEvent) bool { return true })
+	out.dropIf(out.afterDropping()-n, keptEvent.isOvertaken)
+	out.dropIf(out.afterDropping()-n, func(e keptEvent) bool { return e.rank < answerRank })
+	if r == answerRank {
+		out.dropIf(out.limit-n, func(keptEvent) bool { return true })
+	}
 }
 
 // keep keeps an event, if there is room when others are dropped that do not matter
@@ -480,7 +480,11 @@ func (out *outbox) keep(e keptEvent) {
 		out.lose(e)
 		return
 	}
-	out.makeRoom(size)
+	out.makeRoom(size, e.rank)
+	if out.size > 0 && out.size+size > out.limit { // responses, which matter more, need all the room
+		out.lose(e)
+		return
+	}
 	for !out.held.tryAdd(size) {
 		before := out.size
 		out.dropIf(before/2, keptEvent.isOvertaken)
@@ -506,7 +510,7 @@ func (out *outbox) afterDropping() int { return out.limit * 3 / 4 }
 // dropIf drops the events that may be dropped, the oldest first, until no more
 // than some bytes are kept. The caller holds mu.
 func (out *outbox) dropIf(most int, may func(keptEvent) bool) {
-	if out.size <= most {
+	if out.size <= most || out.size == 0 {
 		return
 	}
 	out.kept = slices.DeleteFunc(out.kept, func(e keptEvent) bool {
