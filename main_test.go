@@ -1501,6 +1501,11 @@ func TestOutboxBudget(t *testing.T) {
 		t.Errorf("%d of 20 answers are kept", len(out.kept))
 	}
 	b.used -= 985_000
+	crowded := &budget{limit: 1000, used: 700, shares: map[string]int{"me": 500, "others": 200}} // they came when 500 was half
+	full := &outbox{live: crowded, held: holding{caller: "me"}}
+	if f, err := full.newStream().attach(""); f == nil {
+		t.Error("a caller that holds more than its share gets no stream:", err)
+	}
 	late := out.newStream()
 	out.close()
 	late.appendAll([]*Message{{ID: NumberID(1), Result: json.RawMessage("{}")}})

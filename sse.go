@@ -1462,7 +1462,10 @@ func newBudget(g *Guard) *budget {
 func (b *budget) fitsWithout(caller string, n, others int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.isLarge(n) || b.shares[caller]-others+n <= b.limit-b.used+others-n
+	if b.isLarge(n) {
+		return !b.outside
+	}
+	return b.shares[caller]-others+n <= b.limit-b.used+others-n
 }
 
 // isLarge reports whether a piece is held outside of the budget.
@@ -1477,6 +1480,9 @@ func (b *budget) tryTake(caller string, n, size int) bool {
 }
 
 func (b *budget) takeLocked(caller string, n, size int) bool {
+	if n == 0 { // always there, even if others have taken so much that the caller holds more than its share
+		return true
+	}
 	if b.isLarge(n) {
 		taken := !b.outside
 		b.outside = true
