@@ -131,7 +131,7 @@ type StreamableHandler struct {
 	life     context.Context // ends when Close stops the requests that still run
 	stop     context.CancelFunc
 
-	held     *budget       // for all peers
+	held     *budget       // for what is not kept in an outbox
 	decideIn time.Duration // before a response without an answer becomes a stream
 
 	running   places      // requests that are being served
@@ -672,8 +672,9 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 }
 
 // initialize opens a session, if the handshake succeeds. The version in the header
-// is not checked: otherwise client and server could never agree on one. The response is JSON
-// however long it takes, because its header carries the id of the session.
+// is not checked: otherwise client and server could never agree on one. The
+// response is JSON however long it takes, because its header carries the id of the
+// session.
 func (rep *reply) initialize(base Exchange) {
 	s := rep.h.Sessions.create(base.Principal)
 	opened := false
@@ -820,8 +821,8 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 
 // status returns the HTTP status of a response that holds one answer. A server that
 // has no room answers with 503. Of other errors, only one about the request itself
-// changes the status: legacy clients take another status for a
-// failure of the transport, and 404 for the end of their session. 2026-07-28
+// changes the status: legacy clients take another status for a failure of the
+// transport, and 404 for the end of their session. 2026-07-28
 // basic/transports/streamable-http#protocol-version-header: "If the server does not
 // implement the requested RPC method, it MUST respond with 404 Not Found".
 func status(m *Message, modern bool) int {
@@ -1616,9 +1617,9 @@ func (rep *reply) writeAnswers() {
 
 // ---- Places for requests ----
 
-// places bounds how many requests of all clients are served at once. Calls that
-// run for longer than a minute hold three quarters of the places at most, so that
-// there is always room for others. When they hold more, some of them are stopped:
+// places bounds how many requests of all clients are served at once. When a request
+// comes, calls that have run for longer than a minute may hold three quarters of the
+// places, so that there is room for others. If they hold more, some are stopped:
 // first those whose response has ended before the handlers, as when the client has
 // gone, then those of the callers with the most calls; of these the oldest first. In
 // a session, this is the one case in which a connection that has broken ends a call.
@@ -1626,12 +1627,13 @@ type places struct {
 	max       int
 	makesRoom bool // calls that run for long may be stopped
 
-	mu     sync.Mutex // guards the fields below, and two of each reply
+	mu     sync.Mutex // guards the fields below, and three of each reply
 	taken  int
 	lost   int // places of calls that were stopped and have not returned yet
 	calls  map[*reply]struct{}
-	looked time.Time // when calls that run for long were last looked for
-	next   time.Time // when decideLate runs; the zero Time: no timer is set
+	looked time.Time   // when calls that run for long were last looked for
+	timer  *time.Timer // nil: it was never set
+	next   time.Time   // when it fires; the zero Time: it is not set
 }
 
 const (
@@ -1674,10 +1676,20 @@ func (p *places) serve(rep *reply, wait time.Duration) (stopped bool) {
 	defer p.mu.Unlock()
 	rep.due = rep.since.Add(wait)
 	if p.next.IsZero() || rep.due.Before(p.next) {
-		p.next = rep.due
-		time.AfterFunc(wait, p.decideLate)
+		p.setTimer(rep.due)
 	}
 	return rep.stopped
+}
+
+// setTimer has decideLate run at a time. There is one timer, and it is set anew: a
+// second one would set others, without end. The caller holds mu.
+func (p *places) setTimer(next time.Time) {
+	p.next = next
+	if p.timer == nil {
+		p.timer = time.AfterFunc(time.Until(next), p.decideLate)
+	} else {
+		p.timer.Reset(time.Until(next))
+	}
 }
 
 // decideLate decides the replies that are due, and sets the timer for the others. One
@@ -1687,19 +1699,20 @@ func (p *places) decideLate() {
 	p.mu.Lock()
 	now := time.Now()
 	var late []*reply
-	p.next = time.Time{}
+	var next time.Time
 	for rep := range p.calls {
 		switch {
 		case rep.due.IsZero(): // it is not served yet, or it was decided here before
 		case !rep.due.After(now):
 			rep.due = time.Time{}
 			late = append(late, rep)
-		case p.next.IsZero() || rep.due.Before(p.next):
-			p.next = rep.due
+		case next.IsZero() || rep.due.Before(next):
+			next = rep.due
 		}
 	}
-	if !p.next.IsZero() {
-		time.AfterFunc(p.next.Sub(now), p.decideLate)
+	p.next = time.Time{}
+	if !next.IsZero() {
+		p.setTimer(next)
 	}
 	p.mu.Unlock()
 	for _, rep := range late {
@@ -1725,7 +1738,7 @@ func (p *places) leave(rep *reply) {
 func (p *places) chooseLong(before time.Time) (chosen []*reply) {
 	type call struct {
 		*reply
-		gone bool // its client
+		over bool // the response has ended before the handlers
 	}
 	var long []call
 	held := 0
@@ -1739,9 +1752,9 @@ func (p *places) chooseLong(before time.Time) (chosen []*reply) {
 	}
 	slices.SortFunc(long, func(a, b call) int {
 		switch {
-		case a.gone != b.gone && a.gone:
+		case a.over != b.over && a.over:
 			return -1
-		case a.gone != b.gone:
+		case a.over != b.over:
 			return 1
 		}
 		return cmp.Or(perCaller[b.held.caller]-perCaller[a.held.caller], a.since.Compare(b.since))

@@ -81,10 +81,11 @@ package main
 //	stream of a response          DialHTTP               the stream has ended, or Close
 //
 // The locks: each type has one mutex, and none is held while a handler runs or
-// something is written. They nest in this order: Client; Server; a response of
-// http.go; Sessions; Peer; the protocol of a Peer; Stream. While the mutex of a
-// reader, of watchCounts or of a nonblockingStdin is held, no other is taken. Only that
-// of a nonblockingStdin is held during a Read.
+// something is written. They nest in this order: Client; Server; the places and the
+// responses of http.go; Sessions; outbox, which has that of its Streams; Peer; the
+// protocol of a Peer; budget. While the mutex of a reader, of watchCounts or of a
+// nonblockingStdin is held, no other is taken. Only that of a nonblockingStdin is
+// held during a Read.
 
 import (
 	"bytes"

@@ -266,7 +266,7 @@ const (
 	maxUnfollowed = 64 << 10         // bytes that are sent after a connection has broken, before the sender waits
 	awaitReturn   = 5 * time.Second  // how long a sender waits for the client to come back
 	keepEnded     = 5 * time.Minute  // how long the events of a stream that has ended are kept
-	stall         = 30 * time.Second // for one piece; after that the connection counts as broken
+	stall         = 30 * time.Second // how long the writing of one piece may take; after that the connection is broken
 	piece         = 16 << 10         // bytes of one write
 
 	eventOverhead = 256 // bytes that an event costs in an outbox beside its text
@@ -298,8 +298,8 @@ type outbox struct {
 	limit     int           // bytes that are kept; 0: nothing is, and events have no ids
 	prime     bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
-	held      holding       // of the budget for what is kept
-	live      *budget       // for what waits for a response
+	held      holding       // bytes of kept, in the budget for what is kept
+	live      *budget       // for what waits in the queues of followers
 	peer      *Peer         // whose questions fail when no client can read them any more; nil: there are none
 
 	mu         sync.Mutex // guards the fields below, and those of each Stream
@@ -338,12 +338,11 @@ const (
 //	                          +----------------- Follow --------------------+
 //
 // While a stream is followed, a sender waits when 64 KiB wait behind what is being
-// written. So a
-// client that reads slowly slows its own stream down, and no other. While the
-// stream is unfollowed, a sender waits for the client when it has sent 64 KiB, or
-// three quarters of what is kept if that is less, but only during the first five
-// seconds. After that the outbox
-// drops what it has no room for. If nothing is kept, a stream that is not followed is lost.
+// written. So a client that reads slowly slows its own stream down, and no other.
+// While the stream is unfollowed, a sender waits for the client when it has sent 64
+// KiB, or three quarters of what is kept if that is less, but only during the first
+// five seconds. After that the outbox drops what it has no room for. If nothing is
+// kept, a stream that is not followed is lost.
 //
 // The id of an event is that of its stream, a slash, and the number of the event.
 // Numbers begin with 1. The number 0 stands for the beginning of the stream.
@@ -378,12 +377,11 @@ type follower struct {
 }
 
 // NewStream returns a stream with an outbox of its own. keep is how many bytes of
-// its events are kept for a client that comes back. Nothing can be
-// sent before a response follows the stream. If keep is 0, events have no ids, and a
-// stream whose response breaks off is lost. id must be
-// unique among the streams that a client can ask for: 2025-11-25
-// basic/transports#resumability-and-redelivery, an event id "MUST be globally
-// unique across all streams within that session".
+// its events are kept for a client that comes back. Nothing can be sent before a
+// response follows the stream. If keep is 0, events have no ids, and a stream whose
+// response breaks off is lost. id must be unique among the streams that a client can
+// ask for: 2025-11-25 basic/transports#resumability-and-redelivery, an event id
+// "MUST be globally unique across all streams within that session".
 func NewStream(id string, keep int) *Stream {
 	out := &outbox{limit: keep}
 	return out.add(id)
@@ -499,7 +497,7 @@ func (out *outbox) keep(e keptEvent) {
 	e.stream.kept++
 }
 
-// nothingHeld returns a holding for what waits for a response.
+// nothingHeld returns a holding for the queue of a follower.
 func (out *outbox) nothingHeld() holding {
 	return holding{budget: out.live, caller: out.held.caller}
 }
@@ -1419,12 +1417,12 @@ func hasZeroWeight(params string) bool {
 	return false
 }
 
-// ---- Budget: what is held for all peers together ----
+// ---- Budget: what is held for all callers together ----
 
 const (
 	defaultHeld = 64 << 20        // bytes that a handler holds for all its callers
 	smallPiece  = 64 << 10        // bytes; what is not larger may use the reserve
-	uncounted   = 4 << 10         // bytes; a body or an answer that is not larger is not counted, because requests are
+	uncounted   = 4 << 10         // bytes; a body or an answer that is not larger is not counted
 	roomWait    = 5 * time.Second // how long a piece waits for room
 )
 
@@ -1448,7 +1446,7 @@ type budget struct {
 	mu      sync.Mutex // guards the fields below
 	used    int
 	shares  map[string]int // bytes of each caller
-	outside bool           // a piece is held outside of the budget
+	outside bool           // an answer is held outside of the budget
 	freed   chan struct{}  // closed when something has been given back; nil: no goroutine waits for that
 }
 
@@ -1468,7 +1466,7 @@ func (b *budget) fitsWithout(caller string, n, others int) bool {
 	return b.shares[caller]-others+n <= b.limit-b.used+others-n
 }
 
-// isLarge reports whether a piece is held outside of the budget.
+// isLarge reports whether an answer of n bytes is held outside of the budget.
 func (b *budget) isLarge(n int) bool { return n > b.limit/2 }
 
 // tryTake reports whether there is room for n bytes, which belong to a piece of
@@ -1500,8 +1498,8 @@ func (b *budget) takeLocked(caller string, n, size int) bool {
 	return true
 }
 
-// take does what tryTake does, but waits for room, for five seconds at most. A
-// piece that is held outside of the budget does not wait.
+// take does what tryTake does, but waits for room, for five seconds at most. An
+// answer that is held outside of the budget does not wait.
 func (b *budget) take(ctx context.Context, caller string, n, size int) bool {
 	var timeout <-chan time.Time
 	for {
@@ -1515,7 +1513,7 @@ func (b *budget) take(ctx context.Context, caller string, n, size int) bool {
 		}
 		freed := b.freed
 		b.mu.Unlock()
-		if b.isLarge(n) { // while it waits, the memory is used all the same
+		if b.isLarge(n) { // the answer is there already, so to wait would save no memory
 			return false
 		}
 		if timeout == nil {
@@ -1531,7 +1529,7 @@ func (b *budget) take(ctx context.Context, caller string, n, size int) bool {
 	}
 }
 
-// give gives back n bytes, and the place of a piece outside of the budget if
+// give gives back n bytes, and the place of an answer outside of the budget if
 // outside is true.
 func (b *budget) give(caller string, n int, outside bool) {
 	b.mu.Lock()
@@ -1592,7 +1590,7 @@ func (h *holding) fitsWithout(n, others int) bool {
 	return h.budget == nil || h.budget.fitsWithout(h.caller, n, others)
 }
 
-// giveBack gives n bytes back that were taken at once.
+// giveBack gives back what one call of add or tryAdd has taken: n bytes.
 func (h *holding) giveBack(n int) {
 	switch {
 	case h.budget == nil:
@@ -1627,7 +1625,7 @@ type meteredReader struct {
 func (r *meteredReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	r.read += n
-	if r.read <= uncounted {
+	if n == 0 || r.read <= uncounted {
 		return n, err
 	}
 	if !r.held.add(r.ctx, r.read-r.counted, max(r.read, r.size)) {
@@ -1637,7 +1635,7 @@ func (r *meteredReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// errNoMemory is the error of a request when too much is held for peers.
+// errNoMemory is the error of a request when the budget has no room.
 var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
 
 // ---- HTTP+SSE of 2024-11-05: the server ----
@@ -1878,7 +1876,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	}
 }
 
-// budget returns what the handler may hold for all its peers.
+// budget bounds what the handler holds for all its callers.
 func (h *SSEHandler) budget() *budget {
 	h.once.Do(func() { h.held = newBudget(&h.Guard) })
 	return h.held
@@ -1886,7 +1884,8 @@ func (h *SSEHandler) budget() *budget {
 
 // Close ends all conversations, and no more are opened. Requests that are being
 // served have three seconds; then their contexts end. Close returns when all
-// conversations are over, or a second later. It may be called more than once.
+// conversations are over, four seconds after the call at the latest. It may be
+// called more than once.
 //
 // Call Close at the same time as http.Server.Shutdown, and wait for both: without
 // Close, Shutdown would wait for streams that do not end.
