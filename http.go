@@ -39,15 +39,54 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// The server half of this file, in order:
+// How a POST travels through the server:
 //
-//	StreamableHandler  ServeHTTP: the checks of Guard, then POST, GET or DELETE
-//	Sessions           what is remembered of legacy clients
-//	POST               which era and which session a payload belongs to
+//	ServeHTTP   the Guard of sse.go checks Origin, Host, credentials and header
+//	post        reads the body, and holds it in the budget
+//	route       finds the era and the session of the payload
+//	dispatch    takes a place for the requests, and gives the payload to a Peer
+//	serve       has the handlers run, and collects their answers
+//	finish      writes JSON, or waits for the end of the stream
+//
+// What becomes of a call when its connection breaks:
+//
+//	                              in a session             without one, and in the modern era
+//	the handler                   goes on                  its context ends
+//	its answer, if the response   is kept, if Sessions.    is dropped
+//	  had become a stream           Keep allows it
+//	its answer, if it had not     is dropped               is dropped
+//	our client                    continues the stream     fails with ErrInterrupted
+//	                                with a GET, or fails
+//	                                with ErrInterrupted
+//
+// What bounds a handler:
+//
+//	bound                      default  set by                beyond it
+//	bytes of a POST            4 MiB    Guard.MaxBody         413
+//	bytes held for all         64 MiB   Guard.MaxHeld         waits 5 s, then 503 or an error in place of the answer
+//	requests at once           3,072    MaxRequests           503; calls older than a minute make room
+//	requests of one session    1,024    maxInFlight           an error in place of the answer
+//	subscriptions              4,096    maxListeners          503
+//	sessions                   10,000   Sessions.Max          503; sessions that were not used make room
+//	a session without work     30 min   Sessions.IdleTimeout  404
+//	bytes kept by a session    0        Sessions.Keep         the oldest go, progress first
+//	bytes sent but unwritten   64 KiB   maxUnwritten          the sender waits
+//	one write                  30 s     stall                 the connection is closed
+//
+// The parts of this file, in order:
+//
+//	StreamableHandler  ServeHTTP and Close
+//	Sessions           what is remembered of legacy clients, and the header of their requests
+//	POST               route, and what each kind of payload needs
+//	modern headers     validate, and the arguments that a schema marks with x-mcp-header
 //	the response       JSON, or a stream: the states of reply
 //	places             how many requests run at once, and who makes room for others
-//
-// Then the client half begins, with DialHTTP.
+//	GET and DELETE     the standalone stream, a stream that was cut, the end of a session
+//	the client         DialHTTP, and the states of a post
+//	its requests       their header, cancellation
+//	its results        marked arguments that it learns from tools/list
+//	its streams        events, pauses, and GETs that continue a stream
+//	its end            Close, and what a status means
 //
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
@@ -81,9 +120,9 @@ import (
 )
 
 const (
-	maxServed  = 3 * maxInFlight  // requests of one handler at once; each may hold 50 KB even if it does nothing
-	decideIn   = time.Second      // before a response without an answer becomes a stream
-	watchAfter = time.Second / 10 // before a client that accepts only JSON is watched, so that its connection is closed when it has gone
+	maxServed   = 3 * maxInFlight  // requests of one handler at once; each may hold 50 KB even if it does nothing
+	decideAfter = time.Second      // before a response without an answer becomes a stream
+	watchAfter  = time.Second / 10 // before a client that accepts only JSON is watched, so that its connection is closed when it has gone
 )
 
 // StreamableHandler is an http.Handler for Streamable HTTP. Mount it at one path,
@@ -181,10 +220,10 @@ func (h *StreamableHandler) prepare() {
 	h.held = newBudget(&h.Guard)
 	h.running.max, h.listening.max = cmp.Or(h.MaxRequests, maxServed), maxListeners
 	h.running.makesRoom = true
-	h.decideIn = decideIn
+	h.decideIn = decideAfter
 	if silence := h.silence(); silence > 0 {
 		// A refusal needs some time to get its status.
-		h.decideIn = max(min(decideIn, silence), 10*time.Millisecond)
+		h.decideIn = max(min(decideAfter, silence), 10*time.Millisecond)
 	}
 	h.versions, h.legacy = versionsOrAll(h.Versions), legacyOf(h.Versions)
 	if h.Sessions != nil {
@@ -617,51 +656,70 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 
 // ---- POST ----
 
-// post answers a POST. The version that the request names in its _meta or in its
-// header decides about the era. A request that names none is legacy, if a legacy
-// version is offered. 2026-07-28 basic/versioning#compatibility-matrix: "A request
-// carrying modern per-request _meta is served statelessly according to this
-// revision." and "An initialize request selects legacy semantics, scoped to […] the
-// session".
+// post reads a payload, and answers it.
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
 	held := holding{budget: h.held, caller: h.caller(r, principal)}
 	in, ok := h.read(w, r, &held)
 	rep := &reply{h: h, w: w, r: r, in: in, held: held,
 		json: accepts(r.Header["Accept"], "application/json"), stream: accepts(r.Header["Accept"], "text/event-stream")}
 	defer rep.held.release()
-	if !ok {
-		return
-	}
-	if !rep.json && !rep.stream {
+	switch {
+	case !ok:
+	case !rep.json && !rep.stream:
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
-		return
+	default:
+		rep.stream = rep.stream && h.canStream(w, &h.warned)
+		rep.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
 	}
-	rep.stream = rep.stream && h.canStream(w, &h.warned)
-	base := Exchange{Principal: principal, protocolData: new(mcpFacts)}
-	m, lines, inMeta := in.Messages[0], r.Header["Mcp-Protocol-Version"], ""
+}
+
+// route decides about the era and the session of a payload. A request names its
+// version in its _meta, else in its header. The first line that fits counts:
+//
+//	the payload                                              what becomes of it
+//	is no JSON                                               400, whatever its session and version
+//	has more than one MCP-Protocol-Version                   400
+//	names a modern version, and one is offered               modern
+//	names no version, and no legacy one is offered           modern, which says what is missing
+//	names a modern version, but is no initialize that
+//	  names it in its header only                            400: no such version here
+//	names another version in _meta than in its header        400
+//	names a version in _meta that is not offered             400
+//	is legacy, and no legacy version is offered              400
+//	is an initialize, and there are sessions                 initialize, also if it names a session: it starts anew
+//	is an initialize                                         alone, as JSON
+//	is anything else, and there are sessions                 inSession
+//	is anything else                                         sessionless
+//
+// 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern
+// per-request _meta is served statelessly according to this revision." and "An
+// initialize request selects legacy semantics, scoped to […] the session".
+func (rep *reply) route(base Exchange) {
+	h, in, m := rep.h, rep.in, rep.in.Messages[0]
+	lines, inMeta := rep.r.Header["Mcp-Protocol-Version"], ""
 	if m.Kind() == Request && !in.Batch {
 		meta, _ := m.Meta()
 		inMeta = meta.ProtocolVersion
 	}
-	version := cmp.Or(inMeta, r.Header.Get("Mcp-Protocol-Version"))
-	handshake := in.hasRequest("initialize") && !in.Batch
+	version := cmp.Or(inMeta, rep.r.Header.Get("Mcp-Protocol-Version"))
+	isModern := revision(version).Modern
+	isInitialize := in.hasRequest("initialize") && !in.Batch
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError:
-		// It is no message, so session and version do not matter.
-		writeJSON(w, http.StatusBadRequest, in)
+		writeJSON(rep.w, http.StatusBadRequest, in)
 	case len(lines) > 1:
 		rep.reject(mismatch("More than one MCP-Protocol-Version"))
-	case revision(version).Modern && h.hasModern(), version == "" && len(h.legacy) == 0:
+	case isModern && h.hasModern(), version == "" && len(h.legacy) == 0:
 		rep.modern(base)
-	case revision(version).Modern && !(handshake && inMeta == ""): // no such version here
+	case isModern && !(isInitialize && inMeta == ""):
 		rep.reject(versionError(h.versions, version))
 	case inMeta != "" && len(lines) == 1 && lines[0] != inMeta:
 		rep.reject(mismatch("MCP-Protocol-Version is not the version in _meta"))
 	case inMeta != "" && !slices.Contains(h.versions, inMeta), len(h.legacy) == 0:
 		rep.reject(versionError(h.versions, version))
-	case handshake && h.Sessions != nil: // with a session header, too: it starts anew
+	case isInitialize && h.Sessions != nil:
 		rep.initialize(base)
-	case handshake:
+	case isInitialize:
 		rep.stream = false
 		rep.alone(base)
 	case h.Sessions != nil:
@@ -784,9 +842,9 @@ func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchang
 	if !rep.in.Batch {
 		base.facts().room = rep.reserve
 	}
-	rep.era = base.facts().revision
+	rep.revision = base.facts().revision
 	places, full := &rep.h.running, errBusy
-	if rep.era.Modern && rep.in.hasRequest("subscriptions/listen") { // it lasts
+	if rep.revision.Modern && rep.in.hasRequest("subscriptions/listen") { // it lasts
 		places, full = &rep.h.listening, errListeners
 	}
 	// Only requests need a place. An answer or a cancellation never waits for
@@ -1332,7 +1390,7 @@ type reply struct {
 	in       Payload
 	json     bool     // the client accepts JSON
 	stream   bool     // the response may become a stream
-	era      Revision // of the request, if the request says it
+	revision Revision // of the request, if the request says it
 	session  *Session // nil: there is none, so a client that leaves cancels
 	release  func()   // the response does not keep the session busy any more; nil: there is nothing to release
 	batch    bool     // the answers form one array
@@ -1600,7 +1658,7 @@ func (rep *reply) writeAnswers() {
 	}
 	code := http.StatusOK
 	if len(rep.answers) == 1 {
-		code = status(rep.answers[0], rep.era.Modern)
+		code = status(rep.answers[0], rep.revision.Modern)
 	}
 	switch {
 	case len(rep.answers) > 0 && (rep.json || code != http.StatusOK):
@@ -1627,13 +1685,13 @@ type places struct {
 	max       int
 	makesRoom bool // calls that run for long may be stopped
 
-	mu     sync.Mutex // guards the fields below, and three of each reply
-	taken  int
-	lost   int // places of calls that were stopped and have not returned yet
-	calls  map[*reply]struct{}
-	looked time.Time   // when calls that run for long were last looked for
-	timer  *time.Timer // nil: it was never set
-	next   time.Time   // when it fires; the zero Time: it is not set
+	mu         sync.Mutex // guards the fields below, and three of each reply
+	taken      int
+	unreturned int // places of calls that were stopped and have not returned yet
+	calls      map[*reply]struct{}
+	looked     time.Time   // when calls that run for long were last looked for
+	timer      *time.Timer // nil: it was never set
+	next       time.Time   // when it fires; the zero Time: it is not set
 }
 
 const (
@@ -1726,7 +1784,7 @@ func (p *places) leave(rep *reply) {
 	defer p.mu.Unlock()
 	delete(p.calls, rep)
 	if rep.stopped {
-		p.lost -= rep.requests
+		p.unreturned -= rep.requests
 	} else {
 		p.taken -= rep.requests
 	}
@@ -1760,13 +1818,13 @@ func (p *places) chooseLong(before time.Time) (chosen []*reply) {
 		return cmp.Or(perCaller[b.held.caller]-perCaller[a.held.caller], a.since.Compare(b.since))
 	})
 	for _, c := range long {
-		if held <= p.max*3/4 || p.lost+c.requests > p.max/4 { // handlers that do not return are bounded, too
+		if held <= p.max*3/4 || p.unreturned+c.requests > p.max/4 { // handlers that do not return are bounded, too
 			break
 		}
 		held -= c.requests
 		c.stopped = true
 		p.taken -= c.requests
-		p.lost += c.requests
+		p.unreturned += c.requests
 		chosen = append(chosen, c.reply)
 	}
 	return chosen

@@ -1453,7 +1453,7 @@ func cutOff(t *testing.T, out *outbox) *Stream {
 	s := out.newStream()
 	_, hangUp, _ := follow(t, s, "")
 	hangUp()
-	s.left = time.Time{}
+	s.leftAt = time.Time{}
 	return s
 }
 
@@ -1475,7 +1475,7 @@ func TestOutboxForgivesLostProgress(t *testing.T) {
 		_ = s.push(t.Context(), outgoingOf(progressRank, "p"))
 	}
 	first := streams[0]
-	if first.lostProgress == 0 || goodAfter(first, first.eventID(0)) {
+	if first.lastLostProgress == 0 || goodAfter(first, first.eventID(0)) {
 		t.Fatal("the only progress is lost, and the client is not told")
 	}
 	_ = first.push(t.Context(), outgoingOf(answerRank, "answer"))
@@ -1497,8 +1497,8 @@ func TestOutboxBudget(t *testing.T) {
 	b.used += 985_000 // others
 	_ = s.push(t.Context(), outgoingOf(notificationRank, strings.Repeat("x", 2_000)))
 	_ = s.push(t.Context(), outgoingOf(answerRank, strings.Repeat("x", 20_000)))
-	if len(out.kept) != 20 {
-		t.Errorf("%d of 20 answers are kept", len(out.kept))
+	if len(out.events) != 20 {
+		t.Errorf("%d of 20 answers are kept", len(out.events))
 	}
 	b.used -= 985_000
 	crowded := &budget{limit: 1000, used: 700, shares: map[string]int{"me": 500, "others": 200}} // they came when 500 was half
@@ -2868,7 +2868,7 @@ func (g *rig) checkLeft() {
 	if text := strings.TrimSpace(strings.ReplaceAll(g.log.String(), semicolon, "")); text != "" {
 		g.Errorf("in the log: %s", text)
 	}
-	if left := []int{g.mcp.running.taken, g.mcp.listening.taken, g.mcp.running.lost, len(g.sse.pipes)}; slices.Max(left) != 0 {
+	if left := []int{g.mcp.running.taken, g.mcp.listening.taken, g.mcp.running.unreturned, len(g.sse.pipes)}; slices.Max(left) != 0 {
 		g.Errorf("left: running, subscribed, stopped, pipes: %d", left)
 	}
 	if g.demo.listening() != 0 || g.demo.subscribed() != 0 {
@@ -5406,7 +5406,7 @@ func pass(mark byte) {
 	case settles:
 		synctest.Wait()
 	case waits:
-		time.Sleep(decideIn + time.Millisecond)
+		time.Sleep(decideAfter + time.Millisecond)
 	case sleeps:
 		time.Sleep(40 * time.Second)
 	}

@@ -298,12 +298,12 @@ type outbox struct {
 	limit     int           // bytes that are kept; 0: nothing is, and events have no ids
 	prime     bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
-	held      holding       // bytes of kept, in the budget for what is kept
+	held      holding       // bytes of events, in the budget for what is kept
 	live      *budget       // for what waits in the queues of followers
 	peer      *Peer         // whose questions fail when no client can read them any more; nil: there are none
 
 	mu         sync.Mutex // guards the fields below, and those of each Stream
-	kept       []keptEvent
+	events     []keptEvent
 	size       int // bytes of these
 	streams    map[string]*Stream
 	lastStream int
@@ -351,27 +351,27 @@ type Stream struct {
 	out *outbox
 
 	// The mutex of the outbox guards the fields below.
-	last         int64         // number of the last event that was sent
-	taken        int64         // number of the last event that a response has taken
-	overtakes    int64         // number of the last progress notification or response; older progress says nothing new
-	lost         int64         // number of the last event that is not kept, though it matters
-	lostProgress int64         // the same for progress, which may be overtaken later
-	unread       []keptEvent   // questions that are not kept, and that no response had taken
-	kept         int           // events in the outbox
-	follower     *follower     // the response that follows; nil: none does
-	left         time.Time     // when the last follower has gone
-	unfollowed   int           // bytes that were sent since then
-	ended        time.Time     // zero: it goes on
-	changed      chan struct{} // closed when something here has changed; nil: no goroutine waits for that
+	lastSent         int64         // number of the last event that was sent
+	lastTaken        int64         // number of the last event that a response has taken
+	overtakes        int64         // number of the last progress notification or response; older progress says nothing new
+	lastLost         int64         // number of the last event that is not kept, though it matters
+	lastLostProgress int64         // the same for progress, which may be overtaken later
+	unread           []keptEvent   // questions that are not kept, and that no response had taken
+	keptEvents       int           // events in the outbox
+	follower         *follower     // the response that follows; nil: none does
+	leftAt           time.Time     // when the last follower has gone
+	unfollowed       int           // bytes that were sent since then
+	ended            time.Time     // zero: it goes on
+	changed          chan struct{} // closed when something here has changed; nil: no goroutine waits for that
 }
 
 // follower is a response that follows a stream. The mutex of the outbox guards
 // its fields.
 type follower struct {
-	queue [][]byte // what the response has not taken yet
-	size  int      // bytes of these
-	leave []byte   // an event to write after these before it leaves; nil: it stays
-	left  bool     // it has taken that
+	queue   [][]byte // what the response has not taken yet
+	size    int      // bytes of these
+	leave   []byte   // an event to write after these before it leaves; nil: it stays
+	hasLeft bool     // it has taken that
 
 	waiting, writing holding // of the budget: for the queue, and for what it has taken last
 }
@@ -492,9 +492,9 @@ func (out *outbox) keep(e keptEvent) {
 			return
 		}
 	}
-	out.kept = append(out.kept, e)
+	out.events = append(out.events, e)
 	out.size += size
-	e.stream.kept++
+	e.stream.keptEvents++
 }
 
 // nothingHeld returns a holding for the queue of a follower.
@@ -511,15 +511,15 @@ func (out *outbox) dropIf(most int, may func(keptEvent) bool) {
 	if out.size <= most || out.size == 0 {
 		return
 	}
-	out.kept = slices.DeleteFunc(out.kept, func(e keptEvent) bool {
+	out.events = slices.DeleteFunc(out.events, func(e keptEvent) bool {
 		if out.size <= most || !may(e) {
 			return false
 		}
 		out.drop(e)
 		return true
 	})
-	if len(out.kept) == 0 {
-		out.kept = nil
+	if len(out.events) == 0 {
+		out.events = nil
 	}
 }
 
@@ -528,7 +528,7 @@ func (out *outbox) drop(e keptEvent) {
 	s := e.stream
 	out.size -= len(e.text) + eventOverhead
 	out.held.giveBack(len(e.text) + eventOverhead)
-	s.kept--
+	s.keptEvents--
 	out.lose(e)
 	s.forgetIfOver()
 }
@@ -539,11 +539,11 @@ func (out *outbox) lose(e keptEvent) {
 	switch {
 	case e.isOvertaken():
 	case e.rank == progressRank:
-		s.lostProgress = max(s.lostProgress, e.number)
+		s.lastLostProgress = max(s.lastLostProgress, e.number)
 	default:
-		s.lost = max(s.lost, e.number)
+		s.lastLost = max(s.lastLost, e.number)
 	}
-	if e.question != (ID{}) && e.number > s.taken {
+	if e.question != (ID{}) && e.number > s.lastTaken {
 		s.unread = append(s.unread, e)
 		if s.follower == nil {
 			s.failUnread()
@@ -555,7 +555,7 @@ func (out *outbox) lose(e keptEvent) {
 // and no response has taken them.
 func (s *Stream) failUnread() {
 	for _, e := range s.unread {
-		if e.number > s.taken && s.out.peer != nil {
+		if e.number > s.lastTaken && s.out.peer != nil {
 			s.out.peer.fail(e.question, errNobody)
 		}
 	}
@@ -570,7 +570,7 @@ func (e keptEvent) isOvertaken() bool {
 // forgetIfOver takes a stream that has ended out of the outbox, if the client
 // cannot ask for its events any more.
 func (s *Stream) forgetIfOver() {
-	if !s.ended.IsZero() && s.kept == 0 && s.out.streams[s.id] == s {
+	if !s.ended.IsZero() && s.keptEvents == 0 && s.out.streams[s.id] == s {
 		delete(s.out.streams, s.id)
 	}
 }
@@ -669,7 +669,7 @@ func (s *Stream) tryPush(o outgoing) (changed <-chan struct{}, wait time.Duratio
 	case f != nil && f.size > 0 && (f.size+o.size() > maxUnwritten || !f.waiting.tryAdd(s.cost(o))):
 		return s.whenChanged(), 0, nil
 	case f == nil && s.unfollowed > 0 && s.unfollowed+s.cost(o) > min(maxUnfollowed, s.out.afterDropping()):
-		wait = awaitReturn - time.Since(s.left)
+		wait = awaitReturn - time.Since(s.leftAt)
 		if wait > 0 {
 			return s.whenChanged(), wait, nil
 		}
@@ -687,15 +687,15 @@ func (s *Stream) cost(o outgoing) int { return len(s.id) + o.size() + 64 + event
 // append gives an event to the follower, and to the outbox. The caller holds the
 // mutex of the outbox.
 func (s *Stream) append(o outgoing) {
-	s.last++
+	s.lastSent++
 	id := ""
 	if s.out.limit > 0 {
-		id = s.eventID(s.last)
+		id = s.eventID(s.lastSent)
 	}
 	text := o.encode(id)
-	e := keptEvent{s, s.last, text, o.rank(), o.question()}
+	e := keptEvent{s, s.lastSent, text, o.rank(), o.question()}
 	if e.rank == progressRank || e.rank == answerRank && e.question == (ID{}) {
-		s.overtakes = s.last
+		s.overtakes = s.lastSent
 	}
 	if s.out.limit > 0 {
 		s.out.keep(e)
@@ -713,7 +713,7 @@ func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt
 
 // isResumable reports whether a client may come back for what it has not read. It
 // may if it knows the id of an event.
-func (s *Stream) isResumable() bool { return s.out.limit > 0 && (s.out.prime || s.taken > 0) }
+func (s *Stream) isResumable() bool { return s.out.limit > 0 && (s.out.prime || s.lastTaken > 0) }
 
 // whenChanged returns a channel that is closed when something has changed. The
 // caller holds the mutex of the outbox.
@@ -785,7 +785,7 @@ func (s *Stream) attach(after string) (*follower, error) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	f := &follower{waiting: s.out.nothingHeld()}
-	from := s.taken
+	from := s.lastTaken
 	switch {
 	case after != "":
 		var err error
@@ -793,10 +793,10 @@ func (s *Stream) attach(after string) (*follower, error) {
 			return nil, err
 		}
 	case s.out.polls():
-		f.add(Event{ID: s.eventID(s.taken), Data: []byte{}}.Append(nil))
+		f.add(Event{ID: s.eventID(s.lastTaken), Data: []byte{}}.Append(nil))
 	}
-	missing, size := s.last-from, 0
-	for _, e := range s.out.kept {
+	missing, size := s.lastSent-from, 0
+	for _, e := range s.out.events {
 		if e.stream == s && e.number > from {
 			f.add(e.text)
 			missing--
@@ -825,9 +825,9 @@ func (s *Stream) position(id string) (number int64, err error) {
 	switch {
 	case id != s.eventID(number), !s.isResumable():
 		return 0, errNotKept
-	case number < 0, number == 0 && !s.out.prime, number > s.last: // no response has had such an id
+	case number < 0, number == 0 && !s.out.prime, number > s.lastSent: // no response has had such an id
 		return 0, errNotKept
-	case number < s.lost, number < s.lostProgress && s.lostProgress >= s.overtakes && s.ended.IsZero():
+	case number < s.lastLost, number < s.lastLostProgress && s.lastLostProgress >= s.overtakes && s.ended.IsZero():
 		return 0, errNotKept
 	case !s.ended.IsZero() && time.Since(s.ended) > keepEnded:
 		return 0, errNotKept
@@ -892,21 +892,21 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, over bool) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	if s.follower != f || f.left {
+	if s.follower != f || f.hasLeft {
 		return nil, nil, true
 	}
 	events, f.queue, f.size = f.queue, nil, 0
 	f.writing.release() // which are written
 	f.writing, f.waiting = f.waiting, s.out.nothingHeld()
-	if s.taken < s.last {
-		s.taken = s.last
+	if s.lastTaken < s.lastSent {
+		s.lastTaken = s.lastSent
 	}
 	if len(events) > 0 {
 		s.signal() // there is room for more
 	}
 	if f.leave != nil {
 		events = append(events, f.leave)
-		f.left = true
+		f.hasLeft = true
 	}
 	return events, s.whenChanged(), !s.ended.IsZero()
 }
@@ -919,7 +919,7 @@ func (s *Stream) detach(f *follower) {
 	f.writing.release()
 	lost := s.follower == f && !s.isResumable()
 	if s.follower == f {
-		s.follower, s.left, s.unfollowed = nil, time.Now(), 0
+		s.follower, s.leftAt, s.unfollowed = nil, time.Now(), 0
 		s.failUnread()
 		s.signal()
 	}
