@@ -2,9 +2,10 @@ package main
 
 // Streamable HTTP. The client sends each message as a POST to one URL. The
 // response to that POST carries the answer to a request: as JSON, or as a stream
-// of events if the server has something to send before the answer. The legacy era
-// also has sessions. In a session, a GET opens a stream for messages that belong to
-// no request, and a GET with Last-Event-ID continues a stream that was cut:
+// of events if the server has something to send before the answer, or if the answer
+// takes longer than a second. The legacy era, up to 2025-11-25, also has sessions. In
+// a session, a GET opens the standalone stream, for messages that belong to no
+// request. A GET with Last-Event-ID continues a stream that was cut:
 //
 //	> POST /mcp                                              > POST /mcp
 //	> Accept: application/json, text/event-stream            > Mcp-Session-Id: K7VY…
@@ -16,13 +17,17 @@ package main
 //	< Mcp-Session-Id: K7VY…                                  <
 //	<                                                        < id: 5d1f03aa.1/0
 //	< {"jsonrpc":"2.0","id":1,"result":{…}}                  < data:
+//	                                                         <    (an id alone: from now on the client can continue)
+//	                                                         < id: 5d1f03aa.1/1
+//	                                                         < data: {"jsonrpc":"2.0","method":"notifications/progress",…}
 //	                                                         <
-//	> GET /mcp                                               < id: 5d1f03aa.1/1
-//	> Mcp-Session-Id: K7VY…                                  < data: {"jsonrpc":"2.0","method":"notifications/progress",…}
-//	> Last-Event-ID: 5d1f03aa.1/1                            <
-//	< 200, and what follows that event                       (the connection breaks)
+//	                                                         (the connection breaks)
+//	                                                         > GET /mcp
+//	                                                         > Mcp-Session-Id: K7VY…
+//	                                                         > Last-Event-ID: 5d1f03aa.1/1
+//	                                                         < 200, and what follows that event
 //
-// The modern era has neither sessions nor GET. The header of a request repeats
+// The modern era, 2026-07-28, has neither sessions nor GET. The header of a request repeats
 // some of its body, so that a proxy need not read the body. The server remembers
 // nothing, and a client cancels its request by closing the connection:
 //
@@ -45,7 +50,7 @@ package main
 //	post        reads the body, and holds it in the budget
 //	route       finds the era and the session of the payload
 //	dispatch    takes a place for the requests, and gives the payload to a Peer
-//	serve       has the handlers run, and collects their answers
+//	serve       runs the handlers, and collects their answers
 //	finish      writes JSON, or waits for the end of the stream
 //
 // What becomes of a call when its connection breaks:
@@ -55,23 +60,39 @@ package main
 //	its answer, if the response   is kept, if Sessions.    is dropped
 //	  had become a stream           Keep allows it
 //	its answer, if it had not     is dropped               is dropped
-//	our client                    continues the stream     fails with ErrInterrupted
-//	                                with a GET, or fails
+//	our client, if a response     continues the stream     fails with ErrInterrupted
+//	  had begun                     with a GET, or fails
 //	                                with ErrInterrupted
+//	our client, if none had       fails with the error of net/http: it is unknown whether the call has run
 //
-// What bounds a handler:
+// Which way a message of the server takes that is no answer:
 //
-//	bound                      default  set by                beyond it
-//	bytes of a POST            4 MiB    Guard.MaxBody         413
-//	bytes held for all         64 MiB   Guard.MaxHeld         waits 5 s, then 503 or an error in place of the answer
-//	requests at once           3,072    MaxRequests           503; calls older than a minute make room
-//	requests of one session    1,024    maxInFlight           an error in place of the answer
-//	subscriptions              4,096    maxListeners          503
-//	sessions                   10,000   Sessions.Max          503; sessions that were not used make room
-//	a session without work     30 min   Sessions.IdleTimeout  404
-//	bytes kept by a session    0        Sessions.Keep         the oldest go, progress first
-//	bytes sent but unwritten   64 KiB   maxUnwritten          the sender waits
-//	one write                  30 s     stall                 the connection is closed
+//	                              in a session             in the modern era          without either
+//	it belongs to a request       the stream of its POST   the stream of its POST     the stream of its POST;
+//	                                                         (a question: as the        a question fails
+//	                                                         result of the call)
+//	it belongs to none            the standalone stream;   the stream of a            it is dropped
+//	                                without a GET it is      subscriptions/listen
+//	                                dropped, after a cut
+//	                                it is kept
+//
+// What bounds a StreamableHandler. The first seven are fields, and the others are
+// constants of this package:
+//
+//	what                          default  set by                beyond it
+//	bytes of a POST               4 MiB    Guard.MaxBody         413
+//	bytes held for all callers    64 MiB   Guard.MaxHeld         waits 5 s, then 503, or an error in a batch or a stream
+//	requests at once              3,072    MaxRequests           503; calls older than a minute make room
+//	sessions                      10,000   Sessions.Max          503; sessions that were not used make room
+//	how long a session is idle    30 min   Sessions.IdleTimeout  it ends; 404
+//	bytes that a session keeps    0        Sessions.Keep         the oldest go, progress first
+//	silence of a stream           15 s     Guard.KeepAlive       a comment is sent
+//	requests of a session         1,024    maxInFlight           503, or an error in a batch
+//	messages of a batch           1,024    maxInFlight           400
+//	subscriptions                 4,096    maxListeners          503
+//	what a stream has unwritten   64 KiB   maxUnwritten          the sender waits
+//	one write                     30 s     stall                 the connection is closed
+//	what a closed stream keeps    5 min    keepEnded             400
 //
 // The parts of this file, in order:
 //
@@ -289,8 +310,9 @@ type Sessions struct {
 	// whose connection breaks. What was sent on a stream that has ended is kept
 	// for five minutes. 0: nothing is kept, and events have no ids.
 	Keep int
-	// IdleTimeout is how long a session lives without a request, an open stream
-	// or running work. 0: 30 minutes; negative: for ever.
+	// IdleTimeout is how long a session lives without an HTTP request or an open
+	// stream. A call whose connection has broken does not count: it ends with the
+	// session. 0: 30 minutes; negative: for ever.
 	IdleTimeout time.Duration
 	Max         int // sessions at once; 0: 10,000
 	// Opened is called before initialize is answered, and must not block. The
@@ -681,8 +703,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	has more than one MCP-Protocol-Version                   400
 //	names a modern version, and one is offered               modern
 //	names no version, and no legacy one is offered           modern, which says what is missing
-//	names a modern version, but is no initialize that
-//	  names it in its header only                            400: no such version here
+//	names a modern version, and none is offered              400; but an initialize that names it in its header only goes on
 //	names another version in _meta than in its header        400
 //	names a version in _meta that is not offered             400
 //	is legacy, and no legacy version is offered              400
@@ -811,6 +832,7 @@ func (rep *reply) sessionless(base Exchange) {
 // treat a client disconnect as cancellation of that request."
 func (rep *reply) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
+	// The context of the Peer is that of the POST, which net/http ends.
 	p := &Peer{log: cmp.Or(rep.h.Log, silent), send: nobody, protocol: statelessProtocol, ctx: rep.r.Context(), endCtx: func(error) {}}
 	defer context.AfterFunc(rep.h.life, func() { p.endContexts(ErrClosed) })()
 	rep.dispatch(p.ctx, rep.h.Handler, p, base)
@@ -1392,11 +1414,11 @@ type reply struct {
 	stream   bool     // the response may become a stream
 	revision Revision // of the request, if the request says it
 	session  *Session // nil: there is none, so a client that leaves cancels
-	release  func()   // the response does not keep the session busy any more; nil: there is nothing to release
+	release  func()   // ends the count of this response in Session.busy; nil: there is no session
 	batch    bool     // the answers form one array
 	held     holding  // of the budget: the body, and the answers
 	reserved int      // bytes of these, for an answer that is not there yet
-	hasTaken bool     // there is room for an answer, or it was refused; only take uses this
+	hasTaken bool     // an answer was taken in, so another one does not wait for room; only take uses this
 
 	requests int     // in the payload
 	places   *places // for these; nil: there is none
@@ -1412,7 +1434,7 @@ type reply struct {
 
 	// The mutex of the places guards the fields below.
 	since   time.Time // when the requests got their places
-	due     time.Time // when decideLate is to run; the zero Time: it is not
+	due     time.Time // when decideLate is to run; the zero Time: it does not run
 	stopped bool      // the requests have lost their places
 }
 
@@ -1441,8 +1463,8 @@ func (rep *reply) reject(fault *Error) {
 	rep.h.reject(rep.w, rep.r, http.StatusBadRequest, rep.in.id(), fault)
 }
 
-// serve has the requests answered, and writes the response. It returns when the
-// handlers have returned and the response is over.
+// serve runs the handlers, and writes the response. It returns when the handlers
+// have returned and the response is over.
 func (rep *reply) serve(answer *answer) {
 	rep.mu.Lock()
 	rep.batch, rep.answer = answer.Batch, answer
@@ -1451,7 +1473,7 @@ func (rep *reply) serve(answer *answer) {
 	if !rep.stream {
 		wait = min(wait, watchAfter)
 	}
-	if rep.places != nil && rep.places.serve(rep, wait) { // stopped while its notifications were handled
+	if rep.places != nil && rep.places.watch(rep, wait) { // stopped while its notifications were handled
 		answer.stop()
 	}
 	defer answer.written()
@@ -1473,7 +1495,9 @@ func (rep *reply) reserve(size int) error {
 func (rep *reply) take(m *Message) {
 	size := m.size()
 	fits := size <= max(uncounted, rep.reserved) || rep.held.tryAdd(size)
-	if !fits && !rep.hasTaken { // otherwise it would wait for room that this response itself has taken
+	// Only the first answer waits for room. Another one could wait for what the
+	// answers before it, in the same batch, have taken, and that would never end.
+	if !fits && !rep.hasTaken {
 		fits = rep.held.add(context.WithoutCancel(rep.r.Context()), size, size)
 	}
 	if !fits {
@@ -1589,9 +1613,9 @@ func (rep *reply) leave() {
 // endResponse ends the response. If the handlers still run, net/http would keep
 // the connection until they return, so endResponse takes the connection from
 // net/http and closes it. A client sees that the response was cut, unless the
-// header has announced the end of the connection. Without that announcement a
-// complete response would be wrong: the client might send its next request just
-// now.
+// header has announced the end of the connection, with the Connection: close that
+// disconnect sets. Without it a complete response would be wrong: the client might
+// send its next request just now, on a connection that is being closed.
 func (rep *reply) endResponse() {
 	rep.mu.Lock()
 	handled := rep.handled
@@ -1680,7 +1704,8 @@ func (rep *reply) writeAnswers() {
 // places, so that there is room for others. If they hold more, some are stopped:
 // first those whose response has ended before the handlers, as when the client has
 // gone, then those of the callers with the most calls; of these the oldest first. In
-// a session, this is the one case in which a connection that has broken ends a call.
+// a session, this is one of two cases in which a call ends because its connection has
+// broken. The other one is that the session is idle for too long.
 type places struct {
 	max       int
 	makesRoom bool // calls that run for long may be stopped
@@ -1727,9 +1752,9 @@ func (p *places) enter(rep *reply) bool {
 	return entered
 }
 
-// serve notes that decideLate of a reply is to run when it takes longer than wait.
+// watch notes that decideLate of a reply is to run when it takes longer than wait.
 // It returns true if the reply has lost its places.
-func (p *places) serve(rep *reply, wait time.Duration) (stopped bool) {
+func (p *places) watch(rep *reply, wait time.Duration) (stopped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	rep.due = rep.since.Add(wait)
@@ -1739,21 +1764,22 @@ func (p *places) serve(rep *reply, wait time.Duration) (stopped bool) {
 	return rep.stopped
 }
 
-// setTimer has decideLate run at a time. There is one timer, and it is set anew: a
-// second one would set others, without end. The caller holds mu.
+// setTimer sets the timer that runs decideDue. There is one timer. If each reply had
+// started its own, each of them would start another when it fires. The caller holds
+// mu.
 func (p *places) setTimer(next time.Time) {
 	p.next = next
 	if p.timer == nil {
-		p.timer = time.AfterFunc(time.Until(next), p.decideLate)
+		p.timer = time.AfterFunc(time.Until(next), p.decideDue)
 	} else {
 		p.timer.Reset(time.Until(next))
 	}
 }
 
-// decideLate decides the replies that are due, and sets the timer for the others. One
-// timer serves them all: to set one for each would wake the runtime's poller for each
-// call, which is a tenth of what a call costs.
-func (p *places) decideLate() {
+// decideDue decides the replies that are due, and sets the timer for the others. One
+// timer is enough for them all: to set one for each would wake the runtime's poller
+// for each call, which is a tenth of what a call costs.
+func (p *places) decideDue() {
 	p.mu.Lock()
 	now := time.Now()
 	var late []*reply
@@ -1847,7 +1873,8 @@ func (rep *reply) stop() {
 	}
 }
 
-// caller returns to whose share of the budget a request belongs.
+// caller returns the name of the caller whose share of the budget a request uses: a
+// principal, or else a session; "": all callers that have neither.
 func (h *StreamableHandler) caller(r *http.Request, principal string) string {
 	id := r.Header.Get("Mcp-Session-Id")
 	if principal != "" || id == "" || h.Sessions == nil || !h.Sessions.has(id) {
@@ -2711,9 +2738,10 @@ func (c *httpConn) readEvents(p *post, resp *http.Response) error {
 // is the event after which the stream was continued: some servers send it once
 // more.
 //
-// A server may end a response before its stream as often as it likes, and says
-// so with a new id or with retry. So after each of these, one more GET is sent.
-// The standalone stream has no end, so for that only a new message counts.
+// A new id or a retry is a sign of life: the server may have ended the response
+// before its stream, which it may do as often as it likes. So the client sends one
+// more GET at least. The standalone stream has no end, so for that only a new message
+// counts.
 func (p *post) noteEvent(e Event) (isNew bool) {
 	isNew = e.ID == "" || e.ID != p.lastEventID
 	if (isNew || e.Retry > 0) && !p.isStandalone() {

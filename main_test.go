@@ -1441,7 +1441,7 @@ func TestOutboxDropsWhatMattersLeast(t *testing.T) {
 					t.Fatalf("seed %d: %s/%d: got %v: too much, or in another order", seed, s.id, after, got)
 				}
 			}
-			if last := all[s][len(all[s])-1]; len(all[s]) > 1 && last.rank == answerRank && !goodAfter(s, s.eventID(int64(len(all[s])))) {
+			if last := all[s][len(all[s])-1]; len(all[s]) > 1 && last.rank == essentialRank && !goodAfter(s, s.eventID(int64(len(all[s])))) {
 				t.Errorf("seed %d: the last event of %s is refused", seed, s.id)
 			}
 		}
@@ -1478,7 +1478,7 @@ func TestOutboxForgivesLostProgress(t *testing.T) {
 	if first.lastLostProgress == 0 || goodAfter(first, first.eventID(0)) {
 		t.Fatal("the only progress is lost, and the client is not told")
 	}
-	_ = first.push(t.Context(), outgoingOf(answerRank, "answer"))
+	_ = first.push(t.Context(), outgoingOf(essentialRank, "answer"))
 	first.End()
 	if !goodAfter(first, first.eventID(0)) {
 		t.Error("progress has cost a call its response")
@@ -1492,11 +1492,11 @@ func TestOutboxBudget(t *testing.T) {
 	out := &outbox{tag: "tag", prime: true, limit: 100_000, held: holding{budget: b, caller: "me"}}
 	s := cutOff(t, out)
 	for range 20 {
-		_ = s.push(t.Context(), outgoingOf(answerRank, "answer"))
+		_ = s.push(t.Context(), outgoingOf(essentialRank, "answer"))
 	}
 	b.used += 985_000 // others
 	_ = s.push(t.Context(), outgoingOf(notificationRank, strings.Repeat("x", 2_000)))
-	_ = s.push(t.Context(), outgoingOf(answerRank, strings.Repeat("x", 20_000)))
+	_ = s.push(t.Context(), outgoingOf(essentialRank, strings.Repeat("x", 20_000)))
 	if len(out.events) != 20 {
 		t.Errorf("%d of 20 answers are kept", len(out.events))
 	}
@@ -1555,7 +1555,7 @@ func TestOutboxQuestions(t *testing.T) {
 			go func() { done <- peer.Call(context.Background(), "roots/list", nil, nil) }()
 			synctest.Wait()
 			for range 100 { // until the question is dropped
-				_ = other.push(t.Context(), outgoingOf(answerRank, "x"))
+				_ = other.push(t.Context(), outgoingOf(essentialRank, "x"))
 			}
 			if len(done) > 0 {
 				t.Errorf("%s: it fails while a response follows: %v", name, <-done)

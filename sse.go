@@ -285,12 +285,12 @@ const (
 // An event has the number of its stream, and its own number in that stream. When
 // an outbox is full, the oldest events go, those first that matter least:
 //
-//  1. progress notifications that a later one on the stream, or a response, has
+//  1. progress notifications that a later one on the stream, or the answer, has
 //     overtaken
 //  2. other notifications
-//  3. questions of the server, and responses
+//  3. questions, which are requests of the server, and answers
 //
-// So any number of progress notifications never costs a call its response. A
+// So any number of progress notifications never costs a call its answer. A
 // client may continue after any event, as long as nothing that follows it is
 // gone, except progress of the first kind.
 type outbox struct {
@@ -304,7 +304,7 @@ type outbox struct {
 
 	mu         sync.Mutex // guards the fields below, and those of each Stream
 	events     []keptEvent
-	size       int // bytes of these
+	size       int // bytes in events
 	streams    map[string]*Stream
 	lastStream int
 	closed     bool
@@ -325,12 +325,12 @@ type rank int
 const (
 	progressRank     rank = iota // a progress notification
 	notificationRank             // any other notification
-	answerRank                   // a question of the server, or a response
+	essentialRank                // a question of the server, or an answer
 )
 
-// Stream is a sequence of events, such as the response to one POST. One response
-// at a time follows it. If that breaks off, another response can follow the
-// stream from any event that is still kept:
+// Stream is a sequence of events, such as those of the response to one POST. One
+// HTTP response at a time follows it. If that breaks off, another HTTP response can
+// follow the stream from any event that is still kept:
 //
 //	             Follow               the connection breaks, or Disconnect
 //	new stream ----------> followed ----------------------------------> unfollowed
@@ -353,7 +353,7 @@ type Stream struct {
 	// The mutex of the outbox guards the fields below.
 	lastSent         int64         // number of the last event that was sent
 	lastTaken        int64         // number of the last event that a response has taken
-	overtakes        int64         // number of the last progress notification or response; older progress says nothing new
+	overtakes        int64         // number of the last progress notification or answer; older progress says nothing new
 	lastLost         int64         // number of the last event that is not kept, though it matters
 	lastLostProgress int64         // the same for progress, which may be overtaken later
 	unread           []keptEvent   // questions that are not kept, and that no response had taken
@@ -369,7 +369,7 @@ type Stream struct {
 // its fields.
 type follower struct {
 	queue   [][]byte // what the response has not taken yet
-	size    int      // bytes of these
+	size    int      // bytes in queue
 	leave   []byte   // an event to write after these before it leaves; nil: it stays
 	hasLeft bool     // it has taken that
 
@@ -457,21 +457,21 @@ func (out *outbox) expire(before time.Time) {
 }
 
 // makeRoom drops events until there is room for n bytes for an event of a rank. Of
-// what matters less than a response it drops more than that, so that the events are
-// not looked at for each that is added. The caller holds mu.
+// the events that matter less than an answer it drops more than is needed. So the next
+// events find room, and the list is not searched for each of them. The caller holds mu.
 func (out *outbox) makeRoom(n int, r rank) {
 	if out.size+n <= out.limit {
 		return
 	}
 	out.dropIf(out.afterDropping()-n, keptEvent.isOvertaken)
-	out.dropIf(out.afterDropping()-n, func(e keptEvent) bool { return e.rank < answerRank })
-	if r == answerRank {
+	out.dropIf(out.afterDropping()-n, func(e keptEvent) bool { return e.rank < essentialRank })
+	if r == essentialRank {
 		out.dropIf(out.limit-n, func(keptEvent) bool { return true })
 	}
 }
 
-// keep keeps an event, if there is room when others are dropped that do not matter
-// more. The caller holds mu.
+// keep keeps an event, if there is room, or if dropping events of the same or a lower
+// rank makes room. The caller holds mu.
 func (out *outbox) keep(e keptEvent) {
 	size := len(e.text) + eventOverhead
 	if out.closed || !out.held.fitsWithout(size, out.size) {
@@ -502,7 +502,7 @@ func (out *outbox) nothingHeld() holding {
 	return holding{budget: out.live, caller: out.held.caller}
 }
 
-// afterDropping returns how many bytes are kept when some were dropped.
+// afterDropping returns how many bytes are kept after makeRoom has dropped some.
 func (out *outbox) afterDropping() int { return out.limit * 3 / 4 }
 
 // dropIf drops the events that may be dropped, the oldest first, until no more
@@ -582,7 +582,7 @@ func (s *Stream) Send(ctx context.Context, data []byte) error {
 	return s.push(ctx, outgoing{event: Event{Data: data}})
 }
 
-// outgoing is what becomes an event: a message, or an event that is none.
+// outgoing is what becomes an event: a message, or an event that holds no message.
 type outgoing struct {
 	message *Message // nil: it is no message
 	event   Event    // without an ID
@@ -594,7 +594,7 @@ func (o outgoing) rank() rank {
 	case o.message == nil:
 		return notificationRank
 	case o.message.Kind() != Notification:
-		return answerRank
+		return essentialRank
 	case o.message.Method == "notifications/progress":
 		return progressRank
 	}
@@ -662,23 +662,31 @@ func (s *Stream) push(ctx context.Context, o outgoing) error {
 func (s *Stream) tryPush(o outgoing) (changed <-chan struct{}, wait time.Duration, err error) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	f := s.follower
-	switch {
-	case !s.ended.IsZero(), f == nil && !s.isResumable():
+	if !s.ended.IsZero() || s.follower == nil && !s.isResumable() {
 		return nil, 0, errNobody
-	case f != nil && f.size > 0 && (f.size+o.size() > maxUnwritten || !f.waiting.tryAdd(s.cost(o))):
-		return s.whenChanged(), 0, nil
-	case f == nil && s.unfollowed > 0 && s.unfollowed+s.cost(o) > min(maxUnfollowed, s.out.afterDropping()):
+	}
+	if s.follower != nil {
+		if !s.follower.hasRoom(o.size(), s.cost(o)) {
+			return s.whenChanged(), 0, nil
+		}
+	} else if s.unfollowed > 0 && s.unfollowed+s.cost(o) > min(maxUnfollowed, s.out.afterDropping()) {
 		wait = awaitReturn - time.Since(s.leftAt)
 		if wait > 0 {
 			return s.whenChanged(), wait, nil
 		}
 	}
-	if f != nil && f.size == 0 {
-		f.waiting.tryAdd(s.cost(o)) // one event may wait in any case
-	}
 	s.append(o)
 	return nil, 0, nil
+}
+
+// hasRoom reports whether an event may wait in the queue. If so, it has taken cost
+// bytes of the budget for it. The first event may wait in any case.
+func (f *follower) hasRoom(size, cost int) bool {
+	if f.size == 0 {
+		f.waiting.tryAdd(cost)
+		return true
+	}
+	return f.size+size <= maxUnwritten && f.waiting.tryAdd(cost)
 }
 
 // cost returns how many bytes an event needs in the outbox, or a few more.
@@ -694,7 +702,7 @@ func (s *Stream) append(o outgoing) {
 	}
 	text := o.encode(id)
 	e := keptEvent{s, s.lastSent, text, o.rank(), o.question()}
-	if e.rank == progressRank || e.rank == answerRank && e.question == (ID{}) {
+	if e.rank == progressRank || e.rank == essentialRank && e.question == (ID{}) {
 		s.overtakes = s.lastSent
 	}
 	if s.out.limit > 0 {
@@ -827,8 +835,10 @@ func (s *Stream) position(id string) (number int64, err error) {
 		return 0, errNotKept
 	case number < 0, number == 0 && !s.out.prime, number > s.lastSent: // no response has had such an id
 		return 0, errNotKept
-	case number < s.lastLost, number < s.lastLostProgress && s.lastLostProgress >= s.overtakes && s.ended.IsZero():
+	case number < s.lastLost:
 		return 0, errNotKept
+	case number < s.lastLostProgress && s.lastLostProgress >= s.overtakes && s.ended.IsZero():
+		return 0, errNotKept // progress is gone, and nothing later says more
 	case !s.ended.IsZero() && time.Since(s.ended) > keepEnded:
 		return 0, errNotKept
 	}
@@ -854,7 +864,7 @@ func (s *Stream) appendAll(messages []*Message) {
 func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	defer s.detach(f)
 	response := newEventWriter(w)
-	defer response.rest()
+	defer response.extendDeadline()
 	// A proxy may hold the header back until the first byte of the body comes.
 	comment := []byte(":\n\n")
 	// When the client has gone, nothing more is written. In the modern era
@@ -1002,7 +1012,7 @@ func (out *eventWriter) write(events ...[]byte) error {
 // progress for 30 seconds is broken.
 func (out *eventWriter) Write(b []byte) (n int, err error) {
 	for part := range slices.Chunk(b, piece) {
-		out.rest()
+		out.extendDeadline()
 		if _, err = out.w.Write(part); err != nil {
 			return n, err
 		}
@@ -1011,9 +1021,9 @@ func (out *eventWriter) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// rest sets a deadline for what is written next. That may be net/http, when
-// ServeHTTP has returned.
-func (out *eventWriter) rest() {
+// extendDeadline sets the deadline of the next write. The last one sets that of
+// net/http, which writes the end of the response when ServeHTTP has returned.
+func (out *eventWriter) extendDeadline() {
 	_ = out.rc.SetWriteDeadline(time.Now().Add(stall)) // some writers cannot
 }
 
@@ -1299,7 +1309,7 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 // has taken longer than the server's WriteTimeout.
 func accepted(w http.ResponseWriter) {
 	out := eventWriter{w, http.NewResponseController(w)}
-	out.rest()
+	out.extendDeadline()
 	w.WriteHeader(http.StatusAccepted)
 }
 
@@ -1431,15 +1441,21 @@ const (
 // and one for everything else, which is bodies until their requests are answered,
 // answers until they are written, and what waits for a client that does not read.
 //
-// A caller may hold as much as is still free afterwards. So a single caller gets
-// half of the budget, two callers get a third each, and there is always room for
-// one more. The last eighth is a reserve for small pieces. An answer that is larger
-// than half of the budget is held outside of it, and only one such answer at a time.
+// The rule: after a piece is taken, its caller holds no more than what is still free.
+// So a single caller gets half of the budget, and half is free. Two callers get a
+// third each, and a third is free: there is always room for one more. The last eighth
+// is a reserve for small pieces. An answer that is larger than half of this budget, a
+// quarter of MaxHeld, is held outside of it, and only one such answer at a time.
 //
 // Bodies and answers of 4 KiB or less are not counted: the number of requests bounds
 // them.
 //
-// A caller is a principal, or else a session. All others are one caller together.
+// A caller, here, is one who sends requests: a principal, or else a session. All
+// others are one caller together.
+//
+// The words of this part: to take is to count bytes before they are held; a holding
+// is what one request, one batch, one stream or one outbox has taken; to give back is
+// the opposite. A piece is what is taken at once: a body, an answer, an event.
 type budget struct {
 	limit int
 
