@@ -176,7 +176,8 @@ type StreamableHandler struct {
 	// HeaderParams returns the arguments of a tool that modern clients repeat in
 	// their header. ReadHeaderParams finds them in the inputSchema of the tool.
 	// HeaderParams is called for each modern tools/call, by several goroutines.
-	// nil: no tool has such arguments.
+	// nil: if Handler is a *Server, its method HeaderParams is used; otherwise no
+	// tool has such arguments.
 	HeaderParams func(tool string) []HeaderParam
 	// MaxRequests is how many requests of all clients are served at once, beside
 	// subscriptions. Further ones are answered with 503. 0: 3,072.
@@ -190,6 +191,8 @@ type StreamableHandler struct {
 	windDown context.CancelFunc
 	life     context.Context // ends when Close stops the requests that still run
 	stop     context.CancelFunc
+
+	headerParams func(tool string) []HeaderParam // nil: no tool has such arguments
 
 	held     *budget       // for what is not kept in an outbox
 	decideIn time.Duration // before a response without an answer becomes a stream
@@ -247,6 +250,15 @@ func (h *StreamableHandler) prepare() {
 		h.decideIn = max(min(decideAfter, silence), 10*time.Millisecond)
 	}
 	h.versions, h.legacy = versionsOrAll(h.Versions), legacyOf(h.Versions)
+	h.headerParams = h.HeaderParams
+	if server, ok := h.Handler.(*Server); ok && h.headerParams == nil {
+		h.headerParams = server.HeaderParams
+		for _, t := range offered(server, &server.tools).items {
+			if _, err := ReadHeaderParams(t.InputSchema); err != nil {
+				h.log().Warn("modern clients leave a tool out, because its x-mcp-header is invalid", "tool", t.Name, "reason", err)
+			}
+		}
+	}
 	if h.Sessions != nil {
 		h.Sessions.live, h.Sessions.kept = h.held, newBudget(&h.Guard)
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
@@ -986,8 +998,8 @@ func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	if !slices.Contains(h.versions, version) {
 		return versionError(h.versions, version)
 	}
-	if m.Method == "tools/call" && m.Kind() == Request && h.HeaderParams != nil {
-		return checkParams(header, m.Params, h.HeaderParams(name))
+	if m.Method == "tools/call" && m.Kind() == Request && h.headerParams != nil {
+		return checkParams(header, m.Params, h.headerParams(name))
 	}
 	return nil
 }
@@ -1126,13 +1138,6 @@ func decodedField(header http.Header, name string) (string, *Error) {
 	return string(decoded), nil
 }
 
-// HeaderParam is an argument of a tool that modern clients repeat in the header of
-// a tools/call, because the inputSchema of the tool marks it with x-mcp-header.
-type HeaderParam struct {
-	Name string   // the field is Mcp-Param- and this name
-	Path []string // the names of the members that lead from arguments to the argument; at least one
-}
-
 // checkParams checks the fields that repeat arguments. An argument that is missing
 // or null must have no field. 2026-07-28
 // basic/transports/streamable-http#server-behavior-for-custom-headers: servers
@@ -1214,6 +1219,18 @@ func integerIn(text string) (n int64, ok bool) {
 	n, accuracy := number.Int64()
 	isInRange := -1<<53 < n && n < 1<<53
 	return n, accuracy == big.Exact && isInRange
+}
+
+// HeaderParams returns the marked arguments of a tool that was added with AddTool. It
+// is for StreamableHandler.HeaderParams. A tool whose marks are invalid has none:
+// modern clients leave such a tool out.
+func (s *Server) HeaderParams(tool string) []HeaderParam {
+	t, ok := offered(s, &s.tools).find(tool)
+	if !ok {
+		return nil
+	}
+	t.readMarks.Do(func() { t.marked, _ = ReadHeaderParams(t.InputSchema) })
+	return t.marked
 }
 
 // ReadHeaderParams returns the arguments that an inputSchema marks with

@@ -294,15 +294,16 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%d)", text, e.Code)
 }
 
-// invalidParams returns an Error with CodeInvalidParams. The reason is in the
+// InvalidParams returns an Error with CodeInvalidParams. The reason is in the
 // message, because many clients show nothing else to their user or model. It is
 // cut after 500 characters, because it may repeat what the peer has sent.
-func invalidParams(format string, args ...any) *Error {
+func InvalidParams(format string, args ...any) *Error {
 	reason := fmt.Sprintf("%.500s", fmt.Sprintf(format, args...))
 	return &Error{Code: CodeInvalidParams, Message: "Invalid params: " + reason}
 }
 
-func methodNotFound(method string) *Error {
+// MethodNotFound returns an Error with CodeMethodNotFound.
+func MethodNotFound(method string) *Error {
 	return &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: %.200s", method)}
 }
 
@@ -530,7 +531,7 @@ func (e *BindError) Error() string { return e.text("member") }
 
 // InvalidParams returns the error with which a request is answered whose params
 // do not fit. kind is what its message calls a member, such as "argument".
-func (e *BindError) InvalidParams(kind string) *Error { return invalidParams("%s", e.text(kind)) }
+func (e *BindError) InvalidParams(kind string) *Error { return InvalidParams("%s", e.text(kind)) }
 
 // text returns what Error does, with another word for a member.
 func (e *BindError) text(kind string) string {
@@ -1046,6 +1047,10 @@ func marshal(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case encoded:
 		return json.RawMessage(v), nil
+	case interface {
+		encodeObject() (json.RawMessage, error)
+	}: // encoding/json would check and copy what MarshalJSON returns
+		return v.encodeObject()
 	case json.RawMessage: // a large one is not copied
 		if len(v) > maxCopied && json.Valid(v) && utf8.Valid(v) {
 			return bytes.TrimSpace(v), nil
@@ -2104,7 +2109,7 @@ type loop struct {
 // newLoop makes a Peer and its loop. Nothing is read before start.
 func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger, weAreClient bool) *loop {
 	if h == nil {
-		h = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { return nil, methodNotFound(x.Request.Method) })
+		h = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { return nil, MethodNotFound(x.Request.Method) })
 	}
 	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
 	p := newPeer(ctx, send, protocol, log)

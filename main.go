@@ -429,7 +429,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	o.guard.Log = log
 	o.guard.OriginsName = "-allow-origin"
 	o.guard.HostsName = "-allow-host"
-	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: demo.headerParams, Guard: o.guard}
+	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: demo.HeaderParams, Guard: o.guard}
 	sse = &SSEHandler{Handler: demo, Guard: o.guard}
 	if o.token != "" {
 		mcp.Authenticate = o.bearer("/mcp")
@@ -524,7 +524,6 @@ func (o *options) metadata(path string) http.HandlerFunc {
 // remembers.
 type demo struct {
 	*Server
-	marked map[string][]HeaderParam // arguments that are marked, by tool
 
 	mu    sync.Mutex // guards notes
 	notes map[string]string
@@ -535,7 +534,6 @@ const (
 	maxNote       = 64 << 10  // characters
 	maxEcho       = 4 << 20   // bytes of an echo, as JSON
 	maxCount      = time.Hour // that one count may take
-	pageSize      = 50        // items on a page of a list
 	maxCompletion = 100       // values of a completion: 2025-11-25 server/utilities/completion#completion-results
 )
 
@@ -545,254 +543,39 @@ const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcS
 var pixelIcons = []Icon{{Src: pixel, MimeType: "image/png", Sizes: []string{"1x1"}}}
 
 func newDemo() *demo {
-	d := &demo{notes: map[string]string{"welcome": "This note is served by mcpwire."}, marked: map[string][]HeaderParam{}}
-	for _, t := range tools {
-		marked, err := ReadHeaderParams(t.InputSchema)
-		if err != nil {
-			panic(err) // a mistake in the table of tools
-		}
-		d.marked[t.Name] = marked
-	}
+	d := &demo{notes: map[string]string{}}
 	d.Server = &Server{
 		Info: Implementation{Name: "mcpwire", Title: "mcpwire demo", Version: version, Icons: pixelIcons},
 		Capabilities: map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
 			"resources": map[string]any{"listChanged": true, "subscribe": true}},
 		Instructions: "A demo: made-up weather, an echo, a counter, a question and a few notes.",
-		Methods: map[string]HandlerFunc{
-			"tools/list":               d.listTools,
-			"tools/call":               d.callTool,
-			"resources/list":           d.listResources,
-			"resources/templates/list": d.listTemplates,
-			"resources/read":           d.readResource,
-			"prompts/list":             d.listPrompts,
-			"prompts/get":              d.getPrompt,
-			"completion/complete":      d.complete,
-		},
+		Methods:      map[string]HandlerFunc{"completion/complete": d.complete},
 	}
+	addTool(d, askTool, d.ask)
+	addTool(d, countTool, d.count)
+	addTool(d, echoTool, d.echo)
+	addTool(d, weatherTool, d.getWeather)
+	addTool(d, noteTool, d.setNote)
+	d.AddResourceTemplate(noteTemplate, d.readNote)
+	d.AddPrompt(summarizePrompt, d.summarize)
+	d.storeNote("welcome", "This note is served by mcpwire.")
 	return d
-}
-
-// headerParams returns the arguments of a tool that are marked with
-// x-mcp-header.
-func (d *demo) headerParams(tool string) []HeaderParam { return d.marked[tool] }
-
-// ---- Lists ----
-
-// pageParams are the params of a list. 2025-11-25 server/utilities/pagination.
-type pageParams struct {
-	Cursor string `json:"cursor,omitempty"`
-}
-
-// page returns one page of a list that is sorted by name, and the cursor of the
-// next page; "": there is none. A cursor holds the last name of the page before
-// it, so it still fits when items come and go.
-func page[T any](x *Exchange, items []T, nameOf func(T) string) (found []T, nextCursor string, err error) {
-	const mark = "after "
-	p := pageParams{Cursor: mark}
-	if err := x.Bind(&p); err != nil {
-		return nil, "", err
-	}
-	before, ok := strings.CutPrefix(p.Cursor, mark)
-	if !ok {
-		return nil, "", unknownName("cursor", p.Cursor)
-	}
-	found = []T{} // an empty list is [] in JSON; nil would be null
-	for _, item := range items {
-		if nameOf(item) <= before {
-			continue
-		}
-		if len(found) == pageSize {
-			return found, mark + nameOf(found[pageSize-1]), nil
-		}
-		found = append(found, item)
-	}
-	return found, "", nil
-}
-
-// listToolsResult is the result of tools/list. 2025-11-25
-// server/tools#listing-tools.
-type listToolsResult struct {
-	NextCursor string `json:"nextCursor,omitempty"`
-	Tools      []tool `json:"tools"`
-}
-
-func (d *demo) listTools(_ context.Context, x *Exchange) (any, error) {
-	found, next, err := page(x, tools, func(t tool) string { return t.Name })
-	if err != nil {
-		return nil, err
-	}
-	for i, t := range found {
-		found[i] = t.in(x.Revision())
-	}
-	return listToolsResult{next, found}, nil
-}
-
-// listResourcesResult is the result of resources/list. 2025-11-25
-// server/resources#listing-resources.
-type listResourcesResult struct {
-	NextCursor string     `json:"nextCursor,omitempty"`
-	Resources  []resource `json:"resources"`
-}
-
-func (d *demo) listResources(_ context.Context, x *Exchange) (any, error) {
-	found, next, err := page(x, d.resources(), func(r resource) string { return r.Name })
-	if err != nil {
-		return nil, err
-	}
-	return listResourcesResult{next, found}, nil
-}
-
-// listTemplatesResult is the result of resources/templates/list. 2025-11-25
-// server/resources#resource-templates.
-type listTemplatesResult struct {
-	NextCursor        string             `json:"nextCursor,omitempty"`
-	ResourceTemplates []resourceTemplate `json:"resourceTemplates"`
-}
-
-func (d *demo) listTemplates(_ context.Context, x *Exchange) (any, error) {
-	found, next, err := page(x, templates, func(t resourceTemplate) string { return t.Name })
-	if err != nil {
-		return nil, err
-	}
-	return listTemplatesResult{next, found}, nil
-}
-
-// listPromptsResult is the result of prompts/list. 2025-11-25
-// server/prompts#listing-prompts.
-type listPromptsResult struct {
-	NextCursor string   `json:"nextCursor,omitempty"`
-	Prompts    []prompt `json:"prompts"`
-}
-
-func (d *demo) listPrompts(_ context.Context, x *Exchange) (any, error) {
-	found, next, err := page(x, prompts, func(p prompt) string { return p.Name })
-	if err != nil {
-		return nil, err
-	}
-	for i, p := range found {
-		found[i] = p.in(x.Revision())
-	}
-	return listPromptsResult{next, found}, nil
 }
 
 // ---- Tools ----
 
-// tool is a tool as tools/list shows it, and the function that runs it.
-// 2025-11-25 server/tools#tool.
-type tool struct {
-	Name        string           `json:"name"`
-	Title       string           `json:"title,omitempty"`
-	Description string           `json:"description"`
-	InputSchema json.RawMessage  `json:"inputSchema"`
-	Annotations *toolAnnotations `json:"annotations,omitempty"`
-	Icons       []Icon           `json:"icons,omitempty"`
-
-	run toolFunc
-}
-
-// toolFunc runs a tool. A result that is a string becomes the text of a
-// ToolResult. Any other result is returned as it is. An error that is an
-// argumentError becomes a ToolResult, too.
-type toolFunc func(d *demo, ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error)
-
-// toolAnnotations tell a client how careful it must be. A client takes a tool
-// without them for one that may destroy something, and asks its user.
-// 2025-03-26 schema ToolAnnotations.
-type toolAnnotations struct {
-	ReadOnly    bool `json:"readOnlyHint"`    // changes nothing
-	Destructive bool `json:"destructiveHint"` // may destroy something
-	Idempotent  bool `json:"idempotentHint"`  // a second call with the same arguments changes nothing more
-	OpenWorld   bool `json:"openWorldHint"`   // reaches something outside
-}
-
-var (
-	readsOnly  = &toolAnnotations{ReadOnly: true, Idempotent: true}
-	overwrites = &toolAnnotations{Destructive: true, Idempotent: true}
-)
-
-// headerMark in the schema of an argument asks a modern client to repeat the
-// argument as a header of its HTTP request.
-const headerMark = `"x-mcp-header":"Unit",`
-
-// tools are all tools, sorted by name, as the newest revision shows them.
-var tools = []tool{
-	{Name: "ask", Title: "Ask for a name", Description: "Asks the user for a name, and greets.",
-		InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`),
-		Annotations: readsOnly, run: (*demo).ask},
-	{Name: "count", Title: "Count", Description: "Counts to n, one step after the other, and reports each.",
-		InputSchema: json.RawMessage(`{"type":"object","properties":{
-			"n":{"type":"integer","minimum":0,"maximum":1000000,"description":"steps"},
-			"delayMs":{"type":"integer","minimum":0,"maximum":600000,"default":0,"description":"wait before each step; all waits together take at most an hour"},
-			"poll":{"type":"boolean","default":false,"description":"let go of the connection meanwhile, where that can be done"}},"required":["n"]}`),
-		Annotations: readsOnly, run: (*demo).count},
-	{Name: "echo", Title: "Echo", Description: "Returns the text it is given.",
-		InputSchema: json.RawMessage(`{"type":"object","properties":{
-			"text":{"type":"string","description":"what to return"},
-			"repeat":{"type":"integer","minimum":1,"maximum":4194304,"default":1,"description":"how many times in a row"}},"required":["text"]}`),
-		Annotations: readsOnly, run: (*demo).echo},
-	{Name: "get-weather", Title: "Weather", Description: "The current temperature in a city. The data is made up.",
-		InputSchema: json.RawMessage(`{"type":"object","properties":{
-			"city":{"type":"string","minLength":1,"description":"name of the city"},
-			"unit":{"type":"string",` + headerMark + `"enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]}`),
-		Annotations: readsOnly, Icons: pixelIcons, run: (*demo).getWeather},
-	{Name: "set-note", Title: "Write a note", Description: "Keeps a note, to be read as the resource note:///NAME.",
-		InputSchema: json.RawMessage(`{"type":"object","properties":{
-			"name":{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$","description":"name of the note"},
-			"text":{"type":"string","maxLength":65536,"description":"the note"}},"required":["name","text"]}`),
-		Annotations: overwrites, run: (*demo).setNote},
-}
-
-// in returns t with what a revision knows of it.
-func (t tool) in(rev Revision) tool {
-	if !rev.Titles {
-		t.Title = ""
-	}
-	if !rev.Icons {
-		t.Icons = nil
-	}
-	if !rev.Annotations {
-		t.Annotations = nil
-	}
-	if !rev.Modern {
-		t.InputSchema = bytes.Replace(t.InputSchema, []byte(headerMark), nil, 1)
-	}
-	return t
-}
-
-// callParams are the params of tools/call. 2025-11-25
-// server/tools#calling-tools.
-type callParams struct {
-	Name      string          `json:"name,omitempty"`
-	Arguments json.RawMessage `json:"arguments,omitempty"`
-}
-
-func (d *demo) callTool(ctx context.Context, x *Exchange) (any, error) {
-	var p callParams
-	if err := x.Bind(&p); err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == p.Name })
-	if i < 0 {
-		return nil, unknownName("tool", p.Name)
-	}
-	result, err := tools[i].run(d, ctx, x, p.Arguments)
-	if reason, ok := errors.AsType[argumentError](err); ok {
-		return toolError("%s", reason), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	text, isText := result.(string)
-	if !isText {
-		return result, nil
-	}
-	answer := ToolResult{Content: []any{TextContent(text)}}
-	// From 2025-06-18 on, the keys of _meta have a grammar. This member shows how
-	// a key of one's own is written.
-	if x.Revision().Titles {
-		answer.Meta = toolMeta{p.Name}
-	}
-	return answer, nil
+// addTool adds a tool of the demo. If it returns a text, its result also has a
+// member of _meta, which shows how a key of one's own is written: from 2025-06-18 on,
+// the keys of _meta have a grammar.
+func addTool[A any](d *demo, tool Tool, run func(context.Context, *Exchange, A) (any, error)) {
+	AddTool(d.Server, tool, func(ctx context.Context, x *Exchange, arguments A) (any, error) {
+		result, err := run(ctx, x, arguments)
+		text, isText := result.(string)
+		if err != nil || !isText || !x.Revision().Titles {
+			return result, err
+		}
+		return ToolResult{Content: []Content{TextContent(text)}, Meta: toolMeta{tool.Name}}, nil
+	})
 }
 
 // toolMeta is the _meta of our tool results.
@@ -800,92 +583,76 @@ type toolMeta struct {
 	Tool string `json:"com.example.mcpwire/tool"`
 }
 
-// toolError returns the result of a tool that has run and failed.
-func toolError(format string, args ...any) ToolResult {
-	return ToolResult{Content: []any{TextContent(fmt.Sprintf(format, args...))}, IsError: true}
-}
+var (
+	readsOnly  = &ToolAnnotations{ReadOnly: true, Idempotent: true}
+	overwrites = &ToolAnnotations{Destructive: true, Idempotent: true}
+)
 
-// argumentError says why a tool cannot use an argument. It becomes a result
-// with isError: 2025-11-25 server/tools#error-handling counts "input validation
-// errors" among those from which a model can correct itself. A JSON-RPC error
-// says that the request itself is wrong.
-type argumentError string
-
-func (e argumentError) Error() string { return string(e) }
-
-func argumentErrorf(format string, args ...any) error {
-	return argumentError(fmt.Sprintf(format, args...))
-}
-
-// bindArguments stores the arguments of a tool in a struct, as Bind does. The
-// errors are those of forArguments.
-func bindArguments(arguments json.RawMessage, target any) error {
-	return forArguments(Bind(arguments, target))
-}
-
-// forArguments turns an error of Bind into one of a tool. An argument of the
-// wrong type becomes an argumentError. An argument that is missing, or appears
-// twice, makes the request wrong: that becomes an *Error.
-func forArguments(err error) error {
-	fault, ok := errors.AsType[*BindError](err)
-	switch {
-	case !ok:
-		return err
-	case fault.Name == "" || fault.Missing || fault.Twice:
-		return fault.InvalidParams("argument")
-	}
-	return argumentErrorf("'%s' %s", fault.Name, fault.Reason)
+// weatherTool marks an argument with x-mcp-header: a modern client repeats it in the
+// header of its HTTP request.
+var weatherTool = Tool{
+	Name: "get-weather", Title: "Weather", Description: "The current temperature in a city. The data is made up.",
+	InputSchema: json.RawMessage(`{"type":"object","properties":{
+		"city":{"type":"string","minLength":1,"description":"name of the city"},
+		"unit":{"type":"string","x-mcp-header":"Unit","enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]}`),
+	Annotations: readsOnly, Icons: pixelIcons,
 }
 
 type weatherArguments struct {
-	City string `json:"city"`
-	Unit string `json:"unit,omitempty"`
+	City *string `json:"city,omitempty"` // required; see errNoCity
+	Unit *string `json:"unit,omitempty"` // nil: celsius
 }
 
 // errNoCity is the error of a call without a city. Scripts outside of this
 // project look for this message with this data. All other missing arguments have
-// the message of Bind.
+// the message of AddTool.
 var errNoCity = &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: json.RawMessage(`"Missing required argument: 'city'"`)}
 
-func (d *demo) getWeather(_ context.Context, _ *Exchange, arguments json.RawMessage) (any, error) {
-	args := weatherArguments{Unit: "celsius"}
-	err := Bind(arguments, &args)
-	fault, ok := errors.AsType[*BindError](err)
-	if ok && fault.Missing { // city is the only required argument
+func (d *demo) getWeather(_ context.Context, _ *Exchange, args weatherArguments) (any, error) {
+	if args.City == nil {
 		return nil, errNoCity
 	}
-	if err != nil {
-		return nil, forArguments(err)
+	unit := "celsius"
+	if args.Unit != nil {
+		unit = *args.Unit
 	}
 	temperatures := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}
-	temperature, isUnit := temperatures[args.Unit]
-	if args.City == "" || !isUnit {
-		return nil, argumentError("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
+	temperature, isUnit := temperatures[unit]
+	if *args.City == "" || !isUnit {
+		return nil, errors.New("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
 	}
-	return fmt.Sprintf("Current temperature in %s is %s", args.City, temperature), nil
+	return fmt.Sprintf("Current temperature in %s is %s", *args.City, temperature), nil
+}
+
+var echoTool = Tool{
+	Name: "echo", Title: "Echo", Description: "Returns the text it is given.",
+	InputSchema: json.RawMessage(`{"type":"object","properties":{
+		"text":{"type":"string","description":"what to return"},
+		"repeat":{"type":"integer","minimum":1,"maximum":4194304,"default":1,"description":"how many times in a row"}},"required":["text"]}`),
+	Annotations: readsOnly,
 }
 
 type echoArguments struct {
 	Text   string `json:"text"`
-	Repeat int    `json:"repeat,omitempty"`
+	Repeat *int   `json:"repeat,omitempty"` // nil: 1
 }
 
-func (d *demo) echo(_ context.Context, _ *Exchange, arguments json.RawMessage) (any, error) {
-	args := echoArguments{Repeat: 1}
-	err := bindArguments(arguments, &args)
-	switch {
-	case err != nil:
-		return nil, err
-	case args.Repeat < 1 || args.Repeat > maxEcho:
-		return nil, argumentErrorf("'repeat' must be an integer from 1 to %d", maxEcho)
-	case !fitsInJSON(args.Text, len(arguments), maxEcho/args.Repeat):
-		return nil, argumentErrorf("an echo has at most %d bytes as JSON", maxEcho)
+func (d *demo) echo(_ context.Context, x *Exchange, args echoArguments) (any, error) {
+	repeat := 1
+	if args.Repeat != nil {
+		repeat = *args.Repeat
 	}
-	return strings.Repeat(args.Text, args.Repeat), nil
+	switch {
+	case repeat < 1 || repeat > maxEcho:
+		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
+	case !fitsInJSON(args.Text, len(x.Request.Params), maxEcho/repeat):
+		return nil, fmt.Errorf("an echo has at most %d bytes as JSON", maxEcho)
+	}
+	return strings.Repeat(args.Text, repeat), nil
 }
 
 // fitsInJSON reports whether text has at most limit bytes as JSON. The text came
-// in JSON of as many bytes as received says.
+// in JSON of as many bytes as received says, or less.
 //
 // A control character of one byte has six bytes as JSON: \u0001. So the length of
 // the text is not enough to know. But the JSON that we write is at most twice as
@@ -897,8 +664,18 @@ func fitsInJSON(text string, received, limit int) bool {
 	if received <= limit/2 {
 		return true
 	}
-	quoted, _ := marshal(text)
-	return len(quoted)-len(`""`) <= limit
+	quoted, _ := TextContent(text).MarshalJSON()
+	empty, _ := TextContent("").MarshalJSON()
+	return len(quoted)-len(empty) <= limit
+}
+
+var countTool = Tool{
+	Name: "count", Title: "Count", Description: "Counts to n, one step after the other, and reports each.",
+	InputSchema: json.RawMessage(`{"type":"object","properties":{
+		"n":{"type":"integer","minimum":0,"maximum":1000000,"description":"steps"},
+		"delayMs":{"type":"integer","minimum":0,"maximum":600000,"default":0,"description":"wait before each step; all waits together take at most an hour"},
+		"poll":{"type":"boolean","default":false,"description":"let go of the connection meanwhile, where that can be done"}},"required":["n"]}`),
+	Annotations: readsOnly,
 }
 
 type countArguments struct {
@@ -907,17 +684,13 @@ type countArguments struct {
 	Poll    bool `json:"poll,omitempty"`
 }
 
-func (d *demo) count(ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error) {
-	var args countArguments
-	err := bindArguments(arguments, &args)
+func (d *demo) count(ctx context.Context, x *Exchange, args countArguments) (any, error) {
 	delay := time.Duration(args.DelayMs) * time.Millisecond
 	switch {
-	case err != nil:
-		return nil, err
 	case args.N < 0 || args.N > 1_000_000 || args.DelayMs < 0 || args.DelayMs > 600_000:
-		return nil, argumentError("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
+		return nil, errors.New("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
 	case time.Duration(args.N)*delay > maxCount:
-		return nil, argumentErrorf("'n' times 'delayMs' must not be more than %v", maxCount)
+		return nil, fmt.Errorf("'n' times 'delayMs' must not be more than %v", maxCount)
 	}
 	if args.Poll {
 		x.Disconnect(time.Second)
@@ -943,33 +716,50 @@ func (d *demo) count(ctx context.Context, x *Exchange, arguments json.RawMessage
 	return fmt.Sprintf("counted to %d", args.N), nil
 }
 
-// nameQuestion is the question of the tool ask.
-var nameQuestion = InputRequest{Method: "elicitation/create", Params: json.RawMessage(
-	`{"message":"What is your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}}`)}
+var askTool = Tool{
+	Name: "ask", Title: "Ask for a name", Description: "Asks the user for a name, and greets.",
+	InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`),
+	Annotations: readsOnly,
+}
 
-// nameAnswer is the answer to it. 2025-11-25
-// client/elicitation#response-actions.
-type nameAnswer struct {
-	Action  string `json:"action,omitempty"` // accept, decline or cancel
-	Content struct {
-		Name string `json:"name,omitempty"`
-	} `json:"content,omitempty"`
+// nameQuestion is the question of the tool ask.
+var nameQuestion = InputRequest{Method: "elicitation/create", Params: ElicitParams{
+	Message:         "What is your name?",
+	RequestedSchema: json.RawMessage(`{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}`),
+}}
+
+// nameForm is what the user fills in.
+type nameForm struct {
+	Name string `json:"name,omitempty"`
 }
 
 // ask runs once without an answer, and again when the user has answered.
-func (d *demo) ask(_ context.Context, x *Exchange, arguments json.RawMessage) (any, error) {
-	if err := bindArguments(arguments, &struct{}{}); err != nil {
-		return nil, err
+func (d *demo) ask(_ context.Context, x *Exchange, _ struct{}) (any, error) {
+	var answer ElicitResult
+	var form nameForm
+	if !x.Input("name", &answer) { // it was not asked yet
+		return InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}, nil
 	}
-	var answer nameAnswer
-	_ = Bind(x.Inputs()["name"], &answer) // a malformed answer counts as none, and the question is asked again
+	err := Bind(answer.Content, &form)
 	switch {
-	case answer.Action == "accept" && answer.Content.Name != "":
-		return "Hello, " + answer.Content.Name, nil
+	case answer.Action == "accept" && err == nil && form.Name != "":
+		return "Hello, " + form.Name, nil
 	case answer.Action == "decline" || answer.Action == "cancel":
-		return toolError("No name: the user chose %s", answer.Action), nil
+		return ToolError("No name: the user chose %s", answer.Action), nil
 	}
-	return InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}, nil
+	return InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}, nil // once more
+}
+
+// ---- Notes: resources, a tool that writes one, and a prompt about one ----
+
+const noteScheme = "note:///"
+
+var noteTool = Tool{
+	Name: "set-note", Title: "Write a note", Description: "Keeps a note, to be read as the resource note:///NAME.",
+	InputSchema: json.RawMessage(`{"type":"object","properties":{
+		"name":{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$","description":"name of the note"},
+		"text":{"type":"string","maxLength":65536,"description":"the note"}},"required":["name","text"]}`),
+	Annotations: overwrites,
 }
 
 var noteName = lazyRegexp(`^[A-Za-z0-9._-]{1,64}$`)
@@ -979,201 +769,68 @@ type noteArguments struct {
 	Text string `json:"text"`
 }
 
-func (d *demo) setNote(_ context.Context, _ *Exchange, arguments json.RawMessage) (any, error) {
-	var args noteArguments
-	if err := bindArguments(arguments, &args); err != nil {
-		return nil, err
-	}
+func (d *demo) setNote(_ context.Context, _ *Exchange, args noteArguments) (any, error) {
 	if !noteName().MatchString(args.Name) || utf8.RuneCountInString(args.Text) > maxNote {
-		return nil, argumentErrorf("'name' must match %s, and 'text' be no longer than %d characters", noteName(), maxNote)
+		return nil, fmt.Errorf("'name' must match %s, and 'text' be no longer than %d characters", noteName(), maxNote)
 	}
-	added, ok := d.storeNote(args.Name, args.Text)
-	if !ok {
-		return toolError("There are %d notes already; no room for more.", maxNotes), nil
-	}
-	if added {
-		d.Publish("notifications/resources/list_changed", nil)
+	if !d.storeNote(args.Name, args.Text) {
+		return ToolError("There are %d notes already; no room for more.", maxNotes), nil
 	}
 	d.Publish("notifications/resources/updated", ResourceParams{noteScheme + args.Name})
 	return "Noted as " + noteScheme + args.Name, nil
 }
 
-// storeNote writes a note. added is true if there was no note of that name. ok is
-// false if there is no room for another note.
-func (d *demo) storeNote(name, text string) (added, ok bool) {
+// storeNote writes a note, and offers it as a resource if it is new. It returns false
+// if there is no room for another note.
+func (d *demo) storeNote(name, text string) bool {
+	d.mu.Lock()
+	_, isKnown := d.notes[name]
+	hasRoom := isKnown || len(d.notes) < maxNotes
+	if hasRoom {
+		d.notes[name] = text
+	}
+	d.mu.Unlock()
+	if hasRoom && !isKnown {
+		d.AddResource(Resource{URI: noteScheme + name, Name: name, MimeType: "text/plain"}, d.readNote)
+	}
+	return hasRoom
+}
+
+// note returns the text of a note. ok is false if there is no such note.
+func (d *demo) note(name string) (text string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, known := d.notes[name]
-	if !known && len(d.notes) >= maxNotes {
-		return false, false
-	}
-	d.notes[name] = text
-	return !known, true
+	text, ok = d.notes[name]
+	return text, ok
 }
 
-// ---- Resources ----
-
-const noteScheme = "note:///"
-
-// resource is a resource as resources/list shows it. 2025-11-25
-// server/resources#resource.
-type resource struct {
-	URI      string `json:"uri"`
-	Name     string `json:"name"`
-	MimeType string `json:"mimeType"`
+// noteTemplate shows clients how the URIs of the notes are made.
+var noteTemplate = ResourceTemplate{
+	URITemplate: noteScheme + "{name}", Name: "note", Description: "A note by its name.", MimeType: "text/plain",
 }
 
-// resourceTemplate is a template as resources/templates/list shows it.
-// 2025-11-25 server/resources#resource-templates.
-type resourceTemplate struct {
-	URITemplate string `json:"uriTemplate"`
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	MimeType    string `json:"mimeType"`
-}
-
-var templates = []resourceTemplate{
-	{URITemplate: noteScheme + "{name}", Name: "note", Description: "A note by its name.", MimeType: "text/plain"},
-}
-
-// names returns the names of the notes, sorted.
-func (d *demo) names() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Sorted(maps.Keys(d.notes))
-}
-
-// resources returns the notes as resources, sorted by name.
-func (d *demo) resources() (list []resource) {
-	for _, name := range d.names() {
-		list = append(list, resource{URI: noteScheme + name, Name: name, MimeType: "text/plain"})
-	}
-	return list
-}
-
-// textContents is the contents of a resource, in the result of resources/read
-// and in a prompt. 2025-11-25 server/resources#resource-contents.
-type textContents struct {
-	URI      string `json:"uri"`
-	MimeType string `json:"mimeType"`
-	Text     string `json:"text"`
-}
-
-// note returns a note as the contents of a resource. ok is false if there is no
-// such note.
-func (d *demo) note(name string) (contents textContents, ok bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	text, ok := d.notes[name]
-	return textContents{URI: noteScheme + name, MimeType: "text/plain", Text: text}, ok
-}
-
-// anyURI matches a text of the characters that RFC 3986 section 2 allows in a
-// URI.
-var anyURI = lazyRegexp("^[A-Za-z][A-Za-z0-9+.-]*:([A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*$")
-
-// readResult is the result of resources/read. 2025-11-25
-// server/resources#reading-resources.
-type readResult struct {
-	Contents []textContents `json:"contents"`
-}
-
-func (d *demo) readResource(_ context.Context, x *Exchange) (any, error) {
-	var p ResourceParams
-	err := x.Bind(&p)
-	switch {
-	case err != nil:
-		return nil, err
-	case p.URI == "":
-		return nil, invalidParams("'uri' must not be empty")
-	case !anyURI().MatchString(p.URI):
-		return nil, invalidParams("'uri' must be a URI, with anything but ASCII as %%C3%%A9")
-	}
-	name, isNote := strings.CutPrefix(p.URI, noteScheme)
-	note, ok := d.note(name)
-	if !isNote || !ok {
-		data, _ := marshal(p)
-		return nil, &Error{Code: x.Revision().ResourceNotFound, Message: "Resource not found", Data: data}
-	}
-	return readResult{[]textContents{note}}, nil
-}
-
-// ---- Prompts ----
-
-// prompt is a prompt as prompts/list shows it. 2025-11-25
-// server/prompts#prompt.
-type prompt struct {
-	Name        string           `json:"name"`
-	Title       string           `json:"title,omitempty"`
-	Description string           `json:"description"`
-	Arguments   []promptArgument `json:"arguments"`
-}
-
-type promptArgument struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	Required    bool   `json:"required"`
-}
-
-// summarize is the name of our only prompt.
-const summarize = "summarize-note"
-
-var prompts = []prompt{
-	{Name: summarize, Title: "Summarize a note", Description: "Asks for a summary of a note.",
-		Arguments: []promptArgument{{Name: "name", Description: "name of the note", Required: true}}},
-}
-
-// in returns p with what a revision knows of it.
-func (p prompt) in(rev Revision) prompt {
-	if !rev.Titles {
-		p.Title = ""
-	}
-	return p
-}
-
-// promptParams are the params of prompts/get, with the argument of our prompt.
-type promptParams struct {
-	Name      string `json:"name,omitempty"`
-	Arguments struct {
-		Name string `json:"name,omitempty"`
-	} `json:"arguments,omitempty"`
-}
-
-// promptResult is the result of prompts/get. 2025-11-25
-// server/prompts#getting-a-prompt.
-type promptResult struct {
-	Messages []promptMessage `json:"messages"`
-}
-
-type promptMessage struct {
-	Role    string `json:"role"` // user or assistant
-	Content any    `json:"content"`
-}
-
-// embeddedResource is a resource in a message. 2025-11-25
-// server/prompts#embedded-resources.
-type embeddedResource struct {
-	Type     string       `json:"type"` // resource
-	Resource textContents `json:"resource"`
-}
-
-func (d *demo) getPrompt(_ context.Context, x *Exchange) (any, error) {
-	var p promptParams
-	err := x.Bind(&p)
-	switch {
-	case err != nil:
-		return nil, err
-	case p.Name != summarize:
-		return nil, unknownName("prompt", p.Name)
-	case p.Arguments.Name == "":
-		return nil, invalidParams("Missing required argument: 'name'")
-	}
-	note, ok := d.note(p.Arguments.Name)
+func (d *demo) readNote(_ context.Context, _ *Exchange, uri string) (any, error) {
+	text, ok := d.note(strings.TrimPrefix(uri, noteScheme))
 	if !ok {
-		return nil, unknownName("note", p.Arguments.Name)
+		return nil, ResourceNotFound(uri)
 	}
-	return promptResult{[]promptMessage{
-		{Role: "user", Content: embeddedResource{"resource", note}},
+	return text, nil
+}
+
+var summarizePrompt = Prompt{
+	Name: "summarize-note", Title: "Summarize a note", Description: "Asks for a summary of a note.",
+	Arguments: []PromptArgument{{Name: "name", Description: "name of the note", Required: true}},
+}
+
+func (d *demo) summarize(_ context.Context, _ *Exchange, arguments map[string]string) (any, error) {
+	name := arguments["name"]
+	text, ok := d.note(name)
+	if !ok {
+		return nil, &Error{Code: CodeInvalidParams, Message: fmt.Sprintf("Unknown note: %.500s", name)}
+	}
+	note := ResourceContents{URI: noteScheme + name, MimeType: "text/plain", Text: text}
+	return PromptResult{Messages: []PromptMessage{
+		{Role: "user", Content: EmbeddedResource(note)},
 		{Role: "user", Content: TextContent("Summarize this note in one sentence.")},
 	}}, nil
 }
@@ -1211,18 +868,25 @@ func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
 	if err := x.Bind(&p); err != nil {
 		return nil, err
 	}
-	isPrompt := p.Ref.Type == "ref/prompt" && p.Ref.Name == summarize
-	isTemplate := p.Ref.Type == "ref/resource" && p.Ref.URI == noteScheme+"{name}"
+	isPrompt := p.Ref.Type == "ref/prompt" && p.Ref.Name == summarizePrompt.Name
+	isTemplate := p.Ref.Type == "ref/resource" && p.Ref.URI == noteTemplate.URITemplate
 	if !isPrompt && !isTemplate || p.Argument.Name != "name" {
-		return nil, invalidParams("Unknown reference or argument")
+		return nil, InvalidParams("Unknown reference or argument")
 	}
-	values := slices.DeleteFunc(d.names(), func(name string) bool { return !strings.HasPrefix(name, p.Argument.Value) })
+	values := slices.DeleteFunc(d.noteNames(), func(name string) bool { return !strings.HasPrefix(name, p.Argument.Value) })
 	result := completion{Total: len(values), Values: values}
 	if len(values) > maxCompletion {
 		result.HasMore = true
 		result.Values = values[:maxCompletion]
 	}
 	return completeResult{result}, nil
+}
+
+// noteNames returns the names of the notes, sorted.
+func (d *demo) noteNames() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.notes))
 }
 
 // ======== The command call ========
@@ -1797,13 +1461,13 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 		fmt.Fprintln(c.stderr, strings.TrimSpace(printable(method+" "+string(x.Request.Params))))
 		return nil, nil
 	case method != "elicitation/create":
-		return nil, methodNotFound(method)
+		return nil, MethodNotFound(method)
 	}
 	var p formParams
 	_ = x.Bind(&p) // the user is asked even if a part of the form is damaged
 	switch {
 	case p.Mode != "" && p.Mode != "form": // 2025-11-25 client/elicitation: a mode that was not declared is -32602
-		return nil, invalidParams("only forms can be filled in here, not mode '%s'", p.Mode)
+		return nil, InvalidParams("only forms can be filled in here, not mode '%s'", p.Mode)
 	case len(c.reply) > 0:
 		return formResult{Action: "accept", Content: c.reply}, nil
 	case c.atTerminal:

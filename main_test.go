@@ -77,27 +77,13 @@ func TestMain(m *testing.M) {
 // ======== Examples: a server and a client, as the README shows them ========
 
 func Example() {
-	server := &Server{
-		Info:         Implementation{Name: "hello", Version: "1"},
-		Capabilities: map[string]any{"tools": struct{}{}},
-		Methods: map[string]HandlerFunc{
-			"tools/call": func(ctx context.Context, x *Exchange) (any, error) {
-				var call struct {
-					Tool      string `json:"name"`
-					Arguments struct {
-						Name string `json:"name"`
-					} `json:"arguments"`
-				}
-				if err := x.Bind(&call); err != nil {
-					return nil, err
-				}
-				if call.Tool != "greet" {
-					return nil, &Error{Code: CodeInvalidParams, Message: "Unknown tool: " + call.Tool}
-				}
-				return ToolResult{Content: []any{TextContent("Hello, " + call.Arguments.Name)}}, nil
-			},
-		},
+	server := &Server{Info: Implementation{Name: "hello", Version: "1"}}
+	type arguments struct {
+		Name string `json:"name"`
 	}
+	AddTool(server, Tool{Name: "greet"}, func(_ context.Context, _ *Exchange, args arguments) (any, error) {
+		return "Hello, " + args.Name, nil
+	})
 	ours, theirs := Pipe() // in place of StdioConn and DialCommand
 	go Serve(context.Background(), theirs, server, slog.Default())
 
@@ -107,8 +93,8 @@ func Example() {
 	}
 	defer client.Close()
 	var result ToolResult
-	err := client.Call(context.Background(), "tools/call", map[string]any{"name": "greet", "arguments": map[string]any{"name": "Ada"}}, &result)
-	fmt.Println(client.Server().Version, result.Content[0].(map[string]any)["text"], err)
+	err := client.Call(context.Background(), "tools/call", CallToolParams{Name: "greet", Arguments: arguments{"Ada"}}, &result)
+	fmt.Println(client.Server().Version, result.Text(), err)
 	// Output: 2026-07-28 Hello, Ada <nil>
 }
 
@@ -116,7 +102,7 @@ func Example() {
 func ExampleInputRequired() {
 	greet := func(ctx context.Context, x *Exchange) (any, error) {
 		if answer, ok := x.Inputs()["name"]; ok {
-			return ToolResult{Content: []any{TextContent("Hello, " + unquote(lookup(answer, "content", "name")))}}, nil
+			return ToolResult{Content: []Content{TextContent("Hello, " + unquote(lookup(answer, "content", "name")))}}, nil
 		}
 		form := json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`)
 		return InputRequired{Requests: map[string]InputRequest{"name": {Method: "elicitation/create", Params: form}}}, nil
@@ -2419,7 +2405,7 @@ func TestHTTPModernInput(t *testing.T) {
 	replica := func(t *testing.T, key string) *StreamableHandler {
 		h := newHandler(t, &Server{StateKey: []byte(key), Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
 			if answer := unquote(lookup(x.Inputs()["name"], "content", "name")); answer != "" {
-				return ToolResult{Content: []any{TextContent(x.State() + answer)}}, nil
+				return ToolResult{Content: []Content{TextContent(x.State() + answer)}}, nil
 			}
 			form := map[string]any{"message": "?", "requestedSchema": map[string]any{"type": "object"}}
 			return InputRequired{Requests: map[string]InputRequest{"name": {"elicitation/create", form}}, State: "asked "}, nil
@@ -3289,7 +3275,7 @@ func callForger(t *testing.T, script []byte) {
 	client, noise := &http.Client{Transport: transport}, new(lockedBuffer)
 	answer := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
 		if x.Request.Method != "elicitation/create" {
-			return nil, methodNotFound(x.Request.Method)
+			return nil, MethodNotFound(x.Request.Method)
 		}
 		return json.RawMessage(`{"action":"accept","content":{"name":"Ada"}}`), nil
 	})
@@ -3646,7 +3632,7 @@ func TestDemoIsBounded(t *testing.T) {
 	for notes, pages := range map[int]string{100: "[50 50]", 101: "[50 50 1]", maxNotes: "[50 50 50 50]"} {
 		demo := newDemo()
 		for i := range notes - 1 {
-			demo.notes[fmt.Sprintf("w%03d", i)] = "x"
+			demo.storeNote(fmt.Sprintf("w%03d", i), "x")
 		}
 		c := connect(t, demo, &Client{})
 		ask := func(method, params string) (result json.RawMessage) {
@@ -3673,7 +3659,7 @@ func TestDemoIsBounded(t *testing.T) {
 				params = `{"cursor":` + string(next) + `}`
 			}
 		}
-		if fmt.Sprint(sizes) != pages || !slices.Equal(names, demo.names()) {
+		if fmt.Sprint(sizes) != pages || !slices.Equal(names, demo.noteNames()) {
 			t.Errorf("%d notes on pages of %v: %s", notes, sizes, names)
 		}
 		for name, refused := range map[string]bool{"one-more": notes == maxNotes, "welcome": false} {
@@ -4304,7 +4290,7 @@ func (tr transcript) fromHandlers(g *stage, o *options, demo *demo) transcript {
 			g.Fatal(err)
 		}
 		mcp.HeaderParams = func(string) []HeaderParam { return marked }
-		demo.Methods["tools/call"] = func(context.Context, *Exchange) (any, error) { return ToolResult{Content: []any{}}, nil }
+		demo.Methods["tools/call"] = func(context.Context, *Exchange) (any, error) { return ToolResult{Content: []Content{}}, nil }
 	}
 	n := 0
 	sse.NewID = func() string {
@@ -5477,7 +5463,7 @@ func gentle(h Handler) Handler {
 		}
 		_ = x.Bind(&call)
 		if call.Arguments.N > 100 || call.Arguments.Repeat > 1000 {
-			return nil, invalidParams("that is too much here")
+			return nil, InvalidParams("that is too much here")
 		}
 		return h.Handle(ctx, x)
 	})

@@ -99,14 +99,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // ======== What both ends share ========
@@ -124,6 +127,7 @@ type Revision struct {
 	Annotations      bool // tools say whether they change anything
 	Elicitation      bool // a server may ask the user
 	Titles           bool // title members, and _meta keys of one's own with a prefix
+	Structured       bool // tools have an outputSchema, and results structuredContent
 	Icons            bool
 	ResourceNotFound int // the code of that error
 
@@ -137,11 +141,11 @@ type Revision struct {
 // Revisions are all versions of the protocol, newest first. The legacy ones are
 // those that begin with initialize.
 var Revisions = []Revision{
-	{Version: "2026-07-28", Modern: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Icons: true,
+	{Version: "2026-07-28", Modern: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
 		ResourceNotFound: CodeInvalidParams, VersionHeader: true},
-	{Version: "2025-11-25", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Icons: true,
+	{Version: "2025-11-25", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
 		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true, Prime: true},
-	{Version: "2025-06-18", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true,
+	{Version: "2025-06-18", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Structured: true,
 		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true},
 	{Version: "2025-03-26", Batches: true, ServerRequests: true, Completions: true, Annotations: true,
 		ResourceNotFound: CodeResourceNotFound, Sessions: true, Resume: true},
@@ -218,7 +222,7 @@ func missingMeta(versions []string, field string) *Error {
 // server/tools#error-handling words it "Unknown tool: invalid_tool_name".
 func unknownName(kind, name string) *Error {
 	if name == "" {
-		return invalidParams("the %s is missing or empty", kind)
+		return InvalidParams("the %s is missing or empty", kind)
 	}
 	return &Error{Code: CodeInvalidParams, Message: fmt.Sprintf("Unknown %s: %.500s", kind, name)}
 }
@@ -309,7 +313,7 @@ func (i *identity) implementation() (*Implementation, error) {
 	return &Implementation{Name: i.Name, Title: i.Title, Version: i.Version}, nil
 }
 
-var errClientInfo = invalidParams("clientInfo needs a name and a version")
+var errClientInfo = InvalidParams("clientInfo needs a name and a version")
 
 // metaParams are the params of any request: only _meta.
 type metaParams struct {
@@ -348,7 +352,7 @@ func (meta *Meta) read(params json.RawMessage) error {
 	case p.Meta == nil:
 		return nil
 	case p.Meta[0] != '{':
-		return invalidParams("_meta must be one object")
+		return InvalidParams("_meta must be one object")
 	}
 	var said requestMeta
 	err := Bind(p.Meta, &said)
@@ -357,13 +361,13 @@ func (meta *Meta) read(params json.RawMessage) error {
 	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
 	switch {
 	case err != nil:
-		return invalidParams("_meta: %v", err)
+		return InvalidParams("_meta: %v", err)
 	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
-		return invalidParams("_meta: '%s' has the wrong type", metaCapabilities)
+		return InvalidParams("_meta: '%s' has the wrong type", metaCapabilities)
 	case meta.LogLevel != nil && *meta.LogLevel == "":
 		return unknownName("log level", "")
 	case meta.ProgressToken != nil && !isToken:
-		return invalidParams("_meta: 'progressToken' %s", mustBeID)
+		return InvalidParams("_meta: 'progressToken' %s", mustBeID)
 	}
 	return infoErr
 }
@@ -590,7 +594,7 @@ func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
 	case modern && in.Batch:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in 2026-07-28"}
 	case modern && x.Request.Method == "subscriptions/listen" && len(in.raw) > maxListen:
-		return invalidParams("a subscription must have at most %d bytes", maxListen)
+		return InvalidParams("a subscription must have at most %d bytes", maxListen)
 	case modern:
 		facts.revision, facts.meta = rev, meta
 		x.Peer = nil // a modern client is never sent requests
@@ -706,6 +710,14 @@ func (x *Exchange) Revision() Revision { return x.facts().revision }
 // Inputs returns the answers to the questions of the InputRequired that the
 // handler has returned before, by key. It returns nil at first.
 func (x *Exchange) Inputs() map[string]json.RawMessage { return x.facts().inputs }
+
+// Input stores the answer to one of these questions in answer, as Bind does: a
+// pointer to an ElicitResult, a SamplingResult or a RootsResult. It returns false if
+// there is no answer yet, or if it does not fit: then ask, or ask again.
+func (x *Exchange) Input(key string, answer any) bool {
+	text, ok := x.Inputs()[key]
+	return ok && Bind(text, answer) == nil
+}
 
 // State returns the State of the InputRequired that the handler has returned
 // before.
@@ -831,21 +843,24 @@ func (x *Exchange) hasCapability(name, part string) bool {
 // Server is the Handler that knows the lifecycle of both eras. It serves any
 // number of Conns at once. It answers initialize, ping, server/discover,
 // logging/setLevel, subscriptions/listen, resources/subscribe and
-// resources/unsubscribe itself. All other methods are in Methods. Set the fields
-// before the first request.
+// resources/unsubscribe itself, and offers the tools, resources and prompts that are
+// added to it. All other methods are in Methods. Set the fields before the first
+// request.
 type Server struct {
 	Info Implementation // required: what clients are told about this server
-	// Capabilities are told to clients as they are. A method of MCP that belongs
-	// to a capability is served only if that is declared: tools/call needs
-	// "tools", and Exchange.Log needs "logging". If tools, prompts or resources
-	// are declared and Methods does not list them, their list is empty. If the
-	// capabilities cannot be encoded, each request is answered with an error that
-	// says so.
+	// Capabilities are told to clients as they are. If they do not name tools,
+	// resources or prompts, and some were added before the first request, those are
+	// declared with listChanged. A method of MCP that belongs to a capability is
+	// served only if that is declared: tools/call needs "tools", and Exchange.Log
+	// needs "logging". If the capabilities cannot be encoded, each request is
+	// answered with an error that says so.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; nil: all
-	// Methods holds all other methods by name, those of notifications too. The
-	// handler of a request may return an InputRequired.
+	// Methods holds all other methods by name, those of notifications too. They come
+	// before those that serve what AddTool, AddResource, AddResourceTemplate and
+	// AddPrompt have added. The handler of tools/call, prompts/get or resources/read
+	// may return an InputRequired.
 	Methods map[string]HandlerFunc
 	// StateKey is the key that protects a requestState. It has any length, and is
 	// the same on all replicas. Empty: a random key.
@@ -858,14 +873,18 @@ type Server struct {
 	caps     json.RawMessage
 	mistake  error                  // Capabilities cannot be encoded; nil: they can
 	logs     bool                   // logging is declared
-	methods  map[string]HandlerFunc // those of Methods that are served, and the empty lists
+	methods  map[string]HandlerFunc // that are served
 	hidden   []string               // those that are not, because their capability is not declared
 
 	warning sync.Once // about the hidden methods
 
-	mu        sync.Mutex // guards the fields below
-	legacy    map[*Peer]*subscriber
+	mu        sync.Mutex            // guards the fields below
+	legacy    map[*Peer]*subscriber // nil before the first request
 	listeners map[*subscriber]bool
+	tools     offers[*offeredTool]     // by name
+	resources offers[*offeredResource] // by URI
+	templates offers[*offeredTemplate] // by URI template
+	prompts   offers[*offeredPrompt]   // by name
 }
 
 // Handle answers a request in its own era, or takes in a notification. The request
@@ -903,16 +922,19 @@ func (s *Server) prepare() {
 	}
 	s.versions = versionsOrAll(s.Versions)
 	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version}) // strings have no error
-	caps, err := marshalObject(s.Capabilities)
+	caps, err := marshalObject(s.withOffered(s.Capabilities))
 	if err != nil {
 		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
 	}
 	s.caps = caps
 	s.logs = s.declares("logging")
-	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
 	s.methods = map[string]HandlerFunc{}
-	maps.Copy(s.methods, s.Methods) // the map Methods belongs to the caller
-	s.addEmptyLists()
+	for kind, methods := range s.methodsOfOffered() {
+		if s.declares(kind) {
+			maps.Copy(s.methods, methods)
+		}
+	}
+	maps.Copy(s.methods, s.Methods)
 	for _, method := range slices.Sorted(maps.Keys(s.methods)) {
 		if !s.declares(capabilityOf[method]) {
 			delete(s.methods, method)
@@ -961,17 +983,33 @@ func (s *Server) warn(log *slog.Logger) {
 	}
 }
 
-// addEmptyLists adds the lists that are declared and that Methods lacks.
-// 2026-07-28 server/tools#capabilities: "Servers that declare the tools
-// capability MUST respond to tools/list requests"; the pages of prompts and
-// resources say the same.
-func (s *Server) addEmptyLists() {
-	for _, kind := range []string{"tools", "prompts", "resources"} {
-		if method := kind + "/list"; s.declares(kind) && s.methods[method] == nil {
-			s.methods[method] = func(context.Context, *Exchange) (any, error) {
-				return map[string]any{kind: []any{}}, nil
-			}
+// withOffered returns the capabilities, and declares tools, resources and prompts if
+// some were added. From now on, what is added is announced.
+func (s *Server) withOffered(declared map[string]any) map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
+	all := map[string]any{}
+	for kind, n := range map[string]int{"tools": len(s.tools.keys), "prompts": len(s.prompts.keys),
+		"resources": len(s.resources.keys) + len(s.templates.keys)} {
+		if n > 0 {
+			all[kind] = map[string]bool{"listChanged": true}
 		}
+	}
+	maps.Copy(all, declared)
+	return all
+}
+
+// methodsOfOffered returns the methods of tools, resources and prompts. If a
+// capability is declared, its lists are served even when nothing was added: 2026-07-28
+// server/tools#capabilities, "Servers that declare the tools capability MUST respond
+// to tools/list requests". The pages of prompts and resources say the same.
+func (s *Server) methodsOfOffered() map[string]map[string]HandlerFunc {
+	return map[string]map[string]HandlerFunc{
+		"tools":   {"tools/list": s.listTools, "tools/call": s.callTool},
+		"prompts": {"prompts/list": s.listPrompts, "prompts/get": s.getPrompt},
+		"resources": {"resources/list": s.listResources, "resources/templates/list": s.listTemplates,
+			"resources/read": s.readResource},
 	}
 }
 
@@ -981,7 +1019,7 @@ func (s *Server) addEmptyLists() {
 // recognized modern JSON-RPC error […] identifies a modern server".
 func (s *Server) refuseVersion(method, version string) *Error {
 	if firstOfEra(s.versions, true) == "" {
-		return errorWithVersions(s.versions, CodeMethodNotFound, methodNotFound(method).Message)
+		return errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
 	}
 	return versionError(s.versions, version)
 }
@@ -1005,14 +1043,14 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	case "initialize":
 		// 2026-07-28 basic/versioning: name the versions "in any error it
 		// returns to an initialize request"
-		return nil, errorWithVersions(s.versions, CodeMethodNotFound, methodNotFound(method).Message)
+		return nil, errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
 	case "server/discover":
 		h = s.discover
 	case "subscriptions/listen":
 		h = s.listen
 	}
 	if h == nil {
-		return nil, methodNotFound(method)
+		return nil, MethodNotFound(method)
 	}
 	if slices.Contains(methodsThatMayAsk, method) {
 		if err := s.readInputs(x); err != nil {
@@ -1133,7 +1171,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		h = s.subscribe
 	}
 	if h == nil {
-		return nil, methodNotFound(method)
+		return nil, MethodNotFound(method)
 	}
 	for range maxRounds {
 		result, err := h(ctx, x)
@@ -1166,9 +1204,9 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	}
 	switch {
 	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
-		return nil, invalidParams("protocolVersion must not be empty, and capabilities must be an object")
+		return nil, InvalidParams("protocolVersion must not be empty, and capabilities must be an object")
 	case len(p.Capabilities)+len(p.ClientInfo) > maxMeta:
-		return nil, invalidParams("capabilities and clientInfo have more than %d bytes", maxMeta)
+		return nil, InvalidParams("capabilities and clientInfo have more than %d bytes", maxMeta)
 	}
 	var who identity
 	if err := ignoreOptional(Bind(p.ClientInfo, &who)); err != nil {
@@ -1279,15 +1317,14 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 // the handler runs again: Exchange.Inputs has the answers, Exchange.State the
 // State. See ExampleInputRequired.
 //
-//	func greet(ctx context.Context, x *Exchange) (any, error) {
-//		answer, isAnswered := x.Inputs()["name"]
-//		if !isAnswered {
-//			form := json.RawMessage(`{"message":"Who?","requestedSchema":{…}}`)
+//	func greet(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
+//		var answer ElicitResult
+//		if !x.Input("name", &answer) {
 //			return InputRequired{Requests: map[string]InputRequest{
-//				"name": {Method: "elicitation/create", Params: form},
+//				"name": {Method: "elicitation/create", Params: ElicitParams{Message: "Who?", RequestedSchema: …}},
 //			}}, nil
 //		}
-//		return ToolResult{Content: []any{TextContent("The user has answered " + string(answer))}}, nil
+//		return "The user has answered " + string(answer.Content), nil
 //	}
 //
 // A modern client gets the questions as the result of its call, and calls again
@@ -1336,15 +1373,106 @@ type InputRequest struct {
 	Params any    `json:"params,omitempty"`
 }
 
-// ElicitParams are what decides whether a client can be asked a question of
-// elicitation/create. 2025-11-25 client/elicitation#elicitation-requests.
+// ElicitParams are the params of elicitation/create, a question to the user: a form
+// to fill in, or a page to visit. 2025-11-25
+// client/elicitation#elicitation-requests.
 type ElicitParams struct {
-	Mode string `json:"mode,omitempty"` // form or url; "": form
+	Mode            string          `json:"mode,omitempty"` // form or url; "": form
+	Message         string          `json:"message,omitempty"`
+	RequestedSchema json.RawMessage `json:"requestedSchema,omitempty"` // of a form: an object of primitive properties
+	URL             string          `json:"url,omitempty"`             // of a page
+	ElicitationID   string          `json:"elicitationId,omitempty"`   // of a page, in 2025-11-25
 }
 
-// SamplingParams are what decides whether a client can be asked a question of
-// sampling/createMessage. 2025-11-25 client/sampling#tools-in-sampling.
+// ElicitResult is the answer to elicitation/create. 2025-11-25
+// client/elicitation#response-actions.
+type ElicitResult struct {
+	Action  string          `json:"action"`            // accept, decline or cancel
+	Content json.RawMessage `json:"content,omitempty"` // an object for Bind, if a form was accepted
+}
+
+// SamplingParams are the params of sampling/createMessage, a request to the client's
+// model. 2025-11-25 client/sampling#creating-messages.
 type SamplingParams struct {
+	Messages         []SamplingMessage `json:"messages"`
+	MaxTokens        int               `json:"maxTokens"`
+	SystemPrompt     string            `json:"systemPrompt,omitempty"`
+	IncludeContext   string            `json:"includeContext,omitempty"` // none, thisServer or allServers
+	Temperature      *float64          `json:"temperature,omitempty"`
+	StopSequences    []string          `json:"stopSequences,omitempty"`
+	ModelPreferences json.RawMessage   `json:"modelPreferences,omitempty"`
+	Metadata         json.RawMessage   `json:"metadata,omitempty"`
+	Tools            json.RawMessage   `json:"tools,omitempty"`      // an array; the client must have declared sampling.tools
+	ToolChoice       json.RawMessage   `json:"toolChoice,omitempty"` // likewise
+}
+
+// SamplingMessage is a message to a model, or of one.
+type SamplingMessage struct {
+	Role    string   `json:"role"` // user or assistant
+	Content Contents `json:"content"`
+}
+
+// SamplingResult is the answer to sampling/createMessage. 2025-11-25
+// client/sampling#creating-messages.
+type SamplingResult struct {
+	Role       string   `json:"role"`
+	Content    Contents `json:"content"`
+	Model      string   `json:"model"`
+	StopReason string   `json:"stopReason,omitempty"` // such as endTurn or maxTokens
+}
+
+// Contents is what a message to a model holds. On the wire one Content stands alone,
+// and several form an array.
+type Contents []Content
+
+// MarshalJSON returns one Content, or an array.
+func (c Contents) MarshalJSON() ([]byte, error) {
+	if len(c) == 1 {
+		return c[0].MarshalJSON()
+	}
+	return marshal([]Content(c))
+}
+
+// UnmarshalJSON reads one Content, or an array.
+func (c *Contents) UnmarshalJSON(text []byte) error {
+	all := []json.RawMessage{text}
+	if text[0] == '[' {
+		all = slices.Collect(values(text))
+	}
+	*c = make(Contents, len(all))
+	for i, one := range all {
+		if err := Bind(one, &(*c)[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// values returns the elements of an array, or the values of an object.
+func values(text []byte) iter.Seq[json.RawMessage] {
+	return func(yield func(json.RawMessage) bool) {
+		for _, value := range each(text) {
+			if !yield(value) {
+				return
+			}
+		}
+	}
+}
+
+// RootsResult is the answer to roots/list. 2025-11-25 client/roots#listing-roots.
+type RootsResult struct {
+	Roots []Root `json:"roots"`
+}
+
+// Root is a folder that a client lets a server work in.
+type Root struct {
+	URI  string `json:"uri"` // file://…
+	Name string `json:"name,omitempty"`
+}
+
+// questionParams are what decides whether a client can be asked a question.
+type questionParams struct {
+	Mode       string          `json:"mode,omitempty"`
 	Tools      json.RawMessage `json:"tools,omitempty"`
 	ToolChoice json.RawMessage `json:"toolChoice,omitempty"`
 }
@@ -1367,14 +1495,12 @@ func (x *Exchange) checkQuestions(need InputRequired) error {
 		if err != nil {
 			return fmt.Errorf("input %s: %w", key, err)
 		}
+		var p questionParams
+		_ = Bind(params, &p)
 		switch question.Method {
 		case "elicitation/create":
-			var p ElicitParams
-			_ = Bind(params, &p)
 			needed = append(needed, "elicitation."+cmp.Or(p.Mode, "form"))
 		case "sampling/createMessage":
-			var p SamplingParams
-			_ = Bind(params, &p)
 			needed = append(needed, "sampling")
 			if p.Tools != nil || p.ToolChoice != nil {
 				needed = append(needed, "sampling.tools")
@@ -1433,7 +1559,7 @@ func (s *Server) readInputs(x *Exchange) error {
 	}
 	for key, answer := range p.InputResponses {
 		if answer[0] != '{' {
-			return invalidParams("the answer to '%s' must be one object", key)
+			return InvalidParams("the answer to '%s' must be one object", key)
 		}
 	}
 	x.facts().inputs = p.InputResponses
@@ -1463,17 +1589,17 @@ func (s *Server) seal(x *Exchange, state string, expiry time.Time) string {
 func (s *Server) unseal(x *Exchange, sealed string) error {
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
 	if err != nil || len(raw) < sealedHead+sha256.Size {
-		return invalidParams("requestState is not ours")
+		return InvalidParams("requestState is not ours")
 	}
 	head, rest := raw[:sealedHead], raw[sealedHead:]
 	mac, state := rest[:sha256.Size], string(rest[sha256.Size:])
 	switch {
 	case !hmac.Equal(mac, s.mac(x, head, state)):
-		return invalidParams("requestState is not ours, or not for this request")
+		return InvalidParams("requestState is not ours, or not for this request")
 	case time.Now().Unix() > int64(binary.BigEndian.Uint64(head)):
-		return invalidParams("requestState has expired")
+		return InvalidParams("requestState has expired")
 	case !bytes.Equal(head[8:], digest(x.Request.Params)):
-		return invalidParams("requestState is not for these params")
+		return InvalidParams("requestState is not for these params")
 	}
 	x.facts().inputState = state
 	return nil
@@ -1555,29 +1681,825 @@ func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
 	if x.Request.Method != "tools/call" {
 		return nil, &Error{Code: CodeInternalError, Message: err.Error()}
 	}
-	return ToolResult{Content: []any{TextContent("The user cannot be asked: " + err.Error())}, IsError: true}, nil
+	return ToolError("The user cannot be asked: %v", err), nil
 }
 
-// ---- The result of a tool ----
+// ---- Content: what tools return, and prompts and resources hold ----
 
-// ToolResult is the result of tools/call. A tool that has run and failed sets
-// IsError, so that the model reads what the content says; it does not return an
-// error. For members that are not here, such as structuredContent, return a type
-// of your own. 2025-11-25 server/tools#calling-tools.
+// Content is one part of the result of a tool, or of a message. Type says which
+// fields it has. TextContent, ImageContent, AudioContent, ResourceLink and
+// EmbeddedResource each return one. 2025-11-25 server/tools#tool-result.
+type Content struct {
+	Type string `json:"type"`           // text, image, audio, resource_link or resource
+	Text string `json:"text,omitempty"` // of a text
+	Data []byte `json:"data,omitempty"` // of an image or audio; on the wire it is Base64
+	// MimeType is that of an image, of audio, or of a linked resource.
+	MimeType string `json:"mimeType,omitempty"`
+
+	// Of a resource_link, as in Resource:
+	URI         string `json:"uri,omitempty"`
+	Name        string `json:"name,omitempty"`
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+	Size        int64  `json:"size,omitempty"`
+
+	Resource *ResourceContents `json:"resource,omitempty"` // of a resource, which is embedded
+
+	Annotations *ContentAnnotations `json:"annotations,omitempty"`
+	Meta        json.RawMessage     `json:"_meta,omitempty"` // an object
+}
+
+// ContentAnnotations say for whom a content is, and how much it matters.
+// 2025-11-25 server/resources#annotations.
+type ContentAnnotations struct {
+	Audience     []string `json:"audience,omitempty"`     // user, assistant, or both
+	Priority     *float64 `json:"priority,omitempty"`     // from 0 to 1, which is: required
+	LastModified string   `json:"lastModified,omitempty"` // in ISO 8601
+}
+
+// TextContent returns a text.
+func TextContent(text string) Content { return Content{Type: "text", Text: text} }
+
+// ImageContent returns an image, such as one of the type image/png.
+func ImageContent(data []byte, mimeType string) Content {
+	return Content{Type: "image", Data: data, MimeType: mimeType}
+}
+
+// AudioContent returns audio, such as that of the type audio/wav. 2024-11-05 does
+// not know it.
+func AudioContent(data []byte, mimeType string) Content {
+	return Content{Type: "audio", Data: data, MimeType: mimeType}
+}
+
+// ResourceLink returns a link to a resource, which the client may read. Only
+// revisions from 2025-06-18 on know it.
+func ResourceLink(r Resource) Content {
+	return Content{Type: "resource_link", URI: r.URI, Name: r.Name, Title: r.Title, Description: r.Description,
+		MimeType: r.MimeType, Size: r.Size, Annotations: r.Annotations}
+}
+
+// EmbeddedResource returns a resource with what it holds.
+func EmbeddedResource(contents ResourceContents) Content {
+	return Content{Type: "resource", Resource: &contents}
+}
+
+// MarshalJSON returns the content as JSON. A text has the member text, even if it
+// is empty.
+func (c Content) MarshalJSON() ([]byte, error) { return c.append(nil) }
+
+// append appends the content as JSON. A text does without encoding/json, which
+// would check and copy a long one twice.
+func (c Content) append(b []byte) ([]byte, error) {
+	isText := c.Type == "text"
+	if isText {
+		b = appendString(append(b, `{"type":"text","text":`...), c.Text)
+		if c.Annotations == nil && c.Meta == nil {
+			return append(b, '}'), nil
+		}
+		c.Type, c.Text = "", ""
+	}
+	type plain Content // without MarshalJSON
+	rest, err := marshal(plain(c))
+	if err != nil || !isText {
+		return append(b, rest...), err
+	}
+	for name, value := range each(rest) {
+		if string(name) != "type" {
+			b = append(appendString(append(b, ','), string(name)), ':')
+			b = append(b, value...)
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// ResourceContents is what a resource holds: a text, or bytes. 2025-11-25
+// server/resources#resource-contents.
+type ResourceContents struct {
+	URI      string          `json:"uri"`
+	MimeType string          `json:"mimeType,omitempty"`
+	Text     string          `json:"text,omitempty"` // if Blob is nil
+	Blob     []byte          `json:"blob,omitempty"` // on the wire it is Base64; nil: the resource is a text
+	Meta     json.RawMessage `json:"_meta,omitempty"`
+}
+
+// MarshalJSON returns the contents as JSON, with the member text or the member
+// blob, even if it is empty.
+func (c ResourceContents) MarshalJSON() ([]byte, error) {
+	var o object
+	o.add("uri", appendString(nil, c.URI))
+	if c.MimeType != "" {
+		o.add("mimeType", appendString(nil, c.MimeType))
+	}
+	if c.Blob == nil {
+		o.add("text", appendString(nil, c.Text))
+	} else {
+		o.add("blob", appendString(nil, base64.StdEncoding.EncodeToString(c.Blob)))
+	}
+	if c.Meta != nil {
+		o.add("_meta", c.Meta)
+	}
+	return o.encode(), nil
+}
+
+// ---- What a Server offers: tools, resources and prompts ----
+//
+// They are added before the first request, or while requests are served. A change
+// of a list is announced as by Publish. If Capabilities do not name tools,
+// resources or prompts, the first one of the kind declares it, with listChanged. It
+// must be there before the first request.
+//
+// Methods comes first: if it has tools/list, for instance, clients are shown what
+// that returns.
+
+// Tool is a tool as tools/list shows it. 2025-11-25 server/tools#tool.
+type Tool struct {
+	Name        string `json:"name"`            // required: up to 128 letters, digits, _, - and .
+	Title       string `json:"title,omitempty"` // for users; shown from 2025-06-18 on
+	Description string `json:"description,omitempty"`
+	// InputSchema is the JSON Schema of the arguments, an object. nil: any object.
+	// It is for the client: the Server does not check arguments by it.
+	InputSchema json.RawMessage `json:"inputSchema"`
+	// OutputSchema is the JSON Schema of the StructuredContent of each result; nil:
+	// there is none. It is shown from 2025-06-18 on.
+	OutputSchema json.RawMessage  `json:"outputSchema,omitempty"`
+	Annotations  *ToolAnnotations `json:"annotations,omitempty"` // shown from 2025-03-26 on
+	Icons        []Icon           `json:"icons,omitempty"`       // shown from 2025-11-25 on
+	Meta         json.RawMessage  `json:"_meta,omitempty"`       // an object; shown from 2025-06-18 on
+}
+
+// ToolAnnotations tell a client how careful it must be. A client takes a tool
+// without them for one that may destroy something, and asks its user.
+// 2025-03-26 schema ToolAnnotations.
+type ToolAnnotations struct {
+	ReadOnly    bool `json:"readOnlyHint"`    // changes nothing
+	Destructive bool `json:"destructiveHint"` // may destroy something
+	Idempotent  bool `json:"idempotentHint"`  // a second call with the same arguments changes nothing more
+	OpenWorld   bool `json:"openWorldHint"`   // reaches something outside
+}
+
+// HeaderParam is an argument of a tool that modern clients repeat in the header of
+// a tools/call over HTTP, because the inputSchema of the tool marks it with
+// x-mcp-header.
+type HeaderParam struct {
+	Name string   // the field is Mcp-Param- and this name
+	Path []string // the names of the members that lead from arguments to the argument; at least one
+}
+
+// offeredTool is a tool that was added to a Server.
+type offeredTool struct {
+	Tool
+	legacySchema json.RawMessage // InputSchema without the marks for the header
+	run          func(ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error)
+
+	readMarks sync.Once // http.go sets the next field, when it is needed
+	marked    []HeaderParam
+}
+
+// markOfHeader matches the mark of an argument in a schema, with the comma that goes with
+// it. The value is a token of HTTP, so it has no quotes.
+var markOfHeader = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`"x-mcp-header"\s*:\s*"[^"\\]*"\s*,\s*|,?\s*"x-mcp-header"\s*:\s*"[^"\\]*"`)
+})
+
+// in returns the tool with what a revision knows of it.
+func (t *offeredTool) in(rev Revision) Tool {
+	shown := t.Tool
+	if !rev.Titles {
+		shown.Title, shown.Meta = "", nil
+	}
+	if !rev.Structured {
+		shown.OutputSchema = nil
+	}
+	if !rev.Icons {
+		shown.Icons = nil
+	}
+	if !rev.Annotations {
+		shown.Annotations = nil
+	}
+	if !rev.Modern {
+		shown.InputSchema = t.legacySchema
+	}
+	return shown
+}
+
+// AddTool adds a tool, in place of another one of the same name. run is called
+// for each tools/call of it, with the arguments in a struct of the type A, as Bind
+// stores them: a field without omitempty is required. Make an optional field a
+// pointer if its zero value means something else than a missing argument. If A is
+// json.RawMessage, run gets the arguments as they came.
+//
+// What run returns, and what the client gets:
+//
+//	a string, a Content, a []Content    a result with that content
+//	nil                                 a result without content
+//	a ToolResult                        that result
+//	an InputRequired                    the questions; run is called again with the answers
+//	any other value                     its JSON as a text and, if it is an object, as structuredContent
+//	an *Error                           that error: the request itself was wrong
+//	any other error                     a result with isError and the text of the error, which the model reads
+//
+// So the text of an error must not contain secrets. An argument that is missing or
+// appears twice is answered with CodeInvalidParams, and an argument of another type
+// with isError: 2025-11-25 server/tools#error-handling counts "input validation
+// errors" among those from which a model can correct itself.
+//
+// AddTool panics if the tool has no name, if a schema is not a JSON object, or if A
+// is no type for Bind.
+func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Exchange, arguments A) (result any, err error)) {
+	checkArguments[A](tool.Name)
+	s.addTool(tool, func(ctx context.Context, x *Exchange, text json.RawMessage) (any, error) {
+		var arguments A
+		if raw, isRaw := any(&arguments).(*json.RawMessage); isRaw {
+			*raw = text
+		} else if err := Bind(text, &arguments); err != nil {
+			return nil, argumentError(err)
+		}
+		return run(ctx, x, arguments)
+	})
+}
+
+// checkArguments panics if Bind cannot fill an A.
+func checkArguments[A any](tool string) {
+	var arguments A
+	if _, isRaw := any(arguments).(json.RawMessage); !isRaw {
+		_ = Bind(nil, &arguments) // panics by itself
+	}
+}
+
+// argumentError turns an error of Bind into that of a tool. An argument that is
+// missing, or appears twice, makes the request wrong.
+func argumentError(err error) error {
+	fault, ok := errors.AsType[*BindError](err)
+	if ok && (fault.Name == "" || fault.Missing || fault.Twice) {
+		return fault.InvalidParams("argument")
+	}
+	return err
+}
+
+func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.RawMessage) (any, error)) {
+	if tool.InputSchema == nil {
+		tool.InputSchema = json.RawMessage(`{"type":"object"}`)
+	}
+	for _, schema := range []json.RawMessage{tool.InputSchema, tool.OutputSchema} {
+		if text := bytes.TrimSpace(schema); schema != nil && (!json.Valid(text) || text[0] != '{') {
+			panic(fmt.Sprintf("a schema of the tool %q is not a JSON object", tool.Name))
+		}
+	}
+	t := &offeredTool{Tool: tool, legacySchema: tool.InputSchema, run: run}
+	if bytes.Contains(tool.InputSchema, []byte("x-mcp-header")) {
+		t.legacySchema = markOfHeader().ReplaceAll(tool.InputSchema, nil)
+	}
+	offer(s, "tools", &s.tools, tool.Name, t)
+}
+
+// RemoveTool removes a tool. If there is no tool of that name, it does nothing.
+func (s *Server) RemoveTool(name string) { withdraw(s, "tools", &s.tools, name) }
+
+// Resource is a resource as resources/list shows it. 2025-11-25
+// server/resources#resource.
+type Resource struct {
+	URI         string              `json:"uri"`             // required
+	Name        string              `json:"name"`            // required
+	Title       string              `json:"title,omitempty"` // for users; shown from 2025-06-18 on
+	Description string              `json:"description,omitempty"`
+	MimeType    string              `json:"mimeType,omitempty"`
+	Size        int64               `json:"size,omitempty"` // bytes; 0: unknown
+	Annotations *ContentAnnotations `json:"annotations,omitempty"`
+	Icons       []Icon              `json:"icons,omitempty"` // shown from 2025-11-25 on
+	Meta        json.RawMessage     `json:"_meta,omitempty"` // an object; shown from 2025-06-18 on
+}
+
+// ResourceTemplate describes resources whose URIs are alike. 2025-11-25
+// server/resources#resource-templates.
+type ResourceTemplate struct {
+	URITemplate string              `json:"uriTemplate"` // required, by RFC 6570, such as note:///{name}
+	Name        string              `json:"name"`        // required
+	Title       string              `json:"title,omitempty"`
+	Description string              `json:"description,omitempty"`
+	MimeType    string              `json:"mimeType,omitempty"` // if all of them have the same
+	Annotations *ContentAnnotations `json:"annotations,omitempty"`
+	Icons       []Icon              `json:"icons,omitempty"`
+	Meta        json.RawMessage     `json:"_meta,omitempty"`
+}
+
+// ReadFunc reads a resource. It returns a string, which is the text of the resource,
+// a ResourceContents, a []ResourceContents or an InputRequired. If there is no such
+// resource, it returns ResourceNotFound(uri).
+type ReadFunc func(ctx context.Context, x *Exchange, uri string) (contents any, err error)
+
+type offeredResource struct {
+	Resource
+	read ReadFunc
+}
+
+type offeredTemplate struct {
+	ResourceTemplate
+	read ReadFunc
+}
+
+// in returns the resource with what a revision knows of it.
+func (r *offeredResource) in(rev Revision) Resource {
+	shown := r.Resource
+	if !rev.Titles {
+		shown.Title, shown.Meta = "", nil
+	}
+	if !rev.Icons {
+		shown.Icons = nil
+	}
+	return shown
+}
+
+// in returns the template with what a revision knows of it.
+func (t *offeredTemplate) in(rev Revision) ResourceTemplate {
+	shown := t.ResourceTemplate
+	if !rev.Titles {
+		shown.Title, shown.Meta = "", nil
+	}
+	if !rev.Icons {
+		shown.Icons = nil
+	}
+	return shown
+}
+
+// AddResource adds a resource, in place of another one with the same URI. Publish
+// announces when what it holds has changed.
+func (s *Server) AddResource(r Resource, read ReadFunc) {
+	offer(s, "resources", &s.resources, r.URI, &offeredResource{r, read})
+}
+
+// RemoveResource removes a resource. If there is none with that URI, it does
+// nothing.
+func (s *Server) RemoveResource(uri string) { withdraw(s, "resources", &s.resources, uri) }
+
+// AddResourceTemplate adds a template, in place of an equal one. read is called for
+// each URI that begins as the template does, up to its first {, and that is no
+// Resource. It reads the rest of the URI by itself. Of several templates the one with
+// the longest beginning is taken.
+func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
+	offer(s, "resources", &s.templates, t.URITemplate, &offeredTemplate{t, read})
+}
+
+// ResourceNotFound returns the error of resources/read for a URI that nothing has.
+// Its code depends on the revision: the Server sees to that.
+func ResourceNotFound(uri string) *Error {
+	data, _ := marshal(ResourceParams{fmt.Sprintf("%.500s", uri)})
+	return &Error{Code: CodeResourceNotFound, Message: "Resource not found", Data: data}
+}
+
+// Prompt is a prompt as prompts/list shows it. 2025-11-25 server/prompts#prompt.
+type Prompt struct {
+	Name        string           `json:"name"`            // required
+	Title       string           `json:"title,omitempty"` // for users; shown from 2025-06-18 on
+	Description string           `json:"description,omitempty"`
+	Arguments   []PromptArgument `json:"arguments,omitempty"`
+	Icons       []Icon           `json:"icons,omitempty"` // shown from 2025-11-25 on
+	Meta        json.RawMessage  `json:"_meta,omitempty"` // an object; shown from 2025-06-18 on
+}
+
+// PromptArgument is an argument of a Prompt. All arguments are strings.
+type PromptArgument struct {
+	Name        string `json:"name"`
+	Title       string `json:"title,omitempty"` // shown from 2025-06-18 on
+	Description string `json:"description,omitempty"`
+	Required    bool   `json:"required"`
+}
+
+// PromptResult is the result of prompts/get. 2025-11-25
+// server/prompts#getting-a-prompt.
+type PromptResult struct {
+	Description string          `json:"description,omitempty"`
+	Messages    []PromptMessage `json:"messages"`
+}
+
+// PromptMessage is a message of a prompt.
+type PromptMessage struct {
+	Role    string  `json:"role"` // user or assistant
+	Content Content `json:"content"`
+}
+
+// PromptFunc returns a prompt with its arguments filled in, as a PromptResult, an
+// InputRequired, or a string, which is one message of the user. All required
+// arguments are there.
+type PromptFunc func(ctx context.Context, x *Exchange, arguments map[string]string) (prompt any, err error)
+
+type offeredPrompt struct {
+	Prompt
+	get PromptFunc
+}
+
+// in returns the prompt with what a revision knows of it.
+func (p *offeredPrompt) in(rev Revision) Prompt {
+	shown := p.Prompt
+	if !rev.Titles {
+		shown.Title, shown.Meta = "", nil
+		shown.Arguments = slices.Clone(p.Arguments)
+		for i := range shown.Arguments {
+			shown.Arguments[i].Title = ""
+		}
+	}
+	if !rev.Icons {
+		shown.Icons = nil
+	}
+	return shown
+}
+
+// AddPrompt adds a prompt, in place of another one of the same name.
+func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
+	offer(s, "prompts", &s.prompts, p.Name, &offeredPrompt{p, get})
+}
+
+// RemovePrompt removes a prompt. If there is none of that name, it does nothing.
+func (s *Server) RemovePrompt(name string) { withdraw(s, "prompts", &s.prompts, name) }
+
+// offers is what a Server offers of one kind. The slices are sorted by key. They are
+// replaced as a whole, so a reader may go on with the ones that it has.
+type offers[T any] struct {
+	keys  []string
+	items []T
+}
+
+// find returns what has a key.
+func (o offers[T]) find(key string) (item T, ok bool) {
+	i, ok := slices.BinarySearch(o.keys, key)
+	if ok {
+		item = o.items[i]
+	}
+	return item, ok
+}
+
+// offer adds an item, and announces it.
+func offer[T any](s *Server, kind string, o *offers[T], key string, item T) {
+	if key == "" {
+		panic("an entry of " + kind + " has no name, or no URI")
+	}
+	s.mu.Lock()
+	i, isThere := slices.BinarySearch(o.keys, key)
+	if isThere {
+		o.items = slices.Concat(o.items[:i], []T{item}, o.items[i+1:])
+	} else {
+		o.keys = slices.Concat(o.keys[:i], []string{key}, o.keys[i:])
+		o.items = slices.Concat(o.items[:i], []T{item}, o.items[i:])
+	}
+	serving := s.legacy != nil
+	s.mu.Unlock()
+	if serving {
+		s.Publish("notifications/"+kind+"/list_changed", nil)
+	}
+}
+
+// withdraw removes an item, and announces that.
+func withdraw[T any](s *Server, kind string, o *offers[T], key string) {
+	s.mu.Lock()
+	i, isThere := slices.BinarySearch(o.keys, key)
+	if isThere {
+		o.keys = slices.Concat(o.keys[:i], o.keys[i+1:])
+		o.items = slices.Concat(o.items[:i], o.items[i+1:])
+	}
+	serving := s.legacy != nil
+	s.mu.Unlock()
+	if isThere && serving {
+		s.Publish("notifications/"+kind+"/list_changed", nil)
+	}
+}
+
+// offered returns what is offered at the moment.
+func offered[T any](s *Server, o *offers[T]) offers[T] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *o
+}
+
+// ---- The methods of tools, resources and prompts ----
+
+// pageParams are the params of a list. 2025-11-25 server/utilities/pagination.
+type pageParams struct {
+	Cursor string `json:"cursor,omitempty"`
+}
+
+const pageSize = 50 // items of a list at once
+
+// page returns one page of a list, and the cursor of the next page; "": there is
+// none. A cursor holds the last key of the page before it, so it still fits when
+// items come and go.
+func page[T, S any](s *Server, x *Exchange, o *offers[T], in func(T, Revision) S) (shown []S, next string, err error) {
+	const mark = "after "
+	p := pageParams{Cursor: mark}
+	if err := x.Bind(&p); err != nil {
+		return nil, "", err
+	}
+	before, ok := strings.CutPrefix(p.Cursor, mark)
+	if !ok {
+		return nil, "", unknownName("cursor", p.Cursor)
+	}
+	list := offered(s, o)
+	from, isThere := slices.BinarySearch(list.keys, before)
+	if isThere {
+		from++
+	}
+	to := min(from+pageSize, len(list.items))
+	shown = []S{} // an empty list is [] in JSON; nil would be null
+	for _, item := range list.items[from:to] {
+		shown = append(shown, in(item, x.Revision()))
+	}
+	if to < len(list.items) {
+		next = mark + list.keys[to-1]
+	}
+	return shown, next, nil
+}
+
+// ListToolsResult is the result of tools/list. 2025-11-25
+// server/tools#listing-tools.
+type ListToolsResult struct {
+	NextCursor string `json:"nextCursor,omitempty"` // for the params of the next tools/list; "": this is the last page
+	Tools      []Tool `json:"tools"`
+}
+
+func (s *Server) listTools(_ context.Context, x *Exchange) (any, error) {
+	shown, next, err := page(s, x, &s.tools, (*offeredTool).in)
+	return ListToolsResult{next, shown}, err
+}
+
+// CallToolParams are the params of tools/call. 2025-11-25
+// server/tools#calling-tools.
+type CallToolParams struct {
+	Name      string `json:"name,omitempty"`
+	Arguments any    `json:"arguments,omitempty"` // encodes to an object
+}
+
+// calledTool is CallToolParams as a Server reads them.
+type calledTool struct {
+	Name      string          `json:"name,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+}
+
+func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
+	var p calledTool
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	tool, ok := offered(s, &s.tools).find(p.Name)
+	if !ok {
+		return nil, unknownName("tool", p.Name)
+	}
+	result, err := tool.run(ctx, x, p.Arguments)
+	if err == nil {
+		return toolResult(result, x.Revision())
+	}
+	if _, isFault := errors.AsType[*Error](err); isFault || ctx.Err() != nil {
+		return nil, err
+	}
+	return ToolError("%v", err), nil
+}
+
+// toolResult returns the result of tools/call for what a tool has returned.
+func toolResult(result any, rev Revision) (any, error) {
+	switch result := result.(type) {
+	case nil:
+		return ToolResult{}, nil
+	case string:
+		return ToolResult{Content: []Content{TextContent(result)}}, nil
+	case Content:
+		return ToolResult{Content: []Content{result}}, nil
+	case []Content:
+		return ToolResult{Content: result}, nil
+	case *ToolResult:
+		return toolResult(*result, rev)
+	case ToolResult:
+		if !rev.Structured {
+			result.StructuredContent = nil
+		}
+		return result, nil
+	case InputRequired, *InputRequired:
+		return result, nil
+	}
+	raw, err := marshal(result)
+	if err != nil {
+		return nil, err
+	}
+	answer := ToolResult{Content: []Content{TextContent(string(raw))}}
+	if rev.Structured && raw[0] == '{' {
+		answer.StructuredContent = raw
+	}
+	return answer, nil
+}
+
+// ToolResult is the result of tools/call. 2025-11-25 server/tools#calling-tools.
 type ToolResult struct {
-	Content []any `json:"content"`
-	IsError bool  `json:"isError,omitempty"`
-	Meta    any   `json:"_meta,omitempty"` // encodes to an object
+	Content []Content `json:"content"`
+	// StructuredContent is an object that fits the OutputSchema of the tool. nil:
+	// there is none. A revision before 2025-06-18 does not know it, so Content should
+	// say the same.
+	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
+	// IsError means that the tool has run and failed. Content says why, for the
+	// model.
+	IsError bool `json:"isError,omitempty"`
+	Meta    any  `json:"_meta,omitempty"` // encodes to an object
 }
 
-// textContent is a text in a ToolResult. 2025-11-25 server/tools#text-content.
-type textContent struct {
-	Type string `json:"type"` // text
-	Text string `json:"text"`
+// ToolError returns the result of a tool that has run and failed.
+func ToolError(format string, args ...any) ToolResult {
+	return ToolResult{Content: []Content{TextContent(fmt.Sprintf(format, args...))}, IsError: true}
 }
 
-// TextContent returns a text for ToolResult.Content.
-func TextContent(text string) any { return textContent{"text", text} }
+// Text returns the texts in Content, one after the other, with a newline between
+// them.
+func (r ToolResult) Text() string {
+	var texts []string
+	for _, c := range r.Content {
+		if c.Type == "text" {
+			texts = append(texts, c.Text)
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// MarshalJSON returns the result as JSON. Without content, content is [].
+func (r ToolResult) MarshalJSON() ([]byte, error) { return r.encodeObject() }
+
+// encodeObject encodes the result for marshal.
+func (r ToolResult) encodeObject() (json.RawMessage, error) {
+	size := 64
+	for _, c := range r.Content {
+		size += len(c.Text) + 64
+	}
+	b := append(make([]byte, 0, size), `{"content":[`...)
+	for i, c := range r.Content {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = c.append(b); err != nil {
+			return nil, err
+		}
+	}
+	o := object{append(b, ']')}
+	if r.StructuredContent != nil {
+		o.add("structuredContent", r.StructuredContent)
+	}
+	if r.IsError {
+		o.add("isError", []byte("true"))
+	}
+	if r.Meta != nil {
+		meta, err := marshalObject(r.Meta)
+		if err != nil {
+			return nil, err
+		}
+		o.add("_meta", meta)
+	}
+	return json.RawMessage(o.encode()), nil
+}
+
+// ListResourcesResult is the result of resources/list. 2025-11-25
+// server/resources#listing-resources.
+type ListResourcesResult struct {
+	NextCursor string     `json:"nextCursor,omitempty"`
+	Resources  []Resource `json:"resources"`
+}
+
+func (s *Server) listResources(_ context.Context, x *Exchange) (any, error) {
+	shown, next, err := page(s, x, &s.resources, (*offeredResource).in)
+	return ListResourcesResult{next, shown}, err
+}
+
+// ListResourceTemplatesResult is the result of resources/templates/list.
+// 2025-11-25 server/resources#resource-templates.
+type ListResourceTemplatesResult struct {
+	NextCursor        string             `json:"nextCursor,omitempty"`
+	ResourceTemplates []ResourceTemplate `json:"resourceTemplates"`
+}
+
+func (s *Server) listTemplates(_ context.Context, x *Exchange) (any, error) {
+	shown, next, err := page(s, x, &s.templates, (*offeredTemplate).in)
+	return ListResourceTemplatesResult{next, shown}, err
+}
+
+// ReadResourceResult is the result of resources/read. 2025-11-25
+// server/resources#reading-resources.
+type ReadResourceResult struct {
+	Contents []ResourceContents `json:"contents"`
+}
+
+func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {
+	var p ResourceParams
+	err := x.Bind(&p)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.URI == "":
+		return nil, InvalidParams("'uri' must not be empty")
+	case !isURI(p.URI):
+		return nil, InvalidParams("'uri' must be a URI, with anything but ASCII as %%C3%%A9")
+	}
+	read, mimeType := s.reader(p.URI)
+	if read == nil {
+		return nil, ResourceNotFound(p.URI)
+	}
+	contents, err := read(ctx, x, p.URI)
+	if err != nil {
+		return nil, err
+	}
+	switch contents := contents.(type) {
+	case string:
+		return ReadResourceResult{[]ResourceContents{{URI: p.URI, MimeType: mimeType, Text: contents}}}, nil
+	case ResourceContents:
+		return ReadResourceResult{[]ResourceContents{contents}}, nil
+	case []ResourceContents:
+		return ReadResourceResult{contents}, nil
+	case InputRequired, *InputRequired:
+		return contents, nil
+	}
+	return nil, fmt.Errorf("a ReadFunc has returned a %T", contents)
+}
+
+// reader returns the function that reads a resource, and the MIME type of its text;
+// nil: there is no such resource.
+func (s *Server) reader(uri string) (read ReadFunc, mimeType string) {
+	if r, ok := offered(s, &s.resources).find(uri); ok {
+		return r.read, r.MimeType
+	}
+	longest := -1
+	for _, t := range offered(s, &s.templates).items {
+		beginning, _, _ := strings.Cut(t.URITemplate, "{")
+		if strings.HasPrefix(uri, beginning) && len(beginning) > longest {
+			longest, read, mimeType = len(beginning), t.read, t.MimeType
+		}
+	}
+	return read, mimeType
+}
+
+// isURI reports whether a text begins with the scheme of a URI, and has only
+// characters that RFC 3986 section 2 allows in one.
+func isURI(text string) bool {
+	scheme, rest, ok := strings.Cut(text, ":")
+	if !ok || scheme == "" || !isLetter(scheme[0]) {
+		return false
+	}
+	for _, c := range []byte(scheme) {
+		if !isLetter(c) && !isDigit(c) && !strings.ContainsRune("+.-", rune(c)) {
+			return false
+		}
+	}
+	for i, c := range []byte(rest) {
+		switch {
+		case isLetter(c), isDigit(c), c < utf8.RuneSelf && strings.ContainsRune("._~:/?#[]@!$&'()*+,;=-", rune(c)):
+		case c == '%' && i+2 < len(rest) && isHex(rest[i+1]) && isHex(rest[i+2]):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func isLetter(c byte) bool { return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' }
+func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
+func isHex(c byte) bool    { return isDigit(c) || 'A' <= c && c <= 'F' || 'a' <= c && c <= 'f' }
+
+// ListPromptsResult is the result of prompts/list. 2025-11-25
+// server/prompts#listing-prompts.
+type ListPromptsResult struct {
+	NextCursor string   `json:"nextCursor,omitempty"`
+	Prompts    []Prompt `json:"prompts"`
+}
+
+func (s *Server) listPrompts(_ context.Context, x *Exchange) (any, error) {
+	shown, next, err := page(s, x, &s.prompts, (*offeredPrompt).in)
+	return ListPromptsResult{next, shown}, err
+}
+
+// GetPromptParams are the params of prompts/get. 2025-11-25
+// server/prompts#getting-a-prompt.
+type GetPromptParams struct {
+	Name      string                     `json:"name,omitempty"`
+	Arguments map[string]json.RawMessage `json:"arguments,omitempty"` // strings
+}
+
+func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
+	var p GetPromptParams
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	prompt, ok := offered(s, &s.prompts).find(p.Name)
+	if !ok {
+		return nil, unknownName("prompt", p.Name)
+	}
+	arguments := map[string]string{}
+	for name, value := range p.Arguments {
+		if value[0] != '"' {
+			return nil, InvalidParams("the argument '%s' must be a string", name)
+		}
+		arguments[name] = unquote(value)
+	}
+	for _, a := range prompt.Arguments {
+		if _, isThere := arguments[a.Name]; a.Required && !isThere {
+			return nil, InvalidParams("Missing required argument: '%s'", a.Name)
+		}
+	}
+	result, err := prompt.get(ctx, x, arguments)
+	if text, isText := result.(string); isText && err == nil {
+		return PromptResult{Messages: []PromptMessage{{Role: "user", Content: TextContent(text)}}}, nil
+	}
+	return result, err
+}
 
 // ---- Announcing changes ----
 
@@ -1765,7 +2687,7 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 		return nil, err
 	}
 	if p.URI == "" {
-		return nil, invalidParams("'uri' must not be empty")
+		return nil, InvalidParams("'uri' must not be empty")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -1827,7 +2749,7 @@ func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
 	}
 	uris := p.Notifications.ResourceSubscriptions
 	if len(uris) > maxWatched || slices.Contains(uris, "") {
-		return nil, invalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
+		return nil, InvalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
 	}
 	agreed, sub := s.newListener(p.Notifications)
 	if !s.addListener(sub) {
@@ -2854,7 +3776,7 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	if c.Handler != nil {
 		return c.Handler.Handle(ctx, x)
 	}
-	return nil, methodNotFound(x.Request.Method)
+	return nil, MethodNotFound(x.Request.Method)
 }
 
 // Call sends a request and stores its result, as Peer.Call does. In the modern
@@ -2994,7 +3916,7 @@ func readQuestions(requests json.RawMessage) (all []question, err error) {
 		case q.Params != nil && q.Params[0] != '{':
 			return nil, fmt.Errorf("question '%s': the params must be an object", key)
 		case !slices.Contains(questionMethods, q.Method):
-			return nil, errors.New(methodNotFound(q.Method).Error()) // not an *Error, which would be one of the server
+			return nil, errors.New(MethodNotFound(q.Method).Error()) // not an *Error, which would be one of the server
 		}
 		isAsked[q.key] = true
 		all = append(all, q)

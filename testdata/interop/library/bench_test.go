@@ -28,7 +28,7 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	result := wire.ToolResult{Content: []any{wire.TextContent("Current temperature in San Francisco is 18°C")}}
+	result := wire.ToolResult{Content: []wire.Content{wire.TextContent("Current temperature in San Francisco is 18°C")}}
 	b.Run("mcpwire", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

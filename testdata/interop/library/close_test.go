@@ -17,7 +17,7 @@ import (
 func asker() *wire.Server {
 	ask := func(_ context.Context, x *wire.Exchange) (any, error) {
 		if x.Inputs() != nil {
-			return wire.ToolResult{Content: []any{}}, nil
+			return wire.ToolResult{Content: []wire.Content{}}, nil
 		}
 		return wire.InputRequired{Requests: map[string]wire.InputRequest{"a": {Method: "roots/list"}}}, nil
 	}

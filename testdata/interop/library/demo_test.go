@@ -42,7 +42,7 @@ func echo(_ context.Context, x *wire.Exchange) (any, error) {
 	arguments := value(x.Request.Params, "arguments")
 	repeat := 1
 	_ = json.Unmarshal(value(arguments, "repeat"), &repeat)
-	return wire.ToolResult{Content: []any{wire.TextContent(strings.Repeat(text(arguments, "text"), repeat))}}, nil
+	return wire.ToolResult{Content: []wire.Content{wire.TextContent(strings.Repeat(text(arguments, "text"), repeat))}}, nil
 }
 
 // count counts to n, and reports progress after each delay.
@@ -59,13 +59,13 @@ func count(ctx context.Context, x *wire.Exchange) (any, error) {
 			return nil, err
 		}
 	}
-	return wire.ToolResult{Content: []any{wire.TextContent(fmt.Sprint("counted to ", arguments.N))}}, nil
+	return wire.ToolResult{Content: []wire.Content{wire.TextContent(fmt.Sprint("counted to ", arguments.N))}}, nil
 }
 
 // ask asks the user for a name.
 func ask(_ context.Context, x *wire.Exchange) (any, error) {
 	if answer, ok := x.Inputs()["name"]; ok {
-		return wire.ToolResult{Content: []any{wire.TextContent("Hello, " + text(answer, "content", "name"))}}, nil
+		return wire.ToolResult{Content: []wire.Content{wire.TextContent("Hello, " + text(answer, "content", "name"))}}, nil
 	}
 	form := json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`)
 	return wire.InputRequired{Requests: map[string]wire.InputRequest{"name": {Method: "elicitation/create", Params: form}}}, nil

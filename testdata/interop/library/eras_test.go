@@ -19,7 +19,7 @@ import (
 func TestClientAsksOnce(t *testing.T) {
 	server := &wire.Server{Capabilities: everything, Methods: map[string]wire.HandlerFunc{"tools/call": func(_ context.Context, x *wire.Exchange) (any, error) {
 		if x.Inputs() != nil {
-			return wire.ToolResult{Content: []any{}}, nil
+			return wire.ToolResult{Content: []wire.Content{}}, nil
 		}
 		return wire.InputRequired{Requests: map[string]wire.InputRequest{"name": {Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}`)}}}, nil
 	}}}

@@ -85,7 +85,7 @@ func call(ctx context.Context, x *wire.Exchange) (any, error) {
 		if err := wire.Bind(params.Arguments, &args); err != nil {
 			return nil, err
 		}
-		return wire.ToolResult{Content: []any{wire.TextContent(args.Text)}}, nil
+		return wire.ToolResult{Content: []wire.Content{wire.TextContent(args.Text)}}, nil
 	case "count":
 		var args struct {
 			N       int `json:"n"`
@@ -115,5 +115,5 @@ func count(ctx context.Context, x *wire.Exchange, n int, delay time.Duration) (a
 			return nil, err
 		}
 	}
-	return wire.ToolResult{Content: []any{wire.TextContent("counted to " + strconv.Itoa(n))}}, nil
+	return wire.ToolResult{Content: []wire.Content{wire.TextContent("counted to " + strconv.Itoa(n))}}, nil
 }
