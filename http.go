@@ -103,7 +103,7 @@ package main
 //	the response       JSON, or a stream: the states of reply
 //	places             how many requests run at once, and who makes room for others
 //	GET and DELETE     the standalone stream, a stream that was cut, the end of a session
-//	the client         DialHTTP, and the states of a post
+//	the client         HTTPDialer, and the states of a post
 //	its requests       their header, cancellation
 //	its results        marked arguments that it learns from tools/list
 //	its streams        events, pauses, and GETs that continue a stream
@@ -1953,8 +1953,8 @@ const (
 	maxReported   = 16      // tools that are left out of one list and reported
 )
 
-// DialHTTP returns a Dialer for Streamable HTTP, of any revision, at a URL.
-// client and maxMessage are as for DialSSE. The Dialer itself sends nothing.
+// HTTPDialer is a Dialer for Streamable HTTP, of any revision. Dial itself sends
+// nothing.
 //
 // The Conn acts on some of the messages that it carries:
 //
@@ -1979,21 +1979,26 @@ const (
 // or after eight GETs that have brought nothing new. The pauses before these
 // last 23 seconds, or eight times the retry that the server has set. If a
 // message of the server is too large, the call fails with ErrTooLarge.
-func DialHTTP(client *http.Client, target string, maxMessage int) Dialer {
-	return func(context.Context) (Conn, error) {
-		kept, closeIdle := keepToOrigin(client)
-		return &httpConn{
-			client:        kept,
-			closeIdle:     closeIdle,
-			url:           target,
-			maxMessage:    maxMessage,
-			inbox:         make(chan received, readAhead),
-			closed:        make(chan struct{}),
-			responseSlots: make(chan struct{}, maxResponses),
-			posts:         map[*post]bool{},
-			marked:        map[string][]HeaderParam{},
-		}, nil
-	}
+type HTTPDialer struct {
+	URL        string       // required: where the server has its endpoint
+	Client     *http.Client // as for SSEDialer
+	MaxMessage int          // the most bytes that a message of the server may have; 0: 64 MiB
+}
+
+// Dial returns a Conn. It does not connect yet: the first Write does.
+func (d HTTPDialer) Dial(context.Context) (Conn, error) {
+	client, closeIdle := keepToOrigin(d.Client)
+	return &httpConn{
+		client:        client,
+		closeIdle:     closeIdle,
+		url:           d.URL,
+		maxMessage:    cmp.Or(d.MaxMessage, defaultMessage),
+		inbox:         make(chan received, readAhead),
+		closed:        make(chan struct{}),
+		responseSlots: make(chan struct{}, maxResponses),
+		posts:         map[*post]bool{},
+		marked:        map[string][]HeaderParam{},
+	}, nil
 }
 
 // httpConn is the Conn of a client of Streamable HTTP. Each Write is a POST.

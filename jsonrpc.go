@@ -2046,9 +2046,18 @@ func (e *ReadError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// Dialer opens a Conn. When it is called again it opens another one: it starts a
-// program once more, or connects to a URL once more.
-type Dialer func(ctx context.Context) (Conn, error)
+// Dialer opens Conns: CommandDialer, HTTPDialer and SSEDialer do. Each Dial opens
+// another Conn: it starts a program once more, or connects to a URL once more.
+type Dialer interface {
+	// Dial opens a Conn. ctx is for dialling only: the Conn outlives it.
+	Dial(ctx context.Context) (Conn, error)
+}
+
+// DialerFunc is a function as a Dialer.
+type DialerFunc func(ctx context.Context) (Conn, error)
+
+// Dial calls f.
+func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
 
 // ServeConn answers the requests of the peer at the other end of c, in JSON-RPC
 // alone: for MCP, use Serve. It returns nil when the peer has hung up, and the

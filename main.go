@@ -1073,15 +1073,15 @@ func newCaller(o callOptions) *caller {
 // Client.Connect finds out which of them it is.
 func (c *caller) dialers(target []string, o callOptions) []Dialer {
 	if !isURL(target[0]) {
-		dial := DialCommand(func() *exec.Cmd {
+		var dialer Dialer = CommandDialer{Command: func() *exec.Cmd {
 			cmd := exec.Command(target[0], target[1:]...)
 			cmd.Stderr = stderr
 			return cmd
-		}, childGrace, maxMessage)
+		}, Grace: childGrace, MaxLine: maxMessage}
 		if o.trace {
-			dial = tracedDialer(dial)
+			dialer = tracedDialer(dialer)
 		}
-		return []Dialer{c.noteTransport("stdio", dial)}
+		return []Dialer{c.noteTransport("stdio", dialer)}
 	}
 	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	if o.trace {
@@ -1090,21 +1090,21 @@ func (c *caller) dialers(target []string, o callOptions) []Dialer {
 	client.Transport = &sessionNoter{client.Transport, &c.inSession}
 	client = WithHeader(client, o.header)
 	return []Dialer{
-		c.noteTransport("Streamable HTTP", DialHTTP(client, target[0], maxMessage)),
-		c.noteTransport("HTTP+SSE", DialSSE(client, target[0], maxMessage)),
+		c.noteTransport("Streamable HTTP", HTTPDialer{Client: client, URL: target[0], MaxMessage: maxMessage}),
+		c.noteTransport("HTTP+SSE", SSEDialer{Client: client, URL: target[0], MaxMessage: maxMessage}),
 	}
 }
 
 // noteTransport returns a Dialer that stores its name in c.transport when it has
 // dialled.
-func (c *caller) noteTransport(name string, dial Dialer) Dialer {
-	return func(ctx context.Context) (Conn, error) {
-		conn, err := dial(ctx)
+func (c *caller) noteTransport(name string, dialer Dialer) Dialer {
+	return DialerFunc(func(ctx context.Context) (Conn, error) {
+		conn, err := dialer.Dial(ctx)
 		if err == nil {
 			c.transport = name
 		}
 		return conn, err
-	}
+	})
 }
 
 // sessionNoter notes whether a response has named a session. 2025-11-25
@@ -1646,14 +1646,14 @@ type tracedConn struct {
 }
 
 // tracedDialer returns a Dialer of the client whose Conns are traced.
-func tracedDialer(dial Dialer) Dialer {
-	return func(ctx context.Context) (Conn, error) {
-		conn, err := dial(ctx)
+func tracedDialer(dialer Dialer) Dialer {
+	return DialerFunc(func(ctx context.Context) (Conn, error) {
+		conn, err := dialer.Dial(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return &tracedConn{Conn: conn, trace: newTrace(), here: "client", there: "server"}, nil
-	}
+	})
 }
 
 // Read prints what it has read, byte for byte.

@@ -84,11 +84,11 @@ func Example() {
 	AddTool(server, Tool{Name: "greet"}, func(_ context.Context, _ *Exchange, args arguments) (any, error) {
 		return "Hello, " + args.Name, nil
 	})
-	ours, theirs := Pipe() // in place of StdioConn and DialCommand
+	ours, theirs := Pipe() // in place of StdioConn and CommandDialer
 	go Serve(context.Background(), theirs, server, slog.Default())
 
 	client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
-	if err := client.Connect(context.Background(), func(context.Context) (Conn, error) { return ours, nil }); err != nil {
+	if err := client.Connect(context.Background(), DialerFunc(func(context.Context) (Conn, error) { return ours, nil })); err != nil {
 		panic(err)
 	}
 	defer client.Close()
@@ -115,7 +115,7 @@ func ExampleInputRequired() {
 		server := &Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": greet}}
 		go Serve(context.Background(), theirs, server, nil)
 		client := &Client{Info: Implementation{Name: "x", Version: "1"}, Versions: []string{version}, Capabilities: map[string]any{"elicitation": struct{}{}}, Handler: user}
-		if err := client.Connect(context.Background(), func(context.Context) (Conn, error) { return ours, nil }); err != nil {
+		if err := client.Connect(context.Background(), DialerFunc(func(context.Context) (Conn, error) { return ours, nil })); err != nil {
 			panic(err)
 		}
 		var result json.RawMessage
@@ -217,9 +217,9 @@ func ExampleNewLineConn() {
 	go Serve(context.Background(), NewLineConn(there, there, 4<<20, there.Close), server, nil)
 	client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
 	defer client.Close()
-	err := client.Connect(context.Background(), func(context.Context) (Conn, error) {
+	err := client.Connect(context.Background(), DialerFunc(func(context.Context) (Conn, error) {
 		return NewLineConn(here, here, 4<<20, here.Close), nil
-	})
+	}))
 	var result struct{ Time string }
 	fmt.Println(err, client.Call(context.Background(), "time/now", nil, &result), result.Time)
 	// Output: <nil> <nil> noon
@@ -238,7 +238,7 @@ func ExampleStreamableHandler() {
 	defer site.Close()
 	client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
 	defer client.Close()
-	err := client.Connect(context.Background(), DialHTTP(nil, site.URL+"/mcp", 64<<20))
+	err := client.Connect(context.Background(), HTTPDialer{URL: site.URL + "/mcp", MaxMessage: 64 << 20})
 	fmt.Println(err, client.Server().Version, client.Call(context.Background(), "prompts/list", nil, nil))
 	// Output: <nil> 2026-07-28 HTTP 404 Not Found: Method not found: prompts/list (-32601)
 }
@@ -388,11 +388,11 @@ func TestMistakesOfCallers(t *testing.T) {
 	peer := OpenConn(t.Context(), ours, nil, nil)
 	defer peer.Close()
 	bad, never := make(chan int), canceled()
-	late := func(context.Context) (Conn, error) { time.Sleep(100 * time.Millisecond); return ours, nil }
+	late := DialerFunc(func(context.Context) (Conn, error) { time.Sleep(100 * time.Millisecond); return ours, nil })
 	a, b := Pipe()
 	deaf, asker := OpenConn(t.Context(), a, nil, nil), OpenConn(t.Context(), b, nil, nil)
 	defer deaf.Close()
-	web, _ := DialHTTP(nil, "http://127.0.0.1:1", 0)(t.Context())
+	web, _ := HTTPDialer{URL: "http://127.0.0.1:1"}.Dial(t.Context())
 	closed, connected := new(Client), &Client{ConnectTimeout: time.Millisecond}
 	_ = closed.Close()
 	for want, err := range map[string]error{
@@ -445,7 +445,7 @@ func TestMistakesInAModernCall(t *testing.T) {
 	ours, theirs := Pipe()
 	go Serve(context.Background(), theirs, server, nil)
 	defer c.Close()
-	if err := c.Connect(ctx, func(context.Context) (Conn, error) { return ours, nil }); err != nil {
+	if err := c.Connect(ctx, DialerFunc(func(context.Context) (Conn, error) { return ours, nil })); err != nil {
 		t.Fatal(err)
 	}
 	for want, err := range map[string]error{
@@ -884,7 +884,7 @@ func TestChildLadder(t *testing.T) {
 		{"leaves a deaf grandchild", leavesDeaf, ""},
 	} {
 		cmd := sh(row.script)
-		conn, err := DialCommand(func() *exec.Cmd { return cmd }, 300*time.Millisecond, testLimit)(t.Context())
+		conn, err := CommandDialer{Command: func() *exec.Cmd { return cmd }, Grace: 300 * time.Millisecond, MaxLine: testLimit}.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -918,7 +918,7 @@ func TestChildLeavesZombie(t *testing.T) {
 		{"a zombie and a deaf grandchild", leavesDeaf, time.Second, time.Second, time.Minute},
 	} {
 		cmd := sh(row.script)
-		conn, err := DialCommand(func() *exec.Cmd { return cmd }, row.grace, testLimit)(t.Context())
+		conn, err := CommandDialer{Command: func() *exec.Cmd { return cmd }, Grace: row.grace, MaxLine: testLimit}.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -952,7 +952,7 @@ func groupAlive(pgid int) bool {
 
 // A child that dies fails the waiting call, and the next, with its exit status and the last of its stderr.
 func TestChildDies(t *testing.T) {
-	conn, err := DialCommand(func() *exec.Cmd { return sh(`read request; echo "out of cheese" >&2; exit 3`) }, time.Second, testLimit)(t.Context())
+	conn, err := CommandDialer{Command: func() *exec.Cmd { return sh(`read request; echo "out of cheese" >&2; exit 3`) }, Grace: time.Second, MaxLine: testLimit}.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -970,7 +970,7 @@ func TestChildDies(t *testing.T) {
 // A message of a child that is too large is skipped: it is not taken for the end of the child, which would be waited for, and what follows is
 // read.
 func TestChildSaysTooMuch(t *testing.T) {
-	conn, err := DialCommand(func() *exec.Cmd { return sh(`printf '%0200d\n' 1; echo "$1"; cat`) }, time.Minute, 100)(t.Context())
+	conn, err := CommandDialer{Command: func() *exec.Cmd { return sh(`printf '%0200d\n' 1; echo "$1"; cat`) }, Grace: time.Minute, MaxLine: 100}.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -987,7 +987,7 @@ func TestChildSaysTooMuch(t *testing.T) {
 // A command that cannot be started is an error, and leaves nothing open.
 func TestChildMissing(t *testing.T) {
 	files := openFiles()
-	if _, err := DialCommand(func() *exec.Cmd { return exec.Command("/no/such/server") }, time.Second, testLimit)(t.Context()); err == nil {
+	if _, err := (CommandDialer{Command: func() *exec.Cmd { return exec.Command("/no/such/server") }, Grace: time.Second, MaxLine: testLimit}).Dial(t.Context()); err == nil {
 		t.Error("it was started")
 	}
 	if now := openFiles(); now != files {
@@ -999,12 +999,12 @@ func TestChildMissing(t *testing.T) {
 func TestChildDoesNotRead(t *testing.T) {
 	var started atomic.Int32
 	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2026-07-28"}}
-	err := c.Connect(t.Context(), DialCommand(func() *exec.Cmd {
+	err := c.Connect(t.Context(), CommandDialer{Command: func() *exec.Cmd {
 		if started.Add(1) == 1 {
 			return sh(`read request; exec <&-; echo '{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}}'; exec sleep 60`)
 		}
 		return process(t, "mcpwire")
-	}, 300*time.Millisecond, testLimit))
+	}, Grace: 300 * time.Millisecond, MaxLine: testLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1983,7 +1983,7 @@ func TestHTTPLimits(t *testing.T) {
 	}
 	client := &Client{Info: Implementation{Name: "c", Version: "1"}}
 	defer client.Close()
-	if err := client.Connect(t.Context(), DialHTTP(nil, c.url, math.MaxInt)); err != nil {
+	if err := client.Connect(t.Context(), HTTPDialer{URL: c.url, MaxMessage: math.MaxInt}); err != nil {
 		t.Error(err)
 	}
 }
@@ -2585,11 +2585,11 @@ func TestSSETransport(t *testing.T) {
 	})}
 	another := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2024-11-05"}} // its stream has an endpoint of its own
 	for _, c := range []*Client{c, another} {
-		if err := c.Connect(t.Context(), DialSSE(nil, server.URL+"/old/sse?x=1", 1<<20)); err != nil {
+		if err := c.Connect(t.Context(), SSEDialer{URL: server.URL + "/old/sse?x=1", MaxMessage: 1 << 20}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := DialSSE(nil, server.URL+"/old/sse", 1<<20)(t.Context()); err == nil || !strings.Contains(err.Error(), "HTTP 503") {
+	if _, err := (SSEDialer{URL: server.URL + "/old/sse", MaxMessage: 1 << 20}).Dial(t.Context()); err == nil || !strings.Contains(err.Error(), "HTTP 503") {
 		t.Error("a third stream:", err)
 	}
 	var result json.RawMessage
@@ -3047,7 +3047,7 @@ func TestSSEStops(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{DialContext: network.dial}}
 		defer client.CloseIdleConnections()
 		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
-		if err := c.Connect(t.Context(), DialSSE(client, "http://127.0.0.1:8080/sse", testLimit)); err != nil {
+		if err := c.Connect(t.Context(), SSEDialer{Client: client, URL: "http://127.0.0.1:8080/sse", MaxMessage: testLimit}); err != nil {
 			t.Fatal(err)
 		}
 		soon, stubborn := make(chan error, 1), make(chan error, 1)
@@ -3298,7 +3298,7 @@ func callForger(t *testing.T, script []byte) {
 		return inMinute(method+params, func(ctx context.Context) error { return c.Call(ctx, method, given, nil) })
 	}
 	_ = inMinute("Connect", func(ctx context.Context) error {
-		return c.Connect(ctx, durably(DialHTTP(client, "http://127.0.0.1:8080/mcp", 32<<10)), durably(DialSSE(client, "http://127.0.0.1:8080/sse", 32<<10)))
+		return c.Connect(ctx, durably(HTTPDialer{Client: client, URL: "http://127.0.0.1:8080/mcp", MaxMessage: 32 << 10}), durably(SSEDialer{Client: client, URL: "http://127.0.0.1:8080/sse", MaxMessage: 32 << 10}))
 	})
 	for _, params := range []string{"", `{"name":"get-weather","arguments":{"city":"Oslo","unit":"celsius"}}`, `{"name":"ask"}`} {
 		_ = call(params)
@@ -4918,7 +4918,7 @@ func (a *application) hello(discover []byte) string {
 // newCommand returns the server's side over stdio, with the Client connected.
 func newCommand(g *stage, tr transcript, a *application) *pipeSide {
 	p := &pipeSide{stage: g, starts: make(chan *pipeSide, 100), end: func() {}}
-	a.connect(p.dial)
+	a.connect(DialerFunc(p.dial))
 	first := <-p.starts
 	if p.out, p.in = first.out, first.in; tr.probes() {
 		fmt.Fprintln(p.out, a.hello([]byte(<-p.in)))
@@ -4965,7 +4965,7 @@ func newWebServer(g *stage, tr transcript, a *application) *webServer {
 		address = "http://127.0.0.1:8080" + address
 	}
 	w.base, _ = url.Parse(address)
-	dials := []Dialer{durably(DialHTTP(client, address, testLimit)), durably(DialSSE(client, address, testLimit))}
+	dials := []Dialer{durably(HTTPDialer{Client: client, URL: address, MaxMessage: testLimit}), durably(SSEDialer{Client: client, URL: address, MaxMessage: testLimit})}
 	if tr.overSSE() && !tr.shows("POST /sse\n") {
 		dials = dials[1:] // it knows
 	}
@@ -5289,13 +5289,13 @@ type durable struct {
 }
 
 func durably(dial Dialer) Dialer {
-	return func(ctx context.Context) (Conn, error) {
-		conn, err := dial(ctx)
+	return DialerFunc(func(ctx context.Context) (Conn, error) {
+		conn, err := dial.Dial(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return &durable{Conn: conn, closed: make(chan struct{})}, nil
-	}
+	})
 }
 
 func (c *durable) Close() error {
@@ -5577,7 +5577,7 @@ func connect(t *testing.T, server Handler, c *Client) *Client {
 	served := make(chan error, 1)
 	go func() { served <- Serve(context.Background(), a, server, nil) }()
 	c.Info = Implementation{Name: "t", Version: "0"}
-	if err := c.Connect(t.Context(), func(context.Context) (Conn, error) { return b, nil }); err != nil {
+	if err := c.Connect(t.Context(), DialerFunc(func(context.Context) (Conn, error) { return b, nil })); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

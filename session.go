@@ -74,11 +74,11 @@ package main
 //	line that takes long (stdio)  lineConn.Write         it is written, or Close
 //	closing after a failed write  lineConn.Write         the stream is closed
 //	standard input (see stdio.go) StdioConn              the input or the process ends
-//	stderr of a child (stdio)     DialCommand            the child has ended
-//	end of a child (stdio)        DialCommand            the child and its process group have ended
+//	stderr of a child (stdio)     CommandDialer          the child has ended
+//	end of a child (stdio)        CommandDialer            the child and its process group have ended
 //	stream of a POST              StreamableHandler      the response has ended; the POST waits for it
 //	conversation of a stream      SSEHandler             the stream has ended; the GET waits for it
-//	stream of a response          DialHTTP               the stream has ended, or Close
+//	stream of a response          HTTPDialer             the stream has ended, or Close
 //
 // The locks: each type has one mutex, and none is held while a handler runs or
 // something is written. They nest in this order: Client; Server; the places and the
@@ -2972,7 +2972,7 @@ type ServerInfo struct {
 
 // Connect opens a Conn and finds out how to talk over it: with server/discover,
 // and then with initialize. If what answers is not a server that speaks over such a
-// Conn, the next Dialer is tried: for a URL, DialHTTP and then DialSSE. Connect is
+// Conn, the next Dialer is tried: for a URL, an HTTPDialer and then an SSEDialer. Connect is
 // called once. If it fails, the Client is still of use: the next call tries to
 // connect in the same way, unless Close was called.
 //
@@ -3413,7 +3413,7 @@ func (c *Client) dial(ctx context.Context, i int) (Conn, error) {
 				}
 			}
 		}()
-		d.conn, d.err = c.dials[i](ctx)
+		d.conn, d.err = c.dials[i].Dial(ctx)
 	}()
 	select {
 	case d := <-result:

@@ -22,7 +22,7 @@ package main
 //	Streams    Stream, which one response at a time follows, and the outbox that keeps what was sent
 //	Guard      what is checked before every handler of HTTP; bodies; Accept
 //	Budget     how much is held for all clients together
-//	HTTP+SSE   SSEHandler and DialSSE, and at the end what both clients need: HTTPError, redirects, WithHeader
+//	HTTP+SSE   SSEHandler and SSEDialer, and at the end what both clients need: HTTPError, redirects, WithHeader
 //
 // Source: 2024-11-05 basic/transports#http-with-sse; 2025-11-25
 // basic/transports#resumability-and-redelivery and #security-warning; WHATWG HTML
@@ -1924,42 +1924,46 @@ func (h *SSEHandler) Close() {
 // ---- HTTP+SSE of 2024-11-05: the client ----
 
 const (
+	defaultMessage  = 64 << 20         // bytes of a message of the server
 	endpointTimeout = 10 * time.Second // for the event that says where to POST
 	maxDrained      = 16 << 10         // bytes of a response that are read only to use its connection again
 )
 
-// DialSSE returns a Dialer for the transport of 2024-11-05 at a URL. maxMessage
-// is the most bytes that a message of the server may have.
-//
-// If client is nil, each Conn has an http.Client of its own. Of any other
-// client the Timeout is ignored, because it would end the stream. A redirect is
-// followed only if its status is 307 or 308 and it stays within the origin, and
-// at most ten times in a row. Proxies, TLS, credentials and all else that
-// concerns each request belong to the Transport of the client, as in WithHeader.
-//
-// The context is for dialling only: the Conn outlives it. The Dialer waits at
-// most ten seconds for the event that says where to POST.
+// SSEDialer is a Dialer for the transport of 2024-11-05.
 //
 // If a server does not answer the GET with a stream of events, or a POST with a
 // status of 2xx, the error is an *HTTPError. A stream that is lost cannot be
-// resumed: call the Dialer again.
-func DialSSE(client *http.Client, target string, maxMessage int) Dialer {
-	return func(ctx context.Context) (Conn, error) {
-		kept, closeIdle := keepToOrigin(client)
-		c := &sseConn{client: kept, closeIdle: closeIdle, body: http.NoBody, posts: map[string]context.CancelCauseFunc{}}
-		c.life, c.endLife = context.WithCancelCause(context.Background())
-		defer context.AfterFunc(ctx, func() { c.endLife(ctx.Err()) })()
-		defer time.AfterFunc(endpointTimeout, func() { c.endLife(errNoEndpoint) }).Stop()
-		err := c.openStream(target, maxMessage)
-		if err == nil {
-			return c, nil
-		}
-		if cause := context.Cause(c.life); cause != nil {
-			err = cause
-		}
-		_ = c.Close()
-		return nil, err
+// resumed: call Dial again.
+type SSEDialer struct {
+	URL string // required: where the server opens its stream
+	// Client sends the requests. nil: each Conn has an http.Client of its own. Of any
+	// other Client the Timeout is ignored, because it would end the stream. A redirect
+	// is followed only if its status is 307 or 308 and it stays within the origin, and
+	// at most ten times in a row. Proxies, TLS, credentials and all else that concerns
+	// each request belong to the Transport of the Client, as in WithHeader.
+	Client     *http.Client
+	MaxMessage int // the most bytes that a message of the server may have; 0: 64 MiB
+}
+
+// Dial opens the stream, and returns a Conn. It waits at most ten seconds for the
+// event that says where to POST.
+func (d SSEDialer) Dial(ctx context.Context) (Conn, error) {
+	client, closeIdle := keepToOrigin(d.Client)
+	c := &sseConn{client: client, closeIdle: closeIdle, body: http.NoBody, posts: map[string]context.CancelCauseFunc{}}
+	c.life, c.endLife = context.WithCancelCause(context.Background())
+	stopWatching := context.AfterFunc(ctx, func() { c.endLife(ctx.Err()) })
+	defer stopWatching()
+	timeout := time.AfterFunc(endpointTimeout, func() { c.endLife(errNoEndpoint) })
+	defer timeout.Stop()
+	err := c.openStream(d.URL, cmp.Or(d.MaxMessage, defaultMessage))
+	if err == nil {
+		return c, nil
 	}
+	if cause := context.Cause(c.life); cause != nil {
+		err = cause
+	}
+	_ = c.Close()
+	return nil, err
 }
 
 var errNoEndpoint = fmt.Errorf("no endpoint event within %v", endpointTimeout)

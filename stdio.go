@@ -351,11 +351,10 @@ func (in *nonblockingStdin) Close() error {
 
 // ---- Launching a server ----
 
-// DialCommand returns a Dialer that launches a server and talks to it in lines,
-// over its standard input and output. maxLine is as for NewLineConn.
+// CommandDialer is a Dialer that launches a server and talks to it in lines, over its
+// standard input and output.
 //
-// The Dialer calls command for each child, because an exec.Cmd can be started
-// only once. There is no shell in between. Stdin and Stdout of the command are
+// There is no shell in between. Stdin and Stdout of the command are
 // replaced. What the child writes to stderr goes to the command's Stderr. When
 // Close returns, all of it has been written there, unless that writer blocks. If
 // SysProcAttr is nil, the child starts a new process group, on systems that have
@@ -366,19 +365,25 @@ func (in *nonblockingStdin) Close() error {
 // stderr.
 //
 // Close shuts the child down as 2025-11-25 basic/lifecycle#shutdown asks: it
-// closes the child's stdin, then sends SIGTERM, then kills the child. After
-// each step it waits until the child ends, for at most grace; 0: two seconds. The signals go to
-// the whole process group of the child. When Close returns, all processes of
-// the group have ended or were killed. If the child does not end at all, Close
-// returns an error.
-func DialCommand(command func() *exec.Cmd, grace time.Duration, maxLine int) Dialer {
-	return func(context.Context) (Conn, error) {
-		c := &child{cmd: command(), grace: cmp.Or(grace, 2*time.Second), exited: make(chan struct{}), gone: make(chan struct{})}
-		if err := c.start(maxLine); err != nil {
-			return nil, err
-		}
-		return c, nil
+// closes the child's stdin, then sends SIGTERM, then kills the child. The signals go
+// to the whole process group of the child. When Close returns, all processes of the
+// group have ended or were killed. If the child does not end at all, Close returns an
+// error.
+type CommandDialer struct {
+	// Command returns the command of one child: an exec.Cmd can be started only once.
+	// Required.
+	Command func() *exec.Cmd
+	Grace   time.Duration // how long Close waits after each step for the child to end; 0: two seconds
+	MaxLine int           // bytes of a line of the child, as for NewLineConn; 0: 4 MiB
+}
+
+// Dial launches a child, and returns its Conn. When ctx ends, the child goes on.
+func (d CommandDialer) Dial(context.Context) (Conn, error) {
+	c := &child{cmd: d.Command(), grace: cmp.Or(d.Grace, 2*time.Second), exited: make(chan struct{}), gone: make(chan struct{})}
+	if err := c.start(d.MaxLine); err != nil {
+		return nil, err
 	}
+	return c, nil
 }
 
 const (

@@ -25,7 +25,7 @@ import (
 )
 
 // Credentials in the URL are those of every request, whatever the endpoint event says.
-func TestDialSSECredentials(t *testing.T) {
+func TestSSEDialerCredentials(t *testing.T) {
 	checkLeaks(t)
 	for _, endpoint := range []string{"/post", "http://HOST/post", "http://other:secret@HOST/post"} {
 		posted := make(chan string, 1)
@@ -40,7 +40,7 @@ func TestDialSSECredentials(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}))
-		conn, err := wire.DialSSE(nil, strings.Replace(server.URL, "http://", "http://me:mine@", 1), testLimit)(t.Context())
+		conn, err := wire.SSEDialer{URL: strings.Replace(server.URL, "http://", "http://me:mine@", 1), MaxMessage: testLimit}.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 			}
 		})
 		c := &wire.Client{Versions: []string{"2025-11-25"}}
-		if err := c.Connect(t.Context(), wire.DialHTTP(nil, s.URL, testLimit)); err != nil {
+		if err := c.Connect(t.Context(), wire.HTTPDialer{URL: s.URL, MaxMessage: testLimit}); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 21)
@@ -110,14 +110,14 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 
 // counted counts the Conns of a Dialer that are open.
 func counted(dial wire.Dialer, open *atomic.Int32) wire.Dialer {
-	return func(ctx context.Context) (wire.Conn, error) {
-		conn, err := dial(ctx)
+	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
+		conn, err := dial.Dial(ctx)
 		if err != nil {
 			return nil, err
 		}
 		open.Add(1)
 		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
-	}
+	})
 }
 
 type countedConn struct {
@@ -160,10 +160,10 @@ func TestClientDropsConnections(t *testing.T) {
 			return 404, ""
 		}))
 		c := &wire.Client{Versions: []string{"2025-11-25"}}
-		err := c.Connect(t.Context(), counted(func(ctx context.Context) (wire.Conn, error) {
-			conn, err := dial(ctx)
+		err := c.Connect(t.Context(), counted(wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
+			conn, err := dial.Dial(ctx)
 			return slowConn{conn}, err
-		}, &open))
+		}), &open))
 		for range 10 {
 			err = cmp.Or(err, c.Call(t.Context(), "m", nil, nil))
 			time.Sleep(2 * time.Second)
@@ -309,7 +309,7 @@ func TestClientHTTP2(t *testing.T) {
 			return nil, nil
 		})}
 		count := `{"name":"count","arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}`
-		err := c.Connect(t.Context(), wire.DialHTTP(server.Client(), server.URL, testLimit))
+		err := c.Connect(t.Context(), wire.HTTPDialer{Client: server.Client(), URL: server.URL, MaxMessage: testLimit})
 		err = cmp.Or(err, c.Call(ctx, "tools/call", json.RawMessage(fmt.Sprintf(count, 10, 0)), nil))
 		if err != nil || steps.Load() != 10 {
 			t.Error(version, err, steps.Load())
@@ -352,7 +352,9 @@ func TestClientSaysWhatItWaitsFor(t *testing.T) {
 			c := &wire.Client{Versions: row.speaks, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: timeless}))}
 			silent, conn := wire.Pipe()
 			var wg sync.WaitGroup
-			wg.Go(func() { _ = c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return conn, nil }) })
+			wg.Go(func() {
+				_ = c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return conn, nil }))
+			})
 			time.Sleep(time.Second - 1)
 			synctest.Wait()
 			if early := log.String(); early != "" {
@@ -527,7 +529,7 @@ func TestClientDialerGoexit(t *testing.T) {
 	c := new(wire.Client)
 	defer c.Close()
 	for range 2 {
-		err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { runtime.Goexit(); return nil, nil })
+		err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { runtime.Goexit(); return nil, nil }))
 		if err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
 			t.Error(err)
 		}
@@ -583,7 +585,7 @@ func TestClientReadsExactNames(t *testing.T) {
 			}
 		})
 		c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}}
-		if err := c.Connect(t.Context(), wire.DialHTTP(nil, s.URL, testLimit)); err != nil {
+		if err := c.Connect(t.Context(), wire.HTTPDialer{URL: s.URL, MaxMessage: testLimit}); err != nil {
 			if !strings.Contains(err.Error(), row.want) {
 				t.Errorf("%s %s: %v", row.discovers, row.agrees, err)
 			}
@@ -616,7 +618,7 @@ func TestClientClosesOldConnections(t *testing.T) {
 		}
 	})
 	c := &wire.Client{Versions: []string{"2025-11-25"}}
-	if err := c.Connect(t.Context(), wire.DialHTTP(nil, s.URL, testLimit)); err != nil {
+	if err := c.Connect(t.Context(), wire.HTTPDialer{URL: s.URL, MaxMessage: testLimit}); err != nil {
 		t.Fatal(err)
 	}
 	slow, closed := make(chan error, 1), make(chan error, 1)

@@ -37,7 +37,7 @@ func TestClientClosesAfterGoexit(t *testing.T) {
 			go wire.Serve(context.Background(), theirs, asker(), nil)
 			c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Capabilities: map[string]any{"roots": struct{}{}},
 				Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { runtime.Goexit(); return nil, nil })}
-			if err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return ours, nil }); err != nil {
+			if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })); err != nil {
 				t.Fatal(err)
 			}
 			called := make(chan struct{})
@@ -63,7 +63,7 @@ func TestDialerIgnoresItsContext(t *testing.T) {
 		ours, theirs := wire.Pipe()
 		c := &wire.Client{ConnectTimeout: time.Second}
 		began := time.Now()
-		err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { <-release; return ours, nil })
+		err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { <-release; return ours, nil }))
 		if err == nil || !strings.Contains(err.Error(), "no connection within 1s") || time.Since(began) > 2*time.Second {
 			t.Error(err, time.Since(began))
 		}
@@ -81,7 +81,7 @@ func TestDialerIgnoresItsContext(t *testing.T) {
 func TestCloseBeforeConnect(t *testing.T) {
 	c := new(wire.Client)
 	_ = c.Close()
-	err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return nil, errors.New("dialled") })
+	err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return nil, errors.New("dialled") }))
 	if !errors.Is(err, wire.ErrClosed) {
 		t.Error(err)
 	}
@@ -94,7 +94,7 @@ func TestCloseEndsListen(t *testing.T) {
 			ours, theirs := wire.Pipe()
 			go wire.Serve(context.Background(), theirs, newDemo(), nil)
 			c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{version}}
-			if err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return ours, nil }); err != nil {
+			if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })); err != nil {
 				t.Fatal(err)
 			}
 			ended := make(chan error)
@@ -144,7 +144,7 @@ func TestListenThatEndsAtOnce(t *testing.T) {
 		ours, theirs := wire.Pipe()
 		go wire.Serve(context.Background(), theirs, h, nil)
 		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-		if err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return ours, nil }); err != nil {
+		if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Listen(ctx, wire.ListenFilter{ResourceSubscriptions: []string{"note:///a"}}); err != context.Canceled {
@@ -189,7 +189,7 @@ func TestBrokenLineIsClosed(t *testing.T) {
 func TestClientWithoutVersions(t *testing.T) {
 	for _, versions := range [][]string{{}, {"2099-01-01"}} {
 		c := &wire.Client{Versions: versions}
-		err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { panic("dialled") })
+		err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { panic("dialled") }))
 		if err == nil || !strings.Contains(err.Error(), "no protocol version in common") {
 			t.Error(err)
 		}

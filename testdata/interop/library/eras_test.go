@@ -33,12 +33,12 @@ func TestClientAsksOnce(t *testing.T) {
 				}
 				return json.RawMessage(`{"action":"accept","content":{}}`), nil
 			})}
-		if err := client.Connect(t.Context(), func(context.Context) (wire.Conn, error) {
+		if err := client.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) {
 			ours, theirs := wire.Pipe()
 			there <- theirs
 			go wire.Serve(context.Background(), theirs, server, nil)
 			return ours, nil
-		}); err != nil {
+		})); err != nil {
 			t.Fatal(err)
 		}
 		_ = client.Call(t.Context(), "tools/call", map[string]any{"name": "g"}, nil)
@@ -61,11 +61,11 @@ func TestEras(t *testing.T) {
 		a, b := wire.Pipe()
 		t.Cleanup(func() { b.Close() })
 		go wire.Serve(t.Context(), a, d, nil)
-		return func(context.Context) (wire.Conn, error) { return b, nil }
+		return wire.DialerFunc(func(context.Context) (wire.Conn, error) { return b, nil })
 	}, "HTTP": func(d *wire.Server) wire.Dialer {
 		h := newHandler(t, d)
 		h.Versions = d.Versions
-		return wire.DialHTTP(nil, serveWeb(t, h).url, testLimit)
+		return wire.HTTPDialer{URL: serveWeb(t, h).url, MaxMessage: testLimit}
 	}} {
 		for pair, version := range want {
 			client, server, _ := strings.Cut(pair, " ")

@@ -137,7 +137,7 @@ func (f played) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // dialled returns what connects a Client to the network that is given.
 func dialled(network http.RoundTripper) wire.Dialer {
-	return wire.DialHTTP(&http.Client{Transport: network}, "http://127.0.0.1:8080/mcp", testLimit)
+	return wire.HTTPDialer{Client: &http.Client{Transport: network}, URL: "http://127.0.0.1:8080/mcp", MaxMessage: testLimit}
 }
 
 // bubbleNet serves h on a network in memory, so that the two can talk in a synctest bubble.
@@ -283,7 +283,7 @@ func connect(t *testing.T, server wire.Handler, c *wire.Client) *wire.Client {
 	served := make(chan error, 1)
 	go func() { served <- wire.Serve(context.Background(), a, server, nil) }()
 	c.Info = wire.Implementation{Name: "t", Version: "0"}
-	if err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return b, nil }); err != nil {
+	if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return b, nil })); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -607,7 +607,7 @@ func respondTo(r *http.Request, status int, kind, text string, open bool) *http.
 // connectTo returns a Client that is connected over a network.
 func connectTo(t *testing.T, network roundTrip, c *wire.Client) *wire.Client {
 	c.Info = wire.Implementation{Name: "t", Version: "0"}
-	if err := c.Connect(t.Context(), durably(wire.DialHTTP(&http.Client{Transport: network}, "http://odd.example/mcp", 1<<20))); err != nil {
+	if err := c.Connect(t.Context(), durably(wire.HTTPDialer{Client: &http.Client{Transport: network}, URL: "http://odd.example/mcp", MaxMessage: 1 << 20})); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -622,13 +622,13 @@ type durable struct {
 }
 
 func durably(dial wire.Dialer) wire.Dialer {
-	return func(ctx context.Context) (wire.Conn, error) {
-		conn, err := dial(ctx)
+	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
+		conn, err := dial.Dial(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return &durable{Conn: conn, closed: make(chan struct{})}, nil
-	}
+	})
 }
 
 func (c *durable) Close() error {

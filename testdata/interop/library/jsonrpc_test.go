@@ -159,11 +159,11 @@ func TestChildWithBlockedStderr(t *testing.T) {
 		t.Skip(err)
 	}
 	stderr := blocked{make(chan struct{})}
-	conn, err := wire.DialCommand(func() *exec.Cmd {
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd {
 		cmd := exec.Command("/bin/sh", "-c", `echo text >&2; read line; exit 3`)
 		cmd.Stderr = stderr
 		return cmd
-	}, 10*time.Second, testLimit)(t.Context())
+	}, Grace: 10 * time.Second, MaxLine: testLimit}.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,11 +187,11 @@ func TestCloseWaitsForStderr(t *testing.T) {
 		t.Skip(err)
 	}
 	var stderr bytes.Buffer
-	conn, err := wire.DialCommand(func() *exec.Cmd {
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd {
 		cmd := exec.Command("/bin/sh", "-c", `read line; i=0; while [ $i -lt 1000 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 3`)
 		cmd.Stderr = &stderr
 		return cmd
-	}, 10*time.Second, testLimit)(t.Context())
+	}, Grace: 10 * time.Second, MaxLine: testLimit}.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func TestCapabilitiesThatCannotBeEncoded(t *testing.T) {
 	bad := map[string]any{"roots": make(chan int)}
 	ours, theirs := wire.Pipe()
 	c := &wire.Client{Capabilities: bad}
-	for _, err := range []error{c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return ours, nil }), c.Call(t.Context(), "m", nil, nil)} {
+	for _, err := range []error{c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })), c.Call(t.Context(), "m", nil, nil)} {
 		if err == nil || !strings.Contains(err.Error(), "Client.Capabilities: json: unsupported type: chan int") {
 			t.Error(err)
 		}
@@ -59,7 +59,7 @@ func TestListenForgetsWhatEnds(t *testing.T) {
 		ours, theirs := wire.Pipe()
 		go wire.Serve(context.Background(), theirs, h, nil)
 		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-		if err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return ours, nil }); err != nil {
+		if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })); err != nil {
 			t.Fatal(err)
 		}
 		listen := func(uri string) (stop func()) {

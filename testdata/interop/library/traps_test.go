@@ -121,7 +121,7 @@ func TestReportsAndListen(t *testing.T) {
 			go wire.Serve(context.Background(), theirs, server, nil)
 			conn := reportingConn{ours, make(chan error, 1)}
 			c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-			if err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return conn, nil }); err != nil {
+			if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return conn, nil })); err != nil {
 				t.Fatal(err)
 			}
 			ctx, stop := context.WithCancel(t.Context())
@@ -205,7 +205,7 @@ func TestZerosAreDefaults(t *testing.T) {
 			t.Errorf("%d bytes: %v", len(want), err)
 		}
 	}
-	conn, err := wire.DialCommand(func() *exec.Cmd { return exec.Command("sh", "-c", "cat >/dev/null; sleep 0.3; echo '"+ping+"'") }, 0, 0)(t.Context())
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return exec.Command("sh", "-c", "cat >/dev/null; sleep 0.3; echo '"+ping+"'") }}.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -258,8 +258,8 @@ func TestSubsetsCompile(t *testing.T) {
 // unexportedInMain are the names that main.go uses and the library does not export. The list may only get shorter: once it is empty, main.go
 // can be a package of its own.
 var unexportedInMain = []string{
-	"Guard.admit", "Payload.raw", "Session.tag", "afterProbe", "appendLine", "each", "invalidParams", "legacyOf", "marshal", "methodNotFound",
-	"object", "object.add", "object.addAll", "object.encode", "printable", "unknownName",
+	"Guard.admit", "Payload.raw", "Session.tag", "afterProbe", "appendLine", "each", "legacyOf", "marshal",
+	"object", "object.add", "object.addAll", "object.encode", "printable",
 }
 
 // importing is a function as an importer.
@@ -392,17 +392,19 @@ func TestReadmeProgram(t *testing.T) {
 	})
 	for _, version := range []string{"2026-07-28", "2025-11-25"} {
 		client := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
-		if err := client.Connect(t.Context(), wire.DialHTTP(nil, "http://"+address+"/mcp", 4<<20)); err != nil {
+		if err := client.Connect(t.Context(), wire.HTTPDialer{URL: "http://" + address + "/mcp", MaxMessage: 4 << 20}); err != nil {
 			t.Fatal(err)
 		}
 		defer client.Close()
 		for call, want := range map[string]string{
-			`tools/list {}`: `{"name":"greet","inputSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}`,
-			`tools/call {"name":"greet","arguments":{"name":"Ada"}}`: `"content":[{"type":"text","text":"Hello, Ada"}]`,
-			`tools/call {"name":"greet","arguments":{"name":5}}`:     `"isError":true`,
-			`tools/call {"name":"greet"}`:                            `"isError":true`,
-			`tools/call {"name":"Ada","arguments":{"name":"Ada"}}`:   `Unknown tool: Ada (-32602)`,
-			`tools/call {"name":"greet","arguments":[]}`:             `"isError":true`,
+			`tools/list {}`: `"name":"greet"`,
+			`tools/call {"name":"greet","arguments":{"name":"Ada"}}`:            `"content":[{"type":"text","text":"Hello, Ada!"}]`,
+			`tools/call {"name":"greet","arguments":{"name":"Ada","times":2}}`:  `"text":"Hello, Ada!Hello, Ada!"`,
+			`tools/call {"name":"greet","arguments":{"name":"Ada","times":11}}`: `"text":"'times' must be from 1 to 10"`,
+			`tools/call {"name":"greet","arguments":{"name":5}}`:                `"isError":true`,
+			`tools/call {"name":"greet"}`:                                       `Missing required argument: 'name' (-32602)`,
+			`tools/call {"name":"Ada","arguments":{"name":"Ada"}}`:              `Unknown tool: Ada (-32602)`,
+			`tools/call {"name":"greet","arguments":[]}`:                        `not an object (-32602)`,
 		} {
 			var result json.RawMessage
 			method, params, _ := strings.Cut(call, " ")
@@ -412,7 +414,7 @@ func TestReadmeProgram(t *testing.T) {
 			}
 		}
 	}
-	if out, err := exec.Command(binaries[1]).CombinedOutput(); err != nil || string(out) != "[map[text:Hello, Ada type:text]] <nil>\n" {
+	if out, err := exec.Command(binaries[1]).CombinedOutput(); err != nil || string(out) != "Hello, Ada! <nil>\n" {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -37,7 +37,7 @@ func TestChildLeaks(t *testing.T) {
 	checkLeaks(t)
 	files := openFiles()
 	for range rounds {
-		conn, err := wire.DialCommand(func() *exec.Cmd { return child("exits at EOF") }, time.Second, maxMessage)(t.Context())
+		conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return child("exits at EOF") }, Grace: time.Second, MaxLine: maxMessage}.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestChildLeaks(t *testing.T) {
 
 // What a child wrote before it ended is read, however slowly.
 func TestChildIsReadToTheEnd(t *testing.T) {
-	conn, err := wire.DialCommand(func() *exec.Cmd { return child("writes and exits") }, time.Second, maxMessage)(t.Context())
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return child("writes and exits") }, Grace: time.Second, MaxLine: maxMessage}.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestChildIsReadToTheEnd(t *testing.T) {
 func TestChildNoise(t *testing.T) {
 	var logged log
 	c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Log: slog.New(slog.NewTextHandler(&logged, nil))}
-	if err := c.Connect(t.Context(), wire.DialCommand(func() *exec.Cmd { return child("is noisy", "a b", `"`, "$HOME", "") }, time.Second, maxMessage)); err != nil {
+	if err := c.Connect(t.Context(), wire.CommandDialer{Command: func() *exec.Cmd { return child("is noisy", "a b", `"`, "$HOME", "") }, Grace: time.Second, MaxLine: maxMessage}); err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
@@ -97,7 +97,7 @@ func TestClientProbesChildren(t *testing.T) {
 		if role == "dies of the probe" {
 			c.ProbeTimeout = 10 * time.Second
 		}
-		err := c.Connect(t.Context(), wire.DialCommand(func() *exec.Cmd { started.Add(1); return child(role) }, time.Second, maxMessage))
+		err := c.Connect(t.Context(), wire.CommandDialer{Command: func() *exec.Cmd { started.Add(1); return child(role) }, Grace: time.Second, MaxLine: maxMessage})
 		if err != nil || c.Server().Version != "2025-06-18" || started.Load() != starts {
 			t.Errorf("%s: %v, %q after %d starts", role, err, c.Server().Version, started.Load())
 		}
@@ -111,7 +111,7 @@ func TestClientProbesChildren(t *testing.T) {
 // A child that ends by itself leaves nothing of its group, either, though nobody calls Close.
 func TestChildEndsWithItsGroup(t *testing.T) {
 	cmd := sh(leavesDeaf)
-	conn, err := wire.DialCommand(func() *exec.Cmd { return cmd }, 300*time.Millisecond, maxMessage)(t.Context())
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return cmd }, Grace: 300 * time.Millisecond, MaxLine: maxMessage}.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,11 +139,11 @@ func TestClientReconnects(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		err := c.Connect(t.Context(), wire.DialCommand(func() *exec.Cmd {
+		err := c.Connect(t.Context(), wire.CommandDialer{Command: func() *exec.Cmd {
 			started.Add(1)
 			last.Store(program())
 			return last.Load()
-		}, time.Second, maxMessage))
+		}, Grace: time.Second, MaxLine: maxMessage})
 		if err != nil {
 			t.Fatal(err)
 		}

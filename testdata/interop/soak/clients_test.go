@@ -66,19 +66,19 @@ func (c *soakClient) connect() {
 	if c.way == "proxy" {
 		addr = c.proxy.Addr().String()
 	}
-	dial := wire.DialHTTP(c.web, "http://"+addr+"/mcp", maxMessage)
+	var dial wire.Dialer = wire.HTTPDialer{Client: c.web, URL: "http://" + addr + "/mcp", MaxMessage: maxMessage}
 	switch {
 	case c.way == "stdio":
-		dial = func(ctx context.Context) (wire.Conn, error) {
+		dial = wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
 			if c.over.Load() {
 				return nil, wire.ErrClosed
 			}
 			child := recorded(c.record)
 			c.child = child
-			return wire.DialCommand(func() *exec.Cmd { return child }, 5*time.Second, maxMessage)(ctx)
-		}
+			return wire.CommandDialer{Command: func() *exec.Cmd { return child }, Grace: 5 * time.Second, MaxLine: maxMessage}.Dial(ctx)
+		})
 	case !c.rev.Sessions && !c.rev.Modern:
-		dial = wire.DialSSE(c.web, "http://"+addr+"/sse", maxMessage)
+		dial = wire.SSEDialer{Client: c.web, URL: "http://" + addr + "/sse", MaxMessage: maxMessage}
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), tooLong)
 	defer cancel()
@@ -361,13 +361,13 @@ func (c *soakClient) mayFail(err error) bool {
 
 // audited counts the answers that come a second time, or to nothing.
 func (s *soak) audited(dial wire.Dialer) wire.Dialer {
-	return func(ctx context.Context) (wire.Conn, error) {
-		conn, err := dial(ctx)
+	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
+		conn, err := dial.Dial(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return &auditedConn{Conn: conn, soak: s, asked: map[wire.ID]bool{}}, nil
-	}
+	})
 }
 
 type auditedConn struct {

@@ -114,14 +114,14 @@ func toolCall(id int, name, arguments string) string {
 
 // counted counts the Conns of a Dialer that are open.
 func counted(dial wire.Dialer, open *atomic.Int32) wire.Dialer {
-	return func(ctx context.Context) (wire.Conn, error) {
-		conn, err := dial(ctx)
+	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
+		conn, err := dial.Dial(ctx)
 		if err != nil {
 			return nil, err
 		}
 		open.Add(1)
 		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
-	}
+	})
 }
 
 type countedConn struct {

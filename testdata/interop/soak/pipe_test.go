@@ -38,7 +38,7 @@ func connect(t *testing.T, server wire.Handler, client wire.HandlerFunc) *wire.C
 	served := make(chan error, 1)
 	go func() { served <- wire.Serve(context.Background(), a, server, nil) }()
 	c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handler: client}
-	if err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return b, nil }); err != nil {
+	if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return b, nil })); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -153,7 +153,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 		}
 		theirs.Close()
 		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}}
-		if err := c.Connect(t.Context(), func(context.Context) (wire.Conn, error) { return ours, nil }); err == nil {
+		if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })); err == nil {
 			t.Error("connected to nobody")
 		}
 		c.Close()

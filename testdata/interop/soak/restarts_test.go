@@ -113,7 +113,7 @@ func (s *mortal) connect(client *http.Client, name string, c *wire.Client) *rest
 		}
 		return nil, nil
 	})
-	streamable, old := counted(wire.DialHTTP(client, target, maxMessage), &r.open), counted(wire.DialSSE(client, target, maxMessage), &r.open)
+	streamable, old := counted(wire.HTTPDialer{Client: client, URL: target, MaxMessage: maxMessage}, &r.open), counted(wire.SSEDialer{Client: client, URL: target, MaxMessage: maxMessage}, &r.open)
 	if err := c.Connect(s.Context(), streamable, old); err != nil {
 		s.Fatal(name, err)
 	}
