@@ -82,14 +82,16 @@ package main
 //	what                          default  set by                beyond it
 //	bytes of a POST               4 MiB    Guard.MaxBody         413
 //	bytes held for all callers    64 MiB   Guard.MaxHeld         waits 5 s, then 503, or an error in a batch or a stream
-//	requests at once              3,072    MaxRequests           503; calls older than a minute make room
+//	requests at once              3,072    MaxRequests           503; calls older than a minute make room; of the last
+//	                                                             quarter a caller gets no more than is left
 //	sessions                      10,000   Sessions.Max          503; sessions that were not used make room
 //	how long a session is idle    30 min   Sessions.IdleTimeout  it ends; 404
 //	bytes that a session keeps    0        Sessions.Keep         the oldest go, progress first
 //	silence of a stream           15 s     Guard.KeepAlive       a comment is sent
 //	requests of a session         1,024    maxInFlight           503, or an error in a batch
 //	messages of a batch           1,024    maxInFlight           400
-//	subscriptions                 4,096    maxListeners          503
+//	subscriptions                 4,096    maxListeners          503; the last quarter is shared likewise
+//	what is known of clients      32 MiB   maxRemembered         503, or an error
 //	what a stream has unwritten   64 KiB   maxUnwritten          the sender waits
 //	one write                     30 s     stall                 the connection is closed
 //	what a closed stream keeps    5 min    keepEnded             400
@@ -154,7 +156,10 @@ const (
 // Exchange. The values that middleware has put into the context of the POST are in
 // the handler's context.
 //
-// Time-outs of an http.Server that are two seconds or longer do not break streams.
+// Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
+// client may take any time to send a body, and holds its share of the budget
+// meanwhile. Time-outs of an http.Server that are two seconds or longer do not break
+// streams.
 // Middleware that wraps the http.ResponseWriter must have an Unwrap or a Flush
 // method. Without one, as behind http.TimeoutHandler, nothing can be streamed: a
 // call is answered without its progress, and a GET is refused. The log warns of
@@ -922,7 +927,7 @@ func status(m *Message, modern bool) int {
 		return http.StatusOK
 	}
 	switch m.Error {
-	case errBusy, errListeners, errStopping, errNoRoom, errNoMemory:
+	case errBusy, errListeners, errStopping, errNoRoom, errNoMemory, errRemembered:
 		return http.StatusServiceUnavailable
 	}
 	switch code := m.Error.Code; {
@@ -1721,6 +1726,7 @@ func (rep *reply) writeAnswers() {
 // places, so that there is room for others. If they hold more, some are stopped:
 // first those whose response has ended before the handlers, as when the client has
 // gone, then those of the callers with the most calls; of these the oldest first. In
+// Of the last quarter of the places, each caller gets no more than is left. In
 // a session, this is one of two cases in which a call ends because its connection has
 // broken. The other one is that the session is idle for too long.
 type places struct {
@@ -1731,9 +1737,10 @@ type places struct {
 	taken      int
 	unreturned int // places of calls that were stopped and have not returned yet
 	calls      map[*reply]struct{}
-	looked     time.Time   // when calls that run for long were last looked for
-	timer      *time.Timer // nil: it was never set
-	next       time.Time   // when it fires; the zero Time: it is not set
+	perCaller  map[string]int // how many of the taken ones each caller has
+	looked     time.Time      // when calls that run for long were last looked for
+	timer      *time.Timer    // nil: it was never set
+	next       time.Time      // when it fires; the zero Time: it is not set
 }
 
 const (
@@ -1750,13 +1757,13 @@ func (p *places) enter(rep *reply) bool {
 		p.looked = now
 		stopped = p.chooseLong(now.Add(-longCall))
 	}
-	entered := p.taken+rep.requests <= p.max
+	entered := p.hasRoom(rep)
 	if entered {
 		if p.calls == nil {
-			p.calls = map[*reply]struct{}{}
+			p.calls, p.perCaller = map[*reply]struct{}{}, map[string]int{}
 		}
 		p.calls[rep] = struct{}{}
-		p.taken += rep.requests
+		p.count(rep, rep.requests)
 		rep.since = now
 	}
 	p.mu.Unlock()
@@ -1767,6 +1774,27 @@ func (p *places) enter(rep *reply) bool {
 		rep.h.log().Warn("stopped calls that have run for more than a minute, to make room", "calls", len(stopped))
 	}
 	return entered
+}
+
+// hasRoom reports whether there is room for a reply. Of the last quarter of the places,
+// a caller gets none if it has more places afterwards than are free. So one with few
+// calls gets in, whatever the others do. The caller of hasRoom holds mu.
+func (p *places) hasRoom(rep *reply) bool {
+	free := p.max - p.taken - rep.requests
+	if free >= p.max/4 {
+		return true
+	}
+	return free >= 0 && p.perCaller[rep.held.caller]+rep.requests <= max(free, 1)
+}
+
+// count notes that the caller of a reply has taken n places, or given them back if n
+// is negative. The caller of count holds mu.
+func (p *places) count(rep *reply, n int) {
+	p.taken += n
+	p.perCaller[rep.held.caller] += n
+	if p.perCaller[rep.held.caller] == 0 {
+		delete(p.perCaller, rep.held.caller)
+	}
 }
 
 // watch notes that decideLate of a reply is to run when it takes longer than wait.
@@ -1829,7 +1857,7 @@ func (p *places) leave(rep *reply) {
 	if rep.stopped {
 		p.unreturned -= rep.requests
 	} else {
-		p.taken -= rep.requests
+		p.count(rep, -rep.requests)
 	}
 }
 
@@ -1866,7 +1894,7 @@ func (p *places) chooseLong(before time.Time) (chosen []*reply) {
 		}
 		held -= c.requests
 		c.stopped = true
-		p.taken -= c.requests
+		p.count(c.reply, -c.requests)
 		p.unreturned += c.requests
 		chosen = append(chosen, c.reply)
 	}

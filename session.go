@@ -878,13 +878,14 @@ type Server struct {
 
 	warning sync.Once // about the hidden methods
 
-	mu        sync.Mutex            // guards the fields below
-	legacy    map[*Peer]*subscriber // nil before the first request
-	listeners map[*subscriber]bool
-	tools     offers[*offeredTool]     // by name
-	resources offers[*offeredResource] // by URI
-	templates offers[*offeredTemplate] // by URI template
-	prompts   offers[*offeredPrompt]   // by name
+	mu         sync.Mutex            // guards the fields below
+	legacy     map[*Peer]*subscriber // nil before the first request
+	listeners  map[*subscriber]bool
+	remembered int                      // bytes, of all in legacy; at most maxRemembered
+	tools      offers[*offeredTool]     // by name
+	resources  offers[*offeredResource] // by URI
+	templates  offers[*offeredTemplate] // by URI template
+	prompts    offers[*offeredPrompt]   // by name
 }
 
 // Handle answers a request in its own era, or takes in a notification. The request
@@ -1223,20 +1224,30 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	if x.Peer != nil {
 		// A copy of the capabilities: a session keeps them as long as it lives, and
 		// must not keep the request.
-		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: info, ClientCapabilities: bytes.Clone(p.Capabilities)})
+		meta := Meta{ProtocolVersion: rev.Version, ClientInfo: info, ClientCapabilities: bytes.Clone(p.Capabilities)}
+		if !s.startLegacy(x.Peer, rev, meta, len(p.Capabilities)+len(p.ClientInfo)) {
+			return nil, errRemembered
+		}
 	}
 	ours := s.Info.limitedTo(rev)
 	return InitializeResult{rev.Version, s.capabilities(rev, x.Peer != nil), &ours, s.Instructions}, nil
 }
 
-// startLegacy remembers a client that has initialized. Modern requests of a client
+// errRemembered is the answer to initialize when too much is remembered of others.
+var errRemembered = &Error{Code: CodeInternalError, Message: "Too much is remembered of other clients"}
+
+// startLegacy remembers a client that has initialized, and said size bytes about
+// itself. It returns false if there is no room for these. Modern requests of a client
 // before it go on, because they do not depend on a handshake.
-func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta) {
+func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta, size int) bool {
 	if before, _ := peer.remembered(); before.Version != "" {
 		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
 	}
+	if !s.addLegacySubscriber(peer, size) {
+		return false
+	}
 	peer.remember(rev, meta)
-	s.addLegacySubscriber(peer)
+	return true
 }
 
 // errReplaced is the error of the calls to a client that another one has
@@ -2504,12 +2515,16 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 // ---- Announcing changes ----
 
 const (
-	maxWatched   = 1024     // URIs that one subscriber watches
-	maxOthers    = 1024     // notifications that are no changes, and wait for one client
-	maxMeta      = 16 << 10 // bytes of what a legacy client says about itself
-	maxWatching  = 64 << 10 // bytes of the URIs that one legacy client watches
-	maxListeners = 4096     // subscriptions of one HTTP handler, or of one Server
-	maxListen    = 64 << 10 // bytes of a subscriptions/listen, which are held as long as the subscription
+	maxWatched  = 1024     // URIs that one subscriber watches
+	maxOthers   = 1024     // notifications that are no changes, and wait for one client
+	maxMeta     = 16 << 10 // bytes of what a legacy client says about itself
+	maxWatching = 64 << 10 // bytes of the URIs that one legacy client watches
+	perURI      = 100      // bytes that each of these URIs costs beside its text
+	// maxRemembered is how many bytes a Server remembers of all legacy clients
+	// together: what they have said about themselves, and the URIs that they watch.
+	maxRemembered = 32 << 20
+	maxListeners  = 4096     // subscriptions of one HTTP handler, or of one Server
+	maxListen     = 64 << 10 // bytes of a subscriptions/listen, which are held as long as the subscription
 )
 
 var errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
@@ -2526,6 +2541,7 @@ type subscriber struct {
 	ready   bool            // changes may be sent: to a legacy client after notifications/initialized, to a modern one at any time
 	lists   map[string]bool // the methods that were asked for; nil: all
 	watched map[string]bool // resources, by URI
+	size    int             // bytes that Server.remembered counts for it
 	waiting []change        // not yet sent: one for each list or resource
 	others  []change        // not yet sent: notifications of other methods
 	places  map[string]int  // the index in waiting, by change.key; nil: nothing waits
@@ -2669,15 +2685,34 @@ func (s *Server) isCurrent(peer *Peer, sub *subscriber) bool {
 
 // addLegacySubscriber makes a peer that has initialized a subscriber, until it initializes
 // again or ends.
-func (s *Server) addLegacySubscriber(peer *Peer) {
+// addLegacySubscriber notes a client that has initialized, in place of the one before
+// it. It returns false if there is no room for the size bytes that the client has said
+// about itself.
+func (s *Server) addLegacySubscriber(peer *Peer, size int) bool {
 	s.mu.Lock()
-	s.legacy[peer] = new(subscriber)
+	s.removeLegacySubscriber(peer)
+	sub := new(subscriber)
+	fits := s.remember(sub, size)
+	if fits {
+		s.legacy[peer] = sub
+	}
 	s.mu.Unlock()
-	peer.whenEnded(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	if fits {
+		peer.whenEnded(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.removeLegacySubscriber(peer)
+		})
+	}
+	return fits
+}
+
+// removeLegacySubscriber forgets a client. The caller holds mu.
+func (s *Server) removeLegacySubscriber(peer *Peer) {
+	if sub := s.legacy[peer]; sub != nil {
+		s.forget(sub, sub.size)
 		delete(s.legacy, peer)
-	})
+	}
 }
 
 // subscribe answers resources/subscribe and resources/unsubscribe.
@@ -2696,14 +2731,16 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 		return nil, errStopping
 	}
 	if x.Request.Method == "resources/unsubscribe" {
-		delete(sub.watched, p.URI)
+		if sub.watched[p.URI] {
+			delete(sub.watched, p.URI)
+			s.forget(sub, len(p.URI)+perURI)
+		}
 		return nil, nil
 	}
-	size := len(p.URI)
-	for uri := range sub.watched {
-		size += len(uri)
+	if sub.watched[p.URI] {
+		return nil, nil
 	}
-	if !sub.watched[p.URI] && (len(sub.watched) >= maxWatched || size > maxWatching) {
+	if len(sub.watched) >= maxWatched || sub.size+len(p.URI) > maxWatching || !s.remember(sub, len(p.URI)+perURI) {
 		return nil, errors.New("too many subscriptions")
 	}
 	if sub.watched == nil {
@@ -2711,6 +2748,24 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	}
 	sub.watched[p.URI] = true
 	return nil, nil
+}
+
+// remember reports whether there is room for n more bytes about a legacy client, and
+// counts them. As in a budget, a client may have no more than is free afterwards, so
+// there is always room for another one. The caller holds mu.
+func (s *Server) remember(sub *subscriber, n int) bool {
+	if sub.size+n > maxRemembered-s.remembered-n {
+		return false
+	}
+	sub.size += n
+	s.remembered += n
+	return true
+}
+
+// forget undoes remember. The caller holds mu.
+func (s *Server) forget(sub *subscriber, n int) {
+	sub.size -= n
+	s.remembered -= n
 }
 
 // ListenParams are the params of subscriptions/listen. 2026-07-28

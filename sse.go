@@ -483,7 +483,7 @@ func (out *outbox) keep(e keptEvent) {
 		out.lose(e)
 		return
 	}
-	for !out.held.tryAdd(size) {
+	for !out.held.tryKeep(size, e.rank == essentialRank) {
 		before := out.size
 		out.dropIf(before/2, keptEvent.isOvertaken)
 		out.dropIf(before/2, func(other keptEvent) bool { return other.rank <= e.rank })
@@ -1589,6 +1589,16 @@ func (h *holding) tryAdd(n int) bool {
 		return true
 	}
 	return h.note(n, h.budget.tryTake(h.caller, n, n))
+}
+
+// tryKeep is tryAdd for an event that an outbox is to keep. The reserve of the budget
+// is for essential events, so that others cannot cost a call its answer.
+func (h *holding) tryKeep(n int, isEssential bool) bool {
+	size := n
+	if !isEssential {
+		size = max(n, smallPiece+1)
+	}
+	return h.budget == nil || h.note(n, h.budget.tryTake(h.caller, n, size))
 }
 
 func (h *holding) note(n int, taken bool) bool {
