@@ -507,7 +507,7 @@ func (ss *Sessions) Delete(s *Session, why error) {
 	if !known {
 		return
 	}
-	s.log.Info("session ended", "session", s.tag(), "reason", why)
+	s.log.Info("session ended", "session", s.Tag(), "reason", why)
 	if ss.Ended != nil {
 		ss.Ended(s)
 	}
@@ -572,9 +572,10 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// tag returns the text with which the ids of all events of the session begin. It
-// does not reveal the session's id. An event id with another tag is refused.
-func (s *Session) tag() string {
+// Tag returns the text with which the ids of all events of the session begin. It
+// does not reveal the session's id, so it is for logs. An event id with another tag is
+// refused.
+func (s *Session) Tag() string {
 	sum := sha256.Sum256([]byte(s.ID))
 	return hex.EncodeToString(sum[:4])
 }
@@ -585,7 +586,7 @@ func (s *Session) outbox() *outbox {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	if s.out == nil {
-		s.out = &outbox{tag: s.tag(), prime: rev.Prime, keepAlive: s.table.keepAlive, peer: s.Peer, closed: s.ended}
+		s.out = &outbox{tag: s.Tag(), prime: rev.Prime, keepAlive: s.table.keepAlive, peer: s.Peer, closed: s.ended}
 		s.out.live, s.out.held = s.table.live, holding{budget: s.table.kept, caller: cmp.Or(s.Owner, s.ID)}
 		if rev.Resume {
 			s.out.limit = s.table.Keep
@@ -1079,7 +1080,7 @@ func exactMember(object json.RawMessage, name string) (value json.RawMessage, fa
 	if len(object) == 0 || object[0] != '{' {
 		return nil, nil
 	}
-	for other, otherValue := range each(object) {
+	for other, otherValue := range Each(object) {
 		if !bytes.EqualFold(other, []byte(name)) {
 			continue
 		}
@@ -2596,7 +2597,7 @@ func (c *httpConn) learnTools(p *post, m *Message) {
 	}
 	kept := append(make([]byte, 0, len(list.Tools)), '[')
 	leftOut := 0
-	for _, text := range each(list.Tools) {
+	for _, text := range Each(list.Tools) {
 		var tool listedTool
 		_ = Bind(text, &tool)
 		var marked []HeaderParam

@@ -341,7 +341,7 @@ func Decode(data []byte) Payload {
 // payload is one Invalid message: JSON-RPC 2.0 #batch answers such an array with
 // a single error.
 func (in *Payload) decodeBatch(text []byte) {
-	for _, element := range each(text) {
+	for _, element := range Each(text) {
 		in.Messages = append(in.Messages, decodeMessage(element))
 		if len(in.Messages) > maxInFlight {
 			break
@@ -377,7 +377,7 @@ type envelope struct {
 // appears twice; "": none does. If several do, and the id is one of them, it
 // returns "id".
 func (e *envelope) read(text []byte) (twice string) {
-	for name, value := range each(text) {
+	for name, value := range Each(text) {
 		var member *json.RawMessage
 		switch string(name) {
 		case "jsonrpc":
@@ -612,7 +612,7 @@ func bindStruct(object []byte, v reflect.Value) (fault *BindError) {
 	case object[0] != '{' || object[len(object)-1] != '}':
 		return &BindError{Reason: "must be an object", Required: true}
 	}
-	for name, value := range each(object) {
+	for name, value := range Each(object) {
 		i := slices.IndexFunc(fields, func(f boundField) bool { return f.name == string(name) })
 		switch {
 		case i < 0:
@@ -674,7 +674,7 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 		return bindSlice(value, into)
 	case into.Type() == rawMapType && value[0] == '{':
 		members := map[string]json.RawMessage{}
-		for name, member := range each(value) {
+		for name, member := range Each(value) {
 			if members[string(name)] != nil {
 				return &BindError{Name: string(name), Reason: appearsTwice, Twice: true, Required: true}
 			}
@@ -732,7 +732,7 @@ func holdsStructs(slice reflect.Type) bool {
 // bindSlice stores an array of objects.
 func bindSlice(array json.RawMessage, into reflect.Value) *BindError {
 	into.Set(reflect.MakeSlice(into.Type(), 0, 0)) // what it has held is replaced; [] is empty, and not nil
-	for _, element := range each(array) {
+	for _, element := range Each(array) {
 		item := reflect.New(into.Type().Elem()).Elem()
 		if err := bindValue(element, item); err != nil {
 			err.Name = joinNames(strconv.Itoa(into.Len()), err.Name)
@@ -774,7 +774,7 @@ func member(object []byte, name string) (found json.RawMessage) {
 	if len(object) == 0 || object[0] != '{' {
 		return nil
 	}
-	for other, value := range each(object) {
+	for other, value := range Each(object) {
 		if string(other) != name {
 			continue
 		}
@@ -786,10 +786,11 @@ func member(object []byte, name string) (found json.RawMessage) {
 	return found
 }
 
-// each walks through an object or an array that is valid JSON. For a member it
+// Each walks through an object or an array that is valid JSON. For a member it
 // yields the name, without quotes and escapes, and the value as it is written.
-// For an element it yields the value alone.
-func each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
+// For an element it yields the value alone. It is for objects whose members are not
+// known; for others there is Bind.
+func Each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 	return func(yield func([]byte, json.RawMessage) bool) {
 		if len(text) == 0 {
 			return
@@ -914,6 +915,10 @@ func unquote(raw []byte) string {
 }
 
 // ---- Encoding ----
+
+// Raw returns the text that was read; nil: the payload was not read from a Conn of this
+// package, or its text is no longer kept. It must not be changed.
+func (p Payload) Raw() []byte { return p.raw }
 
 // Append appends the payload as one line of JSON, without a newline. It is valid
 // UTF-8, and only characters that need it are escaped. It panics if there is no
@@ -1413,14 +1418,15 @@ var silent = slog.New(slog.DiscardHandler)
 // printed. It is for all that comes from a peer.
 func brief[T ~string | ~[]byte](text T) string {
 	if len(text) > maxLogged {
-		return printable(string(text[:maxLogged])) + "…"
+		return Printable(string(text[:maxLogged])) + "…"
 	}
-	return printable(string(text))
+	return Printable(string(text))
 }
 
-// printable replaces what could move the cursor of a terminal, or look like a
-// line of our own.
-func printable(text string) string {
+// Printable returns text for a terminal or a log: white space becomes a space, and
+// what is not printable becomes U+FFFD. So text of a peer cannot move the cursor, or
+// look like a line of our own.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
 			return ' '

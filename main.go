@@ -142,7 +142,7 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 
 // printError prints an error to standard error, and waits until it is written.
 func printError(err error) {
-	fmt.Fprintln(stderr, "mcpwire:", printable(err.Error()+dataOf(err)))
+	fmt.Fprintln(stderr, "mcpwire:", Printable(err.Error()+dataOf(err)))
 	stderr.flush()
 }
 
@@ -506,16 +506,12 @@ type resourceMetadata struct {
 
 // metadata serves the resourceMetadata of path. It needs no credentials,
 // because a client asks for it before it has a token.
-func (o *options) metadata(path string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		_, ok := o.guard.admit(w, r)
-		if !ok {
-			return
-		}
+func (o *options) metadata(path string) http.Handler {
+	return o.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		m := resourceMetadata{AuthorizationServers: []string{o.authServer}, BearerMethods: []string{"header"}, Resource: origin(r) + path}
 		_ = json.NewEncoder(w).Encode(m) // fails only if the client has gone
-	}
+	}))
 }
 
 // ======== The demo: one of each thing that a transport must carry ========
@@ -1253,7 +1249,7 @@ type rows struct {
 }
 
 func (r *rows) print(label, value string) {
-	_, err := fmt.Printf("%-13s %s\n", label, printable(value))
+	_, err := fmt.Printf("%-13s %s\n", label, Printable(value))
 	if err != nil && r.err == nil {
 		r.err = fmt.Errorf("%w: %w", errOutput, err)
 	}
@@ -1316,7 +1312,7 @@ func capabilityNames(capabilities json.RawMessage) (sorted []string, err error) 
 		return nil, nil
 	}
 	var found nameList
-	for name := range each(capabilities) {
+	for name := range Each(capabilities) {
 		err = found.add(string(name))
 		if err != nil {
 			err = fmt.Errorf("capabilities: %w", err)
@@ -1408,7 +1404,7 @@ func (c *caller) listNames(ctx context.Context, kind listKind) ([]string, error)
 		if !bytes.HasPrefix(items, []byte("[")) {
 			return found.names, fmt.Errorf("%s: no %s in the result", kind.method, kind.member)
 		}
-		for _, text := range each(items) {
+		for _, text := range Each(items) {
 			var item listedItem
 			_ = Bind(text, &item) // an item without a name has the name ""
 			if err := found.add(kind.name(&item)); err != nil {
@@ -1458,7 +1454,7 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 		if method == "notifications/progress" {
 			c.extendTimeout()
 		}
-		fmt.Fprintln(c.stderr, strings.TrimSpace(printable(method+" "+string(x.Request.Params))))
+		fmt.Fprintln(c.stderr, strings.TrimSpace(Printable(method+" "+string(x.Request.Params))))
 		return nil, nil
 	case method != "elicitation/create":
 		return nil, MethodNotFound(method)
@@ -1502,16 +1498,16 @@ func (c *caller) askUser(ctx context.Context, p formParams) (any, error) {
 func (c *caller) fillIn(p formParams) formResult {
 	c.form.Lock() // one form at a time
 	defer c.form.Unlock()
-	fmt.Fprintln(c.stderr, printable(p.Message))
+	fmt.Fprintln(c.stderr, Printable(p.Message))
 	var content object
 	properties := p.RequestedSchema.Properties
 	if !bytes.HasPrefix(properties, []byte("{")) {
 		properties = nil
 	}
-	for name, schema := range each(properties) {
+	for name, schema := range Each(properties) {
 		var property formProperty
 		_ = Bind(schema, &property) // a type that is no string counts as none
-		fmt.Fprintf(c.stderr, "%s (%s): ", printable(string(name)), printable(property.Type))
+		fmt.Fprintf(c.stderr, "%s (%s): ", Printable(string(name)), Printable(property.Type))
 		if !c.input.Scan() {
 			return formResult{Action: "cancel"}
 		}
@@ -1660,7 +1656,7 @@ func tracedDialer(dialer Dialer) Dialer {
 func (t *tracedConn) Read() (Payload, error) {
 	p, err := t.Conn.Read()
 	if err == nil {
-		text := cmp.Or(string(bytes.TrimSpace(p.raw)), "(not kept: too large)")
+		text := cmp.Or(string(bytes.TrimSpace(p.Raw())), "(not kept: too large)")
 		t.print(t.there, visible(text)+"\n")
 	}
 	return p, err
@@ -1893,7 +1889,7 @@ func (x *exchange) addToResponse(part []byte, isEnd bool) {
 func (x *exchange) failed(err error) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
-	x.printResponse(printable(err.Error()) + "\n")
+	x.printResponse(Printable(err.Error()) + "\n")
 }
 
 // takePartial returns the line of a stream, or the body, whose end has come. The
@@ -1934,7 +1930,7 @@ func oneLine(body []byte) string {
 	if json.Compact(&line, body) == nil {
 		return line.String()
 	}
-	return printable(strings.TrimSuffix(string(body), "\n"))
+	return Printable(strings.TrimSuffix(string(body), "\n"))
 }
 
 // tracedFields matches the names of the header fields that matter to MCP.
@@ -2028,7 +2024,7 @@ func (t *trace) nameSession(id string, mayAdd bool) string {
 }
 
 // eventTag returns how the ids of all events of a session begin.
-func eventTag(id string) string { return (&Session{ID: id}).tag() + "." }
+func eventTag(id string) string { return (&Session{ID: id}).Tag() + "." }
 
 // ======== Standard error ========
 

@@ -3646,7 +3646,7 @@ func TestDemoIsBounded(t *testing.T) {
 		var sizes []int
 		for params := "{}"; params != ""; {
 			page, before := ask("resources/list", params), len(names)
-			for _, note := range each(member(page, "resources")) {
+			for _, note := range Each(member(page, "resources")) {
 				names = append(names, unquote(member(note, "name")))
 			}
 			sizes, params = append(sizes, len(names)-before), ""
@@ -4763,7 +4763,7 @@ func (a *application) study(tr transcript, m *Message) {
 		a.answers[m.ID.String()] = append(a.answers[m.ID.String()], m)
 	}
 	if responses := member(m.Params, "inputResponses"); responses != nil {
-		for key, answer := range each(responses) {
+		for key, answer := range Each(responses) {
 			id := StringID(string(key)).String()
 			a.answers[id] = append(a.answers[id], &Message{Result: answer})
 		}

@@ -125,6 +125,7 @@ type Revision struct {
 	ServerRequests   bool // a server may send requests; otherwise it answers input_required
 	Completions      bool // the capability completions is announced
 	Annotations      bool // tools say whether they change anything
+	ProgressMessages bool // progress has a message for users
 	Elicitation      bool // a server may ask the user
 	Titles           bool // title members, and _meta keys of one's own with a prefix
 	Structured       bool // tools have an outputSchema, and results structuredContent
@@ -141,13 +142,13 @@ type Revision struct {
 // Revisions are all versions of the protocol, newest first. The legacy ones are
 // those that begin with initialize.
 var Revisions = []Revision{
-	{Version: "2026-07-28", Modern: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
+	{Version: "2026-07-28", Modern: true, Completions: true, Annotations: true, ProgressMessages: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
 		ResourceNotFound: CodeInvalidParams, VersionHeader: true},
-	{Version: "2025-11-25", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
+	{Version: "2025-11-25", ServerRequests: true, Completions: true, Annotations: true, ProgressMessages: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
 		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true, Prime: true},
-	{Version: "2025-06-18", ServerRequests: true, Completions: true, Annotations: true, Elicitation: true, Titles: true, Structured: true,
+	{Version: "2025-06-18", ServerRequests: true, Completions: true, Annotations: true, ProgressMessages: true, Elicitation: true, Titles: true, Structured: true,
 		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true},
-	{Version: "2025-03-26", Batches: true, ServerRequests: true, Completions: true, Annotations: true,
+	{Version: "2025-03-26", Batches: true, ServerRequests: true, Completions: true, Annotations: true, ProgressMessages: true,
 		ResourceNotFound: CodeResourceNotFound, Sessions: true, Resume: true},
 	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
 }
@@ -432,6 +433,7 @@ type ProgressParams struct {
 	ProgressToken json.RawMessage `json:"progressToken"` // that of the request
 	Progress      float64         `json:"progress"`      // rises with each notification
 	Total         float64         `json:"total,omitempty"`
+	Message       string          `json:"message,omitempty"` // for users; from 2025-03-26 on
 }
 
 // ---- Objects of which only some members are ours ----
@@ -457,7 +459,7 @@ func (o *object) addAll(other json.RawMessage, except ...string) {
 	if len(other) == 0 || other[0] != '{' {
 		return
 	}
-	for name, value := range each(other) {
+	for name, value := range Each(other) {
 		if !slices.Contains(except, string(name)) {
 			o.add(string(name), value)
 		}
@@ -764,6 +766,12 @@ func (x *Exchange) Log(ctx context.Context, level string, data any) error {
 // means that the end is not known. Progress returns ErrAnswered when the request
 // is over. It is for one goroutine at a time.
 func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
+	return x.ProgressMessage(ctx, progress, total, "")
+}
+
+// ProgressMessage is Progress with a message for users, such as "reading page 3".
+// 2024-11-05 does not know the message, so it is left out there.
+func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64, message string) error {
 	token := x.Meta().ProgressToken
 	switch {
 	case token == nil:
@@ -780,7 +788,10 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 		return fmt.Errorf("progress %v does not rise", progress)
 	}
 	facts.progressed, facts.reported = true, progress
-	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total}.encode())
+	if !x.Revision().ProgressMessages {
+		message = ""
+	}
+	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total, message}.encode())
 }
 
 // encode returns the params as JSON. It does without encoding/json, because that
@@ -791,6 +802,9 @@ func (p ProgressParams) encode() encoded {
 	b = strconv.AppendFloat(append(b, `,"progress":`...), p.Progress, 'f', -1, 64)
 	if p.Total != 0 {
 		b = strconv.AppendFloat(append(b, `,"total":`...), p.Total, 'f', -1, 64)
+	}
+	if p.Message != "" {
+		b = appendString(append(b, `,"message":`...), p.Message)
 	}
 	return append(b, '}')
 }
@@ -1259,7 +1273,7 @@ var errReplaced = fmt.Errorf("%w: another client has initialized", ErrClosed)
 // level.
 func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
 	var offered object
-	for name, value := range each(s.caps) {
+	for name, value := range Each(s.caps) {
 		if string(name) == "completions" && !rev.Completions || string(name) == "logging" && !remembers {
 			continue
 		}
@@ -1462,7 +1476,7 @@ func (c *Contents) UnmarshalJSON(text []byte) error {
 // values returns the elements of an array, or the values of an object.
 func values(text []byte) iter.Seq[json.RawMessage] {
 	return func(yield func(json.RawMessage) bool) {
-		for _, value := range each(text) {
+		for _, value := range Each(text) {
 			if !yield(value) {
 				return
 			}
@@ -1774,7 +1788,7 @@ func (c Content) append(b []byte) ([]byte, error) {
 	if err != nil || !isText {
 		return append(b, rest...), err
 	}
-	for name, value := range each(rest) {
+	for name, value := range Each(rest) {
 		if string(name) != "type" {
 			b = append(appendString(append(b, ','), string(name)), ':')
 			b = append(b, value...)
@@ -2950,10 +2964,14 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 type Client struct {
 	Info         Implementation
 	Capabilities map[string]any // what Handler can be asked; nil: nothing. Connect fails if they cannot be encoded
-	// Handler answers the questions of the server, in either era, and takes in
-	// its notifications. nil: questions are answered with CodeMethodNotFound.
-	// While it handles a notification, nothing is read. So it must not Call or
-	// Listen then: no response would come. It starts a goroutine for that.
+	// Handlers holds the handlers of questions and of notifications by method, in
+	// either era, such as "elicitation/create" and
+	// "notifications/tools/list_changed". While the handler of a notification runs,
+	// nothing is read. So it must not Call or Listen: no response would come. It
+	// starts a goroutine for that.
+	Handlers map[string]HandlerFunc
+	// Handler gets all that Handlers does not name. nil: questions are answered with
+	// CodeMethodNotFound, and notifications are dropped.
 	Handler  Handler
 	Versions []string // to speak, newest first; nil: all
 	// ProbeTimeout is how long a server may leave server/discover unanswered
@@ -2964,15 +2982,17 @@ type Client struct {
 	ConnectTimeout time.Duration
 	Log            *slog.Logger // nil: silent
 
-	mu      sync.Mutex // guards the fields below
-	dials   []Dialer
-	life    context.Context // until Close; nil before Connect
-	endLife context.CancelFunc
-	closed  bool           // Close was called, maybe before Connect
-	current *connection    // that calls use; nil: there is none
-	attempt *attempt       // to make another; nil: none is under way
-	last    *connection    // the last one that was made
-	running sync.WaitGroup // goroutines that make or close a connection; they are started while mu is held, and not after Close
+	mu       sync.Mutex // guards the fields below
+	dials    []Dialer
+	life     context.Context // until Close; nil before Connect
+	endLife  context.CancelFunc
+	closed   bool                            // Close was called, maybe before Connect
+	current  *connection                     // that calls use; nil: there is none
+	attempt  *attempt                        // to make another; nil: none is under way
+	last     *connection                     // the last one that was made
+	progress map[string]func(ProgressParams) // of the calls that want to see theirs, by token
+	tokens   int                             // that were given out
+	running  sync.WaitGroup                  // goroutines that make or close a connection; they are started while mu is held, and not after Close
 }
 
 // attempt is an attempt to make a connection. It runs in the background, not on
@@ -3632,7 +3652,7 @@ func (list *versionList) UnmarshalJSON(text []byte) error {
 		return errors.New("not a list of versions")
 	}
 	*list = versionList{}
-	for _, version := range each(text) {
+	for _, version := range Each(text) {
 		if len(*list) == maxVersions {
 			break
 		}
@@ -3827,11 +3847,66 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 		return nil, nil
 	case x.Request.Method == "notifications/subscriptions/acknowledged":
 		checkAcknowledged(x)
+	case x.Request.Method == "notifications/progress" && c.reportProgress(x):
+		return nil, nil
+	}
+	if h := c.Handlers[x.Request.Method]; h != nil {
+		return h(ctx, x)
 	}
 	if c.Handler != nil {
 		return c.Handler.Handle(ctx, x)
 	}
 	return nil, MethodNotFound(x.Request.Method)
+}
+
+// reportProgress hands a progress notification to the call that waits for it. It
+// returns false if there is none.
+func (c *Client) reportProgress(x *Exchange) bool {
+	var p ProgressParams
+	if x.Bind(&p) != nil {
+		return false
+	}
+	c.mu.Lock()
+	report := c.progress[unquote(p.ProgressToken)]
+	c.mu.Unlock()
+	if report == nil {
+		return false
+	}
+	report(p)
+	return true
+}
+
+// CallWithProgress is Call for a request whose progress the caller wants to see. It
+// adds a progressToken to the _meta of the params. report is called for each progress
+// notification of the request, one after the other, on the goroutine that reads: it
+// must not take long, and must not Call. What the server has sent before its response
+// is reported before CallWithProgress returns.
+func (c *Client) CallWithProgress(ctx context.Context, method string, params, result any, report func(ProgressParams)) error {
+	given, err := marshalObject(params)
+	if err != nil {
+		return fmt.Errorf("params of %s: %w", method, err)
+	}
+	c.mu.Lock()
+	c.tokens++
+	token := "progress-" + strconv.Itoa(c.tokens)
+	if c.progress == nil {
+		c.progress = map[string]func(ProgressParams){}
+	}
+	c.progress[token] = report
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.progress, token)
+	}()
+	var p metaParams
+	_ = Bind(given, &p)
+	var all, meta object
+	meta.addAll(p.Meta, "progressToken")
+	meta.add("progressToken", appendString(nil, token))
+	all.addAll(given, "_meta")
+	all.add("_meta", meta.encode())
+	return c.Call(ctx, method, all.encode(), result)
 }
 
 // Call sends a request and stores its result, as Peer.Call does. In the modern
@@ -3960,7 +4035,7 @@ type question struct {
 // all of them or none.
 func readQuestions(requests json.RawMessage) (all []question, err error) {
 	isAsked := map[string]bool{}
-	for key, raw := range each(requests) {
+	for key, raw := range Each(requests) {
 		q := question{key: string(key)}
 		err := Bind(raw, &q)
 		switch {
@@ -4076,7 +4151,7 @@ func checkAcknowledged(x *Exchange) {
 	_ = Bind(call.Params, &asked)
 	given, _ := marshal(agreed.Notifications)
 	wanted, _ := marshal(asked.Notifications)
-	for name, value := range each(wanted) {
+	for name, value := range Each(wanted) {
 		if got := member(given, string(name)); !bytes.Equal(got, value) {
 			x.owner.log.Warn("the server does not announce all that was subscribed to", "asked", string(name), "agreed", brief(got))
 		}

@@ -1084,6 +1084,16 @@ type AuthError struct {
 
 func (e *AuthError) Error() string { return "not authorized: " + e.Challenge }
 
+// Wrap returns a handler that makes the checks of the Guard before those of next. It
+// is for a handler that stands beside the MCP endpoint, such as one for metadata.
+func (g *Guard) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := g.admit(w, r); ok {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
 // admit makes the checks of the Guard. If it returns false, it has answered the
 // request.
 func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
