@@ -1,13 +1,14 @@
 // Mcpwire is the wire of the Model Context Protocol in one flat package that
 // imports only the standard library: messages, stdio, HTTP, and the lifecycle
-// of all five revisions, from both ends. As a program it is a tiny demo server
-// and a client for any server:
+// of all five revisions, from both ends. As a program it is a tiny demo server,
+// a client for any server, and a bridge between a client and a server:
 //
 //	mcpwire                                          serve the demo on standard input and output
 //	mcpwire -http :8080                              serve it over HTTP, at http://127.0.0.1:8080/mcp
 //	mcpwire call http://127.0.0.1:8080/mcp           say how a server was reached and what it offers
 //	mcpwire call COMMAND [ARG...]                    start a server, and say the same
 //	mcpwire call -method tools/list COMMAND [ARG...] call one method and print its result
+//	mcpwire bridge -trace http://127.0.0.1:8080/mcp  stand between a client on stdio and a server, and show what they say
 //
 // The library is jsonrpc.go (messages, and a conversation with one peer),
 // stdio.go (lines over a byte stream), sse.go (events over HTTP), session.go
@@ -16,8 +17,8 @@
 // which files to copy for which purpose.
 package main
 
-// This file has five parts: the program and its flags, the demo server, the
-// command call, the traces of both, and standard error.
+// This file has six parts: the program and its flags, the demo server, the
+// command call, the command bridge, the traces of all three, and standard error.
 
 import (
 	"bufio"
@@ -39,6 +40,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"os/exec"
@@ -67,14 +69,16 @@ const (
 )
 
 func main() {
+	commands := map[string]func(context.Context, []string) error{"call": call, "bridge": bridge}
 	command := serve
 	args := os.Args[1:]
-	isCall := len(args) > 0 && args[0] == "call"
-	if isCall {
-		command = call
+	mayStartServer := false
+	if len(args) > 0 && commands[args[0]] != nil {
+		command = commands[args[0]]
 		args = args[1:]
+		mayStartServer = true
 	}
-	err := command(untilSignal(isCall), args)
+	err := command(untilSignal(mayStartServer), args)
 	if err != nil {
 		printError(err)
 		os.Exit(exitError)
@@ -88,7 +92,7 @@ func main() {
 //
 //	             first        second
 //	interrupt    ctx ends     the program ends at once
-//	SIGTERM      ctx ends     serve: the program ends at once; call: no effect
+//	SIGTERM      ctx ends     serve: the program ends at once; call, bridge: no effect
 //	SIGHUP       ctx ends     no effect
 //	SIGPIPE      no effect    no effect
 //
@@ -96,15 +100,15 @@ func main() {
 // signals may come twice by themselves: a terminal that is closed may send
 // SIGHUP twice, and the end of a login session sends SIGTERM soon after it. A
 // second SIGTERM may end a server, because that leaves nothing behind. It must
-// not end call: the command that call has started would go on running.
+// not end call or bridge: the server that they have started would go on running.
 //
 // SIGHUP has no effect at all if it was ignored when the program started, as
 // nohup has it. SIGPIPE would end the program when the reader of its output has
 // gone. Without it, the next write returns an error.
-func untilSignal(isCall bool) context.Context {
+func untilSignal(mayStartServer bool) context.Context {
 	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	harmless := []os.Signal{syscall.SIGPIPE}
-	if isCall {
+	if mayStartServer {
 		harmless = append(harmless, syscall.SIGTERM)
 	}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -252,7 +256,8 @@ func (s *byteSize) Set(text string) error {
 
 const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin and stdout
        mcpwire -http ADDR [flags]   serve it over HTTP: Streamable HTTP at /mcp, the transport of 2024-11-05 at /sse
-       mcpwire call -h              the client`
+       mcpwire call -h              the client
+       mcpwire bridge -h            between a client and a server`
 
 func (o *options) define(flags *flag.FlagSet) {
 	const host = `([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?`
@@ -917,38 +922,46 @@ const (
 
 // callOptions are the flags of call.
 type callOptions struct {
+	targetOptions
 	method      string // "": print a summary
 	params      string
 	versions    []string
 	answer      string
 	timeout     time.Duration
 	interactive bool
-	trace       bool
-	header      http.Header
 }
 
 func (o *callOptions) define(flags *flag.FlagSet) {
-	o.header = http.Header{}
-	addField := func(line string) {
-		name, value, _ := strings.Cut(line, ":")
-		o.header.Add(name, strings.TrimSpace(value))
-	}
 	flags.StringVar(&o.method, "method", "", "`method` to call, such as tools/list")
 	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
 	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
 	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this content, a `JSON` object (default: ask at a terminal, else decline)")
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call, extended by its progress up to ten times; 0: none")
 	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
+	o.targetOptions.define(flags)
+}
+
+// targetOptions are the flags of all commands that talk to a server.
+type targetOptions struct {
+	trace  bool
+	header http.Header
+}
+
+func (o *targetOptions) define(flags *flag.FlagSet) {
+	o.header = http.Header{}
+	addField := func(line string) {
+		name, value, _ := strings.Cut(line, ":")
+		o.header.Add(name, strings.TrimSpace(value))
+	}
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
 		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
 }
 
-// check returns an error if the target is wrong, or if the flags do not fit
-// together.
-func (o *callOptions) check(target []string) error {
+// check returns an error if the target is wrong.
+func (o *targetOptions) check(target []string) error {
 	if len(target) == 0 {
-		return errors.New("no server to call")
+		return errors.New("the server is missing: a URL or a command")
 	}
 	first := target[0]
 	parsed, err := url.Parse(first)
@@ -962,6 +975,17 @@ func (o *callOptions) check(target []string) error {
 		return fmt.Errorf("there is no command %.200q; did you mean %.200s?", first, meant)
 	case len(o.header) > 0 && !isURL(first):
 		return errors.New("-header goes with a URL")
+	}
+	return nil
+}
+
+// check returns an error if the target is wrong, or if the flags do not fit
+// together.
+func (o *callOptions) check(target []string) error {
+	if err := o.targetOptions.check(target); err != nil {
+		return err
+	}
+	switch {
 	case o.params != "" && (o.method == "" || !isObject(o.params)):
 		return errors.New("-params takes a JSON object, and goes with -method")
 	case o.answer != "" && !isObject(o.answer):
@@ -1069,26 +1093,38 @@ func newCaller(o callOptions) *caller {
 // Client.Connect finds out which of them it is.
 func (c *caller) dialers(target []string, o callOptions) []Dialer {
 	if !isURL(target[0]) {
-		var dialer Dialer = CommandDialer{Command: func() *exec.Cmd {
-			cmd := exec.Command(target[0], target[1:]...)
-			cmd.Stderr = stderr
-			return cmd
-		}, Grace: childGrace, MaxLine: maxMessage}
-		if o.trace {
-			dialer = tracedDialer(dialer)
-		}
-		return []Dialer{c.noteTransport("stdio", dialer)}
+		return []Dialer{c.noteTransport("stdio", o.dialCommand(target, childGrace, maxMessage))}
 	}
-	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
-	if o.trace {
-		client.Transport = &tracedTransport{RoundTripper: client.Transport, trace: newTrace()}
-	}
+	client := o.httpClient()
 	client.Transport = &sessionNoter{client.Transport, &c.inSession}
-	client = WithHeader(client, o.header)
 	return []Dialer{
 		c.noteTransport("Streamable HTTP", HTTPDialer{Client: client, URL: target[0], MaxMessage: maxMessage}),
 		c.noteTransport("HTTP+SSE", SSEDialer{Client: client, URL: target[0], MaxMessage: maxMessage}),
 	}
+}
+
+// dialCommand returns the Dialer of a command. Its stderr goes to ours.
+func (o *targetOptions) dialCommand(target []string, grace time.Duration, maxMessage int) Dialer {
+	var dialer Dialer = CommandDialer{Grace: grace, MaxLine: maxMessage, Command: func() *exec.Cmd {
+		cmd := exec.Command(target[0], target[1:]...)
+		cmd.Stderr = stderr
+		return cmd
+	}}
+	if o.trace {
+		dialer = tracedDialer(dialer)
+	}
+	return dialer
+}
+
+// httpClient returns the client for a URL.
+func (o *targetOptions) httpClient() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = transport.MaxIdleConns // there is only one host
+	client := &http.Client{Transport: transport}
+	if o.trace {
+		client.Transport = &tracedTransport{RoundTripper: client.Transport, trace: newTrace()}
+	}
+	return WithHeader(client, o.header)
 }
 
 // noteTransport returns a Dialer that stores its name in c.transport when it has
@@ -1530,6 +1566,534 @@ func (p *formProperty) parse(typed string) json.RawMessage {
 	}
 	text, _ := marshal(typed)
 	return text
+}
+
+// ======== The command bridge ========
+//
+// A client starts the bridge as its server on stdio. The bridge passes every
+// message on to the real server, and every message of that server back:
+//
+//	         stdio                    stdio or HTTP
+//	client <-------> mcpwire bridge <---------------> server
+//
+// Between two commands, two Conns and two loops are enough. If the server has a
+// URL, more is needed:
+//
+//	what HTTP needs                   what does it
+//	the transport of the URL          webConn: Streamable HTTP; if initialize is refused there, HTTP+SSE
+//	session, revision, header         the Conn of HTTPDialer: it learns them from the messages that it carries
+//	the standalone stream             the same Conn: notifications/initialized opens it
+//	a stream that is cut              the same Conn: it resumes the stream where the revision allows that
+//	cancelling a modern request       the same Conn: notifications/cancelled closes the response
+//	a POST that lasts as long as      bridged.post: a goroutine waits for the response, and the next message is sent
+//	its call                          meanwhile
+//	messages in order                 bridged.post: it returns when the request is on the wire; a notification, when
+//	                                  the server has taken it; nothing is sent before initialize is answered
+//	a POST that fails                 bridged.fail: the call is answered with the error
+//	a session that has ended (404)    all calls are answered with the error, and the bridge ends: a client on stdio
+//	                                  begins a new session by starting its server again
+//	batches                           bridged.toServer: one POST for each message, so each answer comes alone
+//	marked arguments (x-mcp-header)   the Conn of HTTPDialer repeats them in the header, if the client has listed the
+//	                                  tools before
+//
+// The bridge speaks no revision itself. It passes on the members of a message
+// that JSON-RPC knows. Of them params and result stay byte for byte, except for
+// line ends between their values.
+
+const bridgeUsage = `usage: mcpwire bridge [flags] URL
+       mcpwire bridge [flags] COMMAND [ARG...]
+A server on stdin and stdout. It passes every message on to another server.`
+
+const (
+	maxWaiting     = 1024             // requests of the client without an answer
+	maxPosts       = 2 * maxWaiting   // POSTs at once: the requests, and as many answers to questions of the server
+	initializeTime = 30 * time.Second // for the answer to initialize; then the next message is sent all the same
+	drainTime      = 5 * time.Second  // for the server to answer, when the client has hung up
+	endTime        = 2 * time.Second  // for the client to read the last answers
+	maxReason      = 1000             // bytes of an error that are logged
+
+	// bridgeGrace is shorter than the two seconds after which many clients
+	// kill the bridge: by then, the server must have ended.
+	bridgeGrace = 700 * time.Millisecond
+)
+
+// Reasons why a bridge ends.
+var (
+	errClientGone = errors.New("the client has hung up")
+	errServerGone = errors.New("the server has hung up")
+	errSignalled  = errors.New("ended by a signal")
+)
+
+// bridgeOptions are the flags of bridge.
+type bridgeOptions struct {
+	targetOptions
+	maxBody int
+}
+
+func (o *bridgeOptions) define(flags *flag.FlagSet) {
+	o.targetOptions.define(flags)
+	flags.IntVar(&o.maxBody, "max-body", maxMessage, "`bytes` in one message, in either direction")
+}
+
+// check returns an error if a flag or the target is wrong.
+func (o *bridgeOptions) check(target []string) error {
+	if o.maxBody <= 0 {
+		return errors.New("-max-body must be more than 0")
+	}
+	return o.targetOptions.check(target)
+}
+
+// bridge passes messages between standard input and output and a server, until
+// one side hangs up or ctx ends.
+func bridge(ctx context.Context, args []string) error {
+	var o bridgeOptions
+	flags := flag.NewFlagSet("bridge", flag.ContinueOnError)
+	o.define(flags)
+	parse(flags, args, bridgeUsage, func() error { return o.check(flags.Args()) })
+	target := flags.Args()
+	dialer := o.dialCommand(target, bridgeGrace, o.maxBody)
+	if isURL(target[0]) {
+		dialer = o.dialWeb(target[0])
+	}
+	server, err := dialer.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	b := &bridged{
+		client:  StdioConn(o.maxBody),
+		server:  server,
+		isURL:   isURL(target[0]),
+		log:     slog.New(slog.NewTextHandler(stderr, nil)),
+		posts:   make(chan struct{}, maxPosts),
+		changed: make(chan struct{}, 1),
+		waiting: map[string]waitingCall{},
+	}
+	b.ctx, b.end = context.WithCancelCause(context.Background())
+	context.AfterFunc(ctx, func() { b.end(errSignalled) })
+	return b.run()
+}
+
+// bridged is a client and a server with a bridge between them.
+type bridged struct {
+	client Conn
+	server Conn
+	isURL  bool // the server has a URL
+	log    *slog.Logger
+	ctx    context.Context // its cause is why the bridge ends
+	end    context.CancelCauseFunc
+	loops  sync.WaitGroup // both loops, and a goroutine for each POST
+	posts  chan struct{}  // has room for maxPosts; each POST holds a place
+
+	mu      sync.Mutex             // guards the field below
+	waiting map[string]waitingCall // requests of the client without an answer, by idKey
+	changed chan struct{}          // has room for one; gets a value when a request has left waiting
+}
+
+// waitingCall is what the bridge keeps of a request of the client.
+type waitingCall struct {
+	id     ID
+	method string
+}
+
+// run passes messages until the bridge ends. Then it shuts the server down, and
+// answers the requests that are still waiting.
+func (b *bridged) run() error {
+	b.loops.Go(b.readServer)
+	b.loops.Go(b.readClient)
+	<-b.ctx.Done()
+	why := context.Cause(b.ctx)
+	err := b.server.Close() // meanwhile readServer passes on what the server still says
+	ended := make(chan struct{})
+	go func() { // until the client has read everything, or the program ends
+		b.failAll(why)
+		_ = b.client.Close()
+		b.loops.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(endTime): // the client does not read
+	}
+	if errors.Is(why, errSignalled) || errors.Is(why, errClientGone) { // how a server usually ends
+		return err
+	}
+	return errors.Join(why, err)
+}
+
+// ---- From the client to the server ----
+
+// readClient is the loop that passes on what the client sends.
+func (b *bridged) readClient() {
+	for {
+		in, err := b.client.Read()
+		report, isReport := errors.AsType[*ReadError](err)
+		switch {
+		case isReport: // a line was too long
+			b.toClient(NewResponse(ID{}, nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + report.Error()}))
+		case err == io.EOF:
+			b.drain()
+			b.end(errClientGone)
+			return
+		case err != nil:
+			b.end(fmt.Errorf("standard input: %w", err))
+			return
+		default:
+			b.toServer(in)
+		}
+	}
+}
+
+// drain waits until the server has answered all requests. A subscription has no
+// answer before its end, so drain does not wait for it.
+func (b *bridged) drain() {
+	b.await(drainTime, func(method string) bool { return method != "subscriptions/listen" })
+}
+
+// awaitInitialize waits until initialize is answered, if it was sent. The answer
+// names the session and the revision, and all later messages must repeat them.
+func (b *bridged) awaitInitialize() {
+	b.await(initializeTime, func(method string) bool { return method == "initialize" })
+}
+
+// await waits until the requests for some methods are answered, for at most
+// limit. Only the goroutine of readClient calls it.
+func (b *bridged) await(limit time.Duration, isMeant func(method string) bool) {
+	timeout := time.After(limit)
+	for b.isWaiting(isMeant) {
+		select {
+		case <-b.changed:
+		case <-timeout:
+			return
+		case <-b.ctx.Done():
+			return
+		}
+	}
+}
+
+// isWaiting reports whether a request for one of some methods is waiting.
+func (b *bridged) isWaiting(isMeant func(method string) bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, call := range b.waiting {
+		if isMeant(call.method) {
+			return true
+		}
+	}
+	return false
+}
+
+// toServer passes on a payload of the client.
+func (b *bridged) toServer(in Payload) {
+	out := Payload{Batch: in.Batch}
+	for _, m := range in.Messages {
+		if b.admit(m) {
+			out.Messages = append(out.Messages, valid(m))
+		}
+	}
+	switch {
+	case len(out.Messages) == 0:
+	case b.isURL:
+		for _, m := range out.Messages {
+			if m.Method != "initialize" {
+				b.awaitInitialize()
+			}
+			b.post(m)
+		}
+	default:
+		b.write(b.ctx, out)
+	}
+}
+
+// admit takes note of a message of the client. It answers what is no message,
+// and what is too much, and returns false for it.
+func (b *bridged) admit(m *Message) bool {
+	switch {
+	case m.Kind() == Invalid:
+		b.toClient(m) // its encoding is the answer to it
+		return false
+	case m.Kind() == Request && !b.add(m):
+		b.toClient(NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: more than %d requests wait for an answer", maxWaiting)))
+		return false
+	case m.Method == "notifications/cancelled":
+		var params CancelledParams
+		_ = Bind(m.Params, &params) // params that are wrong are the server's to refuse
+		b.take(string(params.RequestID))
+	}
+	return true
+}
+
+// post sends a message to a URL. A request or a response is sent by a goroutine,
+// because its POST may last as long as the call, or a question of the server. post
+// returns when the message is on the wire, so that a notification never
+// overtakes the request that it is about. For a notification, post waits until
+// the server has taken it: the server must have handled notifications/initialized
+// before the next request comes.
+func (b *bridged) post(m *Message) {
+	out := Payload{Messages: []*Message{m}}
+	if m.Kind() == Notification {
+		b.write(b.ctx, out)
+		return
+	}
+	wire := make(chan struct{})
+	onWire := sync.OnceFunc(func() { close(wire) })
+	ctx := httptrace.WithClientTrace(b.ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { onWire() }})
+	b.posts <- struct{}{}
+	b.loops.Go(func() {
+		b.write(ctx, out)
+		onWire() // if it could not be sent
+		<-b.posts
+	})
+	<-wire
+}
+
+// write writes a payload to the server. If that fails, the requests in the payload
+// are answered with the error. When the bridge ends, run answers them.
+func (b *bridged) write(ctx context.Context, out Payload) {
+	err := b.server.Write(ctx, out)
+	if err == nil || b.ctx.Err() != nil {
+		return
+	}
+	for _, m := range out.Messages {
+		if m.Kind() == Request {
+			b.fail(m.ID, err)
+		} else {
+			b.log.Warn("the server has not taken a message", "error", reason(err))
+		}
+	}
+	b.checkSession(err)
+}
+
+// ---- From the server to the client ----
+
+// readServer is the loop that passes on what the server sends.
+func (b *bridged) readServer() {
+	for {
+		in, err := b.server.Read()
+		report, isReport := errors.AsType[*ReadError](err)
+		switch {
+		case isReport:
+			b.takeReport(report)
+		case err == io.EOF:
+			b.end(errServerGone)
+			return
+		case err != nil:
+			b.end(fmt.Errorf("%w: %w", errServerGone, err))
+			return
+		default:
+			b.passBack(in)
+		}
+	}
+}
+
+// takeReport takes in an error after which the conversation goes on.
+func (b *bridged) takeReport(report *ReadError) {
+	switch {
+	case report.ID != ID{}:
+		b.fail(report.ID, report.Err)
+	case report.Skipped: // any of the requests may be the one whose answer is lost
+		b.failAll(report.Err)
+	default:
+		b.log.Info("transport", "report", reason(report.Err))
+	}
+	b.checkSession(report.Err)
+}
+
+// checkSession ends the bridge if an error means that the session has ended. The
+// server takes nothing more then.
+func (b *bridged) checkSession(err error) {
+	if errors.Is(err, ErrSessionEnded) {
+		b.end(err)
+	}
+}
+
+// passBack passes on a payload of the server. It drops what is no message, and the
+// answer to a request that is not waiting: the client has cancelled the request,
+// or the bridge has answered it.
+func (b *bridged) passBack(in Payload) {
+	out := Payload{Batch: in.Batch}
+	for _, m := range in.Messages {
+		switch {
+		case m.Kind() == Invalid:
+			b.log.Warn("dropped what is no message", "reason", reason(m.Error))
+		case m.Kind() == Response && m.ID != ID{} && !b.take(m.ID.String()):
+			b.log.Info("dropped an answer that no request waits for", "id", reason(errors.New(m.ID.String())))
+		default:
+			out.Messages = append(out.Messages, valid(m))
+		}
+	}
+	if len(out.Messages) > 0 {
+		b.give(out)
+	}
+}
+
+// toClient writes one message to the client.
+func (b *bridged) toClient(m *Message) { b.give(Payload{Messages: []*Message{m}}) }
+
+// give writes a payload to the client.
+func (b *bridged) give(out Payload) {
+	err := b.client.Write(context.Background(), out)
+	if err != nil {
+		b.end(fmt.Errorf("%w: %w", errClientGone, err))
+	}
+}
+
+// ---- Requests of the client that wait for an answer ----
+
+// add notes a request. It returns false if too many are waiting.
+func (b *bridged) add(m *Message) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) >= maxWaiting {
+		return false
+	}
+	b.waiting[idKey(m.ID.String())] = waitingCall{m.ID, m.Method}
+	return true
+}
+
+// take removes a request, of which id is the JSON text of the id. It returns false
+// if the request is not waiting. So each request has one answer.
+func (b *bridged) take(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := idKey(id)
+	_, isWaiting := b.waiting[key]
+	delete(b.waiting, key)
+	select {
+	case b.changed <- struct{}{}:
+	default: // await has not read the value before
+	}
+	return isWaiting
+}
+
+// idKey returns a text that is the same for all spellings of an id: a server may
+// escape the characters of a string in another way than the client.
+func idKey(id string) string {
+	var text string
+	if json.Unmarshal([]byte(id), &text) == nil {
+		return "string " + text
+	}
+	return id
+}
+
+// fail answers a request with an error, if the request is waiting. The error of
+// a JSON-RPC response is passed on as it is.
+func (b *bridged) fail(id ID, err error) {
+	if b.take(id.String()) {
+		b.toClient(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
+	}
+}
+
+// failAll answers all requests that are waiting with an error.
+func (b *bridged) failAll(err error) {
+	b.mu.Lock()
+	all := slices.Collect(maps.Values(b.waiting))
+	b.mu.Unlock()
+	for _, call := range all {
+		b.fail(call.id, err)
+	}
+}
+
+// valid returns a message that can be passed on. A response with neither a result
+// nor an error breaks a rule that Decode checks. It becomes an error, so that
+// nobody waits for it.
+func valid(m *Message) *Message {
+	if m.Kind() == Response && m.Result == nil && m.Error == nil {
+		return NewResponse(m.ID, nil, errors.New("mcpwire bridge: the response is not valid JSON-RPC"))
+	}
+	return m
+}
+
+// reason returns the beginning of an error, for the log.
+func reason(err error) string { return Printable(fmt.Sprintf("%.*s", maxReason, err.Error())) }
+
+// ---- The transport of a URL ----
+
+// dialWeb returns the Dialer of a URL. It sends nothing.
+func (o *bridgeOptions) dialWeb(url string) Dialer {
+	client := o.httpClient()
+	return DialerFunc(func(ctx context.Context) (Conn, error) {
+		conn, err := HTTPDialer{Client: client, URL: url, MaxMessage: o.maxBody}.Dial(ctx)
+		return &webConn{conn: conn, sse: SSEDialer{Client: client, URL: url, MaxMessage: o.maxBody}}, err
+	})
+}
+
+// webConn is the Conn of a URL that speaks one of two transports:
+//
+//	                   initialize is refused with 400, 404 or 405,
+//	                   and a GET is answered with an endpoint
+//	Streamable HTTP ----------------------------------------------> HTTP+SSE
+//
+// 2025-11-25 basic/transports#backwards-compatibility.
+type webConn struct {
+	sse Dialer // of the other transport
+
+	mu     sync.Mutex // guards the fields below
+	conn   Conn
+	isSSE  bool
+	closed bool
+}
+
+// current returns the Conn of the transport that is in use.
+func (c *webConn) current() (conn Conn, isSSE bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn, c.isSSE
+}
+
+// Read returns the next payload. When the transport changes, it goes on with the
+// new one.
+func (c *webConn) Read() (Payload, error) {
+	for {
+		conn, _ := c.current()
+		in, err := conn.Read()
+		now, _ := c.current()
+		if err == nil || now == conn {
+			return in, err
+		}
+	}
+}
+
+// Write sends a payload, and finds out which transport the URL speaks.
+func (c *webConn) Write(ctx context.Context, out Payload) error {
+	conn, isSSE := c.current()
+	err := conn.Write(ctx, out)
+	refused, isRefused := errors.AsType[*HTTPError](err)
+	if isSSE || !isRefused || out.Messages[0].Method != "initialize" {
+		return err
+	}
+	statuses := []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
+	if !slices.Contains(statuses, refused.Status) {
+		return err
+	}
+	sse, failed := c.sse.Dial(ctx)
+	if failed != nil {
+		return fmt.Errorf("%w; HTTP+SSE: %w", err, failed)
+	}
+	if !c.change(sse) {
+		return errors.Join(ErrClosed, sse.Close())
+	}
+	_ = conn.Close() // ends its Read
+	return sse.Write(ctx, out)
+}
+
+// change makes a Conn of HTTP+SSE the current one. It returns false after Close.
+func (c *webConn) change(sse Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.conn, c.isSSE = sse, true
+	return true
+}
+
+// Close closes the current Conn.
+func (c *webConn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	conn := c.conn
+	c.mu.Unlock()
+	return conn.Close()
 }
 
 // ======== Traces ========
