@@ -1,6 +1,6 @@
 // A session of the TypeScript SDK's client with mcpwire. Prints what came of it, as one line of JSON.
 //
-//	node ts1.mjs http|sse|stdio TARGET [NOTE]            a whole session, with a note of that name
+//	node ts1.mjs http|sse|stdio TARGET [NOTE ['' ARG…]]  a whole session, with a note of that name
 //	node ts1.mjs http|sse|stdio TARGET N DELAYMS [ARG…] one call with progress
 //
 // TARGET is a URL or, for stdio, a command, which gets the arguments.

@@ -3,7 +3,7 @@
 //	node ts2.mjs ERA connect http URL              who is there, and what it offers
 //	node ts2.mjs ERA connect stdio COMMAND [ARG…]
 //	node ts2.mjs ERA session http URL NOTE         a whole session, with a note of that name
-//	node ts2.mjs ERA session stdio COMMAND NOTE
+//	node ts2.mjs ERA session stdio COMMAND NOTE [ARG…]
 //	node ts2.mjs ERA cancel URL                    a call that is cancelled beside a subscription; ends when the server has ended
 //
 // ERA is legacy (initialize), auto (server/discover, and initialize if need be), or the one version that is to be spoken.
@@ -68,8 +68,8 @@ if (what === 'connect') {
   process.exit();
 }
 
-const [kind, target, note] = what === 'cancel' ? ['http', ...rest] : rest;
-const { client, transport, log } = await connectTo(kind, target);
+const [kind, target, note, ...args] = what === 'cancel' ? ['http', ...rest] : rest;
+const { client, transport, log } = await connectTo(kind, target, ...args);
 const last = () => log.exchanges.at(-1).said;
 
 // cancelAtOnce cancels a call at its first step. To the end it would take 100 s, and bring a step each 100 ms.

@@ -1,0 +1,514 @@
+package interop
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Here mcpwire bridge stands between a client on stdio and a server.
+
+// bridged returns the command of a bridge to a server: flags, and then a URL or a command.
+func bridged(server ...string) target { return append(target{mcpwire, "bridge"}, server...) }
+
+// ---- Clients and servers that others wrote, and the demo ----
+
+// TestBridge: each client has a whole session with each server: calls, progress, a question, a call that is cancelled, and a subscription. The
+// client must find what it finds without the bridge.
+func TestBridge(t *testing.T) {
+	t.Parallel()
+	const legacy, modern = "2025-11-25", "2026-07-28"
+	servers := []struct {
+		name     string
+		versions []string
+		start    func(t *testing.T, version string) target
+	}{
+		{"stdio", []string{legacy, modern}, func(_ *testing.T, version string) target { return target{mcpwire, "-versions", version} }},
+		{"http", []string{legacy, modern}, func(t *testing.T, version string) target { return target{serve(t, "-versions", version).mcp} }},
+		{"sse", []string{legacy}, func(t *testing.T, version string) target { return target{serve(t, "-versions", version).sse} }},
+		{"a bridge to a URL with a token", []string{legacy, modern}, func(t *testing.T, version string) target {
+			return bridged("-header", "Authorization: Bearer s3cret", serve(t, "-versions", version, "-token", "s3cret").mcp)
+		}},
+	}
+	clients := []struct {
+		name    string
+		version string
+		run     func(t *testing.T, to target)
+	}{
+		{"Inspector, legacy", legacy, inspectsBridge("legacy")},
+		{"Inspector, modern", modern, inspectsBridge("modern")},
+		{"TypeScript 1", legacy, typeScript1Session},
+		{"TypeScript 2, legacy", legacy, typeScript2Through("legacy", `"era":"legacy","rounds":["elicitation/create","result"]`)},
+		{"TypeScript 2, modern", modern, typeScript2Through(modern, `"era":"modern","rounds":["input_required","complete"]`)},
+		{"Go, legacy", legacy, goSession(revisions[1])},
+		{"Go, modern", modern, goSession(revisions[0])},
+	}
+	for _, server := range servers {
+		for _, client := range clients {
+			if slices.Contains(server.versions, client.version) {
+				t.Run(client.name+"/"+server.name, func(t *testing.T) {
+					t.Parallel()
+					client.run(t, bridged(server.start(t, client.version)...))
+				})
+			}
+		}
+	}
+}
+
+func inspectsBridge(era string) func(*testing.T, target) {
+	return func(t *testing.T, to target) {
+		out := inspectTarget(t, to, []string{"--protocol-era", era, "--method", "tools/call", "--tool-name", "get-weather", "--tool-arg", "city=Oslo"})
+		out.check(t, 0, `{"result":{"content":[{"type":"text","text":"Current temperature in Oslo is 18°C"}]}}`, "")
+	}
+}
+
+func typeScript1Session(t *testing.T, to target) {
+	out := typeScript(t, append([]string{"stdio", to[0], "today", ""}, to[1:]...)...)
+	expect(t, out.stdout, `{"server":"mcpwire","version":"2025-11-25","errors":[],"tools":["ask","count","echo","get-weather","set-note"],
+		"weather":"Current temperature in Oslo is 18°C","missing":[-32602,"Missing required argument: 'city'"],"echo":true,
+		"note":"This note is served by mcpwire.","prompt":2,"counted":"counted to 50","inOrder":true,"asked":"Hello, Ada",
+		"cancelled":"McpError: MCP error -32001: enough","went":"on","late":0,"listChanged":1,"updated":["note:///today"],
+		"servers":[{"exit":0,"signalled":false}]}`)
+}
+
+func typeScript2Through(era, want string) func(*testing.T, target) {
+	return func(t *testing.T, to target) {
+		out := typeScript2(t, append([]string{era, "session", "stdio", to[0], "today"}, to[1:]...)...)
+		out.check(t, 0, `{"server":"mcpwire","errors":[],"tools":["ask","count","echo","get-weather","set-note"],
+			"weather":"Current temperature in Oslo is 64°F","missing":[-32602,"Missing required argument: 'city'"],"unknown":-32602,
+			"echo":true,"note":"This note is served by mcpwire.","prompt":2,"completion":["welcome"],"counted":"counted to 50",
+			"inOrder":true,"asked":"Hello, Ada","cancelled":"SdkError: enough","steps":1,"went":"on","late":0,
+			"heard":["list changed","note:///today"],"updates":1,"after":"still here",`+want+`}`, "")
+	}
+}
+
+func goSession(rev revision) func(*testing.T, target) {
+	return func(t *testing.T, to target) {
+		c := dialThrough(t, to, rev.version)
+		for _, step := range sdkSteps {
+			t.Run(step.name, func(t *testing.T) { step.run(t, c, rev) })
+		}
+		t.Run("close", func(t *testing.T) { sdkClose(t, c, rev) })
+	}
+}
+
+// dialThrough starts a bridge, and connects the Go SDK's client to what is behind it.
+func dialThrough(t *testing.T, to target, version string) *sdkClient {
+	t.Helper()
+	c := newSDKClient(t)
+	c.server = exec.CommandContext(c.ctx, to[0], to[1:]...)
+	c.server.Stderr = &c.stderr
+	c.connect(t, &mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: c.server}, Writer: c}, version)
+	return c
+}
+
+// TestBridgeEras: a client that speaks both eras finds out what the server speaks, as it does without the bridge.
+func TestBridgeEras(t *testing.T) {
+	t.Parallel()
+	for _, server := range []struct{ era, versions string }{
+		{"legacy", handshake}, {"modern", "2026-07-28"}, {"dual", "2026-07-28," + handshake},
+	} {
+		to := bridged(serve(t, "-versions", server.versions).mcp)
+		for _, client := range strangers {
+			if client.era != "dual" {
+				continue
+			}
+			t.Run(client.name+"/"+server.era, func(t *testing.T) {
+				t.Parallel()
+				version, failure := client.meet(t, to)
+				if want := matrix[[2]string{client.era, server.era}]; version != want {
+					t.Errorf("came to %q, want %q: %s", version, want, failure)
+				}
+			})
+		}
+	}
+}
+
+// TestBridgeToServerEverything: the same with a server that others wrote, over each of its transports.
+func TestBridgeToServerEverything(t *testing.T) {
+	t.Parallel()
+	servers := []struct {
+		name  string
+		start func(t *testing.T) target
+	}{
+		{"stdio", func(t *testing.T) target { return append(script(t, everythingScript), "stdio") }},
+		{"sse", func(t *testing.T) target { return target{startEverything(t, "sse") + "/sse"} }},
+		{"http", func(t *testing.T) target { return target{startEverything(t, "streamableHttp") + "/mcp"} }},
+	}
+	clients := []struct {
+		name string
+		run  func(t *testing.T, to target)
+	}{
+		{"Inspector", func(t *testing.T, to target) {
+			out := inspectTarget(t, to, []string{"--method", "tools/call", "--tool-name", "echo", "--tool-arg", "message=hello"})
+			out.check(t, 0, `{"result":{"content":[{"type":"text","text":"Echo: hello"}]}}`, "")
+		}},
+		{"TypeScript 1", func(t *testing.T, to target) {
+			node := script(t, "@modelcontextprotocol/sdk/dist/esm/client/index.js")[0]
+			out := run(t, nil, "", append([]string{node, "everything.mjs"}, to...)...)
+			out.check(t, 0, `{"server":"mcp-servers/everything","echo":"Echo: añ€😀","asked":"User inputs:\n- Name: Ada",
+				"cancelled":"McpError: MCP error -32001: enough","went":"Echo: on","steps":[1,2,3],"updated":"demo://resource/dynamic/text/1","errors":[]}`, "")
+		}},
+		{"Go", everythingByGo},
+		{"mcpwire call", everythingByCall},
+	}
+	for _, server := range servers {
+		t.Run(server.name, func(t *testing.T) {
+			t.Parallel()
+			to := bridged(server.start(t)...)
+			for _, client := range clients {
+				t.Run(client.name, func(t *testing.T) {
+					t.Parallel()
+					client.run(t, to)
+				})
+			}
+		})
+	}
+}
+
+func everythingByGo(t *testing.T, to target) {
+	c := dialThrough(t, to, "2025-11-25")
+	echo := &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"message": "hello"}}
+	if got := c.text(t, echo); got != "Echo: hello" {
+		t.Errorf("got %q", got)
+	}
+	operation := func(duration float64, steps int) *mcp.CallToolParams {
+		params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: "trigger-long-running-operation"}
+		params.Arguments = map[string]any{"duration": duration, "steps": steps}
+		params.SetProgressToken("steps")
+		return params
+	}
+	c.text(t, operation(0.4, 4))
+	c.eventually(t, "four steps", func() bool { return slices.Equal(c.progress, []float64{1, 2, 3, 4}) })
+
+	result, err := c.CallTool(c.ctx, &mcp.CallToolParams{Name: "trigger-elicitation-request"})
+	if err != nil || !strings.Contains(result.Content[1].(*mcp.TextContent).Text, "Name: Ada") {
+		t.Errorf("elicitation: %+v, %v", result, err)
+	}
+
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.CallTool(ctx, operation(2, 20))
+		ended <- err
+	}()
+	c.eventually(t, "a step of the next call", func() bool { return len(c.progress) > 4 })
+	cancel()
+	wasCancelled(t, ended)
+
+	uri := "demo://resource/dynamic/text/1"
+	if err := c.Subscribe(c.ctx, &mcp.SubscribeParams{URI: uri}); err != nil {
+		t.Fatal(err)
+	}
+	c.text(t, &mcp.CallToolParams{Name: "toggle-subscriber-updates"})
+	c.eventually(t, "an update", func() bool { return slices.Contains(c.updated, uri) })
+	c.text(t, &mcp.CallToolParams{Name: "toggle-subscriber-updates"})
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func everythingByCall(t *testing.T, to target) {
+	runCallTests(t, to, []callTest{
+		{name: "a tool", method: "tools/call", params: `{"name":"echo","arguments":{"message":"¡hola!"}}`,
+			want: `{"content":[{"type":"text","text":"Echo: ¡hola!"}]}`},
+		{name: "progress", method: "tools/call", params: `{"name":"trigger-long-running-operation","arguments":{"duration":1,"steps":4}}`,
+			want:  `{"content":[{"type":"text","text":"Long running operation completed. Duration: 1 seconds, Steps: 4."}]}`,
+			notes: `(?s)"progress":1,"total":4.*"progress":2,"total":4.*"progress":3,"total":4.*"progress":4,"total":4`},
+		{name: "time-out", flags: []string{"-timeout", "4s"},
+			method: "tools/call", params: `{"name":"trigger-long-running-operation","arguments":{"duration":50,"steps":1}}`,
+			exit: 1, stderr: `(?m)^mcpwire: tools/call: no answer within 4s$`, least: 4 * time.Second, most: 30 * time.Second},
+		{name: "elicitation", flags: []string{"-answer", `{"name":"Ada"}`},
+			method: "tools/call", params: `{"name":"trigger-elicitation-request","arguments":{}}`,
+			want: `{"content":[{"text":"✅ User provided the requested information!"},{"text":"User inputs:\n- Name: Ada"},{}]}`},
+		{name: "unknown method", method: "no/such-method", exit: 1, stderr: `(?m)^mcpwire: no/such-method: Method not found \(-32601\)$`},
+	})
+}
+
+// ---- A client made of lines ----
+
+// lineClient writes lines to a bridge, and reads its lines.
+type lineClient struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    io.Closer
+	lines  *bufio.Reader
+	stderr firstLine
+	mu     sync.Mutex // held while a line is written
+}
+
+// line is a message as the bridge writes it.
+type line struct {
+	ID     json.RawMessage
+	Method string
+	Result struct{ Content []struct{ Text string } }
+	Error  struct {
+		Code    int
+		Message string
+	}
+}
+
+// startBridge starts a bridge to a server, and speaks 2025-11-25 there. The bridge is killed when the test is over, if it still runs.
+func startBridge(t *testing.T, server ...string) *lineClient {
+	t.Helper()
+	to := bridged(server...)
+	c := &lineClient{cmd: exec.Command(to[0], to[1:]...), stderr: firstLine{seen: make(chan struct{})}}
+	c.cmd.Stderr = &c.stderr
+	in, err := c.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.in, c.out, c.lines = in, out, bufio.NewReader(out)
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.cmd.Process.Kill()
+		c.cmd.Wait()
+		t.Logf("%v\n%.10000s", c.cmd, c.stderr.String())
+	})
+	capable := strings.Replace(hello, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)
+	c.send(t, capable)
+	if answer := c.next(t); string(answer.ID) != "0" || answer.Error.Code != 0 {
+		t.Fatalf("initialize: %+v", answer)
+	}
+	c.send(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return c
+}
+
+func (c *lineClient) send(t *testing.T, line string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := io.WriteString(c.in, line+"\n"); err != nil {
+		t.Error(err)
+	}
+}
+
+// next returns the next message.
+func (c *lineClient) next(t *testing.T) (m line) {
+	t.Helper()
+	late := time.AfterFunc(limit/2, func() { c.cmd.Process.Kill() })
+	defer late.Stop()
+	text, err := c.lines.ReadString('\n')
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &m)
+	}
+	if err != nil {
+		t.Fatalf("%v: %q", err, text)
+	}
+	return m
+}
+
+// exits checks how the bridge ends.
+func (c *lineClient) exits(t *testing.T, status int, within time.Duration) {
+	t.Helper()
+	began := time.Now()
+	late := time.AfterFunc(limit/2, func() { c.cmd.Process.Kill() })
+	defer late.Stop()
+	c.cmd.Wait()
+	took := time.Since(began)
+	if got := c.cmd.ProcessState.ExitCode(); got != status || took > within {
+		t.Errorf("exit status %d after %v, want %d within %v", got, took, status, within)
+	}
+}
+
+// ---- Load ----
+
+// TestBridgeLosesNothing: 1,000 calls are under way at once, and each is answered once. Then there are 1,000 calls for which the server asks
+// the client, and each question and each answer arrives once.
+func TestBridgeLosesNothing(t *testing.T) {
+	t.Parallel()
+	const calls = 1000
+	for _, server := range []struct {
+		name  string
+		start func(t *testing.T) string
+	}{
+		{"stdio", func(*testing.T) string { return mcpwire }},
+		{"http", func(t *testing.T) string { return serve(t).mcp }},
+		{"sse", func(t *testing.T) string { return serve(t).sse }},
+	} {
+		t.Run(server.name, func(t *testing.T) {
+			t.Parallel()
+			c := startBridge(t, server.start(t))
+			for _, round := range []struct{ call, answer string }{
+				{`{"jsonrpc":"2.0","id":"echo %d","method":"tools/call","params":{"name":"echo","arguments":{"text":"number %[1]d"}}}`, "number %d"},
+				{`{"jsonrpc":"2.0","id":"ask %d","method":"tools/call","params":{"name":"ask"}}`, "Hello, person %d"},
+			} {
+				go func() {
+					for i := range calls {
+						c.send(t, fmt.Sprintf(round.call, i))
+					}
+				}()
+				asked, ids, texts := 0, map[string]int{}, map[string]int{}
+				for len(ids) < calls {
+					m := c.next(t)
+					switch {
+					case m.Method == "elicitation/create":
+						c.send(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"name":"person %d"}}}`, m.ID, asked))
+						asked++
+					case m.Method == "" && len(m.Result.Content) == 1:
+						ids[string(m.ID)]++
+						texts[m.Result.Content[0].Text]++
+					default:
+						t.Fatalf("%+v", m)
+					}
+				}
+				for i := range calls {
+					if n := texts[fmt.Sprintf(round.answer, i)]; n != 1 {
+						t.Errorf("%d times "+round.answer, n, i)
+					}
+				}
+			}
+			c.in.Close()
+			rest, err := io.ReadAll(c.lines)
+			if err != nil || len(rest) > 0 {
+				t.Errorf("after the last answer: %q, %v", rest, err)
+			}
+			c.exits(t, 0, 5*time.Second)
+		})
+	}
+}
+
+// ---- The end ----
+
+const endlessCall = `{"jsonrpc":"2.0","id":"endless","method":"tools/call","params":{"name":"count","arguments":{"n":1000,"delayMs":100},"_meta":{"progressToken":1}}}`
+
+// answerTo reads up to the answer to a call.
+func (c *lineClient) answerTo(t *testing.T, id string) line {
+	t.Helper()
+	for {
+		m := c.next(t)
+		if string(m.ID) == id && m.Method == "" {
+			return m
+		}
+	}
+}
+
+// TestBridgeEnds: when one side ends, the bridge ends the other one. Nobody waits for an answer for ever, and no process is left.
+func TestBridgeEnds(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		end    func(t *testing.T, c *lineClient, server int)
+		answer string // of the call that runs; "": it has none
+		exit   int
+		within time.Duration
+	}{
+		{"the client hangs up, and waits for the rest", func(_ *testing.T, c *lineClient, _ int) { c.in.Close() },
+			"mcpwire bridge: the client has hung up", 0, 10 * time.Second}, // the server has five seconds
+		{"the client is killed", func(_ *testing.T, c *lineClient, _ int) {
+			c.in.Close()
+			c.out.Close()
+		}, "", 0, 5 * time.Second},
+		{"the client sends SIGTERM", func(_ *testing.T, c *lineClient, _ int) { c.cmd.Process.Signal(syscall.SIGTERM) },
+			"mcpwire bridge: ended by a signal", 0, 5 * time.Second},
+		{"the server is killed", func(_ *testing.T, _ *lineClient, server int) { syscall.Kill(server, syscall.SIGKILL) },
+			"mcpwire bridge: the server has hung up: server ended: signal: killed", 1, 5 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "pid")
+			c := startBridge(t, "sh", "-c", `echo $$ > "$0"; exec "$1"`, file, mcpwire)
+			text, err := os.ReadFile(file)
+			var server int
+			if _, scanErr := fmt.Sscan(string(text), &server); err != nil || scanErr != nil {
+				t.Fatal(err, scanErr)
+			}
+			c.send(t, endlessCall)
+			if m := c.next(t); m.Method != "notifications/progress" {
+				t.Fatalf("%+v", m)
+			}
+			test.end(t, c, server)
+			if test.answer != "" {
+				if m := c.answerTo(t, `"endless"`); !strings.Contains(m.Error.Message, test.answer) && !serverStopped(m) {
+					t.Errorf("the call: %+v", m)
+				}
+			}
+			c.exits(t, test.exit, test.within)
+			if groupAlive(server) {
+				t.Error("the server is left")
+			}
+		})
+	}
+}
+
+// serverStopped reports whether the server itself has answered, when it was shut down.
+func serverStopped(m line) bool { return strings.Contains(m.Error.Message, "Stopped") }
+
+// TestBridgeEndsSession: the bridge tells a server over HTTP that the session is over.
+func TestBridgeEndsSession(t *testing.T) {
+	t.Parallel()
+	server := launch(t, "127.0.0.1:0")
+	c := startBridge(t, server.mcp)
+	c.in.Close()
+	c.exits(t, 0, 5*time.Second)
+	eventually(t, "DELETE", func() bool {
+		return regexp.MustCompile(`(?m)^DELETE /mcp$`).MatchString(server.stderr.String())
+	})
+}
+
+// TestBridgeLosesServer: a server at a URL ends in the middle of a conversation. HTTP+SSE has its stream, whose end is the end of the
+// conversation. A server of Streamable HTTP that was started again does not know the session.
+func TestBridgeLosesServer(t *testing.T) {
+	t.Parallel()
+	t.Run("sse", func(t *testing.T) {
+		t.Parallel()
+		server := launch(t, "127.0.0.1:0")
+		c := startBridge(t, server.sse)
+		c.send(t, endlessCall)
+		c.next(t)
+		server.stop(os.Kill)
+		if m := c.answerTo(t, `"endless"`); !strings.Contains(m.Error.Message, "the server has hung up") {
+			t.Errorf("the call: %+v", m)
+		}
+		c.exits(t, 1, 5*time.Second)
+	})
+	t.Run("http", func(t *testing.T) {
+		t.Parallel()
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			switch {
+			case bytes.Contains(body, []byte(`"initialize"`)):
+				w.Header().Set("Mcp-Session-Id", "s")
+				w.Header().Set("Content-Type", "application/json")
+				io.WriteString(w, `{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"stub","version":"0"}}}`)
+			case r.Method == "GET":
+				w.WriteHeader(http.StatusMethodNotAllowed)
+			case bytes.Contains(body, []byte("initialized")):
+				w.WriteHeader(http.StatusAccepted)
+			default:
+				http.Error(w, "no such session", http.StatusNotFound)
+			}
+		}))
+		defer server.Close()
+		c := startBridge(t, server.URL)
+		c.send(t, ping)
+		if m := c.next(t); string(m.ID) != "1" || !strings.Contains(m.Error.Message, "session ended: HTTP 404") {
+			t.Errorf("the call: %+v", m)
+		}
+		c.exits(t, 1, 5*time.Second)
+	})
+}
