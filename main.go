@@ -1576,8 +1576,8 @@ func (p *formProperty) parse(typed string) json.RawMessage {
 //	         stdio                    stdio or HTTP
 //	client <-------> mcpwire bridge <---------------> server
 //
-// Between two commands, two Conns and two loops are enough. If the server has a
-// URL, more is needed:
+// For a server that is a command, two Conns and two loops are enough. If the
+// server has a URL, more is needed:
 //
 //	what HTTP needs                   what does it
 //	the transport of the URL          webConn: Streamable HTTP; if initialize is refused there, HTTP+SSE
@@ -1590,11 +1590,11 @@ func (p *formProperty) parse(typed string) json.RawMessage {
 //	messages in order                 bridged.post: it returns when the request is on the wire; a notification, when
 //	                                  the server has taken it; nothing is sent before initialize is answered
 //	a POST that fails                 bridged.fail: the call is answered with the error
-//	a session that has ended (404)    all calls are answered with the error, and the bridge ends: a client on stdio
-//	                                  begins a new session by starting its server again
+//	a session that has ended (404)    bridged.checkSession: all calls are answered with the error, and the bridge ends.
+//	                                  A client on stdio begins a new session by starting its server again
 //	batches                           bridged.toServer: one POST for each message, so each answer comes alone
 //	marked arguments (x-mcp-header)   the Conn of HTTPDialer repeats them in the header, if the client has listed the
-//	                                  tools before
+//	                                  tools before; it leaves tools with invalid marks out of the list
 //
 // The bridge speaks no revision itself. It passes on the members of a message
 // that JSON-RPC knows. Of them params and result stay byte for byte, except for
@@ -1610,11 +1610,12 @@ const (
 	initializeTime = 30 * time.Second // for the answer to initialize; then the next message is sent all the same
 	drainTime      = 5 * time.Second  // for the server to answer, when the client has hung up
 	endTime        = 2 * time.Second  // for the client to read the last answers
-	maxReason      = 1000             // bytes of an error that are logged
+	maxShown       = 1000             // characters of a text of the peer that are logged
 
-	// bridgeGrace is shorter than the two seconds after which many clients
-	// kill the bridge: by then, the server must have ended.
-	bridgeGrace = 700 * time.Millisecond
+	// bridgeGrace is for each step of shutting down a command. Clients may kill
+	// the bridge four seconds after they have hung up. A command that takes no
+	// notice of the end of its input must have been killed by then.
+	bridgeGrace = 1500 * time.Millisecond
 )
 
 // Reasons why a bridge ends.
@@ -1675,18 +1676,18 @@ func bridge(ctx context.Context, args []string) error {
 
 // bridged is a client and a server with a bridge between them.
 type bridged struct {
-	client Conn
-	server Conn
-	isURL  bool // the server has a URL
-	log    *slog.Logger
-	ctx    context.Context // its cause is why the bridge ends
-	end    context.CancelCauseFunc
-	loops  sync.WaitGroup // both loops, and a goroutine for each POST
-	posts  chan struct{}  // has room for maxPosts; each POST holds a place
+	client  Conn
+	server  Conn
+	isURL   bool // the server has a URL
+	log     *slog.Logger
+	ctx     context.Context // its cause is why the bridge ends
+	end     context.CancelCauseFunc
+	loops   sync.WaitGroup // both loops, and a goroutine for each POST
+	posts   chan struct{}  // has room for maxPosts; each POST holds a place
+	changed chan struct{}  // has room for one; gets a value when a request has left waiting
 
 	mu      sync.Mutex             // guards the field below
 	waiting map[string]waitingCall // requests of the client without an answer, by idKey
-	changed chan struct{}          // has room for one; gets a value when a request has left waiting
 }
 
 // waitingCall is what the bridge keeps of a request of the client.
@@ -1704,10 +1705,10 @@ func (b *bridged) run() error {
 	why := context.Cause(b.ctx)
 	err := b.server.Close() // meanwhile readServer passes on what the server still says
 	ended := make(chan struct{})
-	go func() { // until the client has read everything, or the program ends
-		b.failAll(why)
+	go func() { // ends when the client has read everything, or with the program
 		_ = b.client.Close()
 		b.loops.Wait()
+		b.failAll(why)
 		close(ended)
 	}()
 	select {
@@ -1729,7 +1730,7 @@ func (b *bridged) readClient() {
 		report, isReport := errors.AsType[*ReadError](err)
 		switch {
 		case isReport: // a line was too long
-			b.toClient(NewResponse(ID{}, nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + report.Error()}))
+			b.answer(NewResponse(ID{}, nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + report.Error()}))
 		case err == io.EOF:
 			b.drain()
 			b.end(errClientGone)
@@ -1800,7 +1801,7 @@ func (b *bridged) toServer(in Payload) {
 			b.post(m)
 		}
 	default:
-		b.write(b.ctx, out)
+		b.writeToServer(b.ctx, out)
 	}
 }
 
@@ -1809,10 +1810,10 @@ func (b *bridged) toServer(in Payload) {
 func (b *bridged) admit(m *Message) bool {
 	switch {
 	case m.Kind() == Invalid:
-		b.toClient(m) // its encoding is the answer to it
+		b.answer(m) // its encoding is the answer to it
 		return false
 	case m.Kind() == Request && !b.add(m):
-		b.toClient(NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: more than %d requests wait for an answer", maxWaiting)))
+		b.answer(NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: more than %d requests wait for an answer", maxWaiting)))
 		return false
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
@@ -1831,7 +1832,7 @@ func (b *bridged) admit(m *Message) bool {
 func (b *bridged) post(m *Message) {
 	out := Payload{Messages: []*Message{m}}
 	if m.Kind() == Notification {
-		b.write(b.ctx, out)
+		b.writeToServer(b.ctx, out)
 		return
 	}
 	wire := make(chan struct{})
@@ -1839,16 +1840,16 @@ func (b *bridged) post(m *Message) {
 	ctx := httptrace.WithClientTrace(b.ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { onWire() }})
 	b.posts <- struct{}{}
 	b.loops.Go(func() {
-		b.write(ctx, out)
+		b.writeToServer(ctx, out)
 		onWire() // if it could not be sent
 		<-b.posts
 	})
 	<-wire
 }
 
-// write writes a payload to the server. If that fails, the requests in the payload
+// writeToServer writes a payload to the server. If that fails, the requests in the payload
 // are answered with the error. When the bridge ends, run answers them.
-func (b *bridged) write(ctx context.Context, out Payload) {
+func (b *bridged) writeToServer(ctx context.Context, out Payload) {
 	err := b.server.Write(ctx, out)
 	if err == nil || b.ctx.Err() != nil {
 		return
@@ -1857,7 +1858,7 @@ func (b *bridged) write(ctx context.Context, out Payload) {
 		if m.Kind() == Request {
 			b.fail(m.ID, err)
 		} else {
-			b.log.Warn("the server has not taken a message", "error", reason(err))
+			b.log.Warn("the server has not taken a message", "error", shorten(err.Error()))
 		}
 	}
 	b.checkSession(err)
@@ -1880,7 +1881,7 @@ func (b *bridged) readServer() {
 			b.end(fmt.Errorf("%w: %w", errServerGone, err))
 			return
 		default:
-			b.passBack(in)
+			b.toClient(in)
 		}
 	}
 }
@@ -1893,7 +1894,7 @@ func (b *bridged) takeReport(report *ReadError) {
 	case report.Skipped: // any of the requests may be the one whose answer is lost
 		b.failAll(report.Err)
 	default:
-		b.log.Info("transport", "report", reason(report.Err))
+		b.log.Info("transport", "report", shorten(report.Error()))
 	}
 	b.checkSession(report.Err)
 }
@@ -1906,31 +1907,31 @@ func (b *bridged) checkSession(err error) {
 	}
 }
 
-// passBack passes on a payload of the server. It drops what is no message, and the
+// toClient passes on a payload of the server. It drops what is no message, and the
 // answer to a request that is not waiting: the client has cancelled the request,
 // or the bridge has answered it.
-func (b *bridged) passBack(in Payload) {
+func (b *bridged) toClient(in Payload) {
 	out := Payload{Batch: in.Batch}
 	for _, m := range in.Messages {
 		switch {
 		case m.Kind() == Invalid:
-			b.log.Warn("dropped what is no message", "reason", reason(m.Error))
+			b.log.Warn("dropped what is no message", "reason", shorten(m.Error.Error()))
 		case m.Kind() == Response && m.ID != ID{} && !b.take(m.ID.String()):
-			b.log.Info("dropped an answer that no request waits for", "id", reason(errors.New(m.ID.String())))
+			b.log.Info("dropped an answer that no request waits for", "id", shorten(m.ID.String()))
 		default:
 			out.Messages = append(out.Messages, valid(m))
 		}
 	}
 	if len(out.Messages) > 0 {
-		b.give(out)
+		b.writeToClient(out)
 	}
 }
 
-// toClient writes one message to the client.
-func (b *bridged) toClient(m *Message) { b.give(Payload{Messages: []*Message{m}}) }
+// answer writes one message to the client.
+func (b *bridged) answer(m *Message) { b.writeToClient(Payload{Messages: []*Message{m}}) }
 
-// give writes a payload to the client.
-func (b *bridged) give(out Payload) {
+// writeToClient writes a payload to the client. If that fails, the bridge ends.
+func (b *bridged) writeToClient(out Payload) {
 	err := b.client.Write(context.Background(), out)
 	if err != nil {
 		b.end(fmt.Errorf("%w: %w", errClientGone, err))
@@ -1953,9 +1954,9 @@ func (b *bridged) add(m *Message) bool {
 // take removes a request, of which id is the JSON text of the id. It returns false
 // if the request is not waiting. So each request has one answer.
 func (b *bridged) take(id string) bool {
+	key := idKey(id)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	key := idKey(id)
 	_, isWaiting := b.waiting[key]
 	delete(b.waiting, key)
 	select {
@@ -1979,7 +1980,7 @@ func idKey(id string) string {
 // a JSON-RPC response is passed on as it is.
 func (b *bridged) fail(id ID, err error) {
 	if b.take(id.String()) {
-		b.toClient(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
+		b.answer(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
 	}
 }
 
@@ -2003,8 +2004,8 @@ func valid(m *Message) *Message {
 	return m
 }
 
-// reason returns the beginning of an error, for the log.
-func reason(err error) string { return Printable(fmt.Sprintf("%.*s", maxReason, err.Error())) }
+// shorten returns the beginning of a text of the peer, for the log.
+func shorten(text string) string { return Printable(fmt.Sprintf("%.*s", maxShown, text)) }
 
 // ---- The transport of a URL ----
 

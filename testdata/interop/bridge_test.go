@@ -387,7 +387,7 @@ func TestBridgeLosesNothing(t *testing.T) {
 			if err != nil || len(rest) > 0 {
 				t.Errorf("after the last answer: %q, %v", rest, err)
 			}
-			c.exits(t, 0, 5*time.Second)
+			c.exits(t, 0, 10*time.Second)
 		})
 	}
 }
@@ -412,20 +412,29 @@ func TestBridgeEnds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
+		script string // starts the server, which is $1
 		end    func(t *testing.T, c *lineClient, server int)
 		answer string // of the call that runs; "": it has none
 		exit   int
 		within time.Duration
 	}{
-		{"the client hangs up, and waits for the rest", func(_ *testing.T, c *lineClient, _ int) { c.in.Close() },
-			"mcpwire bridge: the client has hung up", 0, 10 * time.Second}, // the server has five seconds
-		{"the client is killed", func(_ *testing.T, c *lineClient, _ int) {
+		{"the client hangs up, and waits for the rest", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) { c.in.Close() },
+			"mcpwire bridge: the client has hung up", 0, 15 * time.Second}, // the server has five seconds
+		{"the client is killed", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) {
 			c.in.Close()
 			c.out.Close()
-		}, "", 0, 5 * time.Second},
-		{"the client sends SIGTERM", func(_ *testing.T, c *lineClient, _ int) { c.cmd.Process.Signal(syscall.SIGTERM) },
-			"mcpwire bridge: ended by a signal", 0, 5 * time.Second},
-		{"the server is killed", func(t *testing.T, _ *lineClient, server int) {
+		}, "", 0, 10 * time.Second},
+		{"the client sends SIGTERM, and reads nothing any more", `exec "$1"`, func(t *testing.T, c *lineClient, _ int) {
+			for i := range 8 { // more than pipes hold
+				c.send(t, echoCall(i, 20_000))
+			}
+			c.cmd.Process.Signal(syscall.SIGTERM)
+		}, "", 0, 10 * time.Second},
+		{"the server does not end", `trap "" TERM; "$1"; sleep 60`, func(_ *testing.T, c *lineClient, _ int) { c.cmd.Process.Signal(syscall.SIGTERM) },
+			"mcpwire bridge: ended by a signal", 0, 10 * time.Second},
+		{"the client sends SIGTERM", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) { c.cmd.Process.Signal(syscall.SIGTERM) },
+			"mcpwire bridge: ended by a signal", 0, 10 * time.Second},
+		{"the server is killed", `exec "$1"`, func(t *testing.T, _ *lineClient, server int) {
 			process, err := os.FindProcess(server)
 			if err == nil {
 				err = process.Kill()
@@ -434,12 +443,12 @@ func TestBridgeEnds(t *testing.T) {
 				t.Error(err)
 			}
 		},
-			"mcpwire bridge: the server has hung up: server ended: signal: killed", 1, 5 * time.Second},
+			"mcpwire bridge: the server has hung up: server ended: signal: killed", 1, 10 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "pid")
-			c := startBridge(t, "sh", "-c", `echo $$ > "$0"; exec "$1"`, file, mcpwire)
+			c := startBridge(t, "sh", "-c", `echo $$ > "$0"; `+test.script, file, mcpwire)
 			text, err := os.ReadFile(file)
 			var server int
 			if _, scanErr := fmt.Sscan(string(text), &server); err != nil || scanErr != nil {
@@ -472,7 +481,7 @@ func TestBridgeEndsSession(t *testing.T) {
 	server := launch(t, "127.0.0.1:0")
 	c := startBridge(t, server.mcp)
 	c.in.Close()
-	c.exits(t, 0, 5*time.Second)
+	c.exits(t, 0, 10*time.Second)
 	eventually(t, "DELETE", func() bool {
 		return regexp.MustCompile(`(?m)^DELETE /mcp$`).MatchString(server.stderr.String())
 	})
@@ -492,7 +501,7 @@ func TestBridgeLosesServer(t *testing.T) {
 		if m := c.answerTo(t, `"endless"`); !strings.Contains(m.Error.Message, "the server has hung up") {
 			t.Errorf("the call: %+v", m)
 		}
-		c.exits(t, 1, 5*time.Second)
+		c.exits(t, 1, 10*time.Second)
 	})
 	t.Run("http", func(t *testing.T) {
 		t.Parallel()
@@ -517,6 +526,6 @@ func TestBridgeLosesServer(t *testing.T) {
 		if m := c.next(t); string(m.ID) != "1" || !strings.Contains(m.Error.Message, "session ended: HTTP 404") {
 			t.Errorf("the call: %+v", m)
 		}
-		c.exits(t, 1, 5*time.Second)
+		c.exits(t, 1, 10*time.Second)
 	})
 }
