@@ -1585,8 +1585,8 @@ func (p *formProperty) parse(typed string) json.RawMessage {
 //	the standalone stream             the same Conn: notifications/initialized opens it
 //	a stream that is cut              the same Conn: it resumes the stream where the revision allows that
 //	cancelling a modern request       the same Conn: notifications/cancelled closes the response
-//	a POST that lasts as long as      bridged.post: a goroutine waits for the response, and the next message is sent
-//	its call                          meanwhile
+//	a POST that lasts as long as      bridged.post: a goroutine waits for the answer, and the next message is sent
+//	the call                          meanwhile
 //	messages in order                 bridged.post: it returns when the request is on the wire; a notification, when
 //	                                  the server has taken it; nothing is sent before initialize is answered
 //	a POST that fails                 bridged.fail: the call is answered with the error
@@ -1613,8 +1613,8 @@ const (
 	maxShown       = 1000             // characters of a text of the peer that are logged
 
 	// bridgeGrace is for each step of shutting down a command. Clients may kill
-	// the bridge four seconds after they have hung up. A command that takes no
-	// notice of the end of its input must have been killed by then.
+	// the bridge four seconds after they have hung up. A command that ignores the
+	// end of input must have been killed by then.
 	bridgeGrace = 1500 * time.Millisecond
 )
 
@@ -1756,8 +1756,8 @@ func (b *bridged) awaitInitialize() {
 	b.await(initializeTime, func(method string) bool { return method == "initialize" })
 }
 
-// await waits until the requests for some methods are answered, for at most
-// limit. Only the goroutine of readClient calls it.
+// await waits until no request for certain methods is waiting, for at most limit.
+// Only the goroutine of readClient calls it.
 func (b *bridged) await(limit time.Duration, isMeant func(method string) bool) {
 	timeout := time.After(limit)
 	for b.isWaiting(isMeant) {
@@ -1771,7 +1771,7 @@ func (b *bridged) await(limit time.Duration, isMeant func(method string) bool) {
 	}
 }
 
-// isWaiting reports whether a request for one of some methods is waiting.
+// isWaiting reports whether a request for certain methods is waiting.
 func (b *bridged) isWaiting(isMeant func(method string) bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -1805,8 +1805,8 @@ func (b *bridged) toServer(in Payload) {
 	}
 }
 
-// admit takes note of a message of the client. It answers what is no message,
-// and what is too much, and returns false for it.
+// admit notes a message of the client, and reports whether it is passed on. If it
+// is not, admit answers it.
 func (b *bridged) admit(m *Message) bool {
 	switch {
 	case m.Kind() == Invalid:
@@ -1823,12 +1823,14 @@ func (b *bridged) admit(m *Message) bool {
 	return true
 }
 
-// post sends a message to a URL. A request or a response is sent by a goroutine,
-// because its POST may last as long as the call, or a question of the server. post
-// returns when the message is on the wire, so that a notification never
-// overtakes the request that it is about. For a notification, post waits until
-// the server has taken it: the server must have handled notifications/initialized
-// before the next request comes.
+// post sends a message to a URL.
+//
+// For a notification, it waits until the server has taken it: the server must know
+// of notifications/initialized before the next request comes. A request or a
+// response is sent by a goroutine. The POST of a request may last until the call is
+// answered, and the POST of a response is sent again if the network fails. post
+// only waits until the message is on the wire, so that a notification does not
+// overtake the request that it is about.
 func (b *bridged) post(m *Message) {
 	out := Payload{Messages: []*Message{m}}
 	if m.Kind() == Notification {
@@ -1951,8 +1953,8 @@ func (b *bridged) add(m *Message) bool {
 	return true
 }
 
-// take removes a request, of which id is the JSON text of the id. It returns false
-// if the request is not waiting. So each request has one answer.
+// take removes the request with an id, which is JSON text, from waiting. It returns
+// false if no such request is waiting. So each request gets one answer.
 func (b *bridged) take(id string) bool {
 	key := idKey(id)
 	b.mu.Lock()
@@ -1994,9 +1996,9 @@ func (b *bridged) failAll(err error) {
 	}
 }
 
-// valid returns a message that can be passed on. A response with neither a result
-// nor an error breaks a rule that Decode checks. It becomes an error, so that
-// nobody waits for it.
+// valid returns a message that can be passed on. Decode leaves result and error out
+// of a response that breaks the rules of JSON-RPC. Such a response becomes an
+// error, so that its caller does not wait for ever.
 func valid(m *Message) *Message {
 	if m.Kind() == Response && m.Result == nil && m.Error == nil {
 		return NewResponse(m.ID, nil, errors.New("mcpwire bridge: the response is not valid JSON-RPC"))

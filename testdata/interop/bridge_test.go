@@ -407,7 +407,7 @@ func (c *lineClient) answerTo(t *testing.T, id string) line {
 	}
 }
 
-// TestBridgeEnds: when one side ends, the bridge ends the other one. Nobody waits for an answer for ever, and no process is left.
+// TestBridgeEnds: when one side ends, the bridge ends the other one. No call waits for ever, and no process is left.
 func TestBridgeEnds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
