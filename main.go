@@ -131,13 +131,60 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Println(usage)
-		flags.SetOutput(os.Stdout)
-		flags.PrintDefaults()
+		printFlags(flags)
 		os.Exit(0)
 	case err != nil:
 		printError(fmt.Errorf("%w (-h for help)", err))
 		os.Exit(exitUsage)
 	}
+}
+
+// flagGroups are the groups in which the help lists flags, for all commands. A flag
+// that is in no group comes last.
+var flagGroups = []struct {
+	title string
+	flags []string
+}{
+	{"What to call", []string{"method", "params", "i"}},
+	{"What the server is told when it asks", []string{"answer"}},
+	{"How to reach the server", []string{"protocol", "timeout", "header"}},
+	{"Where to serve", []string{"http", "tls-cert", "tls-key"}},
+	{"Who is let in (with -http)", []string{"token", "auth-server", "allow-origin", "allow-host"}},
+	{"Sessions and streams (with -http)", []string{"stateless", "session-ttl", "max-sessions", "event-buffer", "keepalive", "replica"}},
+}
+
+// printFlags prints the flags in their groups, each on one line.
+func printFlags(flags *flag.FlagSet) {
+	var other []string
+	flags.VisitAll(func(f *flag.Flag) {
+		for _, group := range flagGroups {
+			if slices.Contains(group.flags, f.Name) {
+				return
+			}
+		}
+		other = append(other, f.Name)
+	})
+	printGroup := func(title string, names []string) {
+		for _, name := range names {
+			f := flags.Lookup(name)
+			if f == nil { // it belongs to another command
+				continue
+			}
+			if title != "" {
+				fmt.Println(title + ":")
+				title = ""
+			}
+			value, text := flag.UnquoteUsage(f)
+			if !slices.Contains([]string{"", "0", "false"}, f.DefValue) {
+				text += fmt.Sprintf(" (default %s)", f.DefValue)
+			}
+			fmt.Printf("  %-22s %s\n", "-"+name+" "+value, text)
+		}
+	}
+	for _, group := range flagGroups {
+		printGroup(group.title, group.flags)
+	}
+	printGroup("Other", other)
 }
 
 // printError prints an error to standard error, and waits until it is written.
@@ -251,26 +298,26 @@ func (s *byteSize) Set(text string) error {
 }
 
 const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin and stdout
-       mcpwire -http ADDR [flags]   serve it over HTTP: Streamable HTTP at /mcp, the transport of 2024-11-05 at /sse
+       mcpwire -http ADDR [flags]   serve it over HTTP: at /mcp, and as in 2024-11-05 at /sse
        mcpwire call -h              the client`
 
 func (o *options) define(flags *flag.FlagSet) {
 	const host = `([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?`
-	flags.Func("http", "serve HTTP at `address`; without a host it is 127.0.0.1", matching(`.*:\w+`, setText(&o.http)))
+	flags.Func("http", "serve HTTP at `address`, such as :8080; the host is 127.0.0.1 unless named", matching(`.*:\w+`, setText(&o.http)))
 	flags.BoolVar(&o.stateless, "stateless", false, "no sessions: every POST stands alone")
-	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for so `long`")
-	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once, a `number`")
-	flags.Int64Var(&o.guard.MaxBody, "max-body", 4<<20, "`bytes` in one message")
+	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for this long")
+	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once")
+	flags.Int64Var(&o.guard.MaxBody, "max-body", 4<<20, "`bytes` in one message, also on stdio")
 	o.sessions.Keep = 4 << 20
-	flags.Var((*byteSize)(&o.sessions.Keep), "event-buffer", "bytes of events that a session keeps for Last-Event-ID, a `size` such as 512k or 4M; 0: none, and no event ids")
-	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after so `long` a silence; 0: none")
-	flags.Func("allow-origin", "`origin` to let in, with CORS answers, such as https://app.example.com; repeatable (default loopback, without CORS)",
+	flags.Var((*byteSize)(&o.sessions.Keep), "event-buffer", "bytes a session keeps for resuming, a `size` like 512k; 0: none")
+	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after this long a silence; 0: none")
+	flags.Func("allow-origin", "let this `origin` in, with CORS, such as https://app.example.com; repeatable",
 		matching(`null|[a-z][a-z0-9+.-]*://`+host, addText(&o.guard.Origins)))
-	flags.Func("allow-host", "value of `Host` to let in on a loopback address; repeatable (default loopback names)", matching(host, addText(&o.guard.Hosts)))
+	flags.Func("allow-host", "let this `Host` in too on a loopback address; repeatable", matching(host, addText(&o.guard.Hosts)))
 	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, setText(&o.token)))
 	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, setText(&o.authServer)))
 	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, setText(&o.replica)))
-	flags.Func("state-key", "`key` of requestState, the same on all replicas (default $MCPWIRE_STATE_KEY, or random)", matching(`.+`, setText(&o.stateKey)))
+	flags.Func("state-key", "`key` of requestState, on all replicas (default $MCPWIRE_STATE_KEY or random)", matching(`.+`, setText(&o.stateKey)))
 	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, setText(&o.tlsCert)))
 	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, setText(&o.tlsKey)))
 	flags.Func("versions", "protocol versions to offer, as a comma-separated `list` (default all)", addVersions(&o.versions))
@@ -1247,7 +1294,8 @@ type caller struct {
 
 const callUsage = `usage: mcpwire call [flags] URL
        mcpwire call [flags] COMMAND [ARG...]
-Without -method: how the server was reached, and what it offers.`
+Without -method and -i: say how the server was reached, and what it offers.
+Exit status: 0 a result; 1 an error; 2 a wrong command line.`
 
 const (
 	maxMessage = 64 << 20            // bytes of a message
@@ -1275,13 +1323,13 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 	}
 	flags.StringVar(&o.method, "method", "", "`method` to call, such as tools/list")
 	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
-	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
-	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this content, a `JSON` object (default: ask at a terminal, else decline)")
-	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call, extended by its progress up to ten times; 0: none")
 	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
-	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
+	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this `JSON` (default: ask at a terminal, or decline)")
+	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
+	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call; progress extends it up to ten times; 0: none")
 	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
 		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
+	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 }
 
 // check returns an error if the target is wrong, or if the flags do not fit
@@ -1302,6 +1350,13 @@ func (o *callOptions) check(target []string) error {
 		return fmt.Errorf("there is no command %.200q; did you mean %.200s?", first, meant)
 	case len(o.header) > 0 && !isURL(first):
 		return errors.New("-header goes with a URL")
+	}
+	return o.checkFlags()
+}
+
+// checkFlags returns an error if the flags do not fit together.
+func (o *callOptions) checkFlags() error {
+	switch {
 	case o.params != "" && (o.method == "" || !isObject(o.params)):
 		return errors.New("-params takes a JSON object, and goes with -method")
 	case o.answer != "" && !isObject(o.answer):
@@ -1784,21 +1839,31 @@ type formResult struct {
 	Content json.RawMessage `json:"content,omitempty"`
 }
 
-// Handle prints notifications, and answers elicitations. If -answer is set, that
-// is the answer. Otherwise the user is asked at the terminal. Without a terminal
-// Handle declines.
+// Handle prints notifications, and answers elicitations.
 func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
 	case x.Request.Kind() == Notification:
-		if method == "notifications/progress" {
-			c.extendTimeout()
-		}
-		fmt.Fprintln(c.stderr, strings.TrimSpace(printable(method+" "+string(x.Request.Params))))
+		c.printNotification(x)
 		return nil, nil
-	case method != "elicitation/create":
-		return nil, methodNotFound(method)
+	case method == "elicitation/create":
+		return c.elicit(ctx, x)
 	}
+	return nil, methodNotFound(method)
+}
+
+// printNotification prints a notification on a line of its own.
+func (c *caller) printNotification(x *Exchange) {
+	method := x.Request.Method
+	if method == "notifications/progress" {
+		c.extendTimeout()
+	}
+	fmt.Fprintln(c.stderr, strings.TrimSpace(printable(method+" "+string(x.Request.Params))))
+}
+
+// elicit answers elicitation/create. If -answer is set, that is the answer.
+// Otherwise the user is asked at the terminal. Without a terminal elicit declines.
+func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
 	var p formParams
 	_ = x.Bind(&p) // the user is asked even if a part of the form is damaged
 	switch {
