@@ -33,6 +33,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"math"
@@ -378,7 +379,19 @@ func serve(ctx context.Context, args []string) error {
 	return err
 }
 
+// terminalHint is for a user who has started the program at a terminal, where a
+// server shows nothing by itself. An editor starts it with a pipe.
+const terminalHint = `mcpwire: waiting for a client on standard input, one JSON-RPC message a line; Ctrl-D ends it
+Try to type a message:   {"jsonrpc":"2.0","id":1,"method":"ping"}
+Or, in place of this:    mcpwire call mcpwire      show what this server offers
+                         mcpwire -http :8080       serve over HTTP
+                         mcpwire -h                show all flags
+`
+
 func (o *options) serveStdio(ctx context.Context, demo *demo, log *slog.Logger) error {
+	if isTerminal(os.Stdin) {
+		io.WriteString(stderr, terminalHint)
+	}
 	conn := StdioConn(int(o.guard.MaxBody))
 	if o.trace {
 		conn = &tracedConn{Conn: conn, trace: newTrace(), here: "server", there: "client"}
@@ -432,7 +445,14 @@ func (o *options) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%w; another program listens there: choose another port, or 0 for a free one", err)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%w; choose a port from 1024 on", err)
+	}
+	return listener, err
 }
 
 // shutDown ends a server. Streams do not end by themselves, so the handlers are
@@ -1346,6 +1366,8 @@ func (o *callOptions) check(target []string) error {
 		return errors.New("nothing may follow the URL: flags go before it")
 	case isURL(first) && (err != nil || parsed.Host == ""):
 		return fmt.Errorf("%.200q is no URL with a host", first)
+	case !isURL(first) && strings.Contains(first, "://"):
+		return fmt.Errorf("%.200q is no URL of a server: it must begin with http:// or https://", first)
 	case meant != "":
 		return fmt.Errorf("there is no command %.200q; did you mean %.200s?", first, meant)
 	case len(o.header) > 0 && !isURL(first):
@@ -1516,6 +1538,30 @@ func (n *sessionNoter) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // advise adds to the error of Connect what the user may try.
 func (c *caller) advise(err error, target string) error {
+	advice := ""
+	if isURL(target) {
+		advice = adviceForURL(err, target)
+	} else {
+		advice = adviceForCommand(err, target)
+	}
+	if advice == "" && errors.As(err, new(afterProbe)) && !isRefused(err) {
+		newestLegacy := legacyOf(c.Versions)[0] // the server was sent initialize, so there is one
+		advice = fmt.Sprintf("server/discover may be why: with -protocol %s it is not sent", newestLegacy)
+	}
+	if advice == "" {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, advice)
+}
+
+// isRefused reports whether a server has refused the user.
+func isRefused(err error) bool {
+	fault, isHTTP := errors.AsType[*HTTPError](err)
+	return isHTTP && (fault.Status == http.StatusUnauthorized || fault.Status == http.StatusForbidden)
+}
+
+// adviceForURL says what may be wrong with a URL; "": nothing that is known.
+func adviceForURL(err error, target string) string {
 	status := 0
 	fault, isHTTP := errors.AsType[*HTTPError](err)
 	if isHTTP {
@@ -1523,19 +1569,47 @@ func (c *caller) advise(err error, target string) error {
 	}
 	// A web site has such an answer for a path that is no MCP endpoint.
 	isElsewhere := slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, status)
-	isRefused := status == http.StatusUnauthorized || status == http.StatusForbidden
-	if isElsewhere {
-		at, _ := url.Parse(target) // check has parsed it before
-		if strings.Trim(at.Path, "/") == "" {
-			return fmt.Errorf("%w; the URL has no path: did you mean %s://%s/mcp?", err, at.Scheme, at.Host)
-		}
-		return err
+	_, isUnknownHost := errors.AsType[*net.DNSError](err)
+	at, _ := url.Parse(target) // check has parsed it before
+	switch {
+	case isElsewhere && strings.Trim(at.Path, "/") == "":
+		return fmt.Sprintf("the URL has no path: did you mean %s://%s/mcp?", at.Scheme, at.Host)
+	case isElsewhere:
+		return "no MCP server answers at this path: check the URL"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens there: check the port, and that the server runs"
+	case isUnknownHost:
+		return "check the name of the host"
+	case status == http.StatusBadRequest && at.Scheme == "http" && strings.Contains(err.Error(), "HTTPS"): // as net/http and nginx say it
+		return "the server speaks HTTPS: the URL must begin with https://"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "the server speaks plain HTTP: the URL must begin with http://"
 	}
-	if !isRefused && errors.As(err, new(afterProbe)) {
-		newestLegacy := legacyOf(c.Versions)[0] // the server was sent initialize, so there is one
-		return fmt.Errorf("%w; server/discover may be why: with -protocol %s it is not sent", err, newestLegacy)
+	return ""
+}
+
+// adviceForCommand says what may be wrong with a command that did not start.
+func adviceForCommand(err error, command string) string {
+	if _, isPath := errors.AsType[*fs.PathError](err); !isPath && !errors.Is(err, exec.ErrNotFound) {
+		return "" // it has started
 	}
-	return err
+	host, _, _ := strings.Cut(command, "/")
+	info, noFile := os.Stat(command)
+	switch {
+	case noFile == nil && info.IsDir():
+		return "it is a directory: give the path of the program in it"
+	case noFile != nil && strings.Contains(strings.Trim(host, "."), "."):
+		return fmt.Sprintf("there is no such command: did you mean https://%.200s?", command)
+	case errors.Is(err, exec.ErrNotFound):
+		return "there is no such command: check its name, or give its path"
+	case errors.Is(err, fs.ErrNotExist):
+		return "check the path of the command, and of the interpreter that its first line names"
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf("it is no program that may be run: try chmod +x %.200s, or name its interpreter before it", command)
+	case errors.Is(err, syscall.ENOEXEC):
+		return "it is no program for this system: a script needs its interpreter before it, such as node or python3"
+	}
+	return ""
 }
 
 // ---- Calls ----
@@ -1548,6 +1622,9 @@ var errOutput = errors.New("standard output")
 // callLines makes a call for each line of standard input: METHOD [PARAMS]. If
 // one fails, the next is made all the same.
 func (c *caller) callLines(ctx context.Context) (failed error) {
+	if isTerminal(os.Stdin) {
+		fmt.Fprintln(c.stderr, "mcpwire: connected; type METHOD [PARAMS], such as tools/list; Ctrl-D ends it")
+	}
 	for c.input.Scan() {
 		line := strings.ReplaceAll(c.input.Text(), "\t", " ")
 		method, params, _ := strings.Cut(strings.TrimSpace(line), " ")

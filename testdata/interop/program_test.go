@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -370,14 +371,15 @@ func TestCallInOrder(t *testing.T) {
 // What is said of an HTTP server that cannot be connected to. Where a URL without a path is no MCP endpoint, /mcp is suggested; if initialize
 // fails after a server/discover that was not answered well, the error says how to leave that out; neither where something else is wrong.
 func TestCallAdvises(t *testing.T) {
+	const elsewhere = `; no MCP server answers at this path: check the URL\n$`
 	const path, protocol = `; the URL has no path: did you mean URL/mcp\?\n$`, `; server/discover may be why: with -protocol 2025-11-25 it is not sent\n$`
 	for _, row := range []struct {
 		discover, initialize int // statuses
 		path, want           string
 	}{
-		{404, 404, "", path}, {404, 404, "/?key=s3cret", path}, {405, 405, "/", path}, {404, 404, "/mcp", `[^?]\n$`}, {401, 401, "", `Unauthorized\n$`},
+		{404, 404, "", path}, {404, 404, "/?key=s3cret", path}, {405, 405, "/", path}, {404, 404, "/mcp", elsewhere}, {405, 405, "/mcp", elsewhere}, {401, 401, "", `Unauthorized\n$`},
 		{500, 500, "", `Internal Server Error\n$`},
-		{400, 500, "/mcp", protocol}, {400, 400, "/mcp", protocol}, {400, 404, "/mcp", `\)\n$`}, {400, 405, "/mcp", `\)\n$`}, {400, 401, "/mcp", `\)\n$`}, {400, 403, "/mcp", `\)\n$`},
+		{400, 500, "/mcp", protocol}, {400, 400, "/mcp", protocol}, {400, 404, "/mcp", elsewhere}, {400, 405, "/mcp", elsewhere}, {400, 401, "/mcp", `\)\n$`}, {400, 403, "/mcp", `\)\n$`},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if text, _ := io.ReadAll(r.Body); bytes.Contains(text, []byte(`"server/discover"`)) {
@@ -391,6 +393,61 @@ func TestCallAdvises(t *testing.T) {
 			t.Errorf("%d, %d at %q: exit %d, %s", row.discover, row.initialize, row.path, out.exit, got)
 		}
 		server.Close()
+	}
+}
+
+// What is said of a URL where nothing listens, or that has the wrong scheme or host.
+func TestCallAdvisesOnURLs(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	for _, row := range []struct{ url, want string }{
+		{"http://127.0.0.1:1/mcp", `connection refused; nothing listens there: check the port, and that the server runs\n$`},
+		{strings.Replace(server.URL, "http", "https", 1) + "/mcp", `; the server speaks plain HTTP: the URL must begin with http://\n$`},
+		{strings.Replace(secure.URL, "https", "http", 1) + "/mcp", `; the server speaks HTTPS: the URL must begin with https://\n$`},
+		{"http://no-such-host.invalid/mcp", `; check the name of the host\n$`},
+	} {
+		if out := run(t, nil, "", mcpwire, "call", row.url); out.exit != 1 || strings.Count(out.stderr, "\n") != 1 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
+			t.Errorf("%s: exit %d, %s", row.url, out.exit, out.stderr)
+		}
+	}
+}
+
+// What is said of a command that cannot be started.
+func TestCallAdvisesOnCommands(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"script.js": 0o700, "data": 0o600} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("console.log(1)\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct{ command, want string }{
+		{"no-such-command", `; there is no such command: check its name, or give its path\n$`},
+		{filepath.Join(dir, "none"), `; check the path of the command, and of the interpreter that its first line names\n$`},
+		{filepath.Join(dir, "data"), `; it is no program that may be run: try chmod \+x .*/data, or name its interpreter before it\n$`},
+		{filepath.Join(dir, "script.js"), `; it is no program for this system: a script needs its interpreter before it, such as node or python3\n$`},
+		{dir, `; it is a directory: give the path of the program in it\n$`},
+		{"mcp.example.com/mcp", `; there is no such command: did you mean https://mcp.example.com/mcp\?\n$`},
+	} {
+		if out := run(t, nil, "", mcpwire, "call", row.command); out.exit != 1 || strings.Count(out.stderr, "\n") != 1 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
+			t.Errorf("%s: exit %d, %s", row.command, out.exit, out.stderr)
+		}
+	}
+}
+
+// An address in use is said in one line, with what can be done.
+func TestAddressInUse(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	out := run(t, nil, "", mcpwire, "-http", listener.Addr().String())
+	if out.exit != 1 || !regexp.MustCompile(`^mcpwire: listen .*; another program listens there: choose another port, or 0 for a free one\n$`).MatchString(out.stderr) {
+		t.Errorf("exit %d, %s", out.exit, out.stderr)
 	}
 }
 
