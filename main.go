@@ -34,6 +34,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"maps"
 	"math"
@@ -146,7 +147,7 @@ var flagGroups = []struct {
 	title string
 	flags []string
 }{
-	{"What to call", []string{"method", "params", "i"}},
+	{"What to call", []string{"method", "params", "i", "json"}},
 	{"What the server is told when it asks", []string{"answer"}},
 	{"How to reach the server", []string{"protocol", "timeout", "header"}},
 	{"Where to serve", []string{"http", "tls-cert", "tls-key"}},
@@ -1327,6 +1328,7 @@ const (
 type callOptions struct {
 	method      string // "": print a summary
 	params      string
+	json        bool // print the summary as JSON
 	versions    []string
 	answer      string
 	timeout     time.Duration
@@ -1344,6 +1346,7 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 	flags.StringVar(&o.method, "method", "", "`method` to call, such as tools/list")
 	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
 	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
+	flags.BoolVar(&o.json, "json", false, "print what the server offers as one JSON object")
 	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this `JSON` (default: ask at a terminal, or decline)")
 	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call; progress extends it up to ten times; 0: none")
@@ -1378,6 +1381,12 @@ func (o *callOptions) check(target []string) error {
 
 // checkFlags returns an error if the flags do not fit together.
 func (o *callOptions) checkFlags() error {
+	ways := 0 // to say what is called
+	for _, isUsed := range []bool{o.method != "", o.interactive, o.json} {
+		if isUsed {
+			ways++
+		}
+	}
 	switch {
 	case o.params != "" && (o.method == "" || !isObject(o.params)):
 		return errors.New("-params takes a JSON object, and goes with -method")
@@ -1385,8 +1394,8 @@ func (o *callOptions) checkFlags() error {
 		return errors.New("-answer takes a JSON object")
 	case o.timeout < 0 || o.timeout > noTimeout:
 		return errors.New("-timeout is out of range")
-	case o.interactive && o.method != "":
-		return errors.New("-i and -method exclude each other")
+	case ways > 1:
+		return errors.New("-method, -i and -json exclude each other")
 	}
 	return nil
 }
@@ -1459,6 +1468,8 @@ func call(ctx context.Context, args []string) error {
 		return c.callLines(ctx)
 	case o.method != "":
 		return c.callAndPrint(ctx, o.method, o.params)
+	case o.json:
+		return c.printOffer(ctx, target)
 	}
 	return c.summary(ctx, target)
 }
@@ -1650,6 +1661,11 @@ func (c *caller) callAndPrint(ctx context.Context, method, params string) error 
 	if err := c.call(ctx, method, params, &result); err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
+	return printResult(result)
+}
+
+// printResult prints JSON on one line of standard output.
+func printResult(result json.RawMessage) error {
 	// At a terminal, the notifications of a call stand before its result.
 	stderr.flush()
 	line := append(appendLine(nil, result), '\n')
@@ -1713,6 +1729,207 @@ func (c *caller) limited(ctx context.Context, f func(context.Context) error) err
 	return err
 }
 
+// typeOfJSON returns the name that JSON Schema has for the type of a value.
+func typeOfJSON(value json.RawMessage) string {
+	switch value[0] {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	}
+	// JSON Schema 2020-12 section 6.1.1: 3.0 is an integer, too.
+	number, err := strconv.ParseFloat(string(value), 64)
+	hasFraction := bytes.ContainsAny(value, ".eE")
+	if hasFraction && (err != nil || number != math.Trunc(number)) {
+		return "number"
+	}
+	return "integer"
+}
+
+// ---- Signatures ----
+
+// argumentsSchema is what call reads of the inputSchema of a tool.
+type argumentsSchema struct {
+	Properties json.RawMessage `json:"properties,omitempty"` // an object of schemas
+	Required   json.RawMessage `json:"required,omitempty"`   // an array of names
+}
+
+// valueSchema is what call reads of the schema of a value.
+type valueSchema struct {
+	Type  json.RawMessage `json:"type,omitempty"` // a name, or an array of names
+	Enum  json.RawMessage `json:"enum,omitempty"`
+	AnyOf json.RawMessage `json:"anyOf,omitempty"`
+	OneOf json.RawMessage `json:"oneOf,omitempty"`
+}
+
+// listedArgument is what call reads of an argument of a prompt.
+type listedArgument struct {
+	Name     string `json:"name,omitempty"`
+	Required bool   `json:"required,omitempty"`
+}
+
+const (
+	maxSignature = 400 // characters of the arguments in a signature
+	maxFirstLine = 100 // characters of a description that are printed
+	maxRequired  = 100 // names of required arguments that are looked at
+	maxTypes     = 10  // types of one value, and values of one enum, that are looked at
+)
+
+// elements walks through an array. What is not an array has no elements.
+func elements(array json.RawMessage) iter.Seq[json.RawMessage] {
+	return func(yield func(json.RawMessage) bool) {
+		if !bytes.HasPrefix(array, []byte("[")) {
+			return
+		}
+		for _, element := range each(array) {
+			if !yield(element) {
+				return
+			}
+		}
+	}
+}
+
+// properties walks through an object. What is not an object has none.
+func properties(object json.RawMessage) iter.Seq2[string, json.RawMessage] {
+	return func(yield func(string, json.RawMessage) bool) {
+		if !bytes.HasPrefix(object, []byte("{")) {
+			return
+		}
+		for name, value := range each(object) {
+			if !yield(string(name), value) {
+				return
+			}
+		}
+	}
+}
+
+// textOf returns the value of a JSON string; "": it is no string, or an empty one.
+func textOf(value json.RawMessage) (text string) {
+	_ = json.Unmarshal(value, &text)
+	return text
+}
+
+// schema returns what call reads of the inputSchema of a tool.
+func (i *listedItem) schema() (schema argumentsSchema) {
+	_ = Bind(i.InputSchema, &schema) // the fields are JSON of any type
+	return schema
+}
+
+// required returns the names of the required arguments.
+func (s argumentsSchema) required() (names []string) {
+	for element := range elements(s.Required) {
+		name := textOf(element)
+		if len(names) == maxRequired {
+			break
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// typesOf returns the types that a schema allows; nil: any. Without type, it reads
+// anyOf and oneOf, with which many servers say that a value may be null, or enum.
+func typesOf(schema json.RawMessage) (types []string) {
+	var s valueSchema
+	_ = Bind(schema, &s) // the fields are JSON of any type
+	if name := textOf(s.Type); name != "" {
+		return []string{name}
+	}
+	for element := range elements(s.Type) {
+		if len(types) == maxTypes {
+			return nil
+		}
+		types = append(types, textOf(element))
+	}
+	for _, alternatives := range []json.RawMessage{s.AnyOf, s.OneOf} {
+		for element := range elements(alternatives) {
+			var alternative valueSchema
+			_ = Bind(element, &alternative)
+			name := textOf(alternative.Type)
+			if name == "" || len(types) == maxTypes {
+				return nil
+			}
+			types = append(types, name)
+		}
+	}
+	if types != nil {
+		return types
+	}
+	for value := range elements(s.Enum) {
+		if name := typeOfJSON(value); !slices.Contains(types, name) {
+			types = append(types, name)
+		}
+	}
+	return types
+}
+
+// describe returns the values of an enum, or the types, of a schema.
+func describe(schema json.RawMessage) string {
+	var s valueSchema
+	_ = Bind(schema, &s)
+	var values []string
+	for value := range elements(s.Enum) {
+		if len(values) == maxTypes {
+			values = append(values, "…")
+			break
+		}
+		values = append(values, shorten(string(value), 40))
+	}
+	if values == nil {
+		values = typesOf(schema)
+	}
+	return cmp.Or(strings.Join(values, "|"), "any")
+}
+
+// signature returns a name and the arguments of a tool or a prompt, such as
+// get-weather(city string, unit? "celsius"|"fahrenheit"). A question mark follows
+// the name of an optional argument.
+func (i *listedItem) signature() string {
+	var list []string
+	size := 0
+	add := func(name, of string, isRequired bool) (isShown bool) {
+		if !isRequired {
+			name += "?"
+		}
+		shown := strings.TrimSpace(name + " " + of)
+		list = append(list, shown)
+		size += len(shown) + len(", ")
+		return size < maxSignature
+	}
+	required := i.schema().required()
+	for name, schema := range properties(i.schema().Properties) {
+		if !add(name, describe(schema), slices.Contains(required, name)) {
+			break
+		}
+	}
+	for element := range elements(i.Arguments) {
+		var a listedArgument
+		_ = Bind(element, &a)
+		if !add(a.Name, "", a.Required) {
+			break
+		}
+	}
+	return i.Name + "(" + shorten(strings.Join(list, ", "), maxSignature) + ")"
+}
+
+// shorten returns the first n characters of a text.
+func shorten(text string, n int) string {
+	count := 0
+	for i := range text {
+		if count == n {
+			return text[:i] + "…"
+		}
+		count++
+	}
+	return text
+}
+
 // ---- The summary ----
 
 // rows prints lines of a label and a value.
@@ -1727,22 +1944,46 @@ func (r *rows) print(label, value string) {
 	}
 }
 
+// printList prints one value a line, and the label before the first.
+func (r *rows) printList(label string, values []string) {
+	if len(values) == 0 {
+		values = []string{"none"}
+	}
+	for _, value := range values {
+		r.print(label, value)
+		label = ""
+		if r.err != nil {
+			return
+		}
+	}
+}
+
 // summary prints how the server was reached and what it offers. If a list cannot
 // be read, the next one is read all the same.
 func (c *caller) summary(ctx context.Context, target []string) error {
 	var out rows
 	server := c.Server()
 	capabilities, failed := capabilityNames(server.Capabilities)
+	session := "none"
+	if c.hasSession() {
+		session = "yes"
+	}
 	out.print("target", strings.Join(target, " "))
 	out.print("transport", c.transport)
 	out.print("revision", server.Version)
-	out.print("session", c.session())
+	if server.Versions != nil {
+		out.print("versions", strings.Join(server.Versions, ", "))
+	}
+	out.print("session", session)
 	name := "it did not say"
 	if server.Info != nil {
 		name = strings.TrimSpace(server.Info.Name + " " + server.Info.Version + " " + server.Info.Title)
 	}
 	out.print("server", name)
 	out.print("capabilities", strings.Join(capabilities, ", "))
+	if server.Instructions != "" {
+		out.printList("instructions", firstLines(server.Instructions))
+	}
 	for _, kind := range listKinds {
 		if out.err != nil {
 			break
@@ -1750,42 +1991,104 @@ func (c *caller) summary(ctx context.Context, target []string) error {
 		if !slices.Contains(capabilities, kind.capability) {
 			continue
 		}
-		names, err := c.listNames(ctx, kind)
-		fault, isAnswer := errors.AsType[*Error](err)
-		if kind.optional && isAnswer && fault.Code == CodeMethodNotFound {
-			err = nil
-		}
+		lines, err := c.listLines(ctx, kind)
 		if err != nil {
 			if failed != nil { // only the last error is returned
 				printError(failed)
 			}
 			failed = err
-			names = append(names, "?")
+			lines = append(lines, "?")
 		}
-		out.print(kind.label, cmp.Or(strings.Join(names, ", "), "none"))
+		out.printList(kind.label, lines)
 	}
 	return cmp.Or(out.err, failed)
 }
 
-// session returns "yes" if there is a session, and "none" otherwise. Over
-// HTTP+SSE the stream is the session. The modern era has no sessions.
-func (c *caller) session() string {
-	isLegacy := slices.Contains(legacyOf(nil), c.Server().Version)
-	if c.transport == "HTTP+SSE" || isLegacy && c.inSession.Load() {
-		return "yes"
+const (
+	maxLines    = 10  // of the instructions that a summary shows
+	maxLineSize = 300 // characters of each of them
+)
+
+// firstLines returns the lines of a text that a summary shows.
+func firstLines(text string) (shown []string) {
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		if len(shown) == maxLines {
+			return append(shown, "… (-json prints all)")
+		}
+		shown = append(shown, shorten(strings.TrimRight(line, "\r\n"), maxLineSize))
 	}
-	return "none"
+	return shown
+}
+
+// offer is what -json prints.
+type offer struct {
+	Target            []string          `json:"target"`    // the URL, or the command
+	Transport         string            `json:"transport"` // stdio, Streamable HTTP or HTTP+SSE
+	Revision          string            `json:"revision"`
+	SupportedVersions []string          `json:"supportedVersions,omitempty"` // as server/discover says
+	Session           bool              `json:"session"`
+	ServerInfo        *Implementation   `json:"serverInfo,omitempty"`
+	Capabilities      json.RawMessage   `json:"capabilities,omitempty"`
+	Instructions      string            `json:"instructions,omitempty"`
+	Tools             []json.RawMessage `json:"tools,omitzero"` // the items of the lists, as they came
+	Resources         []json.RawMessage `json:"resources,omitzero"`
+	ResourceTemplates []json.RawMessage `json:"resourceTemplates,omitzero"`
+	Prompts           []json.RawMessage `json:"prompts,omitzero"`
+	Errors            []string          `json:"errors,omitempty"` // of the lists that could not be read to their end
+}
+
+const maxOffer = 16 << 20 // bytes of the items that -json prints
+
+// printOffer prints, as one JSON object, how the server was reached and what it
+// offers. A list is there if the server has the capability for it.
+func (c *caller) printOffer(ctx context.Context, target []string) (failed error) {
+	server := c.Server()
+	o := offer{Target: target, Transport: c.transport, Revision: server.Version, SupportedVersions: server.Versions,
+		Session: c.hasSession(), ServerInfo: server.Info, Capabilities: server.Capabilities, Instructions: server.Instructions}
+	capabilities, err := capabilityNames(server.Capabilities)
+	if err != nil {
+		return err
+	}
+	size := 0
+	for _, kind := range listKinds {
+		if !slices.Contains(capabilities, kind.capability) {
+			continue
+		}
+		items := []json.RawMessage{}
+		err := c.eachItem(ctx, kind, func(item json.RawMessage) error {
+			size += len(item) + 24 // of a json.RawMessage itself
+			if size > maxOffer {
+				return fmt.Errorf("%s: more than %d bytes in the lists", kind.method, maxOffer)
+			}
+			items = append(items, bytes.Clone(item)) // item belongs to its page, which may be large
+			return nil
+		})
+		if err != nil {
+			o.Errors = append(o.Errors, err.Error())
+			failed = errors.New("not all lists could be read: " + strings.Join(o.Errors, "; "))
+		}
+		*kind.in(&o) = items
+	}
+	encoded, err := marshal(o)
+	if err != nil {
+		return err
+	}
+	return cmp.Or(printResult(encoded), failed)
+}
+
+// hasSession reports whether there is a session. Over HTTP+SSE the stream is the
+// session. The modern era has no sessions.
+func (c *caller) hasSession() bool {
+	isLegacy := slices.Contains(legacyOf(nil), c.Server().Version)
+	return c.transport == "HTTP+SSE" || isLegacy && c.inSession.Load()
 }
 
 // capabilityNames returns the names of the capabilities of a server, sorted.
 // With an error it returns those read before.
 func capabilityNames(capabilities json.RawMessage) (sorted []string, err error) {
-	if !bytes.HasPrefix(capabilities, []byte("{")) {
-		return nil, nil
-	}
 	var found nameList
-	for name := range each(capabilities) {
-		err = found.add(string(name))
+	for name := range properties(capabilities) {
+		err = found.add(name)
 		if err != nil {
 			err = fmt.Errorf("capabilities: %w", err)
 			break
@@ -1795,8 +2098,8 @@ func capabilityNames(capabilities json.RawMessage) (sorted []string, err error) 
 	return found.names, err
 }
 
-// nameList is a list of names with a bound: a result of 64 MiB may hold millions
-// of empty names.
+// nameList is a list of names, or of lines, with a bound: a result of 64 MiB may
+// hold millions of empty names.
 type nameList struct {
 	names []string
 	size  int // bytes, as they are printed
@@ -1822,22 +2125,29 @@ type listKind struct {
 	member     string // of the result
 	items      func(*listedPage) json.RawMessage
 	name       func(*listedItem) string
+	in         func(*offer) *[]json.RawMessage
 }
 
+var toolKind = listKind{label: "tools", capability: "tools", method: "tools/list", member: "tools",
+	items: func(p *listedPage) json.RawMessage { return p.Tools },
+	name:  (*listedItem).signature,
+	in:    func(o *offer) *[]json.RawMessage { return &o.Tools }}
+
 var listKinds = []listKind{
-	{label: "tools", capability: "tools", method: "tools/list", member: "tools",
-		items: func(p *listedPage) json.RawMessage { return p.Tools },
-		name:  func(i *listedItem) string { return i.Name }},
+	toolKind,
 	{label: "resources", capability: "resources", method: "resources/list", member: "resources",
 		items: func(p *listedPage) json.RawMessage { return p.Resources },
-		name:  func(i *listedItem) string { return i.URI }},
+		name:  func(i *listedItem) string { return i.URI },
+		in:    func(o *offer) *[]json.RawMessage { return &o.Resources }},
 	// A server may have resources and no templates.
 	{label: "templates", capability: "resources", optional: true, method: "resources/templates/list", member: "resourceTemplates",
 		items: func(p *listedPage) json.RawMessage { return p.ResourceTemplates },
-		name:  func(i *listedItem) string { return i.URITemplate }},
+		name:  func(i *listedItem) string { return i.URITemplate },
+		in:    func(o *offer) *[]json.RawMessage { return &o.ResourceTemplates }},
 	{label: "prompts", capability: "prompts", method: "prompts/list", member: "prompts",
 		items: func(p *listedPage) json.RawMessage { return p.Prompts },
-		name:  func(i *listedItem) string { return i.Name }},
+		name:  (*listedItem).signature,
+		in:    func(o *offer) *[]json.RawMessage { return &o.Prompts }},
 }
 
 // listedPage is a page of any of the lists. The items stay as they came: decoded,
@@ -1850,45 +2160,73 @@ type listedPage struct {
 	Prompts           json.RawMessage `json:"prompts,omitempty"`
 }
 
-// listedItem is an item of any of the lists. It has one of these names, or two.
+// listedItem is an item of any of the lists. It has one of the names, or two.
 type listedItem struct {
-	Name        string `json:"name,omitempty"`
-	URI         string `json:"uri,omitempty"`
-	URITemplate string `json:"uriTemplate,omitempty"`
+	Name        string          `json:"name,omitempty"`
+	Title       string          `json:"title,omitempty"`
+	Description string          `json:"description,omitempty"`
+	URI         string          `json:"uri,omitempty"`
+	URITemplate string          `json:"uriTemplate,omitempty"`
+	InputSchema json.RawMessage `json:"inputSchema,omitempty"` // of a tool
+	Arguments   json.RawMessage `json:"arguments,omitempty"`   // of a prompt
 }
 
 const maxListPages = 1000
 
-// listNames returns the names of all items of a list, page by page. With an error
-// it returns those read before. 2026-07-28 server/utilities/pagination: an empty
-// cursor does not mean the end of the list.
-func (c *caller) listNames(ctx context.Context, kind listKind) ([]string, error) {
+// listLines returns a line for each item of a list: what it is, and the first line
+// of its description. With an error it returns the lines for those read before.
+func (c *caller) listLines(ctx context.Context, kind listKind) ([]string, error) {
 	var found nameList
+	err := c.eachItem(ctx, kind, func(text json.RawMessage) error {
+		var item listedItem
+		_ = Bind(text, &item) // an item without a name has the name ""
+		line := kind.name(&item)
+		about := strings.TrimSpace(cmp.Or(item.Description, item.Title))
+		about, _, _ = strings.Cut(about, "\n")
+		if about != "" {
+			line += "  " + shorten(about, maxFirstLine)
+		}
+		err := found.add(line)
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind.method, err)
+		}
+		return nil
+	})
+	return found.names, err
+}
+
+// eachItem gives each item of a list to a function, page by page. If the function
+// returns an error, that ends the walk, and eachItem returns it. 2026-07-28
+// server/utilities/pagination: an empty cursor does not mean the end of the list.
+func (c *caller) eachItem(ctx context.Context, kind listKind, take func(item json.RawMessage) error) error {
 	params := "{}"
 	for range maxListPages {
 		var result json.RawMessage
-		if err := c.call(ctx, kind.method, params, &result); err != nil {
-			return found.names, fmt.Errorf("%s: %w", kind.method, err)
+		err := c.call(ctx, kind.method, params, &result)
+		fault, isAnswer := errors.AsType[*Error](err)
+		if kind.optional && isAnswer && fault.Code == CodeMethodNotFound {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind.method, err)
 		}
 		var page listedPage
 		_ = Bind(result, &page) // the fields are JSON of any type
 		items := kind.items(&page)
 		if !bytes.HasPrefix(items, []byte("[")) {
-			return found.names, fmt.Errorf("%s: no %s in the result", kind.method, kind.member)
+			return fmt.Errorf("%s: no %s in the result", kind.method, kind.member)
 		}
-		for _, text := range each(items) {
-			var item listedItem
-			_ = Bind(text, &item) // an item without a name has the name ""
-			if err := found.add(kind.name(&item)); err != nil {
-				return found.names, fmt.Errorf("%s: %w", kind.method, err)
+		for item := range elements(items) {
+			if err := take(item); err != nil {
+				return err
 			}
 		}
 		if page.NextCursor == nil || string(page.NextCursor) == "null" {
-			return found.names, nil
+			return nil
 		}
 		params = `{"cursor":` + string(page.NextCursor) + `}`
 	}
-	return found.names, fmt.Errorf("%s: no end of pages", kind.method)
+	return fmt.Errorf("%s: no end of pages", kind.method)
 }
 
 // ---- What the server sends ----

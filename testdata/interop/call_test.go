@@ -87,7 +87,7 @@ func TestServerEverythingSummary(t *testing.T) {
 			want := maps.Clone(everythingOffers)
 			want["transport"], want["revision"], want["session"] = `^stdio$`, `^`+rev.version+`$`, `^none$`
 			out := summary(t, flags, append(script(t, everythingScript), "stdio"), want)
-			if strings.Contains(out.stdout, "trigger-elicitation-request") != rev.asks { // offered to clients that declare elicitation
+			if strings.Contains(out.stdout, " trigger-elicitation-request(") != rev.asks { // offered to clients that declare elicitation
 				t.Errorf("elicitation is offered: want %v", rev.asks)
 			}
 		})
@@ -244,7 +244,7 @@ func TestEverythingServerLines(t *testing.T) {
 
 // ---- Both ----
 
-// summary checks rows of what mcpwire call prints without -method, each a label and its value.
+// summary checks rows of what mcpwire call prints without -method, each a label and its value; of a list, the names of its items.
 func summary(t *testing.T, flags, server []string, want map[string]string) outcome {
 	t.Helper()
 	out := call(t, flags, "", server...)
@@ -252,9 +252,24 @@ func summary(t *testing.T, flags, server []string, want map[string]string) outco
 		t.Fatalf("exit %d", out.exit)
 	}
 	got := map[string]string{}
+	label := ""
 	for line := range strings.Lines(out.stdout) {
-		label, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		got[label] = strings.TrimSpace(value)
+		value := strings.TrimSpace(line)
+		isNext := strings.HasPrefix(line, " ") // of the list that the label stands for
+		if !isNext {
+			label, value, _ = strings.Cut(value, " ")
+			value = strings.TrimSpace(value)
+		}
+		switch label {
+		case "tools", "prompts":
+			value, _, _ = strings.Cut(value, "(")
+		case "resources", "templates":
+			value, _, _ = strings.Cut(value, "  ")
+		}
+		if isNext {
+			value = got[label] + ", " + value
+		}
+		got[label] = value
 	}
 	for label, pattern := range want {
 		if value, ok := got[label]; !ok || !regexp.MustCompile(pattern).MatchString(value) {

@@ -467,14 +467,16 @@ func TestCallIsBounded(t *testing.T) {
 		discover string // its result
 		tools    string // the members of that result
 		want     string // part of stderr
+		flags    []string
 	}{
-		{"tools without a name", "", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names"},
-		{"a large schema", "", `"tools":[{"name":"x","inputSchema":{"x-mcp-header":"a","a":[` + many(10<<20, `[]`) + `]}}]`, "the schema has more than 1048576 bytes"},
-		{"schemas", "", `"tools":[` + many(3<<20, `{"name":"x","inputSchema":{"x-mcp-header":"a","a":[`+strings.Repeat("[],", 100000)+`[]]}}`) + `]`, "is left out"},
-		{"marks", "", `"tools":[` + many(3<<20, marked) + `]`, "is left out"},
-		{"pages without an end", "", `"tools":[{"name":` + long + `}],"nextCursor":"x"`, "tools/list: more than 4194304 bytes of names"},
-		{"capabilities", `"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},` + many(15<<20, `"":1`) + `}`, "", "capabilities: more than 4194304 bytes of names"},
-		{"versions", `"capabilities":{},"supportedVersions":[` + many(20<<20, `""`) + `]`, "", "no protocol version in common"},
+		{"tools without a name", "", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names", nil},
+		{"a large schema", "", `"tools":[{"name":"x","inputSchema":{"x-mcp-header":"a","a":[` + many(10<<20, `[]`) + `]}}]`, "the schema has more than 1048576 bytes", nil},
+		{"schemas", "", `"tools":[` + many(3<<20, `{"name":"x","inputSchema":{"x-mcp-header":"a","a":[`+strings.Repeat("[],", 100000)+`[]]}}`) + `]`, "is left out", nil},
+		{"marks", "", `"tools":[` + many(3<<20, marked) + `]`, "is left out", nil},
+		{"pages without an end", "", `"tools":[{"name":` + long + `}],"nextCursor":"x"`, "tools/list: more than 4194304 bytes of names", nil},
+		{"capabilities", `"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},` + many(15<<20, `"":1`) + `}`, "", "capabilities: more than 4194304 bytes of names", nil},
+		{"versions", `"capabilities":{},"supportedVersions":[` + many(20<<20, `""`) + `]`, "", "no protocol version in common", nil},
+		{"items", "", `"tools":[` + many(20<<20, `{}`) + `]`, "tools/list: more than 16777216 bytes in the lists", []string{"-json"}},
 	} {
 		discover := row.discover
 		if discover == "" {
@@ -494,7 +496,7 @@ func TestCallIsBounded(t *testing.T) {
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{%s}}`, m.ID, result)
 		}))
 		var stderr bytes.Buffer
-		cmd := exec.Command(mcpwire, "call", server.URL)
+		cmd := exec.Command(mcpwire, slices.Concat([]string{"call"}, row.flags, []string{server.URL})...)
 		cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1") // a line for each collection, such as "…, 9->10->5 MB, 11 MB goal, …"
 		cmd.Stderr = &stderr
 		cmd.Run()
