@@ -7,6 +7,7 @@
 //	mcpwire -http :8080                              serve it over HTTP, at http://127.0.0.1:8080/mcp
 //	mcpwire call http://127.0.0.1:8080/mcp           say how a server was reached and what it offers
 //	mcpwire call COMMAND [ARG...]                    start a server, and say the same
+//	mcpwire call -tool echo -arg text=hi COMMAND     call one tool and print its result
 //	mcpwire call -method tools/list COMMAND [ARG...] call one method and print its result
 //
 // The library is jsonrpc.go (messages, and a conversation with one peer),
@@ -66,7 +67,21 @@ const version = "0.1.0"
 const (
 	exitError = 1
 	exitUsage = 2 // a flag or an argument is wrong
+	exitTool  = 3 // call -tool: the result has isError
 )
+
+// exitStatus is an error that ends the program with a status of its own.
+type exitStatus struct {
+	error
+	status int
+}
+
+func (e exitStatus) Unwrap() error { return e.error }
+
+// usageErrorf returns the error of a command line that does not fit the server.
+func usageErrorf(format string, args ...any) error {
+	return exitStatus{fmt.Errorf(format, args...), exitUsage}
+}
 
 func main() {
 	command := serve
@@ -79,7 +94,11 @@ func main() {
 	err := command(untilSignal(isCall), args)
 	if err != nil {
 		printError(err)
-		os.Exit(exitError)
+		status := exitError
+		if special, ok := errors.AsType[exitStatus](err); ok {
+			status = special.status
+		}
+		os.Exit(status)
 	}
 	stderr.flush()
 }
@@ -147,7 +166,7 @@ var flagGroups = []struct {
 	title string
 	flags []string
 }{
-	{"What to call", []string{"method", "params", "i", "json"}},
+	{"What to call", []string{"method", "params", "tool", "arg", "i", "json"}},
 	{"What the server is told when it asks", []string{"answer"}},
 	{"How to reach the server", []string{"protocol", "timeout", "header"}},
 	{"Where to serve", []string{"http", "tls-cert", "tls-key"}},
@@ -1315,8 +1334,8 @@ type caller struct {
 
 const callUsage = `usage: mcpwire call [flags] URL
        mcpwire call [flags] COMMAND [ARG...]
-Without -method and -i: say how the server was reached, and what it offers.
-Exit status: 0 a result; 1 an error; 2 a wrong command line.`
+Without -method, -tool and -i: say how the server was reached, and what it offers.
+Exit status: 0 a result; 1 an error; 2 a wrong command line; 3 -tool: a result with isError.`
 
 const (
 	maxMessage = 64 << 20            // bytes of a message
@@ -1326,8 +1345,10 @@ const (
 
 // callOptions are the flags of call.
 type callOptions struct {
-	method      string // "": print a summary
+	method      string // "": see tool
 	params      string
+	tool        string // "": print a summary, unless there is a method
+	arguments   []argument
 	json        bool // print the summary as JSON
 	versions    []string
 	answer      string
@@ -1345,6 +1366,8 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 	}
 	flags.StringVar(&o.method, "method", "", "`method` to call, such as tools/list")
 	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
+	flags.Func("tool", "`name` of a tool to call, with an -arg for each argument", matching(`(?s).+`, setText(&o.tool)))
+	flags.Func("arg", "argument of the tool: `KEY=VALUE`, or KEY=@FILE (@@ is @); repeatable", o.addArgument)
 	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
 	flags.BoolVar(&o.json, "json", false, "print what the server offers as one JSON object")
 	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this `JSON` (default: ask at a terminal, or decline)")
@@ -1353,6 +1376,47 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
 		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
+}
+
+// addArgument is the function of -arg. It reads the file that is named, so that a
+// missing file is found out before a server is started.
+func (o *callOptions) addArgument(text string) error {
+	key, value, found := strings.Cut(text, "=")
+	isTwice := slices.ContainsFunc(o.arguments, func(a argument) bool { return a.key == key })
+	switch {
+	case !found || key == "":
+		return errors.New("it must be KEY=VALUE")
+	case isTwice:
+		return fmt.Errorf("%q is given twice", key)
+	}
+	if file, isFile := strings.CutPrefix(value, "@"); isFile && !strings.HasPrefix(file, "@") {
+		content, err := readFile(file)
+		if err != nil {
+			return err
+		}
+		value = content
+	} else {
+		value = strings.TrimPrefix(value, "@")
+	}
+	if !utf8.ValidString(text) || !utf8.ValidString(value) {
+		return fmt.Errorf("%q is not UTF-8", key)
+	}
+	o.arguments = append(o.arguments, argument{key, value})
+	return nil
+}
+
+// readFile returns the content of a file that fits in a message.
+func readFile(name string) (string, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxMessage+1))
+	if len(content) > maxMessage {
+		return "", fmt.Errorf("%s has more than %d bytes", name, maxMessage)
+	}
+	return string(content), err
 }
 
 // check returns an error if the target is wrong, or if the flags do not fit
@@ -1382,7 +1446,7 @@ func (o *callOptions) check(target []string) error {
 // checkFlags returns an error if the flags do not fit together.
 func (o *callOptions) checkFlags() error {
 	ways := 0 // to say what is called
-	for _, isUsed := range []bool{o.method != "", o.interactive, o.json} {
+	for _, isUsed := range []bool{o.method != "", o.tool != "", o.interactive, o.json} {
 		if isUsed {
 			ways++
 		}
@@ -1395,7 +1459,9 @@ func (o *callOptions) checkFlags() error {
 	case o.timeout < 0 || o.timeout > noTimeout:
 		return errors.New("-timeout is out of range")
 	case ways > 1:
-		return errors.New("-method, -i and -json exclude each other")
+		return errors.New("-method, -tool, -i and -json exclude each other")
+	case o.arguments != nil && o.tool == "":
+		return errors.New("-arg goes with -tool")
 	}
 	return nil
 }
@@ -1467,7 +1533,10 @@ func call(ctx context.Context, args []string) error {
 	case o.interactive:
 		return c.callLines(ctx)
 	case o.method != "":
-		return c.callAndPrint(ctx, o.method, o.params)
+		_, err := c.callAndPrint(ctx, o.method, o.params)
+		return err
+	case o.tool != "":
+		return c.callTool(ctx, o.tool, o.arguments)
 	case o.json:
 		return c.printOffer(ctx, target)
 	}
@@ -1642,7 +1711,7 @@ func (c *caller) callLines(ctx context.Context) (failed error) {
 		if method == "" {
 			continue
 		}
-		err := c.callAndPrint(ctx, method, params)
+		_, err := c.callAndPrint(ctx, method, params)
 		if errors.Is(err, errOutput) {
 			return err
 		}
@@ -1654,14 +1723,18 @@ func (c *caller) callLines(ctx context.Context) (failed error) {
 	return cmp.Or(failed, c.input.Err())
 }
 
-// callAndPrint calls a method and prints its result on one line, otherwise as it
-// came.
-func (c *caller) callAndPrint(ctx context.Context, method, params string) error {
-	var result json.RawMessage
-	if err := c.call(ctx, method, params, &result); err != nil {
-		return fmt.Errorf("%s: %w", method, err)
+// callAndPrint calls a method, and prints its result on one line, otherwise as it
+// came. It returns the result.
+func (c *caller) callAndPrint(ctx context.Context, method, params string) (result json.RawMessage, err error) {
+	err = c.call(ctx, method, params, &result)
+	if err != nil {
+		fault, _ := errors.AsType[*Error](err)
+		if fault != nil && fault.Code == CodeMethodNotFound {
+			err = fmt.Errorf("%w%s", err, didYouMean(method, slices.Values(knownMethods)))
+		}
+		return nil, fmt.Errorf("%s: %w", method, err)
 	}
-	return printResult(result)
+	return result, printResult(result)
 }
 
 // printResult prints JSON on one line of standard output.
@@ -1673,6 +1746,57 @@ func printResult(result json.RawMessage) error {
 		return fmt.Errorf("%w: %w", errOutput, err)
 	}
 	return nil
+}
+
+// knownMethods are the methods of all revisions that a client may call.
+var knownMethods = []string{
+	"initialize", "ping", "server/discover", "subscriptions/listen", "logging/setLevel", "completion/complete",
+	"tools/list", "tools/call", "prompts/list", "prompts/get",
+	"resources/list", "resources/read", "resources/templates/list", "resources/subscribe", "resources/unsubscribe",
+}
+
+// didYouMean returns a text to append to an error about a name: a question with the
+// most similar one of all names. It returns "" if none is similar, and if name
+// itself is one of them.
+func didYouMean(name string, names iter.Seq[string]) string {
+	nearest, least := "", len(name)/3+2 // at most a third of the name, and one more, is wrong
+	for other := range names {
+		if len(other) >= len(name)+least || len(other) > maxSimilar {
+			continue
+		}
+		if d := editDistance(name, other); d < least {
+			nearest, least = other, d
+		}
+	}
+	if nearest == "" || nearest == name {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %s?", nearest)
+}
+
+const maxSimilar = 128 // bytes of a name that is compared with others
+
+// editDistance returns how many bytes must be inserted, deleted or replaced to make
+// b of a. Upper and lower case are the same.
+func editDistance(a, b string) int {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	row := make([]int, len(b)+1) // row[j] is the distance between a[:i] and b[:j]
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0] // between a[:i] and b[:j]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // givenParams are the params of a call, of which call reads only _meta.
@@ -1727,6 +1851,117 @@ func (c *caller) limited(ctx context.Context, f func(context.Context) error) err
 		return tooLong
 	}
 	return err
+}
+
+// ---- Calling a tool by its name ----
+
+// argument is a KEY=VALUE of the command line.
+type argument struct{ key, value string }
+
+// callTool calls a tool and prints the result. The arguments are typed by the
+// schema of the tool, which is read first.
+func (c *caller) callTool(ctx context.Context, name string, arguments []argument) error {
+	tool, err := c.findTool(ctx, name)
+	if err != nil {
+		return err
+	}
+	params, err := tool.params(arguments)
+	if err != nil {
+		return err
+	}
+	result, err := c.callAndPrint(ctx, "tools/call", params)
+	if err != nil {
+		return err
+	}
+	var outcome toolOutcome
+	_ = Bind(result, &outcome)
+	if outcome.IsError {
+		return exitStatus{fmt.Errorf("the tool %s has failed (isError)", name), exitTool}
+	}
+	return nil
+}
+
+// toolOutcome is what call reads of the result of a tool.
+type toolOutcome struct {
+	IsError bool `json:"isError,omitempty"`
+}
+
+// findTool reads the list of tools until the tool is found.
+func (c *caller) findTool(ctx context.Context, name string) (found *listedItem, err error) {
+	var others nameList
+	errFound := errors.New("found")
+	err = c.eachItem(ctx, toolKind, func(text json.RawMessage) error {
+		var item listedItem
+		_ = Bind(text, &item) // an item without a name has the name ""
+		if item.Name == name {
+			found = &item
+			return errFound
+		}
+		if err := others.add(item.Name); err != nil {
+			return fmt.Errorf("%s: %w", toolKind.method, err)
+		}
+		return nil
+	})
+	switch {
+	case found != nil:
+		return found, nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, usageErrorf("the server has no tool %s%s", name, didYouMean(name, slices.Values(others.names)))
+}
+
+// params returns the params of tools/call.
+func (i *listedItem) params(arguments []argument) (string, error) {
+	typed := map[string]json.RawMessage{}
+	for _, a := range arguments {
+		value, err := typeValue(a.value, i.schemaOf(a.key))
+		if err != nil {
+			return "", usageErrorf("-arg %s: %w; the tool is %s", a.key, err, i.signature())
+		}
+		typed[a.key] = value
+	}
+	var missing []string
+	for _, key := range i.schema().required() {
+		if typed[key] == nil {
+			missing = append(missing, key)
+		}
+	}
+	if missing != nil {
+		return "", usageErrorf("missing required arguments: %s; the tool is %s", shorten(strings.Join(missing, ", "), maxSignature), i.signature())
+	}
+	encoded, err := marshal(typed)
+	if err == nil {
+		encoded, err = marshal(callParams{Name: i.Name, Arguments: encoded})
+	}
+	return string(encoded), err
+}
+
+// typeValue returns a value of the command line as JSON of one of the types that
+// the schema allows:
+//
+//	the schema allows       the value is
+//	string alone            a string
+//	string and others       JSON of one of the other types, or else a string
+//	no string               JSON of one of the types, or else an error
+//	any type                JSON, or else a string
+//
+// So with a schema that says nothing, 5, true, null, [1] and "5" are JSON, and
+// five is a string.
+func typeValue(text string, schema json.RawMessage) (json.RawMessage, error) {
+	types := typesOf(schema)
+	value := json.RawMessage(strings.TrimSpace(text))
+	if json.Valid(value) {
+		is := typeOfJSON(value)
+		fits := slices.Contains(types, is) || is == "integer" && slices.Contains(types, "number")
+		if types == nil || fits && is != "string" {
+			return value, nil
+		}
+	}
+	if types == nil || slices.Contains(types, "string") {
+		return marshal(text)
+	}
+	return nil, fmt.Errorf("%s is not of type %s", shorten(strconv.Quote(text), 60), strings.Join(types, " or "))
 }
 
 // typeOfJSON returns the name that JSON Schema has for the type of a value.
@@ -1819,6 +2054,16 @@ func textOf(value json.RawMessage) (text string) {
 func (i *listedItem) schema() (schema argumentsSchema) {
 	_ = Bind(i.InputSchema, &schema) // the fields are JSON of any type
 	return schema
+}
+
+// schemaOf returns the schema of one argument; nil: it has none.
+func (i *listedItem) schemaOf(key string) json.RawMessage {
+	for name, schema := range properties(i.schema().Properties) {
+		if name == key {
+			return schema
+		}
+	}
+	return nil
 }
 
 // required returns the names of the required arguments.

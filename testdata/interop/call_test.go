@@ -34,7 +34,10 @@ func runCallTests(t *testing.T, server []string, tests []callTest) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			flags := append(slices.Clone(test.flags), "-method", test.method)
+			flags := slices.Clone(test.flags)
+			if test.method != "" { // or the flags have -tool
+				flags = append(flags, "-method", test.method)
+			}
 			if test.params != "" {
 				flags = append(flags, "-params", test.params)
 			}
@@ -122,6 +125,10 @@ func TestServerEverything(t *testing.T) {
 		{name: "elicitation declined", // as nobody is there to be asked: stdin is /dev/null, which is no terminal
 			method: "tools/call", params: `{"name":"trigger-elicitation-request","arguments":{}}`,
 			want: `{"content":[{"text":"❌ User declined to provide the requested information."},{}]}`},
+		{name: "typed arguments", flags: []string{"-tool", "get-sum", "-arg", "a=1.5", "-arg", "b=2"},
+			want: `{"content":[{"type":"text","text":"The sum of 1.5 and 2 is 3.5."}]}`},
+		{name: "a tool's own error", flags: []string{"-tool", "get-resource-reference", "-arg", "resourceId=-1"},
+			exit: 3, want: `{"isError":true}`, stderr: `(?m)^mcpwire: the tool get-resource-reference has failed \(isError\)$`},
 		{name: "unknown tool", method: "tools/call", params: `{"name":"no-such-tool"}`, // a result here, so exit 0
 			want: `{"isError":true,"content":[{"type":"text","text":"MCP error -32602: Tool no-such-tool not found"}]}`},
 		{name: "unknown method", method: "no/such-method",

@@ -451,6 +451,56 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
+// KEY=@FILE reads a file: for a string as it is, for any other type as JSON. A file that is too large, or no text, is refused before a server
+// is started.
+func TestCallReadsArguments(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "@" + path
+	}
+	text := "[1]\n\"two\" \u00e9\n"
+	out := run(t, nil, "", mcpwire, "call", "-tool", "echo", "-arg", "text="+file("text", text), "-arg", "repeat="+file("number", " 2\n"), mcpwire)
+	encoded, _ := json.Marshal(text + text)
+	out.check(t, 0, `{"content":[{"type":"text","text":`+string(encoded)+`}]}`, "")
+	for _, row := range []struct{ arg, want string }{
+		{"repeat=" + file("word", "two"), `^mcpwire: -arg repeat: "two" is not of type integer; the tool is echo\(text string, repeat\? integer\)\n$`},
+		{"text=" + file("binary", "\xff"), `^mcpwire: .*: "text" is not UTF-8 \(-h for help\)\n$`},
+		{"text=" + file("large", strings.Repeat("x", 64<<20+1)), `^mcpwire: .*/large has more than 67108864 bytes \(-h for help\)\n$`},
+		{"text=@" + dir, `^mcpwire: .*is a directory \(-h for help\)\n$`},
+	} {
+		out := run(t, nil, "", mcpwire, "call", "-tool", "echo", "-arg", row.arg, mcpwire)
+		if out.exit != 2 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
+			t.Errorf("%s: exit %d, %s", row.arg, out.exit, out.stderr)
+		}
+	}
+}
+
+// A tool is found on any page of the list.
+func TestCallFindsToolOnLaterPage(t *testing.T) {
+	pages := 0
+	url := modernStub(t, func(w http.ResponseWriter, id string) {
+		pages++
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case pages > 3: // it is called
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","content":[]}}`, id)
+		case pages == 3:
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[{"name":"last"}],"nextCursor":"4"}}`, id)
+		default:
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[{"name":"t%d"}],"nextCursor":"%[2]d"}}`, id, pages)
+		}
+	})
+	out := run(t, nil, "", mcpwire, "call", "-tool", "last", url)
+	out.check(t, 0, `{"content":[]}`, "")
+	if pages != 4 {
+		t.Errorf("%d requests, want 3 pages and a call", pages)
+	}
+}
+
 // However a server fills its answers, call needs little more memory than they have bytes.
 func TestCallIsBounded(t *testing.T) {
 	many := func(size int, text string) string {
@@ -477,6 +527,11 @@ func TestCallIsBounded(t *testing.T) {
 		{"capabilities", `"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},` + many(15<<20, `"":1`) + `}`, "", "capabilities: more than 4194304 bytes of names", nil},
 		{"versions", `"capabilities":{},"supportedVersions":[` + many(20<<20, `""`) + `]`, "", "no protocol version in common", nil},
 		{"items", "", `"tools":[` + many(20<<20, `{}`) + `]`, "tools/list: more than 16777216 bytes in the lists", []string{"-json"}},
+		{"a tool that is not found", "", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names", []string{"-tool", "x"}},
+		{"arguments", "", `"tools":[{"name":"x","inputSchema":{"properties":{` + many(10<<20, `"":{}`) + `},"required":[` + many(10<<20, `""`) + `]}}]`,
+			"; the tool is x(any, any,", []string{"-tool", "x"}},
+		{"types", "", `"tools":[{"name":"x","inputSchema":{"properties":{"a":{"type":[` + many(10<<20, `""`) + `],"enum":[` + many(10<<20, `0`) + `]}}}}]`,
+			"", []string{"-tool", "x", "-arg", "a=1"}},
 	} {
 		discover := row.discover
 		if discover == "" {
