@@ -46,6 +46,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -167,7 +168,7 @@ var flagGroups = []struct {
 	flags []string
 }{
 	{"What to call", []string{"method", "params", "tool", "arg", "i", "json"}},
-	{"What the server is told when it asks", []string{"answer"}},
+	{"What the server is told when it asks", []string{"answer", "root", "sampling-answer"}},
 	{"How to reach the server", []string{"protocol", "timeout", "header"}},
 	{"Where to serve", []string{"http", "tls-cert", "tls-key"}},
 	{"Who is let in (with -http)", []string{"token", "auth-server", "allow-origin", "allow-host"}},
@@ -1321,6 +1322,8 @@ type caller struct {
 	stderr     io.Writer
 	input      *bufio.Scanner  // lines of standard input
 	reply      json.RawMessage // the content that answers every elicitation; empty: see Handle
+	roots      []root          // the answer to roots/list; nil: none is given
+	sample     string          // the answer to sampling/createMessage; "": none is given
 	atTerminal bool            // the user can be asked
 	timeout    time.Duration   // see limited
 	lastToken  int64           // the last progress token
@@ -1352,6 +1355,8 @@ type callOptions struct {
 	json        bool // print the summary as JSON
 	versions    []string
 	answer      string
+	roots       []root
+	sample      string
 	timeout     time.Duration
 	interactive bool
 	trace       bool
@@ -1371,6 +1376,8 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
 	flags.BoolVar(&o.json, "json", false, "print what the server offers as one JSON object")
 	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this `JSON` (default: ask at a terminal, or decline)")
+	flags.Func("root", "offer this `directory` as a root; repeatable", o.addRoot)
+	flags.Func("sampling-answer", "answer sampling/createMessage with this `text`", matching(`(?s).+`, setText(&o.sample)))
 	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call; progress extends it up to ten times; 0: none")
 	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
@@ -1417,6 +1424,34 @@ func readFile(name string) (string, error) {
 		return "", fmt.Errorf("%s has more than %d bytes", name, maxMessage)
 	}
 	return string(content), err
+}
+
+// addRoot is the function of -root. 2025-11-25 client/roots#root: the URI is a
+// file:// URI.
+func (o *callOptions) addRoot(dir string) error {
+	if err := checkDir(dir); err != nil {
+		return err
+	}
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	slashed := filepath.ToSlash(path)
+	if !strings.HasPrefix(slashed, "/") { // C:/dir
+		slashed = "/" + slashed
+	}
+	uri := url.URL{Scheme: "file", Path: slashed}
+	o.roots = append(o.roots, root{URI: uri.String(), Name: filepath.Base(path)})
+	return nil
+}
+
+// checkDir returns an error unless a path names a directory.
+func checkDir(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = errors.New("it is not a directory")
+	}
+	return err
 }
 
 // check returns an error if the target is wrong, or if the flags do not fit
@@ -1548,12 +1583,20 @@ func newCaller(o callOptions) *caller {
 		stderr:     stderr,
 		input:      bufio.NewScanner(os.Stdin),
 		reply:      json.RawMessage(o.answer),
+		roots:      o.roots,
+		sample:     o.sample,
 		atTerminal: !o.interactive && isTerminal(os.Stdin),
 		timeout:    cmp.Or(o.timeout, noTimeout),
 	}
 	c.input.Buffer(nil, maxMessage)
 	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
 	c.Capabilities = map[string]any{"elicitation": struct{}{}}
+	if o.roots != nil {
+		c.Capabilities["roots"] = struct{}{}
+	}
+	if o.sample != "" {
+		c.Capabilities["sampling"] = struct{}{}
+	}
 	c.Handler = c
 	c.Versions = o.versions
 	c.Log = slog.New(slog.NewTextHandler(stderr, nil))
@@ -2499,7 +2542,29 @@ type formResult struct {
 	Content json.RawMessage `json:"content,omitempty"`
 }
 
-// Handle prints notifications, and answers elicitations.
+// root is a directory that the server is offered. 2025-11-25 client/roots#root.
+type root struct {
+	URI  string `json:"uri"`
+	Name string `json:"name,omitempty"`
+}
+
+// rootsResult is the answer to roots/list.
+type rootsResult struct {
+	Roots []root `json:"roots"`
+}
+
+// sampledResult is the answer to sampling/createMessage. 2025-11-25
+// client/sampling#creating-messages.
+type sampledResult struct {
+	Role       string `json:"role"`
+	Content    any    `json:"content"`
+	Model      string `json:"model"`
+	StopReason string `json:"stopReason"`
+}
+
+// Handle prints notifications, and answers the questions of the server with what
+// the flags say. A question for which there is no flag was not declared, and is
+// refused.
 func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
@@ -2508,6 +2573,19 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 		return nil, nil
 	case method == "elicitation/create":
 		return c.elicit(ctx, x)
+	case method == "roots/list" && c.roots != nil:
+		return rootsResult{c.roots}, nil
+	case method == "sampling/createMessage" && c.sample != "":
+		var p SamplingParams
+		_ = x.Bind(&p)
+		if p.Tools != nil || p.ToolChoice != nil { // 2025-11-25 schema CreateMessageRequestParams: an error, because sampling.tools was not declared
+			return nil, invalidParams("no tools can be used here")
+		}
+		return sampledResult{Role: "assistant", Content: TextContent(c.sample), Model: "mcpwire", StopReason: "endTurn"}, nil
+	}
+	flagFor := map[string]string{"roots/list": "-root", "sampling/createMessage": "-sampling-answer"}
+	if flagFor[method] != "" {
+		fmt.Fprintf(c.stderr, "mcpwire: the server has asked for %s, which is refused without %s\n", method, flagFor[method])
 	}
 	return nil, methodNotFound(method)
 }
