@@ -169,7 +169,7 @@ var flagGroups = []struct {
 }{
 	{"What to call", []string{"method", "params", "tool", "arg", "i", "json"}},
 	{"What the server is told when it asks", []string{"answer", "root", "sampling-answer"}},
-	{"How to reach the server", []string{"protocol", "timeout", "header"}},
+	{"How to reach the server", []string{"protocol", "timeout", "header", "env", "cwd"}},
 	{"Where to serve", []string{"http", "tls-cert", "tls-key"}},
 	{"Who is let in (with -http)", []string{"token", "auth-server", "allow-origin", "allow-host"}},
 	{"Sessions and streams (with -http)", []string{"stateless", "session-ttl", "max-sessions", "event-buffer", "keepalive", "replica"}},
@@ -1361,6 +1361,8 @@ type callOptions struct {
 	interactive bool
 	trace       bool
 	header      http.Header
+	env         []string // to add to the environment of the command
+	dir         string   // of the command; "": that of the program
 }
 
 func (o *callOptions) define(flags *flag.FlagSet) {
@@ -1382,6 +1384,8 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call; progress extends it up to ten times; 0: none")
 	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
 		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
+	flags.Func("env", "`K=V` to add to the environment of COMMAND; repeatable", matching(`[^=\x00]+=[^\x00]*`, addText(&o.env)))
+	flags.Func("cwd", "start COMMAND in this `directory`", o.setDir)
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 }
 
@@ -1445,6 +1449,12 @@ func (o *callOptions) addRoot(dir string) error {
 	return nil
 }
 
+// setDir is the function of -cwd.
+func (o *callOptions) setDir(dir string) error {
+	o.dir = dir
+	return checkDir(dir)
+}
+
 // checkDir returns an error unless a path names a directory.
 func checkDir(path string) error {
 	info, err := os.Stat(path)
@@ -1474,6 +1484,8 @@ func (o *callOptions) check(target []string) error {
 		return fmt.Errorf("there is no command %.200q; did you mean %.200s?", first, meant)
 	case len(o.header) > 0 && !isURL(first):
 		return errors.New("-header goes with a URL")
+	case (o.env != nil || o.dir != "") && isURL(first):
+		return errors.New("-env and -cwd go with a command, and not with a URL")
 	}
 	return o.checkFlags()
 }
@@ -1611,6 +1623,8 @@ func (c *caller) dialers(target []string, o callOptions) []Dialer {
 	if !isURL(target[0]) {
 		dial := DialCommand(func() *exec.Cmd {
 			cmd := exec.Command(target[0], target[1:]...)
+			cmd.Dir = o.dir
+			cmd.Env = append(cmd.Environ(), o.env...)
 			cmd.Stderr = stderr
 			return cmd
 		}, childGrace, maxMessage)

@@ -131,6 +131,8 @@ func TestServerEverything(t *testing.T) {
 			want: `{"content":[{"type":"text"}]}`, stderr: `"roots":\[\{"uri":"file:///[^"]+/interop","name":"interop"\}\]`},
 		{name: "sampling", flags: []string{"-tool", "trigger-sampling-request", "-arg", "prompt=Hm?", "-sampling-answer", "Forty-two"},
 			want: `{"content":[{"type":"text"}]}`, stderr: `LLM sampling result.*Forty-two`},
+		{name: "environment", flags: []string{"-tool", "get-env", "-env", "MCPWIRE_SAYS=hi there"},
+			want: `{"content":[{"type":"text"}]}`, stderr: `MCPWIRE_SAYS[\\": ]+hi there`},
 		{name: "a tool's own error", flags: []string{"-tool", "get-resource-reference", "-arg", "resourceId=-1"},
 			exit: 3, want: `{"isError":true}`, stderr: `(?m)^mcpwire: the tool get-resource-reference has failed \(isError\)$`},
 		{name: "unknown tool", method: "tools/call", params: `{"name":"no-such-tool"}`, // a result here, so exit 0

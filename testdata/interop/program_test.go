@@ -451,6 +451,20 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
+// A command starts in the directory and with the environment that the flags say. The rest of the environment is the caller's.
+func TestCallSetsUpItsCommand(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := []string{"sh", "-c", `echo "in $(pwd), A=$A, B=$B, C=$C" >&2; exec "$0"`, mcpwire}
+	flags := []string{mcpwire, "call", "-cwd", dir, "-env", "A=1 2", "-env", "B=", "-method", "tools/list"}
+	out := run(t, []string{"A=0", "B=0", "C=0"}, "", append(flags, command...)...)
+	if want := fmt.Sprintf("in %s, A=1 2, B=, C=0\n", dir); out.exit != 0 || out.stderr != want {
+		t.Errorf("exit %d, %q, want %q", out.exit, out.stderr, want)
+	}
+}
+
 // KEY=@FILE reads a file: for a string as it is, for any other type as JSON. A file that is too large, or no text, is refused before a server
 // is started.
 func TestCallReadsArguments(t *testing.T) {
