@@ -1325,6 +1325,7 @@ type caller struct {
 	roots      []root          // the answer to roots/list; nil: none is given
 	sample     string          // the answer to sampling/createMessage; "": none is given
 	atTerminal bool            // the user can be asked
+	showsLine  bool            // progress is shown on one line of a terminal
 	timeout    time.Duration   // see limited
 	lastToken  int64           // the last progress token
 
@@ -1569,10 +1570,12 @@ func call(ctx context.Context, args []string) error {
 	if err != nil {
 		return c.advise(err, target[0])
 	}
+	defer stderr.status("")
 	// After a signal the program cannot just return: it may be reading standard
 	// input, and nothing interrupts that.
 	context.AfterFunc(ctx, func() {
 		c.Close()
+		stderr.status("")
 		stderr.flush()
 		os.Exit(exitError)
 	})
@@ -1598,6 +1601,7 @@ func newCaller(o callOptions) *caller {
 		roots:      o.roots,
 		sample:     o.sample,
 		atTerminal: !o.interactive && isTerminal(os.Stdin),
+		showsLine:  !o.trace && isTerminal(os.Stderr) && os.Getenv("TERM") != "dumb",
 		timeout:    cmp.Or(o.timeout, noTimeout),
 	}
 	c.input.Buffer(nil, maxMessage)
@@ -1797,6 +1801,7 @@ func (c *caller) callAndPrint(ctx context.Context, method, params string) (resul
 // printResult prints JSON on one line of standard output.
 func printResult(result json.RawMessage) error {
 	// At a terminal, the notifications of a call stand before its result.
+	stderr.status("")
 	stderr.flush()
 	line := append(appendLine(nil, result), '\n')
 	if _, err := os.Stdout.Write(line); err != nil {
@@ -2604,13 +2609,39 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 	return nil, methodNotFound(method)
 }
 
-// printNotification prints a notification on a line of its own.
+// printNotification prints a notification on a line of its own. At a terminal,
+// progress is one line that changes.
 func (c *caller) printNotification(x *Exchange) {
 	method := x.Request.Method
 	if method == "notifications/progress" {
 		c.extendTimeout()
+		var p progressShown
+		if c.showsLine && x.Bind(&p) == nil && stderr.status(p.line()) {
+			return
+		}
 	}
 	fmt.Fprintln(c.stderr, strings.TrimSpace(printable(method+" "+string(x.Request.Params))))
+}
+
+// progressShown is what a terminal shows of notifications/progress. 2025-11-25
+// basic/utilities/progress.
+type progressShown struct {
+	Progress float64 `json:"progress"`
+	Total    float64 `json:"total,omitempty"`
+	Message  string  `json:"message,omitempty"`
+}
+
+// maxStatus is how many characters a status has. A line that is longer than the
+// terminal is wide could not be erased.
+const maxStatus = 78
+
+// line returns the progress as one line, such as "3 of 10 (30%) reading".
+func (p progressShown) line() string {
+	text := fmt.Sprintf("%g", p.Progress)
+	if p.Total > 0 {
+		text += fmt.Sprintf(" of %g (%.0f%%)", p.Total, 100*p.Progress/p.Total)
+	}
+	return shorten(strings.TrimSpace(printable(text+" "+p.Message)), maxStatus)
 }
 
 // elicit answers elicitation/create. If -answer is set, that is the answer.
@@ -3224,12 +3255,42 @@ type spool struct {
 	running       bool          // the goroutine exists
 	taken         chan struct{} // closed when w has been given all that was written; nil: nothing was written yet
 	unresponsive  bool          // flush has waited in vain, and w has taken nothing since
+	showsStatus   bool          // the last text was a status
+	unfinished    bool          // the last text did not end its line, and was no status
+}
+
+// eraseLine makes a terminal erase the line in which the cursor is (ECMA-48, EL).
+const eraseLine = "\r\x1b[K"
+
+// status shows a text on a line of a terminal. What is written next replaces it. ""
+// only erases the line. status returns false, and does nothing, in the middle of a
+// line of others.
+func (s *spool) status(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unfinished || text == "" && !s.showsStatus {
+		return false
+	}
+	_, err := s.write([]byte(eraseLine + text))
+	s.unfinished = false
+	s.showsStatus = err == nil && text != ""
+	return true
 }
 
 // Write keeps all of b, or drops it.
 func (s *spool) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.showsStatus {
+		s.showsStatus = false
+		_, _ = s.write([]byte(eraseLine)) // if it is dropped, so is b
+	}
+	return s.write(b)
+}
+
+// write does what Write says, while mu is held.
+func (s *spool) write(b []byte) (int, error) {
+	s.unfinished = len(b) > 0 && b[len(b)-1] != '\n'
 	if s.held >= maxSpooled {
 		lines := bytes.Count(b, []byte("\n"))
 		if len(s.waiting) > 0 {

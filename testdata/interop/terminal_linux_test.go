@@ -144,3 +144,68 @@ func TestLinesAtTerminal(t *testing.T) {
 	term.keyboard.Write([]byte{4})
 	term.rest(t, cmd)
 }
+
+// At a terminal progress is one line, which changes and is erased in the end. What else is printed is not lost for it. With -trace, and where
+// stderr is no terminal, each notification is a line.
+func TestProgressAtTerminal(t *testing.T) {
+	count := []string{"-tool", "count", "-arg", "n=5", "-arg", "delayMs=20", mcpwire}
+	const result = `\{.*"counted to 5".*\}\n`
+	t.Run("a line", func(t *testing.T) {
+		term := openTerminal(t)
+		cmd := exec.Command(mcpwire, append([]string{"call"}, count...)...)
+		term.start(t, cmd)
+		shown := term.rest(t, cmd)
+		if text := term.text(); !strings.Contains(text, "\r\x1b[K1 of 5 (20%)\r\x1b[K2 of 5 (40%)") || !regexp.MustCompile("^"+result+"$").MatchString(shown) {
+			t.Errorf("%q shows %q", text, shown)
+		}
+	})
+	t.Run("with the lines of the server", func(t *testing.T) {
+		term := openTerminal(t)
+		server := `"$0" | while read -r line; do echo "$line"; echo "a line" >&2; done`
+		cmd := exec.Command(mcpwire, append(append([]string{"call"}, count[:len(count)-1]...), "sh", "-c", server, mcpwire)...)
+		term.start(t, cmd)
+		shown := term.rest(t, cmd)
+		if strings.Count(shown, "a line\n") != strings.Count(shown, "\n")-1 || strings.Count(shown, "a line\n") < 8 || strings.Contains(shown, " of 5") {
+			t.Errorf("%q shows %q", term.text(), shown)
+		}
+	})
+	t.Run("-trace", func(t *testing.T) {
+		term := openTerminal(t)
+		cmd := exec.Command(mcpwire, append([]string{"call", "-trace"}, count...)...)
+		term.start(t, cmd)
+		if shown := term.rest(t, cmd); strings.Contains(term.text(), "\x1b") || strings.Count(shown, "\nnotifications/progress {") != 5 {
+			t.Errorf("%q", shown)
+		}
+	})
+	t.Run("no terminal", func(t *testing.T) {
+		out := run(t, nil, "", append([]string{mcpwire, "call"}, count...)...)
+		if strings.Contains(out.stderr, "\x1b") || strings.Count(out.stderr, "notifications/progress {") != 5 {
+			t.Errorf("%q", out.stderr)
+		}
+	})
+}
+
+// What a server says in its progress does nothing to the terminal, and fits on a line. A form that waits for an answer is not erased.
+func TestProgressIsOneLine(t *testing.T) {
+	term := openTerminal(t)
+	server := `read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
+read -r line; read -r line
+printf '%s\n' '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.5,"message":"a\nb\u001b[2J` + strings.Repeat("x", 200) + `"}}'
+printf '%s\n' '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}}'
+sleep 0.5
+printf '%s\n' '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}'
+read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":2,"result":{"done":true}}'
+cat >/dev/null`
+	cmd := exec.Command(mcpwire, "call", "-protocol", "2025-11-25", "-method", "m", "sh", "-c", server)
+	term.start(t, cmd)
+	eventually(t, "the form and progress", func() bool { return strings.Contains(term.text(), `"progress":1}`) })
+	fmt.Fprintln(term.keyboard, "Ada")
+	shown := term.rest(t, cmd)
+	status := regexp.MustCompile(`\r\x1b\[K(0\.5 [^\r]*)\r\x1b\[K`).FindStringSubmatch(term.text())
+	if status == nil || !strings.HasPrefix(status[1], "0.5 a b\ufffd[2Jxxx") || len([]rune(status[1])) > 80 {
+		t.Errorf("the line is %q", status)
+	}
+	if want := "Who?\nname (string): notifications/progress"; !strings.HasPrefix(shown, want) || !strings.HasSuffix(shown, "\n{\"done\":true}\n") {
+		t.Errorf("%q, want %q", shown, want)
+	}
+}
