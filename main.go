@@ -7,6 +7,7 @@
 //	mcpwire -http :8080                              serve it over HTTP, at http://127.0.0.1:8080/mcp
 //	mcpwire call http://127.0.0.1:8080/mcp           say how a server was reached and what it offers
 //	mcpwire call COMMAND [ARG...]                    start a server, and say the same
+//	mcpwire call -tool echo -arg text=hi COMMAND     call one tool and print its result
 //	mcpwire call -method tools/list COMMAND [ARG...] call one method and print its result
 //	mcpwire bridge -trace http://127.0.0.1:8080/mcp  stand between a client on stdio and a server, and show what they say
 //
@@ -34,6 +35,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
+	"iter"
 	"log/slog"
 	"maps"
 	"math"
@@ -45,6 +48,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -66,7 +70,21 @@ const version = "0.1.0"
 const (
 	exitError = 1
 	exitUsage = 2 // a flag or an argument is wrong
+	exitTool  = 3 // call -tool: the result has isError
 )
+
+// exitStatus is an error that ends the program with a status of its own.
+type exitStatus struct {
+	error
+	status int
+}
+
+func (e exitStatus) Unwrap() error { return e.error }
+
+// usageErrorf returns the error of a command line that does not fit the server.
+func usageErrorf(format string, args ...any) error {
+	return exitStatus{fmt.Errorf(format, args...), exitUsage}
+}
 
 func main() {
 	commands := map[string]func(context.Context, []string) error{"call": call, "bridge": bridge}
@@ -81,7 +99,11 @@ func main() {
 	err := command(untilSignal(mayStartServer), args)
 	if err != nil {
 		printError(err)
-		os.Exit(exitError)
+		status := exitError
+		if special, ok := errors.AsType[exitStatus](err); ok {
+			status = special.status
+		}
+		os.Exit(status)
 	}
 	stderr.flush()
 }
@@ -135,13 +157,60 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Println(usage)
-		flags.SetOutput(os.Stdout)
-		flags.PrintDefaults()
+		printFlags(flags)
 		os.Exit(0)
 	case err != nil:
 		printError(fmt.Errorf("%w (-h for help)", err))
 		os.Exit(exitUsage)
 	}
+}
+
+// flagGroups are the groups in which the help lists flags, for all commands. A flag
+// that is in no group comes last.
+var flagGroups = []struct {
+	title string
+	flags []string
+}{
+	{"What to call", []string{"method", "params", "tool", "arg", "i", "json"}},
+	{"What the server is told when it asks", []string{"answer", "root", "sampling-answer"}},
+	{"How to reach the server", []string{"protocol", "timeout", "header", "env", "cwd"}},
+	{"Where to serve", []string{"http", "tls-cert", "tls-key"}},
+	{"Who is let in (with -http)", []string{"token", "auth-server", "allow-origin", "allow-host"}},
+	{"Sessions and streams (with -http)", []string{"stateless", "session-ttl", "max-sessions", "event-buffer", "keepalive", "replica"}},
+}
+
+// printFlags prints the flags in their groups, each on one line.
+func printFlags(flags *flag.FlagSet) {
+	var other []string
+	flags.VisitAll(func(f *flag.Flag) {
+		for _, group := range flagGroups {
+			if slices.Contains(group.flags, f.Name) {
+				return
+			}
+		}
+		other = append(other, f.Name)
+	})
+	printGroup := func(title string, names []string) {
+		for _, name := range names {
+			f := flags.Lookup(name)
+			if f == nil { // it belongs to another command
+				continue
+			}
+			if title != "" {
+				fmt.Println(title + ":")
+				title = ""
+			}
+			value, text := flag.UnquoteUsage(f)
+			if !slices.Contains([]string{"", "0", "false"}, f.DefValue) {
+				text += fmt.Sprintf(" (default %s)", f.DefValue)
+			}
+			fmt.Printf("  %-22s %s\n", "-"+name+" "+value, text)
+		}
+	}
+	for _, group := range flagGroups {
+		printGroup(group.title, group.flags)
+	}
+	printGroup("Other", other)
 }
 
 // printError prints an error to standard error, and waits until it is written.
@@ -255,27 +324,27 @@ func (s *byteSize) Set(text string) error {
 }
 
 const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin and stdout
-       mcpwire -http ADDR [flags]   serve it over HTTP: Streamable HTTP at /mcp, the transport of 2024-11-05 at /sse
+       mcpwire -http ADDR [flags]   serve it over HTTP: at /mcp, and as in 2024-11-05 at /sse
        mcpwire call -h              the client
        mcpwire bridge -h            between a client and a server`
 
 func (o *options) define(flags *flag.FlagSet) {
 	const host = `([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?`
-	flags.Func("http", "serve HTTP at `address`; without a host it is 127.0.0.1", matching(`.*:\w+`, setText(&o.http)))
+	flags.Func("http", "serve HTTP at `address`, such as :8080; the host is 127.0.0.1 unless named", matching(`.*:\w+`, setText(&o.http)))
 	flags.BoolVar(&o.stateless, "stateless", false, "no sessions: every POST stands alone")
-	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for so `long`")
-	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once, a `number`")
-	flags.Int64Var(&o.guard.MaxBody, "max-body", 4<<20, "`bytes` in one message")
+	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for this long")
+	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once")
+	flags.Int64Var(&o.guard.MaxBody, "max-body", 4<<20, "`bytes` in one message, also on stdio")
 	o.sessions.Keep = 4 << 20
-	flags.Var((*byteSize)(&o.sessions.Keep), "event-buffer", "bytes of events that a session keeps for Last-Event-ID, a `size` such as 512k or 4M; 0: none, and no event ids")
-	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after so `long` a silence; 0: none")
-	flags.Func("allow-origin", "`origin` to let in, with CORS answers, such as https://app.example.com; repeatable (default loopback, without CORS)",
+	flags.Var((*byteSize)(&o.sessions.Keep), "event-buffer", "bytes a session keeps for resuming, a `size` like 512k; 0: none")
+	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after this long a silence; 0: none")
+	flags.Func("allow-origin", "let this `origin` in, with CORS, such as https://app.example.com; repeatable",
 		matching(`null|[a-z][a-z0-9+.-]*://`+host, addText(&o.guard.Origins)))
-	flags.Func("allow-host", "value of `Host` to let in on a loopback address; repeatable (default loopback names)", matching(host, addText(&o.guard.Hosts)))
+	flags.Func("allow-host", "let this `Host` in too on a loopback address; repeatable", matching(host, addText(&o.guard.Hosts)))
 	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, setText(&o.token)))
 	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, setText(&o.authServer)))
 	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, setText(&o.replica)))
-	flags.Func("state-key", "`key` of requestState, the same on all replicas (default $MCPWIRE_STATE_KEY, or random)", matching(`.+`, setText(&o.stateKey)))
+	flags.Func("state-key", "`key` of requestState, on all replicas (default $MCPWIRE_STATE_KEY or random)", matching(`.+`, setText(&o.stateKey)))
 	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, setText(&o.tlsCert)))
 	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, setText(&o.tlsKey)))
 	flags.Func("versions", "protocol versions to offer, as a comma-separated `list` (default all)", addVersions(&o.versions))
@@ -336,7 +405,19 @@ func serve(ctx context.Context, args []string) error {
 	return err
 }
 
+// terminalHint is for a user who has started the program at a terminal, where a
+// server shows nothing by itself. An editor starts it with a pipe.
+const terminalHint = `mcpwire: waiting for a client on standard input, one JSON-RPC message a line; Ctrl-D ends it
+Try to type a message:   {"jsonrpc":"2.0","id":1,"method":"ping"}
+Or, in place of this:    mcpwire call mcpwire      show what this server offers
+                         mcpwire -http :8080       serve over HTTP
+                         mcpwire -h                show all flags
+`
+
 func (o *options) serveStdio(ctx context.Context, demo *demo, log *slog.Logger) error {
+	if isTerminal(os.Stdin) {
+		io.WriteString(stderr, terminalHint)
+	}
 	conn := StdioConn(int(o.guard.MaxBody))
 	if o.trace {
 		conn = &tracedConn{Conn: conn, trace: newTrace(), here: "server", there: "client"}
@@ -390,7 +471,14 @@ func (o *options) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%w; another program listens there: choose another port, or 0 for a free one", err)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%w; choose a port from 1024 on", err)
+	}
+	return listener, err
 }
 
 // shutDown ends a server. Streams do not end by themselves, so the handlers are
@@ -899,7 +987,10 @@ type caller struct {
 	stderr     io.Writer
 	input      *bufio.Scanner  // lines of standard input
 	reply      json.RawMessage // the content that answers every elicitation; empty: see Handle
+	roots      []Root          // the answer to roots/list; nil: none is given
+	sample     string          // the answer to sampling/createMessage; "": none is given
 	atTerminal bool            // the user can be asked
+	showsLine  bool            // progress is shown on one line of a terminal
 	timeout    time.Duration   // see limited
 	lastToken  int64           // the last progress token
 
@@ -912,7 +1003,8 @@ type caller struct {
 
 const callUsage = `usage: mcpwire call [flags] URL
        mcpwire call [flags] COMMAND [ARG...]
-Without -method: how the server was reached, and what it offers.`
+Without -method, -tool and -i: say how the server was reached, and what it offers.
+Exit status: 0 a result; 1 an error; 2 a wrong command line; 3 -tool: a result with isError.`
 
 const (
 	maxMessage = 64 << 20            // bytes of a message
@@ -923,10 +1015,15 @@ const (
 // callOptions are the flags of call.
 type callOptions struct {
 	targetOptions
-	method      string // "": print a summary
+	method      string // "": see tool
 	params      string
+	tool        string // "": print a summary, unless there is a method
+	arguments   []argument
+	json        bool // print the summary as JSON
 	versions    []string
 	answer      string
+	roots       []Root
+	sample      string
 	timeout     time.Duration
 	interactive bool
 }
@@ -934,10 +1031,15 @@ type callOptions struct {
 func (o *callOptions) define(flags *flag.FlagSet) {
 	flags.StringVar(&o.method, "method", "", "`method` to call, such as tools/list")
 	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
-	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
-	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this content, a `JSON` object (default: ask at a terminal, else decline)")
-	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call, extended by its progress up to ten times; 0: none")
+	flags.Func("tool", "`name` of a tool to call, with an -arg for each argument", matching(`(?s).+`, setText(&o.tool)))
+	flags.Func("arg", "argument of the tool: `KEY=VALUE`, or KEY=@FILE (@@ is @); repeatable", o.addArgument)
 	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
+	flags.BoolVar(&o.json, "json", false, "print what the server offers as one JSON object")
+	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this `JSON` (default: ask at a terminal, or decline)")
+	flags.Func("root", "offer this `directory` as a root; repeatable", o.addRoot)
+	flags.Func("sampling-answer", "answer sampling/createMessage with this `text`", matching(`(?s).+`, setText(&o.sample)))
+	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
+	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call; progress extends it up to ten times; 0: none")
 	o.targetOptions.define(flags)
 }
 
@@ -945,6 +1047,8 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 type targetOptions struct {
 	trace  bool
 	header http.Header
+	env    []string // to add to the environment of the command
+	dir    string   // of the command; "": that of the program
 }
 
 func (o *targetOptions) define(flags *flag.FlagSet) {
@@ -953,9 +1057,86 @@ func (o *targetOptions) define(flags *flag.FlagSet) {
 		name, value, _ := strings.Cut(line, ":")
 		o.header.Add(name, strings.TrimSpace(value))
 	}
-	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
 		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
+	flags.Func("env", "`K=V` to add to the environment of COMMAND; repeatable", matching(`[^=\x00]+=[^\x00]*`, addText(&o.env)))
+	flags.Func("cwd", "start COMMAND in this `directory`", o.setDir)
+	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
+}
+
+// addArgument is the function of -arg. It reads the file that is named, so that a
+// missing file is found out before a server is started.
+func (o *callOptions) addArgument(text string) error {
+	key, value, found := strings.Cut(text, "=")
+	isTwice := slices.ContainsFunc(o.arguments, func(a argument) bool { return a.key == key })
+	switch {
+	case !found || key == "":
+		return errors.New("it must be KEY=VALUE")
+	case isTwice:
+		return fmt.Errorf("%q is given twice", key)
+	}
+	if file, isFile := strings.CutPrefix(value, "@"); isFile && !strings.HasPrefix(file, "@") {
+		content, err := readFile(file)
+		if err != nil {
+			return err
+		}
+		value = content
+	} else {
+		value = strings.TrimPrefix(value, "@")
+	}
+	if !utf8.ValidString(text) || !utf8.ValidString(value) {
+		return fmt.Errorf("%q is not UTF-8", key)
+	}
+	o.arguments = append(o.arguments, argument{key, value})
+	return nil
+}
+
+// readFile returns the content of a file that fits in a message.
+func readFile(name string) (string, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxMessage+1))
+	if len(content) > maxMessage {
+		return "", fmt.Errorf("%s has more than %d bytes", name, maxMessage)
+	}
+	return string(content), err
+}
+
+// addRoot is the function of -root. 2025-11-25 client/roots#root: the URI is a
+// file:// URI.
+func (o *callOptions) addRoot(dir string) error {
+	if err := checkDir(dir); err != nil {
+		return err
+	}
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	slashed := filepath.ToSlash(path)
+	if !strings.HasPrefix(slashed, "/") { // C:/dir
+		slashed = "/" + slashed
+	}
+	uri := url.URL{Scheme: "file", Path: slashed}
+	o.roots = append(o.roots, Root{URI: uri.String(), Name: filepath.Base(path)})
+	return nil
+}
+
+// setDir is the function of -cwd.
+func (o *targetOptions) setDir(dir string) error {
+	o.dir = dir
+	return checkDir(dir)
+}
+
+// checkDir returns an error unless a path names a directory.
+func checkDir(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = errors.New("it is not a directory")
+	}
+	return err
 }
 
 // check returns an error if the target is wrong.
@@ -971,10 +1152,14 @@ func (o *targetOptions) check(target []string) error {
 		return errors.New("nothing may follow the URL: flags go before it")
 	case isURL(first) && (err != nil || parsed.Host == ""):
 		return fmt.Errorf("%.200q is no URL with a host", first)
+	case !isURL(first) && strings.Contains(first, "://"):
+		return fmt.Errorf("%.200q is no URL of a server: it must begin with http:// or https://", first)
 	case meant != "":
 		return fmt.Errorf("there is no command %.200q; did you mean %.200s?", first, meant)
 	case len(o.header) > 0 && !isURL(first):
 		return errors.New("-header goes with a URL")
+	case (o.env != nil || o.dir != "") && isURL(first):
+		return errors.New("-env and -cwd go with a command, and not with a URL")
 	}
 	return nil
 }
@@ -985,6 +1170,12 @@ func (o *callOptions) check(target []string) error {
 	if err := o.targetOptions.check(target); err != nil {
 		return err
 	}
+	ways := 0 // to say what is called
+	for _, isUsed := range []bool{o.method != "", o.tool != "", o.interactive, o.json} {
+		if isUsed {
+			ways++
+		}
+	}
 	switch {
 	case o.params != "" && (o.method == "" || !isObject(o.params)):
 		return errors.New("-params takes a JSON object, and goes with -method")
@@ -992,8 +1183,10 @@ func (o *callOptions) check(target []string) error {
 		return errors.New("-answer takes a JSON object")
 	case o.timeout < 0 || o.timeout > noTimeout:
 		return errors.New("-timeout is out of range")
-	case o.interactive && o.method != "":
-		return errors.New("-i and -method exclude each other")
+	case ways > 1:
+		return errors.New("-method, -tool, -i and -json exclude each other")
+	case o.arguments != nil && o.tool == "":
+		return errors.New("-arg goes with -tool")
 	}
 	return nil
 }
@@ -1054,10 +1247,12 @@ func call(ctx context.Context, args []string) error {
 	if err != nil {
 		return c.advise(err, target[0])
 	}
+	defer stderr.status("")
 	// After a signal the program cannot just return: it may be reading standard
 	// input, and nothing interrupts that.
 	context.AfterFunc(ctx, func() {
 		c.Close()
+		stderr.status("")
 		stderr.flush()
 		os.Exit(exitError)
 	})
@@ -1065,7 +1260,12 @@ func call(ctx context.Context, args []string) error {
 	case o.interactive:
 		return c.callLines(ctx)
 	case o.method != "":
-		return c.callAndPrint(ctx, o.method, o.params)
+		_, err := c.callAndPrint(ctx, o.method, o.params)
+		return err
+	case o.tool != "":
+		return c.callTool(ctx, o.tool, o.arguments)
+	case o.json:
+		return c.printOffer(ctx, target)
 	}
 	return c.summary(ctx, target)
 }
@@ -1075,12 +1275,21 @@ func newCaller(o callOptions) *caller {
 		stderr:     stderr,
 		input:      bufio.NewScanner(os.Stdin),
 		reply:      json.RawMessage(o.answer),
+		roots:      o.roots,
+		sample:     o.sample,
 		atTerminal: !o.interactive && isTerminal(os.Stdin),
+		showsLine:  !o.trace && isTerminal(os.Stderr) && os.Getenv("TERM") != "dumb",
 		timeout:    cmp.Or(o.timeout, noTimeout),
 	}
 	c.input.Buffer(nil, maxMessage)
 	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
 	c.Capabilities = map[string]any{"elicitation": struct{}{}}
+	if o.roots != nil {
+		c.Capabilities["roots"] = struct{}{}
+	}
+	if o.sample != "" {
+		c.Capabilities["sampling"] = struct{}{}
+	}
 	c.Handler = c
 	c.Versions = o.versions
 	c.Log = slog.New(slog.NewTextHandler(stderr, nil))
@@ -1107,6 +1316,8 @@ func (c *caller) dialers(target []string, o callOptions) []Dialer {
 func (o *targetOptions) dialCommand(target []string, grace time.Duration, maxMessage int) Dialer {
 	var dialer Dialer = CommandDialer{Grace: grace, MaxLine: maxMessage, Command: func() *exec.Cmd {
 		cmd := exec.Command(target[0], target[1:]...)
+		cmd.Dir = o.dir
+		cmd.Env = append(cmd.Environ(), o.env...)
 		cmd.Stderr = stderr
 		return cmd
 	}}
@@ -1157,6 +1368,30 @@ func (n *sessionNoter) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // advise adds to the error of Connect what the user may try.
 func (c *caller) advise(err error, target string) error {
+	advice := ""
+	if isURL(target) {
+		advice = adviceForURL(err, target)
+	} else {
+		advice = adviceForCommand(err, target)
+	}
+	if advice == "" && errors.As(err, new(afterProbe)) && !isRefused(err) {
+		newestLegacy := legacyOf(c.Versions)[0] // the server was sent initialize, so there is one
+		advice = fmt.Sprintf("server/discover may be why: with -protocol %s it is not sent", newestLegacy)
+	}
+	if advice == "" {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, advice)
+}
+
+// isRefused reports whether a server has refused the user.
+func isRefused(err error) bool {
+	fault, isHTTP := errors.AsType[*HTTPError](err)
+	return isHTTP && (fault.Status == http.StatusUnauthorized || fault.Status == http.StatusForbidden)
+}
+
+// adviceForURL says what may be wrong with a URL; "": nothing that is known.
+func adviceForURL(err error, target string) string {
 	status := 0
 	fault, isHTTP := errors.AsType[*HTTPError](err)
 	if isHTTP {
@@ -1164,19 +1399,47 @@ func (c *caller) advise(err error, target string) error {
 	}
 	// A web site has such an answer for a path that is no MCP endpoint.
 	isElsewhere := slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, status)
-	isRefused := status == http.StatusUnauthorized || status == http.StatusForbidden
-	if isElsewhere {
-		at, _ := url.Parse(target) // check has parsed it before
-		if strings.Trim(at.Path, "/") == "" {
-			return fmt.Errorf("%w; the URL has no path: did you mean %s://%s/mcp?", err, at.Scheme, at.Host)
-		}
-		return err
+	_, isUnknownHost := errors.AsType[*net.DNSError](err)
+	at, _ := url.Parse(target) // check has parsed it before
+	switch {
+	case isElsewhere && strings.Trim(at.Path, "/") == "":
+		return fmt.Sprintf("the URL has no path: did you mean %s://%s/mcp?", at.Scheme, at.Host)
+	case isElsewhere:
+		return "no MCP server answers at this path: check the URL"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens there: check the port, and that the server runs"
+	case isUnknownHost:
+		return "check the name of the host"
+	case status == http.StatusBadRequest && at.Scheme == "http" && strings.Contains(err.Error(), "HTTPS"): // as net/http and nginx say it
+		return "the server speaks HTTPS: the URL must begin with https://"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "the server speaks plain HTTP: the URL must begin with http://"
 	}
-	if !isRefused && errors.As(err, new(afterProbe)) {
-		newestLegacy := legacyOf(c.Versions)[0] // the server was sent initialize, so there is one
-		return fmt.Errorf("%w; server/discover may be why: with -protocol %s it is not sent", err, newestLegacy)
+	return ""
+}
+
+// adviceForCommand says what may be wrong with a command that did not start.
+func adviceForCommand(err error, command string) string {
+	if _, isPath := errors.AsType[*fs.PathError](err); !isPath && !errors.Is(err, exec.ErrNotFound) {
+		return "" // it has started
 	}
-	return err
+	host, _, _ := strings.Cut(command, "/")
+	info, noFile := os.Stat(command)
+	switch {
+	case noFile == nil && info.IsDir():
+		return "it is a directory: give the path of the program in it"
+	case noFile != nil && strings.Contains(strings.Trim(host, "."), "."):
+		return fmt.Sprintf("there is no such command: did you mean https://%.200s?", command)
+	case errors.Is(err, exec.ErrNotFound):
+		return "there is no such command: check its name, or give its path"
+	case errors.Is(err, fs.ErrNotExist):
+		return "check the path of the command, and of the interpreter that its first line names"
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf("it is no program that may be run: try chmod +x %.200s, or name its interpreter before it", command)
+	case errors.Is(err, syscall.ENOEXEC):
+		return "it is no program for this system: a script needs its interpreter before it, such as node or python3"
+	}
+	return ""
 }
 
 // ---- Calls ----
@@ -1189,13 +1452,16 @@ var errOutput = errors.New("standard output")
 // callLines makes a call for each line of standard input: METHOD [PARAMS]. If
 // one fails, the next is made all the same.
 func (c *caller) callLines(ctx context.Context) (failed error) {
+	if isTerminal(os.Stdin) {
+		fmt.Fprintln(c.stderr, "mcpwire: connected; type METHOD [PARAMS], such as tools/list; Ctrl-D ends it")
+	}
 	for c.input.Scan() {
 		line := strings.ReplaceAll(c.input.Text(), "\t", " ")
 		method, params, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if method == "" {
 			continue
 		}
-		err := c.callAndPrint(ctx, method, params)
+		_, err := c.callAndPrint(ctx, method, params)
 		if errors.Is(err, errOutput) {
 			return err
 		}
@@ -1207,20 +1473,81 @@ func (c *caller) callLines(ctx context.Context) (failed error) {
 	return cmp.Or(failed, c.input.Err())
 }
 
-// callAndPrint calls a method and prints its result on one line, otherwise as it
-// came.
-func (c *caller) callAndPrint(ctx context.Context, method, params string) error {
-	var result json.RawMessage
-	if err := c.call(ctx, method, params, &result); err != nil {
-		return fmt.Errorf("%s: %w", method, err)
+// callAndPrint calls a method, and prints its result on one line, otherwise as it
+// came. It returns the result.
+func (c *caller) callAndPrint(ctx context.Context, method, params string) (result json.RawMessage, err error) {
+	err = c.call(ctx, method, params, &result)
+	if err != nil {
+		fault, _ := errors.AsType[*Error](err)
+		if fault != nil && fault.Code == CodeMethodNotFound {
+			err = fmt.Errorf("%w%s", err, didYouMean(method, slices.Values(knownMethods)))
+		}
+		return nil, fmt.Errorf("%s: %w", method, err)
 	}
+	return result, printResult(result)
+}
+
+// printResult prints JSON on one line of standard output.
+func printResult(result json.RawMessage) error {
 	// At a terminal, the notifications of a call stand before its result.
+	stderr.status("")
 	stderr.flush()
 	line := append(appendLine(nil, result), '\n')
 	if _, err := os.Stdout.Write(line); err != nil {
 		return fmt.Errorf("%w: %w", errOutput, err)
 	}
 	return nil
+}
+
+// knownMethods are the methods of all revisions that a client may call.
+var knownMethods = []string{
+	"initialize", "ping", "server/discover", "subscriptions/listen", "logging/setLevel", "completion/complete",
+	"tools/list", "tools/call", "prompts/list", "prompts/get",
+	"resources/list", "resources/read", "resources/templates/list", "resources/subscribe", "resources/unsubscribe",
+}
+
+// didYouMean returns a text to append to an error about a name: a question with the
+// most similar one of all names. It returns "" if none is similar, and if name
+// itself is one of them.
+func didYouMean(name string, names iter.Seq[string]) string {
+	nearest, least := "", len(name)/3+2 // at most a third of the name, and one more, is wrong
+	for other := range names {
+		if len(other) >= len(name)+least || len(other) > maxSimilar {
+			continue
+		}
+		if d := editDistance(name, other); d < least {
+			nearest, least = other, d
+		}
+	}
+	if nearest == "" || nearest == name {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %s?", nearest)
+}
+
+const maxSimilar = 128 // bytes of a name that is compared with others
+
+// editDistance returns how many bytes must be inserted, deleted or replaced to make
+// b of a. Upper and lower case are the same.
+func editDistance(a, b string) int {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	row := make([]int, len(b)+1) // row[j] is the distance between a[:i] and b[:j]
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0] // between a[:i] and b[:j]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // givenParams are the params of a call, of which call reads only _meta.
@@ -1277,6 +1604,328 @@ func (c *caller) limited(ctx context.Context, f func(context.Context) error) err
 	return err
 }
 
+// ---- Calling a tool by its name ----
+
+// argument is a KEY=VALUE of the command line.
+type argument struct{ key, value string }
+
+// callTool calls a tool and prints the result. The arguments are typed by the
+// schema of the tool, which is read first.
+func (c *caller) callTool(ctx context.Context, name string, arguments []argument) error {
+	tool, err := c.findTool(ctx, name)
+	if err != nil {
+		return err
+	}
+	params, err := tool.params(arguments)
+	if err != nil {
+		return err
+	}
+	result, err := c.callAndPrint(ctx, "tools/call", params)
+	if err != nil {
+		return err
+	}
+	var outcome toolOutcome
+	_ = Bind(result, &outcome)
+	if outcome.IsError {
+		return exitStatus{fmt.Errorf("the tool %s has failed (isError)", name), exitTool}
+	}
+	return nil
+}
+
+// toolOutcome is what call reads of the result of a tool.
+type toolOutcome struct {
+	IsError bool `json:"isError,omitempty"`
+}
+
+// findTool reads the list of tools until the tool is found.
+func (c *caller) findTool(ctx context.Context, name string) (found *listedItem, err error) {
+	var others nameList
+	errFound := errors.New("found")
+	err = c.eachItem(ctx, toolKind, func(text json.RawMessage) error {
+		var item listedItem
+		_ = Bind(text, &item) // an item without a name has the name ""
+		if item.Name == name {
+			found = &item
+			return errFound
+		}
+		if err := others.add(item.Name); err != nil {
+			return fmt.Errorf("%s: %w", toolKind.method, err)
+		}
+		return nil
+	})
+	switch {
+	case found != nil:
+		return found, nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, usageErrorf("the server has no tool %s%s", name, didYouMean(name, slices.Values(others.names)))
+}
+
+// params returns the params of tools/call.
+func (i *listedItem) params(arguments []argument) (string, error) {
+	typed := map[string]json.RawMessage{}
+	for _, a := range arguments {
+		value, err := typeValue(a.value, i.schemaOf(a.key))
+		if err != nil {
+			return "", usageErrorf("-arg %s: %w; the tool is %s", a.key, err, i.signature())
+		}
+		typed[a.key] = value
+	}
+	var missing []string
+	for _, key := range i.schema().required() {
+		if typed[key] == nil {
+			missing = append(missing, key)
+		}
+	}
+	if missing != nil {
+		return "", usageErrorf("missing required arguments: %s; the tool is %s", shorten(strings.Join(missing, ", "), maxSignature), i.signature())
+	}
+	encoded, err := marshal(typed)
+	if err == nil {
+		encoded, err = marshal(CallToolParams{Name: i.Name, Arguments: encoded})
+	}
+	return string(encoded), err
+}
+
+// typeValue returns a value of the command line as JSON of one of the types that
+// the schema allows:
+//
+//	the schema allows       the value is
+//	string alone            a string
+//	string and others       JSON of one of the other types, or else a string
+//	no string               JSON of one of the types, or else an error
+//	any type                JSON, or else a string
+//
+// So with a schema that says nothing, 5, true, null, [1] and "5" are JSON, and
+// five is a string.
+func typeValue(text string, schema json.RawMessage) (json.RawMessage, error) {
+	types := typesOf(schema)
+	value := json.RawMessage(strings.TrimSpace(text))
+	if json.Valid(value) {
+		is := typeOfJSON(value)
+		fits := slices.Contains(types, is) || is == "integer" && slices.Contains(types, "number")
+		if types == nil || fits && is != "string" {
+			return value, nil
+		}
+	}
+	if types == nil || slices.Contains(types, "string") {
+		return marshal(text)
+	}
+	return nil, fmt.Errorf("%s is not of type %s", shorten(strconv.Quote(text), 60), strings.Join(types, " or "))
+}
+
+// typeOfJSON returns the name that JSON Schema has for the type of a value.
+func typeOfJSON(value json.RawMessage) string {
+	switch value[0] {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	}
+	// JSON Schema 2020-12 section 6.1.1: 3.0 is an integer, too.
+	number, err := strconv.ParseFloat(string(value), 64)
+	hasFraction := bytes.ContainsAny(value, ".eE")
+	if hasFraction && (err != nil || number != math.Trunc(number)) {
+		return "number"
+	}
+	return "integer"
+}
+
+// ---- Signatures ----
+
+// argumentsSchema is what call reads of the inputSchema of a tool.
+type argumentsSchema struct {
+	Properties json.RawMessage `json:"properties,omitempty"` // an object of schemas
+	Required   json.RawMessage `json:"required,omitempty"`   // an array of names
+}
+
+// valueSchema is what call reads of the schema of a value.
+type valueSchema struct {
+	Type  json.RawMessage `json:"type,omitempty"` // a name, or an array of names
+	Enum  json.RawMessage `json:"enum,omitempty"`
+	AnyOf json.RawMessage `json:"anyOf,omitempty"`
+	OneOf json.RawMessage `json:"oneOf,omitempty"`
+}
+
+// listedArgument is what call reads of an argument of a prompt.
+type listedArgument struct {
+	Name     string `json:"name,omitempty"`
+	Required bool   `json:"required,omitempty"`
+}
+
+const (
+	maxSignature = 400 // characters of the arguments in a signature
+	maxFirstLine = 100 // characters of a description that are printed
+	maxRequired  = 100 // names of required arguments that are looked at
+	maxTypes     = 10  // types of one value, and values of one enum, that are looked at
+)
+
+// elements walks through an array. What is not an array has no elements.
+func elements(array json.RawMessage) iter.Seq[json.RawMessage] {
+	return func(yield func(json.RawMessage) bool) {
+		if !bytes.HasPrefix(array, []byte("[")) {
+			return
+		}
+		for _, element := range Each(array) {
+			if !yield(element) {
+				return
+			}
+		}
+	}
+}
+
+// properties walks through an object. What is not an object has none.
+func properties(object json.RawMessage) iter.Seq2[string, json.RawMessage] {
+	return func(yield func(string, json.RawMessage) bool) {
+		if !bytes.HasPrefix(object, []byte("{")) {
+			return
+		}
+		for name, value := range Each(object) {
+			if !yield(string(name), value) {
+				return
+			}
+		}
+	}
+}
+
+// textOf returns the value of a JSON string; "": it is no string, or an empty one.
+func textOf(value json.RawMessage) (text string) {
+	_ = json.Unmarshal(value, &text)
+	return text
+}
+
+// schema returns what call reads of the inputSchema of a tool.
+func (i *listedItem) schema() (schema argumentsSchema) {
+	_ = Bind(i.InputSchema, &schema) // the fields are JSON of any type
+	return schema
+}
+
+// schemaOf returns the schema of one argument; nil: it has none.
+func (i *listedItem) schemaOf(key string) json.RawMessage {
+	for name, schema := range properties(i.schema().Properties) {
+		if name == key {
+			return schema
+		}
+	}
+	return nil
+}
+
+// required returns the names of the required arguments.
+func (s argumentsSchema) required() (names []string) {
+	for element := range elements(s.Required) {
+		name := textOf(element)
+		if len(names) == maxRequired {
+			break
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// typesOf returns the types that a schema allows; nil: any. Without type, it reads
+// anyOf and oneOf, with which many servers say that a value may be null, or enum.
+func typesOf(schema json.RawMessage) (types []string) {
+	var s valueSchema
+	_ = Bind(schema, &s) // the fields are JSON of any type
+	if name := textOf(s.Type); name != "" {
+		return []string{name}
+	}
+	for element := range elements(s.Type) {
+		if len(types) == maxTypes {
+			return nil
+		}
+		types = append(types, textOf(element))
+	}
+	for _, alternatives := range []json.RawMessage{s.AnyOf, s.OneOf} {
+		for element := range elements(alternatives) {
+			var alternative valueSchema
+			_ = Bind(element, &alternative)
+			name := textOf(alternative.Type)
+			if name == "" || len(types) == maxTypes {
+				return nil
+			}
+			types = append(types, name)
+		}
+	}
+	if types != nil {
+		return types
+	}
+	for value := range elements(s.Enum) {
+		if name := typeOfJSON(value); !slices.Contains(types, name) {
+			types = append(types, name)
+		}
+	}
+	return types
+}
+
+// describe returns the values of an enum, or the types, of a schema.
+func describe(schema json.RawMessage) string {
+	var s valueSchema
+	_ = Bind(schema, &s)
+	var values []string
+	for value := range elements(s.Enum) {
+		if len(values) == maxTypes {
+			values = append(values, "…")
+			break
+		}
+		values = append(values, shorten(string(value), 40))
+	}
+	if values == nil {
+		values = typesOf(schema)
+	}
+	return cmp.Or(strings.Join(values, "|"), "any")
+}
+
+// signature returns a name and the arguments of a tool or a prompt, such as
+// get-weather(city string, unit? "celsius"|"fahrenheit"). A question mark follows
+// the name of an optional argument.
+func (i *listedItem) signature() string {
+	var list []string
+	size := 0
+	add := func(name, of string, isRequired bool) (isShown bool) {
+		if !isRequired {
+			name += "?"
+		}
+		shown := strings.TrimSpace(name + " " + of)
+		list = append(list, shown)
+		size += len(shown) + len(", ")
+		return size < maxSignature
+	}
+	required := i.schema().required()
+	for name, schema := range properties(i.schema().Properties) {
+		if !add(name, describe(schema), slices.Contains(required, name)) {
+			break
+		}
+	}
+	for element := range elements(i.Arguments) {
+		var a listedArgument
+		_ = Bind(element, &a)
+		if !add(a.Name, "", a.Required) {
+			break
+		}
+	}
+	return i.Name + "(" + shorten(strings.Join(list, ", "), maxSignature) + ")"
+}
+
+// shorten returns the first n characters of a text.
+func shorten(text string, n int) string {
+	count := 0
+	for i := range text {
+		if count == n {
+			return text[:i] + "…"
+		}
+		count++
+	}
+	return text
+}
+
 // ---- The summary ----
 
 // rows prints lines of a label and a value.
@@ -1291,22 +1940,46 @@ func (r *rows) print(label, value string) {
 	}
 }
 
+// printList prints one value a line, and the label before the first.
+func (r *rows) printList(label string, values []string) {
+	if len(values) == 0 {
+		values = []string{"none"}
+	}
+	for _, value := range values {
+		r.print(label, value)
+		label = ""
+		if r.err != nil {
+			return
+		}
+	}
+}
+
 // summary prints how the server was reached and what it offers. If a list cannot
 // be read, the next one is read all the same.
 func (c *caller) summary(ctx context.Context, target []string) error {
 	var out rows
 	server := c.Server()
 	capabilities, failed := capabilityNames(server.Capabilities)
+	session := "none"
+	if c.hasSession() {
+		session = "yes"
+	}
 	out.print("target", strings.Join(target, " "))
 	out.print("transport", c.transport)
 	out.print("revision", server.Version)
-	out.print("session", c.session())
+	if server.Versions != nil {
+		out.print("versions", strings.Join(server.Versions, ", "))
+	}
+	out.print("session", session)
 	name := "it did not say"
 	if server.Info != nil {
 		name = strings.TrimSpace(server.Info.Name + " " + server.Info.Version + " " + server.Info.Title)
 	}
 	out.print("server", name)
 	out.print("capabilities", strings.Join(capabilities, ", "))
+	if server.Instructions != "" {
+		out.printList("instructions", firstLines(server.Instructions))
+	}
 	for _, kind := range listKinds {
 		if out.err != nil {
 			break
@@ -1314,42 +1987,104 @@ func (c *caller) summary(ctx context.Context, target []string) error {
 		if !slices.Contains(capabilities, kind.capability) {
 			continue
 		}
-		names, err := c.listNames(ctx, kind)
-		fault, isAnswer := errors.AsType[*Error](err)
-		if kind.optional && isAnswer && fault.Code == CodeMethodNotFound {
-			err = nil
-		}
+		lines, err := c.listLines(ctx, kind)
 		if err != nil {
 			if failed != nil { // only the last error is returned
 				printError(failed)
 			}
 			failed = err
-			names = append(names, "?")
+			lines = append(lines, "?")
 		}
-		out.print(kind.label, cmp.Or(strings.Join(names, ", "), "none"))
+		out.printList(kind.label, lines)
 	}
 	return cmp.Or(out.err, failed)
 }
 
-// session returns "yes" if there is a session, and "none" otherwise. Over
-// HTTP+SSE the stream is the session. The modern era has no sessions.
-func (c *caller) session() string {
-	isLegacy := slices.Contains(legacyOf(nil), c.Server().Version)
-	if c.transport == "HTTP+SSE" || isLegacy && c.inSession.Load() {
-		return "yes"
+const (
+	maxLines    = 10  // of the instructions that a summary shows
+	maxLineSize = 300 // characters of each of them
+)
+
+// firstLines returns the lines of a text that a summary shows.
+func firstLines(text string) (shown []string) {
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		if len(shown) == maxLines {
+			return append(shown, "… (-json prints all)")
+		}
+		shown = append(shown, shorten(strings.TrimRight(line, "\r\n"), maxLineSize))
 	}
-	return "none"
+	return shown
+}
+
+// summaryJSON is what -json prints.
+type summaryJSON struct {
+	Target            []string          `json:"target"`    // the URL, or the command
+	Transport         string            `json:"transport"` // stdio, Streamable HTTP or HTTP+SSE
+	Revision          string            `json:"revision"`
+	SupportedVersions []string          `json:"supportedVersions,omitempty"` // as server/discover says
+	Session           bool              `json:"session"`
+	ServerInfo        *Implementation   `json:"serverInfo,omitempty"`
+	Capabilities      json.RawMessage   `json:"capabilities,omitempty"`
+	Instructions      string            `json:"instructions,omitempty"`
+	Tools             []json.RawMessage `json:"tools,omitzero"` // the items of the lists, as they came
+	Resources         []json.RawMessage `json:"resources,omitzero"`
+	ResourceTemplates []json.RawMessage `json:"resourceTemplates,omitzero"`
+	Prompts           []json.RawMessage `json:"prompts,omitzero"`
+	Errors            []string          `json:"errors,omitempty"` // of the lists that could not be read to their end
+}
+
+const maxOffer = 16 << 20 // bytes of the items that -json prints
+
+// printOffer prints, as one JSON object, how the server was reached and what it
+// offers. A list is there if the server has the capability for it.
+func (c *caller) printOffer(ctx context.Context, target []string) (failed error) {
+	server := c.Server()
+	o := summaryJSON{Target: target, Transport: c.transport, Revision: server.Version, SupportedVersions: server.Versions,
+		Session: c.hasSession(), ServerInfo: server.Info, Capabilities: server.Capabilities, Instructions: server.Instructions}
+	capabilities, err := capabilityNames(server.Capabilities)
+	if err != nil {
+		return err
+	}
+	size := 0
+	for _, kind := range listKinds {
+		if !slices.Contains(capabilities, kind.capability) {
+			continue
+		}
+		items := []json.RawMessage{}
+		err := c.eachItem(ctx, kind, func(item json.RawMessage) error {
+			size += len(item) + 24 // of a json.RawMessage itself
+			if size > maxOffer {
+				return fmt.Errorf("%s: more than %d bytes in the lists", kind.method, maxOffer)
+			}
+			items = append(items, bytes.Clone(item)) // item belongs to its page, which may be large
+			return nil
+		})
+		if err != nil {
+			o.Errors = append(o.Errors, err.Error())
+			failed = errors.New("not all lists could be read: " + strings.Join(o.Errors, "; "))
+		}
+		*kind.in(&o) = items
+	}
+	encoded, err := marshal(o)
+	if err != nil {
+		return err
+	}
+	return cmp.Or(printResult(encoded), failed)
+}
+
+// hasSession reports whether there is a session. Over HTTP+SSE the stream is the
+// session. The modern era has no sessions.
+func (c *caller) hasSession() bool {
+	isLegacy := slices.Contains(legacyOf(nil), c.Server().Version)
+	return c.transport == "HTTP+SSE" || isLegacy && c.inSession.Load()
 }
 
 // capabilityNames returns the names of the capabilities of a server, sorted.
 // With an error it returns those read before.
 func capabilityNames(capabilities json.RawMessage) (sorted []string, err error) {
-	if !bytes.HasPrefix(capabilities, []byte("{")) {
-		return nil, nil
-	}
 	var found nameList
-	for name := range Each(capabilities) {
-		err = found.add(string(name))
+	for name := range properties(capabilities) {
+		err = found.add(name)
 		if err != nil {
 			err = fmt.Errorf("capabilities: %w", err)
 			break
@@ -1359,8 +2094,8 @@ func capabilityNames(capabilities json.RawMessage) (sorted []string, err error) 
 	return found.names, err
 }
 
-// nameList is a list of names with a bound: a result of 64 MiB may hold millions
-// of empty names.
+// nameList is a list of names, or of lines, with a bound: a result of 64 MiB may
+// hold millions of empty names.
 type nameList struct {
 	names []string
 	size  int // bytes, as they are printed
@@ -1386,22 +2121,29 @@ type listKind struct {
 	member     string // of the result
 	items      func(*listedPage) json.RawMessage
 	name       func(*listedItem) string
+	in         func(*summaryJSON) *[]json.RawMessage
 }
 
+var toolKind = listKind{label: "tools", capability: "tools", method: "tools/list", member: "tools",
+	items: func(p *listedPage) json.RawMessage { return p.Tools },
+	name:  (*listedItem).signature,
+	in:    func(o *summaryJSON) *[]json.RawMessage { return &o.Tools }}
+
 var listKinds = []listKind{
-	{label: "tools", capability: "tools", method: "tools/list", member: "tools",
-		items: func(p *listedPage) json.RawMessage { return p.Tools },
-		name:  func(i *listedItem) string { return i.Name }},
+	toolKind,
 	{label: "resources", capability: "resources", method: "resources/list", member: "resources",
 		items: func(p *listedPage) json.RawMessage { return p.Resources },
-		name:  func(i *listedItem) string { return i.URI }},
+		name:  func(i *listedItem) string { return i.URI },
+		in:    func(o *summaryJSON) *[]json.RawMessage { return &o.Resources }},
 	// A server may have resources and no templates.
 	{label: "templates", capability: "resources", optional: true, method: "resources/templates/list", member: "resourceTemplates",
 		items: func(p *listedPage) json.RawMessage { return p.ResourceTemplates },
-		name:  func(i *listedItem) string { return i.URITemplate }},
+		name:  func(i *listedItem) string { return i.URITemplate },
+		in:    func(o *summaryJSON) *[]json.RawMessage { return &o.ResourceTemplates }},
 	{label: "prompts", capability: "prompts", method: "prompts/list", member: "prompts",
 		items: func(p *listedPage) json.RawMessage { return p.Prompts },
-		name:  func(i *listedItem) string { return i.Name }},
+		name:  (*listedItem).signature,
+		in:    func(o *summaryJSON) *[]json.RawMessage { return &o.Prompts }},
 }
 
 // listedPage is a page of any of the lists. The items stay as they came: decoded,
@@ -1414,45 +2156,73 @@ type listedPage struct {
 	Prompts           json.RawMessage `json:"prompts,omitempty"`
 }
 
-// listedItem is an item of any of the lists. It has one of these names, or two.
+// listedItem is an item of any of the lists. It has one of the names, or two.
 type listedItem struct {
-	Name        string `json:"name,omitempty"`
-	URI         string `json:"uri,omitempty"`
-	URITemplate string `json:"uriTemplate,omitempty"`
+	Name        string          `json:"name,omitempty"`
+	Title       string          `json:"title,omitempty"`
+	Description string          `json:"description,omitempty"`
+	URI         string          `json:"uri,omitempty"`
+	URITemplate string          `json:"uriTemplate,omitempty"`
+	InputSchema json.RawMessage `json:"inputSchema,omitempty"` // of a tool
+	Arguments   json.RawMessage `json:"arguments,omitempty"`   // of a prompt
 }
 
 const maxListPages = 1000
 
-// listNames returns the names of all items of a list, page by page. With an error
-// it returns those read before. 2026-07-28 server/utilities/pagination: an empty
-// cursor does not mean the end of the list.
-func (c *caller) listNames(ctx context.Context, kind listKind) ([]string, error) {
+// listLines returns a line for each item of a list: what it is, and the first line
+// of its description. With an error it returns the lines for those read before.
+func (c *caller) listLines(ctx context.Context, kind listKind) ([]string, error) {
 	var found nameList
+	err := c.eachItem(ctx, kind, func(text json.RawMessage) error {
+		var item listedItem
+		_ = Bind(text, &item) // an item without a name has the name ""
+		line := kind.name(&item)
+		about := strings.TrimSpace(cmp.Or(item.Description, item.Title))
+		about, _, _ = strings.Cut(about, "\n")
+		if about != "" {
+			line += "  " + shorten(about, maxFirstLine)
+		}
+		err := found.add(line)
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind.method, err)
+		}
+		return nil
+	})
+	return found.names, err
+}
+
+// eachItem gives each item of a list to a function, page by page. If the function
+// returns an error, that ends the walk, and eachItem returns it. 2026-07-28
+// server/utilities/pagination: an empty cursor does not mean the end of the list.
+func (c *caller) eachItem(ctx context.Context, kind listKind, take func(item json.RawMessage) error) error {
 	params := "{}"
 	for range maxListPages {
 		var result json.RawMessage
-		if err := c.call(ctx, kind.method, params, &result); err != nil {
-			return found.names, fmt.Errorf("%s: %w", kind.method, err)
+		err := c.call(ctx, kind.method, params, &result)
+		fault, isAnswer := errors.AsType[*Error](err)
+		if kind.optional && isAnswer && fault.Code == CodeMethodNotFound {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind.method, err)
 		}
 		var page listedPage
 		_ = Bind(result, &page) // the fields are JSON of any type
 		items := kind.items(&page)
 		if !bytes.HasPrefix(items, []byte("[")) {
-			return found.names, fmt.Errorf("%s: no %s in the result", kind.method, kind.member)
+			return fmt.Errorf("%s: no %s in the result", kind.method, kind.member)
 		}
-		for _, text := range Each(items) {
-			var item listedItem
-			_ = Bind(text, &item) // an item without a name has the name ""
-			if err := found.add(kind.name(&item)); err != nil {
-				return found.names, fmt.Errorf("%s: %w", kind.method, err)
+		for item := range elements(items) {
+			if err := take(item); err != nil {
+				return err
 			}
 		}
 		if page.NextCursor == nil || string(page.NextCursor) == "null" {
-			return found.names, nil
+			return nil
 		}
 		params = `{"cursor":` + string(page.NextCursor) + `}`
 	}
-	return found.names, fmt.Errorf("%s: no end of pages", kind.method)
+	return fmt.Errorf("%s: no end of pages", kind.method)
 }
 
 // ---- What the server sends ----
@@ -1473,39 +2243,83 @@ type formProperty struct {
 	Default json.RawMessage `json:"default,omitempty"`
 }
 
-// formResult is the answer to elicitation/create. 2025-11-25
-// client/elicitation#response-actions.
-type formResult struct {
-	Action  string          `json:"action"` // accept, decline or cancel
-	Content json.RawMessage `json:"content,omitempty"`
-}
-
-// Handle prints notifications, and answers elicitations. If -answer is set, that
-// is the answer. Otherwise the user is asked at the terminal. Without a terminal
-// Handle declines.
+// Handle prints notifications, and answers the questions of the server with what
+// the flags say. A question for which there is no flag was not declared, and is
+// refused.
 func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
 	case x.Request.Kind() == Notification:
-		if method == "notifications/progress" {
-			c.extendTimeout()
-		}
-		fmt.Fprintln(c.stderr, strings.TrimSpace(Printable(method+" "+string(x.Request.Params))))
+		c.printNotification(x)
 		return nil, nil
-	case method != "elicitation/create":
-		return nil, MethodNotFound(method)
+	case method == "elicitation/create":
+		return c.elicit(ctx, x)
+	case method == "roots/list" && c.roots != nil:
+		return RootsResult{c.roots}, nil
+	case method == "sampling/createMessage" && c.sample != "":
+		var p SamplingParams
+		_ = x.Bind(&p)
+		if p.Tools != nil || p.ToolChoice != nil { // 2025-11-25 schema CreateMessageRequestParams: an error, because sampling.tools was not declared
+			return nil, InvalidParams("no tools can be used here")
+		}
+		return SamplingResult{Role: "assistant", Content: Contents{TextContent(c.sample)}, Model: "mcpwire", StopReason: "endTurn"}, nil
 	}
+	flagFor := map[string]string{"roots/list": "-root", "sampling/createMessage": "-sampling-answer"}
+	if flagFor[method] != "" {
+		fmt.Fprintf(c.stderr, "mcpwire: the server has asked for %s, which is refused without %s\n", method, flagFor[method])
+	}
+	return nil, MethodNotFound(method)
+}
+
+// printNotification prints a notification on a line of its own. At a terminal,
+// progress is one line that changes.
+func (c *caller) printNotification(x *Exchange) {
+	method := x.Request.Method
+	if method == "notifications/progress" {
+		c.extendTimeout()
+		var p progressShown
+		if c.showsLine && x.Bind(&p) == nil && stderr.status(p.line()) {
+			return
+		}
+	}
+	fmt.Fprintln(c.stderr, strings.TrimSpace(Printable(method+" "+string(x.Request.Params))))
+}
+
+// progressShown is what a terminal shows of notifications/progress. 2025-11-25
+// basic/utilities/progress.
+type progressShown struct {
+	Progress float64 `json:"progress"`
+	Total    float64 `json:"total,omitempty"`
+	Message  string  `json:"message,omitempty"`
+}
+
+// maxStatus is how many characters a status has. A line that is longer than the
+// terminal is wide could not be erased.
+const maxStatus = 78
+
+// line returns the progress as one line, such as "3 of 10 (30%) reading".
+func (p progressShown) line() string {
+	text := fmt.Sprintf("%g", p.Progress)
+	if p.Total > 0 {
+		text += fmt.Sprintf(" of %g (%.0f%%)", p.Total, 100*p.Progress/p.Total)
+	}
+	return shorten(strings.TrimSpace(Printable(text+" "+p.Message)), maxStatus)
+}
+
+// elicit answers elicitation/create. If -answer is set, that is the answer.
+// Otherwise the user is asked at the terminal. Without a terminal elicit declines.
+func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
 	var p formParams
 	_ = x.Bind(&p) // the user is asked even if a part of the form is damaged
 	switch {
 	case p.Mode != "" && p.Mode != "form": // 2025-11-25 client/elicitation: a mode that was not declared is -32602
 		return nil, InvalidParams("only forms can be filled in here, not mode '%s'", p.Mode)
 	case len(c.reply) > 0:
-		return formResult{Action: "accept", Content: c.reply}, nil
+		return ElicitResult{Action: "accept", Content: c.reply}, nil
 	case c.atTerminal:
 		return c.askUser(ctx, p)
 	}
-	return formResult{Action: "decline"}, nil
+	return ElicitResult{Action: "decline"}, nil
 }
 
 // extendTimeout starts the time-out of the call again, unless it has passed.
@@ -1519,7 +2333,7 @@ func (c *caller) extendTimeout() {
 // askUser asks the user, until ctx ends. The goroutine may wait longer, because
 // nothing interrupts a read from standard input. It ends with the process.
 func (c *caller) askUser(ctx context.Context, p formParams) (any, error) {
-	filled := make(chan formResult, 1)
+	filled := make(chan ElicitResult, 1)
 	go func() { filled <- c.fillIn(p) }()
 	select {
 	case result := <-filled:
@@ -1531,7 +2345,7 @@ func (c *caller) askUser(ctx context.Context, p formParams) (any, error) {
 
 // fillIn asks for each property of a form, in the order in which they were sent.
 // An empty line means the default. The end of the input cancels the form.
-func (c *caller) fillIn(p formParams) formResult {
+func (c *caller) fillIn(p formParams) ElicitResult {
 	c.form.Lock() // one form at a time
 	defer c.form.Unlock()
 	fmt.Fprintln(c.stderr, Printable(p.Message))
@@ -1545,14 +2359,14 @@ func (c *caller) fillIn(p formParams) formResult {
 		_ = Bind(schema, &property) // a type that is no string counts as none
 		fmt.Fprintf(c.stderr, "%s (%s): ", Printable(string(name)), Printable(property.Type))
 		if !c.input.Scan() {
-			return formResult{Action: "cancel"}
+			return ElicitResult{Action: "cancel"}
 		}
 		value := property.parse(strings.TrimSpace(c.input.Text()))
 		if value != nil {
 			content.add(string(name), value)
 		}
 	}
-	return formResult{Action: "accept", Content: json.RawMessage(content.encode())}
+	return ElicitResult{Action: "accept", Content: json.RawMessage(content.encode())}
 }
 
 // parse returns the value that the user has typed, as JSON; nil: none. If the
@@ -1860,7 +2674,7 @@ func (b *bridged) writeToServer(ctx context.Context, out Payload) {
 		if m.Kind() == Request {
 			b.fail(m.ID, err)
 		} else {
-			b.log.Warn("the server has not taken a message", "error", shorten(err.Error()))
+			b.log.Warn("the server has not taken a message", "error", Printable(shorten(err.Error(), maxShown)))
 		}
 	}
 	b.checkSession(err)
@@ -1896,7 +2710,7 @@ func (b *bridged) takeReport(report *ReadError) {
 	case report.Skipped: // any of the requests may be the one whose answer is lost
 		b.failAll(report.Err)
 	default:
-		b.log.Info("transport", "report", shorten(report.Error()))
+		b.log.Info("transport", "report", Printable(shorten(report.Error(), maxShown)))
 	}
 	b.checkSession(report.Err)
 }
@@ -1917,9 +2731,9 @@ func (b *bridged) toClient(in Payload) {
 	for _, m := range in.Messages {
 		switch {
 		case m.Kind() == Invalid:
-			b.log.Warn("dropped what is no message", "reason", shorten(m.Error.Error()))
+			b.log.Warn("dropped what is no message", "reason", Printable(shorten(m.Error.Error(), maxShown)))
 		case m.Kind() == Response && m.ID != ID{} && !b.take(m.ID.String()):
-			b.log.Info("dropped an answer that no request waits for", "id", shorten(m.ID.String()))
+			b.log.Info("dropped an answer that no request waits for", "id", Printable(shorten(m.ID.String(), maxShown)))
 		default:
 			out.Messages = append(out.Messages, valid(m))
 		}
@@ -2005,9 +2819,6 @@ func valid(m *Message) *Message {
 	}
 	return m
 }
-
-// shorten returns the beginning of a text of the peer, for the log.
-func shorten(text string) string { return Printable(fmt.Sprintf("%.*s", maxShown, text)) }
 
 // ---- The transport of a URL ----
 
@@ -2634,12 +3445,42 @@ type spool struct {
 	running       bool          // the goroutine exists
 	taken         chan struct{} // closed when w has been given all that was written; nil: nothing was written yet
 	unresponsive  bool          // flush has waited in vain, and w has taken nothing since
+	showsStatus   bool          // the last text was a status
+	unfinished    bool          // the last text did not end its line, and was no status
+}
+
+// eraseLine makes a terminal erase the line in which the cursor is (ECMA-48, EL).
+const eraseLine = "\r\x1b[K"
+
+// status shows a text on a line of a terminal. What is written next replaces it. ""
+// only erases the line. status returns false, and does nothing, in the middle of a
+// line of others.
+func (s *spool) status(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unfinished || text == "" && !s.showsStatus {
+		return false
+	}
+	_, err := s.write([]byte(eraseLine + text))
+	s.unfinished = false
+	s.showsStatus = err == nil && text != ""
+	return true
 }
 
 // Write keeps all of b, or drops it.
 func (s *spool) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.showsStatus {
+		s.showsStatus = false
+		_, _ = s.write([]byte(eraseLine)) // if it is dropped, so is b
+	}
+	return s.write(b)
+}
+
+// write does what Write says, while mu is held.
+func (s *spool) write(b []byte) (int, error) {
+	s.unfinished = len(b) > 0 && b[len(b)-1] != '\n'
 	if s.held >= maxSpooled {
 		lines := bytes.Count(b, []byte("\n"))
 		if len(s.waiting) > 0 {

@@ -3043,6 +3043,7 @@ type ServerInfo struct {
 	Info         *Implementation // nil: it did not say
 	Capabilities json.RawMessage // an object; nil: it did not say
 	Instructions string          // for the model; "": none
+	Versions     []string        // that it offers, as server/discover says; nil: unknown
 }
 
 // Connect opens a Conn and finds out how to talk over it: with server/discover,
@@ -3695,6 +3696,7 @@ func (n *negotiation) discover(ctx context.Context, version string) step {
 	s := n.afterDiscover(version, result, err)
 	if s.to == connected {
 		n.agree(conn, s.version, result.Capabilities, result.Meta.serverInfo(), result.Instructions)
+		conn.server.Versions = result.SupportedVersions
 		return s
 	}
 	conn.peer.remember(Revision{}, Meta{})

@@ -34,7 +34,10 @@ func runCallTests(t *testing.T, server []string, tests []callTest) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			flags := append(slices.Clone(test.flags), "-method", test.method)
+			flags := slices.Clone(test.flags)
+			if test.method != "" { // or the flags have -tool
+				flags = append(flags, "-method", test.method)
+			}
 			if test.params != "" {
 				flags = append(flags, "-params", test.params)
 			}
@@ -87,7 +90,7 @@ func TestServerEverythingSummary(t *testing.T) {
 			want := maps.Clone(everythingOffers)
 			want["transport"], want["revision"], want["session"] = `^stdio$`, `^`+rev.version+`$`, `^none$`
 			out := summary(t, flags, append(script(t, everythingScript), "stdio"), want)
-			if strings.Contains(out.stdout, "trigger-elicitation-request") != rev.asks { // offered to clients that declare elicitation
+			if strings.Contains(out.stdout, " trigger-elicitation-request(") != rev.asks { // offered to clients that declare elicitation
 				t.Errorf("elicitation is offered: want %v", rev.asks)
 			}
 		})
@@ -122,6 +125,16 @@ func TestServerEverything(t *testing.T) {
 		{name: "elicitation declined", // as nobody is there to be asked: stdin is /dev/null, which is no terminal
 			method: "tools/call", params: `{"name":"trigger-elicitation-request","arguments":{}}`,
 			want: `{"content":[{"text":"❌ User declined to provide the requested information."},{}]}`},
+		{name: "typed arguments", flags: []string{"-tool", "get-sum", "-arg", "a=1.5", "-arg", "b=2"},
+			want: `{"content":[{"type":"text","text":"The sum of 1.5 and 2 is 3.5."}]}`},
+		{name: "roots", flags: []string{"-tool", "get-roots-list", "-root", "."}, // it asks for them after the handshake
+			want: `{"content":[{"type":"text"}]}`, stderr: `"roots":\[\{"uri":"file:///[^"]+/interop","name":"interop"\}\]`},
+		{name: "sampling", flags: []string{"-tool", "trigger-sampling-request", "-arg", "prompt=Hm?", "-sampling-answer", "Forty-two"},
+			want: `{"content":[{"type":"text"}]}`, stderr: `LLM sampling result.*Forty-two`},
+		{name: "environment", flags: []string{"-tool", "get-env", "-env", "MCPWIRE_SAYS=hi there"},
+			want: `{"content":[{"type":"text"}]}`, stderr: `MCPWIRE_SAYS[\\": ]+hi there`},
+		{name: "a tool's own error", flags: []string{"-tool", "get-resource-reference", "-arg", "resourceId=-1"},
+			exit: 3, want: `{"isError":true}`, stderr: `(?m)^mcpwire: the tool get-resource-reference has failed \(isError\)$`},
 		{name: "unknown tool", method: "tools/call", params: `{"name":"no-such-tool"}`, // a result here, so exit 0
 			want: `{"isError":true,"content":[{"type":"text","text":"MCP error -32602: Tool no-such-tool not found"}]}`},
 		{name: "unknown method", method: "no/such-method",
@@ -212,6 +225,14 @@ func TestEverythingServer(t *testing.T) {
 			want: `{"resultType":"complete","content":[{"type":"text","text":"Multi-round complete: Ada likes blue"}]}`},
 		{name: "input required that we cannot give", method: "tools/call", params: `{"name":"test_input_required_result_sampling","arguments":{}}`,
 			exit: 1, stderr: `(?m)^mcpwire: .*sampling/createMessage.*\(-32601\)$`},
+		{name: "input required, a model", flags: []string{"-sampling-answer", "Paris", "-tool", "test_input_required_result_sampling"},
+			want: `{"resultType":"complete","content":[{"type":"text"}]}`, stderr: `"inputResponses":.*"text":"Paris"`},
+		{name: "input required, roots", flags: []string{"-root", ".", "-root", "..", "-tool", "test_input_required_result_list_roots"},
+			want: `{"resultType":"complete","content":[{"type":"text"}]}`, stderr: `"roots":\[\{"uri":"file:///[^"]+","name":"interop"\},\{"uri":"file:///[^"]+","name":"testdata"\}\]`},
+		{name: "sampling, legacy", flags: []string{"-protocol", "2025-11-25", "-sampling-answer", "Paris", "-tool", "test_sampling", "-arg", "prompt=Hm?"},
+			want: `{"content":[{"type":"text"}]}`, stderr: `"result":.*Paris`},
+		{name: "sampling that is refused, legacy", flags: []string{"-protocol", "2025-11-25", "-tool", "test_sampling", "-arg", "prompt=Hm?"},
+			exit: 3, want: `{"isError":true}`, stderr: `(?m)^mcpwire: the tool test_sampling has failed`},
 		{name: "elicitation, legacy", flags: append([]string{"-answer", `{"username":"Ada"}`}, legacy...),
 			method: "tools/call", params: `{"name":"test_elicitation","arguments":{"message":"Who?"}}`,
 			want: `{"content":[{"type":"text","text":"Elicitation result: action=accept, content=map[username:Ada]"}]}`},
@@ -244,7 +265,7 @@ func TestEverythingServerLines(t *testing.T) {
 
 // ---- Both ----
 
-// summary checks rows of what mcpwire call prints without -method, each a label and its value.
+// summary checks rows of what mcpwire call prints without -method, each a label and its value; of a list, the names of its items.
 func summary(t *testing.T, flags, server []string, want map[string]string) outcome {
 	t.Helper()
 	out := call(t, flags, "", server...)
@@ -252,9 +273,24 @@ func summary(t *testing.T, flags, server []string, want map[string]string) outco
 		t.Fatalf("exit %d", out.exit)
 	}
 	got := map[string]string{}
+	label := ""
 	for line := range strings.Lines(out.stdout) {
-		label, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		got[label] = strings.TrimSpace(value)
+		value := strings.TrimSpace(line)
+		isNext := strings.HasPrefix(line, " ") // of the list that the label stands for
+		if !isNext {
+			label, value, _ = strings.Cut(value, " ")
+			value = strings.TrimSpace(value)
+		}
+		switch label {
+		case "tools", "prompts":
+			value, _, _ = strings.Cut(value, "(")
+		case "resources", "templates":
+			value, _, _ = strings.Cut(value, "  ")
+		}
+		if isNext {
+			value = got[label] + ", " + value
+		}
+		got[label] = value
 	}
 	for label, pattern := range want {
 		if value, ok := got[label]; !ok || !regexp.MustCompile(pattern).MatchString(value) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -370,14 +371,15 @@ func TestCallInOrder(t *testing.T) {
 // What is said of an HTTP server that cannot be connected to. Where a URL without a path is no MCP endpoint, /mcp is suggested; if initialize
 // fails after a server/discover that was not answered well, the error says how to leave that out; neither where something else is wrong.
 func TestCallAdvises(t *testing.T) {
+	const elsewhere = `; no MCP server answers at this path: check the URL\n$`
 	const path, protocol = `; the URL has no path: did you mean URL/mcp\?\n$`, `; server/discover may be why: with -protocol 2025-11-25 it is not sent\n$`
 	for _, row := range []struct {
 		discover, initialize int // statuses
 		path, want           string
 	}{
-		{404, 404, "", path}, {404, 404, "/?key=s3cret", path}, {405, 405, "/", path}, {404, 404, "/mcp", `[^?]\n$`}, {401, 401, "", `Unauthorized\n$`},
+		{404, 404, "", path}, {404, 404, "/?key=s3cret", path}, {405, 405, "/", path}, {404, 404, "/mcp", elsewhere}, {405, 405, "/mcp", elsewhere}, {401, 401, "", `Unauthorized\n$`},
 		{500, 500, "", `Internal Server Error\n$`},
-		{400, 500, "/mcp", protocol}, {400, 400, "/mcp", protocol}, {400, 404, "/mcp", `\)\n$`}, {400, 405, "/mcp", `\)\n$`}, {400, 401, "/mcp", `\)\n$`}, {400, 403, "/mcp", `\)\n$`},
+		{400, 500, "/mcp", protocol}, {400, 400, "/mcp", protocol}, {400, 404, "/mcp", elsewhere}, {400, 405, "/mcp", elsewhere}, {400, 401, "/mcp", `\)\n$`}, {400, 403, "/mcp", `\)\n$`},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if text, _ := io.ReadAll(r.Body); bytes.Contains(text, []byte(`"server/discover"`)) {
@@ -391,6 +393,125 @@ func TestCallAdvises(t *testing.T) {
 			t.Errorf("%d, %d at %q: exit %d, %s", row.discover, row.initialize, row.path, out.exit, got)
 		}
 		server.Close()
+	}
+}
+
+// What is said of a URL where nothing listens, or that has the wrong scheme or host.
+func TestCallAdvisesOnURLs(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	for _, row := range []struct{ url, want string }{
+		{"http://127.0.0.1:1/mcp", `connection refused; nothing listens there: check the port, and that the server runs\n$`},
+		{strings.Replace(server.URL, "http", "https", 1) + "/mcp", `; the server speaks plain HTTP: the URL must begin with http://\n$`},
+		{strings.Replace(secure.URL, "https", "http", 1) + "/mcp", `; the server speaks HTTPS: the URL must begin with https://\n$`},
+		{"http://no-such-host.invalid/mcp", `; check the name of the host\n$`},
+	} {
+		if out := run(t, nil, "", mcpwire, "call", row.url); out.exit != 1 || strings.Count(out.stderr, "\n") != 1 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
+			t.Errorf("%s: exit %d, %s", row.url, out.exit, out.stderr)
+		}
+	}
+}
+
+// What is said of a command that cannot be started.
+func TestCallAdvisesOnCommands(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"script.js": 0o700, "data": 0o600} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("console.log(1)\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct{ command, want string }{
+		{"no-such-command", `; there is no such command: check its name, or give its path\n$`},
+		{filepath.Join(dir, "none"), `; check the path of the command, and of the interpreter that its first line names\n$`},
+		{filepath.Join(dir, "data"), `; it is no program that may be run: try chmod \+x .*/data, or name its interpreter before it\n$`},
+		{filepath.Join(dir, "script.js"), `; it is no program for this system: a script needs its interpreter before it, such as node or python3\n$`},
+		{dir, `; it is a directory: give the path of the program in it\n$`},
+		{"mcp.example.com/mcp", `; there is no such command: did you mean https://mcp.example.com/mcp\?\n$`},
+	} {
+		if out := run(t, nil, "", mcpwire, "call", row.command); out.exit != 1 || strings.Count(out.stderr, "\n") != 1 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
+			t.Errorf("%s: exit %d, %s", row.command, out.exit, out.stderr)
+		}
+	}
+}
+
+// An address in use is said in one line, with what can be done.
+func TestAddressInUse(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	out := run(t, nil, "", mcpwire, "-http", listener.Addr().String())
+	if out.exit != 1 || !regexp.MustCompile(`^mcpwire: listen .*; another program listens there: choose another port, or 0 for a free one\n$`).MatchString(out.stderr) {
+		t.Errorf("exit %d, %s", out.exit, out.stderr)
+	}
+}
+
+// A command starts in the directory and with the environment that the flags say. The rest of the environment is the caller's.
+func TestCallSetsUpItsCommand(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := []string{"sh", "-c", `echo "in $(pwd), A=$A, B=$B, C=$C" >&2; exec "$0"`, mcpwire}
+	flags := []string{mcpwire, "call", "-cwd", dir, "-env", "A=1 2", "-env", "B=", "-method", "tools/list"}
+	out := run(t, []string{"A=0", "B=0", "C=0"}, "", append(flags, command...)...)
+	if want := fmt.Sprintf("in %s, A=1 2, B=, C=0\n", dir); out.exit != 0 || out.stderr != want {
+		t.Errorf("exit %d, %q, want %q", out.exit, out.stderr, want)
+	}
+}
+
+// KEY=@FILE reads a file: for a string as it is, for any other type as JSON. A file that is too large, or no text, is refused before a server
+// is started.
+func TestCallReadsArguments(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "@" + path
+	}
+	text := "[1]\n\"two\" \u00e9\n"
+	out := run(t, nil, "", mcpwire, "call", "-tool", "echo", "-arg", "text="+file("text", text), "-arg", "repeat="+file("number", " 2\n"), mcpwire)
+	encoded, _ := json.Marshal(text + text)
+	out.check(t, 0, `{"content":[{"type":"text","text":`+string(encoded)+`}]}`, "")
+	for _, row := range []struct{ arg, want string }{
+		{"repeat=" + file("word", "two"), `^mcpwire: -arg repeat: "two" is not of type integer; the tool is echo\(text string, repeat\? integer\)\n$`},
+		{"text=" + file("binary", "\xff"), `^mcpwire: .*: "text" is not UTF-8 \(-h for help\)\n$`},
+		{"text=" + file("large", strings.Repeat("x", 64<<20+1)), `^mcpwire: .*/large has more than 67108864 bytes \(-h for help\)\n$`},
+		{"text=@" + dir, `^mcpwire: .*is a directory \(-h for help\)\n$`},
+	} {
+		out := run(t, nil, "", mcpwire, "call", "-tool", "echo", "-arg", row.arg, mcpwire)
+		if out.exit != 2 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
+			t.Errorf("%s: exit %d, %s", row.arg, out.exit, out.stderr)
+		}
+	}
+}
+
+// A tool is found on any page of the list.
+func TestCallFindsToolOnLaterPage(t *testing.T) {
+	pages := 0
+	url := modernStub(t, func(w http.ResponseWriter, id string) {
+		pages++
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case pages > 3: // it is called
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","content":[]}}`, id)
+		case pages == 3:
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[{"name":"last"}],"nextCursor":"4"}}`, id)
+		default:
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[{"name":"t%d"}],"nextCursor":"%[2]d"}}`, id, pages)
+		}
+	})
+	out := run(t, nil, "", mcpwire, "call", "-tool", "last", url)
+	out.check(t, 0, `{"content":[]}`, "")
+	if pages != 4 {
+		t.Errorf("%d requests, want 3 pages and a call", pages)
 	}
 }
 
@@ -410,14 +531,21 @@ func TestCallIsBounded(t *testing.T) {
 		discover string // its result
 		tools    string // the members of that result
 		want     string // part of stderr
+		flags    []string
 	}{
-		{"tools without a name", "", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names"},
-		{"a large schema", "", `"tools":[{"name":"x","inputSchema":{"x-mcp-header":"a","a":[` + many(10<<20, `[]`) + `]}}]`, "the schema has more than 1048576 bytes"},
-		{"schemas", "", `"tools":[` + many(3<<20, `{"name":"x","inputSchema":{"x-mcp-header":"a","a":[`+strings.Repeat("[],", 100000)+`[]]}}`) + `]`, "is left out"},
-		{"marks", "", `"tools":[` + many(3<<20, marked) + `]`, "is left out"},
-		{"pages without an end", "", `"tools":[{"name":` + long + `}],"nextCursor":"x"`, "tools/list: more than 4194304 bytes of names"},
-		{"capabilities", `"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},` + many(15<<20, `"":1`) + `}`, "", "capabilities: more than 4194304 bytes of names"},
-		{"versions", `"capabilities":{},"supportedVersions":[` + many(20<<20, `""`) + `]`, "", "no protocol version in common"},
+		{"tools without a name", "", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names", nil},
+		{"a large schema", "", `"tools":[{"name":"x","inputSchema":{"x-mcp-header":"a","a":[` + many(10<<20, `[]`) + `]}}]`, "the schema has more than 1048576 bytes", nil},
+		{"schemas", "", `"tools":[` + many(3<<20, `{"name":"x","inputSchema":{"x-mcp-header":"a","a":[`+strings.Repeat("[],", 100000)+`[]]}}`) + `]`, "is left out", nil},
+		{"marks", "", `"tools":[` + many(3<<20, marked) + `]`, "is left out", nil},
+		{"pages without an end", "", `"tools":[{"name":` + long + `}],"nextCursor":"x"`, "tools/list: more than 4194304 bytes of names", nil},
+		{"capabilities", `"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},` + many(15<<20, `"":1`) + `}`, "", "capabilities: more than 4194304 bytes of names", nil},
+		{"versions", `"capabilities":{},"supportedVersions":[` + many(20<<20, `""`) + `]`, "", "no protocol version in common", nil},
+		{"items", "", `"tools":[` + many(20<<20, `{}`) + `]`, "tools/list: more than 16777216 bytes in the lists", []string{"-json"}},
+		{"a tool that is not found", "", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names", []string{"-tool", "x"}},
+		{"arguments", "", `"tools":[{"name":"x","inputSchema":{"properties":{` + many(10<<20, `"":{}`) + `},"required":[` + many(10<<20, `""`) + `]}}]`,
+			"; the tool is x(any, any,", []string{"-tool", "x"}},
+		{"types", "", `"tools":[{"name":"x","inputSchema":{"properties":{"a":{"type":[` + many(10<<20, `""`) + `],"enum":[` + many(10<<20, `0`) + `]}}}}]`,
+			"", []string{"-tool", "x", "-arg", "a=1"}},
 	} {
 		discover := row.discover
 		if discover == "" {
@@ -437,7 +565,7 @@ func TestCallIsBounded(t *testing.T) {
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{%s}}`, m.ID, result)
 		}))
 		var stderr bytes.Buffer
-		cmd := exec.Command(mcpwire, "call", server.URL)
+		cmd := exec.Command(mcpwire, slices.Concat([]string{"call"}, row.flags, []string{server.URL})...)
 		cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1") // a line for each collection, such as "…, 9->10->5 MB, 11 MB goal, …"
 		cmd.Stderr = &stderr
 		cmd.Run()

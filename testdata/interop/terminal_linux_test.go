@@ -1,0 +1,211 @@
+package interop
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// Here the program is started as a person starts it, at a terminal.
+
+// terminal is a pseudo-terminal, and what the program has printed on it.
+type terminal struct {
+	keyboard *os.File
+	program  *os.File // the end that the program has
+
+	mu      sync.Mutex
+	printed bytes.Buffer
+	ended   chan struct{} // closed when nobody can print any more
+}
+
+// openTerminal opens a pseudo-terminal, as pts(4) says.
+func openTerminal(t *testing.T) *terminal {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("no terminal:", err)
+	}
+	var unlock, number int32
+	control := func(request uintptr, value *int32) {
+		if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request, uintptr(unsafe.Pointer(value))); e != 0 {
+			t.Fatal(e)
+		}
+	}
+	control(syscall.TIOCSPTLCK, &unlock)
+	control(syscall.TIOCGPTN, &number)
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := &terminal{keyboard: master, program: slave, ended: make(chan struct{})}
+	go func() {
+		defer close(term.ended)
+		b := make([]byte, 4096)
+		for {
+			n, err := master.Read(b) // EIO when the last process has closed its end
+			term.mu.Lock()
+			term.printed.Write(b[:n])
+			term.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { slave.Close(); master.Close(); <-term.ended })
+	return term
+}
+
+// text returns what was printed up to now. A terminal prints \r\n for a \n.
+func (term *terminal) text() string {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return strings.ReplaceAll(term.printed.String(), "\r\n", "\n")
+}
+
+// shown returns what a user sees: a line that was erased is gone.
+func (term *terminal) shown() string {
+	return regexp.MustCompile(`[^\n]*\r\x1b\[K`).ReplaceAllString(term.text(), "")
+}
+
+// rest waits until the command has ended, and returns what a user sees.
+func (term *terminal) rest(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	ends(t, cmd)
+	term.program.Close()
+	select {
+	case <-term.ended:
+	case <-time.After(limit / 3):
+		t.Error("the terminal is still in use")
+	}
+	return term.shown()
+}
+
+// start starts a command of which stdin, stdout and stderr are the terminal, unless they are set.
+func (term *terminal) start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.Env = append(os.Environ(), "TERM=xterm")
+	if cmd.Stdin == nil {
+		cmd.Stdin = term.program
+	}
+	if cmd.Stdout == nil {
+		cmd.Stdout = term.program
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = term.program
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+}
+
+// A user who starts the server at a terminal is told what it waits for, and what to try. That line works. A client at a pipe is told nothing,
+// even if stderr is a terminal.
+func TestServeAtTerminal(t *testing.T) {
+	term := openTerminal(t)
+	cmd := exec.Command(mcpwire)
+	term.start(t, cmd)
+	try := regexp.MustCompile(`(?m)^Try to type a message: +(\{.*\})$`)
+	eventually(t, "the hint", func() bool { return strings.Contains(term.text(), "mcpwire -h ") })
+	line := try.FindStringSubmatch(term.text())
+	if line == nil {
+		t.Fatal(term.text())
+	}
+	fmt.Fprintln(term.keyboard, line[1])
+	eventually(t, "the answer", func() bool { return strings.Contains(term.text(), "\n"+pong+"\n") })
+	term.keyboard.Write([]byte{4}) // Ctrl-D
+	term.rest(t, cmd)
+
+	term = openTerminal(t)
+	cmd = exec.Command(mcpwire)
+	cmd.Stdin = strings.NewReader(ping + "\n")
+	term.start(t, cmd)
+	if got := term.rest(t, cmd); got != pong+"\n" {
+		t.Errorf("at a pipe: %q", got)
+	}
+}
+
+// A user who starts call -i at a terminal is told what to type.
+func TestLinesAtTerminal(t *testing.T) {
+	term := openTerminal(t)
+	cmd := exec.Command(mcpwire, "call", "-i", "-protocol", "2025-11-25", mcpwire)
+	term.start(t, cmd)
+	eventually(t, "the hint", func() bool { return strings.Contains(term.text(), "mcpwire: connected; type METHOD [PARAMS]") })
+	fmt.Fprintln(term.keyboard, "ping")
+	eventually(t, "the answer", func() bool { return strings.Contains(term.text(), "\n{}\n") })
+	term.keyboard.Write([]byte{4})
+	term.rest(t, cmd)
+}
+
+// At a terminal progress is one line, which changes and is erased in the end. What else is printed is not lost for it. With -trace, and where
+// stderr is no terminal, each notification is a line.
+func TestProgressAtTerminal(t *testing.T) {
+	count := []string{"-tool", "count", "-arg", "n=5", "-arg", "delayMs=20", mcpwire}
+	const result = `\{.*"counted to 5".*\}\n`
+	t.Run("a line", func(t *testing.T) {
+		term := openTerminal(t)
+		cmd := exec.Command(mcpwire, append([]string{"call"}, count...)...)
+		term.start(t, cmd)
+		shown := term.rest(t, cmd)
+		if text := term.text(); !strings.Contains(text, "\r\x1b[K1 of 5 (20%)\r\x1b[K2 of 5 (40%)") || !regexp.MustCompile("^"+result+"$").MatchString(shown) {
+			t.Errorf("%q shows %q", text, shown)
+		}
+	})
+	t.Run("with the lines of the server", func(t *testing.T) {
+		term := openTerminal(t)
+		server := `"$0" | while read -r line; do echo "$line"; echo "a line" >&2; done`
+		cmd := exec.Command(mcpwire, append(append([]string{"call"}, count[:len(count)-1]...), "sh", "-c", server, mcpwire)...)
+		term.start(t, cmd)
+		shown := term.rest(t, cmd)
+		if strings.Count(shown, "a line\n") != strings.Count(shown, "\n")-1 || strings.Count(shown, "a line\n") < 8 || strings.Contains(shown, " of 5") {
+			t.Errorf("%q shows %q", term.text(), shown)
+		}
+	})
+	t.Run("-trace", func(t *testing.T) {
+		term := openTerminal(t)
+		cmd := exec.Command(mcpwire, append([]string{"call", "-trace"}, count...)...)
+		term.start(t, cmd)
+		if shown := term.rest(t, cmd); strings.Contains(term.text(), "\x1b") || strings.Count(shown, "\nnotifications/progress {") != 5 {
+			t.Errorf("%q", shown)
+		}
+	})
+	t.Run("no terminal", func(t *testing.T) {
+		out := run(t, nil, "", append([]string{mcpwire, "call"}, count...)...)
+		if strings.Contains(out.stderr, "\x1b") || strings.Count(out.stderr, "notifications/progress {") != 5 {
+			t.Errorf("%q", out.stderr)
+		}
+	})
+}
+
+// What a server says in its progress does nothing to the terminal, and fits on a line. A form that waits for an answer is not erased.
+func TestProgressIsOneLine(t *testing.T) {
+	term := openTerminal(t)
+	server := `read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
+read -r line; read -r line
+printf '%s\n' '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.5,"message":"a\nb\u001b[2J` + strings.Repeat("x", 200) + `"}}'
+printf '%s\n' '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}}'
+sleep 0.5
+printf '%s\n' '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}'
+read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":2,"result":{"done":true}}'
+cat >/dev/null`
+	cmd := exec.Command(mcpwire, "call", "-protocol", "2025-11-25", "-method", "m", "sh", "-c", server)
+	term.start(t, cmd)
+	eventually(t, "the form and progress", func() bool { return strings.Contains(term.text(), `"progress":1}`) })
+	fmt.Fprintln(term.keyboard, "Ada")
+	shown := term.rest(t, cmd)
+	status := regexp.MustCompile(`\r\x1b\[K(0\.5 [^\r]*)\r\x1b\[K`).FindStringSubmatch(term.text())
+	if status == nil || !strings.HasPrefix(status[1], "0.5 a b\ufffd[2Jxxx") || len([]rune(status[1])) > 80 {
+		t.Errorf("the line is %q", status)
+	}
+	if want := "Who?\nname (string): notifications/progress"; !strings.HasPrefix(shown, want) || !strings.HasSuffix(shown, "\n{\"done\":true}\n") {
+		t.Errorf("%q, want %q", shown, want)
+	}
+}
