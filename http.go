@@ -2620,10 +2620,10 @@ func (c *httpConn) learnTools(p *post, m *Message) {
 		}
 	}
 	if leftOut > 0 {
-		var result object
-		result.addAll(m.Result, "tools")
-		result.add("tools", append(kept, ']'))
-		m.Result = json.RawMessage(result.encode())
+		var result Object
+		result.AddAll(m.Result, "tools")
+		result.Add("tools", append(kept, ']'))
+		m.Result = result.JSON()
 	}
 }
 

@@ -226,7 +226,7 @@ func dataOf(err error) string {
 	if !ok || len(fault.Data) == 0 || fault.Data[0] == '"' || string(fault.Data) == "null" {
 		return ""
 	}
-	return fmt.Sprintf("; data: %.4000s", appendLine(nil, fault.Data))
+	return fmt.Sprintf("; data: %.4000s", onOneLine(fault.Data))
 }
 
 // ---- Flags ----
@@ -539,7 +539,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	mux = http.NewServeMux()
 	mux.Handle("/mcp", mcp)
 	mux.Handle("/mcp/{$}", mcp)
-	if len(legacyOf(demo.Versions)) > 0 {
+	if len(legacyVersions(demo.Versions)) > 0 {
 		mux.Handle("/sse", sse)
 	}
 	if o.authServer != "" {
@@ -1374,8 +1374,8 @@ func (c *caller) advise(err error, target string) error {
 	} else {
 		advice = adviceForCommand(err, target)
 	}
-	if advice == "" && errors.As(err, new(afterProbe)) && !isRefused(err) {
-		newestLegacy := legacyOf(c.Versions)[0] // the server was sent initialize, so there is one
+	if advice == "" && errors.Is(err, ErrAfterProbe) && !isRefused(err) {
+		newestLegacy := legacyVersions(c.Versions)[0] // the server was sent initialize, so there is one
 		advice = fmt.Sprintf("server/discover may be why: with -protocol %s it is not sent", newestLegacy)
 	}
 	if advice == "" {
@@ -1492,7 +1492,7 @@ func printResult(result json.RawMessage) error {
 	// At a terminal, the notifications of a call stand before its result.
 	stderr.status("")
 	stderr.flush()
-	line := append(appendLine(nil, result), '\n')
+	line := append(onOneLine(result), '\n')
 	if _, err := os.Stdout.Write(line); err != nil {
 		return fmt.Errorf("%w: %w", errOutput, err)
 	}
@@ -1574,15 +1574,15 @@ func (c *caller) call(ctx context.Context, method, params string, result any) er
 	}
 	var m givenMeta
 	_ = Bind(p.Meta, &m) // if it is no object, it has no token
-	var full, meta object
-	full.addAll(given, "_meta")
-	meta.addAll(p.Meta)
+	var full, meta Object
+	full.AddAll(given, "_meta")
+	meta.AddAll(p.Meta)
 	if m.ProgressToken == nil {
 		c.lastToken++
-		meta.add("progressToken", strconv.AppendInt(nil, c.lastToken, 10))
+		meta.Add("progressToken", strconv.AppendInt(nil, c.lastToken, 10))
 	}
-	full.add("_meta", meta.encode())
-	return c.limited(ctx, func(ctx context.Context) error { return c.Call(ctx, method, full.encode(), result) })
+	full.Add("_meta", meta.JSON())
+	return c.limited(ctx, func(ctx context.Context) error { return c.Call(ctx, method, full.JSON(), result) })
 }
 
 // limited runs f with the time-out of the command line. Each progress
@@ -1681,9 +1681,9 @@ func (i *listedItem) params(arguments []argument) (string, error) {
 	if missing != nil {
 		return "", usageErrorf("missing required arguments: %s; the tool is %s", shorten(strings.Join(missing, ", "), maxSignature), i.signature())
 	}
-	encoded, err := marshal(typed)
+	encoded, err := toJSON(typed)
 	if err == nil {
-		encoded, err = marshal(CallToolParams{Name: i.Name, Arguments: encoded})
+		encoded, err = toJSON(CallToolParams{Name: i.Name, Arguments: encoded})
 	}
 	return string(encoded), err
 }
@@ -1710,7 +1710,7 @@ func typeValue(text string, schema json.RawMessage) (json.RawMessage, error) {
 		}
 	}
 	if types == nil || slices.Contains(types, "string") {
-		return marshal(text)
+		return toJSON(text)
 	}
 	return nil, fmt.Errorf("%s is not of type %s", shorten(strconv.Quote(text), 60), strings.Join(types, " or "))
 }
@@ -2065,7 +2065,7 @@ func (c *caller) printOffer(ctx context.Context, target []string) (failed error)
 		}
 		*kind.in(&o) = items
 	}
-	encoded, err := marshal(o)
+	encoded, err := toJSON(o)
 	if err != nil {
 		return err
 	}
@@ -2075,7 +2075,7 @@ func (c *caller) printOffer(ctx context.Context, target []string) (failed error)
 // hasSession reports whether there is a session. Over HTTP+SSE the stream is the
 // session. The modern era has no sessions.
 func (c *caller) hasSession() bool {
-	isLegacy := slices.Contains(legacyOf(nil), c.Server().Version)
+	isLegacy := slices.Contains(legacyVersions(nil), c.Server().Version)
 	return c.transport == "HTTP+SSE" || isLegacy && c.inSession.Load()
 }
 
@@ -2349,7 +2349,7 @@ func (c *caller) fillIn(p formParams) ElicitResult {
 	c.form.Lock() // one form at a time
 	defer c.form.Unlock()
 	fmt.Fprintln(c.stderr, Printable(p.Message))
-	var content object
+	var content Object
 	properties := p.RequestedSchema.Properties
 	if !bytes.HasPrefix(properties, []byte("{")) {
 		properties = nil
@@ -2363,10 +2363,10 @@ func (c *caller) fillIn(p formParams) ElicitResult {
 		}
 		value := property.parse(strings.TrimSpace(c.input.Text()))
 		if value != nil {
-			content.add(string(name), value)
+			content.Add(string(name), value)
 		}
 	}
-	return ElicitResult{Action: "accept", Content: json.RawMessage(content.encode())}
+	return ElicitResult{Action: "accept", Content: content.JSON()}
 }
 
 // parse returns the value that the user has typed, as JSON; nil: none. If the
@@ -2378,7 +2378,7 @@ func (p *formProperty) parse(typed string) json.RawMessage {
 	case p.Type != "string" && json.Valid([]byte(typed)):
 		return json.RawMessage(typed)
 	}
-	text, _ := marshal(typed)
+	text, _ := toJSON(typed)
 	return text
 }
 
@@ -3300,6 +3300,37 @@ func (x *exchange) printRequest(body string) {
 func (x *exchange) printResponse(text string) {
 	x.print("server "+x.name, x.gap+x.rename(visible(text), true))
 	x.gap = ""
+}
+
+// onOneLine returns JSON as it came, or without white space if it has line breaks.
+func onOneLine(text json.RawMessage) []byte {
+	if !bytes.ContainsAny(text, "\r\n") {
+		return slices.Clip(text)
+	}
+	var line bytes.Buffer
+	_ = json.Compact(&line, text) // it is valid
+	return line.Bytes()
+}
+
+// toJSON encodes a value as one line of JSON. Unlike json.Marshal it leaves <, > and &
+// as they are.
+func toJSON(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// legacyVersions returns those versions that begin with initialize, newest first.
+// nil stands for all versions.
+func legacyVersions(versions []string) (legacy []string) {
+	for _, rev := range Revisions {
+		if !rev.Modern && (versions == nil || slices.Contains(versions, rev.Version)) {
+			legacy = append(legacy, rev.Version)
+		}
+	}
+	return legacy
 }
 
 // oneLine returns a body as one line: JSON without spaces.

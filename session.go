@@ -438,12 +438,13 @@ type ProgressParams struct {
 
 // ---- Objects of which only some members are ours ----
 
-// object builds a JSON object member by member. It is for an object of which
-// only some members are ours: the others are passed on as they came.
-type object struct{ text []byte }
+// Object builds a JSON object member by member. It is for an object of which
+// only some members are ours: the others are passed on as they came. The zero Object
+// has no members.
+type Object struct{ text []byte }
 
-// add adds a member. value is JSON.
-func (o *object) add(name string, value []byte) {
+// Add adds a member. value must be JSON.
+func (o *Object) Add(name string, value []byte) {
 	if len(o.text) == 0 {
 		o.text = append(o.text, '{')
 	} else {
@@ -453,21 +454,24 @@ func (o *object) add(name string, value []byte) {
 	o.text = append(o.text, value...)
 }
 
-// addAll adds the members of another object, except those with these names. What
+// AddAll adds the members of another object, except those with these names. What
 // is not an object adds nothing.
-func (o *object) addAll(other json.RawMessage, except ...string) {
+func (o *Object) AddAll(other json.RawMessage, except ...string) {
 	if len(other) == 0 || other[0] != '{' {
 		return
 	}
 	for name, value := range Each(other) {
 		if !slices.Contains(except, string(name)) {
-			o.add(string(name), value)
+			o.Add(string(name), value)
 		}
 	}
 }
 
-// encode returns the object. Nothing can be added afterwards.
-func (o *object) encode() encoded {
+// JSON returns the object. Nothing can be added afterwards.
+func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
+
+// encode is JSON for marshal, which does not check it again.
+func (o *Object) encode() encoded {
 	if len(o.text) == 0 {
 		return encoded("{}")
 	}
@@ -1138,25 +1142,25 @@ func (s *Server) complete(x *Exchange, result any) (any, error) {
 	method := x.Request.Method
 	var given resultMembers
 	_ = Bind(raw, &given)
-	full := object{make([]byte, 0, len(raw)+len(s.info)+160)}
+	full := Object{make([]byte, 0, len(raw)+len(s.info)+160)}
 	if given.Type == nil {
-		full.add("resultType", []byte(`"complete"`))
+		full.Add("resultType", []byte(`"complete"`))
 	}
-	full.addAll(raw, "_meta")
+	full.AddAll(raw, "_meta")
 	if slices.Contains(cacheable, method) && unquote(given.Type) != "input_required" {
 		if given.TTL == nil {
-			full.add("ttlMs", []byte("0"))
+			full.Add("ttlMs", []byte("0"))
 		}
 		if given.CacheScope == nil {
-			full.add("cacheScope", []byte(`"private"`))
+			full.Add("cacheScope", []byte(`"private"`))
 		}
 	}
-	meta := object{make([]byte, 0, len(given.Meta)+len(s.info)+64)}
-	meta.addAll(given.Meta)
+	meta := Object{make([]byte, 0, len(given.Meta)+len(s.info)+64)}
+	meta.AddAll(given.Meta)
 	if member(given.Meta, metaServerInfo) == nil {
-		meta.add(metaServerInfo, s.info)
+		meta.Add(metaServerInfo, s.info)
 	}
-	full.add("_meta", meta.encode())
+	full.Add("_meta", meta.encode())
 	return full.encode(), nil
 }
 
@@ -1272,19 +1276,19 @@ var errReplaced = fmt.Errorf("%w: another client has initialized", ErrClosed)
 // between its requests, there are no announcements, no subscriptions and no log
 // level.
 func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
-	var offered object
+	var offered Object
 	for name, value := range Each(s.caps) {
 		if string(name) == "completions" && !rev.Completions || string(name) == "logging" && !remembers {
 			continue
 		}
 		if !remembers {
-			var rest object
-			rest.addAll(value, "listChanged", "subscribe")
-			value = json.RawMessage(rest.encode())
+			var rest Object
+			rest.AddAll(value, "listChanged", "subscribe")
+			value = rest.JSON()
 		}
-		offered.add(string(name), value)
+		offered.Add(string(name), value)
 	}
-	return json.RawMessage(offered.encode())
+	return offered.JSON()
 }
 
 // handleNotification takes in a notification. If Methods has no handler for it, it
@@ -1810,18 +1814,18 @@ type ResourceContents struct {
 // MarshalJSON returns the contents as JSON, with the member text or the member
 // blob, even if it is empty.
 func (c ResourceContents) MarshalJSON() ([]byte, error) {
-	var o object
-	o.add("uri", appendString(nil, c.URI))
+	var o Object
+	o.Add("uri", appendString(nil, c.URI))
 	if c.MimeType != "" {
-		o.add("mimeType", appendString(nil, c.MimeType))
+		o.Add("mimeType", appendString(nil, c.MimeType))
 	}
 	if c.Blob == nil {
-		o.add("text", appendString(nil, c.Text))
+		o.Add("text", appendString(nil, c.Text))
 	} else {
-		o.add("blob", appendString(nil, base64.StdEncoding.EncodeToString(c.Blob)))
+		o.Add("blob", appendString(nil, base64.StdEncoding.EncodeToString(c.Blob)))
 	}
 	if c.Meta != nil {
-		o.add("_meta", c.Meta)
+		o.Add("_meta", c.Meta)
 	}
 	return o.encode(), nil
 }
@@ -2357,19 +2361,19 @@ func (r ToolResult) encodeObject() (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	o := object{append(b, ']')}
+	o := Object{append(b, ']')}
 	if r.StructuredContent != nil {
-		o.add("structuredContent", r.StructuredContent)
+		o.Add("structuredContent", r.StructuredContent)
 	}
 	if r.IsError {
-		o.add("isError", []byte("true"))
+		o.Add("isError", []byte("true"))
 	}
 	if r.Meta != nil {
 		meta, err := marshalObject(r.Meta)
 		if err != nil {
 			return nil, err
 		}
-		o.add("_meta", meta)
+		o.Add("_meta", meta)
 	}
 	return json.RawMessage(o.encode()), nil
 }
@@ -2908,11 +2912,11 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 	for _, c := range s.takeWaiting(sub) {
 		var p metaParams
 		_ = Bind(c.notification.Params, &p)
-		var meta, params object
-		meta.add(metaSubscription, []byte(x.Request.ID.text))
-		meta.addAll(p.Meta, metaSubscription)
-		params.add("_meta", meta.encode())
-		params.addAll(c.notification.Params, "_meta")
+		var meta, params Object
+		meta.Add(metaSubscription, []byte(x.Request.ID.text))
+		meta.AddAll(p.Meta, metaSubscription)
+		params.Add("_meta", meta.encode())
+		params.AddAll(c.notification.Params, "_meta")
 		if err := x.Notify(ctx, c.notification.Method, params.encode()); err != nil {
 			return err
 		}
@@ -3021,7 +3025,7 @@ type connection struct {
 	peer     *Peer
 	dialer   int // its index in Client.dials
 	revision Revision
-	ownMeta  object // the members of _meta that each modern request has
+	ownMeta  Object // the members of _meta that each modern request has
 	server   ServerInfo
 
 	// changes ends when the server can send us no more notifications of changes.
@@ -3544,6 +3548,10 @@ var (
 	// not be continued. It is unknown whether the server has done what it was
 	// asked.
 	ErrInterrupted = errors.New("the response broke off")
+	// ErrAfterProbe means that initialize has failed, and that the reason may be the
+	// server/discover that was sent before: some servers fail after a first request
+	// that they do not know. A Client whose Versions are all legacy does not send it.
+	ErrAfterProbe = errors.New("initialize has failed after server/discover")
 
 	// errNoStream means that the server sends no messages that belong to no
 	// request. Calls go on.
@@ -3616,13 +3624,13 @@ func (a *attempts) Error() string {
 // Unwrap returns all of them.
 func (a *attempts) Unwrap() []error { return a.errs }
 
-// afterProbe marks an error of initialize whose reason may be the server/discover
-// that was sent before: some servers fail after a first request that they do not
-// know. It does not mark the error if the server has answered both, and
-// server/discover with CodeMethodNotFound. Then the reason is initialize.
+// afterProbe is an error that matches ErrAfterProbe. It keeps the text of the error.
+// It is not used if the server has answered both, and server/discover with
+// CodeMethodNotFound. Then the reason is initialize.
 type afterProbe struct{ error }
 
-func (a afterProbe) Unwrap() error { return a.error }
+func (a afterProbe) Is(target error) bool { return target == ErrAfterProbe }
+func (a afterProbe) Unwrap() error        { return a.error }
 
 // firstCommon returns the first of our versions that is among the server's; "":
 // none is.
@@ -3820,11 +3828,11 @@ func (c *Client) agree(conn *connection, version string, capabilities json.RawMe
 // ownMeta returns the members of _meta that each modern request has.
 // 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
 // on every request".
-func (c *Client) ownMeta(rev Revision) (meta object) {
+func (c *Client) ownMeta(rev Revision) (meta Object) {
 	info, _ := marshal(c.Info.limitedTo(rev)) // strings have no error
-	meta.add(metaVersion, appendString(nil, rev.Version))
-	meta.add(metaClientInfo, info)
-	meta.add(metaCapabilities, c.capabilities(rev))
+	meta.Add(metaVersion, appendString(nil, rev.Version))
+	meta.Add(metaClientInfo, info)
+	meta.Add(metaCapabilities, c.capabilities(rev))
 	return meta
 }
 
@@ -3903,11 +3911,11 @@ func (c *Client) CallWithProgress(ctx context.Context, method string, params, re
 	}()
 	var p metaParams
 	_ = Bind(given, &p)
-	var all, meta object
-	meta.addAll(p.Meta, "progressToken")
-	meta.add("progressToken", appendString(nil, token))
-	all.addAll(given, "_meta")
-	all.add("_meta", meta.encode())
+	var all, meta Object
+	meta.AddAll(p.Meta, "progressToken")
+	meta.Add("progressToken", appendString(nil, token))
+	all.AddAll(given, "_meta")
+	all.Add("_meta", meta.encode())
 	return c.Call(ctx, method, all.encode(), result)
 }
 
@@ -3992,9 +4000,9 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 		if len(p.NextCursor) == 0 || p.NextCursor[0] != '"' {
 			return nil
 		}
-		var next object
-		next.add("cursor", p.NextCursor)
-		params = json.RawMessage(next.encode())
+		var next Object
+		next.Add("cursor", p.NextCursor)
+		params = next.JSON()
 	}
 	return nil
 }
@@ -4004,16 +4012,16 @@ func (c *Client) listTools(ctx context.Context, conn *connection) error {
 func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 	var p metaParams
 	_ = Bind(given, &p)
-	var params object
-	meta := object{slices.Clip(conn.ownMeta.text)} // Clip, so that add copies: all requests share ownMeta
+	var params Object
+	meta := Object{slices.Clip(conn.ownMeta.text)} // Clip, so that add copies: all requests share ownMeta
 	if answers == nil {
-		params.addAll(given, "_meta")
+		params.AddAll(given, "_meta")
 	} else {
-		params.addAll(given, "_meta", "inputResponses", "requestState")
+		params.AddAll(given, "_meta", "inputResponses", "requestState")
 	}
-	params.addAll(answers)
-	meta.addAll(p.Meta, metaVersion, metaClientInfo, metaCapabilities)
-	params.add("_meta", meta.encode())
+	params.AddAll(answers)
+	meta.AddAll(p.Meta, metaVersion, metaClientInfo, metaCapabilities)
+	params.Add("_meta", meta.encode())
 	return params.encode()
 }
 
@@ -4074,12 +4082,12 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 	if asked.InputRequests == nil && asked.RequestState == nil || asked.InputRequests != nil && asked.InputRequests[0] != '{' {
 		return nil, errors.New("the result has neither inputRequests nor requestState")
 	}
-	var retry, responses object
+	var retry, responses Object
 	if asked.RequestState != nil {
-		retry.add("requestState", asked.RequestState)
+		retry.Add("requestState", asked.RequestState)
 	}
 	if asked.InputRequests == nil {
-		return json.RawMessage(retry.encode()), nil
+		return retry.JSON(), nil
 	}
 	all, err := readQuestions(asked.InputRequests)
 	if err != nil {
@@ -4097,10 +4105,10 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 		case response.Error != nil:
 			return nil, fmt.Errorf("%s: %v", q.Method, response.Error) // not %w: it is not an error of the server
 		}
-		responses.add(q.key, response.Result)
+		responses.Add(q.key, response.Result)
 	}
-	retry.add("inputResponses", responses.encode())
-	return json.RawMessage(retry.encode()), nil
+	retry.Add("inputResponses", responses.encode())
+	return retry.JSON(), nil
 }
 
 // Notify sends a notification, and returns when the server has taken it. The
