@@ -1972,11 +1972,9 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 // ---- The client ----
 
 const (
-	acceptTimeout = 30 * time.Second       // for the server to take a payload without a request
 	deleteTimeout = 700 * time.Millisecond // for the DELETE at the end
 
 	readAhead     = 2       // payloads that have come and are not yet read
-	maxResponses  = 32      // responses to requests of the server that are on their way at once
 	maxRepeatedID = 4 << 10 // bytes of an event id, or of a session id, that the client repeats
 	maxMarked     = 4 << 20 // bytes of marked arguments that are remembered
 	maxReported   = 16      // tools that are left out of one list and reported
@@ -2018,30 +2016,30 @@ type HTTPDialer struct {
 func (d HTTPDialer) Dial(context.Context) (Conn, error) {
 	client, closeIdle := keepToOrigin(d.Client)
 	return &httpConn{
-		client:        client,
-		closeIdle:     closeIdle,
-		url:           d.URL,
-		maxMessage:    cmp.Or(d.MaxMessage, defaultMessage),
-		inbox:         make(chan received, readAhead),
-		closed:        make(chan struct{}),
-		responseSlots: make(chan struct{}, maxResponses),
-		posts:         map[*post]bool{},
-		marked:        map[string][]HeaderParam{},
+		client:     client,
+		closeIdle:  closeIdle,
+		url:        d.URL,
+		maxMessage: cmp.Or(d.MaxMessage, defaultMessage),
+		inbox:      make(chan received, readAhead),
+		closed:     make(chan struct{}),
+		slots:      newResponseSlots(),
+		posts:      map[*post]bool{},
+		marked:     map[string][]HeaderParam{},
 	}, nil
 }
 
 // httpConn is the Conn of a client of Streamable HTTP. Each Write is a POST.
 // What the responses bring goes through inbox to Read.
 type httpConn struct {
-	client        *http.Client
-	closeIdle     func() // closes the idle connections of client
-	url           string
-	maxMessage    int
-	inbox         chan received // has room for readAhead
-	closed        chan struct{} // closed by Close
-	closeOnce     sync.Once
-	responseSlots chan struct{}  // has room for maxResponses; each response on its way holds a place
-	streams       sync.WaitGroup // goroutines that read a stream; Go while holding mu, and not after Close
+	client     *http.Client
+	closeIdle  func() // closes the idle connections of client
+	url        string
+	maxMessage int
+	inbox      chan received // has room for readAhead
+	closed     chan struct{} // closed by Close
+	closeOnce  sync.Once
+	slots      responseSlots
+	streams    sync.WaitGroup // goroutines that read a stream; Go while holding mu, and not after Close
 
 	mu         sync.Mutex               // guards the fields below
 	revision   Revision                 // that was agreed on, or that of the last modern request
@@ -2177,8 +2175,6 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	return err
 }
 
-var errSlow = fmt.Errorf("the server has not taken it within %v", acceptTimeout)
-
 // cancelPost ends the post of a request that is cancelled. It reports whether
 // the era is the modern one.
 func (c *httpConn) cancelPost(cancelled *Message) (isModern bool) {
@@ -2241,16 +2237,12 @@ func (c *httpConn) finish(p *post) {
 
 // sendResponse sends a response to a request of the server. If the network
 // fails, it sends the response again each second, because the server waits for
-// it. If the server has it already, a second one does no harm. A server that
-// asks and does not read the responses can keep no more than maxResponses POSTs
-// waiting.
+// it. If the server has it already, a second one does no harm.
 func (c *httpConn) sendResponse(p *post) error {
-	select {
-	case c.responseSlots <- struct{}{}:
-		defer func() { <-c.responseSlots }()
-	case <-p.ctx.Done():
-		return context.Cause(p.ctx)
+	if err := c.slots.enter(p.ctx); err != nil {
+		return err
 	}
+	defer c.slots.leave()
 	for {
 		_, err := c.send(p)
 		_, hasStatus := errors.AsType[*HTTPError](err)

@@ -1952,8 +1952,9 @@ const (
 // SSEDialer is a Dialer for the transport of 2024-11-05.
 //
 // If a server does not answer the GET with a stream of events, or a POST with a
-// status of 2xx, the error is an *HTTPError. A stream that is lost cannot be
-// resumed: call Dial again.
+// status of 2xx, the error is an *HTTPError. Write waits at most 30 seconds for the
+// status of a payload without a request. A stream that is lost cannot be resumed:
+// call Dial again.
 type SSEDialer struct {
 	URL string // required: where the server opens its stream
 	// Client sends the requests. nil: each Conn has an http.Client of its own. Of any
@@ -1969,7 +1970,13 @@ type SSEDialer struct {
 // event that says where to POST.
 func (d SSEDialer) Dial(ctx context.Context) (Conn, error) {
 	client, closeIdle := keepToOrigin(d.Client)
-	c := &sseConn{client: client, closeIdle: closeIdle, body: http.NoBody, posts: map[string]context.CancelCauseFunc{}}
+	c := &sseConn{
+		client:    client,
+		closeIdle: closeIdle,
+		body:      http.NoBody,
+		slots:     newResponseSlots(),
+		posts:     map[string]context.CancelCauseFunc{},
+	}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
 	stopWatching := context.AfterFunc(ctx, func() { c.endLife(ctx.Err()) })
 	defer stopWatching()
@@ -1996,6 +2003,7 @@ type sseConn struct {
 	endpoint  string    // the URL for POSTs
 	body      io.Closer // of the response that is the stream
 	events    *eventReader
+	slots     responseSlots
 	life      context.Context // of all requests; Close ends it
 	endLife   context.CancelCauseFunc
 
@@ -2085,14 +2093,24 @@ func (c *sseConn) noteResponse(m *Message) {
 	}
 }
 
-// Write POSTs a payload, and waits for the status. 2024-11-05 does not say
-// which status means that the payload has come, so each 2xx does. 404 means
-// that the server does not know the conversation: the error wraps
-// ErrSessionEnded and ErrNotSent.
+// Write POSTs a payload, and waits for the status. For a payload without a request
+// it waits at most acceptTimeout. 2024-11-05 does not say which status means that
+// the payload has come, so each 2xx does. 404 means that the server does not know
+// the conversation: the error wraps ErrSessionEnded and ErrNotSent.
 func (c *sseConn) Write(ctx context.Context, out Payload) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.life, func() { cancel(ErrClosed) })()
+	kind := out.Messages[0].Kind()
+	if kind != Request {
+		defer time.AfterFunc(acceptTimeout, func() { cancel(errSlow) }).Stop()
+	}
+	if kind == Response {
+		if err := c.slots.enter(ctx); err != nil {
+			return err
+		}
+		defer c.slots.leave()
+	}
 	c.addPost(out, cancel)
 	defer c.removePost(out)
 	err := c.post(ctx, func() { cancel(nil) }, out)
@@ -2100,8 +2118,8 @@ func (c *sseConn) Write(ctx context.Context, out Payload) error {
 	switch {
 	case cause == errAnsweredFirst:
 		return nil
-	case err != nil && cause == ErrClosed:
-		return ErrClosed
+	case err != nil && (cause == ErrClosed || cause == errSlow):
+		return cause
 	}
 	return err
 }
@@ -2181,8 +2199,33 @@ const (
 	maxChallengeWords = 1000     // schemes and parameters of challenges that are read
 	maxRedirects      = 10       // in a row
 
-	drainTimeout = 100 * time.Millisecond // for the rest of a response that is read only to use its connection again
+	acceptTimeout = 30 * time.Second       // for the server to take a payload without a request
+	drainTimeout  = 100 * time.Millisecond // for the rest of a response that is read only to use its connection again
+
+	maxResponses = 32 // responses to requests of the server that are on their way at once
 )
+
+var errSlow = fmt.Errorf("the server has not taken it within %v", acceptTimeout)
+
+// responseSlots has a place for each response to a request of the server that is on
+// its way. A response waits for its place before it is encoded. So a server that asks
+// and does not read the responses can keep no more than maxResponses POSTs waiting.
+type responseSlots chan struct{}
+
+func newResponseSlots() responseSlots { return make(responseSlots, maxResponses) }
+
+// enter waits for a place. If ctx ends first, enter returns the cause.
+func (s responseSlots) enter(ctx context.Context) error {
+	select {
+	case s <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// leave frees the place of a caller of enter.
+func (s responseSlots) leave() { <-s }
 
 // agreedVersion is what a transport reads of the result of initialize.
 type agreedVersion struct {

@@ -470,6 +470,56 @@ func TestClientQuestionsFlood(t *testing.T) {
 	})
 }
 
+// The same over HTTP+SSE. A client waits 30 seconds for the status of an answer. When 4,096 answers are owed, it reads on after one or two
+// such times. So the result of a call comes late behind 6,000 questions, but it comes.
+func TestSSEClientQuestionsFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := "event: endpoint\ndata: /post\n\n"
+		for i := range 6000 {
+			text += fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":\"q%d\",\"method\":\"ping\"}\n\n", i)
+		}
+		stream, out := io.Pipe()
+		asked := make(chan struct{})
+		var under, most atomic.Int32
+		network := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Method == "GET" {
+				context.AfterFunc(r.Context(), func() { out.CloseWithError(r.Context().Err()) })
+				go func() {
+					_, _ = io.WriteString(out, text)
+					close(asked)
+				}()
+				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: stream, Request: r}, nil
+			}
+			body, _ := io.ReadAll(r.Body)
+			if m := wire.Decode(body).Messages[0]; m.Kind() == wire.Request {
+				go func() {
+					<-asked
+					_, _ = io.WriteString(out, "data: "+strings.ReplaceAll(emptyResult, "ID", m.ID.String())+"\n\n")
+				}()
+				return respondTo(r, 202, "text/plain", "", false), nil
+			}
+			most.Store(max(most.Load(), under.Add(1)))
+			defer under.Add(-1)
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		conn, err := wire.SSEDialer{URL: "http://odd.example/sse", Client: &http.Client{Transport: network}}.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := wire.OpenConn(t.Context(), conn, nil, nil)
+		ctx, stop := context.WithTimeout(t.Context(), 90*time.Second)
+		defer stop()
+		if err := peer.Call(ctx, "m", nil, nil); err != nil {
+			t.Error(err)
+		}
+		if n := most.Load(); n == 0 || n > 32 {
+			t.Errorf("%d answers at once", n)
+		}
+		_ = peer.Close()
+	})
+}
+
 // A client without a Handler answers a question with -32601.
 func TestClientWithoutHandler(t *testing.T) {
 	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"m": func(ctx context.Context, x *wire.Exchange) (any, error) {
