@@ -1226,7 +1226,12 @@ type Exchange struct {
 
 // served is the state of a request that is being served.
 type served struct {
-	key     string // of the request's id
+	// exchange is what the handler is called with. run sets it to nil, so that the
+	// text of the request is not held while the response waits to be written.
+	exchange *Exchange
+
+	id      ID
+	key     string // of the id
 	ctx     context.Context
 	cancel  context.CancelFunc
 	trailer *Message       // is sent after the response, if the handler sets it
@@ -1297,41 +1302,18 @@ func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 	return x.send(ctx, m)
 }
 
-// run answers the request on the caller's goroutine. A request that was
-// cancelled gets no response: 2025-11-25 cancellation, receivers SHOULD "Not send
-// a response for the cancelled request".
-func (x *Exchange) run(h Handler, emit func(*Message)) {
-	var response *Message
-	// Deferred, because a handler may call runtime.Goexit. Then handle does not
-	// return.
-	defer func() { x.respond(response, emit) }()
-	response = x.handle(x.state.ctx, h)
-}
-
-// respond emits the response; nil: the handler has ended its goroutine.
-func (x *Exchange) respond(response *Message, emit func(*Message)) {
-	if response == nil {
-		x.owner.log.Error("a handler has ended its goroutine", "method", brief(x.Request.Method))
-		response = NewResponse(x.Request.ID, nil, errInternal)
-	}
-	weClosed := x.owner.weAreClient && x.state.ctx.Err() != nil // a client that has closed the conversation sends nothing more
-	if !x.owner.finish(x) || weClosed {
-		return
-	}
-	x.state.sending.Wait()
-	emit(response)
-	if x.state.trailer != nil {
-		emit(x.state.trailer)
-	}
-}
-
 // handle calls the handler. If that panics, or the encoding of what it returns,
-// the response is an error, and the log has the stack.
+// the response is an error, and the log has the stack. If the handler ends its
+// goroutine, handle does not return.
 func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
-		if r := recover(); r != nil {
+		r := recover()
+		switch {
+		case r != nil:
 			x.owner.log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
 			response = NewResponse(x.Request.ID, nil, errInternal)
+		case response == nil:
+			x.owner.log.Error("a handler has ended its goroutine", "method", brief(x.Request.Method))
 		}
 	}()
 	result, err := h.Handle(ctx, x)
@@ -1354,6 +1336,7 @@ const (
 	maxLogged  = 500      // bytes that a log repeats of what a peer has sent
 
 	maxInFlight = 1024            // responses that are owed to one Peer before it is told errBusy, and messages of a batch
+	maxHeld     = 128 << 20       // bytes of the payloads whose requests a client serves before it says errBusy
 	maxOwed     = 4 * maxInFlight // responses that are not yet written; above this number nothing more is read
 
 	graceAfterHangup = 5 * time.Second // for running requests, when the peer has hung up
@@ -1385,6 +1368,7 @@ type Peer struct {
 	expected map[string]int          // how many calls have a key that the protocol has given; nil: none
 	serving  map[string]*Exchange    // by ID.key; nil: none, because an idle session is to be small
 	owed     int                     // requests and Invalid messages whose responses are not yet written
+	held     int                     // bytes of the payloads whose requests are being served
 	callErr  error                   // why no more calls can be made; nil: they can
 	ended    bool                    // ctx has been ended
 	onEnd    func()                  // runs when the conversation ends; it may run more than once
@@ -1799,7 +1783,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	if in.lost != nil && p.weAreClient { // any waiting call may be the one whose response is lost
 		p.failAllCalls(in.lost)
 	}
-	a := &answer{Batch: asArray, peer: p, handler: h, done: done}
+	a := &answer{Batch: asArray, peer: p, handler: h, size: len(in.raw), done: done}
 	for _, m := range in.Messages {
 		switch m.Kind() {
 		case Response:
@@ -1809,9 +1793,9 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		case Request:
 			x := base
 			x.Request = m
-			switch err := p.begin(ctx, in, &x); {
+			switch err := p.begin(ctx, in, a, &x); {
 			case err == nil:
-				a.requests = append(a.requests, &x)
+				a.requests = append(a.requests, x.state)
 			case err != errIgnored:
 				a.refusals = append(a.refusals, NewResponse(m.ID, nil, err))
 			}
@@ -1840,9 +1824,12 @@ type answer struct {
 
 	peer     *Peer
 	handler  Handler
-	refusals []*Message  // the error responses to what is not served
-	requests []*Exchange // to be served
-	done     func()      // of the Payload; nil: there is none
+	refusals []*Message // the error responses to what is not served
+	requests []*served  // to be served
+	size     int        // bytes of the Payload
+	done     func()     // of the Payload; nil: there is none
+
+	unhandled int // requests whose handlers have not returned; the Peer's mutex guards this
 }
 
 // emit serves the requests. It calls write for each response as soon as it is
@@ -1859,18 +1846,18 @@ func (a *answer) emit(write func(*Message)) {
 	case 0:
 		return
 	case 1:
-		a.requests[0].run(a.handler, write)
+		a.run(a.requests[0], write)
 		return
 	}
 	responses := make(chan *Message)
 	go func() {
 		var running sync.WaitGroup
 		places := make(chan struct{}, maxAtOnce)
-		for _, x := range a.requests {
+		for _, s := range a.requests {
 			places <- struct{}{}
 			running.Go(func() {
 				defer func() { <-places }()
-				x.run(a.handler, func(m *Message) { responses <- m })
+				a.run(s, func(m *Message) { responses <- m })
 			})
 		}
 		running.Wait()
@@ -1886,6 +1873,35 @@ func (a *answer) emit(write func(*Message)) {
 	}
 }
 
+// run answers one request on the caller's goroutine.
+func (a *answer) run(s *served, emit func(*Message)) {
+	var response *Message
+	// Deferred, because a handler may call runtime.Goexit. Then handle does not
+	// return.
+	defer func() { a.respond(s, response, emit) }()
+	x := s.exchange
+	s.exchange = nil
+	response = x.handle(s.ctx, a.handler)
+}
+
+// respond emits the response; nil: the handler has ended its goroutine. A request
+// that was cancelled gets no response: 2025-11-25 cancellation, receivers SHOULD "Not
+// send a response for the cancelled request".
+func (a *answer) respond(s *served, response *Message, emit func(*Message)) {
+	if response == nil {
+		response = NewResponse(s.id, nil, errInternal)
+	}
+	weClosed := a.peer.weAreClient && s.ctx.Err() != nil // a client that has closed the conversation sends nothing more
+	if !a.peer.finish(a, s) || weClosed {
+		return
+	}
+	s.sending.Wait()
+	emit(response)
+	if s.trailer != nil {
+		emit(s.trailer)
+	}
+}
+
 // written tells the Peer that the answer is written. Until then its requests
 // count as in flight, because a peer that sends requests and does not read must
 // not make us hold any number of responses.
@@ -1898,14 +1914,15 @@ func (a *answer) written() {
 
 // stop ends the contexts of the requests that are being served.
 func (a *answer) stop() {
-	for _, x := range a.requests {
-		x.state.cancel()
+	for _, s := range a.requests {
+		s.cancel()
 	}
 }
 
-// isExclusive reports whether nothing more is to be read before the answer.
+// isExclusive reports whether nothing more is to be read before the answer. It is
+// called before emit.
 func (a *answer) isExclusive() bool {
-	return slices.ContainsFunc(a.requests, func(x *Exchange) bool { return x.exclusive })
+	return slices.ContainsFunc(a.requests, func(s *served) bool { return s.exchange.exclusive })
 }
 
 // deliver hands a response to the call that waits for it. A response that no
@@ -1951,9 +1968,13 @@ func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	return x
 }
 
-// begin puts a request into the table of those that are being served. An error
-// is the response to it, unless it is errIgnored.
-func (p *Peer) begin(ctx context.Context, in Payload, x *Exchange) error {
+// begin puts a request of a payload, which a will answer, into the table of those
+// that are being served. An error is the response to it, unless it is errIgnored.
+//
+// A client refuses a payload that would make it hold more than maxHeld bytes. Bytes
+// are held until the handlers have returned. When none are held, the payload may have
+// any size that the Conn lets through. A server over HTTP has a budget for this.
+func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) error {
 	if err := p.protocol.begin(in, x); err != nil {
 		return err
 	}
@@ -1967,12 +1988,18 @@ func (p *Peer) begin(ctx context.Context, in Payload, x *Exchange) error {
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
 	case p.owed >= maxInFlight:
 		return errBusy
+	case p.weAreClient && a.unhandled == 0 && p.held > 0 && p.held+a.size > maxHeld:
+		return errBusy
 	case p.serving == nil:
 		p.serving = map[string]*Exchange{}
 	}
+	if a.unhandled == 0 { // the first request of the payload
+		p.held += a.size
+	}
+	a.unhandled++
 	p.owed++
 	p.serving[key] = x
-	x.state = &served{key: key}
+	x.state = &served{exchange: x, id: x.Request.ID, key: key}
 	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
 	if p.ended {
 		x.state.cancel()
@@ -1980,19 +2007,24 @@ func (p *Peer) begin(ctx context.Context, in Payload, x *Exchange) error {
 	return nil
 }
 
-// finish takes a request out of the table. It returns false if the request was
-// cancelled. It may be called twice.
-func (p *Peer) finish(x *Exchange) bool {
+// finish takes a request out of the table when its handler has returned. It returns
+// false if the request was cancelled.
+func (p *Peer) finish(a *answer, s *served) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.serving[x.state.key] == x { // the id may belong to another request by now
-		delete(p.serving, x.state.key)
+	x := p.serving[s.key]
+	if x != nil && x.state == s { // the id may belong to another request by now
+		delete(p.serving, s.key)
 	}
 	if len(p.serving) == 0 {
 		p.serving = nil
 	}
-	x.state.cancel()
-	return !x.state.cancelled
+	a.unhandled--
+	if a.unhandled == 0 {
+		p.held -= a.size
+	}
+	s.cancel()
+	return !s.cancelled
 }
 
 // addOwed changes the number of responses that are not yet written.

@@ -1,18 +1,22 @@
 package library
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"interop/wire"
+	"io"
 	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 )
 
 // The reader waits for the handler of a notification, so a call there would wait for ever. It fails at once.
@@ -160,6 +164,114 @@ func TestTooManyResponsesAtOnce(t *testing.T) {
 	if err := <-called; !errors.Is(err, wire.ErrTooLarge) {
 		t.Error(err)
 	}
+}
+
+// textConn is a Conn that reads the texts of a channel. Each Write waits until the test takes the payload.
+type textConn struct {
+	in     chan []byte
+	out    chan wire.Payload
+	closed chan struct{}
+	close  func()
+}
+
+func newTextConn() *textConn {
+	c := &textConn{in: make(chan []byte), out: make(chan wire.Payload), closed: make(chan struct{})}
+	c.close = sync.OnceFunc(func() { close(c.closed) })
+	return c
+}
+
+func (c *textConn) Read() (wire.Payload, error) {
+	select {
+	case text := <-c.in:
+		return wire.Decode(text), nil
+	case <-c.closed:
+		return wire.Payload{}, io.EOF
+	}
+}
+
+func (c *textConn) Write(_ context.Context, p wire.Payload) error {
+	select {
+	case c.out <- p:
+		return nil
+	case <-c.closed:
+		return wire.ErrClosed
+	}
+}
+
+func (c *textConn) Close() error {
+	c.close()
+	return nil
+}
+
+// When a handler has returned, what the peer has sent is let go, although the response is not taken.
+func TestParamsAreLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := newTextConn()
+		peer := wire.OpenConn(t.Context(), conn, wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { return nil, nil }), nil)
+		var sent []weak.Pointer[byte]
+		for n := range 40 {
+			text := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m","params":{"pad":"%s"}}`, n, strings.Repeat("p", 10_000))
+			if n%2 == 1 {
+				text = fmt.Appendf(nil, `[%s,{"jsonrpc":"2.0","id":"and %d","method":"m","params":{}}]`, text, n)
+			}
+			sent = append(sent, weak.Make(&text[0]))
+			conn.in <- text
+			time.Sleep(time.Second) // until another goroutine reads
+		}
+		runtime.GC()
+		held := 0
+		for _, text := range sent {
+			if text.Value() != nil {
+				held++
+			}
+		}
+		if held > 1 { // the last one may be on a stack
+			t.Errorf("%d payloads of 40 are held", held)
+		}
+		for range sent {
+			<-conn.out
+		}
+		_ = peer.Close()
+	})
+}
+
+// A client holds at most 128 MiB of requests that it serves, or one payload of any size. The payload counts until the last of its handlers
+// has returned.
+func TestRequestsAreBoundedInBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := newTextConn()
+		done := map[string]chan struct{}{"1": make(chan struct{}), "2": make(chan struct{})}
+		peer := wire.OpenConn(t.Context(), conn, wire.HandlerFunc(func(_ context.Context, x *wire.Exchange) (any, error) {
+			if wait := done[x.Request.ID.String()]; wait != nil {
+				<-wait
+			}
+			return nil, nil
+		}), nil)
+		answer := func(id int) string {
+			conn.in <- fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, id)
+			return string((<-conn.out).Append(nil))
+		}
+		const busy = `{"jsonrpc":"2.0","id":%d,"error":{"code":-32603,"message":"Too many requests in flight"}}`
+		large := `[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"m"}]`
+		conn.in <- slices.Concat(bytes.Repeat([]byte(" "), 128<<20), []byte(large))
+		time.Sleep(time.Second) // until both handlers run, and another goroutine reads
+		if got := answer(3); got != fmt.Sprintf(busy, 3) {
+			t.Error(got)
+		}
+		close(done["1"])
+		synctest.Wait()
+		if got := answer(4); got != fmt.Sprintf(busy, 4) {
+			t.Error(got)
+		}
+		close(done["2"])
+		if got := string((<-conn.out).Append(nil)); strings.Count(got, `"result":{}`) != 2 {
+			t.Error(got)
+		}
+		if got := answer(5); got != `{"jsonrpc":"2.0","id":5,"result":{}}` {
+			t.Error(got)
+		}
+		_ = peer.Close()
+	})
 }
 
 // A name that a required map has twice is an error about something required, as it is in a struct.
