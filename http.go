@@ -1,3 +1,7 @@
+// SPDX-License-Identifier: 0BSD
+// http.go of mcpwire 0.2.0. README.md has the licence, and says which files to copy
+// together.
+
 package main
 
 // Streamable HTTP. The client sends each message as a POST to one URL. The

@@ -1,3 +1,7 @@
+// SPDX-License-Identifier: 0BSD
+// jsonrpc.go of mcpwire 0.2.0. README.md has the licence, and says which files to copy
+// together.
+
 package main
 
 // JSON-RPC 2.0: messages, and a conversation with one peer.

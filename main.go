@@ -64,7 +64,7 @@ import (
 
 // ======== The program ========
 
-const version = "0.1.0"
+const version = "0.2.0"
 
 // The exit statuses of a program that has failed.
 const (

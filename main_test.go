@@ -3848,7 +3848,7 @@ func (tr transcript) overSSE() bool {
 const modernMembers = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"student","version":"1.0"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
 // callMembers is what «mcpwire» stands for: what mcpwire call adds to _meta in 2026-07-28.
-const callMembers = `"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"mcpwire","title":"mcpwire call","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}`
+const callMembers = `"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"mcpwire","title":"mcpwire call","version":"0.2.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}`
 
 var escaped = regexp.MustCompile(`«(modern|mcpwire|[0-9a-f ]+|[^«»]*×[0-9]+)»`)
 

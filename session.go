@@ -1,3 +1,7 @@
+// SPDX-License-Identifier: 0BSD
+// session.go of mcpwire 0.2.0. README.md has the licence, and says which files to copy
+// together.
+
 package main
 
 // MCP on top of JSON-RPC: the revisions, what a message says about its sender,

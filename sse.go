@@ -1,3 +1,7 @@
+// SPDX-License-Identifier: 0BSD
+// sse.go of mcpwire 0.2.0. README.md has the licence, and says which files to copy
+// together.
+
 package main
 
 // Server-sent events, what all HTTP shares, and the oldest transport of MCP:

@@ -1,3 +1,7 @@
+// SPDX-License-Identifier: 0BSD
+// stdio.go of mcpwire 0.2.0. README.md has the licence, and says which files to copy
+// together.
+
 package main
 
 // Conns that need no HTTP: in memory, lines over any byte stream, and stdio.

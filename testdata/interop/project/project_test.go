@@ -501,3 +501,22 @@ func waitFor(t *testing.T, so func() bool) {
 		}
 	}
 }
+
+// Each file that is copied says where it comes from, of which version it is, and under which licence.
+func TestFilesSayWhereTheyComeFrom(t *testing.T) {
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^const version = "(.*)"$`).FindSubmatch(source)
+	if version == nil {
+		t.Fatal("main.go has no version")
+	}
+	for _, name := range []string{"jsonrpc.go", "stdio.go", "session.go", "sse.go", "http.go"} {
+		text, err := os.ReadFile(name)
+		want := fmt.Sprintf("// SPDX-License-Identifier: 0BSD\n// %s of mcpwire %s. ", name, version[1])
+		if err != nil || !strings.HasPrefix(string(text), want) {
+			t.Errorf("%s does not begin with %q: %v", name, want, err)
+		}
+	}
+}
