@@ -99,6 +99,7 @@ type Message struct {
 	invalid  bool  // the text was not a message; ID and Error form the error response to it
 	unusable error // a response that breaks the rules: its call fails with this
 	parsed   any   // what the protocol has read in Params, if it keeps that
+	taken    int   // bytes of room that were taken for a response
 }
 
 // Kind says what a Message is.
@@ -281,6 +282,9 @@ var (
 	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
 	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
+	errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
+
+	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
 )
 
 // Error returns the message, the data and the code. The data is left out if it
@@ -1083,6 +1087,20 @@ func marshalObject(v any) (json.RawMessage, error) {
 	return raw, nil
 }
 
+// sizeOf returns about how many bytes the JSON of v has, before v is encoded; 0: that
+// is not known.
+func sizeOf(v any) int {
+	switch v := v.(type) {
+	case encoded:
+		return len(v)
+	case json.RawMessage:
+		return len(v)
+	case interface{ jsonSize() int }:
+		return v.jsonSize()
+	}
+	return 0
+}
+
 // ---- What a protocol on top of JSON-RPC decides ----
 
 // protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a
@@ -1215,6 +1233,8 @@ type Exchange struct {
 	protocolData any     // what the protocol keeps with the exchange
 	cannotCall   bool    // Call returns ErrNoServerRequests
 	exclusive    bool    // nothing more is read from the peer before this request is answered
+	room         room    // for the response; nil: there is always room
+	inBatch      bool    // the request is one of a batch
 	onCall       func()  // runs before Call waits; nil: nothing to do
 	onConn       bool    // the request has come over a Conn, and its response goes there
 }
@@ -1225,9 +1245,76 @@ type served struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	trailer *Message       // is sent after the response, if the handler sets it
+	taken   int            // bytes of room for the response
 	sending sync.WaitGroup // messages on their way; the response waits for them
 
 	cancelled bool // the request gets no response; the Peer's mutex guards this
+}
+
+// room is where a transport counts the bytes of the responses that wait to be
+// written. Several goroutines call its methods. An Exchange takes room for a large
+// response before it encodes the result. Message.taken says how much was taken, and
+// the transport gives that back when the response is written.
+type room interface {
+	// take takes n bytes. It waits for them, for a few seconds at most, or until ctx
+	// ends. It returns false if there is no room.
+	take(ctx context.Context, n int) bool
+	// tryTake is take without waiting.
+	tryTake(n int) bool
+	// giveBack gives back what one call of take or tryTake has taken.
+	giveBack(n int)
+}
+
+const uncounted = 4 << 10 // bytes; no room is taken for what is not larger
+
+// takeRoom takes room for a response of so many bytes, unless enough is taken for it
+// already. It returns false if there is no room; then nothing is taken.
+//
+// A small response waits for room. A large one does not: it, or what it is made of,
+// is in memory already, so many of them would need much memory while they wait. A
+// response to a batch does not wait either. It could wait for what the responses
+// before it have taken, and that would never end.
+func (x *Exchange) takeRoom(size int) bool {
+	if x.room == nil || x.state == nil || size <= max(uncounted, x.state.taken) {
+		return true
+	}
+	x.giveRoomBack()
+	isLarge := size > maxCopied
+	if isLarge {
+		size += maxCopied // for what the response has beside the result
+	}
+	taken := false
+	if isLarge || x.inBatch {
+		taken = x.room.tryTake(size)
+	} else {
+		taken = x.room.take(x.state.ctx, size)
+	}
+	if taken {
+		x.state.taken = size
+	}
+	return taken
+}
+
+// giveRoomBack gives back what takeRoom has taken.
+func (x *Exchange) giveRoomBack() {
+	if x.state.taken > 0 {
+		x.room.giveBack(x.state.taken)
+		x.state.taken = 0
+	}
+}
+
+// encode encodes the result of a handler, which must become a JSON object. If the
+// result is large, and there is no room for it, the error is errNoMemory. Where the
+// size of a result is known beforehand, it is not even encoded then.
+func (x *Exchange) encode(result any) (json.RawMessage, error) {
+	if size := sizeOf(result); size > maxCopied && !x.takeRoom(size) {
+		return nil, errNoMemory
+	}
+	raw, err := marshalObject(result)
+	if err == nil && len(raw) > maxCopied && !x.takeRoom(len(raw)) {
+		return nil, errNoMemory
+	}
+	return raw, err
 }
 
 // Bind stores the params of the request in a struct, as the function Bind does.
@@ -1309,10 +1396,15 @@ func (x *Exchange) respond(response *Message, emit func(*Message)) {
 		x.owner.log.Error("a handler has ended its goroutine", "method", brief(x.Request.Method))
 		response = NewResponse(x.Request.ID, nil, errInternal)
 	}
+	if !x.takeRoom(response.size()) {
+		response = NewResponse(x.Request.ID, nil, errNoMemory)
+	}
 	weClosed := x.owner.weAreClient && x.state.ctx.Err() != nil // a client that has closed the conversation sends nothing more
 	if !x.owner.finish(x) || weClosed {
+		x.giveRoomBack()
 		return
 	}
+	response.taken = x.state.taken
 	x.state.sending.Wait()
 	emit(response)
 	if x.state.trailer != nil {
@@ -1337,7 +1429,14 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	if stoppedByUs && isContextError && !errors.As(err, new(*Error)) {
 		err = errStopping
 	}
-	return NewResponse(x.Request.ID, result, err)
+	var raw json.RawMessage
+	if err == nil {
+		raw, err = x.encode(result)
+	}
+	if err != nil {
+		return NewResponse(x.Request.ID, nil, err)
+	}
+	return &Message{ID: x.Request.ID, Result: raw}
 }
 
 // ---- The peer ----
@@ -1783,7 +1882,7 @@ func (p *Peer) calling(id ID) *Message {
 // otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
 // all handlers see its values.
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *answer {
-	base.owner = p
+	base.owner, base.inBatch = p, in.Batch
 	done := in.done
 	asArray, refused := p.protocol.admit(in, &base)
 	if refused != "" {
@@ -1874,7 +1973,7 @@ func (a *answer) emit(write func(*Message)) {
 	for m := range responses {
 		size += m.size()
 		if size > maxAnswers { // small requests may have large responses
-			m = NewResponse(m.ID, nil, &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"})
+			m = &Message{ID: m.ID, Error: errBatchTooLarge, taken: m.taken}
 		}
 		write(m)
 	}

@@ -1432,7 +1432,6 @@ func hasZeroWeight(params string) bool {
 const (
 	defaultHeld = 64 << 20        // bytes that a handler holds for all its callers
 	smallPiece  = 64 << 10        // bytes; what is not larger may use the reserve
-	uncounted   = 4 << 10         // bytes; a body or an answer that is not larger is not counted
 	roomWait    = 5 * time.Second // how long a piece waits for room
 )
 
@@ -1448,7 +1447,9 @@ const (
 // quarter of MaxHeld, is held outside of it, and only one such answer at a time.
 //
 // Bodies and answers of 4 KiB or less are not counted: the number of requests bounds
-// them.
+// them. What does not fit waits for five seconds if it is a body, or the only answer
+// to a POST and not larger than 64 KiB. Any other answer becomes an error at once: see
+// Exchange.takeRoom.
 //
 // A caller, here, is one who sends requests: a principal, or else a session. All
 // others are one caller together.
@@ -1610,13 +1611,13 @@ func (h *holding) fitsWithout(n, others int) bool {
 func (h *holding) giveBack(n int) {
 	switch {
 	case h.budget == nil:
+		return
 	case h.budget.isLarge(n):
 		h.outside = false
-		h.budget.give(h.caller, 0, true)
 	default:
 		h.bytes -= n
-		h.budget.give(h.caller, n, false)
 	}
+	share{h.budget, h.caller}.giveBack(n)
 }
 
 // release gives everything back.
@@ -1624,6 +1625,24 @@ func (h *holding) release() {
 	if h.budget != nil && (h.bytes > 0 || h.outside) {
 		h.budget.give(h.caller, h.bytes, h.outside)
 		h.bytes, h.outside = 0, false
+	}
+}
+
+// A share is the room that a budget has for the responses to one caller. It does not
+// know what it has given: each response does, in Message.taken.
+type share struct {
+	budget *budget
+	caller string
+}
+
+func (s share) take(ctx context.Context, n int) bool { return s.budget.take(ctx, s.caller, n, n) }
+func (s share) tryTake(n int) bool                   { return s.budget.tryTake(s.caller, n, n) }
+
+func (s share) giveBack(n int) {
+	if s.budget.isLarge(n) {
+		s.budget.give(s.caller, 0, true)
+	} else {
+		s.budget.give(s.caller, n, false)
 	}
 }
 
@@ -1650,9 +1669,6 @@ func (r *meteredReader) Read(b []byte) (int, error) {
 	r.counted = r.read
 	return n, err
 }
-
-// errNoMemory is the error of a request when the budget has no room.
-var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
 
 // ---- HTTP+SSE of 2024-11-05: the server ----
 

@@ -58,6 +58,8 @@ func TestAttack(t *testing.T) {
 		{name: "LargeUnread/Session/Events", run: func(s *target) { s.attackWithUnreadLarge(legacy, onlyEvents) }},
 		{name: "LargeUnread/Modern/JSON", run: func(s *target) { s.attackWithUnreadLarge(modern, onlyJSON) }},
 		{name: "LargeUnread/Modern/Events", run: func(s *target) { s.attackWithUnreadLarge(modern, onlyEvents) }},
+		{name: "AsksForMuch/Session", run: func(s *target) { s.attackWithSmallCalls(legacy) }},
+		{name: "AsksForMuch/Modern", run: func(s *target) { s.attackWithSmallCalls(modern) }},
 		{name: "Icons/Meta", run: (*target).attackWithIconsInMeta},
 		{name: "Icons/Initialize", run: (*target).attackWithIconsInInitialize},
 		{name: "FewDescriptors/Events", run: func(s *target) { s.attackDescriptors(both) }, how: options{files: 256}},
@@ -190,6 +192,32 @@ func (s *target) attackWithUnreadLarge(version, accept string) {
 			body = fmt.Sprintf(largeCall, i+1)
 		}
 		s.post(accept, header, body)
+	}
+	time.Sleep(6 * time.Second)
+	w.end()
+}
+
+// muchEcho are the arguments of a call of echo that has 1 KB and asks for 4 MB.
+var muchEcho = fmt.Sprintf(`{"text":%q,"repeat":4000}`, strings.Repeat("x", 1024))
+
+const callOfEcho = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":%s}}`
+
+// Handlers build their texts before the server can count them, and the garbage collector lets the heap double.
+const mayBuild = 300 << 20
+
+// 400 small calls at once that ask for much, whose clients read nothing.
+func (s *target) attackWithSmallCalls(version string) {
+	header, body := modernCall("echo", muchEcho, "")
+	if version != modern {
+		header = inSession(s.open(version))
+	}
+	w := s.watch()
+	w.may = mayBuild
+	for i := range 400 {
+		if version != modern {
+			body = fmt.Sprintf(callOfEcho, i+1, muchEcho)
+		}
+		s.post(both, header, body)
 	}
 	time.Sleep(6 * time.Second)
 	w.end()
@@ -473,6 +501,18 @@ func (s *target) calls() (begun, running int) {
 // post sends a POST on a connection of its own, with a small buffer, and reads nothing.
 func (s *target) post(accept, header, body string) net.Conn {
 	s.Helper()
+	conn := s.dial()
+	head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\nAccept: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n",
+		s.addr, accept, header, len(body))
+	if _, err := io.WriteString(conn, head+body); err != nil {
+		s.Logf("the server does not take a request: %v", err) // it may defend itself so
+	}
+	return conn
+}
+
+// dial opens a connection with a small buffer.
+func (s *target) dial() net.Conn {
+	s.Helper()
 	small := func(_, _ string, raw syscall.RawConn) error { // so that little waits in the kernel
 		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
 	}
@@ -482,11 +522,6 @@ func (s *target) post(accept, header, body string) net.Conn {
 	}
 	s.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(rest))
-	head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\nAccept: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n",
-		s.addr, accept, header, len(body))
-	if _, err := io.WriteString(conn, head+body); err != nil {
-		s.Logf("the server does not take a request: %v", err) // it may defend itself so
-	}
 	return conn
 }
 

@@ -1,0 +1,96 @@
+package library
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"interop/wire"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const noRoom = "Too much is held for clients at the moment"
+
+// sized is a server whose method "sized" returns a text of so many bytes, in the way that "as" says. Its method "late" does so only when the
+// request is cancelled.
+func sized() (server *wire.Server, served *atomic.Int32) {
+	served = new(atomic.Int32)
+	result := func(_ context.Context, x *wire.Exchange) (any, error) {
+		served.Add(1)
+		var p struct {
+			Size int    `json:"size"`
+			As   string `json:"as,omitempty"`
+		}
+		if err := x.Bind(&p); err != nil {
+			return nil, err
+		}
+		text := strings.Repeat("x", p.Size)
+		switch p.As {
+		case "tool":
+			return wire.ToolResult{Content: []wire.Content{wire.TextContent(text)}}, nil
+		case "resource":
+			return wire.ReadResourceResult{Contents: []wire.ResourceContents{{URI: "file:///x", Text: text}}}, nil
+		case "prompt":
+			return wire.PromptResult{Messages: []wire.PromptMessage{{Role: "user", Content: wire.TextContent(text)}}}, nil
+		case "raw":
+			return json.RawMessage(`{"text":"` + text + `"}`), nil
+		}
+		return map[string]string{"text": text}, nil
+	}
+	return &wire.Server{Methods: map[string]wire.HandlerFunc{"sized": result, "late": func(ctx context.Context, x *wire.Exchange) (any, error) {
+		<-ctx.Done()
+		return result(ctx, x)
+	}}}, served
+}
+
+func sizedCall(id, size int, as string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"sized","params":{"size":%d,"as":%q}}`, id, size, as)
+}
+
+// A small response waits for room. A large one is refused at once, because to wait would save no memory. What was taken for the response to a
+// request that is cancelled is given back.
+func TestResponsesWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, served := sized()
+		release := make(chan struct{})
+		server.Methods["hold"] = func(context.Context, *wire.Exchange) (any, error) { <-release; return nil, nil }
+		h := &wire.StreamableHandler{Handler: server, Sessions: &wire.Sessions{}, Guard: wire.Guard{MaxHeld: 2 << 20, MaxBody: 256 << 10}}
+		defer h.Close()
+		session := openSession(h, "2025-11-25")
+		for id := range 20 {
+			late := visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"late","params":{"size":300000,"as":"tool"}}`, id), session)
+			synctest.Wait()
+			visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id), session).answered()
+			if late.answered(); served.Load() != int32(id+1) || late.Body.Len() > 0 {
+				t.Fatalf("a cancelled request: %d %.200s", late.Code, late.Body)
+			}
+		}
+		if v := visit(h, "POST", sizedCall(1, 300_000, "tool"), session).answered(); v.Code != 200 || v.Body.Len() < 300_000 {
+			t.Errorf("after 20 cancelled requests: %d %.200s", v.Code, v.Body)
+		}
+		for id, size := range []int{200 << 10, 200 << 10, 60_000} { // together almost all that one caller may hold
+			body := fmt.Sprintf(`{"jsonrpc":"2.0","id":"held %d","method":"hold","params":{"text":"%s"}}`, id, strings.Repeat("x", size))
+			visit(h, "POST", body, session)
+			synctest.Wait() // until the body is read
+		}
+		began := time.Now()
+		for _, as := range []string{"tool", "raw", "map"} {
+			v := visit(h, "POST", sizedCall(2, 70_000, as), session).answered()
+			if v.Code != 503 || !strings.Contains(v.Body.String(), noRoom) || time.Since(began) > 0 {
+				t.Errorf("a large response: %d %.200s after %v", v.Code, v.Body, time.Since(began))
+			}
+		}
+		if v := visit(h, "POST", sizedCall(3, 60_000, "tool"), session, "Accept: application/json").answered(); v.Code != 503 || time.Since(began) != 5*time.Second {
+			t.Errorf("a small response: %d %.200s after %v", v.Code, v.Body, time.Since(began))
+		}
+		small := visit(h, "POST", sizedCall(4, 60_000, "tool"), session)
+		time.Sleep(time.Second)
+		close(release)
+		if v := small.answered(); v.Code != 200 || v.Body.Len() < 60_000 {
+			t.Errorf("a small response for which there is room in time: %d %.200s", v.Code, v.Body)
+		}
+	})
+}
