@@ -1252,9 +1252,10 @@ type served struct {
 }
 
 // room is where a transport counts the bytes of the responses that wait to be
-// written. Several goroutines call its methods. An Exchange takes room for a large
-// response before it encodes the result. Message.taken says how much was taken, and
-// the transport gives that back when the response is written.
+// written. A Conn that has such methods counts those of its conversation. Several
+// goroutines call them. An Exchange takes room for a large response before it encodes
+// the result. Message.taken says how much was taken, and the transport gives that back
+// when the response is written.
 type room interface {
 	// take takes n bytes. It waits for them, for a few seconds at most, or until ctx
 	// ends. It returns false if there is no room.
@@ -2211,6 +2212,7 @@ type loop struct {
 	peer    *Peer
 	handler Handler
 	ending  <-chan struct{} // of each Exchange
+	room    room            // of the Conn; nil: it has none
 	result  chan error      // has room for the reason why the conversation ended; nil: the peer has hung up
 }
 
@@ -2222,7 +2224,9 @@ func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slo
 	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
 	p := newPeer(ctx, send, protocol, log)
 	p.weAreClient, p.conn = weAreClient, c
-	return &loop{peer: p, handler: h, result: make(chan error, 1)}
+	l := &loop{peer: p, handler: h, result: make(chan error, 1)}
+	l.room, _ = c.(room)
+	return l
 }
 
 // start starts the first reader. When the context of the conversation ends, calls
@@ -2365,7 +2369,7 @@ func (l *loop) read() {
 			l.noteEnd(ended)
 		}
 	}()
-	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onCall: r.handOverForCall, onConn: true}
+	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, room: l.room, onCall: r.handOverForCall, onConn: true}
 	for {
 		in, err := l.peer.conn.Read()
 		if report, ok := errors.AsType[*ReadError](err); ok {

@@ -582,10 +582,13 @@ func (s *Stream) Send(ctx context.Context, data []byte) error {
 	return s.push(ctx, outgoing{event: Event{Data: data}})
 }
 
-// outgoing is what becomes an event: a message, or an event that holds no message.
+// outgoing is what becomes an event: a message, a batch, or an event that holds no
+// message.
 type outgoing struct {
-	message *Message // nil: it is no message
-	event   Event    // without an ID
+	message *Message   // nil: it is no single message
+	batch   []*Message // nil: it is no batch
+	event   Event      // without an ID; of a message or a batch only the Type counts
+	held    *holding   // what its sender holds for it, and the queue takes over; nil: nothing
 }
 
 // rank returns how much the event matters.
@@ -615,22 +618,33 @@ func (o outgoing) size() int {
 	if o.message != nil {
 		return o.message.size()
 	}
-	return len(o.event.Data)
+	size := len(o.event.Data)
+	for _, m := range o.batch {
+		size += m.size()
+	}
+	return size
 }
 
 // encode returns the event as it is written. The JSON of a message is one line, so
 // it needs no copy for Event.Append.
 func (o outgoing) encode(id string) []byte {
 	text := make([]byte, 0, len(id)+o.size()+32)
-	if o.message == nil {
+	if o.message == nil && o.batch == nil {
 		o.event.ID = id
 		return o.event.Append(text)
+	}
+	if o.event.Type != "" {
+		text = appendField(text, "event", o.event.Type)
 	}
 	if id != "" {
 		text = appendField(text, "id", id)
 	}
 	text = append(text, "data: "...)
-	text = o.message.append(text)
+	if o.message != nil {
+		text = o.message.append(text)
+	} else {
+		text = Payload{Messages: o.batch, Batch: true}.Append(text)
+	}
 	return append(text, "\n\n"...)
 }
 
@@ -666,7 +680,7 @@ func (s *Stream) tryPush(o outgoing) (changed <-chan struct{}, wait time.Duratio
 		return nil, 0, errNobody
 	}
 	if s.follower != nil {
-		if !s.follower.hasRoom(o.size(), s.cost(o)) {
+		if !s.follower.hasRoom(o, s.cost(o)) {
 			return s.whenChanged(), 0, nil
 		}
 	} else if s.unfollowed > 0 && s.unfollowed+s.cost(o) > min(maxUnfollowed, s.out.afterDropping()) {
@@ -679,14 +693,14 @@ func (s *Stream) tryPush(o outgoing) (changed <-chan struct{}, wait time.Duratio
 	return nil, 0, nil
 }
 
-// hasRoom reports whether an event may wait in the queue. If so, it has taken cost
-// bytes of the budget for it. The first event may wait in any case.
-func (f *follower) hasRoom(size, cost int) bool {
-	if f.size == 0 {
-		f.waiting.tryAdd(cost)
-		return true
+// hasRoom reports whether an event may wait in the queue. If so, it has taken over
+// what the sender holds for the event, or else taken cost bytes of the budget. The
+// first event may wait in any case.
+func (f *follower) hasRoom(o outgoing, cost int) bool {
+	if f.size > 0 && f.size+o.size() > maxUnwritten {
+		return false
 	}
-	return f.size+size <= maxUnwritten && f.waiting.tryAdd(cost)
+	return f.waiting.takeOver(o.held) || f.waiting.tryAdd(cost) || f.size == 0
 }
 
 // cost returns how many bytes an event needs in the outbox, or a few more.
@@ -1628,6 +1642,18 @@ func (h *holding) release() {
 	}
 }
 
+// takeOver takes over all that another holding of the same budget and caller has. It
+// returns false if that has nothing.
+func (h *holding) takeOver(other *holding) bool {
+	if other == nil || other.bytes == 0 && !other.outside {
+		return false
+	}
+	h.bytes += other.bytes
+	h.outside = h.outside || other.outside
+	other.bytes, other.outside = 0, false
+	return true
+}
+
 // A share is the room that a budget has for the responses to one caller. It does not
 // know what it has given: each response does, in Message.taken.
 type share struct {
@@ -1707,6 +1733,7 @@ type SSEHandler struct {
 //	                                                        the client goes            over
 //	over          all contexts have ended; the response ends
 type ssePipe struct {
+	share                        // in which the conversation takes room for responses
 	principal string             // of the GET; a POST must have the same one
 	in        chan Payload       // has no buffer: a POST waits until its payload is read
 	stream    *Stream            // the events for the response of the GET
@@ -1725,9 +1752,21 @@ func (p *ssePipe) Read() (Payload, error) {
 	}
 }
 
-// Write sends a payload as an event.
+// Write sends a payload as an event. While it waits for room in the queue, the
+// payload is counted, and not encoded.
 func (p *ssePipe) Write(ctx context.Context, out Payload) error {
-	return p.stream.push(ctx, outgoing{event: Event{Type: "message", Data: out.Append(nil)}})
+	held := p.stream.out.nothingHeld()
+	defer held.release() // if the queue has not taken it over
+	for _, m := range out.Messages {
+		held.note(m.taken, true)
+	}
+	o := outgoing{event: Event{Type: "message"}, held: &held}
+	if out.Batch {
+		o.batch = out.Messages
+	} else {
+		o.message = out.Messages[0]
+	}
+	return p.stream.push(ctx, o)
 }
 
 // Close ends reading, and the response once all events are written.
@@ -1769,8 +1808,9 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	}
 	id := newID()
 	p := &ssePipe{principal: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
+	p.share = share{h.budget(), cmp.Or(principal, id)}
 	p.stream.out.keepAlive = h.silence()
-	p.stream.out.live, p.stream.out.held.caller = h.budget(), cmp.Or(principal, id)
+	p.stream.out.live, p.stream.out.held.caller = p.share.budget, p.share.caller
 	p.reading, p.endRead = context.WithCancel(ctx)
 	if !h.add(id, p) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "No more streams")

@@ -50,6 +50,68 @@ func sizedCall(id, size int, as string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"sized","params":{"size":%d,"as":%q}}`, id, size, as)
 }
 
+// outcomes counts the responses to each id, and those that are errors for want of room.
+func outcomes(t *testing.T, payloads ...[]byte) (times map[string]int, refused int) {
+	times = map[string]int{}
+	for _, payload := range payloads {
+		for _, m := range wire.Decode(payload).Messages {
+			times[m.ID.String()]++
+			switch {
+			case m.Kind() != wire.Response:
+				t.Errorf("no response: %.200s", payload)
+			case m.Error != nil && m.Error.Message != noRoom:
+				t.Error(m.Error)
+			case m.Error != nil:
+				refused++
+			}
+		}
+	}
+	return times, refused
+}
+
+// A client of HTTP+SSE that does not read its stream is sent few large responses, and an error for each of the others. When it reads again, it
+// finds one response to each request. Then there is room again.
+func TestSSEUnreadResponses(t *testing.T) {
+	const calls, size = 60, 1 << 20
+	for _, as := range []string{"tool", "resource", "prompt", "raw", "map"} {
+		t.Run(as, func(t *testing.T) {
+			server, _ := sized()
+			h := &wire.SSEHandler{Handler: server, Guard: wire.Guard{MaxHeld: 16 << 20, MaxBody: 1 << 20}}
+			defer h.Close()
+			c := serveWeb(t, h)
+			in := c.events(c.send("GET", ""))
+			c.url = strings.TrimSuffix(c.url, "/mcp") + string(c.next(in).Data)
+			post := func(body string) {
+				if status, text, _ := c.do("POST", body); status != 202 {
+					t.Fatal(status, text)
+				}
+			}
+			post(initializeLine("2024-11-05"))
+			c.next(in)
+			for id := range calls {
+				post(sizedCall(id, size, as))
+			}
+			var responses [][]byte
+			for range calls {
+				responses = append(responses, c.next(in).Data)
+			}
+			times, refused := outcomes(t, responses...)
+			if len(times) != calls {
+				t.Errorf("%d of %d requests are answered", len(times), calls)
+			}
+			if refused < calls/2 || refused == calls {
+				t.Errorf("%d of %d are refused", refused, calls)
+			}
+			for id := range 10 { // one after the other: the room is given back each time
+				post(sizedCall(id, size, as))
+				if e := c.next(in); len(e.Data) < size || e.Type != "message" {
+					t.Fatalf("a response when all is read: %s %.200s", e.Type, e.Data)
+				}
+			}
+		})
+	}
+}
+
 // A small response waits for room. A large one is refused at once, because to wait would save no memory. What was taken for the response to a
 // request that is cancelled is given back.
 func TestResponsesWaitForRoom(t *testing.T) {

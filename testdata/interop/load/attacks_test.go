@@ -60,6 +60,7 @@ func TestAttack(t *testing.T) {
 		{name: "LargeUnread/Modern/Events", run: func(s *target) { s.attackWithUnreadLarge(modern, onlyEvents) }},
 		{name: "AsksForMuch/Session", run: func(s *target) { s.attackWithSmallCalls(legacy) }},
 		{name: "AsksForMuch/Modern", run: func(s *target) { s.attackWithSmallCalls(modern) }},
+		{name: "AsksForMuch/SSE", run: (*target).attackWithUnreadSSE},
 		{name: "Icons/Meta", run: (*target).attackWithIconsInMeta},
 		{name: "Icons/Initialize", run: (*target).attackWithIconsInInitialize},
 		{name: "FewDescriptors/Events", run: func(s *target) { s.attackDescriptors(both) }, how: options{files: 256}},
@@ -220,6 +221,34 @@ func (s *target) attackWithSmallCalls(version string) {
 		s.post(both, header, body)
 	}
 	time.Sleep(6 * time.Second)
+	w.end()
+}
+
+// The same in a conversation of HTTP+SSE, whose client does not read the stream.
+func (s *target) attackWithUnreadSSE() {
+	get := s.dial()
+	_, _ = io.WriteString(get, "GET /sse HTTP/1.1\r\nHost: "+s.addr+"\r\nAccept: text/event-stream\r\n\r\n")
+	path := ""
+	for lines := bufio.NewScanner(get); path == "" && lines.Scan(); {
+		path, _ = strings.CutPrefix(lines.Text(), "data: ")
+		if path == lines.Text() {
+			path = ""
+		}
+	}
+	post := func(body string) {
+		resp, err := s.web.Post("http://"+s.addr+path, onlyJSON, strings.NewReader(body))
+		if err != nil || resp.StatusCode != http.StatusAccepted {
+			s.Fatal(resp, err)
+		}
+		resp.Body.Close()
+	}
+	w := s.watch()
+	w.may = mayBuild
+	post(strings.Replace(hello, legacy, "2024-11-05", 1))
+	for i := range 400 {
+		post(fmt.Sprintf(callOfEcho, i+1, muchEcho))
+	}
+	time.Sleep(3 * time.Second)
 	w.end()
 }
 
