@@ -1944,7 +1944,8 @@ type answer struct {
 //
 // A single request is served on the caller's goroutine: to start another one
 // would be most of the cost of a small request. The requests of a batch have a
-// goroutine each, and no more than 16 run at once.
+// goroutine each, and no more than 16 run at once. When there is no room for one of
+// the responses, those requests that have not begun get the same error.
 func (a *answer) emit(write func(*Message)) {
 	for _, m := range a.refusals {
 		write(m)
@@ -1957,6 +1958,7 @@ func (a *answer) emit(write func(*Message)) {
 		return
 	}
 	responses := make(chan *Message)
+	var refused atomic.Pointer[Error] // why no more requests are served; nil: they are
 	go func() {
 		var running sync.WaitGroup
 		places := make(chan struct{}, maxAtOnce)
@@ -1964,7 +1966,12 @@ func (a *answer) emit(write func(*Message)) {
 			places <- struct{}{}
 			running.Go(func() {
 				defer func() { <-places }()
-				x.run(a.handler, func(m *Message) { responses <- m })
+				send := func(m *Message) { responses <- m }
+				if fault := refused.Load(); fault != nil {
+					x.respond(NewResponse(x.Request.ID, nil, fault), send)
+				} else {
+					x.run(a.handler, send)
+				}
 			})
 		}
 		running.Wait()
@@ -1975,6 +1982,9 @@ func (a *answer) emit(write func(*Message)) {
 		size += m.size()
 		if size > maxAnswers { // small requests may have large responses
 			m = &Message{ID: m.ID, Error: errBatchTooLarge, taken: m.taken}
+		}
+		if m.Error == errNoMemory || m.Error == errBatchTooLarge {
+			refused.Store(m.Error)
 		}
 		write(m)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"interop/wire"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -110,6 +111,54 @@ func TestSSEUnreadResponses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// When one response of a batch has found no room, the requests of the batch that have not begun are not served. Each is answered once, over
+// Streamable HTTP and over HTTP+SSE.
+func TestBatchWithoutRoom(t *testing.T) {
+	const calls, size = 1000, 1 << 20
+	var batch []string
+	for id := range calls {
+		batch = append(batch, sizedCall(id, size, "tool"))
+	}
+	body := "[" + strings.Join(batch, ",") + "]"
+	check := func(t *testing.T, served int32, payload []byte) {
+		times, refused := outcomes(t, payload)
+		if len(times) != calls || refused == 0 || refused == calls {
+			t.Errorf("%d of %d requests are answered, %d with an error", len(times), calls, refused)
+		}
+		if served > 100 { // 16 at once
+			t.Errorf("%d requests are served", served)
+		}
+	}
+	guard := wire.Guard{MaxHeld: 16 << 20, MaxBody: 1 << 20}
+	t.Run("HTTP", func(t *testing.T) {
+		server, served := sized()
+		h := newHandler(t, server)
+		h.Guard = guard
+		c := serveWeb(t, h).open("2025-03-26", "{}")
+		_, text, _ := c.do("POST", body, "Accept: application/json")
+		check(t, served.Load(), []byte(text))
+		if status, text, _ := c.do("POST", sizedCall(1, size, "tool")); status != http.StatusOK || len(text) < size {
+			t.Errorf("after the batch: %d %.200s", status, text)
+		}
+	})
+	t.Run("SSE", func(t *testing.T) {
+		server, served := sized()
+		h := &wire.SSEHandler{Handler: server, Guard: guard}
+		defer h.Close()
+		c := serveWeb(t, h)
+		in := c.events(c.send("GET", ""))
+		c.url = strings.TrimSuffix(c.url, "/mcp") + string(c.next(in).Data)
+		c.do("POST", initializeLine("2025-03-26"))
+		c.next(in)
+		c.do("POST", body)
+		check(t, served.Load(), c.next(in).Data)
+		c.do("POST", sizedCall(1, size, "tool"))
+		if e := c.next(in); len(e.Data) < size {
+			t.Errorf("after the batch: %.200s", e.Data)
+		}
+	})
 }
 
 // A small response waits for room. A large one is refused at once, because to wait would save no memory. What was taken for the response to a

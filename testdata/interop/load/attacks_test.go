@@ -58,6 +58,7 @@ func TestAttack(t *testing.T) {
 		{name: "LargeUnread/Session/Events", run: func(s *target) { s.attackWithUnreadLarge(legacy, onlyEvents) }},
 		{name: "LargeUnread/Modern/JSON", run: func(s *target) { s.attackWithUnreadLarge(modern, onlyJSON) }},
 		{name: "LargeUnread/Modern/Events", run: func(s *target) { s.attackWithUnreadLarge(modern, onlyEvents) }},
+		{name: "BatchAsksForMuch", run: (*target).attackWithSmallBatch},
 		{name: "AsksForMuch/Session", run: func(s *target) { s.attackWithSmallCalls(legacy) }},
 		{name: "AsksForMuch/Modern", run: func(s *target) { s.attackWithSmallCalls(modern) }},
 		{name: "AsksForMuch/SSE", run: (*target).attackWithUnreadSSE},
@@ -202,6 +203,25 @@ func (s *target) attackWithUnreadLarge(version, accept string) {
 var muchEcho = fmt.Sprintf(`{"text":%q,"repeat":4000}`, strings.Repeat("x", 1024))
 
 const callOfEcho = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":%s}}`
+
+// One batch of 1,000 small calls that ask for much. Most of them are refused, and soon.
+func (s *target) attackWithSmallBatch() {
+	session := s.open("2025-03-26")
+	w := s.watch()
+	began := time.Now()
+	calls := slices.Repeat([]string{strings.Replace(callOfEcho, "%s", `{"text":"x","repeat":4000000}`, 1)}, 1000)
+	_, text, err := s.ask("POST", batchOf(calls), session, onlyJSON)
+	responses := strings.Count(text, `"jsonrpc"`)
+	s.Logf("%d bytes with %d responses after %v", len(text), responses, time.Since(began))
+	if err != nil || responses != len(calls) {
+		s.Errorf("%d responses to %d calls, %v", responses, len(calls), err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		s.Errorf("the server works for %v", took)
+	}
+	time.Sleep(time.Second)
+	w.end()
+}
 
 // Handlers build their texts before the server can count them, and the garbage collector lets the heap double.
 const mayBuild = 300 << 20
