@@ -85,7 +85,7 @@ package main
 //
 //	what                          default  set by                beyond it
 //	bytes of a POST               4 MiB    Guard.MaxBody         413
-//	bytes held for all callers    64 MiB   Guard.MaxHeld         waits 5 s, then 503, or an error in a batch or a stream
+//	bytes held for all callers    64 MiB   Guard.MaxHeld         a body or a small answer waits 5 s; then 503, or an error
 //	requests at once              3,072    MaxRequests           503; calls older than a minute make room; of the last
 //	                                                             quarter a caller gets no more than is left
 //	sessions                      10,000   Sessions.Max          503; sessions that were not used make room
@@ -883,9 +883,7 @@ func (in Payload) id() ID {
 func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, rep.h.open.Done()
 	base.send, base.facts().disconnect = rep.send, rep.disconnect
-	if !rep.in.Batch {
-		base.facts().room = rep.reserve
-	}
+	base.room = share{rep.held.budget, rep.held.caller}
 	rep.revision = base.facts().revision
 	places, full := &rep.h.running, errBusy
 	if rep.revision.Modern && rep.in.hasRequest("subscriptions/listen") { // it lasts
@@ -1444,8 +1442,6 @@ type reply struct {
 	release  func()   // ends the count of this response in Session.busy; nil: there is no session
 	batch    bool     // the answers form one array
 	held     holding  // of the budget: the body, and the answers
-	reserved int      // bytes of these, for an answer that is not there yet
-	hasTaken bool     // an answer was taken in, so another one does not wait for room; only take uses this
 
 	requests int     // in the payload
 	places   *places // for these; nil: there is none
@@ -1508,29 +1504,9 @@ func (rep *reply) serve(answer *answer) {
 	answer.emit(rep.take)
 }
 
-// reserve takes room for the answer before it is built.
-func (rep *reply) reserve(size int) error {
-	size += smallPiece // for what the answer has beside the result
-	if !rep.held.tryAdd(size) {
-		return errNoMemory
-	}
-	rep.reserved = size
-	return nil
-}
-
 // take takes in an answer. emit calls it for one answer at a time.
 func (rep *reply) take(m *Message) {
-	size := m.size()
-	fits := size <= max(uncounted, rep.reserved) || rep.held.tryAdd(size)
-	// Only the first answer waits for room. Another one could wait for what the
-	// answers before it, in the same batch, have taken, and that would never end.
-	if !fits && !rep.hasTaken {
-		fits = rep.held.add(context.WithoutCancel(rep.r.Context()), size, size)
-	}
-	if !fits {
-		m = NewResponse(m.ID, nil, errNoMemory)
-	}
-	rep.hasTaken = true
+	rep.held.note(m.taken, true) // until the response is over
 	rep.mu.Lock()
 	events := rep.events
 	if rep.state == undecided {

@@ -103,6 +103,7 @@ type Message struct {
 	invalid  bool  // the text was not a message; ID and Error form the error response to it
 	unusable error // a response that breaks the rules: its call fails with this
 	parsed   any   // what the protocol has read in Params, if it keeps that
+	taken    int   // bytes of room that were taken for a response
 }
 
 // Kind says what a Message is.
@@ -285,6 +286,9 @@ var (
 	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
 	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
+	errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
+
+	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
 )
 
 // Error returns the message, the data and the code. The data is left out if it
@@ -1092,6 +1096,20 @@ func marshalObject(v any) (json.RawMessage, error) {
 	return raw, nil
 }
 
+// sizeOf returns about how many bytes the JSON of v has, before v is encoded; 0: that
+// is not known.
+func sizeOf(v any) int {
+	switch v := v.(type) {
+	case encoded:
+		return len(v)
+	case json.RawMessage:
+		return len(v)
+	case interface{ jsonSize() int }:
+		return v.jsonSize()
+	}
+	return 0
+}
+
 // ---- What a protocol on top of JSON-RPC decides ----
 
 // protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a
@@ -1224,6 +1242,8 @@ type Exchange struct {
 	protocolData any     // what the protocol keeps with the exchange
 	cannotCall   bool    // Call returns ErrNoServerRequests
 	exclusive    bool    // nothing more is read from the peer before this request is answered
+	room         room    // for the response; nil: there is always room
+	inBatch      bool    // the request is one of a batch
 	onCall       func()  // runs before Call waits; nil: nothing to do
 	onConn       bool    // the request has come over a Conn, and its response goes there
 }
@@ -1239,9 +1259,79 @@ type served struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	trailer *Message       // is sent after the response, if the handler sets it
+	room    room           // as in Exchange, which may be gone by then
+	inBatch bool           // likewise
+	taken   int            // bytes of room for the response
 	sending sync.WaitGroup // messages on their way; the response waits for them
 
 	cancelled bool // the request gets no response; the Peer's mutex guards this
+}
+
+// room is where a transport counts the bytes of the responses that wait to be
+// written. A Conn that has such methods counts those of its conversation. Several
+// goroutines call them. An Exchange takes room for a large response before it encodes
+// the result. Message.taken says how much was taken, and the transport gives that back
+// when the response is written.
+type room interface {
+	// take takes n bytes. It waits for them, for a few seconds at most, or until ctx
+	// ends. It returns false if there is no room.
+	take(ctx context.Context, n int) bool
+	// tryTake is take without waiting.
+	tryTake(n int) bool
+	// giveBack gives back what one call of take or tryTake has taken.
+	giveBack(n int)
+}
+
+const uncounted = 4 << 10 // bytes; no room is taken for what is not larger
+
+// takeRoom takes room for a response of so many bytes, unless enough is taken for it
+// already. It returns false if there is no room; then nothing is taken.
+//
+// A small response waits for room. A large one does not: it, or what it is made of,
+// is in memory already, so many of them would need much memory while they wait. A
+// response to a batch does not wait either. It could wait for what the responses
+// before it have taken, and that would never end.
+func (s *served) takeRoom(size int) bool {
+	if s == nil || s.room == nil || size <= max(uncounted, s.taken) {
+		return true
+	}
+	s.giveRoomBack()
+	isLarge := size > maxCopied
+	if isLarge {
+		size += maxCopied // for what the response has beside the result
+	}
+	taken := false
+	if isLarge || s.inBatch {
+		taken = s.room.tryTake(size)
+	} else {
+		taken = s.room.take(s.ctx, size)
+	}
+	if taken {
+		s.taken = size
+	}
+	return taken
+}
+
+// giveRoomBack gives back what takeRoom has taken.
+func (s *served) giveRoomBack() {
+	if s.taken > 0 {
+		s.room.giveBack(s.taken)
+		s.taken = 0
+	}
+}
+
+// encode encodes the result of a handler, which must become a JSON object. If the
+// result is large, and there is no room for it, the error is errNoMemory. Where the
+// size of a result is known beforehand, it is not even encoded then.
+func (x *Exchange) encode(result any) (json.RawMessage, error) {
+	if size := sizeOf(result); size > maxCopied && !x.state.takeRoom(size) {
+		return nil, errNoMemory
+	}
+	raw, err := marshalObject(result)
+	if err == nil && len(raw) > maxCopied && !x.state.takeRoom(len(raw)) {
+		return nil, errNoMemory
+	}
+	return raw, err
 }
 
 // Bind stores the params of the request in a struct, as the function Bind does.
@@ -1328,7 +1418,14 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 	if stoppedByUs && isContextError && !errors.As(err, new(*Error)) {
 		err = errStopping
 	}
-	return NewResponse(x.Request.ID, result, err)
+	var raw json.RawMessage
+	if err == nil {
+		raw, err = x.encode(result)
+	}
+	if err != nil {
+		return NewResponse(x.Request.ID, nil, err)
+	}
+	return &Message{ID: x.Request.ID, Result: raw}
 }
 
 // ---- The peer ----
@@ -1777,7 +1874,7 @@ func (p *Peer) calling(id ID) *Message {
 // otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
 // all handlers see its values.
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *answer {
-	base.owner = p
+	base.owner, base.inBatch = p, in.Batch
 	done := in.done
 	asArray, refused := p.protocol.admit(in, &base)
 	if refused != "" {
@@ -1841,7 +1938,8 @@ type answer struct {
 //
 // A single request is served on the caller's goroutine: to start another one
 // would be most of the cost of a small request. The requests of a batch have a
-// goroutine each, and no more than 16 run at once.
+// goroutine each, and no more than 16 run at once. When there is no room for one of
+// the responses, those requests that have not begun get the same error.
 func (a *answer) emit(write func(*Message)) {
 	for _, m := range a.refusals {
 		write(m)
@@ -1854,6 +1952,7 @@ func (a *answer) emit(write func(*Message)) {
 		return
 	}
 	responses := make(chan *Message)
+	var refused atomic.Pointer[Error] // why no more requests are served; nil: they are
 	go func() {
 		var running sync.WaitGroup
 		places := make(chan struct{}, maxAtOnce)
@@ -1861,7 +1960,12 @@ func (a *answer) emit(write func(*Message)) {
 			places <- struct{}{}
 			running.Go(func() {
 				defer func() { <-places }()
-				a.run(s, func(m *Message) { responses <- m })
+				send := func(m *Message) { responses <- m }
+				if fault := refused.Load(); fault != nil {
+					a.respond(s, NewResponse(s.id, nil, fault), send)
+				} else {
+					a.run(s, send)
+				}
 			})
 		}
 		running.Wait()
@@ -1871,7 +1975,10 @@ func (a *answer) emit(write func(*Message)) {
 	for m := range responses {
 		size += m.size()
 		if size > maxAnswers { // small requests may have large responses
-			m = NewResponse(m.ID, nil, &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"})
+			m = &Message{ID: m.ID, Error: errBatchTooLarge, taken: m.taken}
+		}
+		if m.Error == errNoMemory || m.Error == errBatchTooLarge {
+			refused.Store(m.Error)
 		}
 		write(m)
 	}
@@ -1896,9 +2003,14 @@ func (a *answer) respond(s *served, response *Message, emit func(*Message)) {
 		response = NewResponse(s.id, nil, errInternal)
 	}
 	weClosed := a.peer.weAreClient && s.ctx.Err() != nil // a client that has closed the conversation sends nothing more
+	if !s.takeRoom(response.size()) {
+		response = NewResponse(s.id, nil, errNoMemory)
+	}
 	if !a.peer.finish(a, s) || weClosed {
+		s.giveRoomBack()
 		return
 	}
+	response.taken = s.taken
 	s.sending.Wait()
 	emit(response)
 	if s.trailer != nil {
@@ -2003,7 +2115,7 @@ func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) er
 	a.unhandled++
 	p.owed++
 	p.serving[key] = x
-	x.state = &served{exchange: x, id: x.Request.ID, key: key}
+	x.state = &served{exchange: x, id: x.Request.ID, key: key, room: x.room, inBatch: x.inBatch}
 	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
 	if p.ended {
 		x.state.cancel()
@@ -2154,6 +2266,7 @@ type loop struct {
 	peer    *Peer
 	handler Handler
 	ending  <-chan struct{} // of each Exchange
+	room    room            // of the Conn; nil: it has none
 	result  chan error      // has room for the reason why the conversation ended; nil: the peer has hung up
 }
 
@@ -2165,7 +2278,9 @@ func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slo
 	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
 	p := newPeer(ctx, send, protocol, log)
 	p.weAreClient, p.conn = weAreClient, c
-	return &loop{peer: p, handler: h, result: make(chan error, 1)}
+	l := &loop{peer: p, handler: h, result: make(chan error, 1)}
+	l.room, _ = c.(room)
+	return l
 }
 
 // start starts the first reader. When the context of the conversation ends, calls
@@ -2308,7 +2423,7 @@ func (l *loop) read() {
 			l.noteEnd(ended)
 		}
 	}()
-	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onCall: r.handOverForCall, onConn: true}
+	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, room: l.room, onCall: r.handOverForCall, onConn: true}
 	for {
 		in, err := l.peer.conn.Read()
 		if report, ok := errors.AsType[*ReadError](err); ok {

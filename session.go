@@ -695,9 +695,6 @@ type mcpFacts struct {
 	progressed bool                       // progress was sent; only Exchange.Progress uses this and the next field
 	reported   float64                    // the last progress that was sent
 	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
-	// room asks the transport whether there is room for an answer of so many bytes,
-	// before it is copied. nil: there is.
-	room func(size int) error
 }
 
 // facts returns what MCP knows about the request. If nothing is stored yet, it
@@ -1134,14 +1131,9 @@ type resultMembers struct {
 // complete adds to a modern result what every result has: resultType,
 // serverInfo and, if results of the method may be cached, that this one may not.
 func (s *Server) complete(x *Exchange, result any) (any, error) {
-	raw, err := marshalObject(result)
+	raw, err := x.encode(result)
 	if err != nil {
 		return nil, err
-	}
-	if room := x.facts().room; room != nil && len(raw) > maxCopied {
-		if err := room(len(raw)); err != nil {
-			return nil, err
-		}
 	}
 	method := x.Request.Method
 	var given resultMembers
@@ -1780,6 +1772,15 @@ func EmbeddedResource(contents ResourceContents) Content {
 // is empty.
 func (c Content) MarshalJSON() ([]byte, error) { return c.append(nil) }
 
+// jsonSize returns about how many bytes the content has as JSON.
+func (c Content) jsonSize() int {
+	size := 64 + len(c.Text) + base64.StdEncoding.EncodedLen(len(c.Data))
+	if c.Resource != nil {
+		size += c.Resource.jsonSize()
+	}
+	return size
+}
+
 // append appends the content as JSON. A text does without encoding/json, which
 // would check and copy a long one twice.
 func (c Content) append(b []byte) ([]byte, error) {
@@ -1813,6 +1814,11 @@ type ResourceContents struct {
 	Text     string          `json:"text,omitempty"` // if Blob is nil
 	Blob     []byte          `json:"blob,omitempty"` // on the wire it is Base64; nil: the resource is a text
 	Meta     json.RawMessage `json:"_meta,omitempty"`
+}
+
+// jsonSize returns about how many bytes the contents have as JSON.
+func (c ResourceContents) jsonSize() int {
+	return 64 + len(c.Text) + base64.StdEncoding.EncodedLen(len(c.Blob))
 }
 
 // MarshalJSON returns the contents as JSON, with the member text or the member
@@ -2104,6 +2110,14 @@ type PromptResult struct {
 	Messages    []PromptMessage `json:"messages"`
 }
 
+// jsonSize returns about how many bytes the result has as JSON, see sizeOf.
+func (r PromptResult) jsonSize() (size int) {
+	for _, m := range r.Messages {
+		size += m.Content.jsonSize()
+	}
+	return size
+}
+
 // PromptMessage is a message of a prompt.
 type PromptMessage struct {
 	Role    string  `json:"role"` // user or assistant
@@ -2349,13 +2363,19 @@ func (r ToolResult) Text() string {
 // MarshalJSON returns the result as JSON. Without content, content is [].
 func (r ToolResult) MarshalJSON() ([]byte, error) { return r.encodeObject() }
 
+// jsonSize returns about how many bytes the result has as JSON, see sizeOf. Meta does not
+// count.
+func (r ToolResult) jsonSize() int {
+	size := 64 + len(r.StructuredContent)
+	for _, c := range r.Content {
+		size += c.jsonSize()
+	}
+	return size
+}
+
 // encodeObject encodes the result for marshal.
 func (r ToolResult) encodeObject() (json.RawMessage, error) {
-	size := 64
-	for _, c := range r.Content {
-		size += len(c.Text) + 64
-	}
-	b := append(make([]byte, 0, size), `{"content":[`...)
+	b := append(make([]byte, 0, r.jsonSize()), `{"content":[`...)
 	for i, c := range r.Content {
 		if i > 0 {
 			b = append(b, ',')
@@ -2410,6 +2430,14 @@ func (s *Server) listTemplates(_ context.Context, x *Exchange) (any, error) {
 // server/resources#reading-resources.
 type ReadResourceResult struct {
 	Contents []ResourceContents `json:"contents"`
+}
+
+// jsonSize returns about how many bytes the result has as JSON, see sizeOf.
+func (r ReadResourceResult) jsonSize() (size int) {
+	for _, c := range r.Contents {
+		size += c.jsonSize()
+	}
+	return size
 }
 
 func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {

@@ -586,10 +586,13 @@ func (s *Stream) Send(ctx context.Context, data []byte) error {
 	return s.push(ctx, outgoing{event: Event{Data: data}})
 }
 
-// outgoing is what becomes an event: a message, or an event that holds no message.
+// outgoing is what becomes an event: a message, a batch, or an event that holds no
+// message.
 type outgoing struct {
-	message *Message // nil: it is no message
-	event   Event    // without an ID
+	message *Message   // nil: it is no single message
+	batch   []*Message // nil: it is no batch
+	event   Event      // without an ID; of a message or a batch only the Type counts
+	held    *holding   // what its sender holds for it, and the queue takes over; nil: nothing
 }
 
 // rank returns how much the event matters.
@@ -619,22 +622,33 @@ func (o outgoing) size() int {
 	if o.message != nil {
 		return o.message.size()
 	}
-	return len(o.event.Data)
+	size := len(o.event.Data)
+	for _, m := range o.batch {
+		size += m.size()
+	}
+	return size
 }
 
 // encode returns the event as it is written. The JSON of a message is one line, so
 // it needs no copy for Event.Append.
 func (o outgoing) encode(id string) []byte {
 	text := make([]byte, 0, len(id)+o.size()+32)
-	if o.message == nil {
+	if o.message == nil && o.batch == nil {
 		o.event.ID = id
 		return o.event.Append(text)
+	}
+	if o.event.Type != "" {
+		text = appendField(text, "event", o.event.Type)
 	}
 	if id != "" {
 		text = appendField(text, "id", id)
 	}
 	text = append(text, "data: "...)
-	text = o.message.append(text)
+	if o.message != nil {
+		text = o.message.append(text)
+	} else {
+		text = Payload{Messages: o.batch, Batch: true}.Append(text)
+	}
 	return append(text, "\n\n"...)
 }
 
@@ -670,7 +684,7 @@ func (s *Stream) tryPush(o outgoing) (changed <-chan struct{}, wait time.Duratio
 		return nil, 0, errNobody
 	}
 	if s.follower != nil {
-		if !s.follower.hasRoom(o.size(), s.cost(o)) {
+		if !s.follower.hasRoom(o, s.cost(o)) {
 			return s.whenChanged(), 0, nil
 		}
 	} else if s.unfollowed > 0 && s.unfollowed+s.cost(o) > min(maxUnfollowed, s.out.afterDropping()) {
@@ -683,14 +697,14 @@ func (s *Stream) tryPush(o outgoing) (changed <-chan struct{}, wait time.Duratio
 	return nil, 0, nil
 }
 
-// hasRoom reports whether an event may wait in the queue. If so, it has taken cost
-// bytes of the budget for it. The first event may wait in any case.
-func (f *follower) hasRoom(size, cost int) bool {
-	if f.size == 0 {
-		f.waiting.tryAdd(cost)
-		return true
+// hasRoom reports whether an event may wait in the queue. If so, it has taken over
+// what the sender holds for the event, or else taken cost bytes of the budget. The
+// first event may wait in any case.
+func (f *follower) hasRoom(o outgoing, cost int) bool {
+	if f.size > 0 && f.size+o.size() > maxUnwritten {
+		return false
 	}
-	return f.size+size <= maxUnwritten && f.waiting.tryAdd(cost)
+	return f.waiting.takeOver(o.held) || f.waiting.tryAdd(cost) || f.size == 0
 }
 
 // cost returns how many bytes an event needs in the outbox, or a few more.
@@ -1446,7 +1460,6 @@ func hasZeroWeight(params string) bool {
 const (
 	defaultHeld = 64 << 20        // bytes that a handler holds for all its callers
 	smallPiece  = 64 << 10        // bytes; what is not larger may use the reserve
-	uncounted   = 4 << 10         // bytes; a body or an answer that is not larger is not counted
 	roomWait    = 5 * time.Second // how long a piece waits for room
 )
 
@@ -1462,7 +1475,9 @@ const (
 // quarter of MaxHeld, is held outside of it, and only one such answer at a time.
 //
 // Bodies and answers of 4 KiB or less are not counted: the number of requests bounds
-// them.
+// them. What does not fit waits for five seconds if it is a body, or the only answer
+// to a POST and not larger than 64 KiB. Any other answer becomes an error at once: see
+// Exchange.takeRoom.
 //
 // A caller, here, is one who sends requests: a principal, or else a session. All
 // others are one caller together.
@@ -1634,13 +1649,13 @@ func (h *holding) fitsWithout(n, others int) bool {
 func (h *holding) giveBack(n int) {
 	switch {
 	case h.budget == nil:
+		return
 	case h.budget.isLarge(n):
 		h.outside = false
-		h.budget.give(h.caller, 0, true)
 	default:
 		h.bytes -= n
-		h.budget.give(h.caller, n, false)
 	}
+	share{h.budget, h.caller}.giveBack(n)
 }
 
 // release gives everything back.
@@ -1648,6 +1663,36 @@ func (h *holding) release() {
 	if h.budget != nil && (h.bytes > 0 || h.outside) {
 		h.budget.give(h.caller, h.bytes, h.outside)
 		h.bytes, h.outside = 0, false
+	}
+}
+
+// takeOver takes over all that another holding of the same budget and caller has. It
+// returns false if that has nothing.
+func (h *holding) takeOver(other *holding) bool {
+	if other == nil || other.bytes == 0 && !other.outside {
+		return false
+	}
+	h.bytes += other.bytes
+	h.outside = h.outside || other.outside
+	other.bytes, other.outside = 0, false
+	return true
+}
+
+// A share is the room that a budget has for the responses to one caller. It does not
+// know what it has given: each response does, in Message.taken.
+type share struct {
+	budget *budget
+	caller string
+}
+
+func (s share) take(ctx context.Context, n int) bool { return s.budget.take(ctx, s.caller, n, n) }
+func (s share) tryTake(n int) bool                   { return s.budget.tryTake(s.caller, n, n) }
+
+func (s share) giveBack(n int) {
+	if s.budget.isLarge(n) {
+		s.budget.give(s.caller, 0, true)
+	} else {
+		s.budget.give(s.caller, n, false)
 	}
 }
 
@@ -1674,9 +1719,6 @@ func (r *meteredReader) Read(b []byte) (int, error) {
 	r.counted = r.read
 	return n, err
 }
-
-// errNoMemory is the error of a request when the budget has no room.
-var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
 
 // ---- HTTP+SSE of 2024-11-05: the server ----
 
@@ -1715,6 +1757,7 @@ type SSEHandler struct {
 //	                                                        the client goes            over
 //	over          all contexts have ended; the response ends
 type ssePipe struct {
+	share                        // in which the conversation takes room for responses
 	principal string             // of the GET; a POST must have the same one
 	in        chan Payload       // has no buffer: a POST waits until its payload is read
 	stream    *Stream            // the events for the response of the GET
@@ -1733,9 +1776,21 @@ func (p *ssePipe) Read() (Payload, error) {
 	}
 }
 
-// Write sends a payload as an event.
+// Write sends a payload as an event. While it waits for room in the queue, the
+// payload is counted, and not encoded.
 func (p *ssePipe) Write(ctx context.Context, out Payload) error {
-	return p.stream.push(ctx, outgoing{event: Event{Type: "message", Data: out.Append(nil)}})
+	held := p.stream.out.nothingHeld()
+	defer held.release() // if the queue has not taken it over
+	for _, m := range out.Messages {
+		held.note(m.taken, true)
+	}
+	o := outgoing{event: Event{Type: "message"}, held: &held}
+	if out.Batch {
+		o.batch = out.Messages
+	} else {
+		o.message = out.Messages[0]
+	}
+	return p.stream.push(ctx, o)
 }
 
 // Close ends reading, and the response once all events are written.
@@ -1777,8 +1832,9 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	}
 	id := newID()
 	p := &ssePipe{principal: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
+	p.share = share{h.budget(), cmp.Or(principal, id)}
 	p.stream.out.keepAlive = h.silence()
-	p.stream.out.live, p.stream.out.held.caller = h.budget(), cmp.Or(principal, id)
+	p.stream.out.live, p.stream.out.held.caller = p.share.budget, p.share.caller
 	p.reading, p.endRead = context.WithCancel(ctx)
 	if !h.add(id, p) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "No more streams")

@@ -58,6 +58,10 @@ func TestAttack(t *testing.T) {
 		{name: "LargeUnread/Session/Events", run: func(s *target) { s.attackWithUnreadLarge(legacy, onlyEvents) }},
 		{name: "LargeUnread/Modern/JSON", run: func(s *target) { s.attackWithUnreadLarge(modern, onlyJSON) }},
 		{name: "LargeUnread/Modern/Events", run: func(s *target) { s.attackWithUnreadLarge(modern, onlyEvents) }},
+		{name: "BatchAsksForMuch", run: (*target).attackWithSmallBatch},
+		{name: "AsksForMuch/Session", run: func(s *target) { s.attackWithSmallCalls(legacy) }},
+		{name: "AsksForMuch/Modern", run: func(s *target) { s.attackWithSmallCalls(modern) }},
+		{name: "AsksForMuch/SSE", run: (*target).attackWithUnreadSSE},
 		{name: "Icons/Meta", run: (*target).attackWithIconsInMeta},
 		{name: "Icons/Initialize", run: (*target).attackWithIconsInInitialize},
 		{name: "FewDescriptors/Events", run: func(s *target) { s.attackDescriptors(both) }, how: options{files: 256}},
@@ -192,6 +196,79 @@ func (s *target) attackWithUnreadLarge(version, accept string) {
 		s.post(accept, header, body)
 	}
 	time.Sleep(6 * time.Second)
+	w.end()
+}
+
+// muchEcho are the arguments of a call of echo that has 1 KB and asks for 4 MB.
+var muchEcho = fmt.Sprintf(`{"text":%q,"repeat":4000}`, strings.Repeat("x", 1024))
+
+const callOfEcho = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":%s}}`
+
+// One batch of 1,000 small calls that ask for much. Most of them are refused, and soon.
+func (s *target) attackWithSmallBatch() {
+	session := s.open("2025-03-26")
+	w := s.watch()
+	began := time.Now()
+	calls := slices.Repeat([]string{strings.Replace(callOfEcho, "%s", `{"text":"x","repeat":4000000}`, 1)}, 1000)
+	_, text, err := s.ask("POST", batchOf(calls), session, onlyJSON)
+	responses := strings.Count(text, `"jsonrpc"`)
+	s.Logf("%d bytes with %d responses after %v", len(text), responses, time.Since(began))
+	if err != nil || responses != len(calls) {
+		s.Errorf("%d responses to %d calls, %v", responses, len(calls), err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		s.Errorf("the server works for %v", took)
+	}
+	time.Sleep(time.Second)
+	w.end()
+}
+
+// Handlers build their texts before the server can count them, and the garbage collector lets the heap double.
+const mayBuild = 300 << 20
+
+// 400 small calls at once that ask for much, whose clients read nothing.
+func (s *target) attackWithSmallCalls(version string) {
+	header, body := modernCall("echo", muchEcho, "")
+	if version != modern {
+		header = inSession(s.open(version))
+	}
+	w := s.watch()
+	w.may = mayBuild
+	for i := range 400 {
+		if version != modern {
+			body = fmt.Sprintf(callOfEcho, i+1, muchEcho)
+		}
+		s.post(both, header, body)
+	}
+	time.Sleep(6 * time.Second)
+	w.end()
+}
+
+// The same in a conversation of HTTP+SSE, whose client does not read the stream.
+func (s *target) attackWithUnreadSSE() {
+	get := s.dial()
+	_, _ = io.WriteString(get, "GET /sse HTTP/1.1\r\nHost: "+s.addr+"\r\nAccept: text/event-stream\r\n\r\n")
+	path := ""
+	for lines := bufio.NewScanner(get); path == "" && lines.Scan(); {
+		path, _ = strings.CutPrefix(lines.Text(), "data: ")
+		if path == lines.Text() {
+			path = ""
+		}
+	}
+	post := func(body string) {
+		resp, err := s.web.Post("http://"+s.addr+path, onlyJSON, strings.NewReader(body))
+		if err != nil || resp.StatusCode != http.StatusAccepted {
+			s.Fatal(resp, err)
+		}
+		resp.Body.Close()
+	}
+	w := s.watch()
+	w.may = mayBuild
+	post(strings.Replace(hello, legacy, "2024-11-05", 1))
+	for i := range 400 {
+		post(fmt.Sprintf(callOfEcho, i+1, muchEcho))
+	}
+	time.Sleep(3 * time.Second)
 	w.end()
 }
 
@@ -473,6 +550,18 @@ func (s *target) calls() (begun, running int) {
 // post sends a POST on a connection of its own, with a small buffer, and reads nothing.
 func (s *target) post(accept, header, body string) net.Conn {
 	s.Helper()
+	conn := s.dial()
+	head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\nAccept: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n",
+		s.addr, accept, header, len(body))
+	if _, err := io.WriteString(conn, head+body); err != nil {
+		s.Logf("the server does not take a request: %v", err) // it may defend itself so
+	}
+	return conn
+}
+
+// dial opens a connection with a small buffer.
+func (s *target) dial() net.Conn {
+	s.Helper()
 	small := func(_, _ string, raw syscall.RawConn) error { // so that little waits in the kernel
 		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
 	}
@@ -482,11 +571,6 @@ func (s *target) post(accept, header, body string) net.Conn {
 	}
 	s.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(rest))
-	head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\nAccept: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n",
-		s.addr, accept, header, len(body))
-	if _, err := io.WriteString(conn, head+body); err != nil {
-		s.Logf("the server does not take a request: %v", err) // it may defend itself so
-	}
 	return conn
 }
 

@@ -1,7 +1,7 @@
 // Attacked is the server that TestAttack attacks: package wire over net/http, with the bounds that it has by default, and with the time-outs
-// of mcpwire. It writes two addresses on one line, its own and that of its debug listener, and ends with its standard input.
+// of mcpwire. At /sse it speaks HTTP+SSE, and at any other path Streamable HTTP. It writes two addresses on one line, its own and that of its debug listener, and ends with its standard input.
 //
-//	echo {text}         returns the text
+//	echo {text, repeat} returns the text, several times in a row
 //	count {n, delayMs}  counts to n, with a pause before each step, and reports each
 //	large {}            returns 60 MB of text, which are in memory once, however many calls there are
 //
@@ -22,6 +22,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -36,14 +37,14 @@ var (
 )
 
 func main() {
-	handler := &wire.StreamableHandler{
-		Sessions: &wire.Sessions{Keep: 4 << 20},
-		Handler: &wire.Server{
-			Info:         wire.Implementation{Name: "attacked", Version: "1"},
-			Capabilities: map[string]any{"tools": struct{}{}},
-			Methods:      map[string]wire.HandlerFunc{"tools/call": call},
-		},
+	tools := &wire.Server{
+		Info:         wire.Implementation{Name: "attacked", Version: "1"},
+		Capabilities: map[string]any{"tools": struct{}{}},
+		Methods:      map[string]wire.HandlerFunc{"tools/call": call},
 	}
+	handler := http.NewServeMux()
+	handler.Handle("/", &wire.StreamableHandler{Sessions: &wire.Sessions{Keep: 4 << 20}, Handler: tools})
+	handler.Handle("/sse", &wire.SSEHandler{Handler: tools})
 	http.HandleFunc("/calls", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, begun.Load(), running.Load()) })
 	// Whether a connection can be accepted is measured from outside. The log would only say it again.
 	server := &http.Server{Handler: handler, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: 4 * ioTimeout,
@@ -80,12 +81,13 @@ func call(ctx context.Context, x *wire.Exchange) (any, error) {
 	switch params.Name {
 	case "echo":
 		var args struct {
-			Text string `json:"text"`
+			Text   string `json:"text"`
+			Repeat int    `json:"repeat,omitempty"`
 		}
 		if err := wire.Bind(params.Arguments, &args); err != nil {
 			return nil, err
 		}
-		return wire.ToolResult{Content: []wire.Content{wire.TextContent(args.Text)}}, nil
+		return wire.ToolResult{Content: []wire.Content{wire.TextContent(strings.Repeat(args.Text, max(args.Repeat, 1)))}}, nil
 	case "count":
 		var args struct {
 			N       int `json:"n"`

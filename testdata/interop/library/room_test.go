@@ -1,0 +1,207 @@
+package library
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"interop/wire"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const noRoom = "Too much is held for clients at the moment"
+
+// sized is a server whose method "sized" returns a text of so many bytes, in the way that "as" says. Its method "late" does so only when the
+// request is cancelled.
+func sized() (server *wire.Server, served *atomic.Int32) {
+	served = new(atomic.Int32)
+	result := func(_ context.Context, x *wire.Exchange) (any, error) {
+		served.Add(1)
+		var p struct {
+			Size int    `json:"size"`
+			As   string `json:"as,omitempty"`
+		}
+		if err := x.Bind(&p); err != nil {
+			return nil, err
+		}
+		text := strings.Repeat("x", p.Size)
+		switch p.As {
+		case "tool":
+			return wire.ToolResult{Content: []wire.Content{wire.TextContent(text)}}, nil
+		case "resource":
+			return wire.ReadResourceResult{Contents: []wire.ResourceContents{{URI: "file:///x", Text: text}}}, nil
+		case "prompt":
+			return wire.PromptResult{Messages: []wire.PromptMessage{{Role: "user", Content: wire.TextContent(text)}}}, nil
+		case "raw":
+			return json.RawMessage(`{"text":"` + text + `"}`), nil
+		}
+		return map[string]string{"text": text}, nil
+	}
+	return &wire.Server{Methods: map[string]wire.HandlerFunc{"sized": result, "late": func(ctx context.Context, x *wire.Exchange) (any, error) {
+		<-ctx.Done()
+		return result(ctx, x)
+	}}}, served
+}
+
+func sizedCall(id, size int, as string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"sized","params":{"size":%d,"as":%q}}`, id, size, as)
+}
+
+// outcomes counts the responses to each id, and those that are errors for want of room.
+func outcomes(t *testing.T, payloads ...[]byte) (times map[string]int, refused int) {
+	times = map[string]int{}
+	for _, payload := range payloads {
+		for _, m := range wire.Decode(payload).Messages {
+			times[m.ID.String()]++
+			switch {
+			case m.Kind() != wire.Response:
+				t.Errorf("no response: %.200s", payload)
+			case m.Error != nil && m.Error.Message != noRoom:
+				t.Error(m.Error)
+			case m.Error != nil:
+				refused++
+			}
+		}
+	}
+	return times, refused
+}
+
+// A client of HTTP+SSE that does not read its stream is sent few large responses, and an error for each of the others. When it reads again, it
+// finds one response to each request. Then there is room again.
+func TestSSEUnreadResponses(t *testing.T) {
+	const calls, size = 60, 1 << 20
+	for _, as := range []string{"tool", "resource", "prompt", "raw", "map"} {
+		t.Run(as, func(t *testing.T) {
+			server, _ := sized()
+			h := &wire.SSEHandler{Handler: server, Guard: wire.Guard{MaxHeld: 16 << 20, MaxBody: 1 << 20}}
+			defer h.Close()
+			c := serveWeb(t, h)
+			in := c.events(c.send("GET", ""))
+			c.url = strings.TrimSuffix(c.url, "/mcp") + string(c.next(in).Data)
+			post := func(body string) {
+				if status, text, _ := c.do("POST", body); status != 202 {
+					t.Fatal(status, text)
+				}
+			}
+			post(initializeLine("2024-11-05"))
+			c.next(in)
+			for id := range calls {
+				post(sizedCall(id, size, as))
+			}
+			var responses [][]byte
+			for range calls {
+				responses = append(responses, c.next(in).Data)
+			}
+			times, refused := outcomes(t, responses...)
+			if len(times) != calls {
+				t.Errorf("%d of %d requests are answered", len(times), calls)
+			}
+			if refused < calls/2 || refused == calls {
+				t.Errorf("%d of %d are refused", refused, calls)
+			}
+			for id := range 10 { // one after the other: the room is given back each time
+				post(sizedCall(id, size, as))
+				if e := c.next(in); len(e.Data) < size || e.Type != "message" {
+					t.Fatalf("a response when all is read: %s %.200s", e.Type, e.Data)
+				}
+			}
+		})
+	}
+}
+
+// When one response of a batch has found no room, the requests of the batch that have not begun are not served. Each is answered once, over
+// Streamable HTTP and over HTTP+SSE.
+func TestBatchWithoutRoom(t *testing.T) {
+	const calls, size = 1000, 1 << 20
+	var batch []string
+	for id := range calls {
+		batch = append(batch, sizedCall(id, size, "tool"))
+	}
+	body := "[" + strings.Join(batch, ",") + "]"
+	check := func(t *testing.T, served int32, payload []byte) {
+		times, refused := outcomes(t, payload)
+		if len(times) != calls || refused == 0 || refused == calls {
+			t.Errorf("%d of %d requests are answered, %d with an error", len(times), calls, refused)
+		}
+		if served > 100 { // 16 at once
+			t.Errorf("%d requests are served", served)
+		}
+	}
+	guard := wire.Guard{MaxHeld: 16 << 20, MaxBody: 1 << 20}
+	t.Run("HTTP", func(t *testing.T) {
+		server, served := sized()
+		h := newHandler(t, server)
+		h.Guard = guard
+		c := serveWeb(t, h).open("2025-03-26", "{}")
+		_, text, _ := c.do("POST", body, "Accept: application/json")
+		check(t, served.Load(), []byte(text))
+		if status, text, _ := c.do("POST", sizedCall(1, size, "tool")); status != http.StatusOK || len(text) < size {
+			t.Errorf("after the batch: %d %.200s", status, text)
+		}
+	})
+	t.Run("SSE", func(t *testing.T) {
+		server, served := sized()
+		h := &wire.SSEHandler{Handler: server, Guard: guard}
+		defer h.Close()
+		c := serveWeb(t, h)
+		in := c.events(c.send("GET", ""))
+		c.url = strings.TrimSuffix(c.url, "/mcp") + string(c.next(in).Data)
+		c.do("POST", initializeLine("2025-03-26"))
+		c.next(in)
+		c.do("POST", body)
+		check(t, served.Load(), c.next(in).Data)
+		c.do("POST", sizedCall(1, size, "tool"))
+		if e := c.next(in); len(e.Data) < size {
+			t.Errorf("after the batch: %.200s", e.Data)
+		}
+	})
+}
+
+// A small response waits for room. A large one is refused at once, because to wait would save no memory. What was taken for the response to a
+// request that is cancelled is given back.
+func TestResponsesWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, served := sized()
+		release := make(chan struct{})
+		server.Methods["hold"] = func(context.Context, *wire.Exchange) (any, error) { <-release; return nil, nil }
+		h := &wire.StreamableHandler{Handler: server, Sessions: &wire.Sessions{}, Guard: wire.Guard{MaxHeld: 2 << 20, MaxBody: 256 << 10}}
+		defer h.Close()
+		session := openSession(h, "2025-11-25")
+		for id := range 20 {
+			late := visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"late","params":{"size":300000,"as":"tool"}}`, id), session)
+			synctest.Wait()
+			visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id), session).answered()
+			if late.answered(); served.Load() != int32(id+1) || late.Body.Len() > 0 {
+				t.Fatalf("a cancelled request: %d %.200s", late.Code, late.Body)
+			}
+		}
+		if v := visit(h, "POST", sizedCall(1, 300_000, "tool"), session).answered(); v.Code != 200 || v.Body.Len() < 300_000 {
+			t.Errorf("after 20 cancelled requests: %d %.200s", v.Code, v.Body)
+		}
+		for id, size := range []int{200 << 10, 200 << 10, 60_000} { // together almost all that one caller may hold
+			body := fmt.Sprintf(`{"jsonrpc":"2.0","id":"held %d","method":"hold","params":{"text":"%s"}}`, id, strings.Repeat("x", size))
+			visit(h, "POST", body, session)
+			synctest.Wait() // until the body is read
+		}
+		began := time.Now()
+		for _, as := range []string{"tool", "raw", "map"} {
+			v := visit(h, "POST", sizedCall(2, 70_000, as), session).answered()
+			if v.Code != 503 || !strings.Contains(v.Body.String(), noRoom) || time.Since(began) > 0 {
+				t.Errorf("a large response: %d %.200s after %v", v.Code, v.Body, time.Since(began))
+			}
+		}
+		if v := visit(h, "POST", sizedCall(3, 60_000, "tool"), session, "Accept: application/json").answered(); v.Code != 503 || time.Since(began) != 5*time.Second {
+			t.Errorf("a small response: %d %.200s after %v", v.Code, v.Body, time.Since(began))
+		}
+		small := visit(h, "POST", sizedCall(4, 60_000, "tool"), session)
+		time.Sleep(time.Second)
+		close(release)
+		if v := small.answered(); v.Code != 200 || v.Body.Len() < 60_000 {
+			t.Errorf("a small response for which there is room in time: %d %.200s", v.Code, v.Body)
+		}
+	})
+}
