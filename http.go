@@ -87,7 +87,8 @@ package main
 //	bytes of a POST               4 MiB    Guard.MaxBody         413
 //	bytes held for all callers    64 MiB   Guard.MaxHeld         a body or a small answer waits 5 s; then 503, or an error
 //	requests at once              3,072    MaxRequests           503; calls older than a minute make room; of the last
-//	                                                             quarter a caller gets no more than is left
+//	                                                             quarter a principal or a session gets no more
+//	                                                             than is left
 //	sessions                      10,000   Sessions.Max          503; sessions that were not used make room
 //	how long a session is idle    30 min   Sessions.IdleTimeout  it ends; 404
 //	bytes that a session keeps    0        Sessions.Keep         the oldest go, progress first
@@ -1702,14 +1703,17 @@ func (rep *reply) writeAnswers() {
 
 // ---- Places for requests ----
 
-// places bounds how many requests of all clients are served at once. When a request
-// comes, calls that have run for longer than a minute may hold three quarters of the
-// places, so that there is room for others. If they hold more, some are stopped:
-// first those whose response has ended before the handlers, as when the client has
-// gone, then those of the callers with the most calls; of these the oldest first. In
-// Of the last quarter of the places, each caller gets no more than is left. In
-// a session, this is one of two cases in which a call ends because its connection has
-// broken. The other one is that the session is idle for too long.
+// places bounds how many requests of all clients are served at once. Two rules leave
+// room for others:
+//
+//   - When a request comes, calls that have run for longer than a minute may hold three
+//     quarters of the places. If they hold more, some are stopped: first those whose
+//     response has ended before the handlers, as when the client has gone, then those
+//     of the callers with the most calls; of these the oldest first.
+//   - Of the last quarter, a principal or a session gets no more than is left.
+//
+// In a session, the first rule is one of two reasons why a call ends when its connection
+// has broken. The other one is that the session is idle for too long.
 type places struct {
 	max       int
 	makesRoom bool // calls that run for long may be stopped
@@ -1758,12 +1762,15 @@ func (p *places) enter(rep *reply) bool {
 }
 
 // hasRoom reports whether there is room for a reply. Of the last quarter of the places,
-// a caller gets none if it has more places afterwards than are free. So one with few
-// calls gets in, whatever the others do. The caller of hasRoom holds mu.
+// a principal or a session gets none if it has more places afterwards than are free.
+// So one with few calls gets in, whatever the others do. Those who have no name are not
+// told apart: a rule for all of them together would lock out the newcomers among them.
+// The caller of hasRoom holds mu.
 func (p *places) hasRoom(rep *reply) bool {
 	free := p.max - p.taken - rep.requests
-	if free >= p.max/4 {
-		return true
+	isNamed := rep.held.caller != ""
+	if free >= p.max/4 || !isNamed {
+		return free >= 0
 	}
 	return free >= 0 && p.perCaller[rep.held.caller]+rep.requests <= max(free, 1)
 }
