@@ -1,8 +1,10 @@
 package library
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -94,4 +96,74 @@ func FuzzBind(f *testing.F) {
 			t.Fatalf("Bind refuses what encoding/json takes: %v", err)
 		}
 	})
+}
+
+// What Bind makes of an object: the struct as JSON, and the error. How whole requests are read is in testdata/cases/params.txtar.
+func TestBind(t *testing.T) {
+	type inner struct {
+		Name string `json:"name"`
+		Note string `json:"note,omitempty"`
+	}
+	type outer struct {
+		City  string                     `json:"city"`
+		N     int8                       `json:"n,omitempty"`
+		F     *float64                   `json:"f,omitempty"`
+		U     *uint8                     `json:"u,omitempty"`
+		Inner *inner                     `json:"inner,omitempty"`
+		List  []*inner                   `json:"list,omitempty"`
+		By    map[string]json.RawMessage `json:"by,omitempty"`
+		Raw   json.RawMessage            `json:"raw,omitempty"`
+		Not   string                     `json:"-"`
+	}
+	for _, row := range []struct{ object, want, err string }{
+		{` { "x":{"city":"no"}, "City":"no", "c\u0069ty" : "a\"]}{\\" , "f":1e3,"y":["city","]"], "n":null } `, `{"city":"a\"]}{\\","f":1000}`, ""},
+		{`{"city":"a","n":3.0}`, `{"city":"a","n":3}`, ""},
+		{`{"city":"a","n":-1.2e1}`, `{"city":"a","n":-12}`, ""},
+		{`{"city":"a","n":3.5}`, `{"city":"a"}`, "'n' must be an integer"},
+		{`{"city":"a","n":128}`, `{"city":"a"}`, "'n' is out of range"},
+		{`{"city":"a","n":1e300}`, `{"city":"a"}`, "'n' must be an integer"},
+		{`{"n":"x","n":1,"f":[]}`, `{"city":"","f":0}`, "Missing required member: 'city'"},
+		{`{"city":1,"city":2}`, `{"city":""}`, "'city' appears twice"},
+		{`{"city":"a","raw":null}`, `{"city":"a","raw":null}`, ""},
+		{`{"city":"a","inner":{"name":"i"},"by":{"k":[1]}}`, `{"city":"a","inner":{"name":"i"},"by":{"k":[1]}}`, ""},
+		{`{"city":"a","inner":{"note":"x"}}`, `{"city":"a","inner":{"name":"","note":"x"}}`, "Missing required member: 'inner.name'"},
+		{`{"city":"a","inner":[]}`, `{"city":"a","inner":{"name":""}}`, "'inner' must be an object"},
+		{`{"city":"a","u":7.0,"list":[{"name":"x"},{"name":"y","NAME":"z"}]}`, `{"city":"a","u":7,"list":[{"name":"x"},{"name":"y"}]}`, ""},
+		{`{"city":"a","u":256}`, `{"city":"a","u":0}`, "'u' is out of range"},
+		{`{"city":"a","u":-1}`, `{"city":"a","u":0}`, "'u' must be an integer that is not negative"},
+		{`{"city":"a","list":[{"name":"x"},{"note":"y"}]}`, `{"city":"a","list":[{"name":"x"}]}`, "Missing required member: 'list.1.name'"},
+		{`{"city":"a","list":{}}`, `{"city":"a"}`, "'list' has the wrong type"},
+		{`{"city":"a","by":{"k":1,"k":2}}`, `{"city":"a"}`, "'by.k' appears twice"},
+		{`{"city":"a","city":"b"}`, `{"city":"a"}`, "'city' appears twice"},
+		{`{"city":"a","c\u0069ty":"b"}`, `{"city":"a"}`, "'city' appears twice"},
+		{`{"n":"x","city":1,"f":2}`, `{"city":"","f":2}`, "'city' has the wrong type"}, // the required one, and wire.Bind goes on
+		{`{"city":null}`, `{"city":""}`, "Missing required member: 'city'"},
+		{"", `{"city":""}`, "Missing required member: 'city'"},
+		{"null", `{"city":""}`, "Missing required member: 'city'"},
+		{`[]`, `{"city":""}`, "not an object"},
+		{`{`, `{"city":""}`, "not an object"},
+		{`x`, `{"city":""}`, "not an object"},
+	} {
+		var o outer
+		err := wire.Bind(json.RawMessage(row.object), &o)
+		got, _ := json.Marshal(o)
+		if text := fmt.Sprint(err); string(got) != row.want || text != cmp.Or(row.err, "<nil>") {
+			t.Errorf("%s: %s, %s, want %s, %s", row.object, got, text, row.want, row.err)
+		}
+	}
+	var city struct {
+		City string `json:"city,omitempty"`
+	}
+	bind := func(object string) error { city.City = ""; return wire.Bind(json.RawMessage(object), &city) }
+	// Strings are read as encoding/json reads them, whatever is escaped.
+	parts := []string{`\"`, `\\`, `\/`, `\b`, `\f`, `\n`, `\r`, `\t`, `\u00e9`, `\uD83D\uDE00`, `\ud83d`, "é", "x", "]}"}
+	for n := range 10_000 {
+		text, want := "", ""
+		for ; n > 0; n /= len(parts) {
+			text += parts[n%len(parts)]
+		}
+		if err := errors.Join(json.Unmarshal([]byte(`"`+text+`"`), &want), bind(`{"city":"`+text+`"}`)); err != nil || city.City != want {
+			t.Fatalf("%s: %q, want %q, %v", text, city.City, want, err)
+		}
+	}
 }

@@ -687,3 +687,27 @@ func TestClientClosesOldConnections(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestChallenge(t *testing.T) {
+	for header, want := range map[string]string{
+		`Bearer`:                "map[]",
+		`bearer A=b`:            "map[a:b]",
+		`Bearer a="1, 2", b=3`:  "map[a:1, 2 b:3]",
+		`Bearer a = "x" , b= y`: "map[a:x b:y]",
+		`Bearer a="\"\\"`:       `map[a:"\]`,
+		`Basic realm="Bearer x=1", Bearer scope=y`: "map[scope:y]",
+		`Bearer scope=y, Basic realm="x"`:          "map[scope:y]",
+		`Negotiate abc==, Bearer scope=y`:          "map[scope:y]",
+		`Bearer scope=1, scope=2`:                  "map[scope:1]",
+		`Bearer a="no end`:                         "map[a:no end]",
+		`"", Bearer a=1`:                           "map[a:1]",
+		`Basic realm=x`:                            "map[]",
+		strings.Repeat("a ", 5<<20) + "Bearer a=1": "map[]", // as long as a header may be: it is not looked at to the end
+		``: "map[]",
+	} {
+		e := &wire.HTTPError{Header: http.Header{"Www-Authenticate": {header}}}
+		if got := e.Challenge("Bearer"); fmt.Sprint(got) != want {
+			t.Errorf("%s: %v, want %s", header, got, want)
+		}
+	}
+}

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"interop/wire"
+	"math"
 	"math/big"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -200,5 +202,76 @@ func TestCloseWaitsForStderr(t *testing.T) {
 	}
 	if text := stderr.String(); strings.Count(text, "\n") != 1000 || !strings.HasSuffix(text, "line 999\n") {
 		t.Errorf("%d lines, the last %q", strings.Count(text, "\n"), text[max(0, len(text)-20):])
+	}
+}
+
+// One line, no HTML escapes, valid UTF-8, whatever goes in; and it decodes to what it was.
+func TestEncode(t *testing.T) {
+	encode := func(m *wire.Message) string { return string(wire.Payload{Messages: []*wire.Message{m}}.Append(nil)) }
+	for _, params := range []any{
+		map[string]string{"text": "<a&b>\u2028\u2029\r\n\t\x00\"\\é😀"}, json.RawMessage("{\n \"text\" :\r\n \"x\" }"),
+		map[string]string{"text": "\xff\xfe"}, json.RawMessage("{\"text\":\"\xff\"}"),
+	} {
+		m, err := wire.NewRequest(wire.StringID("<&>\n\xff"), "m<&>", params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := encode(m)
+		back := wire.Decode([]byte(line)).Messages[0]
+		if strings.ContainsAny(line, "\r\n") || !strings.Contains(line, "<&>") || back.Kind() != wire.Request || back.Method != "m<&>" {
+			t.Errorf("%q decodes to %+v", line, back)
+		}
+	}
+	for _, noObject := range []any{[]int{1}, "x", 1, true, func() {}, math.NaN()} {
+		if m, err := wire.NewRequest(wire.NumberID(1), "m", noObject); err == nil {
+			t.Errorf("params %T: %s", noObject, encode(m))
+		}
+		if m := wire.NewResponse(wire.NumberID(1), noObject, nil); m.Error == nil || m.Error.Code != wire.CodeInternalError {
+			t.Errorf("result %T: %s", noObject, encode(m))
+		}
+	}
+	wrapped := fmt.Errorf("wrapped: %w", &wire.Error{Code: 7, Message: "seven", Data: json.RawMessage("{")})
+	for _, row := range []struct {
+		m    *wire.Message
+		want string
+	}{
+		{&wire.Message{ID: wire.NumberID(-5), Result: json.RawMessage("{\n}")}, `{"jsonrpc":"2.0","id":-5,"result":{}}`},
+		{&wire.Message{ID: wire.NumberID(6), Result: json.RawMessage("{\n")}, `{"jsonrpc":"2.0","id":6,"result":{}}`},
+		{wire.NewResponse(wire.StringID("é\n"), map[string]any(nil), nil), `{"jsonrpc":"2.0","id":"é\n","result":{}}`},
+		{wire.NewResponse(wire.NumberID(1), nil, wrapped), `{"jsonrpc":"2.0","id":1,"error":{"code":7,"message":"seven"}}`},
+	} {
+		if got := encode(row.m); got != row.want {
+			t.Errorf("got %s, want %s", got, row.want)
+		}
+	}
+}
+
+// Progress is a number that rises, and goes out only while the request runs.
+func TestProgress(t *testing.T) {
+	var left *wire.Exchange
+	out := converse(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+		left = x
+		another := *x // as a handler that wraps another may pass on
+		for i, row := range []struct {
+			x               *wire.Exchange
+			progress, total float64
+			sent            bool
+		}{
+			{x, math.Inf(1), 0, false}, {x, math.NaN(), 0, false}, {x, 1, math.NaN(), false},
+			{x, 1, 0, true}, {x, 1, 0, false}, {x, 0.5, 0, false}, {&another, 1, 0, false}, {&another, 1.5, 2, true}, {x, 1.5, 2, false},
+		} {
+			if err := row.x.Progress(ctx, row.progress, row.total); (err == nil) != row.sent {
+				t.Errorf("row %d: %v", i, err)
+			}
+		}
+		return nil, nil
+	}), `{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"t"}}}`)
+	if want := []string{`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1}}`,
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1.5,"total":2}}`,
+		`{"jsonrpc":"2.0","id":1,"result":{}}`}; !slices.Equal(out, want) {
+		t.Errorf("got %q, want %q", out, want)
+	}
+	if err := left.Progress(t.Context(), 200, 0); err != wire.ErrAnswered {
+		t.Error("progress after the answer:", err)
 	}
 }

@@ -2,8 +2,12 @@ package library
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"interop/wire"
+	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -85,4 +89,113 @@ func TestListenForgetsWhatEnds(t *testing.T) {
 			t.Errorf("%q, want %q", sent, want)
 		}
 	})
+}
+
+// What a caller does wrong is an error that says so, or a panic where only the program can be wrong.
+func TestMistakesOfCallers(t *testing.T) {
+	type many [65]struct{}
+	fields := make([]reflect.StructField, len(many{}))
+	for i := range fields {
+		fields[i] = reflect.StructField{Name: fmt.Sprint("F", i), Type: reflect.TypeFor[int](), Tag: reflect.StructTag(fmt.Sprintf(`json:"f%d"`, i))}
+	}
+	for _, target := range []any{struct{}{}, &struct{ NoTag int }{}, reflect.New(reflect.StructOf(fields)).Interface()} {
+		func() {
+			defer func() { _ = recover() }()
+			t.Errorf("Bind to %T: %v", target, wire.Bind(nil, target))
+		}()
+	}
+	ours, theirs := wire.Pipe()
+	served := wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+		if x.Request.Kind() == wire.Notification {
+			return nil, errors.Join(x.Progress(ctx, 1, 0), x.Notify(ctx, "m", nil))
+		}
+		return &wire.InputRequired{State: "s"}, nil
+	})
+	go wire.Serve(context.Background(), theirs, &wire.Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]wire.HandlerFunc{"tools/call": served, "notifications/x": served}}, nil)
+	peer := wire.OpenConn(t.Context(), ours, nil, nil)
+	defer peer.Close()
+	bad, never := make(chan int), canceled()
+	late := wire.DialerFunc(func(context.Context) (wire.Conn, error) { time.Sleep(100 * time.Millisecond); return ours, nil })
+	a, b := wire.Pipe()
+	deaf, asker := wire.OpenConn(t.Context(), a, nil, nil), wire.OpenConn(t.Context(), b, nil, nil)
+	defer deaf.Close()
+	web, _ := wire.HTTPDialer{URL: "http://127.0.0.1:1"}.Dial(t.Context())
+	closed, connected := new(wire.Client), &wire.Client{ConnectTimeout: time.Millisecond}
+	_ = closed.Close()
+	for want, err := range map[string]error{
+		"params of m":                   peer.Notify(t.Context(), "m", bad),
+		"params of n":                   peer.Call(t.Context(), "n", bad, nil),
+		"context canceled":              peer.Call(never, "m", nil, nil),
+		"no connection within 1ms":      connected.Connect(t.Context(), late),
+		"Method not found":              asker.Call(t.Context(), "m", nil, nil),
+		"only answers are sent":         web.Write(t.Context(), wire.Payload{Batch: true, Messages: []*wire.Message{{Method: "m"}}}),
+		"connection closed":             closed.Connect(t.Context(), late),
+		"there is nothing to dial":      new(wire.Client).Connect(t.Context()),
+		"no protocol version in common": (&wire.Client{Versions: []string{}}).Connect(t.Context(), late),
+		"not authorized: x":             &wire.AuthError{Challenge: "x"},
+		"skipped":                       &wire.ReadError{Err: errors.New("skipped")},
+		"NewID has repeated an id":      secondSession(&wire.Sessions{NewID: func() string { return "x" }}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if info := new(wire.Client).Server(); info.Version != "" {
+		t.Error(info)
+	}
+	time.Sleep(200 * time.Millisecond) // until the late wire.Conn is closed
+}
+
+// The Client against a server that asks without end, and a Handler that does not know the answer.
+func TestMistakesInAModernCall(t *testing.T) {
+	ctx, related := t.Context(), make(chan error, 100)
+	asks := func(ctx context.Context, x *wire.Exchange) (any, error) {
+		_ = x.Notify(ctx, "notifications/subscriptions/acknowledged", map[string]any{})
+		_ = x.Notify(ctx, "notifications/subscriptions/acknowledged", json.RawMessage(`{"_meta":{"io.modelcontextprotocol/subscriptionId":999}}`))
+		need := &wire.InputRequired{State: "again"}
+		if x.Request.Method == "prompts/get" {
+			need.Requests = map[string]wire.InputRequest{"k": {Method: "roots/list"}}
+		}
+		if x.Request.Method == "resources/read" {
+			need.Requests = map[string]wire.InputRequest{"k": {Method: "roots/list", Params: 7}}
+		}
+		return need, nil
+	}
+	server := &wire.Server{Capabilities: map[string]any{"tools": struct{}{}, "prompts": struct{}{}, "resources": struct{}{}}, Methods: map[string]wire.HandlerFunc{"tools/call": asks, "prompts/get": asks, "resources/read": asks}}
+	c := &wire.Client{Info: wire.Implementation{Name: "student", Version: "1.0"}, Capabilities: map[string]any{"roots": struct{}{}}, Handler: wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+		if x.Request.Method == "roots/list" {
+			related <- x.Notify(ctx, "m", nil)
+			return nil, errors.New("no roots today")
+		}
+		return nil, nil
+	})}
+	ours, theirs := wire.Pipe()
+	go wire.Serve(context.Background(), theirs, server, nil)
+	defer c.Close()
+	if err := c.Connect(ctx, wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })); err != nil {
+		t.Fatal(err)
+	}
+	for want, err := range map[string]error{
+		"asked 16 times for input":      c.Call(ctx, "tools/call", map[string]any{"name": "a"}, nil),
+		"roots/list: no roots today":    c.Call(ctx, "prompts/get", map[string]any{"name": "a"}, nil),
+		"int is not a JSON object":      c.Call(ctx, "resources/read", map[string]any{"uri": "a:b"}, nil),
+		"params of tools/call":          c.Call(ctx, "tools/call", make(chan int), nil),
+		"context canceled":              c.Call(canceled(), "tools/call", nil, nil),
+		"request answered or cancelled": <-related,
+		"params of notifications/x":     c.Notify(ctx, "notifications/x", make(chan int)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// secondSession opens two sessions, and returns what is logged about the second one.
+func secondSession(sessions *wire.Sessions) error {
+	var logged lockedBuffer
+	mcp := &wire.StreamableHandler{Handler: &wire.Server{}, Sessions: sessions, Guard: wire.Guard{Log: slog.New(slog.NewTextHandler(&logged, nil))}}
+	defer mcp.Close()
+	openSession(mcp, "2025-11-25")
+	openSession(mcp, "2025-11-25")
+	return errors.New(logged.String())
 }
