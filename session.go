@@ -1969,7 +1969,10 @@ func checkArguments[A any](tool string) {
 // missing, or appears twice, makes the request wrong.
 func argumentError(err error) error {
 	fault, ok := errors.AsType[*BindError](err)
-	if ok && (fault.Name == "" || fault.Missing || fault.Twice) {
+	switch {
+	case ok && fault.Name == "":
+		return InvalidParams("the arguments must be an object")
+	case ok && (fault.Missing || fault.Twice):
 		return fault.InvalidParams("argument")
 	}
 	return err

@@ -396,7 +396,7 @@ func TestReadmeProgram(t *testing.T) {
 			`tools/call {"name":"greet","arguments":{"name":5}}`:                `"isError":true`,
 			`tools/call {"name":"greet"}`:                                       `Missing required argument: 'name' (-32602)`,
 			`tools/call {"name":"Ada","arguments":{"name":"Ada"}}`:              `Unknown tool: Ada (-32602)`,
-			`tools/call {"name":"greet","arguments":[]}`:                        `not an object (-32602)`,
+			`tools/call {"name":"greet","arguments":[]}`:                        `the arguments must be an object (-32602)`,
 		} {
 			var result json.RawMessage
 			method, params, _ := strings.Cut(call, " ")
