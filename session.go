@@ -1942,8 +1942,8 @@ func (t *offeredTool) in(rev Revision) Tool {
 // with isError: 2025-11-25 server/tools#error-handling counts "input validation
 // errors" among those from which a model can correct itself.
 //
-// AddTool panics if the tool has no name, if a schema is not a JSON object, or if A
-// is no type for Bind.
+// AddTool panics if the tool has no name, if a schema is not a JSON object, if the
+// InputSchema lacks "type":"object", or if A is no type for Bind.
 func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Exchange, arguments A) (result any, err error)) {
 	checkArguments[A](tool.Name)
 	s.addTool(tool, func(ctx context.Context, x *Exchange, text json.RawMessage) (any, error) {
@@ -1987,11 +1987,16 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 			panic(fmt.Sprintf("a schema of the tool %q is not a JSON object", tool.Name))
 		}
 	}
+	// 2025-11-25 schema Tool: the type of an inputSchema is "object". Clients that check
+	// it would refuse the whole list.
+	if string(member(tool.InputSchema, "type")) != `"object"` {
+		panic(fmt.Sprintf(`the InputSchema of the tool %q lacks "type":"object"`, tool.Name))
+	}
 	t := &offeredTool{Tool: tool, legacySchema: tool.InputSchema, run: run}
 	if bytes.Contains(tool.InputSchema, []byte("x-mcp-header")) {
 		t.legacySchema = markOfHeader().ReplaceAll(tool.InputSchema, nil)
 	}
-	offer(s, "tools", &s.tools, tool.Name, t)
+	offer(s, "tools", &s.tools, tool.Name, tool.Name, t)
 }
 
 // RemoveTool removes a tool. If there is no tool of that name, it does nothing.
@@ -2064,9 +2069,10 @@ func (t *offeredTemplate) in(rev Revision) ResourceTemplate {
 }
 
 // AddResource adds a resource, in place of another one with the same URI. Publish
-// announces when what it holds has changed.
+// announces when what it holds has changed. AddResource panics if the resource has no
+// URI or no name.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
-	offer(s, "resources", &s.resources, r.URI, &offeredResource{r, read})
+	offer(s, "resources", &s.resources, r.URI, r.Name, &offeredResource{r, read})
 }
 
 // RemoveResource removes a resource. If there is none with that URI, it does
@@ -2076,9 +2082,10 @@ func (s *Server) RemoveResource(uri string) { withdraw(s, "resources", &s.resour
 // AddResourceTemplate adds a template, in place of an equal one. read is called for
 // each URI that begins as the template does, up to its first {, and that is no
 // Resource. It reads the rest of the URI by itself. Of several templates the one with
-// the longest beginning is taken.
+// the longest beginning is taken. AddResourceTemplate panics if the template has no
+// URITemplate or no name.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
-	offer(s, "resources", &s.templates, t.URITemplate, &offeredTemplate{t, read})
+	offer(s, "resources", &s.templates, t.URITemplate, t.Name, &offeredTemplate{t, read})
 }
 
 // ResourceNotFound returns the error of resources/read for a URI that nothing has.
@@ -2153,9 +2160,10 @@ func (p *offeredPrompt) in(rev Revision) Prompt {
 	return shown
 }
 
-// AddPrompt adds a prompt, in place of another one of the same name.
+// AddPrompt adds a prompt, in place of another one of the same name. It panics if the
+// prompt has no name.
 func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
-	offer(s, "prompts", &s.prompts, p.Name, &offeredPrompt{p, get})
+	offer(s, "prompts", &s.prompts, p.Name, p.Name, &offeredPrompt{p, get})
 }
 
 // RemovePrompt removes a prompt. If there is none of that name, it does nothing.
@@ -2178,8 +2186,8 @@ func (o offers[T]) find(key string) (item T, ok bool) {
 }
 
 // offer adds an item, and announces it.
-func offer[T any](s *Server, kind string, o *offers[T], key string, item T) {
-	if key == "" {
+func offer[T any](s *Server, kind string, o *offers[T], key, name string, item T) {
+	if key == "" || name == "" {
 		panic("an entry of " + kind + " has no name, or no URI")
 	}
 	s.mu.Lock()
