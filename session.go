@@ -440,6 +440,18 @@ type ProgressParams struct {
 	Message       string          `json:"message,omitempty"` // for users; from 2025-03-26 on
 }
 
+// array is a slice that is [] in JSON if it has no elements. Without it nil would be
+// null, which the schemas of MCP do not allow.
+type array[T any] []T
+
+// MarshalJSON returns the elements as a JSON array.
+func (a array[T]) MarshalJSON() ([]byte, error) {
+	if len(a) == 0 {
+		return []byte("[]"), nil
+	}
+	return marshal([]T(a))
+}
+
 // ---- Objects of which only some members are ours ----
 
 // Object builds a JSON object member by member. It is for an object of which
@@ -1419,16 +1431,16 @@ type ElicitResult struct {
 // SamplingParams are the params of sampling/createMessage, a request to the client's
 // model. 2025-11-25 client/sampling#creating-messages.
 type SamplingParams struct {
-	Messages         []SamplingMessage `json:"messages"`
-	MaxTokens        int               `json:"maxTokens"`
-	SystemPrompt     string            `json:"systemPrompt,omitempty"`
-	IncludeContext   string            `json:"includeContext,omitempty"` // none, thisServer or allServers
-	Temperature      *float64          `json:"temperature,omitempty"`
-	StopSequences    []string          `json:"stopSequences,omitempty"`
-	ModelPreferences json.RawMessage   `json:"modelPreferences,omitempty"`
-	Metadata         json.RawMessage   `json:"metadata,omitempty"`
-	Tools            json.RawMessage   `json:"tools,omitempty"`      // an array; the client must have declared sampling.tools
-	ToolChoice       json.RawMessage   `json:"toolChoice,omitempty"` // likewise
+	Messages         array[SamplingMessage] `json:"messages"`
+	MaxTokens        int                    `json:"maxTokens"`
+	SystemPrompt     string                 `json:"systemPrompt,omitempty"`
+	IncludeContext   string                 `json:"includeContext,omitempty"` // none, thisServer or allServers
+	Temperature      *float64               `json:"temperature,omitempty"`
+	StopSequences    []string               `json:"stopSequences,omitempty"`
+	ModelPreferences json.RawMessage        `json:"modelPreferences,omitempty"`
+	Metadata         json.RawMessage        `json:"metadata,omitempty"`
+	Tools            json.RawMessage        `json:"tools,omitempty"`      // an array; the client must have declared sampling.tools
+	ToolChoice       json.RawMessage        `json:"toolChoice,omitempty"` // likewise
 }
 
 // SamplingMessage is a message to a model, or of one.
@@ -1455,7 +1467,7 @@ func (c Contents) MarshalJSON() ([]byte, error) {
 	if len(c) == 1 {
 		return c[0].MarshalJSON()
 	}
-	return marshal([]Content(c))
+	return marshal(array[Content](c))
 }
 
 // UnmarshalJSON reads one Content, or an array.
@@ -1486,7 +1498,7 @@ func values(text []byte) iter.Seq[json.RawMessage] {
 
 // RootsResult is the answer to roots/list. 2025-11-25 client/roots#listing-roots.
 type RootsResult struct {
-	Roots []Root `json:"roots"`
+	Roots array[Root] `json:"roots"`
 }
 
 // Root is a folder that a client lets a server work in.
@@ -1768,8 +1780,8 @@ func EmbeddedResource(contents ResourceContents) Content {
 	return Content{Type: "resource", Resource: &contents}
 }
 
-// MarshalJSON returns the content as JSON. A text has the member text, even if it
-// is empty.
+// MarshalJSON returns the content as JSON. A text has the member text, and an image
+// or audio the member data, even if it is empty.
 func (c Content) MarshalJSON() ([]byte, error) { return c.append(nil) }
 
 // jsonSize returns about how many bytes the content has as JSON.
@@ -1794,8 +1806,15 @@ func (c Content) append(b []byte) ([]byte, error) {
 	}
 	type plain Content // without MarshalJSON
 	rest, err := marshal(plain(c))
-	if err != nil || !isText {
-		return append(b, rest...), err
+	switch {
+	case err != nil:
+		return b, err
+	case (c.Type == "image" || c.Type == "audio") && len(c.Data) == 0:
+		o := object{append(b, bytes.TrimSuffix(rest, []byte("}"))...)}
+		o.add("data", []byte(`""`))
+		return o.encode(), nil
+	case !isText:
+		return append(b, rest...), nil
 	}
 	for name, value := range Each(rest) {
 		if string(name) != "type" {
@@ -2116,8 +2135,8 @@ type PromptArgument struct {
 // PromptResult is the result of prompts/get. 2025-11-25
 // server/prompts#getting-a-prompt.
 type PromptResult struct {
-	Description string          `json:"description,omitempty"`
-	Messages    []PromptMessage `json:"messages"`
+	Description string               `json:"description,omitempty"`
+	Messages    array[PromptMessage] `json:"messages"`
 }
 
 // jsonSize returns about how many bytes the result has as JSON, see sizeOf.
@@ -2255,7 +2274,6 @@ func page[T, S any](s *Server, x *Exchange, o *offers[T], in func(T, Revision) S
 		from++
 	}
 	to := min(from+pageSize, len(list.items))
-	shown = []S{} // an empty list is [] in JSON; nil would be null
 	for _, item := range list.items[from:to] {
 		shown = append(shown, in(item, x.Revision()))
 	}
@@ -2268,8 +2286,8 @@ func page[T, S any](s *Server, x *Exchange, o *offers[T], in func(T, Revision) S
 // ListToolsResult is the result of tools/list. 2025-11-25
 // server/tools#listing-tools.
 type ListToolsResult struct {
-	NextCursor string `json:"nextCursor,omitempty"` // for the params of the next tools/list; "": this is the last page
-	Tools      []Tool `json:"tools"`
+	NextCursor string      `json:"nextCursor,omitempty"` // for the params of the next tools/list; "": this is the last page
+	Tools      array[Tool] `json:"tools"`
 }
 
 func (s *Server) listTools(_ context.Context, x *Exchange) (any, error) {
@@ -2416,8 +2434,8 @@ func (r ToolResult) encodeObject() (json.RawMessage, error) {
 // ListResourcesResult is the result of resources/list. 2025-11-25
 // server/resources#listing-resources.
 type ListResourcesResult struct {
-	NextCursor string     `json:"nextCursor,omitempty"`
-	Resources  []Resource `json:"resources"`
+	NextCursor string          `json:"nextCursor,omitempty"`
+	Resources  array[Resource] `json:"resources"`
 }
 
 func (s *Server) listResources(_ context.Context, x *Exchange) (any, error) {
@@ -2428,8 +2446,8 @@ func (s *Server) listResources(_ context.Context, x *Exchange) (any, error) {
 // ListResourceTemplatesResult is the result of resources/templates/list.
 // 2025-11-25 server/resources#resource-templates.
 type ListResourceTemplatesResult struct {
-	NextCursor        string             `json:"nextCursor,omitempty"`
-	ResourceTemplates []ResourceTemplate `json:"resourceTemplates"`
+	NextCursor        string                  `json:"nextCursor,omitempty"`
+	ResourceTemplates array[ResourceTemplate] `json:"resourceTemplates"`
 }
 
 func (s *Server) listTemplates(_ context.Context, x *Exchange) (any, error) {
@@ -2440,7 +2458,7 @@ func (s *Server) listTemplates(_ context.Context, x *Exchange) (any, error) {
 // ReadResourceResult is the result of resources/read. 2025-11-25
 // server/resources#reading-resources.
 type ReadResourceResult struct {
-	Contents []ResourceContents `json:"contents"`
+	Contents array[ResourceContents] `json:"contents"`
 }
 
 // jsonSize returns about how many bytes the result has as JSON, see sizeOf.
@@ -2529,8 +2547,8 @@ func isHex(c byte) bool    { return isDigit(c) || 'A' <= c && c <= 'F' || 'a' <=
 // ListPromptsResult is the result of prompts/list. 2025-11-25
 // server/prompts#listing-prompts.
 type ListPromptsResult struct {
-	NextCursor string   `json:"nextCursor,omitempty"`
-	Prompts    []Prompt `json:"prompts"`
+	NextCursor string        `json:"nextCursor,omitempty"`
+	Prompts    array[Prompt] `json:"prompts"`
 }
 
 func (s *Server) listPrompts(_ context.Context, x *Exchange) (any, error) {
