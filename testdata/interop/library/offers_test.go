@@ -1,0 +1,741 @@
+package library
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"interop/wire"
+)
+
+// What a Server offers: AddTool, AddResource, AddResourceTemplate and AddPrompt, as their clients see it. The rows are bytes where the wire
+// is the lesson.
+
+// eachRevision are those between which something of tools, resources or prompts changes.
+var eachRevision = []string{"2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"}
+
+func newServer() *wire.Server {
+	return &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
+}
+
+// answered returns the member result or error of the answer to one request. Of a modern result it leaves out what each of them has.
+func answered(t *testing.T, server *wire.Server, version, method, params string) string {
+	t.Helper()
+	line := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + params + `}}`
+	if version == "2026-07-28" {
+		line = modernRequest(method, params)
+	}
+	out := answerTo(converse(t, server, initializeLine(version), line), "1")
+	for _, part := range []string{`"resultType":"complete",`, `"ttlMs":0,"cacheScope":"private",`, `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}}`} {
+		out = strings.Replace(out, part, "", 1)
+	}
+	return strings.Replace(strings.TrimSuffix(strings.TrimPrefix(out, `{"jsonrpc":"2.0","id":1,`), "}"), ",}", "}", 1)
+}
+
+type forecast struct {
+	City    string `json:"city"`
+	Degrees int    `json:"degrees"`
+}
+
+// Each row of the table in the comment of AddTool. before is what a revision without structuredContent gets.
+func TestToolResults(t *testing.T) {
+	const oslo = `{\"city\":\"Oslo\",\"degrees\":-3}`
+	const asText = `"result":{"content":[{"type":"text","text":"` + oslo + `"}]}`
+	const asBoth = `"result":{"content":[{"type":"text","text":"` + oslo + `"}],"structuredContent":{"city":"Oslo","degrees":-3}}`
+	const failed = `"error":{"code":-32603,"message":"Internal error"}`
+	full := wire.ToolResult{Content: []wire.Content{wire.TextContent("x")}, StructuredContent: json.RawMessage(`{"n":1}`), Meta: map[string]int{"m": 1}}
+	fault := &wire.Error{Code: -32000, Message: "busy", Data: json.RawMessage(`7`)}
+	for name, row := range map[string]struct {
+		result any
+		err    error
+		want   string
+		before string // "": the same
+	}{
+		"a string":          {result: "hi", want: `"result":{"content":[{"type":"text","text":"hi"}]}`},
+		"an empty string":   {result: "", want: `"result":{"content":[{"type":"text","text":""}]}`},
+		"a Content":         {result: wire.ImageContent([]byte{1, 2, 3}, "image/png"), want: `"result":{"content":[{"type":"image","data":"AQID","mimeType":"image/png"}]}`},
+		"several":           {result: []wire.Content{wire.TextContent("a"), wire.AudioContent([]byte{0}, "audio/wav")}, want: `"result":{"content":[{"type":"text","text":"a"},{"type":"audio","data":"AA==","mimeType":"audio/wav"}]}`},
+		"none":              {result: []wire.Content{}, want: `"result":{"content":[]}`},
+		"nil":               {want: `"result":{"content":[]}`},
+		"a ToolResult":      {result: full, want: `"result":{"content":[{"type":"text","text":"x"}],"structuredContent":{"n":1},"_meta":{"m":1}}`, before: `"result":{"content":[{"type":"text","text":"x"}],"_meta":{"m":1}}`},
+		"a pointer to it":   {result: &wire.ToolResult{IsError: true}, want: `"result":{"content":[],"isError":true}`},
+		"a struct":          {result: forecast{"Oslo", -3}, want: asBoth, before: asText},
+		"a pointer":         {result: &forecast{"Oslo", -3}, want: asBoth, before: asText},
+		"JSON":              {result: json.RawMessage(`{"city":"Oslo","degrees":-3}`), want: asBoth, before: asText},
+		"a list":            {result: []int{1, 2}, want: `"result":{"content":[{"type":"text","text":"[1,2]"}]}`},
+		"a number":          {result: 1.5, want: `"result":{"content":[{"type":"text","text":"1.5"}]}`},
+		"what is no JSON":   {result: make(chan int), want: `"error":{"code":-32603,"message":"json: unsupported type: chan int"}`},
+		"an *Error":         {err: fault, want: `"error":{"code":-32000,"message":"busy","data":7}`},
+		"a wrapped *Error":  {err: fmt.Errorf("the backend: %w", fault), want: `"error":{"code":-32000,"message":"busy","data":7}`},
+		"any other error":   {err: errors.New("no such city"), want: `"result":{"content":[{"type":"text","text":"no such city"}],"isError":true}`},
+		"an error and more": {result: "hi", err: errors.New("late"), want: `"result":{"content":[{"type":"text","text":"late"}],"isError":true}`},
+		"a panic":           {result: panics{}, want: failed},
+		"nobody is asked":   {result: wire.InputRequired{}, want: `"result":{"content":[{"type":"text","text":"The user cannot be asked: no question was asked"}],"isError":true}`},
+	} {
+		server := newServer()
+		wire.AddTool(server, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return row.result, row.err })
+		for _, version := range eachRevision {
+			want := row.want
+			if version == "2024-11-05" && row.before != "" {
+				want = row.before
+			}
+			if _, asks := row.result.(wire.InputRequired); asks && version == "2026-07-28" { // an error of the program, which the model cannot mend
+				want = `"error":{"code":-32603,"message":"no question was asked"}`
+			}
+			if name == "a ToolResult" && version == "2026-07-28" { // the _meta of the tool stays, beside that of the Server
+				want = strings.Replace(want, `{"m":1}`, `{"m":1,"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}}`, 1)
+			}
+			if got := answered(t, server, version, "tools/call", `"name":"t"`); got != want {
+				t.Errorf("%s, %s: %s, want %s", name, version, got, want)
+			}
+		}
+	}
+}
+
+// What is wrong with arguments: the request if one is missing or appears twice, and what a model can mend if one has another type.
+func TestToolArguments(t *testing.T) {
+	server := newServer()
+	type arguments struct {
+		City string `json:"city"`
+		Days *int   `json:"days,omitempty"`
+		At   struct {
+			Hour int `json:"hour"`
+		} `json:"at,omitempty"`
+	}
+	wire.AddTool(server, wire.Tool{Name: "typed"}, func(_ context.Context, _ *wire.Exchange, a arguments) (any, error) {
+		if a.Days == nil {
+			return a.City, nil
+		}
+		return fmt.Sprint(a.City, " ", *a.Days), nil
+	})
+	wire.AddTool(server, wire.Tool{Name: "raw"}, func(_ context.Context, _ *wire.Exchange, a json.RawMessage) (any, error) { return string(a), nil })
+	const invalid = `"error":{"code":-32602,"message":"Invalid params: `
+	const says, failed = `"result":{"content":[{"type":"text","text":"`, `"}],"isError":true}`
+	for params, want := range map[string]string{
+		`"name":"typed","arguments":{"city":"Oslo"}`:                           says + `Oslo"}]}`,
+		`"name":"typed","arguments":{"city":"Oslo","days":0,"CITY":"x","y":1}`: says + `Oslo 0"}]}`,
+		`"name":"typed","arguments":{"days":1}`:                                invalid + `Missing required argument: 'city'"}`,
+		`"name":"typed","arguments":{"city":null}`:                             invalid + `Missing required argument: 'city'"}`,
+		`"name":"typed"`: invalid + `Missing required argument: 'city'"}`,
+		`"name":"typed","arguments":{"city":"Oslo","at":{}}`:           invalid + `Missing required argument: 'at.hour'"}`,
+		`"name":"typed","arguments":{"city":"Oslo","city":"Rome"}`:     invalid + `'city' appears twice"}`,
+		`"name":"typed","arguments":{"city":"Oslo","days":1,"days":2}`: invalid + `'days' appears twice"}`,
+		`"name":"typed","arguments":[]`:                                invalid + `the arguments must be an object"}`,
+		`"name":"typed","arguments":{"city":7}`:                        says + `'city' has the wrong type` + failed,
+		`"name":"typed","arguments":{"city":"Oslo","days":1.5}`:        says + `'days' must be an integer` + failed,
+		`"name":"raw","arguments":{"b": 1, "a":[ ]}`:                   says + `{\"b\": 1, \"a\":[ ]}"}]}`,
+		`"name":"raw"`:                says + `"}]}`,
+		`"name":"raw","name":"typed"`: invalid + `'name' appears twice"}`,
+		`"name":"other"`:              `"error":{"code":-32602,"message":"Unknown tool: other"}`,
+		`"arguments":{}`:              invalid + `the tool is missing or empty"}`,
+	} {
+		for _, version := range eachRevision {
+			if got := answered(t, server, version, "tools/call", params); got != want {
+				t.Errorf("%s, %s: %s, want %s", version, params, got, want)
+			}
+		}
+	}
+}
+
+// What a ReadFunc returns, and which one is called. A resource comes before a template, and the template with the longest beginning before
+// the others.
+func TestReadResults(t *testing.T) {
+	server := newServer()
+	for uri, contents := range map[string]any{
+		"note:///text": "hi", "note:///empty": "", "note:///none": []wire.ResourceContents(nil), "note:///number": 7, "note:///nothing": nil,
+		"note:///bytes": wire.ResourceContents{URI: "note:///bytes", MimeType: "image/png", Blob: []byte{1, 2, 3}},
+		"note:///blank": []wire.ResourceContents{{URI: "note:///blank", Blob: []byte{}}, {URI: "note:///blank/2"}},
+	} {
+		server.AddResource(wire.Resource{URI: uri, Name: "n", MimeType: "text/plain"}, func(context.Context, *wire.Exchange, string) (any, error) { return contents, nil })
+	}
+	for _, template := range []string{"note:///{name}", "note:///deep/{name}", "note:///d{name}"} {
+		server.AddResourceTemplate(wire.ResourceTemplate{URITemplate: template, Name: "n"}, func(_ context.Context, _ *wire.Exchange, uri string) (any, error) {
+			if strings.HasSuffix(uri, "gone") {
+				return nil, wire.ResourceNotFound(uri)
+			}
+			return template + " has " + uri, nil
+		})
+	}
+	const notFound = `"error":{"code":-32002,"message":"Resource not found","data":{"uri":"`
+	for uri, want := range map[string]string{
+		"note:///text":    `"result":{"contents":[{"uri":"note:///text","mimeType":"text/plain","text":"hi"}]}`,
+		"note:///empty":   `"result":{"contents":[{"uri":"note:///empty","mimeType":"text/plain","text":""}]}`,
+		"note:///none":    `"result":{"contents":[]}`,
+		"note:///bytes":   `"result":{"contents":[{"uri":"note:///bytes","mimeType":"image/png","blob":"AQID"}]}`,
+		"note:///blank":   `"result":{"contents":[{"uri":"note:///blank","blob":""},{"uri":"note:///blank/2","text":""}]}`,
+		"note:///number":  `"error":{"code":-32603,"message":"a ReadFunc has returned a int"}`,
+		"note:///nothing": `"error":{"code":-32603,"message":"a ReadFunc has returned a <nil>"}`,
+		"note:///x":       `"result":{"contents":[{"uri":"note:///x","text":"note:///{name} has note:///x"}]}`,
+		"note:///dx":      `"result":{"contents":[{"uri":"note:///dx","text":"note:///d{name} has note:///dx"}]}`,
+		"note:///deep/x":  `"result":{"contents":[{"uri":"note:///deep/x","text":"note:///deep/{name} has note:///deep/x"}]}`,
+		"note:///gone":    notFound + `note:///gone"}}`,
+		"file:///x":       notFound + `file:///x"}}`,
+		"":                `"error":{"code":-32602,"message":"Invalid params: 'uri' must not be empty"}`,
+		"no uri":          `"error":{"code":-32602,"message":"Invalid params: 'uri' must be a URI, with anything but ASCII as %C3%A9"}`,
+	} {
+		for _, version := range eachRevision {
+			if version == "2026-07-28" { // which has given that code up
+				want = strings.Replace(want, "-32002", "-32602", 1)
+			}
+			if got := answered(t, server, version, "resources/read", `"uri":"`+uri+`"`); got != want {
+				t.Errorf("%s, %s: %s, want %s", version, uri, got, want)
+			}
+		}
+	}
+}
+
+// What a PromptFunc returns, and what is checked before it is called.
+func TestPromptResults(t *testing.T) {
+	server := newServer()
+	prompt := wire.Prompt{Name: "p", Arguments: []wire.PromptArgument{{Name: "topic", Required: true}, {Name: "style"}}}
+	server.AddPrompt(prompt, func(_ context.Context, _ *wire.Exchange, a map[string]string) (any, error) {
+		switch a["style"] {
+		case "long":
+			return wire.PromptResult{Description: "d", Messages: []wire.PromptMessage{{Role: "assistant", Content: wire.ImageContent([]byte{1}, "image/png")}}}, nil
+		case "none":
+			return wire.PromptResult{}, nil
+		case "bad":
+			return nil, wire.InvalidParams("no such style")
+		case "number":
+			return 7, nil
+		}
+		return "About " + a["topic"], nil
+	})
+	const invalid = `"error":{"code":-32602,"message":"Invalid params: `
+	for params, want := range map[string]string{
+		`"name":"p","arguments":{"topic":"Go"}`:                 `"result":{"messages":[{"role":"user","content":{"type":"text","text":"About Go"}}]}`,
+		`"name":"p","arguments":{"topic":""}`:                   `"result":{"messages":[{"role":"user","content":{"type":"text","text":"About "}}]}`,
+		`"name":"p","arguments":{"topic":"x","style":"long"}`:   `"result":{"description":"d","messages":[{"role":"assistant","content":{"type":"image","data":"AQ==","mimeType":"image/png"}}]}`,
+		`"name":"p","arguments":{"topic":"x","style":"none"}`:   `"result":{"messages":[]}`,
+		`"name":"p","arguments":{"topic":"x","style":"bad"}`:    invalid + `no such style"}`,
+		`"name":"p","arguments":{"topic":"x","style":"number"}`: `"error":{"code":-32603,"message":"int is not a JSON object"}`,
+		`"name":"p","arguments":{"style":"long"}`:               invalid + `Missing required argument: 'topic'"}`,
+		`"name":"p"`:                                       invalid + `Missing required argument: 'topic'"}`,
+		`"name":"p","arguments":{"topic":7}`:               invalid + `the argument 'topic' must be a string"}`,
+		`"name":"p","arguments":{"topic":"a","topic":"b"}`: invalid + `'arguments.topic' appears twice"}`,
+		`"name":"q"`:                                       `"error":{"code":-32602,"message":"Unknown prompt: q"}`,
+		`"arguments":{}`:                                   invalid + `the prompt is missing or empty"}`,
+	} {
+		for _, version := range eachRevision {
+			if got := answered(t, server, version, "prompts/get", params); got != want {
+				t.Errorf("%s, %s: %s, want %s", version, params, got, want)
+			}
+		}
+	}
+}
+
+// Each revision is shown what it knows, and no more.
+func TestShownToARevision(t *testing.T) {
+	server := newServer()
+	icons := []wire.Icon{{Src: "https://s.example/i.png", Sizes: []string{"48x48"}}}
+	mine := json.RawMessage(`{"com.example/x":1}`)
+	wire.AddTool(server, wire.Tool{Name: "t", Title: "T", Description: "d", OutputSchema: json.RawMessage(`{"type":"object"}`),
+		Annotations: &wire.ToolAnnotations{ReadOnly: true}, Icons: icons, Meta: mine}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return nil, nil })
+	nothing := func(context.Context, *wire.Exchange, string) (any, error) { return "", nil }
+	priority := &wire.ContentAnnotations{Audience: []string{"user"}, Priority: new(0.5)}
+	server.AddResource(wire.Resource{URI: "a:b", Name: "r", Title: "R", MimeType: "text/plain", Size: 3, Annotations: priority, Icons: icons, Meta: mine}, nothing)
+	server.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:{x}", Name: "r", Title: "R", Icons: icons, Meta: mine}, nothing)
+	server.AddPrompt(wire.Prompt{Name: "p", Title: "P", Arguments: []wire.PromptArgument{{Name: "a", Title: "A"}}, Icons: icons, Meta: mine},
+		func(context.Context, *wire.Exchange, map[string]string) (any, error) { return "", nil })
+	const iconText = `"icons":[{"src":"https://s.example/i.png","sizes":["48x48"]}]`
+	const hints = `"annotations":{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":false,"openWorldHint":false}`
+	const tool = `{"tools":[{"name":"t","title":"T","description":"d","inputSchema":{"type":"object"},"outputSchema":{"type":"object"},` + hints + `,` + iconText + `,"_meta":{"com.example/x":1}}]}`
+	const resource = `{"resources":[{"uri":"a:b","name":"r","title":"R","mimeType":"text/plain","size":3,"annotations":{"audience":["user"],"priority":0.5},` + iconText + `,"_meta":{"com.example/x":1}}]}`
+	const template = `{"resourceTemplates":[{"uriTemplate":"a:{x}","name":"r","title":"R",` + iconText + `,"_meta":{"com.example/x":1}}]}`
+	const prompt = `{"prompts":[{"name":"p","title":"P","arguments":[{"name":"a","title":"A","required":false}],` + iconText + `,"_meta":{"com.example/x":1}}]}`
+	titles := []string{`"title":"T",`, `"title":"R",`, `"title":"P",`, `,"title":"A"`, `,"_meta":{"com.example/x":1}`, `,"outputSchema":{"type":"object"}`}
+	for version, without := range map[string][]string{
+		"2024-11-05": append([]string{hints + `,`, hints, `,` + iconText}, titles...),
+		"2025-03-26": append([]string{`,` + iconText}, titles...),
+		"2025-06-18": {`,` + iconText},
+		"2025-11-25": nil,
+		"2026-07-28": nil,
+	} {
+		for method, want := range map[string]string{"tools/list": tool, "resources/list": resource, "resources/templates/list": template, "prompts/list": prompt} {
+			for _, part := range without {
+				want = strings.Replace(want, part, "", 1)
+			}
+			want = strings.Replace(want, ",}", "}", 1)
+			if got := answered(t, server, version, method, ""); got != `"result":`+want {
+				t.Errorf("%s, %s: %s, want %s", version, method, got, want)
+			}
+		}
+	}
+}
+
+// A legacy client is shown a schema without the marks for the header, wherever they stand in it: it may check schemas strictly. A modern
+// client is shown the schema as it is.
+func TestMarksInASchema(t *testing.T) {
+	for marked, want := range map[string]string{
+		`{"type":"object"}`: `{"type":"object"}`,
+		`{"type":"object","properties":{"a":{"x-mcp-header":"A","type":"string"}}}`:                                                   `{"type":"object","properties":{"a":{"type":"string"}}}`,
+		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}}`:                                                   `{"type":"object","properties":{"a":{"type":"string"}}}`,
+		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A","minLength":1}}}`:                                     `{"type":"object","properties":{"a":{"type":"string","minLength":1}}}`,
+		`{"type":"object","properties":{"a":{"x-mcp-header":"A"}}}`:                                                                   `{"type":"object","properties":{"a":{}}}`,
+		`{"type":"object","properties":{"a":{"x-mcp-header":"A"},"b":{"properties":{"c":{"type":"integer", "x-mcp-header" : "C"}}}}}`: `{"type":"object","properties":{"a":{},"b":{"properties":{"c":{"type":"integer"}}}}}`,
+		`{"type":"object","properties":{"x-mcp-header":{"type":"string"}}}`:                                                           `{"type":"object","properties":{"x-mcp-header":{"type":"string"}}}`, // an argument of that name
+		`{"type":"object","description":"set \"x-mcp-header\":\"A\"","properties":{}}`:                                                `{"type":"object","description":"set \"x-mcp-header\":\"A\"","properties":{}}`,
+		`{"type":"object","required":["x-mcp-header","a"]}`:                                                                           `{"type":"object","required":["x-mcp-header","a"]}`,
+	} {
+		server := newServer()
+		wire.AddTool(server, wire.Tool{Name: "t", InputSchema: json.RawMessage(marked)}, func(context.Context, *wire.Exchange, json.RawMessage) (any, error) { return nil, nil })
+		for _, version := range eachRevision {
+			shown := want
+			if version == "2026-07-28" {
+				shown = marked
+			}
+			var compact bytes.Buffer // as the wire has it
+			if err := json.Compact(&compact, []byte(shown)); err != nil {
+				t.Fatal(err)
+			}
+			shown = `"result":{"tools":[{"name":"t","inputSchema":` + compact.String() + `}]}`
+			if got := answered(t, server, version, "tools/list", ""); got != shown {
+				t.Errorf("%s: %s, want %s", version, got, shown)
+			}
+		}
+	}
+}
+
+// A list has pages of 50. A cursor still fits when tools come and go: what is there all the time is shown once.
+func TestPages(t *testing.T) {
+	server := newServer()
+	noop := func(context.Context, *wire.Exchange, struct{}) (any, error) { return nil, nil }
+	for n := range 120 {
+		wire.AddTool(server, wire.Tool{Name: fmt.Sprintf("tool-%03d", n)}, noop)
+	}
+	c := connect(t, server, &wire.Client{})
+	var names, sizes []string
+	var p struct {
+		Cursor string `json:"cursor,omitempty"`
+	}
+	for page := 0; ; page++ {
+		var list wire.ListToolsResult
+		if err := c.Call(t.Context(), "tools/list", p, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, tool := range list.Tools {
+			names = append(names, tool.Name)
+		}
+		sizes = append(sizes, fmt.Sprint(len(list.Tools)))
+		if p.Cursor = list.NextCursor; p.Cursor == "" {
+			break
+		}
+		server.RemoveTool(names[len(names)-1])                                        // to which the cursor refers
+		server.RemoveTool(fmt.Sprintf("tool-%03d", 60+page))                          // not yet shown, and then removed
+		wire.AddTool(server, wire.Tool{Name: fmt.Sprintf("tool-000-%d", page)}, noop) // before the cursor
+		wire.AddTool(server, wire.Tool{Name: fmt.Sprintf("tool-119-%d", page)}, noop) // behind it
+	}
+	var want []string
+	for n := range 120 {
+		if n != 60 {
+			want = append(want, fmt.Sprintf("tool-%03d", n))
+		}
+	}
+	want = append(want, "tool-119-0", "tool-119-1")
+	if !slices.Equal(names, want) || !slices.Equal(sizes, []string{"50", "50", "21"}) {
+		t.Errorf("%q, %q", sizes, names)
+	}
+	for cursor, want := range map[string]string{`"x"`: "Unknown cursor: x", `""`: "the cursor is missing or empty", `7`: "'cursor' has the wrong type", `"after ~"`: `"tools":[]`} {
+		for _, version := range eachRevision {
+			if got := answered(t, server, version, "tools/list", `"cursor":`+cursor); !strings.Contains(got, want) {
+				t.Errorf("%s, %s: %s", version, cursor, got)
+			}
+		}
+	}
+}
+
+func noTool(context.Context, *wire.Exchange, struct{}) (any, error)            { return nil, nil }
+func noResource(context.Context, *wire.Exchange, string) (any, error)          { return "", nil }
+func noPrompt(context.Context, *wire.Exchange, map[string]string) (any, error) { return "", nil }
+
+// What was added before the first request declares itself, unless Capabilities name it. It is told the same in both eras.
+func TestOffersDeclareThemselves(t *testing.T) {
+	tool := func(s *wire.Server) { wire.AddTool(s, wire.Tool{Name: "t"}, noTool) }
+	for want, add := range map[string]func(s *wire.Server){
+		`{}`:                                 func(s *wire.Server) { tool(s); s.RemoveTool("t") },
+		`{"tools":{"listChanged":true}}`:     tool,
+		`{"prompts":{"listChanged":true}}`:   func(s *wire.Server) { s.AddPrompt(wire.Prompt{Name: "p"}, noPrompt) },
+		`{"resources":{"listChanged":true}}`: func(s *wire.Server) { s.AddResource(wire.Resource{URI: "a:b", Name: "r"}, noResource) },
+		`{"logging":{},"resources":{"listChanged":true},"tools":{}}`: func(s *wire.Server) {
+			s.Capabilities = map[string]any{"tools": struct{}{}, "logging": struct{}{}}
+			s.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:{x}", Name: "r"}, noResource)
+			tool(s)
+		},
+	} {
+		server := newServer()
+		add(server)
+		out := strings.Join(converse(t, server, initializeLine("2025-11-25"), modernRequest("server/discover", "")), "")
+		if strings.Count(out, `"capabilities":`+want+`,`) != 2 {
+			t.Errorf("%s, want %s twice", out, want)
+		}
+	}
+	// It is too late after the first request: clients have been told that there are no tools.
+	server := newServer()
+	converse(t, server, initializeLine("2025-11-25"))
+	tool(server)
+	if got := answered(t, server, "2025-11-25", "tools/list", ""); !strings.Contains(got, "-32601") {
+		t.Error(got)
+	}
+}
+
+// A handler in Methods comes before what was added. The other methods serve that all the same.
+func TestMethodsComeFirst(t *testing.T) {
+	server := newServer()
+	wire.AddTool(server, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return "run", nil })
+	server.Methods = map[string]wire.HandlerFunc{"tools/list": func(context.Context, *wire.Exchange) (any, error) { return wire.ListToolsResult{}, nil }}
+	for _, version := range eachRevision {
+		list, call := answered(t, server, version, "tools/list", ""), answered(t, server, version, "tools/call", `"name":"t"`)
+		if list != `"result":{"tools":[]}` || !strings.Contains(call, `"run"`) {
+			t.Errorf("%s: %s, %s", version, list, call)
+		}
+	}
+}
+
+// A client that listens is told of each change of a list, and of none that was no change.
+func TestListsChange(t *testing.T) {
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		synctest.Test(t, func(t *testing.T) {
+			server := newServer()
+			wire.AddTool(server, wire.Tool{Name: "t"}, noTool)
+			server.AddPrompt(wire.Prompt{Name: "p"}, noPrompt)
+			server.AddResource(wire.Resource{URI: "a:b", Name: "r"}, noResource)
+			var mu sync.Mutex
+			told := ""
+			c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{version}, Handlers: map[string]wire.HandlerFunc{}}
+			for _, kind := range []string{"tools", "prompts", "resources"} {
+				c.Handlers["notifications/"+kind+"/list_changed"] = func(context.Context, *wire.Exchange) (any, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					told += kind + " "
+					return nil, nil
+				}
+			}
+			ours, theirs := wire.Pipe()
+			go wire.Serve(context.Background(), theirs, server, nil)
+			if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				ended <- c.Listen(t.Context(), wire.ListenFilter{ToolsListChanged: true, PromptsListChanged: true, ResourcesListChanged: true})
+			}()
+			for i, row := range []struct {
+				change func()
+				want   string
+			}{
+				{func() { wire.AddTool(server, wire.Tool{Name: "u"}, noTool) }, "tools "},
+				{func() { wire.AddTool(server, wire.Tool{Name: "u", Title: "U"}, noTool) }, "tools "}, // in place of the other one
+				{func() { server.RemoveTool("u") }, "tools "},
+				{func() { server.RemoveTool("u"); server.RemovePrompt("x"); server.RemoveResource("x:y") }, ""},
+				{func() { server.RemovePrompt("p") }, "prompts "},
+				{func() { server.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:{x}", Name: "r"}, noResource) }, "resources "},
+				{func() { server.RemoveResource("a:b") }, "resources "},
+			} {
+				synctest.Wait()
+				row.change()
+				synctest.Wait()
+				mu.Lock()
+				if told != row.want {
+					t.Errorf("%s, change %d: %q, want %q", version, i, told, row.want)
+				}
+				told = ""
+				mu.Unlock()
+			}
+			_ = c.Close()
+			if err := <-ended; !errors.Is(err, wire.ErrClosed) {
+				t.Error(err)
+			}
+			time.Sleep(time.Minute) // of the bubble: until the server has ended, too
+		})
+	}
+}
+
+// What no client could use is a mistake of the program: adding it panics, and says why.
+func TestMistakesInWhatIsAdded(t *testing.T) {
+	s := newServer()
+	tool := func(tool wire.Tool) func() { return func() { wire.AddTool(s, tool, noTool) } }
+	for _, row := range []struct {
+		want string
+		add  func()
+	}{
+		{"an entry of tools has no name", tool(wire.Tool{})},
+		{`a schema of the tool "t" is not a JSON object`, tool(wire.Tool{Name: "t", InputSchema: json.RawMessage(`[]`)})},
+		{`a schema of the tool "t" is not a JSON object`, tool(wire.Tool{Name: "t", InputSchema: json.RawMessage(`{`)})},
+		{`a schema of the tool "t" is not a JSON object`, tool(wire.Tool{Name: "t", OutputSchema: json.RawMessage{}})},
+		{`the InputSchema of the tool "t" lacks "type":"object"`, tool(wire.Tool{Name: "t", InputSchema: json.RawMessage(`{"properties":{}}`)})},
+		{"Bind: *string is not a pointer to a struct", func() {
+			wire.AddTool(s, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, string) (any, error) { return nil, nil })
+		}},
+		{"Bind: struct { City string }.City has no json tag", func() {
+			wire.AddTool(s, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, struct{ City string }) (any, error) { return nil, nil })
+		}},
+		{"an entry of resources has no name, or no URI", func() { s.AddResource(wire.Resource{Name: "n"}, noResource) }},
+		{"an entry of resources has no name, or no URI", func() { s.AddResource(wire.Resource{URI: "a:b"}, noResource) }},
+		{"an entry of resources has no name, or no URI", func() { s.AddResourceTemplate(wire.ResourceTemplate{Name: "n"}, noResource) }},
+		{"an entry of resources has no name, or no URI", func() { s.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:{x}"}, noResource) }},
+		{"an entry of prompts has no name", func() { s.AddPrompt(wire.Prompt{}, noPrompt) }},
+	} {
+		func() {
+			defer func() {
+				if reason := fmt.Sprint(recover()); !strings.Contains(reason, row.want) {
+					t.Errorf("%s, want %s", reason, row.want)
+				}
+			}()
+			row.add()
+		}()
+	}
+	if out := answered(t, s, "2026-07-28", "tools/list", ""); !strings.Contains(out, "-32601") {
+		t.Error("something was added:", out)
+	}
+}
+
+// What a tool returns is what its caller gets, empty texts and bytes included, in both eras.
+func TestContentRoundTrips(t *testing.T) {
+	want := wire.ToolResult{Content: []wire.Content{
+		wire.TextContent(""), wire.TextContent("<&>\u2028"), wire.ImageContent([]byte{0, 255}, "image/png"), wire.ImageContent([]byte{}, "image/png"),
+		wire.AudioContent([]byte{1}, "audio/wav"),
+		{Type: "text", Text: "for you", Annotations: &wire.ContentAnnotations{Audience: []string{"user"}, Priority: new(0.0), LastModified: "2026-11-22T00:00:00Z"}, Meta: json.RawMessage(`{"com.example/x":1}`)},
+		wire.ResourceLink(wire.Resource{URI: "a:b", Name: "n", Title: "T", Description: "d", MimeType: "text/plain", Size: 7}),
+		wire.EmbeddedResource(wire.ResourceContents{URI: "a:b", MimeType: "text/plain"}),
+		wire.EmbeddedResource(wire.ResourceContents{URI: "a:b", Blob: []byte{}, Meta: json.RawMessage(`{"com.example/x":1}`)}),
+	}, StructuredContent: json.RawMessage(`{"n":1}`), IsError: true}
+	server := newServer()
+	wire.AddTool(server, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return want, nil })
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		var got wire.ToolResult
+		err := connect(t, server, &wire.Client{Versions: []string{version}}).Call(t.Context(), "tools/call", wire.CallToolParams{Name: "t"}, &got)
+		got.Meta = nil // the Server adds to it
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v, %v", version, got, want, err)
+		}
+	}
+	for want, content := range map[string]any{
+		`{"type":"text","text":""}`:                                    wire.TextContent(""),
+		`{"type":"image","mimeType":"image/png","data":""}`:            wire.ImageContent(nil, "image/png"),
+		`{"type":"resource","resource":{"uri":"a:b","text":""}}`:       wire.EmbeddedResource(wire.ResourceContents{URI: "a:b"}),
+		`{"type":"resource","resource":{"uri":"a:b","blob":""}}`:       wire.EmbeddedResource(wire.ResourceContents{URI: "a:b", Blob: []byte{}}),
+		`{"uri":"a:b","mimeType":"x/y","blob":"AA==","_meta":{"k":1}}`: wire.ResourceContents{URI: "a:b", MimeType: "x/y", Text: "left out", Blob: []byte{0}, Meta: json.RawMessage(`{"k":1}`)},
+		`{"roots":[]}`:                  wire.RootsResult{},
+		`{"role":"user","content":[]}`:  wire.SamplingMessage{Role: "user"},
+		`{"messages":[],"maxTokens":1}`: wire.SamplingParams{MaxTokens: 1},
+	} {
+		if text, err := json.Marshal(content); err != nil || string(text) != want {
+			t.Errorf("%s, %v, want %s", text, err, want)
+		}
+	}
+}
+
+// One content of a message to a model stands alone on the wire, and several form an array. A tool reads both.
+func TestSamplingContents(t *testing.T) {
+	const head = `{"role":"assistant","content":`
+	for _, row := range []struct {
+		contents wire.Contents
+		want     string
+	}{
+		{wire.Contents{wire.TextContent("a")}, head + `{"type":"text","text":"a"},"model":"m"}`},
+		{wire.Contents{wire.TextContent("a"), wire.ImageContent([]byte{1}, "image/png")}, head + `[{"type":"text","text":"a"},{"type":"image","data":"AQ==","mimeType":"image/png"}],"model":"m"}`},
+	} {
+		server := newServer()
+		wire.AddTool(server, wire.Tool{Name: "t"}, func(_ context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+			var answer wire.SamplingResult
+			if !x.Input("q", &answer) {
+				params := wire.SamplingParams{Messages: []wire.SamplingMessage{{Role: "user", Content: wire.Contents{wire.TextContent("?")}}}, MaxTokens: 9}
+				return wire.InputRequired{Requests: map[string]wire.InputRequest{"q": {Method: "sampling/createMessage", Params: params}}}, nil
+			}
+			if !reflect.DeepEqual(answer.Content, row.contents) {
+				t.Errorf("%+v, want %+v", answer.Content, row.contents)
+			}
+			return string(x.Inputs()["q"]), nil
+		})
+		for _, version := range []string{"2025-11-25", "2026-07-28"} {
+			var got wire.ToolResult
+			c := &wire.Client{Versions: []string{version}, Capabilities: map[string]any{"sampling": struct{}{}}, Handlers: map[string]wire.HandlerFunc{
+				"sampling/createMessage": func(_ context.Context, x *wire.Exchange) (any, error) {
+					var p wire.SamplingParams
+					if err := x.Bind(&p); err != nil || p.MaxTokens != 9 || len(p.Messages) != 1 || p.Messages[0].Content[0].Text != "?" {
+						t.Errorf("%+v, %v", p, err)
+					}
+					return wire.SamplingResult{Role: "assistant", Content: row.contents, Model: "m"}, nil
+				}}}
+			if err := connect(t, server, c).Call(t.Context(), "tools/call", wire.CallToolParams{Name: "t"}, &got); err != nil || got.Text() != row.want {
+				t.Errorf("%s: %s, %v, want %s", version, got.Text(), err, row.want)
+			}
+		}
+	}
+}
+
+// A tool asks until it has an answer that fits, in each revision that can ask: Input takes no answer of another shape.
+func TestToolAsks(t *testing.T) {
+	server := newServer()
+	type nameForm struct {
+		Name string `json:"name"`
+	}
+	wire.AddTool(server, wire.Tool{Name: "greet"}, func(_ context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+		var answer wire.ElicitResult
+		var form nameForm
+		if !x.Input("name", &answer) || answer.Action == "accept" && wire.Bind(answer.Content, &form) != nil {
+			schema := json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}}}`)
+			return &wire.InputRequired{State: x.State() + "?", Requests: map[string]wire.InputRequest{
+				"name": {Method: "elicitation/create", Params: wire.ElicitParams{Message: "Who" + x.State(), RequestedSchema: schema}}}}, nil
+		}
+		return answer.Action + " " + form.Name + x.State(), nil
+	})
+	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
+		answers := map[string]wire.ElicitResult{
+			"Who": {Action: "accept", Content: json.RawMessage(`{"name":7}`)}, "Who?": {Action: "accept"}, "Who??": {Action: "accept", Content: json.RawMessage(`{"name":"Ada"}`)},
+		}
+		c := connect(t, server, &wire.Client{Versions: []string{version}, Capabilities: map[string]any{"elicitation": struct{}{}}, Handlers: map[string]wire.HandlerFunc{
+			"elicitation/create": func(_ context.Context, x *wire.Exchange) (any, error) {
+				var p wire.ElicitParams
+				err := x.Bind(&p)
+				return answers[p.Message], err
+			}}})
+		for _, want := range []string{"accept Ada???", "decline ?"} {
+			var got wire.ToolResult
+			if err := c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: "greet"}, &got); err != nil || got.Text() != want {
+				t.Errorf("%s: %q, %v, want %q", version, got.Text(), err, want)
+			}
+			answers["Who"] = wire.ElicitResult{Action: "decline"}
+		}
+	}
+	if got := answered(t, server, "2024-11-05", "tools/call", `"name":"greet"`); !strings.Contains(got, "The client lacks elicitation") {
+		t.Error(got) // the revision has no elicitation
+	}
+}
+
+// Progress with its message reaches the call that wants it, and no other one, over a pipe and over HTTP, in each era. 2024-11-05 has no
+// message.
+func TestCallWithProgress(t *testing.T) {
+	server := newServer()
+	ready := make(chan bool)
+	wire.AddTool(server, wire.Tool{Name: "count"}, func(ctx context.Context, x *wire.Exchange, a struct {
+		From int `json:"from"`
+	}) (any, error) {
+		select { // the two calls run at the same time
+		case ready <- true:
+		case <-ready:
+		}
+		for n := range 3 {
+			if err := x.ProgressMessage(ctx, float64(a.From+n), 99, fmt.Sprint("at ", a.From+n)); err != nil {
+				return nil, err
+			}
+		}
+		return "done", nil
+	})
+	site := serveWeb(t, newHandler(t, server))
+	for _, version := range eachRevision {
+		pipe := connect(t, server, &wire.Client{Versions: []string{version}})
+		clients := map[string]*wire.Client{"pipe": pipe}
+		if version != "2024-11-05" {
+			clients["HTTP"] = &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
+			if err := clients["HTTP"].Connect(t.Context(), wire.HTTPDialer{URL: site.url}); err != nil {
+				t.Fatal(err)
+			}
+			defer clients["HTTP"].Close()
+		}
+		for name, c := range clients {
+			var calls sync.WaitGroup
+			for _, from := range []int{10, 20} {
+				calls.Go(func() {
+					var got []string
+					var result wire.ToolResult
+					params := wire.CallToolParams{Name: "count", Arguments: map[string]int{"from": from}}
+					err := c.CallWithProgress(t.Context(), "tools/call", params, &result, func(p wire.ProgressParams) {
+						got = append(got, fmt.Sprint(p.Progress, " of ", p.Total, " ", p.Message))
+					})
+					var want []string
+					for n := from; n < from+3; n++ {
+						message := fmt.Sprint("at ", n)
+						if version == "2024-11-05" {
+							message = ""
+						}
+						want = append(want, fmt.Sprint(n, " of 99 ", message))
+					}
+					if err != nil || result.Text() != "done" || !slices.Equal(got, want) {
+						t.Errorf("%s, %s: %q, want %q, %v", version, name, got, want, err)
+					}
+				})
+			}
+			calls.Wait()
+		}
+	}
+}
+
+// Handlers come before Handler, which gets the rest. Without it a question is not found.
+func TestHandlersComeBeforeHandler(t *testing.T) {
+	server := newServer()
+	wire.AddTool(server, wire.Tool{Name: "t"}, func(_ context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+		if x.Inputs() == nil {
+			return wire.InputRequired{Requests: map[string]wire.InputRequest{"a": {Method: "roots/list"}, "b": {Method: "sampling/createMessage"}}}, nil
+		}
+		return string(x.Inputs()["a"]) + string(x.Inputs()["b"]), nil
+	})
+	says := func(text string) wire.HandlerFunc {
+		return func(context.Context, *wire.Exchange) (any, error) { return map[string]string{"by": text}, nil }
+	}
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		for _, row := range []struct {
+			handler wire.Handler
+			want    string
+		}{{says("Handler"), `{"by":"Handlers"}{"by":"Handler"}`}, {nil, "Method not found: sampling/createMessage"}} {
+			c := connect(t, server, &wire.Client{Versions: []string{version}, Capabilities: map[string]any{"roots": struct{}{}, "sampling": struct{}{}},
+				Handlers: map[string]wire.HandlerFunc{"roots/list": says("Handlers")}, Handler: row.handler})
+			var got wire.ToolResult
+			err := c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: "t"}, &got)
+			if text := fmt.Sprint(got.Text(), err); !strings.Contains(text, row.want) {
+				t.Errorf("%s: %s, want %s", version, text, row.want)
+			}
+		}
+	}
+}
+
+// Wrap makes the checks of a Guard before another handler: what is refused at the endpoint is refused there, too.
+func TestGuardWraps(t *testing.T) {
+	guard := &wire.Guard{Origins: []string{"https://app.example"}, Authenticate: func(r *http.Request) (string, error) {
+		if r.Header.Get("Authorization") != "Bearer ada" {
+			return "", errors.New("no token")
+		}
+		return "ada", nil
+	}}
+	served := 0
+	h := guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { served++; fmt.Fprint(w, "metadata") }))
+	const ada = "Authorization: Bearer ada"
+	for _, row := range []struct {
+		method string
+		lines  []string
+		status int
+		served bool
+	}{
+		{"GET", []string{ada}, 200, true},
+		{"GET", []string{ada, "Origin: https://app.example"}, 200, true},
+		{"GET", []string{ada, "Origin: https://evil.example"}, 403, false},
+		{"GET", nil, 401, false},
+		{"GET", []string{"Authorization: Bearer eve"}, 401, false},
+		{"OPTIONS", []string{"Origin: https://app.example", "Access-Control-Request-Method: POST"}, 204, false}, // a preflight has no credentials
+		{"OPTIONS", []string{"Origin: https://evil.example", "Access-Control-Request-Method: POST"}, 403, false},
+	} {
+		before := served
+		v := visit(h, row.method, "", row.lines...).answered()
+		if v.Code != row.status || (served > before) != row.served || (v.Body.String() == "metadata") != row.served {
+			t.Errorf("%s %q: %d %s, want %d", row.method, row.lines, v.Code, v.Body, row.status)
+		}
+		allows := v.Header().Get("Access-Control-Allow-Origin")
+		if isListed := slices.Contains(row.lines, "Origin: https://app.example"); (allows == "https://app.example") != isListed {
+			t.Errorf("%s %q: CORS %q", row.method, row.lines, allows)
+		}
+	}
+	local := serveWeb(t, h) // a page that has rebound its name to a loopback address
+	if status, _, _ := local.do("GET", "", ada, "Host: evil.example"); status != 403 || served != 2 {
+		t.Error(status, served)
+	}
+}
