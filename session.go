@@ -2559,12 +2559,19 @@ func (s *Server) listPrompts(_ context.Context, x *Exchange) (any, error) {
 // GetPromptParams are the params of prompts/get. 2025-11-25
 // server/prompts#getting-a-prompt.
 type GetPromptParams struct {
+	Name      string            `json:"name,omitempty"`
+	Arguments map[string]string `json:"arguments,omitempty"`
+}
+
+// askedPrompt is GetPromptParams as a Server reads them, so that an error can name the
+// argument that is no string.
+type askedPrompt struct {
 	Name      string                     `json:"name,omitempty"`
-	Arguments map[string]json.RawMessage `json:"arguments,omitempty"` // strings
+	Arguments map[string]json.RawMessage `json:"arguments,omitempty"`
 }
 
 func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
-	var p GetPromptParams
+	var p askedPrompt
 	if err := x.Bind(&p); err != nil {
 		return nil, err
 	}
