@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -194,5 +195,43 @@ func TestClientWithoutVersions(t *testing.T) {
 			t.Error(err)
 		}
 		c.Close()
+	}
+}
+
+// Who cancels and hangs up at once is still heard, and a handler that ignores its context does not keep Close for ever.
+func TestCancelThenClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := wire.Pipe()
+		p := wire.Open(t.Context(), a, wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { time.Sleep(time.Hour); return nil, nil }), nil)
+		_ = b.Write(t.Context(), wire.Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.Call(ctx, "m", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if began, err := time.Now(), p.Close(); err == nil || time.Since(began) > time.Second {
+			t.Error(err, time.Since(began))
+		}
+		_, _ = b.Read()
+		if in, err := b.Read(); err != nil || in.Messages[0].Method != "notifications/cancelled" {
+			t.Error(in, err)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// The handler of a cancelled request can say nothing more, and why it was cancelled is in the log.
+func TestCancelServed(t *testing.T) {
+	var logged lockedBuffer
+	log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	out, err := serveLines(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+		<-ctx.Done()
+		if err := x.Notify(context.Background(), "notifications/message", nil); err != wire.ErrAnswered {
+			t.Error(err)
+		}
+		return nil, nil
+	}), log, `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"lunch"}}`)
+	if len(out) > 0 || err != nil || !strings.Contains(logged.String(), "reason=lunch") {
+		t.Error(out, err, logged.String())
 	}
 }

@@ -447,3 +447,65 @@ func TestHTTPNewcomers(t *testing.T) {
 		}
 	})
 }
+
+// A conversation of 2024-11-05 whose server stops: what is soon done is answered, and a handler that does not end is not waited for.
+func TestSSEStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		h := &wire.SSEHandler{Handler: &wire.Server{Methods: map[string]wire.HandlerFunc{
+			"soon": func(context.Context, *wire.Exchange) (any, error) {
+				time.Sleep(3 * time.Second)
+				return struct{}{}, nil
+			},
+			"stubborn": func(context.Context, *wire.Exchange) (any, error) { <-release; return struct{}{}, nil },
+		}}}
+		network := newMemoryNet()
+		server := &http.Server{Handler: h}
+		go func() { _ = server.Serve(network) }()
+		defer server.Close()
+		client := &http.Client{Transport: &http.Transport{DialContext: network.dial}}
+		defer client.CloseIdleConnections()
+		c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}}
+		if err := c.Connect(t.Context(), wire.SSEDialer{Client: client, URL: "http://127.0.0.1:8080/sse", MaxMessage: testLimit}); err != nil {
+			t.Fatal(err)
+		}
+		soon, stubborn := make(chan error, 1), make(chan error, 1)
+		go func() { soon <- c.Call(t.Context(), "soon", nil, nil) }()
+		go func() { stubborn <- c.Call(t.Context(), "stubborn", nil, nil) }()
+		time.Sleep(time.Second / 2) // both run
+		began := time.Now()
+		h.Close()
+		if took := time.Since(began); took < 3*time.Second || took > 5*time.Second {
+			t.Errorf("Close returns after %v", took)
+		}
+		if err := <-soon; err != nil {
+			t.Error("what is soon done:", err)
+		}
+		close(release)
+		if err := <-stubborn; err == nil {
+			t.Error("it succeeds after Close")
+		}
+		c.Close()
+	})
+}
+
+// An event is bounded, a stream is not. How a stream is read is in testdata/cases/event-streams.txtar.
+func TestReadEventsBounds(t *testing.T) {
+	for in, want := range map[string]error{
+		"data: " + strings.Repeat("x", 99) + "\n\n":      nil,
+		"data: " + strings.Repeat("x", 101) + "\n\n":     wire.ErrTooLarge,
+		strings.Repeat("data: x\n", 51) + "\n":           wire.ErrTooLarge,
+		strings.Repeat("data: x\n\n", 5000):              nil,
+		strings.Repeat(": 012345678901234567890\n", 100): nil,
+		strings.Repeat("data\n", 120) + "\n":             wire.ErrTooLarge,
+		strings.Repeat("y", 120) + "\n\n":                wire.ErrTooLarge,
+	} {
+		if _, err := readEvents(strings.NewReader(in), 100+len("data: ")); err != want {
+			t.Errorf("%.40q: %v", in, err)
+		}
+	}
+	big := strings.Repeat("0123456789", 5<<20/10)
+	if events, err := readEvents(strings.NewReader("data: "+big+"\r\n\r\n"), 6<<20); err != nil || string(events[0].Data) != big {
+		t.Error("a line of 5 MiB", err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"interop/wire"
+	"log/slog"
 	"math"
 	"math/big"
 	"os"
@@ -275,3 +276,29 @@ func TestProgress(t *testing.T) {
 		t.Error("progress after the answer:", err)
 	}
 }
+
+// A panic costs one request, and its stack goes to the log and nowhere else.
+func TestPanic(t *testing.T) {
+	var logged lockedBuffer
+	for name, h := range map[string]wire.HandlerFunc{
+		"handler": func(context.Context, *wire.Exchange) (any, error) { panic("secret") },
+		"result":  func(context.Context, *wire.Exchange) (any, error) { return explosive{}, nil },
+		"error":   func(context.Context, *wire.Exchange) (any, error) { return nil, (*explosive)(nil) },
+		"nil":     func(context.Context, *wire.Exchange) (any, error) { var e *wire.Error; return nil, e },
+	} {
+		out, err := serveLines(t, h, slog.New(slog.NewTextHandler(&logged, nil)),
+			`{"jsonrpc":"2.0","method":"notifications/m"}`, `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","id":2,"method":"m"}`)
+		slices.Sort(out)
+		if want := `{"jsonrpc":"2.0","id":%d,"error":{"code":-32603,"message":"Internal error"}}`; err != nil || !slices.Equal(out, []string{fmt.Sprintf(want, 1), fmt.Sprintf(want, 2)}) {
+			t.Errorf("%s: %q, %v", name, out, err)
+		}
+	}
+	if strings.Count(logged.String(), "secret") < 3 || !strings.Contains(logged.String(), "goroutine") {
+		t.Error(logged.String())
+	}
+}
+
+type explosive struct{ text string }
+
+func (e explosive) MarshalJSON() ([]byte, error) { panic("boom") }
+func (e *explosive) Error() string               { return e.text } // panics on nil
