@@ -3958,7 +3958,8 @@ func (c *Client) reportProgress(x *Exchange) bool {
 // adds a progressToken to the _meta of the params. report is called for each progress
 // notification of the request, one after the other, on the goroutine that reads: it
 // must not take long, and must not Call. What the server has sent before its response
-// is reported before CallWithProgress returns.
+// is reported before CallWithProgress returns. If ctx has ended, report may still run
+// once when CallWithProgress has returned.
 func (c *Client) CallWithProgress(ctx context.Context, method string, params, result any, report func(ProgressParams)) error {
 	given, err := marshalObject(params)
 	if err != nil {
