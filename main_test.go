@@ -118,10 +118,9 @@ func ExampleInputRequired() {
 		ours, theirs := Pipe()
 		go Serve(context.Background(), theirs, server, nil)
 		client := &Client{
-			Info:         Implementation{Name: "hello", Version: "1"},
-			Versions:     []string{version},
-			Capabilities: map[string]any{"elicitation": struct{}{}},
-			Handlers:     map[string]HandlerFunc{"elicitation/create": user},
+			Info:     Implementation{Name: "hello", Version: "1"},
+			Versions: []string{version},
+			Handlers: map[string]HandlerFunc{"elicitation/create": user},
 		}
 		if err := client.Connect(context.Background(), DialerFunc(func(context.Context) (Conn, error) { return ours, nil })); err != nil {
 			panic(err)
@@ -173,8 +172,7 @@ func ExampleAddTool() {
 	go Serve(context.Background(), theirs, server, nil)
 
 	client := &Client{
-		Info:         Implementation{Name: "traveller", Version: "1"},
-		Capabilities: map[string]any{"elicitation": struct{}{}}, // or the server would not ask
+		Info: Implementation{Name: "traveller", Version: "1"},
 		Handlers: map[string]HandlerFunc{"elicitation/create": func(_ context.Context, x *Exchange) (any, error) {
 			var question ElicitParams
 			if err := x.Bind(&question); err != nil {
@@ -513,15 +511,6 @@ func (w *statusWriter) WriteHeader(status int) {
 
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// bearer sends a token with each request of a client.
-type bearer string
-
-func (token bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+string(token))
-	return http.DefaultTransport.RoundTrip(r)
-}
-
 // MCP beside what a site has already: two users with tokens, the pages of one origin, and middleware that logs.
 func ExampleGuard() {
 	users := map[string]string{"Bearer a-secret": "Ada", "Bearer b-secret": "Bob"}
@@ -550,9 +539,10 @@ func ExampleGuard() {
 	}))
 	defer site.Close()
 
-	for _, token := range []bearer{"a-secret", "b-secret", "guess"} {
+	for _, token := range []string{"a-secret", "b-secret", "guess"} {
 		client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
-		err := client.Connect(context.Background(), HTTPDialer{URL: site.URL + "/api/mcp", Client: &http.Client{Transport: token}})
+		web := WithHeader(nil, http.Header{"Authorization": {"Bearer " + token}})
+		err := client.Connect(context.Background(), HTTPDialer{URL: site.URL + "/api/mcp", Client: web})
 		if err != nil {
 			fmt.Println(err)
 			continue

@@ -3034,8 +3034,11 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 // The last line includes ErrClosed, ErrInterrupted, ErrSessionEnded, any other
 // *HTTPError, and errors of net/http.
 type Client struct {
-	Info         Implementation
-	Capabilities map[string]any // what Handler can be asked; nil: nothing. Connect fails if they cannot be encoded
+	Info Implementation
+	// Capabilities are told to servers: what the Client can be asked. If they do not
+	// name elicitation, sampling or roots, and Handlers has a handler for its question,
+	// it is declared as {}. Connect fails if Capabilities cannot be encoded.
+	Capabilities map[string]any
 	// Handlers holds the handlers of questions and of notifications by method, in
 	// either era, such as "elicitation/create" and
 	// "notifications/tools/list_changed". While the handler of a notification runs,
@@ -3907,7 +3910,13 @@ func (c *Client) ownMeta(rev Revision) (meta Object) {
 // capabilities returns what we declare: those of our capabilities that a revision
 // knows.
 func (c *Client) capabilities(rev Revision) json.RawMessage {
-	declared := maps.Clone(c.Capabilities)
+	declared := map[string]any{}
+	for method, capability := range capabilityOfQuestion {
+		if c.Handlers[method] != nil {
+			declared[capability] = struct{}{}
+		}
+	}
+	maps.Copy(declared, c.Capabilities)
 	if !rev.Elicitation {
 		delete(declared, "elicitation")
 	}
@@ -4124,7 +4133,7 @@ func readQuestions(requests json.RawMessage) (all []question, err error) {
 			return nil, fmt.Errorf("question '%s' appears twice", key)
 		case q.Params != nil && q.Params[0] != '{':
 			return nil, fmt.Errorf("question '%s': the params must be an object", key)
-		case !slices.Contains(questionMethods, q.Method):
+		case capabilityOfQuestion[q.Method] == "":
 			return nil, errors.New(MethodNotFound(q.Method).Error()) // not an *Error, which would be one of the server
 		}
 		isAsked[q.key] = true
@@ -4133,9 +4142,11 @@ func readQuestions(requests json.RawMessage) (all []question, err error) {
 	return all, nil
 }
 
-// questionMethods lists the methods of questions. 2026-07-28
-// basic/patterns/mrtr#supported-requests.
-var questionMethods = []string{"elicitation/create", "sampling/createMessage", "roots/list"}
+// capabilityOfQuestion maps the methods of questions to the capability that a client
+// needs for them. 2026-07-28 basic/patterns/mrtr#supported-requests.
+var capabilityOfQuestion = map[string]string{
+	"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots",
+}
 
 // answer asks Handler the questions, and returns what is added to the params of
 // the retry. If the connection ends, so does the context of Handler, as

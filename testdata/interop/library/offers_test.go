@@ -699,6 +699,106 @@ func TestHandlersComeBeforeHandler(t *testing.T) {
 	}
 }
 
+// A client that handles a question can be asked it: the handler declares that, unless Capabilities say more, and the revision knows it.
+func TestHandlersDeclareThemselves(t *testing.T) {
+	server := newServer()
+	wire.AddTool(server, wire.Tool{Name: "t"}, func(_ context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+		return string(x.Meta().ClientCapabilities), nil
+	})
+	noAnswer := func(context.Context, *wire.Exchange) (any, error) { return nil, nil }
+	for _, row := range []struct {
+		declared     map[string]any
+		handled      []string
+		want, before string // before: in 2024-11-05, which has no elicitation
+	}{
+		{nil, nil, `{}`, `{}`},
+		{nil, []string{"notifications/tools/list_changed"}, `{}`, `{}`},
+		{nil, []string{"elicitation/create"}, `{"elicitation":{}}`, `{}`},
+		{map[string]any{"tasks": struct{}{}}, []string{"sampling/createMessage", "roots/list"}, `{"roots":{},"sampling":{},"tasks":{}}`, `{"roots":{},"sampling":{},"tasks":{}}`},
+		{map[string]any{"elicitation": map[string]any{"url": struct{}{}}}, []string{"elicitation/create"}, `{"elicitation":{"url":{}}}`, `{}`},
+	} {
+		for _, version := range eachRevision {
+			handlers := map[string]wire.HandlerFunc{}
+			for _, method := range row.handled {
+				handlers[method] = noAnswer
+			}
+			c := connect(t, server, &wire.Client{Versions: []string{version}, Capabilities: row.declared, Handlers: handlers})
+			want := row.want
+			if version == "2024-11-05" {
+				want = row.before
+			}
+			var got wire.ToolResult
+			if err := c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: "t"}, &got); err != nil || got.Text() != want {
+				t.Errorf("%s, %q: %s, %v, want %s", version, row.handled, got.Text(), err, want)
+			}
+		}
+	}
+}
+
+// A ReadFunc and a PromptFunc may ask, too. What they know so far is in State.
+func TestResourcesAndPromptsAsk(t *testing.T) {
+	server := newServer()
+	ask := func(x *wire.Exchange) (any, error) {
+		var answer wire.RootsResult
+		if !x.Input("roots", &answer) {
+			return wire.InputRequired{State: "asked", Requests: map[string]wire.InputRequest{"roots": {Method: "roots/list"}}}, nil
+		}
+		return fmt.Sprint(x.State(), " ", len(answer.Roots), " roots"), nil
+	}
+	server.AddResource(wire.Resource{URI: "a:b", Name: "r"}, func(_ context.Context, x *wire.Exchange, _ string) (any, error) { return ask(x) })
+	server.AddPrompt(wire.Prompt{Name: "p"}, func(_ context.Context, x *wire.Exchange, _ map[string]string) (any, error) { return ask(x) })
+	for _, version := range eachRevision {
+		c := connect(t, server, &wire.Client{Versions: []string{version}, Handlers: map[string]wire.HandlerFunc{
+			"roots/list": func(context.Context, *wire.Exchange) (any, error) { return wire.RootsResult{}, nil },
+		}})
+		var read wire.ReadResourceResult
+		var prompt wire.PromptResult
+		err := errors.Join(c.Call(t.Context(), "resources/read", wire.ResourceParams{URI: "a:b"}, &read),
+			c.Call(t.Context(), "prompts/get", wire.GetPromptParams{Name: "p"}, &prompt))
+		const want = "asked 0 roots"
+		if err != nil || len(read.Contents) != 1 || read.Contents[0].Text != want || len(prompt.Messages) != 1 || prompt.Messages[0].Content.Text != want {
+			t.Errorf("%s: %+v, %+v, %v", version, read, prompt, err)
+		}
+	}
+}
+
+// Tools are added, removed, listed and called at the same time. Those that stay are always there.
+func TestOffersWhileServing(t *testing.T) {
+	server := newServer()
+	for n := range 60 {
+		wire.AddTool(server, wire.Tool{Name: fmt.Sprintf("stays-%02d", n)}, noTool)
+	}
+	c := connect(t, server, &wire.Client{})
+	var all sync.WaitGroup
+	for n := range 4 {
+		all.Go(func() {
+			for range 50 {
+				name := fmt.Sprint("goes-", n)
+				wire.AddTool(server, wire.Tool{Name: name}, noTool)
+				server.RemoveTool(name)
+			}
+		})
+		all.Go(func() {
+			for range 20 {
+				var first, second wire.ListToolsResult
+				err := c.Call(t.Context(), "tools/list", nil, &first)
+				err = errors.Join(err, c.Call(t.Context(), "tools/list", map[string]string{"cursor": first.NextCursor}, &second))
+				stay := 0
+				for _, tool := range slices.Concat(first.Tools, second.Tools) {
+					if strings.HasPrefix(tool.Name, "stays-") {
+						stay++
+					}
+				}
+				err = errors.Join(err, c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: "stays-59"}, nil))
+				if err != nil || stay != 60 {
+					t.Errorf("%d tools stay, %v", stay, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 // Wrap makes the checks of a Guard before another handler: what is refused at the endpoint is refused there, too.
 func TestGuardWraps(t *testing.T) {
 	guard := &wire.Guard{Origins: []string{"https://app.example"}, Authenticate: func(r *http.Request) (string, error) {
