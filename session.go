@@ -1948,7 +1948,8 @@ func (t *offeredTool) in(rev Revision) Tool {
 //
 // What run returns, and what the client gets:
 //
-//	a string, a Content, a []Content    a result with that content
+//	a string, a Content                 a result with that content
+//	a []Content, a Contents             a result with those contents
 //	nil                                 a result without content
 //	a ToolResult                        that result
 //	an InputRequired                    the questions; run is called again with the answers
@@ -2337,6 +2338,8 @@ func toolResult(result any, rev Revision) (any, error) {
 	case Content:
 		return ToolResult{Content: []Content{result}}, nil
 	case []Content:
+		return ToolResult{Content: result}, nil
+	case Contents: // of a SamplingResult
 		return ToolResult{Content: result}, nil
 	case *ToolResult:
 		return toolResult(*result, rev)

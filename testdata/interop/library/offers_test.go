@@ -65,6 +65,7 @@ func TestToolResults(t *testing.T) {
 		"an empty string":   {result: "", want: `"result":{"content":[{"type":"text","text":""}]}`},
 		"a Content":         {result: wire.ImageContent([]byte{1, 2, 3}, "image/png"), want: `"result":{"content":[{"type":"image","data":"AQID","mimeType":"image/png"}]}`},
 		"several":           {result: []wire.Content{wire.TextContent("a"), wire.AudioContent([]byte{0}, "audio/wav")}, want: `"result":{"content":[{"type":"text","text":"a"},{"type":"audio","data":"AA==","mimeType":"audio/wav"}]}`},
+		"those of a model":  {result: wire.Contents{wire.TextContent("a")}, want: `"result":{"content":[{"type":"text","text":"a"}]}`},
 		"none":              {result: []wire.Content{}, want: `"result":{"content":[]}`},
 		"nil":               {want: `"result":{"content":[]}`},
 		"a ToolResult":      {result: full, want: `"result":{"content":[{"type":"text","text":"x"}],"structuredContent":{"n":1},"_meta":{"m":1}}`, before: `"result":{"content":[{"type":"text","text":"x"}],"_meta":{"m":1}}`},
