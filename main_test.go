@@ -450,9 +450,8 @@ func ExampleNewLineConn() {
 	if err != nil {
 		panic(err)
 	}
-	server := &Server{Methods: map[string]HandlerFunc{"time/now": func(context.Context, *Exchange) (any, error) {
-		return map[string]string{"time": "noon"}, nil
-	}}}
+	server := &Server{Info: Implementation{Name: "hello", Version: "1"}}
+	AddTool(server, Tool{Name: "time"}, func(context.Context, *Exchange, struct{}) (any, error) { return "noon", nil })
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -472,8 +471,9 @@ func ExampleNewLineConn() {
 		}
 		return NewLineConn(conn, conn, 4<<20, conn.Close), nil
 	}))
-	var result struct{ Time string }
-	fmt.Println(err, client.Call(context.Background(), "time/now", nil, &result), result.Time)
+	var result ToolResult
+	called := client.Call(context.Background(), "tools/call", CallToolParams{Name: "time"}, &result)
+	fmt.Println(err, called, result.Text())
 	client.Close()
 	listener.Close()
 	serving.Wait()
@@ -482,9 +482,8 @@ func ExampleNewLineConn() {
 
 // A handler in a mux, and a client for its URL. Both ends agree on 2026-07-28; a client of any older revision would be served as well.
 func ExampleStreamableHandler() {
-	server := &Server{Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{
-		"tools/list": func(context.Context, *Exchange) (any, error) { return map[string]any{"tools": []any{}}, nil },
-	}}
+	server := &Server{Info: Implementation{Name: "hello", Version: "1"}}
+	AddTool(server, Tool{Name: "time"}, func(context.Context, *Exchange, struct{}) (any, error) { return "noon", nil })
 	mcp := &StreamableHandler{Handler: server, Sessions: &Sessions{}}
 	defer mcp.Close()
 	mux := http.NewServeMux()
@@ -493,9 +492,14 @@ func ExampleStreamableHandler() {
 	defer site.Close()
 	client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
 	defer client.Close()
-	err := client.Connect(context.Background(), HTTPDialer{URL: site.URL + "/mcp", MaxMessage: 64 << 20})
-	fmt.Println(err, client.Server().Version, client.Call(context.Background(), "prompts/list", nil, nil))
-	// Output: <nil> 2026-07-28 HTTP 404 Not Found: Method not found: prompts/list (-32601)
+	err := client.Connect(context.Background(), HTTPDialer{URL: site.URL + "/mcp"})
+	var result ToolResult
+	called := client.Call(context.Background(), "tools/call", CallToolParams{Name: "time"}, &result)
+	fmt.Println(err, client.Server().Version, called, result.Text())
+	fmt.Println(client.Call(context.Background(), "prompts/list", nil, nil))
+	// Output:
+	// <nil> 2026-07-28 <nil> noon
+	// HTTP 404 Not Found: Method not found: prompts/list (-32601)
 }
 
 // statusWriter is what middleware that logs puts in place of the ResponseWriter. Without Unwrap nothing could stream through it.
