@@ -81,7 +81,7 @@ func TestToolResults(t *testing.T) {
 		"any other error":   {err: errors.New("no such city"), want: `"result":{"content":[{"type":"text","text":"no such city"}],"isError":true}`},
 		"an error and more": {result: "hi", err: errors.New("late"), want: `"result":{"content":[{"type":"text","text":"late"}],"isError":true}`},
 		"a panic":           {result: panics{}, want: failed},
-		"nobody is asked":   {result: wire.InputRequired{}, want: `"result":{"content":[{"type":"text","text":"The user cannot be asked: no question was asked"}],"isError":true}`},
+		"no question":       {result: wire.InputRequired{}, want: `"result":{"content":[{"type":"text","text":"The user cannot be asked: no question was asked"}],"isError":true}`},
 	} {
 		server := newServer()
 		wire.AddTool(server, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return row.result, row.err })
@@ -592,8 +592,10 @@ func TestToolAsks(t *testing.T) {
 		return answer.Action + " " + form.Name + x.State(), nil
 	})
 	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
-		answers := map[string]wire.ElicitResult{
-			"Who": {Action: "accept", Content: json.RawMessage(`{"name":7}`)}, "Who?": {Action: "accept"}, "Who??": {Action: "accept", Content: json.RawMessage(`{"name":"Ada"}`)},
+		answers := map[string]any{
+			"Who":   map[string]int{"action": 7},
+			"Who?":  wire.ElicitResult{Action: "accept", Content: json.RawMessage(`{"name":7}`)},
+			"Who??": wire.ElicitResult{Action: "accept", Content: json.RawMessage(`{"name":"Ada"}`)},
 		}
 		c := connect(t, server, &wire.Client{Versions: []string{version}, Capabilities: map[string]any{"elicitation": struct{}{}}, Handlers: map[string]wire.HandlerFunc{
 			"elicitation/create": func(_ context.Context, x *wire.Exchange) (any, error) {
