@@ -1810,9 +1810,10 @@ func (c Content) append(b []byte) ([]byte, error) {
 	case err != nil:
 		return b, err
 	case (c.Type == "image" || c.Type == "audio") && len(c.Data) == 0:
-		o := object{append(b, bytes.TrimSuffix(rest, []byte("}"))...)}
-		o.add("data", []byte(`""`))
-		return o.encode(), nil
+		var o Object
+		o.AddAll(rest)
+		o.Add("data", []byte(`""`))
+		return append(b, o.JSON()...), nil
 	case !isText:
 		return append(b, rest...), nil
 	}
