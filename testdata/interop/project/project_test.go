@@ -471,7 +471,7 @@ func TestReadme(t *testing.T) {
 		t.Log(line)
 	}
 	in.Close()
-	if err := shell.Wait(); err != nil || len(steps) < 7 {
+	if err := shell.Wait(); err != nil || len(steps) < 6 {
 		t.Errorf("%d steps, %v", len(steps), err)
 	}
 }
