@@ -3030,10 +3030,13 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 //
 // What the error of a call means:
 //
-//	*Error, alone or in an *HTTPError    the server has answered with an error
-//	ErrTooLarge                          the answer has more bytes than the Dialer allows
-//	the error of the call's context      the caller has given up
-//	any other                            the server may or may not have done what it was asked
+//	error                                what has happened                              may it be called again?
+//	*Error, alone or in an *HTTPError    the server has answered with an error          when what the error says is mended
+//	ErrNotSent                           the server has not read the call               yes
+//	ErrTooLarge                          the answer has more bytes than the Dialer      no: it was done
+//	                                     allows
+//	the error of the call's context      the caller has given up                        if it changes nothing
+//	any other                            the server may have done it, or not            if it changes nothing
 //
 // The last line includes ErrClosed, ErrInterrupted, ErrSessionEnded, any other
 // *HTTPError, and errors of net/http.
@@ -4005,7 +4008,11 @@ func (c *Client) CallWithProgress(ctx context.Context, method string, params, re
 // era it adds to _meta what each request must say. If the result is
 // input_required, Handler answers the questions, and Call sends the request again
 // with the answers. An answer with a status other than 2xx is an
-// *HTTPError; errors.As finds the *Error in it.
+// *HTTPError; errors.As finds the *Error in it. The comment of Client says which
+// errors allow another Call.
+//
+// What the server has sent before the response, on stdio or on the stream of the
+// call, was handled by Handlers and Handler before Call returns.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	return c.withConnection(ctx, func(conn *connection) (mayRepeat bool, err error) {
 		if conn.revision.Modern {

@@ -4,7 +4,7 @@
 
 package main
 
-// Conns that need no HTTP: in memory, lines over any byte stream, and stdio.
+// Conns that need no HTTP: lines over any byte stream, and stdio.
 //
 // In stdio the client launches the server as its child. It writes to the
 // child's standard input and reads the child's standard output, one message on
@@ -40,71 +40,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// ---- In memory ----
-
-// Pipe returns two Conns that are connected to each other in memory. It is for
-// tests, and it is the shortest example of a custom transport.
-//
-// Each Conn holds up to 64 payloads that the other one has not read yet. After
-// that, Write waits. When one of them is closed, both are. What was written
-// before can still be read.
-func Pipe() (a, b Conn) {
-	toA := make(chan []byte, 64)
-	toB := make(chan []byte, 64)
-	closed := make(chan struct{})
-	closeBoth := sync.OnceFunc(func() { close(closed) })
-	a = &pipeConn{in: toA, out: toB, closed: closed, closeBoth: closeBoth}
-	b = &pipeConn{in: toB, out: toA, closed: closed, closeBoth: closeBoth}
-	return a, b
-}
-
-// pipeConn is one end of a Pipe.
-type pipeConn struct {
-	in        <-chan []byte
-	out       chan<- []byte
-	closed    <-chan struct{} // is closed by Close of either end
-	closeBoth func()
-}
-
-// Read returns the next payload. After Close it returns what was written
-// before, and then io.EOF.
-func (c *pipeConn) Read() (Payload, error) {
-	select {
-	case text := <-c.in:
-		return Decode(text), nil
-	case <-c.closed:
-	}
-	select {
-	case text := <-c.in: // it was written before Close
-		return Decode(text), nil
-	default:
-		return Payload{}, io.EOF
-	}
-}
-
-// Write hands a payload to the other end.
-func (c *pipeConn) Write(ctx context.Context, p Payload) error {
-	select {
-	case <-c.closed: // even if there is room
-		return ErrClosed
-	default:
-	}
-	select {
-	case c.out <- p.Append(nil):
-		return nil
-	case <-c.closed:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Close ends both Conns of the Pipe.
-func (c *pipeConn) Close() error {
-	c.closeBoth()
-	return nil
-}
 
 // ---- Lines ----
 
