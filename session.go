@@ -1793,37 +1793,32 @@ func (c Content) jsonSize() int {
 	return size
 }
 
-// append appends the content as JSON. A text does without encoding/json, which
+// append appends the content as JSON. A text alone does without encoding/json, which
 // would check and copy a long one twice.
 func (c Content) append(b []byte) ([]byte, error) {
-	isText := c.Type == "text"
-	if isText {
+	if c.Type == "text" && c.Annotations == nil && c.Meta == nil {
 		b = appendString(append(b, `{"type":"text","text":`...), c.Text)
-		if c.Annotations == nil && c.Meta == nil {
-			return append(b, '}'), nil
-		}
-		c.Type, c.Text = "", ""
+		return append(b, '}'), nil
 	}
 	type plain Content // without MarshalJSON
-	rest, err := marshal(plain(c))
+	text, err := marshal(plain(c))
+	if err != nil {
+		return nil, err
+	}
+	missing := "" // a member that the type needs, and that was left out because it is empty
 	switch {
-	case err != nil:
-		return b, err
+	case c.Type == "text" && c.Text == "":
+		missing = "text"
 	case (c.Type == "image" || c.Type == "audio") && len(c.Data) == 0:
+		missing = "data"
+	}
+	if missing != "" {
 		var o Object
-		o.AddAll(rest)
-		o.Add("data", []byte(`""`))
-		return append(b, o.JSON()...), nil
-	case !isText:
-		return append(b, rest...), nil
+		o.AddAll(text)
+		o.Add(missing, []byte(`""`))
+		text = o.JSON()
 	}
-	for name, value := range Each(rest) {
-		if string(name) != "type" {
-			b = append(appendString(append(b, ','), string(name)), ':')
-			b = append(b, value...)
-		}
-	}
-	return append(b, '}'), nil
+	return append(b, text...), nil
 }
 
 // ResourceContents is what a resource holds: a text, or bytes. 2025-11-25
