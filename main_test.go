@@ -1066,7 +1066,7 @@ func FuzzServe(f *testing.F) {
 		text, _ := os.ReadFile(file)
 		var script []byte
 		for _, s := range parseTranscript(string(text)).unfolded().sections {
-			if s.who != "server" && s.letter == "" {
+			if (s.who == "client" || s.who == "by hand") && s.letter == "" {
 				script = append(append(script, s.text...), settles)
 			}
 		}
@@ -3278,6 +3278,9 @@ var (
 	spell  = flag.String("spell", "", "`old=>new;…`: what is to be said otherwise at that URL, such as the names of its tools")
 )
 
+// lessonShape is the form of a lesson. The exercises are tested in testdata/interop.
+var lessonShape = regexp.MustCompile(`(?s)^[A-Z0-9][^\n]+\nYou learn: .*\n-- .*\n-- note --\nTry it: .*\nNext: [^\n]+\n$`)
+
 // Every lesson under testdata, replayed from both ends: what one side says goes in as it stands, and what the other side then says must be
 // the same to the byte. A lesson that is by hand throughout has no client of ours in it.
 func TestTranscripts(t *testing.T) {
@@ -3303,8 +3306,8 @@ func TestTranscripts(t *testing.T) {
 				}
 			}
 			parseTranscript(want).replays(t)
-			if n := strings.Count(want, "\n"); n > 60 || strings.HasPrefix(want, "--") {
-				t.Errorf("a lesson has a title and fewer than 60 lines; this has %d", n)
+			if n := strings.Count(want, "\n"); n > 100 || !lessonShape.MatchString(want) {
+				t.Errorf("a lesson has a title, what one learns, an exercise, what comes next, and at most 100 lines; this has %d", n)
 			}
 		})
 	}
@@ -3795,9 +3798,12 @@ const modernMembers = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-
 // callMembers is what «mcpwire» stands for: what mcpwire call adds to _meta in 2026-07-28.
 const callMembers = `"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"mcpwire","title":"mcpwire call","version":"0.2.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}`
 
-var escaped = regexp.MustCompile(`«(modern|mcpwire|[0-9a-f ]+|[^«»]*×[0-9]+)»`)
+// demoIcon is what «icon» stands for: the picture of the demo.
+const demoIcon = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 
-// unescape writes out what a golden file has between guillemets, so that it can hold any byte: «modern», bytes as «0d 0a», and «TEXT×N», which
+var escaped = regexp.MustCompile(`«(modern|mcpwire|icon|[0-9a-f ]+|[^«»]*×[0-9]+)»`)
+
+// unescape writes out what a golden file has between guillemets, so that it can hold any byte: «modern», «icon», bytes as «0d 0a», and «TEXT×N», which
 // is TEXT so many times. An empty pair takes away the end of the line it ends.
 func unescape(text string) string {
 	return escaped.ReplaceAllStringFunc(strings.ReplaceAll(text, "«»\n", ""), func(found string) string {
@@ -3807,6 +3813,8 @@ func unescape(text string) string {
 			return modernMembers
 		case "mcpwire":
 			return callMembers
+		case "icon":
+			return demoIcon
 		}
 		repeated, count, many := strings.Cut(inner, "×")
 		if n, err := strconv.Atoi(count); many && err == nil {
@@ -3878,9 +3886,16 @@ func (tr transcript) folded(requests int) (list []section) {
 		say("client", "C", post+initialized)
 		say("server", "C", "202\n")
 	case tr.overHTTP():
-		say("client", "A", "POST /mcp\n\n"+request)
+		post := func(body string) string { // a lesson shows the whole header
+			if tr.isCase {
+				return "POST /mcp\n\n" + body
+			}
+			usual := transcript{sections: tr.sections, isCase: true}.usual(http.MethodPost, "/mcp", body)
+			return "POST /mcp\n" + strings.Join(usual, "") + "\n" + body
+		}
+		say("client", "A", post(request))
 		say("server", "A", "200\nContent-Type: application/json\nMcp-Session-Id: session-1\n\n"+result)
-		say("client", "B", "POST /mcp\n\n"+initialized)
+		say("client", "B", post(initialized))
 		say("server", "B", "202\n")
 	default:
 		say("client", "", request)
@@ -4030,8 +4045,14 @@ func (g *stage) play(tr transcript, played side, application player) transcript 
 	return tr
 }
 
-// with adds sections that the file does not have. What the last one says is continued there.
+// with adds sections that the file does not have, in front of the note at its end. What the last one says is continued there.
 func (tr transcript) with(added []section) transcript {
+	end := len(tr.sections)
+	if len(added) > 0 && tr.sections[end-1].who == "note" {
+		end--
+	}
+	notes := slices.Clone(tr.sections[end:])
+	tr.sections = tr.sections[:end]
 	for _, s := range added {
 		if last := &tr.sections[len(tr.sections)-1]; last.who == s.who && last.letter == s.letter && s.letter == "" {
 			last.text += s.text
@@ -4039,6 +4060,7 @@ func (tr transcript) with(added []section) transcript {
 			tr.sections = append(tr.sections, s)
 		}
 	}
+	tr.sections = append(tr.sections, notes...)
 	return tr
 }
 
@@ -4493,7 +4515,8 @@ func (tr transcript) compare(t *testing.T) {
 	}
 	pairs := strings.FieldsFunc(strings.ReplaceAll(*spell, "=>", ";"), func(r rune) bool { return r == ';' })
 	spelling := strings.NewReplacer(append(pairs, " /mcp\n", " "+u.Path+"\n")...)
-	theirs := transcript{title: spelling.Replace(tr.title), sections: tr.unfolded().sections}
+	tr = tr.unfolded()
+	theirs := transcript{title: spelling.Replace(tr.title), sections: slices.Clone(tr.sections)}
 	switch {
 	case !tr.overHTTP():
 		t.Skip("not over HTTP")
@@ -5362,7 +5385,7 @@ func errorsTo(w io.Writer) *slog.Logger {
 func (tr transcript) script() (which uint8, script []byte) {
 	for _, s := range tr.sections {
 		switch {
-		case s.who == "server":
+		case s.who != "client" && s.who != "by hand":
 			continue
 		case s.text == hangsUp || s.text == breaks:
 			script = append(script, takes, s.letter[0], cuts)

@@ -1,0 +1,64 @@
+package interop
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The exercises of the lessons, as a reader runs them. Each lesson ends with "Try it:", lines of a shell that are indented, and "You
+// see:". What stands there between back quotes must be in what the lines print, in this order or in another. A first line that starts a
+// server over HTTP runs in the background. The program is built already, and the server takes a free port.
+func TestExercises(t *testing.T) {
+	t.Parallel()
+	lessons, _ := filepath.Glob("../*.txtar")
+	if len(lessons) < 30 {
+		t.Fatalf("%d lessons", len(lessons))
+	}
+	for _, file := range lessons {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			script, seen := exercise(t, string(text))
+			out := run(t, nil, "", "sh", "-c", "cd '"+t.TempDir()+"'\n"+script)
+			if out.exit == 2 {
+				t.Error("a command line is wrong")
+			}
+			for _, want := range seen {
+				if !strings.Contains(out.stdout+out.stderr, want) {
+					t.Errorf("it does not print %s", want)
+				}
+			}
+		})
+	}
+}
+
+var (
+	indented = regexp.MustCompile(`(?m)^    (.*\n)`)
+	quoted   = regexp.MustCompile("`([^`]+)`")
+)
+
+// exercise returns the script of a lesson, and what it prints.
+func exercise(t *testing.T, lesson string) (script string, seen []string) {
+	_, last, _ := strings.Cut(lesson, "\nTry it: ")
+	for _, m := range indented.FindAllStringSubmatch(last, -1) {
+		script += m[1]
+	}
+	if flags, rest, ok := strings.Cut(strings.TrimPrefix(script, "go run . -http :8080"), "\n"); ok && len(flags)+len(rest)+1 < len(script) {
+		script = strings.ReplaceAll(rest, "http://localhost:8080", serve(t, strings.Fields(flags)...).base)
+	}
+	script = strings.ReplaceAll(script, "go run .", mcpwire)
+	_, see, _ := strings.Cut(last, "\nYou see: ")
+	for _, m := range quoted.FindAllStringSubmatch(strings.ReplaceAll(see, "\n", " "), -1) {
+		seen = append(seen, m[1])
+	}
+	if script == "" || len(seen) == 0 {
+		t.Fatal("a lesson has an exercise, and says what one sees")
+	}
+	return script, seen
+}
