@@ -6,6 +6,7 @@
 //	call_test.go        mcpwire call is the client; server-everything (npm) and everything-server (Go SDK) are the servers
 //	servers_test.go     mcpwire call is the client, over each transport; those and the two in servers (Go SDK, mcp-go) are the servers
 //	lessons_test.go     the lessons of ../*.txtar are the client; mcpwire, those, and the Go SDK's are the servers
+//	exercises_test.go   a shell runs the exercises of these lessons, with mcpwire at both ends
 //	wire_test.go        the same through a proxy, which sees what mcpwire call sends, and cuts off what comes back
 //	http_test.go        mcpwire serves HTTP; the Inspector, the SDKs for TypeScript and Go, and mcp-go are the clients
 //	eras_test.go        mcpwire serves HTTP to clients of both eras at once; each kind of client meets each kind of server

@@ -54,18 +54,21 @@ func TestLessons(t *testing.T) {
 			found = append(found, play(t, player, "-target", test.sse, "-spell", spell,
 				"-test.run", lessons(overSSE), "-test.skip", lessons(unplayed))...)
 			for _, difference := range found {
-				if !slices.Contains(told, difference) {
+				if !slices.Contains(told, difference) && !slices.Contains(told, difference+sometimes) {
 					t.Errorf("unexplained: %s", difference)
 				}
 			}
 			for _, difference := range told {
-				if !slices.Contains(found, difference) {
+				if !slices.Contains(found, difference) && !strings.HasSuffix(difference, sometimes) {
 					t.Errorf("gone: %s", difference)
 				}
 			}
 		})
 	}
 }
+
+// sometimes ends a difference that a race in the server decides.
+const sometimes = " (sometimes)"
 
 // overSSE are the lessons for the transport of 2024-11-05, which server-everything serves as
 // another process.
