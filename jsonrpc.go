@@ -6,6 +6,8 @@ package main
 
 // JSON-RPC 2.0: messages, and a conversation with one peer.
 //
+// To see it work, read lessons 03, 05 and 08 of the course: testdata/README.md.
+//
 //	{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}            a request
 //	{"jsonrpc":"2.0","id":1,"result":{"content":[]}}                                   its response
 //	{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found"}}      or an error response

@@ -7,6 +7,8 @@ package main
 // MCP on top of JSON-RPC: the revisions, what a message says about its sender,
 // and the lifecycle of both eras, from both ends.
 //
+// To see it work, read lessons 01, 11 and 13 of the course: testdata/README.md.
+//
 // In the legacy era the client introduces itself once, with initialize, and the
 // server remembers what it has said. In the modern era, 2026-07-28, every
 // request says the same again, in its _meta. So a legacy session is a remembered

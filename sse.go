@@ -20,6 +20,8 @@ package main
 //	< event: message
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
+// To see it work, read lessons 18, 23 and 27 of the course: testdata/README.md.
+//
 // This file has five parts:
 //
 //	Events     one event as text, and back

@@ -10,9 +10,9 @@ import (
 
 // The exercises of the lessons, as a reader runs them. Each lesson ends with "Try it:", lines of a shell that are indented, and "You
 // see:". What stands there between back quotes must be in what the lines print, in this order or in another. A first line that starts a
-// server over HTTP runs in the background. The program is built already, and the server takes a free port.
+// server over HTTP runs in the background. The program is built already, and the server takes a free port. The exercises run before the
+// tests that are parallel, which measure time.
 func TestExercises(t *testing.T) {
-	t.Parallel()
 	lessons, _ := filepath.Glob("../*.txtar")
 	if len(lessons) < 30 {
 		t.Fatalf("%d lessons", len(lessons))
@@ -61,4 +61,37 @@ func exercise(t *testing.T, lesson string) (script string, seen []string) {
 		t.Fatal("a lesson has an exercise, and says what one sees")
 	}
 	return script, seen
+}
+
+// The index of the course, ../README.md, has each lesson once, with its title and what one learns there. Each lesson names the next one of
+// the index.
+func TestCourse(t *testing.T) {
+	index, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^\| \[(\d\d)\]\((\d\d)(-[a-z0-9-]+\.txtar)\) \| (.*?) \| (.*?) \|`).FindAllStringSubmatch(string(index), -1)
+	files, _ := filepath.Glob("../[0-9]*.txtar")
+	if len(rows) != len(files) {
+		t.Errorf("%d rows, and %d lessons", len(rows), len(files))
+	}
+	seen := map[string]bool{}
+	for i, row := range rows {
+		number, file, title, learned := row[1], row[2]+row[3], row[4], row[5]
+		text, err := os.ReadFile("../" + file)
+		if err != nil || seen[file] || number != row[2] {
+			t.Errorf("%s: is there twice, or %v", file, err)
+			continue
+		}
+		seen[file] = true
+		head, _, _ := strings.Cut(string(text), "\n-- ")
+		if want := title + " You learn: " + learned + " "; !strings.HasPrefix(strings.ReplaceAll(head, "\n", " "), want) {
+			t.Errorf("%s begins\n%s\nand the index has\n%s", file, head, want)
+		}
+		if i+1 < len(rows) {
+			if next := "\nNext: " + rows[i+1][1] + ", " + rows[i+1][4] + "\n"; !strings.HasSuffix(string(text), next) {
+				t.Errorf("%s does not end with%s", file, next)
+			}
+		}
+	}
 }
