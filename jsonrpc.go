@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// jsonrpc.go of mcpwire 0.2.0. README.md has the licence, and says which files to copy
-// together.
+// jsonrpc.go of mcpwire 0.2.0, which is made to be copied.
 
 package main
 
@@ -665,10 +664,9 @@ var (
 // bindValue stores a value. It is given null only for a json.RawMessage, and for
 // an element of a slice of structs.
 func bindValue(value json.RawMessage, into reflect.Value) *BindError {
-	wrong := &BindError{Reason: "has the wrong type"}
 	switch kind := into.Kind(); {
 	case len(value) == 0: // the text was not JSON
-		return wrong
+		return &BindError{Reason: "is not JSON"}
 	case into.Type() == rawType:
 		into.SetBytes(value)
 	case readsItself(into.Type()):
@@ -718,9 +716,33 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 // unmarshal stores a value by the rules of json.Unmarshal.
 func unmarshal(value json.RawMessage, into reflect.Value) *BindError {
 	if json.Unmarshal(value, into.Addr().Interface()) != nil {
-		return &BindError{Reason: "has the wrong type"}
+		return &BindError{Reason: misfit(value, into.Type())}
 	}
 	return nil
+}
+
+// misfit says why a value does not fit a type, for a model that can do better.
+func misfit(value json.RawMessage, t reflect.Type) string {
+	isList := t.Kind() == reflect.Slice || t.Kind() == reflect.Array
+	switch {
+	case readsItself(t):
+		return "has the wrong type"
+	case t.Kind() == reflect.String:
+		return "must be a string"
+	case t.Kind() == reflect.Bool:
+		return "must be true or false"
+	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
+		return "must be a number"
+	case isList && t.Elem().Kind() == reflect.Uint8:
+		return "must be a string in Base64"
+	case isList && value[0] == '[':
+		return "has an element of the wrong type"
+	case isList:
+		return "must be an array"
+	case t.Kind() == reflect.Map && value[0] != '{':
+		return "must be an object"
+	}
+	return "has the wrong type"
 }
 
 // readsItself reports whether a type has a method UnmarshalJSON or UnmarshalText.
@@ -1192,6 +1214,9 @@ func (plainProtocol) abandoned(call *Message, _ error) *Message {
 // read, and the conversation would stand still until the context of the call ends.
 // The handler starts a goroutine for such a call.
 //
+// A handler of a request that panics is answered with a CodeInternalError. The panic
+// and its stack are logged, by slog.Default if there is no other log.
+//
 // A handler of a request that ends its goroutine with runtime.Goexit, as t.FailNow
 // does, is answered with a CodeInternalError. A handler of a notification that
 // does this ends the conversation.
@@ -1406,7 +1431,11 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
 		r := recover()
 		switch {
 		case r != nil:
-			x.owner.log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
+			log := x.owner.log
+			if log == silent {
+				log = slog.Default() // a program that logs nothing must still show its panics, as with net/http
+			}
+			log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
 			response = NewResponse(x.Request.ID, nil, errInternal)
 		case response == nil:
 			x.owner.log.Error("a handler has ended its goroutine", "method", brief(x.Request.Method))

@@ -30,6 +30,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -202,6 +203,17 @@ func ExampleAddTool() {
 // schemaOf returns the JSON Schema of a type whose fields have json tags, as Bind reads them. A tag doc describes a field. It is for types
 // that do not contain themselves.
 func schemaOf(t reflect.Type) map[string]any {
+	switch t {
+	case reflect.TypeFor[json.RawMessage](): // any value
+		return map[string]any{}
+	case reflect.TypeFor[[]byte]():
+		return map[string]any{"type": "string", "contentEncoding": "base64"}
+	case reflect.TypeFor[time.Time]():
+		return map[string]any{"type": "string", "format": "date-time"}
+	}
+	if p := reflect.PointerTo(t); p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		panic(fmt.Sprintf("%v reads itself, so its schema is not known here", t))
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return schemaOf(t.Elem())
@@ -215,6 +227,8 @@ func schemaOf(t reflect.Type) map[string]any {
 		return map[string]any{"type": "number"}
 	case reflect.Slice:
 		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
+	case reflect.Map: // its keys are strings in JSON
+		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem())}
 	case reflect.Struct:
 		return schemaOfStruct(t)
 	}
@@ -246,9 +260,9 @@ func ExampleAddTool_schema() {
 		City string `json:"city"`
 	}
 	type arguments struct {
-		Stops []stop   `json:"stops" doc:"Where to go, in this order."`
-		Speed *float64 `json:"speed,omitempty" doc:"In km/h."`
-		Night bool     `json:"night,omitempty"`
+		Stops []stop    `json:"stops" doc:"Where to go, in this order."`
+		Speed *float64  `json:"speed,omitempty" doc:"In km/h."`
+		Start time.Time `json:"start,omitzero"`
 	}
 	schema, err := json.Marshal(schemaOf(reflect.TypeFor[arguments]()))
 	if err != nil {
@@ -260,7 +274,7 @@ func ExampleAddTool_schema() {
 	})
 	fmt.Println(string(schema))
 	// Output:
-	// {"properties":{"night":{"type":"boolean"},"speed":{"description":"In km/h.","type":"number"},"stops":{"description":"Where to go, in this order.","items":{"properties":{"city":{"type":"string"}},"required":["city"],"type":"object"},"type":"array"}},"required":["stops"],"type":"object"}
+	// {"properties":{"speed":{"description":"In km/h.","type":"number"},"start":{"format":"date-time","type":"string"},"stops":{"description":"Where to go, in this order.","items":{"properties":{"city":{"type":"string"}},"required":["city"],"type":"object"},"type":"array"}},"required":["stops"],"type":"object"}
 }
 
 // Resources with URIs that are known, others that a template describes, and a prompt.

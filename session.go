@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// session.go of mcpwire 0.2.0. README.md has the licence, and says which files to copy
-// together.
+// session.go of mcpwire 0.2.0, which is made to be copied.
 
 package main
 
@@ -147,6 +146,11 @@ type Revision struct {
 
 // Revisions are all versions of the protocol, newest first. The legacy ones are
 // those that begin with initialize.
+//
+// The order matters: a client tries the first version first, and with it the era of
+// that version. To add a revision, add a row, and run the tests with -update: what
+// they change in testdata shows what your row changes on the wire. A modern revision
+// has no batches, whatever its row says.
 var Revisions = []Revision{
 	{Version: "2026-07-28", Modern: true, Completions: true, Annotations: true, ProgressMessages: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
 		ResourceNotFound: CodeInvalidParams, VersionHeader: true},
@@ -585,7 +589,7 @@ func refuseBatch(in Payload, rev Revision) (reason string) {
 	others := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method != "" })
 	switch {
 	case !rev.Batches:
-		return "batches exist only in 2025-03-26"
+		return "no batches in " + cmp.Or(rev.Version, "this revision")
 	case in.hasRequest("initialize"):
 		return "initialize in a batch"
 	case responses && others:
@@ -616,7 +620,7 @@ func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
 	case err != nil:
 		return err
 	case modern && in.Batch:
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in 2026-07-28"}
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + cmp.Or(rev.Version, meta.ProtocolVersion)}
 	case modern && x.Request.Method == "subscriptions/listen" && len(in.raw) > maxListen:
 		return InvalidParams("a subscription must have at most %d bytes", maxListen)
 	case modern:
@@ -1354,7 +1358,7 @@ func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
 // InputRequired is a result that a handler of tools/call, prompts/get or
 // resources/read may return in place of its own. Then the client is asked, and
 // the handler runs again: Exchange.Inputs has the answers, Exchange.State the
-// State. See ExampleInputRequired.
+// State.
 //
 //	func greet(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
 //		var answer ElicitResult
@@ -1978,13 +1982,20 @@ func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Excha
 // checkArguments panics if Bind cannot fill an A.
 func checkArguments[A any](tool string) {
 	var arguments A
-	if _, isRaw := any(arguments).(json.RawMessage); !isRaw {
-		_ = Bind(nil, &arguments) // panics by itself
+	if _, isRaw := any(arguments).(json.RawMessage); isRaw {
+		return
 	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			panic(fmt.Sprintf("the arguments of the tool %q must be a struct for Bind, or a json.RawMessage: %v", tool, reason))
+		}
+	}()
+	_ = Bind(nil, &arguments)
 }
 
 // argumentError turns an error of Bind into that of a tool. An argument that is
-// missing, or appears twice, makes the request wrong.
+// missing, or appears twice, is a mistake of the program that calls, and makes the
+// request wrong. A value of another type may come from the model, which can correct it.
 func argumentError(err error) error {
 	fault, ok := errors.AsType[*BindError](err)
 	switch {
@@ -2299,6 +2310,9 @@ func (s *Server) listTools(_ context.Context, x *Exchange) (any, error) {
 type CallToolParams struct {
 	Name      string `json:"name,omitempty"`
 	Arguments any    `json:"arguments,omitempty"` // encodes to an object
+	// Meta encodes to an object. Client.Call adds to it what each request must say. In
+	// the modern era {"io.modelcontextprotocol/logLevel":"debug"} asks for log messages.
+	Meta any `json:"_meta,omitempty"`
 }
 
 // calledTool is CallToolParams as a Server reads them.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// sse.go of mcpwire 0.2.0. README.md has the licence, and says which files to copy
-// together.
+// sse.go of mcpwire 0.2.0, which is made to be copied.
 
 package main
 

@@ -132,11 +132,11 @@ func TestBind(t *testing.T) {
 		{`{"city":"a","u":256}`, `{"city":"a","u":0}`, "'u' is out of range"},
 		{`{"city":"a","u":-1}`, `{"city":"a","u":0}`, "'u' must be an integer that is not negative"},
 		{`{"city":"a","list":[{"name":"x"},{"note":"y"}]}`, `{"city":"a","list":[{"name":"x"}]}`, "Missing required member: 'list.1.name'"},
-		{`{"city":"a","list":{}}`, `{"city":"a"}`, "'list' has the wrong type"},
+		{`{"city":"a","list":{}}`, `{"city":"a"}`, "'list' must be an array"},
 		{`{"city":"a","by":{"k":1,"k":2}}`, `{"city":"a"}`, "'by.k' appears twice"},
 		{`{"city":"a","city":"b"}`, `{"city":"a"}`, "'city' appears twice"},
 		{`{"city":"a","c\u0069ty":"b"}`, `{"city":"a"}`, "'city' appears twice"},
-		{`{"n":"x","city":1,"f":2}`, `{"city":"","f":2}`, "'city' has the wrong type"}, // the required one, and wire.Bind goes on
+		{`{"n":"x","city":1,"f":2}`, `{"city":"","f":2}`, "'city' must be a string"}, // the required one, and wire.Bind goes on
 		{`{"city":null}`, `{"city":""}`, "Missing required member: 'city'"},
 		{"", `{"city":""}`, "Missing required member: 'city'"},
 		{"null", `{"city":""}`, "Missing required member: 'city'"},

@@ -38,7 +38,7 @@ func TestBindTypesThatReadThemselves(t *testing.T) {
 	}
 	for object, want := range map[string]string{
 		`{"maybe":7}`:                     "'maybe' has the wrong type",
-		`{"all":[7]}`:                     "'all' has the wrong type",
+		`{"all":[7]}`:                     "'all' has an element of the wrong type",
 		`{"most":-1}`:                     "'most' must be an integer that is not negative",
 		`{"most":18446744073709551616.5}`: "'most' must be an integer that is not negative",
 	} {

@@ -132,7 +132,7 @@ func TestToolArguments(t *testing.T) {
 		`"name":"typed","arguments":{"city":"Oslo","city":"Rome"}`:     invalid + `'city' appears twice"}`,
 		`"name":"typed","arguments":{"city":"Oslo","days":1,"days":2}`: invalid + `'days' appears twice"}`,
 		`"name":"typed","arguments":[]`:                                invalid + `the arguments must be an object"}`,
-		`"name":"typed","arguments":{"city":7}`:                        says + `'city' has the wrong type` + failed,
+		`"name":"typed","arguments":{"city":7}`:                        says + `'city' must be a string` + failed,
 		`"name":"typed","arguments":{"city":"Oslo","days":1.5}`:        says + `'days' must be an integer` + failed,
 		`"name":"raw","arguments":{"b": 1, "a":[ ]}`:                   says + `{\"b\": 1, \"a\":[ ]}"}]}`,
 		`"name":"raw"`:                says + `"}]}`,
@@ -346,7 +346,7 @@ func TestPages(t *testing.T) {
 	if !slices.Equal(names, want) || !slices.Equal(sizes, []string{"50", "50", "21"}) {
 		t.Errorf("%q, %q", sizes, names)
 	}
-	for cursor, want := range map[string]string{`"x"`: "Unknown cursor: x", `""`: "the cursor is missing or empty", `7`: "'cursor' has the wrong type", `"after ~"`: `"tools":[]`} {
+	for cursor, want := range map[string]string{`"x"`: "Unknown cursor: x", `""`: "the cursor is missing or empty", `7`: "'cursor' must be a string", `"after ~"`: `"tools":[]`} {
 		for _, version := range eachRevision {
 			if got := answered(t, server, version, "tools/list", `"cursor":`+cursor); !strings.Contains(got, want) {
 				t.Errorf("%s, %s: %s", version, cursor, got)

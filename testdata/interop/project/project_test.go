@@ -514,7 +514,7 @@ func TestFilesSayWhereTheyComeFrom(t *testing.T) {
 	}
 	for _, name := range []string{"jsonrpc.go", "stdio.go", "session.go", "sse.go", "http.go"} {
 		text, err := os.ReadFile(name)
-		want := fmt.Sprintf("// SPDX-License-Identifier: 0BSD\n// %s of mcpwire %s. ", name, version[1])
+		want := fmt.Sprintf("// SPDX-License-Identifier: 0BSD\n// %s of mcpwire %s, ", name, version[1])
 		if err != nil || !strings.HasPrefix(string(text), want) {
 			t.Errorf("%s does not begin with %q: %v", name, want, err)
 		}
