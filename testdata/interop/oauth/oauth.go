@@ -1,0 +1,975 @@
+// Package oauth logs a client of MCP in with OAuth. The library has no OAuth: it takes
+// any http.Client, and a Transport makes one that gets a token when the server asks for
+// it. To use it, copy this file, and import your copy of the library as wire. The file
+// loopback.go is for programs on the user's own machine.
+//
+//	login := &oauth.Transport{Server: address, Authorize: show, RedirectURL: redirect}
+//	defer login.Close()
+//	client.Connect(ctx, wire.HTTPDialer{URL: address, Client: &http.Client{Transport: login}})
+//
+// What happens on the way:
+//
+//	client     POST without a token
+//	server     401, WWW-Authenticate: Bearer resource_metadata="…", scope="…"
+//	Transport  GET the metadata of the server: which authorization server it trusts    readResource
+//	Transport  GET the metadata of the authorization server: which endpoints it has    readIssuer
+//	Transport  the client id: it is known, or a URL, or the endpoint gives one         register
+//	user       logs in at the authorization server, with a browser                     askUser
+//	Transport  exchanges the code for a token                                          askUser
+//	Transport  POST with the token
+//
+// Later the Transport repeats this, with a refresh token in place of the user if it
+// has one, after 401. After 403 with insufficient_scope the user is asked again.
+//
+// What an attacker may try, and what stops it:
+//
+//	another server wants the token         the token goes only to Server and below its path      owns
+//	metadata are about another server      resource must be Server, or above its path            checkResource
+//	metadata name internal addresses       https, and only addresses of the public internet      checkURL, publicOnly
+//	metadata redirect to other hosts       a GET stays at its origin; a POST is not redirected   stayAtOrigin
+//	metadata of another issuer             issuer must be the URL that named it, byte for byte   checkIssuer
+//	the answer of another issuer (mix-up)  iss must be the issuer, before the code is sent       checkAnswer
+//	an answer that was not asked for       state must be that of the request                     checkAnswer
+//	a stolen code                          PKCE with S256, or there is no login                  checkIssuer, askUser
+//	an endpoint that switches PKCE off     a URL with a parameter twice is refused               askUser
+//	a secret of one issuer for another     clients and refresh tokens belong to an issuer        register, getGrant
+//	an error that repeats a secret         only a code of the specification is shown             checkToken, errorCode
+//	logins without end                     two for a request, and a pause after a failure        RoundTrip, join
+//	answers without end                    bounds in bytes and in time                           readJSON, stayAtOrigin
+//
+// What remains: if an honest issuer sends no iss, an answer from it may be taken for
+// one from another issuer. And a Transport trusts the server in the choice of the
+// issuer: the user has to look at the page on which the login happens.
+//
+// Left out: the flow of 2025-03-26, without metadata of the resource; the transport of
+// 2024-11-05, which posts to another URL; a store for tokens; private_key_jwt; DPoP.
+//
+// Source: 2025-11-25 basic/authorization; 2026-07-28 basic/authorization and the pages
+// below it.
+package oauth
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+
+	"interop/wire" // go run ./copywire
+)
+
+const (
+	maxLogins    = 2                // for one request: one for 401, and one for 403
+	maxScopes    = 8 << 10          // bytes of the scopes that a server may want, all in all
+	maxDocument  = 1 << 20          // bytes of metadata, or of the answer to a registration
+	maxClientID  = 8 << 10          // bytes of a client id and its secret
+	maxClients   = 16               // registrations that are kept
+	maxRedirects = 5                // in a row
+	fetchTimeout = 30 * time.Second // for metadata, a registration, or a token
+)
+
+// Transport is an http.RoundTripper for one user of one MCP server. It gives each
+// request the token of the user, and gets a token when the server asks for one. Set
+// the fields before the first request. A Transport may be used by several
+// goroutines: however many requests the server refuses, the user is asked once.
+//
+// A login takes longer than wire.Client waits by default. Call Login before Connect,
+// or set ProbeTimeout and ConnectTimeout of the Client to the time that a user needs.
+// Otherwise the Client gives up server/discover after five seconds, and a server of
+// both eras is taken for a legacy server.
+//
+// Errors name metadata and endpoints. They hold no token, no code and no secret.
+type Transport struct {
+	Server string // required: the URL of the MCP server
+	// Authorize is required. It shows authorizationURL to the user, in a browser, and
+	// returns the query with which the browser comes back to RedirectURL. It must not
+	// check the query: the Transport does. It is called by one goroutine at a time.
+	Authorize   func(ctx context.Context, authorizationURL string) (answer url.Values, err error)
+	RedirectURL string // required: https, or http at a loopback address
+
+	// These are the ways to a client id. The Transport tries them in this order. Server
+	// may name any issuer in Registered, so that should hold the issuers of Server only.
+	Registered        map[string]Registration // clients that were registered by hand, by issuer
+	ClientMetadataURL string                  // an https URL with metadata of this client, which is its id
+	ClientName        string                  // for the endpoint where clients register themselves; "": MCP client
+
+	// Base sends requests to the server. nil: http.DefaultTransport.
+	Base http.RoundTripper
+	// Client sends requests to authorization servers. Their URLs come from the MCP
+	// server, so a Client must not reach what the server must not reach. nil: a client
+	// without a proxy, that connects to public addresses only. If Server is at a
+	// loopback address, it connects to any.
+	Client  *http.Client
+	Timeout time.Duration // for a login, the user's part included; 0: five minutes
+
+	once  sync.Once
+	local bool            // Server is at a loopback address
+	pause time.Duration   // after a failure, before the user is asked again
+	life  context.Context // until Close
+	end   context.CancelCauseFunc
+	tasks sync.WaitGroup // the goroutine of the running login; it is started while mu is held, and not after Close
+
+	mu         sync.Mutex              // guards the fields below
+	running    *login                  // nil: none
+	last       *login                  // the last one that has ended; nil: none
+	grant      *grant                  // what the last successful login has brought; nil: none
+	registered map[string]Registration // clients that have registered themselves, by issuer
+}
+
+// Registration is what an authorization server knows a client by. RFC 7591, section
+// 3.2.1.
+type Registration struct {
+	ID     string `json:"client_id"`
+	Secret string `json:"client_secret,omitempty"` // "": a public client
+	// Method says how the client sends the secret: client_secret_basic,
+	// client_secret_post or none. "": the first that the authorization server knows.
+	Method string `json:"token_endpoint_auth_method,omitempty"`
+}
+
+// grant is a token, and what it was asked for. Its fields do not change.
+type grant struct {
+	issuer   string
+	resource string // that the token is for
+	scopes   []string
+	token    *oauth2.Token
+}
+
+// login is one attempt to get a token. It runs in the background, not on the context
+// of a request: a request with a short deadline must not stop the login for which
+// others wait.
+type login struct {
+	asked      *challenge
+	mayRefresh bool          // a refresh token may stand for the user
+	done       chan struct{} // closed when the next three are set
+	refreshed  bool          // the user was not asked
+	err        error
+	ended      time.Time
+	accepted   atomic.Bool // the server has accepted the token
+}
+
+// challenge is what a response of the server asks for.
+type challenge struct {
+	status   int // 401 or 403
+	metadata string
+	scopes   []string
+}
+
+var errClosed = errors.New("the Transport is closed")
+
+func (t *Transport) prepare() {
+	t.life, t.end = context.WithCancelCause(context.Background())
+	t.pause = 15 * time.Second
+	t.registered = map[string]Registration{}
+	server, err := url.Parse(t.Server)
+	t.local = err == nil && isLoopback(server)
+}
+
+// Login logs the user in, if the server asks for that. It sends a ping without a
+// session: whatever the server thinks of that, it asks for the token first. A program
+// need not call Login.
+func (t *Transport) Login(ctx context.Context) error {
+	ping := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, t.Server, ping)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := t.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode == http.StatusUnauthorized {
+		return errors.New("oauth: the server does not accept the token")
+	}
+	return nil // any other status, such as 400, says that the server asks for no login
+}
+
+// Close ends the login that is running, and waits for it.
+func (t *Transport) Close() {
+	t.once.Do(t.prepare)
+	t.mu.Lock()
+	t.end(errClosed)
+	t.mu.Unlock()
+	t.tasks.Wait()
+}
+
+// RoundTrip sends a request with the token. If the server asks for a login, RoundTrip
+// waits for it, and sends the request again. The server has not acted on a request
+// that it answers with 401 or 403.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.once.Do(t.prepare)
+	if !t.owns(r.URL) || r.Header.Get("Authorization") != "" {
+		return t.base().RoundTrip(r)
+	}
+	for logins := 0; ; logins++ {
+		t.mu.Lock()
+		grant, last := t.grant, t.last
+		t.mu.Unlock()
+		resp, err := t.send(r, grant, logins > 0)
+		if err != nil {
+			return nil, err
+		}
+		if last != nil && resp.StatusCode != http.StatusUnauthorized {
+			last.accepted.Store(true)
+		}
+		asked := readChallenge(resp)
+		canRepeat := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
+		isEnd := r.Method == http.MethodDelete // of a session: no reason to ask the user
+		if asked == nil || logins == maxLogins || !canRepeat || isEnd {
+			return resp, nil
+		}
+		next := t.join(asked, last)
+		if next == nil {
+			return resp, nil
+		}
+		resp.Body.Close()
+		select {
+		case <-next.done:
+		case <-r.Context().Done():
+			return nil, context.Cause(r.Context())
+		}
+		if next.err != nil {
+			return nil, next.err
+		}
+	}
+}
+
+// owns reports whether the token may go to a URL. 2026-07-28
+// basic/authorization#token-requirements.
+func (t *Transport) owns(u *url.URL) bool {
+	server, err := url.Parse(t.Server)
+	return err == nil && covers(server, u)
+}
+
+// send sends a copy of a request, as a RoundTripper may not change the request.
+func (t *Transport) send(r *http.Request, grant *grant, again bool) (*http.Response, error) {
+	attempt := r.Clone(r.Context())
+	if again && r.GetBody != nil {
+		body, err := r.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		attempt.Body = body
+	}
+	if grant != nil {
+		attempt.Header.Set("Authorization", "Bearer "+grant.token.AccessToken)
+	}
+	return t.base().RoundTrip(attempt)
+}
+
+func (t *Transport) base() http.RoundTripper { return cmp.Or(t.Base, http.DefaultTransport) }
+
+// readChallenge returns what a response asks for. nil: it asks for no login.
+// 2026-07-28 basic/authorization#error-handling.
+func readChallenge(resp *http.Response) *challenge {
+	params := (&wire.HTTPError{Header: resp.Header}).Challenge("Bearer")
+	isStepUp := resp.StatusCode == http.StatusForbidden && params["error"] == "insufficient_scope"
+	if resp.StatusCode != http.StatusUnauthorized && !isStepUp {
+		return nil
+	}
+	return &challenge{resp.StatusCode, params["resource_metadata"], strings.Fields(params["scope"])}
+}
+
+// join returns the login that a request has to wait for: one that runs, one that has
+// ended since the request was sent, or a new one. seen is the last login that had
+// ended when the request was sent. nil: no login would help, and the caller gets the
+// response. These rules bound how often the user is asked:
+//
+//	a login has failed less than a pause ago             the request gets that error
+//	the server refuses a token that the user just got    no login
+//	403 for scopes that have been asked for              no login
+func (t *Transport) join(asked *challenge, seen *login) *login {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	isNew := func(scope string) bool { return t.grant == nil || !slices.Contains(t.grant.scopes, scope) }
+	wasRefused := seen != nil && seen.err == nil && !seen.accepted.Load()
+	isRecent := seen != nil && time.Since(seen.ended) < t.pause
+	switch {
+	case t.running != nil:
+		return t.running
+	case t.last != seen:
+		return t.last
+	case isRecent && seen.err != nil:
+		return seen
+	case isRecent && wasRefused && !seen.refreshed:
+		return nil
+	case asked.status == http.StatusForbidden && !slices.ContainsFunc(asked.scopes, isNew):
+		return nil
+	}
+	mayRefresh := asked.status == http.StatusUnauthorized && !wasRefused
+	l := &login{asked: asked, mayRefresh: mayRefresh, done: make(chan struct{})}
+	if t.life.Err() != nil {
+		l.err = fmt.Errorf("oauth: %w", errClosed)
+		close(l.done)
+		return l
+	}
+	t.running = l
+	t.tasks.Go(func() { t.run(l) })
+	return l
+}
+
+// run is the goroutine of a login. There is one at a time.
+func (t *Transport) run(l *login) {
+	limit := cmp.Or(t.Timeout, 5*time.Minute)
+	ctx, cancel := context.WithTimeoutCause(t.life, limit, fmt.Errorf("no login within %v", limit))
+	defer cancel()
+	t.mu.Lock()
+	before := t.grant
+	t.mu.Unlock()
+	next, refreshed, err := t.getGrant(ctx, l, before)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.grant = next
+	} else {
+		l.err = fmt.Errorf("oauth: %w", err)
+	}
+	l.refreshed, l.ended = refreshed, time.Now()
+	t.running, t.last = nil, l
+	close(l.done)
+}
+
+// getGrant gets a token, for the user or with the refresh token of before. before may
+// be nil. All metadata are read again each time, because a server may move to another
+// authorization server. 2026-07-28 basic/authorization#authorization-flow-steps.
+func (t *Transport) getGrant(ctx context.Context, l *login, before *grant) (next *grant, refreshed bool, err error) {
+	resource, err := t.readResource(ctx, l.asked.metadata)
+	if err != nil {
+		return nil, false, err
+	}
+	as, err := t.readIssuer(ctx, t.choose(resource.AuthorizationServers))
+	if err != nil {
+		return nil, false, err
+	}
+	client, err := t.register(ctx, as)
+	if err != nil {
+		return nil, false, err
+	}
+	config, err := t.config(as, client)
+	if err != nil {
+		return nil, false, err
+	}
+	if before == nil {
+		before = &grant{token: &oauth2.Token{}}
+	}
+	next = &grant{issuer: as.Issuer, resource: resource.Resource, scopes: before.scopes}
+	// A refresh token belongs to the issuer and the resource that it came from.
+	isFromThere := before.issuer == next.issuer && before.resource == next.resource
+	if l.mayRefresh && isFromThere && before.token.RefreshToken != "" {
+		next.token, err = t.refresh(ctx, config, before)
+		fault, isAnswer := errors.AsType[*oauth2.RetrieveError](err)
+		if !isAnswer || fault.Response.StatusCode >= 500 {
+			return next, true, t.checkToken(as, next.token, err)
+		}
+	}
+	next.scopes, err = addScopes(before.scopes, l.asked.scopes, resource.Scopes)
+	if err != nil {
+		return nil, false, err
+	}
+	config.Scopes = withOfflineAccess(next.scopes, as.Scopes)
+	next.token, err = t.askUser(ctx, as, config, resource.Resource)
+	return next, false, err
+}
+
+// addScopes returns the scopes to ask for. before are those that were asked for
+// already: a new token must not lose what the old one could. supported count if the
+// server has never named any. 2026-07-28
+// basic/authorization#scope-selection-strategy, and #step-up-authorization-flow: "the
+// union of the client's previously requested scope set and the scopes from the current
+// challenge".
+func addScopes(before, asked, supported []string) ([]string, error) {
+	if len(before) == 0 && len(asked) == 0 {
+		asked = supported
+	}
+	all := slices.Clone(before)
+	for _, scope := range asked {
+		if !slices.Contains(all, scope) {
+			all = append(all, scope)
+		}
+	}
+	if len(strings.Join(all, " ")) > maxScopes {
+		return nil, fmt.Errorf("the server wants scopes of more than %d bytes", maxScopes)
+	}
+	return all, nil
+}
+
+// withOfflineAccess adds the scope for refresh tokens, if the authorization server has
+// it. It stays out of a request without scopes, where it would be the only one.
+// 2026-07-28 basic/authorization#refresh-tokens.
+func withOfflineAccess(scopes, supported []string) []string {
+	const offline = "offline_access"
+	if len(scopes) == 0 || slices.Contains(scopes, offline) || !slices.Contains(supported, offline) {
+		return scopes
+	}
+	return append(slices.Clone(scopes), offline)
+}
+
+// ---- Metadata ----
+
+// resourceMetadata is what a server says about itself. RFC 9728, section 2.
+type resourceMetadata struct {
+	Resource             string   `json:"resource"`
+	AuthorizationServers []string `json:"authorization_servers"`
+	Scopes               []string `json:"scopes_supported,omitempty"`
+}
+
+// issuerMetadata is what an authorization server says about itself. RFC 8414, section
+// 2, and OpenID Connect Discovery 1.0, section 3.
+type issuerMetadata struct {
+	Issuer                string   `json:"issuer"`
+	AuthorizationEndpoint string   `json:"authorization_endpoint"`
+	TokenEndpoint         string   `json:"token_endpoint"`
+	RegistrationEndpoint  string   `json:"registration_endpoint,omitempty"`
+	Scopes                []string `json:"scopes_supported,omitempty"`
+	ChallengeMethods      []string `json:"code_challenge_methods_supported,omitempty"`
+	AuthMethods           []string `json:"token_endpoint_auth_methods_supported,omitempty"`
+	ReadsClientMetadata   bool     `json:"client_id_metadata_document_supported,omitempty"`
+	SendsIssuer           bool     `json:"authorization_response_iss_parameter_supported,omitempty"`
+}
+
+// readResource reads the metadata of the server. announced is where the challenge says
+// that they are; "": the well-known places. They must be at the origin of the server.
+// Otherwise another host could say which issuer the server trusts. 2026-07-28
+// basic/authorization/authorization-server-discovery#protected-resource-metadata-discovery-requirements.
+func (t *Transport) readResource(ctx context.Context, announced string) (*resourceMetadata, error) {
+	server, err := t.checkURL("Server", t.Server)
+	if err != nil {
+		return nil, err
+	}
+	places := []string{announced}
+	if announced == "" {
+		const name = "/.well-known/oauth-protected-resource"
+		places = slices.Compact([]string{name + pathOf(server), name})
+		for i := range places {
+			places[i] = originOf(server) + places[i]
+		}
+	}
+	client := stayAtOrigin(&http.Client{Transport: t.base()})
+	for _, place := range places {
+		u, err := t.checkURL("resource_metadata", place)
+		if err != nil {
+			return nil, err
+		}
+		if originOf(u) != originOf(server) {
+			return nil, fmt.Errorf("resource_metadata %.200q is not at the origin of the server", place)
+		}
+		var found resourceMetadata
+		isFound, err := fetch(ctx, client, place, &found)
+		if err != nil {
+			return nil, err
+		}
+		if isFound {
+			return &found, t.checkResource(&found, server)
+		}
+	}
+	return nil, errors.New("the server has no metadata of a protected resource")
+}
+
+// checkResource refuses metadata that are not about the server. RFC 9728, section 3.3,
+// wants the URL of the server. A path above it counts as well, because the metadata at
+// the root of a host are about the whole host.
+func (t *Transport) checkResource(m *resourceMetadata, server *url.URL) error {
+	resource, err := t.checkURL("resource", m.Resource)
+	if err != nil {
+		return err
+	}
+	if !covers(resource, server) {
+		return fmt.Errorf("the metadata of the server are about another resource, %.200q", m.Resource)
+	}
+	if len(m.AuthorizationServers) == 0 {
+		return errors.New("the metadata of the server name no authorization server")
+	}
+	return nil
+}
+
+// choose returns the issuer to use: one where this client is registered by hand, or
+// else the first.
+func (t *Transport) choose(issuers []string) string {
+	for _, issuer := range issuers {
+		if _, ok := t.Registered[issuer]; ok {
+			return issuer
+		}
+	}
+	return issuers[0]
+}
+
+// readIssuer reads the metadata of an authorization server. 2026-07-28
+// basic/authorization/authorization-server-discovery#authorization-server-metadata-discovery:
+// the order of the places, and issuer "MUST be identical to the issuer identifier used
+// to construct the well-known URL".
+func (t *Transport) readIssuer(ctx context.Context, issuer string) (*issuerMetadata, error) {
+	u, err := t.checkURL("issuer", issuer)
+	if err == nil && u.RawQuery != "" {
+		err = fmt.Errorf("the issuer %.200q has a query", issuer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	origin, tenant := originOf(u), pathOf(u)
+	places := []string{
+		origin + "/.well-known/oauth-authorization-server" + tenant,
+		origin + "/.well-known/openid-configuration" + tenant,
+		origin + tenant + "/.well-known/openid-configuration",
+	}
+	for _, place := range slices.Compact(places) {
+		var found issuerMetadata
+		isFound, err := fetch(ctx, t.client(), place, &found)
+		if err != nil {
+			return nil, err
+		}
+		if isFound {
+			return &found, t.checkIssuer(&found, issuer)
+		}
+	}
+	return nil, fmt.Errorf("the authorization server %.200q has no metadata", issuer)
+}
+
+func (t *Transport) checkIssuer(m *issuerMetadata, issuer string) error {
+	if m.Issuer != issuer {
+		return fmt.Errorf("the metadata of the issuer %.200q are those of %.200q", issuer, m.Issuer)
+	}
+	// 2026-07-28 basic/authorization/security-considerations#authorization-code-protection:
+	// without code_challenge_methods_supported clients "MUST refuse to proceed".
+	if !slices.Contains(m.ChallengeMethods, "S256") {
+		return fmt.Errorf("the issuer %.200q does not support PKCE with S256", issuer)
+	}
+	_, err := t.checkURL("authorization_endpoint", m.AuthorizationEndpoint)
+	if err == nil {
+		_, err = t.checkURL("token_endpoint", m.TokenEndpoint)
+	}
+	if err == nil && m.RegistrationEndpoint != "" {
+		_, err = t.checkURL("registration_endpoint", m.RegistrationEndpoint)
+	}
+	return err
+}
+
+// fetch reads a document of metadata. If there is none at this place, isFound is
+// false: some servers answer with a page. A failure of the server is an error, or it
+// would decide which place counts.
+func fetch(ctx context.Context, client *http.Client, place string, target any) (isFound bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
+	if err != nil {
+		return false, err
+	}
+	r.Header.Set("Accept", "application/json")
+	resp, err := client.Do(r)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch {
+	case resp.StatusCode >= 500:
+		return false, fmt.Errorf("%.200q: status %d", place, resp.StatusCode)
+	case resp.StatusCode != http.StatusOK || media != "application/json":
+		return false, nil
+	}
+	err = readJSON(resp.Body, target)
+	if err != nil {
+		return false, fmt.Errorf("%.200q: %w", place, err)
+	}
+	return true, nil
+}
+
+// readJSON reads an object of at most maxDocument bytes.
+func readJSON(body io.Reader, target any) error {
+	text, err := io.ReadAll(io.LimitReader(body, maxDocument+1))
+	switch {
+	case err != nil:
+		return err
+	case len(text) > maxDocument:
+		return fmt.Errorf("more than %d bytes", maxDocument)
+	case !json.Valid(text):
+		return errors.New("not JSON")
+	}
+	return wire.Bind(text, target)
+}
+
+// ---- The client id ----
+
+// registrationRequest is what a client says about itself. RFC 7591, section 2.
+type registrationRequest struct {
+	ClientName      string   `json:"client_name"`
+	RedirectURIs    []string `json:"redirect_uris"`
+	GrantTypes      []string `json:"grant_types"`
+	ResponseTypes   []string `json:"response_types"`
+	AuthMethod      string   `json:"token_endpoint_auth_method"`
+	ApplicationType string   `json:"application_type"` // of OpenID Connect
+}
+
+// register returns the client id for an issuer. 2026-07-28
+// basic/authorization/client-registration: the order; "MUST NOT reuse client
+// credentials from a different authorization server".
+func (t *Transport) register(ctx context.Context, as *issuerMetadata) (Registration, error) {
+	if known, ok := t.Registered[as.Issuer]; ok {
+		return known, nil
+	}
+	if as.ReadsClientMetadata && t.ClientMetadataURL != "" {
+		return Registration{ID: t.ClientMetadataURL, Method: "none"}, nil
+	}
+	t.mu.Lock()
+	known, ok := t.registered[as.Issuer]
+	t.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	if as.RegistrationEndpoint == "" {
+		return known, fmt.Errorf("this client is not registered with the issuer %.200q, which lets no client register itself", as.Issuer)
+	}
+	known, err := t.registerAt(ctx, as)
+	if err != nil {
+		return known, fmt.Errorf("registration with the issuer %.200q: %w", as.Issuer, err)
+	}
+	t.mu.Lock()
+	if len(t.registered) == maxClients { // the server has named that many issuers
+		clear(t.registered)
+	}
+	t.registered[as.Issuer] = known
+	t.mu.Unlock()
+	return known, nil
+}
+
+// registerAt sends a registration. RFC 7591, section 3. 2026-07-28
+// basic/authorization/client-registration#application-type-and-redirect-uri-constraints.
+func (t *Transport) registerAt(ctx context.Context, as *issuerMetadata) (known Registration, err error) {
+	redirect, err := t.redirect()
+	if err != nil {
+		return known, err
+	}
+	request := registrationRequest{
+		ClientName:      cmp.Or(t.ClientName, "MCP client"),
+		RedirectURIs:    []string{t.RedirectURL},
+		GrantTypes:      []string{"authorization_code", "refresh_token"},
+		ResponseTypes:   []string{"code"},
+		AuthMethod:      authMethod(as.AuthMethods, "none", "client_secret_basic", "client_secret_post"),
+		ApplicationType: "web",
+	}
+	if isLoopback(redirect) {
+		request.ApplicationType = "native"
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return known, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, as.RegistrationEndpoint, bytes.NewReader(body))
+	if err != nil {
+		return known, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json")
+	resp, err := t.client().Do(r)
+	if err != nil {
+		return known, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusOK {
+		var fault struct {
+			Error string `json:"error"`
+		}
+		_ = readJSON(resp.Body, &fault)
+		return known, fmt.Errorf("status %d %s", resp.StatusCode, errorCode(fault.Error))
+	}
+	err = readJSON(resp.Body, &known)
+	switch {
+	case err != nil:
+		return known, err
+	case known.ID == "":
+		return known, errors.New("the client_id is empty")
+	case len(known.ID)+len(known.Secret) > maxClientID:
+		return known, fmt.Errorf("client_id and client_secret have more than %d bytes", maxClientID)
+	}
+	return known, nil
+}
+
+// authMethod returns the first of ours that the authorization server supports. If none
+// is named, it supports client_secret_basic. RFC 8414, section 2.
+func authMethod(supported []string, ours ...string) string {
+	for _, method := range ours {
+		if slices.Contains(supported, method) {
+			return method
+		}
+	}
+	return "client_secret_basic"
+}
+
+// config returns what package oauth2 has to know.
+func (t *Transport) config(as *issuerMetadata, client Registration) (*oauth2.Config, error) {
+	method := client.Method
+	switch {
+	case client.Secret == "":
+		method = "none"
+	case method == "":
+		method = authMethod(as.AuthMethods, "client_secret_basic", "client_secret_post")
+	}
+	c := &oauth2.Config{
+		ClientID:    client.ID,
+		RedirectURL: t.RedirectURL,
+		Endpoint:    oauth2.Endpoint{AuthURL: as.AuthorizationEndpoint, TokenURL: as.TokenEndpoint, AuthStyle: oauth2.AuthStyleInParams},
+	}
+	switch method {
+	case "none":
+	case "client_secret_post":
+		c.ClientSecret = client.Secret
+	case "client_secret_basic":
+		c.ClientSecret = client.Secret
+		c.Endpoint.AuthStyle = oauth2.AuthStyleInHeader
+	default:
+		return nil, fmt.Errorf("the method %.100q of client authentication is not supported", method)
+	}
+	_, err := t.redirect()
+	return c, err
+}
+
+// ---- Tokens ----
+
+// askUser sends the user to the authorization server, and exchanges the code with
+// which the user comes back.
+func (t *Transport) askUser(ctx context.Context, as *issuerMetadata, config *oauth2.Config, resource string) (*oauth2.Token, error) {
+	state, verifier := rand.Text(), oauth2.GenerateVerifier()
+	forResource := oauth2.SetAuthURLParam("resource", resource) // RFC 8707, in both requests
+	target := config.AuthCodeURL(state, oauth2.S256ChallengeOption(verifier), forResource)
+	u, err := url.Parse(target)
+	if err != nil {
+		return nil, errors.New("authorization_endpoint is not a URL")
+	}
+	for name, values := range u.Query() {
+		if len(values) > 1 { // an endpoint that brings its own challenge could switch PKCE off
+			return nil, fmt.Errorf("authorization_endpoint sets the parameter %.100q", name)
+		}
+	}
+	if t.Authorize == nil {
+		return nil, errors.New("the user has to log in, but Authorize is nil")
+	}
+	answer, err := t.Authorize(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	code, err := checkAnswer(answer, state, as)
+	if err != nil {
+		return nil, err
+	}
+	token, err := config.Exchange(t.withClient(ctx), code, oauth2.VerifierOption(verifier), forResource)
+	return token, t.checkToken(as, token, err)
+}
+
+// checkAnswer returns the code of an answer, if the answer is one to our request, from
+// the issuer that was asked. Nothing else of the answer is looked at, or shown, before
+// that is known. 2026-07-28 basic/authorization#authorization-response-validation.
+func checkAnswer(answer url.Values, state string, as *issuerMetadata) (code string, err error) {
+	for _, name := range []string{"state", "iss", "code", "error"} {
+		if len(answer[name]) > 1 {
+			return "", fmt.Errorf("the answer of the authorization server has %q twice", name)
+		}
+	}
+	switch {
+	case answer.Get("state") != state:
+		return "", errors.New("the answer of the authorization server has another state")
+	case as.SendsIssuer && !answer.Has("iss"):
+		return "", errors.New("the answer of the authorization server lacks iss")
+	case answer.Has("iss") && answer.Get("iss") != as.Issuer:
+		return "", errors.New("the answer comes from another authorization server: iss is another issuer")
+	case answer.Has("error"):
+		return "", fmt.Errorf("the authorization server refuses: %s", errorCode(answer.Get("error")))
+	case answer.Get("code") == "":
+		return "", errors.New("the answer of the authorization server lacks a code")
+	}
+	return answer.Get("code"), nil
+}
+
+// refresh gets a token with a refresh token. If the answer brings no other refresh
+// token, the old one stays. The TokenSource of oauth2.Config would not send resource,
+// which each token request needs; clientcredentials sends what it is told.
+func (t *Transport) refresh(ctx context.Context, config *oauth2.Config, before *grant) (*oauth2.Token, error) {
+	request := clientcredentials.Config{
+		ClientID:     config.ClientID,
+		ClientSecret: config.ClientSecret,
+		TokenURL:     config.Endpoint.TokenURL,
+		AuthStyle:    config.Endpoint.AuthStyle,
+		EndpointParams: url.Values{
+			"grant_type":    {"refresh_token"},
+			"refresh_token": {before.token.RefreshToken},
+			"resource":      {before.resource},
+		},
+	}
+	return request.Token(t.withClient(ctx))
+}
+
+// checkToken returns what is wrong with the answer to a token request. err is the
+// error of package oauth2, which may show the answer, and so a token.
+func (t *Transport) checkToken(as *issuerMetadata, token *oauth2.Token, err error) error {
+	if fault, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		if fault.ErrorCode == "invalid_client" { // it may have been deleted; the next login registers again
+			t.mu.Lock()
+			delete(t.registered, as.Issuer)
+			t.mu.Unlock()
+		}
+		return fmt.Errorf("no token: status %d %s", fault.Response.StatusCode, errorCode(fault.ErrorCode))
+	}
+	if fault, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("no token: %w", fault)
+	}
+	if err != nil {
+		return errors.New("no token: the answer cannot be read")
+	}
+	isHidden := func(c rune) bool { return c <= ' ' || c > '~' }
+	switch {
+	case !strings.EqualFold(token.Type(), "Bearer"):
+		return errors.New("the token is not a Bearer token")
+	case strings.ContainsFunc(token.AccessToken, isHidden):
+		return errors.New("the token cannot be sent in a header")
+	}
+	return nil
+}
+
+// errorCode returns a code of RFC 6749 as it may be shown. Other text may repeat a
+// code or a verifier.
+func errorCode(code string) string {
+	if !regexp.MustCompile(`^[a-z_]{1,50}$`).MatchString(code) {
+		return "(no error code)"
+	}
+	return code
+}
+
+// ---- Where requests may go ----
+
+// checkURL returns a URL of a peer. It must be https, or http from one loopback
+// address to another. name is for the error. 2026-07-28
+// basic/authorization/security-considerations#communication-security.
+func (t *Transport) checkURL(name, text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	isAllowed := err == nil && (u.Scheme == "https" || u.Scheme == "http" && t.local && isLoopback(u))
+	switch {
+	case !isAllowed || u.Hostname() == "":
+		return nil, fmt.Errorf("%s must be an https URL: %.200q", name, text)
+	case u.User != nil || strings.Contains(text, "#"):
+		return nil, fmt.Errorf("%s must have neither a user nor a fragment", name)
+	}
+	return u, nil
+}
+
+// redirect returns RedirectURL. 2026-07-28
+// basic/authorization/security-considerations#communication-security: redirect URIs
+// "MUST be either localhost or use HTTPS".
+func (t *Transport) redirect() (*url.URL, error) {
+	u, err := url.Parse(t.RedirectURL)
+	if err != nil || u.Hostname() == "" || u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u)) {
+		return nil, errors.New("RedirectURL must be https, or http at a loopback address")
+	}
+	return u, nil
+}
+
+// client returns the client for authorization servers.
+func (t *Transport) client() *http.Client {
+	switch {
+	case t.Client != nil:
+		return stayAtOrigin(t.Client)
+	case t.local:
+		return stayAtOrigin(http.DefaultClient)
+	}
+	return stayAtOrigin(publicOnly)
+}
+
+// withClient returns a context that tells package oauth2 the client.
+func (t *Transport) withClient(ctx context.Context) context.Context {
+	return context.WithValue(ctx, oauth2.HTTPClient, t.client())
+}
+
+var (
+	shared     = netip.MustParsePrefix("100.64.0.0/10") // between a provider and its customers. RFC 6598
+	translated = netip.MustParsePrefix("64:ff9b::/96")  // stands for an IPv4 address, maybe a private one. RFC 6052
+)
+
+// publicOnly connects to addresses of the public internet only. It looks at the
+// address after the name was resolved, so no name can stand for another address later.
+// A proxy would resolve names itself. 2026-07-28
+// tutorials/security/security_best_practices#server-side-request-forgery-ssrf.
+var publicOnly = &http.Client{Transport: &http.Transport{
+	DialContext: (&net.Dialer{
+		Timeout: fetchTimeout,
+		Control: func(_, address string, _ syscall.RawConn) error {
+			target, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return err
+			}
+			addr := target.Addr()
+			if !addr.IsGlobalUnicast() || addr.IsPrivate() || shared.Contains(addr) || translated.Contains(addr) {
+				return fmt.Errorf("%v is not a public address: the field Client may allow it", addr)
+			}
+			return nil
+		},
+	}).DialContext,
+	ForceAttemptHTTP2: true,
+	IdleConnTimeout:   fetchTimeout,
+}}
+
+// stayAtOrigin returns a copy of a client with a limit of time. It follows the
+// redirects of a GET within the origin, and no others: those would carry secrets on,
+// or let one host speak for another.
+func stayAtOrigin(client *http.Client) *http.Client {
+	c := *client
+	c.Timeout = cmp.Or(c.Timeout, fetchTimeout)
+	c.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		first := via[0]
+		if first.Method != http.MethodGet || originOf(r.URL) != originOf(first.URL) || len(via) > maxRedirects {
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}
+	return &c
+}
+
+// covers reports whether a URL is a resource, or below its path.
+func covers(resource, u *url.URL) bool {
+	above := strings.TrimSuffix(resource.Path, "/")
+	below := path.Clean("/" + u.Path)
+	return originOf(resource) == originOf(u) && (below == above || strings.HasPrefix(below, above+"/"))
+}
+
+// originOf returns scheme, host and port of a URL, in one spelling.
+func originOf(u *url.URL) string {
+	port := u.Port()
+	if u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80" {
+		port = ""
+	}
+	host := strings.ToLower(u.Hostname())
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port != "" {
+		host += ":" + port
+	}
+	return u.Scheme + "://" + host
+}
+
+// pathOf returns the path of a URL, without a slash at its end.
+func pathOf(u *url.URL) string { return strings.TrimSuffix(u.EscapedPath(), "/") }
+
+// isLoopback reports whether a URL is at this machine.
+func isLoopback(u *url.URL) bool {
+	addr, err := netip.ParseAddr(u.Hostname())
+	return err == nil && addr.IsLoopback() || strings.EqualFold(u.Hostname(), "localhost")
+}
