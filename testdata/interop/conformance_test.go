@@ -21,15 +21,14 @@ import (
 type set struct {
 	side, revision string
 	scored         int      // so many scenarios are required
-	leftOut        int      // and so many more, of authorization, which is not mcpwire's
 	others         []string // the suite runs them without scoring them; here they have to pass as well
 }
 
 var sets = []set{
-	{"server", "2025-11-25", 30, 0, []string{"server-session-lifecycle", "server-sse-polling", "json-schema-2020-12"}},
-	{"server", "2026-07-28", 37, 0, []string{"http-header-validation", "http-custom-header-server-validation", "json-schema-2020-12"}},
-	{"client", "2025-11-25", 4, 14, []string{"json-schema-2020-12-preservation"}},
-	{"client", "2026-07-28", 7, 25, []string{"json-schema-2020-12-preservation"}},
+	{"server", "2025-11-25", 30, []string{"server-session-lifecycle", "server-sse-polling", "json-schema-2020-12"}},
+	{"server", "2026-07-28", 37, []string{"http-header-validation", "http-custom-header-server-validation", "json-schema-2020-12"}},
+	{"client", "2025-11-25", 18, []string{"json-schema-2020-12-preservation"}},
+	{"client", "2026-07-28", 32, []string{"json-schema-2020-12-preservation"}},
 }
 
 // skipped are the checks that cannot be made, by scenario: there is no handshake in 2026-07-28.
@@ -40,7 +39,8 @@ var skipped = map[string][]string{
 // targets start what the suite is to try, once for all sets of a side, and return the flags that name it.
 var targets = map[string]func(t *testing.T, fixtures string) (flags []string){"server": serveFixtures, "client": callMocks}
 
-// TestConformance runs the suite against the program in fixtures, MCPWIRE_CONFORMANCE_RUNS times or until something fails: all sets in turn,
+// TestConformance runs the suite against the program in fixtures, and its scenarios of authorization against the one in oauth/client,
+// MCPWIRE_CONFORMANCE_RUNS times or until something fails: all sets in turn,
 // the server's against the same process. What passes for the suite is not enough: it overlooks warnings, and scenarios that assert nothing.
 func TestConformance(t *testing.T) {
 	runs, err := strconv.Atoi(cmp.Or(os.Getenv("MCPWIRE_CONFORMANCE_RUNS"), "1"))
@@ -50,6 +50,10 @@ func TestConformance(t *testing.T) {
 	suite := script(t, "@modelcontextprotocol/conformance/dist/index.js")
 	fixtures := filepath.Join(t.TempDir(), "fixtures")
 	if err := build(".", fixtures, "./fixtures"); err != nil {
+		t.Fatal(err)
+	}
+	login := filepath.Join(t.TempDir(), "login")
+	if err := build(".", login, "./oauth/client"); err != nil {
 		t.Fatal(err)
 	}
 	target := map[string][]string{}
@@ -68,8 +72,8 @@ func TestConformance(t *testing.T) {
 				dir := t.TempDir()
 				sum := &totals[i]
 				sum.runs++
-				for _, which := range set.choices(names) {
-					out := run(t, nil, "", slices.Concat(suite, []string{set.side}, target[set.side], which,
+				for _, which := range set.choices(names, target[set.side], login) {
+					out := run(t, nil, "", slices.Concat(suite, []string{set.side}, which,
 						[]string{"--timeout", "15000", "-o", dir})...)
 					if out.exit != 0 {
 						t.Errorf("the suite ends with %d", out.exit)
@@ -99,8 +103,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// scenarios returns all that have to pass: those that the suite's list has for the side and the revision, but for what is left out, and the
-// others.
+// scenarios returns all that have to pass: those that the suite's list has for the side and the revision, and the others.
 func (s set) scenarios(t *testing.T) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile("node_modules/@modelcontextprotocol/conformance/requirements/" + s.revision + ".yaml")
@@ -109,22 +112,26 @@ func (s set) scenarios(t *testing.T) (names []string) {
 	}
 	_, list, _ := strings.Cut(string(text), "\n"+s.side+":\n  - ")
 	list, _, _ = strings.Cut(list, "\n\n")
-	all := strings.Split(list, "\n  - ")
-	names = slices.DeleteFunc(slices.Clone(all), func(name string) bool { return strings.HasPrefix(name, "auth/") })
-	if len(names) != s.scored || len(all)-len(names) != s.leftOut {
-		t.Fatalf("%d scenarios are scored, and %d left out of %q", len(names), len(all)-len(names), all)
+	names = strings.Split(list, "\n  - ")
+	if len(names) != s.scored {
+		t.Fatalf("%d scenarios are scored: %q", len(names), names)
 	}
 	return append(names, s.others...)
 }
 
-// choices returns the flags of one run of the suite each: a server's set as a whole, and a client's scenarios one by one. So what is left
-// out is not run, the client's exit status counts, and no scenario takes another's time.
-func (s set) choices(names []string) (flags [][]string) {
+// choices returns the flags of one run of the suite each: a server's set as a whole, and a client's scenarios one by one. So the client's
+// exit status counts, and no scenario takes another's time. target are the flags that name the fixtures; login is the client that the
+// scenarios of authorization get.
+func (s set) choices(names, target []string, login string) (flags [][]string) {
 	if s.side == "server" {
-		return [][]string{{"--requirements", s.revision}}
+		return [][]string{slices.Concat(target, []string{"--requirements", s.revision})}
 	}
 	for _, name := range names {
-		flags = append(flags, []string{"--scenario", name, "--spec-version", s.revision})
+		started := target
+		if strings.HasPrefix(name, "auth/") {
+			started = []string{"--command", "exec " + login}
+		}
+		flags = append(flags, slices.Concat(started, []string{"--scenario", name, "--spec-version", s.revision}))
 	}
 	return flags
 }

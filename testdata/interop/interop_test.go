@@ -10,7 +10,8 @@
 //	wire_test.go        the same through a proxy, which sees what mcpwire call sends, and cuts off what comes back
 //	http_test.go        mcpwire serves HTTP; the Inspector, the SDKs for TypeScript and Go, and mcp-go are the clients
 //	eras_test.go        mcpwire serves HTTP to clients of both eras at once; each kind of client meets each kind of server
-//	conformance_test.go the program in fixtures serves HTTP, and calls over it; the official conformance suite is the client, and the server
+//	conformance_test.go the program in fixtures serves HTTP, and calls over it; the official conformance suite is the client, and the server;
+//	                    the program in oauth/client logs in at the suite's servers
 //	nginx_test.go       mcpwire serves HTTP behind nginx
 //	replica_test.go     two replicas of mcpwire serve HTTP behind nginx
 //	browser_test.go     mcpwire serves HTTP to pages in Chromium, and refuses to
@@ -19,7 +20,7 @@
 //	postgres_test.go    mcpwire call is the client, server-postgres (npm) the server
 //
 // The folders library (tests through exported names alone), project (what belongs to no file alone), soak (restarts, abuse, odd children),
-// load (many sessions and streams), fixtures (what the conformance suite tries) and bench use a copy of the library, as package
+// load (many sessions and streams), fixtures (what the conformance suite tries), oauth (a login) and bench use a copy of the library, as package
 // wire, which go run ./copywire makes: the tests do not start without it.
 //
 // go test -v shows every command with what it printed, and every message that passed: a way to read the protocol as others speak it.
