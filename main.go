@@ -18,8 +18,9 @@
 // which files to copy for which purpose.
 package main
 
-// This file has six parts: the program and its flags, the demo server, the
-// command call, the command bridge, the traces of all three, and standard error.
+// This file has seven parts: the program and its flags, the demo server, the
+// command call, the command bridge, the traces of all three, the page for a
+// browser, and standard error.
 
 import (
 	"bufio"
@@ -30,6 +31,8 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
+	"embed"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -436,9 +439,6 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) e
 	mcp, sse, mux := o.handlers(demo, log)
 	server := &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: 4 * ioTimeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	if o.trace {
-		server.Handler = &tracedHandler{Handler: mux, trace: newTrace()}
-	}
 	scheme := "http"
 	run := server.Serve
 	if o.tlsCert != "" {
@@ -513,7 +513,8 @@ func (l loggedListener) Accept() (net.Conn, error) {
 }
 
 // handlers makes the handlers of both transports, and the mux that has all
-// paths. It also fills in those options that flags leave open.
+// paths, those of the page included. It also fills in those options that flags
+// leave open.
 func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler, sse *SSEHandler, mux *http.ServeMux) {
 	o.token = cmp.Or(o.token, strings.TrimSpace(os.Getenv("MCPWIRE_TOKEN")))
 	if o.guard.KeepAlive == 0 {
@@ -536,17 +537,26 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	if !o.stateless {
 		mcp.Sessions = &o.sessions
 	}
-	mux = http.NewServeMux()
-	mux.Handle("/mcp", mcp)
-	mux.Handle("/mcp/{$}", mcp)
+	endpoints := http.NewServeMux()
+	endpoints.Handle("/mcp", mcp)
+	endpoints.Handle("/mcp/{$}", mcp)
 	if len(legacyVersions(demo.Versions)) > 0 {
-		mux.Handle("/sse", sse)
+		endpoints.Handle("/sse", sse)
 	}
 	if o.authServer != "" {
-		mux.Handle(metadataPath, o.metadata(""))
-		mux.Handle(metadataPath+"/mcp", o.metadata("/mcp"))
+		endpoints.Handle(metadataPath, o.metadata(""))
+		endpoints.Handle(metadataPath+"/mcp", o.metadata("/mcp"))
 	}
-	return mcp, sse, mux
+	return mcp, sse, o.withPage(o.traced(endpoints))
+}
+
+// traced returns a handler that shows what next reads and writes, if a flag asks
+// for that.
+func (o *options) traced(next http.Handler) http.Handler {
+	if !o.trace {
+		return next
+	}
+	return &tracedHandler{Handler: next, trace: newTrace()}
 }
 
 // ---- Authorization ----
@@ -3434,6 +3444,122 @@ func (t *trace) nameSession(id string, mayAdd bool) string {
 
 // eventTag returns how the ids of all events of a session begin.
 func eventTag(id string) string { return (&Session{ID: id}).Tag() + "." }
+
+// ======== The page ========
+//
+// A browser that asks for / or /mcp gets one page: what this is, how to connect, and
+// the lessons, drawn by the script of the page. The page holds nothing of any
+// conversation, so everybody may load it.
+
+// pageFile is the page, without the lessons.
+//
+//go:embed testdata/page.html
+var pageFile string
+
+// lessonFiles are the lessons.
+//
+//go:embed testdata/[0-9]*.txtar
+var lessonFiles embed.FS
+
+// withPage returns a mux that serves the page, and leaves everything else to next.
+func (o *options) withPage(next http.Handler) *http.ServeMux {
+	render := sync.OnceValue(o.renderPage) // not at start: most servers are never asked for it
+	page := o.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		render().ServeHTTP(w, r)
+	}))
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if asksForPage(r) {
+			page.ServeHTTP(w, r)
+		} else {
+			next.ServeHTTP(w, r)
+		}
+	})
+	return mux
+}
+
+// asksForPage reports whether a request is for the page. A client of MCP asks for
+// events with its GET, and never gets the page. At the endpoint only a GET that asks
+// for HTML gets it: clients that do not say what they want are there, too.
+func asksForPage(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	accept := strings.ToLower(strings.Join(r.Header.Values("Accept"), ","))
+	wantsEvents := strings.Contains(accept, "text/event-stream")
+	wantsHTML := strings.Contains(accept, "text/html")
+	switch r.URL.Path {
+	case "/":
+		return !wantsEvents
+	case "/mcp", "/mcp/":
+		return wantsHTML && !wantsEvents
+	}
+	return false
+}
+
+// pageData is what the script of the page is given.
+type pageData struct {
+	Version string       `json:"version"`
+	Token   bool         `json:"token"` // the server wants a token
+	Lessons []pageLesson `json:"lessons"`
+}
+
+// pageLesson is a file of testdata. The script of the page reads its notation.
+type pageLesson struct {
+	Name string `json:"name"` // such as 01-stdio-handshake
+	Text string `json:"text"`
+}
+
+// renderedPage is the handler of the page, as it is sent.
+type renderedPage struct {
+	body   string
+	policy string // the Content-Security-Policy
+}
+
+// pageDataPlace is where the page has its data. A browser does not run a script of
+// this type. JSON as json.Marshal writes it has no <, so it cannot end the script.
+const pageDataPlace = `<script type="application/json" id="data">{}</script>`
+
+// renderPage puts the data into the page. The policy allows the one script and the
+// one style of the page by their hashes, and requests to this server. It allows
+// nothing else, so a text that gets into the page by mistake can do no harm: W3C,
+// Content Security Policy Level 3.
+func (o *options) renderPage() renderedPage {
+	data := pageData{Version: version, Token: o.token != ""}
+	names, _ := fs.Glob(lessonFiles, "testdata/*") // sorted; no error, because the pattern is good
+	for _, name := range names {
+		text, _ := lessonFiles.ReadFile(name) // it is there
+		_, file, _ := strings.Cut(name, "/")
+		data.Lessons = append(data.Lessons, pageLesson{strings.TrimSuffix(file, ".txtar"), string(text)})
+	}
+	encoded, _ := json.Marshal(data) // texts and booleans can be encoded
+	filled := strings.Replace(pageDataPlace, "{}", string(encoded), 1)
+	policy := "default-src 'none'; script-src " + hashOf("script") + "; style-src " + hashOf("style") +
+		"; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return renderedPage{strings.Replace(pageFile, pageDataPlace, filled, 1), policy}
+}
+
+// hashOf returns the hash of the content of an element of the page, as a policy has
+// it. The page has one such element without attributes.
+func hashOf(element string) string {
+	_, rest, _ := strings.Cut(pageFile, "<"+element+">")
+	content, _, _ := strings.Cut(rest, "</"+element+">")
+	hash := sha256.Sum256([]byte(content))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
+}
+
+// ServeHTTP sends the page.
+func (p renderedPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	header.Set("Content-Length", strconv.Itoa(len(p.body)))
+	header.Set("Content-Security-Policy", p.policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-cache")
+	header.Add("Vary", "Accept")
+	_, _ = io.WriteString(w, p.body) // fails only if the browser has gone
+}
 
 // ======== Standard error ========
 

@@ -1,0 +1,439 @@
+package interop
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Here the page that mcpwire -http serves is looked at, in Chromium. The pictures of it in testdata
+// are made by: go test -run TestPage -update .
+var update = flag.Bool("update", false, "write the pictures of the page")
+
+// ---- Chromium, by the Chrome DevTools Protocol over two pipes ----
+
+// tab is a tab of Chromium that a test drives. What it says is messages of JSON, each with a zero
+// byte behind it.
+type tab struct {
+	t       *testing.T
+	to      io.Writer
+	session string // the id of the tab
+
+	mu      sync.Mutex // guards the fields below
+	id      int        // of the last command
+	waiting map[int]chan devtools
+	console []string // what the console says, exceptions included
+}
+
+// devtools is a message of the protocol.
+type devtools struct {
+	ID      int             `json:"id,omitempty"`
+	Session string          `json:"sessionId,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  any             `json:"params,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   json.RawMessage `json:"error,omitempty"`
+}
+
+// openTab starts Chromium with one empty tab. It ends with the test.
+func openTab(t *testing.T) *tab {
+	t.Helper()
+	cmd := exec.Command(find(t, "chromium", "chromium-browser", "google-chrome"), "--headless=new", "--user-data-dir="+t.TempDir(),
+		"--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-breakpad", "--log-level=3",
+		"--no-proxy-server", "--hide-scrollbars", "--remote-debugging-pipe", "about:blank")
+	theirIn, to, err := os.Pipe()
+	from, theirOut, err2 := os.Pipe()
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4
+	cmd.Stderr = new(bytes.Buffer)                 // a pipe, which all its processes have: Wait waits for them
+	cmd.WaitDelay = 10 * time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirIn.Close()
+	theirOut.Close()
+	b := &tab{t: t, to: to, waiting: map[int]chan devtools{}}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		b.read(from)
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		killer := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
+		cmd.Wait()
+		killer.Stop()
+		to.Close()
+		from.Close()
+		<-read
+	})
+	var made struct{ TargetID, SessionID string }
+	b.do("Target.createTarget", map[string]any{"url": "about:blank"}, &made)
+	b.do("Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
+	b.session = made.SessionID
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		b.do(domain+".enable", nil, nil)
+	}
+	return b
+}
+
+// read takes what Chromium says.
+func (b *tab) read(from io.Reader) {
+	in := bufio.NewReader(from)
+	for {
+		text, err := in.ReadBytes(0)
+		if err != nil {
+			return
+		}
+		var m devtools
+		if json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m) != nil {
+			continue
+		}
+		b.mu.Lock()
+		if answer := b.waiting[m.ID]; m.ID != 0 && answer != nil {
+			delete(b.waiting, m.ID)
+			answer <- m
+		}
+		switch m.Method {
+		case "Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown":
+			params, _ := json.Marshal(m.Params)
+			b.console = append(b.console, string(params))
+		}
+		b.mu.Unlock()
+	}
+}
+
+// do sends a command, and reads its result.
+func (b *tab) do(method string, params map[string]any, result any) {
+	b.t.Helper()
+	answer := make(chan devtools, 1)
+	b.mu.Lock()
+	b.id++
+	command, err := json.Marshal(devtools{ID: b.id, Session: b.session, Method: method, Params: params})
+	b.waiting[b.id] = answer
+	b.mu.Unlock()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := b.to.Write(append(command, 0)); err != nil {
+		b.t.Fatal(err)
+	}
+	select {
+	case m := <-answer:
+		if m.Error != nil {
+			b.t.Fatalf("%s: %s", method, m.Error)
+		}
+		if result != nil {
+			if err := json.Unmarshal(m.Result, result); err != nil {
+				b.t.Fatalf("%s: %v: %.1000s", method, err, m.Result)
+			}
+		}
+	case <-time.After(limit):
+		b.t.Fatal(method, "is not answered")
+	}
+}
+
+// eval runs JavaScript in the page, and reads its value, or that of its promise.
+func (b *tab) eval(script string, value any) {
+	b.t.Helper()
+	var got struct {
+		Result           struct{ Value json.RawMessage }
+		ExceptionDetails json.RawMessage
+	}
+	b.do("Runtime.evaluate", map[string]any{"expression": script, "awaitPromise": true, "returnByValue": true}, &got)
+	if got.ExceptionDetails != nil {
+		b.t.Fatalf("%s: %s", script, got.ExceptionDetails)
+	}
+	if value != nil {
+		if err := json.Unmarshal(got.Result.Value, value); err != nil {
+			b.t.Fatalf("%s: %v: %s", script, err, got.Result.Value)
+		}
+	}
+}
+
+// open loads a page, and waits until its script has run.
+func (b *tab) open(url string) {
+	b.t.Helper()
+	b.do("Page.navigate", map[string]any{"url": url}, nil)
+	b.await(`location.href.startsWith(` + quoted(url) + `) && document.readyState === 'complete'`)
+}
+
+// await waits until an expression is true, and returns how long that took.
+func (b *tab) await(condition string) time.Duration {
+	b.t.Helper()
+	began := time.Now()
+	eventually(b.t, condition, func() bool {
+		var is bool
+		b.eval(condition, &is)
+		return is
+	})
+	return time.Since(began)
+}
+
+// resize sets the width and the height of the window.
+func (b *tab) resize(width, height int) {
+	b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+}
+
+// paint chooses between light and dark.
+func (b *tab) paint(scheme string) {
+	features := []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}
+	b.do("Emulation.setEmulatedMedia", map[string]any{"features": features}, nil)
+}
+
+// picture keeps what the window shows as a file of testdata, with -update.
+func (b *tab) picture(name string) {
+	b.t.Helper()
+	var shot struct{ Data []byte }
+	b.do("Page.captureScreenshot", map[string]any{"format": "png", "optimizeForSpeed": false}, &shot)
+	if len(shot.Data) > 150_000 {
+		b.t.Errorf("%s has %d bytes", name, len(shot.Data))
+	}
+	if *update {
+		if err := os.WriteFile(filepath.Join("..", name), shot.Data, 0o644); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// isQuiet fails the test if the console of the browser says anything.
+func (b *tab) isQuiet() {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, line := range b.console {
+		b.t.Errorf("console: %s", line)
+	}
+	b.console = nil
+}
+
+// fits fails the test if the page is wider than the window, at any of these widths.
+func (b *tab) fits(widths ...int) {
+	b.t.Helper()
+	for _, width := range widths {
+		b.resize(width, 900)
+		var got int
+		if b.eval(`document.documentElement.scrollWidth`, &got); got > width {
+			b.t.Errorf("at %d the page is %d wide", width, got)
+		}
+	}
+}
+
+// quoted returns a text as a string of JavaScript.
+func quoted(text string) string {
+	b, _ := json.Marshal(text)
+	return string(b)
+}
+
+// getPage asks for a path as a browser does.
+func getPage(t *testing.T, url string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	if req.Header.Get("Host") != "" {
+		req.Host = req.Header.Get("Host")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp, body(t, resp)
+}
+
+// ---- The page ----
+
+// The page is the same at both addresses, and needs no token. Its policy allows the one script and
+// the one style by their hashes, and nothing else.
+func TestPagePolicy(t *testing.T) {
+	t.Parallel()
+	server := serve(t, "-token", "s3cret")
+	resp, text := getPage(t, server.base+"/")
+	if _, again := getPage(t, server.mcp); resp.StatusCode != 200 || again != text {
+		t.Errorf("%s, and %d and %d bytes", resp.Status, len(text), len(again))
+	}
+	hash := func(element string) string {
+		found := regexp.MustCompile(`(?s)<`+element+`>(.*?)</`+element+`>`).FindAllStringSubmatch(text, -1)
+		if len(found) != 1 {
+			t.Fatalf("%d of <%s>", len(found), element)
+		}
+		sum := sha256.Sum256([]byte(found[0][1]))
+		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	}
+	want := "default-src 'none'; script-src " + hash("script") + "; style-src " + hash("style") +
+		"; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	if got := resp.Header.Get("Content-Security-Policy"); got != want {
+		t.Errorf("policy:\n%s, want\n%s", got, want)
+	}
+	if found := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|\son[a-z]+=|\bstyle=|src=`).FindAllString(text[:strings.Index(text, `id="data"`)]+text[strings.Index(text, "'use strict'"):], -1); found != nil {
+		t.Errorf("the page makes HTML of strings, or asks for more: %q", found)
+	}
+	if found := regexp.MustCompile(`https?://[a-z.]+`).FindAllString(strings.SplitN(text, `id="data"`, 2)[0], -1); !slices.Equal(found, []string{"https://modelcontextprotocol.io"}) {
+		t.Errorf("other hosts: %q", found)
+	}
+	for _, refused := range [][]string{{"Origin", "https://evil.example"}, {"Host", "evil.example"}} {
+		for _, path := range []string{"/", "/mcp"} {
+			if resp, said := getPage(t, server.base+path, refused...); resp.StatusCode != 403 || strings.Contains(said, "<html") {
+				t.Errorf("%q, %s: %s %s", refused, path, resp.Status, said)
+			}
+		}
+	}
+}
+
+// arrowsOf returns how many arrows a lesson needs: over stdio one for each line, over HTTP one for
+// each request, response and event.
+func arrowsOf(t *testing.T, text string) (arrows int) {
+	section := regexp.MustCompile(`(?m)^-- (.*) --\n`)
+	names := section.FindAllStringSubmatch(text, -1)
+	begun := map[string]bool{}
+	streams := map[string]bool{}
+	for i, said := range section.Split(text, -1)[1:] {
+		who, letter, isHTTP := strings.Cut(strings.Replace(names[i][1], "by hand", "client", 1), " ")
+		if who != "client" && who != "server" {
+			continue
+		}
+		if !isHTTP {
+			for line := range strings.Lines(said) {
+				if !strings.HasPrefix(line, "(") {
+					arrows++
+				}
+			}
+			continue
+		}
+		if !begun[who+letter] {
+			begun[who+letter] = true
+			arrows++
+			streams[letter] = who == "server" && strings.Contains(said, "\nContent-Type: text/event-stream\n")
+			_, said, _ = strings.Cut(said, "\n\n")
+		}
+		if who == "server" && streams[letter] {
+			for event := range strings.SplitSeq(said, "\n\n") {
+				if strings.Contains(event, ":") {
+					arrows++
+				}
+			}
+		}
+	}
+	if arrows == 0 {
+		t.Fatal("no arrows in", text)
+	}
+	return arrows
+}
+
+// Each lesson is drawn: one arrow for each message, which holds the bytes of it.
+func TestPageLessons(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	b := openTab(t)
+	b.resize(1280, 900)
+	b.open(server.base + "/")
+	files, _ := filepath.Glob("../[0-9]*.txtar")
+	if len(files) < 30 {
+		t.Fatal(files)
+	}
+	for _, file := range files {
+		lesson, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		b.eval(`location.hash = `+quoted(name), nil)
+		b.await(`document.querySelector('#lessons [aria-current]').hash === ` + quoted("#"+name))
+		var got struct {
+			Arrows int
+			Bytes  []string
+			Title  string
+		}
+		b.eval(`({ arrows: document.querySelectorAll('#lesson .arrow').length,
+			title: document.querySelector('#lesson h3 + p').textContent,
+			bytes: [...document.querySelectorAll('#lesson .arrow pre')].map(pre => pre.textContent) })`, &got)
+		if want := arrowsOf(t, string(lesson)); got.Arrows != want || len(got.Bytes) != want {
+			t.Errorf("%s: %d arrows, want %d", name, got.Arrows, want)
+		}
+		if title, _, _ := strings.Cut(string(lesson), "\n"); !strings.HasPrefix(got.Title, title) {
+			t.Errorf("%s: the title is %q, want %q", name, got.Title, title)
+		}
+		for _, bytes := range got.Bytes { // each line, in its place in the file
+			for line := range strings.Lines(bytes) {
+				if !strings.Contains(string(lesson), strings.TrimSuffix(line, "\n")) {
+					t.Errorf("%s: an arrow has %q", name, line)
+				}
+			}
+		}
+		b.fits(400, 1280)
+	}
+	b.fits(320, 400, 700, 1600)
+	b.isQuiet()
+
+	b.resize(900, 720)
+	b.paint("light")
+	b.eval(`location.hash = '18-http-stream'`, nil)
+	b.await(`document.getElementById('lesson').textContent.includes('counted to 2')`)
+	b.eval(`document.getElementById('course').scrollIntoView()`, nil)
+	b.picture("page-lessons.png")
+}
+
+// A keyboard reaches everything: what can be clicked can have the focus and has a name, and the
+// focus can be seen. The page has one heading of the first level, and landmarks.
+func TestPageKeyboard(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	b := openTab(t)
+	b.open(server.base + "/#18-http-stream")
+	for _, scheme := range []string{"light", "dark"} {
+		b.paint(scheme)
+		var wrong []string
+		b.eval(`(() => {
+			const wrong = [];
+			for (const one of document.querySelectorAll('a, button, input, select, textarea, summary')) {
+				const label = one.labels?.[0]?.textContent || one.getAttribute('aria-label') || one.textContent;
+				if (!label.trim()) wrong.push('no name: ' + one.outerHTML);
+				if (one.tabIndex < 0) wrong.push('no focus: ' + one.outerHTML);
+			}
+			for (const name of ['header', 'main', 'nav', 'footer', 'h1'])
+				if (document.querySelectorAll(name).length !== 1) wrong.push(name);
+			const button = document.querySelector('#snippets button');
+			button.focus({ focusVisible: true });
+			if (getComputedStyle(button).outlineStyle === 'none') wrong.push('the focus is not to be seen');
+			const brightness = color => color.match(/\d+/g).slice(0, 3).map(Number).map(v => v / 255)
+				.map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+				.reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+			const paper = brightness(getComputedStyle(document.body).backgroundColor);
+			for (const name of ['body', '.quiet', '.client', '.server', 'a', '.fields']) {
+				const ink = brightness(getComputedStyle(document.querySelector(name)).color);
+				const contrast = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+				if (contrast < 4.5) wrong.push(name + ' has a contrast of ' + contrast); // WCAG 2.2, 1.4.3
+			}
+			return wrong;
+		})()`, &wrong)
+		if len(wrong) > 0 {
+			t.Errorf("%s: %q", scheme, wrong)
+		}
+	}
+	b.isQuiet()
+}
