@@ -177,7 +177,7 @@ var flagGroups = []struct {
 	{"What to call", []string{"method", "params", "tool", "arg", "i", "json"}},
 	{"What the server is told when it asks", []string{"answer", "root", "sampling-answer"}},
 	{"How to reach the server", []string{"protocol", "timeout", "header", "env", "cwd"}},
-	{"Where to serve", []string{"http", "tls-cert", "tls-key"}},
+	{"Where to serve", []string{"http", "tls-cert", "tls-key", "watch"}},
 	{"Who is let in (with -http)", []string{"token", "auth-server", "allow-origin", "allow-host"}},
 	{"Sessions and streams (with -http)", []string{"stateless", "session-ttl", "max-sessions", "event-buffer", "keepalive", "replica"}},
 }
@@ -288,6 +288,8 @@ type options struct {
 	tlsKey     string // a file
 	stateless  bool
 	trace      bool
+	watch      bool
+	watchers   watchers // with watch
 	versions   []string // newest first; nil: all
 	sessions   Sessions
 	guard      Guard // of all handlers; those of MCP add Authenticate, the metadata needs no token
@@ -352,6 +354,7 @@ func (o *options) define(flags *flag.FlagSet) {
 	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, setText(&o.tlsKey)))
 	flags.Func("versions", "protocol versions to offer, as a comma-separated `list` (default all)", addVersions(&o.versions))
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
+	flags.BoolVar(&o.watch, "watch", false, "show every message on the page for browsers")
 	flags.BoolFunc("version", "print the version", func(string) error {
 		fmt.Println("mcpwire", version)
 		os.Exit(0)
@@ -439,6 +442,7 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) e
 	mcp, sse, mux := o.handlers(demo, log)
 	server := &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: 4 * ioTimeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	server.RegisterOnShutdown(o.watchers.end) // Shutdown waits for their responses
 	scheme := "http"
 	run := server.Serve
 	if o.tlsCert != "" {
@@ -551,12 +555,17 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 }
 
 // traced returns a handler that shows what next reads and writes, if a flag asks
-// for that.
+// for that: on standard error, on the page, or on both.
 func (o *options) traced(next http.Handler) http.Handler {
-	if !o.trace {
+	if !o.trace && !o.watch {
 		return next
 	}
-	return &tracedHandler{Handler: next, trace: newTrace()}
+	t := newTrace()
+	t.isSilent = !o.trace
+	if o.watch {
+		t.watchers = &o.watchers
+	}
+	return &tracedHandler{Handler: next, trace: t}
 }
 
 // ---- Authorization ----
@@ -2956,9 +2965,12 @@ func (c *webConn) Close() error {
 //	POST /mcp?key=s3cret              POST /mcp?key=…
 //	data: /sse?session=JQ6S3ZMW…      data: /sse?session=session-1
 
-// trace writes a transcript to standard error. A write to stderr never waits, so
-// a mutex may be held meanwhile.
+// trace writes a transcript to standard error, and to those who watch it on the
+// page. Neither write ever waits, so a mutex may be held meanwhile.
 type trace struct {
+	isSilent bool      // nothing is written to standard error
+	watchers *watchers // nil: there is no page with the transcript
+
 	mu          sync.Mutex        // guards the fields below
 	lastSection string            // its name; "": the next text begins a section
 	exchanges   int               // over HTTP, so far
@@ -2976,11 +2988,19 @@ const (
 
 func newTrace() *trace { return &trace{names: map[string]string{}} }
 
-// print writes a text in a section. If standard error drops the text, the line
-// that names the section may be lost, so the next text names it again.
-func (t *trace) print(section, text string) {
+// print writes a text in a section. session is the name of the session that the
+// text belongs to; "": there is none, or it is not known. If standard error drops
+// the text, the line that names the section may be lost, so the next text names it
+// again.
+func (t *trace) print(section, session, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.watchers != nil {
+		t.watchers.show(shown{Section: section, Session: session, Text: text})
+	}
+	if t.isSilent {
+		return
+	}
 	if section != t.lastSection {
 		text = "-- " + section + " --\n" + text
 	}
@@ -3045,14 +3065,14 @@ func (t *tracedConn) Read() (Payload, error) {
 	p, err := t.Conn.Read()
 	if err == nil {
 		text := cmp.Or(string(bytes.TrimSpace(p.Raw())), "(not kept: too large)")
-		t.print(t.there, visible(text)+"\n")
+		t.print(t.there, "", visible(text)+"\n")
 	}
 	return p, err
 }
 
 // Write prints what it sends.
 func (t *tracedConn) Write(ctx context.Context, p Payload) error {
-	t.print(t.here, visible(string(p.Append(nil)))+"\n")
+	t.print(t.here, "", visible(string(p.Append(nil)))+"\n")
 	return t.Conn.Write(ctx, p)
 }
 
@@ -3179,6 +3199,7 @@ type exchange struct {
 	name string // a letter, or more: A, B … Z, AA …
 
 	turn     sync.Mutex // guards the fields below; held while a part is printed, before the mutex of trace
+	session  string     // the name of its session; "": none is known
 	pending  string     // the head of the request, until it is printed
 	gap      string     // comes before the body of the response: an empty line, until it is printed
 	isStream bool       // the response is a stream
@@ -3301,15 +3322,23 @@ func (x *exchange) printRequest(body string) {
 	if x.pending == "" {
 		return
 	}
-	x.print("client "+x.name, x.rename(visible(x.pending+body), false))
+	x.printAs("client", visible(x.pending+body))
 	x.pending = ""
 	x.partial = nil // from now on, it is for the response
 }
 
 // printResponse prints a part of the response. The caller holds turn.
 func (x *exchange) printResponse(text string) {
-	x.print("server "+x.name, x.gap+x.rename(visible(text), true))
+	x.printAs("server", x.gap+visible(text))
 	x.gap = ""
+}
+
+// printAs prints what the client or the server has sent. The first name of a session
+// in it is that of the exchange. The caller holds turn.
+func (x *exchange) printAs(side, text string) {
+	text, session := x.rename(text, side == "server")
+	x.session = cmp.Or(x.session, session)
+	x.print(side+" "+x.name, x.session, text)
 }
 
 // onOneLine returns JSON as it came, or without white space if it has line breaks.
@@ -3394,27 +3423,38 @@ func lazyRegexp(text string) func() *regexp.Regexp {
 // rename puts names in place of the ids in a text, and hides the other values of
 // a query. fromServer is true for a text of the server: only the server gives an
 // id to a session. An id that a client makes up gets no name, so that it is not
-// kept.
-func (t *trace) rename(text string, fromServer bool) string {
+// kept. session is the first name of a session in the text; "": there is none.
+func (t *trace) rename(text string, fromServer bool) (renamed, session string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	nameOf := func(id string) string {
+		name := t.nameSession(id, fromServer)
+		if name != noName {
+			session = cmp.Or(session, name)
+		}
+		return name
+	}
 	text = queryLine().ReplaceAllStringFunc(text, func(line string) string {
 		return queryPart().ReplaceAllStringFunc(line, func(part string) string {
 			name, value, _ := strings.Cut(part, "=")
 			if name == "?session" || name == "&session" { // of the transport of 2024-11-05
-				return name + "=" + t.nameSession(value, fromServer)
+				return name + "=" + nameOf(value)
 			}
-			return name + "=…"
+			return name + "=" + noName
 		})
 	})
-	return idLine().ReplaceAllStringFunc(text, func(line string) string {
+	renamed = idLine().ReplaceAllStringFunc(text, func(line string) string {
 		field, value, _ := strings.Cut(line, ": ")
 		if field == "Mcp-Session-Id" {
-			return field + ": " + t.nameSession(value, fromServer)
+			return field + ": " + nameOf(value)
 		}
 		return field + ": " + cmp.Or(t.names[value], value)
 	})
+	return renamed, session
 }
+
+// noName stands for what is hidden, and for a session without a name.
+const noName = "…"
 
 // nameSession returns the name of a session. If the session has none, it is given
 // one, and its event tag, too, if mayAdd is true. When maxNames sessions have a
@@ -3425,7 +3465,7 @@ func (t *trace) nameSession(id string, mayAdd bool) string {
 		return name
 	}
 	if !mayAdd || len(id) > maxNamedID {
-		return "…"
+		return noName
 	}
 	if len(t.sessions) == maxNames {
 		oldest := t.sessions[0]
@@ -3448,8 +3488,13 @@ func eventTag(id string) string { return (&Session{ID: id}).Tag() + "." }
 // ======== The page ========
 //
 // A browser that asks for / or /mcp gets one page: what this is, how to connect, and
-// the lessons, drawn by the script of the page. The page holds nothing of any
-// conversation, so everybody may load it.
+// the lessons, drawn by the script of the page. With -watch the page also shows what
+// all clients and the server say to each other:
+//
+//	exchange --print--> trace --show--> watchers --> one watcher for each page --> GET /watch
+//
+// The page holds nothing of any conversation, so everybody may load it. GET /watch is
+// for those who may call the server: it is behind the same Guard and the same token.
 
 // pageFile is the page, without the lessons.
 //
@@ -3475,6 +3520,13 @@ func (o *options) withPage(next http.Handler) *http.ServeMux {
 			next.ServeHTTP(w, r)
 		}
 	})
+	if o.watch {
+		guard := o.guard
+		if o.token != "" {
+			guard.Authenticate = o.bearer("")
+		}
+		mux.Handle("/watch", guard.Wrap(&o.watchers))
+	}
 	return mux
 }
 
@@ -3501,6 +3553,7 @@ func asksForPage(r *http.Request) bool {
 type pageData struct {
 	Version string       `json:"version"`
 	Token   bool         `json:"token"` // the server wants a token
+	Watch   bool         `json:"watch"` // there is a GET /watch
 	Lessons []pageLesson `json:"lessons"`
 }
 
@@ -3525,7 +3578,7 @@ const pageDataPlace = `<script type="application/json" id="data">{}</script>`
 // nothing else, so a text that gets into the page by mistake can do no harm: W3C,
 // Content Security Policy Level 3.
 func (o *options) renderPage() renderedPage {
-	data := pageData{Version: version, Token: o.token != ""}
+	data := pageData{Version: version, Token: o.token != "", Watch: o.watch}
 	names, _ := fs.Glob(lessonFiles, "testdata/*") // sorted; no error, because the pattern is good
 	for _, name := range names {
 		text, _ := lessonFiles.ReadFile(name) // it is there
@@ -3559,6 +3612,161 @@ func (p renderedPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-cache")
 	header.Add("Vary", "Accept")
 	_, _ = io.WriteString(w, p.body) // fails only if the browser has gone
+}
+
+// ---- Those who watch ----
+
+const (
+	maxWatchers  = 8
+	maxBehind    = 1 << 20          // bytes that wait for one watcher
+	maxPart      = 64 << 10         // bytes that are shown of one part
+	watchSilence = 15 * time.Second // then a comment is sent; it is less than ioTimeout
+)
+
+// shown is a part of the transcript, as the data of an event on GET /watch.
+type shown struct {
+	Section string `json:"section,omitempty"` // such as "client A"
+	Session string `json:"session,omitempty"` // such as "session-1"; "": none is known
+	Text    string `json:"text,omitempty"`    // lines in the notation of the trace
+	Missing int    `json:"missing,omitempty"` // in place of the others: how many lines are missing here
+}
+
+// event returns a part as an event.
+func (s shown) event() []byte {
+	data, _ := toJSON(s) // texts and a number can be encoded
+	return Event{Data: data}.Append(nil)
+}
+
+// watchers are the pages that watch the server. The zero watchers has none.
+type watchers struct {
+	mu    sync.Mutex // guards the fields below, and those of each watcher
+	all   []*watcher
+	ended bool
+}
+
+// watcher is one page that watches. When maxBehind bytes are waiting, it misses
+// lines until it has taken them.
+type watcher struct {
+	waiting []byte        // events
+	missing int           // lines that come after them
+	news    chan struct{} // has a value when something has changed
+}
+
+// show passes a part of the transcript on to all watchers. It never waits for them.
+func (ws *watchers) show(part shown) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if len(ws.all) == 0 {
+		return
+	}
+	lines := strings.Count(part.Text, "\n")
+	if more := len(part.Text) - maxPart; more > 0 {
+		beginning := strings.ToValidUTF8(part.Text[:maxPart], "") // the cut may be inside of a character
+		part.Text = fmt.Sprintf("%s (… %d more bytes)\n", beginning, more)
+	}
+	event := part.event()
+	for _, w := range ws.all {
+		if w.missing > 0 || len(w.waiting)+len(event) > maxBehind {
+			w.missing += lines
+		} else {
+			w.waiting = append(w.waiting, event...)
+		}
+		w.wake()
+	}
+}
+
+// wake tells the goroutine of the watcher that something has changed. The caller
+// holds the mutex of watchers.
+func (w *watcher) wake() {
+	select {
+	case w.news <- struct{}{}:
+	default: // it has not taken the last news yet
+	}
+}
+
+// take returns the events for a watcher, and whether these are the last.
+func (ws *watchers) take(w *watcher) (events []byte, isEnd bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	events = w.waiting
+	if w.missing > 0 {
+		events = append(events, shown{Missing: w.missing}.event()...)
+	}
+	w.waiting = nil
+	w.missing = 0
+	return events, ws.ended
+}
+
+// join returns a new watcher. nil: there are too many, or the server ends.
+func (ws *watchers) join() *watcher {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.ended || len(ws.all) == maxWatchers {
+		return nil
+	}
+	w := &watcher{news: make(chan struct{}, 1)}
+	ws.all = append(ws.all, w)
+	return w
+}
+
+// leave makes room for another watcher.
+func (ws *watchers) leave(w *watcher) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.all = slices.DeleteFunc(ws.all, func(other *watcher) bool { return other == w })
+}
+
+// end ends the responses to all watchers.
+func (ws *watchers) end() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.ended = true
+	for _, w := range ws.all {
+		w.wake()
+	}
+}
+
+// ServeHTTP sends the transcript to a page, from now on, until the page or the server
+// ends that.
+func (ws *watchers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "Only GET", http.StatusMethodNotAllowed)
+		return
+	}
+	me := ws.join()
+	if me == nil {
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "Too many watchers, or the server ends", http.StatusServiceUnavailable)
+		return
+	}
+	defer ws.leave(me)
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no") // no proxy may hold events back
+	w.WriteHeader(http.StatusOK)
+	response := http.NewResponseController(w)
+	_ = response.SetReadDeadline(time.Time{}) // the request has been read
+	silence := time.NewTicker(watchSilence)
+	defer silence.Stop()
+	text := []byte(": the transcript begins here\n\n")
+	for isEnd := false; ; {
+		// The next write comes before this deadline has passed: see watchSilence.
+		_ = response.SetWriteDeadline(time.Now().Add(ioTimeout))
+		_, err := w.Write(text)
+		if isEnd || cmp.Or(err, response.Flush()) != nil {
+			return
+		}
+		select {
+		case <-me.news:
+			text, isEnd = ws.take(me)
+		case <-silence.C:
+			text = []byte(": keep-alive\n\n")
+		case <-r.Context().Done():
+			return
+		}
+	}
 }
 
 // ======== Standard error ========

@@ -3486,7 +3486,7 @@ func TestTraceNames(t *testing.T) {
 		"data: http://h/m?session=s3cret&b=s3cret":          "data: http://h/m?session=…&b=…",
 		"data: {\"jsonrpc\":\"2.0\",\"method\":\"/a?b=c\"}": "data: {\"jsonrpc\":\"2.0\",\"method\":\"/a?b=c\"}",
 	} {
-		if got := x.rename(in+"\n", false); got != want+"\n" {
+		if got, _ := x.rename(in+"\n", false); got != want+"\n" {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}

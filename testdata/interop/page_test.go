@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -226,6 +227,12 @@ func (b *tab) isQuiet() {
 	b.console = nil
 }
 
+func (b *tab) forgetConsole() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.console = nil
+}
+
 // fits fails the test if the page is wider than the window, at any of these widths.
 func (b *tab) fits(widths ...int) {
 	b.t.Helper()
@@ -272,7 +279,7 @@ func getPage(t *testing.T, url string, header ...string) (*http.Response, string
 // the one style by their hashes, and nothing else.
 func TestPagePolicy(t *testing.T) {
 	t.Parallel()
-	server := serve(t, "-token", "s3cret")
+	server := serve(t, "-watch", "-token", "s3cret")
 	resp, text := getPage(t, server.base+"/")
 	if _, again := getPage(t, server.mcp); resp.StatusCode != 200 || again != text {
 		t.Errorf("%s, and %d and %d bytes", resp.Status, len(text), len(again))
@@ -297,7 +304,7 @@ func TestPagePolicy(t *testing.T) {
 		t.Errorf("other hosts: %q", found)
 	}
 	for _, refused := range [][]string{{"Origin", "https://evil.example"}, {"Host", "evil.example"}} {
-		for _, path := range []string{"/", "/mcp"} {
+		for _, path := range []string{"/", "/mcp", "/watch"} {
 			if resp, said := getPage(t, server.base+path, refused...); resp.StatusCode != 403 || strings.Contains(said, "<html") {
 				t.Errorf("%q, %s: %s %s", refused, path, resp.Status, said)
 			}
@@ -390,11 +397,11 @@ func TestPageLessons(t *testing.T) {
 	b.fits(320, 400, 700, 1600)
 	b.isQuiet()
 
-	b.resize(900, 720)
+	b.resize(1000, 640)
 	b.paint("light")
 	b.eval(`location.hash = '18-http-stream'`, nil)
 	b.await(`document.getElementById('lesson').textContent.includes('counted to 2')`)
-	b.eval(`document.getElementById('course').scrollIntoView()`, nil)
+	b.eval(`document.querySelectorAll('#lesson .arrow')[4].scrollIntoView()`, nil)
 	b.picture("page-lessons.png")
 }
 
@@ -402,7 +409,7 @@ func TestPageLessons(t *testing.T) {
 // focus can be seen. The page has one heading of the first level, and landmarks.
 func TestPageKeyboard(t *testing.T) {
 	t.Parallel()
-	server := serve(t)
+	server := serve(t, "-watch")
 	b := openTab(t)
 	b.open(server.base + "/#18-http-stream")
 	for _, scheme := range []string{"light", "dark"} {
@@ -436,4 +443,241 @@ func TestPageKeyboard(t *testing.T) {
 		}
 	}
 	b.isQuiet()
+}
+
+// ---- What can be watched ----
+
+// A page that watches shows the calls of others within a second. What they send stays text. The rows can be
+// filtered by session, paused, and copied in the notation of the lessons.
+func TestPageWatch(t *testing.T) {
+	t.Parallel()
+	server := serve(t, "-watch")
+	b := openTab(t)
+	b.resize(1280, 900)
+	b.open(server.base + "/")
+	b.await(`document.getElementById('watch-status').textContent === 'Watching.'`)
+	live := func(text string) string {
+		return `document.getElementById('live').textContent.includes(` + quoted(text) + `)`
+	}
+	one := visit(t, server.mcp)
+	one.call(t, "tools/call", `{"name":"echo","arguments":{"text":"from the first"}}`)
+	if took := b.await(live("from the first")); took > time.Second {
+		t.Errorf("shown after %v", took)
+	}
+	const evil = `<script>document.title='evil'</script><img src=x onerror="document.title='evil'">`
+	encoded, _ := json.Marshal(evil)
+	two := visit(t, server.mcp)
+	two.call(t, "tools/call", fmt.Sprintf(`{"name":"echo","arguments":{"text":%s}}`, encoded))
+	b.await(live(`onerror=`))
+	var title string
+	if b.eval(`document.title + document.querySelectorAll('#live script, #live img').length`, &title); title != "mcpwire: the wire of MCP0" {
+		t.Error(title)
+	}
+	one.call(t, "tools/call", `{"name":"count","arguments":{"n":2},"_meta":{"progressToken":"t"}}`)
+	b.await(live("counted to 2"))
+	b.fits(400, 1600)
+
+	// Of one session.
+	choose := func(session string) (text string) {
+		b.eval(`(() => { const choice = document.getElementById('session');
+			choice.value = `+quoted(session)+`; choice.dispatchEvent(new Event('change'));
+			return document.getElementById('live').innerText; })()`, &text)
+		return text
+	}
+	if text := choose("session-1"); !strings.Contains(text, "from the first") || strings.Contains(text, "onerror") {
+		t.Errorf("session-1: %s", text)
+	}
+	var lesson string
+	b.eval(`(() => { document.getElementById('copy-lesson').click(); return document.getElementById('lesson-text').value; })()`, &lesson)
+	isLesson(t, lesson, "session-1")
+	if text := choose("session-2"); strings.Contains(text, "from the first") || !strings.Contains(text, "onerror") {
+		t.Errorf("session-2: %s", text)
+	}
+	if modern := run(t, nil, "", mcpwire, "call", "-tool", "echo", "-arg", "text=from no session", server.mcp); modern.exit != 0 {
+		t.Error(modern)
+	}
+	b.await(live("from no session"))
+	if text := choose("none"); strings.Contains(text, "from the first") || !strings.Contains(text, "from no session") {
+		t.Errorf("without a session: %s", text)
+	}
+	choose("")
+
+	// Paused: what comes meanwhile is shown afterwards.
+	b.eval(`document.getElementById('pause').click()`, nil)
+	one.call(t, "tools/call", `{"name":"echo","arguments":{"text":"said in a pause"}}`)
+	time.Sleep(300 * time.Millisecond) // longer than it takes when it is not paused
+	var seen bool
+	if b.eval(live("said in a pause"), &seen); seen {
+		t.Error("shown while paused")
+	}
+	b.eval(`document.getElementById('pause').click()`, nil)
+	b.await(live("said in a pause"))
+	b.isQuiet()
+
+	b.resize(1000, 640)
+	b.paint("dark")
+	b.await(`document.getElementById('copy-lesson').textContent === 'Copy as a lesson'`) // again
+	b.eval(`document.getElementById('lesson-text').hidden = true; document.getElementById('watch').scrollIntoView()`, nil)
+	choose("session-1")
+	b.eval(`document.getElementById('live').scrollTop = document.querySelectorAll('#live .arrow:not([hidden])')[6].offsetTop`, nil)
+	b.picture("page-watch.png")
+
+	// What is missing is told, and the page does not grow without end.
+	var grown struct {
+		Missing, Last, Skipped string
+		Rows, Parts, Size      int
+	}
+	b.eval(`(() => {
+		const watch = new Watch();
+		const take = parts => { parts.forEach(part => watch.take(part)); watch.drawAll(); };
+		take([{ missing: 7 }]);
+		const missing = document.getElementById('live').textContent;
+		const some = (from, to) => Array.from({ length: to - from }, (_, i) => ({ section: 'client ' + 'ABCDEFGHIJ'[i % 10], text: 'row ' + (from + i) }));
+		take(some(0, 1500));
+		take(some(1500, 2500));
+		const rows = watch.diagram.list.children, parts = watch.parts.length, last = rows[rows.length - 1].textContent;
+		take(some(0, 2003));
+		const skipped = rows[rows.length - 1].textContent;
+		take(Array.from({ length: 300 }, () => ({ section: 'server', text: '"' + 'x'.repeat(60_000) + '"' })));
+		return { missing, last, skipped, rows: rows.length, parts, size: watch.size };
+	})()`, &grown)
+	if !strings.HasPrefix(grown.Missing, "7 lines are missing here") || !strings.Contains(grown.Last, "row 2499") || !strings.HasPrefix(grown.Skipped, "3 parts are missing here") {
+		t.Errorf("%+v", grown)
+	}
+	if grown.Parts != 2000 || grown.Rows > 2000 || grown.Size > 8_000_000 {
+		t.Errorf("kept: %d rows, %d parts, %d characters", grown.Rows, grown.Parts, grown.Size)
+	}
+}
+
+// isLesson fails the test if a text that was copied is not a conversation in the notation of the lessons.
+func isLesson(t *testing.T, text, session string) {
+	t.Helper()
+	sections := regexp.MustCompile(`(?m)^-- (client|server) ([A-Z]+) --$`).FindAllString(text, -1)
+	if len(sections) < 8 || arrowsOf(t, text) < 10 {
+		t.Errorf("copied: %s", text)
+	}
+	for _, want := range []string{"\nMcp-Session-Id: " + session + "\n", "\ndata: {", "\n202\n", `"text":"counted to 2"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
+	}
+}
+
+// Without the token, and to a page of another origin, GET /watch shows nothing. Without -watch there is none.
+func TestPageWatchIsGuarded(t *testing.T) {
+	t.Parallel()
+	server := serve(t, "-watch", "-token", "s3cret")
+	for _, header := range [][]string{{}, {"Authorization", "Bearer wrong"}, {"Authorization", "s3cret"}} {
+		resp, text := getPage(t, server.base+"/watch", header...)
+		expect(t, text, `{"error":{"code":-32600,"message":"Not authorized"}}`)
+		if resp.StatusCode != 401 {
+			t.Error(header, resp.Status)
+		}
+	}
+	page := newSite(t)
+	for _, origin := range []string{"https://evil.example", page.origin("evil.example")} {
+		if resp, text := getPage(t, server.base+"/watch", "Origin", origin, "Authorization", "Bearer s3cret"); resp.StatusCode != 403 {
+			t.Errorf("%s: %s %s", origin, resp.Status, text)
+		}
+	}
+	if resp, text := getPage(t, serve(t).base+"/watch"); resp.StatusCode != 404 {
+		t.Errorf("without -watch: %s %s", resp.Status, text)
+	}
+
+	// A browser lets no page of another origin read it, not even one of this machine.
+	b := openTab(t)
+	open := serve(t, "-watch")
+	b.open(page.URL + "/")
+	for _, url := range []string{server.base, open.base} {
+		var said string
+		b.eval(`fetch('`+url+`/watch', { headers: { Accept: 'text/event-stream' } }).then(r => 'status ' + r.status, e => e.name)`, &said)
+		if said != "TypeError" {
+			t.Errorf("a page of %s reads %s: %s", page.URL, url, said)
+		}
+	}
+	b.open(server.base + "/")
+	b.forgetConsole() // Chromium has noted what was refused
+	watch := func(token string) {
+		b.eval(`document.getElementById('token').value = `+quoted(token)+`; document.getElementById('start').click()`, nil)
+	}
+	watch("wrong")
+	b.await(`document.getElementById('watch-status').textContent.includes('does not accept this token')`)
+	b.forgetConsole() // Chromium notes each status of 401
+	watch("s3cret")
+	b.await(`document.getElementById('watch-status').textContent === 'Watching.'`)
+	v := &visitor{url: server.mcp}
+	resp := v.do(t, "POST", map[string]string{"Authorization": "Bearer s3cret"}, hello)
+	expect(t, body(t, resp), `{"result":{}}`)
+	b.await(`document.getElementById('live').textContent.includes('initialize')`)
+	var shown string
+	if b.eval(`document.getElementById('live').textContent`, &shown); strings.Contains(shown, "s3cret") || strings.Contains(shown, resp.Header.Get("Mcp-Session-Id")) {
+		t.Errorf("a secret is shown: %s", shown)
+	}
+	b.isQuiet()
+}
+
+// A watcher that does not read delays nobody. It loses what finds no room, and is told how many lines, in their place.
+// There is a bound for those who watch, and all end with the server.
+func TestWatchIsBounded(t *testing.T) {
+	t.Parallel()
+	server := launch(t, "127.0.0.1:0", "-watch")
+	url := server.base + "/watch"
+	watchers := []*http.Response{}
+	for range 8 {
+		watcher := (&visitor{url: url}).do(t, "GET", nil, "")
+		if watcher.StatusCode != 200 {
+			t.Fatal(watcher.Status)
+		}
+		watchers = append(watchers, watcher)
+	}
+	if resp := (&visitor{url: url}).do(t, "GET", nil, ""); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "5" {
+		t.Errorf("one too many: %s", resp.Status)
+	}
+	v := visit(t, server.mcp)
+	began := time.Now()
+	const calls = 120 // of 60 kB each way, which nobody reads
+	for i := range calls {
+		v.call(t, "tools/call", fmt.Sprintf(`{"name":"echo","arguments":{"text":"%d %s"}}`, i, strings.Repeat("x", 60_000)))
+	}
+	t.Logf("%d calls took %v", calls, time.Since(began))
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("the calls took %v", took)
+	}
+	in := bufio.NewReader(watchers[0].Body)
+	lines, missing, read := 0, 0, 0
+	for missing == 0 { // up to the notice
+		line, err := in.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		read += len(line)
+		var part struct {
+			Text    string
+			Missing int
+		}
+		if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &part) == nil {
+			lines += strings.Count(part.Text, "\n")
+			missing += part.Missing
+		}
+	}
+	// A call has 7 lines of a request, 4 of a response; a session begins with 17 more.
+	if lines+missing < calls*11 || lines+missing > calls*12+40 {
+		t.Errorf("%d lines and %d that are missing", lines, missing)
+	}
+	t.Logf("read %d bytes in %d lines, %d missing", read, lines, missing)
+	v.call(t, "tools/call", `{"name":"echo","arguments":{"text":"afterwards"}}`)
+	for line := ""; !strings.Contains(line, "afterwards"); {
+		var err error
+		if line, err = in.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began = time.Now()
+	server.stop(syscall.SIGTERM)
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("the server ends after %v", took)
+	}
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		t.Error(err)
+	}
 }
