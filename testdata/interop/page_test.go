@@ -175,7 +175,7 @@ func (b *tab) eval(script string, value any) {
 func (b *tab) open(url string) {
 	b.t.Helper()
 	b.do("Page.navigate", map[string]any{"url": url}, nil)
-	b.await(`location.href.startsWith(` + quoted(url) + `) && document.readyState === 'complete'`)
+	b.await(`location.href.startsWith(` + quotedText(url) + `) && document.readyState === 'complete'`)
 }
 
 // await waits until an expression is true, and returns how long that took.
@@ -245,8 +245,8 @@ func (b *tab) fits(widths ...int) {
 	}
 }
 
-// quoted returns a text as a string of JavaScript.
-func quoted(text string) string {
+// quotedText returns a text as a string of JavaScript.
+func quotedText(text string) string {
 	b, _ := json.Marshal(text)
 	return string(b)
 }
@@ -369,8 +369,8 @@ func TestPageLessons(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
-		b.eval(`location.hash = `+quoted(name), nil)
-		b.await(`document.querySelector('#lessons [aria-current]').hash === ` + quoted("#"+name))
+		b.eval(`location.hash = `+quotedText(name), nil)
+		b.await(`document.querySelector('#lessons [aria-current]').hash === ` + quotedText("#"+name))
 		var got struct {
 			Arrows int
 			Bytes  []string
@@ -401,7 +401,7 @@ func TestPageLessons(t *testing.T) {
 	b.paint("light")
 	b.eval(`location.hash = '18-http-stream'`, nil)
 	b.await(`document.getElementById('lesson').textContent.includes('counted to 2')`)
-	b.eval(`document.querySelectorAll('#lesson .arrow')[4].scrollIntoView()`, nil)
+	b.eval(`document.querySelectorAll('#lesson .arrow')[0].scrollIntoView()`, nil)
 	b.picture("page-lessons.png")
 }
 
@@ -457,7 +457,7 @@ func TestPageWatch(t *testing.T) {
 	b.open(server.base + "/")
 	b.await(`document.getElementById('watch-status').textContent === 'Watching.'`)
 	live := func(text string) string {
-		return `document.getElementById('live').textContent.includes(` + quoted(text) + `)`
+		return `document.getElementById('live').textContent.includes(` + quotedText(text) + `)`
 	}
 	one := visit(t, server.mcp)
 	one.call(t, "tools/call", `{"name":"echo","arguments":{"text":"from the first"}}`)
@@ -480,7 +480,7 @@ func TestPageWatch(t *testing.T) {
 	// Of one session.
 	choose := func(session string) (text string) {
 		b.eval(`(() => { const choice = document.getElementById('session');
-			choice.value = `+quoted(session)+`; choice.dispatchEvent(new Event('change'));
+			choice.value = `+quotedText(session)+`; choice.dispatchEvent(new Event('change'));
 			return document.getElementById('live').innerText; })()`, &text)
 		return text
 	}
@@ -598,7 +598,7 @@ func TestPageWatchIsGuarded(t *testing.T) {
 	b.open(server.base + "/")
 	b.forgetConsole() // Chromium has noted what was refused
 	watch := func(token string) {
-		b.eval(`document.getElementById('token').value = `+quoted(token)+`; document.getElementById('start').click()`, nil)
+		b.eval(`document.getElementById('token').value = `+quotedText(token)+`; document.getElementById('start').click()`, nil)
 	}
 	watch("wrong")
 	b.await(`document.getElementById('watch-status').textContent.includes('does not accept this token')`)
