@@ -17,6 +17,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -66,7 +67,21 @@ func buildAll(dir string) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "record.go"): record}})
+	// record.go.txt is added to the program, and main.go gets a line that calls it.
+	main, err := os.ReadFile(filepath.Join(root, "main.go"))
+	if err != nil {
+		return err
+	}
+	const lastOfDemo = "	d.storeNote(\"welcome\","
+	if strings.Count(string(main), lastOfDemo) != 1 {
+		return errors.New("newDemo in main.go does not end as expected")
+	}
+	recording := filepath.Join(dir, "main.go.txt")
+	if err := os.WriteFile(recording, []byte(strings.Replace(string(main), lastOfDemo, "	recordCalls(d.Server)\n"+lastOfDemo, 1)), 0o600); err != nil {
+		return err
+	}
+	replaced := map[string]string{filepath.Join(root, "record.go"): record, filepath.Join(root, "main.go"): recording}
+	text, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
 		return err
 	}
