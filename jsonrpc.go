@@ -2193,8 +2193,8 @@ func (p *Peer) unwritten() int {
 // Conn carries payloads to and from one peer. To write a transport, implement
 // these three methods. Read passes the bytes of a message to Decode, and does not
 // use their memory again. Nothing else limits the size of a message, so Read must.
-// Write sends what Payload.Append returns. NewLineConn
-// makes a Conn of any stream of bytes. Pipe, in memory, is the shortest example.
+// Write sends what Payload.Append returns. NewLineConn makes a Conn of any stream of
+// bytes. Pipe, in memory, is the shortest example.
 type Conn interface {
 	// Read returns the next payload. It is called by one goroutine at a time. It
 	// returns io.EOF when the peer has hung up. A *ReadError does not end the
@@ -2202,9 +2202,8 @@ type Conn interface {
 	Read() (Payload, error)
 	// Write sends a payload. Several goroutines call it at the same time. If ctx
 	// ends in the middle of it, Write returns ctx.Err(), and the rest is still
-	// sent, before the next payload. If the
-	// peer cannot have read the payload, the error may wrap ErrNotSent; if the
-	// conversation has ended, it wraps ErrClosed.
+	// sent, before the next payload. If the peer cannot have read the payload, the
+	// error may wrap ErrNotSent. If the conversation has ended, it wraps ErrClosed.
 	Write(ctx context.Context, p Payload) error
 	// Close makes Read return. It may be called more than once.
 	Close() error
@@ -2449,7 +2448,7 @@ func (l *loop) read() {
 	defer func() {
 		switch {
 		case ended == errGoexit && !r.isReading():
-			r.handOverForCall() // Exchange.run has answered the request
+			r.handOverForCall() // answer.run has answered the request
 		case ended != nil:
 			l.noteEnd(ended)
 		}

@@ -12,8 +12,8 @@
 //	mcpwire bridge -trace http://127.0.0.1:8080/mcp  stand between a client on stdio and a server, and show what they say
 //
 // The library is jsonrpc.go (messages, and a conversation with one peer),
-// stdio.go (lines over a byte stream), sse.go (events over HTTP), session.go
-// (the lifecycle) and http.go (Streamable HTTP). Read them in that order. None
+// stdio.go (lines over a byte stream), session.go (the lifecycle), sse.go (events
+// over HTTP) and http.go (Streamable HTTP). Read them in that order. None
 // of them needs this file, which shows how the library is used. README.md says
 // which files to copy for which purpose.
 package main
@@ -726,8 +726,11 @@ func (d *demo) getWeather(_ context.Context, _ *Exchange, args weatherArguments)
 	}
 	temperatures := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}
 	temperature, isUnit := temperatures[unit]
-	if *args.City == "" || !isUnit {
-		return nil, errors.New("'city' must not be empty, and 'unit' must be celsius or fahrenheit")
+	switch {
+	case *args.City == "":
+		return nil, errors.New("'city' must not be empty")
+	case !isUnit:
+		return nil, errors.New("'unit' must be celsius or fahrenheit")
 	}
 	return fmt.Sprintf("Current temperature in %s is %s", *args.City, temperature), nil
 }
@@ -3410,7 +3413,7 @@ var (
 	// queryPart matches one name and value of a query.
 	queryPart = lazyRegexp(`[?&][^&\s]*`)
 	// idLine matches a line with the id of a session, or the beginning of a line
-	// with the id of an event, up to the end of its tag. See Session.tag.
+	// with the id of an event, up to the end of its tag. See Session.Tag.
 	idLine = lazyRegexp(`(?m)^(Mcp-Session-Id: .+|(id|Last-Event-Id): [0-9a-f]{8}\.)`)
 )
 

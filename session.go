@@ -80,14 +80,14 @@ package main
 //	closing after a failed write  lineConn.Write         the stream is closed
 //	standard input (see stdio.go) StdioConn              the input or the process ends
 //	stderr of a child (stdio)     CommandDialer          the child has ended
-//	end of a child (stdio)        CommandDialer            the child and its process group have ended
+//	end of a child (stdio)        CommandDialer          the child and its process group have ended
 //	stream of a POST              StreamableHandler      the response has ended; the POST waits for it
 //	conversation of a stream      SSEHandler             the stream has ended; the GET waits for it
 //	stream of a response          HTTPDialer             the stream has ended, or Close
 //
 // The locks: each type has one mutex, and none is held while a handler runs or
 // something is written. They nest in this order: Client; Server; the places and the
-// responses of http.go; Sessions; outbox, which has that of its Streams; Peer; the
+// responses of http.go; Sessions; outbox, whose mutex also guards its Streams; Peer; the
 // protocol of a Peer; budget. While the mutex of a reader, of watchCounts or of a
 // nonblockingStdin is held, no other is taken. Only that of a nonblockingStdin is
 // held during a Read.

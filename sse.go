@@ -1478,7 +1478,7 @@ const (
 // Bodies and answers of 4 KiB or less are not counted: the number of requests bounds
 // them. What does not fit waits for five seconds if it is a body, or the only answer
 // to a POST and not larger than 64 KiB. Any other answer becomes an error at once: see
-// Exchange.takeRoom.
+// served.takeRoom.
 //
 // A caller, here, is one who sends requests: a principal, or else a session. All
 // others are one caller together.
