@@ -380,8 +380,19 @@ func (o *options) check(flags *flag.FlagSet) error {
 		return errors.New("-max-body, -max-sessions and -session-ttl must be more than 0")
 	case o.guard.KeepAlive < 0:
 		return errors.New("-keepalive must not be less than 0")
+	case o.watch && !isLoopback(o.http) && o.token == "" && os.Getenv("MCPWIRE_TOKEN") == "":
+		// The Guard checks Host on loopback addresses alone. Elsewhere the page of a
+		// foreign name that leads here could read what all clients say.
+		return errors.New("-watch on an address that others reach needs -token")
 	}
 	return onlyHTTP
+}
+
+// isLoopback reports whether only this machine reaches an address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err != nil || host == "" || host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // serve runs the demo server until the client hangs up or ctx ends.
@@ -3385,7 +3396,7 @@ func oneLine(body []byte) string {
 }
 
 // tracedFields matches the names of the header fields that matter to MCP.
-var tracedFields = lazyRegexp("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
+var tracedFields = lazyRegexp("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-(Session-Id|Protocol-Version|Method|Name|Param-.*)|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
 
 // tracedHeader returns the fields that matter to MCP, one on each line, sorted.
 func tracedHeader(header http.Header) string {
@@ -3409,7 +3420,7 @@ func tracedHeader(header http.Header) string {
 var (
 	// queryLine matches the beginning of a line that has a URL with a query: the
 	// line of a request, or of an event endpoint.
-	queryLine = lazyRegexp(`(?m)^([A-Z]+ |data: ?)(/|https?://)\S*\?\S*`)
+	queryLine = lazyRegexp(`(?m)^(\S+ |data: ?)(/|https?://)\S*\?\S*`)
 	// queryPart matches one name and value of a query.
 	queryPart = lazyRegexp(`[?&][^&\s]*`)
 	// idLine matches a line with the id of a session, or the beginning of a line
@@ -3439,7 +3450,10 @@ func (t *trace) rename(text string, fromServer bool) (renamed, session string) {
 	}
 	text = queryLine().ReplaceAllStringFunc(text, func(line string) string {
 		return queryPart().ReplaceAllStringFunc(line, func(part string) string {
-			name, value, _ := strings.Cut(part, "=")
+			name, value, hasName := strings.Cut(part, "=")
+			if !hasName { // it may be a secret by itself
+				return part[:1] + noName
+			}
 			if name == "?session" || name == "&session" { // of the transport of 2024-11-05
 				return name + "=" + nameOf(value)
 			}
@@ -3525,6 +3539,7 @@ func (o *options) withPage(next http.Handler) *http.ServeMux {
 	})
 	if o.watch {
 		guard := o.guard
+		guard.Origins = nil // the page is of this server; another page must not read what clients say
 		if o.token != "" {
 			guard.Authenticate = o.bearer("")
 		}

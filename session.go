@@ -1918,7 +1918,7 @@ type offeredTool struct {
 // markOfHeader matches the mark of an argument in a schema, with the comma that goes with
 // it. The value is a token of HTTP, so it has no quotes.
 var markOfHeader = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`"x-mcp-header"\s*:\s*"[^"\\]*"\s*,\s*|,?\s*"x-mcp-header"\s*:\s*"[^"\\]*"`)
+	return regexp.MustCompile(`\s*"x-mcp-header"\s*:\s*"[^"\\]*"\s*,|,?\s*"x-mcp-header"\s*:\s*"[^"\\]*"`)
 })
 
 // in returns the tool with what a revision knows of it.
@@ -2024,6 +2024,9 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 	t := &offeredTool{Tool: tool, legacySchema: tool.InputSchema, run: run}
 	if bytes.Contains(tool.InputSchema, []byte("x-mcp-header")) {
 		t.legacySchema = markOfHeader().ReplaceAll(tool.InputSchema, nil)
+		if !json.Valid(t.legacySchema) { // there is an odd name that ends like the mark; legacy clients ignore marks
+			t.legacySchema = tool.InputSchema
+		}
 	}
 	offer(s, "tools", &s.tools, tool.Name, tool.Name, t)
 }

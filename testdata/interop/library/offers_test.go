@@ -842,3 +842,25 @@ func TestGuardWraps(t *testing.T) {
 		t.Error(status, served)
 	}
 }
+
+// Wherever the mark of an argument stands in its schema, and however the schema is written, a legacy client is shown a schema without it.
+func TestMarksAreTakenOut(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{"type":"object","properties":{"u":{ "x-mcp-header":"U", "type":"string"}}}`:   `{"type":"object","properties":{"u":{"type":"string"}}}`,
+		"{\"type\":\"object\",\"properties\":{\"u\":{\n\t\"x-mcp-header\": \"U\"\n}}}":  `{"type":"object","properties":{"u":{}}}`,
+		`{"type":"object","properties":{"u":{"type":"string" , "x-mcp-header" : "U"}}}`: `{"type":"object","properties":{"u":{"type":"string"}}}`,
+	} {
+		server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
+		wire.AddTool(server, wire.Tool{Name: "t", InputSchema: json.RawMessage(schema)}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return nil, nil })
+		client := connect(t, server, &wire.Client{Versions: []string{"2025-11-25"}})
+		var list wire.ListToolsResult
+		if err := client.Call(t.Context(), "tools/list", nil, &list); err != nil {
+			t.Errorf("%s: %v", schema, err)
+			continue
+		}
+		var got bytes.Buffer
+		if err := json.Compact(&got, list.Tools[0].InputSchema); err != nil || got.String() != want {
+			t.Errorf("%s: %v %s, want %s", schema, err, &got, want)
+		}
+	}
+}
