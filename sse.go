@@ -297,7 +297,7 @@ const (
 //
 // So any number of progress notifications never costs a call its answer. A
 // client may continue after any event, as long as nothing that follows it is
-// gone, except progress of the first kind.
+// gone, except progress: the answer comes last, and says more.
 type outbox struct {
 	tag       string        // the ids of all events begin with this
 	limit     int           // bytes that are kept; 0: nothing is, and events have no ids
@@ -356,18 +356,17 @@ type Stream struct {
 	out *outbox
 
 	// The mutex of the outbox guards the fields below.
-	lastSent         int64         // number of the last event that was sent
-	lastTaken        int64         // number of the last event that a response has taken
-	overtakes        int64         // number of the last progress notification or answer; older progress says nothing new
-	lastLost         int64         // number of the last event that is not kept, though it matters
-	lastLostProgress int64         // the same for progress, which may be overtaken later
-	unread           []keptEvent   // questions that are not kept, and that no response had taken
-	keptEvents       int           // events in the outbox
-	follower         *follower     // the response that follows; nil: none does
-	leftAt           time.Time     // when the last follower has gone
-	unfollowed       int           // bytes that were sent since then
-	ended            time.Time     // zero: it goes on
-	changed          chan struct{} // closed when something here has changed; nil: no goroutine waits for that
+	lastSent   int64         // number of the last event that was sent
+	lastTaken  int64         // number of the last event that a response has taken
+	overtakes  int64         // number of the last progress notification or answer; older progress says nothing new
+	lastLost   int64         // number of the last event that is not kept, progress aside
+	unread     []keptEvent   // questions that are not kept, and that no response had taken
+	keptEvents int           // events in the outbox
+	follower   *follower     // the response that follows; nil: none does
+	leftAt     time.Time     // when the last follower has gone
+	unfollowed int           // bytes that were sent since then
+	ended      time.Time     // zero: it goes on
+	changed    chan struct{} // closed when something here has changed; nil: no goroutine waits for that
 }
 
 // follower is a response that follows a stream. The mutex of the outbox guards
@@ -538,14 +537,11 @@ func (out *outbox) drop(e keptEvent) {
 	s.forgetIfOver()
 }
 
-// lose notes that an event is not kept. The caller holds mu.
+// lose notes that an event is not kept. Lost progress does not matter, even if it was
+// the newest: the answer comes last, and says more. The caller holds mu.
 func (out *outbox) lose(e keptEvent) {
 	s := e.stream
-	switch {
-	case e.isOvertaken():
-	case e.rank == progressRank:
-		s.lastLostProgress = max(s.lastLostProgress, e.number)
-	default:
+	if e.rank != progressRank {
 		s.lastLost = max(s.lastLost, e.number)
 	}
 	if e.question != (ID{}) && e.number > s.lastTaken {
@@ -856,8 +852,6 @@ func (s *Stream) position(id string) (number int64, err error) {
 		return 0, errNotKept
 	case number < s.lastLost:
 		return 0, errNotKept
-	case number < s.lastLostProgress && s.lastLostProgress >= s.overtakes && s.ended.IsZero():
-		return 0, errNotKept // progress is gone, and nothing later says more
 	case !s.ended.IsZero() && time.Since(s.ended) > keepEnded:
 		return 0, errNotKept
 	}

@@ -50,7 +50,7 @@ func TestStreamCutFarBehind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends 100,000 events several times, and waits for eight seconds")
 	}
-	server := serve(t)
+	server := serve(t, "-trace=false") // which would be a gigabyte
 	for _, row := range []struct {
 		events, delay int
 		at            int           // bytes that the client reads
