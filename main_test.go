@@ -406,9 +406,10 @@ func ExampleBind() {
 // JSON-RPC without MCP: both ends serve requests, a batch is answered with a batch, and whoever cancels a call sends $/cancelRequest.
 func ExampleServeConn() {
 	ours, theirs := Pipe()
-	cancelled := make(chan struct{})
+	waiting, cancelled := make(chan struct{}), make(chan struct{})
 	double := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		if x.Request.Method == "wait" {
+			close(waiting)
 			<-ctx.Done()
 			close(cancelled)
 			return nil, ctx.Err()
@@ -427,8 +428,11 @@ func ExampleServeConn() {
 	var result struct{ N int }
 	err := peer.Call(context.Background(), "double", map[string]int{"n": 21}, &result)
 	fmt.Println(result.N, err, peer.Call(context.Background(), "double", nil, nil))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-waiting
+		cancel()
+	}()
 	err = peer.Call(ctx, "wait", nil, nil)
 	<-cancelled
 	fmt.Println(err)
@@ -437,7 +441,7 @@ func ExampleServeConn() {
 	_ = ServeConn(context.Background(), c, double, nil)
 	// Output:
 	// 42 <nil> Invalid params: Missing required param: 'n' (-32602)
-	// context deadline exceeded
+	// context canceled
 	// [{"jsonrpc":"2.0","id":1,"result":{"n":2}}]
 }
 
@@ -625,16 +629,29 @@ func TestCancelRaces(t *testing.T) {
 
 // 1,024 requests are served at once, and one more is refused. Their answers come at the same time, and each is a line of its own.
 func TestInFlight(t *testing.T) {
+	checkLeaks(t)
 	var said []string
 	for i := range maxInFlight + 1 {
 		said = append(said, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, i))
 	}
-	text := strings.Repeat("x", 8<<10)
-	answered, refused := map[string]bool{}, 0
-	for _, line := range converse(t, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-		<-x.Ending
+	text := strings.Repeat("x", 1<<10)
+	allRead := make(chan struct{})
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) {
+		<-allRead
 		return map[string]string{"text": text}, nil
-	}), said...) {
+	})
+	var out lockedBuffer
+	atEnd := readerFunc(func([]byte) (int, error) { // the reader of the lines has served all of them
+		close(allRead)
+		waitFor(t, func() bool { return strings.Count(out.String(), "\n") == len(said) })
+		return 0, io.EOF
+	})
+	in := io.MultiReader(strings.NewReader(strings.Join(said, "\n")+"\n"), atEnd)
+	if err := Serve(t.Context(), NewLineConn(in, &out, testLimit, func() error { return nil }), h, nil); err != nil {
+		t.Error(err)
+	}
+	answered, refused := map[string]bool{}, 0
+	for line := range strings.Lines(out.String()) {
 		switch m := Decode([]byte(line)).Messages[0]; {
 		case string(m.Result) == `{"text":"`+text+`"}`:
 			answered[m.ID.String()] = true
@@ -934,7 +951,7 @@ func TestChildLadder(t *testing.T) {
 			t.Fatal(row.name, err)
 		}
 		began := time.Now()
-		if err := conn.Close(); err != nil || time.Since(began) > 3*time.Second {
+		if err := conn.Close(); err != nil || time.Since(began) > 30*time.Second { // not after the 60 s of the sleep
 			t.Errorf("%s: %v after %v", row.name, err, time.Since(began))
 		}
 		if state := cmd.ProcessState; state == nil || !strings.Contains(state.String(), row.signal) {
@@ -1328,7 +1345,7 @@ func (p *paper) stick(until chan struct{}) (flushes int) {
 	return p.flushes
 }
 
-// Many events take few writes. A client that does not read holds up only its own stream: Send waits, and goes on when there is room.
+// A client that does not read holds up only its own stream: Send waits, and goes on when there is room. What waits takes one write.
 func TestStreamIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, keep := range []int{0, 1, 1 << 20} {
@@ -1359,8 +1376,8 @@ func TestStreamIsBounded(t *testing.T) {
 			if got, _, _ := p.data(); sent.Load() != 1000 || len(got) != 1000 || strings.TrimSpace(got[999]) != "999" {
 				t.Errorf("keep %d: sent %d, got %d", keep, sent.Load(), len(got))
 			}
-			if flushes := p.stick(nil) - before; flushes > 500 {
-				t.Errorf("%d flushes for 1000 events", flushes)
+			if flushes := p.stick(nil) - before; flushes > 1000-maxUnwritten/1050+2 {
+				t.Errorf("%d flushes for 1000 events, of which many have waited together", flushes)
 			}
 			hangUp()
 		}
@@ -1392,7 +1409,7 @@ func TestStreamLost(t *testing.T) {
 }
 
 // A full outbox drops progress that was overtaken, then other notifications, then questions and responses. Whatever was sent on whatever stream,
-// a client that comes back gets each event that matters once and in order, or is refused.
+// a client that comes back gets each event but progress once and in order, or is refused.
 func TestOutboxDropsWhatMattersLeast(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -1424,7 +1441,6 @@ func TestOutboxDropsWhatMattersLeast(t *testing.T) {
 			if random.IntN(2) == 0 {
 				s.End()
 			}
-			over := !s.ended.IsZero()
 			for after := range int64(len(all[s])) {
 				p := &paper{header: http.Header{}}
 				f, err := s.attach(s.eventID(after))
@@ -1435,12 +1451,11 @@ func TestOutboxDropsWhatMattersLeast(t *testing.T) {
 				s.run(f, p, httptest.NewRequest("GET", "/", nil))
 				got, _, _ := p.data()
 				i := 0
-				for k, e := range all[s][after:] {
-					overtaken := e.rank == progressRank && (over || slices.ContainsFunc(all[s][int(after)+k+1:], func(e sent) bool { return e.rank != notificationRank }))
+				for _, e := range all[s][after:] {
 					switch {
 					case i < len(got) && got[i] == e.data:
 						i++
-					case !overtaken:
+					case e.rank != progressRank:
 						t.Fatalf("seed %d: %s/%d: got %v, without %q", seed, s.id, after, got, e.data)
 					}
 				}
@@ -1471,7 +1486,8 @@ func outgoingOf(r rank, text string) outgoing {
 	return outgoing{message: m}
 }
 
-// Progress that was dropped before later progress had overtaken it costs no call its response.
+// Progress that is lost costs no call its response, even if nothing has overtaken it yet: the client may come back before the response as well
+// as after it.
 func TestOutboxForgivesLostProgress(t *testing.T) {
 	out := &outbox{tag: "tag", prime: true, limit: 5000}
 	var streams []*Stream
@@ -1482,13 +1498,13 @@ func TestOutboxForgivesLostProgress(t *testing.T) {
 		_ = s.push(t.Context(), outgoingOf(progressRank, "p"))
 	}
 	first := streams[0]
-	if first.lastLostProgress == 0 || goodAfter(first, first.eventID(0)) {
-		t.Fatal("the only progress is lost, and the client is not told")
+	if first.keptEvents > 0 || !goodAfter(first, first.eventID(0)) {
+		t.Fatalf("%d events are kept; or lost progress has cost a call that still runs its response", first.keptEvents)
 	}
 	_ = first.push(t.Context(), outgoingOf(essentialRank, "answer"))
 	first.End()
 	if !goodAfter(first, first.eventID(0)) {
-		t.Error("progress has cost a call its response")
+		t.Error("lost progress has cost a call its response")
 	}
 }
 
@@ -4435,14 +4451,26 @@ func shownHeader(header http.Header, named string) string {
 var givenNames = []*regexp.Regexp{regexp.MustCompile(`(?m)^Mcp-Session-Id: (\S+)$`), regexp.MustCompile(`(?m)^id: (\S+)$`),
 	regexp.MustCompile(`(?m)^data: ([^{\s]\S*)$`), regexp.MustCompile(`(?m)^data: .*("id":[^,}]+).*"method":|"method":.*("id":[^,}]+)`)}
 
-// learnNames notes what a server uses in place of names that stand in the lesson. The last ones count, as some servers say more before.
+// learnNames notes what a server uses in place of names that stand in the lesson. The last ones count, as some servers say more before. Lines of
+// more than 32 KiB hold texts, not names, and would take the expressions seconds.
 func learnNames(names map[string]string, want, got string) {
+	want, got = shortLines(want), shortLines(got)
 	for _, name := range givenNames {
 		ours, theirs := name.FindAllStringSubmatch(want, -1), name.FindAllStringSubmatch(got, -1)
 		for i := 1; i <= min(len(ours), len(theirs)); i++ {
 			names[strings.Join(ours[len(ours)-i][1:], "")] = strings.Join(theirs[len(theirs)-i][1:], "")
 		}
 	}
+}
+
+func shortLines(text string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		if len(line) <= 32<<10 {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
 }
 
 // ---- What is compared ----
@@ -5137,6 +5165,9 @@ func (x *arrival) say(text string, more bool) {
 
 // ---- The program that is tested, at a command line ----
 
+// waiting is what the program says on a slow machine only.
+var waiting = regexp.MustCompile(`(?m)^time=\S+ level=INFO msg="waiting for an answer to server/discover".*\n`)
+
 var words = regexp.MustCompile(`'[^']*'|\S+`)
 
 // fromProgram returns the case with what the program prints, and with its exit status. Each "$ mcpwire" of the reason is a process; one with
@@ -5182,7 +5213,7 @@ func (tr transcript) fromProgram(t *testing.T) transcript {
 		return replacer.Replace("\n" + text)[1:]
 	}
 	tr.put("stdout", printed(stdout.String()), tr.index("exit"))
-	tr.put("stderr", printed(stderr.String()), tr.index("exit"))
+	tr.put("stderr", printed(waiting.ReplaceAllString(stderr.String(), "")), tr.index("exit"))
 	if tr.index("log") >= 0 {
 		tr.put("log", printed(stop()), tr.index("exit"))
 	}
@@ -5538,7 +5569,7 @@ func bytePipe(t *testing.T) (Conn, *wireEnd) {
 func readLine(t *testing.T, r io.Reader) string {
 	t.Helper()
 	end := r.(*wireEnd)
-	_ = end.file.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = end.file.SetReadDeadline(time.Now().Add(time.Minute))
 	line, err := end.r.ReadString('\n')
 	if err != nil {
 		t.Errorf("no line: %v", err)
@@ -5633,10 +5664,14 @@ func (b *lockedBuffer) take() string {
 	return b.b.String()
 }
 
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
 // waitFor waits for a condition that another goroutine brings about.
 func waitFor(t testing.TB, condition func() bool) {
 	t.Helper()
-	for range 2000 {
+	for range 12_000 { // a minute: the machine may be slow
 		if condition() {
 			return
 		}
@@ -5778,7 +5813,7 @@ func newHandler(t testing.TB, h Handler) *StreamableHandler {
 // send sends a request. Lines are further header fields; one without a value takes the field away.
 func (c *web) send(method, body string, lines ...string) *http.Response {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	c.Cleanup(cancel)
 	return c.sendContext(ctx, method, body, lines...)
 }
