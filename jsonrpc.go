@@ -1248,10 +1248,10 @@ func (send sender) notify(ctx context.Context, method string, params any) error 
 // it is being handled.
 type Exchange struct {
 	Request *Message
-	// Peer is the sender of the request. It is nil if we may send nothing but
-	// messages that belong to the request, as for every modern request of MCP.
-	// Handlers use it; this file uses owner, which is never nil for a request that
-	// a Peer serves.
+	// Peer is the sender of the request, for what a handler sends that does not
+	// belong to the request. It is nil if the sender takes no such messages: every
+	// modern request of MCP stands alone. This file uses owner, which is never nil
+	// for a request that a Peer serves.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has
 	// authenticated one.
@@ -1476,8 +1476,10 @@ const (
 	graceAtEnd       = time.Second     // to send a cancellation, and for handlers whose context has ended
 )
 
-// Peer is the other side of a conversation: the calls that wait for its
-// responses, and the requests of it that are being served.
+// Peer is the other side of a conversation: our calls that wait for its responses,
+// and its requests that we are serving. A reader goroutine reads its messages. It
+// serves a request by itself, and another reader takes its place if that takes long.
+// Close ends these goroutines, and waits for them.
 type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request

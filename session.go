@@ -61,36 +61,8 @@ package main
 // requests), basic/patterns/subscriptions, server/discover. Copy this file with
 // jsonrpc.go, and with stdio.go, or with sse.go and http.go.
 //
-// The goroutines of the whole package. Those of time.AfterFunc and
-// context.AfterFunc are not listed: they are short. They close, cancel or log
-// something, sweep the sessions, or start a reader.
-//
-//	goroutine                     started by             ends when
-//	reader of a Conn              Serve, Open, Client,   the Conn ends; or the request that it serves is
-//	                              ServeConn, OpenConn,   answered, and another reader has replaced it
-//	                              another reader
-//	requests of a batch           answer.emit            they are answered; emit waits for them
-//	sending of a cancellation     Peer.call              it is sent, or after a second
-//	sending of changes (legacy)   Server.Publish         nothing waits any more
-//	attempt to connect            Client                 it has succeeded, failed, or taken too long
-//	Dialer                        attempt to connect     the Dialer returns
-//	closing of a connection       Client                 its last call is done, and it is closed
-//	waiting with a limit          Peer.Close, Serve      what is waited for has ended
-//	line that takes long (stdio)  lineConn.Write         it is written, or Close
-//	closing after a failed write  lineConn.Write         the stream is closed
-//	standard input (see stdio.go) StdioConn              the input or the process ends
-//	stderr of a child (stdio)     CommandDialer          the child has ended
-//	end of a child (stdio)        CommandDialer          the child and its process group have ended
-//	stream of a POST              StreamableHandler      the response has ended; the POST waits for it
-//	conversation of a stream      SSEHandler             the stream has ended; the GET waits for it
-//	stream of a response          HTTPDialer             the stream has ended, or Close
-//
-// The locks: each type has one mutex, and none is held while a handler runs or
-// something is written. They nest in this order: Client; Server; the places and the
-// responses of http.go; Sessions; outbox, whose mutex also guards its Streams; Peer; the
-// protocol of a Peer; budget. While the mutex of a reader, of watchCounts or of a
-// nonblockingStdin is held, no other is taken. Only that of a nonblockingStdin is
-// held during a Read.
+// At the end of this file two tables list the goroutines and the locks of the whole
+// package.
 
 import (
 	"bytes"
@@ -4383,3 +4355,36 @@ func (conn *connection) lockSubscribing(ctx context.Context) error {
 }
 
 func (conn *connection) unlockSubscribing() { <-conn.subscribing }
+
+// ======== The goroutines and the locks of the whole package ========
+
+// The goroutines of the whole package. Those of time.AfterFunc and
+// context.AfterFunc are not listed: they are short. They close, cancel or log
+// something, sweep the sessions, or start a reader.
+//
+//	goroutine                     started by             ends when
+//	reader of a Conn              Serve, Open, Client,   the Conn ends; or the request that it serves is
+//	                              ServeConn, OpenConn,   answered, and another reader has replaced it
+//	                              another reader
+//	requests of a batch           answer.emit            they are answered; emit waits for them
+//	sending of a cancellation     Peer.call              it is sent, or after a second
+//	sending of changes (legacy)   Server.Publish         nothing waits any more
+//	attempt to connect            Client                 it has succeeded, failed, or taken too long
+//	Dialer                        attempt to connect     the Dialer returns
+//	closing of a connection       Client                 its last call is done, and it is closed
+//	waiting with a limit          Peer.Close, Serve      what is waited for has ended
+//	line that takes long (stdio)  lineConn.Write         it is written, or Close
+//	closing after a failed write  lineConn.Write         the stream is closed
+//	standard input (see stdio.go) StdioConn              the input or the process ends
+//	stderr of a child (stdio)     CommandDialer          the child has ended
+//	end of a child (stdio)        CommandDialer          the child and its process group have ended
+//	stream of a POST              StreamableHandler      the response has ended; the POST waits for it
+//	conversation of a stream      SSEHandler             the stream has ended; the GET waits for it
+//	stream of a response          HTTPDialer             the stream has ended, or Close
+//
+// The locks: each type has one mutex, and none is held while a handler runs or
+// something is written. They nest in this order: Client; Server; the places and the
+// responses of http.go; Sessions; outbox, whose mutex also guards its Streams; Peer; the
+// protocol of a Peer; budget. While the mutex of a reader, of watchCounts or of a
+// nonblockingStdin is held, no other is taken. Only that of a nonblockingStdin is
+// held during a Read.

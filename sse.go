@@ -29,6 +29,18 @@ package main
 //	Budget     how much is held for all clients together
 //	HTTP+SSE   SSEHandler and SSEDialer, and at the end what both clients need: HTTPError, redirects, WithHeader
 //
+// The words of this file and of http.go:
+//
+//	response   the HTTP response
+//	answer     the JSON-RPC response to a request, which an HTTP response carries
+//	stream     a sequence of events with numbers; one response carries it, and after a cut the next one
+//	follower   the response that carries a stream at this time
+//	outbox     all streams of one client, and the events that are kept
+//	kept       a client that comes back can still get it
+//	held       its bytes are counted in the budget
+//	room       bytes of the budget that are free
+//	place      the right to run one request (http.go)
+//
 // Source: 2024-11-05 basic/transports#http-with-sse; 2025-11-25
 // basic/transports#resumability-and-redelivery and #security-warning; WHATWG HTML
 // server-sent-events#parsing-an-event-stream and #event-stream-interpretation. Copy
