@@ -387,7 +387,7 @@ func TestBridgeLosesNothing(t *testing.T) {
 			if err != nil || len(rest) > 0 {
 				t.Errorf("after the last answer: %q, %v", rest, err)
 			}
-			c.exits(t, 0, 10*time.Second)
+			c.exits(t, 0, time.Minute)
 		})
 	}
 }
@@ -419,21 +419,21 @@ func TestBridgeEnds(t *testing.T) {
 		within time.Duration
 	}{
 		{"the client hangs up, and waits for the rest", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) { c.in.Close() },
-			"mcpwire bridge: the client has hung up", 0, 15 * time.Second}, // the server has five seconds
+			"mcpwire bridge: the client has hung up", 0, 45 * time.Second}, // the server has five seconds
 		{"the client is killed", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) {
 			c.in.Close()
 			c.out.Close()
-		}, "", 0, 10 * time.Second},
+		}, "", 0, 45 * time.Second},
 		{"the client sends SIGTERM, and reads nothing any more", `exec "$1"`, func(t *testing.T, c *lineClient, _ int) {
 			for i := range 8 { // more than pipes hold
 				c.send(t, echoCall(i, 20_000))
 			}
 			c.cmd.Process.Signal(syscall.SIGTERM)
-		}, "", 0, 10 * time.Second},
+		}, "", 0, 45 * time.Second},
 		{"the server does not end", `trap "" TERM; "$1"; sleep 60`, func(_ *testing.T, c *lineClient, _ int) { c.cmd.Process.Signal(syscall.SIGTERM) },
-			"mcpwire bridge: ended by a signal", 0, 10 * time.Second},
+			"mcpwire bridge: ended by a signal", 0, 45 * time.Second},
 		{"the client sends SIGTERM", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) { c.cmd.Process.Signal(syscall.SIGTERM) },
-			"mcpwire bridge: ended by a signal", 0, 10 * time.Second},
+			"mcpwire bridge: ended by a signal", 0, 45 * time.Second},
 		{"the server is killed", `exec "$1"`, func(t *testing.T, _ *lineClient, server int) {
 			process, err := os.FindProcess(server)
 			if err == nil {
@@ -443,7 +443,7 @@ func TestBridgeEnds(t *testing.T) {
 				t.Error(err)
 			}
 		},
-			"mcpwire bridge: the server has hung up: server ended: signal: killed", 1, 10 * time.Second},
+			"mcpwire bridge: the server has hung up: server ended: signal: killed", 1, 45 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -481,7 +481,7 @@ func TestBridgeEndsSession(t *testing.T) {
 	server := launch(t, "127.0.0.1:0")
 	c := startBridge(t, server.mcp)
 	c.in.Close()
-	c.exits(t, 0, 10*time.Second)
+	c.exits(t, 0, time.Minute)
 	eventually(t, "DELETE", func() bool {
 		return regexp.MustCompile(`(?m)^DELETE /mcp$`).MatchString(server.stderr.String())
 	})
@@ -501,7 +501,7 @@ func TestBridgeLosesServer(t *testing.T) {
 		if m := c.answerTo(t, `"endless"`); !strings.Contains(m.Error.Message, "the server has hung up") {
 			t.Errorf("the call: %+v", m)
 		}
-		c.exits(t, 1, 10*time.Second)
+		c.exits(t, 1, time.Minute)
 	})
 	t.Run("http", func(t *testing.T) {
 		t.Parallel()
@@ -526,6 +526,6 @@ func TestBridgeLosesServer(t *testing.T) {
 		if m := c.next(t); string(m.ID) != "1" || !strings.Contains(m.Error.Message, "session ended: HTTP 404") {
 			t.Errorf("the call: %+v", m)
 		}
-		c.exits(t, 1, 10*time.Second)
+		c.exits(t, 1, time.Minute)
 	})
 }

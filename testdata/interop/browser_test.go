@@ -85,7 +85,7 @@ func (s *site) browse(t *testing.T, name, function string, argument map[string]s
 		cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-ended:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			cmd.Process.Kill()
 			<-ended
 		}

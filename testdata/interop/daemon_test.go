@@ -60,7 +60,7 @@ func launch(t *testing.T, addr string, flags ...string) *process {
 			p.cmd.Process.Signal(signal)
 			select {
 			case <-p.ended:
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Error("the server does not end")
 				p.cmd.Process.Kill()
 				<-p.ended

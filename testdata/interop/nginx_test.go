@@ -60,7 +60,7 @@ func nginx(t *testing.T, dir, name, listen string, pairs ...string) daemon {
 				cmd.Process.Signal(syscall.SIGTERM)
 				select {
 				case <-ended:
-				case <-time.After(10 * time.Second):
+				case <-time.After(time.Minute):
 					t.Error("nginx does not end")
 					cmd.Process.Kill()
 					<-ended

@@ -232,6 +232,32 @@ func serveLines(t *testing.T, h wire.Handler, log *slog.Logger, lines ...string)
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
 }
 
+// converseFor does what converse does, but the lines end only when so many lines have been answered, or after a minute: a server whose input has
+// ended gives its handlers a few seconds, which may be too few on a slow machine.
+func converseFor(t *testing.T, answers int, h wire.Handler, lines ...string) []string {
+	t.Helper()
+	checkLeaks(t)
+	var out lockedBuffer
+	answered := readerFunc(func([]byte) (int, error) {
+		for range 600 {
+			if strings.Count(out.String(), "\n") >= answers {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		return 0, io.EOF
+	})
+	in := io.MultiReader(strings.NewReader(strings.Join(lines, "\n")+"\n"), answered)
+	if err := wire.Serve(t.Context(), wire.NewLineConn(in, &out, testLimit, func() error { return nil }), h, nil); err != nil {
+		t.Error(err)
+	}
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
 // wireEnd is the far end of a bytePipe, where a test reads and writes lines itself.
 type wireEnd struct {
 	r    *bufio.Reader
@@ -267,7 +293,7 @@ func bytePipe(t *testing.T) (wire.Conn, *wireEnd) {
 func readLine(t *testing.T, r io.Reader) string {
 	t.Helper()
 	end := r.(*wireEnd)
-	_ = end.file.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = end.file.SetReadDeadline(time.Now().Add(time.Minute))
 	line, err := end.r.ReadString('\n')
 	if err != nil {
 		t.Errorf("no line: %v", err)
@@ -330,7 +356,7 @@ func (b *lockedBuffer) String() string {
 // waitFor waits for a condition that another goroutine brings about.
 func waitFor(t testing.TB, condition func() bool) {
 	t.Helper()
-	for range 2000 {
+	for range 12_000 { // a minute
 		if condition() {
 			return
 		}
@@ -397,7 +423,7 @@ func newHandler(t testing.TB, h wire.Handler) *wire.StreamableHandler {
 // send sends a request. Lines are further header fields; one without a value takes the field away.
 func (c *web) send(method, body string, lines ...string) *http.Response {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	c.Cleanup(cancel)
 	return c.sendContext(ctx, method, body, lines...)
 }

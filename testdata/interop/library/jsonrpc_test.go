@@ -109,12 +109,12 @@ func TestPeerCallInInitialize(t *testing.T) {
 func TestErrorsOfABatchAreBounded(t *testing.T) {
 	data, _ := json.Marshal(strings.Repeat("x", 40<<20))
 	fails := wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { return nil, &wire.Error{Code: 7, Data: data} })
-	out := converse(t, fails, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
+	out := converseFor(t, 1, fails, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
 	if len(out) != 1 || len(out[0]) < len(data) {
 		t.Error("one error is cut")
 	}
 	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"m": fails}}
-	out = converse(t, server, initializeLine("2025-03-26"), `[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"m"}]`)
+	out = converseFor(t, 2, server, initializeLine("2025-03-26"), `[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"m"}]`)
 	if len(out) != 2 || len(out[1]) > len(data)+1000 || !strings.Contains(out[1], "The answers of this batch are too large") {
 		t.Error("not bounded:", len(out))
 	}

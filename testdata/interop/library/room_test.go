@@ -73,11 +73,11 @@ func outcomes(t *testing.T, payloads ...[]byte) (times map[string]int, refused i
 // A client of HTTP+SSE that does not read its stream is sent few large responses, and an error for each of the others. When it reads again, it
 // finds one response to each request. Then there is room again.
 func TestSSEUnreadResponses(t *testing.T) {
-	const calls, size = 60, 1 << 20
+	const calls, size = 60, 512 << 10
 	for _, as := range []string{"tool", "resource", "prompt", "raw", "map"} {
 		t.Run(as, func(t *testing.T) {
 			server, _ := sized()
-			h := &wire.SSEHandler{Handler: server, Guard: wire.Guard{MaxHeld: 16 << 20, MaxBody: 1 << 20}}
+			h := &wire.SSEHandler{Handler: server, Guard: wire.Guard{MaxHeld: 8 << 20, MaxBody: 512 << 10}}
 			defer h.Close()
 			c := serveWeb(t, h)
 			in := c.events(c.send("GET", ""))

@@ -14,6 +14,7 @@ import (
 	"go/token"
 	"go/types"
 	"interop/wire"
+	"io"
 	"maps"
 	"net"
 	"net/url"
@@ -243,13 +244,15 @@ func goCommand(t *testing.T, dir, system string, args ...string) {
 // Each advertised subset of files compiles and vets alone, copied to another module under another package name.
 func TestSubsetsCompile(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compiles eight subsets for three systems")
+		t.Skip("compiles eight subsets")
 	}
 	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc session", "jsonrpc stdio session", "jsonrpc session sse", "jsonrpc session sse http", "jsonrpc stdio session sse", "jsonrpc stdio session sse http"} {
 		t.Run(subset, func(t *testing.T) {
 			dir := copied(t, "wire", "", strings.Fields(subset)...)
-			for _, system := range []string{"linux", "darwin", "windows"} {
-				goCommand(t, dir, system, "vet", ".")
+			goCommand(t, dir, runtime.GOOS, "vet", ".")
+			if subset == "jsonrpc stdio" { // the file that depends on the system; .ci/run vets the whole for each
+				goCommand(t, dir, "darwin", "vet", ".")
+				goCommand(t, dir, "windows", "vet", ".")
 			}
 		})
 	}
@@ -260,12 +263,29 @@ type importing func(path string) (*types.Package, error)
 
 func (f importing) Import(path string) (*types.Package, error) { return f(path) }
 
+// exportData returns what finds the export data of a package that main.go needs. It asks the go command once: importer.Default asks it for each
+// package.
+func exportData(t *testing.T) importer.Lookup {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		files[path] = file
+	}
+	return func(path string) (io.ReadCloser, error) { return os.Open(files[path]) }
+}
+
 // main.go compiles as another package that imports the library: only the names of the library are qualified, and all of them are exported.
 func TestMainUsesExportedNames(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles main.go in another way")
 	}
-	fset, std := token.NewFileSet(), importer.Default()
+	fset := token.NewFileSet()
+	std := importer.ForCompiler(fset, "gc", exportData(t))
 	check := func(path string, from types.Importer, failed func(error), info *types.Info, files ...*ast.File) *types.Package {
 		pkg, _ := (&types.Config{Importer: from, Error: failed}).Check(path, fset, files, info)
 		return pkg
@@ -369,7 +389,6 @@ func TestReadmeProgram(t *testing.T) {
 			t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
 		}
 		dir := copied(t, "main", strings.Replace(string(program[1]), "127.0.0.1:8080", address, 1), "jsonrpc", "sse", "session", "http")
-		goCommand(t, dir, runtime.GOOS, "vet", ".")
 		goCommand(t, dir, runtime.GOOS, "build", "-o", "program", ".")
 		binaries = append(binaries, filepath.Join(dir, "program"))
 	}
@@ -454,9 +473,9 @@ func TestReadme(t *testing.T) {
 	out := bufio.NewReader(stdout)
 	defer in.Close()
 	fmt.Fprintln(in, "trap 'kill $(jobs -p) 2>/dev/null' EXIT") // also where a step fails
-	for _, step := range steps {
+	run := func(commands string) string {
 		const mark = "end of step\n"
-		fmt.Fprintf(in, "%s\necho; echo %s", step.commands, mark)
+		fmt.Fprintf(in, "%s\necho; echo %s", commands, mark)
 		got := ""
 		for !strings.HasSuffix(got, "\n"+mark) {
 			line, err := out.ReadString('\n')
@@ -464,7 +483,16 @@ func TestReadme(t *testing.T) {
 				t.Fatal(err, got)
 			}
 		}
-		if got, want := same(strings.TrimSuffix(got, mark)), same(step.want); got != want {
+		return same(strings.TrimSuffix(got, mark))
+	}
+	for _, step := range steps {
+		got, want := run(step.commands), same(step.want)
+		if strings.Contains(step.commands, "go run . call") { // where compiling takes more than five seconds, it falls back to an older revision
+			for tries := 0; got != want && tries < 4; tries++ {
+				got = run(step.commands)
+			}
+		}
+		if got != want {
 			t.Errorf("%s\ngot\n%s\nwant\n%s", step.commands, got, want)
 		}
 		line, _, _ := strings.Cut(step.commands, "\n")

@@ -241,7 +241,7 @@ func openFiles() int {
 // waitFor waits for a condition that another goroutine brings about.
 func waitFor(t testing.TB, condition func() bool) {
 	t.Helper()
-	for range 2000 {
+	for range 12_000 { // a minute
 		if condition() {
 			return
 		}

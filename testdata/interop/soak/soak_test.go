@@ -207,7 +207,7 @@ func stopUnderLoad(t *testing.T) {
 		}
 	}
 	server := s.cmd.Process
-	late := time.AfterFunc(10*time.Second, func() { _ = server.Kill() }) // five, and as much for a machine that is busy
+	late := time.AfterFunc(time.Minute, func() { _ = server.Kill() }) // it has five seconds, and a busy machine takes longer
 	defer late.Stop()
 	s.stop(syscall.SIGTERM)
 	t.Logf("the server has stopped after %v", time.Since(began))
