@@ -87,16 +87,17 @@ package main
 //	what                          default  set by                beyond it
 //	bytes of a POST               4 MiB    Guard.MaxBody         413
 //	bytes held for all callers    64 MiB   Guard.MaxHeld         a body or a small answer waits 5 s; then 503, or an error
-//	requests at once              3,072    MaxRequests           503; calls older than a minute make room; of the last
-//	                                                             quarter a principal or a session gets no more
-//	                                                             than is left
+//	requests at once              3,072    MaxRequests           503; calls older than a minute make room. When
+//	                                                             three quarters are taken, a principal or a
+//	                                                             session that has more places than are free
+//	                                                             gets 503
 //	sessions                      10,000   Sessions.Max          503; sessions that were not used make room
 //	how long a session is idle    30 min   Sessions.IdleTimeout  it ends; 404
 //	bytes that a session keeps    0        Sessions.Keep         the oldest go, progress first
 //	silence of a stream           15 s     Guard.KeepAlive       a comment is sent
 //	requests of a session         1,024    maxInFlight           503, or an error in a batch
 //	messages of a batch           1,024    maxInFlight           400
-//	subscriptions                 4,096    maxListeners          503; the last quarter is shared likewise
+//	subscriptions                 4,096    maxListeners          503; the last quarter likewise
 //	what is known of clients      32 MiB   maxRemembered         503, or an error
 //	what a stream has unwritten   64 KiB   maxUnwritten          the sender waits
 //	one write                     30 s     stall                 the connection is closed
@@ -172,7 +173,7 @@ const (
 // that once.
 //
 // net/http tells when a client has closed its connection, but only if the client
-// has sent nothing behind its request.
+// has sent nothing after its request.
 //
 // 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single
 // HTTP endpoint path (hereafter referred to as the MCP endpoint) that supports both

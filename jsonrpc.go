@@ -43,7 +43,7 @@ package main
 //	call          a request of ours, until its response has come
 //	request       a request of the peer, until we have answered it
 //	response      a result or an error
-//	answer        all responses to a payload: what the handlers return, and the refusals of what is not served
+//	answer        the response to a request, or all responses to a batch: what the handlers return, and the refusals
 //	notification  a message that is never answered
 //	belongs to    a notification or a call that a handler sends while it serves a request belongs to that request
 //	owed          a response is owed from the time its request has come until the response is written
@@ -92,8 +92,9 @@ import (
 // ---- Messages ----
 
 // Message is one JSON-RPC request, notification or response. Kind says which.
-// The fields must not be changed once the message has been sent. What is not valid
-// JSON is sent as it is: NewRequest and NewResponse check it.
+// The fields must not be changed once the message has been sent. Fields that you
+// fill in yourself are not checked, and are sent as they are. NewRequest and
+// NewResponse check what they are given.
 type Message struct {
 	ID     ID              // of a request or a response; the zero ID: none
 	Method string          // of a request or a notification
@@ -1477,9 +1478,10 @@ const (
 )
 
 // Peer is the other side of a conversation: our calls that wait for its responses,
-// and its requests that we are serving. A reader goroutine reads its messages. It
-// serves a request by itself, and another reader takes its place if that takes long.
-// Close ends these goroutines, and waits for them.
+// and its requests that we are serving. If it has a Conn, a reader goroutine reads its
+// messages. The reader serves a request by itself, and another reader takes its place
+// if that takes long. Close ends these goroutines, and waits for them. A server over
+// HTTP has no Conn: there each request is served on the goroutine of ServeHTTP.
 type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request
@@ -1574,10 +1576,9 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 // conversation ends first, the error wraps ErrClosed and, if one is known, the
 // reason.
 //
-// A request that must be answered before anything else is read, such as initialize,
-// loses that with a Call: the response must be read. Call cannot know whether its
-// caller is the handler of that request. So a Call of another goroutine has the
-// same effect.
+// Some requests, such as initialize, are answered before anything else is read. If
+// Call is called meanwhile, by any goroutine, reading goes on before that answer:
+// otherwise the response to the call could not be read.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
 	if r := p.exclusive.Load(); r != nil {
 		r.startNext(stateExclusive) // the caller may be the handler that the reader runs

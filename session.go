@@ -61,7 +61,7 @@ package main
 // requests), basic/patterns/subscriptions, server/discover. Copy this file with
 // jsonrpc.go, and with stdio.go, or with sse.go and http.go.
 //
-// At the end of this file two tables list the goroutines and the locks of the whole
+// At the end of this file stand the goroutines and the locks of the whole
 // package.
 
 import (
@@ -113,7 +113,7 @@ type Revision struct {
 	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
 	Sessions      bool // a client may be given an Mcp-Session-Id
 	Resume        bool // Last-Event-ID continues a stream
-	Prime         bool // a stream begins with an event without data: its id primes the client to reconnect. So the server may hang up early
+	Prime         bool // a stream begins with an event without data: with its id the client can reconnect. So the server may hang up early
 }
 
 // Revisions are all versions of the protocol, newest first. The legacy ones are
@@ -3017,12 +3017,12 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 // What the error of a call means:
 //
 //	error                                what has happened                              may it be called again?
-//	*Error, alone or in an *HTTPError    the server has answered with an error          when what the error says is mended
+//	*Error, alone or in an *HTTPError    the server has answered with an error          after you have mended what it names
 //	ErrNotSent                           the server has not read the call               yes
 //	ErrTooLarge                          the answer has more bytes than the Dialer      no: it was done
 //	                                     allows
-//	the error of the call's context      the caller has given up                        if it changes nothing
-//	any other                            the server may have done it, or not            if it changes nothing
+//	the error of the call's context      the caller has given up                        if doing it twice does no harm
+//	any other                            the server may have done it, or not            if doing it twice does no harm
 //
 // The last line includes ErrClosed, ErrInterrupted, ErrSessionEnded, any other
 // *HTTPError, and errors of net/http.
@@ -3992,7 +3992,7 @@ func (c *Client) CallWithProgress(ctx context.Context, method string, params, re
 
 // Call sends a request and stores its result, as Peer.Call does. In the modern
 // era it adds to _meta what each request must say. If the result is
-// input_required, Handler answers the questions, and Call sends the request again
+// input_required, Handlers or Handler answer the questions, and Call sends the request again
 // with the answers. An answer with a status other than 2xx is an
 // *HTTPError; errors.As finds the *Error in it. The comment of Client says which
 // errors allow another Call.

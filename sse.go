@@ -21,7 +21,8 @@ package main
 //
 // To see it work, read lessons 18, 23 and 27 of the course: testdata/README.md.
 //
-// This file has five parts:
+// This file has five parts. For Streamable HTTP read Events, Streams and Guard first;
+// HTTP+SSE is only for old clients and servers.
 //
 //	Events     one event as text, and back
 //	Streams    Stream, which one response at a time follows, and the outbox that keeps what was sent
@@ -32,7 +33,7 @@ package main
 // The words of this file and of http.go:
 //
 //	response   the HTTP response
-//	answer     the JSON-RPC response to a request, which an HTTP response carries
+//	answer     as in jsonrpc.go: what an HTTP response carries to answer a request or a batch
 //	stream     a sequence of events with numbers; one response carries it, and after a cut the next one
 //	follower   the response that carries a stream at this time
 //	outbox     all streams of one client, and the events that are kept
@@ -193,7 +194,7 @@ func (in *eventReader) next() (Event, error) {
 
 // readField reads one line of an event, such as "data: {}". A line that begins
 // with a colon is a comment. It is ignored, and so are fields that the standard
-// does not know. As in the standard, Data gets a newline behind each line; next
+// does not know. As in the standard, Data gets a newline after each line; next
 // removes the last one.
 func (e *Event) readField(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
@@ -290,7 +291,8 @@ const (
 )
 
 // An outbox has the streams of one client. It keeps what was sent on them, so
-// that the client can get it again after its connection has broken:
+// that the client can get it again after its connection has broken. Here 1/2 is the
+// second event of stream 1, and stream 0 is the standalone stream:
 //
 //	            +--------- outbox: of all streams, in the order of sending ---------+
 //	Send ---+-->| 1/1   1/2   2/1   1/3   2/2   0/1   2/3                           |
@@ -354,7 +356,7 @@ const (
 //	                          ^                                             |
 //	                          +----------------- Follow --------------------+
 //
-// While a stream is followed, a sender waits when 64 KiB wait behind what is being
+// While a stream is followed, a sender waits when 64 KiB wait, besides what is being
 // written. So a client that reads slowly slows its own stream down, and no other.
 // While the stream is unfollowed, a sender waits for the client when it has sent 64
 // KiB, or three quarters of what is kept if that is less, but only during the first
@@ -853,7 +855,7 @@ func (s *Stream) attach(after string) (*follower, error) {
 }
 
 // position returns the number of the event with an id, if the client may continue
-// behind it.
+// after it.
 func (s *Stream) position(id string) (number int64, err error) {
 	_, text, _ := strings.Cut(id, "/")
 	number, _ = strconv.ParseInt(text, 10, 64)
@@ -1475,9 +1477,9 @@ const (
 // and one for everything else, which is bodies until their requests are answered,
 // answers until they are written, and what waits for a client that does not read.
 //
-// The rule: after a piece is taken, its caller holds no more than what is still free.
-// So a single caller gets half of the budget, and half is free. Two callers get a
-// third each, and a third is free: there is always room for one more. The last eighth
+// The rule: a caller may hold as many bytes as are free. For example, of 32 MiB a
+// single caller gets 16, and 16 are free. Two callers get 10 each, and 10 are free:
+// there is always room for one more. The last eighth
 // is a reserve for small pieces. An answer that is larger than half of this budget, a
 // quarter of MaxHeld, is held outside of it, and only one such answer at a time.
 //
