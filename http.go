@@ -705,19 +705,21 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 
 // post reads a payload, and answers it.
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	held := holding{budget: h.held, caller: h.caller(r, principal)}
-	in, ok := h.read(w, r, &held)
-	rep := &reply{h: h, w: w, r: r, in: in, held: held,
-		json: accepts(r.Header["Accept"], "application/json"), stream: accepts(r.Header["Accept"], "text/event-stream")}
+	rep := &reply{h: h, w: w, r: r, held: holding{budget: h.held, caller: h.caller(r, principal)}}
 	defer rep.held.release()
-	switch {
-	case !ok:
-	case !rep.json && !rep.stream:
-		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
-	default:
-		rep.stream = rep.stream && h.canStream(w, &h.warned)
-		rep.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
+	in, ok := h.read(w, r, &rep.held)
+	if !ok {
+		return
 	}
+	rep.in = in
+	rep.json = accepts(r.Header["Accept"], "application/json")
+	rep.stream = accepts(r.Header["Accept"], "text/event-stream")
+	if !rep.json && !rep.stream {
+		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
+		return
+	}
+	rep.stream = rep.stream && h.canStream(w, &h.warned)
+	rep.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
 }
 
 // route decides about the era and the session of a payload. A request names its

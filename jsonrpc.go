@@ -949,8 +949,9 @@ func unquote(raw []byte) string {
 
 // ---- Encoding ----
 
-// Raw returns the text that was read; nil: the payload was not read from a Conn of this
-// package, or its text is no longer kept. It must not be changed.
+// Raw returns the text that was read. It is nil in a Payload that Decode has not made.
+// It must not be changed. A Conn may have changed Messages since: HTTPDialer leaves
+// tools out of a list.
 func (p Payload) Raw() []byte { return p.raw }
 
 // Append appends the payload as one line of JSON, without a newline. It is valid

@@ -3078,7 +3078,7 @@ func tracedDialer(dialer Dialer) Dialer {
 func (t *tracedConn) Read() (Payload, error) {
 	p, err := t.Conn.Read()
 	if err == nil {
-		text := cmp.Or(string(bytes.TrimSpace(p.Raw())), "(not kept: too large)")
+		text := string(bytes.TrimSpace(p.Raw()))
 		t.print(t.there, "", visible(text)+"\n")
 	}
 	return p, err

@@ -111,7 +111,6 @@ type Revision struct {
 
 	// For Streamable HTTP:
 	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
-	Sessions      bool // a client may be given an Mcp-Session-Id
 	Resume        bool // Last-Event-ID continues a stream
 	Prime         bool // a stream begins with an event without data: with its id the client can reconnect. So the server may hang up early
 }
@@ -127,11 +126,11 @@ var Revisions = []Revision{
 	{Version: "2026-07-28", Modern: true, Completions: true, Annotations: true, ProgressMessages: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
 		ResourceNotFound: CodeInvalidParams, VersionHeader: true},
 	{Version: "2025-11-25", ServerRequests: true, Completions: true, Annotations: true, ProgressMessages: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
-		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true, Prime: true},
+		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Resume: true, Prime: true},
 	{Version: "2025-06-18", ServerRequests: true, Completions: true, Annotations: true, ProgressMessages: true, Elicitation: true, Titles: true, Structured: true,
-		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Sessions: true, Resume: true},
+		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Resume: true},
 	{Version: "2025-03-26", Batches: true, ServerRequests: true, Completions: true, Annotations: true, ProgressMessages: true,
-		ResourceNotFound: CodeResourceNotFound, Sessions: true, Resume: true},
+		ResourceNotFound: CodeResourceNotFound, Resume: true},
 	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
 }
 
@@ -1703,9 +1702,10 @@ func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
 
 // Content is one part of the result of a tool, or of a message. Type says which
 // fields it has. TextContent, ImageContent, AudioContent, ResourceLink and
-// EmbeddedResource each return one. 2025-11-25 server/tools#tool-result.
+// EmbeddedResource each return one. 2025-11-25 server/tools#tool-result; for
+// tool_use and tool_result client/sampling#sampling-with-tools.
 type Content struct {
-	Type string `json:"type"`           // text, image, audio, resource_link or resource
+	Type string `json:"type"`           // text, image, audio, resource_link, resource, tool_use or tool_result
 	Text string `json:"text,omitempty"` // of a text
 	Data []byte `json:"data,omitempty"` // of an image or audio; on the wire it is Base64
 	// MimeType is that of an image, of audio, or of a linked resource.
@@ -1720,6 +1720,17 @@ type Content struct {
 
 	Resource *ResourceContents `json:"resource,omitempty"` // of a resource, which is embedded
 
+	// Of a tool_use, in which a model calls a tool while it is sampled. Name is the
+	// name of the tool.
+	ID    string          `json:"id,omitempty"`
+	Input json.RawMessage `json:"input,omitempty"` // the arguments, an object
+
+	// Of a tool_result, which answers the tool_use with that id.
+	ToolUseID         string          `json:"toolUseId,omitempty"`
+	Content           []Content       `json:"content,omitempty"`
+	StructuredContent json.RawMessage `json:"structuredContent,omitempty"` // an object
+	IsError           bool            `json:"isError,omitempty"`
+
 	Annotations *ContentAnnotations `json:"annotations,omitempty"`
 	Meta        json.RawMessage     `json:"_meta,omitempty"` // an object
 }
@@ -1728,7 +1739,7 @@ type Content struct {
 // 2025-11-25 server/resources#annotations.
 type ContentAnnotations struct {
 	Audience     []string `json:"audience,omitempty"`     // user, assistant, or both
-	Priority     *float64 `json:"priority,omitempty"`     // from 0 to 1, which is: required
+	Priority     *float64 `json:"priority,omitempty"`     // from 0 to 1; 1 means that the content is required
 	LastModified string   `json:"lastModified,omitempty"` // in ISO 8601
 }
 
@@ -1758,8 +1769,8 @@ func EmbeddedResource(contents ResourceContents) Content {
 	return Content{Type: "resource", Resource: &contents}
 }
 
-// MarshalJSON returns the content as JSON. A text has the member text, and an image
-// or audio the member data, even if it is empty.
+// MarshalJSON returns the content as JSON. A member that the type needs is there even
+// if it is empty, such as the text of a text.
 func (c Content) MarshalJSON() ([]byte, error) { return c.append(nil) }
 
 // jsonSize returns about how many bytes the content has as JSON.
@@ -1767,6 +1778,10 @@ func (c Content) jsonSize() int {
 	size := 64 + len(c.Text) + base64.StdEncoding.EncodedLen(len(c.Data))
 	if c.Resource != nil {
 		size += c.Resource.jsonSize()
+	}
+	size += len(c.Input) + len(c.StructuredContent)
+	for _, part := range c.Content {
+		size += part.jsonSize()
 	}
 	return size
 }
@@ -1783,17 +1798,21 @@ func (c Content) append(b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	missing := "" // a member that the type needs, and that was left out because it is empty
+	missing, value := "", `""` // a member that the type needs, and that was left out because it is empty
 	switch {
 	case c.Type == "text" && c.Text == "":
 		missing = "text"
 	case (c.Type == "image" || c.Type == "audio") && len(c.Data) == 0:
 		missing = "data"
+	case c.Type == "tool_use" && c.Input == nil:
+		missing, value = "input", "{}"
+	case c.Type == "tool_result" && len(c.Content) == 0:
+		missing, value = "content", "[]"
 	}
 	if missing != "" {
 		var o Object
 		o.AddAll(text)
-		o.Add(missing, []byte(`""`))
+		o.Add(missing, []byte(value))
 		text = o.JSON()
 	}
 	return append(b, text...), nil
@@ -2074,8 +2093,12 @@ func (t *offeredTemplate) in(rev Revision) ResourceTemplate {
 
 // AddResource adds a resource, in place of another one with the same URI. Publish
 // announces when what it holds has changed. AddResource panics if the resource has no
-// URI or no name.
+// URI or no name, or if its URI is none: then no client could read it. In a URI,
+// anything but ASCII is written as in %C3%A9.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
+	if r.URI != "" && !isURI(r.URI) {
+		panic(fmt.Sprintf("the resource %q has a URI that is none: %q", r.Name, r.URI))
+	}
 	offer(s, "resources", &s.resources, r.URI, r.Name, &offeredResource{r, read})
 }
 
@@ -2328,14 +2351,27 @@ func toolResult(result any, rev Revision) (any, error) {
 		return ToolResult{Content: result}, nil
 	case Contents: // of a SamplingResult
 		return ToolResult{Content: result}, nil
+	case *Content:
+		if result == nil {
+			return ToolResult{}, nil
+		}
+		return toolResult(*result, rev)
 	case *ToolResult:
+		if result == nil {
+			return ToolResult{}, nil
+		}
 		return toolResult(*result, rev)
 	case ToolResult:
 		if !rev.Structured {
 			result.StructuredContent = nil
 		}
 		return result, nil
-	case InputRequired, *InputRequired:
+	case InputRequired:
+		return result, nil
+	case *InputRequired:
+		if result == nil {
+			return ToolResult{}, nil
+		}
 		return result, nil
 	}
 	raw, err := marshal(result)
@@ -2582,19 +2618,25 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 		}
 	}
 	result, err := prompt.get(ctx, x, arguments)
-	if text, isText := result.(string); isText && err == nil {
-		return PromptResult{Messages: []PromptMessage{{Role: "user", Content: TextContent(text)}}}, nil
+	if err != nil {
+		return nil, err
 	}
-	return result, err
+	switch result := result.(type) {
+	case string:
+		return PromptResult{Messages: []PromptMessage{{Role: "user", Content: TextContent(result)}}}, nil
+	case PromptResult, *PromptResult, InputRequired, *InputRequired:
+		return result, nil
+	}
+	return nil, fmt.Errorf("the function of the prompt %q has returned a %T", p.Name, result)
 }
 
 // ---- Announcing changes ----
 
 const (
-	maxWatched  = 1024     // URIs that one subscriber watches
+	maxWatched  = 1024     // URIs that one subscriber watches, at most
 	maxOthers   = 1024     // notifications that are no changes, and wait for one client
 	maxMeta     = 16 << 10 // bytes of what a legacy client says about itself
-	maxWatching = 64 << 10 // bytes of the URIs that one legacy client watches
+	maxWatching = 64 << 10 // bytes that are remembered of one legacy client: its URIs, perURI for each, and what it has said about itself
 	perURI      = 100      // bytes that each of these URIs costs beside its text
 	// maxRemembered is how many bytes a Server remembers of all legacy clients
 	// together: what they have said about themselves, and the URIs that they watch.
@@ -2660,7 +2702,13 @@ type ResourceParams struct {
 // They may arrive after changes that were published later. params may be nil; if
 // they do not encode to an object, nothing is sent.
 func (s *Server) Publish(method string, params any) {
-	s.once.Do(s.prepare)
+	s.mu.Lock()
+	serves := s.legacy != nil
+	s.mu.Unlock()
+	if !serves { // no request has come, so there is no client; and offers may still be added
+		return
+	}
+	s.once.Do(s.prepare) // waits while the first request prepares the Server
 	m, err := NewRequest(ID{}, method, params)
 	kind, isList := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
 	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
@@ -2759,11 +2807,9 @@ func (s *Server) isCurrent(peer *Peer, sub *subscriber) bool {
 	return s.legacy[peer] == sub
 }
 
-// addLegacySubscriber makes a peer that has initialized a subscriber, until it initializes
-// again or ends.
-// addLegacySubscriber notes a client that has initialized, in place of the one before
-// it. It returns false if there is no room for the size bytes that the client has said
-// about itself.
+// addLegacySubscriber makes a client that has initialized a subscriber, in place of the
+// one before it on the same Peer, until the Peer ends. It returns false if there is no
+// room for the size bytes that the client has said about itself.
 func (s *Server) addLegacySubscriber(peer *Peer, size int) bool {
 	s.mu.Lock()
 	s.removeLegacySubscriber(peer)
@@ -2816,7 +2862,7 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	if sub.watched[p.URI] {
 		return nil, nil
 	}
-	if len(sub.watched) >= maxWatched || sub.size+len(p.URI) > maxWatching || !s.remember(sub, len(p.URI)+perURI) {
+	if len(sub.watched) >= maxWatched || sub.size+len(p.URI)+perURI > maxWatching || !s.remember(sub, len(p.URI)+perURI) {
 		return nil, errors.New("too many subscriptions")
 	}
 	if sub.watched == nil {

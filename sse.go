@@ -857,7 +857,7 @@ func (s *Stream) attach(after string) (*follower, error) {
 // position returns the number of the event with an id, if the client may continue
 // after it.
 func (s *Stream) position(id string) (number int64, err error) {
-	_, text, _ := strings.Cut(id, "/")
+	text, _ := strings.CutPrefix(id, s.id+"/")
 	number, _ = strconv.ParseInt(text, 10, 64)
 	switch {
 	case id != s.eventID(number), !s.isResumable():
