@@ -3002,6 +3002,24 @@ const (
 
 func newTrace() *trace { return &trace{names: map[string]string{}} }
 
+// limit returns how many bytes are collected of a body, or of a line of a stream. The
+// page shows no more than maxShownBody, so no more is collected for it. While nothing
+// is printed and no page watches, only the beginning of a line is collected: it may
+// give an id to a session.
+func (t *trace) limit(isStream bool) int {
+	switch {
+	case !t.isSilent && isStream:
+		return maxTraced
+	case !t.isSilent:
+		return maxTracedBody
+	case t.watchers.exist():
+		return maxShownBody
+	case isStream:
+		return maxNamedID
+	}
+	return 0
+}
+
 // print writes a text in a section. session is the name of the session that the
 // text belongs to; "": there is none, or it is not known. If standard error drops
 // the text, the line that names the section may be lost, so the next text names it
@@ -3219,7 +3237,7 @@ type exchange struct {
 	isStream bool       // the response is a stream
 	skipLF   bool       // the last byte was CR: an LF that follows belongs to it
 	partial  []byte     // the body, or the line of a stream, whose end has not come yet
-	omitted  int        // bytes behind partial that are not kept
+	omitted  int        // bytes behind partial that are not collected
 }
 
 // newExchange returns the exchange that a request begins. It prints nothing yet.
@@ -3258,9 +3276,9 @@ func (x *exchange) addToRequest(part []byte, isEnd bool) {
 	if x.pending == "" {
 		return
 	}
-	x.partial = append(x.partial, part...)
+	x.collect(part)
 	if isEnd {
-		x.printRequest("\n" + oneLine(x.partial) + "\n")
+		x.printRequest("\n" + x.takePartial())
 	}
 }
 
@@ -3270,7 +3288,7 @@ func (x *exchange) responseHead(status int, header http.Header) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
 	x.printRequest("\n(not read to its end)\n")
-	x.printResponse(fmt.Sprintf("%d\n%s", status, tracedHeader(header)))
+	x.printAs("server", fmt.Sprintf("%d\n%s", status, tracedHeader(header)), "")
 	x.gap = "\n"
 	media, _, _ := mime.ParseMediaType(header.Get("Content-Type")) // with an error, media is what could be read
 	x.isStream = media == "text/event-stream"
@@ -3278,41 +3296,57 @@ func (x *exchange) responseHead(status int, header http.Header) {
 
 // addToResponse takes a part of the response's body. It prints the lines of a
 // stream that are complete; they end with CR, LF or CRLF. It prints any other
-// body at its end. A line without an end would need any amount of memory, so
-// only its beginning is kept.
+// body at its end.
 func (x *exchange) addToResponse(part []byte, isEnd bool) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
-	limit := maxTracedBody
-	if x.isStream {
-		limit = maxTraced
-	}
 	var lines strings.Builder
-	for _, b := range part {
-		switch {
-		case x.isStream && x.skipLF && b == '\n':
-		case x.isStream && (b == '\r' || b == '\n'):
-			lines.WriteString(x.takePartial())
-		case len(x.partial) < limit:
-			x.partial = append(x.partial, b)
-		default:
-			x.omitted++
+	for x.isStream && len(part) > 0 {
+		if x.skipLF && part[0] == '\n' {
+			part = part[1:]
 		}
-		x.skipLF = b == '\r'
+		x.skipLF = false
+		end := bytes.IndexAny(part, "\r\n")
+		if end < 0 {
+			break
+		}
+		x.collect(part[:end])
+		lines.WriteString(x.takePartial())
+		x.skipLF = part[end] == '\r'
+		part = part[end+1:]
 	}
-	if isEnd && len(x.partial) > 0 {
+	x.collect(part)
+	if isEnd && len(x.partial)+x.omitted > 0 {
 		lines.WriteString(x.takePartial())
 	}
-	if lines.Len() > 0 {
-		x.printResponse(lines.String())
+	switch {
+	case lines.Len() == 0:
+		return
+	case x.isStream:
+		x.printAs("server", x.gap+lines.String(), "")
+	default:
+		x.printAs("server", "", x.gap+lines.String())
 	}
+	x.gap = ""
+}
+
+// collect adds a part to partial. A body, or a line without an end, would need any
+// amount of memory, so only its beginning is collected. The caller holds turn.
+func (x *exchange) collect(part []byte) {
+	room := 0
+	if x.omitted == 0 { // what follows an omitted part is omitted, too
+		room = max(x.limit(x.isStream)-len(x.partial), 0)
+	}
+	n := min(len(part), room)
+	x.partial = append(x.partial, part[:n]...)
+	x.omitted += len(part) - n
 }
 
 // failed prints the error of a request that has no response.
 func (x *exchange) failed(err error) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
-	x.printResponse(Printable(err.Error()) + "\n")
+	x.printAs("server", Printable(err.Error())+"\n", "")
 }
 
 // takePartial returns the line of a stream, or the body, whose end has come. The
@@ -3325,7 +3359,7 @@ func (x *exchange) takePartial() string {
 	if x.omitted > 0 {
 		text += fmt.Sprintf(" (… %d more bytes)", x.omitted)
 	}
-	x.partial = x.partial[:0]
+	x.partial = nil // a stream may stay open for long, and its longest line was long
 	x.omitted = 0
 	return text + "\n"
 }
@@ -3336,23 +3370,19 @@ func (x *exchange) printRequest(body string) {
 	if x.pending == "" {
 		return
 	}
-	x.printAs("client", visible(x.pending+body))
+	x.printAs("client", x.pending, body)
 	x.pending = ""
 	x.partial = nil // from now on, it is for the response
+	x.omitted = 0
 }
 
-// printResponse prints a part of the response. The caller holds turn.
-func (x *exchange) printResponse(text string) {
-	x.printAs("server", x.gap+visible(text))
-	x.gap = ""
-}
-
-// printAs prints what the client or the server has sent. The first name of a session
-// in it is that of the exchange. The caller holds turn.
-func (x *exchange) printAs(side, text string) {
-	text, session := x.rename(text, side == "server")
+// printAs prints what the client or the server has sent: a head or lines of a stream,
+// in which names stand for ids, and a body. The first name of a session is that of the
+// exchange. The caller holds turn.
+func (x *exchange) printAs(side, lines, body string) {
+	lines, session := x.rename(visible(lines), side == "server")
 	x.session = cmp.Or(x.session, session)
-	x.print(side+" "+x.name, x.session, text)
+	x.print(side+" "+x.name, x.session, lines+visible(body))
 }
 
 // onOneLine returns JSON as it came, or without white space if it has line breaks.
@@ -3439,8 +3469,6 @@ func lazyRegexp(text string) func() *regexp.Regexp {
 // id to a session. An id that a client makes up gets no name, so that it is not
 // kept. session is the first name of a session in the text; "": there is none.
 func (t *trace) rename(text string, fromServer bool) (renamed, session string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	nameOf := func(id string) string {
 		name := t.nameSession(id, fromServer)
 		if name != noName {
@@ -3465,7 +3493,7 @@ func (t *trace) rename(text string, fromServer bool) (renamed, session string) {
 		if field == "Mcp-Session-Id" {
 			return field + ": " + nameOf(value)
 		}
-		return field + ": " + cmp.Or(t.names[value], value)
+		return field + ": " + t.nameTag(value)
 	})
 	return renamed, session
 }
@@ -3475,8 +3503,10 @@ const noName = "…"
 
 // nameSession returns the name of a session. If the session has none, it is given
 // one, and its event tag, too, if mayAdd is true. When maxNames sessions have a
-// name, the oldest one loses it. The caller holds mu.
+// name, the oldest one loses it.
 func (t *trace) nameSession(id string, mayAdd bool) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	name := t.names[id]
 	if name != "" {
 		return name
@@ -3497,6 +3527,13 @@ func (t *trace) nameSession(id string, mayAdd bool) string {
 	t.names[id] = name
 	t.names[eventTag(id)] = eventTag(name)
 	return name
+}
+
+// nameTag returns what the trace shows in place of an event tag.
+func (t *trace) nameTag(tag string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return cmp.Or(t.names[tag], tag)
 }
 
 // eventTag returns how the ids of all events of a session begin.
@@ -3638,6 +3675,7 @@ const (
 	maxWatchers  = 8
 	maxBehind    = 1 << 20          // bytes that wait for one watcher
 	maxPart      = 64 << 10         // bytes that are shown of one part
+	maxShownBody = maxPart - 4<<10  // of them, bytes of a body or a line; the rest is for the head before it
 	watchSilence = 15 * time.Second // then a comment is sent; it is less than ioTimeout
 )
 
@@ -3668,6 +3706,13 @@ type watcher struct {
 	waiting []byte        // events
 	missing int           // lines that come after them
 	news    chan struct{} // has a value when something has changed
+}
+
+// exist reports whether somebody watches.
+func (ws *watchers) exist() bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return len(ws.all) > 0
 }
 
 // show passes a part of the transcript on to all watchers. It never waits for them.

@@ -651,10 +651,7 @@ func TestWatchIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		read += len(line)
-		var part struct {
-			Text    string
-			Missing int
-		}
+		var part shownPart
 		if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &part) == nil {
 			lines += strings.Count(part.Text, "\n")
 			missing += part.Missing
@@ -680,4 +677,107 @@ func TestWatchIsBounded(t *testing.T) {
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		t.Error(err)
 	}
+}
+
+// A large message costs little more with -watch. A page is shown its beginning, and how long the rest is.
+func TestWatchOfLargeMessages(t *testing.T) {
+	t.Parallel()
+	const size = 4_000_000
+	arguments := `{"name":"echo","arguments":{"text":"` + strings.Repeat("x", size) + `"}}`
+	fastest := func(v *visitor) time.Duration {
+		best := limit
+		for range 5 {
+			began := time.Now()
+			v.call(t, "tools/call", arguments)
+			best = min(best, time.Since(began))
+		}
+		return best
+	}
+	plain := fastest(visit(t, serve(t, "-trace=false").mcp))
+	server := serve(t, "-trace=false", "-watch")
+	v := visit(t, server.mcp)
+	unwatched := fastest(v)
+	in := watch(t, server)
+	watched := fastest(v)
+	t.Logf("without -watch %v, unwatched %v, watched %v", plain, unwatched, watched)
+	if most := 6*plain + 100*time.Millisecond; unwatched > most || watched > most {
+		t.Errorf("without -watch a call takes %v, with it %v, watched %v", plain, unwatched, watched)
+	}
+	for _, from := range []string{"client", "server"} {
+		part := in.part("xxx")
+		shown := strings.Count(part.Text, "x")
+		var more int
+		fmt.Sscanf(part.Text[strings.LastIndex(part.Text, "("):], "(… %d more bytes)", &more)
+		if !strings.HasPrefix(part.Section, from) || shown < 60_000 || shown+more < size || shown+more > size+200 || len(part.Text) > 64<<10 {
+			t.Errorf("%s: %d shown, %d more: %.300s", part.Section, shown, more, part.Text)
+		}
+	}
+}
+
+// Sessions that began while nobody watched have their names.
+func TestWatchOfEarlierSessions(t *testing.T) {
+	t.Parallel()
+	server := serve(t, "-trace=false", "-watch")
+	old := (&visitor{url: server.base + "/sse"}).do(t, "GET", nil, "")
+	events := bufio.NewReader(old.Body)
+	var endpoint string
+	for !strings.HasPrefix(endpoint, "data: ") {
+		var err error
+		if endpoint, err = events.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := visit(t, server.mcp)
+	in := watch(t, server)
+	v.call(t, "ping", "{}")
+	if part := in.part("ping"); part.Session != "session-2" {
+		t.Errorf("%+v", part)
+	}
+	post := &visitor{url: server.base + strings.TrimSpace(strings.TrimPrefix(endpoint, "data: "))}
+	if resp := post.do(t, "POST", nil, ping); resp.StatusCode != 202 {
+		t.Error(resp.Status)
+	}
+	if part := in.part("ping"); part.Session != "session-1" || !strings.Contains(part.Text, "session=session-1\n") {
+		t.Errorf("%+v", part)
+	}
+}
+
+// watching is a GET /watch.
+type watching struct {
+	t  *testing.T
+	in *bufio.Reader
+}
+
+// watch begins to watch, as a page does.
+func watch(t *testing.T, server daemon) *watching {
+	t.Helper()
+	resp := (&visitor{url: server.base + "/watch"}).do(t, "GET", nil, "")
+	if resp.StatusCode != 200 {
+		t.Fatal(resp.Status)
+	}
+	return &watching{t, bufio.NewReader(resp.Body)}
+}
+
+// shownPart is what a page is told of a part of a conversation.
+type shownPart struct {
+	Section, Session, Text string
+	Missing                int
+}
+
+// part returns the next part with a text in it.
+func (w *watching) part(text string) (part shownPart) {
+	w.t.Helper()
+	for !strings.Contains(part.Text, text) {
+		line, err := w.in.ReadString('\n')
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			part = shownPart{}
+			if err := json.Unmarshal([]byte(data), &part); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	return part
 }
