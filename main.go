@@ -3656,13 +3656,30 @@ func hashOf(element string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
 }
 
+// keepFromOthers tells the browser to let no page of another origin use the response,
+// as a script, as an image or as anything else. Fetch Standard,
+// Cross-Origin-Resource-Policy and X-Content-Type-Options.
+func keepFromOthers(header http.Header) {
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("X-Content-Type-Options", "nosniff")
+}
+
+// isOfOtherPage reports whether a page of another origin has made a request. The Guard
+// does not see that: a browser sends no Origin with the GET of an image, of a frame or
+// of a fetch without CORS. W3C, Fetch Metadata, Sec-Fetch-Site: a client that is no browser does
+// not send the field, and none means that the user has typed the address.
+func isOfOtherPage(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
+}
+
 // ServeHTTP sends the page.
 func (p renderedPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	header.Set("Content-Length", strconv.Itoa(len(p.body)))
 	header.Set("Content-Security-Policy", p.policy)
-	header.Set("X-Content-Type-Options", "nosniff")
+	keepFromOthers(header)
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-cache")
 	header.Add("Vary", "Accept")
@@ -3790,8 +3807,14 @@ func (ws *watchers) end() {
 }
 
 // ServeHTTP sends the transcript to a page, from now on, until the page or the server
-// ends that.
+// ends that. A page of another origin could not read it, but would take the place of
+// one that can.
 func (ws *watchers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	keepFromOthers(w.Header())
+	if isOfOtherPage(r) {
+		http.Error(w, "Only the page of this server", http.StatusForbidden)
+		return
+	}
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
 		http.Error(w, "Only GET", http.StatusMethodNotAllowed)

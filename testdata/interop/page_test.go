@@ -595,15 +595,37 @@ func TestPageWatchIsGuarded(t *testing.T) {
 			t.Errorf("a page of %s reads %s: %s", page.URL, url, said)
 		}
 	}
+
+	// Nor does one take the places of pages that watch, with requests whose answers it cannot read.
+	b.eval(`(async () => {
+		const other = 'http://localhost:' + new URL('`+open.base+`').port; // Chromium opens six connections to each host
+		for (const url of ['`+open.base+`', other])
+			for (let i = 0; i < 6; i++) document.body.append(Object.assign(document.createElement('iframe'), { src: url + '/watch' }));
+		await new Promise(done => setTimeout(done, 1000));
+	})()`, nil)
+	watch(t, open)
+	for site, status := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200} {
+		resp := (&visitor{url: open.base + "/watch"}).do(t, "GET", map[string]string{"Sec-Fetch-Site": site}, "")
+		if resp.Body.Close(); resp.StatusCode != status {
+			t.Errorf("%s: %s", site, resp.Status)
+		}
+	}
+	for _, path := range []string{"/", "/mcp", "/watch"} {
+		resp := (&visitor{url: open.base + path}).do(t, "GET", map[string]string{"Accept": "text/html"}, "")
+		if resp.StatusCode != 200 || resp.Header.Get("Cross-Origin-Resource-Policy") != "same-origin" || resp.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %s %v", path, resp.Status, resp.Header)
+		}
+	}
+
 	b.open(server.base + "/")
 	b.forgetConsole() // Chromium has noted what was refused
-	watch := func(token string) {
+	start := func(token string) {
 		b.eval(`document.getElementById('token').value = `+quotedText(token)+`; document.getElementById('start').click()`, nil)
 	}
-	watch("wrong")
+	start("wrong")
 	b.await(`document.getElementById('watch-status').textContent.includes('does not accept this token')`)
 	b.forgetConsole() // Chromium notes each status of 401
-	watch("s3cret")
+	start("s3cret")
 	b.await(`document.getElementById('watch-status').textContent === 'Watching.'`)
 	v := &visitor{url: server.mcp}
 	resp := v.do(t, "POST", map[string]string{"Authorization": "Bearer s3cret"}, hello)
