@@ -1955,8 +1955,8 @@ func (t *offeredTool) in(rev Revision) Tool {
 // with isError: 2025-11-25 server/tools#error-handling counts "input validation
 // errors" among those from which a model can correct itself.
 //
-// AddTool panics if the tool has no name, if a schema is not a JSON object, if the
-// InputSchema lacks "type":"object", or if A is no type for Bind.
+// AddTool panics if the tool has no name, if the name is not UTF-8, if a schema is not
+// a JSON object, if the InputSchema lacks "type":"object", or if A is no type for Bind.
 func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Exchange, arguments A) (result any, err error)) {
 	checkArguments[A](tool.Name)
 	s.addTool(tool, func(ctx context.Context, x *Exchange, text json.RawMessage) (any, error) {
@@ -2093,10 +2093,10 @@ func (t *offeredTemplate) in(rev Revision) ResourceTemplate {
 
 // AddResource adds a resource, in place of another one with the same URI. Publish
 // announces when what it holds has changed. AddResource panics if the resource has no
-// URI or no name, or if its URI is none: then no client could read it. In a URI,
-// anything but ASCII is written as in %C3%A9.
+// URI or no name, if the name is not UTF-8, or if the URI is none: then no client could
+// read it. In a URI, anything but ASCII is written as in %C3%A9.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
-	if r.URI != "" && !isURI(r.URI) {
+	if utf8.ValidString(r.URI) && r.URI != "" && !isURI(r.URI) {
 		panic(fmt.Sprintf("the resource %q has a URI that is none: %q", r.Name, r.URI))
 	}
 	offer(s, "resources", &s.resources, r.URI, r.Name, &offeredResource{r, read})
@@ -2110,7 +2110,7 @@ func (s *Server) RemoveResource(uri string) { withdraw(s, "resources", &s.resour
 // each URI that begins as the template does, up to its first {, and that is no
 // Resource. It reads the rest of the URI by itself. Of several templates the one with
 // the longest beginning is taken. AddResourceTemplate panics if the template has no
-// URITemplate or no name.
+// URITemplate or no name, or if one of them is not UTF-8.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
 	offer(s, "resources", &s.templates, t.URITemplate, t.Name, &offeredTemplate{t, read})
 }
@@ -2188,7 +2188,7 @@ func (p *offeredPrompt) in(rev Revision) Prompt {
 }
 
 // AddPrompt adds a prompt, in place of another one of the same name. It panics if the
-// prompt has no name.
+// prompt has no name, or if the name is not UTF-8.
 func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 	offer(s, "prompts", &s.prompts, p.Name, p.Name, &offeredPrompt{p, get})
 }
@@ -2216,6 +2216,11 @@ func (o offers[T]) find(key string) (item T, ok bool) {
 func offer[T any](s *Server, kind string, o *offers[T], key, name string, item T) {
 	if key == "" || name == "" {
 		panic("an entry of " + kind + " has no name, or no URI")
+	}
+	// In JSON, all bytes that are not UTF-8 become the same character. No client could
+	// ask for the entry, and a cursor behind it would lead nowhere.
+	if !utf8.ValidString(key) || !utf8.ValidString(name) {
+		panic(fmt.Sprintf("the name or the URI of an entry of %s is not UTF-8: %q, %q", kind, name, key))
 	}
 	s.mu.Lock()
 	i, isThere := slices.BinarySearch(o.keys, key)

@@ -485,6 +485,13 @@ func TestMistakesInWhatIsAdded(t *testing.T) {
 		{"an entry of resources has no name, or no URI", func() { s.AddResourceTemplate(wire.ResourceTemplate{Name: "n"}, noResource) }},
 		{"an entry of resources has no name, or no URI", func() { s.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:{x}"}, noResource) }},
 		{"an entry of prompts has no name", func() { s.AddPrompt(wire.Prompt{}, noPrompt) }},
+		{`an entry of tools is not UTF-8: "t\xff", "t\xff"`, tool(wire.Tool{Name: "t\xff"})},
+		{`an entry of resources is not UTF-8: "n", "a:\xff"`, func() { s.AddResource(wire.Resource{URI: "a:\xff", Name: "n"}, noResource) }},
+		{`an entry of resources is not UTF-8: "n\xff", "a:b"`, func() { s.AddResource(wire.Resource{URI: "a:b", Name: "n\xff"}, noResource) }},
+		{`an entry of resources is not UTF-8: "n", "a:\xff{x}"`, func() {
+			s.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:\xff{x}", Name: "n"}, noResource)
+		}},
+		{`an entry of prompts is not UTF-8: "\xff", "\xff"`, func() { s.AddPrompt(wire.Prompt{Name: "\xff"}, noPrompt) }},
 	} {
 		func() {
 			defer func() {
