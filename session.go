@@ -3094,10 +3094,12 @@ type Client struct {
 	Handler  Handler
 	Versions []string // to speak, newest first; nil: all
 	// ProbeTimeout is how long a server may leave server/discover unanswered
-	// before it counts as legacy. 0: five seconds.
+	// before it counts as legacy. A login that an http.RoundTripper makes meanwhile
+	// counts against it, too. 0: five seconds.
 	ProbeTimeout time.Duration
 	// ConnectTimeout is how long an attempt to connect may take, the start of a
-	// command included. 0: 30 seconds.
+	// command included. A login that an http.RoundTripper makes meanwhile counts
+	// against it, too. 0: 30 seconds.
 	ConnectTimeout time.Duration
 	Log            *slog.Logger // nil: silent
 
