@@ -2816,11 +2816,15 @@ func (b *bridged) take(id string) bool {
 }
 
 // idKey returns a text that is the same for all spellings of an id: a server may
-// escape the characters of a string in another way than the client.
+// escape the characters of a string in another way than the client, and write 0 for
+// -0.
 func idKey(id string) string {
 	var text string
-	if json.Unmarshal([]byte(id), &text) == nil {
+	switch {
+	case json.Unmarshal([]byte(id), &text) == nil:
 		return "string " + text
+	case id == "-0":
+		return "0"
 	}
 	return id
 }
