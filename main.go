@@ -1520,12 +1520,16 @@ func (c *caller) callAndPrint(ctx context.Context, method, params string) (resul
 	return result, printResult(result)
 }
 
-// printResult prints JSON on one line of standard output.
+// printResult prints JSON on one line of standard output. A terminal gets it visible:
+// a text of the peer must not move the cursor, or turn the order of characters round.
 func printResult(result json.RawMessage) error {
 	// At a terminal, the notifications of a call stand before its result.
 	stderr.status("")
 	stderr.flush()
 	line := append(onOneLine(result), '\n')
+	if isTerminal(os.Stdout) {
+		line = []byte(visible(string(line)))
+	}
 	if _, err := os.Stdout.Write(line); err != nil {
 		return fmt.Errorf("%w: %w", errOutput, err)
 	}

@@ -209,3 +209,22 @@ cat >/dev/null`
 		t.Errorf("%q, want %q", shown, want)
 	}
 }
+
+// A result cannot act on a terminal, and is the same JSON as before. Anywhere else it comes byte for byte.
+func TestResultAtTerminal(t *testing.T) {
+	const result = "{\"c1\":\"\u009b2J\",\"bidi\":\"\u202eevil\u2066\",\"del\":\"\x7f\",\"plain\":\"é 漢 <&> \\u001b\"}"
+	const visible = `{"c1":"\u009b2J","bidi":"\u202eevil\u2066","del":"\u007f","plain":"é 漢 <&> \u001b"}`
+	server := `read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
+read -r line; read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":2,"result":` + result + `}'
+cat >/dev/null`
+	args := []string{"call", "-protocol", "2025-11-25", "-method", "m", "sh", "-c", server}
+	term := openTerminal(t)
+	cmd := exec.Command(mcpwire, args...)
+	term.start(t, cmd)
+	if got := term.rest(t, cmd); got != visible+"\n" {
+		t.Errorf("at a terminal: %q", got)
+	}
+	if got := run(t, nil, "", append([]string{mcpwire}, args...)...).stdout; got != result+"\n" {
+		t.Errorf("at a pipe: %q", got)
+	}
+}
