@@ -524,8 +524,8 @@ func TestPageWatch(t *testing.T) {
 
 	// What is missing is told, and the page does not grow without end.
 	var grown struct {
-		Missing, Last, Skipped string
-		Rows, Parts, Size      int
+		Missing, Last, Skipped, Full string
+		Rows, Parts, Size, Waiting   int
 	}
 	b.eval(`(() => {
 		const watch = new Watch();
@@ -538,11 +538,19 @@ func TestPageWatch(t *testing.T) {
 		const rows = watch.diagram.list.children, parts = watch.parts.length, last = rows[rows.length - 1].textContent;
 		take(some(0, 2003));
 		const skipped = rows[rows.length - 1].textContent;
-		take(Array.from({ length: 300 }, () => ({ section: 'server', text: '"' + 'x'.repeat(60_000) + '"' })));
-		return { missing, last, skipped, rows: rows.length, parts, size: watch.size };
+		watch.setPaused(true);
+		for (let i = 0; i < 300; i++) watch.take({ section: 'server', text: '"' + 'x'.repeat(60_000) + '"' });
+		watch.take({ section: 'server', text: '"has room, but comes after what is missing"' });
+		const waiting = watch.waiting.reduce((sum, part) => sum + part.text.length, 0);
+		watch.setPaused(false);
+		const full = rows[rows.length - 1].textContent;
+		return { missing, last, skipped, full, rows: rows.length, parts, size: watch.size, waiting };
 	})()`, &grown)
 	if !strings.HasPrefix(grown.Missing, "7 lines are missing here") || !strings.Contains(grown.Last, "row 2499") || !strings.HasPrefix(grown.Skipped, "3 parts are missing here") {
 		t.Errorf("%+v", grown)
+	}
+	if grown.Waiting < 7_900_000 || grown.Waiting > 8_000_000 || !strings.HasPrefix(grown.Full, "168 parts are missing here") {
+		t.Errorf("while paused %d characters wait, and then: %s", grown.Waiting, grown.Full)
 	}
 	if grown.Parts != 2000 || grown.Rows > 2000 || grown.Size > 8_000_000 {
 		t.Errorf("kept: %d rows, %d parts, %d characters", grown.Rows, grown.Parts, grown.Size)
