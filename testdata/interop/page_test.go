@@ -312,6 +312,40 @@ func TestPagePolicy(t *testing.T) {
 	}
 }
 
+// The lines for a shell run as they stand, and no host can bring a command of its own into them.
+func TestPageSnippets(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	b := openTab(t)
+	b.open(server.base + "/")
+	var lines []string
+	b.eval(`[...document.querySelectorAll('#snippets pre')].map(pre => pre.textContent).filter(text => /^(curl|mcpwire) /.test(text))`, &lines)
+	if len(lines) != 3 {
+		t.Fatalf("%q", lines)
+	}
+	for _, line := range lines {
+		if strings.HasPrefix(line, "curl ") {
+			find(t, "curl")
+		}
+		cmd := exec.Command("sh", "-c", line)
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(mcpwire)+":"+os.Getenv("PATH"))
+		out, err := cmd.Output()
+		if err != nil || !strings.Contains(string(out), "mcpwire demo") && !strings.Contains(string(out), "in Berlin is") {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+		if !strings.Contains(line, " '"+server.mcp+"'") {
+			t.Errorf("the host is not quoted: %s", line)
+		}
+	}
+	const host = `http://$(id)'"` + "`id`" + `\;&[::1]{a,b}` // more than any browser takes for a host
+	var word string
+	b.eval(`quoted(`+quotedText(host)+`)`, &word)
+	if out, err := exec.Command("sh", "-c", "printf %s "+word).Output(); err != nil || string(out) != host {
+		t.Errorf("%s: %v, %s", word, err, out)
+	}
+	b.isQuiet()
+}
+
 // arrowsOf returns how many arrows a lesson needs: over stdio one for each line, over HTTP one for
 // each request, response and event.
 func arrowsOf(t *testing.T, text string) (arrows int) {
