@@ -530,6 +530,51 @@ func waitFor(t *testing.T, so func() bool) {
 	}
 }
 
+// The golden files are the same after a checkout with core.autocrlf=true, which Git for Windows sets.
+func TestGoldenFilesKeepTheirLineEnds(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	cases, err2 := filepath.Glob("testdata/cases/*.txtar")
+	if err != nil || err2 != nil || len(files) < 30 || len(cases) < 30 {
+		t.Fatal(len(files), len(cases), err, err2)
+	}
+	dir := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-c", "core.autocrlf=true"}, args...)...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v\n%s", args, err, out)
+		}
+	}
+	names := append(slices.Concat(files, cases), "testdata/page.html", "testdata/requirements.tsv", "testdata/.gitattributes")
+	content := map[string][]byte{}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content[name] = text
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git("init", "-q")
+	git("add", ".")
+	if err := os.RemoveAll(filepath.Join(dir, "testdata")); err != nil {
+		t.Fatal(err)
+	}
+	git("checkout", "-q", "--", ".")
+	for _, name := range names {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(text, content[name]) {
+			t.Errorf("%s: %v, or a checkout changes its lines", name, err)
+		}
+	}
+}
+
 // Each file that is copied says where it comes from, of which version it is, and under which licence.
 func TestFilesSayWhereTheyComeFrom(t *testing.T) {
 	source, err := os.ReadFile("main.go")
