@@ -898,10 +898,26 @@ func (t *Transport) withClient(ctx context.Context) context.Context {
 	return context.WithValue(ctx, oauth2.HTTPClient, t.client())
 }
 
-var (
-	shared     = netip.MustParsePrefix("100.64.0.0/10") // between a provider and its customers. RFC 6598
-	translated = netip.MustParsePrefix("64:ff9b::/96")  // stands for an IPv4 address, maybe a private one. RFC 6052
-)
+// notPublic are addresses that no host of the public internet has, besides those that
+// package netip knows. IANA, IPv4 and IPv6 Special-Purpose Address Registry.
+var notPublic = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),      // this network; some systems take it for this host. RFC 791
+	netip.MustParsePrefix("100.64.0.0/10"),  // between a provider and its customers. RFC 6598
+	netip.MustParsePrefix("192.0.0.0/24"),   // protocols of the IETF. RFC 6890
+	netip.MustParsePrefix("198.18.0.0/15"),  // benchmarks. RFC 2544
+	netip.MustParsePrefix("240.0.0.0/4"),    // reserved, but some networks use it. RFC 1112
+	netip.MustParsePrefix("fec0::/10"),      // private until RFC 3879
+	netip.MustParsePrefix("::/96"),          // this and the next three stand for an IPv4 address, maybe a private one. RFC 4291
+	netip.MustParsePrefix("64:ff9b::/96"),   // RFC 6052
+	netip.MustParsePrefix("64:ff9b:1::/48"), // RFC 8215
+	netip.MustParsePrefix("2002::/16"),      // RFC 3056
+}
+
+// isPublic reports whether a host of the public internet may have an address.
+func isPublic(addr netip.Addr) bool {
+	contains := func(p netip.Prefix) bool { return p.Contains(addr) }
+	return addr.IsGlobalUnicast() && !addr.IsPrivate() && !slices.ContainsFunc(notPublic, contains)
+}
 
 // publicOnly connects to addresses of the public internet only. It looks at the
 // address after the name was resolved, so no name can stand for another address later.
@@ -915,8 +931,8 @@ var publicOnly = &http.Client{Transport: &http.Transport{
 			if err != nil {
 				return err
 			}
-			addr := target.Addr()
-			if !addr.IsGlobalUnicast() || addr.IsPrivate() || shared.Contains(addr) || translated.Contains(addr) {
+			addr := target.Addr().Unmap()
+			if !isPublic(addr) {
 				return fmt.Errorf("%v is not a public address: the field Client may allow it", addr)
 			}
 			return nil

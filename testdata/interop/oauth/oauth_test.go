@@ -903,7 +903,8 @@ func TestPublicOnly(t *testing.T) {
 	tr := &Transport{Server: "https://mcp.example.com/mcp"}
 	tr.once.Do(tr.prepare)
 	port := w.issuer.URL[strings.LastIndex(w.issuer.URL, ":"):]
-	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "10.0.0.1", "192.168.0.1", "169.254.169.254", "100.100.100.200", "[fd00::1]", "[fe80::1]", "[64:ff9b::a00:1]"} {
+	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "10.0.0.1", "192.168.0.1", "169.254.169.254", "100.100.100.200", "[fd00::1]", "[fe80::1]", "[64:ff9b::a00:1]",
+		"0.1.2.3", "192.0.0.192", "198.19.0.1", "240.0.0.1", "255.255.255.255", "[fec0::1]", "[64:ff9b:1::a00:1]", "[2002:a00:1::1]", "[::10.0.0.1]"} {
 		resp, err := tr.client().Get("http://" + host + port)
 		if err == nil {
 			resp.Body.Close()
