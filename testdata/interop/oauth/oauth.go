@@ -31,7 +31,7 @@
 //	the answer of another issuer (mix-up)  iss must be the issuer, before the code is sent       checkAnswer
 //	an answer that was not asked for       state must be that of the request                     checkAnswer
 //	a stolen code                          PKCE with S256, or there is no login                  checkIssuer, askUser
-//	an endpoint that switches PKCE off     a URL with a parameter twice is refused               askUser
+//	an endpoint that switches PKCE off     a URL with a parameter of the request is refused      checkParameters
 //	a secret of one issuer for another     clients and refresh tokens belong to an issuer        register, getGrant
 //	an error that repeats a secret         only a code of the specification is shown             checkToken, errorCode
 //	logins without end                     two for a request, and a pause after a failure        RoundTrip, join
@@ -749,18 +749,12 @@ func (t *Transport) config(as *issuerMetadata, client Registration) (*oauth2.Con
 // askUser sends the user to the authorization server, and exchanges the code with
 // which the user comes back.
 func (t *Transport) askUser(ctx context.Context, as *issuerMetadata, config *oauth2.Config, resource string) (*oauth2.Token, error) {
+	if err := checkParameters(as.AuthorizationEndpoint); err != nil {
+		return nil, err
+	}
 	state, verifier := rand.Text(), oauth2.GenerateVerifier()
 	forResource := oauth2.SetAuthURLParam("resource", resource) // RFC 8707, in both requests
 	target := config.AuthCodeURL(state, oauth2.S256ChallengeOption(verifier), forResource)
-	u, err := url.Parse(target)
-	if err != nil {
-		return nil, errors.New("authorization_endpoint is not a URL")
-	}
-	for name, values := range u.Query() {
-		if len(values) > 1 { // an endpoint that brings its own challenge could switch PKCE off
-			return nil, fmt.Errorf("authorization_endpoint sets the parameter %.100q", name)
-		}
-	}
 	if t.Authorize == nil {
 		return nil, errors.New("the user has to log in, but Authorize is nil")
 	}
@@ -774,6 +768,35 @@ func (t *Transport) askUser(ctx context.Context, as *issuerMetadata, config *oau
 	}
 	token, err := config.Exchange(t.withClient(ctx), code, oauth2.VerifierOption(verifier), forResource)
 	return token, t.checkToken(as, token, err)
+}
+
+// requestParameters are those that a request for a code has, and those with which it
+// would mean something else. RFC 6749, section 4.1.1; RFC 7636, section 4.3; RFC 8707,
+// section 2; RFC 9101, section 4; OAuth 2.0 Multiple Response Type Encoding Practices.
+var requestParameters = []string{
+	"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method", "resource",
+	"request", "request_uri", "response_mode",
+}
+
+// checkParameters refuses an authorization endpoint whose query sets a parameter of the
+// request: an endpoint with its own challenge could switch PKCE off. A query that
+// cannot be read is refused, too. Some servers take ; for &, and url.URL.Query drops
+// what stands around it.
+func checkParameters(endpoint string) error {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return errors.New("authorization_endpoint is not a URL")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return errors.New("the query of authorization_endpoint cannot be read")
+	}
+	for name, values := range query {
+		if len(values) > 1 || slices.Contains(requestParameters, name) {
+			return fmt.Errorf("authorization_endpoint sets the parameter %.100q", name)
+		}
+	}
+	return nil
 }
 
 // checkAnswer returns the code of an answer, if the answer is one to our request, from

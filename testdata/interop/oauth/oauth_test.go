@@ -373,8 +373,25 @@ func TestRefusals(t *testing.T) {
 		"state: another": {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("state", "x") } }, "another state", token},
 		"state: none":    {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Del("state") } }, "another state", token},
 		"code: twice":    {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Add("code", "x") } }, `"code" twice`, token},
-		"code: none":     {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Del("code") } }, "lacks a code", token},
-		"iss: another":   {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("iss", elsewhere) } }, "another authorization server", token},
+		"endpoint: own parameters, after ;": {func(w *world, _ *Transport) {
+			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?a=b;code_challenge_method=plain"
+		}, "cannot be read", user},
+		"endpoint: a request of its own": {func(w *world, _ *Transport) {
+			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?request=e30."
+		}, "sets the parameter \"request\"", user},
+		"endpoint: a request elsewhere": {func(w *world, _ *Transport) {
+			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?request%5Furi=https://evil.example.com"
+		}, "sets the parameter \"request_uri\"", user},
+		"endpoint: a response elsewhere": {func(w *world, _ *Transport) {
+			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?response_mode=fragment"
+		}, "sets the parameter \"response_mode\"", user},
+		"endpoint: scopes": {func(w *world, _ *Transport) {
+			delete(w.resource, "scopes_supported")
+			w.challenge = "Bearer"
+			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?scope=admin"
+		}, "sets the parameter \"scope\"", user},
+		"code: none":   {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Del("code") } }, "lacks a code", token},
+		"iss: another": {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("iss", elsewhere) } }, "another authorization server", token},
 		"iss: another, not announced": {func(w *world, _ *Transport) {
 			delete(w.as, "authorization_response_iss_parameter_supported")
 			w.answer = func(v url.Values) { v.Set("iss", elsewhere) }
