@@ -981,8 +981,13 @@ func stayAtOrigin(client *http.Client) *http.Client {
 	return &c
 }
 
-// covers reports whether a URL is a resource, or below its path.
+// covers reports whether a URL is a resource, or below its path. A resource may have a
+// query, which may name a tenant. Then the URL must have the same one. RFC 8707,
+// section 2.
 func covers(resource, u *url.URL) bool {
+	if resource.RawQuery != "" && resource.RawQuery != u.RawQuery {
+		return false
+	}
 	above := strings.TrimSuffix(resource.Path, "/")
 	below := path.Clean("/" + u.Path)
 	return originOf(resource) == originOf(u) && (below == above || strings.HasPrefix(below, above+"/"))

@@ -76,7 +76,7 @@ func (w *world) transport() *Transport {
 
 // get sends a request with a body, as a RoundTripper gets it.
 func (w *world) get(t *Transport) (string, error) {
-	r, err := http.NewRequestWithContext(w.Context(), http.MethodPost, w.server.URL+"/mcp", strings.NewReader("hello"))
+	r, err := http.NewRequestWithContext(w.Context(), http.MethodPost, t.Server, strings.NewReader("hello"))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -324,9 +324,14 @@ func TestRefusals(t *testing.T) {
 		"resource: another port": {func(w *world, _ *Transport) { w.resource["resource"] = w.issuer.URL + "/mcp" }, "another resource", register},
 		"resource: beside":       {func(w *world, _ *Transport) { w.resource["resource"] = w.server.URL + "/mc" }, "another resource", register},
 		"resource: below":        {func(w *world, _ *Transport) { w.resource["resource"] = w.server.URL + "/mcp/a" }, "another resource", register},
-		"resource: fragment":     {func(w *world, _ *Transport) { w.resource["resource"] = w.server.URL + "/mcp#" }, "fragment", register},
-		"resource: none":         {func(w *world, _ *Transport) { delete(w.resource, "resource") }, "'resource'", register},
-		"no issuer":              {func(w *world, _ *Transport) { w.resource["authorization_servers"] = []string{} }, "no authorization server", register},
+		"resource: a query":      {func(w *world, _ *Transport) { w.resource["resource"] = w.server.URL + "/mcp?tenant=b" }, "another resource", register},
+		"resource: another query": {func(w *world, tr *Transport) {
+			tr.Server += "?tenant=a"
+			w.resource["resource"] = w.server.URL + "/mcp?tenant=b"
+		}, "another resource", register},
+		"resource: fragment": {func(w *world, _ *Transport) { w.resource["resource"] = w.server.URL + "/mcp#" }, "fragment", register},
+		"resource: none":     {func(w *world, _ *Transport) { delete(w.resource, "resource") }, "'resource'", register},
+		"no issuer":          {func(w *world, _ *Transport) { w.resource["authorization_servers"] = []string{} }, "no authorization server", register},
 		"metadata: another origin": {func(w *world, _ *Transport) {
 			w.challenge = fmt.Sprintf(`Bearer resource_metadata="%s/x"`, w.issuer.URL)
 		}, "not at the origin", "issuer GET /x"},
@@ -368,11 +373,6 @@ func TestRefusals(t *testing.T) {
 		"endpoint: own parameters": {func(w *world, _ *Transport) {
 			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?code_challenge_method=plain"
 		}, "sets the parameter \"code_challenge_method\"", user},
-		"PKCE: none":     {func(w *world, _ *Transport) { delete(w.as, "code_challenge_methods_supported") }, "PKCE", user},
-		"PKCE: plain":    {func(w *world, _ *Transport) { w.as["code_challenge_methods_supported"] = []string{"plain"} }, "PKCE", user},
-		"state: another": {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("state", "x") } }, "another state", token},
-		"state: none":    {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Del("state") } }, "another state", token},
-		"code: twice":    {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Add("code", "x") } }, `"code" twice`, token},
 		"endpoint: own parameters, after ;": {func(w *world, _ *Transport) {
 			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?a=b;code_challenge_method=plain"
 		}, "cannot be read", user},
@@ -390,8 +390,13 @@ func TestRefusals(t *testing.T) {
 			w.challenge = "Bearer"
 			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?scope=admin"
 		}, "sets the parameter \"scope\"", user},
-		"code: none":   {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Del("code") } }, "lacks a code", token},
-		"iss: another": {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("iss", elsewhere) } }, "another authorization server", token},
+		"PKCE: none":     {func(w *world, _ *Transport) { delete(w.as, "code_challenge_methods_supported") }, "PKCE", user},
+		"PKCE: plain":    {func(w *world, _ *Transport) { w.as["code_challenge_methods_supported"] = []string{"plain"} }, "PKCE", user},
+		"state: another": {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("state", "x") } }, "another state", token},
+		"state: none":    {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Del("state") } }, "another state", token},
+		"code: twice":    {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Add("code", "x") } }, `"code" twice`, token},
+		"code: none":     {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Del("code") } }, "lacks a code", token},
+		"iss: another":   {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("iss", elsewhere) } }, "another authorization server", token},
 		"iss: another, not announced": {func(w *world, _ *Transport) {
 			delete(w.as, "authorization_response_iss_parameter_supported")
 			w.answer = func(v url.Values) { v.Set("iss", elsewhere) }
@@ -534,6 +539,27 @@ func TestTokenStaysAtServer(t *testing.T) {
 	r.Header.Set("Authorization", "Basic own") // the caller's own counts, and the user is not asked
 	if resp, err := tr.RoundTrip(r); err != nil || resp.StatusCode != 401 || w.count("user") != 1 {
 		t.Error(err, w.happened())
+	}
+}
+
+// A query may name a tenant. The token goes to the tenant that Server names, whether the metadata are about it or about all.
+func TestTokenStaysAtTenant(t *testing.T) {
+	for _, query := range []string{"", "?tenant=a"} {
+		w := newWorld(t)
+		w.resource["resource"] = w.server.URL + "/mcp" + query
+		tr := w.transport()
+		tr.Server += "?tenant=a"
+		w.want(tr, "200 hello")
+		if got := w.logins[0].Get("resource"); got != w.server.URL+"/mcp"+query {
+			t.Error(got)
+		}
+		for _, other := range []string{"?tenant=b", "?tenant=a&tenant=b", ""} {
+			resp, err := (&http.Client{Transport: tr}).Get(w.server.URL + "/mcp" + other)
+			if err != nil || resp.StatusCode != 401 || w.count("user") != 1 {
+				t.Errorf("%q: %v, %v", other, resp, err)
+			}
+			resp.Body.Close()
+		}
 	}
 }
 
