@@ -17,6 +17,7 @@
 //	browser_test.go     mcpwire serves HTTP to pages in Chromium, and refuses to
 //	clients_test.go     the AI SDK, OpenAI's agents, mcporter, and clients behind supergateway (npm) are the clients, mcpwire the server
 //	bridge_test.go      mcpwire bridge stands between the Inspector, the SDKs and mcpwire call, and mcpwire and server-everything
+//	bridge_fuzz_test.go mcpwire bridge stands between a client and a server that say anything
 //	postgres_test.go    mcpwire call is the client, server-postgres (npm) the server
 //
 // The folders library (tests through exported names alone), project (what belongs to no file alone), soak (restarts, abuse, odd children),
