@@ -77,7 +77,7 @@ func (c *soakClient) connect() {
 			c.child = child
 			return wire.CommandDialer{Command: func() *exec.Cmd { return child }, Grace: 5 * time.Second, MaxLine: maxMessage}.Dial(ctx)
 		})
-	case !c.rev.Sessions && !c.rev.Modern:
+	case !c.rev.Resume && !c.rev.Modern: // the revision before Streamable HTTP
 		dial = wire.SSEDialer{Client: c.web, URL: "http://" + addr + "/sse", MaxMessage: maxMessage}
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), tooLong)
