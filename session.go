@@ -2632,7 +2632,7 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 	case PromptResult, *PromptResult, InputRequired, *InputRequired:
 		return result, nil
 	}
-	return nil, fmt.Errorf("the function of the prompt %q has returned a %T", p.Name, result)
+	return nil, fmt.Errorf("a PromptFunc has returned a %T", result)
 }
 
 // ---- Announcing changes ----

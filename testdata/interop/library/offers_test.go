@@ -219,7 +219,7 @@ func TestPromptResults(t *testing.T) {
 		`"name":"p","arguments":{"topic":"x","style":"long"}`:   `"result":{"description":"d","messages":[{"role":"assistant","content":{"type":"image","data":"AQ==","mimeType":"image/png"}}]}`,
 		`"name":"p","arguments":{"topic":"x","style":"none"}`:   `"result":{"messages":[]}`,
 		`"name":"p","arguments":{"topic":"x","style":"bad"}`:    invalid + `no such style"}`,
-		`"name":"p","arguments":{"topic":"x","style":"number"}`: `"error":{"code":-32603,"message":"int is not a JSON object"}`,
+		`"name":"p","arguments":{"topic":"x","style":"number"}`: `"error":{"code":-32603,"message":"a PromptFunc has returned a int"}`,
 		`"name":"p","arguments":{"style":"long"}`:               invalid + `Missing required argument: 'topic'"}`,
 		`"name":"p"`:                                       invalid + `Missing required argument: 'topic'"}`,
 		`"name":"p","arguments":{"topic":7}`:               invalid + `the argument 'topic' must be a string"}`,

@@ -212,7 +212,8 @@ func (r *registry) add(letter byte, key string, removes bool) {
 				func(context.Context, *wire.Exchange, map[string]string) (any, error) { return answer, nil })
 		}
 	})
-	if wrong := key == "" || !utf8.ValidString(key); (refused != "") != wrong {
+	noURI := letter == 'r' && strings.Contains(refused, "a URI that is none") // which no client could read
+	if wrong := key == "" || !utf8.ValidString(key) || noURI; (refused != "") != wrong {
 		r.Fatalf("adding %q: refused with %q", key, refused)
 	} else if !wrong {
 		r.offered[letter][key] = item
