@@ -168,6 +168,7 @@ func TestReadResults(t *testing.T) {
 		})
 	}
 	const notFound = `"error":{"code":-32002,"message":"Resource not found","data":{"uri":"`
+	const noURI = `"error":{"code":-32602,"message":"Invalid params: 'uri' must be a URI, with anything but ASCII as %C3%A9"}`
 	for uri, want := range map[string]string{
 		"note:///text":    `"result":{"contents":[{"uri":"note:///text","mimeType":"text/plain","text":"hi"}]}`,
 		"note:///empty":   `"result":{"contents":[{"uri":"note:///empty","mimeType":"text/plain","text":""}]}`,
@@ -182,7 +183,20 @@ func TestReadResults(t *testing.T) {
 		"note:///gone":    notFound + `note:///gone"}}`,
 		"file:///x":       notFound + `file:///x"}}`,
 		"":                `"error":{"code":-32602,"message":"Invalid params: 'uri' must not be empty"}`,
-		"no uri":          `"error":{"code":-32602,"message":"Invalid params: 'uri' must be a URI, with anything but ASCII as %C3%A9"}`,
+		"file:%09%aF%Fa":  notFound + `file:%09%aF%Fa"}}`,
+		"a1+.-:?":         notFound + `a1+.-:?"}}`,
+		"no uri":          noURI,
+		":x":              noURI,
+		"1:x":             noURI,
+		"a_:x":            noURI,
+		"a:b c":           noURI,
+		"a:<":             noURI,
+		"a:é":             noURI,
+		"a:%":             noURI,
+		"a:%4":            noURI,
+		"a:%G0":           noURI,
+		"a:%0g":           noURI,
+		"a:%:0":           noURI,
 	} {
 		for _, version := range eachRevision {
 			if version == "2026-07-28" { // which has given that code up
