@@ -2802,7 +2802,7 @@ func (c *httpConn) continueStream(p *post, cut error) (*http.Response, error) {
 	if cut == ErrTooLarge || !canContinue {
 		return nil, interrupted(cut)
 	}
-	isOpening := p.isStandalone() && p.failures == 0
+	isOpening := p.failures == 0 // any other GET follows a cut, which counts as a failure
 	reason := cut
 	for ; p.failures <= maxFailures; p.failures++ {
 		if p.retry > maxRetry {
