@@ -104,7 +104,7 @@ type Message struct {
 
 	invalid  bool  // the text was not a message; ID and Error form the error response to it
 	unusable error // a response that breaks the rules: its call fails with this
-	parsed   any   // what the protocol has read in Params, if it keeps that
+	parsed   any   // what the protocol keeps of Params; of MCP it is a *metaOnce
 	taken    int   // bytes of room that were taken for a response
 }
 
@@ -325,7 +325,7 @@ type Payload struct {
 	Batch    bool
 
 	raw  []byte // the text, as it was read
-	lost error  // the text was a batch that is too long, which may hold responses; nil: it was not
+	lost error  // why responses in the text are lost: it was a batch that is too long; nil if it was not
 	done func() // runs when the payload is not needed any more; nil: nothing is to be done
 }
 
@@ -1862,10 +1862,11 @@ func (p *Peer) whenEnded(f func()) {
 	}
 }
 
-// replace is called when another program takes the place of the peer on the same
-// Conn: a bridge may use one stdio server for several clients. It cancels the requests of the old one, except those that stay, and frees
-// their ids. All calls fail with why, because the new one has never seen them.
-// When replace returns, nothing more is sent for the cancelled requests.
+// replace forgets the peer of a Conn that another program now uses: a bridge may have
+// one stdio server for several clients. It cancels the requests of the old peer, except
+// those that stay, and frees their ids. All calls fail with why, because the new peer
+// has never seen them. When replace returns, nothing more is sent for the cancelled
+// requests.
 func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 	var ended []*served
 	p.mu.Lock()
@@ -2234,7 +2235,7 @@ func (e *ReadError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// Dialer opens Conns: CommandDialer, HTTPDialer and SSEDialer do. Each Dial opens
+// Dialer opens Conns. CommandDialer, HTTPDialer and SSEDialer implement it. Each Dial opens
 // another Conn: it starts a program once more, or connects to a URL once more.
 type Dialer interface {
 	// Dial opens a Conn. ctx is for dialling only: the Conn outlives it.

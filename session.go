@@ -116,22 +116,38 @@ type Revision struct {
 }
 
 // Revisions are all versions of the protocol, newest first. The legacy ones are
-// those that begin with initialize.
+// those that begin with initialize. Each line of a row has what came with one version.
 //
 // The order matters: a client tries the first version first, and with it the era of
 // that version. To add a revision, add a row, and run the tests with -update: what
 // they change in testdata shows what your row changes on the wire. A modern revision
 // has no batches, whatever its row says.
 var Revisions = []Revision{
-	{Version: "2026-07-28", Modern: true, Completions: true, Annotations: true, ProgressMessages: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
-		ResourceNotFound: CodeInvalidParams, VersionHeader: true},
-	{Version: "2025-11-25", ServerRequests: true, Completions: true, Annotations: true, ProgressMessages: true, Elicitation: true, Titles: true, Structured: true, Icons: true,
-		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Resume: true, Prime: true},
-	{Version: "2025-06-18", ServerRequests: true, Completions: true, Annotations: true, ProgressMessages: true, Elicitation: true, Titles: true, Structured: true,
-		ResourceNotFound: CodeResourceNotFound, VersionHeader: true, Resume: true},
-	{Version: "2025-03-26", Batches: true, ServerRequests: true, Completions: true, Annotations: true, ProgressMessages: true,
-		ResourceNotFound: CodeResourceNotFound, Resume: true},
-	{Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound},
+	{
+		Version: "2026-07-28", Modern: true, ResourceNotFound: CodeInvalidParams,
+		Completions: true, Annotations: true, ProgressMessages: true, // since 2025-03-26
+		Elicitation: true, Titles: true, Structured: true, VersionHeader: true, // since 2025-06-18
+		Icons: true, // since 2025-11-25
+	},
+	{
+		Version: "2025-11-25", ServerRequests: true, ResourceNotFound: CodeResourceNotFound,
+		Completions: true, Annotations: true, ProgressMessages: true, Resume: true,
+		Elicitation: true, Titles: true, Structured: true, VersionHeader: true,
+		Icons: true, Prime: true,
+	},
+	{
+		Version: "2025-06-18", ServerRequests: true, ResourceNotFound: CodeResourceNotFound,
+		Completions: true, Annotations: true, ProgressMessages: true, Resume: true,
+		Elicitation: true, Titles: true, Structured: true, VersionHeader: true,
+	},
+	{
+		Version: "2025-03-26", ServerRequests: true, ResourceNotFound: CodeResourceNotFound,
+		Completions: true, Annotations: true, ProgressMessages: true, Resume: true,
+		Batches: true, // in this revision alone
+	},
+	{
+		Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound,
+	},
 }
 
 // revision returns the Revision of a version. The zero Revision means that the

@@ -374,7 +374,7 @@ type Stream struct {
 	lastTaken  int64         // number of the last event that a response has taken
 	overtakes  int64         // number of the last progress notification or answer; older progress says nothing new
 	lastLost   int64         // number of the last event that is not kept, progress aside
-	unread     []keptEvent   // questions that are not kept, and that no response had taken
+	unread     []keptEvent   // questions that are not kept, and that no response has taken; their calls fail when the follower goes
 	keptEvents int           // events in the outbox
 	follower   *follower     // the response that follows; nil: none does
 	leftAt     time.Time     // when the last follower has gone
