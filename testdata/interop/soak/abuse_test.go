@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,6 +44,7 @@ var abuses = []abuse{
 	{"stream flood", 500 * time.Millisecond, (*abuser).floodStreams},
 	{"ended calls", 100 * time.Millisecond, (*abuser).endCalls},
 	{"batches", 500 * time.Millisecond, (*abuser).batch},
+	{"pages that do not read", 500 * time.Millisecond, (*abuser).watchNothing},
 	{"wrong resuming", 50 * time.Millisecond, (*abuser).resumeWrongly},
 }
 
@@ -270,6 +273,13 @@ func (a *abuser) floodStreams() {
 	a.hold(800, func() *heldConn { return a.say([]string{listen, pipe}[a.lot.IntN(2)]) })
 }
 
+// watchNothing opens GET /watch, as a page does, and reads none of what clients and the server say.
+func (a *abuser) watchNothing() {
+	a.hold(4, func() *heldConn {
+		return a.say("GET /watch HTTP/1.1\r\nHost: " + a.addr + "\r\nAccept: text/event-stream\r\n\r\n")
+	})
+}
+
 // endCalls makes many calls in a session, some with the same id; then it cancels them, and others that there are not, or ends the session.
 // Either way their responses end.
 func (a *abuser) endCalls() {
@@ -334,17 +344,28 @@ func (a *abuser) resumeWrongly() {
 }
 
 // fill opens sessions until there is no room: then others are refused, and told to come back. With the sessions gone there is room again.
+// Eight do it at once, or the first sessions might have expired before the last ones are opened.
 func (s *soak) fill() {
-	s.ctx = s.Context()
 	a := &abuser{soak: s, kind: abuse{name: "to the bound"}, web: s.web}
-	opened := 0
-	for opened < 7000 && a.open("2025-11-25") != "" {
-		// A session that was never used would make room for the next one.
-		a.do("POST", a.sessions[len(a.sessions)-1], strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
-		opened++
+	const most = 7000
+	var opened atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for opened.Load() < most {
+				id := a.open("2025-11-25")
+				if id == "" {
+					return
+				}
+				// A session that was never used would make room for the next one.
+				a.do("POST", id, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+				opened.Add(1)
+			}
+		})
 	}
-	if opened == 0 || opened == 7000 {
-		s.Errorf("%d more sessions were opened", opened)
+	all.Wait()
+	if n := opened.Load(); n == 0 || n >= most {
+		s.Errorf("%d more sessions were opened", n)
 	}
 	for _, id := range s.sessions {
 		a.do("DELETE", id, nil)

@@ -23,10 +23,10 @@ import (
 type soakClient struct {
 	*soak
 	*wire.Client
-	name, way string // "direct", "proxy" or "stdio"
+	name, way string // "direct", "proxy", "stdio", or "bridge": mcpwire bridge stands in front of the server
 	rev       wire.Revision
 	lot       *rand.Rand
-	child     *exec.Cmd // of stdio, the last one
+	child     *exec.Cmd // of stdio, or the bridge: the last one
 	level     string    // of logging, in the modern era
 
 	dying      atomic.Bool // it has been killed
@@ -42,7 +42,7 @@ type soakClient struct {
 	logged   int
 }
 
-// clients returns them, not connected: half of them are behind the proxy, an eighth are on stdio.
+// clients returns them, not connected: half of them are behind the proxy, an eighth are on stdio, and an eighth behind a bridge.
 func (s *soak) clients(n int) (list []*soakClient) {
 	for i := range n {
 		c := &soakClient{soak: s, way: "direct", rev: wire.Revisions[i%len(wire.Revisions)], lot: s.draw(), progress: map[string][]string{}, updated: make(chan struct{}, 1)}
@@ -51,6 +51,8 @@ func (s *soak) clients(n int) (list []*soakClient) {
 			c.way = "proxy"
 		case i%8 == 6:
 			c.way = "stdio"
+		case i%8 == 2:
+			c.way = "bridge"
 		}
 		c.name = fmt.Sprintf("%s-%s-%d", c.rev.Version, c.way, i)
 		list = append(list, c)
@@ -66,19 +68,18 @@ func (c *soakClient) connect() {
 	if c.way == "proxy" {
 		addr = c.proxy.Addr().String()
 	}
-	var dial wire.Dialer = wire.HTTPDialer{Client: c.web, URL: "http://" + addr + "/mcp", MaxMessage: maxMessage}
+	url, isOld := "http://"+addr+"/mcp", !c.rev.Resume && !c.rev.Modern // the revision before Streamable HTTP
+	if isOld {
+		url = "http://" + addr + "/sse"
+	}
+	var dial wire.Dialer = wire.HTTPDialer{Client: c.web, URL: url, MaxMessage: maxMessage}
 	switch {
 	case c.way == "stdio":
-		dial = wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
-			if c.over.Load() {
-				return nil, wire.ErrClosed
-			}
-			child := recorded(c.record)
-			c.child = child
-			return wire.CommandDialer{Command: func() *exec.Cmd { return child }, Grace: 5 * time.Second, MaxLine: maxMessage}.Dial(ctx)
-		})
-	case !c.rev.Resume && !c.rev.Modern: // the revision before Streamable HTTP
-		dial = wire.SSEDialer{Client: c.web, URL: "http://" + addr + "/sse", MaxMessage: maxMessage}
+		dial = c.dialChild(func() *exec.Cmd { return recorded(c.record) })
+	case c.way == "bridge":
+		dial = c.dialChild(func() *exec.Cmd { return program("bridge", url) })
+	case isOld:
+		dial = wire.SSEDialer{Client: c.web, URL: url, MaxMessage: maxMessage}
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), tooLong)
 	defer cancel()
@@ -89,6 +90,18 @@ func (c *soakClient) connect() {
 	var listener sync.WaitGroup
 	listener.Go(func() { c.listen(ctx) })
 	c.quiet = func() { stop(); listener.Wait(); c.subscribed.Store(false) }
+}
+
+// dialChild returns what starts a child for each connection, until the server has been told to stop.
+func (c *soakClient) dialChild(command func() *exec.Cmd) wire.Dialer {
+	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
+		if c.over.Load() {
+			return nil, wire.ErrClosed
+		}
+		child := command()
+		c.child = child
+		return wire.CommandDialer{Command: func() *exec.Cmd { return child }, Grace: 5 * time.Second, MaxLine: maxMessage}.Dial(ctx)
+	})
 }
 
 func (c *soakClient) leave() {
@@ -249,9 +262,9 @@ func (c *soakClient) renew() {
 	c.connect()
 }
 
-// kill kills the server, if it is the client's own, in the middle of a call.
+// kill kills the server, if it is the client's own, or the bridge, in the middle of a call.
 func (c *soakClient) kill() {
-	if c.way != "stdio" {
+	if c.way != "stdio" && c.way != "bridge" {
 		return
 	}
 	c.dying.Store(true)

@@ -31,7 +31,8 @@ import (
 
 // TestSoak has a server abused in every way at once, while 64 well-behaved clients, of all revisions and transports, make sure that each of
 // their calls is answered once, and right. Half of them are behind a proxy that delays, splits, stalls and cuts what passes through it: a
-// call of theirs may fail, but soon, for a reason, and only if it could not be resumed. In the first fifth of the time there is no abuse,
+// call of theirs may fail, but soon, for a reason, and only if it could not be resumed. An eighth of the clients start mcpwire bridge, which calls
+// the server for them: their calls must not fail. A page watches the server all the time, and others open /watch and do not read. In the first fifth of the time there is no abuse,
 // to compare with. In the end the server is to be as it was at first. MCPWIRE_SOAK says how long it takes: 30m is for a test by hand. Each
 // client, abuser and connection of the proxy draws lots of its own, from a seed that is logged: MCPWIRE_SEED repeats them.
 
@@ -94,7 +95,7 @@ func (s *soak) rest(d time.Duration) bool { return sleep(s.ctx, d) }
 func TestSoak(t *testing.T) {
 	length := lengthOf(t, "MCPWIRE_SOAK")
 	checkLeaks(t)
-	s := newSoak(t, length, "-session-ttl", "20s", "-max-body", "1048576", "-max-sessions")
+	s := newSoak(t, length, "-session-ttl", "20s", "-max-body", "1048576", "-watch", "-max-sessions")
 	s.flags = append(s.flags, map[bool]string{false: "2000", true: "6000"}[s.long]) // more than there are before the end
 	s.start()
 	s.proxy = newBadProxy(s)
@@ -106,6 +107,7 @@ func TestSoak(t *testing.T) {
 	}
 	here, there := settled(s.transport), s.settled()
 
+	page := s.openPage()
 	var callers, abusers sync.WaitGroup
 	for _, c := range clients {
 		callers.Go(c.connect)
@@ -127,6 +129,8 @@ func TestSoak(t *testing.T) {
 	s.halt()
 	callers.Wait()
 	abusers.Wait()
+	s.ctx = s.Context() // the rest is done without abuse
+	page.leave()
 	s.fill()
 
 	s.transport.CloseIdleConnections()
@@ -162,7 +166,7 @@ func TestStopUnderLoad(t *testing.T) {
 
 func stopUnderLoad(t *testing.T) {
 	checkLeaks(t)
-	s := newSoak(t, 0)
+	s := newSoak(t, 0, "-watch")
 	s.start()
 	clients := s.clients(32)
 	var callers sync.WaitGroup
@@ -173,7 +177,7 @@ func stopUnderLoad(t *testing.T) {
 		c.connect()
 	}
 	var held []*heldConn
-	for _, act := range []func(*abuser){(*abuser).sendSlowly, (*abuser).readNothing, (*abuser).floodStreams} {
+	for _, act := range []func(*abuser){(*abuser).sendSlowly, (*abuser).readNothing, (*abuser).floodStreams, (*abuser).watchNothing} {
 		a := &abuser{soak: s, kind: abuse{name: "idle"}, lot: s.draw(), web: s.web}
 		act(a)
 		held = append(held, a.held...)
