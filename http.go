@@ -265,7 +265,7 @@ func (h *StreamableHandler) prepare() {
 	h.headerParams = h.HeaderParams
 	if server, ok := h.Handler.(*Server); ok && h.headerParams == nil {
 		h.headerParams = server.HeaderParams
-		for _, t := range offered(server, &server.tools).items {
+		for _, t := range snapshot(server, &server.tools).items {
 			if _, err := ReadHeaderParams(t.InputSchema); err != nil {
 				h.log().Warn("modern clients leave a tool out, because its x-mcp-header is invalid", "tool", t.Name, "reason", err)
 			}
@@ -712,13 +712,13 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	rep.in = in
-	rep.json = accepts(r.Header["Accept"], "application/json")
-	rep.stream = accepts(r.Header["Accept"], "text/event-stream")
-	if !rep.json && !rep.stream {
+	rep.acceptsJSON = accepts(r.Header["Accept"], "application/json")
+	rep.mayStream = accepts(r.Header["Accept"], "text/event-stream")
+	if !rep.acceptsJSON && !rep.mayStream {
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
-	rep.stream = rep.stream && h.canStream(w, &h.warned)
+	rep.mayStream = rep.mayStream && h.canStream(w, &h.warned)
 	rep.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
 }
 
@@ -768,7 +768,7 @@ func (rep *reply) route(base Exchange) {
 	case isInitialize && h.Sessions != nil:
 		rep.initialize(base)
 	case isInitialize:
-		rep.stream = false
+		rep.mayStream = false
 		rep.alone(base)
 	case h.Sessions != nil:
 		rep.inSession(base)
@@ -790,7 +790,7 @@ func (rep *reply) initialize(base Exchange) {
 			rep.h.Sessions.Delete(s, ErrSessionClosed)
 		}
 	}()
-	rep.session, rep.stream = s, false
+	rep.session, rep.mayStream = s, false
 	opening := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		result, err := rep.h.Handler.Handle(ctx, x)
 		if err != nil {
@@ -975,7 +975,7 @@ func (rep *reply) modern(base Exchange) {
 			rep.refuse(http.StatusInternalServerError, noFlush)
 			return
 		}
-		if !rep.stream {
+		if !rep.mayStream {
 			rep.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
 			return
 		}
@@ -1238,7 +1238,7 @@ func integerIn(text string) (n int64, ok bool) {
 // is for StreamableHandler.HeaderParams. A tool whose marks are invalid has none:
 // modern clients leave such a tool out.
 func (s *Server) HeaderParams(tool string) []HeaderParam {
-	t, ok := offered(s, &s.tools).find(tool)
+	t, ok := snapshot(s, &s.tools).find(tool)
 	if !ok {
 		return nil
 	}
@@ -1436,17 +1436,17 @@ func (s *schemaReader) addMark(mark json.RawMessage, path []string, kind string)
 // A client that does not accept a stream waits for its JSON, however long that
 // takes.
 type reply struct {
-	h        *StreamableHandler
-	w        http.ResponseWriter
-	r        *http.Request
-	in       Payload
-	json     bool     // the client accepts JSON
-	stream   bool     // the response may become a stream
-	revision Revision // of the request, if the request says it
-	session  *Session // nil: there is none, so a client that leaves cancels
-	release  func()   // ends the count of this response in Session.busy; nil: there is no session
-	batch    bool     // the answers form one array
-	held     holding  // of the budget: the body, and the answers
+	h           *StreamableHandler
+	w           http.ResponseWriter
+	r           *http.Request
+	in          Payload
+	acceptsJSON bool     // the client accepts JSON
+	mayStream   bool     // the response may become a stream
+	revision    Revision // of the request, if the request says it
+	session     *Session // nil: there is none, so a client that leaves cancels
+	release     func()   // ends the count of this response in Session.busy; nil: there is no session
+	batch       bool     // the answers form one array
+	held        holding  // of the budget: the body, and the answers
 
 	requests int     // in the payload
 	places   *places // for these; nil: there is none
@@ -1454,7 +1454,7 @@ type reply struct {
 	mu      sync.Mutex // guards the fields below
 	state   replyState
 	answers []*Message    // that came before it was decided
-	events  *Stream       // nil: it has not become a stream
+	stream  *Stream       // nil: it has not become a stream
 	written chan struct{} // streaming or left: closed when nothing more is done with w
 	handled bool          // all answers are there
 	answer  *answer       // nil: nothing is served yet
@@ -1498,7 +1498,7 @@ func (rep *reply) serve(answer *answer) {
 	rep.batch, rep.answer = answer.Batch, answer
 	rep.mu.Unlock()
 	wait := rep.h.decideIn
-	if !rep.stream {
+	if !rep.mayStream {
 		wait = min(wait, watchAfter)
 	}
 	if rep.places != nil && rep.places.watch(rep, wait) { // stopped while its notifications were handled
@@ -1513,7 +1513,7 @@ func (rep *reply) serve(answer *answer) {
 func (rep *reply) take(m *Message) {
 	rep.held.note(m.taken, true) // until the response is over
 	rep.mu.Lock()
-	events := rep.events
+	events := rep.stream
 	if rep.state == undecided {
 		rep.answers = append(rep.answers, m)
 	}
@@ -1527,7 +1527,7 @@ func (rep *reply) take(m *Message) {
 
 // send sends a message that belongs to the request and precedes its answer.
 func (rep *reply) send(ctx context.Context, m *Message) error {
-	if !rep.stream {
+	if !rep.mayStream {
 		if m.Kind() == Request {
 			return ErrNoServerRequests
 		}
@@ -1548,31 +1548,31 @@ func (rep *reply) send(ctx context.Context, m *Message) error {
 func (rep *reply) becomeStream() *Stream {
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
-	if rep.state != undecided || !rep.stream || rep.isCancelled() {
-		return rep.events
+	if rep.state != undecided || !rep.mayStream || rep.isCancelled() {
+		return rep.stream
 	}
 	if rep.session != nil {
-		rep.events = rep.session.outbox().newStream()
+		rep.stream = rep.session.outbox().newStream()
 	} else {
-		rep.events = NewStream("", 0)
-		rep.events.out.keepAlive = rep.h.silence()
-		rep.events.out.live, rep.events.out.held.caller = rep.held.budget, rep.held.caller
+		rep.stream = NewStream("", 0)
+		rep.stream.out.keepAlive = rep.h.silence()
+		rep.stream.out.live, rep.stream.out.held.caller = rep.held.budget, rep.held.caller
 	}
-	f, _ := rep.events.attach("")
-	rep.events.appendAll(rep.answers)
+	f, _ := rep.stream.attach("")
+	rep.stream.appendAll(rep.answers)
 	rep.answers, rep.state, rep.written = nil, streaming, make(chan struct{})
 	go func() { // finish waits for it
 		defer close(rep.written)
-		rep.events.run(f, rep.w, rep.r)
+		rep.stream.run(f, rep.w, rep.r)
 		rep.endResponse()
 	}()
-	return rep.events
+	return rep.stream
 }
 
 // disconnect makes the response a stream, and ends the response. The stream goes
 // on.
 func (rep *reply) disconnect(retry time.Duration) {
-	if rep.session == nil || !rep.stream || !rep.session.outbox().polls() {
+	if rep.session == nil || !rep.mayStream || !rep.session.outbox().polls() {
 		return
 	}
 	rep.mu.Lock()
@@ -1662,7 +1662,7 @@ func (rep *reply) finish() {
 	case answered:
 		rep.writeAnswers()
 	case streaming:
-		rep.events.End()
+		rep.stream.End()
 		<-rep.written
 	case left:
 		<-rep.written
@@ -1693,9 +1693,9 @@ func (rep *reply) writeAnswers() {
 		code = status(rep.answers[0], rep.revision.Modern)
 	}
 	switch {
-	case len(rep.answers) > 0 && (rep.json || code != http.StatusOK):
+	case len(rep.answers) > 0 && (rep.acceptsJSON || code != http.StatusOK):
 		writeJSON(rep.w, code, Payload{Messages: rep.answers, Batch: rep.batch})
-	case len(rep.answers) == 0 && !rep.stream: // all requests were cancelled, and there is nothing to say in JSON
+	case len(rep.answers) == 0 && !rep.mayStream: // all requests were cancelled, and there is nothing to say in JSON
 		accepted(rep.w)
 	default:
 		events := newEventWriter(rep.w)

@@ -905,11 +905,11 @@ type Server struct {
 	mu         sync.Mutex            // guards the fields below
 	legacy     map[*Peer]*subscriber // nil before the first request
 	listeners  map[*subscriber]bool
-	remembered int                      // bytes, of all in legacy; at most maxRemembered
-	tools      offers[*offeredTool]     // by name
-	resources  offers[*offeredResource] // by URI
-	templates  offers[*offeredTemplate] // by URI template
-	prompts    offers[*offeredPrompt]   // by name
+	remembered int                       // bytes, of all in legacy; at most maxRemembered
+	tools      catalog[*offeredTool]     // by name
+	resources  catalog[*offeredResource] // by URI
+	templates  catalog[*offeredTemplate] // by URI template
+	prompts    catalog[*offeredPrompt]   // by name
 }
 
 // Handle answers a request in its own era, or takes in a notification. The request
@@ -990,8 +990,8 @@ func (s *Server) declares(capability string) bool {
 	return value != "" && value != "null" && value != "false"
 }
 
-// offers reports whether a part of a capability is true.
-func (s *Server) offers(path ...string) bool { return string(lookup(s.caps, path...)) == "true" }
+// declaresTrue reports whether a part of a capability is true.
+func (s *Server) declaresTrue(path ...string) bool { return string(lookup(s.caps, path...)) == "true" }
 
 // lookup follows a path of member names into an object; nil: there is nothing.
 func lookup(object json.RawMessage, path ...string) json.RawMessage {
@@ -1187,7 +1187,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case canRemember && method == "logging/setLevel" && s.declares("logging"):
 		h = s.setLevel
-	case canRemember && isSubscription && s.offers("resources", "subscribe"):
+	case canRemember && isSubscription && s.declaresTrue("resources", "subscribe"):
 		h = s.subscribe
 	}
 	if h == nil {
@@ -2212,15 +2212,15 @@ func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 // RemovePrompt removes a prompt. If there is none of that name, it does nothing.
 func (s *Server) RemovePrompt(name string) { withdraw(s, "prompts", &s.prompts, name) }
 
-// offers is what a Server offers of one kind. The slices are sorted by key. They are
+// catalog is what a Server offers of one kind. The slices are sorted by key. They are
 // replaced as a whole, so a reader may go on with the ones that it has.
-type offers[T any] struct {
+type catalog[T any] struct {
 	keys  []string
 	items []T
 }
 
 // find returns what has a key.
-func (o offers[T]) find(key string) (item T, ok bool) {
+func (o catalog[T]) find(key string) (item T, ok bool) {
 	i, ok := slices.BinarySearch(o.keys, key)
 	if ok {
 		item = o.items[i]
@@ -2229,7 +2229,7 @@ func (o offers[T]) find(key string) (item T, ok bool) {
 }
 
 // offer adds an item, and announces it.
-func offer[T any](s *Server, kind string, o *offers[T], key, name string, item T) {
+func offer[T any](s *Server, kind string, o *catalog[T], key, name string, item T) {
 	if key == "" || name == "" {
 		panic("an entry of " + kind + " has no name, or no URI")
 	}
@@ -2254,7 +2254,7 @@ func offer[T any](s *Server, kind string, o *offers[T], key, name string, item T
 }
 
 // withdraw removes an item, and announces that.
-func withdraw[T any](s *Server, kind string, o *offers[T], key string) {
+func withdraw[T any](s *Server, kind string, o *catalog[T], key string) {
 	s.mu.Lock()
 	i, isThere := slices.BinarySearch(o.keys, key)
 	if isThere {
@@ -2268,8 +2268,8 @@ func withdraw[T any](s *Server, kind string, o *offers[T], key string) {
 	}
 }
 
-// offered returns what is offered at the moment.
-func offered[T any](s *Server, o *offers[T]) offers[T] {
+// snapshot returns what a catalog holds now.
+func snapshot[T any](s *Server, o *catalog[T]) catalog[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return *o
@@ -2287,7 +2287,7 @@ const pageSize = 50 // items of a list at once
 // page returns one page of a list, and the cursor of the next page; "": there is
 // none. A cursor holds the last key of the page before it, so it still fits when
 // items come and go.
-func page[T, S any](s *Server, x *Exchange, o *offers[T], in func(T, Revision) S) (shown []S, next string, err error) {
+func page[T, S any](s *Server, x *Exchange, o *catalog[T], in func(T, Revision) S) (shown []S, next string, err error) {
 	const mark = "after "
 	p := pageParams{Cursor: mark}
 	if err := x.Bind(&p); err != nil {
@@ -2297,7 +2297,7 @@ func page[T, S any](s *Server, x *Exchange, o *offers[T], in func(T, Revision) S
 	if !ok {
 		return nil, "", unknownName("cursor", p.Cursor)
 	}
-	list := offered(s, o)
+	list := snapshot(s, o)
 	from, isThere := slices.BinarySearch(list.keys, before)
 	if isThere {
 		from++
@@ -2345,7 +2345,7 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	if err := x.Bind(&p); err != nil {
 		return nil, err
 	}
-	tool, ok := offered(s, &s.tools).find(p.Name)
+	tool, ok := snapshot(s, &s.tools).find(p.Name)
 	if !ok {
 		return nil, unknownName("tool", p.Name)
 	}
@@ -2551,11 +2551,11 @@ func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {
 // reader returns the function that reads a resource, and the MIME type of its text;
 // nil: there is no such resource.
 func (s *Server) reader(uri string) (read ReadFunc, mimeType string) {
-	if r, ok := offered(s, &s.resources).find(uri); ok {
+	if r, ok := snapshot(s, &s.resources).find(uri); ok {
 		return r.read, r.MimeType
 	}
 	longest := -1
-	for _, t := range offered(s, &s.templates).items {
+	for _, t := range snapshot(s, &s.templates).items {
 		beginning, _, _ := strings.Cut(t.URITemplate, "{")
 		if strings.HasPrefix(uri, beginning) && len(beginning) > longest {
 			longest, read, mimeType = len(beginning), t.read, t.MimeType
@@ -2622,7 +2622,7 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 	if err := x.Bind(&p); err != nil {
 		return nil, err
 	}
-	prompt, ok := offered(s, &s.prompts).find(p.Name)
+	prompt, ok := snapshot(s, &s.prompts).find(p.Name)
 	if !ok {
 		return nil, unknownName("prompt", p.Name)
 	}
@@ -2734,7 +2734,7 @@ func (s *Server) Publish(method string, params any) {
 	kind, isList := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
 	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
 	// successfully negotiated"
-	if err != nil || isList && !s.offers(kind, "listChanged") {
+	if err != nil || isList && !s.declaresTrue(kind, "listChanged") {
 		return
 	}
 	c := change{notification: m}
@@ -2996,10 +2996,10 @@ func (s *Server) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber)
 // newListener returns the part of a filter that the server offers, and the subscriber
 // for it.
 func (s *Server) newListener(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
-	agreed.PromptsListChanged = asked.PromptsListChanged && s.offers("prompts", "listChanged")
-	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.offers("resources", "listChanged")
-	agreed.ToolsListChanged = asked.ToolsListChanged && s.offers("tools", "listChanged")
-	if s.offers("resources", "subscribe") {
+	agreed.PromptsListChanged = asked.PromptsListChanged && s.declaresTrue("prompts", "listChanged")
+	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.declaresTrue("resources", "listChanged")
+	agreed.ToolsListChanged = asked.ToolsListChanged && s.declaresTrue("tools", "listChanged")
+	if s.declaresTrue("resources", "subscribe") {
 		agreed.ResourceSubscriptions = asked.ResourceSubscriptions
 	}
 	sub = &subscriber{ready: true, wake: make(chan struct{}, 1), watched: map[string]bool{}}
