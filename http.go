@@ -1581,7 +1581,7 @@ func (rep *reply) disconnect(retry time.Duration) {
 	}
 	rep.mu.Unlock()
 	if events := rep.becomeStream(); events != nil {
-		events.Disconnect(retry)
+		events.disconnect(retry)
 	}
 }
 

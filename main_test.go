@@ -1620,12 +1620,12 @@ func TestStreamTakeoverFromTheDead(t *testing.T) {
 	})
 }
 
-// Disconnect does nothing in a revision that does not have this. In one that has, see testdata/cases/cut-streams.txtar.
+// A stream in a revision without this is not disconnected. In one that has, see testdata/cases/cut-streams.txtar.
 func TestStreamDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		older := NewStream("tag.1", 1000)
 		p, hangUp, _ := follow(t, older, "")
-		older.Disconnect(time.Second)
+		older.disconnect(time.Second)
 		synctest.Wait()
 		sendNumbers(t, older, 0, 1)
 		synctest.Wait()

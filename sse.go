@@ -351,7 +351,7 @@ const (
 // HTTP response at a time follows it. If that breaks off, another HTTP response can
 // follow the stream from any event that is still kept:
 //
-//	             Follow               the connection breaks, or Disconnect
+//	             Follow               the connection breaks, or Exchange.Disconnect
 //	new stream ----------> followed ----------------------------------> unfollowed
 //	                          ^                                             |
 //	                          +----------------- Follow --------------------+
@@ -781,13 +781,13 @@ func (s *Stream) End() {
 	s.signal()
 }
 
-// Disconnect ends the response that follows the stream when it has written all
+// disconnect ends the response that follows the stream when it has written all
 // events. The client is told to come back after retry. The stream goes on. Only
-// 2025-11-25 has this, elsewhere Disconnect does nothing:
+// 2025-11-25 has this, elsewhere disconnect does nothing:
 // basic/transports#sending-messages-to-the-server, "the server MAY close the
 // connection (without terminating the SSE stream) at any time" after an event id
 // has been sent.
-func (s *Stream) Disconnect(retry time.Duration) {
+func (s *Stream) disconnect(retry time.Duration) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	if s.follower != nil && s.out.polls() {
