@@ -786,9 +786,14 @@ func fitsInJSON(text string, received, limit int) bool {
 	if received <= limit/2 {
 		return true
 	}
+	return jsonLength(text) <= limit
+}
+
+// jsonLength returns how many bytes a text has as JSON.
+func jsonLength(text string) int {
 	quoted, _ := TextContent(text).MarshalJSON()
 	empty, _ := TextContent("").MarshalJSON()
-	return len(quoted)-len(empty) <= limit
+	return len(quoted) - len(empty)
 }
 
 var countTool = Tool{

@@ -1804,13 +1804,13 @@ func (c Content) jsonSize() int {
 
 // append appends the content as JSON. A text alone does without encoding/json, which
 // would check and copy a long one twice.
-func (c Content) append(b []byte) ([]byte, error) {
+func (c *Content) append(b []byte) ([]byte, error) {
 	if c.Type == "text" && c.Annotations == nil && c.Meta == nil {
 		b = appendString(append(b, `{"type":"text","text":`...), c.Text)
 		return append(b, '}'), nil
 	}
 	type plain Content // without MarshalJSON
-	text, err := marshal(plain(c))
+	text, err := marshal(plain(*c))
 	if err != nil {
 		return nil, err
 	}
@@ -2359,13 +2359,18 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	return ToolError("%v", err), nil
 }
 
+// textResult returns a result with one text.
+func textResult(text string) ToolResult {
+	return ToolResult{Content: []Content{{Type: "text", Text: text}}}
+}
+
 // toolResult returns the result of tools/call for what a tool has returned.
 func toolResult(result any, rev Revision) (any, error) {
 	switch result := result.(type) {
 	case nil:
 		return ToolResult{}, nil
 	case string:
-		return ToolResult{Content: []Content{TextContent(result)}}, nil
+		return textResult(result), nil
 	case Content:
 		return ToolResult{Content: []Content{result}}, nil
 	case []Content:
@@ -2399,7 +2404,7 @@ func toolResult(result any, rev Revision) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := ToolResult{Content: []Content{TextContent(string(raw))}}
+	answer := textResult(string(raw))
 	if rev.Structured && raw[0] == '{' {
 		answer.StructuredContent = raw
 	}
@@ -2452,12 +2457,12 @@ func (r ToolResult) jsonSize() int {
 // encodeObject encodes the result for marshal.
 func (r ToolResult) encodeObject() (json.RawMessage, error) {
 	b := append(make([]byte, 0, r.jsonSize()), `{"content":[`...)
-	for i, c := range r.Content {
+	for i := range r.Content {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		var err error
-		if b, err = c.append(b); err != nil {
+		if b, err = r.Content[i].append(b); err != nil {
 			return nil, err
 		}
 	}
