@@ -3250,7 +3250,7 @@ type exchange struct {
 	isStream bool       // the response is a stream
 	skipLF   bool       // the last byte was CR: an LF that follows belongs to it
 	partial  []byte     // the body, or the line of a stream, whose end has not come yet
-	omitted  int        // bytes behind partial that are not collected
+	omitted  int        // bytes after partial that are not collected
 }
 
 // newExchange returns the exchange that a request begins. It prints nothing yet.

@@ -1381,15 +1381,33 @@ type InputRequired struct {
 // asInputRequired returns the InputRequired that a handler has returned, by value
 // or as a pointer.
 func asInputRequired(result any) (need InputRequired, ok bool) {
+	need, ok = withoutPointer(result).(InputRequired)
+	return need, ok
+}
+
+// withoutPointer returns what a handler has returned as a value, if it has returned a
+// pointer to one of our types. A nil pointer is no result: nil.
+func withoutPointer(result any) any {
 	switch result := result.(type) {
-	case InputRequired:
-		return result, true
 	case *InputRequired:
-		if result != nil {
-			return *result, true
-		}
+		return pointedTo(result)
+	case *ToolResult:
+		return pointedTo(result)
+	case *Content:
+		return pointedTo(result)
+	case *ResourceContents:
+		return pointedTo(result)
+	case *PromptResult:
+		return pointedTo(result)
 	}
-	return InputRequired{}, false
+	return result
+}
+
+func pointedTo[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
 }
 
 // isEmpty reports whether there are no questions and no State. A State alone is not
@@ -1962,6 +1980,7 @@ func (t *offeredTool) in(rev Revision) Tool {
 //	nil                                 a result without content
 //	a ToolResult                        that result
 //	an InputRequired                    the questions; run is called again with the answers
+//	a pointer to one of these types     the same; nil is a result without content
 //	any other value                     its JSON as a text and, if it is an object, as structuredContent
 //	an *Error                           that error: the request itself was wrong
 //	any other error                     a result with isError and the text of the error, which the model reads
@@ -2112,7 +2131,7 @@ func (t *offeredTemplate) in(rev Revision) ResourceTemplate {
 // URI or no name, if the name is not UTF-8, or if the URI is none: then no client could
 // read it. In a URI, anything but ASCII is written as in %C3%A9.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
-	if utf8.ValidString(r.URI) && r.URI != "" && !isURI(r.URI) {
+	if !isURI(r.URI) {
 		panic(fmt.Sprintf("the resource %q has a URI that is none: %q", r.Name, r.URI))
 	}
 	offer(s, "resources", &s.resources, r.URI, r.Name, &offeredResource{r, read})
@@ -2234,7 +2253,7 @@ func offer[T any](s *Server, kind string, o *catalog[T], key, name string, item 
 		panic("an entry of " + kind + " has no name, or no URI")
 	}
 	// In JSON, all bytes that are not UTF-8 become the same character. No client could
-	// ask for the entry, and a cursor behind it would lead nowhere.
+	// ask for the entry, and a cursor that names it would lead nowhere.
 	if !utf8.ValidString(key) || !utf8.ValidString(name) {
 		panic(fmt.Sprintf("the name or the URI of an entry of %s is not UTF-8: %q, %q", kind, name, key))
 	}
@@ -2366,7 +2385,7 @@ func textResult(text string) ToolResult {
 
 // toolResult returns the result of tools/call for what a tool has returned.
 func toolResult(result any, rev Revision) (any, error) {
-	switch result := result.(type) {
+	switch result := withoutPointer(result).(type) {
 	case nil:
 		return ToolResult{}, nil
 	case string:
@@ -2377,27 +2396,12 @@ func toolResult(result any, rev Revision) (any, error) {
 		return ToolResult{Content: result}, nil
 	case Contents: // of a SamplingResult
 		return ToolResult{Content: result}, nil
-	case *Content:
-		if result == nil {
-			return ToolResult{}, nil
-		}
-		return toolResult(*result, rev)
-	case *ToolResult:
-		if result == nil {
-			return ToolResult{}, nil
-		}
-		return toolResult(*result, rev)
 	case ToolResult:
 		if !rev.Structured {
 			result.StructuredContent = nil
 		}
 		return result, nil
 	case InputRequired:
-		return result, nil
-	case *InputRequired:
-		if result == nil {
-			return ToolResult{}, nil
-		}
 		return result, nil
 	}
 	raw, err := marshal(result)
@@ -2540,14 +2544,14 @@ func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch contents := contents.(type) {
+	switch contents := withoutPointer(contents).(type) {
 	case string:
 		return ReadResourceResult{[]ResourceContents{{URI: p.URI, MimeType: mimeType, Text: contents}}}, nil
 	case ResourceContents:
 		return ReadResourceResult{[]ResourceContents{contents}}, nil
 	case []ResourceContents:
 		return ReadResourceResult{contents}, nil
-	case InputRequired, *InputRequired:
+	case InputRequired:
 		return contents, nil
 	}
 	return nil, fmt.Errorf("a ReadFunc has returned a %T", contents)
@@ -2647,10 +2651,10 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch result := result.(type) {
+	switch result := withoutPointer(result).(type) {
 	case string:
 		return PromptResult{Messages: []PromptMessage{{Role: "user", Content: TextContent(result)}}}, nil
-	case PromptResult, *PromptResult, InputRequired, *InputRequired:
+	case PromptResult, InputRequired:
 		return result, nil
 	}
 	return nil, fmt.Errorf("a PromptFunc has returned a %T", result)

@@ -494,13 +494,13 @@ func TestMistakesInWhatIsAdded(t *testing.T) {
 		{"Bind: struct { City string }.City has no json tag", func() {
 			wire.AddTool(s, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, struct{ City string }) (any, error) { return nil, nil })
 		}},
-		{"an entry of resources has no name, or no URI", func() { s.AddResource(wire.Resource{Name: "n"}, noResource) }},
+		{`the resource "n" has a URI that is none: ""`, func() { s.AddResource(wire.Resource{Name: "n"}, noResource) }},
 		{"an entry of resources has no name, or no URI", func() { s.AddResource(wire.Resource{URI: "a:b"}, noResource) }},
 		{"an entry of resources has no name, or no URI", func() { s.AddResourceTemplate(wire.ResourceTemplate{Name: "n"}, noResource) }},
 		{"an entry of resources has no name, or no URI", func() { s.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:{x}"}, noResource) }},
 		{"an entry of prompts has no name", func() { s.AddPrompt(wire.Prompt{}, noPrompt) }},
 		{`an entry of tools is not UTF-8: "t\xff", "t\xff"`, tool(wire.Tool{Name: "t\xff"})},
-		{`an entry of resources is not UTF-8: "n", "a:\xff"`, func() { s.AddResource(wire.Resource{URI: "a:\xff", Name: "n"}, noResource) }},
+		{`the resource "n" has a URI that is none: "a:\xff"`, func() { s.AddResource(wire.Resource{URI: "a:\xff", Name: "n"}, noResource) }},
 		{`an entry of resources is not UTF-8: "n\xff", "a:b"`, func() { s.AddResource(wire.Resource{URI: "a:b", Name: "n\xff"}, noResource) }},
 		{`an entry of resources is not UTF-8: "n", "a:\xff{x}"`, func() {
 			s.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:\xff{x}", Name: "n"}, noResource)

@@ -99,28 +99,37 @@ func TestStreamWithSlash(t *testing.T) {
 	}
 }
 
-// What a program returns by mistake becomes a whole result, or an error: never a result that lacks what the protocol wants.
-func TestResultsByMistake(t *testing.T) {
-	server := &wire.Server{}
-	for name, result := range map[string]any{
-		"nothing": (*wire.ToolResult)(nil), "no-content": (*wire.Content)(nil), "no-questions": (*wire.InputRequired)(nil),
-		"pointer": &wire.Content{Type: "text", Text: "x"},
+// What a handler returns as a pointer is what it points to. A nil pointer is no result: empty for a tool, an error for a prompt and a resource,
+// which the protocol wants whole.
+func TestPointersAsResults(t *testing.T) {
+	const asked = `"resultType":"input_required","requestState":"`
+	const internal = `"error":{"code":-32603,"message":"a `
+	for _, row := range []struct {
+		result                 any
+		tool, prompt, resource string // what each answer holds
+	}{
+		{nil, `{"content":[]`, internal, internal},
+		{(*wire.InputRequired)(nil), `{"content":[]`, internal, internal},
+		{(*wire.ToolResult)(nil), `{"content":[]`, internal, internal},
+		{(*wire.Content)(nil), `{"content":[]`, internal, internal},
+		{(*wire.PromptResult)(nil), `{"content":[`, internal, internal},
+		{(*wire.ResourceContents)(nil), `{"content":[`, internal, internal},
+		{&wire.Content{Type: "text", Text: "x"}, `{"content":[{"type":"text","text":"x"}]`, internal, internal},
+		{&wire.PromptResult{Messages: []wire.PromptMessage{{Role: "user", Content: wire.TextContent("x")}}}, `{"content":[`,
+			`"messages":[{"role":"user","content":{"type":"text","text":"x"}}]`, internal},
+		{&wire.ResourceContents{URI: "a:b", Text: "x"}, `{"content":[`, internal, `"contents":[{"uri":"a:b","text":"x"}]`},
+		{&wire.InputRequired{State: "s"}, asked, asked, asked},
 	} {
-		wire.AddTool(server, wire.Tool{Name: name}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return result, nil })
-	}
-	server.AddPrompt(wire.Prompt{Name: "p"}, func(context.Context, *wire.Exchange, map[string]string) (any, error) { return nil, nil })
-	said := []string{initializeLine("2025-11-25")}
-	for _, name := range []string{"nothing", "no-content", "no-questions", "pointer"} {
-		said = append(said, `{"jsonrpc":"2.0","id":"`+name+`","method":"tools/call","params":{"name":"`+name+`"}}`)
-	}
-	said = append(said, `{"jsonrpc":"2.0","id":"p","method":"prompts/get","params":{"name":"p"}}`)
-	for _, line := range converseFor(t, len(said), server, said...) {
-		m := wire.Decode([]byte(line)).Messages[0]
-		switch id := m.ID.String(); {
-		case strings.Contains(id, "pointer") && string(m.Result) != `{"content":[{"type":"text","text":"x"}]}`,
-			strings.HasPrefix(id, `"no`) && string(m.Result) != `{"content":[]}`,
-			id == `"p"` && m.Error == nil:
-			t.Error(line)
+		server := &wire.Server{}
+		wire.AddTool(server, wire.Tool{Name: "n"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return row.result, nil })
+		server.AddPrompt(wire.Prompt{Name: "n"}, func(context.Context, *wire.Exchange, map[string]string) (any, error) { return row.result, nil })
+		server.AddResource(wire.Resource{Name: "n", URI: "a:b"}, func(context.Context, *wire.Exchange, string) (any, error) { return row.result, nil })
+		for method, c := range map[string]struct{ params, want string }{
+			"tools/call": {`"name":"n"`, row.tool}, "prompts/get": {`"name":"n"`, row.prompt}, "resources/read": {`"uri":"a:b"`, row.resource},
+		} {
+			if out := answered(t, server, "2026-07-28", method, c.params); !strings.Contains(out, c.want) {
+				t.Errorf("%T from %s: %s\nwant %s", row.result, method, out, c.want)
+			}
 		}
 	}
 }
