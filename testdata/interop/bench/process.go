@@ -69,6 +69,10 @@ func (p *program) build(root, out string) error {
 		if library, err = libraryOf(p.before, root, out); err != nil {
 			return err
 		}
+		// Names may have changed since, so that checkout has the client that fits.
+		if own := filepath.Join(p.before, "testdata/interop/bench/clients/mcpwire/main.go"); exists(own) {
+			library[filepath.Join(client, "main.go")] = own
+		}
 	}
 	probe, err := probeFile(root, out)
 	if err != nil {
@@ -100,6 +104,11 @@ func libraryOf(checkout, root, out string) (map[string]string, error) {
 		replace[filepath.Join(root, "wire", name)] = path
 	}
 	return replace, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // probeFile writes the probe as a file of a program.
