@@ -1481,8 +1481,8 @@ const (
 // Peer is the other side of a conversation: our calls that wait for its responses,
 // and its requests that we are serving. If it has a Conn, a reader goroutine reads its
 // messages. The reader serves a request by itself, and another reader takes its place
-// if that takes long. Close ends these goroutines, and waits for them. A server over
-// HTTP has no Conn: there each request is served on the goroutine of ServeHTTP.
+// if that takes long. Close waits for what they serve, and not for a Read. A server
+// over HTTP has no Conn: there each request is served on the goroutine of ServeHTTP.
 type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request
@@ -1496,8 +1496,8 @@ type Peer struct {
 
 	exclusive atomic.Pointer[reader] // the last reader that was in the state exclusive; nil: none was
 
-	goroutines sync.WaitGroup // that read, or serve a slow request
-	sends      sync.WaitGroup // goroutines that send what nobody waits for
+	readers sync.WaitGroup // readers that serve what they have read
+	sends   sync.WaitGroup // goroutines that send what nobody waits for
 
 	mu       sync.Mutex // guards the fields below
 	lastID   int64
@@ -1784,10 +1784,12 @@ func (p *Peer) goSend(f func()) {
 }
 
 // Close hangs up. Every waiting Call returns ErrClosed, and the context of every
-// handler ends. Close waits for the goroutines of the Peer: for a handler that
-// ignores its context, or a Conn.Read that does not return, a second at most. If
-// that is not enough, Close returns an error. It also returns the error of
+// handler ends. Close waits for the handlers, but no more than a second for one that
+// ignores its context. Then it returns an error. It also returns the error of
 // Conn.Close. A handler must not call Close.
+//
+// Close does not wait for a Read of the Conn. Conn.Close ends it, or it ends with the
+// process, as that of standard input.
 func (p *Peer) Close() error {
 	p.refuseCalls(ErrClosed)
 	doneWithin(graceAtEnd, &p.sends) // cancellations of calls are still sent
@@ -1796,13 +1798,26 @@ func (p *Peer) Close() error {
 	if p.conn != nil {
 		err = p.conn.Close()
 	}
-	if !doneWithin(graceAtEnd, &p.goroutines) {
+	if !doneWithin(graceAtEnd, &p.readers) {
 		err = errors.Join(err, errStubborn)
 	}
 	return err
 }
 
-var errStubborn = errors.New("a handler, or Conn.Read, has not returned")
+// enterReader counts a reader that has read something, and is going to serve it. When
+// the conversation has ended, enterReader returns false, and nothing is served any
+// more: from then on Close may wait for the count.
+func (p *Peer) enterReader() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.callErr != nil {
+		return false
+	}
+	p.readers.Add(1)
+	return true
+}
+
+var errStubborn = errors.New("a handler has not returned")
 
 // doneWithin waits for a group, for at most d. It reports whether the group is done.
 // The goroutine that it starts lives as long as the group.
@@ -2210,7 +2225,8 @@ type Conn interface {
 	// sent, before the next payload. If the peer cannot have read the payload, the
 	// error may wrap ErrNotSent. If the conversation has ended, it wraps ErrClosed.
 	Write(ctx context.Context, p Payload) error
-	// Close makes Read return. It may be called more than once.
+	// Close makes Read return, if that is possible: a Read of standard input ends
+	// only with the input or the process. Close may be called more than once.
 	Close() error
 }
 
@@ -2276,7 +2292,7 @@ func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *s
 		l.noteEnd(err)
 	}
 	close(ending)
-	doneWithin(grace, &l.peer.goroutines)
+	doneWithin(grace, &l.peer.readers)
 	return errors.Join(err, l.peer.Close())
 }
 
@@ -2325,7 +2341,7 @@ func (l *loop) start() {
 		l.peer.refuseCalls(closedBecause(context.Cause(l.peer.ctx)))
 		l.peer.conn.Close()
 	})
-	l.peer.goroutines.Go(l.read)
+	go l.read()
 }
 
 // A reader is the goroutine that reads from a Conn. It also serves the request
@@ -2414,9 +2430,7 @@ func (r *reader) startNext(in ...readerState) {
 	defer r.mu.Unlock()
 	if slices.Contains(in, r.state) {
 		r.state = stateReplaced
-		// The new goroutine is counted before this one can end, so that the
-		// count is never 0 in between.
-		r.peer.goroutines.Go(r.loop.read)
+		go r.loop.read()
 	}
 }
 
@@ -2461,25 +2475,40 @@ func (l *loop) read() {
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, room: l.room, onCall: r.handOverForCall, onConn: true}
 	for {
 		in, err := l.peer.conn.Read()
-		if report, ok := errors.AsType[*ReadError](err); ok {
-			l.handleReadError(report)
-			continue
-		}
-		if err != nil {
+		report, isReport := errors.AsType[*ReadError](err)
+		if err != nil && !isReport {
 			ended = err
 			return
 		}
-		answer := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
-		if answer == nil {
-			continue
-		}
-		r.enter(answer)
-		l.reply(answer)
-		if !r.resume() {
+		if !r.serve(in, report, base) {
 			ended = nil
 			return
 		}
 	}
+}
+
+// serve serves what the reader has read: a payload, or a report. It returns false if
+// the reader is not to read on, because there is another one, or because the
+// conversation has ended.
+func (r *reader) serve(in Payload, report *ReadError, base Exchange) (readOn bool) {
+	if !r.peer.enterReader() {
+		if in.done != nil {
+			in.done()
+		}
+		return false
+	}
+	defer r.peer.readers.Done()
+	if report != nil {
+		r.handleReadError(report)
+		return true
+	}
+	answer := r.peer.dispatch(r.peer.ctx, r.handler, in, base)
+	if answer == nil {
+		return true
+	}
+	r.enter(answer)
+	r.reply(answer)
+	return r.resume()
 }
 
 // handleReadError ends the call whose response is lost, answers a message that was

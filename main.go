@@ -2538,7 +2538,6 @@ type bridged struct {
 	log     *slog.Logger
 	ctx     context.Context // its cause is why the bridge ends
 	end     context.CancelCauseFunc
-	loops   sync.WaitGroup // both loops, and a goroutine for each POST
 	posts   chan struct{}  // has room for maxPosts; each POST holds a place
 	changed chan struct{}  // has room for one; gets a value when a request has left waiting
 
@@ -2555,18 +2554,17 @@ type waitingCall struct {
 // run passes messages until the bridge ends. Then it shuts the server down, and
 // answers the requests that are still waiting.
 func (b *bridged) run() error {
-	b.loops.Go(b.readServer)
-	b.loops.Go(b.readClient)
+	ended := make(chan struct{})
+	go func() { // ends when the client has read everything, or with the program
+		b.readServer()
+		<-b.ctx.Done()
+		b.failAll(context.Cause(b.ctx))
+		close(ended)
+	}()
+	go b.readClient() // ends with the input, or with the program
 	<-b.ctx.Done()
 	why := context.Cause(b.ctx)
 	err := b.server.Close() // meanwhile readServer passes on what the server still says
-	ended := make(chan struct{})
-	go func() { // ends when the client has read everything, or with the program
-		_ = b.client.Close()
-		b.loops.Wait()
-		b.failAll(why)
-		close(ended)
-	}()
 	select {
 	case <-ended:
 	case <-time.After(endTime): // the client does not read
@@ -2585,6 +2583,8 @@ func (b *bridged) readClient() {
 		in, err := b.client.Read()
 		report, isReport := errors.AsType[*ReadError](err)
 		switch {
+		case b.ctx.Err() != nil: // the bridge has ended
+			return
 		case isReport: // a line was too long
 			b.answer(NewResponse(ID{}, nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + report.Error()}))
 		case err == io.EOF:
@@ -2697,11 +2697,11 @@ func (b *bridged) post(m *Message) {
 	onWire := sync.OnceFunc(func() { close(wire) })
 	ctx := httptrace.WithClientTrace(b.ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { onWire() }})
 	b.posts <- struct{}{}
-	b.loops.Go(func() {
+	go func() { // ends when the server has taken the message, or is closed
 		b.writeToServer(ctx, out)
 		onWire() // if it could not be sent
 		<-b.posts
-	})
+	}()
 	<-wire
 }
 

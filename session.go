@@ -4441,9 +4441,9 @@ func (conn *connection) unlockSubscribing() { <-conn.subscribing }
 // something, sweep the sessions, or start a reader.
 //
 //	goroutine                     started by             ends when
-//	reader of a Conn              Serve, Open, Client,   the Conn ends; or the request that it serves is
-//	                              ServeConn, OpenConn,   answered, and another reader has replaced it
-//	                              another reader
+//	reader of a Conn              Serve, Open, Client,   the Conn ends, but that of standard input only with
+//	                              ServeConn, OpenConn,   the process; or the request that it serves is
+//	                              another reader         answered, and another reader has replaced it
 //	requests of a batch           answer.emit            they are answered; emit waits for them
 //	sending of a cancellation     Peer.call              it is sent, or after a second
 //	sending of changes (legacy)   Server.Publish         nothing waits any more
@@ -4453,7 +4453,6 @@ func (conn *connection) unlockSubscribing() { <-conn.subscribing }
 //	waiting with a limit          Peer.Close, Serve      what is waited for has ended
 //	line that takes long (stdio)  lineConn.Write         it is written, or Close
 //	closing after a failed write  lineConn.Write         the stream is closed
-//	standard input (see stdio.go) StdioConn              the input or the process ends
 //	stderr of a child (stdio)     CommandDialer          the child has ended
 //	end of a child (stdio)        CommandDialer          the child and its process group have ended
 //	stream of a POST              StreamableHandler      the response has ended; the POST waits for it
@@ -4463,6 +4462,5 @@ func (conn *connection) unlockSubscribing() { <-conn.subscribing }
 // The locks: each type has one mutex, and none is held while a handler runs or
 // something is written. They nest in this order: Client; Server; the places and the
 // responses of http.go; Sessions; outbox, whose mutex also guards its Streams; Peer; the
-// protocol of a Peer; budget. While the mutex of a reader, of watchCounts or of a
-// nonblockingStdin is held, no other is taken. Only that of a nonblockingStdin is
-// held during a Read.
+// protocol of a Peer; budget. While the mutex of a reader or of watchCounts is held, no
+// other is taken.

@@ -33,7 +33,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"reflect"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -198,10 +197,14 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // ---- Standard input and output ----
 
 // StdioConn returns the Conn of a server that a client has launched: it reads
-// standard input and writes standard output. maxLine is as for NewLineConn.
-// Close ends reading only, so that the server can still write the responses to
-// the requests it has read. Write does not return before its line is written, even
-// if its context ends.
+// standard input and writes standard output. maxLine is as for NewLineConn. Write
+// does not return before its line is written, even if its context ends.
+//
+// Close does nothing: the server can still write the responses to the requests it has
+// read, and a Read that waits ends only with the input or the process. In Go, nothing
+// else can end it, unless the input is set to nonblocking mode. That mode would cost
+// as much as the rest of a small call. It also belongs to the pipe and not to the
+// process, so it would stay on when the process has ended.
 //
 // StdioConn changes the whole process: SIGPIPE no longer ends it. If the client
 // has gone, Write returns an error.
@@ -210,83 +213,9 @@ func StdioConn(maxLine int) Conn {
 	// unless the program asks for SIGPIPE. No goroutine reads the channel:
 	// Notify drops the signals that do not fit in.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	in := openStdin()
-	c := newLineConn(in, os.Stdout, maxLine, in.Close)
+	c := newLineConn(os.Stdin, os.Stdout, maxLine, func() error { return nil })
 	c.finishLines = true // there is only one client: while it does not read, no other is kept waiting
 	return c
-}
-
-// openStdin returns standard input as a stream whose Close ends a Read that
-// waits. A Read of a file in blocking mode waits in the operating system, where
-// Go cannot end it. So there are three ways:
-//
-//	standard input                                   openStdin returns
-//	was in nonblocking mode from the start           os.Stdin
-//	a pipe or a socket, not on Windows               a nonblockingStdin
-//	a file or a terminal; on Windows anything        a pipe in memory, which a goroutine fills
-//
-// That goroutine ends when the input or the process does.
-func openStdin() io.ReadCloser {
-	isNonblocking := os.Stdin.SetReadDeadline(time.Time{}) == nil // in blocking mode, a file has no deadlines
-	if isNonblocking {
-		return os.Stdin
-	}
-	if stdinCanBeNonblocking() && syscall.SetNonblock(syscall.Stdin, true) == nil {
-		return &nonblockingStdin{file: os.NewFile(uintptr(syscall.Stdin), "stdin")}
-	}
-	r, w := io.Pipe()
-	go func() {
-		_, err := io.Copy(w, os.Stdin)
-		w.CloseWithError(err)
-	}()
-	return r
-}
-
-// stdinCanBeNonblocking reports whether standard input may be set to
-// nonblocking mode: it must be a pipe or a socket. If one socket is both
-// standard input and standard output, it must stay as it is: os.Stdout needs
-// blocking mode.
-func stdinCanBeNonblocking() bool {
-	if runtime.GOOS == "windows" {
-		return false
-	}
-	in, err := os.Stdin.Stat()
-	if err != nil || in.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
-		return false
-	}
-	out, err := os.Stdout.Stat()
-	isOneSocket := err == nil && os.SameFile(in, out)
-	return !isOneSocket
-}
-
-// nonblockingStdin is standard input after openStdin has set it to nonblocking
-// mode. The mode belongs to the pipe, and not to this process. The next command
-// of a shell script may have the same pipe, and does not expect that mode. So
-// Close restores blocking mode.
-type nonblockingStdin struct {
-	file *os.File
-	mu   sync.Mutex // Read holds it while it reads
-}
-
-// Read reads from standard input. During and after Close it returns
-// os.ErrClosed.
-func (in *nonblockingStdin) Read(b []byte) (int, error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	n, err := in.file.Read(b)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = os.ErrClosed
-	}
-	return n, err
-}
-
-// Close ends a Read that waits. It restores blocking mode only after that Read
-// has returned, because a Read in blocking mode cannot be ended.
-func (in *nonblockingStdin) Close() error {
-	_ = in.file.SetReadDeadline(time.Now())
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return errors.Join(syscall.SetNonblock(syscall.Stdin, false), in.file.Close())
 }
 
 // ---- Launching a server ----

@@ -48,7 +48,7 @@ func TestEndOfInput(t *testing.T) {
 	}
 }
 
-// A standard input that others have after us blocks again when we are gone, however we end; one that did not block before still does not.
+// A standard input that others have after us is as it was when we are gone, however we end: it blocks, or does not block.
 func TestStandardInputIsRestored(t *testing.T) {
 	if _, err := os.Stat("/proc/self/fdinfo/0"); err != nil {
 		t.Skip("the flags of a descriptor cannot be read here:", err)
