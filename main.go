@@ -2538,8 +2538,8 @@ type bridged struct {
 	log     *slog.Logger
 	ctx     context.Context // its cause is why the bridge ends
 	end     context.CancelCauseFunc
-	posts   chan struct{}  // has room for maxPosts; each POST holds a place
-	changed chan struct{}  // has room for one; gets a value when a request has left waiting
+	posts   chan struct{} // has room for maxPosts; each POST holds a place
+	changed chan struct{} // has room for one; gets a value when a request has left waiting
 
 	mu      sync.Mutex             // guards the field below
 	waiting map[string]waitingCall // requests of the client without an answer, by idKey
