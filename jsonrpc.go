@@ -246,8 +246,9 @@ var (
 	// ErrNotSent means that the peer has not read the request. It is safe to
 	// send it again.
 	ErrNotSent = errors.New("request not sent")
-	// ErrNoServerRequests means that the peer cannot be sent a request.
-	ErrNoServerRequests = errors.New("the client cannot be asked")
+	// ErrNoServerRequests means that the peer takes no messages but answers. In MCP
+	// a handler returns an InputRequired to ask such a client.
+	ErrNoServerRequests = errors.New("the client takes no requests of the server")
 	// ErrAnswered means that the request was answered or cancelled: no message
 	// may be sent for it any more.
 	ErrAnswered = errors.New("request answered or cancelled")
@@ -1045,16 +1046,20 @@ func isOneLine(raw json.RawMessage) bool {
 }
 
 // appendLine appends JSON on one line. marshal writes one line; the JSON of a
-// peer or a caller may have several.
+// peer or a caller may have several. In JSON, a line break is white space: a string
+// cannot contain one.
 func appendLine(b []byte, raw json.RawMessage) []byte {
+	start := len(b)
+	b = append(b, raw...)
 	if isOneLine(raw) {
-		return append(b, raw...)
+		return b
 	}
-	var line bytes.Buffer
-	if json.Compact(&line, raw) != nil {
-		return append(b, "{}"...)
+	for i, c := range b[start:] {
+		if c == '\n' || c == '\r' {
+			b[start+i] = ' '
+		}
 	}
-	return append(b, line.Bytes()...)
+	return b
 }
 
 // appendString appends s as a JSON string. Most strings need no escapes.
@@ -1252,8 +1257,9 @@ type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request, for what a handler sends that does not
 	// belong to the request. It is nil if the sender takes no such messages: every
-	// modern request of MCP stands alone. This file uses owner, which is never nil
-	// for a request that a Peer serves.
+	// modern request of MCP stands alone. Notify and Call of a nil Peer return
+	// ErrNoServerRequests. All modern requests have the same Peer, nil, so test for
+	// that before you use it as a key.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has
 	// authenticated one.
@@ -1266,7 +1272,7 @@ type Exchange struct {
 	Ending <-chan struct{}
 
 	send         sender
-	owner        *Peer   // the Peer that keeps the request in its table, whether handlers may use it or not
+	owner        *Peer   // the Peer that keeps the request in its table, whether handlers may use it or not; never nil while a request is served
 	state        *served // nil for a notification
 	protocolData any     // what the protocol keeps with the exchange
 	cannotCall   bool    // Call returns ErrNoServerRequests
@@ -1390,6 +1396,9 @@ func (x *Exchange) Notify(ctx context.Context, method string, params any) error 
 // Peer.Call does. It returns ErrNoServerRequests if the peer cannot be sent a
 // request. In the handler of a notification it returns an error. Whether this
 // peer understands the request is for the caller to know.
+//
+// In MCP, a handler that has to ask the user returns an InputRequired instead. That
+// works in both eras, and Call in the legacy one alone.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
 	if x.Peer == nil || x.cannotCall {
 		return ErrNoServerRequests
@@ -1560,11 +1569,27 @@ func Printable(text string) string {
 }
 
 // Context returns a context that ends when the conversation does. Its cause is
-// the reason.
-func (p *Peer) Context() context.Context { return p.ctx }
+// the reason. If the Peer is nil, there is no conversation, and the context has ended.
+func (p *Peer) Context() context.Context {
+	if p == nil {
+		return noConversation
+	}
+	return p.ctx
+}
 
-// Notify sends a notification that belongs to no request.
+// noConversation has ended.
+var noConversation = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(ErrNoServerRequests)
+	return ctx
+}()
+
+// Notify sends a notification that belongs to no request. If the Peer is nil, it
+// returns ErrNoServerRequests.
 func (p *Peer) Notify(ctx context.Context, method string, params any) error {
+	if p == nil {
+		return ErrNoServerRequests
+	}
 	return p.send.notify(ctx, method, params)
 }
 
@@ -1580,7 +1605,12 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 // Some requests, such as initialize, are answered before anything else is read. If
 // Call is called meanwhile, by any goroutine, reading goes on before that answer:
 // otherwise the response to the call could not be read.
+//
+// If the Peer is nil, Call returns ErrNoServerRequests.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
+	if p == nil {
+		return ErrNoServerRequests
+	}
 	if r := p.exclusive.Load(); r != nil {
 		r.startNext(stateExclusive) // the caller may be the handler that the reader runs
 	}
@@ -1932,7 +1962,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		in = Payload{Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}}
 		asArray = false
 	}
-	if in.lost != nil && p.weAreClient { // any waiting call may be the one whose response is lost
+	if in.lost != nil { // any waiting call may be the one whose response is lost
 		p.failAllCalls(in.lost)
 	}
 	a := &answer{Batch: asArray, peer: p, handler: h, size: len(in.raw), done: done}
@@ -2236,14 +2266,52 @@ type ReadError struct {
 	// ID is that of a call of ours whose response is lost: the call fails with
 	// Err. The zero ID: it is not known, or no response is lost.
 	ID ID
-	// Skipped means that a message was skipped, and that its id is not known. A
-	// server answers with CodeInvalidRequest. On a client every waiting call
-	// fails, because any of them may be the one.
+	// Request is the id of a request of the peer that was skipped. It is answered
+	// with CodeInvalidRequest. The zero ID: none was, or its id is not known.
+	Request ID
+	// Skipped means that a message was skipped of which nothing is known. It may be
+	// the response to any waiting call, so all of them fail. It may be a request, so
+	// a server answers with CodeInvalidRequest and without an id.
 	Skipped bool
-	// Err says what has happened. Without ID and Skipped it is a report, which is
+	// Err says what has happened. If nothing else is set, it is a report, which is
 	// logged. A report that is ErrSessionEnded or ErrInterrupted, of session.go,
 	// tells a Client that no more notifications come: see Client.Listen.
 	Err error
+}
+
+// newSkipped returns the error for a message that is too large. head is its
+// beginning. Most peers write the id before the large member. Then only one call
+// fails, or the error can be sent to the request.
+func newSkipped(head []byte, err error) *ReadError {
+	var id ID
+	in := json.NewDecoder(bytes.NewReader(head))
+	if start, _ := in.Token(); start != json.Delim('{') {
+		return &ReadError{Skipped: true, Err: err}
+	}
+	isRequest, isResponse := false, false
+	for { // until the member that head does not hold whole
+		name, nameErr := in.Token()
+		switch name {
+		case "method", "params":
+			isRequest = true
+		case "result", "error":
+			isResponse = true
+		}
+		var value json.RawMessage
+		if nameErr != nil || in.Decode(&value) != nil {
+			break
+		}
+		if name == "id" {
+			id, _ = parseID(value)
+		}
+	}
+	switch {
+	case id == ID{}, isRequest == isResponse:
+		return &ReadError{Skipped: true, Err: err}
+	case isRequest:
+		return &ReadError{Request: id, Err: err}
+	}
+	return &ReadError{ID: id, Err: err}
 }
 
 func (e *ReadError) Error() string { return e.Err.Error() }
@@ -2518,19 +2586,26 @@ func (l *loop) handleReadError(report *ReadError) {
 	switch {
 	case report.ID != ID{}:
 		p.fail(report.ID, report.Err)
-	case !report.Skipped:
-		if p.onReport != nil {
-			p.onReport(report.Err)
-		} else {
-			p.log.Warn("transport", "error", brief(report.Err.Error()))
-		}
-	case p.weAreClient:
-		p.log.Warn("dropped what is no message", "reason", brief(report.Err.Error()))
+	case report.Request != ID{}:
+		l.refuseSkipped(report)
+	case report.Skipped:
 		p.failAllCalls(report.Err)
+		if p.weAreClient { // two ends that answer each other's errors would never stop
+			p.log.Warn("dropped what is no message", "reason", brief(report.Err.Error()))
+		} else {
+			l.refuseSkipped(report)
+		}
+	case p.onReport != nil:
+		p.onReport(report.Err)
 	default:
-		reason := "Invalid request: " + report.Err.Error()
-		l.write(Payload{Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}})
+		p.log.Warn("transport", "error", brief(report.Err.Error()))
 	}
+}
+
+// refuseSkipped answers a message that was skipped.
+func (l *loop) refuseSkipped(report *ReadError) {
+	reason := "Invalid request: " + report.Err.Error()
+	l.write(Payload{Messages: []*Message{newInvalid(report.Request, CodeInvalidRequest, reason)}})
 }
 
 // reply emits an answer, and writes it: each message as it comes, or one array.
@@ -2562,6 +2637,28 @@ func (l *loop) write(out Payload) {
 		l.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
 	default:
 		l.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
+		l.sayUnsent(out, err)
+	}
+}
+
+// sayUnsent sends errors in place of results that could not be sent, such as one
+// that is larger than the server allows. Without them the server would wait until its
+// call ends.
+func (l *loop) sayUnsent(out Payload, why error) {
+	fault := &Error{Code: CodeInternalError, Message: "the result could not be sent: " + brief(why.Error())}
+	errorsOnly := Payload{Batch: out.Batch}
+	for _, m := range out.Messages {
+		if m.Result != nil {
+			errorsOnly.Messages = append(errorsOnly.Messages, NewResponse(m.ID, nil, fault))
+		}
+	}
+	if errorsOnly.Messages == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(l.peer.ctx, graceAtEnd)
+	defer cancel()
+	if err := l.peer.conn.Write(ctx, errorsOnly); err != nil {
+		l.peer.log.Debug("an error was not sent", "error", brief(err.Error()))
 	}
 }
 

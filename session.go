@@ -80,7 +80,6 @@ import (
 	"log/slog"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -772,9 +771,11 @@ func (x *Exchange) Log(ctx context.Context, level string, data any) error {
 }
 
 // Progress tells how far the request has come, if its sender wants to know.
-// progress must rise with each call; otherwise Progress returns an error. total 0
-// means that the end is not known. Progress returns ErrAnswered when the request
-// is over. It is for one goroutine at a time.
+// Without a progress token in the request it does nothing. Progress must rise: a value
+// that does not is not sent. So a handler that returns an InputRequired, and begins
+// again with the answers, may report the same steps again. total 0 means that the end
+// is not known. Progress returns ErrAnswered when the request is over. It is for one
+// goroutine at a time.
 func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
 	return x.ProgressMessage(ctx, progress, total, "")
 }
@@ -795,7 +796,7 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 	// each notification"
 	facts := x.facts()
 	if facts.progressed && progress <= facts.reported {
-		return fmt.Errorf("progress %v does not rise", progress)
+		return nil
 	}
 	facts.progressed, facts.reported = true, progress
 	if !x.Revision().ProgressMessages {
@@ -1933,18 +1934,11 @@ type HeaderParam struct {
 // offeredTool is a tool that was added to a Server.
 type offeredTool struct {
 	Tool
-	legacySchema json.RawMessage // InputSchema without the marks for the header
-	run          func(ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error)
+	run func(ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error)
 
 	readMarks sync.Once // http.go sets the next field, when it is needed
 	marked    []HeaderParam
 }
-
-// markOfHeader matches the mark of an argument in a schema, with the comma that goes with
-// it. The value is a token of HTTP, so it has no quotes.
-var markOfHeader = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\s*"x-mcp-header"\s*:\s*"[^"\\]*"\s*,|,?\s*"x-mcp-header"\s*:\s*"[^"\\]*"`)
-})
 
 // in returns the tool with what a revision knows of it.
 func (t *offeredTool) in(rev Revision) Tool {
@@ -1960,9 +1954,6 @@ func (t *offeredTool) in(rev Revision) Tool {
 	}
 	if !rev.Annotations {
 		shown.Annotations = nil
-	}
-	if !rev.Modern {
-		shown.InputSchema = t.legacySchema
 	}
 	return shown
 }
@@ -2047,14 +2038,7 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 	if string(member(tool.InputSchema, "type")) != `"object"` {
 		panic(fmt.Sprintf(`the InputSchema of the tool %q lacks "type":"object"`, tool.Name))
 	}
-	t := &offeredTool{Tool: tool, legacySchema: tool.InputSchema, run: run}
-	if bytes.Contains(tool.InputSchema, []byte("x-mcp-header")) {
-		t.legacySchema = markOfHeader().ReplaceAll(tool.InputSchema, nil)
-		if !json.Valid(t.legacySchema) { // there is an odd name that ends like the mark; legacy clients ignore marks
-			t.legacySchema = tool.InputSchema
-		}
-	}
-	offer(s, "tools", &s.tools, tool.Name, tool.Name, t)
+	offer(s, "tools", &s.tools, tool.Name, tool.Name, &offeredTool{Tool: tool, run: run})
 }
 
 // RemoveTool removes a tool. If there is no tool of that name, it does nothing.
@@ -2471,8 +2455,12 @@ func (r ToolResult) encodeObject() (json.RawMessage, error) {
 		}
 	}
 	o := Object{append(b, ']')}
-	if r.StructuredContent != nil {
-		o.Add("structuredContent", r.StructuredContent)
+	if len(r.StructuredContent) > 0 {
+		structured, err := marshalObject(r.StructuredContent)
+		if err != nil {
+			return nil, fmt.Errorf("structuredContent: %w", err)
+		}
+		o.Add("structuredContent", structured)
 	}
 	if r.IsError {
 		o.Add("isError", []byte("true"))
@@ -3093,10 +3081,11 @@ func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) 
 // What the error of a call means:
 //
 //	error                                what has happened                              may it be called again?
-//	*Error, alone or in an *HTTPError    the server has answered with an error          after you have mended what it names
+//	*Error, alone or in an *HTTPError    the server has answered with an error          after you have fixed what it names
 //	ErrNotSent                           the server has not read the call               yes
-//	ErrTooLarge                          the answer has more bytes than the Dialer      no: it was done
-//	                                     allows
+//	ErrTooLarge                          an answer has more bytes than the Dialer       no: it was done. But if the server writes
+//	                                     allows                                         the id last, the answer to another call was
+//	                                                                                    too large, and this one may still run
 //	the error of the call's context      the caller has given up                        if doing it twice does no harm
 //	any other                            the server may have done it, or not            if doing it twice does no harm
 //

@@ -2338,6 +2338,44 @@ func (e *HTTPError) Unwrap() error {
 	return e.fault
 }
 
+// Is reports what a status means for a Client that looks for a server. target
+// is one of the errors of session.go:
+//
+//	target            the statuses
+//	errModernServer   any with an error code that only modern servers have; 404 with CodeMethodNotFound
+//	errOtherServer    400, 404 and 405, unless it is errModernServer
+//	errSaysNothing    401, 403, 408, 429, 3xx and 5xx
+//	errUnread         any, unless the body is an error response with an id: a handler has answered then
+//	errRefused        any
+//
+// So session.go reads no statuses.
+func (e *HTTPError) Is(target error) bool {
+	switch target {
+	case errModernServer:
+		return e.isModern()
+	case errOtherServer:
+		statuses := []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
+		return slices.Contains(statuses, e.Status) && !e.isModern()
+	case errSaysNothing:
+		statuses := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
+		return slices.Contains(statuses, e.Status) || e.Status/100 == 3 || e.Status >= 500
+	case errUnread:
+		return e.id == ID{}
+	case errRefused:
+		return true
+	}
+	return false
+}
+
+// isModern reports whether only a modern server has this error.
+func (e *HTTPError) isModern() bool {
+	code := codeOf(e)
+	return slices.Contains(modernCodes, code) || e.Status == http.StatusNotFound && code == CodeMethodNotFound
+}
+
+// modernCodes are the codes that only modern servers have, whatever the status.
+var modernCodes = []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}
+
 // A challenge is a scheme and its parameters: tokens, each with a token or a
 // quoted string as its value. RFC 9110, sections 5.6 and 11.2. These
 // expressions find

@@ -49,8 +49,9 @@ import (
 // framing".
 //
 // A line may have up to maxLine bytes; 0: 4 MiB. Its line end does not count. A longer line
-// is skipped, and Read returns a *ReadError for it. Then a server answers with
-// CodeInvalidRequest, and on a client every waiting Call fails with ErrTooLarge.
+// is skipped, and Read returns a *ReadError for it. If the id stands within the first
+// 4 KiB, that call fails with ErrTooLarge, or that request is answered with
+// CodeInvalidRequest. Otherwise every waiting call fails.
 //
 // A Write whose context ends returns at once. If its line was begun, the rest
 // is still written as soon as the other side reads again.
@@ -70,6 +71,10 @@ func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 		writeLock: make(chan struct{}, 1),
 	}
 }
+
+// keptOfLine is how many bytes are kept of a line that is too large. The id is
+// looked for in them.
+const keptOfLine = 4 << 10
 
 // lineConn is a Conn with one payload on each line.
 //
@@ -111,7 +116,7 @@ func (c *lineConn) Read() (Payload, error) {
 		isBlank := len(bytes.Trim(line, " \t\r\n")) == 0
 		switch {
 		case tooLarge:
-			return Payload{}, &ReadError{Skipped: true, Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine)}
+			return Payload{}, newSkipped(line, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine))
 		case !isBlank && (err == nil || err == io.EOF):
 			return Decode(line), nil
 		case err != nil && c.writeErr.Load() != nil:
@@ -124,7 +129,7 @@ func (c *lineConn) Read() (Payload, error) {
 
 // readLine reads up to the next newline, and returns the line with it. If there
 // is no newline, err is the reason. A line that is too large is read to its
-// end, but not kept: line is nil then. The memory of line is not used again,
+// end, but only its beginning is kept. The memory of line is not used again,
 // because a Payload refers to it.
 func (c *lineConn) readLine() (line []byte, tooLarge bool, err error) {
 	for {
@@ -133,9 +138,9 @@ func (c *lineConn) readLine() (line []byte, tooLarge bool, err error) {
 		if !tooLarge {
 			line = append(line, part...)
 			tooLarge = len(withoutLineEnd(line)) > c.maxLine
-		}
-		if tooLarge {
-			line = nil
+			if tooLarge {
+				line = bytes.Clone(line[:min(len(line), keptOfLine)])
+			}
 		}
 		if err != bufio.ErrBufferFull { // with this error, part is the full buffer, and the line continues
 			return line, tooLarge, err
@@ -243,13 +248,13 @@ type CommandDialer struct {
 	// Required.
 	Command func() *exec.Cmd
 	Grace   time.Duration // how long Close waits after each step for the child to end; 0: two seconds
-	MaxLine int           // bytes of a line of the child, as for NewLineConn; 0: 4 MiB
+	MaxLine int           // bytes of a line of the child, as for NewLineConn; 0: 64 MiB, as for HTTPDialer
 }
 
 // Dial launches a child, and returns its Conn. When ctx ends, the child goes on.
 func (d CommandDialer) Dial(context.Context) (Conn, error) {
 	c := &child{cmd: d.Command(), grace: cmp.Or(d.Grace, 2*time.Second), exited: make(chan struct{}), gone: make(chan struct{})}
-	if err := c.start(d.MaxLine); err != nil {
+	if err := c.start(cmp.Or(d.MaxLine, 64<<20)); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -258,6 +258,48 @@ func TestSubsetsCompile(t *testing.T) {
 	}
 }
 
+// Methods that are called through an interface, such as Is of an error, stand in the file of their type. If one stood in another, a copy without
+// that file would compile, and behave in another way.
+func TestMethodsStandWithTheirType(t *testing.T) {
+	throughInterface := []string{"Is", "As", "Unwrap", "Error", "String", "MarshalJSON", "UnmarshalJSON", "ServeHTTP", "Handle", "Dial", "Read", "Write", "Close"}
+	types, methods := map[string]string{}, map[string][]string{} // files by type
+	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			switch d := d.(type) {
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if spec, ok := spec.(*ast.TypeSpec); ok {
+						types[spec.Name.Name] = name
+					}
+				}
+			case *ast.FuncDecl:
+				if d.Recv == nil || !slices.Contains(throughInterface, d.Name.Name) {
+					continue
+				}
+				receiver := d.Recv.List[0].Type
+				if pointer, ok := receiver.(*ast.StarExpr); ok {
+					receiver = pointer.X
+				}
+				if generic, ok := receiver.(*ast.IndexExpr); ok {
+					receiver = generic.X
+				}
+				methods[receiver.(*ast.Ident).Name] = append(methods[receiver.(*ast.Ident).Name], name+": "+d.Name.Name)
+			}
+		}
+	}
+	for name, list := range methods {
+		for _, method := range list {
+			if !strings.HasPrefix(method, types[name]+": ") {
+				t.Errorf("%s has a method in %s; the type stands in %s", name, method, types[name])
+			}
+		}
+	}
+}
+
 // importing is a function as an importer.
 type importing func(path string) (*types.Package, error)
 
