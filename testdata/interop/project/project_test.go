@@ -451,8 +451,8 @@ func TestReadmeProgram(t *testing.T) {
 		defer client.Close()
 		for call, want := range map[string]string{
 			`tools/list {}`: `"name":"greet"`,
-			`tools/call {"name":"greet","arguments":{"name":"Ada"}}`:            `"content":[{"type":"text","text":"Hello, Ada!"}]`,
-			`tools/call {"name":"greet","arguments":{"name":"Ada","times":2}}`:  `"text":"Hello, Ada!Hello, Ada!"`,
+			`tools/call {"name":"greet","arguments":{"name":"Ada"}}`:            `"content":[{"type":"text","text":"Hello, Ada!\n"}]`,
+			`tools/call {"name":"greet","arguments":{"name":"Ada","times":2}}`:  `"text":"Hello, Ada!\nHello, Ada!\n"`,
 			`tools/call {"name":"greet","arguments":{"name":"Ada","times":11}}`: `"text":"'times' must be from 1 to 10"`,
 			`tools/call {"name":"greet","arguments":{"name":5}}`:                `"isError":true`,
 			`tools/call {"name":"greet"}`:                                       `Missing required argument: 'name' (-32602)`,
@@ -467,7 +467,7 @@ func TestReadmeProgram(t *testing.T) {
 			}
 		}
 	}
-	if out, err := exec.Command(binaries[1]).CombinedOutput(); err != nil || string(out) != "Hello, Ada! <nil>\n" {
+	if out, err := exec.Command(binaries[1]).CombinedOutput(); err != nil || string(out) != "Hello, Ada!\n" {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
