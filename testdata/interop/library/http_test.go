@@ -442,7 +442,7 @@ func TestHTTPNewcomers(t *testing.T) {
 			t.Error("the call of a client that is there was stopped")
 		default:
 		}
-		if n := ended.Load(); n < 100 || n > places/4 {
+		if n := ended.Load(); n == 0 || n > places/4 { // a newcomer may get the place that the one before has given back
 			t.Errorf("%d calls were stopped", n)
 		}
 	})

@@ -1,7 +1,6 @@
 package library
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -288,35 +287,15 @@ func TestShownToARevision(t *testing.T) {
 	}
 }
 
-// A legacy client is shown a schema without the marks for the header, wherever they stand in it: it may check schemas strictly. A modern
-// client is shown the schema as it is.
+// Clients of every revision are shown a schema as it is: those that do not know the marks for the header ignore them, and a default that looks like
+// a mark is data.
 func TestMarksInASchema(t *testing.T) {
-	for marked, want := range map[string]string{
-		`{"type":"object"}`: `{"type":"object"}`,
-		`{"type":"object","properties":{"a":{"x-mcp-header":"A","type":"string"}}}`:                                                   `{"type":"object","properties":{"a":{"type":"string"}}}`,
-		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}}`:                                                   `{"type":"object","properties":{"a":{"type":"string"}}}`,
-		`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A","minLength":1}}}`:                                     `{"type":"object","properties":{"a":{"type":"string","minLength":1}}}`,
-		`{"type":"object","properties":{"a":{"x-mcp-header":"A"}}}`:                                                                   `{"type":"object","properties":{"a":{}}}`,
-		`{"type":"object","properties":{"a":{"x-mcp-header":"A"},"b":{"properties":{"c":{"type":"integer", "x-mcp-header" : "C"}}}}}`: `{"type":"object","properties":{"a":{},"b":{"properties":{"c":{"type":"integer"}}}}}`,
-		`{"type":"object","properties":{"x-mcp-header":{"type":"string"}}}`:                                                           `{"type":"object","properties":{"x-mcp-header":{"type":"string"}}}`, // an argument of that name
-		`{"type":"object","description":"set \"x-mcp-header\":\"A\"","properties":{}}`:                                                `{"type":"object","description":"set \"x-mcp-header\":\"A\"","properties":{}}`,
-		`{"type":"object","required":["x-mcp-header","a"]}`:                                                                           `{"type":"object","required":["x-mcp-header","a"]}`,
-	} {
-		server := newServer()
-		wire.AddTool(server, wire.Tool{Name: "t", InputSchema: json.RawMessage(marked)}, func(context.Context, *wire.Exchange, json.RawMessage) (any, error) { return nil, nil })
-		for _, version := range eachRevision {
-			shown := want
-			if version == "2026-07-28" {
-				shown = marked
-			}
-			var compact bytes.Buffer // as the wire has it
-			if err := json.Compact(&compact, []byte(shown)); err != nil {
-				t.Fatal(err)
-			}
-			shown = `"result":{"tools":[{"name":"t","inputSchema":` + compact.String() + `}]}`
-			if got := answered(t, server, version, "tools/list", ""); got != shown {
-				t.Errorf("%s: %s, want %s", version, got, shown)
-			}
+	const schema = `{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"default":{"x-mcp-header":"v","k":1}}}}`
+	server := newServer()
+	wire.AddTool(server, wire.Tool{Name: "t", InputSchema: json.RawMessage(schema)}, func(context.Context, *wire.Exchange, json.RawMessage) (any, error) { return nil, nil })
+	for _, version := range eachRevision {
+		if got, want := answered(t, server, version, "tools/list", ""), `"result":{"tools":[{"name":"t","inputSchema":`+schema+`}]}`; got != want {
+			t.Errorf("%s: %s, want %s", version, got, want)
 		}
 	}
 }
@@ -861,27 +840,5 @@ func TestGuardWraps(t *testing.T) {
 	local := serveWeb(t, h) // a page that has rebound its name to a loopback address
 	if status, _, _ := local.do("GET", "", ada, "Host: evil.example"); status != 403 || served != 2 {
 		t.Error(status, served)
-	}
-}
-
-// Wherever the mark of an argument stands in its schema, and however the schema is written, a legacy client is shown a schema without it.
-func TestMarksAreTakenOut(t *testing.T) {
-	for schema, want := range map[string]string{
-		`{"type":"object","properties":{"u":{ "x-mcp-header":"U", "type":"string"}}}`:   `{"type":"object","properties":{"u":{"type":"string"}}}`,
-		"{\"type\":\"object\",\"properties\":{\"u\":{\n\t\"x-mcp-header\": \"U\"\n}}}":  `{"type":"object","properties":{"u":{}}}`,
-		`{"type":"object","properties":{"u":{"type":"string" , "x-mcp-header" : "U"}}}`: `{"type":"object","properties":{"u":{"type":"string"}}}`,
-	} {
-		server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
-		wire.AddTool(server, wire.Tool{Name: "t", InputSchema: json.RawMessage(schema)}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return nil, nil })
-		client := connect(t, server, &wire.Client{Versions: []string{"2025-11-25"}})
-		var list wire.ListToolsResult
-		if err := client.Call(t.Context(), "tools/list", nil, &list); err != nil {
-			t.Errorf("%s: %v", schema, err)
-			continue
-		}
-		var got bytes.Buffer
-		if err := json.Compact(&got, list.Tools[0].InputSchema); err != nil || got.String() != want {
-			t.Errorf("%s: %v %s, want %s", schema, err, &got, want)
-		}
 	}
 }
