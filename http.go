@@ -54,7 +54,7 @@ package main
 //	ServeHTTP   the Guard of sse.go checks Origin, Host, credentials and header
 //	post        reads the body, and holds it in the budget
 //	route       finds the era and the session of the payload
-//	dispatch    takes a place for the requests, and gives the payload to a Peer
+//	handOn      takes a place for the requests, and gives the payload to a Peer
 //	serve       runs the handlers, and collects their answers
 //	finish      writes JSON, or waits for the end of the stream
 //
@@ -97,11 +97,11 @@ package main
 //	silence of a stream           15 s     Guard.KeepAlive       a comment is sent
 //	requests of a session         1,024    maxInFlight           503, or an error in a batch
 //	messages of a batch           1,024    maxInFlight           400
-//	subscriptions                 4,096    maxListeners          503; the last quarter likewise
+//	subscriptions                 4,096    maxListeners          503; when three quarters are taken, as for requests
 //	what is known of clients      32 MiB   maxRemembered         503, or an error
 //	what a stream has unwritten   64 KiB   maxUnwritten          the sender waits
 //	one write                     30 s     stall                 the connection is closed
-//	what a closed stream keeps    5 min    keepEnded             400
+//	events of an ended stream     5 min    keepEnded             400
 //
 // The parts of this file, in order:
 //
@@ -167,6 +167,7 @@ const (
 // client may take any time to send a body, and holds its share of the budget
 // meanwhile. Time-outs of an http.Server that are two seconds or longer do not break
 // streams.
+//
 // Middleware that wraps the http.ResponseWriter must have an Unwrap or a Flush
 // method. Without one, as behind http.TimeoutHandler, nothing can be streamed: a
 // call is answered without its progress, and a GET is refused. The log warns of
@@ -236,8 +237,10 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case sessions && r.Method == http.MethodGet && !h.canStream(w, &h.warned):
 		w.Header().Set("Allow", "POST, DELETE")
 		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, noFlush)
-	case sessions && (r.Method == http.MethodGet || r.Method == http.MethodDelete):
-		h.getOrDelete(w, r, principal)
+	case sessions && r.Method == http.MethodGet:
+		h.get(w, r, principal)
+	case sessions && r.Method == http.MethodDelete:
+		h.delete(w, r, principal)
 	default:
 		// 2026-07-28
 		// basic/transports/streamable-http#earlier-streamable-http-revisions:
@@ -727,7 +730,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 // version in its _meta, else in its header. The first line that fits counts:
 //
 //	the payload                                              what becomes of it
-//	is no JSON                                               400, whatever its session and version
+//	is not JSON                                              400, whatever its session and version
 //	has more than one MCP-Protocol-Version                   400
 //	names a modern version, and one is offered               modern
 //	names no version, and no legacy one is offered           modern, which says what is missing
@@ -813,7 +816,7 @@ func (rep *reply) initialize(base Exchange) {
 	base.Peer = s.Peer
 	// The session is not in the table yet, so Close would not find the request. It
 	// also ends with rep.h.life.
-	rep.dispatch(withValues(rep.h.life, rep.r.Context()), opening, s.Peer, base)
+	rep.handOn(withValues(rep.h.life, rep.r.Context()), opening, s.Peer, base)
 }
 
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
@@ -832,7 +835,7 @@ func (rep *reply) inSession(base Exchange) {
 	rep.session, rep.release = s, sync.OnceFunc(s.release)
 	defer rep.release()
 	base.Peer = s.Peer
-	rep.dispatch(context.WithoutCancel(rep.r.Context()), rep.h.Handler, s.Peer, base)
+	rep.handOn(context.WithoutCancel(rep.r.Context()), rep.h.Handler, s.Peer, base)
 }
 
 // sessionless dispatches a legacy payload if there are no sessions.
@@ -863,7 +866,7 @@ func (rep *reply) alone(base Exchange) {
 	// The context of the Peer is that of the POST, which net/http ends.
 	p := &Peer{log: cmp.Or(rep.h.Log, silent), send: nobody, protocol: statelessProtocol, ctx: rep.r.Context(), endCtx: func(error) {}}
 	defer context.AfterFunc(rep.h.life, func() { p.endContexts(ErrClosed) })()
-	rep.dispatch(p.ctx, rep.h.Handler, p, base)
+	rep.handOn(p.ctx, rep.h.Handler, p, base)
 }
 
 // requests returns how many requests the payload holds.
@@ -885,8 +888,8 @@ func (in Payload) id() ID {
 	return ID{}
 }
 
-// dispatch lets a peer take in a payload, and answers.
-func (rep *reply) dispatch(ctx context.Context, h Handler, p *Peer, base Exchange) {
+// handOn lets a Peer take in a payload, and answers.
+func (rep *reply) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, rep.h.open.Done()
 	base.send, base.facts().disconnect = rep.send, rep.disconnect
 	base.room = share{rep.held.budget, rep.held.caller}
@@ -1047,9 +1050,9 @@ func mismatch(format string, args ...any) *Error {
 	return &Error{Code: CodeHeaderMismatch, Message: "Header mismatch: " + fmt.Sprintf(format, args...)}
 }
 
-// named has the methods whose requests carry Mcp-Name. The value is the name of
+// nameParams has the methods whose requests carry Mcp-Name. The value is the name of
 // the member of params that Mcp-Name repeats.
-var named = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+var nameParams = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 // checkNames checks Mcp-Method and Mcp-Name. It returns the name of the tool or
 // the prompt, or the URI of the resource; "": the method has none. A notification
@@ -1066,7 +1069,7 @@ func checkNames(header http.Header, m *Message) (name string, fault *Error) {
 	if len(header["Mcp-Name"]) > 1 { // for all methods: a proxy may not know which of them have a name
 		return "", mismatch("more than one Mcp-Name")
 	}
-	source := named[m.Method]
+	source := nameParams[m.Method]
 	if source == "" || m.Kind() == Notification {
 		return "", nil
 	}
@@ -1147,7 +1150,7 @@ func decodedField(header http.Header, name string) (string, *Error) {
 	}
 	decoded, err := base64.StdEncoding.Strict().DecodeString(encodedText)
 	if err != nil {
-		return "", mismatch("%s is no Base64", name)
+		return "", mismatch("%s is not Base64", name)
 	}
 	return string(decoded), nil
 }
@@ -1264,7 +1267,7 @@ func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) 
 		return nil, fmt.Errorf("the schema has more than %d bytes", maxSchema)
 	}
 	if !json.Valid(schema) || bytes.TrimSpace(schema)[0] != '{' {
-		return nil, errors.New("the schema is no object")
+		return nil, errors.New("the schema is not an object")
 	}
 	s := schemaReader{tokens: json.NewDecoder(bytes.NewReader(schema)), names: map[string]bool{}}
 	s.readSchema([]string{})
@@ -1400,7 +1403,7 @@ func (s *schemaReader) addMark(mark json.RawMessage, path []string, kind string)
 	case len(path) == 0:
 		s.err = fmt.Errorf("x-mcp-header %.100q marks what is not reached through properties alone", name)
 	case kind != "string" && kind != "integer" && kind != "boolean":
-		s.err = fmt.Errorf("x-mcp-header %.100q marks no string, integer or boolean", name)
+		s.err = fmt.Errorf("x-mcp-header %.100q marks an argument that is not a string, integer or boolean", name)
 	case s.names[lower]:
 		s.err = fmt.Errorf("x-mcp-header %.100q is there twice", name)
 	case len(s.marked) == maxParams:
@@ -1507,11 +1510,11 @@ func (rep *reply) serve(answer *answer) {
 	}
 	defer answer.written()
 	defer rep.finish() // also if a handler ends this goroutine
-	answer.emit(rep.take)
+	answer.emit(rep.takeAnswer)
 }
 
-// take takes in an answer. emit calls it for one answer at a time.
-func (rep *reply) take(m *Message) {
+// takeAnswer takes in an answer. emit calls it for one answer at a time.
+func (rep *reply) takeAnswer(m *Message) {
 	rep.held.note(m.taken, true) // until the response is over
 	rep.mu.Lock()
 	events := rep.stream
@@ -1711,8 +1714,8 @@ func (rep *reply) writeAnswers() {
 // places bounds how many requests of all clients are served at once. Two rules leave
 // room for others:
 //
-//   - When a request comes, calls that have run for longer than a minute may hold three
-//     quarters of the places. If they hold more, some are stopped: first those whose
+//   - When a request comes, calls that have run for longer than a minute may together
+//     hold at most three quarters of the places. If they hold more, some are stopped: first those whose
 //     response has ended before the handlers, as when the client has gone, then those
 //     of the callers with the most calls; of these the oldest first.
 //   - Of the last quarter, a principal or a session gets no more than is left.
@@ -1923,31 +1926,27 @@ func (h *StreamableHandler) caller(r *http.Request, principal string) string {
 
 // ---- GET and DELETE ----
 
-// getOrDelete answers a GET, which opens the standalone stream or continues a stream
-// that was cut, and a DELETE, which ends the session. 2025-11-25
-// basic/transports#resumability-and-redelivery: "The server MUST NOT replay messages
-// that would have been delivered on a different stream."
-func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, principal string) {
+// get answers a GET, which opens the standalone stream or continues a stream that
+// was cut. 2025-11-25 basic/transports#resumability-and-redelivery: "The server MUST
+// NOT replay messages that would have been delivered on a different stream."
+func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
 	s := h.session(w, r, ID{}, principal)
 	if s == nil {
 		return
 	}
 	defer s.release()
-	after := r.Header.Get("Last-Event-ID")
-	events := s.outbox().find(after)
-	switch {
-	case r.Method == http.MethodDelete:
-		h.Sessions.Delete(s, ErrSessionDeleted)
-		w.WriteHeader(http.StatusOK) // some proxies cannot pass a 204 on
-		return
-	case !accepts(r.Header["Accept"], "text/event-stream"):
+	if !accepts(r.Header["Accept"], "text/event-stream") {
 		// The client "MUST include" that. A 405 would say that there is no stream.
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 		return
-	case after == "":
-		events = s.standalone()
 	}
-	// A 404 would end the session for the client.
+	after := r.Header.Get("Last-Event-ID")
+	var events *Stream
+	if after == "" {
+		events = s.standalone()
+	} else {
+		events = s.outbox().find(after)
+	}
 	err := errNotKept
 	if events != nil {
 		err = events.Follow(w, r, after)
@@ -1956,9 +1955,20 @@ func (h *StreamableHandler) getOrDelete(w http.ResponseWriter, r *http.Request, 
 	case nil:
 	case error(errNoMemory):
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
-	default:
+	default: // a 404 would end the session for the client
 		h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
 	}
+}
+
+// delete answers a DELETE, which ends the session.
+func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, principal string) {
+	s := h.session(w, r, ID{}, principal)
+	if s == nil {
+		return
+	}
+	defer s.release()
+	h.Sessions.Delete(s, ErrSessionDeleted)
+	w.WriteHeader(http.StatusOK) // some proxies cannot pass a 204 on
 }
 
 // ---- The client ----
@@ -2589,7 +2599,7 @@ func (c *httpConn) learnTools(p *post, m *Message) {
 		if mayBeMarked(tool.InputSchema) {
 			marked, invalid = ReadHeaderParams(tool.InputSchema)
 		}
-		c.remember(tool.Name, marked)
+		c.noteMarks(tool.Name, marked)
 		if invalid == nil {
 			if len(kept) > len("[") {
 				kept = append(kept, ',')
@@ -2617,9 +2627,9 @@ func mayBeMarked(schema json.RawMessage) bool {
 	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.Contains(schema, []byte(`\u`))
 }
 
-// remember notes which arguments of a tool are marked. It replaces what it has
+// noteMarks notes which arguments of a tool are marked. It replaces what it has
 // noted before. If there is no room, it notes nothing.
-func (c *httpConn) remember(tool string, marked []HeaderParam) {
+func (c *httpConn) noteMarks(tool string, marked []HeaderParam) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, isKnown := c.marked[tool]

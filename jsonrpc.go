@@ -1317,7 +1317,7 @@ type room interface {
 	giveBack(n int)
 }
 
-const uncounted = 4 << 10 // bytes; no room is taken for what is not larger
+const countFrom = 4 << 10 // bytes; room is taken only for what is larger
 
 // takeRoom takes room for a response of so many bytes, unless enough is taken for it
 // already. It returns false if there is no room; then nothing is taken.
@@ -1327,7 +1327,7 @@ const uncounted = 4 << 10 // bytes; no room is taken for what is not larger
 // response to a batch does not wait either. It could wait for what the responses
 // before it have taken, and that would never end.
 func (s *served) takeRoom(size int) bool {
-	if s == nil || s.room == nil || size <= max(uncounted, s.taken) {
+	if s == nil || s.room == nil || size <= max(countFrom, s.taken) {
 		return true
 	}
 	s.giveRoomBack()

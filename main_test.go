@@ -2375,7 +2375,7 @@ func TestHTTPHandshake(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHandler(t, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
 				time.Sleep(time.Minute)
-				x.Peer.remember(revision("2025-11-25"), Meta{})
+				x.Peer.setHandshake(revision("2025-11-25"), Meta{})
 				return result, nil
 			}))
 			w, good := posted(t.Context(), h, initializeLine("2025-11-25")), result == nil
@@ -3958,7 +3958,7 @@ func (tr transcript) usual(method, path, body string) (lines []string) {
 	case method == http.MethodPost && strings.Contains(body, metaVersion):
 		meta, _ := m.Meta()
 		lines = append(lines, "Mcp-Method: "+m.Method+"\n")
-		if name := unquote(member(m.Params, named[m.Method])); name != "" {
+		if name := unquote(member(m.Params, nameParams[m.Method])); name != "" {
 			lines = append(lines, "Mcp-Name: "+name+"\n")
 		}
 		lines = append(lines, "Mcp-Protocol-Version: "+meta.ProtocolVersion+"\n")
@@ -5932,7 +5932,7 @@ func (c *web) modern() *web {
 func (c *web) call(id any, method, params string, lines ...string) *http.Response {
 	c.Helper()
 	lines = append(lines, "Mcp-Method: "+method)
-	if name := member(json.RawMessage("{"+params+"}"), named[method]); name != nil {
+	if name := member(json.RawMessage("{"+params+"}"), nameParams[method]); name != nil {
 		lines = append(lines, "Mcp-Name: "+unquote(name))
 	}
 	text, _ := marshal(id)

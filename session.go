@@ -509,9 +509,9 @@ func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 	return openConn(ctx, c, h, new(mcpProtocol), log)
 }
 
-// remember stores what a legacy request does not say: the version that was
+// setHandshake stores what a legacy request does not say: the version that was
 // agreed on, and the rest of a Meta.
-func (p *Peer) remember(rev Revision, meta Meta) {
+func (p *Peer) setHandshake(rev Revision, meta Meta) {
 	m := p.protocol.(*mcpProtocol)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -1266,7 +1266,7 @@ func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta, size int) bool
 	if !s.addLegacySubscriber(peer, size) {
 		return false
 	}
-	peer.remember(rev, meta)
+	peer.setHandshake(rev, meta)
 	return true
 }
 
@@ -2524,7 +2524,7 @@ func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {
 	case !isURI(p.URI):
 		return nil, InvalidParams("'uri' must be a URI, with anything but ASCII as %%C3%%A9")
 	}
-	read, mimeType := s.reader(p.URI)
+	read, mimeType := s.findReader(p.URI)
 	if read == nil {
 		return nil, ResourceNotFound(p.URI)
 	}
@@ -2545,9 +2545,9 @@ func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {
 	return nil, fmt.Errorf("a ReadFunc has returned a %T", contents)
 }
 
-// reader returns the function that reads a resource, and the MIME type of its text;
+// findReader returns the function that reads a resource, and the MIME type of its text;
 // nil: there is no such resource.
-func (s *Server) reader(uri string) (read ReadFunc, mimeType string) {
+func (s *Server) findReader(uri string) (read ReadFunc, mimeType string) {
 	if r, ok := snapshot(s, &s.resources).find(uri); ok {
 		return r.read, r.MimeType
 	}
@@ -2832,7 +2832,7 @@ func (s *Server) addLegacySubscriber(peer *Peer, size int) bool {
 	s.mu.Lock()
 	s.removeLegacySubscriber(peer)
 	sub := new(subscriber)
-	fits := s.remember(sub, size)
+	fits := s.reserve(sub, size)
 	if fits {
 		s.legacy[peer] = sub
 	}
@@ -2880,7 +2880,7 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	if sub.watched[p.URI] {
 		return nil, nil
 	}
-	if len(sub.watched) >= maxWatched || sub.size+len(p.URI)+perURI > maxWatching || !s.remember(sub, len(p.URI)+perURI) {
+	if len(sub.watched) >= maxWatched || sub.size+len(p.URI)+perURI > maxWatching || !s.reserve(sub, len(p.URI)+perURI) {
 		return nil, errors.New("too many subscriptions")
 	}
 	if sub.watched == nil {
@@ -2890,10 +2890,10 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	return nil, nil
 }
 
-// remember reports whether there is room for n more bytes about a legacy client, and
+// reserve reports whether there is room for n more bytes about a legacy client, and
 // counts them. As in a budget, a client may have no more than is free afterwards, so
 // there is always room for another one. The caller holds mu.
-func (s *Server) remember(sub *subscriber, n int) bool {
+func (s *Server) reserve(sub *subscriber, n int) bool {
 	if sub.size+n > maxRemembered-s.remembered-n {
 		return false
 	}
@@ -2902,7 +2902,7 @@ func (s *Server) remember(sub *subscriber, n int) bool {
 	return true
 }
 
-// forget undoes remember. The caller holds mu.
+// forget undoes reserve. The caller holds mu.
 func (s *Server) forget(sub *subscriber, n int) {
 	sub.size -= n
 	s.remembered -= n
@@ -3824,7 +3824,7 @@ func (n *negotiation) discover(ctx context.Context, version string) step {
 	timer := time.AfterFunc(time.Second, func() { n.logWaiting(conn, limit) })
 	defer timer.Stop()
 	// As long as the server counts as modern it may not ask us anything.
-	conn.peer.remember(revision(version), Meta{})
+	conn.peer.setHandshake(revision(version), Meta{})
 	conn.ownMeta = n.ownMeta(revision(version))
 	var raw json.RawMessage
 	var result DiscoverResult
@@ -3838,7 +3838,7 @@ func (n *negotiation) discover(ctx context.Context, version string) step {
 		conn.server.Versions = result.SupportedVersions
 		return s
 	}
-	conn.peer.remember(Revision{}, Meta{})
+	conn.peer.setHandshake(Revision{}, Meta{})
 	if s.err != nil {
 		n.probeFailed = true
 		n.probeUnclear = n.probeUnclear || codeOf(s.err) != CodeMethodNotFound
@@ -3953,7 +3953,7 @@ func (c *Client) agree(conn *connection, version string, capabilities json.RawMe
 	conn.revision = revision(version)
 	conn.ownMeta = c.ownMeta(conn.revision)
 	conn.server = ServerInfo{Version: version, Info: info, Capabilities: capabilities, Instructions: instructions}
-	conn.peer.remember(conn.revision, Meta{})
+	conn.peer.setHandshake(conn.revision, Meta{})
 }
 
 // ownMeta returns the members of _meta that each modern request has.

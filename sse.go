@@ -284,8 +284,8 @@ const (
 	maxUnfollowed = 64 << 10         // bytes that are sent after a connection has broken, before the sender waits
 	awaitReturn   = 5 * time.Second  // how long a sender waits for the client to come back
 	keepEnded     = 5 * time.Minute  // how long the events of a stream that has ended are kept
-	stall         = 30 * time.Second // how long the writing of one piece may take; after that the connection is broken
-	piece         = 16 << 10         // bytes of one write
+	stall         = 30 * time.Second // how long one write may take; after that the connection is broken
+	writeSize     = 16 << 10         // bytes of one write
 
 	eventOverhead = 256 // bytes that an event costs in an outbox beside its text
 )
@@ -356,12 +356,15 @@ const (
 //	                          ^                                             |
 //	                          +----------------- Follow --------------------+
 //
-// While a stream is followed, a sender waits when 64 KiB wait, besides what is being
-// written. So a client that reads slowly slows its own stream down, and no other.
-// While the stream is unfollowed, a sender waits for the client when it has sent 64
-// KiB, or three quarters of what is kept if that is less, but only during the first
-// five seconds. After that the outbox drops what it has no room for. If nothing is
-// kept, a stream that is not followed is lost.
+// When a sender waits:
+//
+//	the stream is     a sender waits when                                for how long
+//	followed          64 KiB are not written yet: so a client that       until the client has read, or its
+//	                  reads slowly slows down its own stream alone       connection has broken
+//	unfollowed        it has sent 64 KiB since then, or three quarters   5 seconds after the break; then the
+//	                  of what is kept if that is less                    outbox drops what has no room
+//
+// If nothing is kept, a stream that is not followed is lost.
 //
 // The id of an event is that of its stream, a slash, and the number of the event.
 // Numbers begin with 1. The number 0 stands for the beginning of the stream.
@@ -1017,14 +1020,14 @@ func newEventWriter(w http.ResponseWriter) *eventWriter {
 	return out
 }
 
-var pieces = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, piece) }}
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeSize) }}
 
 // write writes events with one flush. Between two writes there is no deadline:
 // HTTP/2 would reset the stream when the deadline passes, and the WriteTimeout of
 // the server must not end the stream.
 func (out *eventWriter) write(events ...[]byte) error {
-	joined := pieces.Get().(*bufio.Writer)
-	defer pieces.Put(joined)
+	joined := writers.Get().(*bufio.Writer)
+	defer writers.Put(joined)
 	joined.Reset(out)
 	for _, event := range events {
 		_, _ = joined.Write(event) // Flush returns the error
@@ -1035,10 +1038,10 @@ func (out *eventWriter) write(events ...[]byte) error {
 	return err
 }
 
-// Write writes b in pieces. Each piece has a deadline: a connection without
+// Write writes b in parts. Each part has a deadline: a connection without
 // progress for 30 seconds is broken.
 func (out *eventWriter) Write(b []byte) (n int, err error) {
-	for part := range slices.Chunk(b, piece) {
+	for part := range slices.Chunk(b, writeSize) {
 		out.extendDeadline()
 		if _, err = out.w.Write(part); err != nil {
 			return n, err
@@ -1069,7 +1072,8 @@ func (out *eventWriter) extendDeadline() {
 //	check         passes if                                                                      otherwise
 //	Origin        it is missing, is a loopback origin, or is one of Origins                      403
 //	Host          it is a loopback host or one of Hosts, or the connection is not to loopback    403
-//	preflight     the request is none; that of a page of Origins is answered here                204
+//	preflight     it is no OPTIONS of a browser before its request; one for a page of Origins    204, and the browser goes on
+//	              is answered here
 //	fields        Authorization, Content-Encoding and Content-Type come at most once             400
 //	Authenticate  it is nil, or returns no error                                                 401, or as an AuthError says
 type Guard struct {
@@ -1390,7 +1394,8 @@ func readBody(r io.Reader, size, limit int64) ([]byte, error) {
 		return nil, ErrTooLarge
 	}
 	// The sender may announce much and send nothing, so the buffer begins small.
-	first := min(max(size, 0), piece)
+	const start = 16 << 10
+	first := min(max(size, 0), start)
 	var body bytes.Buffer
 	body.Grow(int(first) + bytes.MinRead)
 	beyond := limit + 1 // if there is one more byte, the body is too large
@@ -1514,14 +1519,14 @@ func newBudget(g *Guard) *budget {
 func (b *budget) fitsWithout(caller string, n, others int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.isLarge(n) {
+	if b.isOutsized(n) {
 		return !b.outside
 	}
 	return b.shares[caller]-others+n <= b.limit-b.used+others-n
 }
 
-// isLarge reports whether an answer of n bytes is held outside of the budget.
-func (b *budget) isLarge(n int) bool { return n > b.limit/2 }
+// isOutsized reports whether an answer of n bytes is held outside of the budget.
+func (b *budget) isOutsized(n int) bool { return n > b.limit/2 }
 
 // tryTake reports whether there is room for n bytes, which belong to a piece of
 // size bytes, and counts them.
@@ -1535,7 +1540,7 @@ func (b *budget) takeLocked(caller string, n, size int) bool {
 	if n == 0 { // always there, even if others have taken so much that the caller holds more than its share
 		return true
 	}
-	if b.isLarge(n) {
+	if b.isOutsized(n) {
 		taken := !b.outside
 		b.outside = true
 		return taken
@@ -1567,7 +1572,7 @@ func (b *budget) take(ctx context.Context, caller string, n, size int) bool {
 		}
 		freed := b.freed
 		b.mu.Unlock()
-		if b.isLarge(n) { // the answer is there already, so to wait would save no memory
+		if b.isOutsized(n) { // the answer is there already, so to wait would save no memory
 			return false
 		}
 		if timeout == nil {
@@ -1641,7 +1646,7 @@ func (h *holding) tryKeep(n int, isEssential bool) bool {
 
 func (h *holding) note(n int, taken bool) bool {
 	switch {
-	case taken && h.budget.isLarge(n):
+	case taken && h.budget.isOutsized(n):
 		h.outside = true
 	case taken:
 		h.bytes += n
@@ -1659,7 +1664,7 @@ func (h *holding) giveBack(n int) {
 	switch {
 	case h.budget == nil:
 		return
-	case h.budget.isLarge(n):
+	case h.budget.isOutsized(n):
 		h.outside = false
 	default:
 		h.bytes -= n
@@ -1698,7 +1703,7 @@ func (s share) take(ctx context.Context, n int) bool { return s.budget.take(ctx,
 func (s share) tryTake(n int) bool                   { return s.budget.tryTake(s.caller, n, n) }
 
 func (s share) giveBack(n int) {
-	if s.budget.isLarge(n) {
+	if s.budget.isOutsized(n) {
 		s.budget.give(s.caller, 0, true)
 	} else {
 		s.budget.give(s.caller, n, false)
@@ -1719,7 +1724,7 @@ type meteredReader struct {
 func (r *meteredReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	r.read += n
-	if n == 0 || r.read <= uncounted {
+	if n == 0 || r.read <= countFrom {
 		return n, err
 	}
 	if !r.held.add(r.ctx, r.read-r.counted, max(r.read, r.size)) {

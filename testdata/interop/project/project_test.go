@@ -280,14 +280,7 @@ func TestMethodsStandWithTheirType(t *testing.T) {
 				if d.Recv == nil || !slices.Contains(throughInterface, d.Name.Name) {
 					continue
 				}
-				receiver := d.Recv.List[0].Type
-				if pointer, ok := receiver.(*ast.StarExpr); ok {
-					receiver = pointer.X
-				}
-				if generic, ok := receiver.(*ast.IndexExpr); ok {
-					receiver = generic.X
-				}
-				methods[receiver.(*ast.Ident).Name] = append(methods[receiver.(*ast.Ident).Name], name+": "+d.Name.Name)
+				methods[receiverOf(d)] = append(methods[receiverOf(d)], name+": "+d.Name.Name)
 			}
 		}
 	}
@@ -298,6 +291,66 @@ func TestMethodsStandWithTheirType(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The course names methods and fields of the code, such as `Peer.dispatch`. Each of them is there.
+func TestCourseNamesWhatIsThere(t *testing.T) {
+	members := map[string][]string{} // by type
+	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok && d.Recv != nil {
+				receiver := receiverOf(d)
+				members[receiver] = append(members[receiver], d.Name.Name)
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if s, ok := spec.Type.(*ast.StructType); ok {
+					for _, field := range s.Fields.List {
+						for _, name := range field.Names {
+							members[spec.Name.Name] = append(members[spec.Name.Name], name.Name)
+						}
+					}
+				}
+			}
+			return true
+		})
+	}
+	found := 0
+	for _, path := range []string{"testdata/README.md", "README.md"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, _, _ := strings.Cut(string(text), "## For those who copied the first edition") // which names what is gone
+		for _, match := range regexp.MustCompile("`([A-Za-z]+)\\.([A-Za-z]+)`").FindAllStringSubmatch(now, -1) {
+			known, isType := members[match[1]]
+			if isType && !slices.Contains(known, match[2]) {
+				t.Errorf("%s names %s, which is not there", path, match[0])
+			} else if isType {
+				found++
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("%d names found", found)
+	}
+}
+
+// receiverOf returns the name of the type of a method.
+func receiverOf(d *ast.FuncDecl) string {
+	receiver := d.Recv.List[0].Type
+	if pointer, ok := receiver.(*ast.StarExpr); ok {
+		receiver = pointer.X
+	}
+	if generic, ok := receiver.(*ast.IndexExpr); ok {
+		receiver = generic.X
+	}
+	return receiver.(*ast.Ident).Name
 }
 
 // importing is a function as an importer.
