@@ -938,9 +938,7 @@ func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, ov
 	events, f.queue, f.size = f.queue, nil, 0
 	f.writing.release() // which are written
 	f.writing, f.waiting = f.waiting, s.out.nothingHeld()
-	if s.lastTaken < s.lastSent {
-		s.lastTaken = s.lastSent
-	}
+	s.lastTaken = s.lastSent
 	if len(events) > 0 {
 		s.signal() // there is room for more
 	}

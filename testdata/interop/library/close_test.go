@@ -3,7 +3,9 @@ package library
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -233,5 +235,41 @@ func TestCancelServed(t *testing.T) {
 	}), log, `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"lunch"}}`)
 	if len(out) > 0 || err != nil || !strings.Contains(logged.String(), "reason=lunch") {
 		t.Error(out, err, logged.String())
+	}
+}
+
+// A child that has ended is the reason why nothing can be written to it: the error has its exit status.
+func TestWriteToEndedChild(t *testing.T) {
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return exec.Command("sh", "-c", "exec <&-; exit 3") }, Grace: time.Second}.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	m, err := wire.NewRequest(wire.NumberID(1), "ping", nil)
+	for range 10_000 { // until the pipe has no reader
+		if err == nil {
+			err = conn.Write(t.Context(), wire.Payload{Messages: []*wire.Message{m}})
+		}
+	}
+	if !errors.Is(err, wire.ErrClosed) || !strings.Contains(err.Error(), "exit status 3") {
+		t.Error(err)
+	}
+}
+
+// gone is a Conn whose Read says in words of its own that the conversation has ended.
+type gone struct{ wire.Conn }
+
+func (gone) Read() (wire.Payload, error) {
+	return wire.Payload{}, fmt.Errorf("the tunnel is down: %w", wire.ErrClosed)
+}
+
+// Why a conversation has ended is said once.
+func TestReasonIsSaidOnce(t *testing.T) {
+	ours, _ := wire.Pipe()
+	peer := wire.Open(t.Context(), gone{ours}, nil, nil)
+	defer peer.Close()
+	err := peer.Call(t.Context(), "ping", nil, nil)
+	if want := "the tunnel is down: connection closed"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
