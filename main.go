@@ -1024,7 +1024,7 @@ type caller struct {
 	Client
 	stderr     io.Writer
 	input      *bufio.Scanner  // lines of standard input
-	reply      json.RawMessage // the content that answers every elicitation; empty: see Handle
+	reply      json.RawMessage // the content that answers every elicitation; empty: see elicit
 	roots      []Root          // the answer to roots/list; nil: none is given
 	sample     string          // the answer to sampling/createMessage; "": none is given
 	atTerminal bool            // the user can be asked
@@ -2917,12 +2917,8 @@ func (c *webConn) Read() (Payload, error) {
 func (c *webConn) Write(ctx context.Context, out Payload) error {
 	conn, isSSE := c.current()
 	err := conn.Write(ctx, out)
-	refused, isRefused := errors.AsType[*HTTPError](err)
-	if isSSE || !isRefused || out.Messages[0].Method != "initialize" {
-		return err
-	}
-	statuses := []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
-	if !slices.Contains(statuses, refused.Status) {
+	mayBeSSE := out.Messages[0].Method == "initialize" && errors.Is(err, ErrOtherServer)
+	if isSSE || !mayBeSSE {
 		return err
 	}
 	sse, failed := c.sse.Dial(ctx)
@@ -3419,7 +3415,8 @@ func toJSON(v any) (json.RawMessage, error) {
 }
 
 // legacyVersions returns those versions that begin with initialize, newest first.
-// nil stands for all versions.
+// nil stands for all versions. The library has a function for this, but main.go uses
+// exported names alone, as a program does that imports a copy.
 func legacyVersions(versions []string) (legacy []string) {
 	for _, rev := range Revisions {
 		if !rev.Modern && (versions == nil || slices.Contains(versions, rev.Version)) {

@@ -3285,7 +3285,7 @@ func (conn *connection) classify(err error) (notRead, outdated bool) {
 	case codeOf(err) == CodeUnsupportedVersion:
 		return true, true
 	}
-	outdated = conn.revision.Modern && errors.Is(err, errOtherServer)
+	outdated = conn.revision.Modern && errors.Is(err, ErrOtherServer)
 	return outdated && errors.Is(err, errUnread), outdated
 }
 
@@ -3575,7 +3575,7 @@ func (n *negotiation) takeStep(ctx context.Context, s step) step {
 	if n.conn == nil {
 		conn, err := n.start(ctx, n.dialer)
 		switch {
-		case errors.Is(err, errOtherServer):
+		case errors.Is(err, ErrOtherServer):
 			return tryNextDialer(err)
 		case err != nil:
 			return stopWith(err)
@@ -3705,9 +3705,9 @@ func (e withoutStream) Unwrap() error        { return e.error }
 //	errRefused        any status but 2xx: the transport has carried     it sends a tools/call again if its header was incomplete,
 //	                  the request, and what has come is not the         and finds another version after CodeUnsupportedVersion
 //	                  answer of a handler
-//	errUnread         errRefused without an answer to the id: no        with errOtherServer: it sends the call again, on a
+//	errUnread         errRefused without an answer to the id: no        with ErrOtherServer: it sends the call again, on a
 //	                  handler has read the request                      new connection
-//	errOtherServer    400, 404, 405: what was sent is not for the       it tries the next Dialer; in a modern connection, it finds
+//	ErrOtherServer    400, 404, 405: what was sent is not for the       it tries the next Dialer; in a modern connection, it finds
 //	                  server that is there                              out again what the server speaks
 //	errModernServer   an error that only modern servers have            after initialize, it sends server/discover
 //	errSaysNothing    no connection, 401, 403, 408, 429, 3xx, 5xx:      after server/discover, it gives up
@@ -3715,9 +3715,13 @@ func (e withoutStream) Unwrap() error        { return e.error }
 var (
 	errRefused      = errors.New("refused by the transport")
 	errUnread       = errors.New("refused unread")
-	errOtherServer  = errors.New("not for this server")
 	errModernServer = errors.New("a modern server")
 	errSaysNothing  = errors.New("says nothing about versions")
+
+	// ErrOtherServer means that the message is not for the server that is there,
+	// such as an initialize for a server of another transport. A Dialer of another
+	// transport may reach it.
+	ErrOtherServer = errors.New("not for this server")
 )
 
 // errNoVersion means that client and server have no version in common.
@@ -3939,7 +3943,7 @@ func (n *negotiation) afterInitialize(version string, err error) step {
 		return tryVersion(version, failed)
 	case errors.Is(err, errModernServer):
 		return tryVersion(firstOfEra(versionsOrAll(n.Versions), true), failed)
-	case errors.Is(err, errOtherServer) && !hasAnswered:
+	case errors.Is(err, ErrOtherServer) && !hasAnswered:
 		return tryNextDialer(failed)
 	}
 	return stopWith(failed)

@@ -2346,7 +2346,7 @@ func (e *HTTPError) Unwrap() error {
 //
 //	target            the statuses
 //	errModernServer   any with an error code that only modern servers have; 404 with CodeMethodNotFound
-//	errOtherServer    400, 404 and 405, unless it is errModernServer
+//	ErrOtherServer    400, 404 and 405, unless it is errModernServer
 //	errSaysNothing    401, 403, 408, 429, 3xx and 5xx
 //	errUnread         any, unless the body is an error response with an id: a handler has answered then
 //	errRefused        any
@@ -2356,7 +2356,7 @@ func (e *HTTPError) Is(target error) bool {
 	switch target {
 	case errModernServer:
 		return e.isModern()
-	case errOtherServer:
+	case ErrOtherServer:
 		statuses := []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
 		return slices.Contains(statuses, e.Status) && !e.isModern()
 	case errSaysNothing:
