@@ -5,7 +5,8 @@ package main
 
 // JSON-RPC 2.0: messages, and a conversation with one peer.
 //
-// To see it work, read lessons 03, 05 and 08 of the course: testdata/README.md.
+// To see it work, read lessons 03 and 08 of the course: testdata/README.md, and 05 of
+// its appendix. "One call, through the code" there follows a request step by step.
 //
 //	{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}            a request
 //	{"jsonrpc":"2.0","id":1,"result":{"content":[]}}                                   its response
@@ -47,6 +48,8 @@ package main
 //	notification  a message that is never answered
 //	belongs to    a notification or a call that a handler sends while it serves a request belongs to that request
 //	owed          a response is owed from the time its request has come until the response is written
+//	room          bytes that a transport lets us hold
+//	exclusive     a request is exclusive if nothing more is read before it is answered
 //	cancel        to end the context of a request, because its sender does not want the response
 //
 // Two rules of MCP are stricter than in JSON-RPC 2.0: an id is a string or an
@@ -1283,7 +1286,8 @@ type Exchange struct {
 	onConn       bool    // the request has come over a Conn, and its response goes there
 }
 
-// served is the state of a request that is being served.
+// served is the state of a request that is being served. An Exchange is what a handler
+// sees, and a served is what is left of it until the response is written.
 type served struct {
 	// exchange is what the handler is called with. run sets it to nil, so that the
 	// text of the request is not held while the response waits to be written.
@@ -1303,8 +1307,8 @@ type served struct {
 }
 
 // room is where a transport counts the bytes of the responses that wait to be
-// written. A Conn that has such methods counts those of its conversation. Several
-// goroutines call them. An Exchange takes room for a large response before it encodes
+// written. If a Conn has these methods, the responses of its conversation are counted
+// there. Several goroutines call them. An Exchange takes room for a large response before it encodes
 // the result. Message.taken says how much was taken, and the transport gives that back
 // when the response is written.
 type room interface {
@@ -2241,7 +2245,7 @@ func (p *Peer) unwritten() int {
 // ---- A conversation over a Conn ----
 
 // Conn carries payloads to and from one peer. To write a transport, implement
-// these three methods. Read passes the bytes of a message to Decode, and does not
+// these three methods. It may have those of room as well. Read passes the bytes of a message to Decode, and does not
 // use their memory again. Nothing else limits the size of a message, so Read must.
 // Write sends what Payload.Append returns. NewLineConn makes a Conn of any stream of
 // bytes. Pipe, in memory, is the shortest example.
@@ -2412,11 +2416,12 @@ func (l *loop) start() {
 	go l.read()
 }
 
-// A reader is the goroutine that reads from a Conn. It also serves the request
-// that it has read: to hand each request to another goroutine makes a call on
-// stdio measurably more expensive. While it serves, nothing is read. So when a
-// request is slow, or waits for a response of the peer, another goroutine becomes
-// the reader, and this one ends after the request:
+// A reader is the goroutine that reads from a Conn. Normally it reads a request, serves
+// it, and reads on. It serves the request itself: to hand each one to another goroutine
+// would make a call on stdio measurably more expensive. While it serves, nothing is
+// read. So when a request is slow, or waits for a response of the peer, another
+// goroutine becomes the reader, and this one ends after the request. Most lines of the
+// table are about such requests:
 //
 //	state      the goroutine         event                                    next state
 //	reading    waits for a message   a request comes, and with it at most

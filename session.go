@@ -37,7 +37,7 @@ package main
 //	The server             Server; the modern and the legacy era; InputRequired; Publish and subscriptions
 //	The client             Client; attempts and connections; negotiate, which finds out what a server speaks; Call, Listen
 //
-// And its words:
+// The words of both ends:
 //
 //	revision     a version of the protocol, such as 2025-11-25
 //	era          the legacy revisions, which begin with initialize, or the modern ones, in which each request stands alone
@@ -45,6 +45,8 @@ package main
 //	probe        server/discover, with which a client asks a server what it speaks
 //	standalone   the stream of a session for messages that belong to no request
 //	principal    the user who has sent a request, if the transport has authenticated one
+//
+// The words of the server and of the client:
 //
 //	capability   what one end declares that it can do
 //	elicitation  a question of the server to the user: a form, or a URL to visit
@@ -114,13 +116,15 @@ type Revision struct {
 	Prime         bool // a stream begins with an event without data: with its id the client can reconnect. So the server may hang up early
 }
 
-// Revisions are all versions of the protocol, newest first. The legacy ones are
+// Revisions are all versions of the protocol, in the order in which a client tries
+// them: the modern ones first, and in each era the newest first. The legacy ones are
 // those that begin with initialize. Each line of a row has what came with one version.
 //
-// The order matters: a client tries the first version first, and with it the era of
-// that version. To add a revision, add a row, and run the tests with -update: what
-// they change in testdata shows what your row changes on the wire. A modern revision
-// has no batches, whatever its row says.
+// To add a revision, add a row: a modern one above all legacy ones, and a legacy one
+// above the older legacy ones, whatever its date. Then run the tests with -update: what
+// they change in testdata shows what the row changes on the wire. By hand, change the
+// client's lines of lessons 16, 37 and 38, and the versions of the handshakes in
+// cases/client-eras.txtar. A modern revision has no batches, whatever its row says.
 var Revisions = []Revision{
 	{
 		Version: "2026-07-28", Modern: true, ResourceNotFound: CodeInvalidParams,
@@ -3502,8 +3506,8 @@ const (
 
 // negotiate opens a Conn and finds out what the server speaks, in three steps at
 // most. A step sends server/discover or initialize; its answer decides on the next
-// one. modern says whether the first step is server/discover. With the first Dialer
-// it is, and with the others it is not. A client that connects again begins with the
+// one. modern says whether the first step is server/discover: true for the first
+// Dialer, and false for all others, because HTTP+SSE has no server/discover. A client that connects again begins with the
 // era of the last time. If we speak no version of that era, the first step is that
 // of the other era. If the next Dialer may lead to something else, the error is also
 // errNextDial.
