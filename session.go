@@ -2032,8 +2032,12 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 	if tool.InputSchema == nil {
 		tool.InputSchema = json.RawMessage(`{"type":"object"}`)
 	}
-	for _, schema := range []json.RawMessage{tool.InputSchema, tool.OutputSchema} {
-		if text := bytes.TrimSpace(schema); schema != nil && (!json.Valid(text) || text[0] != '{') {
+	for _, schema := range []*json.RawMessage{&tool.InputSchema, &tool.OutputSchema} {
+		if *schema == nil {
+			continue
+		}
+		*schema = bytes.TrimSpace(*schema)
+		if !json.Valid(*schema) || (*schema)[0] != '{' {
 			panic(fmt.Sprintf("a schema of the tool %q is not a JSON object", tool.Name))
 		}
 	}

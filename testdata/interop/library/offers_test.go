@@ -300,6 +300,15 @@ func TestMarksInASchema(t *testing.T) {
 	}
 }
 
+// A schema that was read from a file may stand between newlines.
+func TestSchemaBetweenNewlines(t *testing.T) {
+	server := newServer()
+	wire.AddTool(server, wire.Tool{Name: "t", InputSchema: json.RawMessage("\n{\"type\":\"object\"}\n"), OutputSchema: json.RawMessage("\n{}\n")}, noTool)
+	if got, want := answered(t, server, "2026-07-28", "tools/list", ""), `"result":{"tools":[{"name":"t","inputSchema":{"type":"object"},"outputSchema":{}}]}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // A list has pages of 50. A cursor still fits when tools come and go: what is there all the time is shown once.
 func TestPages(t *testing.T) {
 	server := newServer()
