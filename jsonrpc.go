@@ -519,8 +519,9 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 // required one, one that appears twice, any other.
 //
 // Bind panics if target is not a pointer to a struct, if the struct has more than
-// 64 fields, and if an exported field has no tag, as an embedded struct may have
-// none. The tag "-" leaves a field out.
+// 64 fields, and if an exported field has no json tag. Embedded structs and the tag
+// option string are not supported: Bind panics if there is one. The tag "-" leaves
+// a field out.
 func Bind(object json.RawMessage, target any) error {
 	v := reflect.ValueOf(target)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
@@ -588,12 +589,19 @@ func fieldsOf(t reflect.Type) []boundField {
 	}
 	var fields []boundField
 	for i := range t.NumField() {
-		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		field := t.Field(i)
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
-		case name == "-" || !t.Field(i).IsExported():
+		case name == "-":
+			continue
+		case field.Anonymous:
+			panic(fmt.Sprintf("Bind: %v embeds %v, which is not supported", t, field.Type))
+		case !field.IsExported():
 			continue
 		case name == "":
-			panic(fmt.Sprintf("Bind: %v.%s has no json tag", t, t.Field(i).Name))
+			panic(fmt.Sprintf("Bind: %v.%s has no json tag", t, field.Name))
+		case slices.Contains(strings.Split(options, ","), "string"):
+			panic(fmt.Sprintf("Bind: %v.%s has the tag option string, which is not supported", t, field.Name))
 		}
 		fields = append(fields, boundField{name: name, index: i, required: !strings.Contains(options, "omit")})
 	}

@@ -167,3 +167,43 @@ func TestBind(t *testing.T) {
 		}
 	}
 }
+
+type boundBase struct {
+	City string `json:"city"`
+}
+
+// A struct that Bind would fill only in part is a mistake of the program: Bind panics, and says what it does not support.
+func TestBindPanics(t *testing.T) {
+	type hidden struct{ boundBase }
+	type named struct {
+		boundInner `json:"inner"`
+	}
+	type pointed struct{ *boundBase }
+	type number struct {
+		N int `json:"n,omitempty,string"`
+	}
+	for want, target := range map[string]any{
+		"Bind: library.hidden embeds library.boundBase, which is not supported":    &hidden{},
+		"Bind: library.named embeds library.boundInner, which is not supported":    &named{},
+		"Bind: library.pointed embeds *library.boundBase, which is not supported":  &pointed{},
+		"Bind: library.number.N has the tag option string, which is not supported": &number{},
+		"Bind: struct { City string }.City has no json tag":                        &struct{ City string }{},
+		"Bind: struct { library.boundBase } is not a pointer to a struct":          struct{ boundBase }{},
+	} {
+		func() {
+			defer func() {
+				if reason := recover(); reason != want {
+					t.Errorf("%v, want %s", reason, want)
+				}
+			}()
+			t.Errorf("Bind to %T: %v", target, wire.Bind(nil, target))
+		}()
+	}
+	var left struct {
+		boundBase `json:"-"`
+		boundItem boundItem // is not exported
+	}
+	if err := wire.Bind([]byte(`{"city":"x"}`), &left); err != nil || left.City != "" || left.boundItem.Z != "" {
+		t.Errorf("%+v, %v", left, err)
+	}
+}
