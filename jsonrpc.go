@@ -507,11 +507,13 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 // value. Members without a field are ignored. A json.RawMessage accepts null like
 // any other value: it refers to the text of its member.
 //
-// A struct, a pointer to one, and a slice of structs are bound by the same rules.
-// In a slice of structs, null counts as an empty object. A
-// map[string]json.RawMessage refuses a name that appears twice. An integer may be
-// written as 3, 3.0 or 3e0. All else is as in json.Unmarshal. That includes each
-// type with a method UnmarshalJSON or UnmarshalText, and the structs in a map.
+// A struct, a pointer to one, and a slice or an array of structs are bound by the
+// same rules. In a slice of structs, null counts as an empty object. An integer may
+// be written as 3, 3.0 or 3e0, also in a slice, an array or a map of integers. A map
+// from strings to integers, or to json.RawMessage, refuses a name that appears
+// twice. All else is as in json.Unmarshal. That includes each type with a method
+// UnmarshalJSON or UnmarshalText, and the structs in a map. The text of the error of
+// such a method becomes a part of the BindError, which the peer may be sent.
 //
 // The error is a *BindError. Bind goes on after a member that does not fit, so
 // that the caller can use the others. If several do not fit, the error is about
@@ -671,37 +673,36 @@ var (
 	unmarshalerType     = reflect.TypeFor[json.Unmarshaler]()
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 	rawType             = reflect.TypeFor[json.RawMessage]()
-	rawMapType          = reflect.TypeFor[map[string]json.RawMessage]()
+	numberType          = reflect.TypeFor[json.Number]()
 )
 
 // bindValue stores a value. It is given null only for a json.RawMessage, and for
-// an element of a slice of structs.
+// an element of a slice, an array or a map.
 func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 	switch kind := into.Kind(); {
 	case len(value) == 0: // the text was not JSON
 		return &BindError{Reason: "is not JSON"}
 	case into.Type() == rawType:
 		into.SetBytes(value)
-	case readsItself(into.Type()):
+	case readsItself(into.Type()), string(value) == "null" && !holdsStruct(into.Type()):
 		return unmarshal(value, into)
-	case kind == reflect.String && value[0] == '"':
+	case kind == reflect.String && value[0] == '"' && into.Type() != numberType:
 		into.SetString(unquote(value))
 	case kind == reflect.Struct:
 		return bindStruct(value, into)
 	case kind == reflect.Pointer:
 		into.Set(reflect.New(into.Type().Elem()))
 		return bindValue(value, into.Elem())
-	case kind == reflect.Slice && holdsStructs(into.Type()) && value[0] == '[':
+	case kind == reflect.Slice && bindsElements(into.Type()) && value[0] == '[':
 		return bindSlice(value, into)
-	case into.Type() == rawMapType && value[0] == '{':
-		members := map[string]json.RawMessage{}
-		for name, member := range Each(value) {
-			if members[string(name)] != nil {
-				return &BindError{Name: string(name), Reason: appearsTwice, Twice: true, Required: true}
-			}
-			members[string(name)] = member
-		}
-		into.Set(reflect.ValueOf(members))
+	case kind == reflect.Array && bindsElements(into.Type()) && value[0] == '[':
+		elements := reflect.New(reflect.SliceOf(into.Type().Elem())).Elem()
+		err := bindSlice(value, elements)
+		into.SetZero()
+		reflect.Copy(into, elements)
+		return err
+	case kind == reflect.Map && bindsMembers(into.Type()) && value[0] == '{':
+		return bindMap(value, into)
 	case into.CanInt():
 		n, ok := parseInteger(string(value))
 		switch {
@@ -728,25 +729,34 @@ func bindValue(value json.RawMessage, into reflect.Value) *BindError {
 
 // unmarshal stores a value by the rules of json.Unmarshal.
 func unmarshal(value json.RawMessage, into reflect.Value) *BindError {
-	if json.Unmarshal(value, into.Addr().Interface()) != nil {
-		return &BindError{Reason: misfit(value, into.Type())}
+	if err := json.Unmarshal(value, into.Addr().Interface()); err != nil {
+		return &BindError{Reason: misfit(value, into.Type(), err)}
 	}
 	return nil
 }
 
-// misfit says why a value does not fit a type, for a model that can do better.
-func misfit(value json.RawMessage, t reflect.Type) string {
+// misfit says why a value does not fit a type, for a model that can do better. err
+// is what json.Unmarshal says. It is shown only if it comes from a method of the
+// type itself: the errors of encoding/json name types of Go.
+func misfit(value json.RawMessage, t reflect.Type, err error) string {
+	const wrongType = "has the wrong type"
 	isList := t.Kind() == reflect.Slice || t.Kind() == reflect.Array
 	switch {
 	case readsItself(t):
-		return "has the wrong type"
+		switch err.(type) {
+		case *json.UnmarshalTypeError, *json.SyntaxError:
+			return wrongType
+		}
+		return wrongType + ": " + brief(err.Error())
+	case t == numberType:
+		return "must be a number"
 	case t.Kind() == reflect.String:
 		return "must be a string"
 	case t.Kind() == reflect.Bool:
 		return "must be true or false"
 	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
 		return "must be a number"
-	case isList && t.Elem().Kind() == reflect.Uint8:
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		return "must be a string in Base64"
 	case isList && value[0] == '[':
 		return "has an element of the wrong type"
@@ -755,7 +765,7 @@ func misfit(value json.RawMessage, t reflect.Type) string {
 	case t.Kind() == reflect.Map && value[0] != '{':
 		return "must be an object"
 	}
-	return "has the wrong type"
+	return wrongType
 }
 
 // readsItself reports whether a type has a method UnmarshalJSON or UnmarshalText.
@@ -764,28 +774,80 @@ func readsItself(t reflect.Type) bool {
 	return pointer.Implements(unmarshalerType) || pointer.Implements(textUnmarshalerType)
 }
 
-// holdsStructs reports whether a slice has structs, or pointers to structs, that
-// bindStruct fills.
-func holdsStructs(slice reflect.Type) bool {
-	element := slice.Elem()
-	if element.Kind() == reflect.Pointer {
-		element = element.Elem()
-	}
-	return element.Kind() == reflect.Struct && !readsItself(element)
+// holdsStruct reports whether t is a struct, or a pointer to one, that bindStruct
+// fills.
+func holdsStruct(t reflect.Type) bool {
+	t = pointee(t)
+	return t.Kind() == reflect.Struct && !readsItself(t)
 }
 
-// bindSlice stores an array of objects.
+// pointee returns what t points to, or t if it is no pointer.
+func pointee(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
+	}
+	return t
+}
+
+// isInteger reports whether t is a type of integers, with or without a sign.
+func isInteger(t reflect.Type) bool { return reflect.Int <= t.Kind() && t.Kind() <= reflect.Uintptr }
+
+// bindsElements reports whether the elements of a slice or an array are bound one by
+// one. json.Unmarshal reads all elements at once. It does not know the rules of Bind,
+// and its error does not say which element is wrong.
+func bindsElements(list reflect.Type) bool {
+	element := pointee(list.Elem())
+	switch element.Kind() {
+	case reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
+		return element != rawType
+	}
+	return isInteger(element) || readsItself(element)
+}
+
+// bindSlice stores the elements of an array.
 func bindSlice(array json.RawMessage, into reflect.Value) *BindError {
 	into.Set(reflect.MakeSlice(into.Type(), 0, 0)) // what it has held is replaced; [] is empty, and not nil
 	for _, element := range Each(array) {
 		item := reflect.New(into.Type().Elem()).Elem()
 		if err := bindValue(element, item); err != nil {
-			err.Name = joinNames(strconv.Itoa(into.Len()), err.Name)
-			return err
+			return err.within(strconv.Itoa(into.Len()))
 		}
 		into.Set(reflect.Append(into, item))
 	}
 	return nil
+}
+
+// bindsMembers reports whether the members of a map are bound one by one: those of a
+// map from strings to raw JSON or to integers.
+func bindsMembers(m reflect.Type) bool {
+	isNamed := m.Key().Kind() == reflect.String && !readsItself(m.Key())
+	return isNamed && (m.Elem() == rawType || isInteger(m.Elem()))
+}
+
+// bindMap stores the members of an object.
+func bindMap(object json.RawMessage, into reflect.Value) *BindError {
+	members := reflect.MakeMap(into.Type())
+	for name, value := range Each(object) {
+		key := reflect.ValueOf(string(name)).Convert(into.Type().Key())
+		if members.MapIndex(key).IsValid() {
+			return &BindError{Name: string(name), Reason: appearsTwice, Twice: true, Required: true}
+		}
+		item := reflect.New(into.Type().Elem()).Elem()
+		if err := bindValue(value, item); err != nil {
+			return err.within(string(name))
+		}
+		members.SetMapIndex(key, item)
+	}
+	into.Set(members)
+	return nil
+}
+
+// within returns the error of an element or a member as that of the whole. The whole
+// needs an element that is wrong itself, as a struct needs a required member.
+func (e *BindError) within(name string) *BindError {
+	e.Required = e.Required || e.Name == ""
+	e.Name = joinNames(name, e.Name)
+	return e
 }
 
 // parseInteger reads a JSON number that is an integer: 3, 3.0 and 3e0, but not

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"interop/wire" // go run ./copywire
@@ -25,6 +26,10 @@ type bound struct {
 	O boundInner  `json:"o,omitempty"`
 	Q *boundInner `json:"q,omitempty"`
 	A []boundItem `json:"a,omitempty"`
+	J []int8      `json:"j,omitempty"`
+	K [2]uint8    `json:"k,omitempty"`
+	N [][]*int    `json:"n,omitempty"`
+	T []time.Time `json:"t,omitempty"`
 }
 
 type boundInner struct {
@@ -41,7 +46,7 @@ func exactly(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if value == nil || len(name) != 1 || !strings.Contains("siufbploqaxyz", name) {
+			if value == nil || len(name) != 1 || !strings.Contains("siufbploqaxyzjknt", name) {
 				delete(v, name)
 			} else {
 				v[name] = exactly(value)
@@ -62,6 +67,7 @@ func FuzzBind(f *testing.F) {
 		`{"s":"a\u0061\n","i":-128,"u":65535,"f":1.5e3,"b":true,"p":"","l":["x",null],"o":{"x":"y","y":9007199254740993},"q":{},"a":[{"z":"1"},{"z":"2"}]}`,
 		`{"i":3.0,"u":3e0,"o":{"y":1e15}}`, `{"s":1}`, `{"i":128}`, `{"u":-1}`, `{"a":[{}]}`, `{"a":[null]}`, `{"a":[{"z":"1"},7]}`,
 		`{"s":"a","S":"b"}`, `{"s":"a","s":"b"}`, `{"\u0073":"a"}`, `{"o":{"x":"a","x":"b"}}`, `{"s":null,"o":null,"a":null}`, `{"p":"\ud800"}`, `{"a":[]}`, `{}`, `null`, `[]`,
+		`{"j":[1.0,null,-128],"k":[1],"n":[[1],null,[null,3e0],[]],"t":["2026-11-22T00:00:00Z",null]}`, `{"j":[]}`, `{"j":[128]}`, `{"k":[1,2,3]}`, `{"k":"AA=="}`, `{"n":[1]}`, `{"t":["x"]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -205,5 +211,49 @@ func TestBindPanics(t *testing.T) {
 	}
 	if err := wire.Bind([]byte(`{"city":"x"}`), &left); err != nil || left.City != "" || left.boundItem.Z != "" {
 		t.Errorf("%+v, %v", left, err)
+	}
+}
+
+// An integer is read alike wherever it stands, and the error names the element that is wrong.
+func TestBindIntegers(t *testing.T) {
+	type name string
+	type arguments struct {
+		List    []int          `json:"list,omitempty"`
+		Bytes   []uint8        `json:"bytes,omitempty"`
+		Pair    [2]int8        `json:"pair,omitzero"`
+		Rows    [][]uint16     `json:"rows,omitempty"`
+		Maybe   []*int         `json:"maybe,omitempty"`
+		By      map[name]int64 `json:"by,omitempty"`
+		Number  json.Number    `json:"number,omitempty"`
+		Needed  []int          `json:"needed"`
+		Another int            `json:"another,omitempty"`
+	}
+	for _, row := range []struct{ object, want, err string }{
+		{`{"needed":[1.0,2e0,-3,null]}`, `{"needed":[1,2,-3,0]}`, ""},
+		{`{"needed":[],"list":[1.5]}`, `{"needed":[]}`, "'list.0' must be an integer"},
+		{`{"needed":[],"bytes":[1.0,255]}`, `{"bytes":"Af8=","needed":[]}`, ""},
+		{`{"needed":[],"bytes":"Af8="}`, `{"bytes":"Af8=","needed":[]}`, ""},
+		{`{"needed":[],"bytes":[256]}`, `{"needed":[]}`, "'bytes.0' is out of range"},
+		{`{"needed":[],"bytes":7}`, `{"needed":[]}`, "'bytes' must be a string in Base64"},
+		{`{"needed":[],"pair":[7.0]}`, `{"pair":[7,0],"needed":[]}`, ""},
+		{`{"needed":[],"pair":[1,2,3]}`, `{"pair":[1,2],"needed":[]}`, ""},
+		{`{"needed":[],"pair":"AAAA"}`, `{"needed":[]}`, "'pair' must be an array"},
+		{`{"needed":[],"rows":[[1.0],[],null,[2,"x"]]}`, `{"rows":[[1],[],null],"needed":[]}`, "'rows.3.1' must be an integer that is not negative"},
+		{`{"needed":[],"maybe":[1.0,null]}`, `{"maybe":[1,null],"needed":[]}`, ""},
+		{`{"needed":[],"by":{"a":1.0,"b":null}}`, `{"by":{"a":1,"b":0},"needed":[]}`, ""},
+		{`{"needed":[],"by":{"a":1,"b":"x"}}`, `{"needed":[]}`, "'by.b' must be an integer"},
+		{`{"needed":[],"by":{"a":1,"a":2}}`, `{"needed":[]}`, "'by.a' appears twice"},
+		{`{"needed":[],"by":[]}`, `{"needed":[]}`, "'by' must be an object"},
+		{`{"needed":[],"number":1.50}`, `{"number":1.50,"needed":[]}`, ""},
+		{`{"needed":[],"number":"12"}`, `{"number":12,"needed":[]}`, ""}, // as in json.Unmarshal
+		{`{"needed":[],"number":"abc"}`, `{"needed":[]}`, "'number' must be a number"},
+		{`{"another":"x","needed":["y"]}`, `{"needed":[]}`, "'needed.0' must be an integer"}, // the required one
+	} {
+		var args arguments
+		err := wire.Bind(json.RawMessage(row.object), &args)
+		got, _ := json.Marshal(args)
+		if text := fmt.Sprint(err); string(got) != row.want || text != cmp.Or(row.err, "<nil>") {
+			t.Errorf("%s: %s, %s, want %s, %s", row.object, got, text, row.want, row.err)
+		}
 	}
 }

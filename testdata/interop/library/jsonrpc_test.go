@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"math/big"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -36,9 +37,16 @@ func TestBindTypesThatReadThemselves(t *testing.T) {
 	if again, _ := json.Marshal(got); err != nil || string(again) != object {
 		t.Errorf("%s, %v", again, err)
 	}
+	wrong := func(text string, target any) string {
+		return "has the wrong type: " + json.Unmarshal([]byte(text), target).Error()
+	}
 	for object, want := range map[string]string{
-		`{"maybe":7}`:                     "'maybe' has the wrong type",
-		`{"all":[7]}`:                     "'all' has an element of the wrong type",
+		`{"maybe":7}`:                     "'maybe' " + wrong("7", new(time.Time)),
+		`{"maybe":"noon"}`:                "'maybe' " + wrong(`"noon"`, new(time.Time)),
+		`{"all":[` + day + `,7]}`:         "'all.1' " + wrong("7", new(time.Time)),
+		`{"ip":"x"}`:                      "'ip' " + wrong(`"x"`, new(netip.Addr)),
+		`{"ip":7}`:                        "'ip' has the wrong type", // the text of encoding/json would name a type of Go
+		`{"odd":0}`:                       "'odd' has the wrong type: a\ufffd[2Jb " + strings.Repeat("x", 493) + "…",
 		`{"most":-1}`:                     "'most' must be an integer that is not negative",
 		`{"most":18446744073709551616.5}`: "'most' must be an integer that is not negative",
 	} {
@@ -46,11 +54,20 @@ func TestBindTypesThatReadThemselves(t *testing.T) {
 			Maybe *time.Time  `json:"maybe,omitempty"`
 			All   []time.Time `json:"all,omitempty"`
 			Most  uint64      `json:"most,omitempty"`
+			IP    netip.Addr  `json:"ip,omitzero"`
+			Odd   oddReader   `json:"odd,omitzero"`
 		}
 		if err := wire.Bind([]byte(object), &all); fmt.Sprint(err) != want {
 			t.Errorf("%s: %v, want %s", object, err, want)
 		}
 	}
+}
+
+// oddReader is a type whose error is long, and would clear a terminal.
+type oddReader struct{}
+
+func (*oddReader) UnmarshalJSON([]byte) error {
+	return errors.New("a\x1b[2Jb\n" + strings.Repeat("x", 1000))
 }
 
 // lingeringConn is a Conn on which nothing ever comes, and whose Read ends a minute after Close.
