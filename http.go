@@ -185,7 +185,7 @@ type StreamableHandler struct {
 	// none: each POST stands alone, GET and DELETE are refused, and no legacy
 	// client can be asked.
 	Sessions *Sessions
-	Versions []string // versions to offer, newest first: those of the Server; nil: all
+	Versions []string // versions to offer, newest first: those of the Server; empty: all
 	// HeaderParams returns the arguments of a tool that modern clients repeat in
 	// their header. ReadHeaderParams finds them in the inputSchema of the tool.
 	// HeaderParams is called for each modern tools/call, by several goroutines.

@@ -290,7 +290,7 @@ type options struct {
 	trace      bool
 	watch      bool
 	watchers   watchers // with watch
-	versions   []string // newest first; nil: all
+	versions   []string // newest first; empty: all
 	sessions   Sessions
 	guard      Guard // of all handlers; those of MCP add Authenticate, the metadata needs no token
 }
@@ -3415,11 +3415,11 @@ func toJSON(v any) (json.RawMessage, error) {
 }
 
 // legacyVersions returns those versions that begin with initialize, newest first.
-// nil stands for all versions. The library has a function for this, but main.go uses
+// An empty list stands for all versions. The library has a function for this, but main.go uses
 // exported names alone, as a program does that imports a copy.
 func legacyVersions(versions []string) (legacy []string) {
 	for _, rev := range Revisions {
-		if !rev.Modern && (versions == nil || slices.Contains(versions, rev.Version)) {
+		if !rev.Modern && (len(versions) == 0 || slices.Contains(versions, rev.Version)) {
 			legacy = append(legacy, rev.Version)
 		}
 	}

@@ -164,18 +164,20 @@ func revision(version string) Revision {
 	return Revision{}
 }
 
-// versionsOrAll returns versions. If that is nil, it returns all versions there are.
+// versionsOrAll returns versions. If that is empty, it returns all versions there are.
 func versionsOrAll(versions []string) []string {
-	if versions == nil {
-		for _, r := range Revisions {
-			versions = append(versions, r.Version)
-		}
+	if len(versions) > 0 {
+		return versions
 	}
-	return versions
+	var all []string
+	for _, r := range Revisions {
+		all = append(all, r.Version)
+	}
+	return all
 }
 
-// legacyOf returns those of versions that begin with initialize. nil stands for all
-// versions.
+// legacyOf returns those of versions that begin with initialize. An empty list stands
+// for all versions.
 func legacyOf(versions []string) []string {
 	return slices.DeleteFunc(slices.Clone(versionsOrAll(versions)), func(v string) bool { return revision(v).Modern })
 }
@@ -885,7 +887,7 @@ type Server struct {
 	// answered with an error that says so.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
-	Versions     []string // versions to offer, newest first; nil: all
+	Versions     []string // versions to offer, newest first; empty: all
 	// Methods holds all other methods by name, those of notifications too. They come
 	// before those that serve what AddTool, AddResource, AddResourceTemplate and
 	// AddPrompt have added. The handler of tools/call, prompts/get or resources/read
@@ -3114,7 +3116,7 @@ type Client struct {
 	// Handler gets all that Handlers does not name. nil: questions are answered with
 	// CodeMethodNotFound, and notifications are dropped.
 	Handler  Handler
-	Versions []string // to speak, newest first; nil: all
+	Versions []string // to speak, newest first; empty: all
 	// ProbeTimeout is how long a server may leave server/discover unanswered
 	// before it counts as legacy. A login that an http.RoundTripper makes meanwhile
 	// counts against it, too. 0: five seconds.

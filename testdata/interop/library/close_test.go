@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -190,13 +191,32 @@ func TestBrokenLineIsClosed(t *testing.T) {
 
 // A Client that speaks no version that exists does not dial.
 func TestClientWithoutVersions(t *testing.T) {
-	for _, versions := range [][]string{{}, {"2099-01-01"}} {
-		c := &wire.Client{Versions: versions}
-		err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { panic("dialled") }))
-		if err == nil || !strings.Contains(err.Error(), "no protocol version in common") {
-			t.Error(err)
+	c := &wire.Client{Versions: []string{"2099-01-01"}}
+	defer c.Close()
+	err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { panic("dialled") }))
+	if err == nil || !strings.Contains(err.Error(), "no protocol version in common") {
+		t.Error(err)
+	}
+}
+
+// An empty list of versions stands for all of them, as nil does: in a Client, in a Server and in a StreamableHandler.
+func TestEmptyVersions(t *testing.T) {
+	for _, versions := range [][]string{nil, {}} {
+		c := connect(t, &wire.Server{Versions: versions}, &wire.Client{Versions: versions})
+		if got := c.Server(); got.Version != "2026-07-28" || len(got.Versions) != len(wire.Revisions) {
+			t.Errorf("%q: %q of %q", versions, got.Version, got.Versions)
 		}
-		c.Close()
+		mcp := &wire.StreamableHandler{Handler: &wire.Server{}, Sessions: &wire.Sessions{}, Versions: versions}
+		defer mcp.Close()
+		site := httptest.NewServer(mcp)
+		defer site.Close()
+		for _, version := range eachRevision {
+			c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
+			if err := c.Connect(t.Context(), wire.HTTPDialer{URL: site.URL}); err != nil {
+				t.Errorf("%q, %s: %v", versions, version, err)
+			}
+			c.Close()
+		}
 	}
 }
 

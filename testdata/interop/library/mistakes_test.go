@@ -131,7 +131,7 @@ func TestMistakesOfCallers(t *testing.T) {
 		"only answers are sent":         web.Write(t.Context(), wire.Payload{Batch: true, Messages: []*wire.Message{{Method: "m"}}}),
 		"connection closed":             closed.Connect(t.Context(), late),
 		"there is nothing to dial":      new(wire.Client).Connect(t.Context()),
-		"no protocol version in common": (&wire.Client{Versions: []string{}}).Connect(t.Context(), late),
+		"no protocol version in common": (&wire.Client{Versions: []string{"2099-01-01"}}).Connect(t.Context(), late),
 		"not authorized: x":             &wire.AuthError{Challenge: "x"},
 		"skipped":                       &wire.ReadError{Err: errors.New("skipped")},
 		"NewID has repeated an id":      secondSession(&wire.Sessions{NewID: func() string { return "x" }}),
