@@ -257,6 +257,7 @@ func (h *StreamableHandler) prepare() {
 	h.open, h.windDown = context.WithCancel(context.Background())
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.held = newBudget(&h.Guard)
+	h.warnOfLists()
 	h.running.max, h.listening.max = cmp.Or(h.MaxRequests, maxServed), maxListeners
 	h.running.makesRoom = true
 	h.decideIn = decideAfter

@@ -1080,12 +1080,14 @@ type Guard struct {
 	// CORS headers. The preflight of any other page is refused, even if its origin
 	// is a loopback host. 2025-11-25 basic/transports#security-warning: "Servers
 	// MUST validate the Origin header on all incoming connections to prevent DNS
-	// rebinding attacks".
+	// rebinding attacks". Write an origin exactly as a browser sends it: without a
+	// final slash, a default port or a *. The log warns of one that no browser sends.
 	Origins []string
 	// Hosts are the values of Host that are let in besides loopback names, if the
 	// connection came to a loopback TCP address: a proxy on the same machine may
 	// pass on the name that the client has used. A value without a port stands for
-	// all ports.
+	// all ports. A value has no scheme, no slash and no *. The log warns of one that
+	// has.
 	Hosts []string
 	// OriginsName and HostsName are what an error calls Origins and Hosts, such as
 	// the names of the flags that set them, when it says where to list a missing
@@ -1183,6 +1185,36 @@ func (g *Guard) checkOrigin(r *http.Request) (reason string) {
 func (g *Guard) hasListedOrigin(r *http.Request) bool {
 	origins := r.Header["Origin"]
 	return len(origins) == 1 && slices.ContainsFunc(g.Origins, func(listed string) bool { return strings.EqualFold(listed, origins[0]) })
+}
+
+// warnOfLists logs the entries of Origins and Hosts that fit no request.
+func (g *Guard) warnOfLists() {
+	for _, origin := range g.Origins {
+		if !isOrigin(origin) {
+			g.log().Warn("an origin that no browser sends; write scheme://host[:port] without a path", "origin", origin)
+		}
+	}
+	for _, host := range g.Hosts {
+		if !isHost(host) {
+			g.log().Warn("a host that no client sends; write name[:port]", "host", host)
+		}
+	}
+}
+
+// isOrigin reports whether a browser may send a text as Origin. It leaves out the
+// default port of the scheme: HTML standard, ASCII serialization of an origin.
+func isOrigin(text string) bool {
+	scheme, host, _ := strings.Cut(text, "://")
+	isDefault := scheme == "https" && strings.HasSuffix(host, ":443") || scheme == "http" && strings.HasSuffix(host, ":80")
+	return text == "null" || scheme != "" && isHost(host) && !isDefault
+}
+
+// isHost reports whether a text is a host, with or without a port. A name that is
+// not in ASCII is sent as in xn--bcher-kva.
+func isHost(text string) bool {
+	u, err := url.Parse("http://" + text)
+	isOdd := strings.ContainsFunc(text, func(r rune) bool { return r == '*' || r > '~' })
+	return err == nil && text != "" && u.Host == text && !isOdd && !strings.HasSuffix(text, ":")
 }
 
 // isLoopbackOrigin reports whether a loopback host has served the page of this
@@ -1986,7 +2018,10 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 
 // budget bounds what the handler holds for all its callers.
 func (h *SSEHandler) budget() *budget {
-	h.once.Do(func() { h.held = newBudget(&h.Guard) })
+	h.once.Do(func() {
+		h.held = newBudget(&h.Guard)
+		h.warnOfLists()
+	})
 	return h.held
 }
 

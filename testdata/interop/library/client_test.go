@@ -343,12 +343,6 @@ func TestClientSaysWhatItWaitsFor(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log lockedBuffer
-			timeless := func(_ []string, a slog.Attr) slog.Attr {
-				if a.Key == slog.TimeKey {
-					return slog.Attr{}
-				}
-				return a
-			}
 			c := &wire.Client{Versions: row.speaks, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: timeless}))}
 			silent, conn := wire.Pipe()
 			var wg sync.WaitGroup

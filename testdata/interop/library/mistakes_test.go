@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"interop/wire"
 	"log/slog"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -198,4 +199,35 @@ func secondSession(sessions *wire.Sessions) error {
 	openSession(mcp, "2025-11-25")
 	openSession(mcp, "2025-11-25")
 	return errors.New(logged.String())
+}
+
+// An entry of Guard.Origins or Guard.Hosts that fits no request is logged once: a typing mistake must not look like an attack.
+func TestGuardWarnsOfLists(t *testing.T) {
+	never := []string{"", "*", "shop.example.com", "shop.example.com:8443", "https://", "https://*", "https://*.example.com", "https://shop.example.com/",
+		"https://shop.example.com:443", "http://shop.example.com:80", "https://shop.example.com:", "https://bücher.example", "https://a@shop.example.com", "https://a b"}
+	origins := []string{"null", "https://shop.example.com", "HTTPS://Shop.example.com", "http://shop.example.com:443", "https://[2001:db8::1]:8443", "chrome-extension://abc"}
+	noHosts := []string{"", "*", "*.example.com", "https://shop.example.com", "shop.example.com/", "shop.example.com:", "bücher.example"}
+	hosts := []string{"shop.example.com", "shop.example.com:443", "[2001:db8::1]", "192.0.2.1:80"}
+	for name, handler := range map[string]func(wire.Guard) http.Handler{
+		"Streamable HTTP": func(g wire.Guard) http.Handler { return &wire.StreamableHandler{Handler: newServer(), Guard: g} },
+		"HTTP+SSE":        func(g wire.Guard) http.Handler { return &wire.SSEHandler{Handler: newServer(), Guard: g} },
+	} {
+		var logged, want lockedBuffer
+		log := func(out *lockedBuffer) *slog.Logger {
+			return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: timeless, Level: slog.LevelWarn}))
+		}
+		h := handler(wire.Guard{Origins: slices.Concat(origins, never), Hosts: slices.Concat(hosts, noHosts), Log: log(&logged)})
+		for range 2 {
+			visit(h, "POST", ping).answered()
+		}
+		for _, origin := range never {
+			log(&want).Warn("an origin that no browser sends; write scheme://host[:port] without a path", "origin", origin)
+		}
+		for _, host := range noHosts {
+			log(&want).Warn("a host that no client sends; write name[:port]", "host", host)
+		}
+		if logged.String() != want.String() {
+			t.Errorf("%s: logged\n%s, want\n%s", name, logged.String(), want.String())
+		}
+	}
 }
