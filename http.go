@@ -180,7 +180,7 @@ const (
 // HTTP endpoint path (hereafter referred to as the MCP endpoint) that supports both
 // POST and GET methods". 2026-07-28 has only POST.
 type StreamableHandler struct {
-	Handler Handler // required: a *Server, or a Handler that calls one
+	Handler Handler // required: a *Server, or a Handler that calls one; nil: ServeHTTP panics
 	// Sessions is the table of sessions of the legacy era. If it is nil, there are
 	// none: each POST stands alone, GET and DELETE are refused, and no legacy
 	// client can be asked.
@@ -220,6 +220,9 @@ type StreamableHandler struct {
 
 // ServeHTTP answers one request of a client.
 func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.Handler == nil {
+		panic("StreamableHandler.Handler is nil")
+	}
 	h.once.Do(h.prepare)
 	principal, ok := h.admit(w, r)
 	if !ok {

@@ -878,7 +878,9 @@ func (x *Exchange) hasCapability(name, part string) bool {
 // added to it. All other methods are in Methods. Set the fields before the first
 // request.
 type Server struct {
-	Info Implementation // required: what clients are told about this server
+	// Info is what clients are told about this server. MCP requires a Name and a
+	// Version. The Server does not check that they are there.
+	Info Implementation
 	// Capabilities are told to clients as they are. If they do not name tools,
 	// resources or prompts, and some were added before the first request, those are
 	// declared with listChanged. A method of MCP that belongs to a capability is

@@ -1771,9 +1771,9 @@ func (r *meteredReader) Read(b []byte) (int, error) {
 // a query that names the conversation. Mount the handler at one path. A proxy must
 // not rewrite that path, because the server tells it to the client.
 //
-// Set the fields before the first request; Handler is required.
+// Set the fields before the first request.
 type SSEHandler struct {
-	Handler Handler // a *Server, or a Handler that calls one
+	Handler Handler // required: a *Server, or a Handler that calls one; nil: ServeHTTP panics
 	Guard
 	Max   int           // the most conversations at once, further GETs are answered with 503; 0: 1,000
 	NewID func() string // returns the id of a conversation, which must be hard to guess; nil: a random text
@@ -1846,6 +1846,9 @@ func (p *ssePipe) Close() error {
 
 // ServeHTTP answers a GET with a stream of events, and takes in POSTs.
 func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.Handler == nil {
+		panic("SSEHandler.Handler is nil")
+	}
 	principal, ok := h.admit(w, r)
 	switch {
 	case !ok:

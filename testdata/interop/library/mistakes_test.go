@@ -8,6 +8,7 @@ import (
 	"interop/wire"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -228,6 +229,25 @@ func TestGuardWarnsOfLists(t *testing.T) {
 		}
 		if logged.String() != want.String() {
 			t.Errorf("%s: logged\n%s, want\n%s", name, logged.String(), want.String())
+		}
+	}
+}
+
+// A handler without a Handler panics at each request, with the name of the field.
+func TestHandlerIsRequired(t *testing.T) {
+	for want, h := range map[string]http.Handler{
+		"StreamableHandler.Handler is nil": &wire.StreamableHandler{},
+		"SSEHandler.Handler is nil":        &wire.SSEHandler{},
+	} {
+		for range 2 {
+			func() {
+				defer func() {
+					if reason := recover(); reason != want {
+						t.Errorf("%v, want %s", reason, want)
+					}
+				}()
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(ping)))
+			}()
 		}
 	}
 }
