@@ -1326,6 +1326,10 @@ func (send sender) notify(ctx context.Context, method string, params any) error 
 
 // Exchange is one request while it is being answered, or one notification while
 // it is being handled.
+//
+// A test may call a tool with an Exchange of its own, such as
+// &Exchange{Principal: "u"}: Progress and Log do nothing then, and Input returns
+// false. What needs a request is tested over a Pipe.
 type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request, for what a handler sends that does not
@@ -1444,9 +1448,14 @@ func (x *Exchange) encode(result any) (json.RawMessage, error) {
 }
 
 // Bind stores the params of the request in a struct, as the function Bind does.
-// The error is an *Error with CodeInvalidParams.
+// The error is an *Error with CodeInvalidParams. Without a Request the params are
+// an empty object.
 func (x *Exchange) Bind(target any) error {
-	return paramsError(Bind(x.Request.Params, target), "param")
+	var params json.RawMessage
+	if x.Request != nil {
+		params = x.Request.Params
+	}
+	return paramsError(Bind(params, target), "param")
 }
 
 // paramsError makes an *Error of what Bind has returned. kind is what a member
@@ -2757,7 +2766,8 @@ func (l *loop) noteEnd(err error) {
 // ---- A Conn in memory ----
 
 // Pipe returns two Conns that are connected to each other in memory. It is for
-// tests, and it is the shortest example of a custom transport.
+// tests, and it is the shortest example of a custom transport. It uses channels
+// alone, so a test may use it in the bubble of testing/synctest.
 //
 // Each Conn holds up to 64 payloads that the other one has not read yet. After
 // that, Write waits. When one of them is closed, both are. What was written

@@ -251,3 +251,28 @@ func TestHandlerIsRequired(t *testing.T) {
 		}
 	}
 }
+
+// A test may call a tool with an Exchange of its own: what needs a request does nothing, or returns an error.
+func TestExchangeOfATest(t *testing.T) {
+	var optional struct {
+		Name string `json:"name,omitempty"`
+	}
+	var required struct {
+		Name string `json:"name"`
+	}
+	x := &wire.Exchange{Principal: "u"}
+	ctx := t.Context()
+	if err := errors.Join(x.Progress(ctx, 1, 2), x.Log(ctx, "error", "x"), x.Bind(&optional)); err != nil || x.Input("a", &required) {
+		t.Error(err)
+	}
+	for want, err := range map[string]error{
+		"Invalid params: Missing required param: 'name' (-32602)": x.Bind(&required),
+		wire.ErrNoServerRequests.Error():                          x.Call(ctx, "roots/list", nil, nil),
+		wire.ErrAnswered.Error():                                  x.Notify(ctx, "m", nil),
+		"The client lacks sampling (-32021)":                      x.Require("sampling"),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
