@@ -2423,9 +2423,13 @@ var modernCodes = []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupport
 //
 //	Bearer resource_metadata="https://…", scope="a \"b\""
 //	^word  ^word, with a value            ^word, with quoted pairs in its value
-const (
-	challengeWord = "([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?"
-	quotedPair    = `\\(.)`
+//
+// They are compiled when Challenge is called first: few programs call it.
+var (
+	challengeWord = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
+	})
+	quotedPair = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\\(.)`) })
 )
 
 // Challenge returns the parameters of the first challenge of a scheme in the
@@ -2435,18 +2439,15 @@ const (
 // clients "MUST be able to parse WWW-Authenticate headers". What they need is
 // Challenge("Bearer")["resource_metadata"] and Challenge("Bearer")["scope"].
 func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
-	// Compiled here, and not for every program: few programs call Challenge.
-	wordExp := regexp.MustCompile(challengeWord)
-	pairExp := regexp.MustCompile(quotedPair)
 	all := strings.Join(e.Header.Values("Www-Authenticate"), ",")
-	for _, word := range wordExp.FindAllStringSubmatch(all, maxChallengeWords) {
+	for _, word := range challengeWord().FindAllStringSubmatch(all, maxChallengeWords) {
 		name, value := strings.ToLower(word[1]), word[2]
 		isParam := strings.Contains(word[0], "=")
 		switch {
 		case isParam && params != nil && params[name] == "": // the first of two counts
 			inner, isQuoted := strings.CutPrefix(value, `"`)
 			if isQuoted {
-				value = pairExp.ReplaceAllString(strings.TrimSuffix(inner, `"`), "$1")
+				value = quotedPair().ReplaceAllString(strings.TrimSuffix(inner, `"`), "$1")
 			}
 			params[name] = value
 		case isParam: // of another challenge, or the second with this name
