@@ -705,7 +705,7 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 // some clients would take a message for the answer to their call, and would not
 // open another session.
 func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
-	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", brief(r.Method), "from", r.RemoteAddr)
+	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", brief(r.Method), "path", brief(r.URL.Path), "from", r.RemoteAddr)
 	http.Error(w, "Session not found", http.StatusNotFound)
 }
 
