@@ -82,7 +82,8 @@ func Example() {
 	type arguments struct {
 		Name string `json:"name"`
 	}
-	AddTool(server, Tool{Name: "greet"}, func(_ context.Context, _ *Exchange, args arguments) (any, error) {
+	schema := json.RawMessage(`{"type":"object","required":["name"],"properties":{"name":{"type":"string"}}}`)
+	AddTool(server, Tool{Name: "greet", InputSchema: schema}, func(_ context.Context, _ *Exchange, args arguments) (any, error) {
 		return "Hello, " + args.Name, nil
 	})
 	ours, theirs := Pipe() // in place of StdioConn and CommandDialer
@@ -201,7 +202,7 @@ func ExampleAddTool() {
 }
 
 // schemaOf returns the JSON Schema of a type whose fields have json tags, as Bind reads them. A tag doc describes a field. It is for types
-// that do not contain themselves.
+// that do not contain themselves, and for arguments: in a result a nil slice becomes null, which is no array.
 func schemaOf(t reflect.Type) map[string]any {
 	switch t {
 	case reflect.TypeFor[json.RawMessage](): // any value
@@ -225,7 +226,9 @@ func schemaOf(t reflect.Type) map[string]any {
 		return map[string]any{"type": "integer"}
 	case reflect.Float32, reflect.Float64:
 		return map[string]any{"type": "number"}
-	case reflect.Slice:
+	case reflect.Interface: // any value
+		return map[string]any{}
+	case reflect.Slice, reflect.Array:
 		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
 	case reflect.Map: // its keys are strings in JSON
 		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem())}
@@ -239,8 +242,11 @@ func schemaOfStruct(t reflect.Type) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	for field := range t.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "-" || !field.IsExported() {
+		if name == "-" || !field.IsExported() && !field.Anonymous {
 			continue
+		}
+		if name == "" || field.Anonymous {
+			panic(fmt.Sprintf("%v.%s has no json tag, or is embedded", t, field.Name))
 		}
 		property := schemaOf(field.Type)
 		if doc := field.Tag.Get("doc"); doc != "" {
@@ -330,7 +336,8 @@ func newGreeter() *Server {
 	type arguments struct {
 		Name string `json:"name"`
 	}
-	AddTool(server, Tool{Name: "greet"}, func(_ context.Context, x *Exchange, args arguments) (any, error) {
+	schema := json.RawMessage(`{"type":"object","required":["name"],"properties":{"name":{"type":"string"}}}`)
+	AddTool(server, Tool{Name: "greet", InputSchema: schema}, func(_ context.Context, x *Exchange, args arguments) (any, error) {
 		if args.Name == "" {
 			return nil, errors.New("'name' must not be empty")
 		}
