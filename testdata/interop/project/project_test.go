@@ -461,33 +461,43 @@ func TestMainUsesExportedNames(t *testing.T) {
 	}, nil, parse("main.go", source))
 }
 
-// The programs of the README are whole: each compiles beside the files that it names, and nothing else. The server is called, in both eras,
-// and the client calls it.
+// The programs of the README are whole: each compiles beside the files that it names, and nothing else. The server is called, in both eras, on
+// stdio and over HTTP, and the client calls it.
 func TestReadmeProgram(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compiles two programs")
+		t.Skip("compiles three programs")
 	}
 	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	programs := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(text, -1)
+	blocks := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(text, -1)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil || len(programs) != 2 {
-		t.Fatal(err, len(programs))
+	if err != nil || len(blocks) != 4 {
+		t.Fatal(err, len(blocks))
 	}
 	address := listener.Addr().String()
 	listener.Close()
-	var binaries []string
-	for _, program := range programs {
-		if formatted, err := format.Source(program[1]); err != nil || !bytes.Equal(formatted, program[1]) {
+	for _, block := range blocks {
+		if formatted, err := format.Source(block[1]); err != nil || !bytes.Equal(formatted, block[1]) {
 			t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
 		}
-		dir := copied(t, "main", strings.Replace(string(program[1]), "127.0.0.1:8080", address, 1), "jsonrpc", "sse", "session", "http")
-		goCommand(t, dir, runtime.GOOS, "build", "-o", "program", ".")
-		binaries = append(binaries, filepath.Join(dir, "program"))
 	}
-	server := exec.Command(binaries[0])
+	tool := blocks[0][1]
+	build := func(tool, main []byte, files ...string) string {
+		dir := copied(t, "main", strings.Replace(string(main), "127.0.0.1:8080", address, 1), files...)
+		if tool != nil {
+			if err := os.WriteFile(filepath.Join(dir, "tool.go"), tool, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		goCommand(t, dir, runtime.GOOS, "build", "-o", "program", ".")
+		return filepath.Join(dir, "program")
+	}
+	onStdio := build(tool, blocks[1][1], "jsonrpc", "stdio", "session")
+	overHTTP := build(tool, blocks[2][1], "jsonrpc", "session", "sse", "http")
+	client := build(nil, blocks[3][1], "jsonrpc", "session", "sse", "http")
+	server := exec.Command(overHTTP)
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -496,9 +506,22 @@ func TestReadmeProgram(t *testing.T) {
 		conn, err := net.Dial("tcp", address)
 		return err == nil && conn.Close() == nil
 	})
+	for _, dialer := range []wire.Dialer{
+		wire.HTTPDialer{URL: "http://" + address + "/mcp", MaxMessage: 4 << 20},
+		wire.CommandDialer{Command: func() *exec.Cmd { return exec.Command(onStdio) }},
+	} {
+		checkGreeter(t, dialer)
+	}
+	if out, err := exec.Command(client).CombinedOutput(); err != nil || string(out) != "Hello, Ada!\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// checkGreeter calls the README's server, in both eras.
+func checkGreeter(t *testing.T, dialer wire.Dialer) {
 	for _, version := range []string{"2026-07-28", "2025-11-25"} {
 		client := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
-		if err := client.Connect(t.Context(), wire.HTTPDialer{URL: "http://" + address + "/mcp", MaxMessage: 4 << 20}); err != nil {
+		if err := client.Connect(t.Context(), dialer); err != nil {
 			t.Fatal(err)
 		}
 		defer client.Close()
@@ -519,9 +542,6 @@ func TestReadmeProgram(t *testing.T) {
 				t.Errorf("%s: %s: %s, want %s", version, call, got, want)
 			}
 		}
-	}
-	if out, err := exec.Command(binaries[1]).CombinedOutput(); err != nil || string(out) != "Hello, Ada!\n" {
-		t.Errorf("%v\n%s", err, out)
 	}
 }
 
