@@ -842,6 +842,14 @@ func (rep *reply) inSession(base Exchange) {
 	rep.handOn(context.WithoutCancel(rep.r.Context()), rep.h.Handler, s.Peer, base)
 }
 
+// assumedVersion is in force where neither a session nor a header names another.
+// 2025-11-25 basic/transports#protocol-version-header: without the header "the
+// server SHOULD assume protocol version 2025-03-26".
+const assumedVersion = "2025-03-26"
+
+// statelessProtocol is for requests that stand alone. Nothing is stored in it.
+var statelessProtocol = new(mcpProtocol)
+
 // sessionless dispatches a legacy payload if there are no sessions.
 func (rep *reply) sessionless(base Exchange) {
 	version := rep.r.Header.Get("Mcp-Protocol-Version")
@@ -867,29 +875,9 @@ func (rep *reply) sessionless(base Exchange) {
 // treat a client disconnect as cancellation of that request."
 func (rep *reply) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
-	// The context of the Peer is that of the POST, which net/http ends.
-	p := &Peer{log: cmp.Or(rep.h.Log, silent), send: nobody, protocol: statelessProtocol, ctx: rep.r.Context(), endCtx: func(error) {}}
+	p := newLonePeer(rep.r.Context(), nobody, statelessProtocol, rep.h.Log) // net/http ends the context
 	defer context.AfterFunc(rep.h.life, func() { p.endContexts(ErrClosed) })()
 	rep.handOn(p.ctx, rep.h.Handler, p, base)
-}
-
-// requests returns how many requests the payload holds.
-func (in Payload) requests() (n int) {
-	for _, m := range in.Messages {
-		if m.Kind() == Request {
-			n++
-		}
-	}
-	return n
-}
-
-// id returns the id for an error that is about the whole payload: that of a request,
-// or of an Invalid message.
-func (in Payload) id() ID {
-	if m := in.Messages[0]; !in.Batch && m.Kind() != Response {
-		return m.ID
-	}
-	return ID{}
 }
 
 // handOn lets a Peer take in a payload, and answers.
@@ -1418,6 +1406,13 @@ func (s *schemaReader) addMark(mark json.RawMessage, path []string, kind string)
 	}
 }
 
+// isToken reports whether c may be part of a token. RFC 9110, section 5.6.2.
+func isToken(c rune) bool {
+	isDigit := '0' <= c && c <= '9'
+	isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return isDigit || isLetter || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+}
+
 // ---- The response to a POST: JSON, or a stream ----
 
 // reply is the response to a POST. The handler of a single request runs on the
@@ -1482,14 +1477,6 @@ const (
 	streaming
 	left
 )
-
-// assumedVersion is in force where neither a session nor a header names another.
-// 2025-11-25 basic/transports#protocol-version-header: without the header "the
-// server SHOULD assume protocol version 2025-03-26".
-const assumedVersion = "2025-03-26"
-
-// statelessProtocol is for requests that stand alone. Nothing is stored in it.
-var statelessProtocol = new(mcpProtocol)
 
 func (rep *reply) refuse(status int, reason string) {
 	rep.h.refuse(rep.w, rep.r, status, rep.in.id(), reason)

@@ -377,6 +377,25 @@ func (in Payload) hasRequest(method string) bool {
 	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
 }
 
+// requests returns how many requests the payload holds.
+func (in Payload) requests() (n int) {
+	for _, m := range in.Messages {
+		if m.Kind() == Request {
+			n++
+		}
+	}
+	return n
+}
+
+// id returns the id for an error that is about the whole payload: that of a request,
+// or of an Invalid message.
+func (in Payload) id() ID {
+	if m := in.Messages[0]; !in.Batch && m.Kind() != Response {
+		return m.ID
+	}
+	return ID{}
+}
+
 // hasResponseTo reports whether the payload holds the response to a request.
 func (in Payload) hasResponseTo(id ID) bool {
 	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
@@ -893,6 +912,25 @@ func member(object []byte, name string) (found json.RawMessage) {
 	return found
 }
 
+// lookup follows a path of member names into an object; nil: there is nothing.
+func lookup(object json.RawMessage, path ...string) json.RawMessage {
+	for _, name := range path {
+		object = member(object, name)
+	}
+	return object
+}
+
+// values returns the elements of an array, or the values of an object.
+func values(text []byte) iter.Seq[json.RawMessage] {
+	return func(yield func(json.RawMessage) bool) {
+		for _, value := range Each(text) {
+			if !yield(value) {
+				return
+			}
+		}
+	}
+}
+
 // Each walks through an object or an array that is valid JSON. For a member it
 // yields the name, without quotes and escapes, and the value as it is written.
 // For an element it yields the value alone. It is for objects whose members are not
@@ -1212,6 +1250,60 @@ func sizeOf(v any) int {
 		return v.jsonSize()
 	}
 	return 0
+}
+
+// array is a slice that is [] in JSON if it has no elements. Without it nil would be
+// null, which the schemas of MCP do not allow.
+type array[T any] []T
+
+// MarshalJSON returns the elements as a JSON array.
+func (a array[T]) MarshalJSON() ([]byte, error) {
+	if len(a) == 0 {
+		return []byte("[]"), nil
+	}
+	return marshal([]T(a))
+}
+
+// ---- Objects of which only some members are ours ----
+
+// Object builds a JSON object member by member. It is for an object of which
+// only some members are ours: the others are passed on as they came. The zero Object
+// has no members.
+type Object struct{ text []byte }
+
+// Add adds a member. value must be JSON.
+func (o *Object) Add(name string, value []byte) {
+	if len(o.text) == 0 {
+		o.text = append(o.text, '{')
+	} else {
+		o.text = append(o.text, ',')
+	}
+	o.text = append(appendString(o.text, name), ':')
+	o.text = append(o.text, value...)
+}
+
+// AddAll adds the members of another object, except those with these names. What
+// is not an object adds nothing.
+func (o *Object) AddAll(other json.RawMessage, except ...string) {
+	if len(other) == 0 || other[0] != '{' {
+		return
+	}
+	for name, value := range Each(other) {
+		if !slices.Contains(except, string(name)) {
+			o.Add(string(name), value)
+		}
+	}
+}
+
+// JSON returns the object. Nothing can be added afterwards.
+func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
+
+// encode is JSON for marshal, which does not check it again.
+func (o *Object) encode() encoded {
+	if len(o.text) == 0 {
+		return encoded("{}")
+	}
+	return append(o.text, '}')
 }
 
 // ---- What a protocol on top of JSON-RPC decides ----
@@ -1623,6 +1715,12 @@ func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logg
 	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol}
 	p.ctx, p.endCtx = context.WithCancelCause(ctx)
 	return p
+}
+
+// newLonePeer returns a Peer for one payload that stands alone. Its context is ctx,
+// which ends by itself: a context of its own would cost each request memory.
+func newLonePeer(ctx context.Context, send sender, protocol protocol, log *slog.Logger) *Peer {
+	return &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol, ctx: ctx, endCtx: func(error) {}}
 }
 
 var silent = slog.New(slog.DiscardHandler)

@@ -34,7 +34,7 @@ package main
 // This file has three parts:
 //
 //	What both ends share   Revisions; the messages of the lifecycle; mcpProtocol, which remembers a client; Exchange.Log, Progress, Require
-//	The server             Server; the modern and the legacy era; InputRequired; Publish and subscriptions
+//	The server             Server; the modern and the legacy era; InputRequired; Publish and subscriptions; Content; AddTool and its siblings
 //	The client             Client; attempts and connections; negotiate, which finds out what a server speaks; Call, Listen
 //
 // The words of both ends:
@@ -78,7 +78,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"maps"
 	"math"
@@ -436,60 +435,6 @@ type ProgressParams struct {
 	Progress      float64         `json:"progress"`      // rises with each notification
 	Total         float64         `json:"total,omitempty"`
 	Message       string          `json:"message,omitempty"` // for users; from 2025-03-26 on
-}
-
-// array is a slice that is [] in JSON if it has no elements. Without it nil would be
-// null, which the schemas of MCP do not allow.
-type array[T any] []T
-
-// MarshalJSON returns the elements as a JSON array.
-func (a array[T]) MarshalJSON() ([]byte, error) {
-	if len(a) == 0 {
-		return []byte("[]"), nil
-	}
-	return marshal([]T(a))
-}
-
-// ---- Objects of which only some members are ours ----
-
-// Object builds a JSON object member by member. It is for an object of which
-// only some members are ours: the others are passed on as they came. The zero Object
-// has no members.
-type Object struct{ text []byte }
-
-// Add adds a member. value must be JSON.
-func (o *Object) Add(name string, value []byte) {
-	if len(o.text) == 0 {
-		o.text = append(o.text, '{')
-	} else {
-		o.text = append(o.text, ',')
-	}
-	o.text = append(appendString(o.text, name), ':')
-	o.text = append(o.text, value...)
-}
-
-// AddAll adds the members of another object, except those with these names. What
-// is not an object adds nothing.
-func (o *Object) AddAll(other json.RawMessage, except ...string) {
-	if len(other) == 0 || other[0] != '{' {
-		return
-	}
-	for name, value := range Each(other) {
-		if !slices.Contains(except, string(name)) {
-			o.Add(string(name), value)
-		}
-	}
-}
-
-// JSON returns the object. Nothing can be added afterwards.
-func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
-
-// encode is JSON for marshal, which does not check it again.
-func (o *Object) encode() encoded {
-	if len(o.text) == 0 {
-		return encoded("{}")
-	}
-	return append(o.text, '}')
 }
 
 // ---- What MCP keeps with a Peer ----
@@ -1002,14 +947,6 @@ func (s *Server) declares(capability string) bool {
 // declaresTrue reports whether a part of a capability is true.
 func (s *Server) declaresTrue(path ...string) bool { return string(lookup(s.caps, path...)) == "true" }
 
-// lookup follows a path of member names into an object; nil: there is nothing.
-func lookup(object json.RawMessage, path ...string) json.RawMessage {
-	for _, name := range path {
-		object = member(object, name)
-	}
-	return object
-}
-
 // warn logs which methods are not served.
 func (s *Server) warn(log *slog.Logger) {
 	for _, method := range s.hidden {
@@ -1505,17 +1442,6 @@ func (c *Contents) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// values returns the elements of an array, or the values of an object.
-func values(text []byte) iter.Seq[json.RawMessage] {
-	return func(yield func(json.RawMessage) bool) {
-		for _, value := range Each(text) {
-			if !yield(value) {
-				return
-			}
-		}
-	}
-}
-
 // RootsResult is the answer to roots/list. 2025-11-25 client/roots#listing-roots.
 type RootsResult struct {
 	Roots array[Root] `json:"roots"`
@@ -1739,6 +1665,404 @@ func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
 		return nil, &Error{Code: CodeInternalError, Message: err.Error()}
 	}
 	return ToolError("The user cannot be asked: %v", err), nil
+}
+
+// ---- Announcing changes ----
+
+const (
+	maxWatched  = 1024     // URIs that one subscriber watches, at most
+	maxOthers   = 1024     // notifications that are no changes, and wait for one client
+	maxMeta     = 16 << 10 // bytes of what a legacy client says about itself
+	maxWatching = 64 << 10 // bytes that are remembered of one legacy client: its URIs, perURI for each, and what it has said about itself
+	perURI      = 100      // bytes that each of these URIs costs beside its text
+	// maxRemembered is how many bytes a Server remembers of all legacy clients
+	// together: what they have said about themselves, and the URIs that they watch.
+	maxRemembered = 32 << 20
+	maxListeners  = 4096     // subscriptions of one HTTP handler, or of one Server
+	maxListen     = 64 << 10 // bytes of a subscriptions/listen, which are held as long as the subscription
+)
+
+var errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
+
+// A subscriber is told of changes: a legacy client that has initialized, or a
+// modern request subscriptions/listen. Publish puts a change into waiting, and
+// never sends. Who sends:
+//
+//	legacy    one goroutine of the Peer, from the first change that waits until none waits
+//	modern    the goroutine of the request, which sleeps until wake has something
+//
+// The mutex of the Server guards all fields but wake.
+type subscriber struct {
+	ready   bool            // changes may be sent: to a legacy client after notifications/initialized, to a modern one at any time
+	lists   map[string]bool // the methods that were asked for; nil: all
+	watched map[string]bool // resources, by URI
+	size    int             // bytes that Server.remembered counts for it
+	waiting []change        // not yet sent: one for each list or resource
+	others  []change        // not yet sent: notifications of other methods
+	places  map[string]int  // the index in waiting, by change.key; nil: nothing waits
+	sending bool            // a goroutine sends, for a legacy client
+	wake    chan struct{}   // has room for one; nil for a legacy client
+}
+
+// change is a notification about one thing: a list, or the resource with a URI.
+type change struct {
+	notification *Message
+	uri          string
+}
+
+// key is the same for all changes of one thing.
+func (c change) key() string { return c.notification.Method + " " + c.uri }
+
+// replacesOlder reports whether an older change with the same key need not be sent
+// any more. Two notifications of another method, such as
+// notifications/elicitation/complete, say different things.
+func (c change) replacesOlder() bool {
+	return c.notification.Method == "notifications/resources/updated" || strings.HasSuffix(c.notification.Method, "/list_changed")
+}
+
+// ResourceParams are the params of resources/subscribe, resources/unsubscribe
+// and notifications/resources/updated. 2025-11-25
+// server/resources#subscriptions.
+type ResourceParams struct {
+	URI string `json:"uri"`
+}
+
+// Publish announces a change, such as notifications/tools/list_changed, to every
+// legacy client that has initialized, and to the modern requests
+// subscriptions/listen that name it. notifications/resources/updated goes to
+// those who have subscribed to its uri.
+//
+// Publish never waits. Of several changes of one list or resource, a client that
+// reads slowly gets the last. A change that Capabilities do not offer is not
+// announced. Any other notification goes to legacy clients only, and each of them
+// is sent, unless more than 1,024 wait for a client: then the oldest is dropped.
+// They may arrive after changes that were published later. params may be nil; if
+// they do not encode to an object, nothing is sent.
+func (s *Server) Publish(method string, params any) {
+	s.mu.Lock()
+	serves := s.legacy != nil
+	s.mu.Unlock()
+	if !serves { // no request has come, so there is no client; and offers may still be added
+		return
+	}
+	s.once.Do(s.prepare) // waits while the first request prepares the Server
+	m, err := NewRequest(ID{}, method, params)
+	kind, isList := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
+	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
+	// successfully negotiated"
+	if err != nil || isList && !s.declaresTrue(kind, "listChanged") {
+		return
+	}
+	c := change{notification: m}
+	if method == "notifications/resources/updated" {
+		var p ResourceParams
+		_ = Bind(m.Params, &p)
+		c.uri = p.URI
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for peer, sub := range s.legacy {
+		if sub.add(c) && !sub.sending {
+			sub.sending = true
+			peer.goSend(func() { s.sendChanges(peer, sub) })
+		}
+	}
+	for sub := range s.listeners {
+		if sub.add(c) {
+			select {
+			case sub.wake <- struct{}{}:
+			default: // wake has a value already, so the subscriber is going to look at waiting
+			}
+		}
+	}
+}
+
+// add puts a change into waiting if the subscriber wants it. It reports whether
+// the subscriber does. The change replaces an older change of the same thing. So
+// waiting has one change at most for each list and each resource. A notification
+// of another method goes into others, and replaces nothing.
+func (sub *subscriber) add(c change) bool {
+	method := c.notification.Method
+	wanted := sub.lists == nil || sub.lists[method]
+	if method == "notifications/resources/updated" {
+		wanted = sub.watched[c.uri]
+	}
+	switch {
+	case !wanted || !sub.ready:
+		return false
+	case !c.replacesOlder():
+		if len(sub.others) == maxOthers {
+			sub.others = slices.Delete(sub.others, 0, 1)
+		}
+		sub.others = append(sub.others, c)
+		return true
+	}
+	if sub.places == nil {
+		sub.places = map[string]int{}
+	}
+	i, isWaiting := sub.places[c.key()]
+	if isWaiting {
+		sub.waiting[i] = c
+	} else {
+		sub.places[c.key()] = len(sub.waiting)
+		sub.waiting = append(sub.waiting, c)
+	}
+	return true
+}
+
+// takeWaiting returns the changes that wait, and forgets them.
+func (s *Server) takeWaiting(sub *subscriber) []change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := append(sub.waiting, sub.others...)
+	sub.waiting, sub.others, sub.places = nil, nil, nil
+	sub.sending = len(waiting) > 0
+	return waiting
+}
+
+// sendChanges sends what waits for a legacy client, until nothing does.
+func (s *Server) sendChanges(peer *Peer, sub *subscriber) {
+	for {
+		waiting := s.takeWaiting(sub)
+		if len(waiting) == 0 {
+			return
+		}
+		for _, c := range waiting {
+			if !s.isCurrent(peer, sub) { // another client has initialized
+				return
+			}
+			if err := peer.send(peer.ctx, c.notification); err != nil {
+				peer.log.Debug("notification not sent", "method", c.notification.Method, "error", brief(err.Error()))
+			}
+		}
+	}
+}
+
+func (s *Server) isCurrent(peer *Peer, sub *subscriber) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.legacy[peer] == sub
+}
+
+// addLegacySubscriber makes a client that has initialized a subscriber, in place of the
+// one before it on the same Peer, until the Peer ends. It returns false if there is no
+// room for the size bytes that the client has said about itself.
+func (s *Server) addLegacySubscriber(peer *Peer, size int) bool {
+	s.mu.Lock()
+	s.removeLegacySubscriber(peer)
+	sub := new(subscriber)
+	fits := s.reserve(sub, size)
+	if fits {
+		s.legacy[peer] = sub
+	}
+	s.mu.Unlock()
+	if fits {
+		peer.whenEnded(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.removeLegacySubscriber(peer)
+		})
+	}
+	return fits
+}
+
+// removeLegacySubscriber forgets a client. The caller holds mu.
+func (s *Server) removeLegacySubscriber(peer *Peer) {
+	if sub := s.legacy[peer]; sub != nil {
+		s.forget(sub, sub.size)
+		delete(s.legacy, peer)
+	}
+}
+
+// subscribe answers resources/subscribe and resources/unsubscribe.
+func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
+	var p ResourceParams
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	if p.URI == "" {
+		return nil, InvalidParams("'uri' must not be empty")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.legacy[x.Peer]
+	if sub == nil { // the client has gone meanwhile
+		return nil, errStopping
+	}
+	if x.Request.Method == "resources/unsubscribe" {
+		if sub.watched[p.URI] {
+			delete(sub.watched, p.URI)
+			s.forget(sub, len(p.URI)+perURI)
+		}
+		return nil, nil
+	}
+	if sub.watched[p.URI] {
+		return nil, nil
+	}
+	if len(sub.watched) >= maxWatched || sub.size+len(p.URI)+perURI > maxWatching || !s.reserve(sub, len(p.URI)+perURI) {
+		return nil, errors.New("too many subscriptions")
+	}
+	if sub.watched == nil {
+		sub.watched = map[string]bool{}
+	}
+	sub.watched[p.URI] = true
+	return nil, nil
+}
+
+// reserve reports whether there is room for n more bytes about a legacy client, and
+// counts them. As in a budget, a client may have no more than is free afterwards, so
+// there is always room for another one. The caller holds mu.
+func (s *Server) reserve(sub *subscriber, n int) bool {
+	if sub.size+n > maxRemembered-s.remembered-n {
+		return false
+	}
+	sub.size += n
+	s.remembered += n
+	return true
+}
+
+// forget undoes reserve. The caller holds mu.
+func (s *Server) forget(sub *subscriber, n int) {
+	sub.size -= n
+	s.remembered -= n
+}
+
+// ListenParams are the params of subscriptions/listen. 2026-07-28
+// basic/patterns/subscriptions.
+type ListenParams struct {
+	Notifications ListenFilter `json:"notifications"`
+}
+
+// ListenFilter says which changes a client wants to be told of, or is going to
+// be told of. 2026-07-28 basic/patterns/subscriptions.
+type ListenFilter struct {
+	PromptsListChanged    bool     `json:"promptsListChanged,omitempty"`
+	ResourceSubscriptions []string `json:"resourceSubscriptions,omitempty"` // URIs
+	ResourcesListChanged  bool     `json:"resourcesListChanged,omitempty"`
+	ToolsListChanged      bool     `json:"toolsListChanged,omitempty"`
+}
+
+// subscriptionMeta is the _meta of all messages that belong to a subscription.
+type subscriptionMeta struct {
+	ID json.RawMessage `json:"io.modelcontextprotocol/subscriptionId"` // of the request subscriptions/listen
+}
+
+// acknowledgedParams are the params of notifications/subscriptions/acknowledged.
+type acknowledgedParams struct {
+	Meta          *subscriptionMeta `json:"_meta,omitempty"`
+	Notifications ListenFilter      `json:"notifications"`
+}
+
+// listen answers subscriptions/listen. It sends an acknowledgement, and then the
+// changes that were asked for, each with the id of the request, until the client
+// cancels or the server shuts down. 2026-07-28 basic/patterns/subscriptions.
+func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
+	var p ListenParams
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	uris := p.Notifications.ResourceSubscriptions
+	if len(uris) > maxWatched || slices.Contains(uris, "") {
+		return nil, InvalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
+	}
+	agreed, sub := s.newListener(p.Notifications)
+	if !s.addListener(sub) {
+		return nil, errListeners
+	}
+	defer s.removeListener(sub)
+	id := subscriptionMeta{ID: json.RawMessage(x.Request.ID.text)}
+	err := x.Notify(ctx, "notifications/subscriptions/acknowledged", acknowledgedParams{Meta: &id, Notifications: agreed})
+	if err == nil {
+		err = s.sendUntilEnd(ctx, x, sub)
+	}
+	if err == nil {
+		err = s.sendWaiting(ctx, x, sub) // what was published before the end
+	}
+	// 2026-07-28 basic/patterns/cancellation: the server "MUST send
+	// notifications/cancelled" when it tears a subscription down. It follows the
+	// result. A client that gets it first may take that for an abrupt end, and
+	// the result for an answer to nothing.
+	if x.onConn { // over HTTP the end of the response says it
+		params := struct {
+			Meta      subscriptionMeta `json:"_meta"`
+			RequestID json.RawMessage  `json:"requestId"`
+		}{id, id.ID}
+		x.state.trailer, _ = NewRequest(ID{}, "notifications/cancelled", params)
+	}
+	return map[string]any{"_meta": id}, err
+}
+
+// sendUntilEnd sends changes until the server shuts down. It returns an error if
+// the request ends before that, or if a change cannot be sent.
+func (s *Server) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber) error {
+	for {
+		select {
+		case <-sub.wake:
+			if err := s.sendWaiting(ctx, x, sub); err != nil {
+				return err
+			}
+		case <-x.Ending:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// newListener returns the part of a filter that the server offers, and the subscriber
+// for it.
+func (s *Server) newListener(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
+	agreed.PromptsListChanged = asked.PromptsListChanged && s.declaresTrue("prompts", "listChanged")
+	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.declaresTrue("resources", "listChanged")
+	agreed.ToolsListChanged = asked.ToolsListChanged && s.declaresTrue("tools", "listChanged")
+	if s.declaresTrue("resources", "subscribe") {
+		agreed.ResourceSubscriptions = asked.ResourceSubscriptions
+	}
+	sub = &subscriber{ready: true, wake: make(chan struct{}, 1), watched: map[string]bool{}}
+	sub.lists = map[string]bool{
+		"notifications/prompts/list_changed":   agreed.PromptsListChanged,
+		"notifications/resources/list_changed": agreed.ResourcesListChanged,
+		"notifications/tools/list_changed":     agreed.ToolsListChanged,
+	}
+	for _, uri := range agreed.ResourceSubscriptions {
+		sub.watched[uri] = true
+	}
+	return agreed, sub
+}
+
+// addListener adds a listener to those that Publish tells of changes. It reports
+// whether there was room for another one.
+func (s *Server) addListener(sub *subscriber) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.listeners) >= maxListeners {
+		return false
+	}
+	s.listeners[sub] = true
+	return true
+}
+
+func (s *Server) removeListener(sub *subscriber) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, sub)
+}
+
+// sendWaiting sends what waits for a modern request.
+func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) error {
+	for _, c := range s.takeWaiting(sub) {
+		var p metaParams
+		_ = Bind(c.notification.Params, &p)
+		var meta, params Object
+		meta.Add(metaSubscription, []byte(x.Request.ID.text))
+		meta.AddAll(p.Meta, metaSubscription)
+		params.Add("_meta", meta.encode())
+		params.AddAll(c.notification.Params, "_meta")
+		if err := x.Notify(ctx, c.notification.Method, params.encode()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ---- Content: what tools return, and prompts and resources hold ----
@@ -2294,7 +2618,7 @@ func snapshot[T any](s *Server, o *catalog[T]) catalog[T] {
 
 // pageParams are the params of a list. 2025-11-25 server/utilities/pagination.
 type pageParams struct {
-	Cursor string `json:"cursor,omitempty"`
+	Cursor *string `json:"cursor,omitempty"` // nil: the first page
 }
 
 const pageSize = 50 // items of a list at once
@@ -2303,19 +2627,23 @@ const pageSize = 50 // items of a list at once
 // none. A cursor holds the last key of the page before it, so it still fits when
 // items come and go.
 func page[T, S any](s *Server, x *Exchange, o *catalog[T], in func(T, Revision) S) (shown []S, next string, err error) {
-	const mark = "after "
-	p := pageParams{Cursor: mark}
+	const mark = "after " // and the key follows
+	var p pageParams
 	if err := x.Bind(&p); err != nil {
 		return nil, "", err
 	}
-	before, ok := strings.CutPrefix(p.Cursor, mark)
-	if !ok {
-		return nil, "", unknownName("cursor", p.Cursor)
-	}
 	list := snapshot(s, o)
-	from, isThere := slices.BinarySearch(list.keys, before)
-	if isThere {
-		from++
+	from := 0
+	if p.Cursor != nil {
+		before, isCursor := strings.CutPrefix(*p.Cursor, mark)
+		if !isCursor {
+			return nil, "", unknownName("cursor", *p.Cursor)
+		}
+		isThere := false
+		from, isThere = slices.BinarySearch(list.keys, before)
+		if isThere {
+			from++
+		}
 	}
 	to := min(from+pageSize, len(list.items))
 	for _, item := range list.items[from:to] {
@@ -2658,404 +2986,6 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 		return result, nil
 	}
 	return nil, fmt.Errorf("a PromptFunc has returned a %T", result)
-}
-
-// ---- Announcing changes ----
-
-const (
-	maxWatched  = 1024     // URIs that one subscriber watches, at most
-	maxOthers   = 1024     // notifications that are no changes, and wait for one client
-	maxMeta     = 16 << 10 // bytes of what a legacy client says about itself
-	maxWatching = 64 << 10 // bytes that are remembered of one legacy client: its URIs, perURI for each, and what it has said about itself
-	perURI      = 100      // bytes that each of these URIs costs beside its text
-	// maxRemembered is how many bytes a Server remembers of all legacy clients
-	// together: what they have said about themselves, and the URIs that they watch.
-	maxRemembered = 32 << 20
-	maxListeners  = 4096     // subscriptions of one HTTP handler, or of one Server
-	maxListen     = 64 << 10 // bytes of a subscriptions/listen, which are held as long as the subscription
-)
-
-var errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
-
-// A subscriber is told of changes: a legacy client that has initialized, or a
-// modern request subscriptions/listen. Publish puts a change into waiting, and
-// never sends. Who sends:
-//
-//	legacy    one goroutine of the Peer, from the first change that waits until none waits
-//	modern    the goroutine of the request, which sleeps until wake has something
-//
-// The mutex of the Server guards all fields but wake.
-type subscriber struct {
-	ready   bool            // changes may be sent: to a legacy client after notifications/initialized, to a modern one at any time
-	lists   map[string]bool // the methods that were asked for; nil: all
-	watched map[string]bool // resources, by URI
-	size    int             // bytes that Server.remembered counts for it
-	waiting []change        // not yet sent: one for each list or resource
-	others  []change        // not yet sent: notifications of other methods
-	places  map[string]int  // the index in waiting, by change.key; nil: nothing waits
-	sending bool            // a goroutine sends, for a legacy client
-	wake    chan struct{}   // has room for one; nil for a legacy client
-}
-
-// change is a notification about one thing: a list, or the resource with a URI.
-type change struct {
-	notification *Message
-	uri          string
-}
-
-// key is the same for all changes of one thing.
-func (c change) key() string { return c.notification.Method + " " + c.uri }
-
-// replacesOlder reports whether an older change with the same key need not be sent
-// any more. Two notifications of another method, such as
-// notifications/elicitation/complete, say different things.
-func (c change) replacesOlder() bool {
-	return c.notification.Method == "notifications/resources/updated" || strings.HasSuffix(c.notification.Method, "/list_changed")
-}
-
-// ResourceParams are the params of resources/subscribe, resources/unsubscribe
-// and notifications/resources/updated. 2025-11-25
-// server/resources#subscriptions.
-type ResourceParams struct {
-	URI string `json:"uri"`
-}
-
-// Publish announces a change, such as notifications/tools/list_changed, to every
-// legacy client that has initialized, and to the modern requests
-// subscriptions/listen that name it. notifications/resources/updated goes to
-// those who have subscribed to its uri.
-//
-// Publish never waits. Of several changes of one list or resource, a client that
-// reads slowly gets the last. A change that Capabilities do not offer is not
-// announced. Any other notification goes to legacy clients only, and each of them
-// is sent, unless more than 1,024 wait for a client: then the oldest is dropped.
-// They may arrive after changes that were published later. params may be nil; if
-// they do not encode to an object, nothing is sent.
-func (s *Server) Publish(method string, params any) {
-	s.mu.Lock()
-	serves := s.legacy != nil
-	s.mu.Unlock()
-	if !serves { // no request has come, so there is no client; and offers may still be added
-		return
-	}
-	s.once.Do(s.prepare) // waits while the first request prepares the Server
-	m, err := NewRequest(ID{}, method, params)
-	kind, isList := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
-	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
-	// successfully negotiated"
-	if err != nil || isList && !s.declaresTrue(kind, "listChanged") {
-		return
-	}
-	c := change{notification: m}
-	if method == "notifications/resources/updated" {
-		var p ResourceParams
-		_ = Bind(m.Params, &p)
-		c.uri = p.URI
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for peer, sub := range s.legacy {
-		if sub.add(c) && !sub.sending {
-			sub.sending = true
-			peer.goSend(func() { s.sendChanges(peer, sub) })
-		}
-	}
-	for sub := range s.listeners {
-		if sub.add(c) {
-			select {
-			case sub.wake <- struct{}{}:
-			default: // wake has a value already, so the subscriber is going to look at waiting
-			}
-		}
-	}
-}
-
-// add puts a change into waiting if the subscriber wants it. It reports whether
-// the subscriber does. The change replaces an older change of the same thing. So
-// waiting has one change at most for each list and each resource. A notification
-// of another method goes into others, and replaces nothing.
-func (sub *subscriber) add(c change) bool {
-	method := c.notification.Method
-	wanted := sub.lists == nil || sub.lists[method]
-	if method == "notifications/resources/updated" {
-		wanted = sub.watched[c.uri]
-	}
-	switch {
-	case !wanted || !sub.ready:
-		return false
-	case !c.replacesOlder():
-		if len(sub.others) == maxOthers {
-			sub.others = slices.Delete(sub.others, 0, 1)
-		}
-		sub.others = append(sub.others, c)
-		return true
-	}
-	if sub.places == nil {
-		sub.places = map[string]int{}
-	}
-	i, isWaiting := sub.places[c.key()]
-	if isWaiting {
-		sub.waiting[i] = c
-	} else {
-		sub.places[c.key()] = len(sub.waiting)
-		sub.waiting = append(sub.waiting, c)
-	}
-	return true
-}
-
-// takeWaiting returns the changes that wait, and forgets them.
-func (s *Server) takeWaiting(sub *subscriber) []change {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	waiting := append(sub.waiting, sub.others...)
-	sub.waiting, sub.others, sub.places = nil, nil, nil
-	sub.sending = len(waiting) > 0
-	return waiting
-}
-
-// sendChanges sends what waits for a legacy client, until nothing does.
-func (s *Server) sendChanges(peer *Peer, sub *subscriber) {
-	for {
-		waiting := s.takeWaiting(sub)
-		if len(waiting) == 0 {
-			return
-		}
-		for _, c := range waiting {
-			if !s.isCurrent(peer, sub) { // another client has initialized
-				return
-			}
-			if err := peer.send(peer.ctx, c.notification); err != nil {
-				peer.log.Debug("notification not sent", "method", c.notification.Method, "error", brief(err.Error()))
-			}
-		}
-	}
-}
-
-func (s *Server) isCurrent(peer *Peer, sub *subscriber) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.legacy[peer] == sub
-}
-
-// addLegacySubscriber makes a client that has initialized a subscriber, in place of the
-// one before it on the same Peer, until the Peer ends. It returns false if there is no
-// room for the size bytes that the client has said about itself.
-func (s *Server) addLegacySubscriber(peer *Peer, size int) bool {
-	s.mu.Lock()
-	s.removeLegacySubscriber(peer)
-	sub := new(subscriber)
-	fits := s.reserve(sub, size)
-	if fits {
-		s.legacy[peer] = sub
-	}
-	s.mu.Unlock()
-	if fits {
-		peer.whenEnded(func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.removeLegacySubscriber(peer)
-		})
-	}
-	return fits
-}
-
-// removeLegacySubscriber forgets a client. The caller holds mu.
-func (s *Server) removeLegacySubscriber(peer *Peer) {
-	if sub := s.legacy[peer]; sub != nil {
-		s.forget(sub, sub.size)
-		delete(s.legacy, peer)
-	}
-}
-
-// subscribe answers resources/subscribe and resources/unsubscribe.
-func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
-	var p ResourceParams
-	if err := x.Bind(&p); err != nil {
-		return nil, err
-	}
-	if p.URI == "" {
-		return nil, InvalidParams("'uri' must not be empty")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sub := s.legacy[x.Peer]
-	if sub == nil { // the client has gone meanwhile
-		return nil, errStopping
-	}
-	if x.Request.Method == "resources/unsubscribe" {
-		if sub.watched[p.URI] {
-			delete(sub.watched, p.URI)
-			s.forget(sub, len(p.URI)+perURI)
-		}
-		return nil, nil
-	}
-	if sub.watched[p.URI] {
-		return nil, nil
-	}
-	if len(sub.watched) >= maxWatched || sub.size+len(p.URI)+perURI > maxWatching || !s.reserve(sub, len(p.URI)+perURI) {
-		return nil, errors.New("too many subscriptions")
-	}
-	if sub.watched == nil {
-		sub.watched = map[string]bool{}
-	}
-	sub.watched[p.URI] = true
-	return nil, nil
-}
-
-// reserve reports whether there is room for n more bytes about a legacy client, and
-// counts them. As in a budget, a client may have no more than is free afterwards, so
-// there is always room for another one. The caller holds mu.
-func (s *Server) reserve(sub *subscriber, n int) bool {
-	if sub.size+n > maxRemembered-s.remembered-n {
-		return false
-	}
-	sub.size += n
-	s.remembered += n
-	return true
-}
-
-// forget undoes reserve. The caller holds mu.
-func (s *Server) forget(sub *subscriber, n int) {
-	sub.size -= n
-	s.remembered -= n
-}
-
-// ListenParams are the params of subscriptions/listen. 2026-07-28
-// basic/patterns/subscriptions.
-type ListenParams struct {
-	Notifications ListenFilter `json:"notifications"`
-}
-
-// ListenFilter says which changes a client wants to be told of, or is going to
-// be told of. 2026-07-28 basic/patterns/subscriptions.
-type ListenFilter struct {
-	PromptsListChanged    bool     `json:"promptsListChanged,omitempty"`
-	ResourceSubscriptions []string `json:"resourceSubscriptions,omitempty"` // URIs
-	ResourcesListChanged  bool     `json:"resourcesListChanged,omitempty"`
-	ToolsListChanged      bool     `json:"toolsListChanged,omitempty"`
-}
-
-// subscriptionMeta is the _meta of all messages that belong to a subscription.
-type subscriptionMeta struct {
-	ID json.RawMessage `json:"io.modelcontextprotocol/subscriptionId"` // of the request subscriptions/listen
-}
-
-// acknowledgedParams are the params of notifications/subscriptions/acknowledged.
-type acknowledgedParams struct {
-	Meta          *subscriptionMeta `json:"_meta,omitempty"`
-	Notifications ListenFilter      `json:"notifications"`
-}
-
-// listen answers subscriptions/listen. It sends an acknowledgement, and then the
-// changes that were asked for, each with the id of the request, until the client
-// cancels or the server shuts down. 2026-07-28 basic/patterns/subscriptions.
-func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
-	var p ListenParams
-	if err := x.Bind(&p); err != nil {
-		return nil, err
-	}
-	uris := p.Notifications.ResourceSubscriptions
-	if len(uris) > maxWatched || slices.Contains(uris, "") {
-		return nil, InvalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
-	}
-	agreed, sub := s.newListener(p.Notifications)
-	if !s.addListener(sub) {
-		return nil, errListeners
-	}
-	defer s.removeListener(sub)
-	id := subscriptionMeta{ID: json.RawMessage(x.Request.ID.text)}
-	err := x.Notify(ctx, "notifications/subscriptions/acknowledged", acknowledgedParams{Meta: &id, Notifications: agreed})
-	if err == nil {
-		err = s.sendUntilEnd(ctx, x, sub)
-	}
-	if err == nil {
-		err = s.sendWaiting(ctx, x, sub) // what was published before the end
-	}
-	// 2026-07-28 basic/patterns/cancellation: the server "MUST send
-	// notifications/cancelled" when it tears a subscription down. It follows the
-	// result. A client that gets it first may take that for an abrupt end, and
-	// the result for an answer to nothing.
-	if x.onConn { // over HTTP the end of the response says it
-		params := struct {
-			Meta      subscriptionMeta `json:"_meta"`
-			RequestID json.RawMessage  `json:"requestId"`
-		}{id, id.ID}
-		x.state.trailer, _ = NewRequest(ID{}, "notifications/cancelled", params)
-	}
-	return map[string]any{"_meta": id}, err
-}
-
-// sendUntilEnd sends changes until the server shuts down. It returns an error if
-// the request ends before that, or if a change cannot be sent.
-func (s *Server) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber) error {
-	for {
-		select {
-		case <-sub.wake:
-			if err := s.sendWaiting(ctx, x, sub); err != nil {
-				return err
-			}
-		case <-x.Ending:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// newListener returns the part of a filter that the server offers, and the subscriber
-// for it.
-func (s *Server) newListener(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
-	agreed.PromptsListChanged = asked.PromptsListChanged && s.declaresTrue("prompts", "listChanged")
-	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.declaresTrue("resources", "listChanged")
-	agreed.ToolsListChanged = asked.ToolsListChanged && s.declaresTrue("tools", "listChanged")
-	if s.declaresTrue("resources", "subscribe") {
-		agreed.ResourceSubscriptions = asked.ResourceSubscriptions
-	}
-	sub = &subscriber{ready: true, wake: make(chan struct{}, 1), watched: map[string]bool{}}
-	sub.lists = map[string]bool{
-		"notifications/prompts/list_changed":   agreed.PromptsListChanged,
-		"notifications/resources/list_changed": agreed.ResourcesListChanged,
-		"notifications/tools/list_changed":     agreed.ToolsListChanged,
-	}
-	for _, uri := range agreed.ResourceSubscriptions {
-		sub.watched[uri] = true
-	}
-	return agreed, sub
-}
-
-// addListener adds a listener to those that Publish tells of changes. It reports
-// whether there was room for another one.
-func (s *Server) addListener(sub *subscriber) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.listeners) >= maxListeners {
-		return false
-	}
-	s.listeners[sub] = true
-	return true
-}
-
-func (s *Server) removeListener(sub *subscriber) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.listeners, sub)
-}
-
-// sendWaiting sends what waits for a modern request.
-func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) error {
-	for _, c := range s.takeWaiting(sub) {
-		var p metaParams
-		_ = Bind(c.notification.Params, &p)
-		var meta, params Object
-		meta.Add(metaSubscription, []byte(x.Request.ID.text))
-		meta.AddAll(p.Meta, metaSubscription)
-		params.Add("_meta", meta.encode())
-		params.AddAll(c.notification.Params, "_meta")
-		if err := x.Notify(ctx, c.notification.Method, params.encode()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // ======== The client ========

@@ -973,35 +973,6 @@ type eventWriter struct {
 	rc *http.ResponseController // sees through wrappers that have an Unwrap method
 }
 
-const noFlush = "No stream: this server's middleware has neither Unwrap nor Flush"
-
-// canStream reports whether a response can be flushed. If it cannot, the log says
-// so, once for each handler: everything else works, so the reason would be hard to
-// find.
-func (g *Guard) canStream(w http.ResponseWriter, warned *atomic.Bool) bool {
-	can := canFlush(w)
-	if !can && warned.CompareAndSwap(false, true) {
-		g.log().Warn("no streams", "reason", noFlush, "writer", fmt.Sprintf("%T", w))
-	}
-	return can
-}
-
-// canFlush reports whether http.ResponseController finds a way to flush.
-// http.TimeoutHandler has none, nor have wrappers with neither an Unwrap method
-// nor a Flush method.
-func canFlush(w http.ResponseWriter) bool {
-	for {
-		switch wrapper := w.(type) {
-		case http.Flusher, interface{ FlushError() error }:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = wrapper.Unwrap()
-		default:
-			return false
-		}
-	}
-}
-
 // newEventWriter begins a response whose body is events. It writes the status, so
 // that middleware can log it. Nothing between server and client may hold events
 // back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
@@ -1350,6 +1321,35 @@ func (g *Guard) silence() time.Duration {
 		return 0
 	}
 	return g.KeepAlive
+}
+
+const noFlush = "No stream: this server's middleware has neither Unwrap nor Flush"
+
+// canStream reports whether a response can be flushed. If it cannot, the log says
+// so, once for each handler: everything else works, so the reason would be hard to
+// find.
+func (g *Guard) canStream(w http.ResponseWriter, warned *atomic.Bool) bool {
+	can := canFlush(w)
+	if !can && warned.CompareAndSwap(false, true) {
+		g.log().Warn("no streams", "reason", noFlush, "writer", fmt.Sprintf("%T", w))
+	}
+	return can
+}
+
+// canFlush reports whether http.ResponseController finds a way to flush.
+// http.TimeoutHandler has none, nor have wrappers with neither an Unwrap method
+// nor a Flush method.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch wrapper := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = wrapper.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 // writeJSON answers a request with a payload. A 503 asks the client to try again
@@ -2458,13 +2458,6 @@ func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
 		}
 	}
 	return params
-}
-
-// isToken reports whether c may be part of a token. RFC 9110, section 5.6.2.
-func isToken(c rune) bool {
-	isDigit := '0' <= c && c <= '9'
-	isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-	return isDigit || isLetter || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
 // doHTTP sends a request. Its error does not show the query of the URL: errors
