@@ -2217,11 +2217,11 @@ func (a *answer) emit(write func(*Message)) {
 	var refused atomic.Pointer[Error] // why no more requests are served; nil: they are
 	go func() {
 		var running sync.WaitGroup
-		places := make(chan struct{}, maxAtOnce)
+		slots := make(chan struct{}, maxAtOnce)
 		for _, s := range a.requests {
-			places <- struct{}{}
+			slots <- struct{}{}
 			running.Go(func() {
-				defer func() { <-places }()
+				defer func() { <-slots }()
 				send := func(m *Message) { responses <- m }
 				if fault := refused.Load(); fault != nil {
 					a.respond(s, NewResponse(s.id, nil, fault), send)

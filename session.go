@@ -1699,7 +1699,7 @@ type subscriber struct {
 	size    int             // bytes that Server.remembered counts for it
 	waiting []change        // not yet sent: one for each list or resource
 	others  []change        // not yet sent: notifications of other methods
-	places  map[string]int  // the index in waiting, by change.key; nil: nothing waits
+	indices map[string]int  // the index in waiting, by change.key; nil: nothing waits
 	sending bool            // a goroutine sends, for a legacy client
 	wake    chan struct{}   // has room for one; nil for a legacy client
 }
@@ -1797,14 +1797,14 @@ func (sub *subscriber) add(c change) bool {
 		sub.others = append(sub.others, c)
 		return true
 	}
-	if sub.places == nil {
-		sub.places = map[string]int{}
+	if sub.indices == nil {
+		sub.indices = map[string]int{}
 	}
-	i, isWaiting := sub.places[c.key()]
+	i, isWaiting := sub.indices[c.key()]
 	if isWaiting {
 		sub.waiting[i] = c
 	} else {
-		sub.places[c.key()] = len(sub.waiting)
+		sub.indices[c.key()] = len(sub.waiting)
 		sub.waiting = append(sub.waiting, c)
 	}
 	return true
@@ -1815,7 +1815,7 @@ func (s *Server) takeWaiting(sub *subscriber) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting := append(sub.waiting, sub.others...)
-	sub.waiting, sub.others, sub.places = nil, nil, nil
+	sub.waiting, sub.others, sub.indices = nil, nil, nil
 	sub.sending = len(waiting) > 0
 	return waiting
 }

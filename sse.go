@@ -2317,14 +2317,14 @@ const (
 
 var errSlow = fmt.Errorf("the server has not taken it within %v", acceptTimeout)
 
-// responseSlots has a place for each response to a request of the server that is on
-// its way. A response waits for its place before it is encoded. So a server that asks
+// responseSlots has a slot for each response to a request of the server that is on
+// its way. A response waits for its slot before it is encoded. So a server that asks
 // and does not read the responses can keep no more than maxResponses POSTs waiting.
 type responseSlots chan struct{}
 
 func newResponseSlots() responseSlots { return make(responseSlots, maxResponses) }
 
-// enter waits for a place. If ctx ends first, enter returns the cause.
+// enter waits for a slot. If ctx ends first, enter returns the cause.
 func (s responseSlots) enter(ctx context.Context) error {
 	select {
 	case s <- struct{}{}:
@@ -2334,7 +2334,7 @@ func (s responseSlots) enter(ctx context.Context) error {
 	}
 }
 
-// leave frees the place of a caller of enter.
+// leave frees the slot of a caller of enter.
 func (s responseSlots) leave() { <-s }
 
 // agreedVersion is what a transport reads of the result of initialize.
