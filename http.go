@@ -237,9 +237,6 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost:
 		h.post(w, r, principal)
-	case sessions && r.Method == http.MethodGet && !h.canStream(w, &h.warned):
-		w.Header().Set("Allow", "POST, DELETE")
-		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, noFlush)
 	case sessions && r.Method == http.MethodGet:
 		h.get(w, r, principal)
 	case sessions && r.Method == http.MethodDelete:
@@ -1921,6 +1918,11 @@ func (h *StreamableHandler) caller(r *http.Request, principal string) string {
 // was cut. 2025-11-25 basic/transports#resumability-and-redelivery: "The server MUST
 // NOT replay messages that would have been delivered on a different stream."
 func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
+	if !h.canStream(w, &h.warned) {
+		w.Header().Set("Allow", "POST, DELETE")
+		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, noFlush)
+		return
+	}
 	s := h.session(w, r, ID{}, principal)
 	if s == nil {
 		return

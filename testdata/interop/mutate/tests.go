@@ -32,10 +32,12 @@ var stages = []stage{
 	{"short", ".", []string{compile + "."}, "./tests -test.failfast -test.short", 90 * time.Second},
 	{"full", ".", nil, "./tests -test.failfast", 240 * time.Second},
 	{"library", "testdata/interop/library", []string{"cd .. && go run ./copywire", compile + "."}, "./tests -test.failfast", 240 * time.Second},
-	{raceStage, ".", []string{compile + "-race ."}, "./tests -test.failfast -test.short", 300 * time.Second},
+	{"race", ".", []string{compile + "-race ."}, "./tests -test.failfast -test.short", 300 * time.Second},
+	{"race in library", "testdata/interop/library", []string{compile + "-race ."}, "./tests -test.failfast", 300 * time.Second},
 }
 
-const raceStage = "race"
+// hasRace reports whether a stage runs with the race detector.
+func (s stage) hasRace() bool { return strings.HasPrefix(s.name, "race") }
 
 // compile makes the program of the tests. The compiler takes half as long if it
 // writes nothing for a debugger and collects its garbage less often.
@@ -67,7 +69,7 @@ func runOne(lib *library, m *mutation) (result, error) {
 		}
 	}
 	for _, s := range stages {
-		if s.name == raceStage && m.Operator != dropLock && m != unchanged {
+		if s.hasRace() && m.Operator != dropLock && m != unchanged {
 			continue
 		}
 		passed, output, err := s.try(dir)
@@ -121,7 +123,7 @@ func (s stage) try(dir string) (passed bool, output []byte, err error) {
 	}
 	limit := s.limit * time.Duration(slowness)
 	command := fmt.Sprintf("%s -test.timeout %v", s.run, limit)
-	if s.name != raceStage {
+	if !s.hasRace() {
 		command = fmt.Sprintf("ulimit -v %d && %s", maxMemory, command)
 	}
 	output, err = shell(folder, command, limit+time.Minute)
