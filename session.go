@@ -1653,7 +1653,7 @@ func (s *Server) isReady(peer *Peer) bool {
 // is an error: the model cannot do anything about it.
 func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
 	switch {
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+	case ctx.Err() != nil:
 		return nil, err
 	case errors.Is(err, ErrClosed):
 		return nil, errStopping

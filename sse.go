@@ -283,7 +283,7 @@ const (
 	maxUnwritten  = 64 << 10         // bytes that wait for the response that follows a stream; one event may have more
 	maxUnfollowed = 64 << 10         // bytes that are sent after a connection has broken, before the sender waits
 	awaitReturn   = 5 * time.Second  // how long a sender waits for the client to come back
-	keepEnded     = 5 * time.Minute  // how long the events of a stream that has ended are kept
+	keepEnded     = 5 * time.Minute  // how long the events of a stream that has ended are kept, or up to a minute longer
 	stall         = 30 * time.Second // how long one write may take; after that the connection is broken
 	writeSize     = 16 << 10         // bytes of one write
 
@@ -868,8 +868,6 @@ func (s *Stream) position(id string) (number int64, err error) {
 	case number < 0, number == 0 && !s.out.prime, number > s.lastSent: // no response has had such an id
 		return 0, errNotKept
 	case number < s.lastLost:
-		return 0, errNotKept
-	case !s.ended.IsZero() && time.Since(s.ended) > keepEnded:
 		return 0, errNotKept
 	}
 	return number, nil

@@ -856,11 +856,16 @@ func TestGuardWraps(t *testing.T) {
 func TestOffersAtOnce(t *testing.T) {
 	server := newServer()
 	server.Capabilities = map[string]any{"tools": map[string]bool{"listChanged": true}, "resources": map[string]bool{"subscribe": true}}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for range 50 {
+			server.Publish("notifications/tools/list_changed", nil)
+		}
+	})
 	var clients []*wire.Client
 	for range 2 {
 		clients = append(clients, connect(t, server, &wire.Client{Versions: []string{"2025-11-25"}}))
 	}
-	var all sync.WaitGroup
 	for i := range 4 {
 		name := fmt.Sprint("t", i)
 		all.Go(func() {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"strings"
@@ -195,5 +196,25 @@ func TestWhichCallMakesRoom(t *testing.T) {
 				t.Errorf("%d calls are stopped, the first is %v", n, first)
 			}
 		})
+	}
+}
+
+// In the legacy era there is no subscriptions/listen, however large it is.
+func TestLegacyListen(t *testing.T) {
+	for _, text := range []string{"x", strings.Repeat("x", 1<<20)} {
+		if out := answered(t, newServer(), "2025-11-25", "subscriptions/listen", `"x":"`+text+`"`); !strings.Contains(out, "-32601") {
+			t.Errorf("%d bytes: %s", len(text), out)
+		}
+	}
+}
+
+// What a log has of a peer's text is short.
+func TestLogIsShort(t *testing.T) {
+	var text lockedBuffer
+	log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	_, err := serveLines(t, newServer(), log, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":"`+strings.Repeat("y", 1000)+`","result":{}}`)
+	logged := text.String()
+	if n := strings.Count(logged, "y"); err != nil || n < 400 || n > 510 {
+		t.Errorf("%d of 1000, %v: %s", n, err, logged)
 	}
 }
