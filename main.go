@@ -40,6 +40,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"log"
 	"log/slog"
 	"maps"
 	"math"
@@ -90,6 +91,9 @@ func usageErrorf(format string, args ...any) error {
 }
 
 func main() {
+	// net/http writes some of what a broken server sends to this log, session ids
+	// included.
+	log.SetOutput(io.Discard)
 	commands := map[string]func(context.Context, []string) error{"call": call, "bridge": bridge}
 	command := serve
 	args := os.Args[1:]
@@ -2464,14 +2468,18 @@ const (
 	maxWaiting     = 1024             // requests of the client without an answer
 	maxPosts       = 2 * maxWaiting   // POSTs at once: the requests, and as many answers to questions of the server
 	initializeTime = 30 * time.Second // for the answer to initialize; then the next message is sent all the same
-	drainTime      = 5 * time.Second  // for the server to answer, when the client has hung up
+	drainTime      = 5 * time.Second  // for a server with a URL to answer, when the client has hung up
 	endTime        = 2 * time.Second  // for the client to read the last answers
 	maxShown       = 1000             // characters of a text of the peer that are logged
 
-	// bridgeGrace is for each step of shutting down a command. Clients may kill
-	// the bridge four seconds after they have hung up. A command that ignores the
-	// end of input must have been killed by then.
-	bridgeGrace = 1500 * time.Millisecond
+	// Clients may kill the bridge four seconds after they have hung up. By then a
+	// command that ignores the end of input, and SIGTERM, must have been killed. It
+	// has drainCommand to answer, and bridgeGrace for each step of its end.
+	drainCommand = 1500 * time.Millisecond
+	bridgeGrace  = time.Second
+
+	maxQueued = 1 << 20 // bytes of the client's messages that wait until the server has taken those before them
+	queueUnit = 4 << 10 // bytes; each payload counts as a multiple of this
 )
 
 // Reasons why a bridge ends.
@@ -2521,6 +2529,8 @@ func bridge(ctx context.Context, args []string) error {
 		server:  server,
 		isURL:   isURL(target[0]),
 		log:     slog.New(slog.NewTextHandler(stderr, nil)),
+		queue:   make(chan said, maxQueued/queueUnit),
+		queued:  make(chan struct{}, maxQueued/queueUnit),
 		posts:   make(chan struct{}, maxPosts),
 		changed: make(chan struct{}, 1),
 		waiting: map[string]waitingCall{},
@@ -2538,12 +2548,24 @@ type bridged struct {
 	log     *slog.Logger
 	ctx     context.Context // its cause is why the bridge ends
 	end     context.CancelCauseFunc
+	queue   chan said     // from readClient to passOn; closed when the client has hung up
+	queued  chan struct{} // has a value for each queueUnit of what is in queue; it has room for maxQueued
 	posts   chan struct{} // has room for maxPosts; each POST holds a place
 	changed chan struct{} // has room for one; gets a value when a request has left waiting
 
 	mu      sync.Mutex             // guards the field below
 	waiting map[string]waitingCall // requests of the client without an answer, by idKey
 }
+
+// said is what has come from the client: a payload, or a report about one that was too
+// large.
+type said struct {
+	Payload
+	report *ReadError
+}
+
+// units returns how many values of bridged.queued it has. A large payload has all.
+func (s said) units() int { return min(len(s.Raw()), maxQueued-1)/queueUnit + 1 }
 
 // waitingCall is what the bridge keeps of a request of the client.
 type waitingCall struct {
@@ -2562,6 +2584,7 @@ func (b *bridged) run() error {
 		close(ended)
 	}()
 	go b.readClient() // ends with the input, or with the program
+	go b.passOn()     // likewise
 	<-b.ctx.Done()
 	why := context.Cause(b.ctx)
 	err := b.server.Close() // meanwhile readServer passes on what the server still says
@@ -2577,33 +2600,61 @@ func (b *bridged) run() error {
 
 // ---- From the client to the server ----
 
-// readClient is the loop that passes on what the client sends.
+// readClient is the loop that reads what the client sends. It only puts that into the
+// queue: so it sees at once that the client has hung up, even if the server takes no
+// message.
 func (b *bridged) readClient() {
+	defer close(b.queue)
 	for {
 		in, err := b.client.Read()
 		report, isReport := errors.AsType[*ReadError](err)
 		switch {
 		case b.ctx.Err() != nil: // the bridge has ended
 			return
-		case isReport: // a line was too long
-			b.answer(NewResponse(ID{}, nil, &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + report.Error()}))
 		case err == io.EOF:
-			b.drain()
-			b.end(errClientGone)
+			time.AfterFunc(b.drainTime(), func() { b.end(errClientGone) })
 			return
-		case err != nil:
+		case err != nil && !isReport:
 			b.end(fmt.Errorf("standard input: %w", err))
 			return
-		default:
-			b.toServer(in)
 		}
+		next := said{in, report}
+		for range next.units() {
+			select {
+			case b.queued <- struct{}{}:
+			case <-b.ctx.Done():
+				return
+			}
+		}
+		b.queue <- next // there is room: each has a unit at least
 	}
 }
 
-// drain waits until the server has answered all requests. A subscription has no
-// answer before its end, so drain does not wait for it.
-func (b *bridged) drain() {
-	b.await(drainTime, func(method string) bool { return method != "subscriptions/listen" })
+// passOn is the loop that passes on what is in the queue. When the client has hung up,
+// it waits until the server has answered all requests, but no longer than drainTime. A
+// subscription has no answer before its end, so passOn does not wait for it.
+func (b *bridged) passOn() {
+	for next := range b.queue {
+		for range next.units() { // before the server has taken it, so that readClient goes on meanwhile
+			<-b.queued
+		}
+		if next.report != nil { // a line was too long
+			fault := &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + next.report.Error()}
+			b.answer(NewResponse(next.report.Request, nil, fault))
+			continue
+		}
+		b.toServer(next.Payload)
+	}
+	b.await(b.drainTime(), func(method string) bool { return method != "subscriptions/listen" })
+	b.end(errClientGone)
+}
+
+// drainTime is how long the server may answer when the client has hung up.
+func (b *bridged) drainTime() time.Duration {
+	if b.isURL {
+		return drainTime
+	}
+	return drainCommand
 }
 
 // awaitInitialize waits until initialize is answered, if it was sent. The answer
@@ -2613,7 +2664,7 @@ func (b *bridged) awaitInitialize() {
 }
 
 // await waits until no request for certain methods is waiting, for at most limit.
-// Only the goroutine of readClient calls it.
+// Only the goroutine of passOn calls it.
 func (b *bridged) await(limit time.Duration, isMeant func(method string) bool) {
 	timeout := time.After(limit)
 	for b.isWaiting(isMeant) {
@@ -2669,7 +2720,7 @@ func (b *bridged) admit(m *Message) bool {
 		b.answer(m) // its encoding is the answer to it
 		return false
 	case m.Kind() == Request && !b.add(m):
-		b.answer(NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: more than %d requests wait for an answer", maxWaiting)))
+		b.answer(NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: the id is that of another request that waits, or more than %d wait for an answer", maxWaiting)))
 		return false
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
@@ -2798,14 +2849,16 @@ func (b *bridged) writeToClient(out Payload) {
 
 // ---- Requests of the client that wait for an answer ----
 
-// add notes a request. It returns false if too many are waiting.
+// add notes a request. It returns false if too many are waiting, or if another one with
+// this id is: then there would be no telling whose answer comes.
 func (b *bridged) add(m *Message) bool {
+	key := idKey(m.ID.String())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.waiting) >= maxWaiting {
+	if _, isWaiting := b.waiting[key]; isWaiting || len(b.waiting) >= maxWaiting {
 		return false
 	}
-	b.waiting[idKey(m.ID.String())] = waitingCall{m.ID, m.Method}
+	b.waiting[key] = waitingCall{m.ID, m.Method}
 	return true
 }
 
@@ -3459,8 +3512,9 @@ func tracedHeader(header http.Header) string {
 
 var (
 	// queryLine matches the beginning of a line that has a URL with a query: the
-	// line of a request, or of an event endpoint.
-	queryLine = lazyRegexp(`(?m)^(\S+ |data: ?)(/|https?://)\S*\?\S*`)
+	// line of a request, or the data of an event endpoint, which may be any relative
+	// URL. JSON begins with another character. An id in a path stays.
+	queryLine = lazyRegexp(`(?mi)^(\S+ (/|https?://)|data: *[^\s{}"\[\]])\S*`)
 	// queryPart matches one name and value of a query.
 	queryPart = lazyRegexp(`[?&][^&\s]*`)
 	// idLine matches a line with the id of a session, or the beginning of a line

@@ -3509,6 +3509,8 @@ func TestTraceNames(t *testing.T) {
 		"data: /m?sessionId=s3cret":                         "data: /m?sessionId=…",
 		"data:/m?sessionId=s3cret":                          "data:/m?sessionId=…",
 		"data: http://h/m?session=s3cret&b=s3cret":          "data: http://h/m?session=…&b=…",
+		"data:  m?sessionId=s3cret":                         "data:  m?sessionId=…",
+		`data:  "text": "is it?"`:                           `data:  "text": "is it?"`,
 		"data: {\"jsonrpc\":\"2.0\",\"method\":\"/a?b=c\"}": "data: {\"jsonrpc\":\"2.0\",\"method\":\"/a?b=c\"}",
 	} {
 		if got, _ := x.rename(in+"\n", false); got != want+"\n" {

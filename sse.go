@@ -2362,6 +2362,7 @@ func (e *HTTPError) Error() string {
 	case e.fault != nil:
 		return text + ": " + e.fault.Error()
 	case e.Status/100 == 3 && location != "":
+		location, _, _ = strings.Cut(location, "?") // as in doHTTP
 		return fmt.Sprintf("%s: not followed to %.200q", text, location)
 	case len(body) > 0:
 		return fmt.Sprintf("%s %.200q", text, body)

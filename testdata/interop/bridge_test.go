@@ -420,6 +420,15 @@ func TestBridgeEnds(t *testing.T) {
 	}{
 		{"the client hangs up, and waits for the rest", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) { c.in.Close() },
 			"mcpwire bridge: the client has hung up", 0, 45 * time.Second}, // the server has five seconds
+		{"the client hangs up while the server takes nothing", `exec "$1"`, func(t *testing.T, c *lineClient, server int) {
+			if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
+				t.Error(err)
+			}
+			for i := range 8 { // more than pipes hold
+				c.send(t, echoCall(i, 50_000))
+			}
+			c.in.Close()
+		}, "mcpwire bridge: the client has hung up", 0, 45 * time.Second},
 		{"the client is killed", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) {
 			c.in.Close()
 			c.out.Close()

@@ -218,3 +218,11 @@ func TestLogIsShort(t *testing.T) {
 		t.Errorf("%d of 1000, %v: %s", n, err, logged)
 	}
 }
+
+// The error of a redirect shows where it leads, but not the query, which may hold a key.
+func TestRedirectShowsNoQuery(t *testing.T) {
+	err := &wire.HTTPError{Status: 301, Header: http.Header{"Location": {"https://example.com/mcp?key=secret"}}}
+	if want := `HTTP 301 Moved Permanently: not followed to "https://example.com/mcp"`; err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
