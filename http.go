@@ -137,7 +137,6 @@ import (
 	"log/slog"
 	"maps"
 	"math"
-	"math/big"
 	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
@@ -1211,20 +1210,14 @@ func isSameValue(text string, value json.RawMessage) bool {
 	return headerOK && bodyOK && inHeader == inBody
 }
 
-// integerIn reads a JSON number that is an integer within ±(2^53-1). A text of more
-// than 32 bytes is none. A float64 has too few digits for this: it takes
-// 1.00000000000000000001 for 1.
+// integerIn reads a JSON number that is an integer within ±(2^53-1).
 func integerIn(text string) (n int64, ok bool) {
-	if len(text) > 32 || !json.Valid([]byte(text)) {
+	if !json.Valid([]byte(text)) {
 		return 0, false
 	}
-	number, _, err := big.ParseFloat(text, 10, 256, big.ToNearestEven) // 32 digits need less than 256 bits
-	if err != nil {
-		return 0, false
-	}
-	n, accuracy := number.Int64()
+	n, ok = parseInteger(text)
 	isInRange := -1<<53 < n && n < 1<<53
-	return n, accuracy == big.Exact && isInRange
+	return n, ok && isInRange
 }
 
 // HeaderParams returns the marked arguments of a tool that was added with AddTool. It
@@ -1497,8 +1490,15 @@ func (rep *reply) serve(answer *answer) {
 		answer.stop()
 	}
 	defer answer.written()
-	defer rep.finish() // also if a handler ends this goroutine
+	emitted := false
+	defer func() {
+		rep.finish()
+		if !emitted { // a handler ends this goroutine, so net/http does not send what it has of the response
+			_ = http.NewResponseController(rep.w).Flush()
+		}
+	}()
 	answer.emit(rep.takeAnswer)
+	emitted = true
 }
 
 // takeAnswer takes in an answer. emit calls it for one answer at a time.

@@ -79,7 +79,6 @@ import (
 	"io"
 	"iter"
 	"log/slog"
-	"math"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -869,19 +868,37 @@ func (e *BindError) within(name string) *BindError {
 	return e
 }
 
-// parseInteger reads a JSON number that is an integer: 3, 3.0 and 3e0, but not
-// 3.5. A number with a fraction or an exponent must be less than 2^53, up to
-// which a float64 holds every integer.
+// parseInteger reads a JSON number that is an integer: 3, 3.0, 30e-1 and 3e0, but not
+// 3.5. It looks at the digits, because a float64 takes 1e-400 for 0, and
+// 1.00000000000000000001 for 1.
 func parseInteger(text string) (n int64, ok bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err == nil {
 		return n, true
 	}
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 || !strings.ContainsAny(text, ".eE") {
+	number, exponent := text, 0
+	if i := strings.IndexAny(text, "eE"); i >= 0 {
+		number = text[:i]
+		exponent, err = strconv.Atoi(text[i+1:])
+		if err != nil {
+			return 0, false
+		}
+	}
+	sign := ""
+	if strings.HasPrefix(number, "-") {
+		sign, number = "-", number[1:]
+	}
+	whole, fraction, _ := strings.Cut(number, ".")
+	digits := strings.TrimRight(whole+fraction, "0")
+	zeros := len(whole) + exponent - len(digits) // between the last of the digits and the point; less than 0: the digits go on behind it
+	switch {
+	case strings.Trim(digits, "0") == "":
+		return 0, digits != "" || whole != ""
+	case zeros < 0, zeros > 18: // an int64 has 19 digits
 		return 0, false
 	}
-	return int64(f), true
+	n, err = strconv.ParseInt(sign+digits+strings.Repeat("0", zeros), 10, 64)
+	return n, err == nil
 }
 
 // parseUnsigned reads a JSON number that is an integer and not negative.
@@ -1654,7 +1671,7 @@ const (
 	maxLogged  = 500      // bytes that a log repeats of what a peer has sent
 
 	maxInFlight = 1024            // responses that are owed to one Peer before it is told errBusy, and messages of a batch
-	maxHeld     = 128 << 20       // bytes of the payloads whose requests a client serves before it says errBusy
+	maxHeld     = 128 << 20       // bytes of the payloads whose requests a Peer with a Conn serves before it says errBusy
 	maxOwed     = 4 * maxInFlight // responses that are not yet written; above this number nothing more is read
 
 	graceAfterHangup = 5 * time.Second // for running requests, when the peer has hung up
@@ -2349,9 +2366,10 @@ func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 // begin puts a request of a payload, which a will answer, into the table of those
 // that are being served. An error is the response to it, unless it is errIgnored.
 //
-// A client refuses a payload that would make it hold more than maxHeld bytes. Bytes
-// are held until the handlers have returned. When none are held, the payload may have
-// any size that the Conn lets through. A server over HTTP has a budget for this.
+// A Peer with a Conn refuses a payload that would make it hold more than maxHeld bytes.
+// Bytes are held until the handlers have returned. When none are held, the payload may
+// have any size that the Conn lets through. A server over HTTP has no Conn, and a budget
+// for this.
 func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) error {
 	if err := p.protocol.begin(in, x); err != nil {
 		return err
@@ -2366,7 +2384,7 @@ func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) er
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
 	case p.owed >= maxInFlight:
 		return errBusy
-	case p.weAreClient && a.unhandled == 0 && p.held > 0 && p.held+a.size > maxHeld:
+	case p.conn != nil && a.unhandled == 0 && p.held > 0 && p.held+a.size > maxHeld:
 		return errBusy
 	case p.serving == nil:
 		p.serving = map[string]*Exchange{}
@@ -2462,9 +2480,11 @@ type ReadError struct {
 
 // newSkipped returns the error for a message that is too large. head is its
 // beginning. Most peers write the id before the large member. Then only one call
-// fails, or the error can be sent to the request.
+// fails, or the error can be sent to the request. An id that head may have cut off, or
+// that comes twice, is none.
 func newSkipped(head []byte, err error) *ReadError {
 	var id ID
+	ids := 0
 	in := json.NewDecoder(bytes.NewReader(head))
 	if start, _ := in.Token(); start != json.Delim('{') {
 		return &ReadError{Skipped: true, Err: err}
@@ -2482,12 +2502,13 @@ func newSkipped(head []byte, err error) *ReadError {
 		if nameErr != nil || in.Decode(&value) != nil {
 			break
 		}
-		if name == "id" {
+		if name == "id" && in.InputOffset() < int64(len(head)) {
 			id, _ = parseID(value)
+			ids++
 		}
 	}
 	switch {
-	case id == ID{}, isRequest == isResponse:
+	case id == ID{}, ids > 1, isRequest == isResponse:
 		return &ReadError{Skipped: true, Err: err}
 	case isRequest:
 		return &ReadError{Request: id, Err: err}

@@ -286,6 +286,7 @@ const (
 	keepEnded     = 5 * time.Minute  // how long the events of a stream that has ended are kept, or up to a minute longer
 	stall         = 30 * time.Second // how long one write may take; after that the connection is broken
 	writeSize     = 16 << 10         // bytes of one write
+	slowest       = 64 << 10         // bytes of a large response that a client must read in each second, after the first 30
 
 	eventOverhead = 256 // bytes that an event costs in an outbox beside its text
 )
@@ -1005,11 +1006,17 @@ func (out *eventWriter) write(events ...[]byte) error {
 	return err
 }
 
-// Write writes b in parts. Each part has a deadline: a connection without
-// progress for 30 seconds is broken.
+// Write writes b in parts. Each part has a deadline: a connection without progress for
+// 30 seconds is broken. So is one that takes less than 64 KiB a second of a large b,
+// because many others may wait for the room of b.
 func (out *eventWriter) Write(b []byte) (n int, err error) {
+	last := time.Now().Add(stall + time.Duration(len(b)/slowest)*time.Second)
 	for part := range slices.Chunk(b, writeSize) {
-		out.extendDeadline()
+		deadline := time.Now().Add(stall)
+		if deadline.After(last) {
+			deadline = last
+		}
+		_ = out.rc.SetWriteDeadline(deadline) // some writers cannot
 		if _, err = out.w.Write(part); err != nil {
 			return n, err
 		}
@@ -1359,9 +1366,7 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 		size += len(part)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if size > 2<<10 { // net/http sets the length of a shorter body
-		w.Header().Set("Content-Length", strconv.Itoa(size))
-	}
+	w.Header().Set("Content-Length", strconv.Itoa(size))
 	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "5")
 	}

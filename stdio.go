@@ -72,6 +72,10 @@ func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 	}
 }
 
+// maxUnused is how much memory more than its bytes a line may have. A line is held as
+// long as its request is served.
+const maxUnused = 64 << 10
+
 // keptOfLine is how many bytes are kept of a line that is too large. The id is
 // looked for in them.
 const keptOfLine = 4 << 10
@@ -143,6 +147,9 @@ func (c *lineConn) readLine() (line []byte, tooLarge bool, err error) {
 			}
 		}
 		if err != bufio.ErrBufferFull { // with this error, part is the full buffer, and the line continues
+			if cap(line)-len(line) > maxUnused {
+				line = bytes.Clone(line)
+			}
 			return line, tooLarge, err
 		}
 	}
@@ -209,7 +216,8 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // read, and a Read that waits ends only with the input or the process. In Go, nothing
 // else can end it, unless the input is set to nonblocking mode. That mode would cost
 // as much as the rest of a small call. It also belongs to the pipe and not to the
-// process, so it would stay on when the process has ended.
+// process, so it would stay on when the process has ended. For the same reason, no
+// other process that has the pipe may set it to nonblocking mode meanwhile.
 //
 // StdioConn changes the whole process: SIGPIPE no longer ends it. If the client
 // has gone, Write returns an error.
