@@ -883,7 +883,7 @@ func (rep *reply) handOn(ctx context.Context, h Handler, p *Peer, base Exchange)
 	base.room = share{rep.held.budget, rep.held.caller}
 	rep.revision = base.facts().revision
 	places, full := &rep.h.running, errBusy
-	if rep.revision.Modern && rep.in.hasRequest("subscriptions/listen") { // it lasts
+	if rep.in.hasRequest("subscriptions/listen") { // it lasts; in the legacy era it is refused at once
 		places, full = &rep.h.listening, errListeners
 	}
 	// Only requests need a place. An answer or a cancellation never waits for

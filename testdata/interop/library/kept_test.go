@@ -1,0 +1,281 @@
+package library
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"interop/wire"
+)
+
+// A handler that does not look at its context keeps its place although its call was stopped, and no more than a quarter of the places may be lost
+// like that.
+func TestStubbornHandlersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
+		wire.AddTool(server, wire.Tool{Name: "n"}, func(context.Context, *wire.Exchange, struct{}) (any, error) {
+			time.Sleep(time.Hour)
+			return nil, nil
+		})
+		const places = 16
+		h := &wire.StreamableHandler{Handler: server, MaxRequests: places}
+		call := strings.Replace(modernRequest("tools/call", `"name":"n"`), `"id":1`, `"id":2`, 1)
+		for range places {
+			visit(h, "POST", call, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: n")
+		}
+		synctest.Wait()
+		var later []visitor
+		for range places { // one each minute
+			time.Sleep(2 * time.Minute)
+			later = append(later, visit(h, "POST", call, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: n"))
+			synctest.Wait()
+		}
+		refused := 0
+		for _, v := range later {
+			select {
+			case <-v.done:
+				if v.Code == 503 {
+					refused++
+				}
+			default:
+			}
+		}
+		if let := places - refused; let != places/4 {
+			t.Errorf("%d were let in beside %d that do not end, want %d", let, places, places/4)
+		}
+		time.Sleep(2 * time.Hour)
+		h.Close()
+	})
+}
+
+// A server that asks much over HTTP+SSE gets all answers: the place of each is free again.
+func TestManyAnswersOverSSE(t *testing.T) {
+	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
+	wire.AddTool(server, wire.Tool{Name: "ask"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+		for range 100 {
+			if err := x.Call(ctx, "ping", nil, nil); err != nil {
+				return nil, err
+			}
+		}
+		return "done", nil
+	})
+	h := &wire.SSEHandler{Handler: server}
+	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}}
+	if err := c.Connect(t.Context(), wire.SSEDialer{URL: serveWeb(t, h).url}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var result wire.ToolResult
+	if err := c.Call(ctx, "tools/call", map[string]any{"name": "ask"}, &result); err != nil || result.Text() != "done" {
+		t.Error(result, err)
+	}
+}
+
+// Of answers that are larger than half of the budget there is one at a time. Each gives its room back, on a stream and as JSON.
+func TestOutsizedAnswersOneByOne(t *testing.T) {
+	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
+	wire.AddTool(server, wire.Tool{Name: "large"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+		return strings.Repeat("x", 1<<20), x.Progress(ctx, 1, 1)
+	})
+	h := newHandler(t, server)
+	h.MaxHeld = 2 << 20
+	c := serveWeb(t, h)
+	sessions := []*web{c.open("2025-11-25", `{}`), c.another().open("2025-11-25", `{}`)}
+	for i := range 6 {
+		accept := "Accept: application/json, text/event-stream"
+		if i >= 4 {
+			accept = "Accept: application/json"
+		}
+		status, text, _ := sessions[i%2].do("POST", toolCall(i, "large", `{}`), accept)
+		if status != 200 || !strings.Contains(text, "xxxxxxxxxx") {
+			t.Errorf("call %d: %d %.200s", i, status, text)
+		}
+	}
+}
+
+// The same over HTTP+SSE, where the stream takes over the room of the answer.
+func TestOutsizedAnswersOverSSE(t *testing.T) {
+	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
+	wire.AddTool(server, wire.Tool{Name: "large"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return strings.Repeat("x", 1<<20), nil })
+	h := &wire.SSEHandler{Handler: server, Guard: wire.Guard{MaxHeld: 2 << 20}}
+	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}}
+	if err := c.Connect(t.Context(), wire.SSEDialer{URL: serveWeb(t, h).url}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	defer c.Close()
+	for i := range 4 {
+		var result wire.ToolResult
+		if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "large"}, &result); err != nil || len(result.Text()) != 1<<20 {
+			t.Errorf("call %d: %d bytes, %v", i, len(result.Text()), err)
+		}
+	}
+}
+
+// When a call has its answer, nobody is told of its progress any more.
+func TestProgressAfterAnswer(t *testing.T) {
+	fromClient, toServer := io.Pipe()
+	fromServer, toClient := io.Pipe()
+	conn := wire.NewLineConn(fromServer, toServer, 0, func() error { return errors.Join(fromServer.Close(), toServer.Close()) })
+	go func() {
+		lines := bufio.NewScanner(fromClient)
+		for lines.Scan() {
+			m := wire.Decode(lines.Bytes()).Messages[0]
+			switch m.Method {
+			case "initialize":
+				fmt.Fprintln(toClient, strings.ReplaceAll(legacyHello, "ID", m.ID.String()))
+			case "slow":
+				progress := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"progress-1","progress":%d}}` + "\n"
+				fmt.Fprintf(toClient, progress, 1)
+				fmt.Fprintln(toClient, strings.ReplaceAll(emptyResult, "ID", m.ID.String()))
+			case "ping": // late
+				fmt.Fprintln(toClient, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"progress-1","progress":2}}`)
+				fmt.Fprintln(toClient, strings.ReplaceAll(emptyResult, "ID", m.ID.String()))
+			}
+		}
+	}()
+	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
+	if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return conn, nil })); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var mu sync.Mutex
+	var told []float64
+	ended := false
+	report := func(p wire.ProgressParams) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !ended {
+			told = append(told, p.Progress)
+		} else {
+			t.Error("progress after the end:", p.Progress)
+		}
+	}
+	if err := c.CallWithProgress(t.Context(), "slow", nil, nil, report); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	seen := fmt.Sprint(told)
+	ended = true
+	mu.Unlock()
+	for range 2 { // what comes before the answer is handled before it
+		if err := c.Call(t.Context(), "ping", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen != "[1]" {
+		t.Error(seen)
+	}
+}
+
+// A call whose header does not fit is sent again with what tools/list says. If that fails, so does the call, with its own error.
+func TestMismatchWithoutList(t *testing.T) {
+	calls := 0
+	network := played(func(r *http.Request, m *wire.Message) (int, string) {
+		switch {
+		case m == nil:
+			return 405, ""
+		case m.Method == "server/discover":
+			return 200, modernHello
+		case m.Method == "tools/call":
+			calls++
+			return 400, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32020,"message":"Header mismatch: x"}}`
+		}
+		return 200, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"no list"}}`
+	})
+	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}}
+	if err := c.Connect(t.Context(), dialled(network)); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err := c.Call(t.Context(), "tools/call", map[string]any{"name": "n"}, nil)
+	fault := &wire.Error{}
+	if !errors.As(err, &fault) || fault.Code != wire.CodeHeaderMismatch || calls != 1 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+}
+
+// What legacy clients say about themselves, and what they watch, is bounded for all of them together: 32 MiB.
+func TestRememberedIsBounded(t *testing.T) {
+	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}, Capabilities: map[string]any{"resources": map[string]bool{"subscribe": true}}}
+	h := &wire.StreamableHandler{Handler: server, Sessions: &wire.Sessions{}}
+	defer h.Close()
+	first := openSession(h, "2025-11-25")
+	visit(h, "POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, first).answered()
+	large := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"experimental":{"x":"`+strings.Repeat("x", 16_000)+`"}}`, 1)
+	opened := 0
+	for ; opened < 3000; opened++ {
+		v := visit(h, "POST", large).answered()
+		if v.Header().Get("Mcp-Session-Id") == "" {
+			if !strings.Contains(v.Body.String(), "Too much is remembered") {
+				t.Error(v.Code, v.Body)
+			}
+			break
+		}
+	}
+	if bytes := opened * 16_000; bytes < 31<<20 || bytes > 33<<20 {
+		t.Errorf("%d clients are let in", opened)
+	}
+	subscribe := func(uri string) string {
+		return visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"`+uri+`"}}`, first).answered().Body.String()
+	}
+	if out := subscribe("a:b"); strings.Contains(out, "too many") {
+		t.Error("little is refused:", out)
+	}
+	if out := subscribe("a:" + strings.Repeat("b", 20_000)); !strings.Contains(out, "too many subscriptions") {
+		t.Error("much is let in:", out)
+	}
+	for _, s := range h.Sessions.All() {
+		if "Mcp-Session-Id: "+s.ID != first {
+			h.Sessions.Delete(s, wire.ErrSessionDeleted)
+		}
+	}
+	for i := range 4 { // one client alone may have 64 KiB
+		out := subscribe(fmt.Sprint("a:", i, strings.Repeat("b", 20_000)))
+		if refused := strings.Contains(out, "too many subscriptions"); refused != (i == 3) {
+			t.Errorf("the %d. subscription: %s", i, out)
+		}
+	}
+}
+
+// A session is told things while its first stream begins.
+func TestNotifyWhileStreamsBegin(t *testing.T) {
+	peers := make(chan *wire.Peer, 1)
+	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
+	wire.AddTool(server, wire.Tool{Name: "n"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+		select {
+		case peers <- x.Peer:
+			return "peer", nil
+		default:
+			return "stream", x.Notify(ctx, "notifications/x", json.RawMessage(`{}`))
+		}
+	})
+	h := newHandler(t, server)
+	for range 20 {
+		session := openSession(h, "2025-11-25")
+		visit(h, "POST", toolCall(1, "n", `{}`), session).answered()
+		peer := <-peers
+		peers <- nil
+		var all sync.WaitGroup
+		all.Go(func() {
+			for range 20 {
+				_ = peer.Notify(t.Context(), "notifications/y", nil) // there may be no stream for it
+			}
+		})
+		all.Go(func() { visit(h, "POST", toolCall(2, "n", `{}`), session).answered() })
+		all.Wait()
+		<-peers
+	}
+}
