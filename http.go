@@ -103,6 +103,9 @@ package main
 //	one write                     30 s     stall                 the connection is closed
 //	events of an ended stream     5 min    keepEnded             400
 //
+// SSEHandler has a Guard, requests at once (MaxRequests) and conversations (Max) of its
+// own.
+//
 // The parts of this file, in order:
 //
 //	StreamableHandler  ServeHTTP and Close
@@ -149,7 +152,6 @@ import (
 )
 
 const (
-	maxServed   = 3 * maxInFlight  // requests of one handler at once; each may hold 50 KB even if it does nothing
 	decideAfter = time.Second      // before a response without an answer becomes a stream
 	watchAfter  = time.Second / 10 // before a client that accepts only JSON is watched, so that its connection is closed when it has gone
 )
@@ -1706,22 +1708,20 @@ func (rep *reply) writeAnswers() {
 //     hold at most three quarters of the places. If they hold more, some are stopped: first those whose
 //     response has ended before the handlers, as when the client has gone, then those
 //     of the callers with the most calls; of these the oldest first.
-//   - Of the last quarter, a principal or a session gets no more than is left.
+//   - Of the last quarter, a principal or a session gets no more than is left: see quota.
 //
 // In a session, the first rule is one of two reasons why a call ends when its connection
 // has broken. The other one is that the session is idle for too long.
 type places struct {
-	max       int
 	makesRoom bool // calls that run for long may be stopped
 
 	mu         sync.Mutex // guards the fields below, and three of each reply
-	taken      int
-	unreturned int // places of calls that were stopped and have not returned yet
+	quota                 // of the places
+	unreturned int        // places of calls that were stopped and have not returned yet
 	calls      map[*reply]struct{}
-	perCaller  map[string]int // how many of the taken ones each caller has
-	looked     time.Time      // when calls that run for long were last looked for
-	timer      *time.Timer    // nil: it was never set
-	next       time.Time      // when it fires; the zero Time: it is not set
+	looked     time.Time   // when calls that run for long were last looked for
+	timer      *time.Timer // nil: it was never set
+	next       time.Time   // when it fires; the zero Time: it is not set
 }
 
 const (
@@ -1738,13 +1738,13 @@ func (p *places) enter(rep *reply) bool {
 		p.looked = now
 		stopped = p.chooseLong(now.Add(-longCall))
 	}
-	entered := p.hasRoom(rep)
+	entered := p.hasRoom(rep.held.caller, rep.requests)
 	if entered {
 		if p.calls == nil {
-			p.calls, p.perCaller = map[*reply]struct{}{}, map[string]int{}
+			p.calls = map[*reply]struct{}{}
 		}
 		p.calls[rep] = struct{}{}
-		p.count(rep, rep.requests)
+		p.count(rep.held.caller, rep.requests)
 		rep.since = now
 	}
 	p.mu.Unlock()
@@ -1755,30 +1755,6 @@ func (p *places) enter(rep *reply) bool {
 		rep.h.log().Warn("stopped calls that have run for more than a minute, to make room", "calls", len(stopped))
 	}
 	return entered
-}
-
-// hasRoom reports whether there is room for a reply. Of the last quarter of the places,
-// a principal or a session gets none if it has more places afterwards than are free.
-// So one with few calls gets in, whatever the others do. Those who have no name are not
-// told apart: a rule for all of them together would lock out the newcomers among them.
-// The caller of hasRoom holds mu.
-func (p *places) hasRoom(rep *reply) bool {
-	free := p.max - p.taken - rep.requests
-	isNamed := rep.held.caller != ""
-	if free >= p.max/4 || !isNamed {
-		return free >= 0
-	}
-	return free >= 0 && p.perCaller[rep.held.caller]+rep.requests <= max(free, 1)
-}
-
-// count notes that the caller of a reply has taken n places, or given them back if n
-// is negative. The caller of count holds mu.
-func (p *places) count(rep *reply, n int) {
-	p.taken += n
-	p.perCaller[rep.held.caller] += n
-	if p.perCaller[rep.held.caller] == 0 {
-		delete(p.perCaller, rep.held.caller)
-	}
 }
 
 // watch notes that decideLate of a reply is to run when it takes longer than wait.
@@ -1841,7 +1817,7 @@ func (p *places) leave(rep *reply) {
 	if rep.stopped {
 		p.unreturned -= rep.requests
 	} else {
-		p.count(rep, -rep.requests)
+		p.count(rep.held.caller, -rep.requests)
 	}
 }
 
@@ -1878,7 +1854,7 @@ func (p *places) chooseLong(before time.Time) (chosen []*reply) {
 		}
 		held -= c.requests
 		c.stopped = true
-		p.count(c.reply, -c.requests)
+		p.count(c.held.caller, -c.requests)
 		p.unreturned += c.requests
 		chosen = append(chosen, c.reply)
 	}

@@ -2895,8 +2895,8 @@ func (g *rig) checkLeft() {
 	if text := strings.TrimSpace(strings.ReplaceAll(g.log.String(), semicolon, "")); text != "" {
 		g.Errorf("in the log: %s", text)
 	}
-	if left := []int{g.mcp.running.taken, g.mcp.listening.taken, g.mcp.running.unreturned, len(g.sse.pipes)}; slices.Max(left) != 0 {
-		g.Errorf("left: running, subscribed, stopped, pipes: %d", left)
+	if left := []int{g.mcp.running.taken, g.mcp.listening.taken, g.mcp.running.unreturned, g.sse.running.taken, len(g.sse.pipes)}; slices.Max(left) != 0 {
+		g.Errorf("left: running, subscribed, stopped, running of SSE, pipes: %d", left)
 	}
 	if g.demo.listening() != 0 || g.demo.subscribed() != 0 {
 		g.Errorf("left: %d listening, %d subscribed", g.demo.listening(), g.demo.subscribed())

@@ -27,7 +27,7 @@ package main
 //	Events     one event as text, and back
 //	Streams    Stream, which one response at a time follows, and the outbox that keeps what was sent
 //	Guard      what is checked before every handler of HTTP; bodies; Accept
-//	Budget     how much is held for all clients together
+//	Budget     how much is held for all clients together, and how many requests they have
 //	HTTP+SSE   SSEHandler and SSEDialer, and at the end what both clients need: HTTPError, redirects, WithHeader
 //
 // The words of this file and of http.go:
@@ -40,7 +40,7 @@ package main
 //	kept       a client that comes back can still get it
 //	held       its bytes are counted in the budget
 //	room       bytes of the budget that are free
-//	place      the right to run one request (http.go)
+//	place      the right to run one request
 //
 // Source: 2024-11-05 basic/transports#http-with-sse; 2025-11-25
 // basic/transports#resumability-and-redelivery and #security-warning; WHATWG HTML
@@ -1522,9 +1522,9 @@ const (
 // quarter of MaxHeld, is held outside of it, and only one such answer at a time.
 //
 // Bodies and answers of 4 KiB or less are not counted: the number of requests bounds
-// them. What does not fit waits for five seconds if it is a body, or the only answer
-// to a POST and not larger than 64 KiB. Any other answer becomes an error at once: see
-// served.takeRoom.
+// them, which is MaxRequests of each handler. What does not fit waits for five seconds if
+// it is a body, or the only answer to a POST and not larger than 64 KiB. Any other answer
+// becomes an error at once: see served.takeRoom.
 //
 // A caller, here, is one who sends requests: a principal, or else a session. All
 // others are one caller together.
@@ -1767,6 +1767,46 @@ func (r *meteredReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
+const maxServed = 3 * maxInFlight // requests of one handler at once; each may hold 50 KB even if it does nothing
+
+// A quota bounds how many of one kind all callers have together, such as requests that
+// run at once. One rule leaves room for others: of the last quarter, a caller gets none
+// if it has more afterwards than are free. So a caller with few gets in, whatever the
+// others do. Those who have no name are not told apart: a rule for all of them together
+// would lock out the newcomers among them.
+//
+// A quota has no lock. The mutex of its owner guards it.
+type quota struct {
+	max       int
+	taken     int
+	perCaller map[string]int // how many of the taken ones each caller has
+}
+
+// hasRoom reports whether a caller may take n more.
+func (q *quota) hasRoom(caller string, n int) bool {
+	free := q.max - q.taken - n
+	return free >= 0 && (free >= q.max/4 || q.isFair(caller, n))
+}
+
+// isFair reports whether a caller that takes n more has no more than are free then, or
+// only one. For callers without a name it returns true.
+func (q *quota) isFair(caller string, n int) bool {
+	free := q.max - q.taken - n
+	return caller == "" || q.perCaller[caller]+n <= max(free, 1)
+}
+
+// count notes that a caller has taken n more, or given them back if n is negative.
+func (q *quota) count(caller string, n int) {
+	if q.perCaller == nil {
+		q.perCaller = map[string]int{}
+	}
+	q.taken += n
+	q.perCaller[caller] += n
+	if q.perCaller[caller] == 0 {
+		delete(q.perCaller, caller)
+	}
+}
+
 // ---- HTTP+SSE of 2024-11-05: the server ----
 
 // SSEHandler is an http.Handler for the transport of 2024-11-05. A GET opens a
@@ -1778,17 +1818,23 @@ func (r *meteredReader) Read(b []byte) (int, error) {
 type SSEHandler struct {
 	Handler Handler // required: a *Server, or a Handler that calls one; nil: ServeHTTP panics
 	Guard
-	Max   int           // the most conversations at once, further GETs are answered with 503; 0: 1,000
-	NewID func() string // returns the id of a conversation, which must be hard to guess; nil: a random text
+	// MaxRequests is how many requests of all conversations are served at once, or wait
+	// until their answers can be sent. Further ones are answered with 503. When three
+	// quarters are taken, a principal or a conversation that has more than are free gets
+	// no more. 0: 3,072.
+	MaxRequests int
+	Max         int           // the most conversations at once, further GETs are answered with 503; 0: 1,000
+	NewID       func() string // returns the id of a conversation, which must be hard to guess; nil: a random text
 
 	warned atomic.Bool // the log has said that middleware makes streams impossible
 	once   sync.Once   // sets the field below
 	held   *budget
 
-	mu     sync.Mutex // guards the fields below
-	pipes  map[string]*ssePipe
-	closed bool
-	all    sync.WaitGroup // one for each conversation; Add is called with mu held, and not after closed is set
+	mu      sync.Mutex // guards the fields below
+	running quota      // requests that are being served
+	pipes   map[string]*ssePipe
+	closed  bool
+	all     sync.WaitGroup // one for each conversation; Add is called with mu held, and not after closed is set
 }
 
 // ssePipe is the server's Conn of one conversation. Payloads pass through it from
@@ -1991,9 +2037,16 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 		held.release()
 		return
 	}
-	in.done = sync.OnceFunc(held.release)
 	first := in.Messages[0]
 	p := h.find(id, principal)
+	answers := answersTo(in)
+	entered := false
+	in.done = sync.OnceFunc(func() {
+		held.release()
+		if entered {
+			h.leave(p, answers)
+		}
+	})
 	passedOn := false
 	defer func() {
 		if !passedOn {
@@ -2010,6 +2063,10 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 		writeJSON(w, http.StatusBadRequest, in)
 		return
 	}
+	if entered = h.enter(p, answers); !entered {
+		h.refuse(w, r, http.StatusServiceUnavailable, in.id(), errBusy.Message)
+		return
+	}
 	select {
 	case p.in <- in:
 		passedOn = true // the Peer calls in.done
@@ -2022,10 +2079,42 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	}
 }
 
+// answersTo returns how many answers a payload gets on the stream. What is no message
+// gets one, too. A response or a notification gets none, so it never waits for requests:
+// they may be waiting for it.
+func answersTo(in Payload) (n int) {
+	for _, m := range in.Messages {
+		if m.Kind() == Request || m.Kind() == Invalid {
+			n++
+		}
+	}
+	return n
+}
+
+// enter takes places for the requests of a payload. It returns false if there is no
+// room.
+func (h *SSEHandler) enter(p *ssePipe, requests int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if requests > 0 && !h.running.hasRoom(p.caller, requests) {
+		return false
+	}
+	h.running.count(p.caller, requests)
+	return true
+}
+
+// leave gives the places back.
+func (h *SSEHandler) leave(p *ssePipe, requests int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.running.count(p.caller, -requests)
+}
+
 // budget bounds what the handler holds for all its callers.
 func (h *SSEHandler) budget() *budget {
 	h.once.Do(func() {
 		h.held = newBudget(&h.Guard)
+		h.running.max = cmp.Or(h.MaxRequests, maxServed)
 		h.warnOfLists()
 	})
 	return h.held

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"interop/wire"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -202,6 +203,107 @@ func TestResponsesWaitForRoom(t *testing.T) {
 		close(release)
 		if v := small.answered(); v.Code != 200 || v.Body.Len() < 60_000 {
 			t.Errorf("a small response for which there is room in time: %d %.200s", v.Code, v.Body)
+		}
+	})
+}
+
+// conversation is one of HTTP+SSE without a network.
+type conversation struct {
+	h    http.Handler
+	name string
+	user string
+	get  visitor
+}
+
+// converseSSE begins a conversation. The handler's NewID must return this name.
+func converseSSE(h http.Handler, name, user string) conversation {
+	c := conversation{h, name, user, visit(h, "GET", "", "Authorization: "+user)}
+	synctest.Wait()
+	return c
+}
+
+// posts returns the status of a POST.
+func (c conversation) posts(body string) int {
+	r := request(context.Background(), "POST", body, "Authorization: "+c.user)
+	r.URL.RawQuery = "session=" + c.name
+	w := httptest.NewRecorder()
+	c.h.ServeHTTP(w, r)
+	synctest.Wait()
+	return w.Code
+}
+
+// waiting is a server whose method "wait" returns when the channel is closed, or its request is cancelled.
+func waiting() (server *wire.Server, release chan struct{}) {
+	release = make(chan struct{})
+	return &wire.Server{Methods: map[string]wire.HandlerFunc{"wait": func(ctx context.Context, _ *wire.Exchange) (any, error) {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return nil, nil
+	}}}, release
+}
+
+// named returns a function that returns a, b, and so on.
+func named() func() string {
+	var n atomic.Int32
+	return func() string { return string(rune('a' - 1 + n.Add(1))) }
+}
+
+// The requests of all conversations of HTTP+SSE together are bounded, those of a batch and what is no message included. Of the last quarter, one
+// conversation gets no more than is left. A place is given back when the request is answered, or cancelled, or when its conversation is over; what
+// is not answered needs none.
+func TestSSERequestsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, release := waiting()
+		h := &wire.SSEHandler{Handler: server, MaxRequests: 8, NewID: named()}
+		defer h.Close()
+		var conversations []conversation
+		for _, name := range []string{"a", "b", "c", "d"} {
+			c := converseSSE(h, name, "")
+			if status := c.posts(initializeLine("2025-03-26")); status != 202 {
+				t.Fatal(status)
+			}
+			conversations = append(conversations, c)
+		}
+		a, b, c, d := conversations[0], conversations[1], conversations[2], conversations[3]
+		call := func(id int) string { return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, id) }
+		expect := func(want int, c conversation, body string) {
+			t.Helper()
+			if status := c.posts(body); status != want {
+				t.Errorf("%s %.100s: %d, not %d", c.name, body, status, want)
+			}
+		}
+		fill := func() {
+			t.Helper()
+			expect(202, a, call(1))
+			expect(202, a, "["+call(2)+","+call(3)+","+call(4)+"]")
+			expect(503, a, "["+strings.Repeat(call(5)+",", 8)+call(5)+"]")
+			expect(202, a, call(5))
+			expect(202, a, call(6))
+			expect(503, a, call(7)) // of the last two places a conversation with six gets none
+			expect(503, a, `{"jsonrpc":"2.0","id":"no message"}`)
+			expect(202, b, call(1))
+			expect(503, b, call(2))
+			expect(202, c, call(1))
+			expect(503, d, call(1))
+			expect(503, a, `[5]`)
+			expect(404, conversation{h: h, name: "unknown"}, call(1))
+			expect(202, a, `{"jsonrpc":"2.0","id":99,"result":{}}`)
+			expect(202, a, `{"jsonrpc":"2.0","method":"notifications/x"}`)
+		}
+		fill()
+		expect(202, c, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		expect(202, d, call(1))
+		b.get.leave()
+		d.get.leave()
+		synctest.Wait()
+		expect(202, c, call(2))
+		close(release)
+		synctest.Wait()
+		for range 20 {
+			expect(202, a, `{"jsonrpc":"2.0","id":"no message"}`)
+			expect(202, a, ping)
 		}
 	})
 }

@@ -62,6 +62,7 @@ func TestAttack(t *testing.T) {
 		{name: "AsksForMuch/Session", run: func(s *target) { s.attackWithSmallCalls(legacy) }},
 		{name: "AsksForMuch/Modern", run: func(s *target) { s.attackWithSmallCalls(modern) }},
 		{name: "AsksForMuch/SSE", run: (*target).attackWithUnreadSSE},
+		{name: "ManyConversations", run: (*target).attackWithConversations},
 		{name: "Icons/Meta", run: (*target).attackWithIconsInMeta},
 		{name: "Icons/Initialize", run: (*target).attackWithIconsInInitialize},
 		{name: "FewDescriptors/Events", run: func(s *target) { s.attackDescriptors(both) }, how: options{files: 256}},
@@ -247,6 +248,47 @@ func (s *target) attackWithSmallCalls(version string) {
 
 // The same in a conversation of HTTP+SSE, whose client does not read the stream.
 func (s *target) attackWithUnreadSSE() {
+	post := s.converse()
+	mustPost := func(body string) {
+		if status := post(body); status != http.StatusAccepted {
+			s.Fatal(status)
+		}
+	}
+	w := s.watch()
+	w.may = mayBuild
+	mustPost(strings.Replace(hello, legacy, "2024-11-05", 1))
+	for i := range 400 {
+		mustPost(fmt.Sprintf(callOfEcho, i+1, muchEcho))
+	}
+	time.Sleep(3 * time.Second)
+	w.end()
+}
+
+// 20 conversations of HTTP+SSE, each with as many small calls that run on as one client may have.
+func (s *target) attackWithConversations() {
+	call := strings.Replace(countCall(0, endless, 1000, ""), `"id":0`, `"id":%d,"pad":"`+strings.Repeat("x", 3800)+`"`, 1)
+	w := s.watch()
+	accepted := 0
+	for range 20 {
+		post := s.converse()
+		post(hello)
+		for id := range 1023 {
+			if post(fmt.Sprintf(call, id+1)) != http.StatusAccepted {
+				break
+			}
+			accepted++
+		}
+	}
+	time.Sleep(time.Second)
+	w.end()
+	if begun, _ := s.calls(); begun < 1000 {
+		s.Errorf("this is no attack: %d calls have begun", begun)
+	}
+	s.Logf("%d calls were accepted", accepted)
+}
+
+// converse begins a conversation of HTTP+SSE whose stream is not read. post sends a POST, and returns its status.
+func (s *target) converse() (post func(body string) (status int)) {
 	get := s.dial()
 	_, _ = io.WriteString(get, "GET /sse HTTP/1.1\r\nHost: "+s.addr+"\r\nAccept: text/event-stream\r\n\r\n")
 	path := ""
@@ -256,21 +298,14 @@ func (s *target) attackWithUnreadSSE() {
 			path = ""
 		}
 	}
-	post := func(body string) {
+	return func(body string) int {
 		resp, err := s.web.Post("http://"+s.addr+path, onlyJSON, strings.NewReader(body))
-		if err != nil || resp.StatusCode != http.StatusAccepted {
-			s.Fatal(resp, err)
+		if err != nil {
+			s.Fatal(err)
 		}
 		resp.Body.Close()
+		return resp.StatusCode
 	}
-	w := s.watch()
-	w.may = mayBuild
-	post(strings.Replace(hello, legacy, "2024-11-05", 1))
-	for i := range 400 {
-		post(fmt.Sprintf(callOfEcho, i+1, muchEcho))
-	}
-	time.Sleep(3 * time.Second)
-	w.end()
 }
 
 // iconsInfo is the Implementation of a client that has 4 MB of the shortest icons there are.
