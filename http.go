@@ -91,7 +91,10 @@ package main
 //	                                                             three quarters are taken, a principal or a
 //	                                                             session that has more places than are free
 //	                                                             gets 503
-//	sessions                      10,000   Sessions.Max          503; sessions that were not used make room
+//	sessions                      10,000   Sessions.Max          503; sessions that were not used, or not for a
+//	                                                             minute, make room. When three quarters are
+//	                                                             taken, a principal that has more than are free
+//	                                                             gets 503
 //	how long a session is idle    30 min   Sessions.IdleTimeout  it ends; 404
 //	bytes that a session keeps    0        Sessions.Keep         the oldest go, progress first
 //	silence of a stream           15 s     Guard.KeepAlive       a comment is sent
@@ -344,7 +347,10 @@ type Sessions struct {
 	// stream. A call whose connection has broken does not count: it ends with the
 	// session. 0: 30 minutes; negative: for ever.
 	IdleTimeout time.Duration
-	Max         int // sessions at once; 0: 10,000
+	// Max is how many sessions there may be at once. When three quarters are taken, a
+	// principal that has more than are free gets no more. The place of a session that
+	// was not used after initialize, or not for a minute, goes to a new one. 0: 10,000.
+	Max int
 	// Opened is called before initialize is answered, and must not block. The
 	// session is in the table by then, so it may end meanwhile. nil: not wanted.
 	Opened func(*Session)
@@ -359,6 +365,7 @@ type Sessions struct {
 
 	mu       sync.Mutex // guards the fields below, and those of each Session
 	byID     map[string]*Session
+	quota    quota      // of the sessions; the callers are their owners
 	unused   []*Session // the oldest first; some of them were used or have ended since
 	sweeping bool       // a timer is set
 	closed   bool
@@ -403,14 +410,14 @@ func (ss *Sessions) create(owner string) *Session {
 	return s
 }
 
-// add puts a session into the table. It returns an error if the table is full of
-// sessions that were used. Of those that were not, the oldest one ends.
+// add puts a session into the table. If there is no room, the session that is missed
+// least ends. If there is none that may end, add returns an error.
 func (ss *Sessions) add(s *Session) error {
-	err := ss.insert(s)
+	err := ss.insert(s, false)
 	if err == errFull {
-		if oldest := ss.oldestUnused(); oldest != nil {
-			ss.Delete(oldest, errUnused)
-			err = ss.insert(s)
+		if other := ss.leastMissed(s.Owner); other != nil {
+			ss.Delete(other, errUnused)
+			err = ss.insert(s, other.Owner == s.Owner)
 		}
 	}
 	if err != nil {
@@ -427,27 +434,41 @@ var (
 	errUnused = fmt.Errorf("%w: not used, and another one needed its place", ErrSessionClosed)
 )
 
-// oldestUnused returns the oldest session that has had no request after initialize;
-// nil: there is none.
-func (ss *Sessions) oldestUnused() *Session {
+// notMissed is how long nobody has used a session whose place another one may get.
+const notMissed = time.Minute
+
+// leastMissed returns the session whose place a new one of an owner gets; nil: there is
+// none. It is the oldest one that has had no request after initialize, or else the one
+// that was not used for the longest time. An owner that has more than its share only gets
+// the place of a session of its own.
+func (ss *Sessions) leastMissed(owner string) *Session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.unused = slices.DeleteFunc(ss.unused, func(s *Session) bool { return s.used || s.ended })
-	for _, s := range ss.unused {
-		if s.busy == 0 { // its initialize is answered
-			return s
+	mayEnd := func(s *Session) bool { return s.busy == 0 && (s.Owner == owner || ss.quota.isFair(owner, 1)) }
+	if i := slices.IndexFunc(ss.unused, mayEnd); i >= 0 {
+		return ss.unused[i]
+	}
+	var least *Session
+	for _, s := range ss.byID {
+		if mayEnd(s) && time.Since(s.since) >= notMissed && (least == nil || s.since.Before(least.since)) {
+			least = s
 		}
 	}
-	return nil
+	return least
 }
 
-func (ss *Sessions) insert(s *Session) error {
+// insert does what add does, but makes no room. isSwap means that another session of the
+// owner has ended for this one, so the owner has no more than before.
+func (ss *Sessions) insert(s *Session, isSwap bool) error {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
+	ss.quota.max = cmp.Or(ss.Max, 10_000)
+	isFull := len(ss.byID) >= ss.quota.max
 	switch {
 	case ss.closed:
 		return ErrSessionClosed
-	case len(ss.byID) >= cmp.Or(ss.Max, 10_000):
+	case isFull, !isSwap && !ss.quota.hasRoom(s.Owner, 1):
 		return errFull
 	case ss.byID[s.ID] != nil:
 		return errors.New("NewID has repeated an id")
@@ -455,6 +476,7 @@ func (ss *Sessions) insert(s *Session) error {
 		ss.byID = map[string]*Session{}
 	}
 	ss.byID[s.ID] = s
+	ss.quota.count(s.Owner, 1)
 	if len(ss.unused) > 2*len(ss.byID) {
 		ss.unused = slices.DeleteFunc(ss.unused, func(s *Session) bool { return s.used || s.ended })
 	}
@@ -508,6 +530,7 @@ func (ss *Sessions) Delete(s *Session, why error) {
 	known := ss.byID[s.ID] == s
 	if known {
 		delete(ss.byID, s.ID)
+		ss.quota.count(s.Owner, -1)
 	}
 	s.ended = true
 	out := s.out

@@ -307,3 +307,118 @@ func TestSSERequestsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// users has a user for each value of Authorization.
+var users = wire.Guard{Authenticate: func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }}
+
+// opens returns the line of the header that names a new session of a user, if there is one, and the status.
+func opens(h http.Handler, user string) (line string, status int) {
+	v := visit(h, "POST", initializeLine("2025-11-25"), "Authorization: "+user).answered()
+	return "Mcp-Session-Id: " + v.Header().Get("Mcp-Session-Id"), v.Code
+}
+
+// uses returns the status of a ping in a session.
+func uses(h http.Handler, user, line string) (status int) {
+	return visit(h, "POST", ping, line, "Authorization: "+user).answered().Code
+}
+
+// Of the last quarter of the sessions, a user gets no more than is left. A user who has more gets the place of an own session, if that was not
+// used, or not for a minute. Sessions of others do not end for that.
+func TestSessionsOfUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &wire.StreamableHandler{Handler: newDemo(), Sessions: &wire.Sessions{Max: 16}, Guard: users}
+		defer h.Close()
+		open := func(user string, want int) (line string) {
+			t.Helper()
+			line, status := opens(h, user)
+			if status != want {
+				t.Fatalf("a session of %s: %d, not %d", user, status, want)
+			}
+			return line
+		}
+		early := open("alice", 200) // is not used
+		time.Sleep(time.Second)
+		var bobs []string
+		for range 16 {
+			line, status := opens(h, "bob")
+			if status == 503 {
+				break
+			}
+			uses(h, "bob", line)
+			bobs = append(bobs, line)
+			time.Sleep(time.Second)
+		}
+		if len(bobs) != 11 { // which leave four
+			t.Fatalf("bob has %d sessions", len(bobs))
+		}
+		late := open("alice", 200)
+		carols := open("carol", 200)
+		open("bob", 503)
+		if status := uses(h, "alice", early) + uses(h, "alice", late); status != 400 {
+			t.Error("the sessions of alice have ended")
+		}
+		time.Sleep(55 * time.Second)
+		for _, line := range bobs[1:] { // the second one is not used for the longest time now
+			if line != bobs[1] {
+				uses(h, "bob", line)
+			}
+		}
+		uses(h, "bob", bobs[0])
+		time.Sleep(10 * time.Second)
+		fresh := open("bob", 200)
+		for line, want := range map[string]int{bobs[0]: 200, bobs[1]: 404, bobs[2]: 200, fresh: 200} {
+			if status := uses(h, "bob", line); status != want {
+				t.Errorf("%s: %d, not %d", line, status, want)
+			}
+		}
+		open("bob", 503)
+		open("dave", 200)
+		open("erin", 200)  // the last place
+		open("frank", 200) // a user without a session gets the place of one that was not used
+		if status := uses(h, "carol", carols); status != 404 {
+			t.Errorf("the oldest session that was not used: %d", status)
+		}
+		if uses(h, "alice", early) != 200 || uses(h, "alice", late) != 200 {
+			t.Error("a session that was used has ended")
+		}
+		if n := h.Sessions.Len(); n != 16 {
+			t.Errorf("%d sessions", n)
+		}
+	})
+}
+
+// When the table is full, the session makes room that was not used for the longest time, if that is a minute or more. One with an open stream is
+// in use.
+func TestIdleSessionMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &wire.StreamableHandler{Handler: newDemo(), Sessions: &wire.Sessions{Max: 4}}
+		defer h.Close()
+		var lines []string
+		for range 4 {
+			line, _ := opens(h, "")
+			uses(h, "", line)
+			lines = append(lines, line)
+			time.Sleep(time.Second)
+		}
+		stream := visit(h, "GET", "", lines[0])
+		defer stream.leave()
+		uses(h, "", lines[1])
+		time.Sleep(57 * time.Second)
+		if _, status := opens(h, ""); status != 503 {
+			t.Errorf("before a minute: %d", status)
+		}
+		time.Sleep(time.Second)
+		fresh, status := opens(h, "")
+		if status != 200 {
+			t.Errorf("after a minute: %d", status)
+		}
+		for i, want := range []int{200, 200, 404, 200} {
+			if status := uses(h, "", lines[i]); status != want {
+				t.Errorf("session %d: %d, not %d", i, status, want)
+			}
+		}
+		if uses(h, "", fresh) != 200 {
+			t.Error("the new session has ended")
+		}
+	})
+}
