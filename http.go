@@ -106,8 +106,8 @@ package main
 //	one write                     30 s     stall                 the connection is closed
 //	events of an ended stream     5 min    keepEnded             400
 //
-// SSEHandler has a Guard, requests at once (MaxRequests) and conversations (Max) of its
-// own.
+// SSEHandler has bounds of its own: a Guard, MaxRequests, and Max, which is how many
+// conversations there may be at once.
 //
 // The parts of this file, in order:
 //

@@ -1823,15 +1823,19 @@ type SSEHandler struct {
 	// quarters are taken, a principal or a conversation that has more than are free gets
 	// no more. 0: 3,072.
 	MaxRequests int
-	Max         int           // the most conversations at once, further GETs are answered with 503; 0: 1,000
-	NewID       func() string // returns the id of a conversation, which must be hard to guess; nil: a random text
+	// Max is how many conversations there may be at once. Further GETs are answered with
+	// 503. When three quarters are taken, a principal that has more than are free gets no
+	// more. 0: 1,000.
+	Max   int
+	NewID func() string // returns the id of a conversation, which must be hard to guess; nil: a random text
 
 	warned atomic.Bool // the log has said that middleware makes streams impossible
-	once   sync.Once   // sets the field below
+	once   sync.Once   // sets the field below, and what is the most of each quota
 	held   *budget
 
 	mu      sync.Mutex // guards the fields below
 	running quota      // requests that are being served
+	open    quota      // conversations; the callers are their principals
 	pipes   map[string]*ssePipe
 	closed  bool
 	all     sync.WaitGroup // one for each conversation; Add is called with mu held, and not after closed is set
@@ -1936,7 +1940,7 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "No more streams")
 		return
 	}
-	defer h.remove(id)
+	defer h.remove(id, p)
 	f, _ := p.stream.attach("")
 	_ = p.stream.push(ctx, outgoing{event: Event{Type: "endpoint", Data: []byte(endpointURI(r, id))}})
 	var serving sync.WaitGroup
@@ -1988,14 +1992,15 @@ func (h *SSEHandler) handlerOf(principal string, header http.Header) Handler {
 	})
 }
 
-// add puts a conversation into the table. It returns false after Close, if the
-// table is full, or if the id is taken.
+// add puts a conversation into the table. It returns false after Close, if there is no
+// room, or if the id is taken.
 func (h *SSEHandler) add(id string, p *ssePipe) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed || len(h.pipes) >= cmp.Or(h.Max, 1000) || h.pipes[id] != nil {
+	if h.closed || !h.open.hasRoom(p.principal, 1) || h.pipes[id] != nil {
 		return false
 	}
+	h.open.count(p.principal, 1)
 	if h.pipes == nil {
 		h.pipes = map[string]*ssePipe{}
 	}
@@ -2005,10 +2010,11 @@ func (h *SSEHandler) add(id string, p *ssePipe) bool {
 }
 
 // remove takes a conversation out of the table.
-func (h *SSEHandler) remove(id string) {
+func (h *SSEHandler) remove(id string, p *ssePipe) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.pipes, id)
+	h.open.count(p.principal, -1)
 	h.all.Done()
 }
 
@@ -2110,11 +2116,12 @@ func (h *SSEHandler) leave(p *ssePipe, requests int) {
 	h.running.count(p.caller, -requests)
 }
 
-// budget bounds what the handler holds for all its callers.
+// budget bounds what the handler holds for all its callers. The first call prepares the
+// handler.
 func (h *SSEHandler) budget() *budget {
 	h.once.Do(func() {
 		h.held = newBudget(&h.Guard)
-		h.running.max = cmp.Or(h.MaxRequests, maxServed)
+		h.running.max, h.open.max = cmp.Or(h.MaxRequests, maxServed), cmp.Or(h.Max, 1000)
 		h.warnOfLists()
 	})
 	return h.held

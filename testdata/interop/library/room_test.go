@@ -422,3 +422,31 @@ func TestIdleSessionMakesRoom(t *testing.T) {
 		}
 	})
 }
+
+// Of the last quarter of the conversations of HTTP+SSE, a user gets no more than is left, until one of them is over.
+func TestConversationsOfUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &wire.SSEHandler{Handler: newDemo(), Max: 8, Guard: users}
+		defer h.Close()
+		expect := func(user string, want int) conversation {
+			t.Helper()
+			c := converseSSE(h, "", user)
+			if c.get.Code != want {
+				t.Errorf("a conversation of %s: %d, not %d", user, c.get.Code, want)
+			}
+			return c
+		}
+		first := expect("bob", 200)
+		for range 5 {
+			expect("bob", 200)
+		}
+		expect("bob", 503)
+		expect("alice", 200)
+		first.get.leave()
+		synctest.Wait()
+		expect("bob", 503) // of two that are left, a user with five gets none
+		expect("carol", 200)
+		expect("dave", 200)
+		expect("erin", 503)
+	})
+}
