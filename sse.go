@@ -1247,6 +1247,15 @@ func notAllowed(field, value, list string) string {
 	return fmt.Sprintf("%s not allowed: %.100q; to allow it, use %s", field, value, list)
 }
 
+// isForeignLoad reports whether a page of another origin loads a URL as an image, in a
+// frame, or in another way in which a browser sends no Origin with a GET. W3C, Fetch
+// Metadata, Sec-Fetch-Site: a client that is no browser does not send the field, and none
+// means that the user has typed the address.
+func isForeignLoad(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return r.Header["Origin"] == nil && (site == "cross-site" || site == "same-site")
+}
+
 // letPageRead lets the page that has sent a request read the response, and two
 // fields of its header. By default the browser does not allow that: Fetch standard,
 // CORS protocol.
@@ -1910,6 +1919,8 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", "GET, POST")
 		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, "Method not allowed")
+	case isForeignLoad(r): // it could open all conversations there are
+		h.refuse(w, r, http.StatusForbidden, ID{}, "A page of another origin must send its Origin")
 	case !h.canStream(w, &h.warned):
 		h.refuse(w, r, http.StatusInternalServerError, ID{}, noFlush)
 	case !accepts(r.Header["Accept"], "text/event-stream"):
