@@ -1435,9 +1435,9 @@ func readBody(r io.Reader, size, limit int64) ([]byte, error) {
 	if size > limit {
 		return nil, ErrTooLarge
 	}
-	// The sender may announce much and send nothing, so the buffer begins small.
-	const start = 16 << 10
-	first := min(max(size, 0), start)
+	// The sender may announce much and send nothing. So the buffer begins with what is
+	// not counted in the budget.
+	first := min(max(size, 0), countFrom)
 	var body bytes.Buffer
 	body.Grow(int(first) + bytes.MinRead)
 	beyond := limit + 1 // if there is one more byte, the body is too large

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"interop/wire"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -449,4 +450,23 @@ func TestConversationsOfUsers(t *testing.T) {
 		expect("dave", 200)
 		expect("erin", 503)
 	})
+}
+
+// What a client announces costs no memory before it comes: the buffer that waits for the first byte of a body is small.
+func TestAnnouncedBody(t *testing.T) {
+	for name, h := range map[string]http.Handler{"HTTP": newHandler(t, newDemo()), "SSE": &wire.SSEHandler{Handler: newDemo()}} {
+		for _, size := range []int64{-1, 1, 4 << 10, 16 << 10, 4 << 20} {
+			buffer := -1
+			r := request(t.Context(), "POST", "")
+			r.ContentLength = size
+			r.Body = io.NopCloser(readerFunc(func(b []byte) (int, error) {
+				buffer = max(buffer, len(b))
+				return 0, io.ErrUnexpectedEOF
+			}))
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			if buffer < 0 || buffer > 5<<10 {
+				t.Errorf("%s: a buffer of %d bytes for an announced body of %d", name, buffer, size)
+			}
+		}
+	}
 }
