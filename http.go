@@ -302,7 +302,9 @@ func (h *StreamableHandler) enter() bool {
 // four seconds after the call at the latest. It may be called more than once.
 //
 // Call Close at the same time as http.Server.Shutdown, and wait for both: without
-// Close, Shutdown would wait for streams that do not end.
+// Close, Shutdown would wait for streams that do not end. Give Shutdown a context of
+// about five seconds, and then call http.Server.Close: Shutdown also waits for the rest
+// of a body, which a client may never send.
 func (h *StreamableHandler) Close() {
 	h.once.Do(h.prepare)
 	h.mu.Lock()

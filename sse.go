@@ -2144,7 +2144,9 @@ func (h *SSEHandler) budget() *budget {
 // called more than once.
 //
 // Call Close at the same time as http.Server.Shutdown, and wait for both: without
-// Close, Shutdown would wait for streams that do not end.
+// Close, Shutdown would wait for streams that do not end. Give Shutdown a context of
+// about five seconds, and then call http.Server.Close: Shutdown also waits for the rest
+// of a body, which a client may never send.
 func (h *SSEHandler) Close() {
 	h.mu.Lock()
 	h.closed = true
