@@ -90,7 +90,7 @@ func TestOutsizedAnswersOneByOne(t *testing.T) {
 		return strings.Repeat("x", 1<<20), x.Progress(ctx, 1, 1)
 	})
 	h := newHandler(t, server)
-	h.MaxHeld = 2 << 20
+	h.MaxHeld, h.MaxBody = 2<<20, 256<<10
 	c := serveWeb(t, h)
 	sessions := []*web{c.open("2025-11-25", `{}`), c.another().open("2025-11-25", `{}`)}
 	for i := range 6 {
@@ -109,7 +109,7 @@ func TestOutsizedAnswersOneByOne(t *testing.T) {
 func TestOutsizedAnswersOverSSE(t *testing.T) {
 	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
 	wire.AddTool(server, wire.Tool{Name: "large"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return strings.Repeat("x", 1<<20), nil })
-	h := &wire.SSEHandler{Handler: server, Guard: wire.Guard{MaxHeld: 2 << 20}}
+	h := &wire.SSEHandler{Handler: server, Guard: wire.Guard{MaxHeld: 2 << 20, MaxBody: 256 << 10}}
 	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}}
 	if err := c.Connect(t.Context(), wire.SSEDialer{URL: serveWeb(t, h).url}); err != nil {
 		t.Fatal(err)

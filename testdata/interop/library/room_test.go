@@ -470,3 +470,38 @@ func TestAnnouncedBody(t *testing.T) {
 		}
 	}
 }
+
+// A body for which there is no room waits for five seconds. Then the request is refused.
+func TestBodyWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
+		wire.AddTool(server, wire.Tool{Name: "n"}, func(ctx context.Context, _ *wire.Exchange, _ struct{}) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		h := &wire.StreamableHandler{Handler: server, Guard: wire.Guard{MaxHeld: 1 << 20, MaxBody: 128 << 10}}
+		defer h.Close()
+		call := modernRequest("tools/call", `"name":"n","x":"`+strings.Repeat("x", 100_000)+`"`)
+		var visitors []visitor
+		for range 30 {
+			visitors = append(visitors, visit(h, "POST", call, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: n"))
+			synctest.Wait()
+		}
+		time.Sleep(10 * time.Second)
+		refused := 0
+		for _, v := range visitors {
+			select {
+			case <-v.done:
+				if v.Code != 503 || !strings.Contains(v.Body.String(), "Too much is held") {
+					t.Errorf("%d %s", v.Code, v.Body)
+				}
+				refused++
+			default:
+			}
+			v.leave()
+		}
+		if refused < 10 || refused > 29 {
+			t.Errorf("%d of 30 were refused", refused)
+		}
+	})
+}
