@@ -54,7 +54,7 @@ package main
 //	ServeHTTP   the Guard of sse.go checks Origin, Host, credentials and header
 //	post        reads the body, and holds it in the budget
 //	route       finds the era and the session of the payload
-//	handOn      takes a place for the requests, and gives the payload to a Peer
+//	handOn      takes a place for the requests, and gives the payload to Peer.dispatch
 //	serve       runs the handlers, and collects their answers
 //	finish      writes JSON, or waits for the end of the stream
 //
@@ -72,7 +72,7 @@ package main
 //
 // Which way a message of the server takes that is no answer:
 //
-//	                              in a session             in the modern era          without either
+//	                              in a session             in the modern era          legacy, without a session
 //	it belongs to a request       the stream of its POST   the stream of its POST     the stream of its POST;
 //	                                                         (a question: as the        a question fails
 //	                                                         result of the call)
@@ -761,7 +761,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	has more than one MCP-Protocol-Version                   400
 //	names a modern version, and one is offered               modern
 //	names no version, and no legacy one is offered           modern, which says what is missing
-//	names a modern version, and none is offered              400; but an initialize that names it in its header only goes on
+//	names a modern version, and none is offered              400; an initialize that names it only in its header: see below
 //	names another version in _meta than in its header        400
 //	names a version in _meta that is not offered             400
 //	is legacy, and no legacy version is offered              400

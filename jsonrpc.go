@@ -1679,11 +1679,12 @@ const (
 	graceAtEnd       = time.Second     // to send a cancellation, and for handlers whose context has ended
 )
 
-// Peer is the other side of a conversation: our calls that wait for its responses,
-// and its requests that we are serving. If it has a Conn, a reader goroutine reads its
-// messages. The reader serves a request by itself, and another reader takes its place
-// if that takes long. Close waits for what they serve, and not for a Read. A server
-// over HTTP has no Conn: there each request is served on the goroutine of ServeHTTP.
+// Peer is our record of the other side of a conversation: the calls that we have made to
+// it, and its requests that we are serving. With a Conn, one goroutine at a time, the
+// reader, reads messages, and serves each request itself. If a request takes longer than
+// a millisecond, a second goroutine takes over the reading. Over HTTP a server has no
+// Conn: each request is served on the goroutine of ServeHTTP. Close waits for the
+// requests that are being served, and not for a Read.
 type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request
@@ -2439,11 +2440,12 @@ func (p *Peer) unwritten() int {
 
 // ---- A conversation over a Conn ----
 
-// Conn carries payloads to and from one peer. To write a transport, implement
-// these three methods. It may have those of room as well. Read passes the bytes of a message to Decode, and does not
-// use their memory again. Nothing else limits the size of a message, so Read must.
-// Write sends what Payload.Append returns. NewLineConn makes a Conn of any stream of
-// bytes. Pipe, in memory, is the shortest example.
+// Conn carries payloads to and from one peer. To write a transport, implement its
+// three methods. Read passes the bytes of a message to Decode, and does not use their
+// memory again. Nothing else limits the size of a message, so Read must. Write sends what
+// Payload.Append returns. NewLineConn makes a Conn of any stream of bytes. Pipe, in
+// memory, is the shortest example. A Conn in this package may have the methods of room
+// as well: then the responses of its conversation are counted there.
 type Conn interface {
 	// Read returns the next payload. It is called by one goroutine at a time. It
 	// returns io.EOF when the peer has hung up. A *ReadError does not end the

@@ -3442,13 +3442,9 @@ const (
 	giveUp
 )
 
-// negotiate opens a Conn and finds out what the server speaks, in three steps at
-// most. A step sends server/discover or initialize; its answer decides on the next
-// one. modern says whether the first step is server/discover: true for the first
-// Dialer, and false for all others, because HTTP+SSE has no server/discover. A client that connects again begins with the
-// era of the last time. If we speak no version of that era, the first step is that
-// of the other era. If the next Dialer may lead to something else, the error is also
-// errNextDial.
+// negotiate opens a Conn and finds out what the server speaks. Each step sends one
+// request, and its answer chooses the next step, from this table. There are three steps
+// at most.
 //
 //	sent               answered with                                   next step
 //	server/discover    versions: the first of ours in it is modern     connected
@@ -3468,6 +3464,12 @@ const (
 //	                   the end, and server/discover was sent before    handshake on a new Conn
 //	                   HTTP 400, 404 or 405                            next Dialer
 //	                   anything else                                   give up
+//
+// The first step is server/discover if modern is true: for the first Dialer, and for no
+// other, because HTTP+SSE has no server/discover. A client that connects again begins
+// with the era of the last time. If we speak no version of that era, the first step is
+// that of the other era. If the next Dialer may lead to something else, the error is also
+// errNextDial.
 //
 // 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.

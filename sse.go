@@ -1524,11 +1524,11 @@ const (
 // and one for everything else, which is bodies until their requests are answered,
 // answers until they are written, and what waits for a client that does not read.
 //
-// The rule: a caller may hold as many bytes as are free. For example, of 32 MiB a
-// single caller gets 16, and 16 are free. Two callers get 10 each, and 10 are free:
-// there is always room for one more. The last eighth
-// is a reserve for small pieces. An answer that is larger than half of this budget, a
-// quarter of MaxHeld, is held outside of it, and only one such answer at a time.
+// The rule: a caller may never hold more bytes than are free. For example, of 32 MiB a
+// single caller gets 16, and 16 are free. Two callers get 10.7 each, and 10.7 are free:
+// there is always room for one more. The last eighth is a reserve for small pieces. An
+// answer that is larger than half of this budget, a quarter of MaxHeld, is held outside
+// of it, and only one such answer at a time.
 //
 // Bodies and answers of 4 KiB or less are not counted: the number of requests bounds
 // them, which is MaxRequests of each handler. What does not fit waits for five seconds if

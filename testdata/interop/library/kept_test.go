@@ -180,30 +180,41 @@ func TestProgressAfterAnswer(t *testing.T) {
 	}
 }
 
-// A call whose header does not fit is sent again with what tools/list says. If that fails, so does the call, with its own error.
-func TestMismatchWithoutList(t *testing.T) {
-	calls := 0
-	network := played(func(r *http.Request, m *wire.Message) (int, string) {
-		switch {
-		case m == nil:
-			return 405, ""
-		case m.Method == "server/discover":
-			return 200, modernHello
-		case m.Method == "tools/call":
-			calls++
-			return 400, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32020,"message":"Header mismatch: x"}}`
+// A tools/call whose header does not fit is sent again with what tools/list says. If that fails, so does the call, with its own error. No other
+// method is sent again, and nothing that a handler has answered.
+func TestMismatchWithoutRetry(t *testing.T) {
+	for _, row := range []struct {
+		method string
+		status int
+		list   string // the answer to tools/list
+	}{
+		{"tools/call", 400, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"no list"}}`},
+		{"tools/call", 200, `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","tools":[]}}`},
+		{"prompts/get", 400, `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","tools":[]}}`},
+	} {
+		calls := 0
+		network := played(func(r *http.Request, m *wire.Message) (int, string) {
+			switch {
+			case m == nil:
+				return 405, ""
+			case m.Method == "server/discover":
+				return 200, modernHello
+			case m.Method == row.method:
+				calls++
+				return row.status, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32020,"message":"Header mismatch: x"}}`
+			}
+			return 200, row.list
+		})
+		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}}
+		if err := c.Connect(t.Context(), dialled(network)); err != nil {
+			t.Fatal(err)
 		}
-		return 200, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"no list"}}`
-	})
-	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}}
-	if err := c.Connect(t.Context(), dialled(network)); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	err := c.Call(t.Context(), "tools/call", map[string]any{"name": "n"}, nil)
-	fault := &wire.Error{}
-	if !errors.As(err, &fault) || fault.Code != wire.CodeHeaderMismatch || calls != 1 {
-		t.Errorf("%d calls, %v", calls, err)
+		defer c.Close()
+		err := c.Call(t.Context(), row.method, map[string]any{"name": "n"}, nil)
+		fault := &wire.Error{}
+		if !errors.As(err, &fault) || fault.Code != wire.CodeHeaderMismatch || calls != 1 {
+			t.Errorf("%s, %d: %d calls, %v", row.method, row.status, calls, err)
+		}
 	}
 }
 
