@@ -122,7 +122,7 @@ package main
 //	its requests       their header, cancellation
 //	its results        marked arguments that it learns from tools/list
 //	its streams        events, pauses, and GETs that continue a stream
-//	its end            Close, and what a status means
+//	its end            Close, which ends the session with a DELETE
 //
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
@@ -417,8 +417,8 @@ func (ss *Sessions) create(owner string) *Session {
 func (ss *Sessions) add(s *Session) error {
 	err := ss.insert(s, false)
 	if err == errFull {
-		if other := ss.leastMissed(s.Owner); other != nil {
-			ss.Delete(other, errUnused)
+		if other := ss.removeLeastMissed(s.Owner); other != nil {
+			ss.end(other, errUnused)
 			err = ss.insert(s, other.Owner == s.Owner)
 		}
 	}
@@ -439,23 +439,27 @@ var (
 // notMissed is how long nobody has used a session whose place another one may get.
 const notMissed = time.Minute
 
-// leastMissed returns the session whose place a new one of an owner gets; nil: there is
-// none. It is the oldest one that has had no request after initialize, or else the one
-// that was not used for the longest time. An owner that has more than its share only gets
+// removeLeastMissed takes the session out of the table whose place a new one of an owner
+// gets; nil: there is none. It is the oldest one that has had no request after
+// initialize, or else the one that was not used for the longest time. An owner that has more than its share only gets
 // the place of a session of its own.
-func (ss *Sessions) leastMissed(owner string) *Session {
+func (ss *Sessions) removeLeastMissed(owner string) *Session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.unused = slices.DeleteFunc(ss.unused, func(s *Session) bool { return s.used || s.ended })
 	mayEnd := func(s *Session) bool { return s.busy == 0 && (s.Owner == owner || ss.quota.isFair(owner, 1)) }
-	if i := slices.IndexFunc(ss.unused, mayEnd); i >= 0 {
-		return ss.unused[i]
-	}
 	var least *Session
-	for _, s := range ss.byID {
-		if mayEnd(s) && time.Since(s.since) >= notMissed && (least == nil || s.since.Before(least.since)) {
-			least = s
+	if i := slices.IndexFunc(ss.unused, mayEnd); i >= 0 {
+		least = ss.unused[i]
+	} else {
+		for _, s := range ss.byID {
+			if mayEnd(s) && time.Since(s.since) >= notMissed && (least == nil || s.since.Before(least.since)) {
+				least = s
+			}
 		}
+	}
+	if least != nil {
+		ss.remove(least)
 	}
 	return least
 }
@@ -529,22 +533,42 @@ func (ss *Sessions) Len() int { return len(ss.All()) }
 // its waiting calls fail. why is the reason. Delete may be called more than once.
 func (ss *Sessions) Delete(s *Session, why error) {
 	ss.mu.Lock()
-	known := ss.byID[s.ID] == s
-	if known {
-		delete(ss.byID, s.ID)
-		ss.quota.count(s.Owner, -1)
-	}
-	s.ended = true
-	out := s.out
+	known := ss.remove(s)
 	ss.mu.Unlock()
+	if known {
+		ss.end(s, why)
+	} else {
+		s.stop(why)
+	}
+}
+
+// remove takes a session out of the table, so that no request finds it any more. It
+// returns false if the session was not in the table. The caller holds mu.
+func (ss *Sessions) remove(s *Session) (known bool) {
+	s.ended = true
+	if ss.byID[s.ID] != s {
+		return false
+	}
+	delete(ss.byID, s.ID)
+	ss.quota.count(s.Owner, -1)
+	return true
+}
+
+// stop ends the calls and the streams of a session that is not in the table any more.
+func (s *Session) stop(why error) {
+	s.table.mu.Lock()
+	out := s.out
+	s.table.mu.Unlock()
 	s.Peer.refuseCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
 	s.Peer.endContexts(why)
 	if out != nil {
 		out.close()
 	}
-	if !known {
-		return
-	}
+}
+
+// end ends a session that remove has taken out of the table.
+func (ss *Sessions) end(s *Session, why error) {
+	s.stop(why)
 	s.log.Info("session ended", "session", s.Tag(), "reason", why)
 	if ss.Ended != nil {
 		ss.Ended(s)
@@ -1479,6 +1503,7 @@ type reply struct {
 	handled bool          // all answers are there
 	answer  *answer       // nil: nothing is served yet
 	over    bool          // the response has ended before the handlers
+	closes  bool          // the header announces the end of the connection
 
 	// The mutex of the places guards the fields below.
 	since   time.Time // when the requests got their places
@@ -1597,6 +1622,7 @@ func (rep *reply) disconnect(retry time.Duration) {
 	rep.mu.Lock()
 	if rep.state == undecided && rep.r.Proto == "HTTP/1.1" {
 		rep.w.Header().Set("Connection", "close") // so that endResponse can complete the response
+		rep.closes = true
 	}
 	rep.mu.Unlock()
 	if events := rep.becomeStream(); events != nil {
@@ -1645,7 +1671,7 @@ func (rep *reply) leave() {
 // send its next request just now, on a connection that is being closed.
 func (rep *reply) endResponse() {
 	rep.mu.Lock()
-	handled := rep.handled
+	handled, closes := rep.handled, rep.closes
 	rep.over = true
 	rep.mu.Unlock()
 	if handled {
@@ -1660,7 +1686,7 @@ func (rep *reply) endResponse() {
 		_ = rc.SetWriteDeadline(time.Now()) // HTTP/2: this resets the stream
 		return
 	}
-	if rep.w.Header().Get("Connection") == "close" {
+	if closes {
 		_ = conn.SetDeadline(time.Now().Add(graceAtEnd))
 		_, _ = out.WriteString("0\r\n\r\n") // the last chunk: the response is complete
 		_ = out.Flush()

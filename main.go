@@ -2800,6 +2800,9 @@ func (b *bridged) takeReport(report *ReadError) {
 	switch {
 	case report.ID != ID{}:
 		b.fail(report.ID, report.Err)
+	case report.Request != ID{}: // on a goroutine: the server may not read before we read
+		fault := &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + report.Error()}
+		go b.writeToServer(b.ctx, Payload{Messages: []*Message{NewResponse(report.Request, nil, fault)}})
 	case report.Skipped: // any of the requests may be the one whose answer is lost
 		b.failAll(report.Err)
 	default:

@@ -475,7 +475,7 @@ func (p *Peer) speaksMCP() bool {
 	return ok
 }
 
-// remembered returns what remember has stored. The zero Revision means that
+// remembered returns what setHandshake has stored. The zero Revision means that
 // nothing is remembered yet.
 func (p *Peer) remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
 
@@ -1342,6 +1342,8 @@ func withoutPointer(result any) any {
 	case *Content:
 		return pointedTo(result)
 	case *ResourceContents:
+		return pointedTo(result)
+	case *ReadResourceResult:
 		return pointedTo(result)
 	case *PromptResult:
 		return pointedTo(result)
@@ -2407,9 +2409,10 @@ type ResourceTemplate struct {
 	Meta        json.RawMessage     `json:"_meta,omitempty"`
 }
 
-// ReadFunc reads a resource. It returns a string, which is the text of the resource,
-// a ResourceContents, a []ResourceContents or an InputRequired. If there is no such
-// resource, it returns ResourceNotFound(uri).
+// ReadFunc reads a resource. It returns a string, which is the text of the resource, a
+// ResourceContents, whose URI may be left out, a []ResourceContents, a
+// ReadResourceResult or an InputRequired. If there is no such resource, it returns
+// ResourceNotFound(uri).
 type ReadFunc func(ctx context.Context, x *Exchange, uri string) (contents any, err error)
 
 type offeredResource struct {
@@ -2468,6 +2471,12 @@ func (s *Server) RemoveResource(uri string) { withdraw(s, "resources", &s.resour
 // URITemplate or no name, or if one of them is not UTF-8.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
 	offer(s, "resources", &s.templates, t.URITemplate, t.Name, &offeredTemplate{t, read})
+}
+
+// RemoveResourceTemplate removes a template. If there is none with that text, it does
+// nothing.
+func (s *Server) RemoveResourceTemplate(uriTemplate string) {
+	withdraw(s, "resources", &s.templates, uriTemplate)
 }
 
 // ResourceNotFound returns the error of resources/read for a URI that nothing has.
@@ -2875,7 +2884,10 @@ func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {
 	switch contents := withoutPointer(contents).(type) {
 	case string:
 		return ReadResourceResult{[]ResourceContents{{URI: p.URI, MimeType: mimeType, Text: contents}}}, nil
+	case ReadResourceResult:
+		return contents, nil
 	case ResourceContents:
+		contents.URI = cmp.Or(contents.URI, p.URI)
 		return ReadResourceResult{[]ResourceContents{contents}}, nil
 	case []ResourceContents:
 		return ReadResourceResult{contents}, nil
@@ -3645,7 +3657,7 @@ func (e withoutStream) Unwrap() error        { return e.error }
 // error of a transport has an Is method that matches those that fit. So errors.Is
 // finds several of them in one error.
 //
-//	marker            set by http.go for                                what a Client does
+//	marker            matches an HTTPError, or no response, for         what a Client does
 //	errRefused        any status but 2xx: the transport has carried     it sends a tools/call again if its header was incomplete,
 //	                  the request, and what has come is not the         and finds another version after CodeUnsupportedVersion
 //	                  answer of a handler

@@ -556,7 +556,7 @@ func processState(pid int) (state string, group int) {
 	return fields[0], group
 }
 
-// childOutput is our end of the child's stdout. A pipe ends when all processes
+// childOutput is our end of the child's stdout or stderr. A pipe ends when all processes
 // have closed their end of it. So a process that the child has left behind
 // could keep us waiting for ever. Therefore reap sets a deadline when the child
 // has exited. After the deadline, the pipe counts as ended when nothing is in
@@ -584,11 +584,12 @@ type stderrPipe struct {
 	ended chan struct{} // closed when nothing more is read
 }
 
-// copy reads the pipe until its end, or until the deadline that reap sets.
+// copy reads the pipe until its end, or until nothing has come for outputPause after the
+// deadline that reap sets.
 func (s *stderrPipe) copy() {
 	defer close(s.ended)
 	defer s.pipe.Close()
-	_, _ = io.Copy(s, s.pipe)
+	_, _ = io.Copy(s, struct{ io.Reader }{childOutput{s.pipe}}) // io.Copy would use WriteTo of the os.File, and not this Read
 }
 
 // Write never fails, even if next does: copy would end, and the child could die

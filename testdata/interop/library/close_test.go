@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -291,5 +292,35 @@ func TestReasonIsSaidOnce(t *testing.T) {
 	err := peer.Call(t.Context(), "ping", nil, nil)
 	if want := "the tunnel is down: connection closed"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// slowWriter takes its time for each Write.
+type slowWriter struct{ n atomic.Int64 }
+
+func (w *slowWriter) Write(b []byte) (int, error) {
+	time.Sleep(200 * time.Millisecond)
+	w.n.Add(int64(len(b)))
+	return len(b), nil
+}
+
+// What a child has written to stderr before it ended is all there when Close returns, even if the writer is slow.
+func TestStderrIsWhole(t *testing.T) {
+	const written = 400_000
+	var stderr slowWriter
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd {
+		cmd := exec.Command("sh", "-c", "head -c 400000 /dev/zero | tr '\\0' x >&2")
+		cmd.Stderr = &stderr
+		return cmd
+	}, Grace: 10 * time.Second}.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(); err == nil {
+		t.Error("a message of a child that says none")
+	}
+	conn.Close()
+	if n := stderr.n.Load(); n != written {
+		t.Errorf("%d of %d bytes", n, written)
 	}
 }

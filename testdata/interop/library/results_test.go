@@ -157,3 +157,21 @@ func TestRawMembersOfResults(t *testing.T) {
 		}
 	}
 }
+
+// A ReadFunc may leave out the URI, or return the whole result. A template can be removed.
+func TestResourcesAsResults(t *testing.T) {
+	for _, result := range []any{
+		wire.ResourceContents{Text: "x"}, &wire.ReadResourceResult{Contents: []wire.ResourceContents{{URI: "a:b", Text: "x"}}},
+	} {
+		server := newServer()
+		server.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:{x}", Name: "n"}, func(context.Context, *wire.Exchange, string) (any, error) { return result, nil })
+		want := `"result":{"contents":[{"uri":"a:b","text":"x"}]}`
+		if out := answered(t, server, "2025-11-25", "resources/read", `"uri":"a:b"`); !strings.HasPrefix(out, want) {
+			t.Errorf("%T: %s", result, out)
+		}
+		server.RemoveResourceTemplate("a:{x}")
+		if out := answered(t, server, "2025-11-25", "resources/read", `"uri":"a:b"`); !strings.Contains(out, "-32002") {
+			t.Errorf("a template that was removed: %s", out)
+		}
+	}
+}
