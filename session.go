@@ -1901,7 +1901,7 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 	if sub.watched[p.URI] {
 		return nil, nil
 	}
-	if len(sub.watched) >= maxWatched || sub.size+len(p.URI)+perURI > maxWatching || !s.reserve(sub, len(p.URI)+perURI) {
+	if sub.size+len(p.URI)+perURI > maxWatching || !s.reserve(sub, len(p.URI)+perURI) {
 		return nil, errors.New("too many subscriptions")
 	}
 	if sub.watched == nil {
