@@ -184,13 +184,14 @@ func TestProgressAfterAnswer(t *testing.T) {
 // method is sent again, and nothing that a handler has answered.
 func TestMismatchWithoutRetry(t *testing.T) {
 	for _, row := range []struct {
-		method string
-		status int
-		list   string // the answer to tools/list
+		method       string
+		status, code int
+		list         string // the answer to tools/list
 	}{
-		{"tools/call", 400, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"no list"}}`},
-		{"tools/call", 200, `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","tools":[]}}`},
-		{"prompts/get", 400, `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","tools":[]}}`},
+		{"tools/call", 400, -32020, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"no list"}}`},
+		{"tools/call", 200, -32020, `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","tools":[]}}`},
+		{"tools/call", 400, -32602, `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","tools":[]}}`},
+		{"prompts/get", 400, -32020, `{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","tools":[]}}`},
 	} {
 		calls := 0
 		network := played(func(r *http.Request, m *wire.Message) (int, string) {
@@ -201,7 +202,7 @@ func TestMismatchWithoutRetry(t *testing.T) {
 				return 200, modernHello
 			case m.Method == row.method:
 				calls++
-				return row.status, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32020,"message":"Header mismatch: x"}}`
+				return row.status, fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"error":{"code":%d,"message":"x"}}`, row.code)
 			}
 			return 200, row.list
 		})
@@ -212,7 +213,7 @@ func TestMismatchWithoutRetry(t *testing.T) {
 		defer c.Close()
 		err := c.Call(t.Context(), row.method, map[string]any{"name": "n"}, nil)
 		fault := &wire.Error{}
-		if !errors.As(err, &fault) || fault.Code != wire.CodeHeaderMismatch || calls != 1 {
+		if !errors.As(err, &fault) || fault.Code != row.code || calls != 1 {
 			t.Errorf("%s, %d: %d calls, %v", row.method, row.status, calls, err)
 		}
 	}
