@@ -441,8 +441,8 @@ const notMissed = time.Minute
 
 // removeLeastMissed takes the session out of the table whose place a new one of an owner
 // gets; nil: there is none. It is the oldest one that has had no request after
-// initialize, or else the one that was not used for the longest time. An owner that has more than its share only gets
-// the place of a session of its own.
+// initialize, or else the one that was not used for the longest time. An owner that has
+// more than its share only gets the place of a session of its own.
 func (ss *Sessions) removeLeastMissed(owner string) *Session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -1756,9 +1756,9 @@ func (rep *reply) writeAnswers() {
 // room for others:
 //
 //   - When a request comes, calls that have run for longer than a minute may together
-//     hold at most three quarters of the places. If they hold more, some are stopped: first those whose
-//     response has ended before the handlers, as when the client has gone, then those
-//     of the callers with the most calls; of these the oldest first.
+//     hold at most three quarters of the places. If they hold more, some are stopped:
+//     first those whose response has ended before the handlers, as when the client has
+//     gone, then those of the callers with the most calls; of these the oldest first.
 //   - Of the last quarter, a principal or a session gets no more than is left: see quota.
 //
 // In a session, the first rule is one of two reasons why a call ends when its connection

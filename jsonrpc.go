@@ -1491,9 +1491,9 @@ type served struct {
 
 // room is where a transport counts the bytes of the responses that wait to be
 // written. If a Conn has these methods, the responses of its conversation are counted
-// there. Several goroutines call them. An Exchange takes room for a large response before it encodes
-// the result. Message.taken says how much was taken, and the transport gives that back
-// when the response is written.
+// there. Several goroutines call them. An Exchange takes room for a large response before
+// it encodes the result. Message.taken says how much was taken, and the transport gives
+// that back when the response is written.
 type room interface {
 	// take takes n bytes. It waits for them, for a few seconds at most, or until ctx
 	// ends. It returns false if there is no room.

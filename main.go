@@ -2800,15 +2800,32 @@ func (b *bridged) takeReport(report *ReadError) {
 	switch {
 	case report.ID != ID{}:
 		b.fail(report.ID, report.Err)
-	case report.Request != ID{}: // on a goroutine: the server may not read before we read
-		fault := &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + report.Error()}
-		go b.writeToServer(b.ctx, Payload{Messages: []*Message{NewResponse(report.Request, nil, fault)}})
+	case report.Request != ID{}:
+		b.refuse(report)
 	case report.Skipped: // any of the requests may be the one whose answer is lost
 		b.failAll(report.Err)
 	default:
 		b.log.Info("transport", "report", Printable(shorten(report.Error(), maxShown)))
 	}
 	b.checkSession(report.Err)
+}
+
+// refuse answers a request of the server that was too large. It does so on a goroutine,
+// because the server may not read before we read on. A server that does not read at all
+// gets no more of these answers than there is room in posts.
+func (b *bridged) refuse(report *ReadError) {
+	fault := &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + report.Error()}
+	answer := Payload{Messages: []*Message{NewResponse(report.Request, nil, fault)}}
+	select {
+	case b.posts <- struct{}{}:
+	default:
+		b.log.Warn("a request of the server was not answered", "error", Printable(shorten(report.Error(), maxShown)))
+		return
+	}
+	go func() { // ends when the server has taken the answer, or is closed
+		b.writeToServer(b.ctx, answer)
+		<-b.posts
+	}()
 }
 
 // checkSession ends the bridge if an error means that the session has ended. The

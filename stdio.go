@@ -107,8 +107,8 @@ type lineConn struct {
 	// it.
 	writeLock chan struct{}
 	// writeErr is the error of w; nil: w has not failed. When w has failed, the
-	// Conn closes, so Read fails, too. Then Read returns this error, which is the
-	// reason.
+	// Conn closes, so Read fails, too, unless it reads standard input. Then Read
+	// returns this error, which is the reason.
 	writeErr atomic.Pointer[error]
 }
 
