@@ -30,7 +30,7 @@ package main
 //	                                                         > Last-Event-ID: 5d1f03aa.1/1
 //	                                                         < 200, and what follows that event
 //
-// To see it work, read lessons 17, 18 and 30 of the course: testdata/README.md.
+// To see it work, read lessons 05, 06 and 12 of the course: testdata/README.md.
 //
 // The modern era, 2026-07-28, has neither sessions nor GET. The header of a request repeats
 // some of its body, so that a proxy need not read the body. The server remembers

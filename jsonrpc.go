@@ -5,7 +5,7 @@ package main
 
 // JSON-RPC 2.0: messages, and a conversation with one peer.
 //
-// To see it work, read lessons 03 and 08 of the course: testdata/README.md, and 05 of
+// To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
 // its appendix. "One call, through the code" there follows a request step by step.
 //
 //	{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}            a request

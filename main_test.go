@@ -940,8 +940,8 @@ func sh(script string, args ...string) *exec.Cmd {
 // leavesDeaf is the script of a child whose own child ignores SIGTERM, and lives on when it ends.
 const leavesDeaf = `trap "" TERM; sleep 60 & trap - TERM; echo "$1"; cat`
 
-// Each kind of child is gone, and reaped, when Close returns, within the steps of the ladder.
-func TestChildLadder(t *testing.T) {
+// Each kind of child is gone, and reaped, when Close returns. Close ends its standard input, then sends SIGTERM, then SIGKILL.
+func TestCloseEndsChild(t *testing.T) {
 	for _, row := range []struct{ name, script, signal string }{
 		{"exits at EOF", `echo "$1"; cat`, ""},
 		{"ignores EOF", `echo "$1"; exec sleep 60`, "terminated"},

@@ -6,7 +6,7 @@ package main
 // MCP on top of JSON-RPC: the revisions, what a message says about its sender,
 // and the lifecycle of both eras, from both ends.
 //
-// To see it work, read lessons 01, 11 and 13 of the course: testdata/README.md.
+// To see it work, read lessons 01, 10 and 11 of the course: testdata/README.md.
 //
 // In the legacy era the client introduces itself once, with initialize, and the
 // server remembers what it has said. In the modern era, 2026-07-28, every
@@ -122,7 +122,7 @@ type Revision struct {
 // To add a revision, add a row: a modern one above all legacy ones, and a legacy one
 // above the older legacy ones, whatever its date. Then run the tests with -update: what
 // they change in testdata shows what the row changes on the wire. By hand, change the
-// client's lines of lessons 16, 37 and 38, and the versions of the handshakes in
+// client's lines of lessons 14, 15 and 38, and the versions of the handshakes in
 // cases/client-eras.txtar. A modern revision has no batches, whatever its row says.
 var Revisions = []Revision{
 	{

@@ -19,7 +19,7 @@ package main
 //	< event: message
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
-// To see it work, read lessons 18, 23 and 27 of the course: testdata/README.md.
+// To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
 // This file has five parts. For Streamable HTTP read Events, Streams and Guard first;
 // HTTP+SSE is only for old clients and servers.

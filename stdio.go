@@ -5,7 +5,7 @@ package main
 
 // Conns that need no HTTP: lines over any byte stream, and stdio.
 //
-// To see it work, read lessons 01 and 16 of the course: testdata/README.md.
+// To see it work, read lessons 01 and 14 of the course: testdata/README.md.
 //
 // In stdio the client launches the server as its child. It writes to the
 // child's standard input and reads the child's standard output, one message on

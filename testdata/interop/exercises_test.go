@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -63,8 +64,8 @@ func exercise(t *testing.T, lesson string) (script string, seen []string) {
 	return script, seen
 }
 
-// The index of the course, ../README.md, has each lesson once, with its title and what one learns there. Each lesson names the next one of
-// the index.
+// The index of the course, ../README.md, has the lessons in the order of their numbers, each with its title and what one learns there. Each
+// lesson names the next one.
 func TestCourse(t *testing.T) {
 	index, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -73,17 +74,15 @@ func TestCourse(t *testing.T) {
 	rows := regexp.MustCompile(`(?m)^\| \[(\d\d)\]\((\d\d)(-[a-z0-9-]+\.txtar)\) \| (.*?) \| (.*?) \|`).FindAllStringSubmatch(string(index), -1)
 	files, _ := filepath.Glob("../[0-9]*.txtar")
 	if len(rows) != len(files) {
-		t.Errorf("%d rows, and %d lessons", len(rows), len(files))
+		t.Fatalf("%d rows, and %d lessons", len(rows), len(files))
 	}
-	seen := map[string]bool{}
 	for i, row := range rows {
 		number, file, title, learned := row[1], row[2]+row[3], row[4], row[5]
 		text, err := os.ReadFile("../" + file)
-		if err != nil || seen[file] || number != row[2] {
-			t.Errorf("%s: is there twice, or %v", file, err)
+		if err != nil || "../"+file != files[i] || number != row[2] || number != fmt.Sprintf("%02d", i+1) {
+			t.Errorf("row %d has %s as %s, and the files have %s: %v", i+1, file, number, files[i], err)
 			continue
 		}
-		seen[file] = true
 		head, _, _ := strings.Cut(string(text), "\n-- ")
 		if want := title + " You learn: " + learned + " "; !strings.HasPrefix(strings.ReplaceAll(head, "\n", " "), want) {
 			t.Errorf("%s begins\n%s\nand the index has\n%s", file, head, want)

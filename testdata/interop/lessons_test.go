@@ -72,7 +72,7 @@ const sometimes = " (sometimes)"
 
 // overSSE are the lessons for the transport of 2024-11-05, which server-everything serves as
 // another process.
-var overSSE = []string{"27-http-2024", "38-http-ladder-2024"}
+var overSSE = []string{"29-http-oldest-transport", "38-http-find-oldest-transport"}
 
 // lessons returns the pattern for those with these names.
 func lessons(names []string) string { return "TestTranscripts/^(" + strings.Join(names, "|") + ")$" }

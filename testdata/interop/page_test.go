@@ -433,7 +433,7 @@ func TestPageLessons(t *testing.T) {
 
 	b.resize(1000, 640)
 	b.paint("light")
-	b.eval(`location.hash = '18-http-stream'`, nil)
+	b.eval(`location.hash = '06-http-event-stream'`, nil)
 	b.await(`document.getElementById('lesson').textContent.includes('counted to 2')`)
 	b.eval(`document.querySelectorAll('#lesson .arrow')[0].scrollIntoView()`, nil)
 	b.picture("page-lessons.png")
@@ -445,7 +445,7 @@ func TestPageKeyboard(t *testing.T) {
 	t.Parallel()
 	server := serve(t, "-watch")
 	b := openTab(t)
-	b.open(server.base + "/#18-http-stream")
+	b.open(server.base + "/#06-http-event-stream")
 	for _, scheme := range []string{"light", "dark"} {
 		b.paint(scheme)
 		var wrong []string

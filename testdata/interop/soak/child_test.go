@@ -19,7 +19,7 @@ import (
 	"interop/wire" // go run ./copywire
 )
 
-// ---- Servers that a client starts: what main_test.go does not show with its own ladder ----
+// ---- Servers that a client starts: what main_test.go does not show of their end ----
 
 // child returns the command for a child process that plays a role.
 func child(role string, args ...string) *exec.Cmd {
