@@ -18,7 +18,7 @@ import (
 	"interop/wire"
 )
 
-// These tests are for rules that could be taken out of the library, and no other test noticed. ../mutate has found them.
+// These tests are for rules that no golden file shows.
 
 // A large json.RawMessage becomes a result without a copy. A small one is copied, and the copy has no white space.
 func TestLargeRawMessageIsNotCopied(t *testing.T) {
