@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -442,78 +441,6 @@ func TestClientPauses(t *testing.T) {
 	}
 }
 
-// However many questions a server asks, and takes no answer, no more than 32 answers are on their way.
-func TestClientQuestionsFlood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		questions := ""
-		for i := range 2000 {
-			questions += fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n\n", i)
-		}
-		var under, most atomic.Int32
-		c := connectTo(t, sessionAt(questions, func(r *http.Request) (*http.Response, error) {
-			most.Store(max(most.Load(), under.Add(1)))
-			defer under.Add(-1)
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}), new(wire.Client))
-		time.Sleep(10 * time.Second)
-		if n := most.Load(); n == 0 || n > 32 {
-			t.Errorf("%d answers at once", n)
-		}
-		c.Close()
-	})
-}
-
-// The same over HTTP+SSE. A client waits 30 seconds for the status of an answer. When 4,096 answers are owed, it reads on after one or two
-// such times. So the result of a call comes late behind 6,000 questions, but it comes.
-func TestSSEClientQuestionsFlood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		text := "event: endpoint\ndata: /post\n\n"
-		for i := range 6000 {
-			text += fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":\"q%d\",\"method\":\"ping\"}\n\n", i)
-		}
-		stream, out := io.Pipe()
-		asked := make(chan struct{})
-		var under, most atomic.Int32
-		network := roundTrip(func(r *http.Request) (*http.Response, error) {
-			if r.Method == "GET" {
-				context.AfterFunc(r.Context(), func() { out.CloseWithError(r.Context().Err()) })
-				go func() {
-					_, _ = io.WriteString(out, text)
-					close(asked)
-				}()
-				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: stream, Request: r}, nil
-			}
-			body, _ := io.ReadAll(r.Body)
-			if m := wire.Decode(body).Messages[0]; m.Kind() == wire.Request {
-				go func() {
-					<-asked
-					_, _ = io.WriteString(out, "data: "+strings.ReplaceAll(emptyResult, "ID", m.ID.String())+"\n\n")
-				}()
-				return respondTo(r, 202, "text/plain", "", false), nil
-			}
-			most.Store(max(most.Load(), under.Add(1)))
-			defer under.Add(-1)
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		})
-		conn, err := wire.SSEDialer{URL: "http://odd.example/sse", Client: &http.Client{Transport: network}}.Dial(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		peer := wire.OpenConn(t.Context(), conn, nil, nil)
-		ctx, stop := context.WithTimeout(t.Context(), 90*time.Second)
-		defer stop()
-		if err := peer.Call(ctx, "m", nil, nil); err != nil {
-			t.Error(err)
-		}
-		if n := most.Load(); n == 0 || n > 32 {
-			t.Errorf("%d answers at once", n)
-		}
-		_ = peer.Close()
-	})
-}
-
 // A client without a Handler answers a question with -32601.
 func TestClientWithoutHandler(t *testing.T) {
 	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"m": func(ctx context.Context, x *wire.Exchange) (any, error) {
@@ -565,19 +492,6 @@ func TestClientShortCalls(t *testing.T) {
 			t.Error(err, calls)
 		}
 	})
-}
-
-// A Dialer that ends its goroutine, as t.FailNow does, ends the attempt, and not those that follow.
-func TestClientDialerGoexit(t *testing.T) {
-	checkLeaks(t)
-	c := new(wire.Client)
-	defer c.Close()
-	for range 2 {
-		err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { runtime.Goexit(); return nil, nil }))
-		if err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
-			t.Error(err)
-		}
-	}
 }
 
 // A call ends with its context though nobody takes what has come before its answer.

@@ -3,63 +3,17 @@ package library
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"interop/wire"
 )
-
-// asker is a server whose tool asks for the roots.
-func asker() *wire.Server {
-	ask := func(_ context.Context, x *wire.Exchange) (any, error) {
-		if x.Inputs() != nil {
-			return wire.ToolResult{Content: []wire.Content{}}, nil
-		}
-		return wire.InputRequired{Requests: map[string]wire.InputRequest{"a": {Method: "roots/list"}}}, nil
-	}
-	return &wire.Server{Capabilities: everything, Methods: map[string]wire.HandlerFunc{"tools/call": ask}}
-}
-
-// panics is what cannot be encoded.
-type panics struct{}
-
-func (panics) MarshalJSON() ([]byte, error) { panic("no JSON") }
-
-// A call that ends its goroutine, or panics, does not keep Close.
-func TestClientClosesAfterGoexit(t *testing.T) {
-	for name, params := range map[string]any{"the handler of a question calls Goexit": nil, "the params panic": panics{}} {
-		synctest.Test(t, func(t *testing.T) {
-			ours, theirs := wire.Pipe()
-			go wire.Serve(context.Background(), theirs, asker(), nil)
-			c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Capabilities: map[string]any{"roots": struct{}{}},
-				Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { runtime.Goexit(); return nil, nil })}
-			if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })); err != nil {
-				t.Fatal(err)
-			}
-			called := make(chan struct{})
-			go func() {
-				defer close(called)
-				defer func() { _ = recover() }()
-				_ = c.Call(t.Context(), "tools/call", params, nil)
-			}()
-			<-called
-			began := time.Now()
-			if err := c.Close(); err != nil || time.Since(began) > time.Minute {
-				t.Error(name, err, time.Since(began))
-			}
-			time.Sleep(time.Minute) // until the server has ended, too
-		})
-	}
-}
 
 // A Dialer that ignores its context holds up neither the calls nor Close. Its Conn, when it comes, is closed.
 func TestDialerIgnoresItsContext(t *testing.T) {
@@ -163,17 +117,6 @@ func TestListenThatEndsAtOnce(t *testing.T) {
 	})
 }
 
-// After Close a Pipe takes nothing, although it has room.
-func TestPipeAfterClose(t *testing.T) {
-	ours, theirs := wire.Pipe()
-	theirs.Close()
-	for range 100 {
-		if err := ours.Write(t.Context(), wire.Decode([]byte(ping))); err != wire.ErrClosed {
-			t.Fatal(err)
-		}
-	}
-}
-
 // What has broken a line Conn is also ErrClosed, for each Write and each Call.
 func TestBrokenLineIsClosed(t *testing.T) {
 	ours, theirs := bytePipe(t)
@@ -274,53 +217,5 @@ func TestWriteToEndedChild(t *testing.T) {
 	}
 	if !errors.Is(err, wire.ErrClosed) || !strings.Contains(err.Error(), "exit status 3") {
 		t.Error(err)
-	}
-}
-
-// gone is a Conn whose Read says in words of its own that the conversation has ended.
-type gone struct{ wire.Conn }
-
-func (gone) Read() (wire.Payload, error) {
-	return wire.Payload{}, fmt.Errorf("the tunnel is down: %w", wire.ErrClosed)
-}
-
-// Why a conversation has ended is said once.
-func TestReasonIsSaidOnce(t *testing.T) {
-	ours, _ := wire.Pipe()
-	peer := wire.Open(t.Context(), gone{ours}, nil, nil)
-	defer peer.Close()
-	err := peer.Call(t.Context(), "ping", nil, nil)
-	if want := "the tunnel is down: connection closed"; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-}
-
-// slowWriter takes its time for each Write.
-type slowWriter struct{ n atomic.Int64 }
-
-func (w *slowWriter) Write(b []byte) (int, error) {
-	time.Sleep(200 * time.Millisecond)
-	w.n.Add(int64(len(b)))
-	return len(b), nil
-}
-
-// What a child has written to stderr before it ended is all there when Close returns, even if the writer is slow.
-func TestStderrIsWhole(t *testing.T) {
-	const written = 400_000
-	var stderr slowWriter
-	conn, err := wire.CommandDialer{Command: func() *exec.Cmd {
-		cmd := exec.Command("sh", "-c", "head -c 400000 /dev/zero | tr '\\0' x >&2")
-		cmd.Stderr = &stderr
-		return cmd
-	}, Grace: 10 * time.Second}.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Read(); err == nil {
-		t.Error("a message of a child that says none")
-	}
-	conn.Close()
-	if n := stderr.n.Load(); n != written {
-		t.Errorf("%d of %d bytes", n, written)
 	}
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"interop/wire"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -202,26 +200,6 @@ func TestListenBurst(t *testing.T) {
 				t.Fatalf("%s: %d of %d, and %q", name, len(heard), len(uris)+1, next)
 			}
 		}
-	}
-}
-
-// The handler of a notification that ends the goroutine which reads, as t.FailNow does, ends the conversation: no call waits for a response
-// that no goroutine reads. That of a request is answered with an error, see TestGoexitIsAnswered.
-func TestGoexit(t *testing.T) {
-	exit := func(context.Context, *wire.Exchange) (any, error) { runtime.Goexit(); return nil, nil }
-	for _, line := range []string{`{"jsonrpc":"2.0","method":"m"}`} {
-		ours, theirs := wire.Pipe() // without an end of input, which another reader could find first
-		_ = theirs.Write(t.Context(), wire.Decode([]byte(line)))
-		if err := wire.Serve(t.Context(), ours, wire.HandlerFunc(exit), nil); err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
-			t.Error(line, err)
-		}
-		ours, theirs = wire.Pipe()
-		p := wire.Open(t.Context(), ours, wire.HandlerFunc(exit), nil)
-		_ = theirs.Write(t.Context(), wire.Decode([]byte(line)))
-		if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, wire.ErrClosed) {
-			t.Error(line, err)
-		}
-		_ = p.Close()
 	}
 }
 

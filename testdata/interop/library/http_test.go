@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -346,104 +345,6 @@ func TestHTTPListenBounds(t *testing.T) {
 		defer leave()
 		if w := posted(ctx, h, body, lines...); strings.Contains(w.Body.String(), "Too many") {
 			t.Error(w)
-		}
-	})
-}
-
-// What a handler holds for its peers is bounded in bytes. One caller gets half of it at most, and others are served meanwhile.
-func TestHTTPBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		demo, release := newDemo(), make(chan struct{})
-		demo.Methods["hold"] = func(context.Context, *wire.Exchange) (any, error) { <-release; return nil, nil }
-		demo.Methods["large"] = func(context.Context, *wire.Exchange) (any, error) {
-			return map[string]string{"text": strings.Repeat("x", 700<<10)}, nil
-		}
-		h := &wire.StreamableHandler{Handler: demo, Sessions: &wire.Sessions{Keep: 1 << 20}, Guard: wire.Guard{MaxHeld: 2 << 20, MaxBody: 256 << 10}}
-		defer h.Close()
-		greedy, other := openSession(h, "2025-11-25"), openSession(h, "2025-11-25")
-		big := func(id int) string {
-			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"hold","params":{"text":"%s"}}`, id, strings.Repeat("x", 200<<10))
-		}
-		var held []visitor
-		for id := range 2 {
-			held = append(held, visit(h, "POST", big(id), greedy))
-		}
-		synctest.Wait()
-		began := time.Now()
-		if v := visit(h, "POST", big(3), greedy).answered(); v.Code != 503 || v.Header().Get("Retry-After") == "" || time.Since(began) != 5*time.Second {
-			t.Errorf("a third body: %d %s after %v", v.Code, v.Body, time.Since(began))
-		}
-		began = time.Now()
-		if v := visit(h, "POST", ping, other).answered(); v.Code != 200 || time.Since(began) > 0 {
-			t.Errorf("another client: %d %s after %v", v.Code, v.Body, time.Since(began))
-		}
-		if v := visit(h, "POST", `{"jsonrpc":"2.0","id":5,"method":"large"}`, other).answered(); v.Code != 200 || v.Body.Len() < 700<<10 {
-			t.Errorf("an answer that goes alone: %d, %d bytes", v.Code, v.Body.Len())
-		}
-		waits := visit(h, "POST", big(6), greedy)
-		time.Sleep(time.Second)
-		close(release)
-		if v := waits.answered(); v.Code != 200 {
-			t.Errorf("a body for which there is room in time: %d %s", v.Code, v.Body)
-		}
-		for _, v := range held {
-			if v.answered().Code != 200 {
-				t.Errorf("%d %s", v.Code, v.Body)
-			}
-		}
-		if v := visit(h, "POST", big(7), greedy).answered(); v.Code != 200 {
-			t.Errorf("when everything has been given back: %d %s", v.Code, v.Body)
-		}
-	})
-}
-
-// The calls of three clients that have gone hold more than three quarters of the places, and would hold all of them: but of the last quarter each
-// client gets no more than is left, so others are let in at once. After a minute the oldest of these calls make room; calls whose clients are
-// there go on.
-func TestHTTPNewcomers(t *testing.T) {
-	const places, inSession = 3072, 1024
-	synctest.Test(t, func(t *testing.T) {
-		demo := newDemo()
-		var ended atomic.Int32
-		demo.Methods["wait"] = func(ctx context.Context, _ *wire.Exchange) (any, error) {
-			<-ctx.Done()
-			ended.Add(1)
-			return nil, ctx.Err()
-		}
-		h := &wire.StreamableHandler{Handler: demo, Sessions: &wire.Sessions{Keep: 1 << 20}}
-		defer h.Close()
-		call := func(id int) string { return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, id) }
-		patient := visit(h, "POST", call(1), openSession(h, "2025-11-25"))
-		synctest.Wait()
-		for range places / inSession {
-			session := openSession(h, "2025-11-25")
-			for id := range inSession - 1 {
-				visit(h, "POST", call(id), session, "Accept: application/json").leave()
-			}
-		}
-		time.Sleep(10 * time.Second)
-		full := 0
-		for range 100 {
-			if visit(h, "POST", initializeLine("2025-11-25")).answered().Code == 503 {
-				full++
-			}
-		}
-		time.Sleep(time.Minute)
-		session := openSession(h, "2025-11-25")
-		if v := visit(h, "POST", ping, session).answered(); v.Code != 200 {
-			t.Errorf("after a minute: %d %s", v.Code, v.Body)
-		}
-		synctest.Wait()
-		if full > 0 {
-			t.Errorf("%d of 100 newcomers were refused", full)
-		}
-		select {
-		case <-patient.done:
-			t.Error("the call of a client that is there was stopped")
-		default:
-		}
-		if n := ended.Load(); n == 0 || n > places/4 { // a newcomer may get the place that the one before has given back
-			t.Errorf("%d calls were stopped", n)
 		}
 	})
 }

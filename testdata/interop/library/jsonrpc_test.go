@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"math"
 	"math/big"
-	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -37,37 +36,6 @@ func TestBindTypesThatReadThemselves(t *testing.T) {
 	if again, _ := json.Marshal(got); err != nil || string(again) != object {
 		t.Errorf("%s, %v", again, err)
 	}
-	wrong := func(text string, target any) string {
-		return "has the wrong type: " + json.Unmarshal([]byte(text), target).Error()
-	}
-	for object, want := range map[string]string{
-		`{"maybe":7}`:                     "'maybe' " + wrong("7", new(time.Time)),
-		`{"maybe":"noon"}`:                "'maybe' " + wrong(`"noon"`, new(time.Time)),
-		`{"all":[` + day + `,7]}`:         "'all.1' " + wrong("7", new(time.Time)),
-		`{"ip":"x"}`:                      "'ip' " + wrong(`"x"`, new(netip.Addr)),
-		`{"ip":7}`:                        "'ip' has the wrong type", // the text of encoding/json would name a type of Go
-		`{"odd":0}`:                       "'odd' has the wrong type: a\ufffd[2Jb " + strings.Repeat("x", 493) + "…",
-		`{"most":-1}`:                     "'most' must be an integer that is not negative",
-		`{"most":18446744073709551616.5}`: "'most' must be an integer that is not negative",
-	} {
-		var all struct {
-			Maybe *time.Time  `json:"maybe,omitempty"`
-			All   []time.Time `json:"all,omitempty"`
-			Most  uint64      `json:"most,omitempty"`
-			IP    netip.Addr  `json:"ip,omitzero"`
-			Odd   oddReader   `json:"odd,omitzero"`
-		}
-		if err := wire.Bind([]byte(object), &all); fmt.Sprint(err) != want {
-			t.Errorf("%s: %v, want %s", object, err, want)
-		}
-	}
-}
-
-// oddReader is a type whose error is long, and would clear a terminal.
-type oddReader struct{}
-
-func (*oddReader) UnmarshalJSON([]byte) error {
-	return errors.New("a\x1b[2Jb\n" + strings.Repeat("x", 1000))
 }
 
 // lingeringConn is a Conn on which nothing ever comes, and whose Read ends a minute after Close.
@@ -102,41 +70,6 @@ func TestOpenConnIsStopped(t *testing.T) {
 	})
 }
 
-// initialize is answered before anything else is read, but its handler may ask with Peer.Call.
-func TestPeerCallInInitialize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := wire.Pipe()
-		ctx, stop := context.WithCancel(t.Context())
-		go wire.Serve(ctx, a, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-			return nil, x.Peer.Call(ctx, "roots/list", nil, nil)
-		}), nil)
-		p := wire.Open(t.Context(), b, wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { return nil, nil }), nil)
-		last, done := context.WithTimeout(t.Context(), time.Minute)
-		defer done()
-		if err := p.Call(last, "initialize", nil, nil); err != nil {
-			t.Error(err)
-		}
-		stop()
-		_ = p.Close()
-		time.Sleep(time.Minute) // until the server has ended, too
-	})
-}
-
-// The responses to a batch have a bound, and the data of errors counts.
-func TestErrorsOfABatchAreBounded(t *testing.T) {
-	data, _ := json.Marshal(strings.Repeat("x", 40<<20))
-	fails := wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { return nil, &wire.Error{Code: 7, Data: data} })
-	out := converseFor(t, 1, fails, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
-	if len(out) != 1 || len(out[0]) < len(data) {
-		t.Error("one error is cut")
-	}
-	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"m": fails}}
-	out = converseFor(t, 2, server, initializeLine("2025-03-26"), `[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"m"}]`)
-	if len(out) != 2 || len(out[1]) > len(data)+1000 || !strings.Contains(out[1], "The answers of this batch are too large") {
-		t.Error("not bounded:", len(out))
-	}
-}
-
 // A Pipe carries bytes: each end has a Message of its own, and what is wrong with a message shows.
 func TestPipeCarriesBytes(t *testing.T) {
 	a, b := wire.Pipe()
@@ -152,52 +85,6 @@ func TestPipeCarriesBytes(t *testing.T) {
 	}
 	if in, err := b.Read(); err != nil || in.Messages[0].Kind() != wire.Invalid {
 		t.Error(in, err)
-	}
-}
-
-// The first progress may be any number, also one below zero.
-func TestProgressBelowZero(t *testing.T) {
-	out := converse(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-		return nil, errors.Join(x.Progress(ctx, -7, 0), x.Progress(ctx, -1.5, 0))
-	}), `{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"t"}}}`)
-	if len(out) != 3 || !strings.Contains(out[0], `"progress":-7`) || out[2] != saysOK {
-		t.Error(out)
-	}
-}
-
-// blocked is a writer that never returns.
-type blocked struct{ began chan struct{} }
-
-func (b blocked) Write([]byte) (int, error) {
-	close(b.began)
-	select {}
-}
-
-// A child whose stderr is not taken has ended all the same: Read says how, and Close neither fails nor waits for the writer.
-func TestChildWithBlockedStderr(t *testing.T) {
-	if _, err := os.Stat("/bin/sh"); err != nil {
-		t.Skip(err)
-	}
-	stderr := blocked{make(chan struct{})}
-	conn, err := wire.CommandDialer{Command: func() *exec.Cmd {
-		cmd := exec.Command("/bin/sh", "-c", `echo text >&2; read line; exit 3`)
-		cmd.Stderr = stderr
-		return cmd
-	}, Grace: 10 * time.Second, MaxLine: testLimit}.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-stderr.began
-	if err := conn.Write(t.Context(), wire.Decode([]byte(ping))); err != nil {
-		t.Error(err)
-	}
-	began := time.Now()
-	_, err = conn.Read()
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 3 {
-		t.Error(err)
-	}
-	if err := conn.Close(); err != nil || time.Since(began) > 8*time.Second {
-		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }
 

@@ -3,7 +3,6 @@ package library
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,118 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"interop/wire"
 )
-
-// A handler that does not look at its context keeps its place although its call was stopped, and no more than a quarter of the places may be lost
-// like that.
-func TestStubbornHandlersAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
-		wire.AddTool(server, wire.Tool{Name: "n"}, func(context.Context, *wire.Exchange, struct{}) (any, error) {
-			time.Sleep(time.Hour)
-			return nil, nil
-		})
-		const places = 16
-		h := &wire.StreamableHandler{Handler: server, MaxRequests: places}
-		call := strings.Replace(modernRequest("tools/call", `"name":"n"`), `"id":1`, `"id":2`, 1)
-		for range places {
-			visit(h, "POST", call, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: n")
-		}
-		synctest.Wait()
-		var later []visitor
-		for range places { // one each minute
-			time.Sleep(2 * time.Minute)
-			later = append(later, visit(h, "POST", call, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: n"))
-			synctest.Wait()
-		}
-		refused := 0
-		for _, v := range later {
-			select {
-			case <-v.done:
-				if v.Code == 503 {
-					refused++
-				}
-			default:
-			}
-		}
-		if let := places - refused; let != places/4 {
-			t.Errorf("%d were let in beside %d that do not end, want %d", let, places, places/4)
-		}
-		time.Sleep(2 * time.Hour)
-		h.Close()
-	})
-}
-
-// A server that asks much over HTTP+SSE gets all answers: the place of each is free again.
-func TestManyAnswersOverSSE(t *testing.T) {
-	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
-	wire.AddTool(server, wire.Tool{Name: "ask"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
-		for range 100 {
-			if err := x.Call(ctx, "ping", nil, nil); err != nil {
-				return nil, err
-			}
-		}
-		return "done", nil
-	})
-	h := &wire.SSEHandler{Handler: server}
-	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}}
-	if err := c.Connect(t.Context(), wire.SSEDialer{URL: serveWeb(t, h).url}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var result wire.ToolResult
-	if err := c.Call(ctx, "tools/call", map[string]any{"name": "ask"}, &result); err != nil || result.Text() != "done" {
-		t.Error(result, err)
-	}
-}
-
-// Of answers that are larger than half of the budget there is one at a time. Each gives its room back, on a stream and as JSON.
-func TestOutsizedAnswersOneByOne(t *testing.T) {
-	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
-	wire.AddTool(server, wire.Tool{Name: "large"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
-		return strings.Repeat("x", 1<<20), x.Progress(ctx, 1, 1)
-	})
-	h := newHandler(t, server)
-	h.MaxHeld, h.MaxBody = 2<<20, 256<<10
-	c := serveWeb(t, h)
-	sessions := []*web{c.open("2025-11-25", `{}`), c.another().open("2025-11-25", `{}`)}
-	for i := range 6 {
-		accept := "Accept: application/json, text/event-stream"
-		if i >= 4 {
-			accept = "Accept: application/json"
-		}
-		status, text, _ := sessions[i%2].do("POST", toolCall(i, "large", `{}`), accept)
-		if status != 200 || !strings.Contains(text, "xxxxxxxxxx") {
-			t.Errorf("call %d: %d %.200s", i, status, text)
-		}
-	}
-}
-
-// The same over HTTP+SSE, where the stream takes over the room of the answer.
-func TestOutsizedAnswersOverSSE(t *testing.T) {
-	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
-	wire.AddTool(server, wire.Tool{Name: "large"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return strings.Repeat("x", 1<<20), nil })
-	h := &wire.SSEHandler{Handler: server, Guard: wire.Guard{MaxHeld: 2 << 20, MaxBody: 256 << 10}}
-	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}}
-	if err := c.Connect(t.Context(), wire.SSEDialer{URL: serveWeb(t, h).url}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
-	defer c.Close()
-	for i := range 4 {
-		var result wire.ToolResult
-		if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "large"}, &result); err != nil || len(result.Text()) != 1<<20 {
-			t.Errorf("call %d: %d bytes, %v", i, len(result.Text()), err)
-		}
-	}
-}
 
 // When a call has its answer, nobody is told of its progress any more.
 func TestProgressAfterAnswer(t *testing.T) {
@@ -259,35 +149,5 @@ func TestRememberedIsBounded(t *testing.T) {
 		if refused := strings.Contains(out, "too many subscriptions"); refused != (i == 3) {
 			t.Errorf("the %d. subscription: %s", i, out)
 		}
-	}
-}
-
-// A session is told things while its first stream begins.
-func TestNotifyWhileStreamsBegin(t *testing.T) {
-	peers := make(chan *wire.Peer, 1)
-	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}}
-	wire.AddTool(server, wire.Tool{Name: "n"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
-		select {
-		case peers <- x.Peer:
-			return "peer", nil
-		default:
-			return "stream", x.Notify(ctx, "notifications/x", json.RawMessage(`{}`))
-		}
-	})
-	h := newHandler(t, server)
-	for range 20 {
-		session := openSession(h, "2025-11-25")
-		visit(h, "POST", toolCall(1, "n", `{}`), session).answered()
-		peer := <-peers
-		peers <- nil
-		var all sync.WaitGroup
-		all.Go(func() {
-			for range 20 {
-				_ = peer.Notify(t.Context(), "notifications/y", nil) // there may be no stream for it
-			}
-		})
-		all.Go(func() { visit(h, "POST", toolCall(2, "n", `{}`), session).answered() })
-		all.Wait()
-		<-peers
 	}
 }

@@ -79,7 +79,7 @@ func TestToolResults(t *testing.T) {
 		"a wrapped *Error":  {err: fmt.Errorf("the backend: %w", fault), want: `"error":{"code":-32000,"message":"busy","data":7}`},
 		"any other error":   {err: errors.New("no such city"), want: `"result":{"content":[{"type":"text","text":"no such city"}],"isError":true}`},
 		"an error and more": {result: "hi", err: errors.New("late"), want: `"result":{"content":[{"type":"text","text":"late"}],"isError":true}`},
-		"a panic":           {result: panics{}, want: failed},
+		"a panic":           {result: explosive{}, want: failed},
 		"no question":       {result: wire.InputRequired{}, want: `"result":{"content":[{"type":"text","text":"The user cannot be asked: no question was asked"}],"isError":true}`},
 	} {
 		server := newServer()
