@@ -5,10 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -531,32 +527,6 @@ func replicaRoutes(t *testing.T) {
 		}
 	})
 
-	// What one replica has sealed the other one opens. The demo keeps nothing in requestState, so it is made here, as session.go makes it.
-	t.Run("requestState", func(t *testing.T) {
-		for i := range 4 {
-			for _, key := range []string{sharedKey, "another"} {
-				name := fmt.Sprintf("state-%d-%s", i, key)
-				more := map[string]any{"requestState": seal(key), "inputResponses": map[string]any{"name": ada}}
-				a, err := modern.try(t.Context(), step{call: name, tool: "ask", args: map[string]any{}, more: more})
-				if wire := (*rpcFault)(nil); key == sharedKey && (err != nil || a.text() != "Hello, Ada") ||
-					key != sharedKey && (!errors.As(err, &wire) || wire.Code != -32602) {
-					t.Errorf("%s: %+v, %v", name, a, err)
-				}
-			}
-			echo(t, modern) // or each key would always come to the same replica
-		}
-		for _, key := range []string{sharedKey, "another"} {
-			eventually(t, "both have seen "+key, func() bool {
-				has := func(p *process) bool {
-					return slices.ContainsFunc(slices.Collect(maps.Keys(p.calls())), func(name string) bool {
-						return strings.HasPrefix(name, "state-") && strings.HasSuffix(name, key)
-					})
-				}
-				return has(r.a) && has(r.b)
-			})
-		}
-	})
-
 	t.Run("unknown sessions", func(t *testing.T) {
 		for _, session := range []string{"a-NOBODY", "b-NOBODY", "c-NOBODY", "a", "-", "A-NOBODY"} {
 			_, err := (&caller{url: r.mcp, name: "stranger", session: session}).try(t.Context(), step{tool: "echo"})
@@ -632,16 +602,6 @@ func visitOn(t *testing.T, r *replicated, replica string) *visitor {
 	}
 	t.Fatalf("no session comes to %s", replica)
 	return nil
-}
-
-// seal makes a requestState of the tool ask without arguments that has not expired.
-func seal(key string) string {
-	digest := sha256.Sum256([]byte(`{"arguments":{},"name":"ask"}`))
-	head := string(binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(limit).Unix()))) + string(digest[:])
-	const who, state = `"""tools/call"`, "asked"
-	h := hmac.New(sha256.New, []byte(key))
-	h.Write([]byte(head + who + state))
-	return base64.RawURLEncoding.EncodeToString([]byte(head + string(h.Sum(nil)) + state))
 }
 
 // replicaStateless: with -stateless there are no sessions, and clients of the older revisions need none.
