@@ -329,41 +329,6 @@ func TestClientHTTP2(t *testing.T) {
 	}
 }
 
-// While the probe is unanswered, the log says once what is waited for, and what follows.
-func TestClientSaysWhatItWaitsFor(t *testing.T) {
-	for _, row := range []struct {
-		speaks []string
-		want   string
-	}{
-		{nil, `level=INFO msg="waiting for an answer to server/discover" limit=5s then=initialize` + "\n"},
-		{[]string{"2026-07-28"}, `level=INFO msg="waiting for an answer to server/discover" limit=5s` + "\n"},
-		{[]string{"2025-11-25"}, ""},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var log lockedBuffer
-			c := &wire.Client{Versions: row.speaks, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: timeless}))}
-			silent, conn := wire.Pipe()
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				_ = c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return conn, nil }))
-			})
-			time.Sleep(time.Second - 1)
-			synctest.Wait()
-			if early := log.String(); early != "" {
-				t.Errorf("%q: early: %s", row.speaks, early)
-			}
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			c.Close()
-			silent.Close()
-			wg.Wait()
-			if got := log.String(); got != row.want {
-				t.Errorf("%q: %q, want %q", row.speaks, got, row.want)
-			}
-		})
-	}
-}
-
 // A client without a Handler answers a question with -32601.
 func TestClientWithoutHandler(t *testing.T) {
 	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"m": func(ctx context.Context, x *wire.Exchange) (any, error) {
