@@ -2024,6 +2024,7 @@ func TestHTTPModernInput(t *testing.T) {
 		{"on another replica", "t", "ada", retry, b, good},
 		{"on a server of another key", "t", "ada", retry, stranger, refused},
 		{"of another tool", "u", "ada", retry, a, refused},
+		{"changed", "t", "ada", strings.Replace(retry, state, state+"-TAMPERED", 1), a, refused},
 		{"answers that are none", "t", "ada", `,"inputResponses":[],"requestState":"` + state + `"`, a, refused},
 		{"an answer that is no object", "t", "ada", `,"inputResponses":{"name":5},"requestState":"` + state + `"`, a, refused},
 		{"two answers", "t", "ada", strings.Replace(retry, `"unasked":{}`, `"name":{"action":"accept","content":{"name":"Eve"}}`, 1), a, refused},

@@ -555,40 +555,6 @@ func TestPageWatch(t *testing.T) {
 	choose("session-1")
 	b.eval(`document.getElementById('live').scrollTop = document.querySelectorAll('#live .arrow:not([hidden])')[6].offsetTop`, nil)
 	b.picture("page-watch.png")
-
-	// What is missing is told, and the page does not grow without end.
-	var grown struct {
-		Missing, Last, Skipped, Full string
-		Rows, Parts, Size, Waiting   int
-	}
-	b.eval(`(() => {
-		const watch = new Watch();
-		const take = parts => { parts.forEach(part => watch.take(part)); watch.drawAll(); };
-		take([{ missing: 7 }]);
-		const missing = document.getElementById('live').textContent;
-		const some = (from, to) => Array.from({ length: to - from }, (_, i) => ({ section: 'client ' + 'ABCDEFGHIJ'[i % 10], text: 'row ' + (from + i) }));
-		take(some(0, 1500));
-		take(some(1500, 2500));
-		const rows = watch.diagram.list.children, parts = watch.parts.length, last = rows[rows.length - 1].textContent;
-		take(some(0, 2003));
-		const skipped = rows[rows.length - 1].textContent;
-		watch.setPaused(true);
-		for (let i = 0; i < 300; i++) watch.take({ section: 'server', text: '"' + 'x'.repeat(60_000) + '"' });
-		watch.take({ section: 'server', text: '"has room, but comes after what is missing"' });
-		const waiting = watch.waiting.reduce((sum, part) => sum + part.text.length, 0);
-		watch.setPaused(false);
-		const full = rows[rows.length - 1].textContent;
-		return { missing, last, skipped, full, rows: rows.length, parts, size: watch.size, waiting };
-	})()`, &grown)
-	if !strings.HasPrefix(grown.Missing, "7 lines are missing here") || !strings.Contains(grown.Last, "row 2499") || !strings.HasPrefix(grown.Skipped, "3 parts are missing here") {
-		t.Errorf("%+v", grown)
-	}
-	if grown.Waiting < 7_900_000 || grown.Waiting > 8_000_000 || !strings.HasPrefix(grown.Full, "168 parts are missing here") {
-		t.Errorf("while paused %d characters wait, and then: %s", grown.Waiting, grown.Full)
-	}
-	if grown.Parts != 2000 || grown.Rows > 2000 || grown.Size > 8_000_000 {
-		t.Errorf("kept: %d rows, %d parts, %d characters", grown.Rows, grown.Parts, grown.Size)
-	}
 }
 
 // isLesson fails the test if a text that was copied is not a conversation in the notation of the lessons.
@@ -680,8 +646,7 @@ func TestPageWatchIsGuarded(t *testing.T) {
 	b.isQuiet()
 }
 
-// A watcher that does not read delays nobody. It loses what finds no room, and is told how many lines, in their place.
-// There is a bound for those who watch, and all end with the server.
+// A watcher that does not read delays nobody, and is told of what it has missed. There is a bound for those who watch, and all end with the server.
 func TestWatchIsBounded(t *testing.T) {
 	t.Parallel()
 	server := launch(t, "127.0.0.1:0", "-watch")
@@ -698,75 +663,28 @@ func TestWatchIsBounded(t *testing.T) {
 		t.Errorf("one too many: %s", resp.Status)
 	}
 	v := visit(t, server.mcp)
-	began := time.Now()
-	const calls = 120 // of 60 kB each way, which nobody reads
-	for i := range calls {
+	for i := range 120 { // of 60 kB each way, which nobody reads
 		v.call(t, "tools/call", fmt.Sprintf(`{"name":"echo","arguments":{"text":"%d %s"}}`, i, strings.Repeat("x", 60_000)))
 	}
-	t.Logf("%d calls took %v", calls, time.Since(began))
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("the calls took %v", took)
+	in := &watching{t, bufio.NewReader(watchers[0].Body)}
+	for part := in.part(""); part.Missing == 0; {
+		part = in.part("")
 	}
-	in := bufio.NewReader(watchers[0].Body)
-	lines, missing, read := 0, 0, 0
-	for missing == 0 { // up to the notice
-		line, err := in.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		read += len(line)
-		var part shownPart
-		if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &part) == nil {
-			lines += strings.Count(part.Text, "\n")
-			missing += part.Missing
-		}
-	}
-	// A call has 7 lines of a request, 4 of a response; a session begins with 17 more.
-	if lines+missing < calls*11 || lines+missing > calls*12+40 {
-		t.Errorf("%d lines and %d that are missing", lines, missing)
-	}
-	t.Logf("read %d bytes in %d lines, %d missing", read, lines, missing)
 	v.call(t, "tools/call", `{"name":"echo","arguments":{"text":"afterwards"}}`)
-	for line := ""; !strings.Contains(line, "afterwards"); {
-		var err error
-		if line, err = in.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-	}
-	began = time.Now()
+	in.part("afterwards")
 	server.stop(syscall.SIGTERM)
-	if took := time.Since(began); took > 6*time.Second {
-		t.Errorf("the server ends after %v", took)
-	}
-	if _, err := io.Copy(io.Discard, in); err != nil {
+	if _, err := io.Copy(io.Discard, in.in); err != nil {
 		t.Error(err)
 	}
 }
 
-// A large message costs little more with -watch. A page is shown its beginning, and how long the rest is.
+// A page is shown the beginning of a large message, and how long the rest is.
 func TestWatchOfLargeMessages(t *testing.T) {
 	t.Parallel()
 	const size = 4_000_000
-	arguments := `{"name":"echo","arguments":{"text":"` + strings.Repeat("x", size) + `"}}`
-	fastest := func(v *visitor) time.Duration {
-		best := limit
-		for range 5 {
-			began := time.Now()
-			v.call(t, "tools/call", arguments)
-			best = min(best, time.Since(began))
-		}
-		return best
-	}
-	plain := fastest(visit(t, serve(t, "-trace=false").mcp))
 	server := serve(t, "-trace=false", "-watch")
-	v := visit(t, server.mcp)
-	unwatched := fastest(v)
 	in := watch(t, server)
-	watched := fastest(v)
-	t.Logf("without -watch %v, unwatched %v, watched %v", plain, unwatched, watched)
-	if most := 6*plain + 100*time.Millisecond; unwatched > most || watched > most {
-		t.Errorf("without -watch a call takes %v, with it %v, watched %v", plain, unwatched, watched)
-	}
+	visit(t, server.mcp).call(t, "tools/call", `{"name":"echo","arguments":{"text":"`+strings.Repeat("x", size)+`"}}`)
 	for _, from := range []string{"client", "server"} {
 		part := in.part("xxx")
 		shown := strings.Count(part.Text, "x")
@@ -831,7 +749,7 @@ type shownPart struct {
 // part returns the next part with a text in it.
 func (w *watching) part(text string) (part shownPart) {
 	w.t.Helper()
-	for !strings.Contains(part.Text, text) {
+	for {
 		line, err := w.in.ReadString('\n')
 		if err != nil {
 			w.t.Fatal(err)
@@ -841,7 +759,9 @@ func (w *watching) part(text string) (part shownPart) {
 			if err := json.Unmarshal([]byte(data), &part); err != nil {
 				w.t.Fatal(err)
 			}
+			if strings.Contains(part.Text, text) {
+				return part
+			}
 		}
 	}
-	return part
 }

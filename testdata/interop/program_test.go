@@ -138,7 +138,7 @@ func TestLogWithoutReader(t *testing.T) {
 	ends(t, server)
 }
 
-// A trace that nobody reads holds up nothing, at either end. Beyond a bound it is dropped; once it is read again, it says so and goes on.
+// A trace that nobody reads holds up nothing, at either end.
 func TestUnreadTrace(t *testing.T) {
 	server := exec.Command(mcpwire, "-trace")
 	in, _ := server.StdinPipe()
@@ -162,22 +162,8 @@ func TestUnreadTrace(t *testing.T) {
 		ask(echoCall(i+1, 1<<20))
 	}
 	ask(ping)
-	said := ""
-	for line := ""; !strings.HasPrefix(line, "mcpwire: "); said += line[:min(len(line), 100)] {
-		var err error
-		if line, err = log.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if lost := regexp.MustCompile(`mcpwire: (\d+) lines are missing here`).FindString(said); lost == "" || strings.Count(said, `{"jsonrpc"`) < 800 {
-		t.Errorf("%d messages, and then %q", strings.Count(said, `{"jsonrpc"`), lost)
-	}
-	ask(ping)
 	in.Close()
-	rest, _ := io.ReadAll(log)
-	if want := "-- client --\n" + ping + "\n-- server --\n" + pong + "\n"; string(rest) != want {
-		t.Errorf("then %q, want %q", rest, want)
-	}
+	go io.Copy(io.Discard, log)
 	ends(t, server)
 
 	client := exec.Command(mcpwire, "call", "-i", "-trace", mcpwire)
@@ -368,72 +354,25 @@ func TestCallInOrder(t *testing.T) {
 	}
 }
 
-// What is said of an HTTP server that cannot be connected to. Where a URL without a path is no MCP endpoint, /mcp is suggested; if initialize
-// fails after a server/discover that was not answered well, the error says how to leave that out; neither where something else is wrong.
+// What is said of a server that cannot be connected to: where a URL without a path is no MCP endpoint, where nothing listens, and where there is no
+// such command.
 func TestCallAdvises(t *testing.T) {
-	const elsewhere = `; no MCP server answers at this path: check the URL\n$`
-	const path, protocol = `; the URL has no path: did you mean URL/mcp\?\n$`, `; server/discover may be why: with -protocol 2025-11-25 it is not sent\n$`
-	for _, row := range []struct {
-		discover, initialize int // statuses
-		path, want           string
-	}{
-		{404, 404, "", path}, {404, 404, "/?key=s3cret", path}, {405, 405, "/", path}, {404, 404, "/mcp", elsewhere}, {405, 405, "/mcp", elsewhere}, {401, 401, "", `Unauthorized\n$`},
-		{500, 500, "", `Internal Server Error\n$`},
-		{400, 500, "/mcp", protocol}, {400, 400, "/mcp", protocol}, {400, 404, "/mcp", elsewhere}, {400, 405, "/mcp", elsewhere}, {400, 401, "/mcp", `\)\n$`}, {400, 403, "/mcp", `\)\n$`},
-	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if text, _ := io.ReadAll(r.Body); bytes.Contains(text, []byte(`"server/discover"`)) {
-				w.WriteHeader(row.discover)
-				return
-			}
-			w.WriteHeader(row.initialize)
-		}))
-		out := run(t, nil, "", mcpwire, "call", server.URL+row.path)
-		if got := strings.ReplaceAll(out.stderr, server.URL, "URL"); out.exit != 1 || !regexp.MustCompile(row.want).MatchString(got) {
-			t.Errorf("%d, %d at %q: exit %d, %s", row.discover, row.initialize, row.path, out.exit, got)
-		}
-		server.Close()
-	}
-}
-
-// What is said of a URL where nothing listens, or that has the wrong scheme or host.
-func TestCallAdvisesOnURLs(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
 	defer secure.Close()
-	for _, row := range []struct{ url, want string }{
+	for _, row := range []struct{ to, want string }{
+		{server.URL, `; the URL has no path: did you mean ` + server.URL + `/mcp\?\n$`},
+		{server.URL + "/mcp", `; no MCP server answers at this path: check the URL\n$`},
 		{"http://127.0.0.1:1/mcp", `connection refused; nothing listens there: check the port, and that the server runs\n$`},
 		{strings.Replace(server.URL, "http", "https", 1) + "/mcp", `; the server speaks plain HTTP: the URL must begin with http://\n$`},
 		{strings.Replace(secure.URL, "https", "http", 1) + "/mcp", `; the server speaks HTTPS: the URL must begin with https://\n$`},
-		{"http://no-such-host.invalid/mcp", `; check the name of the host\n$`},
-	} {
-		if out := run(t, nil, "", mcpwire, "call", row.url); out.exit != 1 || strings.Count(out.stderr, "\n") != 1 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
-			t.Errorf("%s: exit %d, %s", row.url, out.exit, out.stderr)
-		}
-	}
-}
-
-// What is said of a command that cannot be started.
-func TestCallAdvisesOnCommands(t *testing.T) {
-	dir := t.TempDir()
-	for name, mode := range map[string]os.FileMode{"script.js": 0o700, "data": 0o600} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("console.log(1)\n"), mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, row := range []struct{ command, want string }{
 		{"no-such-command", `; there is no such command: check its name, or give its path\n$`},
-		{filepath.Join(dir, "none"), `; check the path of the command, and of the interpreter that its first line names\n$`},
-		{filepath.Join(dir, "data"), `; it is no program that may be run: try chmod \+x .*/data, or name its interpreter before it\n$`},
-		{filepath.Join(dir, "script.js"), `; it is no program for this system: a script needs its interpreter before it, such as node or python3\n$`},
-		{dir, `; it is a directory: give the path of the program in it\n$`},
-		{"mcp.example.com/mcp", `; there is no such command: did you mean https://mcp.example.com/mcp\?\n$`},
 	} {
-		if out := run(t, nil, "", mcpwire, "call", row.command); out.exit != 1 || strings.Count(out.stderr, "\n") != 1 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
-			t.Errorf("%s: exit %d, %s", row.command, out.exit, out.stderr)
+		if out := run(t, nil, "", mcpwire, "call", row.to); out.exit != 1 || strings.Count(out.stderr, "\n") != 1 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
+			t.Errorf("%s: exit %d, %s", row.to, out.exit, out.stderr)
 		}
 	}
 }
@@ -527,45 +466,21 @@ func TestCallIsBounded(t *testing.T) {
 	marked := `{"name":"x","inputSchema":{"properties":{` + strings.Repeat(`"a":{"properties":{`, 60) + strings.Join(marks, ",") + strings.Repeat("}}", 60) + `}}}`
 	long := `"` + strings.Repeat("x", 1<<20) + `"`
 	for _, row := range []struct {
-		name     string
-		discover string // its result
-		tools    string // the members of that result
-		want     string // part of stderr
-		flags    []string
+		name  string
+		tools string // the members of the result of tools/list
+		want  string // part of stderr
 	}{
-		{"tools without a name", "", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names", nil},
-		{"a large schema", "", `"tools":[{"name":"x","inputSchema":{"x-mcp-header":"a","a":[` + many(10<<20, `[]`) + `]}}]`, "the schema has more than 1048576 bytes", nil},
-		{"schemas", "", `"tools":[` + many(3<<20, `{"name":"x","inputSchema":{"x-mcp-header":"a","a":[`+strings.Repeat("[],", 100000)+`[]]}}`) + `]`, "is left out", nil},
-		{"marks", "", `"tools":[` + many(3<<20, marked) + `]`, "is left out", nil},
-		{"pages without an end", "", `"tools":[{"name":` + long + `}],"nextCursor":"x"`, "tools/list: more than 4194304 bytes of names", nil},
-		{"capabilities", `"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},` + many(15<<20, `"":1`) + `}`, "", "capabilities: more than 4194304 bytes of names", nil},
-		{"versions", `"capabilities":{},"supportedVersions":[` + many(20<<20, `""`) + `]`, "", "no protocol version in common", nil},
-		{"items", "", `"tools":[` + many(20<<20, `{}`) + `]`, "tools/list: more than 16777216 bytes in the lists", []string{"-json"}},
-		{"a tool that is not found", "", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names", []string{"-tool", "x"}},
-		{"arguments", "", `"tools":[{"name":"x","inputSchema":{"properties":{` + many(10<<20, `"":{}`) + `},"required":[` + many(10<<20, `""`) + `]}}]`,
-			"; the tool is x(any, any,", []string{"-tool", "x"}},
-		{"types", "", `"tools":[{"name":"x","inputSchema":{"properties":{"a":{"type":[` + many(10<<20, `""`) + `],"enum":[` + many(10<<20, `0`) + `]}}}}]`,
-			"", []string{"-tool", "x", "-arg", "a=1"}},
+		{"tools without a name", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names"},
+		{"a large schema", `"tools":[{"name":"x","inputSchema":{"x-mcp-header":"a","a":[` + many(10<<20, `[]`) + `]}}]`, "the schema has more than 1048576 bytes"},
+		{"marks", `"tools":[` + many(3<<20, marked) + `]`, "is left out"},
+		{"pages without an end", `"tools":[{"name":` + long + `}],"nextCursor":"x"`, "tools/list: more than 4194304 bytes of names"},
 	} {
-		discover := row.discover
-		if discover == "" {
-			discover = `"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}`
-		}
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var m struct {
-				ID     json.RawMessage
-				Method string
-			}
-			json.NewDecoder(r.Body).Decode(&m)
-			result := discover
-			if m.Method == "tools/list" {
-				result = row.tools
-			}
+		url := modernStub(t, func(w http.ResponseWriter, id string) {
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{%s}}`, m.ID, result)
-		}))
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{%s}}`, id, row.tools)
+		})
 		var stderr bytes.Buffer
-		cmd := exec.Command(mcpwire, slices.Concat([]string{"call"}, row.flags, []string{server.URL})...)
+		cmd := exec.Command(mcpwire, "call", url)
 		cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1") // a line for each collection, such as "…, 9->10->5 MB, 11 MB goal, …"
 		cmd.Stderr = &stderr
 		cmd.Run()
@@ -577,8 +492,6 @@ func TestCallIsBounded(t *testing.T) {
 		if !strings.Contains(stderr.String(), row.want) || peak == 0 || peak > 200 {
 			t.Errorf("%s: %v, a heap of %d MB\n%.1000s", row.name, cmd.ProcessState, peak, stderr.String())
 		}
-		server.CloseClientConnections()
-		server.Close()
 	}
 }
 

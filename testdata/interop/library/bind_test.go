@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"interop/wire" // go run ./copywire
@@ -26,10 +25,6 @@ type bound struct {
 	O boundInner  `json:"o,omitempty"`
 	Q *boundInner `json:"q,omitempty"`
 	A []boundItem `json:"a,omitempty"`
-	J []int8      `json:"j,omitempty"`
-	K [2]uint8    `json:"k,omitempty"`
-	N [][]*int    `json:"n,omitempty"`
-	T []time.Time `json:"t,omitempty"`
 }
 
 type boundInner struct {
@@ -46,7 +41,7 @@ func exactly(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if value == nil || len(name) != 1 || !strings.Contains("siufbploqaxyzjknt", name) {
+			if value == nil || len(name) != 1 || !strings.Contains("siufbploqaxyz", name) {
 				delete(v, name)
 			} else {
 				v[name] = exactly(value)
@@ -67,7 +62,6 @@ func FuzzBind(f *testing.F) {
 		`{"s":"a\u0061\n","i":-128,"u":65535,"f":1.5e3,"b":true,"p":"","l":["x",null],"o":{"x":"y","y":9007199254740993},"q":{},"a":[{"z":"1"},{"z":"2"}]}`,
 		`{"i":3.0,"u":3e0,"o":{"y":1e15}}`, `{"s":1}`, `{"i":128}`, `{"u":-1}`, `{"a":[{}]}`, `{"a":[null]}`, `{"a":[{"z":"1"},7]}`,
 		`{"s":"a","S":"b"}`, `{"s":"a","s":"b"}`, `{"\u0073":"a"}`, `{"o":{"x":"a","x":"b"}}`, `{"s":null,"o":null,"a":null}`, `{"p":"\ud800"}`, `{"a":[]}`, `{}`, `null`, `[]`,
-		`{"j":[1.0,null,-128],"k":[1],"n":[[1],null,[null,3e0],[]],"t":["2026-11-22T00:00:00Z",null]}`, `{"j":[]}`, `{"j":[128]}`, `{"k":[1,2,3]}`, `{"k":"AA=="}`, `{"n":[1]}`, `{"t":["x"]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -155,21 +149,6 @@ func TestBind(t *testing.T) {
 		got, _ := json.Marshal(o)
 		if text := fmt.Sprint(err); string(got) != row.want || text != cmp.Or(row.err, "<nil>") {
 			t.Errorf("%s: %s, %s, want %s, %s", row.object, got, text, row.want, row.err)
-		}
-	}
-	var city struct {
-		City string `json:"city,omitempty"`
-	}
-	bind := func(object string) error { city.City = ""; return wire.Bind(json.RawMessage(object), &city) }
-	// Strings are read as encoding/json reads them, whatever is escaped.
-	parts := []string{`\"`, `\\`, `\/`, `\b`, `\f`, `\n`, `\r`, `\t`, `\u00e9`, `\uD83D\uDE00`, `\ud83d`, "é", "x", "]}"}
-	for n := range 10_000 {
-		text, want := "", ""
-		for ; n > 0; n /= len(parts) {
-			text += parts[n%len(parts)]
-		}
-		if err := errors.Join(json.Unmarshal([]byte(`"`+text+`"`), &want), bind(`{"city":"`+text+`"}`)); err != nil || city.City != want {
-			t.Fatalf("%s: %q, want %q, %v", text, city.City, want, err)
 		}
 	}
 }

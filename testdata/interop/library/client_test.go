@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -327,117 +326,6 @@ func TestClientHTTP2(t *testing.T) {
 		if err := c.Close(); err != nil || time.Since(began) > time.Second || h.Sessions.Len() != 0 {
 			t.Error(version, err, time.Since(began), h.Sessions.Len())
 		}
-	}
-}
-
-// While the probe is unanswered, the log says once what is waited for, and what follows.
-func TestClientSaysWhatItWaitsFor(t *testing.T) {
-	for _, row := range []struct {
-		speaks []string
-		want   string
-	}{
-		{nil, `level=INFO msg="waiting for an answer to server/discover" limit=5s then=initialize` + "\n"},
-		{[]string{"2026-07-28"}, `level=INFO msg="waiting for an answer to server/discover" limit=5s` + "\n"},
-		{[]string{"2025-11-25"}, ""},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var log lockedBuffer
-			c := &wire.Client{Versions: row.speaks, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: timeless}))}
-			silent, conn := wire.Pipe()
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				_ = c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return conn, nil }))
-			})
-			time.Sleep(time.Second - 1)
-			synctest.Wait()
-			if early := log.String(); early != "" {
-				t.Errorf("%q: early: %s", row.speaks, early)
-			}
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			c.Close()
-			silent.Close()
-			wg.Wait()
-			if got := log.String(); got != row.want {
-				t.Errorf("%q: %q, want %q", row.speaks, got, row.want)
-			}
-		})
-	}
-}
-
-// How often, and after which pauses, a stream that breaks is continued: not without end, unless there are new events or the server wants it
-// so. A server that says with retry when to come back is believed to the millisecond as long as each connection brings a message; what is
-// no new message does not count. When nobody is there, too, the call fails with ErrInterrupted.
-func TestClientPauses(t *testing.T) {
-	const firstPause, minPause, maxPause, maxTries = time.Second / 4, 10 * time.Millisecond, 5 * time.Second, 8
-	const message, priming, ever = "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", "data:\n\n", time.Duration(0)
-	for _, row := range []struct {
-		name, body string        // of each response, where N is its number; "": the server cannot be reached
-		last       int           // the response that holds the answer; 0: none does
-		pause      time.Duration // before each; ever: ever longer
-		exactly    bool
-		want       string // in the error
-	}{
-		{"the same id each time", "id: 1\n" + priming, 0, ever, false, "the response broke off"},
-		{"a new id each time", "id: N.\n" + priming, 60, ever, false, ""},
-		{"a new id each time, and retry: 10", "retry: 10\nid: N.\n" + priming, 60, ever, false, ""},
-		{"retry: 1000 and nothing else", "retry: 1000\n\n", 60, time.Second, false, ""},
-		{"a message each time, without retry", "id: N.\n" + message, 60, firstPause, false, ""},
-		{"refused, then there again", "", 5, ever, false, ""},
-		{"refused for good", "", 0, ever, false, "connection refused"},
-		{"retry: 10", "retry: 10\nid: N.\n" + message, 60, 10 * time.Millisecond, true, ""},
-		{"retry: 10, the event after a priming one", "retry: 10\nid: N.0\ndata:\n\nid: N.1\n" + message, 60, 10 * time.Millisecond, true, ""},
-		{"retry: 10, the event before a priming one", "id: N.0\n" + message + "retry: 10\nid: N.1\ndata:\n\n", 60, 10 * time.Millisecond, true, ""},
-		{"retry: 999", "retry: 999\nid: N.\n" + message, 60, 999 * time.Millisecond, true, ""},
-		{"retry: 3000", "retry: 3000\nid: N.\n" + message, 60, 3 * time.Second, true, ""},
-		{"retry: 0", "retry: 0\nid: N.\n" + message, 60, minPause, true, ""},
-		{"retry: 0 after more", "retry: 60000\n\nretry: 0\nid: N.\n" + message, 60, minPause, true, ""},
-		{"the same event again", "retry: 10\nid: p\n" + message, 60, ever, false, ""},
-		{"no message", "retry: 10\nid: N.\ndata: noise\n\n", 60, ever, false, ""},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := &wire.Client{Versions: []string{"2025-11-25"}}
-				defer c.Close()
-				var gaps []time.Duration
-				var id string
-				var last time.Time
-				posts := 0
-				err := c.Connect(t.Context(), dialled(handshake(func(r *http.Request, m *wire.Message) (int, string) {
-					body := row.body
-					switch {
-					case m != nil:
-						posts++
-						id, body = m.ID.String(), "id: p\n"+priming+body
-					case r.Header.Get("Last-Event-Id") == "":
-						return 405, ""
-					default:
-						gaps = append(gaps, time.Since(last))
-					}
-					body = strings.ReplaceAll(body, "N", strconv.Itoa(len(gaps)))
-					switch last = time.Now(); {
-					case m == nil && len(gaps) == row.last:
-						return 200, "data: " + strings.Replace(emptyResult, "ID", id, 1) + "\n\n"
-					case body == "":
-						return 0, ""
-					}
-					return 200, body
-				})))
-				err = cmp.Or(err, c.Call(t.Context(), "m", nil, nil))
-				if row.want == "" && err != nil || row.want != "" && (!errors.Is(err, wire.ErrInterrupted) || !strings.Contains(err.Error(), row.want)) {
-					t.Error(err)
-				}
-				if len(gaps) != cmp.Or(row.last, maxTries) || posts != 1 {
-					t.Errorf("%d tries, %d POSTs", len(gaps), posts)
-				}
-				for i, gap := range gaps {
-					least := cmp.Or(row.pause, min(firstPause<<min(i, maxTries), maxPause))
-					if most := least + least/8; gap < least || gap > most || row.exactly && gap != least {
-						t.Errorf("%v before try %d", gap, i+1)
-					}
-				}
-			})
-		})
 	}
 }
 

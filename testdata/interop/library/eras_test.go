@@ -3,16 +3,10 @@ package library
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"interop/wire"
-	"io"
-	"math/rand/v2"
-	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // A call whose question has been answered is not begun anew when the connection ends just then: nobody is asked twice.
@@ -86,33 +80,5 @@ func TestEras(t *testing.T) {
 			}
 			c.Close()
 		}
-	}
-}
-
-// Many calls find out, each in its own time, that a modern server has become another. This is for -race, which a network, a lock and even a
-// counter would mislead.
-func TestClientManyFindAnotherEra(t *testing.T) {
-	network := roundTrip(func(r *http.Request) (*http.Response, error) {
-		body, _ := io.ReadAll(r.Body)
-		if m := wire.Decode(body).Messages[0]; m.Method == "server/discover" {
-			time.Sleep(5 * time.Millisecond)
-			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"]}}`, m.ID)
-			return respondTo(r, 200, "application/json", text, false), nil
-		}
-		time.Sleep(rand.N(10 * time.Millisecond))
-		return respondTo(r, 404, "", "", false), nil
-	})
-	for range 10 {
-		c := connectTo(t, network, new(wire.Client))
-		var wg sync.WaitGroup
-		for range 64 {
-			wg.Go(func() {
-				if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "odd"}, nil); err == nil || !strings.Contains(err.Error(), "HTTP 404") {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		c.Close()
 	}
 }

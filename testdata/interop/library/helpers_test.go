@@ -61,16 +61,6 @@ func modernLines(method string, name ...string) []string {
 	return lines
 }
 
-func readAll(in *eventReader) (events []wire.Event, err error) {
-	for {
-		e, err := in.next()
-		if err != nil {
-			return events, err
-		}
-		events = append(events, e)
-	}
-}
-
 // stub is a server that a function plays. The function gets the message that was POSTed, or nil.
 type stub struct{ *httptest.Server }
 
@@ -672,21 +662,6 @@ func (c *durable) Close() error {
 	}
 	<-c.closed
 	return nil
-}
-
-// handshake answers what a session of 2025-11-25 begins and ends with.
-func handshake(other played) played {
-	return func(r *http.Request, m *wire.Message) (int, string) {
-		switch {
-		case r.Method == "DELETE":
-			return 405, ""
-		case m != nil && m.Method == "initialize":
-			return 200, legacyHello
-		case m != nil && m.Method == "notifications/initialized":
-			return 202, ""
-		}
-		return other(r, m)
-	}
 }
 
 // sessionAt returns the network of a server of 2025-11-25, whose standalone stream brings some events and stays open. It takes notifications;

@@ -53,28 +53,6 @@ func TestHTTPResume(t *testing.T) {
 	}
 }
 
-// A stream that has ended can be asked for again during five minutes.
-func TestHTTPResumeAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, newDemo())
-		defer h.Close()
-		session := openSession(h, "2025-11-25")
-		events, err := readEvents(strings.NewReader(visit(h, "POST", toolCall(1, "count", `{"n":1}`), session).answered().Body.String()), testLimit)
-		if err != nil || len(events) != 3 {
-			t.Fatal(events, err)
-		}
-		for _, step := range []struct {
-			pause time.Duration
-			want  string
-		}{{0, "counted to 1"}, {4 * time.Minute, "counted to 1"}, {2*time.Minute + time.Second, "no longer kept"}} {
-			time.Sleep(step.pause)
-			if got := visit(h, "GET", "", session, "Last-Event-ID: "+events[1].ID).answered().Body.String(); !strings.Contains(got, step.want) {
-				t.Errorf("%v later: %s", step.pause, got)
-			}
-		}
-	})
-}
-
 // The server ends the response, over HTTP/1.1 and HTTP/2, before it has said something and after. The client comes
 // back, and finds the rest. Over HTTP/1.1, if nothing was sent before, the response is complete; any other is cut.
 func TestHTTPPolling(t *testing.T) {
@@ -140,34 +118,6 @@ func TestHTTPAbandoned(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A batch whose first answer is there before anything else has to be sent: the answer opens the stream.
-func TestHTTPBatchBecomesStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, newDemo())
-		network := newMemoryNet()
-		server := &http.Server{Handler: h}
-		go func() { _ = server.Serve(network) }()
-		defer server.Close()
-		c := &web{TB: t, url: "http://127.0.0.1:8080/mcp", client: &http.Client{Transport: &http.Transport{DialContext: network.dial}}, header: http.Header{}}
-		defer c.client.CloseIdleConnections()
-		c.header.Set("Accept", "application/json, text/event-stream")
-		c.header.Set("Content-Type", "application/json")
-		c.open("2025-03-26", "{}")
-		in := c.events(c.send("POST", "["+ping+","+toolCall(2, "count", `{"n":1,"delayMs":100}`)+"]"))
-		events, err := readAll(in)
-		var got []string
-		for _, e := range events {
-			if len(e.Data) > 0 {
-				got = append(got, string(e.Data))
-			}
-		}
-		if err != io.EOF || len(got) != 3 || !strings.HasSuffix(got[0], `"result":{}}`) || !strings.Contains(got[1], "notifications/progress") || !strings.Contains(got[2], "counted to 1") {
-			t.Errorf("%v, %q", err, got)
-		}
-		h.Close()
-	})
 }
 
 // A client that closes its sending half looks like one that has gone. It gets nothing: no empty 200, and nothing that the handler says

@@ -851,38 +851,3 @@ func TestGuardWraps(t *testing.T) {
 		t.Error(status, served)
 	}
 }
-
-// Tools come and go, clients list them and subscribe, all at once.
-func TestOffersAtOnce(t *testing.T) {
-	server := newServer()
-	server.Capabilities = map[string]any{"tools": map[string]bool{"listChanged": true}, "resources": map[string]bool{"subscribe": true}}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for range 50 {
-			server.Publish("notifications/tools/list_changed", nil)
-		}
-	})
-	var clients []*wire.Client
-	for range 2 {
-		clients = append(clients, connect(t, server, &wire.Client{Versions: []string{"2025-11-25"}}))
-	}
-	for i := range 4 {
-		name := fmt.Sprint("t", i)
-		all.Go(func() {
-			for range 50 {
-				wire.AddTool(server, wire.Tool{Name: name}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return nil, nil })
-				server.RemoveTool(name)
-			}
-		})
-		all.Go(func() {
-			for range 25 {
-				for _, method := range []string{"tools/list", "resources/subscribe", "resources/unsubscribe"} {
-					if err := clients[i%2].Call(t.Context(), method, map[string]string{"uri": "a:" + name}, nil); err != nil {
-						t.Error(method, err)
-					}
-				}
-			}
-		})
-	}
-	all.Wait()
-}

@@ -99,41 +99,6 @@ func TestStreamWithSlash(t *testing.T) {
 	}
 }
 
-// What a handler returns as a pointer is what it points to. A nil pointer is no result: empty for a tool, an error for a prompt and a resource,
-// which the protocol wants whole.
-func TestPointersAsResults(t *testing.T) {
-	const asked = `"resultType":"input_required","requestState":"`
-	const internal = `"error":{"code":-32603,"message":"a `
-	for _, row := range []struct {
-		result                 any
-		tool, prompt, resource string // what each answer holds
-	}{
-		{nil, `{"content":[]`, internal, internal},
-		{(*wire.InputRequired)(nil), `{"content":[]`, internal, internal},
-		{(*wire.ToolResult)(nil), `{"content":[]`, internal, internal},
-		{(*wire.Content)(nil), `{"content":[]`, internal, internal},
-		{(*wire.PromptResult)(nil), `{"content":[`, internal, internal},
-		{(*wire.ResourceContents)(nil), `{"content":[`, internal, internal},
-		{&wire.Content{Type: "text", Text: "x"}, `{"content":[{"type":"text","text":"x"}]`, internal, internal},
-		{&wire.PromptResult{Messages: []wire.PromptMessage{{Role: "user", Content: wire.TextContent("x")}}}, `{"content":[`,
-			`"messages":[{"role":"user","content":{"type":"text","text":"x"}}]`, internal},
-		{&wire.ResourceContents{URI: "a:b", Text: "x"}, `{"content":[`, internal, `"contents":[{"uri":"a:b","text":"x"}]`},
-		{&wire.InputRequired{State: "s"}, asked, asked, asked},
-	} {
-		server := &wire.Server{}
-		wire.AddTool(server, wire.Tool{Name: "n"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return row.result, nil })
-		server.AddPrompt(wire.Prompt{Name: "n"}, func(context.Context, *wire.Exchange, map[string]string) (any, error) { return row.result, nil })
-		server.AddResource(wire.Resource{Name: "n", URI: "a:b"}, func(context.Context, *wire.Exchange, string) (any, error) { return row.result, nil })
-		for method, c := range map[string]struct{ params, want string }{
-			"tools/call": {`"name":"n"`, row.tool}, "prompts/get": {`"name":"n"`, row.prompt}, "resources/read": {`"uri":"a:b"`, row.resource},
-		} {
-			if out := answered(t, server, "2026-07-28", method, c.params); !strings.Contains(out, c.want) {
-				t.Errorf("%T from %s: %s\nwant %s", row.result, method, out, c.want)
-			}
-		}
-	}
-}
-
 // A member of a result that is filled in as JSON must be JSON. Otherwise the call fails with an error, and what goes out is JSON in any case.
 func TestRawMembersOfResults(t *testing.T) {
 	for _, raw := range []string{"", "{bad", "{bad\n", `{"a":1}}`, "[1]", "\n{\"a\":\n1}", "null"} {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -157,62 +156,6 @@ func TestServerSpeaksFirst(t *testing.T) {
 			t.Error("connected to nobody")
 		}
 		c.Close()
-	}
-}
-
-// While initialize is served, somebody reads the answer to what it asks.
-func TestInitializeMayAsk(t *testing.T) {
-	a, b := wire.Pipe()
-	server := new(wire.Server)
-	go wire.Serve(t.Context(), a, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-		if x.Revision().Version == "" {
-			return server.Handle(ctx, x)
-		}
-		return nil, x.Call(ctx, "roots/list", nil, nil)
-	}), nil)
-	p := wire.Open(t.Context(), b, wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { return nil, nil }), nil)
-	defer p.Close()
-	for range 2 { // the second one asks
-		if err := p.Call(t.Context(), "initialize", json.RawMessage(hello), nil); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// What is sent right behind initialize finds it done, also if the request before took about as long as a reader waits for one.
-func TestNothingOvertakesInitialize(t *testing.T) {
-	const slow = time.Millisecond // for that long a reader waits
-	var said []string
-	for i := range 400 {
-		for _, method := range []string{"first", "initialize", "behind"} {
-			said = append(said, fmt.Sprintf(`{"jsonrpc":"2.0","id":"%s-%d","method":"%[1]s","params":{"round":%[2]d}}`, method, i))
-		}
-	}
-	var initialized atomic.Int64
-	err := wire.Serve(t.Context(), wire.NewLineConn(strings.NewReader(strings.Join(said, "\n")), io.Discard, maxMessage, func() error { return nil }),
-		wire.HandlerFunc(func(_ context.Context, x *wire.Exchange) (any, error) {
-			var p struct {
-				Round int64 `json:"round,omitempty"`
-			}
-			_ = x.Bind(&p)
-			round := p.Round
-			switch x.Request.Method {
-			case "first":
-				began, busy := time.Now(), slow+time.Duration(round%40-20)*time.Microsecond
-				for time.Since(began) < busy {
-				}
-			case "initialize":
-				time.Sleep(slow / 5)
-				initialized.Store(round)
-			case "behind":
-				if initialized.Load() < round {
-					t.Error("it is overtaken")
-				}
-			}
-			return nil, nil
-		}), nil)
-	if err != nil {
-		t.Error(err)
 	}
 }
 
