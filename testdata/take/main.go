@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: 0BSD
+
+// Take copies what a program needs of mcpwire, and nothing else, into a folder
+// of that program. It runs in a checkout of mcpwire:
+//
+//	go run ./testdata/take -to ../mine/mcp stdio-server     what a server on stdio needs, as package mcp
+//	go run ./testdata/take -to ../mine/mcp                  the same again, from the mcpwire of today
+//	go run ./testdata/take -list client SSEDialer           what would be taken, and how many lines it has
+//	go run ./testdata/take -why Peer.Call jsonrpc           what keeps a name
+//	go run ./testdata/take                                  what there is to take
+//
+// This file holds the command line. reach.go finds what the wanted names need.
+// write.go cuts the rest out of the files, and writes them.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// A row is a list of names that are taken together. A type brings its fields, and
+// the methods that something taken or the standard library calls. Any other method
+// has to be named, as Type.Method; Type.* stands for all exported ones.
+var rows = map[string]string{
+	"stdio-server": "Serve StdioConn Server AddTool TextContent ToolError Exchange.Progress",
+	"http-server":  "StreamableHandler StreamableHandler.Close Sessions Guard Server AddTool TextContent ToolError Exchange.Progress",
+	"client": "Client Client.Connect Client.Call Client.Server Client.Close HTTPDialer HTTPError WithHeader ListToolsResult CallToolParams " +
+		"ToolResult ToolResult.Text",
+	"jsonrpc": "ServeConn OpenConn Conn Pipe Decode Payload.Append HandlerFunc Bind Exchange.Bind Exchange.Call Exchange.Notify " +
+		"Peer.Call Peer.Notify Peer.Close Peer.Context NewRequest NewResponse NumberID StringID InvalidParams MethodNotFound",
+}
+
+func main() {
+	log.SetFlags(0)
+	if err := run(os.Args[1:], os.Stdout, findRoot, load); err != nil && !errors.Is(err, flag.ErrHelp) {
+		log.Fatal("take: ", err)
+	}
+}
+
+// options is what the command line says.
+type options struct {
+	to, pkg, why string
+	list, force  bool
+	what         []string // the rows and names
+}
+
+func readOptions(args []string, out io.Writer) (*options, error) {
+	o := new(options)
+	flags := flag.NewFlagSet("take", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.StringVar(&o.to, "to", "", "the `DIR` to write to. A relative one begins where take runs: with go run -C that is the checkout, so give the full path there")
+	flags.StringVar(&o.pkg, "package", "", "the `NAME` of the package; without it, that of the other files in DIR, or the name of DIR")
+	flags.BoolVar(&o.list, "list", false, "list what would be taken, with its lines and lines of code, and write nothing")
+	flags.StringVar(&o.why, "why", "", "say what keeps `NAME`, and write nothing")
+	flags.BoolVar(&o.force, "force", false, "overwrite also the files that were changed after take had written them")
+	flags.Usage = func() {
+		fmt.Fprint(out, "usage: go run ./testdata/take [flags] WHAT...\n\nWHAT is a row or an exported name. Without WHAT, -to DIR repeats what wrote the files in DIR.\n\n")
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	o.what = flags.Args()
+	for _, name := range o.what {
+		if strings.HasPrefix(name, "-") {
+			return nil, fmt.Errorf("%s stands behind a name: the flags come first", name)
+		}
+	}
+	return o, nil
+}
+
+// run does what the command line says. A test gives it another library.
+func run(args []string, out io.Writer, root func() (string, error), load func(root string) (*library, error)) error {
+	o, err := readOptions(args, out)
+	if err != nil {
+		return err
+	}
+	dir, err := root()
+	if err != nil {
+		return err
+	}
+	var target *folder
+	if o.to != "" {
+		if target, err = openFolder(o, dir); err != nil {
+			return err
+		}
+	}
+	l, err := load(dir)
+	if err != nil {
+		return err
+	}
+	if len(o.what) == 0 {
+		if o.why != "" || o.list {
+			return errors.New("-list and -why need WHAT: a row or a name")
+		}
+		l.printAll(out)
+		return nil
+	}
+	roots, err := l.roots(o.what)
+	if err != nil {
+		return err
+	}
+	taken := l.reach(roots)
+	if o.why != "" {
+		return taken.explain(out, o.why)
+	}
+	if target == nil {
+		o.pkg = "mcp" // nothing is written
+	}
+	texts, err := taken.texts(o.pkg)
+	switch {
+	case err != nil:
+		return err
+	case o.list:
+		l.printList(out, texts, o)
+		return nil
+	case target == nil:
+		return errors.New("where to? Give -to DIR, or -list to see what would be taken")
+	}
+	return target.write(out, l, texts, o)
+}
+
+// findRoot returns the folder of mcpwire: that of the go.mod above the source of
+// this program. A program that was built with -trimpath looks above the working
+// directory.
+func findRoot() (string, error) {
+	_, source, _, _ := runtime.Caller(0)
+	for _, start := range []string{filepath.Dir(source), "."} {
+		start, err := filepath.Abs(start)
+		if err != nil {
+			return "", err
+		}
+		if root := moduleOf(start); root != "" {
+			if _, err := os.Stat(filepath.Join(root, "testdata", "take")); err == nil {
+				return root, nil
+			}
+		}
+	}
+	return "", errors.New("the source of mcpwire is not here: run take in a checkout of it")
+}
+
+// moduleOf returns the nearest folder with a go.mod, at dir or above it; "": none.
+func moduleOf(dir string) string {
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
+	}
+}
+
+// printAll says what there is to take.
+func (l *library) printAll(out io.Writer) {
+	fmt.Fprintf(out, "usage: go run ./testdata/take [-to DIR] [-package NAME] [-list] [-why NAME] [-force] WHAT...\n\n")
+	fmt.Fprintf(out, "WHAT is a row:\n\n")
+	for _, row := range slices.Sorted(maps.Keys(rows)) {
+		fmt.Fprintf(out, "  %-13s %s\n", row, rows[row])
+	}
+	fmt.Fprintf(out, "\nor an exported name. Type.* stands for all exported methods of a type:\n")
+	for _, file := range l.files {
+		fmt.Fprintf(out, "\n  %s:\n  ", file.name)
+		for _, name := range l.exported() {
+			if l.named[name].file == file {
+				fmt.Fprintf(out, " %s", name)
+			}
+		}
+		fmt.Fprintln(out)
+	}
+}
+
+// printList prints each file of texts with its lines and lines of code, and each
+// declaration with its lines.
+func (l *library) printList(out io.Writer, texts map[string][]byte, o *options) {
+	lines, code := 0, 0
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		n := strings.Count(l.head(name, texts[name], o)+string(texts[name]), "\n")
+		c := linesOfCode(texts[name])
+		lines, code = lines+n, code+c
+		fmt.Fprintf(out, "%s: %d lines, %d of code\n", name, n, c)
+		for _, d := range declarations(texts[name]) {
+			fmt.Fprintf(out, "  %5d  %s\n", strings.Count(d.text, "\n")+1, d.name)
+		}
+	}
+	fmt.Fprintf(out, "total: %d lines, %d of code\n", lines, code)
+}
