@@ -2535,6 +2535,7 @@ func bridge(ctx context.Context, args []string) error {
 		changed: make(chan struct{}, 1),
 		waiting: map[string]waitingCall{},
 	}
+	b.written.L = &b.mu
 	b.ctx, b.end = context.WithCancelCause(context.Background())
 	context.AfterFunc(ctx, func() { b.end(errSignalled) })
 	return b.run()
@@ -2553,8 +2554,10 @@ type bridged struct {
 	posts   chan struct{} // has room for maxPosts; each POST holds a place
 	changed chan struct{} // has room for one; gets a value when a request has left waiting
 
-	mu      sync.Mutex             // guards the field below
-	waiting map[string]waitingCall // requests of the client without an answer, by idKey
+	mu        sync.Mutex             // guards the fields below
+	waiting   map[string]waitingCall // requests of the client without an answer, by idKey
+	answering int                    // requests that have left waiting, and whose answer is not written yet
+	written   sync.Cond              // of mu; is told when answering becomes less
 }
 
 // said is what has come from the client: a payload, or a report about one that was too
@@ -2581,6 +2584,7 @@ func (b *bridged) run() error {
 		b.readServer()
 		<-b.ctx.Done()
 		b.failAll(context.Cause(b.ctx))
+		b.awaitWritten()
 		close(ended)
 	}()
 	go b.readClient() // ends with the input, or with the program
@@ -2725,7 +2729,9 @@ func (b *bridged) admit(m *Message) bool {
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
 		_ = Bind(m.Params, &params) // params that are wrong are the server's to refuse
-		b.take(string(params.RequestID))
+		if b.take(string(params.RequestID)) {
+			b.answered(1) // there is no answer to write
+		}
 	}
 	return true
 }
@@ -2841,18 +2847,24 @@ func (b *bridged) checkSession(err error) {
 // or the bridge has answered it.
 func (b *bridged) toClient(in Payload) {
 	out := Payload{Batch: in.Batch}
+	answers := 0
 	for _, m := range in.Messages {
+		isAnswer := m.Kind() == Response && m.ID != ID{}
 		switch {
 		case m.Kind() == Invalid:
 			b.log.Warn("dropped what is no message", "reason", Printable(shorten(m.Error.Error(), maxShown)))
-		case m.Kind() == Response && m.ID != ID{} && !b.take(m.ID.String()):
+		case isAnswer && !b.take(m.ID.String()):
 			b.log.Info("dropped an answer that no request waits for", "id", Printable(shorten(m.ID.String(), maxShown)))
 		default:
+			if isAnswer {
+				answers++
+			}
 			out.Messages = append(out.Messages, valid(m))
 		}
 	}
 	if len(out.Messages) > 0 {
 		b.writeToClient(out)
+		b.answered(answers)
 	}
 }
 
@@ -2883,18 +2895,40 @@ func (b *bridged) add(m *Message) bool {
 }
 
 // take removes the request with an id, which is JSON text, from waiting. It returns
-// false if no such request is waiting. So each request gets one answer.
+// false if no such request is waiting. So each request gets one answer. After true, the
+// caller writes the answer, and then calls answered.
 func (b *bridged) take(id string) bool {
 	key := idKey(id)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, isWaiting := b.waiting[key]
 	delete(b.waiting, key)
+	if isWaiting {
+		b.answering++
+	}
 	select {
 	case b.changed <- struct{}{}:
 	default: // await has not read the value before
 	}
 	return isWaiting
+}
+
+// answered notes that the answers to n requests are written. They have left waiting before.
+func (b *bridged) answered(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.answering -= n
+	b.written.Broadcast()
+}
+
+// awaitWritten waits until the answer to each request that has left waiting is written.
+// The program must not end before.
+func (b *bridged) awaitWritten() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.answering > 0 {
+		b.written.Wait()
+	}
 }
 
 // idKey returns a text that is the same for all spellings of an id: a server may
@@ -2916,6 +2950,7 @@ func idKey(id string) string {
 func (b *bridged) fail(id ID, err error) {
 	if b.take(id.String()) {
 		b.answer(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
+		b.answered(1)
 	}
 }
 
