@@ -1622,12 +1622,16 @@ func TestAuthentication(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(row.request, " ")
 		c.url = base + path
-		status, text, _ := c.do(method, row.body, strings.Split(row.lines, "; ")...)
+		resp := c.send(method, row.body, strings.Split(row.lines, "; ")...)
+		if !strings.HasPrefix(row.want, strconv.Itoa(resp.StatusCode)) { // a stream that should not be there would have no end
+			t.Fatalf("%s with %s %s: %d, want %s", row.request, row.lines, row.body, resp.StatusCode, row.want)
+		}
+		text, _ := io.ReadAll(resp.Body)
 		got := []string{}
 		for range strings.Count(row.want, "ada") {
 			got = append(got, <-heard)
 		}
-		if got := strings.TrimSpace(fmt.Sprint(status, " ", strings.Join(got, ", "))); got != row.want || status == 404 && path == "/mcp" && text != saysGone || len(heard) > 0 {
+		if got := strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", strings.Join(got, ", "))); got != row.want || resp.StatusCode == 404 && path == "/mcp" && string(text) != saysGone || len(heard) > 0 {
 			t.Errorf("%s with %s %s: %s %s, want %s", row.request, row.lines, row.body, got, text, row.want)
 		}
 	}
