@@ -1622,12 +1622,16 @@ func TestAuthentication(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(row.request, " ")
 		c.url = base + path
-		status, text, _ := c.do(method, row.body, strings.Split(row.lines, "; ")...)
+		resp := c.send(method, row.body, strings.Split(row.lines, "; ")...)
+		if !strings.HasPrefix(row.want, strconv.Itoa(resp.StatusCode)) { // a stream that should not be there would have no end
+			t.Fatalf("%s with %s %s: %d, want %s", row.request, row.lines, row.body, resp.StatusCode, row.want)
+		}
+		text, _ := io.ReadAll(resp.Body)
 		got := []string{}
 		for range strings.Count(row.want, "ada") {
 			got = append(got, <-heard)
 		}
-		if got := strings.TrimSpace(fmt.Sprint(status, " ", strings.Join(got, ", "))); got != row.want || status == 404 && path == "/mcp" && text != saysGone || len(heard) > 0 {
+		if got := strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", strings.Join(got, ", "))); got != row.want || resp.StatusCode == 404 && path == "/mcp" && string(text) != saysGone || len(heard) > 0 {
 			t.Errorf("%s with %s %s: %s %s, want %s", row.request, row.lines, row.body, got, text, row.want)
 		}
 	}
@@ -1650,6 +1654,124 @@ func TestHTTPLimits(t *testing.T) {
 			t.Errorf("length %d: %d %s, want %d", row.length, w.Code, w.Body, row.want)
 		}
 	}
+}
+
+// So many conversations of HTTP+SSE are open at most, and so many of their requests run. Each refusal says when to come again. A notification
+// is always taken.
+func TestSSEBusy(t *testing.T) {
+	release, demo := make(chan struct{}), newDemo()
+	demo.Methods["wait"] = func(context.Context, *Exchange) (any, error) { <-release; return nil, nil }
+	h := &SSEHandler{Handler: demo, Max: 2, MaxRequests: 4}
+	c := serveWeb(t, h)
+	t.Cleanup(h.Close)
+	first := c.send("GET", "")
+	stream := c.events(first)
+	base, here := strings.TrimSuffix(c.url, "/mcp"), string(c.next(stream).Data)
+	other := c.events(c.send("GET", ""))
+	there := string(c.next(other).Data)
+	if status, text, header := c.do("GET", ""); status != 503 || header.Get("Retry-After") == "" {
+		t.Fatal("a third conversation:", status, text, header)
+	}
+	for endpoint, events := range map[string]*eventReader{here: stream, there: other} {
+		c.url = base + endpoint
+		c.do("POST", initializeLine("2024-11-05"))
+		c.next(events)
+	}
+	for i, row := range []struct {
+		endpoint, body string
+		want           int
+	}{
+		{here, "wait", 202}, {here, "wait", 202}, {here, "wait", 202}, {there, "wait", 202},
+		{here, "ping", 503}, {there, "ping", 503}, {here, "", 202},
+	} {
+		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q}`, i, row.body)
+		if row.body == "" {
+			body = `{"jsonrpc":"2.0","method":"notifications/x"}`
+		}
+		c.url = base + row.endpoint
+		if status, text, header := c.do("POST", body); status != row.want || (header.Get("Retry-After") != "") != (status == 503) {
+			t.Errorf("%s: %d %s %s, want %d", body, status, text, header, row.want)
+		}
+	}
+	close(release)
+	waitFor(t, func() bool { status, _, _ := c.do("POST", ping); return status == 202 })
+	c.url = base + "/mcp"
+	first.Body.Close()
+	waitFor(t, func() bool { return c.send("GET", "").StatusCode == 200 })
+}
+
+// The bodies of requests that are served are bounded together. Small ones find room even then.
+func TestHTTPHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running atomic.Int32
+		release, demo := make(chan struct{}), newDemo()
+		demo.Methods["wait"] = func(context.Context, *Exchange) (any, error) { running.Add(1); <-release; return nil, nil }
+		h := &StreamableHandler{Handler: demo, Guard: Guard{MaxBody: 64 << 10, MaxHeld: 1 << 20}}
+		defer h.Close()
+		large := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"wait","params":{"text":%q}}`, strings.Repeat("x", 60_000))
+		var sent []visitor
+		for range 50 {
+			sent = append(sent, visit(h, "POST", large, "Accept: application/json"))
+		}
+		time.Sleep(time.Minute)
+		n := int(running.Load())
+		if n < 4 || n*len(large) > 1<<20 {
+			t.Errorf("%d run, which hold %d bytes", n, n*len(large))
+		}
+		if v := visit(h, "POST", ping).answered(); v.Code != 200 {
+			t.Error("a small one gets", v.Code, v.Body)
+		}
+		close(release)
+		refused := 0
+		for _, v := range sent {
+			if v.answered().Code == 503 && v.Header().Get("Retry-After") != "" {
+				refused++
+			}
+		}
+		if refused != len(sent)-n {
+			t.Error(n, "have run, refused are", refused)
+		}
+		if v := visit(h, "POST", large, "Accept: application/json").answered(); v.Code != 200 {
+			t.Error("afterwards", v.Code, v.Body)
+		}
+	})
+}
+
+// What is kept for all sessions together is bounded, whatever each of them may keep.
+func TestKeptIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		demo := newDemo()
+		text := map[string]string{"text": strings.Repeat("x", 1<<20)}
+		demo.Methods["much"] = func(ctx context.Context, x *Exchange) (any, error) {
+			for range 4 {
+				if err := x.Notify(ctx, "notifications/x", text); err != nil {
+					return nil, err
+				}
+			}
+			return nil, nil
+		}
+		h := &StreamableHandler{Handler: demo, Sessions: &Sessions{Keep: 5 << 20}}
+		defer h.Close()
+		beginnings := map[string]string{} // session to the id of its first event
+		for range 20 {
+			session := openSession(h, "2025-11-25")
+			v := visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"much"}`, session).answered()
+			_, after, _ := strings.Cut(v.Body.String(), "id: ")
+			beginnings[session], _, _ = strings.Cut(after, "\n")
+		}
+		kept := 0
+		for session, event := range beginnings {
+			v := visit(h, "GET", "", session, "Last-Event-ID: "+event).answered()
+			if v.Code == 200 {
+				kept++
+			} else if v.Code != 400 {
+				t.Error(v.Code, v.Body)
+			}
+		}
+		if kept == 0 || kept*4<<20 > 64<<20 {
+			t.Errorf("%d of %d sessions keep 4 MiB", kept, len(beginnings))
+		}
+	})
 }
 
 // So many requests of one session run at most, and so many of all; each refusal says when to come again. A response, for which others may
