@@ -14,6 +14,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -41,7 +42,7 @@ var rows = map[string]string{
 
 func main() {
 	log.SetFlags(0)
-	if err := run(os.Args[1:], os.Stdout, findRoot, load); err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := run(os.Args[1:], os.Stdout, loadCheckout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		log.Fatal("take: ", err)
 	}
 }
@@ -66,35 +67,30 @@ func readOptions(args []string, out io.Writer) (*options, error) {
 		fmt.Fprint(out, "usage: go run ./testdata/take [flags] WHAT...\n\nWHAT is a row or an exported name. Without WHAT, -to DIR repeats what wrote the files in DIR.\n\n")
 		flags.PrintDefaults()
 	}
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	o.what = flags.Args()
-	for _, name := range o.what {
-		if strings.HasPrefix(name, "-") {
-			return nil, fmt.Errorf("%s stands behind a name: the flags come first", name)
+	for len(args) > 0 { // flags may stand between the names and behind them
+		if err := flags.Parse(args); err != nil {
+			return nil, err
+		}
+		if args = flags.Args(); len(args) > 0 {
+			o.what, args = append(o.what, args[0]), args[1:]
 		}
 	}
 	return o, nil
 }
 
 // run does what the command line says. A test gives it another library.
-func run(args []string, out io.Writer, root func() (string, error), load func(root string) (*library, error)) error {
+func run(args []string, out io.Writer, load func() (*library, error)) error {
 	o, err := readOptions(args, out)
-	if err != nil {
-		return err
-	}
-	dir, err := root()
 	if err != nil {
 		return err
 	}
 	var target *folder
 	if o.to != "" {
-		if target, err = openFolder(o, dir); err != nil {
+		if target, err = openFolder(o); err != nil {
 			return err
 		}
 	}
-	l, err := load(dir)
+	l, err := load()
 	if err != nil {
 		return err
 	}
@@ -113,9 +109,7 @@ func run(args []string, out io.Writer, root func() (string, error), load func(ro
 	if o.why != "" {
 		return taken.explain(out, o.why)
 	}
-	if target == nil {
-		o.pkg = "mcp" // nothing is written
-	}
+	o.pkg = cmp.Or(o.pkg, "mcp") // for -list without -to
 	texts, err := taken.texts(o.pkg)
 	switch {
 	case err != nil:
@@ -129,35 +123,15 @@ func run(args []string, out io.Writer, root func() (string, error), load func(ro
 	return target.write(out, l, texts, o)
 }
 
-// findRoot returns the folder of mcpwire: that of the go.mod above the source of
-// this program. A program that was built with -trimpath looks above the working
-// directory.
-func findRoot() (string, error) {
+// loadCheckout loads the library that this program belongs to: its source lies two
+// folders above that of the program.
+func loadCheckout() (*library, error) {
 	_, source, _, _ := runtime.Caller(0)
-	for _, start := range []string{filepath.Dir(source), "."} {
-		start, err := filepath.Abs(start)
-		if err != nil {
-			return "", err
-		}
-		if root := moduleOf(start); root != "" {
-			if _, err := os.Stat(filepath.Join(root, "testdata", "take")); err == nil {
-				return root, nil
-			}
-		}
+	root := filepath.Join(filepath.Dir(source), "..", "..")
+	if _, err := os.Stat(filepath.Join(root, "jsonrpc.go")); err != nil {
+		return nil, fmt.Errorf("the source of mcpwire is not here: use go run in a checkout of it (%w)", err)
 	}
-	return "", errors.New("the source of mcpwire is not here: run take in a checkout of it")
-}
-
-// moduleOf returns the nearest folder with a go.mod, at dir or above it; "": none.
-func moduleOf(dir string) string {
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			return ""
-		}
-	}
+	return load(root)
 }
 
 // printAll says what there is to take.
@@ -188,8 +162,8 @@ func (l *library) printList(out io.Writer, texts map[string][]byte, o *options) 
 		c := linesOfCode(texts[name])
 		lines, code = lines+n, code+c
 		fmt.Fprintf(out, "%s: %d lines, %d of code\n", name, n, c)
-		for _, d := range declarations(texts[name]) {
-			fmt.Fprintf(out, "  %5d  %s\n", strings.Count(d.text, "\n")+1, d.name)
+		for name, text := range declarations(texts[name]) {
+			fmt.Fprintf(out, "  %5d  %s\n", strings.Count(text, "\n")+1, name)
 		}
 	}
 	fmt.Fprintf(out, "total: %d lines, %d of code\n", lines, code)

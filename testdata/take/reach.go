@@ -31,6 +31,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,15 +44,14 @@ var calledByStandardLibrary = strings.Fields("Error String Is As Unwrap MarshalJ
 
 // library is the source of the library, parsed and type-checked.
 type library struct {
-	origin origin
-	fset   *token.FileSet
-	files  []*source
-	info   *types.Info
-	pkg    *types.Package
-	std    types.Importer // of the standard library
-
-	units map[types.Object]*unit
-	named map[string]*unit // the same, by name
+	version, commit string
+	fset            *token.FileSet
+	files           []*source
+	info            *types.Info
+	pkg             *types.Package
+	std             types.Importer // of the standard library
+	units           map[types.Object]*unit
+	named           map[string]*unit // the same, by name
 }
 
 // source is one file of the library.
@@ -67,7 +67,6 @@ type unit struct {
 	file   *source
 	node   ast.Node // a FuncDecl, TypeSpec, ValueSpec or Field; or the GenDecl of constants that depend on their order
 	object types.Object
-	fields []*unit // of a struct
 }
 
 // load reads the library: all files of the module's folder but main.go, which is
@@ -77,17 +76,18 @@ func load(root string) (*library, error) {
 	l := &library{fset: token.NewFileSet(), units: map[types.Object]*unit{}, named: map[string]*unit{}}
 	l.info = &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Implicits: map[ast.Node]types.Object{}}
 	l.std = importer.ForCompiler(l.fset, "source", nil)
-	l.origin = findOrigin(root)
+	l.version, l.commit = origin(root)
+	var trees []*ast.File
 	paths, err := filepath.Glob(filepath.Join(root, "*.go"))
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range paths {
-		name := filepath.Base(path)
+	for _, file := range paths {
+		name := filepath.Base(file)
 		if name == "main.go" || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
@@ -95,9 +95,9 @@ func load(root string) (*library, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.files = append(l.files, &source{name, text, tree})
+		l.files, trees = append(l.files, &source{name, text, tree}), append(trees, tree)
 	}
-	if l.pkg, err = l.check(l.fset, l.trees(), l.info); err != nil {
+	if l.pkg, err = l.check(l.fset, trees, l.info); err != nil {
 		return nil, fmt.Errorf("the library does not compile: %w", err)
 	}
 	for _, file := range l.files {
@@ -108,13 +108,6 @@ func load(root string) (*library, error) {
 	return l, nil
 }
 
-func (l *library) trees() (trees []*ast.File) {
-	for _, file := range l.files {
-		trees = append(trees, file.tree)
-	}
-	return trees
-}
-
 // check type-checks files. They may be those of the library, or what is taken.
 func (l *library) check(fset *token.FileSet, files []*ast.File, info *types.Info) (*types.Package, error) {
 	return (&types.Config{Importer: l.std}).Check("mcpwire", fset, files, info)
@@ -122,59 +115,68 @@ func (l *library) check(fset *token.FileSet, files []*ast.File, info *types.Info
 
 // addUnits makes the units of one declaration.
 func (l *library) addUnits(file *source, d ast.Decl) {
-	add := func(name string, id *ast.Ident, node ast.Node) *unit {
+	add := func(name string, id *ast.Ident, node ast.Node) {
 		u := &unit{name: name, file: file, node: node, object: l.info.Defs[id]}
 		l.units[u.object], l.named[name] = u, u
-		return u
 	}
-	switch d := d.(type) {
-	case *ast.FuncDecl:
-		name := d.Name.Name
-		if d.Recv != nil {
-			name = receiver(d) + "." + name
+	withoutValue := func(s ast.Spec) bool { return s.(*ast.ValueSpec).Values == nil }
+	for _, n := range names(d) {
+		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.CONST && slices.ContainsFunc(g.Specs, withoutValue) {
+			add(n.name, n.id, d) // with iota: all of them, or none
+			continue
 		}
-		add(name, d.Name, d)
-	case *ast.GenDecl:
-		inOrder := d.Tok == token.CONST && slices.ContainsFunc(d.Specs, func(s ast.Spec) bool { return s.(*ast.ValueSpec).Values == nil })
-		for _, spec := range d.Specs {
-			switch spec := spec.(type) {
-			case *ast.ValueSpec:
-				for _, id := range spec.Names {
-					if inOrder { // with iota: all of them, or none
-						add(id.Name, id, d)
-					} else {
-						add(id.Name, id, spec)
-					}
-				}
-			case *ast.TypeSpec:
-				u := add(spec.Name.Name, spec.Name, spec)
-				if s, ok := spec.Type.(*ast.StructType); ok {
-					for _, field := range s.Fields.List {
-						for _, id := range field.Names {
-							u.fields = append(u.fields, add(u.name+"."+id.Name, id, field))
-						}
-					}
+		add(n.name, n.id, n.node)
+		if s := structOf(n.node); s != nil {
+			for _, field := range s.Fields.List {
+				for _, id := range field.Names {
+					add(n.name+"."+id.Name, id, field)
 				}
 			}
 		}
 	}
 }
 
-// receiver returns the name of the type of a method.
-func receiver(d *ast.FuncDecl) string {
-	t := d.Recv.List[0].Type
-	for {
-		switch inner := t.(type) {
-		case *ast.StarExpr:
-			t = inner.X
-		case *ast.IndexExpr:
-			t = inner.X
-		case *ast.IndexListExpr:
-			t = inner.X
-		default:
-			return t.(*ast.Ident).Name
+// structOf returns the struct that a node declares; nil: it declares something else.
+func structOf(node ast.Node) *ast.StructType {
+	if spec, ok := node.(*ast.TypeSpec); ok {
+		if s, ok := spec.Type.(*ast.StructType); ok {
+			return s
 		}
 	}
+	return nil
+}
+
+// declared is a function, a method, a type, a var or a const.
+type declared struct {
+	name string // that of a method begins with its type
+	id   *ast.Ident
+	node ast.Node          // a FuncDecl, TypeSpec or ValueSpec
+	doc  *ast.CommentGroup // the comment above it, or nil
+}
+
+// names returns what a declaration declares.
+func names(d ast.Decl) (all []declared) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		name := d.Name.Name
+		if d.Recv != nil { // such as *Server, or Set[T]
+			receiver, _, _ := strings.Cut(types.ExprString(d.Recv.List[0].Type), "[")
+			name = strings.TrimPrefix(receiver, "*") + "." + name
+		}
+		return []declared{{name, d.Name, d, d.Doc}}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				all = append(all, declared{spec.Name.Name, spec.Name, spec, cmp.Or(spec.Doc, d.Doc)})
+			case *ast.ValueSpec:
+				for _, id := range spec.Names {
+					all = append(all, declared{id.Name, id, spec, spec.Doc})
+				}
+			}
+		}
+	}
+	return all
 }
 
 // exported returns all names that can be asked for.
@@ -194,25 +196,22 @@ func (l *library) roots(what []string) (roots []*unit, err error) {
 	exported := l.exported()
 	for _, name := range what {
 		for _, name := range strings.Fields(cmp.Or(rows[name], name)) {
-			typeName, all := strings.CutSuffix(name, ".*")
-			if all {
-				for _, method := range exported {
-					if strings.HasPrefix(method, typeName+".") {
-						roots = append(roots, l.named[method])
-					}
+			before := len(roots)
+			for _, known := range exported {
+				if ok, _ := path.Match(name, known); ok { // Type.* matches all methods
+					roots = append(roots, l.named[known])
 				}
 			}
-			if !slices.Contains(exported, typeName) {
+			if len(roots) == before {
 				return nil, l.unknown(name, exported)
 			}
-			roots = append(roots, l.named[typeName])
 		}
 	}
 	return roots, nil
 }
 
 // unknown returns an error that says which names are near to one that is not
-// there: those that it is a part of, and those that differ in a letter or two.
+// there: those that it is a part of, and those that begin with the same three letters.
 func (l *library) unknown(name string, known []string) error {
 	if u := l.named[name]; u != nil {
 		if _, isField := u.node.(*ast.Field); isField {
@@ -220,79 +219,52 @@ func (l *library) unknown(name string, known []string) error {
 		}
 		return fmt.Errorf("%s is not exported: name what uses it", name)
 	}
-	var near []string
 	wanted := strings.ToLower(name)
+	begin := wanted[:min(len(wanted), strings.Index(wanted, ".")+1+3)] // of a method: its type, and three letters
+	var near []string
 	for _, k := range slices.Concat(slices.Sorted(maps.Keys(rows)), known) {
-		lower := strings.ToLower(k)
-		_, method, _ := strings.Cut(lower, ".")
-		if strings.Contains(lower, wanted) || distance(lower, wanted) <= 2 || method != "" && distance(method, wanted) <= 1 {
+		if lower := strings.ToLower(k); strings.Contains(lower, wanted) || strings.HasPrefix(lower, begin) {
 			near = append(near, k)
 		}
 	}
 	if len(near) == 0 {
 		return fmt.Errorf("there is no %s; take without WHAT says what there is", name)
 	}
-	return fmt.Errorf("there is no %s; is it one of these? %s", name, strings.Join(near[:min(len(near), 12)], ", "))
-}
-
-// distance returns how many letters have to be added, removed or replaced to make b
-// of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1) // from the letters of a so far to each beginning of b
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
+	return fmt.Errorf("there is no %s; is it one of these? %s", name, strings.Join(near, ", "))
 }
 
 // taken is what the roots need.
 type taken struct {
 	*library
-	because    map[*unit]reason
-	queue      []*unit // that were reached, and not yet read
-	order      []*unit // that were read
+	order      []*unit // in the order in which they were reached
+	because    map[*unit]*reason
+	imports    map[types.Object]bool // the imports of files that units mention
 	interfaces []mention
 	met        map[types.Type]bool // the types whose interfaces are known
 }
 
-// mention is an interface, and the first unit that mentions it.
+// mention is an interface that a unit mentions.
 type mention struct {
-	of *types.Interface
-	in types.Type // with its name, if it has one
-	by *unit
+	of  *types.Interface
+	how string // in words
 }
 
 // reason says why a unit is needed.
 type reason struct {
-	by  *unit  // nil: it was asked for
+	by  *unit  // not one of the library: it was asked for
 	how string // in words
 }
 
 // reach returns what the roots need. Units that are nearer to the roots come first,
 // so the reasons form the shortest chains.
 func (l *library) reach(roots []*unit) *taken {
-	t := &taken{library: l, because: map[*unit]reason{}, met: map[types.Type]bool{}}
+	t := &taken{library: l, because: map[*unit]*reason{}, imports: map[types.Object]bool{}, met: map[types.Type]bool{}}
 	for _, u := range roots {
-		t.need(u, reason{how: "was asked for"})
+		t.need(u.object, &unit{name: "the command line"}, "asks for it")
 	}
-	for len(t.queue) > 0 {
-		u := t.queue[0]
-		t.queue = t.queue[1:]
-		t.order = append(t.order, u)
-		t.read(u)
-		if len(t.queue) == 0 { // now all interfaces are known that are mentioned so far
+	for next := 0; next < len(t.order); next++ {
+		t.read(t.order[next])
+		if next == len(t.order)-1 { // now all interfaces are known that are mentioned so far
 			for _, u := range t.order {
 				t.needMethods(u)
 			}
@@ -301,76 +273,64 @@ func (l *library) reach(roots []*unit) *taken {
 	return t
 }
 
-func (t *taken) has(u *unit) bool {
-	_, ok := t.because[u]
-	return ok
-}
-
-func (t *taken) need(u *unit, why reason) {
-	if u != nil && !t.has(u) {
-		t.because[u] = why
-		t.queue = append(t.queue, u)
-	}
-}
-
-// needObject is need for an object. A method of a generic type is the same object
-// for all its types.
-func (t *taken) needObject(o types.Object, why reason) {
+// need takes an object, if the library has it. A method of a generic type is the
+// same object for all its types.
+func (t *taken) need(o types.Object, by *unit, how string) {
 	switch generic := o.(type) {
 	case *types.Func:
 		o = generic.Origin()
 	case *types.Var:
 		o = generic.Origin()
 	}
-	t.need(t.units[o], why)
+	if u := t.units[o]; u != nil && t.because[u] == nil {
+		t.because[u] = &reason{by, how}
+		t.order = append(t.order, u)
+	}
 }
 
 // read needs what a unit mentions.
 func (t *taken) read(u *unit) {
-	why := reason{u, "mentions it"}
-	switch node := u.node.(type) {
-	case *ast.Field:
-		t.readNode(u, node.Type, why)
-	case *ast.TypeSpec:
-		s, ok := node.Type.(*ast.StructType)
-		if !ok {
-			t.readNode(u, node, why)
-			return
-		}
-		if node.TypeParams != nil {
-			t.readNode(u, node.TypeParams, why)
+	s := structOf(u.node)
+	if field, ok := u.node.(*ast.Field); ok {
+		t.readNode(u, field.Type)
+	} else if s == nil {
+		t.readNode(u, u.node)
+	} else {
+		if params := u.node.(*ast.TypeSpec).TypeParams; params != nil {
+			t.readNode(u, params)
 		}
 		for _, field := range s.Fields.List {
 			if len(field.Names) == 0 {
-				t.readNode(u, field.Type, reason{u, "embeds it"})
+				t.readNode(u, field.Type)
+			}
+			for _, id := range field.Names {
+				if id.Name == "_" || field.Tag != nil && strings.Contains(field.Tag.Value, `json:"`) {
+					t.need(t.info.Defs[id], u, "has it as a field")
+				}
 			}
 		}
-		for _, field := range u.fields {
-			tag := field.node.(*ast.Field).Tag
-			if field.object.Name() == "_" || tag != nil && strings.Contains(tag.Value, `json:"`) {
-				t.need(field, reason{u, "has it as a field"})
-			}
-		}
-	default:
-		t.readNode(u, node, why)
 	}
 }
 
-func (t *taken) readNode(u *unit, node ast.Node, why reason) {
+func (t *taken) readNode(u *unit, node ast.Node) {
 	ast.Inspect(node, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.Ident:
-			t.needObject(t.info.ObjectOf(n), why) // also each other name that the same unit declares
+			o := t.info.ObjectOf(n)
+			t.need(o, u, "mentions it") // also each other name that the same unit declares
+			if _, ok := o.(*types.PkgName); ok {
+				t.imports[o] = true
+			}
 		case *ast.CompositeLit:
 			if len(n.Elts) > 0 {
 				if _, keyed := n.Elts[0].(*ast.KeyValueExpr); !keyed { // T{1, 2} has a value for each field
-					t.needFields(t.info.TypeOf(n), reason{u, "fills all fields"})
+					t.needFields(t.info.TypeOf(n), u)
 				}
 			}
 		case *ast.CallExpr:
 			if t.info.Types[n.Fun].IsType() { // T(x) needs two structs with the same fields
-				t.needFields(t.info.TypeOf(n.Fun), reason{u, "converts it"})
-				t.needFields(t.info.TypeOf(n.Args[0]), reason{u, "converts it"})
+				t.needFields(t.info.TypeOf(n.Fun), u)
+				t.needFields(t.info.TypeOf(n.Args[0]), u)
 			}
 		}
 		if e, ok := n.(ast.Expr); ok {
@@ -381,10 +341,10 @@ func (t *taken) readNode(u *unit, node ast.Node, why reason) {
 }
 
 // needFields needs all fields of a struct.
-func (t *taken) needFields(of types.Type, why reason) {
+func (t *taken) needFields(of types.Type, by *unit) {
 	if s, ok := of.Underlying().(*types.Struct); ok {
 		for field := range s.Fields() {
-			t.needObject(field, why)
+			t.need(field, by, "fills or converts the struct")
 		}
 	}
 }
@@ -399,7 +359,8 @@ func (t *taken) meet(u *unit, in types.Type) {
 	t.met[in] = true
 	if i, ok := in.Underlying().(*types.Interface); ok {
 		if _, isParam := in.(*types.TypeParam); !isParam && i.IsMethodSet() && i.NumMethods() > 0 {
-			t.interfaces = append(t.interfaces, mention{i, in, u})
+			how := fmt.Sprintf("%s, which %s mentions", types.TypeString(in, types.RelativeTo(t.pkg)), u.name)
+			t.interfaces = append(t.interfaces, mention{i, how})
 		}
 		return
 	}
@@ -425,20 +386,19 @@ func (t *taken) needMethods(u *unit) {
 		return
 	}
 	pointer := types.NewPointer(u.object.Type())
-	method := func(name string, how string) {
-		o, _, _ := types.LookupFieldOrMethod(pointer, true, t.pkg, name)
-		if f, ok := o.(*types.Func); ok {
-			t.needObject(f, reason{u, how})
+	need := func(method, how string) {
+		o, _, _ := types.LookupFieldOrMethod(pointer, true, t.pkg, method)
+		if _, isFunc := o.(*types.Func); isFunc {
+			t.need(o, u, how)
 		}
 	}
-	for _, name := range calledByStandardLibrary {
-		method(name, "is its type, and the standard library may call it")
+	for _, method := range calledByStandardLibrary {
+		need(method, "is its type, and the standard library may call it")
 	}
 	for _, mention := range t.interfaces {
 		if types.Implements(pointer, mention.of) {
-			how := fmt.Sprintf("is its type, and implements %s, which %s mentions", types.TypeString(mention.in, types.RelativeTo(t.pkg)), mention.by.name)
-			for m := range mention.of.Methods() {
-				method(m.Name(), how)
+			for method := range mention.of.Methods() {
+				need(method.Name(), "is its type, and implements "+mention.how)
 			}
 		}
 	}
@@ -450,19 +410,12 @@ func (t *taken) explain(out io.Writer, name string) error {
 	if u == nil {
 		return t.unknown(name, slices.Sorted(maps.Keys(t.named)))
 	}
-	if !t.has(u) {
+	if t.because[u] == nil {
 		fmt.Fprintf(out, "%s is not taken\n", name)
 		return nil
 	}
-	for u != nil {
-		why := t.because[u]
-		fmt.Fprintf(out, "%s (%s)\n", u.name, t.fset.Position(u.object.Pos()))
-		if why.by == nil {
-			fmt.Fprintf(out, "    %s\n", why.how)
-		} else {
-			fmt.Fprintf(out, "    %s %s:\n", why.by.name, why.how)
-		}
-		u = why.by
+	for why := t.because[u]; why != nil; u, why = why.by, t.because[why.by] {
+		fmt.Fprintf(out, "%s (%s)\n    %s %s\n", u.name, t.fset.Position(u.object.Pos()), why.by.name, why.how)
 	}
 	return nil
 }

@@ -22,14 +22,12 @@ import (
 	"go/ast"
 	"go/format"
 	"go/parser"
-	"go/scanner"
 	"go/token"
-	"go/types"
 	"io"
+	"iter"
 	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -44,11 +42,11 @@ func (t *taken) texts(pkg string) (map[string][]byte, error) {
 	texts, fset, trees := map[string][]byte{}, token.NewFileSet(), []*ast.File{}
 	for _, file := range t.files {
 		c := &cutter{taken: t, file: file}
-		if !c.cutDeclarations() {
+		c.cutDeclarations()
+		if len(c.live) == 0 {
 			continue
 		}
-		c.cutComments()
-		c.cutImports()
+		c.cutSections()
 		c.replace(0, c.offset(file.tree.Name.End()), "package "+pkg)
 		text, err := format.Source(c.apply())
 		if err != nil {
@@ -71,7 +69,7 @@ type cutter struct {
 	*taken
 	file  *source
 	edits []edit
-	live  []token.Pos // where the declarations are that stay
+	live  []int // the offsets of the declarations that stay
 }
 
 // edit replaces a piece of the text.
@@ -84,78 +82,78 @@ func (c *cutter) replace(from, to int, by string) { c.edits = append(c.edits, ed
 
 func (c *cutter) offset(p token.Pos) int { return c.fset.Position(p).Offset }
 
-// cut cuts a node with its comments. Where they fill whole lines, the lines go.
-func (c *cutter) cut(node ast.Node, comments ...*ast.CommentGroup) {
+// cut cuts a node, and the comment above it. Where nothing else stands on its
+// lines, they go with the comment behind it.
+func (c *cutter) cut(node ast.Node, doc *ast.CommentGroup) {
 	from, to := c.offset(node.Pos()), c.offset(node.End())
-	for _, comment := range comments {
-		if comment != nil {
-			from, to = min(from, c.offset(comment.Pos())), max(to, c.offset(comment.End()))
-		}
+	if doc != nil {
+		from = c.offset(doc.Pos())
 	}
 	line := bytes.LastIndexByte(c.file.text[:from], '\n') + 1
+	before := bytes.TrimSpace(c.file.text[line:from])
 	rest, _, _ := bytes.Cut(c.file.text[to:], []byte("\n"))
-	if len(bytes.TrimSpace(c.file.text[line:from])) == 0 && len(bytes.TrimSpace(rest)) == 0 {
+	behind := bytes.TrimSpace(rest)
+	if len(before) == 0 && (len(behind) == 0 || bytes.HasPrefix(behind, []byte("//"))) {
 		from, to = line, min(to+len(rest)+1, len(c.file.text))
 	}
 	c.replace(from, to, "")
 }
 
-// apply returns the text with all edits. An edit within another one is left out.
+// apply returns the text with all edits. They may overlap.
 func (c *cutter) apply() (text []byte) {
 	slices.SortFunc(c.edits, func(a, b edit) int { return cmp.Or(a.from-b.from, b.to-a.to) })
 	at := 0
 	for _, e := range c.edits {
-		if e.from >= at {
-			text = append(append(text, c.file.text[at:e.from]...), e.by...)
+		if e.to > at {
+			text = append(append(text, c.file.text[at:max(at, e.from)]...), e.by...)
 			at = e.to
 		}
 	}
 	return append(text, c.file.text[at:]...)
 }
 
-// cutDeclarations returns false if nothing is left.
-func (c *cutter) cutDeclarations() bool {
+// cutDeclarations cuts what is not taken, and notes where the rest is.
+func (c *cutter) cutDeclarations() {
 	for _, d := range c.file.tree.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
 			if c.isTaken(d.Name) {
-				c.live = append(c.live, d.Pos())
+				c.live = append(c.live, c.offset(d.Pos()))
 			} else {
-				c.cut(d, d.Doc, c.behind(d))
+				c.cut(d, d.Doc)
 			}
 		case *ast.GenDecl:
-			if d.Tok != token.IMPORT {
-				c.cutSpecs(d)
-			}
+			c.cutSpecs(d)
 		}
 	}
-	return len(c.live) > 0
 }
 
-// cutSpecs cuts types, vars and consts.
+// cutSpecs cuts imports, types, vars and consts.
 func (c *cutter) cutSpecs(d *ast.GenDecl) {
-	var dead []func()
+	dead := 0
+	cutUnless := func(isTaken bool, spec ast.Spec, doc *ast.CommentGroup) {
+		if !isTaken {
+			c.cut(spec, doc)
+			dead++
+		}
+	}
 	for _, spec := range d.Specs {
 		switch spec := spec.(type) {
+		case *ast.ImportSpec:
+			cutUnless(c.imports[c.info.PkgNameOf(spec)], spec, spec.Doc)
 		case *ast.ValueSpec:
-			if !c.isTaken(spec.Names[0]) {
-				dead = append(dead, func() { c.cut(spec, spec.Doc, spec.Comment) })
-			}
+			cutUnless(c.isTaken(spec.Names[0]), spec, spec.Doc)
 		case *ast.TypeSpec:
-			if !c.isTaken(spec.Name) {
-				dead = append(dead, func() { c.cut(spec, spec.Doc, spec.Comment) })
-			} else if s, ok := spec.Type.(*ast.StructType); ok {
+			cutUnless(c.isTaken(spec.Name), spec, spec.Doc)
+			if s := structOf(spec); s != nil {
 				c.cutFields(s)
 			}
 		}
 	}
-	if len(dead) == len(d.Specs) {
-		c.cut(d, d.Doc, c.behind(d))
-		return
-	}
-	c.live = append(c.live, d.Pos())
-	for _, cut := range dead {
-		cut()
+	if dead == len(d.Specs) {
+		c.cut(d, d.Doc)
+	} else if d.Tok != token.IMPORT {
+		c.live = append(c.live, c.offset(d.Pos()))
 	}
 }
 
@@ -169,124 +167,60 @@ func (c *cutter) cutFields(s *ast.StructType) {
 		}
 		switch n := len(field.Names); {
 		case n > 0 && len(names) == 0:
-			c.cut(field, field.Doc, field.Comment)
+			c.cut(field, field.Doc)
 		case len(names) < n:
 			c.replace(c.offset(field.Names[0].Pos()), c.offset(field.Names[n-1].End()), strings.Join(names, ", "))
 		}
 	}
 }
 
-func (c *cutter) isTaken(id *ast.Ident) bool { return c.has(c.units[c.info.Defs[id]]) }
+func (c *cutter) isTaken(id *ast.Ident) bool { return c.because[c.units[c.info.Defs[id]]] != nil }
 
-// behind returns the comment that ends the last line of a declaration; nil: none.
-func (c *cutter) behind(d ast.Decl) *ast.CommentGroup {
-	line := c.fset.Position(d.End()).Line
-	for _, comment := range c.file.tree.Comments {
-		if comment.Pos() >= d.End() && c.fset.Position(comment.Pos()).Line == line {
-			return comment
-		}
-	}
-	return nil
-}
+var banner = regexp.MustCompile(`(?m)^// (====|----)`)
 
-// cutComments cuts the comments that belong to no declaration, such as banners, if
-// nothing is left of their section. A section ends at the next banner of its rank,
-// or of a higher one: "====" is higher than "----". What stands above the first
-// banner is the head of the file, and stays.
-func (c *cutter) cutComments() {
-	banner := regexp.MustCompile(`^// (====|----)`)
-	rank := func(comment *ast.CommentGroup) string { return banner.FindString(comment.List[0].Text) }
-	loose := slices.DeleteFunc(slices.Clone(c.file.tree.Comments), c.inDeclaration)
-	isEmpty := false // the section has nothing left
-	for i, comment := range loose {
-		if rank(comment) != "" {
-			end := c.file.tree.FileEnd
-			for _, later := range slices.Backward(loose[i+1:]) {
-				if rank(later) >= rank(comment) {
-					end = later.Pos()
-				}
-			}
-			isEmpty = !slices.ContainsFunc(c.live, func(p token.Pos) bool { return comment.Pos() < p && p < end })
-		}
-		if isEmpty {
-			c.cut(comment)
-		}
-	}
-}
-
-func (c *cutter) inDeclaration(comment *ast.CommentGroup) bool {
-	return slices.ContainsFunc(c.file.tree.Decls, func(d ast.Decl) bool {
-		var doc *ast.CommentGroup
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			doc = d.Doc
-		case *ast.GenDecl:
-			doc = d.Doc
-		}
-		return comment == doc || comment == c.behind(d) || d.Pos() <= comment.Pos() && comment.Pos() < d.End()
-	})
-}
-
-// cutImports cuts the imports that only what was cut has used.
-func (c *cutter) cutImports() {
-	used := map[*types.Package]bool{}
-	ast.Inspect(c.file.tree, func(n ast.Node) bool {
-		if id, ok := n.(*ast.Ident); ok {
-			if name, ok := c.info.Uses[id].(*types.PkgName); ok && !c.isCut(id) {
-				used[name.Imported()] = true
+// cutSections cuts the sections of which nothing is left, with their banners and
+// all comments. A section ends at the next banner of its rank, or of a higher one:
+// "====" is higher than "----".
+func (c *cutter) cutSections() {
+	text := c.file.text
+	banners := banner.FindAllIndex(text, -1)
+	for i, b := range banners {
+		end := len(text)
+		for _, later := range banners[i+1:] {
+			if bytes.Compare(text[later[0]:later[1]], text[b[0]:b[1]]) >= 0 {
+				end = later[0]
+				break
 			}
 		}
-		return true
-	})
-	for _, spec := range c.file.tree.Imports {
-		if imported := c.info.PkgNameOf(spec); imported != nil && !used[imported.Imported()] {
-			c.cut(spec, spec.Doc, spec.Comment)
+		if !slices.ContainsFunc(c.live, func(at int) bool { return b[0] < at && at < end }) {
+			c.replace(b[0], end, "")
 		}
 	}
-}
-
-func (c *cutter) isCut(node ast.Node) bool {
-	at := c.offset(node.Pos())
-	return slices.ContainsFunc(c.edits, func(e edit) bool { return e.from <= at && at < e.to })
 }
 
 // ---- Where it comes from ----
 
-// origin says what the head of each file says about the library.
-type origin struct{ version, commit string }
-
-func findOrigin(root string) origin {
-	o := origin{version: "unknown", commit: "unknown"}
+// origin finds out the version and the commit of the library, for the heads. The
+// commit ends with -dirty if the checkout was changed.
+func origin(root string) (version, commit string) {
+	version, commit = "unknown", "unknown"
 	if program, err := os.ReadFile(filepath.Join(root, "main.go")); err == nil {
-		if version := regexp.MustCompile(`(?m)^const version = "(.*)"$`).FindSubmatch(program); version != nil {
-			o.version = string(version[1])
+		if found := regexp.MustCompile(`(?m)^const version = "(.*)"$`).FindSubmatch(program); found != nil {
+			version = string(found[1])
 		}
 	}
-	git := func(args ...string) (string, bool) {
-		out, err := exec.Command("git", append([]string{"-C", root}, args...)...).Output()
-		return strings.TrimSpace(string(out)), err == nil
+	// The folder may lie in somebody else's repository: only its own one counts.
+	describe := exec.Command("git", "--git-dir="+filepath.Join(root, ".git"), "--work-tree="+root, "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty")
+	if out, err := describe.Output(); err == nil {
+		commit = strings.TrimSpace(string(out))
 	}
-	if prefix, ok := git("rev-parse", "--show-prefix"); ok && prefix == "" { // not a folder in somebody else's repository
-		if commit, ok := git("rev-parse", "--short=12", "HEAD"); ok {
-			o.commit = commit
-			if changes, _ := git("status", "--porcelain", "--", ":(glob)*.go"); changes != "" {
-				o.commit += ", and changes that are in no commit"
-			}
-		}
-	}
-	return o
+	return version, commit
 }
 
 // head returns the head of a file whose other text is body.
 func (l *library) head(name string, body []byte, o *options) string {
-	var licence string
-	for _, file := range l.files {
-		if first, _, _ := strings.Cut(string(file.text), "\n"); file.name == name && strings.HasPrefix(first, "// SPDX-") {
-			licence = first + "\n"
-		}
-	}
-	return fmt.Sprintf("%s// %s of mcpwire %s, commit %s: what is needed of it.\n"+again+"%s %s\n// Sum of all below: %x\n\n",
-		licence, name, l.origin.version, l.origin.commit, o.pkg, strings.Join(o.what, " "), sha256.Sum256(body))
+	return fmt.Sprintf("// SPDX-License-Identifier: 0BSD\n// %s of mcpwire %s, commit %s: what is needed of it.\n"+again+"%s %s\n// Sum of all below: %x\n\n",
+		name, l.version, l.commit, o.pkg, strings.Join(o.what, " "), sha256.Sum256(body))
 }
 
 const again = "// To write it again, in a checkout of mcpwire: go run ./testdata/take -to DIR -package "
@@ -310,13 +244,10 @@ type written struct {
 }
 
 // openFolder reads the folder, and fills in what the command line leaves open.
-func openFolder(o *options, root string) (*folder, error) {
+func openFolder(o *options) (*folder, error) {
 	full, err := filepath.Abs(o.to)
 	if err != nil {
 		return nil, err
-	}
-	if module := moduleOf(full); module != "" && isSame(module, root) {
-		return nil, fmt.Errorf("%s belongs to mcpwire itself: -to needs a folder of your own, with its full path if you use go run -C", full)
 	}
 	f := &folder{path: full, ours: map[string]*written{}, others: map[string]string{}}
 	entries, err := os.ReadDir(full)
@@ -324,19 +255,13 @@ func openFolder(o *options, root string) (*folder, error) {
 		return nil, err
 	}
 	for _, entry := range entries {
-		if path.Ext(entry.Name()) == ".go" {
+		if filepath.Ext(entry.Name()) == ".go" {
 			if err := f.add(entry.Name()); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return f, f.complete(o)
-}
-
-func isSame(a, b string) bool {
-	infoA, errA := os.Stat(a)
-	infoB, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
 func (f *folder) add(name string) error {
@@ -433,85 +358,51 @@ func (f *folder) changes(name string, body []byte) string {
 	if bytes.Equal(old.body, body) {
 		return ", as before"
 	}
-	before, after := map[string]string{}, map[string]string{}
-	for _, d := range declarations(old.body) {
-		before[d.name] = d.text
-	}
-	for _, d := range declarations(body) {
-		after[d.name] = d.text
-	}
-	all := maps.Clone(before)
-	maps.Copy(all, after)
+	before := maps.Collect(declarations(old.body))
 	var lines strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		switch was, is := before[name], after[name]; {
-		case was == "":
+	for name, text := range declarations(body) {
+		switch was, known := before[name]; {
+		case !known:
 			lines.WriteString("\n  + " + name)
-		case is == "":
-			lines.WriteString("\n  - " + name)
-		case was != is:
+		case was != text:
 			lines.WriteString("\n  ~ " + name)
 		}
+		delete(before, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		lines.WriteString("\n  - " + name)
 	}
 	return ", changed (+ new, - gone, ~ changed):" + lines.String()
 }
 
 // ---- What a file holds ----
 
-// declaration is a function, a method, a type, a var or a const, with its comment.
-type declaration struct{ name, text string }
-
-// declarations returns what a file declares, in its order. The file may be one that
-// somebody has broken: then it is what can be read.
-func declarations(text []byte) (all []declaration) {
+// declarations yields the name and the text of what a file declares, comments
+// included. The file may be one that somebody has broken: then it is what can be read.
+func declarations(text []byte) iter.Seq2[string, string] {
 	fset := token.NewFileSet()
 	tree, _ := parser.ParseFile(fset, "", text, parser.ParseComments|parser.SkipObjectResolution)
-	add := func(name string, node ast.Node, doc *ast.CommentGroup) {
-		from := node.Pos()
-		if doc != nil {
-			from = doc.Pos()
-		}
-		all = append(all, declaration{name, string(text[fset.Position(from).Offset:fset.Position(node.End()).Offset])})
-	}
-	for _, d := range tree.Decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			if d.Recv == nil {
-				add(d.Name.Name, d, d.Doc)
-			} else {
-				add(receiver(d)+"."+d.Name.Name, d, d.Doc)
-			}
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				switch spec := spec.(type) {
-				case *ast.TypeSpec:
-					add(spec.Name.Name, spec, cmp.Or(spec.Doc, d.Doc))
-				case *ast.ValueSpec:
-					add(spec.Names[0].Name, spec, spec.Doc)
+	return func(yield func(name, text string) bool) {
+		for _, d := range tree.Decls {
+			for _, n := range names(d) {
+				from := n.node.Pos()
+				if n.doc != nil {
+					from = n.doc.Pos()
+				}
+				if !yield(n.name, string(text[fset.Position(from).Offset:fset.Position(n.node.End()).Offset])) {
+					return
 				}
 			}
 		}
 	}
-	return all
 }
 
 // linesOfCode counts the lines that hold more than a comment.
-func linesOfCode(text []byte) int {
-	fset := token.NewFileSet()
-	file := fset.AddFile("", -1, len(text))
-	var s scanner.Scanner
-	s.Init(file, text, nil, 0) // comments are skipped
-	lines := map[int]bool{}
-	for {
-		pos, tok, literal := s.Scan()
-		if tok == token.EOF {
-			return len(lines)
-		}
-		if tok == token.SEMICOLON && literal == "\n" { // the end of a line
-			continue
-		}
-		for i := range strings.Count(literal, "\n") + 1 { // a string may have several lines
-			lines[file.Line(pos)+i] = true
+func linesOfCode(text []byte) (n int) {
+	for line := range bytes.Lines(text) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && !bytes.HasPrefix(line, []byte("//")) {
+			n++
 		}
 	}
+	return n
 }

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: 0BSD
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"go/format"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// loaded is the library of this checkout. It is loaded once: that takes seconds.
+var loaded = sync.OnceValues(loadCheckout)
+
+// take runs take on the library of this checkout.
+func take(args ...string) (string, error) {
+	var out strings.Builder
+	err := run(args, &out, loaded)
+	return out.String(), err
+}
+
+// command runs a program in dir, and returns its output.
+func command(t *testing.T, dir string, env []string, input string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdin = dir, append(os.Environ(), env...), strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// start starts a server, and returns the URL in its first line of output. The
+// server ends with the test.
+func start(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	line, err := bufio.NewReader(r).ReadString('\n')
+	url := regexp.MustCompile(`http://\S+`).FindString(line)
+	if err != nil || url == "" {
+		t.Fatalf("%v: no URL in %q", err, line)
+	}
+	return url
+}
+
+// Each row of the library compiles in an empty module beside the program in
+// testdata, passes vet on three systems, and does its work.
+func TestRows(t *testing.T) {
+	demo := filepath.Join(t.TempDir(), "mcpwire.exe")
+	command(t, "../..", nil, "", "go", "build", "-o", demo, ".")
+	use := map[string]func(t *testing.T, program string) (got string){
+		"stdio-server": func(t *testing.T, program string) string {
+			input := readFile(t, "testdata/stdio-server/input.jsonl")
+			lines := strings.SplitAfter(command(t, ".", nil, input, program), "\n")
+			slices.Sort(lines) // responses come in any order
+			modern := command(t, ".", nil, "", demo, "call", "-protocol", "2026-07-28", "-tool", "count", "-arg", "n=2", program)
+			return strings.Join(lines, "") + modern
+		},
+		"http-server": func(t *testing.T, program string) (got string) {
+			url := start(t, program)
+			for _, protocol := range []string{"2025-11-25", "2026-07-28"} {
+				got += command(t, ".", nil, "", demo, "call", "-protocol", protocol, "-tool", "greet", "-arg", "name=Ada", url)
+			}
+			return got
+		},
+		"client": func(t *testing.T, program string) string {
+			return command(t, ".", nil, "", program, start(t, demo, "-http", "127.0.0.1:0"))
+		},
+		"jsonrpc": func(t *testing.T, program string) string {
+			return command(t, ".", nil, "", program)
+		},
+	}
+	for row := range rows {
+		t.Run(row, func(t *testing.T) {
+			dir, pkg := t.TempDir(), "mcp"
+			if row == "jsonrpc" {
+				pkg = "rpc"
+			}
+			out, err := take("-to", filepath.Join(dir, pkg), row)
+			if err != nil {
+				t.Fatal(out, err)
+			}
+			program := readFile(t, filepath.Join("testdata", row, "main.go.txt"))
+			if formatted, err := format.Source([]byte(program)); err != nil || string(formatted) != program {
+				t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
+			}
+			writeFile(t, filepath.Join(dir, "go.mod"), "module example.com/mine\n\ngo 1.26\n")
+			writeFile(t, filepath.Join(dir, "main.go"), program)
+			for _, system := range []string{"linux", "windows", "darwin"} {
+				command(t, dir, []string{"GOOS=" + system, "GOWORK=off"}, "", "go", "vet", "./...")
+			}
+			command(t, dir, []string{"GOWORK=off"}, "", "go", "build", "-o", "program.exe", ".")
+			want := readFile(t, filepath.Join("testdata", row, "output.txt"))
+			if got := use[row](t, filepath.Join(dir, "program.exe")); got != want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+// writeSmall writes a small library into a folder, and returns a function that runs
+// take on it.
+func writeSmall(t *testing.T) (root string, take func(args ...string) (string, error)) {
+	root = t.TempDir()
+	writeFile(t, filepath.Join(root, "go.mod"), "module small\n\ngo 1.26\n")
+	writeFile(t, filepath.Join(root, "main.go"), "package main\n\nconst version = \"9.8.7\"\n")
+	writeFile(t, filepath.Join(root, "small.go"), readFile(t, "testdata/small/small.go.txt"))
+	return root, func(args ...string) (string, error) {
+		var out strings.Builder
+		err := run(args, &out, func() (*library, error) { return load(root) })
+		return out.String(), err
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The life of a folder. What is taken of the small library shows each rule of
+// reach.go and write.go once. The folder is written, written again, changed by its owner, and
+// follows a library that changes.
+func TestFolder(t *testing.T) {
+	root, take := writeSmall(t)
+	dir := filepath.Join(t.TempDir(), "mine")
+	taken := filepath.Join(dir, "small.go")
+	try := func(want string, args ...string) {
+		t.Helper()
+		out, err := take(append([]string{"-to", dir}, args...)...)
+		if got := strings.ReplaceAll(strings.ReplaceAll(out+fmt.Sprintln(err), dir, "DIR"), `DIR\`, "DIR/"); got != want {
+			t.Errorf("got:\n%s\nwant:\n%s", got, want)
+		}
+	}
+	try("DIR, package mine:\nsmall.go: 42 lines, new\n<nil>\n", "Measure", "Word")
+	text, body := readFile(t, taken), readFile(t, "testdata/small/taken.go.txt")
+	head := "// SPDX-License-Identifier: 0BSD\n// small.go of mcpwire 9.8.7, commit unknown: what is needed of it.\n" +
+		"// To write it again, in a checkout of mcpwire: go run ./testdata/take -to DIR -package mine Measure Word\n"
+	if !strings.HasPrefix(text, head) || !strings.HasSuffix(text, "\n\n"+body) {
+		t.Errorf("got:\n%s\nwant:\n%s\n\n%s", text, head, body)
+	}
+	try("DIR, package mine:\nsmall.go: 42 lines, as before\n<nil>\n")
+	writeFile(t, taken, strings.ReplaceAll(text, "\n", "\r\n")) // as Git may check it out on Windows
+	try("DIR, package mine:\nsmall.go: 42 lines, as before\n<nil>\n")
+
+	// The library changes a method, and gains a const and a file.
+	small := filepath.Join(root, "small.go")
+	changes := strings.NewReplacer("// counts on first\n", "// counts on first\n\tthird\n", "w.Tag }", "w.Tag + 0 }")
+	writeFile(t, small, changes.Replace(readFile(t, small)))
+	writeFile(t, filepath.Join(root, "more.go"), "package main\n\nfunc More() {}\n")
+	try("DIR, package mine:\nsmall.go: 43 lines, changed (+ new, - gone, ~ changed):\n  ~ Word.Len\n  + third\n<nil>\n")
+	try("DIR, package mine:\nmore.go: 8 lines, new\nsmall.go: 24 lines, changed (+ new, - gone, ~ changed):\n"+
+		"  - Measure\n  - Word.Len\n  - first\n  - measured\n  - pair\n  - second\n  - third\n<nil>\n", "Word", "More")
+	try("DIR, package mine:\nmore.go: 8 lines, as before\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "More")
+
+	// The owner changes a file.
+	more := filepath.Join(dir, "more.go")
+	writeFile(t, more, readFile(t, more)+"\nfunc mine() {}\n")
+	try("DIR/more.go was changed after take had written it, and is kept; -force overwrites it\nnothing was written\n", "More", "Word")
+	if _, err := os.Stat(taken); !errors.Is(err, os.ErrNotExist) {
+		t.Error("small.go was written: ", err)
+	}
+	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\n<nil>\n", "-force")
+
+	// There is a file of the owner's with the name of one of ours.
+	writeFile(t, taken, "package mine\n")
+	try("DIR/small.go was not written by take, and is kept\nnothing was written\n", "-force", "Word")
+	writeFile(t, taken, "package other\n")
+	try("DIR holds package other, in small.go: all files of a folder have one package, so it cannot be mine\n", "More")
+}
+
+// What the command line says of the library of this checkout.
+func TestCommandLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	writeFile(t, file, "")
+	empty := t.TempDir()
+	for _, test := range []struct{ args, want string }{
+		{"", "\n  stdio-server  Serve StdioConn"},
+		{"", " Server.Handle "},
+		{"-list AddTol", "there is no AddTol; is it one of these? AddTool"},
+		{"-list Peer.Notfy", "is it one of these? Peer.Notify"},
+		{"-list addtool", "is it one of these? AddTool"},
+		{"-list resourcetemplate", "is it one of these? ListResourceTemplatesResult, "},
+		{"-list stdio", "is it one of these? stdio-server, StdioConn"},
+		{"-list Peer.call", "is not exported"},
+		{"-list Server.Info", "Server.Info is a field: it comes with what uses it"},
+		{"-list xyzzyx", "there is no xyzzyx; take without WHAT says what there is"},
+		{"-list jsonrpc", "\njsonrpc.go: "},
+		{"-list jsonrpc", "  Peer.Call\n"},
+		{"-list jsonrpc", "\ntotal: "},
+		{"-list jsonrpc -why", "flag needs an argument: -why"},
+		{"-list", "-list and -why need WHAT"},
+		{"-why Peer.Call jsonrpc", "Peer.Call (jsonrpc.go:"},
+		{"jsonrpc -why Peer.Call", "\n    the command line asks for it\n"},
+		{"-why Conn.Read jsonrpc", "there is no Conn.Read"},
+		{"-why Pipe client", "Pipe is not taken"},
+		{"Serve", "where to?"},
+		{"-to " + file + " Serve", file},
+		{"-to " + filepath.Join(file, "mine") + " Serve", file},
+		{"-to " + empty, "take has written nothing"},
+		{"-to " + empty + " -package a-b Serve", `"a-b" cannot be the name of a package`},
+		{"-to " + filepath.Join(empty, "a-b") + " Serve", `"a-b" cannot be the name of a package`},
+		{"-unknown", "-unknown"},
+	} {
+		out, err := take(strings.Fields(test.args)...)
+		if got := "\n" + out + fmt.Sprint(err); !strings.Contains(strings.ToLower(got), strings.ToLower(test.want)) {
+			t.Errorf("take %s: %s\nwant: %s", test.args, got, test.want)
+		}
+	}
+	if entries, err := os.ReadDir(empty); err != nil || len(entries) > 0 {
+		t.Error("something was written: ", entries, err)
+	}
+}
+
+// Nothing needs a C compiler.
+func TestWithoutC(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no /bin/false")
+	}
+	for _, enabled := range []string{"0", "1"} {
+		out := command(t, ".", []string{"CGO_ENABLED=" + enabled, "CC=/bin/false"}, "", "go", "run", ".", "-list", "StreamableHandler")
+		if !strings.Contains(out, "\ntotal: ") {
+			t.Error(out)
+		}
+	}
+}
