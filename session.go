@@ -2158,35 +2158,43 @@ func (c Content) jsonSize() int {
 }
 
 // append appends the content as JSON. A text alone does without encoding/json, which
-// would check and copy a long one twice.
+// would check and copy a long one twice. The content of a tool_result is appended here,
+// too: encoding/json checks and copies what a MarshalJSON returns, and would do so again
+// at each level.
 func (c *Content) append(b []byte) ([]byte, error) {
 	if c.Type == "text" && c.Annotations == nil && c.Meta == nil {
 		b = appendString(append(b, `{"type":"text","text":`...), c.Text)
 		return append(b, '}'), nil
 	}
 	type plain Content // without MarshalJSON
-	text, err := marshal(plain(*c))
+	own := plain(*c)
+	own.Content = nil
+	text, err := marshal(own)
 	if err != nil {
 		return nil, err
 	}
-	missing, value := "", `""` // a member that the type needs, and that was left out because it is empty
-	switch {
+	b = append(b, text[:len(text)-1]...) // without its }
+	switch {                             // a member that the type needs, and that was left out because it is empty
 	case c.Type == "text" && c.Text == "":
-		missing = "text"
+		b = append(b, `,"text":""`...)
 	case (c.Type == "image" || c.Type == "audio") && len(c.Data) == 0:
-		missing = "data"
+		b = append(b, `,"data":""`...)
 	case c.Type == "tool_use" && c.Input == nil:
-		missing, value = "input", "{}"
-	case c.Type == "tool_result" && len(c.Content) == 0:
-		missing, value = "content", "[]"
+		b = append(b, `,"input":{}`...)
 	}
-	if missing != "" {
-		var o Object
-		o.AddAll(text)
-		o.Add(missing, []byte(value))
-		text = o.JSON()
+	if len(c.Content) > 0 || c.Type == "tool_result" {
+		b = append(b, `,"content":[`...)
+		for i := range c.Content {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			if b, err = c.Content[i].append(b); err != nil {
+				return nil, err
+			}
+		}
+		b = append(b, ']')
 	}
-	return append(b, text...), nil
+	return append(b, '}'), nil
 }
 
 // ResourceContents is what a resource holds: a text, or bytes. 2025-11-25

@@ -3,6 +3,7 @@ package library
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"interop/wire" // go run ./copywire
@@ -206,5 +208,58 @@ func TestBindPanics(t *testing.T) {
 	}
 	if err := wire.Bind([]byte(`{"city":"x"}`), &left); err != nil || left.City != "" || left.boundItem.Z != "" {
 		t.Errorf("%+v, %v", left, err)
+	}
+}
+
+// A POST of 4 MiB whose objects stand one in the other, thousands of them, is answered: the cost of reading and of encoding it grows with its
+// text, and not with its depth as well. The log says how long each took.
+func TestDeepPosts(t *testing.T) {
+	server := newServer()
+	wire.AddTool(server, wire.Tool{Name: "depth"}, func(_ context.Context, _ *wire.Exchange, n nested) (any, error) {
+		depth := 1
+		for next := n.Next; next != nil; next = next.Next {
+			depth++
+		}
+		return strconv.Itoa(depth), nil
+	})
+	wire.AddTool(server, wire.Tool{Name: "sampled"}, func(_ context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+		var answer wire.SamplingResult
+		if !x.Input("q", &answer) {
+			params := wire.SamplingParams{Messages: []wire.SamplingMessage{{Role: "user", Content: wire.Contents{wire.TextContent("?")}}}, MaxTokens: 9}
+			return wire.InputRequired{Requests: map[string]wire.InputRequest{"q": {Method: "sampling/createMessage", Params: params}}}, nil
+		}
+		return answer.Content, nil
+	})
+	const size = 4<<20 - 1000 // with what stands around them, less than a body may have
+	objects, results := nestedObjects(5000, size), nestedResults(mostResults, size)
+	web := serveWeb(t, newHandler(t, server))
+	call := func(name, params string, lines ...string) string {
+		t.Helper()
+		began := time.Now()
+		status, text, _ := web.do("POST", modernRequest("tools/call", `"name":"`+name+`",`+params), append(modernLines("tools/call", name), lines...)...)
+		t.Logf("%s, modern: %v", name, time.Since(began))
+		if status != 200 {
+			t.Fatalf("%s: %d %.300s", name, status, text)
+		}
+		return text
+	}
+	if got := call("depth", `"arguments":`+objects); !strings.Contains(got, `"text":"5000"`) {
+		t.Errorf("%.300s", got)
+	}
+	if got := call("sampled", `"inputResponses":{"q":`+results+`}`); len(got) < 4_000_000 || strings.Count(got, "tool_result") != mostResults {
+		t.Errorf("%d bytes: %.300s", len(got), got)
+	}
+	web.open("2025-11-25", `{"sampling":{}}`)
+	stream := web.events(web.send("POST", toolCall(2, "sampled", "{}")))
+	question := wire.Decode(web.next(stream).Data).Messages[0]
+	began := time.Now()
+	status, text, _ := web.do("POST", `{"jsonrpc":"2.0","id":`+question.ID.String()+`,"result":`+results+`}`)
+	if status != 202 {
+		t.Fatal(status, text)
+	}
+	got := string(web.next(stream).Data)
+	t.Logf("sampled, legacy: %v", time.Since(began))
+	if len(got) < 4_000_000 || strings.Count(got, "tool_result") != mostResults {
+		t.Errorf("%d bytes: %.300s", len(got), got)
 	}
 }
