@@ -72,13 +72,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"log/slog"
+	"math"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -513,7 +513,8 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 // encoding/json accepts "METHOD" for "method", and of two members with one name
 // it takes the last. A proxy in front of us may read the same text in another
 // way: what it has checked would not be what we run. So this package reads the
-// objects of a peer by exact names, and refuses a name that appears twice.
+// objects that decide about a message by exact names, and refuses a name that appears
+// twice: the message itself, its params, their _meta, and the arguments of a tool.
 
 // Bind stores the members of a JSON object in a struct. target is a pointer to
 // the struct. The object must be valid JSON, as the params and results that
@@ -523,20 +524,19 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 // without omitempty or omitzero is required: if its member is missing, or null,
 // that is an error. An optional field whose member is missing, or null, keeps its
 // value. Members without a field are ignored. A json.RawMessage accepts null like
-// any other value: it refers to the text of its member.
+// any other value: it refers to the text of its member. An integer may be written as
+// 3, 3.0 or 3e0.
 //
-// A struct, a pointer to one, and a slice or an array of structs are bound by the
-// same rules. In a slice of structs, null counts as an empty object. An integer may
-// be written as 3, 3.0 or 3e0, also in a slice, an array or a map of integers. A map
-// from strings to integers, or to json.RawMessage, refuses a name that appears
-// twice. All else is as in json.Unmarshal. That includes each type with a method
-// UnmarshalJSON or UnmarshalText, and the structs in a map. The text of the error of
-// such a method becomes a part of the BindError, which the peer may be sent.
+// These rules hold for the members of this object. What is in a member is read by
+// json.Unmarshal: for an object in it that takes names in any case, the last of two
+// members with one name, and a struct with a member missing. To read it by the rules of
+// Bind, make the field a json.RawMessage, and Bind that.
 //
 // The error is a *BindError. Bind goes on after a member that does not fit, so
-// that the caller can use the others. If several do not fit, the error is about
-// the most important one. The order is: a required member that appears twice, a
-// required one, one that appears twice, any other.
+// that the caller can use the others. If several do not fit, the error is about the
+// first one that is required, or else about the first one. If a method UnmarshalJSON or
+// UnmarshalText returns an error, its text becomes a part of the BindError, which the
+// peer may be sent.
 //
 // Bind panics if target is not a pointer to a struct, if the struct has more than
 // 64 fields, and if an exported field has no json tag. Embedded structs and the tag
@@ -547,7 +547,48 @@ func Bind(object json.RawMessage, target any) error {
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		panic(fmt.Sprintf("Bind: %T is not a pointer to a struct", target))
 	}
-	if fault := bindStruct(bytes.TrimSpace(object), v.Elem()); fault != nil {
+	fields := fieldsOf(v.Elem().Type())
+	object = bytes.TrimSpace(object)
+	switch {
+	case len(object) == 0 || string(object) == "null":
+		object = json.RawMessage("{}")
+	case object[0] != '{' || object[len(object)-1] != '}':
+		return &BindError{Reason: "not an object", Required: true}
+	}
+	var fault *BindError
+	report := func(f boundField, err *BindError) {
+		err.Required = f.required
+		if fault == nil || err.Required && !fault.Required {
+			fault = err
+		}
+	}
+	var seen, filled uint64 // a bit for each field
+	for name, value := range Each(object) {
+		i := slices.IndexFunc(fields, func(f boundField) bool { return f.name == string(name) })
+		if i < 0 || len(value) == 0 { // no value: the object is not JSON
+			continue
+		}
+		f, bit := fields[i], uint64(1)<<i
+		if seen&bit != 0 {
+			report(f, &BindError{Name: f.name, Reason: appearsTwice, Twice: true})
+			continue
+		}
+		seen |= bit
+		into := v.Elem().Field(f.index)
+		if string(value) == "null" && into.Type() != rawType {
+			continue // as if it were missing
+		}
+		filled |= bit
+		if err := bindMember(value, into); err != nil {
+			report(f, misfit(f.name, value, into.Type(), err))
+		}
+	}
+	for i, f := range fields {
+		if f.required && filled&(1<<i) == 0 {
+			report(f, &BindError{Name: f.name, Missing: true})
+		}
+	}
+	if fault != nil {
 		return fault
 	}
 	return nil
@@ -555,7 +596,7 @@ func Bind(object json.RawMessage, target any) error {
 
 // BindError says what is wrong with one member of an object.
 type BindError struct {
-	Name     string // such as "clientInfo.name"; "": the object itself
+	Name     string // such as "city", or "at.hour" for what json.Unmarshal has read; "": the object itself
 	Reason   string // such as "must be an integer"
 	Missing  bool   // the member is missing, or null
 	Twice    bool   // the member appears twice
@@ -574,24 +615,12 @@ func (e *BindError) text(kind string) string {
 	case e.Missing:
 		return fmt.Sprintf("Missing required %s: '%s'", kind, e.Name)
 	case e.Name == "":
-		return "not an object"
+		return e.Reason
 	}
 	return fmt.Sprintf("'%s' %s", e.Name, e.Reason)
 }
 
 const appearsTwice = "appears twice"
-
-// priority orders the errors of several members: the one with the highest number
-// is returned.
-func (e *BindError) priority() (order int) {
-	if e.Required {
-		order += 2
-	}
-	if e.Twice {
-		order++
-	}
-	return order
-}
 
 // boundField is what Bind knows of a field: its member, and its place.
 type boundField struct {
@@ -626,178 +655,80 @@ func fieldsOf(t reflect.Type) []boundField {
 		fields = append(fields, boundField{name: name, index: i, required: !strings.Contains(options, "omit")})
 	}
 	if len(fields) > 64 {
-		panic(fmt.Sprintf("Bind: %v has more than 64 fields", t)) // bindStruct has a bit for each
+		panic(fmt.Sprintf("Bind: %v has more than 64 fields", t)) // Bind has a bit for each
 	}
 	boundFields.Store(t, fields)
 	return fields
 }
 
-// bindStruct stores the members of an object in the struct v, and returns the most
-// important error.
-func bindStruct(object []byte, v reflect.Value) (fault *BindError) {
-	fields := fieldsOf(v.Type())
-	report := func(f boundField, err BindError) {
-		// The error of a nested member is about a required one only if all of the
-		// members around it are required, too. For instance, clientInfo.name is
-		// required if clientInfo is. In the optional member icons, a missing src
-		// is an error about an optional member.
-		err.Required = f.required && (err.Required || err.Name == "")
-		err.Name = joinNames(f.name, err.Name)
-		if fault == nil || err.priority() > fault.priority() {
-			fault = &err
+var rawType = reflect.TypeFor[json.RawMessage]()
+
+// bindMember stores the value of a member. json.Unmarshal would read a text, JSON or a
+// value that reads itself once more: it does not know that the value is valid.
+func bindMember(value json.RawMessage, into reflect.Value) error {
+	switch field := into.Addr().Interface().(type) {
+	case *json.RawMessage:
+		*field = value
+		return nil
+	case json.Unmarshaler:
+		return field.UnmarshalJSON(value)
+	case *string:
+		if bytes.HasPrefix(value, []byte(`"`)) {
+			*field = unquote(value)
+			return nil
 		}
 	}
-	var seen, filled uint64 // a bit for each field
+	if isInteger(pointee(into.Type())) {
+		if n, ok := parseInteger(string(value)); ok {
+			value = strconv.AppendInt(nil, n, 10)
+		}
+	}
+	return json.Unmarshal(value, into.Addr().Interface())
+}
+
+// misfit returns the error for a member that does not fit, for a model that can do
+// better. err is what json.Unmarshal says. An UnmarshalTypeError is put into other words:
+// its text names types of Go.
+func misfit(name string, value json.RawMessage, t reflect.Type, err error) *BindError {
+	wrong, isType := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
-	case len(object) == 0 || string(object) == "null":
-		object = nil
-	case object[0] != '{' || object[len(object)-1] != '}':
-		return &BindError{Reason: "must be an object", Required: true}
+	case !isType:
+		return &BindError{Name: name, Reason: "has the wrong type: " + brief(err.Error())}
+	case wrong.Field != "":
+		return &BindError{Name: name + "." + wrong.Field, Reason: mustBe(wrong)}
+	case wrong.Type != pointee(t) && (value[0] == '[' || value[0] == '{'):
+		return &BindError{Name: name, Reason: "holds a value of the wrong type"}
 	}
-	for name, value := range Each(object) {
-		i := slices.IndexFunc(fields, func(f boundField) bool { return f.name == string(name) })
-		switch {
-		case i < 0:
-			continue
-		case seen&(1<<i) != 0:
-			report(fields[i], BindError{Reason: appearsTwice, Twice: true})
-			continue
-		}
-		seen |= 1 << i
-		into := v.Field(fields[i].index)
-		if string(value) != "null" || into.Type() == rawType {
-			filled |= 1 << i
-			if err := bindValue(value, into); err != nil {
-				report(fields[i], *err)
-			}
-		}
-	}
-	for i, f := range fields {
-		if f.required && filled&(1<<i) == 0 {
-			report(f, BindError{Missing: true})
-		}
-	}
-	return fault
+	return &BindError{Name: name, Reason: mustBe(wrong)}
 }
 
-func joinNames(outer, inner string) string {
-	if inner == "" {
-		return outer
-	}
-	return outer + "." + inner
-}
-
-var (
-	unmarshalerType     = reflect.TypeFor[json.Unmarshaler]()
-	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
-	rawType             = reflect.TypeFor[json.RawMessage]()
-	numberType          = reflect.TypeFor[json.Number]()
-)
-
-// bindValue stores a value. It is given null only for a json.RawMessage, and for
-// an element of a slice, an array or a map.
-func bindValue(value json.RawMessage, into reflect.Value) *BindError {
-	switch kind := into.Kind(); {
-	case len(value) == 0: // the text was not JSON
-		return &BindError{Reason: "is not JSON"}
-	case into.Type() == rawType:
-		into.SetBytes(value)
-	case readsItself(into.Type()), string(value) == "null" && !holdsStruct(into.Type()):
-		return unmarshal(value, into)
-	case kind == reflect.String && value[0] == '"' && into.Type() != numberType:
-		into.SetString(unquote(value))
-	case kind == reflect.Struct:
-		return bindStruct(value, into)
-	case kind == reflect.Pointer:
-		into.Set(reflect.New(into.Type().Elem()))
-		return bindValue(value, into.Elem())
-	case kind == reflect.Slice && bindsElements(into.Type()) && value[0] == '[':
-		return bindSlice(value, into)
-	case kind == reflect.Array && bindsElements(into.Type()) && value[0] == '[':
-		elements := reflect.New(reflect.SliceOf(into.Type().Elem())).Elem()
-		err := bindSlice(value, elements)
-		into.SetZero()
-		reflect.Copy(into, elements)
-		return err
-	case kind == reflect.Map && bindsMembers(into.Type()) && value[0] == '{':
-		return bindMap(value, into)
-	case into.CanInt():
-		n, ok := parseInteger(string(value))
-		switch {
-		case !ok:
-			return &BindError{Reason: "must be an integer"}
-		case into.OverflowInt(n):
-			return &BindError{Reason: "is out of range"}
+// mustBe says what json.Unmarshal would have taken.
+func mustBe(wrong *json.UnmarshalTypeError) string {
+	switch kind := wrong.Type.Kind(); {
+	case isInteger(wrong.Type):
+		number := strings.TrimPrefix(wrong.Value, "number ")
+		if strings.Trim(number, "-0123456789") == "" {
+			return "is out of range"
 		}
-		into.SetInt(n)
-	case into.CanUint():
-		n, ok := parseUnsigned(string(value))
-		switch {
-		case !ok:
-			return &BindError{Reason: "must be an integer that is not negative"}
-		case into.OverflowUint(n):
-			return &BindError{Reason: "is out of range"}
-		}
-		into.SetUint(n)
-	default:
-		return unmarshal(value, into)
-	}
-	return nil
-}
-
-// unmarshal stores a value by the rules of json.Unmarshal.
-func unmarshal(value json.RawMessage, into reflect.Value) *BindError {
-	if err := json.Unmarshal(value, into.Addr().Interface()); err != nil {
-		return &BindError{Reason: misfit(value, into.Type(), err)}
-	}
-	return nil
-}
-
-// misfit says why a value does not fit a type, for a model that can do better. err
-// is what json.Unmarshal says. It is shown only if it comes from a method of the
-// type itself: the errors of encoding/json name types of Go.
-func misfit(value json.RawMessage, t reflect.Type, err error) string {
-	const wrongType = "has the wrong type"
-	isList := t.Kind() == reflect.Slice || t.Kind() == reflect.Array
-	switch {
-	case readsItself(t):
-		switch err.(type) {
-		case *json.UnmarshalTypeError, *json.SyntaxError:
-			return wrongType
-		}
-		return wrongType + ": " + brief(err.Error())
-	case t == numberType:
+		return "must be an integer"
+	case kind == reflect.Float32 || kind == reflect.Float64 || wrong.Type == reflect.TypeFor[json.Number]():
 		return "must be a number"
-	case t.Kind() == reflect.String:
+	case kind == reflect.String:
 		return "must be a string"
-	case t.Kind() == reflect.Bool:
+	case kind == reflect.Bool:
 		return "must be true or false"
-	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
-		return "must be a number"
-	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
-		return "must be a string in Base64"
-	case isList && value[0] == '[':
-		return "has an element of the wrong type"
-	case isList:
-		return "must be an array"
-	case t.Kind() == reflect.Map && value[0] != '{':
+	case kind == reflect.Struct || kind == reflect.Map:
 		return "must be an object"
+	case kind == reflect.Slice && wrong.Type.Elem().Kind() == reflect.Uint8:
+		return "must be a string in Base64"
+	case kind == reflect.Slice || kind == reflect.Array:
+		return "must be an array"
 	}
-	return wrongType
+	return "has the wrong type"
 }
 
-// readsItself reports whether a type has a method UnmarshalJSON or UnmarshalText.
-func readsItself(t reflect.Type) bool {
-	pointer := reflect.PointerTo(t)
-	return pointer.Implements(unmarshalerType) || pointer.Implements(textUnmarshalerType)
-}
-
-// holdsStruct reports whether t is a struct, or a pointer to one, that bindStruct
-// fills.
-func holdsStruct(t reflect.Type) bool {
-	t = pointee(t)
-	return t.Kind() == reflect.Struct && !readsItself(t)
-}
+// isInteger reports whether t is a type of integers, with or without a sign.
+func isInteger(t reflect.Type) bool { return reflect.Int <= t.Kind() && t.Kind() <= reflect.Uintptr }
 
 // pointee returns what t points to, or t if it is no pointer.
 func pointee(t reflect.Type) reflect.Type {
@@ -807,108 +738,38 @@ func pointee(t reflect.Type) reflect.Type {
 	return t
 }
 
-// isInteger reports whether t is a type of integers, with or without a sign.
-func isInteger(t reflect.Type) bool { return reflect.Int <= t.Kind() && t.Kind() <= reflect.Uintptr }
-
-// bindsElements reports whether the elements of a slice or an array are bound one by
-// one. json.Unmarshal reads all elements at once. It does not know the rules of Bind,
-// and its error does not say which element is wrong.
-func bindsElements(list reflect.Type) bool {
-	element := pointee(list.Elem())
-	switch element.Kind() {
-	case reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
-		return element != rawType
-	}
-	return isInteger(element) || readsItself(element)
-}
-
-// bindSlice stores the elements of an array.
-func bindSlice(array json.RawMessage, into reflect.Value) *BindError {
-	into.Set(reflect.MakeSlice(into.Type(), 0, 0)) // what it has held is replaced; [] is empty, and not nil
-	for _, element := range Each(array) {
-		item := reflect.New(into.Type().Elem()).Elem()
-		if err := bindValue(element, item); err != nil {
-			return err.within(strconv.Itoa(into.Len()))
-		}
-		into.Set(reflect.Append(into, item))
-	}
-	return nil
-}
-
-// bindsMembers reports whether the members of a map are bound one by one: those of a
-// map from strings to raw JSON or to integers.
-func bindsMembers(m reflect.Type) bool {
-	isNamed := m.Key().Kind() == reflect.String && !readsItself(m.Key())
-	return isNamed && (m.Elem() == rawType || isInteger(m.Elem()))
-}
-
-// bindMap stores the members of an object.
-func bindMap(object json.RawMessage, into reflect.Value) *BindError {
-	members := reflect.MakeMap(into.Type())
-	for name, value := range Each(object) {
-		key := reflect.ValueOf(string(name)).Convert(into.Type().Key())
-		if members.MapIndex(key).IsValid() {
-			return &BindError{Name: string(name), Reason: appearsTwice, Twice: true, Required: true}
-		}
-		item := reflect.New(into.Type().Elem()).Elem()
-		if err := bindValue(value, item); err != nil {
-			return err.within(string(name))
-		}
-		members.SetMapIndex(key, item)
-	}
-	into.Set(members)
-	return nil
-}
-
-// within returns the error of an element or a member as that of the whole. The whole
-// needs an element that is wrong itself, as a struct needs a required member.
-func (e *BindError) within(name string) *BindError {
-	e.Required = e.Required || e.Name == ""
-	e.Name = joinNames(name, e.Name)
-	return e
-}
-
 // parseInteger reads a JSON number that is an integer: 3, 3.0, 30e-1 and 3e0, but not
-// 3.5. It looks at the digits, because a float64 takes 1e-400 for 0, and
-// 1.00000000000000000001 for 1.
+// 3.5. One with a point or an exponent is read as a float64, and must be less than 2^53:
+// up to there a float64 holds each integer.
 func parseInteger(text string) (n int64, ok bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err == nil {
 		return n, true
 	}
-	number, exponent := text, 0
-	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		number = text[:i]
-		exponent, err = strconv.Atoi(text[i+1:])
-		if err != nil {
-			return 0, false
-		}
-	}
-	sign := ""
-	if strings.HasPrefix(number, "-") {
-		sign, number = "-", number[1:]
-	}
-	whole, fraction, _ := strings.Cut(number, ".")
-	digits := strings.TrimRight(whole+fraction, "0")
-	zeros := len(whole) + exponent - len(digits) // between the last of the digits and the point; less than 0: the digits go on behind it
-	switch {
-	case strings.Trim(digits, "0") == "":
-		return 0, digits != "" || whole != ""
-	case zeros < 0, zeros > 18: // an int64 has 19 digits
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
 		return 0, false
 	}
-	n, err = strconv.ParseInt(sign+digits+strings.Repeat("0", zeros), 10, 64)
-	return n, err == nil
+	return int64(f), true
 }
 
-// parseUnsigned reads a JSON number that is an integer and not negative.
-func parseUnsigned(text string) (n uint64, ok bool) {
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err == nil {
-		return n, true
+// uniqueMembers returns the members of the object name, whose own names are not known. A
+// name that appears twice is an error. nil and null have no members.
+func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMessage, error) {
+	switch {
+	case len(object) == 0 || string(object) == "null":
+		return nil, nil
+	case object[0] != '{':
+		return nil, &BindError{Name: name, Reason: "must be an object"}
 	}
-	signed, ok := parseInteger(text) // 3.0, or -0
-	return uint64(signed), ok && signed >= 0
+	members := map[string]json.RawMessage{}
+	for member, value := range Each(object) {
+		if members[string(member)] != nil {
+			return nil, &BindError{Name: name + "." + string(member), Reason: appearsTwice, Twice: true}
+		}
+		members[string(member)] = value
+	}
+	return members, nil
 }
 
 // member returns the value of one member of an object. It returns nil if the
@@ -935,17 +796,6 @@ func lookup(object json.RawMessage, path ...string) json.RawMessage {
 		object = member(object, name)
 	}
 	return object
-}
-
-// values returns the elements of an array, or the values of an object.
-func values(text []byte) iter.Seq[json.RawMessage] {
-	return func(yield func(json.RawMessage) bool) {
-		for _, value := range Each(text) {
-			if !yield(value) {
-				return
-			}
-		}
-	}
 }
 
 // Each walks through an object or an array that is valid JSON. For a member it

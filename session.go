@@ -303,16 +303,23 @@ type identity struct {
 	Version string `json:"version"`
 }
 
-// implementation returns i as an Implementation; nil stays nil. It returns an
-// error if a field that is required is empty.
-func (i *identity) implementation() (*Implementation, error) {
+// lacks returns the name of a required member that is missing or empty; "": none is.
+func (i *identity) lacks() string {
 	switch {
-	case i == nil:
-		return nil, nil
-	case i.Name == "" || i.Version == "":
-		return nil, errClientInfo
+	case i != nil && i.Name == "":
+		return "name"
+	case i != nil && i.Version == "":
+		return "version"
 	}
-	return &Implementation{Name: i.Name, Title: i.Title, Version: i.Version}, nil
+	return ""
+}
+
+// implementation returns i as an Implementation; nil stays nil.
+func (i *identity) implementation() *Implementation {
+	if i == nil {
+		return nil
+	}
+	return &Implementation{Name: i.Name, Title: i.Title, Version: i.Version}
 }
 
 var errClientInfo = InvalidParams("clientInfo needs a name and a version")
@@ -358,12 +365,13 @@ func (meta *Meta) read(params json.RawMessage) error {
 	}
 	var said requestMeta
 	err := Bind(p.Meta, &said)
-	info, infoErr := said.ClientInfo.implementation()
-	*meta = Meta{said.ProtocolVersion, info, said.ClientCapabilities, said.LogLevel, said.ProgressToken}
+	*meta = Meta{said.ProtocolVersion, said.ClientInfo.implementation(), said.ClientCapabilities, said.LogLevel, said.ProgressToken}
 	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
 	switch {
 	case err != nil:
 		return InvalidParams("_meta: %v", err)
+	case said.ClientInfo.lacks() != "":
+		return InvalidParams("_meta: Missing required member: '%s.%s'", metaClientInfo, said.ClientInfo.lacks())
 	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
 		return InvalidParams("_meta: '%s' has the wrong type", metaCapabilities)
 	case meta.LogLevel != nil && *meta.LogLevel == "":
@@ -371,7 +379,7 @@ func (meta *Meta) read(params json.RawMessage) error {
 	case meta.ProgressToken != nil && !isToken:
 		return InvalidParams("_meta: 'progressToken' %s", mustBeID)
 	}
-	return infoErr
+	return nil
 }
 
 // ignoreOptional returns an error of Bind, unless it is about an optional member. A
@@ -1175,12 +1183,8 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		return nil, InvalidParams("capabilities and clientInfo have more than %d bytes", maxMeta)
 	}
 	var who identity
-	if err := ignoreOptional(Bind(p.ClientInfo, &who)); err != nil {
+	if err := ignoreOptional(Bind(p.ClientInfo, &who)); err != nil || who.lacks() != "" {
 		return nil, errClientInfo
-	}
-	info, err := who.implementation()
-	if err != nil {
-		return nil, err
 	}
 	rev := revision(p.ProtocolVersion)
 	if rev.Modern || !slices.Contains(s.versions, rev.Version) { // the modern era has no handshake
@@ -1189,7 +1193,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	if x.Peer != nil {
 		// A copy of the capabilities: a session keeps them as long as it lives, and
 		// must not keep the request.
-		meta := Meta{ProtocolVersion: rev.Version, ClientInfo: info, ClientCapabilities: bytes.Clone(p.Capabilities)}
+		meta := Meta{ProtocolVersion: rev.Version, ClientInfo: who.implementation(), ClientCapabilities: bytes.Clone(p.Capabilities)}
 		if !s.startLegacy(x.Peer, rev, meta, len(p.Capabilities)+len(p.ClientInfo)) {
 			return nil, errRemembered
 		}
@@ -1431,17 +1435,11 @@ func (c Contents) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads one Content, or an array.
 func (c *Contents) UnmarshalJSON(text []byte) error {
-	all := []json.RawMessage{text}
 	if text[0] == '[' {
-		all = slices.Collect(values(text))
+		return json.Unmarshal(text, (*[]Content)(c))
 	}
-	*c = make(Contents, len(all))
-	for i, one := range all {
-		if err := Bind(one, &(*c)[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	*c = make(Contents, 1)
+	return json.Unmarshal(text, &(*c)[0])
 }
 
 // RootsResult is the answer to roots/list. 2025-11-25 client/roots#listing-roots.
@@ -1531,8 +1529,8 @@ func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
 // RetryParams are what a modern client adds to the params of a call that it
 // makes again with the answers. 2026-07-28 basic/patterns/mrtr.
 type RetryParams struct {
-	InputResponses map[string]json.RawMessage `json:"inputResponses,omitempty"` // objects
-	RequestState   *string                    `json:"requestState,omitempty"`   // as it was in the result
+	InputResponses json.RawMessage `json:"inputResponses,omitempty"` // an object of objects, by key
+	RequestState   *string         `json:"requestState,omitempty"`   // as it was in the result
 }
 
 // readInputs reads the RetryParams of a call. It stores what Exchange.Inputs and
@@ -1542,12 +1540,16 @@ func (s *Server) readInputs(x *Exchange) error {
 	if err := x.Bind(&p); err != nil {
 		return err
 	}
-	for key, answer := range p.InputResponses {
+	answers, err := uniqueMembers("inputResponses", p.InputResponses)
+	if err != nil {
+		return paramsError(err, "param")
+	}
+	for key, answer := range answers {
 		if answer[0] != '{' {
 			return InvalidParams("the answer to '%s' must be one object", key)
 		}
 	}
-	x.facts().inputs = p.InputResponses
+	x.facts().inputs = answers
 	if p.RequestState == nil {
 		return nil
 	}
@@ -2156,35 +2158,43 @@ func (c Content) jsonSize() int {
 }
 
 // append appends the content as JSON. A text alone does without encoding/json, which
-// would check and copy a long one twice.
+// would check and copy a long one twice. The content of a tool_result is appended here,
+// too: encoding/json checks and copies what a MarshalJSON returns, and would do so again
+// at each level.
 func (c *Content) append(b []byte) ([]byte, error) {
 	if c.Type == "text" && c.Annotations == nil && c.Meta == nil {
 		b = appendString(append(b, `{"type":"text","text":`...), c.Text)
 		return append(b, '}'), nil
 	}
 	type plain Content // without MarshalJSON
-	text, err := marshal(plain(*c))
+	own := plain(*c)
+	own.Content = nil
+	text, err := marshal(own)
 	if err != nil {
 		return nil, err
 	}
-	missing, value := "", `""` // a member that the type needs, and that was left out because it is empty
-	switch {
+	b = append(b, text[:len(text)-1]...) // without its }
+	switch {                             // a member that the type needs, and that was left out because it is empty
 	case c.Type == "text" && c.Text == "":
-		missing = "text"
+		b = append(b, `,"text":""`...)
 	case (c.Type == "image" || c.Type == "audio") && len(c.Data) == 0:
-		missing = "data"
+		b = append(b, `,"data":""`...)
 	case c.Type == "tool_use" && c.Input == nil:
-		missing, value = "input", "{}"
-	case c.Type == "tool_result" && len(c.Content) == 0:
-		missing, value = "content", "[]"
+		b = append(b, `,"input":{}`...)
 	}
-	if missing != "" {
-		var o Object
-		o.AddAll(text)
-		o.Add(missing, []byte(value))
-		text = o.JSON()
+	if len(c.Content) > 0 || c.Type == "tool_result" {
+		b = append(b, `,"content":[`...)
+		for i := range c.Content {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			if b, err = c.Content[i].append(b); err != nil {
+				return nil, err
+			}
+		}
+		b = append(b, ']')
 	}
-	return append(b, text...), nil
+	return append(b, '}'), nil
 }
 
 // ResourceContents is what a resource holds: a text, or bytes. 2025-11-25
@@ -2960,10 +2970,10 @@ type GetPromptParams struct {
 }
 
 // askedPrompt is GetPromptParams as a Server reads them, so that an error can name the
-// argument that is no string.
+// argument that is no string, or that appears twice.
 type askedPrompt struct {
-	Name      string                     `json:"name,omitempty"`
-	Arguments map[string]json.RawMessage `json:"arguments,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
 }
 
 func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
@@ -2975,8 +2985,12 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 	if !ok {
 		return nil, unknownName("prompt", p.Name)
 	}
+	given, err := uniqueMembers("arguments", p.Arguments)
+	if err != nil {
+		return nil, paramsError(err, "param")
+	}
 	arguments := map[string]string{}
-	for name, value := range p.Arguments {
+	for name, value := range given {
 		if value[0] != '"' {
 			return nil, InvalidParams("the argument '%s' must be a string", name)
 		}

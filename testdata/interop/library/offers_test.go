@@ -127,7 +127,7 @@ func TestToolArguments(t *testing.T) {
 		`"name":"typed","arguments":{"days":1}`:                                invalid + `Missing required argument: 'city'"}`,
 		`"name":"typed","arguments":{"city":null}`:                             invalid + `Missing required argument: 'city'"}`,
 		`"name":"typed"`: invalid + `Missing required argument: 'city'"}`,
-		`"name":"typed","arguments":{"city":"Oslo","at":{}}`:           invalid + `Missing required argument: 'at.hour'"}`,
+		`"name":"typed","arguments":{"city":"Oslo","at":{"hour":"x"}}`: says + `'at.hour' must be an integer` + failed,
 		`"name":"typed","arguments":{"city":"Oslo","city":"Rome"}`:     invalid + `'city' appears twice"}`,
 		`"name":"typed","arguments":{"city":"Oslo","days":1,"days":2}`: invalid + `'days' appears twice"}`,
 		`"name":"typed","arguments":[]`:                                invalid + `the arguments must be an object"}`,
