@@ -1669,8 +1669,8 @@ func TestSSEBusy(t *testing.T) {
 	base, here := strings.TrimSuffix(c.url, "/mcp"), string(c.next(stream).Data)
 	other := c.events(c.send("GET", ""))
 	there := string(c.next(other).Data)
-	if status, text, header := c.do("GET", ""); status != 503 || header.Get("Retry-After") == "" {
-		t.Fatal("a third conversation:", status, text, header)
+	if third := c.send("GET", ""); third.StatusCode != 503 || third.Header.Get("Retry-After") == "" {
+		t.Fatal("a third conversation:", third.StatusCode, third.Header)
 	}
 	for endpoint, events := range map[string]*eventReader{here: stream, there: other} {
 		c.url = base + endpoint
