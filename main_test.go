@@ -1342,6 +1342,64 @@ func TestStreamDeadlines(t *testing.T) {
 	})
 }
 
+// A client that reads slowly gets its answer. One that reads hardly anything is cut off soon: many others may wait for the room of the answer.
+func TestSlowReader(t *testing.T) {
+	for pause, isServed := range map[time.Duration]bool{time.Second / 10: true, 20 * time.Second: false} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &StreamableHandler{Handler: newDemo()}
+			defer h.Close()
+			call := toolCall(1, "echo", fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 1<<20)))
+			r := httptest.NewRequest("POST", "/", strings.NewReader(call))
+			r.Header = http.Header{"Content-Type": {"application/json"}}
+			w := &slowReader{ResponseRecorder: httptest.NewRecorder(), pause: pause}
+			began := time.Now()
+			h.ServeHTTP(w, r)
+			if took := time.Since(began); w.Code != 200 || (w.Body.Len() > 1<<20) != isServed || took > 2*time.Minute {
+				t.Errorf("%v for 16 KiB: %d, %d bytes in %v", pause, w.Code, w.Body.Len(), took)
+			}
+		})
+	}
+}
+
+// slowReader is a response whose client makes a pause before it reads another 16 KiB.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	pause time.Duration
+	until time.Time // the write deadline; zero: there is none
+}
+
+func (w *slowReader) SetWriteDeadline(until time.Time) error { w.until = until; return nil }
+
+func (w *slowReader) Write(b []byte) (n int, err error) {
+	for part := range slices.Chunk(b, 16<<10) {
+		time.Sleep(w.pause)
+		if !w.until.IsZero() && time.Now().After(w.until) {
+			return n, os.ErrDeadlineExceeded
+		}
+		_, _ = w.ResponseRecorder.Write(part)
+		n += len(part)
+	}
+	return n, nil
+}
+
+// Of the body with which a server refuses a request, a client reads the beginning.
+func TestRefusalIsBounded(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(403)
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 4<<20))
+	}))
+	defer server.Close()
+	for name, dialer := range map[string]Dialer{"Streamable HTTP": HTTPDialer{URL: server.URL}, "HTTP+SSE": SSEDialer{URL: server.URL}} {
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}}
+		err := c.Connect(t.Context(), dialer)
+		refusal, ok := errors.AsType[*HTTPError](err)
+		if !ok || refusal.Status != 403 || len(refusal.Body) != 64<<10 {
+			t.Errorf("%s: %.200v", name, err)
+		}
+		c.Close()
+	}
+}
+
 // timed is paper that knows of write deadlines.
 type timed struct {
 	paper
@@ -1669,8 +1727,8 @@ func TestSSEBusy(t *testing.T) {
 	base, here := strings.TrimSuffix(c.url, "/mcp"), string(c.next(stream).Data)
 	other := c.events(c.send("GET", ""))
 	there := string(c.next(other).Data)
-	if status, text, header := c.do("GET", ""); status != 503 || header.Get("Retry-After") == "" {
-		t.Fatal("a third conversation:", status, text, header)
+	if third := c.send("GET", ""); third.StatusCode != 503 || third.Header.Get("Retry-After") == "" {
+		t.Fatal("a third conversation:", third.StatusCode, third.Header)
 	}
 	for endpoint, events := range map[string]*eventReader{here: stream, there: other} {
 		c.url = base + endpoint
