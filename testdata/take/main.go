@@ -129,7 +129,7 @@ func loadCheckout() (*library, error) {
 	_, source, _, _ := runtime.Caller(0)
 	root := filepath.Join(filepath.Dir(source), "..", "..")
 	if _, err := os.Stat(filepath.Join(root, "jsonrpc.go")); err != nil {
-		return nil, fmt.Errorf("the source of mcpwire is not here: use go run in a checkout of it (%w)", err)
+		return nil, fmt.Errorf("the source of mcpwire is not here: use go run in a checkout of it, without -trimpath (%w)", err)
 	}
 	return load(root)
 }

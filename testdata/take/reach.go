@@ -21,6 +21,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/build"
@@ -39,7 +40,7 @@ import (
 
 // calledByStandardLibrary are the methods that fmt, errors, encoding/json, log/slog
 // and net/http look for in what they are given.
-var calledByStandardLibrary = strings.Fields("Error String Is As Unwrap MarshalJSON UnmarshalJSON MarshalText UnmarshalText LogValue " +
+var calledByStandardLibrary = strings.Fields("Error String Is As Unwrap MarshalJSON UnmarshalJSON MarshalText UnmarshalText IsZero LogValue " +
 	"ServeHTTP RoundTrip Flush")
 
 // library is the source of the library, parsed and type-checked.
@@ -195,6 +196,9 @@ func (l *library) exported() (names []string) {
 func (l *library) roots(what []string) (roots []*unit, err error) {
 	exported := l.exported()
 	for _, name := range what {
+		if strings.TrimSpace(name) == "" {
+			return nil, errors.New("an empty name: a variable of the shell is not set, perhaps")
+		}
 		for _, name := range strings.Fields(cmp.Or(rows[name], name)) {
 			before := len(roots)
 			for _, known := range exported {
@@ -316,8 +320,9 @@ func (t *taken) readNode(u *unit, node ast.Node) {
 	ast.Inspect(node, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.Ident:
-			o := t.info.ObjectOf(n)
-			t.need(o, u, "mentions it") // also each other name that the same unit declares
+			t.need(t.info.Defs[n], u, "declares it, too") // each other name of the same unit
+			o := t.info.Uses[n]
+			t.need(o, u, "mentions it")
 			if _, ok := o.(*types.PkgName); ok {
 				t.imports[o] = true
 			}

@@ -150,6 +150,23 @@ func readFile(t *testing.T, path string) string {
 	return string(text)
 }
 
+// What each exported name needs compiles.
+func TestEveryName(t *testing.T) {
+	l, err := loadCheckout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range l.exported() {
+		roots, err := l.roots([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.reach(roots).texts("mcp"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // The life of a folder. What is taken of the small library shows each rule of
 // reach.go and write.go once. The folder is written, written again, changed by its owner, and
 // follows a library that changes.
@@ -193,6 +210,10 @@ func TestFolder(t *testing.T) {
 		t.Error("small.go was written: ", err)
 	}
 	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\n<nil>\n", "-force")
+
+	writeFile(t, more, readFile(t, more)+"\nfunc () mine( {}\n") // it does not even parse
+	try("DIR, package mine:\nmore.go: 8 lines, written again; the old one could not be read\n<nil>\n", "-force")
+	try("an empty name: a variable of the shell is not set, perhaps\n", "")
 
 	// There is a file of the owner's with the name of one of ours.
 	writeFile(t, taken, "package mine\n")

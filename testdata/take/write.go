@@ -205,7 +205,7 @@ func (c *cutter) cutSections() {
 func origin(root string) (version, commit string) {
 	version, commit = "unknown", "unknown"
 	if program, err := os.ReadFile(filepath.Join(root, "main.go")); err == nil {
-		if found := regexp.MustCompile(`(?m)^const version = "(.*)"$`).FindSubmatch(program); found != nil {
+		if found := regexp.MustCompile(`(?m)^const version = "(.*)"\r?$`).FindSubmatch(program); found != nil {
 			version = string(found[1])
 		}
 	}
@@ -334,7 +334,7 @@ func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *op
 		body := texts[name]
 		text := append([]byte(l.head(name, body, o)), body...)
 		if err := os.WriteFile(filepath.Join(f.path, name), text, 0o666); err != nil {
-			return err
+			return fmt.Errorf("the files in %s are not complete: run take again (%w)", f.path, err)
 		}
 		fmt.Fprintf(out, "%s: %d lines%s\n", name, bytes.Count(text, []byte("\n")), f.changes(name, body))
 	}
@@ -359,6 +359,9 @@ func (f *folder) changes(name string, body []byte) string {
 		return ", as before"
 	}
 	before := maps.Collect(declarations(old.body))
+	if len(before) == 0 {
+		return ", written again; the old one could not be read"
+	}
 	var lines strings.Builder
 	for name, text := range declarations(body) {
 		switch was, known := before[name]; {
@@ -378,11 +381,14 @@ func (f *folder) changes(name string, body []byte) string {
 // ---- What a file holds ----
 
 // declarations yields the name and the text of what a file declares, comments
-// included. The file may be one that somebody has broken: then it is what can be read.
+// included. Of a file that somebody has broken it yields nothing.
 func declarations(text []byte) iter.Seq2[string, string] {
 	fset := token.NewFileSet()
-	tree, _ := parser.ParseFile(fset, "", text, parser.ParseComments|parser.SkipObjectResolution)
+	tree, err := parser.ParseFile(fset, "", text, parser.ParseComments|parser.SkipObjectResolution)
 	return func(yield func(name, text string) bool) {
+		if err != nil {
+			return
+		}
 		for _, d := range tree.Decls {
 			for _, n := range names(d) {
 				from := n.node.Pos()
