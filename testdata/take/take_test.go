@@ -211,6 +211,9 @@ func TestFolder(t *testing.T) {
 	}
 	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\n<nil>\n", "-force")
 
+	writeFile(t, more, "// Copyright Me\n"+readFile(t, more)) // above the head, so the file is not ours any more
+	try("DIR/more.go was not written by take, and is kept\nnothing was written\n", "-force", "More")
+	writeFile(t, more, strings.TrimPrefix(readFile(t, more), "// Copyright Me\n"))
 	writeFile(t, more, readFile(t, more)+"\nfunc () mine( {}\n") // it does not even parse
 	try("DIR, package mine:\nmore.go: 8 lines, written again; the old one could not be read\n<nil>\n", "-force")
 	try("an empty name: a variable of the shell is not set, perhaps\n", "")

@@ -225,7 +225,7 @@ func (l *library) head(name string, body []byte, o *options) string {
 
 const again = "// To write it again, in a checkout of mcpwire: go run ./testdata/take -to DIR -package "
 
-var headPattern = regexp.MustCompile(`^(?://.*\n)+` + regexp.QuoteMeta(again) + `(\S+) (.+)\n// Sum of all below: ([0-9a-f]{64})\n\n`)
+var headPattern = regexp.MustCompile(`^// SPDX-License-Identifier: 0BSD\n// .* of mcpwire .*\n` + regexp.QuoteMeta(again) + `(\S+) (.+)\n// Sum of all below: ([0-9a-f]{64})\n\n`)
 
 // ---- The folder ----
 
@@ -333,7 +333,7 @@ func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *op
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		body := texts[name]
 		text := append([]byte(l.head(name, body, o)), body...)
-		if err := os.WriteFile(filepath.Join(f.path, name), text, 0o666); err != nil {
+		if err := replaceFile(filepath.Join(f.path, name), text); err != nil {
 			return fmt.Errorf("the files in %s are not complete: run take again (%w)", f.path, err)
 		}
 		fmt.Fprintf(out, "%s: %d lines%s\n", name, bytes.Count(text, []byte("\n")), f.changes(name, body))
@@ -347,6 +347,16 @@ func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *op
 		}
 	}
 	return nil
+}
+
+// replaceFile writes a file as a whole, or not at all. If it was a link, what that leads to
+// stays as it is.
+func replaceFile(path string, text []byte) error {
+	part := path + ".part"
+	if err := os.WriteFile(part, text, 0o666); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
 }
 
 // changes says what is new in a file since take wrote it last.
