@@ -675,14 +675,6 @@ func (s *Session) send(ctx context.Context, m *Message) error {
 	if stream == nil {
 		return errNobody
 	}
-	return s.sendOn(ctx, stream, m)
-}
-
-// sendOn sends a message as an event of a stream.
-func (s *Session) sendOn(ctx context.Context, stream *Stream, m *Message) error {
-	if m.Kind() == Request {
-		s.Peer.sentOn(m.ID, stream)
-	}
 	return stream.send(ctx, m)
 }
 
@@ -879,7 +871,7 @@ var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 // end. When a session ends, its Peer cancels the requests that it serves. A context
 // derived from that of the Peer would cost each session memory.
 func (rep *reply) inSession(base Exchange) {
-	s := rep.h.session(rep.w, rep.r, rep.in.id(), base.Principal)
+	s := rep.h.session(rep.w, rep.r, idOf(rep.in), base.Principal)
 	if s == nil {
 		return
 	}
@@ -931,7 +923,7 @@ func (rep *reply) alone(base Exchange) {
 func (rep *reply) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	base.Header, base.Ending = rep.r.Header, rep.h.open.Done()
 	base.send, base.facts().disconnect = rep.send, rep.disconnect
-	base.room = share{rep.held.budget, rep.held.caller}
+	base.encode = rep.encode
 	rep.revision = base.facts().revision
 	places, full := &rep.h.running, errBusy
 	if rep.in.hasRequest("subscriptions/listen") { // it lasts; in the legacy era it is refused at once
@@ -939,10 +931,10 @@ func (rep *reply) handOn(ctx context.Context, h Handler, p *Peer, base Exchange)
 	}
 	// Only requests need a place. An answer or a cancellation never waits for
 	// requests: they may be waiting for it.
-	rep.requests = rep.in.requests()
+	rep.requests = requestsIn(rep.in)
 	if rep.requests > 0 {
 		if !places.enter(rep) {
-			rep.h.reject(rep.w, rep.r, http.StatusServiceUnavailable, rep.in.id(), full)
+			rep.h.reject(rep.w, rep.r, http.StatusServiceUnavailable, idOf(rep.in), full)
 			return
 		}
 		defer places.leave(rep)
@@ -1521,11 +1513,11 @@ const (
 )
 
 func (rep *reply) refuse(status int, reason string) {
-	rep.h.refuse(rep.w, rep.r, status, rep.in.id(), reason)
+	rep.h.refuse(rep.w, rep.r, status, idOf(rep.in), reason)
 }
 
 func (rep *reply) reject(fault *Error) {
-	rep.h.reject(rep.w, rep.r, http.StatusBadRequest, rep.in.id(), fault)
+	rep.h.reject(rep.w, rep.r, http.StatusBadRequest, idOf(rep.in), fault)
 }
 
 // serve runs the handlers, and writes the response. It returns when the handlers
@@ -1541,7 +1533,7 @@ func (rep *reply) serve(answer *answer) {
 	if rep.places != nil && rep.places.watch(rep, wait) { // stopped while its notifications were handled
 		answer.stop()
 	}
-	defer answer.written()
+	defer answer.release()
 	emitted := false
 	defer func() {
 		rep.finish()
@@ -1549,13 +1541,19 @@ func (rep *reply) serve(answer *answer) {
 			_ = http.NewResponseController(rep.w).Flush()
 		}
 	}()
-	answer.emit(rep.takeAnswer)
+	for m := range answer.responses() {
+		rep.takeAnswer(m)
+	}
 	emitted = true
 }
 
-// takeAnswer takes in an answer. emit calls it for one answer at a time.
+// encode encodes a result, and counts its bytes until the response is over.
+func (rep *reply) encode(result any) (json.RawMessage, error) {
+	return rep.held.encode(rep.h.life, result, !rep.batch)
+}
+
+// takeAnswer takes in an answer.
 func (rep *reply) takeAnswer(m *Message) {
-	rep.held.note(m.taken, true) // until the response is over
 	rep.mu.Lock()
 	events := rep.stream
 	if rep.state == undecided {
@@ -1578,13 +1576,10 @@ func (rep *reply) send(ctx context.Context, m *Message) error {
 		return nil // a client that accepts only JSON can do without it
 	}
 	events := rep.becomeStream()
-	switch {
-	case events == nil:
+	if events == nil {
 		return errNobody
-	case rep.session == nil:
-		return events.send(ctx, m)
 	}
-	return rep.session.sendOn(ctx, events, m)
+	return events.send(ctx, m)
 }
 
 // becomeStream makes the response a stream, if it is undecided, and returns the
@@ -2042,7 +2037,7 @@ func (d HTTPDialer) Dial(context.Context) (Conn, error) {
 		closeIdle:  closeIdle,
 		url:        d.URL,
 		maxMessage: cmp.Or(d.MaxMessage, defaultMessage),
-		inbox:      make(chan received, readAhead),
+		inbox:      make(chan Payload, readAhead),
 		closed:     make(chan struct{}),
 		slots:      newResponseSlots(),
 		posts:      map[*post]bool{},
@@ -2057,7 +2052,7 @@ type httpConn struct {
 	closeIdle  func() // closes the idle connections of client
 	url        string
 	maxMessage int
-	inbox      chan received // has room for readAhead
+	inbox      chan Payload  // has room for readAhead
 	closed     chan struct{} // closed by Close
 	closeOnce  sync.Once
 	slots      responseSlots
@@ -2070,12 +2065,6 @@ type httpConn struct {
 	posts      map[*post]bool           // a set: all posts that are not over
 	marked     map[string][]HeaderParam // the marked arguments of each tool
 	markedSize int                      // about how many bytes marked has
-}
-
-// received is what Read returns.
-type received struct {
-	payload Payload
-	err     error
 }
 
 // A post is one POST, until all that it brings has come:
@@ -2096,7 +2085,7 @@ type received struct {
 //
 // In the state waiting, the caller of Write does the work, and Write returns
 // the error. In the states streaming and cut a goroutine does, which runs
-// readStream. It reports the error with a *ReadError, which Read returns.
+// readStream. Read returns the error, as the loss of a response or as a report.
 //
 // The standalone stream is a post without a payload. It begins in the state
 // cut, but without a pause and without Last-Event-ID. If it is not opened by the
@@ -2132,15 +2121,15 @@ func (p *post) isAnswered() bool { return !p.isStandalone() && p.requestID == ID
 func (c *httpConn) Read() (Payload, error) {
 	select {
 	case next := <-c.inbox:
-		return next.payload, next.err
+		return next, nil
 	case <-c.closed:
 		return Payload{}, io.EOF
 	}
 }
 
-// pass puts something into inbox. It returns false if there is no room before
+// pass puts a payload into inbox. It returns false if there is no room before
 // unwanted is closed.
-func (c *httpConn) pass(next received, unwanted <-chan struct{}) bool {
+func (c *httpConn) pass(next Payload, unwanted <-chan struct{}) bool {
 	select {
 	case c.inbox <- next:
 		return true
@@ -2408,19 +2397,19 @@ func (c *httpConn) deliver(p *post, in Payload) {
 			c.learn(p, m)
 		}
 	}
-	if !c.pass(received{payload: in}, p.ctx.Done()) {
+	if !c.pass(in, p.ctx.Done()) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p.requestID != (ID{}) && in.hasResponseTo(p.requestID) {
+	if p.requestID != (ID{}) && hasResponseTo(in, p.requestID) {
 		p.requestID = ID{}
 		return
 	}
 	// A server may answer a request on another stream than that of the request's
 	// POST. Then that POST has a second to end by itself.
 	for other := range c.posts {
-		if other.requestID != (ID{}) && in.hasResponseTo(other.requestID) {
+		if other.requestID != (ID{}) && hasResponseTo(in, other.requestID) {
 			time.AfterFunc(graceAtEnd, func() { other.cancel(errAnsweredFirst) })
 		}
 	}
@@ -2630,7 +2619,7 @@ func (c *httpConn) learnTools(p *post, m *Message) {
 		leftOut++
 		if leftOut <= maxReported {
 			report := fmt.Errorf("%w: %.100q: %w", errToolLeftOut, tool.Name, invalid)
-			c.pass(received{err: &ReadError{Err: report}}, p.ctx.Done())
+			c.pass(Payload{Report: report}, p.ctx.Done())
 		}
 	}
 	if leftOut > 0 {
@@ -2739,7 +2728,11 @@ func (c *httpConn) readStream(p *post, resp *http.Response) {
 	if p.isStandalone() && err != errNoStream {
 		err = withoutStream{fmt.Errorf("nothing is heard from the server but answers: %w", err)}
 	}
-	c.pass(received{err: &ReadError{ID: p.requestID, Err: err}}, c.closed)
+	next := Payload{Report: err}
+	if p.requestID != (ID{}) {
+		next = newLost(p.requestID, err)
+	}
+	c.pass(next, c.closed)
 }
 
 // readToEnd reads a stream, and continues it each time it is cut. It returns

@@ -5,9 +5,6 @@ package main
 
 // JSON-RPC 2.0: messages, and a conversation with one peer.
 //
-// To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
-// its appendix. "One call, through the code" there follows a request step by step.
-//
 //	{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}            a request
 //	{"jsonrpc":"2.0","id":1,"result":{"content":[]}}                                   its response
 //	{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found"}}      or an error response
@@ -19,36 +16,30 @@ package main
 // a response, and the peer's requests that we are serving. A Conn carries the
 // messages. ServeConn and OpenConn connect the two.
 //
-// How a request from the peer travels:
+//	what comes    Conn.Read ─► Decode ─► Peer.dispatch ┬ a response      ─► the Call that waits for it
+//	                                                   ├ a notification  ─► Handler.Handle, at once
+//	                                                   └ a request       ─► an answer
+//	an answer     answer.responses ─► Handler.Handle ─► Conn.Write
+//	a call        Peer.Call ─► the table of calls ─► Conn.Write … the response … ─► Peer.Call returns
 //
-//	Conn.Read      returns a Payload, which Decode has made
-//	Peer.dispatch  makes an Exchange of the request, and returns an answer
-//	answer.emit    calls Handler.Handle with the Exchange, and emits the response
-//	Conn.Write     sends the response
+// The types, from the outside to the inside:
 //
-// How a call of ours travels, and the response to it:
-//
-//	Peer.Call      gives the request an id, puts the call into a table, and waits
-//	Conn.Write     sends the request
-//	Conn.Read      returns the Payload with the response
-//	Peer.dispatch  finds the call by the id, and hands it the response
-//	Peer.Call      stores the result, and returns
-//
-// How a notification from the peer travels:
-//
-//	Conn.Read      returns the Payload
-//	Peer.dispatch  calls Handler.Handle, and waits until that has returned
+//	Payload   what a transport carries at once: a Message, or a batch of them
+//	Message   a request, a notification or a response
+//	Exchange  a request of the peer while it is being answered; what a Handler gets
+//	Peer      the other end: our calls to it, and its requests to us
+//	loop      the reader of a Conn
 //
 // The words of this package:
 //
 //	call          a request of ours, until its response has come
 //	request       a request of the peer, until we have answered it
 //	response      a result or an error
-//	answer        the response to a request, or all responses to a batch: what the handlers return, and the refusals
+//	answer        the response to a request, or all responses to a batch
+//	refusal       the error response to what is not served
 //	notification  a message that is never answered
 //	belongs to    a notification or a call that a handler sends while it serves a request belongs to that request
-//	owed          a response is owed from the time its request has come until the response is written
-//	room          bytes that a transport lets us hold
+//	in flight     a request is in flight from the time it has come until its response is written
 //	exclusive     a request is exclusive if nothing more is read before it is answered
 //	cancel        to end the context of a request, because its sender does not want the response
 //
@@ -62,6 +53,10 @@ package main
 // Decode cannot fail. What it reads is a message, or an Invalid message that
 // holds the error response to send back. So nothing that a peer sends can end the
 // conversation.
+//
+// To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
+// its appendix. "One call, through the code" there follows a request step by step. If
+// you read for the first time, stop at the banner "Bounds and protection".
 //
 // Source: JSON-RPC 2.0; 2025-11-25 basic#messages; 2025-03-26 basic#batching. In
 // all files, "2025-11-25 basic#messages" stands for the page and the heading
@@ -85,11 +80,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
 )
+
+// ==== The wire ====
 
 // ---- Messages ----
 
@@ -105,9 +101,8 @@ type Message struct {
 	Error  *Error          // of an error response
 
 	invalid  bool  // the text was not a message; ID and Error form the error response to it
-	unusable error // a response that breaks the rules: its call fails with this
+	unusable error // see Unusable
 	parsed   any   // what the protocol keeps of Params; of MCP it is a *metaOnce
-	taken    int   // bytes of room that were taken for a response
 }
 
 // Kind says what a Message is.
@@ -134,6 +129,11 @@ func (m *Message) Kind() Kind {
 	}
 	return Response
 }
+
+// Unusable returns what is wrong with a response: it breaks the rules of JSON-RPC, or the
+// transport has lost it. The call that waits for it fails with this error. nil: nothing
+// is wrong.
+func (m *Message) Unusable() error { return m.unusable }
 
 // NewRequest returns a request. With the zero ID it returns a notification.
 // params must encode to a JSON object; nil means that there are none.
@@ -174,6 +174,10 @@ func NewResponse(id ID, result any, err error) *Message {
 func newInvalid(id ID, code int, reason string) *Message {
 	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
 }
+
+// newLost returns a payload with the response to one of our calls, which is lost: the
+// call fails with err.
+func newLost(id ID, err error) Payload { return Payload{Messages: []*Message{{ID: id, unusable: err}}} }
 
 // ID is the id of a request: a string or an integer. It keeps the text as it was
 // sent, so that the response repeats it byte for byte and no digit is lost. The
@@ -259,43 +263,6 @@ var (
 	ErrTooLarge = errors.New("message too large")
 )
 
-// notSent is an error that matches ErrNotSent. It keeps the text of the error.
-type notSent struct{ error }
-
-func (e notSent) Is(target error) bool { return target == ErrNotSent }
-func (e notSent) Unwrap() error        { return e.error }
-
-// errCallInNotification is the error of Exchange.Call for a notification.
-var errCallInNotification = errors.New("the handler of a notification cannot call: nothing is read before it returns")
-
-// closedBy is an error that matches ErrClosed. It keeps the text of the error.
-type closedBy struct{ error }
-
-func (e closedBy) Is(target error) bool { return target == ErrClosed }
-func (e closedBy) Unwrap() error        { return e.error }
-
-// closedBecause returns an error that wraps ErrClosed and the reason of the end.
-// io.EOF is not a reason: the peer has hung up.
-func closedBecause(err error) error {
-	switch {
-	case err == io.EOF:
-		return ErrClosed
-	case errors.Is(err, ErrClosed):
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrClosed, err)
-}
-
-// The errors with which a Peer answers by itself.
-var (
-	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
-	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
-	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
-	errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
-
-	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
-)
-
 // Error returns the message, the data and the code. The data is left out if it
 // is not a string, or if the message repeats it. Of a long text Error returns the
 // first 4,000 characters.
@@ -320,17 +287,38 @@ func MethodNotFound(method string) *Error {
 	return &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: %.200s", method)}
 }
 
-// ---- Decoding ----
+// The errors with which a Peer answers by itself.
+var (
+	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
+	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
+	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
+
+	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
+)
+
+// ---- From text to messages ----
 
 // Payload is what a transport carries at once: a message, or a batch of them.
 type Payload struct {
 	Messages []*Message
 	Batch    bool
+	// Lost says why messages are missing here, of which nothing is known: a line was
+	// too long, for instance. Each may have been the response to any waiting call, so
+	// all calls fail with it. nil: none is missing.
+	Lost error
+	// Report is what the transport has to say about itself. It is logged. A report that
+	// is ErrSessionEnded or ErrInterrupted, of session.go, tells a Client that no more
+	// notifications come: see Client.Listen. nil: nothing is reported.
+	Report error
 
 	raw  []byte // the text, as it was read
-	lost error  // why responses in the text are lost: it was a batch that is too long; nil if it was not
 	done func() // runs when the payload is not needed any more; nil: nothing is to be done
 }
+
+// Raw returns the text that was read. It is nil in a Payload that Decode has not made.
+// It must not be changed. A Conn may have changed Messages since: HTTPDialer leaves
+// tools out of a list.
+func (p Payload) Raw() []byte { return p.raw }
 
 // Decode reads a payload. Text that is not a message becomes an Invalid message.
 // The Payload refers to data, so data must not be changed afterwards.
@@ -364,40 +352,36 @@ func (in *Payload) decodeBatch(text []byte) {
 		reason := fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight)
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}
 		if n > maxInFlight {
-			in.lost = fmt.Errorf("%w: a batch of more than %d messages", ErrTooLarge, maxInFlight)
+			in.Lost = fmt.Errorf("%w: a batch of more than %d messages", ErrTooLarge, maxInFlight)
 		}
 		return
 	}
 	in.Batch = true
 }
 
-// hasRequest reports whether the payload holds a request for method.
-func (in Payload) hasRequest(method string) bool {
-	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
-}
-
-// requests returns how many requests the payload holds.
-func (in Payload) requests() (n int) {
-	for _, m := range in.Messages {
-		if m.Kind() == Request {
-			n++
-		}
+// decodeMessage reads one message. text is valid JSON. A member counts as soon
+// as it is there, whatever its value: "id":null is an id that is wrong.
+func decodeMessage(text []byte) *Message {
+	if text[0] != '{' {
+		return newInvalid(ID{}, CodeInvalidRequest, "Invalid request: not an object")
 	}
-	return n
-}
-
-// id returns the id for an error that is about the whole payload: that of a request,
-// or of an Invalid message.
-func (in Payload) id() ID {
-	if m := in.Messages[0]; !in.Batch && m.Kind() != Response {
-		return m.ID
+	var e envelope
+	twice := e.read(text)
+	id, _ := parseID(e.id)
+	if twice == "id" {
+		id = ID{}
 	}
-	return ID{}
-}
-
-// hasResponseTo reports whether the payload holds the response to a request.
-func (in Payload) hasResponseTo(id ID) bool {
-	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
+	m := &Message{ID: id, Method: unquote(e.method), Params: e.params, Result: e.result}
+	reason := m.check(e, twice)
+	if reason == "" {
+		return m
+	}
+	if e.isResponse() {
+		// A response is never answered. But if its id can be read, the call that
+		// waits for it fails.
+		return &Message{ID: id, unusable: fmt.Errorf("invalid response: %s", reason)}
+	}
+	return newInvalid(id, CodeInvalidRequest, "Invalid request: "+reason)
 }
 
 // envelope holds the members of a message, as they were sent; nil: missing.
@@ -433,31 +417,6 @@ func (e *envelope) read(text []byte) (twice string) {
 		*member = value
 	}
 	return twice
-}
-
-// decodeMessage reads one message. text is valid JSON. A member counts as soon
-// as it is there, whatever its value: "id":null is an id that is wrong.
-func decodeMessage(text []byte) *Message {
-	if text[0] != '{' {
-		return newInvalid(ID{}, CodeInvalidRequest, "Invalid request: not an object")
-	}
-	var e envelope
-	twice := e.read(text)
-	id, _ := parseID(e.id)
-	if twice == "id" {
-		id = ID{}
-	}
-	m := &Message{ID: id, Method: unquote(e.method), Params: e.params, Result: e.result}
-	reason := m.check(e, twice)
-	if reason == "" {
-		return m
-	}
-	if e.isResponse() {
-		// A response is never answered. But if its id can be read, the call that
-		// waits for it fails.
-		return &Message{ID: id, unusable: fmt.Errorf("invalid response: %s", reason)}
-	}
-	return newInvalid(id, CodeInvalidRequest, "Invalid request: "+reason)
 }
 
 // isResponse reports whether the members are those of a response.
@@ -508,7 +467,1592 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 	return ""
 }
 
-// ---- Reading objects ----
+// hasRequest reports whether the payload holds a request for method.
+func (in Payload) hasRequest(method string) bool {
+	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
+}
+
+// ---- From messages to text ----
+
+// Append appends the payload as one line of JSON, without a newline. It is valid
+// UTF-8, and only characters that need it are escaped. It panics if there is no
+// message and Batch is false.
+func (p Payload) Append(b []byte) []byte {
+	if !p.Batch {
+		return p.Messages[0].append(b)
+	}
+	b = append(b, '[')
+	for i, m := range p.Messages {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = m.append(b)
+	}
+	return append(b, ']')
+}
+
+// encode returns the message as it is written on the wire.
+func (m *Message) encode() []byte { return m.append(nil) }
+
+func (m *Message) append(b []byte) []byte {
+	b = m.appendStart(slices.Grow(b, len(m.Params)+len(m.Result)+128))
+	if m.Params != nil {
+		b = appendLine(append(b, `,"params":`...), m.Params)
+	}
+	if m.Result != nil {
+		b = appendLine(append(b, `,"result":`...), m.Result)
+	}
+	if m.Error != nil {
+		fault, err := marshal(m.Error)
+		if err != nil { // Data is not JSON
+			fault, _ = marshal(&Error{Code: m.Error.Code, Message: m.Error.Message})
+		}
+		b = append(append(b, `,"error":`...), fault...)
+	}
+	return append(b, '}')
+}
+
+// appendStart appends the members that all messages have.
+func (m *Message) appendStart(b []byte) []byte {
+	b = append(b, `{"jsonrpc":"2.0"`...)
+	if m.ID != (ID{}) {
+		b = append(append(b, `,"id":`...), m.ID.text...)
+	}
+	if m.Method != "" {
+		b = appendString(append(b, `,"method":`...), m.Method)
+	}
+	return b
+}
+
+// appendLine appends JSON on one line: the JSON of a peer or a caller may have several.
+// In JSON, a line break is white space, because a string cannot contain one.
+func appendLine(b []byte, raw json.RawMessage) []byte {
+	if bytes.IndexByte(raw, '\n') >= 0 || bytes.IndexByte(raw, '\r') >= 0 {
+		raw = bytes.Map(func(r rune) rune {
+			if r == '\n' || r == '\r' {
+				return ' '
+			}
+			return r
+		}, raw)
+	}
+	return append(b, raw...)
+}
+
+// appendString appends s as a JSON string. Most strings need no escapes.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
+			quoted, _ := marshal(strings.Clone(s)) // a copy, so that the caller's s need not be on the heap
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+// marshalObject encodes v, which must become a JSON object. nil becomes {}.
+func marshalObject(v any) (json.RawMessage, error) {
+	raw, err := marshal(v)
+	switch {
+	case err != nil:
+		return nil, err
+	case string(raw) == "null":
+		return json.RawMessage("{}"), nil
+	case raw[0] != '{':
+		return nil, fmt.Errorf("%T is not a JSON object", v)
+	}
+	return raw, nil
+}
+
+// marshal encodes v. It does not escape <, > and &. Bytes that are not UTF-8 become
+// U+FFFD. A json.RawMessage keeps its line breaks, which appendLine removes.
+func marshal(v any) (json.RawMessage, error) {
+	switch v := v.(type) {
+	case encoded:
+		return json.RawMessage(v), nil
+	case interface {
+		encodeObject() (json.RawMessage, error)
+	}: // encoding/json would check and copy what MarshalJSON returns
+		return v.encodeObject()
+	case json.RawMessage:
+		if json.Valid(v) && utf8.Valid(v) {
+			return bytes.TrimSpace(v), nil
+		}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	raw := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	if !utf8.Valid(raw) { // a json.RawMessage can hold such bytes
+		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+	}
+	return raw, nil
+}
+
+// encoded is JSON that marshal has written. marshal returns it as it is, and
+// does not check and copy it again.
+type encoded json.RawMessage
+
+// MarshalJSON returns the JSON.
+func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
+
+// ---- Objects and arrays, member by member ----
+
+// Each walks through an object or an array that is valid JSON. For a member it
+// yields the name, without quotes and escapes, and the value as it is written.
+// For an element it yields the value alone. It is for objects whose members are not
+// known; for others there is Bind.
+func Each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
+	return func(yield func([]byte, json.RawMessage) bool) {
+		if len(text) == 0 {
+			return
+		}
+		isObject := text[0] == '{'
+		var name []byte
+		for i := skipSpace(text, 1); i < len(text) && text[i] != '}' && text[i] != ']'; {
+			end := skipValue(text, i)
+			if isObject {
+				name = text[min(i+1, end-1) : end-1] // without its quotes; min, because broken text must not cause a panic
+				if bytes.IndexByte(name, '\\') >= 0 {
+					name = []byte(unquote(text[i:end]))
+				}
+				i = skipSpace(text, end)
+				end = skipValue(text, i)
+			}
+			if !yield(name, text[i:end:end]) {
+				return
+			}
+			i = skipSpace(text, end)
+		}
+	}
+}
+
+// skipSpace returns the index of the next value. It skips commas and colons like
+// white space, because the text is known to be valid.
+func skipSpace(text []byte, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' || text[i] == ',' || text[i] == ':') {
+		i++
+	}
+	return i
+}
+
+// skipValue returns the index after the value that starts at i.
+func skipValue(text []byte, i int) int {
+	for depth := 0; i < len(text); {
+		switch text[i] {
+		case '"':
+			i = skipString(text, i) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		default: // a number, true, false or null: to its last character
+			for depth == 0 && i+1 < len(text) && strings.IndexByte(",]} \n\r\t", text[i+1]) < 0 {
+				i++
+			}
+		}
+		i++
+		if depth == 0 {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// skipString returns the index after the string that starts at i. The closing
+// quote is the first one with an even number of backslashes before it.
+func skipString(text []byte, i int) int {
+	for {
+		quote := bytes.IndexByte(text[i+1:], '"')
+		if quote < 0 {
+			return len(text)
+		}
+		i += 1 + quote
+		slashes := 0
+		for text[i-1-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+// unquote returns the value of a JSON string. It returns "" for anything else.
+func unquote(raw []byte) string {
+	if len(raw) < 2 || raw[0] != '"' {
+		return ""
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1])
+	}
+	var s string
+	_ = json.Unmarshal(raw, &s)
+	return s
+}
+
+// member returns the value of one member of an object. It returns nil if the
+// member is missing or appears twice, and if object is not an object.
+func member(object []byte, name string) (found json.RawMessage) {
+	if len(object) == 0 || object[0] != '{' {
+		return nil
+	}
+	for other, value := range Each(object) {
+		if string(other) != name {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = value
+	}
+	return found
+}
+
+// lookup follows a path of member names into an object; nil: there is nothing.
+func lookup(object json.RawMessage, path ...string) json.RawMessage {
+	for _, name := range path {
+		object = member(object, name)
+	}
+	return object
+}
+
+// Object builds a JSON object member by member. It is for an object of which
+// only some members are ours: the others are passed on as they came. The zero Object
+// has no members.
+type Object struct{ text []byte }
+
+// Add adds a member. value must be JSON.
+func (o *Object) Add(name string, value []byte) {
+	if len(o.text) == 0 {
+		o.text = append(o.text, '{')
+	} else {
+		o.text = append(o.text, ',')
+	}
+	o.text = append(appendString(o.text, name), ':')
+	o.text = append(o.text, value...)
+}
+
+// AddAll adds the members of another object, except those with these names. What
+// is not an object adds nothing.
+func (o *Object) AddAll(other json.RawMessage, except ...string) {
+	if len(other) == 0 || other[0] != '{' {
+		return
+	}
+	for name, value := range Each(other) {
+		if !slices.Contains(except, string(name)) {
+			o.Add(string(name), value)
+		}
+	}
+}
+
+// JSON returns the object. Nothing can be added afterwards.
+func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
+
+// encode is JSON for marshal, which does not check it again.
+func (o *Object) encode() encoded {
+	if len(o.text) == 0 {
+		return encoded("{}")
+	}
+	return append(o.text, '}')
+}
+
+// ==== The conversation ====
+
+// ---- Handlers, and the requests that they answer ----
+
+// Handler answers requests, and takes in notifications.
+//
+// For a request it returns a result that encodes to a JSON object, or an error.
+// An *Error is sent as it is. The text of any other error becomes the message of
+// a CodeInternalError, so it must not contain secrets. For a notification the
+// return values are only logged.
+//
+// ctx ends when the request is cancelled, or when the conversation ends: on a
+// server up to five seconds after the peer has hung up. See ServeConn.
+//
+// Notifications are handled one at a time, in the order in which they were sent,
+// on the goroutine that reads. So a handler of a notification must not take long,
+// and must not call the peer. The response to Peer.Call or Client.Call would not be
+// read, and the conversation would stand still until the context of the call ends.
+// The handler starts a goroutine for such a call.
+//
+// A handler of a request that panics is answered with a CodeInternalError. The panic
+// and its stack are logged, by slog.Default if there is no other log.
+//
+// A handler of a request that ends its goroutine with runtime.Goexit, as t.FailNow
+// does, is answered with a CodeInternalError. A handler of a notification that
+// does this ends the conversation.
+type Handler interface {
+	Handle(ctx context.Context, x *Exchange) (result any, err error)
+}
+
+// HandlerFunc is a function as a Handler.
+type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
+
+// Handle calls f.
+func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { return f(ctx, x) }
+
+// Exchange is one request while it is being answered, or one notification while
+// it is being handled.
+//
+// A test may call a tool with an Exchange of its own, such as
+// &Exchange{Principal: "u"}: Progress and Log do nothing then, and Input returns
+// false. What needs a request is tested over a Pipe.
+type Exchange struct {
+	Request *Message
+	// Peer is the sender of the request, for what a handler sends that does not
+	// belong to the request. It is nil if the sender takes no such messages: every
+	// modern request of MCP stands alone. Notify and Call of a nil Peer return
+	// ErrNoServerRequests. All modern requests have the same Peer, nil, so test for
+	// that before you use it as a key.
+	Peer *Peer
+	// Principal is the user who has sent the request, if the transport has
+	// authenticated one.
+	Principal string
+	// Header has the fields that came with the request, on transports that have
+	// some.
+	Header map[string][]string
+	// Ending is closed when the server shuts down. A request that lasts long
+	// returns its result then.
+	Ending <-chan struct{}
+
+	send         sender
+	owner        *Peer   // the Peer that keeps the request in its table, whether handlers may use it or not; never nil while a request is served
+	state        *served // nil for a notification
+	protocolData any     // what the protocol keeps with the exchange
+	cannotCall   bool    // Call returns ErrNoServerRequests
+	exclusive    bool    // nothing more is read from the peer before this request is answered
+	onConn       bool    // the request has come over a Conn, and its response goes there
+	// encode encodes the result, for a transport that counts the bytes of its
+	// responses; nil: marshalObject does.
+	encode func(result any) (json.RawMessage, error)
+}
+
+// Bind stores the params of the request in a struct, as the function Bind does.
+// The error is an *Error with CodeInvalidParams. Without a Request the params are
+// an empty object.
+func (x *Exchange) Bind(target any) error {
+	var params json.RawMessage
+	if x.Request != nil {
+		params = x.Request.Params
+	}
+	return paramsError(Bind(params, target), "param")
+}
+
+// paramsError makes an *Error of what Bind has returned. kind is what a member
+// is called, such as "argument".
+func paramsError(err error, kind string) error {
+	if fault, ok := errors.AsType[*BindError](err); ok {
+		return fault.InvalidParams(kind)
+	}
+	return err
+}
+
+// Notify sends a notification that belongs to the request. It returns
+// ErrAnswered when the response is on its way, when the request was cancelled,
+// and in the handler of a notification. 2025-11-25 progress: "Progress
+// notifications MUST stop after completion".
+func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
+	return sender(x.sendRelated).notify(ctx, method, params)
+}
+
+// Call sends a request that belongs to this one, and stores the result as
+// Peer.Call does. It returns ErrNoServerRequests if the peer cannot be sent a
+// request. In the handler of a notification or of initialize it returns an error,
+// because nothing is read before that handler returns. Whether this peer
+// understands the request is for the caller to know.
+//
+// In MCP, a handler that has to ask the user returns an InputRequired instead. That
+// works in both eras, and Call in the legacy one alone.
+func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
+	switch {
+	case x.Peer == nil || x.cannotCall:
+		return ErrNoServerRequests
+	case x.state == nil || x.exclusive:
+		return errNothingIsRead
+	}
+	return x.Peer.call(ctx, x.sendRelated, method, params, result)
+}
+
+// sendRelated sends a message that belongs to the request, unless the request is
+// answered or cancelled. Its response waits until the message is sent.
+func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
+	if x.state == nil {
+		return ErrAnswered
+	}
+	x.owner.mu.Lock()
+	// The handler may have passed on a copy of x, so its state is what identifies
+	// the request.
+	current := x.owner.serving[x.state.key]
+	over := current == nil || current.state != x.state || x.state.cancelled
+	if !over {
+		x.state.sending.Add(1)
+	}
+	x.owner.mu.Unlock()
+	if over {
+		return ErrAnswered
+	}
+	defer x.state.sending.Done()
+	return x.send(ctx, m)
+}
+
+// served is the state of a request that is being served. An Exchange is what a handler
+// sees, and a served is what is left of it until the response is written.
+type served struct {
+	// exchange is what the handler is called with. It is nil while the response
+	// waits to be written, so that the text of the request is not held any more.
+	exchange *Exchange
+
+	id      ID
+	key     string // of the id
+	ctx     context.Context
+	cancel  context.CancelFunc
+	trailer *Message       // is sent after the response, if the handler sets it
+	sending sync.WaitGroup // messages on their way; the response waits for them
+
+	cancelled bool // the request gets no response; the Peer's mutex guards this
+}
+
+// sender sends one message to the peer.
+type sender func(ctx context.Context, m *Message) error
+
+func (send sender) notify(ctx context.Context, method string, params any) error {
+	m, err := NewRequest(ID{}, method, params)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return send(ctx, m)
+}
+
+// ---- Conns: what carries the messages ----
+
+// Conn carries payloads to and from one peer. To write a transport, implement its
+// three methods. Read passes the bytes of a message to Decode, and does not use their
+// memory again. Nothing else limits the size of a message, so Read must. Write sends what
+// Payload.Append returns. NewLineConn makes a Conn of any stream of bytes. Pipe, in
+// memory, is the shortest example. A Conn that loses a message says so with Payload.Lost, and reads
+// on.
+type Conn interface {
+	// Read returns the next payload. It is called by one goroutine at a time. It
+	// returns io.EOF when the peer has hung up. Each error ends the conversation.
+	Read() (Payload, error)
+	// Write sends a payload. Several goroutines call it at the same time. If ctx
+	// ends in the middle of it, Write returns ctx.Err(), and the rest is still
+	// sent, before the next payload. If the peer cannot have read the payload, the
+	// error may wrap ErrNotSent. If the conversation has ended, it wraps ErrClosed.
+	Write(ctx context.Context, p Payload) error
+	// Close makes Read return, if that is possible: a Read of standard input ends
+	// only with the input or the process. Close may be called more than once.
+	Close() error
+}
+
+// Dialer opens Conns. CommandDialer, HTTPDialer and SSEDialer implement it. Each Dial opens
+// another Conn: it starts a program once more, or connects to a URL once more.
+type Dialer interface {
+	// Dial opens a Conn. ctx is for dialling only: the Conn outlives it.
+	Dial(ctx context.Context) (Conn, error)
+}
+
+// DialerFunc is a function as a Dialer.
+type DialerFunc func(ctx context.Context) (Conn, error)
+
+// Dial calls f.
+func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
+
+// ServeConn answers the requests of the peer at the other end of c, in JSON-RPC
+// alone: for MCP, use Serve. It returns nil when the peer has hung up, and the
+// reason when the conversation has ended otherwise. It closes c, and an error of
+// that is joined to what it returns. A nil log is silent.
+//
+// When the peer has hung up, nothing more is read, waiting calls fail,
+// Exchange.Ending is closed, and running requests have five seconds to finish.
+// When ctx ends, so do the contexts of the requests: they have three seconds, and
+// c is closed at once. Of the Conns in this package only StdioConn can still
+// write a response then.
+func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
+	return serveConn(ctx, c, h, plainProtocol{}, log)
+}
+
+func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
+	ending := make(chan struct{})
+	l := newLoop(ctx, c, h, protocol, log, false)
+	l.ending = ending
+	l.start()
+	grace := graceAfterHangup
+	var err error
+	select {
+	case err = <-l.result:
+	case <-ctx.Done():
+		err, grace = ctx.Err(), graceAfterStop
+		l.noteEnd(err)
+	}
+	close(ending)
+	doneWithin(grace, &l.peer.readers)
+	return errors.Join(err, l.peer.Close())
+}
+
+// OpenConn starts a conversation as the client, in JSON-RPC alone, and returns at
+// once: for MCP, use Client. h answers the requests of the peer and takes in its
+// notifications. If h is nil, requests are answered with CodeMethodNotFound. An
+// Invalid message is logged and dropped. The conversation ends when ctx does, or
+// with Peer.Close.
+func OpenConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
+	return openConn(ctx, c, h, plainProtocol{}, log)
+}
+
+func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) *Peer {
+	l := newLoop(ctx, c, h, protocol, log, true)
+	l.start()
+	return l.peer
+}
+
+// ---- The reader ----
+
+// loop reads payloads from a Conn, calls a Handler for them, and writes the
+// answers. Its goroutine is the reader:
+//
+//	Conn.Read ─► Peer.dispatch ┬ a response      ─► the Call that waits for it
+//	                           ├ a notification  ─► Handler, here, in order
+//	                           └ a request       ─► Handler, here ─► Conn.Write
+//
+// The reader serves a request itself: another goroutine for each one would make a call
+// on stdio measurably dearer, and requests would lose their order. While it serves,
+// nothing is read. So when a request takes longer than a millisecond, a timer starts
+// the next reader, and this one ends after its request. The timer says which of the two
+// it is: if it could still be stopped, there is no other reader.
+//
+// So at most a thousand slow requests a second are taken in. A pipe needs no more, and
+// it bounds what a peer can make us start.
+type loop struct {
+	peer    *Peer
+	handler Handler
+	ending  <-chan struct{} // of each Exchange
+	result  chan error      // has room for the reason why the conversation ended; nil: the peer has hung up
+}
+
+const handOverAfter = time.Millisecond // when a request takes longer, another goroutine reads
+
+// newLoop makes a Peer and its loop. Nothing is read before start.
+func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger, weAreClient bool) *loop {
+	if h == nil {
+		h = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { return nil, MethodNotFound(x.Request.Method) })
+	}
+	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
+	p := newPeer(ctx, send, protocol, log)
+	p.weAreClient, p.conn = weAreClient, c
+	return &loop{peer: p, handler: h, result: make(chan error, 1)}
+}
+
+// start starts the first reader. When the context of the conversation ends, calls
+// fail at once: it may take a while until Read returns.
+func (l *loop) start() {
+	context.AfterFunc(l.peer.ctx, func() {
+		l.peer.refuseCalls(closedBecause(context.Cause(l.peer.ctx)))
+		l.peer.conn.Close()
+	})
+	go l.read()
+}
+
+// read is the goroutine of a reader. It ends with the conversation, or when another
+// reader has taken over.
+func (l *loop) read() {
+	for {
+		in, err := l.peer.conn.Read()
+		if err != nil {
+			l.noteEnd(err)
+			return
+		}
+		if !l.serve(in) {
+			return
+		}
+	}
+}
+
+// serve takes in a payload, and answers it. It returns false if the caller is not to
+// read on, because another reader has taken over, or because the conversation has ended.
+func (l *loop) serve(in Payload) (readOn bool) {
+	if !l.peer.enterReader() {
+		if in.done != nil {
+			in.done()
+		}
+		return false
+	}
+	isTakenIn := false
+	defer func() {
+		l.peer.readers.Done()
+		if !isTakenIn { // a handler of a notification has called runtime.Goexit
+			l.noteEnd(errGoexit)
+		}
+	}()
+	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onConn: true}
+	answer := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
+	isTakenIn = true
+	switch {
+	case answer == nil:
+		return true
+	case len(answer.requests) == 0, answer.isExclusive():
+		// Refusals are written before anything else is read: a peer that does not
+		// read them must stop to send.
+		l.reply(answer)
+		return true
+	}
+	next := time.AfterFunc(handOverAfter, l.read) // also takes over if the handler calls runtime.Goexit
+	l.reply(answer)
+	return next.Stop()
+}
+
+// reply serves the requests of a payload, and writes the answer: each response as it
+// comes, or one array.
+func (l *loop) reply(answer *answer) {
+	defer answer.release()
+	if !answer.Batch {
+		for m := range answer.responses() {
+			l.write(Payload{Messages: []*Message{m}})
+		}
+		return
+	}
+	array := Payload{Batch: true}
+	defer func() { // also if a handler calls runtime.Goexit
+		if array.Messages != nil { // nil: all requests were cancelled
+			l.write(array)
+		}
+	}()
+	for m := range answer.responses() {
+		array.Messages = append(array.Messages, m)
+	}
+}
+
+// write writes an answer, even when all contexts have ended. If a server cannot
+// write, the conversation is over. If a client cannot, its Read will fail, too.
+func (l *loop) write(out Payload) {
+	err := l.peer.conn.Write(context.Background(), out)
+	switch {
+	case err == nil:
+	case !l.peer.weAreClient:
+		l.noteEnd(fmt.Errorf("write: %w", err))
+		l.peer.conn.Close()
+	case errors.Is(err, ErrClosed): // nobody waits for the answer any more
+		l.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
+	default:
+		l.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
+		l.sayUnsent(out, err)
+	}
+}
+
+// noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
+// server may still finish; those of a client end at once.
+func (l *loop) noteEnd(err error) {
+	why := closedBecause(err)
+	if err == io.EOF {
+		err = nil
+	}
+	if l.peer.weAreClient { // before the calls fail, so that their callers find the Peer ended
+		l.peer.endContexts(why)
+	}
+	l.peer.refuseCalls(why)
+	select {
+	case l.result <- err:
+	default: // the first reason is the one that counts
+	}
+}
+
+// ---- Taking in what comes ----
+
+// Peer is our record of the other side of a conversation: the calls that we have made to
+// it, and its requests that we are serving. With a Conn, one goroutine at a time, the
+// reader, reads messages, and serves each request itself. If a request takes longer than
+// a millisecond, a second goroutine takes over the reading. Over HTTP a server has no
+// Conn: each request is served on the goroutine of ServeHTTP. Close waits for the
+// requests that are being served, and not for a Read.
+type Peer struct {
+	log         *slog.Logger
+	send        sender // sends what belongs to no request
+	protocol    protocol
+	weAreClient bool // the local side is the client: it drops an Invalid message, and does not answer it
+
+	ctx      context.Context
+	endCtx   context.CancelCauseFunc // ends ctx with the reason
+	conn     Conn                    // nil for a server over HTTP, which has no Conn
+	onReport func(error)             // is told what the transport reports; nil: only the log is
+
+	readers sync.WaitGroup // readers that serve what they have read
+	sends   sync.WaitGroup // goroutines that send what nobody waits for
+
+	mu       sync.Mutex // guards the fields below
+	lastID   int64
+	calls    map[string]*pendingCall // by ID.key; nil: none
+	expected map[string]int          // how many calls have a key that the protocol has given; nil: none
+	serving  map[string]*Exchange    // by ID.key; nil: none, because an idle session is to be small
+	inFlight int                     // requests and refusals whose responses are not yet written
+	held     int                     // bytes of the payloads with these requests
+	callErr  error                   // why no more calls can be made; nil: they can
+	ended    bool                    // ctx has been ended
+	onEnd    func()                  // runs when the conversation ends; it may run more than once
+}
+
+// newPeer returns a Peer that lives as long as ctx. send sends what belongs to no
+// request.
+func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logger) *Peer {
+	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol}
+	p.ctx, p.endCtx = context.WithCancelCause(ctx)
+	return p
+}
+
+// newLonePeer returns a Peer for one payload that stands alone. Its context is ctx,
+// which ends by itself: a context of its own would cost each request memory.
+func newLonePeer(ctx context.Context, send sender, protocol protocol, log *slog.Logger) *Peer {
+	return &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol, ctx: ctx, endCtx: func(error) {}}
+}
+
+// dispatch takes in a payload. Before it returns, responses have reached the
+// calls that wait for them, and notifications the Handler, in the order in which
+// they were sent. If something must be answered, dispatch returns an answer;
+// otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
+// all handlers see its values.
+func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *answer {
+	base.owner = p
+	a := &answer{peer: p, handler: h, size: len(in.raw), done: in.done}
+	asArray, refused := p.protocol.admit(in, &base)
+	if refused != "" {
+		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
+	}
+	a.Batch = asArray && refused == ""
+	p.takeReport(in)
+	for _, m := range in.Messages {
+		switch m.Kind() {
+		case Response:
+			p.deliver(m)
+		case Notification:
+			p.takeNotification(ctx, h, m, base)
+		case Request:
+			x := base
+			x.Request = m
+			switch err := p.begin(ctx, in, a, &x); {
+			case err == nil:
+				a.requests = append(a.requests, x.state)
+			case err == error(errBusy) && p.weAreClient: // a server that floods us may not read the refusals, and we would read nothing more
+				p.log.Warn("dropped a request", "method", brief(m.Method), "reason", errBusy.Message)
+			case err != errIgnored:
+				a.refusals = append(a.refusals, NewResponse(m.ID, nil, err))
+			}
+		case Invalid:
+			// Two ends that answer each other's errors would never stop. An error
+			// with an id ends it: it is a response.
+			if p.weAreClient && m.ID == (ID{}) {
+				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
+			} else {
+				a.refusals = append(a.refusals, m)
+			}
+		}
+	}
+	p.count(len(a.refusals), 0)
+	if len(a.refusals)+len(a.requests) == 0 {
+		a.release()
+		return nil
+	}
+	return a
+}
+
+// takeReport takes in what a transport says about itself: that messages are lost, or
+// anything else.
+func (p *Peer) takeReport(in Payload) {
+	if in.Lost != nil { // any waiting call may be the one whose response is lost
+		p.failAllCalls(in.Lost)
+	}
+	switch {
+	case in.Report == nil:
+	case p.onReport != nil:
+		p.onReport(in.Report)
+	default:
+		p.log.Warn("transport", "error", brief(in.Report.Error()))
+	}
+}
+
+// deliver hands a response to the call that waits for it. A response that no
+// call waits for is logged.
+func (p *Peer) deliver(m *Message) {
+	c := p.remove(m.ID)
+	switch {
+	case c != nil:
+		c.outcome <- outcome{response: m}
+	case m.unusable != nil:
+		p.log.Warn("dropped a response", "reason", brief(m.unusable.Error()))
+	case m.Error != nil:
+		p.log.Warn("an error for no call of ours", "error", brief(m.Error.Error()))
+	default:
+		p.log.Debug("a response that no call waits for", "id", brief(m.ID.String()))
+	}
+}
+
+// takeNotification gives a notification to the protocol, and then to the Handler.
+func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Exchange) {
+	x.Request = m
+	if p.protocol.takeNotification(&x) {
+		return
+	}
+	response := x.response(x.handle(withValues(p.ctx, ctx), h))
+	if response.Error != nil {
+		p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(response.Error.Error()))
+	}
+}
+
+// begin puts a request of a payload, which a will answer, into the table of those
+// that are being served. An error is the response to it, unless it is errIgnored.
+func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) error {
+	if err := p.protocol.begin(in, x); err != nil {
+		return err
+	}
+	key := x.Request.ID.key()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	isFirst := len(a.requests) == 0 // of its payload
+	switch {
+	case p.callErr != nil: // the conversation has ended: a response would not be read
+		return errIgnored
+	case p.serving[key] != nil:
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
+	case p.inFlight >= maxInFlight:
+		return errBusy
+	case p.conn != nil && isFirst && p.held > 0 && p.held+a.size > maxHeld: // when nothing is held, a payload may have any size
+		return errBusy
+	case p.serving == nil:
+		p.serving = map[string]*Exchange{}
+	}
+	if isFirst {
+		p.held += a.size
+	}
+	p.inFlight++
+	p.serving[key] = x
+	x.state = &served{exchange: x, id: x.Request.ID, key: key}
+	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
+	if p.ended {
+		x.state.cancel()
+	}
+	return nil
+}
+
+// cancelServed ends the context of a request that its sender has cancelled, if
+// that may be done, and returns the request. It returns nil if there is no such
+// request. The id stays taken until the handler has returned.
+func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x := p.serving[id.key()]
+	if x == nil || !allowed(x) {
+		return nil
+	}
+	x.state.cancelled = true
+	x.state.cancel()
+	return x
+}
+
+// ---- Answering ----
+
+// answer is what a payload is answered with. The caller writes all responses, and
+// then calls release.
+type answer struct {
+	Batch bool // the responses form one array
+
+	peer     *Peer
+	handler  Handler
+	refusals []*Message // the error responses to what is not served
+	requests []*served  // to be served
+	size     int        // bytes of the Payload
+	done     func()     // of the Payload; nil: there is none
+}
+
+// responses serves the requests one after another, and yields each response as soon as
+// it is there. The caller takes all of them.
+func (a *answer) responses() iter.Seq[*Message] {
+	return func(yield func(*Message) bool) {
+		for _, m := range a.refusals {
+			yield(m)
+		}
+		next, size := 0, 0
+		// A handler may end its goroutine with runtime.Goexit. Only then there are
+		// requests left here. They are not served any more.
+		defer func() {
+			for _, s := range a.requests[next:] {
+				a.end(s, nil, errInternal, yield)
+			}
+		}()
+		for next < len(a.requests) {
+			s := a.requests[next]
+			var result any
+			var err error
+			if size > maxAnswers { // small requests may have large responses
+				err = errBatchTooLarge
+			} else {
+				result, err = s.exchange.handle(s.ctx, a.handler)
+			}
+			next++
+			size += a.end(s, result, err, yield)
+		}
+	}
+}
+
+// end yields the response to one request, and returns the bytes of its result. A
+// request that was cancelled gets no response: 2025-11-25 cancellation, receivers
+// SHOULD "Not send a response for the cancelled request".
+func (a *answer) end(s *served, result any, err error, yield func(*Message) bool) (size int) {
+	x := s.exchange
+	s.exchange = nil
+	weClosed := a.peer.weAreClient && s.ctx.Err() != nil // a client that has closed the conversation sends nothing more
+	if !a.peer.finish(s) || weClosed {
+		return 0
+	}
+	response := x.response(result, err)
+	s.sending.Wait()
+	yield(response)
+	if s.trailer != nil {
+		yield(s.trailer)
+	}
+	return len(response.Result)
+}
+
+// release is called when all responses are written. Until then the requests count as
+// in flight, because a peer that sends requests and does not read must not make us hold
+// any number of responses.
+func (a *answer) release() {
+	bytes := 0
+	if len(a.requests) > 0 {
+		bytes = a.size
+	}
+	a.peer.count(-len(a.refusals)-len(a.requests), -bytes)
+	if a.done != nil {
+		a.done()
+	}
+}
+
+// stop ends the contexts of the requests that are being served.
+func (a *answer) stop() {
+	for _, s := range a.requests {
+		s.cancel()
+	}
+}
+
+// isExclusive reports whether nothing more is to be read before the answer. It is
+// called before the requests are served.
+func (a *answer) isExclusive() bool {
+	return slices.ContainsFunc(a.requests, func(s *served) bool { return s.exchange.exclusive })
+}
+
+// handle calls the handler. If the handler panics, the error is errInternal. If it
+// ends its goroutine, handle does not return.
+func (x *Exchange) handle(ctx context.Context, h Handler) (result any, err error) {
+	defer x.catchPanic(&err)
+	result, err = h.Handle(ctx, x)
+	// If the context has ended and the peer has not cancelled the request, this
+	// server has stopped it. Then "context canceled" would tell the peer nothing.
+	stoppedByUs := ctx.Err() != nil && !x.owner.weAreClient
+	isContextError := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
+	if stoppedByUs && isContextError && !errors.As(err, new(*Error)) {
+		err = errStopping
+	}
+	return result, err
+}
+
+// response returns the response with what the handler has returned. The result may have
+// a MarshalJSON that panics, and the error a method Error that does.
+func (x *Exchange) response(result any, err error) (response *Message) {
+	var panicked error
+	defer func() {
+		if panicked != nil {
+			response = NewResponse(x.Request.ID, nil, panicked)
+		}
+	}()
+	defer x.catchPanic(&panicked)
+	if err != nil {
+		return NewResponse(x.Request.ID, nil, err)
+	}
+	encode := marshalObject
+	if x.encode != nil {
+		encode = x.encode
+	}
+	raw, err := encode(result)
+	if err != nil {
+		return NewResponse(x.Request.ID, nil, err)
+	}
+	return &Message{ID: x.Request.ID, Result: raw}
+}
+
+// finish takes a request out of the table when its handler has returned. It returns
+// false if the request was cancelled.
+func (p *Peer) finish(s *served) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x := p.serving[s.key]
+	if x != nil && x.state == s { // the id may belong to another request by now
+		delete(p.serving, s.key)
+	}
+	if len(p.serving) == 0 {
+		p.serving = nil
+	}
+	s.cancel()
+	return !s.cancelled
+}
+
+// count changes what is in flight: requests and refusals, and bytes of payloads.
+func (p *Peer) count(n, bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inFlight += n
+	p.held += bytes
+}
+
+// ---- Our calls ----
+
+// Context returns a context that ends when the conversation does. Its cause is
+// the reason. If the Peer is nil, there is no conversation, and the context has ended.
+func (p *Peer) Context() context.Context {
+	if p == nil {
+		return noConversation
+	}
+	return p.ctx
+}
+
+// noConversation has ended.
+var noConversation = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(ErrNoServerRequests)
+	return ctx
+}()
+
+// Notify sends a notification that belongs to no request. If the Peer is nil, it
+// returns ErrNoServerRequests.
+func (p *Peer) Notify(ctx context.Context, method string, params any) error {
+	if p == nil {
+		return ErrNoServerRequests
+	}
+	return p.send.notify(ctx, method, params)
+}
+
+// Call sends a request and waits for the response. It stores the result in
+// result, which is a pointer as for json.Unmarshal, and follows the rules of
+// json.Unmarshal; nil: the result is not wanted.
+//
+// An error that the peer has sent is an *Error. If ctx ends first, Call returns
+// its error, and the peer is told that nobody waits any more. If the
+// conversation ends first, the error wraps ErrClosed and, if one is known, the
+// reason.
+//
+// Some requests, such as initialize, are answered before anything else is read. The
+// handler of such a request must not wait for a Call.
+//
+// If the Peer is nil, Call returns ErrNoServerRequests.
+func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
+	if p == nil {
+		return ErrNoServerRequests
+	}
+	return p.call(ctx, p.send, method, params, result)
+}
+
+func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
+	m, err := NewRequest(ID{}, method, params)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	c, err := p.register(m)
+	if err != nil {
+		return err
+	}
+	err = send(ctx, m)
+	if err == nil {
+		select {
+		case end := <-c.outcome:
+			return end.store(result)
+		case <-ctx.Done():
+		}
+	}
+	if p.remove(m.ID) == nil { // another goroutine has removed the call, so its outcome is there
+		return (<-c.outcome).store(result)
+	}
+	if ctx.Err() == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write
+	}
+	why := context.Cause(ctx)
+	p.goSend(func() { p.tellAbandoned(send, m, why) })
+	return ctx.Err()
+}
+
+// pendingCall is a call that waits for its response.
+type pendingCall struct {
+	request *Message
+	key     string       // that the protocol has given it
+	outcome chan outcome // has room for one
+}
+
+// outcome is the end of a call: its response, or the reason why there is none.
+type outcome struct {
+	response *Message
+	err      error
+}
+
+// register gives a request its id, and puts it into the table of calls.
+func (p *Peer) register(m *Message) (*pendingCall, error) {
+	c := &pendingCall{request: m, key: p.protocol.callKey(m), outcome: make(chan outcome, 1)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.callErr != nil {
+		return nil, notSent{p.callErr}
+	}
+	p.lastID++ // the first id is 1: some servers take 0 for no id
+	m.ID = NumberID(p.lastID)
+	if p.calls == nil {
+		p.calls, p.expected = map[string]*pendingCall{}, map[string]int{}
+	}
+	p.calls[m.ID.key()] = c
+	if c.key != "" {
+		p.expected[c.key]++
+	}
+	return c, nil
+}
+
+// remove takes a call out of the table, and returns it; nil: it is not there.
+// The goroutine that has removed a call sets its outcome.
+func (p *Peer) remove(id ID) *pendingCall {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.removeLocked(id.key())
+}
+
+func (p *Peer) removeLocked(key string) *pendingCall {
+	c := p.calls[key]
+	if c == nil {
+		return nil
+	}
+	delete(p.calls, key)
+	if c.key != "" {
+		p.expected[c.key]--
+		if p.expected[c.key] == 0 {
+			delete(p.expected, c.key)
+		}
+	}
+	return c
+}
+
+// store stores the result of a call, or returns its error.
+func (end outcome) store(result any) error {
+	switch {
+	case end.err != nil:
+		return end.err
+	case end.response.unusable != nil:
+		return end.response.unusable
+	case end.response.Error != nil:
+		return end.response.Error
+	}
+	return storeResult(end.response.Result, result)
+}
+
+// storeResult stores a result where a caller of Call wants it. The two most
+// common types need not be checked and copied once more.
+func storeResult(raw json.RawMessage, result any) error {
+	switch result := result.(type) {
+	case nil:
+		return nil
+	case *json.RawMessage:
+		*result = raw
+		return nil
+	}
+	if err := json.Unmarshal(raw, result); err != nil {
+		return fmt.Errorf("result: %w", err)
+	}
+	return nil
+}
+
+// tellAbandoned tells the peer that nobody waits for the response to call any
+// more.
+func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
+	m := p.protocol.abandoned(call, why)
+	if m == nil {
+		return
+	}
+	ctx, done := context.WithTimeout(context.WithoutCancel(p.ctx), graceAtEnd)
+	defer done()
+	err := send(ctx, m)
+	if err == ErrAnswered { // the exchange that the call belonged to is over
+		err = p.send(ctx, m)
+	}
+	if err != nil {
+		p.log.Debug("cancellation not sent", "id", call.ID, "error", brief(err.Error()))
+	}
+}
+
+// goSend runs f, which sends something that nobody waits for, on a goroutine of
+// the Peer. When no more calls can be made, it does nothing.
+func (p *Peer) goSend(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.callErr == nil {
+		p.sends.Go(f)
+	}
+}
+
+// ---- The end of a conversation ----
+
+// Close hangs up. Every waiting Call returns ErrClosed, and the context of every
+// handler ends. Close waits for the handlers, but no more than a second for one that
+// ignores its context. Then it returns an error. It also returns the error of
+// Conn.Close. A handler must not call Close.
+//
+// Close does not wait for a Read of the Conn. Conn.Close ends it, or it ends with the
+// process, as that of standard input.
+func (p *Peer) Close() error {
+	p.refuseCalls(ErrClosed)
+	doneWithin(graceAtEnd, &p.sends) // cancellations of calls are still sent
+	p.endContexts(ErrClosed)
+	var err error
+	if p.conn != nil {
+		err = p.conn.Close()
+	}
+	if !doneWithin(graceAtEnd, &p.readers) {
+		err = errors.Join(err, errStubborn)
+	}
+	return err
+}
+
+// endContexts ends the context of the conversation, and the contexts of all requests
+// that are being served.
+func (p *Peer) endContexts(why error) {
+	p.endCtx(why)
+	p.mu.Lock()
+	p.ended = true
+	for _, x := range p.serving {
+		x.state.cancel()
+	}
+	onEnd := p.onEnd
+	p.mu.Unlock()
+	if onEnd != nil {
+		onEnd()
+	}
+}
+
+// refuseCalls ends all calls that wait, with err. No call can begin after that. A
+// call that tries to fails with the err of the first refuseCalls.
+func (p *Peer) refuseCalls(err error) {
+	p.mu.Lock()
+	p.callErr = cmp.Or(p.callErr, err)
+	p.mu.Unlock()
+	p.failAllCalls(err)
+}
+
+// failAllCalls ends all calls that wait. After that, other calls can be made.
+func (p *Peer) failAllCalls(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, c := range p.calls {
+		p.removeLocked(key)
+		c.outcome <- outcome{err: err}
+	}
+}
+
+// enterReader counts a reader that has read something, and is going to serve it. When
+// the conversation has ended, enterReader returns false, and nothing is served any
+// more: from then on Close may wait for the count.
+func (p *Peer) enterReader() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.callErr != nil {
+		return false
+	}
+	p.readers.Add(1)
+	return true
+}
+
+var errStubborn = errors.New("a handler has not returned")
+
+// doneWithin waits for a group, for at most d. It reports whether the group is done.
+// The goroutine that it starts lives as long as the group.
+func doneWithin(d time.Duration, group *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	return closedWithin(d, done)
+}
+
+// closedWithin waits until a channel is closed, for at most d. It reports whether
+// the channel is closed.
+func closedWithin(d time.Duration, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// closedBy is an error that matches ErrClosed. It keeps the text of the error.
+type closedBy struct{ error }
+
+func (e closedBy) Is(target error) bool { return target == ErrClosed }
+
+func (e closedBy) Unwrap() error { return e.error }
+
+// closedBecause returns an error that wraps ErrClosed and the reason of the end.
+// io.EOF is not a reason: the peer has hung up.
+func closedBecause(err error) error {
+	switch {
+	case err == io.EOF:
+		return ErrClosed
+	case errors.Is(err, ErrClosed):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrClosed, err)
+}
+
+// notSent is an error that matches ErrNotSent. It keeps the text of the error.
+type notSent struct{ error }
+
+func (e notSent) Is(target error) bool { return target == ErrNotSent }
+
+func (e notSent) Unwrap() error { return e.error }
+
+// ---- What a protocol on top of JSON-RPC decides ----
+
+// protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a
+// protocol of its own, which may keep what it learns about the other side. Its
+// methods are called by several goroutines.
+type protocol interface {
+	// admit is called for each payload before its messages are taken in. It
+	// may fill in base: the Exchange of each message is a copy of that. The
+	// responses to a batch form a batch if asArray is true. If refused is not
+	// empty, it is the reason why the whole payload is answered with one error.
+	admit(in Payload, base *Exchange) (asArray bool, refused string)
+	// begin is called for each request before it is served, and may fill in its
+	// Exchange. An error is the response. If it is errIgnored, there is no
+	// response.
+	begin(in Payload, x *Exchange) error
+	// takeNotification is called for each notification. If it returns true, the
+	// Handler is not called.
+	takeNotification(x *Exchange) (handled bool)
+	// callKey returns the key by which notifications refer to one of our calls,
+	// such as a progress token; "": there is none. See Peer.expects.
+	callKey(call *Message) string
+	// abandoned returns the notification that tells the other side that no
+	// caller waits for the response to call any more; nil: it is not told.
+	abandoned(call *Message, why error) *Message
+}
+
+// errIgnored is the error of a request that gets no response.
+var errIgnored = errors.New("ignored")
+
+// plainProtocol is the protocol of ServeConn and OpenConn: JSON-RPC with the
+// notification $/cancelRequest of the Language Server Protocol. Its member id says
+// which request is cancelled.
+type plainProtocol struct{}
+
+const plainCancel = "$/cancelRequest"
+
+// admit lets every payload in. The answer to a batch is a batch.
+func (plainProtocol) admit(in Payload, _ *Exchange) (bool, string) { return in.Batch, "" }
+
+// begin lets every request in.
+func (plainProtocol) begin(Payload, *Exchange) error { return nil }
+
+// takeNotification handles $/cancelRequest.
+func (plainProtocol) takeNotification(x *Exchange) bool {
+	if x.Request.Method != plainCancel {
+		return false
+	}
+	if id, ok := parseID(member(x.Request.Params, "id")); ok {
+		x.owner.cancelServed(id, func(*Exchange) bool { return true })
+	}
+	return true
+}
+
+// callKey returns "": no notification refers to a call.
+func (plainProtocol) callKey(*Message) string { return "" }
+
+// abandoned returns a $/cancelRequest.
+func (plainProtocol) abandoned(call *Message, _ error) *Message {
+	m, _ := NewRequest(ID{}, plainCancel, map[string]any{"id": json.RawMessage(call.ID.text)})
+	return m
+}
+
+// The methods below are for such a protocol, as is cancelServed.
+
+// expects reports whether a call waits to which the protocol has given this key.
+func (p *Peer) expects(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.expected[key] > 0
+}
+
+// fail ends the call with this id.
+func (p *Peer) fail(id ID, err error) {
+	if c := p.remove(id); c != nil {
+		c.outcome <- outcome{err: err}
+	}
+}
+
+// calling returns the request of ours that has this id; nil: none waits.
+func (p *Peer) calling(id ID) *Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[id.key()]; c != nil {
+		return c.request
+	}
+	return nil
+}
+
+// whenEnded sets the function that runs when the conversation ends. If it has
+// ended already, f runs now. A Peer has room for one such function.
+func (p *Peer) whenEnded(f func()) {
+	p.mu.Lock()
+	ended := p.ended
+	if !ended {
+		p.onEnd = f
+	}
+	p.mu.Unlock()
+	if ended {
+		f()
+	}
+}
+
+// replace forgets the peer of a Conn that another program now uses: a bridge may have
+// one stdio server for several clients. It cancels the requests of the old peer, except
+// those that stay, and frees their ids. All calls fail with why, because the new peer
+// has never seen them. When replace returns, nothing more is sent for the cancelled
+// requests.
+func (p *Peer) replace(stays func(*Exchange) bool, why error) {
+	var ended []*served
+	p.mu.Lock()
+	// Both tables are changed in one step. A Call whose context ends now must
+	// find that it has failed already, or it would send the new peer a
+	// cancellation.
+	for key, x := range p.serving {
+		if stays(x) {
+			continue
+		}
+		delete(p.serving, key)
+		x.state.cancelled = true
+		x.state.cancel()
+		ended = append(ended, x.state)
+	}
+	for key, c := range p.calls {
+		p.removeLocked(key)
+		c.outcome <- outcome{err: why}
+	}
+	p.mu.Unlock()
+	for _, s := range ended {
+		s.sending.Wait()
+	}
+}
+
+// withValues returns a context that ends when ctx does, and also has the values
+// of another one, whose end does not matter.
+func withValues(ctx, of context.Context) context.Context {
+	return valuesContext{ctx, context.WithoutCancel(of)}
+}
+
+type valuesContext struct {
+	context.Context
+	values context.Context
+}
+
+// Value returns what either context has for a key.
+func (c valuesContext) Value(key any) any {
+	if value := c.values.Value(key); value != nil {
+		return value
+	}
+	return c.Context.Value(key)
+}
+
+// ---- A Conn in memory ----
+
+// Pipe returns two Conns that are connected to each other in memory. It is for
+// tests, and it is the shortest example of a custom transport. It uses channels
+// alone, so a test may use it in the bubble of testing/synctest.
+//
+// Each Conn holds up to 64 payloads that the other one has not read yet. After
+// that, Write waits. When one of them is closed, both are. What was written
+// before can still be read.
+func Pipe() (a, b Conn) {
+	toA := make(chan []byte, 64)
+	toB := make(chan []byte, 64)
+	closed := make(chan struct{})
+	closeBoth := sync.OnceFunc(func() { close(closed) })
+	a = &pipeConn{in: toA, out: toB, closed: closed, closeBoth: closeBoth}
+	b = &pipeConn{in: toB, out: toA, closed: closed, closeBoth: closeBoth}
+	return a, b
+}
+
+// pipeConn is one end of a Pipe.
+type pipeConn struct {
+	in        <-chan []byte
+	out       chan<- []byte
+	closed    <-chan struct{} // is closed by Close of either end
+	closeBoth func()
+}
+
+// Read returns the next payload. After Close it returns what was written
+// before, and then io.EOF.
+func (c *pipeConn) Read() (Payload, error) {
+	select {
+	case text := <-c.in:
+		return Decode(text), nil
+	case <-c.closed:
+	}
+	select {
+	case text := <-c.in: // it was written before Close
+		return Decode(text), nil
+	default:
+		return Payload{}, io.EOF
+	}
+}
+
+// Write hands a payload to the other end.
+func (c *pipeConn) Write(ctx context.Context, p Payload) error {
+	select {
+	case <-c.closed: // even if there is room
+		return ErrClosed
+	default:
+	}
+	select {
+	case c.out <- p.Append(nil):
+		return nil
+	case <-c.closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close ends both Conns of the Pipe.
+func (c *pipeConn) Close() error {
+	c.closeBoth()
+	return nil
+}
+
+// ==== Bounds and protection ====
+
+const (
+	maxID      = 1024     // bytes of an id, and of a progress token
+	maxAnswers = 64 << 20 // bytes of the results of one batch; the requests after that get errors
+	maxLogged  = 500      // bytes that a log repeats of what a peer has sent
+
+	maxInFlight = 1024      // requests and refusals of one Peer whose responses are not written, before it is told errBusy; and messages of a batch
+	maxHeld     = 128 << 20 // bytes of the payloads whose requests a Peer with a Conn serves before it says errBusy
+
+	graceAfterHangup = 5 * time.Second // for running requests, when the peer has hung up
+	graceAfterStop   = 3 * time.Second // for running requests, when ServeConn is told to stop
+	graceAtEnd       = time.Second     // to send a cancellation, and for handlers whose context has ended
+)
+
+// ---- Objects of a peer, by exact names ----
 //
 // encoding/json accepts "METHOD" for "method", and of two members with one name
 // it takes the last. A proxy in front of us may read the same text in another
@@ -622,6 +2166,29 @@ func (e *BindError) text(kind string) string {
 
 const appearsTwice = "appears twice"
 
+// bindMember stores the value of a member. json.Unmarshal would read a text, JSON or a
+// value that reads itself once more: it does not know that the value is valid.
+func bindMember(value json.RawMessage, into reflect.Value) error {
+	switch field := into.Addr().Interface().(type) {
+	case *json.RawMessage:
+		*field = value
+		return nil
+	case json.Unmarshaler:
+		return field.UnmarshalJSON(value)
+	case *string:
+		if bytes.HasPrefix(value, []byte(`"`)) {
+			*field = unquote(value)
+			return nil
+		}
+	}
+	if isInteger(pointee(into.Type())) {
+		if n, ok := parseInteger(string(value)); ok {
+			value = strconv.AppendInt(nil, n, 10)
+		}
+	}
+	return json.Unmarshal(value, into.Addr().Interface())
+}
+
 // boundField is what Bind knows of a field: its member, and its place.
 type boundField struct {
 	name     string
@@ -663,27 +2230,30 @@ func fieldsOf(t reflect.Type) []boundField {
 
 var rawType = reflect.TypeFor[json.RawMessage]()
 
-// bindMember stores the value of a member. json.Unmarshal would read a text, JSON or a
-// value that reads itself once more: it does not know that the value is valid.
-func bindMember(value json.RawMessage, into reflect.Value) error {
-	switch field := into.Addr().Interface().(type) {
-	case *json.RawMessage:
-		*field = value
-		return nil
-	case json.Unmarshaler:
-		return field.UnmarshalJSON(value)
-	case *string:
-		if bytes.HasPrefix(value, []byte(`"`)) {
-			*field = unquote(value)
-			return nil
-		}
+// isInteger reports whether t is a type of integers, with or without a sign.
+func isInteger(t reflect.Type) bool { return reflect.Int <= t.Kind() && t.Kind() <= reflect.Uintptr }
+
+// pointee returns what t points to, or t if it is no pointer.
+func pointee(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
 	}
-	if isInteger(pointee(into.Type())) {
-		if n, ok := parseInteger(string(value)); ok {
-			value = strconv.AppendInt(nil, n, 10)
-		}
+	return t
+}
+
+// parseInteger reads a JSON number that is an integer: 3, 3.0, 30e-1 and 3e0, but not
+// 3.5. One with a point or an exponent is read as a float64, and must be less than 2^53:
+// up to there a float64 holds each integer.
+func parseInteger(text string) (n int64, ok bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err == nil {
+		return n, true
 	}
-	return json.Unmarshal(value, into.Addr().Interface())
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
+		return 0, false
+	}
+	return int64(f), true
 }
 
 // misfit returns the error for a member that does not fit, for a model that can do
@@ -727,32 +2297,6 @@ func mustBe(wrong *json.UnmarshalTypeError) string {
 	return "has the wrong type"
 }
 
-// isInteger reports whether t is a type of integers, with or without a sign.
-func isInteger(t reflect.Type) bool { return reflect.Int <= t.Kind() && t.Kind() <= reflect.Uintptr }
-
-// pointee returns what t points to, or t if it is no pointer.
-func pointee(t reflect.Type) reflect.Type {
-	if t.Kind() == reflect.Pointer {
-		return t.Elem()
-	}
-	return t
-}
-
-// parseInteger reads a JSON number that is an integer: 3, 3.0, 30e-1 and 3e0, but not
-// 3.5. One with a point or an exponent is read as a float64, and must be less than 2^53:
-// up to there a float64 holds each integer.
-func parseInteger(text string) (n int64, ok bool) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err == nil {
-		return n, true
-	}
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
-		return 0, false
-	}
-	return int64(f), true
-}
-
 // uniqueMembers returns the members of the object name, whose own names are not known. A
 // name that appears twice is an error. nil and null have no members.
 func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMessage, error) {
@@ -772,1577 +2316,19 @@ func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMess
 	return members, nil
 }
 
-// member returns the value of one member of an object. It returns nil if the
-// member is missing or appears twice, and if object is not an object.
-func member(object []byte, name string) (found json.RawMessage) {
-	if len(object) == 0 || object[0] != '{' {
-		return nil
-	}
-	for other, value := range Each(object) {
-		if string(other) != name {
-			continue
-		}
-		if found != nil {
-			return nil
-		}
-		found = value
-	}
-	return found
-}
-
-// lookup follows a path of member names into an object; nil: there is nothing.
-func lookup(object json.RawMessage, path ...string) json.RawMessage {
-	for _, name := range path {
-		object = member(object, name)
-	}
-	return object
-}
-
-// Each walks through an object or an array that is valid JSON. For a member it
-// yields the name, without quotes and escapes, and the value as it is written.
-// For an element it yields the value alone. It is for objects whose members are not
-// known; for others there is Bind.
-func Each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
-	return func(yield func([]byte, json.RawMessage) bool) {
-		if len(text) == 0 {
-			return
-		}
-		isObject := text[0] == '{'
-		var name []byte
-		for i := skipSpace(text, 1); i < len(text) && text[i] != '}' && text[i] != ']'; {
-			end := skipValue(text, i)
-			if isObject {
-				name = text[min(i+1, end-1) : end-1] // without its quotes; min, because broken text must not cause a panic
-				if bytes.IndexByte(name, '\\') >= 0 {
-					name = []byte(unquote(text[i:end]))
-				}
-				i = skipSpace(text, end)
-				end = skipValue(text, i)
-			}
-			if !yield(name, text[i:end:end]) {
-				return
-			}
-			i = skipSpace(text, end)
-		}
-	}
-}
-
-// skipSpace returns the index of the next value. It skips commas and colons like
-// white space, because the text is known to be valid.
-func skipSpace(text []byte, i int) int {
-	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' || text[i] == ',' || text[i] == ':') {
-		i++
-	}
-	return i
-}
-
-// skipValue returns the index after the value that starts at i.
-func skipValue(text []byte, i int) int {
-	for depth := 0; i < len(text); {
-		switch text[i] {
-		case '"':
-			i = skipString(text, i) - 1
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		default: // a number, true, false or null: to its last character
-			for depth == 0 && i+1 < len(text) && strings.IndexByte(",]} \n\r\t", text[i+1]) < 0 {
-				i++
-			}
-		}
-		i++
-		if depth == 0 {
-			return i
-		}
-	}
-	return len(text)
-}
-
-// skipString returns the index after the string that starts at i. The closing
-// quote is the first one with an even number of backslashes before it.
-func skipString(text []byte, i int) int {
-	for {
-		quote := bytes.IndexByte(text[i+1:], '"')
-		if quote < 0 {
-			return len(text)
-		}
-		i += 1 + quote
-		slashes := 0
-		for text[i-1-slashes] == '\\' {
-			slashes++
-		}
-		if slashes%2 == 0 {
-			return i + 1
-		}
-	}
-}
-
-// escapedByte returns the character that stands for a backslash and c. It returns
-// false for \u, which encoding/json reads.
-func escapedByte(c byte) (byte, bool) {
-	switch c {
-	case '"', '\\', '/':
-		return c, true
-	case 'b':
-		return '\b', true
-	case 'f':
-		return '\f', true
-	case 'n':
-		return '\n', true
-	case 'r':
-		return '\r', true
-	case 't':
-		return '\t', true
-	}
-	return 0, false
-}
-
-// unquote returns the value of a JSON string. It returns "" for anything else.
-func unquote(raw []byte) string {
-	if len(raw) < 2 || raw[0] != '"' {
-		return ""
-	}
-	text := raw[1 : len(raw)-1]
-	slash := bytes.IndexByte(text, '\\')
-	if slash < 0 {
-		return string(text)
-	}
-	var plain strings.Builder
-	plain.Grow(len(text))
-	for slash >= 0 && slash+1 < len(text) {
-		c, simple := escapedByte(text[slash+1])
-		if !simple {
-			var s string
-			_ = json.Unmarshal(raw, &s)
-			return s
-		}
-		plain.Write(text[:slash])
-		plain.WriteByte(c)
-		text = text[slash+2:]
-		slash = bytes.IndexByte(text, '\\')
-	}
-	plain.Write(text)
-	return plain.String()
-}
-
-// ---- Encoding ----
-
-// Raw returns the text that was read. It is nil in a Payload that Decode has not made.
-// It must not be changed. A Conn may have changed Messages since: HTTPDialer leaves
-// tools out of a list.
-func (p Payload) Raw() []byte { return p.raw }
-
-// Append appends the payload as one line of JSON, without a newline. It is valid
-// UTF-8, and only characters that need it are escaped. It panics if there is no
-// message and Batch is false.
-func (p Payload) Append(b []byte) []byte {
-	if !p.Batch {
-		return p.Messages[0].append(b)
-	}
-	b = append(b, '[')
-	for i, m := range p.Messages {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = m.append(b)
-	}
-	return append(b, ']')
-}
-
-// parts returns what Append appends, in one part or several. A large result is a
-// part of its own, so it is not copied.
-func (p Payload) parts() [][]byte {
-	var parts [][]byte
-	var text []byte
-	if p.Batch {
-		text = append(text, '[')
-	}
-	for i, m := range p.Messages {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		if len(m.Result) <= maxCopied || !isOneLine(m.Result) {
-			text = m.append(text)
-			continue
-		}
-		text = append(m.appendStart(text), `,"result":`...)
-		parts = append(parts, text, m.Result)
-		text = []byte("}")
-	}
-	if p.Batch {
-		text = append(text, ']')
-	}
-	return append(parts, text)
-}
-
-// size returns about how many bytes the message has on the wire.
-func (m *Message) size() int {
-	const rest = 64 // names, quotes and brackets
-	n := len(m.ID.text) + len(m.Method) + len(m.Params) + len(m.Result) + rest
-	if m.Error != nil {
-		n += len(m.Error.Message) + len(m.Error.Data)
-	}
-	return n
-}
-
-// encode returns the message as it is written on the wire.
-func (m *Message) encode() []byte { return m.append(nil) }
-
-// appendStart appends the members that all messages have.
-func (m *Message) appendStart(b []byte) []byte {
-	b = append(b, `{"jsonrpc":"2.0"`...)
-	if m.ID != (ID{}) {
-		b = append(append(b, `,"id":`...), m.ID.text...)
-	}
-	if m.Method != "" {
-		b = appendString(append(b, `,"method":`...), m.Method)
-	}
-	return b
-}
-
-func (m *Message) append(b []byte) []byte {
-	b = m.appendStart(slices.Grow(b, m.size()))
-	if m.Params != nil {
-		b = appendLine(append(b, `,"params":`...), m.Params)
-	}
-	if m.Result != nil {
-		b = appendLine(append(b, `,"result":`...), m.Result)
-	}
-	if m.Error != nil {
-		fault, err := marshal(m.Error)
-		if err != nil { // Data is not JSON
-			fault, _ = marshal(&Error{Code: m.Error.Code, Message: m.Error.Message})
-		}
-		b = append(append(b, `,"error":`...), fault...)
-	}
-	return append(b, '}')
-}
-
-func isOneLine(raw json.RawMessage) bool {
-	return bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0
-}
-
-// appendLine appends JSON on one line. marshal writes one line; the JSON of a
-// peer or a caller may have several. In JSON, a line break is white space: a string
-// cannot contain one.
-func appendLine(b []byte, raw json.RawMessage) []byte {
-	start := len(b)
-	b = append(b, raw...)
-	if isOneLine(raw) {
-		return b
-	}
-	for i, c := range b[start:] {
-		if c == '\n' || c == '\r' {
-			b[start+i] = ' '
-		}
-	}
-	return b
-}
-
-// appendString appends s as a JSON string. Most strings need no escapes.
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
-			quoted, _ := marshal(strings.Clone(s)) // a copy, so that the caller's s need not be on the heap
-			return append(b, quoted...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
-}
-
-// encoded is JSON that marshal has written. marshal returns it as it is, and
-// does not check and copy it again.
-type encoded json.RawMessage
-
-// MarshalJSON returns the JSON.
-func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
-
-// maxCopied is how many bytes of a json.RawMessage marshal copies. In the copy
-// there is no white space.
-const maxCopied = 64 << 10
-
-// marshal encodes v on one line. Only a large json.RawMessage keeps its line
-// breaks, which appendLine removes. marshal does not escape <, > and &. Bytes
-// that are not UTF-8 become U+FFFD.
-func marshal(v any) (json.RawMessage, error) {
-	switch v := v.(type) {
-	case encoded:
-		return json.RawMessage(v), nil
-	case interface {
-		encodeObject() (json.RawMessage, error)
-	}: // encoding/json would check and copy what MarshalJSON returns
-		return v.encodeObject()
-	case json.RawMessage: // a large one is not copied
-		if len(v) > maxCopied && json.Valid(v) && utf8.Valid(v) {
-			return bytes.TrimSpace(v), nil
-		}
-	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	raw := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-	if !utf8.Valid(raw) { // a json.RawMessage can hold such bytes
-		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
-	}
-	return raw, nil
-}
-
-// marshalObject encodes v, which must become a JSON object. nil becomes {}.
-func marshalObject(v any) (json.RawMessage, error) {
-	raw, err := marshal(v)
-	switch {
-	case err != nil:
-		return nil, err
-	case string(raw) == "null":
-		return json.RawMessage("{}"), nil
-	case raw[0] != '{':
-		return nil, fmt.Errorf("%T is not a JSON object", v)
-	}
-	return raw, nil
-}
-
-// sizeOf returns about how many bytes the JSON of v has, before v is encoded; 0: that
-// is not known.
-func sizeOf(v any) int {
-	switch v := v.(type) {
-	case encoded:
-		return len(v)
-	case json.RawMessage:
-		return len(v)
-	case interface{ jsonSize() int }:
-		return v.jsonSize()
-	}
-	return 0
-}
-
-// array is a slice that is [] in JSON if it has no elements. Without it nil would be
-// null, which the schemas of MCP do not allow.
-type array[T any] []T
-
-// MarshalJSON returns the elements as a JSON array.
-func (a array[T]) MarshalJSON() ([]byte, error) {
-	if len(a) == 0 {
-		return []byte("[]"), nil
-	}
-	return marshal([]T(a))
-}
-
-// ---- Objects of which only some members are ours ----
-
-// Object builds a JSON object member by member. It is for an object of which
-// only some members are ours: the others are passed on as they came. The zero Object
-// has no members.
-type Object struct{ text []byte }
-
-// Add adds a member. value must be JSON.
-func (o *Object) Add(name string, value []byte) {
-	if len(o.text) == 0 {
-		o.text = append(o.text, '{')
-	} else {
-		o.text = append(o.text, ',')
-	}
-	o.text = append(appendString(o.text, name), ':')
-	o.text = append(o.text, value...)
-}
-
-// AddAll adds the members of another object, except those with these names. What
-// is not an object adds nothing.
-func (o *Object) AddAll(other json.RawMessage, except ...string) {
-	if len(other) == 0 || other[0] != '{' {
-		return
-	}
-	for name, value := range Each(other) {
-		if !slices.Contains(except, string(name)) {
-			o.Add(string(name), value)
-		}
-	}
-}
-
-// JSON returns the object. Nothing can be added afterwards.
-func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
-
-// encode is JSON for marshal, which does not check it again.
-func (o *Object) encode() encoded {
-	if len(o.text) == 0 {
-		return encoded("{}")
-	}
-	return append(o.text, '}')
-}
-
-// ---- What a protocol on top of JSON-RPC decides ----
-
-// protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a
-// protocol of its own, which may keep what it learns about the other side. Its
-// methods are called by several goroutines.
-type protocol interface {
-	// admit is called for each payload before its messages are taken in. It
-	// may fill in base: the Exchange of each message is a copy of that. The
-	// responses to a batch form a batch if asArray is true. If refused is not
-	// empty, it is the reason why the whole payload is answered with one error.
-	admit(in Payload, base *Exchange) (asArray bool, refused string)
-	// begin is called for each request before it is served, and may fill in its
-	// Exchange. An error is the response. If it is errIgnored, there is no
-	// response.
-	begin(in Payload, x *Exchange) error
-	// takeNotification is called for each notification. If it returns true, the
-	// Handler is not called.
-	takeNotification(x *Exchange) (handled bool)
-	// callKey returns the key by which notifications refer to one of our calls,
-	// such as a progress token; "": there is none. See Peer.expects.
-	callKey(call *Message) string
-	// abandoned returns the notification that tells the other side that no
-	// caller waits for the response to call any more; nil: it is not told.
-	abandoned(call *Message, why error) *Message
-}
-
-// errIgnored is the error of a request that gets no response.
-var errIgnored = errors.New("ignored")
-
-// plainProtocol is the protocol of ServeConn and OpenConn: JSON-RPC with the
-// notification $/cancelRequest of the Language Server Protocol. Its member id says
-// which request is cancelled.
-type plainProtocol struct{}
-
-const plainCancel = "$/cancelRequest"
-
-// admit lets every payload in. The answer to a batch is a batch.
-func (plainProtocol) admit(in Payload, _ *Exchange) (bool, string) { return in.Batch, "" }
-
-// begin lets every request in.
-func (plainProtocol) begin(Payload, *Exchange) error { return nil }
-
-// takeNotification handles $/cancelRequest.
-func (plainProtocol) takeNotification(x *Exchange) bool {
-	if x.Request.Method != plainCancel {
-		return false
-	}
-	if id, ok := parseID(member(x.Request.Params, "id")); ok {
-		x.owner.cancelServed(id, func(*Exchange) bool { return true })
-	}
-	return true
-}
-
-// callKey returns "": no notification refers to a call.
-func (plainProtocol) callKey(*Message) string { return "" }
-
-// abandoned returns a $/cancelRequest.
-func (plainProtocol) abandoned(call *Message, _ error) *Message {
-	m, _ := NewRequest(ID{}, plainCancel, map[string]any{"id": json.RawMessage(call.ID.text)})
-	return m
-}
-
-// ---- Exchanges: requests that are being answered ----
-
-// Handler answers requests, and takes in notifications.
-//
-// For a request it returns a result that encodes to a JSON object, or an error.
-// An *Error is sent as it is. The text of any other error becomes the message of
-// a CodeInternalError, so it must not contain secrets. For a notification the
-// return values are only logged.
-//
-// ctx ends when the request is cancelled, or when the conversation ends: on a
-// server up to five seconds after the peer has hung up. See ServeConn.
-//
-// Notifications are handled one at a time, in the order in which they were sent,
-// on the goroutine that reads. So a handler of a notification must not take long,
-// and must not call the peer. The response to Peer.Call or Client.Call would not be
-// read, and the conversation would stand still until the context of the call ends.
-// The handler starts a goroutine for such a call.
-//
-// A handler of a request that panics is answered with a CodeInternalError. The panic
-// and its stack are logged, by slog.Default if there is no other log.
-//
-// A handler of a request that ends its goroutine with runtime.Goexit, as t.FailNow
-// does, is answered with a CodeInternalError. A handler of a notification that
-// does this ends the conversation.
-type Handler interface {
-	Handle(ctx context.Context, x *Exchange) (result any, err error)
-}
-
-// HandlerFunc is a function as a Handler.
-type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
-
-// Handle calls f.
-func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { return f(ctx, x) }
-
-// sender sends one message to the peer.
-type sender func(ctx context.Context, m *Message) error
-
-func (send sender) notify(ctx context.Context, method string, params any) error {
-	m, err := NewRequest(ID{}, method, params)
-	if err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return send(ctx, m)
-}
-
-// Exchange is one request while it is being answered, or one notification while
-// it is being handled.
-//
-// A test may call a tool with an Exchange of its own, such as
-// &Exchange{Principal: "u"}: Progress and Log do nothing then, and Input returns
-// false. What needs a request is tested over a Pipe.
-type Exchange struct {
-	Request *Message
-	// Peer is the sender of the request, for what a handler sends that does not
-	// belong to the request. It is nil if the sender takes no such messages: every
-	// modern request of MCP stands alone. Notify and Call of a nil Peer return
-	// ErrNoServerRequests. All modern requests have the same Peer, nil, so test for
-	// that before you use it as a key.
-	Peer *Peer
-	// Principal is the user who has sent the request, if the transport has
-	// authenticated one.
-	Principal string
-	// Header has the fields that came with the request, on transports that have
-	// some.
-	Header map[string][]string
-	// Ending is closed when the server shuts down. A request that lasts long
-	// returns its result then.
-	Ending <-chan struct{}
-
-	send         sender
-	owner        *Peer   // the Peer that keeps the request in its table, whether handlers may use it or not; never nil while a request is served
-	state        *served // nil for a notification
-	protocolData any     // what the protocol keeps with the exchange
-	cannotCall   bool    // Call returns ErrNoServerRequests
-	exclusive    bool    // nothing more is read from the peer before this request is answered
-	room         room    // for the response; nil: there is always room
-	inBatch      bool    // the request is one of a batch
-	onCall       func()  // runs before Call waits; nil: nothing to do
-	onConn       bool    // the request has come over a Conn, and its response goes there
-}
-
-// served is the state of a request that is being served. An Exchange is what a handler
-// sees, and a served is what is left of it until the response is written.
-type served struct {
-	// exchange is what the handler is called with. run sets it to nil, so that the
-	// text of the request is not held while the response waits to be written.
-	exchange *Exchange
-
-	id      ID
-	key     string // of the id
-	ctx     context.Context
-	cancel  context.CancelFunc
-	trailer *Message       // is sent after the response, if the handler sets it
-	room    room           // as in Exchange, which may be gone by then
-	inBatch bool           // likewise
-	taken   int            // bytes of room for the response
-	sending sync.WaitGroup // messages on their way; the response waits for them
-
-	cancelled bool // the request gets no response; the Peer's mutex guards this
-}
-
-// room is where a transport counts the bytes of the responses that wait to be
-// written. If a Conn has these methods, the responses of its conversation are counted
-// there. Several goroutines call them. An Exchange takes room for a large response before
-// it encodes the result. Message.taken says how much was taken, and the transport gives
-// that back when the response is written.
-type room interface {
-	// take takes n bytes. It waits for them, for a few seconds at most, or until ctx
-	// ends. It returns false if there is no room.
-	take(ctx context.Context, n int) bool
-	// tryTake is take without waiting.
-	tryTake(n int) bool
-	// giveBack gives back what one call of take or tryTake has taken.
-	giveBack(n int)
-}
-
-const countFrom = 4 << 10 // bytes; room is taken only for what is larger
-
-// takeRoom takes room for a response of so many bytes, unless enough is taken for it
-// already. It returns false if there is no room; then nothing is taken.
-//
-// A small response waits for room. A large one does not: it, or what it is made of,
-// is in memory already, so many of them would need much memory while they wait. A
-// response to a batch does not wait either. It could wait for what the responses
-// before it have taken, and that would never end.
-func (s *served) takeRoom(size int) bool {
-	if s == nil || s.room == nil || size <= max(countFrom, s.taken) {
-		return true
-	}
-	s.giveRoomBack()
-	isLarge := size > maxCopied
-	if isLarge {
-		size += maxCopied // for what the response has beside the result
-	}
-	taken := false
-	if isLarge || s.inBatch {
-		taken = s.room.tryTake(size)
-	} else {
-		taken = s.room.take(s.ctx, size)
-	}
-	if taken {
-		s.taken = size
-	}
-	return taken
-}
-
-// giveRoomBack gives back what takeRoom has taken.
-func (s *served) giveRoomBack() {
-	if s.taken > 0 {
-		s.room.giveBack(s.taken)
-		s.taken = 0
-	}
-}
-
-// encode encodes the result of a handler, which must become a JSON object. If the
-// result is large, and there is no room for it, the error is errNoMemory. Where the
-// size of a result is known beforehand, it is not even encoded then.
-func (x *Exchange) encode(result any) (json.RawMessage, error) {
-	if size := sizeOf(result); size > maxCopied && !x.state.takeRoom(size) {
-		return nil, errNoMemory
-	}
-	raw, err := marshalObject(result)
-	if err == nil && len(raw) > maxCopied && !x.state.takeRoom(len(raw)) {
-		return nil, errNoMemory
-	}
-	return raw, err
-}
-
-// Bind stores the params of the request in a struct, as the function Bind does.
-// The error is an *Error with CodeInvalidParams. Without a Request the params are
-// an empty object.
-func (x *Exchange) Bind(target any) error {
-	var params json.RawMessage
-	if x.Request != nil {
-		params = x.Request.Params
-	}
-	return paramsError(Bind(params, target), "param")
-}
-
-// paramsError makes an *Error of what Bind has returned. kind is what a member
-// is called, such as "argument".
-func paramsError(err error, kind string) error {
-	if fault, ok := errors.AsType[*BindError](err); ok {
-		return fault.InvalidParams(kind)
-	}
-	return err
-}
-
-// Notify sends a notification that belongs to the request. It returns
-// ErrAnswered when the response is on its way, when the request was cancelled,
-// and in the handler of a notification. 2025-11-25 progress: "Progress
-// notifications MUST stop after completion".
-func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
-	return sender(x.sendRelated).notify(ctx, method, params)
-}
-
-// Call sends a request that belongs to this one, and stores the result as
-// Peer.Call does. It returns ErrNoServerRequests if the peer cannot be sent a
-// request. In the handler of a notification it returns an error. Whether this
-// peer understands the request is for the caller to know.
-//
-// In MCP, a handler that has to ask the user returns an InputRequired instead. That
-// works in both eras, and Call in the legacy one alone.
-func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
-	if x.Peer == nil || x.cannotCall {
-		return ErrNoServerRequests
-	}
-	if x.state == nil {
-		return errCallInNotification
-	}
-	if x.onCall != nil {
-		x.onCall()
-	}
-	return x.Peer.call(ctx, x.sendRelated, method, params, result)
-}
-
-// sendRelated sends a message that belongs to the request, unless the request is
-// answered or cancelled. Its response waits until the message is sent.
-func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
-	if x.state == nil {
-		return ErrAnswered
-	}
-	x.owner.mu.Lock()
-	// The handler may have passed on a copy of x, so its state is what identifies
-	// the request.
-	current := x.owner.serving[x.state.key]
-	over := current == nil || current.state != x.state || x.state.cancelled
-	if !over {
-		x.state.sending.Add(1)
-	}
-	x.owner.mu.Unlock()
-	if over {
-		return ErrAnswered
-	}
-	defer x.state.sending.Done()
-	return x.send(ctx, m)
-}
-
-// handle calls the handler. If that panics, or the encoding of what it returns,
-// the response is an error, and the log has the stack. If the handler ends its
-// goroutine, handle does not return.
-func (x *Exchange) handle(ctx context.Context, h Handler) (response *Message) {
-	defer func() {
-		r := recover()
-		switch {
-		case r != nil:
-			log := x.owner.log
-			if log == silent {
-				log = slog.Default() // a program that logs nothing must still show its panics, as with net/http
-			}
-			log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
-			response = NewResponse(x.Request.ID, nil, errInternal)
-		case response == nil:
-			x.owner.log.Error("a handler has ended its goroutine", "method", brief(x.Request.Method))
-		}
-	}()
-	result, err := h.Handle(ctx, x)
-	// If the context has ended and the peer has not cancelled the request, this
-	// server has stopped it. Then "context canceled" would tell the peer nothing.
-	stoppedByUs := ctx.Err() != nil && !x.owner.weAreClient
-	isContextError := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
-	if stoppedByUs && isContextError && !errors.As(err, new(*Error)) {
-		err = errStopping
-	}
-	var raw json.RawMessage
-	if err == nil {
-		raw, err = x.encode(result)
-	}
-	if err != nil {
-		return NewResponse(x.Request.ID, nil, err)
-	}
-	return &Message{ID: x.Request.ID, Result: raw}
-}
-
-// ---- The peer ----
-
-const (
-	maxID      = 1024     // bytes of an id, and of a progress token
-	maxAtOnce  = 16       // requests of one batch that run at once
-	maxAnswers = 64 << 20 // bytes of the responses to one batch; those after that become errors
-	maxLogged  = 500      // bytes that a log repeats of what a peer has sent
-
-	maxInFlight = 1024            // responses that are owed to one Peer before it is told errBusy, and messages of a batch
-	maxHeld     = 128 << 20       // bytes of the payloads whose requests a Peer with a Conn serves before it says errBusy
-	maxOwed     = 4 * maxInFlight // responses that are not yet written; above this number nothing more is read
-
-	graceAfterHangup = 5 * time.Second // for running requests, when the peer has hung up
-	graceAfterStop   = 3 * time.Second // for running requests, when ServeConn is told to stop
-	graceAtEnd       = time.Second     // to send a cancellation, and for handlers whose context has ended
-)
-
-// Peer is our record of the other side of a conversation: the calls that we have made to
-// it, and its requests that we are serving. With a Conn, one goroutine at a time, the
-// reader, reads messages, and serves each request itself. If a request takes longer than
-// a millisecond, a second goroutine takes over the reading. Over HTTP a server has no
-// Conn: each request is served on the goroutine of ServeHTTP. Close waits for the
-// requests that are being served, and not for a Read.
-type Peer struct {
-	log         *slog.Logger
-	send        sender // sends what belongs to no request
-	protocol    protocol
-	weAreClient bool // the local side is the client: it drops an Invalid message, and does not answer it
-
-	ctx      context.Context
-	endCtx   context.CancelCauseFunc // ends ctx with the reason
-	conn     Conn                    // nil for a server over HTTP, which has no Conn
-	onReport func(error)             // is told what the transport reports; nil: only the log is
-
-	exclusive atomic.Pointer[reader] // the last reader that was in the state exclusive; nil: none was
-
-	readers sync.WaitGroup // readers that serve what they have read
-	sends   sync.WaitGroup // goroutines that send what nobody waits for
-
-	mu       sync.Mutex // guards the fields below
-	lastID   int64
-	calls    map[string]*pendingCall // by ID.key; nil: none
-	expected map[string]int          // how many calls have a key that the protocol has given; nil: none
-	serving  map[string]*Exchange    // by ID.key; nil: none, because an idle session is to be small
-	owed     int                     // requests and Invalid messages whose responses are not yet written
-	held     int                     // bytes of the payloads whose requests are being served
-	callErr  error                   // why no more calls can be made; nil: they can
-	ended    bool                    // ctx has been ended
-	onEnd    func()                  // runs when the conversation ends; it may run more than once
-}
-
-// pendingCall is a call that waits for its response.
-type pendingCall struct {
-	request *Message
-	key     string       // that the protocol has given it
-	outcome chan outcome // has room for one
-	sentOn  any          // what the request was sent on; nil: the Conn. A server over HTTP has a Stream for each response
-}
-
-// outcome is the end of a call: its response, or the reason why there is none.
-type outcome struct {
-	response *Message
-	err      error
-}
-
-// newPeer returns a Peer that lives as long as ctx. send sends what belongs to no
-// request.
-func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logger) *Peer {
-	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol}
-	p.ctx, p.endCtx = context.WithCancelCause(ctx)
-	return p
-}
-
-// newLonePeer returns a Peer for one payload that stands alone. Its context is ctx,
-// which ends by itself: a context of its own would cost each request memory.
-func newLonePeer(ctx context.Context, send sender, protocol protocol, log *slog.Logger) *Peer {
-	return &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol, ctx: ctx, endCtx: func(error) {}}
-}
-
-var silent = slog.New(slog.DiscardHandler)
-
-// brief returns a text for a log: its first 500 bytes, and only what can be
-// printed. It is for all that comes from a peer.
-func brief[T ~string | ~[]byte](text T) string {
-	if len(text) > maxLogged {
-		return Printable(string(text[:maxLogged])) + "…"
-	}
-	return Printable(string(text))
-}
-
-// Printable returns text for a terminal or a log: white space becomes a space, and
-// what is not printable becomes U+FFFD. So text of a peer cannot move the cursor, or
-// look like a line of our own.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) {
-			return ' '
-		}
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
-}
-
-// Context returns a context that ends when the conversation does. Its cause is
-// the reason. If the Peer is nil, there is no conversation, and the context has ended.
-func (p *Peer) Context() context.Context {
-	if p == nil {
-		return noConversation
-	}
-	return p.ctx
-}
-
-// noConversation has ended.
-var noConversation = func() context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(ErrNoServerRequests)
-	return ctx
-}()
-
-// Notify sends a notification that belongs to no request. If the Peer is nil, it
-// returns ErrNoServerRequests.
-func (p *Peer) Notify(ctx context.Context, method string, params any) error {
-	if p == nil {
-		return ErrNoServerRequests
-	}
-	return p.send.notify(ctx, method, params)
-}
-
-// Call sends a request and waits for the response. It stores the result in
-// result, which is a pointer as for json.Unmarshal, and follows the rules of
-// json.Unmarshal; nil: the result is not wanted.
-//
-// An error that the peer has sent is an *Error. If ctx ends first, Call returns
-// its error, and the peer is told that nobody waits any more. If the
-// conversation ends first, the error wraps ErrClosed and, if one is known, the
-// reason.
-//
-// Some requests, such as initialize, are answered before anything else is read. If
-// Call is called meanwhile, by any goroutine, reading goes on before that answer:
-// otherwise the response to the call could not be read.
-//
-// If the Peer is nil, Call returns ErrNoServerRequests.
-func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
-	if p == nil {
-		return ErrNoServerRequests
-	}
-	if r := p.exclusive.Load(); r != nil {
-		r.startNext(stateExclusive) // the caller may be the handler that the reader runs
-	}
-	return p.call(ctx, p.send, method, params, result)
-}
-
-func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
-	m, err := NewRequest(ID{}, method, params)
-	if err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	c, err := p.register(m)
-	if err != nil {
-		return err
-	}
-	err = send(ctx, m)
-	if err == nil {
-		select {
-		case end := <-c.outcome:
-			return end.store(result)
-		case <-ctx.Done():
-		}
-	}
-	if p.remove(m.ID) == nil { // another goroutine has removed the call, so its outcome is there
-		return (<-c.outcome).store(result)
-	}
-	if ctx.Err() == nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write
-	}
-	why := context.Cause(ctx)
-	p.goSend(func() { p.tellAbandoned(send, m, why) })
-	return ctx.Err()
-}
-
-// tellAbandoned tells the peer that nobody waits for the response to call any
-// more.
-func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
-	m := p.protocol.abandoned(call, why)
-	if m == nil {
-		return
-	}
-	ctx, done := context.WithTimeout(context.WithoutCancel(p.ctx), graceAtEnd)
-	defer done()
-	err := send(ctx, m)
-	if err == ErrAnswered { // the exchange that the call belonged to is over
-		err = p.send(ctx, m)
-	}
-	if err != nil {
-		p.log.Debug("cancellation not sent", "id", call.ID, "error", brief(err.Error()))
-	}
-}
-
-// register gives a request its id, and puts it into the table of calls.
-func (p *Peer) register(m *Message) (*pendingCall, error) {
-	c := &pendingCall{request: m, key: p.protocol.callKey(m), outcome: make(chan outcome, 1)}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.callErr != nil {
-		return nil, notSent{p.callErr}
-	}
-	p.lastID++ // the first id is 1: some servers take 0 for no id
-	m.ID = NumberID(p.lastID)
-	if p.calls == nil {
-		p.calls, p.expected = map[string]*pendingCall{}, map[string]int{}
-	}
-	p.calls[m.ID.key()] = c
-	if c.key != "" {
-		p.expected[c.key]++
-	}
-	return c, nil
-}
-
-// remove takes a call out of the table, and returns it; nil: it is not there.
-// The goroutine that has removed a call sets its outcome.
-func (p *Peer) remove(id ID) *pendingCall {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.removeLocked(id.key())
-}
-
-func (p *Peer) removeLocked(key string) *pendingCall {
-	c := p.calls[key]
-	if c == nil {
-		return nil
-	}
-	delete(p.calls, key)
-	if c.key != "" {
-		p.expected[c.key]--
-		if p.expected[c.key] == 0 {
-			delete(p.expected, c.key)
-		}
-	}
-	return c
-}
-
-// expects reports whether a call waits to which the protocol has given this key.
-func (p *Peer) expects(key string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.expected[key] > 0
-}
-
-// store stores the result of a call, or returns its error.
-func (end outcome) store(result any) error {
-	switch {
-	case end.err != nil:
-		return end.err
-	case end.response.unusable != nil:
-		return end.response.unusable
-	case end.response.Error != nil:
-		return end.response.Error
-	}
-	return storeResult(end.response.Result, result)
-}
-
-// storeResult stores a result where a caller of Call wants it. The two most
-// common types need not be checked and copied once more.
-func storeResult(raw json.RawMessage, result any) error {
-	switch result := result.(type) {
-	case nil:
-		return nil
-	case *json.RawMessage:
-		*result = raw
-		return nil
-	}
-	if err := json.Unmarshal(raw, result); err != nil {
-		return fmt.Errorf("result: %w", err)
-	}
-	return nil
-}
-
-// fail ends the call with this id.
-func (p *Peer) fail(id ID, err error) {
-	if c := p.remove(id); c != nil {
-		c.outcome <- outcome{err: err}
-	}
-}
-
-// failAllCalls ends all calls that wait. After that, other calls can be made.
-func (p *Peer) failAllCalls(err error) { p.failCalls(nil, err) }
-
-// sentOn notes what a call was sent on, for failCalls.
-func (p *Peer) sentOn(id ID, on any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[id.key()]; c != nil {
-		c.sentOn = on
-	}
-}
-
-// failCalls ends the calls that were sent on something, see sentOn; nil: all calls.
-func (p *Peer) failCalls(on any, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for key, c := range p.calls {
-		if on == nil || c.sentOn == on {
-			p.removeLocked(key)
-			c.outcome <- outcome{err: err}
-		}
-	}
-}
-
-// refuseCalls ends all calls that wait, with err. No call can begin after that. A
-// call that tries to fails with the err of the first refuseCalls.
-func (p *Peer) refuseCalls(err error) {
-	p.mu.Lock()
-	p.callErr = cmp.Or(p.callErr, err)
-	p.mu.Unlock()
-	p.failAllCalls(err)
-}
-
-// endContexts ends the context of the conversation, and the contexts of all requests
-// that are being served.
-func (p *Peer) endContexts(why error) {
-	p.endCtx(why)
-	p.mu.Lock()
-	p.ended = true
-	for _, x := range p.serving {
-		x.state.cancel()
-	}
-	onEnd := p.onEnd
-	p.mu.Unlock()
-	if onEnd != nil {
-		onEnd()
-	}
-}
-
-// goSend runs f, which sends something that nobody waits for, on a goroutine of
-// the Peer. When no more calls can be made, it does nothing.
-func (p *Peer) goSend(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.callErr == nil {
-		p.sends.Go(f)
-	}
-}
-
-// Close hangs up. Every waiting Call returns ErrClosed, and the context of every
-// handler ends. Close waits for the handlers, but no more than a second for one that
-// ignores its context. Then it returns an error. It also returns the error of
-// Conn.Close. A handler must not call Close.
-//
-// Close does not wait for a Read of the Conn. Conn.Close ends it, or it ends with the
-// process, as that of standard input.
-func (p *Peer) Close() error {
-	p.refuseCalls(ErrClosed)
-	doneWithin(graceAtEnd, &p.sends) // cancellations of calls are still sent
-	p.endContexts(ErrClosed)
-	var err error
-	if p.conn != nil {
-		err = p.conn.Close()
-	}
-	if !doneWithin(graceAtEnd, &p.readers) {
-		err = errors.Join(err, errStubborn)
-	}
-	return err
-}
-
-// enterReader counts a reader that has read something, and is going to serve it. When
-// the conversation has ended, enterReader returns false, and nothing is served any
-// more: from then on Close may wait for the count.
-func (p *Peer) enterReader() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.callErr != nil {
-		return false
-	}
-	p.readers.Add(1)
-	return true
-}
-
-var errStubborn = errors.New("a handler has not returned")
-
-// doneWithin waits for a group, for at most d. It reports whether the group is done.
-// The goroutine that it starts lives as long as the group.
-func doneWithin(d time.Duration, group *sync.WaitGroup) bool {
-	done := make(chan struct{})
-	go func() {
-		group.Wait()
-		close(done)
-	}()
-	return closedWithin(d, done)
-}
-
-// closedWithin waits until a channel is closed, for at most d. It reports whether
-// the channel is closed.
-func closedWithin(d time.Duration, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	case <-time.After(d):
-		return false
-	}
-}
-
-// withValues returns a context that ends when ctx does, and also has the values
-// of another one, whose end does not matter.
-func withValues(ctx, of context.Context) context.Context {
-	return valuesContext{ctx, context.WithoutCancel(of)}
-}
-
-type valuesContext struct {
-	context.Context
-	values context.Context
-}
-
-// Value returns what either context has for a key.
-func (c valuesContext) Value(key any) any {
-	if value := c.values.Value(key); value != nil {
-		return value
-	}
-	return c.Context.Value(key)
-}
-
-// The next three methods are for a protocol on top of JSON-RPC, as are expects,
-// fail and cancelServed.
-
-// whenEnded sets the function that runs when the conversation ends. If it has
-// ended already, f runs now. A Peer has room for one such function.
-func (p *Peer) whenEnded(f func()) {
-	p.mu.Lock()
-	ended := p.ended
-	if !ended {
-		p.onEnd = f
-	}
-	p.mu.Unlock()
-	if ended {
-		f()
-	}
-}
-
-// replace forgets the peer of a Conn that another program now uses: a bridge may have
-// one stdio server for several clients. It cancels the requests of the old peer, except
-// those that stay, and frees their ids. All calls fail with why, because the new peer
-// has never seen them. When replace returns, nothing more is sent for the cancelled
-// requests.
-func (p *Peer) replace(stays func(*Exchange) bool, why error) {
-	var ended []*served
-	p.mu.Lock()
-	// Both tables are changed in one step. A Call whose context ends now must
-	// find that it has failed already, or it would send the new peer a
-	// cancellation.
-	for key, x := range p.serving {
-		if stays(x) {
-			continue
-		}
-		delete(p.serving, key)
-		x.state.cancelled = true
-		x.state.cancel()
-		ended = append(ended, x.state)
-	}
-	for key, c := range p.calls {
-		p.removeLocked(key)
-		c.outcome <- outcome{err: why}
-	}
-	p.mu.Unlock()
-	for _, s := range ended {
-		s.sending.Wait()
-	}
-}
-
-// calling returns the request of ours that has this id; nil: none waits.
-func (p *Peer) calling(id ID) *Message {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[id.key()]; c != nil {
-		return c.request
-	}
-	return nil
-}
-
-// ---- Routing what comes in ----
-
-// dispatch takes in a payload. Before it returns, responses have reached the
-// calls that wait for them, and notifications the Handler, in the order in which
-// they were sent. If something must be answered, dispatch returns an answer;
-// otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
-// all handlers see its values.
-func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *answer {
-	base.owner, base.inBatch = p, in.Batch
-	done := in.done
-	asArray, refused := p.protocol.admit(in, &base)
-	if refused != "" {
-		in = Payload{Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}}
-		asArray = false
-	}
-	if in.lost != nil { // any waiting call may be the one whose response is lost
-		p.failAllCalls(in.lost)
-	}
-	a := &answer{Batch: asArray, peer: p, handler: h, size: len(in.raw), done: done}
-	for _, m := range in.Messages {
-		switch m.Kind() {
-		case Response:
-			p.deliver(m)
-		case Notification:
-			p.takeNotification(ctx, h, m, base)
-		case Request:
-			x := base
-			x.Request = m
-			switch err := p.begin(ctx, in, a, &x); {
-			case err == nil:
-				a.requests = append(a.requests, x.state)
-			case err != errIgnored:
-				a.refusals = append(a.refusals, NewResponse(m.ID, nil, err))
-			}
-		case Invalid:
-			if p.weAreClient { // two ends that answer each other's errors would never stop
-				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
-			} else {
-				a.refusals = append(a.refusals, m)
-			}
-		}
-	}
-	if len(a.refusals)+len(a.requests) == 0 {
-		if done != nil {
-			done()
-		}
-		return nil
-	}
-	p.addOwed(len(a.refusals))
-	return a
-}
-
-// answer is what a payload is answered with. Call emit, and call written when
-// all that it has emitted is written.
-type answer struct {
-	Batch bool // the responses form one array
-
-	peer     *Peer
-	handler  Handler
-	refusals []*Message // the error responses to what is not served
-	requests []*served  // to be served
-	size     int        // bytes of the Payload
-	done     func()     // of the Payload; nil: there is none
-
-	unhandled int // requests whose handlers have not returned; the Peer's mutex guards this
-}
-
-// emit serves the requests. It calls write for each response as soon as it is
-// there, one at a time, and returns after the last one.
-//
-// A single request is served on the caller's goroutine: to start another one
-// would be most of the cost of a small request. The requests of a batch have a
-// goroutine each, and no more than 16 run at once. When there is no room for one of
-// the responses, those requests that have not begun get the same error.
-func (a *answer) emit(write func(*Message)) {
-	for _, m := range a.refusals {
-		write(m)
-	}
-	switch len(a.requests) {
-	case 0:
-		return
-	case 1:
-		a.run(a.requests[0], write)
-		return
-	}
-	responses := make(chan *Message)
-	var refused atomic.Pointer[Error] // why no more requests are served; nil: they are
-	go func() {
-		var running sync.WaitGroup
-		slots := make(chan struct{}, maxAtOnce)
-		for _, s := range a.requests {
-			slots <- struct{}{}
-			running.Go(func() {
-				defer func() { <-slots }()
-				send := func(m *Message) { responses <- m }
-				if fault := refused.Load(); fault != nil {
-					a.respond(s, NewResponse(s.id, nil, fault), send)
-				} else {
-					a.run(s, send)
-				}
-			})
-		}
-		running.Wait()
-		close(responses)
-	}()
-	size := 0
-	for m := range responses {
-		size += m.size()
-		if size > maxAnswers { // small requests may have large responses
-			m = &Message{ID: m.ID, Error: errBatchTooLarge, taken: m.taken}
-		}
-		if m.Error == errNoMemory || m.Error == errBatchTooLarge {
-			refused.Store(m.Error)
-		}
-		write(m)
-	}
-}
-
-// run answers one request on the caller's goroutine.
-func (a *answer) run(s *served, emit func(*Message)) {
-	var response *Message
-	// Deferred, because a handler may call runtime.Goexit. Then handle does not
-	// return.
-	defer func() { a.respond(s, response, emit) }()
-	x := s.exchange
-	s.exchange = nil
-	response = x.handle(s.ctx, a.handler)
-}
-
-// respond emits the response; nil: the handler has ended its goroutine. A request
-// that was cancelled gets no response: 2025-11-25 cancellation, receivers SHOULD "Not
-// send a response for the cancelled request".
-func (a *answer) respond(s *served, response *Message, emit func(*Message)) {
-	if response == nil {
-		response = NewResponse(s.id, nil, errInternal)
-	}
-	weClosed := a.peer.weAreClient && s.ctx.Err() != nil // a client that has closed the conversation sends nothing more
-	if !s.takeRoom(response.size()) {
-		response = NewResponse(s.id, nil, errNoMemory)
-	}
-	if !a.peer.finish(a, s) || weClosed {
-		s.giveRoomBack()
-		return
-	}
-	response.taken = s.taken
-	s.sending.Wait()
-	emit(response)
-	if s.trailer != nil {
-		emit(s.trailer)
-	}
-}
-
-// written tells the Peer that the answer is written. Until then its requests
-// count as in flight, because a peer that sends requests and does not read must
-// not make us hold any number of responses.
-func (a *answer) written() {
-	a.peer.addOwed(-len(a.refusals) - len(a.requests))
-	if a.done != nil {
-		a.done()
-	}
-}
-
-// stop ends the contexts of the requests that are being served.
-func (a *answer) stop() {
-	for _, s := range a.requests {
-		s.cancel()
-	}
-}
-
-// isExclusive reports whether nothing more is to be read before the answer. It is
-// called before emit.
-func (a *answer) isExclusive() bool {
-	return slices.ContainsFunc(a.requests, func(s *served) bool { return s.exchange.exclusive })
-}
-
-// deliver hands a response to the call that waits for it. A response that no
-// call waits for is logged.
-func (p *Peer) deliver(m *Message) {
-	c := p.remove(m.ID)
-	switch {
-	case c != nil:
-		c.outcome <- outcome{response: m}
-	case m.unusable != nil:
-		p.log.Warn("dropped a response", "reason", brief(m.unusable.Error()))
-	case m.Error != nil:
-		p.log.Warn("an error for no call of ours", "error", brief(m.Error.Error()))
-	default:
-		p.log.Debug("a response that no call waits for", "id", brief(m.ID.String()))
-	}
-}
-
-// takeNotification gives a notification to the protocol, and then to the Handler.
-func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Exchange) {
-	x.Request = m
-	if p.protocol.takeNotification(&x) {
-		return
-	}
-	response := x.handle(withValues(p.ctx, ctx), h)
-	if response.Error != nil {
-		p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(response.Error.Error()))
-	}
-}
-
-// cancelServed ends the context of a request that its sender has cancelled, if
-// that may be done, and returns the request. It returns nil if there is no such
-// request. The id stays taken until the handler has returned.
-func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	x := p.serving[id.key()]
-	if x == nil || !allowed(x) {
-		return nil
-	}
-	x.state.cancelled = true
-	x.state.cancel()
-	return x
-}
-
-// begin puts a request of a payload, which a will answer, into the table of those
-// that are being served. An error is the response to it, unless it is errIgnored.
-//
-// A Peer with a Conn refuses a payload that would make it hold more than maxHeld bytes.
-// Bytes are held until the handlers have returned. When none are held, the payload may
-// have any size that the Conn lets through. A server over HTTP has no Conn, and a budget
-// for this.
-func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) error {
-	if err := p.protocol.begin(in, x); err != nil {
-		return err
-	}
-	key := x.Request.ID.key()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.callErr != nil: // the conversation has ended: a response would not be read
-		return errIgnored
-	case p.serving[key] != nil:
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
-	case p.owed >= maxInFlight:
-		return errBusy
-	case p.conn != nil && a.unhandled == 0 && p.held > 0 && p.held+a.size > maxHeld:
-		return errBusy
-	case p.serving == nil:
-		p.serving = map[string]*Exchange{}
-	}
-	if a.unhandled == 0 { // the first request of the payload
-		p.held += a.size
-	}
-	a.unhandled++
-	p.owed++
-	p.serving[key] = x
-	x.state = &served{exchange: x, id: x.Request.ID, key: key, room: x.room, inBatch: x.inBatch}
-	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
-	if p.ended {
-		x.state.cancel()
-	}
-	return nil
-}
-
-// finish takes a request out of the table when its handler has returned. It returns
-// false if the request was cancelled.
-func (p *Peer) finish(a *answer, s *served) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	x := p.serving[s.key]
-	if x != nil && x.state == s { // the id may belong to another request by now
-		delete(p.serving, s.key)
-	}
-	if len(p.serving) == 0 {
-		p.serving = nil
-	}
-	a.unhandled--
-	if a.unhandled == 0 {
-		p.held -= a.size
-	}
-	s.cancel()
-	return !s.cancelled
-}
-
-// addOwed changes the number of responses that are not yet written.
-func (p *Peer) addOwed(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.owed += n
-}
-
-// unwritten returns the number of responses that are not yet written.
-func (p *Peer) unwritten() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.owed
-}
-
-// ---- A conversation over a Conn ----
-
-// Conn carries payloads to and from one peer. To write a transport, implement its
-// three methods. Read passes the bytes of a message to Decode, and does not use their
-// memory again. Nothing else limits the size of a message, so Read must. Write sends what
-// Payload.Append returns. NewLineConn makes a Conn of any stream of bytes. Pipe, in
-// memory, is the shortest example. A Conn in this package may have the methods of room
-// as well: then the responses of its conversation are counted there.
-type Conn interface {
-	// Read returns the next payload. It is called by one goroutine at a time. It
-	// returns io.EOF when the peer has hung up. A *ReadError does not end the
-	// conversation; any other error does.
-	Read() (Payload, error)
-	// Write sends a payload. Several goroutines call it at the same time. If ctx
-	// ends in the middle of it, Write returns ctx.Err(), and the rest is still
-	// sent, before the next payload. If the peer cannot have read the payload, the
-	// error may wrap ErrNotSent. If the conversation has ended, it wraps ErrClosed.
-	Write(ctx context.Context, p Payload) error
-	// Close makes Read return, if that is possible: a Read of standard input ends
-	// only with the input or the process. Close may be called more than once.
-	Close() error
-}
-
-// ReadError is an error of Conn.Read that does not end the conversation: the
-// transport has lost one message, or has something to report.
-type ReadError struct {
-	// ID is that of a call of ours whose response is lost: the call fails with
-	// Err. The zero ID: it is not known, or no response is lost.
-	ID ID
-	// Request is the id of a request of the peer that was skipped. It is answered
-	// with CodeInvalidRequest. The zero ID: none was, or its id is not known.
-	Request ID
-	// Skipped means that a message was skipped of which nothing is known. It may be
-	// the response to any waiting call, so all of them fail. It may be a request, so
-	// a server answers with CodeInvalidRequest and without an id.
-	Skipped bool
-	// Err says what has happened. If nothing else is set, it is a report, which is
-	// logged. A report that is ErrSessionEnded or ErrInterrupted, of session.go,
-	// tells a Client that no more notifications come: see Client.Listen.
-	Err error
-}
-
-// newSkipped returns the error for a message that is too large. head is its
-// beginning. Most peers write the id before the large member. Then only one call
-// fails, or the error can be sent to the request. An id that head may have cut off, or
-// that comes twice, is none.
-func newSkipped(head []byte, err error) *ReadError {
+// ---- What cannot be read, and what goes wrong here ----
+
+// oversized returns the payload for a message that is too large. head is its beginning.
+// Most peers write the id before the large member. Then only one call fails, or the
+// error can be sent to the request. An id that head may have cut off, or that comes
+// twice, is none.
+func oversized(head []byte, err error) Payload {
 	var id ID
 	ids := 0
 	in := json.NewDecoder(bytes.NewReader(head))
-	if start, _ := in.Token(); start != json.Delim('{') {
-		return &ReadError{Skipped: true, Err: err}
-	}
+	start, _ := in.Token()
 	isRequest, isResponse := false, false
-	for { // until the member that head does not hold whole
+	for start == json.Delim('{') { // until the member that head does not hold whole
 		name, nameErr := in.Token()
 		switch name {
 		case "method", "params":
@@ -2359,341 +2345,15 @@ func newSkipped(head []byte, err error) *ReadError {
 			ids++
 		}
 	}
-	switch {
-	case id == ID{}, ids > 1, isRequest == isResponse:
-		return &ReadError{Skipped: true, Err: err}
-	case isRequest:
-		return &ReadError{Request: id, Err: err}
+	isKnown := id != ID{} && ids == 1 && isRequest != isResponse
+	if isKnown && isResponse {
+		return newLost(id, err)
 	}
-	return &ReadError{ID: id, Err: err}
-}
-
-func (e *ReadError) Error() string { return e.Err.Error() }
-
-// Unwrap returns Err.
-func (e *ReadError) Unwrap() error { return e.Err }
-
-// Dialer opens Conns. CommandDialer, HTTPDialer and SSEDialer implement it. Each Dial opens
-// another Conn: it starts a program once more, or connects to a URL once more.
-type Dialer interface {
-	// Dial opens a Conn. ctx is for dialling only: the Conn outlives it.
-	Dial(ctx context.Context) (Conn, error)
-}
-
-// DialerFunc is a function as a Dialer.
-type DialerFunc func(ctx context.Context) (Conn, error)
-
-// Dial calls f.
-func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
-
-// ServeConn answers the requests of the peer at the other end of c, in JSON-RPC
-// alone: for MCP, use Serve. It returns nil when the peer has hung up, and the
-// reason when the conversation has ended otherwise. It closes c, and an error of
-// that is joined to what it returns. A nil log is silent.
-//
-// When the peer has hung up, nothing more is read, waiting calls fail,
-// Exchange.Ending is closed, and running requests have five seconds to finish.
-// When ctx ends, so do the contexts of the requests: they have three seconds, and
-// c is closed at once. Of the Conns in this package only StdioConn can still
-// write a response then.
-func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
-	return serveConn(ctx, c, h, plainProtocol{}, log)
-}
-
-func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
-	ending := make(chan struct{})
-	l := newLoop(ctx, c, h, protocol, log, false)
-	l.ending = ending
-	l.start()
-	grace := graceAfterHangup
-	var err error
-	select {
-	case err = <-l.result:
-	case <-ctx.Done():
-		err, grace = ctx.Err(), graceAfterStop
-		l.noteEnd(err)
+	reason := "Invalid request: " + err.Error()
+	if isKnown {
+		return Payload{Messages: []*Message{newInvalid(id, CodeInvalidRequest, reason)}}
 	}
-	close(ending)
-	doneWithin(grace, &l.peer.readers)
-	return errors.Join(err, l.peer.Close())
-}
-
-// OpenConn starts a conversation as the client, in JSON-RPC alone, and returns at
-// once: for MCP, use Client. h answers the requests of the peer and takes in its
-// notifications. If h is nil, requests are answered with CodeMethodNotFound. An
-// Invalid message is logged and dropped. The conversation ends when ctx does, or
-// with Peer.Close.
-func OpenConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
-	return openConn(ctx, c, h, plainProtocol{}, log)
-}
-
-func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) *Peer {
-	l := newLoop(ctx, c, h, protocol, log, true)
-	l.start()
-	return l.peer
-}
-
-// loop reads payloads from a Conn, calls a Handler for them, and writes the
-// answers.
-type loop struct {
-	peer    *Peer
-	handler Handler
-	ending  <-chan struct{} // of each Exchange
-	room    room            // of the Conn; nil: it has none
-	result  chan error      // has room for the reason why the conversation ended; nil: the peer has hung up
-}
-
-// newLoop makes a Peer and its loop. Nothing is read before start.
-func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger, weAreClient bool) *loop {
-	if h == nil {
-		h = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { return nil, MethodNotFound(x.Request.Method) })
-	}
-	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
-	p := newPeer(ctx, send, protocol, log)
-	p.weAreClient, p.conn = weAreClient, c
-	l := &loop{peer: p, handler: h, result: make(chan error, 1)}
-	l.room, _ = c.(room)
-	return l
-}
-
-// start starts the first reader. When the context of the conversation ends, calls
-// fail at once: it may take a while until Read returns.
-func (l *loop) start() {
-	context.AfterFunc(l.peer.ctx, func() {
-		l.peer.refuseCalls(closedBecause(context.Cause(l.peer.ctx)))
-		l.peer.conn.Close()
-	})
-	go l.read()
-}
-
-// A reader is the goroutine that reads from a Conn. Normally it reads a request, serves
-// it, and reads on. It serves the request itself: to hand each one to another goroutine
-// would make a call on stdio measurably more expensive. While it serves, nothing is
-// read. So when a request is slow, or waits for a response of the peer, another
-// goroutine becomes the reader, and this one ends after the request. Most lines of the
-// table are about such requests:
-//
-//	state      the goroutine         event                                    next state
-//	reading    waits for a message   a request comes, and with it at most
-//	                                 16 responses are owed                    serving
-//	                                 17 to 4,096 responses are owed           serving, and at once replaced
-//	                                 more than 4,096 responses are owed       exclusive
-//	                                 it must be answered before anything
-//	                                 else is read                             exclusive
-//	serving    serves the request    the request is answered                  reading
-//	                                 a millisecond passes, or the handler
-//	                                 calls Exchange.Call                      replaced
-//	                                 the handler calls Peer.Call              serving, until the millisecond has passed
-//	exclusive  serves the request    the request is answered                  reading
-//	                                 the handler calls Exchange.Call, or
-//	                                 Peer.Call is called                      replaced
-//	replaced   serves the request;   the request is answered                  the goroutine ends
-//	           another one reads
-//
-// A notification is handled in the state reading. Its handler must not wait for a
-// response of the peer.
-type reader struct {
-	*loop
-	timer *time.Timer // calls handOver
-	mu    sync.Mutex  // guards the field below
-	state readerState
-}
-
-type readerState int
-
-const (
-	stateReading   readerState = iota
-	stateServing               // a request; another reader may take over at any time
-	stateExclusive             // a request; another reader takes over only for a call
-	stateReplaced              // there is another reader
-)
-
-const (
-	handOverAfter  = time.Millisecond // when a request takes longer, another goroutine reads
-	handOverAtOnce = 16               // responses that are owed; above this number another goroutine reads at once
-)
-
-// setState changes the state from reading to another one.
-func (r *reader) setState(to readerState) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.state = to
-	if to == stateExclusive {
-		r.peer.exclusive.Store(r)
-	}
-}
-
-// enter changes the state from reading to the one in which an answer is emitted.
-func (r *reader) enter(a *answer) {
-	r.timer.Stop()
-	owed := r.peer.unwritten()
-	peerDoesNotRead := owed > maxOwed
-	switch {
-	case a.isExclusive() || peerDoesNotRead:
-		r.setState(stateExclusive)
-	case owed > handOverAtOnce: // this request will be slow, too
-		r.setState(stateServing)
-		r.handOver()
-	default:
-		r.setState(stateServing)
-		r.timer.Reset(handOverAfter)
-	}
-}
-
-// handOver lets another reader take over, unless the state is exclusive.
-func (r *reader) handOver() { r.startNext(stateServing) }
-
-// handOverForCall lets another reader take over in any case: the response to a
-// call must be read.
-func (r *reader) handOverForCall() { r.startNext(stateServing, stateExclusive) }
-
-// startNext starts another reader if this one is in one of the states.
-func (r *reader) startNext(in ...readerState) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if slices.Contains(in, r.state) {
-		r.state = stateReplaced
-		go r.loop.read()
-	}
-}
-
-// resume changes the state back to reading. It returns false if there is another
-// reader.
-func (r *reader) resume() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state == stateReplaced {
-		return false
-	}
-	r.state = stateReading
-	return true
-}
-
-func (r *reader) isReading() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state == stateReading
-}
-
-// errGoexit is why a conversation is over when the handler of a notification has
-// called runtime.Goexit.
-var errGoexit = errors.New("a handler has ended its goroutine")
-
-// read is the goroutine of a reader.
-func (l *loop) read() {
-	r := &reader{loop: l}
-	// The timer of one request may fire when the next one is served already. Then
-	// another reader takes over too early, which does no harm.
-	r.timer = time.AfterFunc(handOverAfter, r.handOver)
-	defer r.timer.Stop()
-	ended := errGoexit // stays the reason only if a handler calls runtime.Goexit
-	defer func() {
-		switch {
-		case ended == errGoexit && !r.isReading():
-			r.handOverForCall() // answer.run has answered the request
-		case ended != nil:
-			l.noteEnd(ended)
-		}
-	}()
-	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, room: l.room, onCall: r.handOverForCall, onConn: true}
-	for {
-		in, err := l.peer.conn.Read()
-		report, isReport := errors.AsType[*ReadError](err)
-		if err != nil && !isReport {
-			ended = err
-			return
-		}
-		if !r.serve(in, report, base) {
-			ended = nil
-			return
-		}
-	}
-}
-
-// serve serves what the reader has read: a payload, or a report. It returns false if
-// the reader is not to read on, because there is another one, or because the
-// conversation has ended.
-func (r *reader) serve(in Payload, report *ReadError, base Exchange) (readOn bool) {
-	if !r.peer.enterReader() {
-		if in.done != nil {
-			in.done()
-		}
-		return false
-	}
-	defer r.peer.readers.Done()
-	if report != nil {
-		r.handleReadError(report)
-		return true
-	}
-	answer := r.peer.dispatch(r.peer.ctx, r.handler, in, base)
-	if answer == nil {
-		return true
-	}
-	r.enter(answer)
-	r.reply(answer)
-	return r.resume()
-}
-
-// handleReadError ends the call whose response is lost, answers a message that was
-// skipped, or logs a report.
-func (l *loop) handleReadError(report *ReadError) {
-	p := l.peer
-	switch {
-	case report.ID != ID{}:
-		p.fail(report.ID, report.Err)
-	case report.Request != ID{}:
-		l.refuseSkipped(report)
-	case report.Skipped:
-		p.failAllCalls(report.Err)
-		if p.weAreClient { // two ends that answer each other's errors would never stop
-			p.log.Warn("dropped what is no message", "reason", brief(report.Err.Error()))
-		} else {
-			l.refuseSkipped(report)
-		}
-	case p.onReport != nil:
-		p.onReport(report.Err)
-	default:
-		p.log.Warn("transport", "error", brief(report.Err.Error()))
-	}
-}
-
-// refuseSkipped answers a message that was skipped.
-func (l *loop) refuseSkipped(report *ReadError) {
-	reason := "Invalid request: " + report.Err.Error()
-	l.write(Payload{Messages: []*Message{newInvalid(report.Request, CodeInvalidRequest, reason)}})
-}
-
-// reply emits an answer, and writes it: each message as it comes, or one array.
-func (l *loop) reply(answer *answer) {
-	defer answer.written()
-	if !answer.Batch {
-		answer.emit(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
-		return
-	}
-	array := Payload{Batch: true}
-	defer func() { // also if a handler calls runtime.Goexit
-		if array.Messages != nil { // nil: all requests were cancelled
-			l.write(array)
-		}
-	}()
-	answer.emit(func(m *Message) { array.Messages = append(array.Messages, m) })
-}
-
-// write writes an answer, even when all contexts have ended. If a server cannot
-// write, the conversation is over. If a client cannot, its Read will fail, too.
-func (l *loop) write(out Payload) {
-	err := l.peer.conn.Write(context.Background(), out)
-	switch {
-	case err == nil:
-	case !l.peer.weAreClient:
-		l.noteEnd(fmt.Errorf("write: %w", err))
-		l.peer.conn.Close()
-	case errors.Is(err, ErrClosed): // nobody waits for the answer any more
-		l.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
-	default:
-		l.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
-		l.sayUnsent(out, err)
-	}
+	return Payload{Lost: err, Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}}
 }
 
 // sayUnsent sends errors in place of results that could not be sent, such as one
@@ -2717,85 +2377,51 @@ func (l *loop) sayUnsent(out Payload, why error) {
 	}
 }
 
-// noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
-// server may still finish; those of a client end at once.
-func (l *loop) noteEnd(err error) {
-	why := closedBecause(err)
-	if err == io.EOF {
-		err = nil
+// catchPanic is deferred. It logs a panic with its stack, and makes errInternal of it.
+func (x *Exchange) catchPanic(err *error) {
+	r := recover()
+	if r == nil {
+		return
 	}
-	if l.peer.weAreClient { // before the calls fail, so that their callers find the Peer ended
-		l.peer.endContexts(why)
+	log := x.owner.log
+	if log == silent {
+		log = slog.Default() // a program that logs nothing must still show its panics, as with net/http
 	}
-	l.peer.refuseCalls(why)
-	select {
-	case l.result <- err:
-	default: // the first reason is the one that counts
-	}
+	log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
+	*err = errInternal
 }
 
-// ---- A Conn in memory ----
+// errGoexit is why a conversation is over when the handler of a notification has
+// called runtime.Goexit.
+var errGoexit = errors.New("a handler has ended its goroutine")
 
-// Pipe returns two Conns that are connected to each other in memory. It is for
-// tests, and it is the shortest example of a custom transport. It uses channels
-// alone, so a test may use it in the bubble of testing/synctest.
-//
-// Each Conn holds up to 64 payloads that the other one has not read yet. After
-// that, Write waits. When one of them is closed, both are. What was written
-// before can still be read.
-func Pipe() (a, b Conn) {
-	toA := make(chan []byte, 64)
-	toB := make(chan []byte, 64)
-	closed := make(chan struct{})
-	closeBoth := sync.OnceFunc(func() { close(closed) })
-	a = &pipeConn{in: toA, out: toB, closed: closed, closeBoth: closeBoth}
-	b = &pipeConn{in: toB, out: toA, closed: closed, closeBoth: closeBoth}
-	return a, b
+// errNothingIsRead is the error of Exchange.Call where its response could not be read.
+var errNothingIsRead = errors.New("the handler of a notification, or of initialize, cannot call: nothing is read before it returns")
+
+// ---- Text for logs and terminals ----
+
+// Printable returns text for a terminal or a log: white space becomes a space, and
+// what is not printable becomes U+FFFD. So text of a peer cannot move the cursor, or
+// look like a line of our own.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
-// pipeConn is one end of a Pipe.
-type pipeConn struct {
-	in        <-chan []byte
-	out       chan<- []byte
-	closed    <-chan struct{} // is closed by Close of either end
-	closeBoth func()
-}
-
-// Read returns the next payload. After Close it returns what was written
-// before, and then io.EOF.
-func (c *pipeConn) Read() (Payload, error) {
-	select {
-	case text := <-c.in:
-		return Decode(text), nil
-	case <-c.closed:
+// brief returns a text for a log: its first 500 bytes, and only what can be
+// printed. It is for all that comes from a peer.
+func brief[T ~string | ~[]byte](text T) string {
+	if len(text) > maxLogged {
+		return Printable(string(text[:maxLogged])) + "…"
 	}
-	select {
-	case text := <-c.in: // it was written before Close
-		return Decode(text), nil
-	default:
-		return Payload{}, io.EOF
-	}
+	return Printable(string(text))
 }
 
-// Write hands a payload to the other end.
-func (c *pipeConn) Write(ctx context.Context, p Payload) error {
-	select {
-	case <-c.closed: // even if there is room
-		return ErrClosed
-	default:
-	}
-	select {
-	case c.out <- p.Append(nil):
-		return nil
-	case <-c.closed:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Close ends both Conns of the Pipe.
-func (c *pipeConn) Close() error {
-	c.closeBoth()
-	return nil
-}
+var silent = slog.New(slog.DiscardHandler)

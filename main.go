@@ -2529,7 +2529,7 @@ func bridge(ctx context.Context, args []string) error {
 		server:  server,
 		isURL:   isURL(target[0]),
 		log:     slog.New(slog.NewTextHandler(stderr, nil)),
-		queue:   make(chan said, maxQueued/queueUnit),
+		queue:   make(chan Payload, maxQueued/queueUnit),
 		queued:  make(chan struct{}, maxQueued/queueUnit),
 		posts:   make(chan struct{}, maxPosts),
 		changed: make(chan struct{}, 1),
@@ -2549,7 +2549,7 @@ type bridged struct {
 	log     *slog.Logger
 	ctx     context.Context // its cause is why the bridge ends
 	end     context.CancelCauseFunc
-	queue   chan said     // from readClient to passOn; closed when the client has hung up
+	queue   chan Payload  // from readClient to passOn; closed when the client has hung up
 	queued  chan struct{} // has a value for each queueUnit of what is in queue; it has room for maxQueued
 	posts   chan struct{} // has room for maxPosts; each POST holds a place
 	changed chan struct{} // has room for one; gets a value when a request has left waiting
@@ -2560,15 +2560,8 @@ type bridged struct {
 	written   sync.Cond              // of mu; is told when answering becomes less
 }
 
-// said is what has come from the client: a payload, or a report about one that was too
-// large.
-type said struct {
-	Payload
-	report *ReadError
-}
-
-// units returns how many values of bridged.queued it has. A large payload has all.
-func (s said) units() int { return min(len(s.Raw()), maxQueued-1)/queueUnit + 1 }
+// units returns how many values of bridged.queued a payload has. A large one has all.
+func units(p Payload) int { return min(len(p.Raw()), maxQueued-1)/queueUnit + 1 }
 
 // waitingCall is what the bridge keeps of a request of the client.
 type waitingCall struct {
@@ -2610,20 +2603,18 @@ func (b *bridged) run() error {
 func (b *bridged) readClient() {
 	defer close(b.queue)
 	for {
-		in, err := b.client.Read()
-		report, isReport := errors.AsType[*ReadError](err)
+		next, err := b.client.Read()
 		switch {
 		case b.ctx.Err() != nil: // the bridge has ended
 			return
 		case err == io.EOF:
 			time.AfterFunc(b.drainTime(), func() { b.end(errClientGone) })
 			return
-		case err != nil && !isReport:
+		case err != nil:
 			b.end(fmt.Errorf("standard input: %w", err))
 			return
 		}
-		next := said{in, report}
-		for range next.units() {
+		for range units(next) {
 			select {
 			case b.queued <- struct{}{}:
 			case <-b.ctx.Done():
@@ -2639,15 +2630,10 @@ func (b *bridged) readClient() {
 // subscription has no answer before its end, so passOn does not wait for it.
 func (b *bridged) passOn() {
 	for next := range b.queue {
-		for range next.units() { // before the server has taken it, so that readClient goes on meanwhile
+		for range units(next) { // before the server has taken it, so that readClient goes on meanwhile
 			<-b.queued
 		}
-		if next.report != nil { // a line was too long
-			fault := &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + next.report.Error()}
-			b.answer(NewResponse(next.report.Request, nil, fault))
-			continue
-		}
-		b.toServer(next.Payload)
+		b.toServer(next)
 	}
 	b.await(b.drainTime(), func(method string) bool { return method != "subscriptions/listen" })
 	b.end(errClientGone)
@@ -2785,10 +2771,7 @@ func (b *bridged) writeToServer(ctx context.Context, out Payload) {
 func (b *bridged) readServer() {
 	for {
 		in, err := b.server.Read()
-		report, isReport := errors.AsType[*ReadError](err)
 		switch {
-		case isReport:
-			b.takeReport(report)
 		case err == io.EOF:
 			b.end(errServerGone)
 			return
@@ -2801,35 +2784,30 @@ func (b *bridged) readServer() {
 	}
 }
 
-// takeReport takes in an error after which the conversation goes on.
-func (b *bridged) takeReport(report *ReadError) {
-	switch {
-	case report.ID != ID{}:
-		b.fail(report.ID, report.Err)
-	case report.Request != ID{}:
-		b.refuse(report)
-	case report.Skipped: // any of the requests may be the one whose answer is lost
-		b.failAll(report.Err)
-	default:
-		b.log.Info("transport", "report", Printable(shorten(report.Error(), maxShown)))
+// takeReport takes in what the transport says about itself.
+func (b *bridged) takeReport(in Payload) {
+	if in.Lost != nil { // any of the requests may be the one whose answer is lost
+		b.failAll(in.Lost)
 	}
-	b.checkSession(report.Err)
+	if in.Report != nil {
+		b.log.Info("transport", "report", Printable(shorten(in.Report.Error(), maxShown)))
+	}
+	b.checkSession(in.Report)
 }
 
-// refuse answers a request of the server that was too large. It does so on a goroutine,
-// because the server may not read before we read on. A server that does not read at all
-// gets no more of these answers than there is room in posts.
-func (b *bridged) refuse(report *ReadError) {
-	fault := &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + report.Error()}
-	answer := Payload{Messages: []*Message{NewResponse(report.Request, nil, fault)}}
+// refuse answers a message of the server that is invalid, such as a request that is too
+// large. It does so on a goroutine, because the server may not read before we read on. A
+// server that does not read at all gets no more of these answers than there is room in
+// posts.
+func (b *bridged) refuse(m *Message) {
 	select {
 	case b.posts <- struct{}{}:
 	default:
-		b.log.Warn("a request of the server was not answered", "error", Printable(shorten(report.Error(), maxShown)))
+		b.log.Warn("a request of the server was not answered", "error", Printable(shorten(m.Error.Message, maxShown)))
 		return
 	}
 	go func() { // ends when the server has taken the answer, or is closed
-		b.writeToServer(b.ctx, answer)
+		b.writeToServer(b.ctx, Payload{Messages: []*Message{m}})
 		<-b.posts
 	}()
 }
@@ -2846,13 +2824,19 @@ func (b *bridged) checkSession(err error) {
 // answer to a request that is not waiting: the client has cancelled the request,
 // or the bridge has answered it.
 func (b *bridged) toClient(in Payload) {
+	b.takeReport(in)
 	out := Payload{Batch: in.Batch}
 	answers := 0
 	for _, m := range in.Messages {
 		isAnswer := m.Kind() == Response && m.ID != ID{}
 		switch {
+		case m.Kind() == Invalid && m.ID != ID{}:
+			b.refuse(m)
 		case m.Kind() == Invalid:
 			b.log.Warn("dropped what is no message", "reason", Printable(shorten(m.Error.Error(), maxShown)))
+		case isAnswer && m.Unusable() != nil: // it breaks the rules, or the transport has lost it
+			b.fail(m.ID, m.Unusable())
+			b.checkSession(m.Unusable())
 		case isAnswer && !b.take(m.ID.String()):
 			b.log.Info("dropped an answer that no request waits for", "id", Printable(shorten(m.ID.String(), maxShown)))
 		default:

@@ -996,9 +996,9 @@ func TestChildSaysTooMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_, err = conn.Read()
-	if skipped, ok := err.(*ReadError); !ok || !skipped.Skipped || !errors.Is(err, ErrTooLarge) {
-		t.Error(err)
+	in, err := conn.Read()
+	if err != nil || in.Messages[0].Kind() != Invalid || !errors.Is(in.Lost, ErrTooLarge) {
+		t.Error(in, err)
 	}
 	if in, err := conn.Read(); err != nil || in.Messages[0].Method != "notifications/hello" {
 		t.Error(in, err)
@@ -1125,7 +1125,7 @@ func checkLines(t *testing.T, said, text []byte) {
 		case len(line) == 0:
 			continue
 		case len(line) > lineLimit-2: // it depends on the white space around it
-			for _, id := range []ID{{}, Decode(line).Messages[0].ID, newSkipped(line[:min(len(line), keptOfLine)], ErrTooLarge).Request} {
+			for _, id := range []ID{{}, Decode(line).Messages[0].ID, oversized(line[:min(len(line), keptOfLine)], ErrTooLarge).Messages[0].ID} {
 				asked[id.key()]++
 				open[id.key()] = true
 			}

@@ -1043,7 +1043,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	if err != nil {
 		return nil, permitted(x.Revision(), err)
 	}
-	return s.complete(x, result)
+	return completed{s, method, result}, nil
 }
 
 // permitted returns an error of a handler with a code that may be sent.
@@ -1087,22 +1087,35 @@ type resultMembers struct {
 	Meta       json.RawMessage `json:"_meta,omitempty"`
 }
 
-// complete adds to a modern result what every result has: resultType,
-// serverInfo and, if results of the method may be cached, that this one may not.
-func (s *Server) complete(x *Exchange, result any) (any, error) {
-	raw, err := x.encode(result)
+// completed is a modern result. When it is encoded, it gets what every result has:
+// resultType, serverInfo and, if results of the method may be cached, that this one may not.
+type completed struct {
+	server *Server
+	method string
+	result any // of the handler
+}
+
+// jsonSize returns about how many bytes the result has as JSON, see sizeOf.
+func (c completed) jsonSize() int { return sizeOf(c.result) }
+
+// MarshalJSON returns the result of the handler with these members.
+func (c completed) MarshalJSON() ([]byte, error) { return c.encodeObject() }
+
+// encodeObject encodes the result for marshal.
+func (c completed) encodeObject() (json.RawMessage, error) {
+	raw, err := marshalObject(c.result)
 	if err != nil {
 		return nil, err
 	}
-	method := x.Request.Method
+	info := c.server.info
 	var given resultMembers
 	_ = Bind(raw, &given)
-	full := Object{make([]byte, 0, len(raw)+len(s.info)+160)}
+	full := Object{make([]byte, 0, len(raw)+len(info)+160)}
 	if given.Type == nil {
 		full.Add("resultType", []byte(`"complete"`))
 	}
 	full.AddAll(raw, "_meta")
-	if slices.Contains(cacheable, method) && unquote(given.Type) != "input_required" {
+	if slices.Contains(cacheable, c.method) && unquote(given.Type) != "input_required" {
 		if given.TTL == nil {
 			full.Add("ttlMs", []byte("0"))
 		}
@@ -1110,13 +1123,39 @@ func (s *Server) complete(x *Exchange, result any) (any, error) {
 			full.Add("cacheScope", []byte(`"private"`))
 		}
 	}
-	meta := Object{make([]byte, 0, len(given.Meta)+len(s.info)+64)}
+	meta := Object{make([]byte, 0, len(given.Meta)+len(info)+64)}
 	meta.AddAll(given.Meta)
 	if member(given.Meta, metaServerInfo) == nil {
-		meta.Add(metaServerInfo, s.info)
+		meta.Add(metaServerInfo, info)
 	}
 	full.Add("_meta", meta.encode())
-	return full.encode(), nil
+	return full.JSON(), nil
+}
+
+// sizeOf returns about how many bytes the JSON of v has, before v is encoded; 0: that
+// is not known.
+func sizeOf(v any) int {
+	switch v := v.(type) {
+	case encoded:
+		return len(v)
+	case json.RawMessage:
+		return len(v)
+	case interface{ jsonSize() int }:
+		return v.jsonSize()
+	}
+	return 0
+}
+
+// array is a slice that is [] in JSON if it has no elements. Without it nil would be
+// null, which the schemas of MCP do not allow.
+type array[T any] []T
+
+// MarshalJSON returns the elements as a JSON array.
+func (a array[T]) MarshalJSON() ([]byte, error) {
+	if len(a) == 0 {
+		return []byte("[]"), nil
+	}
+	return marshal([]T(a))
 }
 
 // ---- The legacy era: initialize, and what it allows ----
@@ -4214,7 +4253,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked questions) 
 	for _, q := range all {
 		m := &Message{ID: StringID(q.key), Method: q.Method, Params: q.Params}
 		x := &Exchange{Request: m, owner: conn.peer, protocolData: &mcpFacts{revision: conn.revision}}
-		response := x.handle(ctx, HandlerFunc(c.handle))
+		response := x.response(x.handle(ctx, HandlerFunc(c.handle)))
 		switch {
 		case conn.peer.Context().Err() != nil:
 			return nil, context.Cause(conn.peer.Context())
@@ -4406,8 +4445,7 @@ func (conn *connection) unlockSubscribing() { <-conn.subscribing }
 //	goroutine                     started by             ends when
 //	reader of a Conn              Serve, Open, Client,   the Conn ends, but that of standard input only with
 //	                              ServeConn, OpenConn,   the process; or the request that it serves is
-//	                              another reader         answered, and another reader has replaced it
-//	requests of a batch           answer.emit            they are answered; emit waits for them
+//	                              another reader         answered, and another reader has taken over
 //	sending of a cancellation     Peer.call              it is sent, or after a second
 //	sending of changes (legacy)   Server.Publish         nothing waits any more
 //	attempt to connect            Client                 it has succeeded, failed, or taken too long

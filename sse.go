@@ -54,6 +54,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -379,6 +380,7 @@ type Stream struct {
 	overtakes  int64         // number of the last progress notification or answer; older progress says nothing new
 	lastLost   int64         // number of the last event that is not kept, progress aside
 	unread     []keptEvent   // questions that are not kept, and that no response has taken; their calls fail when the follower goes
+	asked      []ID          // questions that were sent here; those that are answered may be among them
 	keptEvents int           // events in the outbox
 	follower   *follower     // the response that follows; nil: none does
 	leftAt     time.Time     // when the last follower has gone
@@ -581,6 +583,29 @@ func (s *Stream) failUnread() {
 	s.unread = nil
 }
 
+// failAsked ends all calls whose questions were sent on this stream.
+func (s *Stream) failAsked() {
+	s.out.mu.Lock()
+	asked := s.asked
+	s.asked = nil
+	s.out.mu.Unlock()
+	for _, id := range asked {
+		s.out.peer.fail(id, errNobody)
+	}
+}
+
+// noteAsked notes a question, and forgets those that are answered. The caller holds the
+// mutex of the outbox.
+func (s *Stream) noteAsked(question ID) {
+	if question == (ID{}) || s.out.peer == nil {
+		return
+	}
+	if len(s.asked) == cap(s.asked) { // seldom: the capacity doubles
+		s.asked = slices.DeleteFunc(s.asked, func(id ID) bool { return s.out.peer.calling(id) == nil })
+	}
+	s.asked = append(s.asked, question)
+}
+
 // isOvertaken reports whether an event says nothing that a later one does not say.
 func (e keptEvent) isOvertaken() bool {
 	return e.rank == progressRank && (e.number < e.stream.overtakes || !e.stream.ended.IsZero())
@@ -635,11 +660,11 @@ func (o outgoing) question() ID {
 // size returns about how many bytes the event has.
 func (o outgoing) size() int {
 	if o.message != nil {
-		return o.message.size()
+		return messageSize(o.message)
 	}
 	size := len(o.event.Data)
 	for _, m := range o.batch {
-		size += m.size()
+		size += messageSize(m)
 	}
 	return size
 }
@@ -735,6 +760,7 @@ func (s *Stream) append(o outgoing) {
 	}
 	text := o.encode(id)
 	e := keptEvent{s, s.lastSent, text, o.rank(), o.question()}
+	s.noteAsked(e.question)
 	if e.rank == progressRank || e.rank == essentialRank && e.question == (ID{}) {
 		s.overtakes = s.lastSent
 	}
@@ -961,8 +987,8 @@ func (s *Stream) detach(f *follower) {
 		s.signal()
 	}
 	s.out.mu.Unlock()
-	if lost && s.out.peer != nil {
-		s.out.peer.failCalls(s, errNobody)
+	if lost {
+		s.failAsked()
 	}
 }
 
@@ -1369,7 +1395,7 @@ func canFlush(w http.ResponseWriter) bool {
 // writeJSON answers a request with a payload. A 503 asks the client to try again
 // after five seconds.
 func writeJSON(w http.ResponseWriter, status int, p Payload) {
-	body := p.parts()
+	body := parts(p)
 	size := 0
 	for _, part := range body {
 		size += len(part)
@@ -1519,6 +1545,9 @@ const (
 	roomWait    = 5 * time.Second // how long a piece waits for room
 )
 
+// errNoMemory is the answer where there is no room.
+var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
+
 // A budget bounds the bytes that a handler holds for all callers together. A handler
 // has two of them, each with half of Guard.MaxHeld: one for what the outboxes keep,
 // and one for everything else, which is bodies until their requests are answered,
@@ -1533,7 +1562,7 @@ const (
 // Bodies and answers of 4 KiB or less are not counted: the number of requests bounds
 // them, which is MaxRequests of each handler. What does not fit waits for five seconds if
 // it is a body, or the only answer to a POST and not larger than 64 KiB. Any other answer
-// becomes an error at once: see served.takeRoom.
+// becomes an error at once: see holding.encode.
 //
 // A caller, here, is one who sends requests: a principal, or else a session. All
 // others are one caller together.
@@ -1734,15 +1763,119 @@ func (h *holding) takeOver(other *holding) bool {
 	return true
 }
 
-// A share is the room that a budget has for the responses to one caller. It does not
-// know what it has given: each response does, in Message.taken.
+const (
+	countFrom = 4 << 10  // bytes; bodies and results are counted only if they are larger
+	maxCopied = 64 << 10 // bytes of a result that may be copied into the text of its message
+)
+
+// roomFor returns how many bytes are counted for a result of so many bytes.
+func roomFor(size int) int {
+	switch {
+	case size > maxCopied:
+		return size + maxCopied // for what the response has beside the result
+	case size > countFrom:
+		return size
+	}
+	return 0
+}
+
+// encode encodes a result, and takes room for it: roomFor(its size). It returns
+// errNoMemory if there is no room.
+//
+// A small result waits for room, if mayWait is true. A large one does not: it, or what
+// it is made of, is in memory already, so many of them would need much memory while
+// they wait. If its size is known before, it is not even encoded.
+func (h *holding) encode(ctx context.Context, result any, mayWait bool) (json.RawMessage, error) {
+	before := roomFor(sizeOf(result))
+	if before <= maxCopied {
+		before = 0
+	}
+	if !h.tryAdd(before) {
+		return nil, errNoMemory
+	}
+	raw, err := marshalObject(result)
+	needed := roomFor(len(raw))
+	if needed == before {
+		return raw, err
+	}
+	if before > 0 {
+		h.giveBack(before)
+	}
+	mayWait = mayWait && needed <= maxCopied
+	switch {
+	case err != nil:
+		return nil, err
+	case mayWait && !h.add(ctx, needed, needed), !mayWait && !h.tryAdd(needed):
+		return nil, errNoMemory
+	}
+	return raw, nil
+}
+
+// messageSize returns about how many bytes a message has on the wire.
+func messageSize(m *Message) int {
+	const rest = 64 // names, quotes and brackets
+	n := len(m.ID.String()) + len(m.Method) + len(m.Params) + len(m.Result) + rest
+	if m.Error != nil {
+		n += len(m.Error.Message) + len(m.Error.Data)
+	}
+	return n
+}
+
+// parts returns what Payload.Append appends, in one part or several. A large result is a
+// part of its own, so it is not copied.
+func parts(p Payload) (parts [][]byte) {
+	var text []byte
+	if p.Batch {
+		text = append(text, '[')
+	}
+	for i, m := range p.Messages {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		if len(m.Result) <= maxCopied {
+			text = m.append(text)
+			continue
+		}
+		text = append(m.appendStart(text), `,"result":`...)
+		parts = append(parts, text, m.Result)
+		text = []byte("}")
+	}
+	if p.Batch {
+		text = append(text, ']')
+	}
+	return append(parts, text)
+}
+
+// requestsIn returns how many requests a payload holds.
+func requestsIn(in Payload) (n int) {
+	for _, m := range in.Messages {
+		if m.Kind() == Request {
+			n++
+		}
+	}
+	return n
+}
+
+// idOf returns the id for an error that is about a whole payload: that of a request,
+// or of an Invalid message.
+func idOf(in Payload) ID {
+	if m := in.Messages[0]; !in.Batch && m.Kind() != Response {
+		return m.ID
+	}
+	return ID{}
+}
+
+// hasResponseTo reports whether a payload holds the response to a request.
+func hasResponseTo(in Payload, id ID) bool {
+	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
+}
+
+// A share is the room that a budget has for one caller. It does not know what it has
+// given.
 type share struct {
 	budget *budget
 	caller string
 }
-
-func (s share) take(ctx context.Context, n int) bool { return s.budget.take(ctx, s.caller, n, n) }
-func (s share) tryTake(n int) bool                   { return s.budget.tryTake(s.caller, n, n) }
 
 func (s share) giveBack(n int) {
 	if s.budget.isOutsized(n) {
@@ -1888,7 +2021,7 @@ func (p *ssePipe) Write(ctx context.Context, out Payload) error {
 	held := p.stream.out.nothingHeld()
 	defer held.release() // if the queue has not taken it over
 	for _, m := range out.Messages {
-		held.note(m.taken, true)
+		held.note(roomFor(len(m.Result)), true)
 	}
 	o := outgoing{event: Event{Type: "message"}, held: &held}
 	if out.Batch {
@@ -1897,6 +2030,12 @@ func (p *ssePipe) Write(ctx context.Context, out Payload) error {
 		o.message = out.Messages[0]
 	}
 	return p.stream.push(ctx, o)
+}
+
+// encode encodes a result, and counts its bytes until Write has it.
+func (p *ssePipe) encode(result any) (json.RawMessage, error) {
+	held := holding{budget: p.budget, caller: p.caller}
+	return held.encode(p.reading, result, true)
 }
 
 // Close ends reading, and the response once all events are written.
@@ -1956,7 +2095,7 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	_ = p.stream.push(ctx, outgoing{event: Event{Type: "endpoint", Data: []byte(endpointURI(r, id))}})
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		err := Serve(ctx, p, h.handlerOf(principal, r.Header), h.Log)
+		err := Serve(ctx, p, h.handlerOf(p, r.Header), h.Log)
 		if err != nil && ctx.Err() == nil {
 			h.log().Warn("conversation over", "reason", brief(err.Error()))
 		}
@@ -1986,11 +2125,13 @@ func endpointURI(r *http.Request, id string) string {
 }
 
 // handlerOf returns the Handler of one conversation. It calls h.Handler, and puts
-// the principal and the header of the GET into each Exchange.
-func (h *SSEHandler) handlerOf(principal string, header http.Header) Handler {
+// the principal and the header of the GET into each Exchange. The bytes of results
+// are counted.
+func (h *SSEHandler) handlerOf(p *ssePipe, header http.Header) Handler {
 	return HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		x.Principal = principal
+		x.Principal = p.principal
 		x.Header = header
+		x.encode = p.encode
 		// A request without a Peer is modern, and this transport has no modern
 		// revision. The code is one that legacy servers use, too: with a code of
 		// modern servers the client would not fall back to initialize (2026-07-28
@@ -2081,7 +2222,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 		return
 	}
 	if entered = h.enter(p, answers); !entered {
-		h.refuse(w, r, http.StatusServiceUnavailable, in.id(), errBusy.Message)
+		h.refuse(w, r, http.StatusServiceUnavailable, idOf(in), errBusy.Message)
 		return
 	}
 	select {

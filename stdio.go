@@ -49,7 +49,7 @@ import (
 // framing".
 //
 // A line may have up to maxLine bytes; 0: 4 MiB. Its line end does not count. A longer line
-// is skipped, and Read returns a *ReadError for it. If the id stands within the first
+// is skipped, and Read returns an Invalid message or a lost response for it. If the id stands within the first
 // 4 KiB, that call fails with ErrTooLarge, or that request is answered with
 // CodeInvalidRequest. Otherwise every waiting call fails.
 //
@@ -120,7 +120,7 @@ func (c *lineConn) Read() (Payload, error) {
 		isBlank := len(bytes.Trim(line, " \t\r\n")) == 0
 		switch {
 		case tooLarge:
-			return Payload{}, newSkipped(line, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine))
+			return oversized(line, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine)), nil
 		case !isBlank && (err == nil || err == io.EOF):
 			return Decode(line), nil
 		case err != nil && c.writeErr.Load() != nil:
@@ -376,9 +376,8 @@ func ownGroup() *syscall.SysProcAttr {
 // error says why.
 func (c *child) Read() (Payload, error) {
 	p, err := c.lines.Read()
-	_, isReport := errors.AsType[*ReadError](err)
-	if err == nil || isReport { // a report does not end the conversation
-		return p, err
+	if err == nil {
+		return p, nil
 	}
 	return Payload{}, c.explain(err, c.grace)
 }

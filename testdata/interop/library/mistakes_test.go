@@ -135,7 +135,6 @@ func TestMistakesOfCallers(t *testing.T) {
 		"there is nothing to dial":      new(wire.Client).Connect(t.Context()),
 		"no protocol version in common": (&wire.Client{Versions: []string{"2099-01-01"}}).Connect(t.Context(), late),
 		"not authorized: x":             &wire.AuthError{Challenge: "x"},
-		"skipped":                       &wire.ReadError{Err: errors.New("skipped")},
 		"NewID has repeated an id":      secondSession(&wire.Sessions{NewID: func() string { return "x" }}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

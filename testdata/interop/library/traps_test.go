@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // The reader waits for the handler of a notification, so a call there would wait for ever. It fails at once.
@@ -20,7 +21,7 @@ func TestCallInANotification(t *testing.T) {
 	}), nil)
 	defer peer.Close()
 	_ = theirs.Write(t.Context(), wire.Decode([]byte(`{"jsonrpc":"2.0","method":"n"}`)))
-	if err := <-failed; err == nil || !strings.Contains(err.Error(), "the handler of a notification cannot call") {
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "nothing is read before it returns") {
 		t.Error(err)
 	}
 }
@@ -41,7 +42,7 @@ func TestGoexitIsAnswered(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	if !strings.Contains(out[3], failed) || !strings.Contains(out[3], `"id":2,"result"`) {
+	if !strings.Contains(out[3], failed) || !strings.Contains(out[3], `"id":2,"error"`) { // the goroutine that would serve the ping has ended
 		t.Error(out[3])
 	}
 }
@@ -50,8 +51,8 @@ func TestGoexitIsAnswered(t *testing.T) {
 func TestZerosAreDefaults(t *testing.T) {
 	line := strings.Repeat(" ", 4<<20-len(ping)) + ping
 	for want, line := range map[string]bool{line: false, " " + line: true} {
-		_, err := wire.NewLineConn(strings.NewReader(want), nil, 0, func() error { return nil }).Read()
-		if errors.Is(err, wire.ErrTooLarge) != line {
+		in, err := wire.NewLineConn(strings.NewReader(want), nil, 0, func() error { return nil }).Read()
+		if err != nil || errors.Is(in.Lost, wire.ErrTooLarge) != line {
 			t.Errorf("%d bytes: %v", len(want), err)
 		}
 	}
@@ -66,4 +67,25 @@ func TestZerosAreDefaults(t *testing.T) {
 		t.Error("the command had no time to end:", err)
 	}
 	_ = conn.Close()
+}
+
+// A server that sends requests without end, and reads nothing, does not keep the client from the response to its call:
+// what is beyond the bound is dropped, because nobody would read the refusals.
+func TestFloodOfRequestsToAClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := wire.Pipe()
+		peer := wire.OpenConn(t.Context(), ours, nil, nil)
+		called := make(chan error, 1)
+		go func() { called <- peer.Call(t.Context(), "m", nil, nil) }()
+		synctest.Wait()
+		for i := range int64(2000) {
+			m, _ := wire.NewRequest(wire.NumberID(i), "ping", nil)
+			_ = theirs.Write(t.Context(), wire.Payload{Messages: []*wire.Message{m}})
+		}
+		_ = theirs.Write(t.Context(), wire.Payload{Messages: []*wire.Message{wire.NewResponse(wire.NumberID(1), nil, nil)}})
+		if err := <-called; err != nil {
+			t.Error(err)
+		}
+		_ = peer.Close()
+	})
 }
