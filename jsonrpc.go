@@ -198,10 +198,11 @@ func (id ID) String() string { return id.text }
 // key returns a text that is the same for all spellings of one id: "a" and
 // "\u0061" are the same string.
 func (id ID) key() string {
-	if strings.HasPrefix(id.text, `"`) {
-		return `"` + unquote([]byte(id.text))
+	text := unquote([]byte(id.text))
+	if !strings.HasPrefix(id.text, `"`) || strings.ContainsRune(text, utf8.RuneError) { // half of a surrogate pair has no character of its own
+		return id.text
 	}
-	return id.text
+	return `"` + text
 }
 
 // parseID reads an id. It returns false for a fraction, a boolean, null, an
@@ -302,9 +303,9 @@ var (
 type Payload struct {
 	Messages []*Message
 	Batch    bool
-	// Lost says why messages are missing here, of which nothing is known: a line was
-	// too long, for instance. Each may have been the response to any waiting call, so
-	// all calls fail with it. nil: none is missing.
+	// Lost is set if messages were dropped whose ids are not known, such as a line that
+	// is too long. It says why. One of them may have been the response to any waiting
+	// call, so all calls fail with this error. nil: no message was dropped.
 	Lost error
 	// Report is what the transport has to say about itself. It is logged. A report that
 	// is ErrSessionEnded or ErrInterrupted, of session.go, tells a Client that no more
@@ -323,7 +324,7 @@ func (p Payload) Raw() []byte { return p.raw }
 // Decode reads a payload. Text that is not a message becomes an Invalid message.
 // The Payload refers to data, so data must not be changed afterwards.
 func Decode(data []byte) Payload {
-	text := bytes.Trim(data, " \t\r\n")
+	text := bytes.Trim(data, blanks)
 	in := Payload{raw: data}
 	switch {
 	case !utf8.Valid(text): // 2025-11-25 transports: "JSON-RPC messages MUST be UTF-8 encoded."
@@ -491,9 +492,6 @@ func (p Payload) Append(b []byte) []byte {
 	return append(b, ']')
 }
 
-// encode returns the message as it is written on the wire.
-func (m *Message) encode() []byte { return m.append(nil) }
-
 func (m *Message) append(b []byte) []byte {
 	b = m.appendStart(slices.Grow(b, len(m.Params)+len(m.Result)+128))
 	if m.Params != nil {
@@ -524,240 +522,8 @@ func (m *Message) appendStart(b []byte) []byte {
 	return b
 }
 
-// appendLine appends JSON on one line: the JSON of a peer or a caller may have several.
-// In JSON, a line break is white space, because a string cannot contain one.
-func appendLine(b []byte, raw json.RawMessage) []byte {
-	if bytes.IndexByte(raw, '\n') >= 0 || bytes.IndexByte(raw, '\r') >= 0 {
-		raw = bytes.Map(func(r rune) rune {
-			if r == '\n' || r == '\r' {
-				return ' '
-			}
-			return r
-		}, raw)
-	}
-	return append(b, raw...)
-}
-
-// appendString appends s as a JSON string. Most strings need no escapes.
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
-			quoted, _ := marshal(strings.Clone(s)) // a copy, so that the caller's s need not be on the heap
-			return append(b, quoted...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
-}
-
-// marshalObject encodes v, which must become a JSON object. nil becomes {}.
-func marshalObject(v any) (json.RawMessage, error) {
-	raw, err := marshal(v)
-	switch {
-	case err != nil:
-		return nil, err
-	case string(raw) == "null":
-		return json.RawMessage("{}"), nil
-	case raw[0] != '{':
-		return nil, fmt.Errorf("%T is not a JSON object", v)
-	}
-	return raw, nil
-}
-
-// marshal encodes v. It does not escape <, > and &. Bytes that are not UTF-8 become
-// U+FFFD. A json.RawMessage keeps its line breaks, which appendLine removes.
-func marshal(v any) (json.RawMessage, error) {
-	switch v := v.(type) {
-	case encoded:
-		return json.RawMessage(v), nil
-	case interface {
-		encodeObject() (json.RawMessage, error)
-	}: // encoding/json would check and copy what MarshalJSON returns
-		return v.encodeObject()
-	case json.RawMessage:
-		if json.Valid(v) && utf8.Valid(v) {
-			return bytes.TrimSpace(v), nil
-		}
-	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	raw := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-	if !utf8.Valid(raw) { // a json.RawMessage can hold such bytes
-		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
-	}
-	return raw, nil
-}
-
-// encoded is JSON that marshal has written. marshal returns it as it is, and
-// does not check and copy it again.
-type encoded json.RawMessage
-
-// MarshalJSON returns the JSON.
-func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
-
-// ---- Objects and arrays, member by member ----
-
-// Each walks through an object or an array that is valid JSON. For a member it
-// yields the name, without quotes and escapes, and the value as it is written.
-// For an element it yields the value alone. It is for objects whose members are not
-// known; for others there is Bind.
-func Each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
-	return func(yield func([]byte, json.RawMessage) bool) {
-		if len(text) == 0 {
-			return
-		}
-		isObject := text[0] == '{'
-		var name []byte
-		for i := skipSpace(text, 1); i < len(text) && text[i] != '}' && text[i] != ']'; {
-			end := skipValue(text, i)
-			if isObject {
-				name = text[min(i+1, end-1) : end-1] // without its quotes; min, because broken text must not cause a panic
-				if bytes.IndexByte(name, '\\') >= 0 {
-					name = []byte(unquote(text[i:end]))
-				}
-				i = skipSpace(text, end)
-				end = skipValue(text, i)
-			}
-			if !yield(name, text[i:end:end]) {
-				return
-			}
-			i = skipSpace(text, end)
-		}
-	}
-}
-
-// skipSpace returns the index of the next value. It skips commas and colons like
-// white space, because the text is known to be valid.
-func skipSpace(text []byte, i int) int {
-	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' || text[i] == ',' || text[i] == ':') {
-		i++
-	}
-	return i
-}
-
-// skipValue returns the index after the value that starts at i.
-func skipValue(text []byte, i int) int {
-	for depth := 0; i < len(text); {
-		switch text[i] {
-		case '"':
-			i = skipString(text, i) - 1
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		default: // a number, true, false or null: to its last character
-			for depth == 0 && i+1 < len(text) && strings.IndexByte(",]} \n\r\t", text[i+1]) < 0 {
-				i++
-			}
-		}
-		i++
-		if depth == 0 {
-			return i
-		}
-	}
-	return len(text)
-}
-
-// skipString returns the index after the string that starts at i. The closing
-// quote is the first one with an even number of backslashes before it.
-func skipString(text []byte, i int) int {
-	for {
-		quote := bytes.IndexByte(text[i+1:], '"')
-		if quote < 0 {
-			return len(text)
-		}
-		i += 1 + quote
-		slashes := 0
-		for text[i-1-slashes] == '\\' {
-			slashes++
-		}
-		if slashes%2 == 0 {
-			return i + 1
-		}
-	}
-}
-
-// unquote returns the value of a JSON string. It returns "" for anything else.
-func unquote(raw []byte) string {
-	if len(raw) < 2 || raw[0] != '"' {
-		return ""
-	}
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1])
-	}
-	var s string
-	_ = json.Unmarshal(raw, &s)
-	return s
-}
-
-// member returns the value of one member of an object. It returns nil if the
-// member is missing or appears twice, and if object is not an object.
-func member(object []byte, name string) (found json.RawMessage) {
-	if len(object) == 0 || object[0] != '{' {
-		return nil
-	}
-	for other, value := range Each(object) {
-		if string(other) != name {
-			continue
-		}
-		if found != nil {
-			return nil
-		}
-		found = value
-	}
-	return found
-}
-
-// lookup follows a path of member names into an object; nil: there is nothing.
-func lookup(object json.RawMessage, path ...string) json.RawMessage {
-	for _, name := range path {
-		object = member(object, name)
-	}
-	return object
-}
-
-// Object builds a JSON object member by member. It is for an object of which
-// only some members are ours: the others are passed on as they came. The zero Object
-// has no members.
-type Object struct{ text []byte }
-
-// Add adds a member. value must be JSON.
-func (o *Object) Add(name string, value []byte) {
-	if len(o.text) == 0 {
-		o.text = append(o.text, '{')
-	} else {
-		o.text = append(o.text, ',')
-	}
-	o.text = append(appendString(o.text, name), ':')
-	o.text = append(o.text, value...)
-}
-
-// AddAll adds the members of another object, except those with these names. What
-// is not an object adds nothing.
-func (o *Object) AddAll(other json.RawMessage, except ...string) {
-	if len(other) == 0 || other[0] != '{' {
-		return
-	}
-	for name, value := range Each(other) {
-		if !slices.Contains(except, string(name)) {
-			o.Add(string(name), value)
-		}
-	}
-}
-
-// JSON returns the object. Nothing can be added afterwards.
-func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
-
-// encode is JSON for marshal, which does not check it again.
-func (o *Object) encode() encoded {
-	if len(o.text) == 0 {
-		return encoded("{}")
-	}
-	return append(o.text, '}')
-}
+// encode returns the message as it is written on the wire.
+func (m *Message) encode() []byte { return m.append(nil) }
 
 // ==== The conversation ====
 
@@ -815,12 +581,12 @@ type Exchange struct {
 	// Header has the fields that came with the request, on transports that have
 	// some.
 	Header map[string][]string
-	// Ending is closed when the server shuts down. A request that lasts long
-	// returns its result then.
+	// Ending is closed when the conversation begins to end: the server shuts down, or
+	// the client has hung up. A request that lasts long returns its result then.
 	Ending <-chan struct{}
 
 	send         sender
-	owner        *Peer   // the Peer that keeps the request in its table, whether handlers may use it or not; never nil while a request is served
+	owner        *Peer   // the Peer that has the request in its table; the same as Peer, which is nil for modern requests of MCP
 	state        *served // nil for a notification
 	protocolData any     // what the protocol keeps with the exchange
 	cannotCall   bool    // Call returns ErrNoServerRequests
@@ -877,6 +643,9 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 	return x.Peer.call(ctx, x.sendRelated, method, params, result)
 }
 
+// errNothingIsRead is the error of Exchange.Call where its response could not be read.
+var errNothingIsRead = errors.New("the handler of a notification, or of initialize, cannot call: nothing is read before it returns")
+
 // sendRelated sends a message that belongs to the request, unless the request is
 // answered or cancelled. Its response waits until the message is sent.
 func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
@@ -910,7 +679,7 @@ type served struct {
 	key     string // of the id
 	ctx     context.Context
 	cancel  context.CancelFunc
-	trailer *Message       // is sent after the response, if the handler sets it
+	trailer *Message       // is sent after the response; nil: nothing is. In MCP, the end of a subscription
 	sending sync.WaitGroup // messages on their way; the response waits for them
 
 	cancelled bool // the request gets no response; the Peer's mutex guards this
@@ -933,8 +702,8 @@ func (send sender) notify(ctx context.Context, method string, params any) error 
 // ---- Conns: what carries the messages ----
 
 // Conn carries payloads to and from one peer. To write a transport, implement its
-// three methods. Read passes the bytes of a message to Decode, and does not use their
-// memory again. Nothing else limits the size of a message, so Read must. Write sends what
+// three methods. Read passes the bytes of a message to Decode, and must not
+// use the buffer again: the Payload refers to it. Nothing else limits the size of a message, so Read must. Write sends what
 // Payload.Append returns. NewLineConn makes a Conn of any stream of bytes. Pipe, in
 // memory, is the shortest example. A Conn that loses a message says so with Payload.Lost, and reads
 // on.
@@ -972,8 +741,8 @@ func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
 //
 // When the peer has hung up, nothing more is read, waiting calls fail,
 // Exchange.Ending is closed, and running requests have five seconds to finish.
-// When ctx ends, so do the contexts of the requests: they have three seconds, and
-// c is closed at once. Of the Conns in this package only StdioConn can still
+// When ctx ends, so do the contexts of the requests. Their handlers have three seconds to
+// return, and c is closed at once. Of the Conns in this package only StdioConn can still
 // write a response then.
 func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return serveConn(ctx, c, h, plainProtocol{}, log)
@@ -993,7 +762,7 @@ func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *s
 		l.noteEnd(err)
 	}
 	close(ending)
-	doneWithin(grace, &l.peer.readers)
+	doneWithin(grace, &l.peer.working)
 	return errors.Join(err, l.peer.Close())
 }
 
@@ -1021,14 +790,22 @@ func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *sl
 //	                           ├ a notification  ─► Handler, here, in order
 //	                           └ a request       ─► Handler, here ─► Conn.Write
 //
-// The reader serves a request itself: another goroutine for each one would make a call
-// on stdio measurably dearer, and requests would lose their order. While it serves,
-// nothing is read. So when a request takes longer than a millisecond, a timer starts
-// the next reader, and this one ends after its request. The timer says which of the two
-// it is: if it could still be stopped, there is no other reader.
+// The reader serves a request itself. With a goroutine for each one, requests would lose
+// their order, such as logging/setLevel and the call after it. While the reader serves,
+// nothing is read. So when a request takes long, a timer starts the next reader, and this
+// one ends after its request:
 //
-// So at most a thousand slow requests a second are taken in. A pipe needs no more, and
-// it bounds what a peer can make us start.
+//	reader 1   reads A, serves A ........................ writes the response, ends
+//	timer              1 ms ─► starts reader 2
+//	reader 2                   reads B, serves B, writes the response, reads C …
+//
+// The more requests are in flight, the sooner the timer fires: after a millisecond for one,
+// half a millisecond for two, and so on. So a hundred slow requests are taken in within
+// some five milliseconds, and quick ones keep their order.
+//
+// A handler may end its goroutine with runtime.Goexit, as t.FailNow does. Its request is
+// still answered, and the timer starts the next reader. Where there is no timer, for a
+// notification and for initialize, the conversation ends.
 type loop struct {
 	peer    *Peer
 	handler Handler
@@ -1036,7 +813,7 @@ type loop struct {
 	result  chan error      // has room for the reason why the conversation ended; nil: the peer has hung up
 }
 
-const handOverAfter = time.Millisecond // when a request takes longer, another goroutine reads
+const handOverAfter = time.Millisecond // when the only request in flight takes longer, another goroutine reads
 
 // newLoop makes a Peer and its loop. Nothing is read before start.
 func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger, weAreClient bool) *loop {
@@ -1083,27 +860,30 @@ func (l *loop) serve(in Payload) (readOn bool) {
 		}
 		return false
 	}
-	isTakenIn := false
+	nobodyReads := true // if this goroutine ends now
 	defer func() {
-		l.peer.readers.Done()
-		if !isTakenIn { // a handler of a notification has called runtime.Goexit
+		l.peer.working.Done()
+		if nobodyReads && !readOn {
 			l.noteEnd(errGoexit)
 		}
 	}()
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onConn: true}
 	answer := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
-	isTakenIn = true
 	switch {
 	case answer == nil:
 		return true
-	case len(answer.requests) == 0, answer.isExclusive():
-		// Refusals are written before anything else is read: a peer that does not
-		// read them must stop to send.
+	case answer.isExclusive(), len(answer.requests) == 0 && !l.peer.weAreClient:
+		// A server writes refusals before it reads anything else: a client that does
+		// not read them must stop sending. A client always reads on, because the
+		// response to a call of its own may come next.
 		l.reply(answer)
 		return true
 	}
-	next := time.AfterFunc(handOverAfter, l.read) // also takes over if the handler calls runtime.Goexit
+	nobodyReads = false
+	next := time.AfterFunc(handOverAfter/time.Duration(l.peer.requestsInFlight()), l.read)
 	l.reply(answer)
+	// Stop returns true if the timer has not fired: then nobody else reads, and the
+	// caller reads on. Otherwise the timer has started the next reader.
 	return next.Stop()
 }
 
@@ -1145,6 +925,27 @@ func (l *loop) write(out Payload) {
 	}
 }
 
+// sayUnsent sends errors in place of results that could not be sent, such as one
+// that is larger than the server allows. Without them the server would wait until its
+// call ends.
+func (l *loop) sayUnsent(out Payload, why error) {
+	fault := &Error{Code: CodeInternalError, Message: "the result could not be sent: " + brief(why.Error())}
+	errorsOnly := Payload{Batch: out.Batch}
+	for _, m := range out.Messages {
+		if m.Result != nil {
+			errorsOnly.Messages = append(errorsOnly.Messages, NewResponse(m.ID, nil, fault))
+		}
+	}
+	if errorsOnly.Messages == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(l.peer.ctx, graceAtEnd)
+	defer cancel()
+	if err := l.peer.conn.Write(ctx, errorsOnly); err != nil {
+		l.peer.log.Debug("an error was not sent", "error", brief(err.Error()))
+	}
+}
+
 // noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
 // server may still finish; those of a client end at once.
 func (l *loop) noteEnd(err error) {
@@ -1152,7 +953,7 @@ func (l *loop) noteEnd(err error) {
 	if err == io.EOF {
 		err = nil
 	}
-	if l.peer.weAreClient { // before the calls fail, so that their callers find the Peer ended
+	if l.peer.weAreClient { // before the calls fail, so that their callers see that the Peer has ended
 		l.peer.endContexts(why)
 	}
 	l.peer.refuseCalls(why)
@@ -1162,13 +963,16 @@ func (l *loop) noteEnd(err error) {
 	}
 }
 
+// errGoexit is why a conversation is over when the handler of a notification has
+// called runtime.Goexit.
+var errGoexit = errors.New("a handler has ended its goroutine")
+
 // ---- Taking in what comes ----
 
 // Peer is our record of the other side of a conversation: the calls that we have made to
-// it, and its requests that we are serving. With a Conn, one goroutine at a time, the
-// reader, reads messages, and serves each request itself. If a request takes longer than
-// a millisecond, a second goroutine takes over the reading. Over HTTP a server has no
-// Conn: each request is served on the goroutine of ServeHTTP. Close waits for the
+// it, and its requests that we are serving. With a Conn, one goroutine at a time reads: see
+// loop. Over HTTP a server has no Conn: each request is served on the goroutine of
+// ServeHTTP. Close waits for the
 // requests that are being served, and not for a Read.
 type Peer struct {
 	log         *slog.Logger
@@ -1181,13 +985,13 @@ type Peer struct {
 	conn     Conn                    // nil for a server over HTTP, which has no Conn
 	onReport func(error)             // is told what the transport reports; nil: only the log is
 
-	readers sync.WaitGroup // readers that serve what they have read
+	working sync.WaitGroup // readers that serve what they have read
 	sends   sync.WaitGroup // goroutines that send what nobody waits for
 
 	mu       sync.Mutex // guards the fields below
 	lastID   int64
 	calls    map[string]*pendingCall // by ID.key; nil: none
-	expected map[string]int          // how many calls have a key that the protocol has given; nil: none
+	expected map[string]int          // how many calls have a key that the protocol has given, which in MCP is the progressToken; nil: none
 	serving  map[string]*Exchange    // by ID.key; nil: none, because an idle session is to be small
 	inFlight int                     // requests and refusals whose responses are not yet written
 	held     int                     // bytes of the payloads with these requests
@@ -1236,8 +1040,6 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 			switch err := p.begin(ctx, in, a, &x); {
 			case err == nil:
 				a.requests = append(a.requests, x.state)
-			case err == error(errBusy) && p.weAreClient: // a server that floods us may not read the refusals, and we would read nothing more
-				p.log.Warn("dropped a request", "method", brief(m.Method), "reason", errBusy.Message)
 			case err != errIgnored:
 				a.refusals = append(a.refusals, NewResponse(m.ID, nil, err))
 			}
@@ -1317,11 +1119,15 @@ func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) er
 		return errIgnored
 	case p.serving[key] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
+	case p.inFlight >= 2*maxInFlight && p.weAreClient: // a server sends requests without end, and does not read the refusals
+		p.log.Warn("dropped a request", "method", brief(x.Request.Method), "reason", errBusy.Message)
+		return errIgnored
 	case p.inFlight >= maxInFlight:
 		return errBusy
 	case p.conn != nil && isFirst && p.held > 0 && p.held+a.size > maxHeld: // when nothing is held, a payload may have any size
 		return errBusy
-	case p.serving == nil:
+	}
+	if p.serving == nil {
 		p.serving = map[string]*Exchange{}
 	}
 	if isFirst {
@@ -1337,9 +1143,10 @@ func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) er
 	return nil
 }
 
-// cancelServed ends the context of a request that its sender has cancelled, if
-// that may be done, and returns the request. It returns nil if there is no such
-// request. The id stays taken until the handler has returned.
+// cancelServed ends the context of a request that its sender has cancelled, if allowed
+// returns true for it, and returns the request. It returns nil if there is no such
+// request. The handler goes on until it looks at its context, and so long its id is in
+// flight.
 func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1368,7 +1175,7 @@ type answer struct {
 }
 
 // responses serves the requests one after another, and yields each response as soon as
-// it is there. The caller takes all of them.
+// it is there. The caller must not break out of the loop.
 func (a *answer) responses() iter.Seq[*Message] {
 	return func(yield func(*Message) bool) {
 		for _, m := range a.refusals {
@@ -1420,11 +1227,11 @@ func (a *answer) end(s *served, result any, err error, yield func(*Message) bool
 // in flight, because a peer that sends requests and does not read must not make us hold
 // any number of responses.
 func (a *answer) release() {
-	bytes := 0
+	size := 0
 	if len(a.requests) > 0 {
-		bytes = a.size
+		size = a.size
 	}
-	a.peer.count(-len(a.refusals)-len(a.requests), -bytes)
+	a.peer.count(-len(a.refusals)-len(a.requests), -size)
 	if a.done != nil {
 		a.done()
 	}
@@ -1482,6 +1289,20 @@ func (x *Exchange) response(result any, err error) (response *Message) {
 	return &Message{ID: x.Request.ID, Result: raw}
 }
 
+// catchPanic is deferred. It logs a panic with its stack, and makes errInternal of it.
+func (x *Exchange) catchPanic(err *error) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	log := x.owner.log
+	if log == silent {
+		log = slog.Default() // a program that logs nothing must still show its panics, as with net/http
+	}
+	log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
+	*err = errInternal
+}
+
 // finish takes a request out of the table when its handler has returned. It returns
 // false if the request was cancelled.
 func (p *Peer) finish(s *served) bool {
@@ -1498,12 +1319,19 @@ func (p *Peer) finish(s *served) bool {
 	return !s.cancelled
 }
 
+// requestsInFlight returns how many requests are in flight; at least 1 while one is served.
+func (p *Peer) requestsInFlight() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.inFlight
+}
+
 // count changes what is in flight: requests and refusals, and bytes of payloads.
-func (p *Peer) count(n, bytes int) {
+func (p *Peer) count(n, size int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inFlight += n
-	p.held += bytes
+	p.held += size
 }
 
 // ---- Our calls ----
@@ -1716,7 +1544,7 @@ func (p *Peer) Close() error {
 	if p.conn != nil {
 		err = p.conn.Close()
 	}
-	if !doneWithin(graceAtEnd, &p.readers) {
+	if !doneWithin(graceAtEnd, &p.working) {
 		err = errors.Join(err, errStubborn)
 	}
 	return err
@@ -1766,7 +1594,7 @@ func (p *Peer) enterReader() bool {
 	if p.callErr != nil {
 		return false
 	}
-	p.readers.Add(1)
+	p.working.Add(1)
 	return true
 }
 
@@ -2035,6 +1863,122 @@ func (c *pipeConn) Write(ctx context.Context, p Payload) error {
 func (c *pipeConn) Close() error {
 	c.closeBoth()
 	return nil
+}
+
+// ---- Writing JSON ----
+
+// marshalObject encodes v, which must become a JSON object. nil becomes {}.
+func marshalObject(v any) (json.RawMessage, error) {
+	raw, err := marshal(v)
+	switch {
+	case err != nil:
+		return nil, err
+	case string(raw) == "null":
+		return json.RawMessage("{}"), nil
+	case raw[0] != '{':
+		return nil, fmt.Errorf("%T is not a JSON object", v)
+	}
+	return raw, nil
+}
+
+// marshal encodes v. It does not escape <, > and &. Bytes that are not UTF-8 become
+// U+FFFD. A json.RawMessage keeps its line breaks, which appendLine removes.
+func marshal(v any) (json.RawMessage, error) {
+	switch v := v.(type) {
+	case encoded:
+		return json.RawMessage(v), nil
+	case interface {
+		encodeObject() (json.RawMessage, error)
+	}: // encoding/json would check and copy what MarshalJSON returns
+		return v.encodeObject()
+	case json.RawMessage:
+		if json.Valid(v) && utf8.Valid(v) {
+			return bytes.TrimSpace(v), nil
+		}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	raw := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	if !utf8.Valid(raw) { // a json.RawMessage can hold such bytes
+		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+	}
+	return raw, nil
+}
+
+// encoded is JSON that marshal has written. marshal returns it as it is, and
+// does not check and copy it again.
+type encoded json.RawMessage
+
+// MarshalJSON returns the JSON.
+func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
+
+// appendLine appends JSON on one line: the JSON of a peer or a caller may have several.
+// In JSON, a line break is white space, because a string cannot contain one.
+func appendLine(b []byte, raw json.RawMessage) []byte {
+	if bytes.IndexByte(raw, '\n') >= 0 || bytes.IndexByte(raw, '\r') >= 0 {
+		raw = bytes.Map(func(r rune) rune {
+			if r == '\n' || r == '\r' {
+				return ' '
+			}
+			return r
+		}, raw)
+	}
+	return append(b, raw...)
+}
+
+// appendString appends s as a JSON string. Most strings need no escapes.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
+			quoted, _ := marshal(strings.Clone(s)) // a copy, so that the caller's s need not be on the heap
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+// Object builds a JSON object member by member. It is for an object of which
+// only some members are ours: the others are passed on as they came. The zero Object
+// has no members.
+type Object struct{ text []byte }
+
+// Add adds a member. value must be JSON.
+func (o *Object) Add(name string, value []byte) {
+	if len(o.text) == 0 {
+		o.text = append(o.text, '{')
+	} else {
+		o.text = append(o.text, ',')
+	}
+	o.text = append(appendString(o.text, name), ':')
+	o.text = append(o.text, value...)
+}
+
+// AddAll adds the members of another object, except those with these names. What
+// is not an object adds nothing.
+func (o *Object) AddAll(other json.RawMessage, except ...string) {
+	if !bytes.HasPrefix(bytes.TrimLeft(other, blanks), []byte("{")) {
+		return
+	}
+	for name, value := range Each(other) {
+		if !slices.Contains(except, string(name)) {
+			o.Add(string(name), value)
+		}
+	}
+}
+
+// JSON returns the object. Nothing can be added afterwards.
+func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
+
+// encode is JSON for marshal, which does not check it again.
+func (o *Object) encode() encoded {
+	if len(o.text) == 0 {
+		return encoded("{}")
+	}
+	return append(o.text, '}')
 }
 
 // ==== Bounds and protection ====
@@ -2316,7 +2260,129 @@ func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMess
 	return members, nil
 }
 
-// ---- What cannot be read, and what goes wrong here ----
+// Each walks through an object or an array that is valid JSON. For a member it
+// yields the name, without quotes and escapes, and the value as it is written.
+// For an element it yields the value alone. It is for objects whose members are not
+// known; for others there is Bind.
+func Each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
+	return func(yield func([]byte, json.RawMessage) bool) {
+		text = bytes.TrimLeft(text, blanks)
+		if len(text) == 0 {
+			return
+		}
+		isObject := text[0] == '{'
+		var name []byte
+		for i := skipSpace(text, 1); i < len(text) && text[i] != '}' && text[i] != ']'; {
+			end := skipValue(text, i)
+			if isObject {
+				name = text[min(i+1, end-1) : end-1] // without its quotes; min, because broken text must not cause a panic
+				if bytes.IndexByte(name, '\\') >= 0 {
+					name = []byte(unquote(text[i:end]))
+				}
+				i = skipSpace(text, end)
+				end = skipValue(text, i)
+			}
+			if !yield(name, text[i:end:end]) {
+				return
+			}
+			i = skipSpace(text, end)
+		}
+	}
+}
+
+const blanks = " \t\r\n" // the white space of JSON
+
+// skipSpace returns the index of the next value. It skips commas and colons like
+// white space, because the text is known to be valid.
+func skipSpace(text []byte, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' || text[i] == ',' || text[i] == ':') {
+		i++
+	}
+	return i
+}
+
+// skipValue returns the index after the value that starts at i.
+func skipValue(text []byte, i int) int {
+	for depth := 0; i < len(text); {
+		switch text[i] {
+		case '"':
+			i = skipString(text, i) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		default: // a number, true, false or null: to its last character
+			for depth == 0 && i+1 < len(text) && strings.IndexByte(",]} \n\r\t", text[i+1]) < 0 {
+				i++
+			}
+		}
+		i++
+		if depth == 0 {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// skipString returns the index after the string that starts at i. The closing
+// quote is the first one with an even number of backslashes before it.
+func skipString(text []byte, i int) int {
+	for {
+		quote := bytes.IndexByte(text[i+1:], '"')
+		if quote < 0 {
+			return len(text)
+		}
+		i += 1 + quote
+		slashes := 0
+		for text[i-1-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+// unquote returns the value of a JSON string. It returns "" for anything else.
+func unquote(raw []byte) string {
+	if len(raw) < 2 || raw[0] != '"' {
+		return ""
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1])
+	}
+	var s string
+	_ = json.Unmarshal(raw, &s)
+	return s
+}
+
+// member returns the value of one member of an object. It returns nil if the
+// member is missing or appears twice, and if object is not an object.
+func member(object []byte, name string) (found json.RawMessage) {
+	if len(object) == 0 || object[0] != '{' {
+		return nil
+	}
+	for other, value := range Each(object) {
+		if string(other) != name {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = value
+	}
+	return found
+}
+
+// lookup follows a path of member names into an object; nil: there is nothing.
+func lookup(object json.RawMessage, path ...string) json.RawMessage {
+	for _, name := range path {
+		object = member(object, name)
+	}
+	return object
+}
+
+// ---- Messages that are too large ----
 
 // oversized returns the payload for a message that is too large. head is its beginning.
 // Most peers write the id before the large member. Then only one call fails, or the
@@ -2325,11 +2391,11 @@ func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMess
 func oversized(head []byte, err error) Payload {
 	var id ID
 	ids := 0
-	in := json.NewDecoder(bytes.NewReader(head))
-	start, _ := in.Token()
+	decoder := json.NewDecoder(bytes.NewReader(head))
+	start, _ := decoder.Token()
 	isRequest, isResponse := false, false
 	for start == json.Delim('{') { // until the member that head does not hold whole
-		name, nameErr := in.Token()
+		name, nameErr := decoder.Token()
 		switch name {
 		case "method", "params":
 			isRequest = true
@@ -2337,10 +2403,10 @@ func oversized(head []byte, err error) Payload {
 			isResponse = true
 		}
 		var value json.RawMessage
-		if nameErr != nil || in.Decode(&value) != nil {
+		if nameErr != nil || decoder.Decode(&value) != nil {
 			break
 		}
-		if name == "id" && in.InputOffset() < int64(len(head)) {
+		if name == "id" && decoder.InputOffset() < int64(len(head)) {
 			id, _ = parseID(value)
 			ids++
 		}
@@ -2349,54 +2415,15 @@ func oversized(head []byte, err error) Payload {
 	if isKnown && isResponse {
 		return newLost(id, err)
 	}
-	reason := "Invalid request: " + err.Error()
-	if isKnown {
-		return Payload{Messages: []*Message{newInvalid(id, CodeInvalidRequest, reason)}}
+	if !isKnown {
+		id = ID{}
 	}
-	return Payload{Lost: err, Messages: []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}}
+	in := Payload{Messages: []*Message{newInvalid(id, CodeInvalidRequest, "Invalid request: "+err.Error())}}
+	if !isRequest || isResponse { // it may be the response to any call
+		in.Lost = err
+	}
+	return in
 }
-
-// sayUnsent sends errors in place of results that could not be sent, such as one
-// that is larger than the server allows. Without them the server would wait until its
-// call ends.
-func (l *loop) sayUnsent(out Payload, why error) {
-	fault := &Error{Code: CodeInternalError, Message: "the result could not be sent: " + brief(why.Error())}
-	errorsOnly := Payload{Batch: out.Batch}
-	for _, m := range out.Messages {
-		if m.Result != nil {
-			errorsOnly.Messages = append(errorsOnly.Messages, NewResponse(m.ID, nil, fault))
-		}
-	}
-	if errorsOnly.Messages == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(l.peer.ctx, graceAtEnd)
-	defer cancel()
-	if err := l.peer.conn.Write(ctx, errorsOnly); err != nil {
-		l.peer.log.Debug("an error was not sent", "error", brief(err.Error()))
-	}
-}
-
-// catchPanic is deferred. It logs a panic with its stack, and makes errInternal of it.
-func (x *Exchange) catchPanic(err *error) {
-	r := recover()
-	if r == nil {
-		return
-	}
-	log := x.owner.log
-	if log == silent {
-		log = slog.Default() // a program that logs nothing must still show its panics, as with net/http
-	}
-	log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
-	*err = errInternal
-}
-
-// errGoexit is why a conversation is over when the handler of a notification has
-// called runtime.Goexit.
-var errGoexit = errors.New("a handler has ended its goroutine")
-
-// errNothingIsRead is the error of Exchange.Call where its response could not be read.
-var errNothingIsRead = errors.New("the handler of a notification, or of initialize, cannot call: nothing is read before it returns")
 
 // ---- Text for logs and terminals ----
 

@@ -1125,7 +1125,7 @@ func checkLines(t *testing.T, said, text []byte) {
 		case len(line) == 0:
 			continue
 		case len(line) > lineLimit-2: // it depends on the white space around it
-			for _, id := range []ID{{}, Decode(line).Messages[0].ID, oversized(line[:min(len(line), keptOfLine)], ErrTooLarge).Messages[0].ID} {
+			for _, id := range []ID{{}, Decode(line).Messages[0].ID, oversized(line[:min(len(line), headOfLine)], ErrTooLarge).Messages[0].ID} {
 				asked[id.key()]++
 				open[id.key()] = true
 			}

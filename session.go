@@ -4334,6 +4334,9 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string)
 	defer func() {
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
 		defer done()
+		if errors.Is(context.Cause(conn.changes), ErrClosed) {
+			return // nothing more is sent, and with the connection the subscriptions end
+		}
 		for _, uri := range watched {
 			_ = conn.unwatch(last, uri)
 		}
@@ -4439,8 +4442,8 @@ func (conn *connection) unlockSubscribing() { <-conn.subscribing }
 // ======== The goroutines and the locks of the whole package ========
 
 // The goroutines of the whole package. Those of time.AfterFunc and
-// context.AfterFunc are not listed: they are short. They close, cancel or log
-// something, sweep the sessions, or start a reader.
+// context.AfterFunc are short, and not listed: they close, cancel or log something, or
+// sweep the sessions. Only the timer of a reader starts a goroutine that stays.
 //
 //	goroutine                     started by             ends when
 //	reader of a Conn              Serve, Open, Client,   the Conn ends, but that of standard input only with
@@ -4454,8 +4457,8 @@ func (conn *connection) unlockSubscribing() { <-conn.subscribing }
 //	waiting with a limit          Peer.Close, Serve      what is waited for has ended
 //	line that takes long (stdio)  lineConn.Write         it is written, or Close
 //	closing after a failed write  lineConn.Write         the stream is closed
-//	stderr of a child (stdio)     CommandDialer          the child has ended
-//	end of a child (stdio)        CommandDialer          the child and its process group have ended
+//	stderr of a child (stdio)     CommandDialer          no process has it any more, or Close
+//	end of a child (stdio)        CommandDialer          the child and its group have ended or were killed
 //	stream of a POST              StreamableHandler      the response has ended; the POST waits for it
 //	conversation of a stream      SSEHandler             the stream has ended; the GET waits for it
 //	stream of a response          HTTPDialer             the stream has ended, or Close
@@ -4463,5 +4466,4 @@ func (conn *connection) unlockSubscribing() { <-conn.subscribing }
 // The locks: each type has one mutex, and none is held while a handler runs or
 // something is written. They nest in this order: Client; Server; the places and the
 // responses of http.go; Sessions; outbox, whose mutex also guards its Streams; Peer; the
-// protocol of a Peer; budget. While the mutex of a reader or of watchCounts is held, no
-// other is taken.
+// protocol of a Peer; budget. While the mutex of watchCounts is held, no other is taken.

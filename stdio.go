@@ -3,20 +3,30 @@
 
 package main
 
-// Conns that need no HTTP: lines over any byte stream, and stdio.
+// Stdio, and other streams of bytes: one message on each line.
 //
-// To see it work, read lessons 01 and 14 of the course: testdata/README.md.
-//
-// In stdio the client launches the server as its child. It writes to the
-// child's standard input and reads the child's standard output, one message on
-// each line.
+// A client starts the server as its child. It writes to the child's standard input, and
+// reads the child's standard output.
 //
 //	> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{…}}⏎        client to the server's stdin
 //	< {"jsonrpc":"2.0","method":"notifications/progress","params":{…}}⏎   the server's stdout: messages and nothing else
 //	< {"jsonrpc":"2.0","id":1,"result":{…}}⏎
 //
-// No message says that the conversation is over. The client closes the server's
-// stdin, and this end of the input tells the server to shut down.
+// No message says that the conversation is over. The client closes the server's stdin,
+// and this end of the input tells the server to end.
+//
+//	the client's process                          the server's process
+//	CommandDialer.Dial   starts it  ────────────► StdioConn
+//	child.Write          ─────────── stdin ─────► lineConn.Read
+//	child.Read           ◄────────── stdout ───── lineConn.Write
+//	child.copyStderr     ◄────────── stderr ───── its log, which is no part of MCP
+//	child.awaitExit      ◄────────── exit status  ends at the end of its stdin
+//	child.shutDown       closes stdin; if that is not enough, SIGTERM, then SIGKILL
+//
+// A child is two things: a lineConn over its stdin and stdout, and a process that must
+// end. To see it work, read lessons 01 and 14 of the course: testdata/README.md. Here,
+// read lineConn first. The last part of this file is only about processes that do not
+// end as they should.
 //
 // Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
 // 2026-07-28 basic/transports/stdio. Copy this file with jsonrpc.go.
@@ -33,7 +43,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"reflect"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,28 +50,26 @@ import (
 	"time"
 )
 
-// ---- Lines ----
+// ==== The wire ====
 
-// NewLineConn returns a Conn that reads and writes one payload on each line. It
-// is for stdio, TCP, Unix sockets and other byte streams. 2026-07-28
-// basic/transports/stdio: transports on byte streams "SHOULD reuse this
-// framing".
+// NewLineConn returns a Conn that reads and writes one payload on each line. It is for
+// stdio, TCP, Unix sockets and other streams of bytes. 2026-07-28
+// basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 //
-// A line may have up to maxLine bytes; 0: 4 MiB. Its line end does not count. A longer line
-// is skipped, and Read returns an Invalid message or a lost response for it. If the id stands within the first
-// 4 KiB, that call fails with ErrTooLarge, or that request is answered with
-// CodeInvalidRequest. Otherwise every waiting call fails.
+// A line may have up to maxLine bytes; 0: 4 MiB. Its line end does not count. A longer
+// line is skipped, but for its first 4 KiB, which often show what it was (see oversized):
 //
-// A Write whose context ends returns at once. If its line was begun, the rest
-// is still written as soon as the other side reads again.
+//	a response to a call of ours    that call fails with ErrTooLarge
+//	a request of the peer           it is answered with CodeInvalidRequest
+//	a request, and its id is later  an error without an id; so for a notification
+//	none of these                   that error, and all our calls fail
 //
-// closeStream is called once: by Close, or after w has failed. It must end a Read
-// of r that waits. If it can, it also ends a Write to w that waits.
+// A Write whose context ends returns at once. If its line was begun, the rest is still
+// written as soon as the other side reads again.
+//
+// closeStream is called once: by Close, or after w has failed. It must end a Read of r
+// that waits. If it can, it also ends a Write to w that waits.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
-	return newLineConn(r, w, maxLine, closeStream)
-}
-
-func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) *lineConn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
 		w:         w,
@@ -72,97 +79,61 @@ func newLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 	}
 }
 
-// maxUnused is how much memory more than its bytes a line may have. A line is held as
-// long as its request is served.
-const maxUnused = 64 << 10
-
-// keptOfLine is how many bytes are kept of a line that is too large. The id is
-// looked for in them.
-const keptOfLine = 4 << 10
-
 // lineConn is a Conn with one payload on each line.
-//
-// Half a line would damage the line after it. So a line that was begun is
-// finished before the next one begins:
-//
-//	          gets the lock            all bytes are written
-//	waiting ------------------> writing --------------------> written: the next line gets the lock
-//	   |                           |
-//	   | ctx ends                  | w fails
-//	   v                           v
-//	dropped                     broken: the Conn closes, and no line follows
-//
-// If ctx ends in the state writing, Write returns and a goroutine writes the
-// rest.
 type lineConn struct {
 	r         *bufio.Reader
 	w         io.Writer
 	maxLine   int
 	closeOnce func() error // calls closeStream the first time; returns the same error each time
-	// finishLines means that Write never returns before its line is written.
-	finishLines bool
-	// writeLock is a lock for writing, and has room for one value. To put a value in
-	// is to lock: it waits while another value is in. To take the value out is
-	// to unlock. A Mutex would not do, because a context cannot end the wait for
-	// it.
+	// writeLock is a lock for writing. To put a value in is to lock, and waits while
+	// another value is in; to take it out is to unlock. A Mutex would not do, because a
+	// context cannot end the wait for it.
 	writeLock chan struct{}
-	// writeErr is the error of w; nil: w has not failed. When w has failed, the
-	// Conn closes, so Read fails, too, unless it reads standard input. Then Read
-	// returns this error, which is the reason.
-	writeErr atomic.Pointer[error]
+	writeErr  atomic.Value // the error of w, a closedBy; see failed
 }
 
-// Read returns the payload of the next line that is not blank. The last line
-// need not end with a newline.
+// Read returns the payload of the next line that is not blank. The last line need not
+// end with a newline.
 func (c *lineConn) Read() (Payload, error) {
 	for {
-		line, tooLarge, err := c.readLine()
-		isBlank := len(bytes.Trim(line, " \t\r\n")) == 0
+		line, err := c.readLine()
 		switch {
-		case tooLarge:
-			return oversized(line, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine)), nil
-		case !isBlank && (err == nil || err == io.EOF):
-			return Decode(line), nil
-		case err != nil && c.writeErr.Load() != nil:
-			return Payload{}, *c.writeErr.Load()
+		case err != nil && c.failed() != nil: // w has failed, so the Conn was closed: that is the reason
+			return Payload{}, c.failed()
 		case err != nil:
 			return Payload{}, err
+		case len(line) > c.maxLine:
+			head := line[:min(len(line), headOfLine)]
+			return oversized(head, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine)), nil
+		case len(bytes.Trim(line, " \t\r\n")) > 0: // these four are the blanks of JSON
+			return Decode(line), nil
 		}
 	}
 }
 
-// readLine reads up to the next newline, and returns the line with it. If there
-// is no newline, err is the reason. A line that is too large is read to its
-// end, but only its beginning is kept. The memory of line is not used again,
-// because a Payload refers to it.
-func (c *lineConn) readLine() (line []byte, tooLarge bool, err error) {
+// readLine returns the next line, without its line end. Of a line that is too long it
+// returns only the beginning, which is longer than maxLine. The memory of the line is not
+// used again, because a Payload refers to it.
+func (c *lineConn) readLine() ([]byte, error) {
+	var line []byte
 	for {
-		var part []byte
-		part, err = c.r.ReadSlice('\n')
-		if !tooLarge {
-			line = append(line, part...)
-			tooLarge = len(withoutLineEnd(line)) > c.maxLine
-			if tooLarge {
-				line = bytes.Clone(line[:min(len(line), keptOfLine)])
-			}
+		part, more, err := c.r.ReadLine() // more: the line has not ended with this part
+		if err != nil && len(line) == 0 {
+			return nil, err
 		}
-		if err != bufio.ErrBufferFull { // with this error, part is the full buffer, and the line continues
-			if cap(line)-len(line) > maxUnused {
-				line = bytes.Clone(line)
-			}
-			return line, tooLarge, err
+		if len(line) <= c.maxLine {
+			line = append(line, part...)
+		}
+		if err != nil || !more {
+			return line, nil // the error comes again at the next line
 		}
 	}
-}
-
-// withoutLineEnd returns a line without the newline, or the carriage return and
-// the newline, at its end.
-func withoutLineEnd(line []byte) []byte {
-	line = bytes.TrimSuffix(line, []byte("\n"))
-	return bytes.TrimSuffix(line, []byte("\r"))
 }
 
 // Write writes a payload as one line.
+//
+// Half a line would damage the line after it. So a line that was begun is finished
+// before the next one begins, even if ctx ends.
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	line := append(p.Append(nil), '\n')
 	select {
@@ -170,9 +141,7 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// Only a Write that may return before its line is written needs a
-	// goroutine.
-	if ctx.Done() == nil || c.finishLines {
+	if ctx.Done() == nil { // ctx never ends, so no goroutine is needed; each response is written so
 		return c.writeLine(line)
 	}
 	written := make(chan error, 1)
@@ -185,39 +154,38 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	}
 }
 
-// writeLine writes a line. The caller has locked writeLock, and writeLine
-// unlocks it.
+// writeLine writes a line. The caller has locked writeLock, and writeLine unlocks it.
 func (c *lineConn) writeLine(line []byte) error {
 	defer func() { <-c.writeLock }()
-	if failed := c.writeErr.Load(); failed != nil {
-		return *failed
+	if c.failed() != nil {
+		return c.failed()
 	}
-	_, err := c.w.Write(line)
-	if err == nil {
-		return nil
+	if _, err := c.w.Write(line); err != nil {
+		c.writeErr.Store(closedBy{err})
+		go c.closeOnce() // ends when the stream is closed, which may take long for a child
+		return closedBy{err}
 	}
-	err = closedBy{err}
-	c.writeErr.Store(&err)
-	go c.closeOnce() // ends Read; on a goroutine, because a child may take long to end
+	return nil
+}
+
+// failed returns the error of w, after which nothing more can be written. nil: w has not
+// failed.
+func (c *lineConn) failed() error {
+	err, _ := c.writeErr.Load().(error)
 	return err
 }
 
-// Close calls closeStream. That ends reading, and writing if closeStream can do
-// so.
+// Close calls closeStream. That ends reading, and writing if closeStream can do so.
 func (c *lineConn) Close() error { return c.closeOnce() }
 
-// ---- Standard input and output ----
+// ==== The server ====
 
-// StdioConn returns the Conn of a server that a client has launched: it reads
-// standard input and writes standard output. maxLine is as for NewLineConn. Write
-// does not return before its line is written, even if its context ends.
+// StdioConn returns the Conn of a server that a client has started: it reads standard
+// input and writes standard output. maxLine is as for NewLineConn.
 //
 // Close does nothing: the server can still write the responses to the requests it has
-// read, and a Read that waits ends only with the input or the process. In Go, nothing
-// else can end it, unless the input is set to nonblocking mode. That mode would cost
-// as much as the rest of a small call. It also belongs to the pipe and not to the
-// process, so it would stay on when the process has ended. For the same reason, no
-// other process that has the pipe may set it to nonblocking mode meanwhile.
+// read. A Read that waits ends only with the input or the process. No process may set
+// the pipe to nonblocking mode.
 //
 // StdioConn changes the whole process: SIGPIPE no longer ends it. If the client
 // has gone, Write returns an error.
@@ -226,31 +194,30 @@ func StdioConn(maxLine int) Conn {
 	// unless the program asks for SIGPIPE. No goroutine reads the channel:
 	// Notify drops the signals that do not fit in.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	c := newLineConn(os.Stdin, os.Stdout, maxLine, func() error { return nil })
-	c.finishLines = true // there is only one client: while it does not read, no other is kept waiting
-	return c
+	return NewLineConn(os.Stdin, os.Stdout, maxLine, func() error { return nil })
 }
 
-// ---- Launching a server ----
+// ==== The client ====
 
-// CommandDialer is a Dialer that launches a server and talks to it in lines, over its
+// CommandDialer is a Dialer that starts a server and talks to it in lines, over its
 // standard input and output.
 //
-// There is no shell in between. Stdin and Stdout of the command are
-// replaced. What the child writes to stderr goes to the command's Stderr. When
-// Close returns, all of it has been written there, unless that writer blocks. If
-// SysProcAttr is nil, the child starts a new process group, on systems that have
-// process groups.
+// There is no shell in between. Stdin and Stdout of the command are replaced. What the
+// child writes to stderr goes to the command's Stderr. When Close returns, all of it has
+// been written there, unless that writer blocks for more than a second. If SysProcAttr is
+// nil, the child starts a new process group, on systems that have process groups.
 //
-// When the child ends, Read fails with its exit status. If the command has no
-// Stderr, the error also has the last 2,048 bytes that the child wrote to
-// stderr.
+// When the child ends, Read fails with its exit status. If the command has no Stderr, the
+// error also has the last 2,048 bytes that the child wrote to stderr.
 //
-// Close shuts the child down as 2025-11-25 basic/lifecycle#shutdown asks: it
-// closes the child's stdin, then sends SIGTERM, then kills the child. The signals go
-// to the whole process group of the child. When Close returns, all processes of the
-// group have ended or were killed. If the child does not end at all, Close returns an
-// error.
+// Close shuts the child down as 2025-11-25 basic/lifecycle#shutdown asks: it closes the
+// child's stdin, then sends SIGTERM, then kills the child. The signals go to the whole
+// process group of the child. When Close returns, all processes of the group have ended
+// or were killed. If the child does not end at all, Close returns an error. A child that
+// ends by itself is shut down, too: what is left of its group ends in the same steps.
+//
+// A process that has left the group lives on. If it has the child's stdout, Read does not
+// see the end of the child, and waits until Close. Write sees it.
 type CommandDialer struct {
 	// Command returns the command of one child: an exec.Cmd can be started only once.
 	// Required.
@@ -259,110 +226,182 @@ type CommandDialer struct {
 	MaxLine int           // bytes of a line of the child, as for NewLineConn; 0: 64 MiB, as for HTTPDialer
 }
 
-// Dial launches a child, and returns its Conn. When ctx ends, the child goes on.
-func (d CommandDialer) Dial(context.Context) (Conn, error) {
-	c := &child{cmd: d.Command(), grace: cmp.Or(d.Grace, 2*time.Second), exited: make(chan struct{}), gone: make(chan struct{})}
-	if err := c.start(cmp.Or(d.MaxLine, 64<<20)); err != nil {
+// Dial starts a child, and returns its Conn. When ctx ends, the child goes on.
+func (d CommandDialer) Dial(ctx context.Context) (Conn, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	c := &child{
+		cmd:         d.Command(),
+		grace:       cmp.Or(d.Grace, 2*time.Second),
+		exited:      make(chan struct{}),
+		stderrEnded: make(chan struct{}),
+	}
+	stderrTo := c.cmd.Stderr // start sets another one
+	if err := c.start(); err != nil {
 		return nil, err
 	}
+	c.lines = NewLineConn(c.stdout, c.stdin, cmp.Or(d.MaxLine, 64<<20), c.shutDown)
+	go c.copyStderr(stderrTo) // ends when no process has stderr any more, or with Close
+	go c.awaitExit()          // ends when the child and its group have ended or were killed
 	return c, nil
 }
 
-const (
-	// outputTime is how long the stdout and stderr of a child stay open after its
-	// exit, if other processes of its group still have them.
-	outputTime = time.Second
-	// outputPause ends them after that: nothing has come for this time.
-	outputPause = 50 * time.Millisecond
-	// exitTime is how long a Write that has failed waits for the child's exit. The
-	// exit status says more than the error of the Write.
-	exitTime = 100 * time.Millisecond
-
-	// groupInterval is the time between two checks whether the group of a child is
-	// empty. It is short, because most groups are empty soon.
-	groupInterval = 10 * time.Millisecond
-	// zombieInterval is the time between later checks, which begin this time after
-	// SIGTERM. They also look for zombies: processes that have ended, but that no
-	// process has reaped. That costs more, because they read the states of all
-	// processes.
-	zombieInterval = 50 * time.Millisecond
-
-	maxStderr = 2048 // bytes of the child's stderr that are kept
-)
-
-// child is the Conn to a launched process.
-//
-//	          Close               grace             grace             grace
-//	running --------> stdin closed -----> SIGTERM -------> SIGKILL -------> Close returns an error
-//	   |                   |                 |                |
-//	   +-------------------+-----------------+----------------+
-//	   | the process ends
-//	   v
-//	exited      Read fails with the exit status; after outputTime at most, the processes left in the group get SIGTERM
-//	   |
-//	   | the group is empty, or it is killed after grace
-//	   v
-//	 gone       Close returns
-//
-// An arrow with grace means that the process has not ended in that time. So Close
-// takes three times grace at most until the process has ended, and then outputTime
-// and once more grace for the rest of its group.
-//
-// A goroutine runs the method reap. It takes the child from running to gone,
-// whether Close was called or not. Windows has neither SIGTERM nor process
-// groups. There the child is killed after the first grace, and it is gone as
-// soon as it has exited.
+// child is the Conn to a process that Dial has started.
 type child struct {
-	lines  Conn // its Close calls shutDown, and so does a failed write
-	cmd    *exec.Cmd
-	stdin  io.Closer // our end of the child's stdin
-	stdout *os.File  // our end of the child's stdout
-	stderr stderrPipe
-	grace  time.Duration
-	exited chan struct{} // closed when the process has ended and was reaped
-	err    error         // what cmd.Wait has returned; set before exited is closed
-	gone   chan struct{} // closed when the group is empty or was killed
+	cmd         *exec.Cmd
+	grace       time.Duration
+	lines       Conn           // over stdin and stdout; its Close calls shutDown
+	stdin       io.WriteCloser // the fields stdin, stdout and stderr are our ends of the pipes
+	stdout      *os.File
+	stderr      *os.File
+	stderrEnded chan struct{} // closed when nothing more is read from stderr
+	lastStderr  []byte        // if the command has no Stderr; read it only when stderrEnded is closed
+	exited      chan struct{} // closed when the process has ended
+	exitErr     error         // how it has ended; read it only when exited is closed
 }
 
-// start launches the process.
-func (c *child) start(maxLine int) error {
-	// StdoutPipe would not do: cmd.Wait closes it, perhaps before all is read.
+// start starts the process. Its pipes are our own. cmd.Wait would close that of
+// StdoutPipe, perhaps before all is read, and would wait for a Stderr that blocks.
+func (c *child) start() error {
 	stdout, childStdout, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer childStdout.Close() // the child has a copy
-	c.stdout = stdout
-	// A pipe of our own, because cmd.Wait would wait for a writer that blocks.
 	stderr, childStderr, err := os.Pipe()
 	if err != nil {
 		return errors.Join(err, stdout.Close())
 	}
 	defer childStderr.Close()
-	c.stderr = stderrPipe{pipe: stderr, next: c.cmd.Stderr, ended: make(chan struct{})}
-	c.cmd.Stdin = nil
-	c.cmd.Stdout = childStdout
-	c.cmd.Stderr = childStderr
+	c.stdout, c.stderr = stdout, stderr
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = nil, childStdout, childStderr
 	if c.cmd.SysProcAttr == nil {
 		c.cmd.SysProcAttr = ownGroup()
 	}
-	stdin, err := c.cmd.StdinPipe()
+	c.stdin, err = c.cmd.StdinPipe()
 	if err == nil {
 		err = c.cmd.Start()
 	}
 	if err != nil {
 		return errors.Join(err, stdout.Close(), stderr.Close())
 	}
-	c.stdin = stdin
-	c.lines = NewLineConn(childOutput{stdout}, stdin, maxLine, c.shutDown)
-	go c.stderr.copy() // ends when all have closed stderr, or shortly after the exit
-	go c.reap()        // ends when the child is gone
 	return nil
 }
 
-// ownGroup returns the attributes of a process that starts a new process group.
-// The field Setpgid exists only on Unix. It is set by reflection, so that this
-// file compiles on Linux, macOS and Windows.
+// Read returns the next payload. When the output of the child has ended, the error says
+// why.
+func (c *child) Read() (Payload, error) {
+	in, err := c.lines.Read()
+	if err == nil {
+		return in, nil
+	}
+	return Payload{}, c.explain(err)
+}
+
+// Write writes a payload. If the child has ended, or does not read any more, the error
+// wraps ErrClosed and says why.
+func (c *child) Write(ctx context.Context, p Payload) error {
+	err := c.lines.Write(ctx, p)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrClosed, c.explain(err))
+}
+
+// explain returns the reason why reading or writing has failed with err. If the child has
+// ended, that is the reason.
+func (c *child) explain(err error) error {
+	if !closedWithin(exitTime, c.exited) {
+		return fmt.Errorf("server closed its stdin or stdout: %w", err)
+	}
+	if !closedWithin(exitTime, c.stderrEnded) || len(c.lastStderr) == 0 {
+		return fmt.Errorf("server ended: %w", c.exitErr)
+	}
+	last := strings.ToValidUTF8(strings.TrimSpace(string(c.lastStderr)), "\uFFFD")
+	return fmt.Errorf("server ended: %w; the last of its stderr:\n%s", c.exitErr, last)
+}
+
+// Close shuts the child down, and waits until its stderr has been passed on.
+func (c *child) Close() error {
+	err := c.lines.Close()
+	closedWithin(exitTime, c.stderrEnded)
+	_, _ = c.stdout.Close(), c.stderr.Close() // only a second Close fails
+	return err
+}
+
+// shutDown ends the child and its group, in steps. It runs once: for Close, when nothing
+// can be written any more, or when the child has ended by itself.
+//
+//	stdin is closed ── grace ──► SIGTERM ── grace ──► SIGKILL ── grace ──► an error
+//
+// Each next step is taken only if a process of the group still runs. After SIGKILL it
+// waits for the child alone. Windows has neither SIGTERM nor process groups: there the child
+// alone is killed, after twice grace.
+func (c *child) shutDown() error {
+	_ = c.stdin.Close()
+	for _, s := range []os.Signal{syscall.SIGTERM, os.Kill} {
+		if c.endsWithin(c.grace) {
+			return nil
+		}
+		_ = c.signal(s)
+	}
+	if !closedWithin(c.grace, c.exited) {
+		return fmt.Errorf("process %d does not end", c.cmd.Process.Pid)
+	}
+	return nil
+}
+
+// awaitExit waits for the end of the process. Then it shuts down what is left of the
+// process group.
+func (c *child) awaitExit() {
+	c.exitErr = c.cmd.Wait()
+	if c.exitErr == nil {
+		c.exitErr = errors.New("exit status 0")
+	}
+	close(c.exited)
+	_ = c.lines.Close() // exited is closed, so shutDown waits only for the rest of the group
+}
+
+// ==== Bounds and protection ====
+
+const (
+	// headOfLine is how many bytes of a line that is too long are searched for its id.
+	// Most peers write the id first, or after the name of the method.
+	headOfLine = 4 << 10
+	// exitTime is how long the end of the process, and of its stderr, is waited for when
+	// its stdin or stdout has ended. Normally both come at once. But a process may close
+	// its stdout and live on. A process outside of its group may have stderr for ever, and
+	// the writer that takes in stderr may block.
+	exitTime  = time.Second
+	maxStderr = 2048 // bytes of stderr that an error shows
+	// groupInterval is the time between two checks whether a process group is empty. It
+	// is short, because most groups are empty soon.
+	groupInterval = 10 * time.Millisecond
+)
+
+// copyStderr passes on what comes from stderr. If to is nil, it remembers the last of it.
+// It reads on even if to fails: a child whose stderr nobody reads would block.
+func (c *child) copyStderr(to io.Writer) {
+	defer close(c.stderrEnded)
+	part := make([]byte, 4<<10)
+	for {
+		n, err := c.stderr.Read(part)
+		if err != nil {
+			return
+		}
+		if to != nil {
+			_, _ = to.Write(part[:n])
+			continue
+		}
+		c.lastStderr = append(c.lastStderr, part[:n]...)
+		c.lastStderr = c.lastStderr[max(0, len(c.lastStderr)-maxStderr):]
+	}
+}
+
+// ownGroup returns the attributes of a process that starts a new process group. The field
+// Setpgid exists only on Unix. It is set by reflection, so that this file compiles on
+// Linux, macOS and Windows.
 func ownGroup() *syscall.SysProcAttr {
 	attr := new(syscall.SysProcAttr)
 	setpgid := reflect.ValueOf(attr).Elem().FieldByName("Setpgid")
@@ -372,234 +411,49 @@ func ownGroup() *syscall.SysProcAttr {
 	return attr
 }
 
-// Read returns the next payload. When the output of the child has ended, the
-// error says why.
-func (c *child) Read() (Payload, error) {
-	p, err := c.lines.Read()
-	if err == nil {
-		return p, nil
+// endsWithin waits until the child has ended and its group is empty, for at most d. It
+// reports whether that is so.
+//
+// A zombie is still in the group: a process that has ended, and that no other process has
+// waited for. In a
+// container whose first process reaps no others, it stays there for ever. Then Close
+// takes all its steps, and does no harm.
+func (c *child) endsWithin(d time.Duration) bool {
+	deadline := time.Now().Add(d)
+	if !closedWithin(d, c.exited) {
+		return false
 	}
-	return Payload{}, c.explain(err, c.grace)
+	for c.signalGroup(noSignal) == nil {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(groupInterval)
+	}
+	return true
 }
 
-// Write writes a payload. If the child has ended, or does not read any more,
-// the error wraps ErrClosed and says why.
-func (c *child) Write(ctx context.Context, p Payload) error {
-	err := c.lines.Write(ctx, p)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrClosed, c.explain(err, exitTime))
-}
-
-// Close shuts the child down.
-func (c *child) Close() error { return c.lines.Close() }
-
-// explain returns the reason why reading or writing has failed with err. If the
-// child exits within limit, its exit is the reason.
-func (c *child) explain(err error, limit time.Duration) error {
-	if !closedWithin(limit, c.exited) {
-		return fmt.Errorf("server closed its stdin or stdout: %w", err)
-	}
-	exit := c.err
-	if exit == nil {
-		exit = errors.New(c.cmd.ProcessState.String()) // "exit status 0"
-	}
-	reason := fmt.Errorf("server ended: %w", exit)
-	if c.stderr.next != nil { // the Stderr of the command has shown it already
-		return reason
-	}
-	if !closedWithin(2*outputTime, c.stderr.ended) { // its deadline comes before that, where pipes have deadlines
-		return reason
-	}
-	stderr := strings.ToValidUTF8(strings.TrimSpace(string(c.stderr.last)), "\uFFFD")
-	if stderr == "" {
-		return reason
-	}
-	return fmt.Errorf("%w; the last of its stderr:\n%s", reason, stderr)
-}
-
-// shutDown takes the steps of Close.
-func (c *child) shutDown() error {
-	_ = c.stdin.Close()
-	exited := closedWithin(c.grace, c.exited)
-	if !exited && c.signal(syscall.SIGTERM) == nil {
-		exited = closedWithin(c.grace, c.exited)
-	}
-	if !exited {
-		_ = c.signal(os.Kill)
-		exited = closedWithin(c.grace, c.exited)
-	}
-	if !exited {
-		return errors.Join(fmt.Errorf("process %d does not end", c.cmd.Process.Pid), c.stdout.Close())
-	}
-	<-c.gone // reap takes no longer than outputTime and grace
-	return c.stdout.Close()
-}
-
-// signal sends a signal to the process group. If there is none, it sends the
-// signal to the process. When the process has been reaped, its number may belong
-// to another one, so signal sends nothing then. A process that is being reaped at
-// this moment cannot be told from one that runs. The risk is small, because
-// systems use a number again only after many others.
+// signal sends a signal to the process group. If there is none, it sends the signal to
+// the process.
+//
+// As long as the group has a process, no other group gets its number. endsWithin has just
+// seen one. If that has ended meanwhile, another group may have the number, but systems
+// use a number again only after many others.
 func (c *child) signal(s os.Signal) error {
-	select {
-	case <-c.exited:
-		return os.ErrProcessDone
-	default:
-	}
 	if c.signalGroup(s) == nil {
 		return nil
 	}
 	return c.cmd.Process.Signal(s)
 }
 
-// signalGroup sends a signal to the process group. It returns an error if the
-// group is empty, or if the system has no process groups.
+// noSignal never arrives. Sending it only checks whether the group has processes.
+const noSignal = syscall.Signal(0)
+
+// signalGroup sends a signal to the process group. It returns an error if the group is
+// empty, or if the system has no process groups.
 func (c *child) signalGroup(s os.Signal) error {
 	group, err := os.FindProcess(-c.cmd.Process.Pid) // on Unix, a negative number stands for a group
 	if err != nil {
 		return err
 	}
 	return group.Signal(s)
-}
-
-// noSignal never arrives. Sending it only checks whether the group has processes.
-const noSignal = syscall.Signal(0)
-
-// reap reaps the process when it ends, and then ends the rest of its group. As
-// long as the group has a process, no other group gets its number. So a group that
-// was empty when the process was reaped gets no signal. If it becomes empty later,
-// the number may be used again before reap sends one, a second later at most. That
-// is as unlikely as in signal.
-func (c *child) reap() {
-	c.err = c.cmd.Wait()
-	othersLeft := c.signalGroup(noSignal) == nil
-	deadline := time.Now().Add(outputTime)
-	_ = c.stdout.SetReadDeadline(deadline) // see childOutput
-	_ = c.stderr.pipe.SetReadDeadline(deadline)
-	close(c.exited)
-	closedWithin(outputTime, c.stderr.ended)
-	if othersLeft {
-		c.endGroup()
-	}
-	close(c.gone)
-}
-
-// endGroup sends SIGTERM to the group, and waits until it is empty, for at most
-// grace. Then it kills the processes that are left. It does not wait for zombies.
-func (c *child) endGroup() {
-	if c.signalGroup(syscall.SIGTERM) != nil {
-		return // the group is empty
-	}
-	began := time.Now()
-	pause := groupInterval
-	for time.Since(began) < c.grace {
-		time.Sleep(pause)
-		if c.signalGroup(noSignal) != nil {
-			return // the group is empty
-		}
-		if time.Since(began) > zombieInterval {
-			if onlyZombies(c.cmd.Process.Pid) {
-				break
-			}
-			pause = zombieInterval
-		}
-	}
-	// A group of zombies is killed, too: a process of the group may have
-	// started another one while onlyZombies read the states.
-	_ = c.signalGroup(os.Kill)
-}
-
-// onlyZombies reports whether a process group has members and all of them are
-// zombies. A zombie still accepts signals. In a container whose first process
-// reaps no others, a zombie stays for ever. On systems without the /proc of Linux,
-// onlyZombies returns false.
-func onlyZombies(group int) bool {
-	entries, _ := os.ReadDir("/proc")
-	zombies := 0
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue // this entry is not a process
-		}
-		state, itsGroup := processState(pid)
-		switch {
-		case itsGroup != group: // this process does not count
-		case state == "Z":
-			zombies++
-		default:
-			return false
-		}
-	}
-	return zombies > 0
-}
-
-// processState returns the state of a process, such as "R" or "Z", and its
-// process group. If the process does not exist any more, the group is 0.
-func processState(pid int) (state string, group int) {
-	// PID (NAME) STATE PARENT GROUP …; NAME may contain spaces and brackets
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", 0
-	}
-	afterName := bytes.LastIndexByte(stat, ')') + 1
-	fields := strings.Fields(string(stat[afterName:]))
-	if len(fields) < 3 {
-		return "", 0
-	}
-	group, err = strconv.Atoi(fields[2])
-	if err != nil {
-		return "", 0
-	}
-	return fields[0], group
-}
-
-// childOutput is our end of the child's stdout or stderr. A pipe ends when all processes
-// have closed their end of it. So a process that the child has left behind
-// could keep us waiting for ever. Therefore reap sets a deadline when the child
-// has exited. After the deadline, the pipe counts as ended when nothing is in
-// it for outputPause. What the child has written before is still read, however
-// slowly that is done.
-type childOutput struct{ *os.File }
-
-// Read waits for at most outputPause after the deadline.
-func (out childOutput) Read(b []byte) (int, error) {
-	n, err := out.File.Read(b)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		_ = out.SetReadDeadline(time.Now().Add(outputPause))
-		n, err = out.File.Read(b)
-	}
-	return n, err
-}
-
-// stderrPipe is the pipe to which a child writes its stderr. A goroutine
-// passes on what comes, and keeps the last bytes of it for the error that reports
-// the end of the child.
-type stderrPipe struct {
-	pipe  *os.File      // our end
-	next  io.Writer     // the Stderr of the command; nil: there is none
-	last  []byte        // read it only when ended is closed
-	ended chan struct{} // closed when nothing more is read
-}
-
-// copy reads the pipe until its end, or until nothing has come for outputPause after the
-// deadline that reap sets.
-func (s *stderrPipe) copy() {
-	defer close(s.ended)
-	defer s.pipe.Close()
-	_, _ = io.Copy(s, struct{ io.Reader }{childOutput{s.pipe}}) // io.Copy would use WriteTo of the os.File, and not this Read
-}
-
-// Write never fails, even if next does: copy would end, and the child could die
-// of its next message.
-func (s *stderrPipe) Write(b []byte) (int, error) {
-	s.last = append(s.last, b...)
-	if len(s.last) > maxStderr {
-		s.last = s.last[len(s.last)-maxStderr:]
-	}
-	if s.next != nil {
-		_, _ = s.next.Write(b)
-	}
-	return len(b), nil
 }

@@ -1,9 +1,11 @@
 package library
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"interop/wire"
+	"io"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -78,7 +80,7 @@ func TestFloodOfRequestsToAClient(t *testing.T) {
 		called := make(chan error, 1)
 		go func() { called <- peer.Call(t.Context(), "m", nil, nil) }()
 		synctest.Wait()
-		for i := range int64(2000) {
+		for i := range int64(5000) {
 			m, _ := wire.NewRequest(wire.NumberID(i), "ping", nil)
 			_ = theirs.Write(t.Context(), wire.Payload{Messages: []*wire.Message{m}})
 		}
@@ -88,4 +90,33 @@ func TestFloodOfRequestsToAClient(t *testing.T) {
 		}
 		_ = peer.Close()
 	})
+}
+
+// JSON of several lines, as a body over HTTP may have it, is one line on a stream of bytes.
+func TestLineBreaksInPayload(t *testing.T) {
+	in := wire.Decode([]byte("[{\r\n\"jsonrpc\": \"2.0\",\n\"id\":\n1,\n\"result\":\n{\n\"a\":\n1\r}},\n{\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":{\n}}]"))
+	var out bytes.Buffer
+	if err := wire.NewLineConn(nil, &out, 0, nil).Write(t.Context(), in); err != nil {
+		t.Error(err)
+	}
+	const want = `[{"jsonrpc":"2.0","id":1,"result":{ "a": 1 }},{"jsonrpc":"2.0","method":"m","params":{ }}]` + "\n"
+	if out.String() != want {
+		t.Errorf("%q", out.String())
+	}
+}
+
+// The last line may end without a newline, also where it ends with the buffer; and a line that is too long may be the last one.
+func TestLastLine(t *testing.T) {
+	const buffer, maxLine = 64 << 10, 128 << 10
+	for _, size := range []int{len(ping), buffer - 1, buffer, buffer + 1, maxLine, maxLine + 1, maxLine + buffer} {
+		line := ping + strings.Repeat(" ", size-len(ping))
+		c := wire.NewLineConn(strings.NewReader(line), nil, maxLine, nil)
+		in, err := c.Read()
+		if tooLong := size > maxLine; err != nil || (in.Messages[0].Kind() == wire.Invalid) != tooLong || !tooLong && in.Messages[0].Method != "ping" {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+		if _, err := c.Read(); err != io.EOF {
+			t.Errorf("after %d bytes: %v", size, err)
+		}
+	}
 }

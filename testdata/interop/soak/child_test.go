@@ -4,15 +4,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,9 +47,7 @@ func TestChildLeaks(t *testing.T) {
 		p := wire.Open(t.Context(), conn, nil, nil)
 		p.Close()
 	}
-	if now := openFiles(); now > files {
-		t.Errorf("%d open files, %d before", now, files)
-	}
+	waitFor(t, func() bool { return openFiles() <= files }) // Close and the end of the Peer's context both close the Conn; one may be a moment later
 }
 
 // What a child wrote before it ended is read, however slowly.
@@ -61,7 +62,7 @@ func TestChildIsReadToTheEnd(t *testing.T) {
 			break
 		}
 		if n == 0 {
-			time.Sleep(1500 * time.Millisecond) // the library waits for a second after the end of a child, and then for silence
+			time.Sleep(1500 * time.Millisecond) // the child has ended, and Grace is over
 		}
 	}
 	if n != 500 {
@@ -123,6 +124,61 @@ func TestChildEndsWithItsGroup(t *testing.T) {
 		_, err = conn.Read()
 	}
 	waitFor(t, func() bool { return !groupAlive(cmd.Process.Pid) })
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process that has left the group, and has the pipes of the child, is left alone. It holds up neither Write, which tells the end of the child,
+// nor Close, which ends Read.
+func TestChildLeavesDaemon(t *testing.T) {
+	cmd := sh(`setsid sleep 60 & echo "{\"jsonrpc\":\"2.0\",\"method\":\"$!\"}"; read line; exit 3`)
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return cmd }, Grace: 300 * time.Millisecond, MaxLine: maxMessage}.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := conn.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := strconv.Atoi(in.Messages[0].Method)
+	daemon, _ := os.FindProcess(pid)
+	defer daemon.Kill()
+	read := make(chan error)
+	go func() {
+		_, err := conn.Read()
+		read <- err
+	}()
+	for err == nil {
+		err = conn.Write(t.Context(), in)
+		time.Sleep(time.Millisecond)
+	}
+	if !errors.Is(err, wire.ErrClosed) || !strings.Contains(err.Error(), "exit status 3") {
+		t.Error(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-read; err == nil || daemon.Signal(syscall.Signal(0)) != nil {
+		t.Error("the daemon was ended:", err)
+	}
+}
+
+// A Stderr that blocks holds up neither the end of the child nor Close.
+func TestChildStderrBlocks(t *testing.T) {
+	taken, blocked := io.Pipe() // nobody reads it
+	defer taken.Close()
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd {
+		cmd := sh(`echo trouble >&2; exit 3`)
+		cmd.Stderr = blocked
+		return cmd
+	}, Grace: time.Second, MaxLine: maxMessage}.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Error(err)
+	}
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}

@@ -159,8 +159,8 @@ func TestServerSpeaksFirst(t *testing.T) {
 	}
 }
 
-// A peer that does not read is not read for ever: neither when it asks, nor when it makes noise while we wait for an answer of its own, and
-// have to read on. When it reads at last, no answer is missing.
+// A peer that does not read is not read for ever: neither when it asks, nor when it makes noise while we wait for an answer of its own.
+// When it reads at last, no answer is missing.
 func TestPeerDoesNotRead(t *testing.T) {
 	const owed, all = 4096, 2 * 4096 // owed is what a peer may leave unread
 	for name, line := range map[string]string{"asks": `{"jsonrpc":"2.0","id":%d,"method":"m"}`, "makes noise": `noise %d`} {
@@ -198,7 +198,7 @@ func TestPeerDoesNotRead(t *testing.T) {
 				}
 			}()
 			time.Sleep(time.Minute)
-			if n := runtime.NumGoroutine(); n > owed+100 || sent.Load() > owed+100 || sent.Load() < 1000 {
+			if n := runtime.NumGoroutine(); n > owed+100 || sent.Load() > owed+100 {
 				t.Errorf("%s: %d goroutines after %d lines", name, n, sent.Load())
 			}
 			text, err := io.ReadAll(answers)
