@@ -118,9 +118,8 @@ package main
 //	the response       JSON, or a stream: the states of reply
 //	places             how many requests run at once, and who makes room for others
 //	GET and DELETE     the standalone stream, a stream that was cut, the end of a session
-//	the client         HTTPDialer, and the states of a post
-//	its requests       their header, cancellation
-//	its results        marked arguments that it learns from tools/list
+//	the client         HTTPDialer, the ways of a POST, and what its response brings
+//	its header         what each request says in its header
 //	its streams        events, pauses, and GETs that continue a stream
 //	its end            Close, which ends the session with a DELETE
 //
@@ -145,7 +144,6 @@ import (
 	"math"
 	mathrand "math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -1275,177 +1273,6 @@ func (s *Server) HeaderParams(tool string) []HeaderParam {
 	return t.marked
 }
 
-// ReadHeaderParams returns the arguments that an inputSchema marks with
-// x-mcp-header. It returns an error if a mark is invalid, and if the schema is
-// not an object, is larger than 1 MiB, has more than 128 marks, or nests
-// properties more than 64 levels deep.
-//
-// 2026-07-28 basic/transports/streamable-http#schema-extension: the value of a
-// mark is a token. No two marks in a schema may have the same one, without regard
-// to case. The argument is a string, an integer or a boolean. It is reached
-// through "properties" alone:
-//
-//	{"properties":{"place":{"properties":{"city":{"type":"string","x-mcp-header":"City"}}}}}
-//	HeaderParam{Name: "City", Path: []string{"place", "city"}}
-func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
-	if len(schema) > maxSchema {
-		return nil, fmt.Errorf("the schema has more than %d bytes", maxSchema)
-	}
-	if !json.Valid(schema) || bytes.TrimSpace(schema)[0] != '{' {
-		return nil, errors.New("the schema is not an object")
-	}
-	s := schemaReader{tokens: json.NewDecoder(bytes.NewReader(schema)), names: map[string]bool{}}
-	s.readSchema([]string{})
-	if s.err != nil {
-		return nil, s.err
-	}
-	return s.marked, nil
-}
-
-const (
-	maxSchema = 1 << 20 // bytes
-	maxParams = 128     // marks in one schema
-	maxNested = 64      // levels of properties; without this bound, the paths of all marks could need much memory
-)
-
-// schemaReader walks through a schema, and collects its marks. It reads tokens,
-// because some schemas would need fifty times their size in memory once they are
-// decoded. The schema is known to be valid JSON. The only token with an error is
-// a number that is too large for a float64, and numbers have no meaning here.
-//
-// Each method that reads a schema takes its path: the names of the properties
-// that lead to it from the root. A schema below other keywords, such as items or
-// oneOf, has noPath, and nothing in it may be marked.
-type schemaReader struct {
-	tokens *json.Decoder
-	marked []HeaderParam
-	names  map[string]bool // of the marks, in lower case
-	err    error           // why the schema is invalid; it ends the walk
-}
-
-// noPath is the path of a schema that is not reached through properties alone. It
-// is nil. The path of the root is empty, but not nil.
-var noPath []string
-
-// more reports whether another member or element follows. If none does, it reads
-// the closing bracket.
-func (s *schemaReader) more() bool {
-	if s.err != nil {
-		return false
-	}
-	if s.tokens.More() {
-		return true
-	}
-	_, _ = s.tokens.Token()
-	return false
-}
-
-// value reads the next value as a whole, without looking for marks in it.
-func (s *schemaReader) value() (value json.RawMessage) {
-	err := s.tokens.Decode(&value)
-	s.err = cmp.Or(s.err, err)
-	return value
-}
-
-// readSchema reads a schema. A value that is no object is read, too: an array may
-// hold schemas, as that of oneOf does.
-func (s *schemaReader) readSchema(path []string) {
-	if len(path) > maxNested {
-		s.err = fmt.Errorf("properties are nested deeper than %d levels", maxNested)
-		return
-	}
-	token, _ := s.tokens.Token()
-	switch token {
-	case json.Delim('{'):
-		s.readKeywords(path)
-	case json.Delim('['):
-		for s.more() {
-			s.readSchema(noPath)
-		}
-	}
-}
-
-// readKeywords reads the members of a schema, and its closing bracket.
-func (s *schemaReader) readKeywords(path []string) {
-	var mark, kind json.RawMessage
-	for s.more() {
-		keyword, _ := s.tokens.Token()
-		switch keyword {
-		case "x-mcp-header":
-			mark = s.value()
-		case "type":
-			kind = s.value()
-		case "default", "const", "enum", "examples", "required", "dependentRequired":
-			s.value() // holds data and names, but no schemas
-		case "properties":
-			s.readNamedSchemas(path)
-		case "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies":
-			s.readNamedSchemas(noPath)
-		default:
-			s.readSchema(noPath)
-		}
-	}
-	if mark != nil && s.err == nil {
-		s.addMark(mark, path, unquote(kind))
-	}
-}
-
-// readNamedSchemas reads an object whose members are schemas. Their names are not
-// keywords: a property may be called "type". path is that of the schema around
-// them.
-func (s *schemaReader) readNamedSchemas(path []string) {
-	token, _ := s.tokens.Token()
-	switch token {
-	case json.Delim('{'):
-		for s.more() {
-			name, _ := s.tokens.Token()
-			s.readSchema(below(path, fmt.Sprint(name)))
-		}
-	case json.Delim('['): // has no meaning here
-		for s.more() {
-			s.value()
-		}
-	}
-}
-
-// below returns the path of a property of the schema with this path.
-func below(path []string, property string) []string {
-	if path == nil {
-		return noPath
-	}
-	return append(slices.Clip(path), property) // a copy: properties side by side must not share memory
-}
-
-// addMark adds a mark, or notes why it is invalid. kind is the JSON type of the
-// argument.
-func (s *schemaReader) addMark(mark json.RawMessage, path []string, kind string) {
-	name := unquote(mark)
-	lower := strings.ToLower(name)
-	hasForbidden := strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) })
-	switch {
-	case name == "" || hasForbidden:
-		s.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", mark)
-	case len(path) == 0:
-		s.err = fmt.Errorf("x-mcp-header %.100q marks what is not reached through properties alone", name)
-	case kind != "string" && kind != "integer" && kind != "boolean":
-		s.err = fmt.Errorf("x-mcp-header %.100q marks an argument that is not a string, integer or boolean", name)
-	case s.names[lower]:
-		s.err = fmt.Errorf("x-mcp-header %.100q is there twice", name)
-	case len(s.marked) == maxParams:
-		s.err = fmt.Errorf("x-mcp-header is there more than %d times", maxParams)
-	default:
-		s.names[lower] = true
-		s.marked = append(s.marked, HeaderParam{Name: name, Path: path})
-	}
-}
-
-// isToken reports whether c may be part of a token. RFC 9110, section 5.6.2.
-func isToken(c rune) bool {
-	isDigit := '0' <= c && c <= '9'
-	isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-	return isDigit || isLetter || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
-}
-
 // ---- The response to a POST: JSON, or a stream ----
 
 // reply is the response to a POST. The handler of a single request runs on the
@@ -1986,15 +1813,39 @@ func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, princ
 	w.WriteHeader(http.StatusOK) // some proxies cannot pass a 204 on
 }
 
-// ---- The client ----
+// ======== The client ========
+//
+// The ways of a POST, from Write on. The goroutine of Write goes them all, but for
+// readStream:
+//
+//	send ──┬─ no response ──────────────────→ Write fails. A response to the server is sent again
+//	       ├─ 404, and the session was known → Write fails with ErrSessionEnded, and so do all streams
+//	       ├─ no status of 2xx ─────────────→ Write fails with an HTTPError
+//	       ├─ 2xx, and no request was sent ─→ Write is done
+//	       ├─ JSON ─────────────────────────→ Read gets it. Write fails if the response is not in it
+//	       ├─ a stream of events ───────────→ Write is done, and readStream goes on
+//	       └─ anything else ────────────────→ Write fails with an HTTPError
+//
+// The ways of a stream, on the goroutine of readStream:
+//
+//	the response ───→ readEvents ──────────→ Read gets each message
+//	to a POST          ^    │ the response of HTTP has ended
+//	                   │    ├─ the answer has come ─────────────────→ done
+//	                   │    ├─ there is no id to go on from ────────→ lost: the call fails with ErrInterrupted
+//	               200 │    v
+//	the standalone     │   pause ←─────────────────────┐
+//	stream begins      │    v                          │ no response, 429 or 5xx;
+//	here, without ─────┴── GET with Last-Event-ID ─────┤ it counts as a failure, as a cut does
+//	a pause                 ├─ 404, and the session was known ──────→ lost: all streams fail with ErrSessionEnded
+//	                        └─ any other status, too many failures ─→ lost
+//
+// All these ways end when the call is cancelled, when the session ends, and with
+// Close. A standalone stream that is lost is reported, and calls go on.
 
 const (
 	deleteTimeout = 700 * time.Millisecond // for the DELETE at the end
-
-	readAhead     = 2       // payloads that have come and are not yet read
-	maxRepeatedID = 4 << 10 // bytes of an event id, or of a session id, that the client repeats
-	maxMarked     = 4 << 20 // bytes of marked arguments that are remembered
-	maxReported   = 16      // tools that are left out of one list and reported
+	readAhead     = 2                      // payloads that have come and are not yet read
+	maxRepeatedID = 4 << 10                // bytes of an event id, or of a session id, that the client repeats
 )
 
 // HTTPDialer is a Dialer for Streamable HTTP, of any revision. Dial itself sends
@@ -2004,11 +1855,10 @@ const (
 //
 //	message                     what the Conn does
 //	initialize                  notes the revision and the session, which Close ends with DELETE
-//	notifications/initialized   opens the standalone stream, in revisions that can resume it
+//	notifications/initialized   opens the standalone stream
 //	notifications/cancelled     closes the response to the request; in the modern era, does not send the message
 //	any modern request          repeats version, method and name in the header
-//	tools/list (modern)         notes which arguments are marked with x-mcp-header; leaves out tools with invalid marks
-//	tools/call (modern)         repeats the marked arguments in the header
+//	tools/call (modern)         repeats the marked arguments in the header: see ToolMarks
 //
 // Write returns when the server has taken the payload. For a payload without a
 // request it waits at most 30 seconds. If the server refuses the payload, the
@@ -2031,91 +1881,27 @@ type HTTPDialer struct {
 
 // Dial returns a Conn. It does not connect yet: the first Write does.
 func (d HTTPDialer) Dial(context.Context) (Conn, error) {
-	client, closeIdle := keepToOrigin(d.Client)
 	return &httpConn{
-		client:     client,
-		closeIdle:  closeIdle,
+		poster:     newPoster(d.Client),
 		url:        d.URL,
 		maxMessage: cmp.Or(d.MaxMessage, defaultMessage),
 		inbox:      make(chan Payload, readAhead),
 		closed:     make(chan struct{}),
-		slots:      newResponseSlots(),
-		posts:      map[*post]bool{},
-		marked:     map[string][]HeaderParam{},
 	}, nil
 }
 
 // httpConn is the Conn of a client of Streamable HTTP. Each Write is a POST.
 // What the responses bring goes through inbox to Read.
 type httpConn struct {
-	client     *http.Client
-	closeIdle  func() // closes the idle connections of client
+	poster     // revision is that of the last request in the modern era
 	url        string
 	maxMessage int
 	inbox      chan Payload  // has room for readAhead
 	closed     chan struct{} // closed by Close
 	closeOnce  sync.Once
-	slots      responseSlots
-	streams    sync.WaitGroup // goroutines that read a stream; Go while holding mu, and not after Close
-
-	mu         sync.Mutex               // guards the fields below
-	revision   Revision                 // that was agreed on, or that of the last modern request
-	session    string                   // the id; "": there is none
-	ended      error                    // why nothing more can be sent: ErrClosed, or the session has ended; nil: it can
-	posts      map[*post]bool           // a set: all posts that are not over
-	marked     map[string][]HeaderParam // the marked arguments of each tool
-	markedSize int                      // about how many bytes marked has
+	streams    sync.WaitGroup // goroutines of readStream; Go while holding mu, and not after Close
+	session    string         // the id; "": there is none. The mutex of poster guards it
 }
-
-// A post is one POST, until all that it brings has come:
-//
-//	state      the Conn                           event                                           next state
-//	waiting    has sent the payload, and waits    2xx, and there is no request in the payload     done
-//	           for the status                     2xx with JSON that holds the response           done
-//	                                              2xx with a stream of events                     streaming
-//	                                              any other response, or none                     failed
-//	streaming  reads the events                   the stream ends, and has brought the response   done
-//	                                              the stream ends without the response            cut
-//	                                              an event is too large                           failed
-//	cut        pauses, then sends a GET with      200 with a stream of events                     streaming
-//	           Last-Event-ID                      no response, 429 or 5xx                         cut
-//	                                              any other response, or too many failures        failed
-//	                                              there is no id for Last-Event-ID                failed
-//	any        as above                           cancelled, Close, or the session has ended      failed
-//
-// In the state waiting, the caller of Write does the work, and Write returns
-// the error. In the states streaming and cut a goroutine does, which runs
-// readStream. Read returns the error, as the loss of a response or as a report.
-//
-// The standalone stream is a post without a payload. It begins in the state
-// cut, but without a pause and without Last-Event-ID. If it is not opened by the
-// first status that comes, it fails. It is never done.
-type post struct {
-	payload Payload
-	// requestID is that of the request in payload. The zero ID: there is none, or
-	// its response has come. The mutex of the httpConn guards changes.
-	requestID ID
-	revision  Revision
-	session   string // the id of the session that it belongs to; "": none
-
-	// ctx ends when the post is over: done, or failed with the cause of ctx.
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	isStream bool // the state is streaming or cut; the mutex of the httpConn guards this
-
-	// For a stream:
-	lastEventID string        // of the last event; "": it had none that a header can repeat
-	retry       time.Duration // that the server has set; 0: none
-	gotMessage  bool          // the last response has brought a new message
-	failures    int           // in a row
-}
-
-// isStandalone reports whether p is the standalone stream.
-func (p *post) isStandalone() bool { return p.payload.Messages == nil }
-
-// isAnswered reports whether nothing more is expected: the response has come,
-// or the payload has no request.
-func (p *post) isAnswered() bool { return !p.isStandalone() && p.requestID == ID{} }
 
 // Read returns what has come next.
 func (c *httpConn) Read() (Payload, error) {
@@ -2127,17 +1913,6 @@ func (c *httpConn) Read() (Payload, error) {
 	}
 }
 
-// pass puts a payload into inbox. It returns false if there is no room before
-// unwanted is closed.
-func (c *httpConn) pass(next Payload, unwanted <-chan struct{}) bool {
-	select {
-	case c.inbox <- next:
-		return true
-	case <-unwanted:
-		return false
-	}
-}
-
 // Write POSTs a payload, and waits for the status. A response in JSON is read
 // before Write returns. A stream has a goroutine of its own.
 func (c *httpConn) Write(ctx context.Context, out Payload) error {
@@ -2145,49 +1920,23 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if out.Batch && first.Kind() != Response {
 		return errors.New("only answers are sent as a batch")
 	}
-	if first.Method == "notifications/cancelled" {
-		// 2026-07-28 basic/transports/streamable-http#cancellation: closing the
-		// response is the signal, and no notification is needed.
-		isModern := c.cancelPost(first)
-		if isModern {
-			return nil
-		}
+	if first.Method == "notifications/cancelled" && c.cancelPost(first) {
+		return nil
 	}
 	p, err := c.begin(ctx, out)
 	if err != nil {
 		return err
 	}
-	if first.Method == "notifications/initialized" && p.revision.Resume {
+	c.join(p)
+	if first.Method == "notifications/initialized" && !p.revision.Modern {
 		c.openStandalone() // now, so that it is there for the first call
 	}
-	// ctx and the timer end the post only until Write returns. After that, a
-	// stream is ended by notifications/cancelled or Close.
-	defer context.AfterFunc(ctx, func() { p.cancel(ctx.Err()) })()
-	if first.Kind() != Request {
-		defer time.AfterFunc(acceptTimeout, func() { p.cancel(errSlow) }).Stop()
-	}
-	var isStream bool
-	if first.Kind() == Response {
-		err = c.sendResponse(p)
-	} else {
-		isStream, err = c.send(p)
-	}
-	if isStream {
-		return nil
-	}
-	cause := context.Cause(p.ctx)
-	c.finish(p)
-	switch {
-	case err == nil || cause == errAnsweredFirst:
-		return nil
-	case cause != nil:
-		return cause
-	}
-	return err
+	return c.sendAndFinish(ctx, p, c.send)
 }
 
-// cancelPost ends the post of a request that is cancelled. It reports whether
-// the era is the modern one.
+// cancelPost ends the post of a request that is cancelled. It returns true if that
+// says all: 2026-07-28 basic/transports/streamable-http#cancellation, closing the
+// response is the signal.
 func (c *httpConn) cancelPost(cancelled *Message) (isModern bool) {
 	var params CancelledParams
 	_ = Bind(cancelled.Params, &params)
@@ -2195,104 +1944,67 @@ func (c *httpConn) cancelPost(cancelled *Message) (isModern bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for p := range c.posts {
-		if p.requestID != (ID{}) && p.requestID == id {
+		if p.request != (ID{}) && p.request == id {
 			p.cancel(context.Canceled)
 		}
 	}
 	return c.revision.Modern
 }
 
-// begin makes a post in the state waiting.
-func (c *httpConn) begin(ctx context.Context, out Payload) (*post, error) {
+// join notes in which revision and session a post is sent. A modern request says its
+// revision, which counts from then on. initialize begins anew: 2025-11-25
+// basic/transports#session-management, "without a session ID attached".
+func (c *httpConn) join(p *post) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended != nil {
-		return nil, notSent{c.ended}
-	}
-	p := &post{payload: out}
-	for _, m := range out.Messages {
-		if m.Kind() == Request {
-			p.requestID = m.ID
+	for _, m := range p.payload.Messages {
+		meta, _ := m.Meta()
+		isAgreed := c.revision.Version != "" && !c.revision.Modern
+		switch {
+		case meta.ProtocolVersion != "" && !isAgreed: // in a session, a caller may pass on the _meta of another client
+			c.revision = revision(meta.ProtocolVersion)
+		case m.Method == "initialize":
+			c.revision, c.session = Revision{}, ""
 		}
-		c.noteRevision(m)
 	}
 	p.revision, p.session = c.revision, c.session
-	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	c.posts[p] = true
-	return p, nil
 }
 
-// noteRevision reads which revision is in force from this message on. A modern
-// request says it. initialize begins anew: 2025-11-25
-// basic/transports#session-management, "without a session ID attached". The
-// caller holds mu.
-func (c *httpConn) noteRevision(m *Message) {
-	meta, _ := m.Meta()
-	isAgreed := c.revision.Version != "" && !c.revision.Modern
-	switch {
-	case meta.ProtocolVersion != "" && !isAgreed: // in a session, a caller may pass on the _meta of another client
-		c.revision = revision(meta.ProtocolVersion)
-	case m.Method == "initialize":
-		c.revision = Revision{}
-		c.session = ""
-	}
-}
-
-// finish ends a post, and forgets it.
-func (c *httpConn) finish(p *post) {
-	p.cancel(nil)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.posts, p)
-}
-
-// sendResponse sends a response to a request of the server. If the network
-// fails, it sends the response again each second, because the server waits for
+// send sends a POST, and takes in the response. If the network fails, it sends a
+// response to a request of the server again each second, because the server waits for
 // it. If the server has it already, a second one does no harm.
-func (c *httpConn) sendResponse(p *post) error {
-	if err := c.slots.enter(p.ctx); err != nil {
-		return err
-	}
-	defer c.slots.leave()
+func (c *httpConn) send(p *post) (isStream bool, err error) {
+	isResponse := p.payload.Messages[0].Kind() == Response
 	for {
-		_, err := c.send(p)
-		_, hasStatus := errors.AsType[*HTTPError](err)
-		if err == nil || hasStatus || !sleep(p.ctx, time.Second) {
-			return err
+		resp, err := c.doFor(p, http.MethodPost, "")
+		switch {
+		case err == nil:
+			return c.receive(p, resp)
+		case !isResponse || !sleep(p.ctx, time.Second):
+			return false, err
 		}
 	}
 }
 
-// send POSTs the payload, and takes in the response. It reports whether that is
-// a stream, which has a goroutine of its own.
-func (c *httpConn) send(p *post) (isStream bool, err error) {
-	resp, err := c.do(p, http.MethodPost)
-	if err != nil {
-		return false, err
-	}
-	isStream, err = c.receive(p, resp)
-	if !isStream {
-		resp.Body.Close()
-	}
-	return isStream, err
-}
-
-// receive takes in the response to a POST.
+// receive takes in the response to a POST, and closes its body unless it is a stream.
 func (c *httpConn) receive(p *post, resp *http.Response) (isStream bool, err error) {
+	defer func() {
+		if !isStream {
+			resp.Body.Close()
+		}
+	}()
 	if resp.StatusCode/100 != 2 {
-		fault := httpErrorWithin(graceAtEnd, resp)
-		ended := c.checkSession(p, fault)
-		if ended != nil {
+		fault := httpError(resp)
+		if ended := c.sessionEnded(p, fault); ended != nil {
 			return false, notSent{ended}
 		}
 		return false, fault
 	}
-	if p.requestID == (ID{}) { // any 2xx means that the payload was taken
+	if p.request == (ID{}) { // any 2xx means that the payload was taken
 		return false, nil
 	}
 	if p.payload.Messages[0].Method == "initialize" {
-		err := c.beginSession(p, resp.Header.Get("Mcp-Session-Id"))
-		if err != nil {
+		if err := c.beginSession(p, resp.Header.Get("Mcp-Session-Id")); err != nil {
 			return false, err
 		}
 	}
@@ -2301,46 +2013,34 @@ func (c *httpConn) receive(p *post, resp *http.Response) (isStream bool, err err
 	case isMedia(contentType, "application/json"):
 		return false, c.readJSON(p, resp)
 	case isMedia(contentType, "text/event-stream"):
-		err := c.startStream(p, resp)
-		return err == nil, err
+		return c.startStream(&stream{post: p, wasOpen: true}, resp)
 	}
-	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", contentType, httpErrorWithin(graceAtEnd, resp))
-}
-
-// httpErrorWithin is httpError for a body that may come slowly: what has not
-// come within d is left out.
-func httpErrorWithin(d time.Duration, resp *http.Response) *HTTPError {
-	defer time.AfterFunc(d, func() { resp.Body.Close() }).Stop()
-	return httpError(resp)
+	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", contentType, httpError(resp))
 }
 
 // beginSession notes the session that a server has begun; "": it has begun
 // none. 2025-11-25 basic/transports#session-management: the id "MUST only
 // contain visible ASCII characters".
 func (c *httpConn) beginSession(p *post, id string) error {
-	isVisible := !strings.ContainsFunc(id, func(c rune) bool { return c < '!' || c > '~' })
-	switch {
-	case id == "":
-		return nil
-	case len(id) > maxRepeatedID || !isVisible:
+	isInvisible := func(char rune) bool { return char < '!' || char > '~' }
+	if len(id) > maxRepeatedID || strings.ContainsFunc(id, isInvisible) {
 		return fmt.Errorf("the server's session id is not one: %.100q", id)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.session = id
-	p.session = id
+	c.session, p.session = id, id
 	return nil
 }
 
-// checkSession returns an error that wraps ErrSessionEnded if a response means
+// sessionEnded returns an error that wraps ErrSessionEnded if a response means
 // that the server does not know the session any more. 2025-11-25
 // basic/transports#session-management: such a server answers with 404. Then all
 // streams of the session fail, and nothing more is sent in it.
 //
-// A post in the state waiting does not fail yet. It gets a 404 of its own,
+// A post that waits for its status does not fail yet. It gets a 404 of its own,
 // which proves that the server has not read its request.
-func (c *httpConn) checkSession(p *post, fault *HTTPError) error {
-	if p.session == "" || fault.Status != http.StatusNotFound || fault.answers(p.requestID) {
+func (c *httpConn) sessionEnded(p *post, fault *HTTPError) error {
+	if p.session == "" || fault.Status != http.StatusNotFound || fault.answers(p.request) {
 		return nil
 	}
 	err := fmt.Errorf("%w: %w", ErrSessionEnded, fault)
@@ -2348,8 +2048,8 @@ func (c *httpConn) checkSession(p *post, fault *HTTPError) error {
 	defer c.mu.Unlock()
 	if c.session == p.session { // no other session has begun meanwhile
 		c.ended = err
-		for other := range c.posts {
-			if other.isStream {
+		for other, isStream := range c.posts {
+			if isStream {
 				other.cancel(err)
 			}
 		}
@@ -2373,143 +2073,81 @@ func (c *httpConn) readJSON(p *post, resp *http.Response) error {
 	case err == ErrTooLarge:
 		return err
 	case err != nil:
-		return fmt.Errorf("%w: %w", ErrInterrupted, err)
+		return interrupted(err)
 	}
 	in := Decode(body)
 	if in.Messages[0].Kind() != Invalid {
 		c.deliver(p, in)
 	}
-	if p.isAnswered() {
+	if p.request == (ID{}) {
 		return nil
 	}
 	beginning := bytes.Clone(body[:min(len(body), maxErrorBody)])
 	return fmt.Errorf("the body does not hold the answer: %w", &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: beginning})
 }
 
-// deliver passes a payload that a post has brought to Read, unless the post is
-// over. Before that it learns from the payload.
+// deliver passes a payload that a post has brought to Read, unless the post is over.
 func (c *httpConn) deliver(p *post, in Payload) {
 	for _, m := range in.Messages {
-		if m.Kind() == Response && p.requestID != (ID{}) {
-			if m.ID == (ID{}) { // an error without an id; p has only one request that it can be about
-				m.ID = p.requestID
-			}
-			c.learn(p, m)
+		if m.Kind() == Response && m.ID == (ID{}) { // an error without an id; p has only one request that it can be about
+			m.ID = p.request
 		}
 	}
-	if !c.pass(in, p.ctx.Done()) {
-		return
+	if p.request != (ID{}) && p.payload.Messages[0].Method == "initialize" {
+		c.noteRevision(in)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p.requestID != (ID{}) && hasResponseTo(in, p.requestID) {
-		p.requestID = ID{}
-		return
-	}
-	// A server may answer a request on another stream than that of the request's
-	// POST. Then that POST has a second to end by itself.
-	for other := range c.posts {
-		if other.requestID != (ID{}) && hasResponseTo(in, other.requestID) {
-			time.AfterFunc(graceAtEnd, func() { other.cancel(errAnsweredFirst) })
-		}
+	select {
+	case c.inbox <- in:
+		c.noteResponses(in, p)
+	case <-p.ctx.Done():
 	}
 }
 
-// ---- Requests of the client ----
+// ---- The header of a client's request ----
 
-// do sends one HTTP request for a post: its POST, or a GET for its stream, or
-// the DELETE of its session.
-func (c *httpConn) do(p *post, method string) (*http.Response, error) {
-	var body io.Reader
-	if method == http.MethodPost {
-		body = bytes.NewReader(p.payload.Append(nil))
-	}
-	ctx, cancel := context.WithCancel(p.ctx)
-	r, err := http.NewRequestWithContext(ctx, method, c.url, body)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	r.Header = c.header(p, method)
-	resp, err := doHTTP(c.client, r)
-	if err != nil {
-		cancel()
-		if _, ok := errors.AsType[*url.Error](err); ok {
-			err = unreachable{err}
-		}
-		return nil, err
-	}
-	resp.Body = cancelledBody{resp.Body, cancel}
-	return resp, nil
-}
-
-// unreachable is the error of a request without a response. It is
-// errSaysNothing.
-type unreachable struct{ error }
-
-func (e unreachable) Is(target error) bool { return target == errSaysNothing }
-func (e unreachable) Unwrap() error        { return e.error }
-
-// cancelledBody is the body of a response. Its Close ends the request first,
-// because to close the body may otherwise wait for the end of the body.
-type cancelledBody struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
-
-func (b cancelledBody) Close() error {
-	b.cancel()
-	return b.ReadCloser.Close()
-}
-
-// header returns the header of a request. 2025-11-25
-// basic/transports#protocol-version-header: after initialize, the version is
-// "on all subsequent requests".
-func (c *httpConn) header(p *post, method string) http.Header {
-	h := http.Header{"Accept-Encoding": {"identity"}} // a proxy that compresses events holds them back
+// doFor sends one HTTP request for a post: its POST, or a GET for its stream, or the
+// DELETE of its session. lastEventID is for a GET; "": the stream has no id to go on
+// from.
+//
+// 2025-11-25 basic/transports#protocol-version-header: after initialize, the version
+// is "on all subsequent requests".
+func (c *httpConn) doFor(p *post, method, lastEventID string) (*http.Response, error) {
+	h := http.Header{}
+	var body []byte
 	switch method {
 	case http.MethodPost:
 		h["Accept"] = []string{"application/json, text/event-stream"}
 		h["Content-Type"] = []string{"application/json"}
+		body = p.payload.Append(nil)
 	case http.MethodGet:
 		h["Accept"] = []string{"text/event-stream"}
 	}
 	if p.session != "" {
 		h["Mcp-Session-Id"] = []string{p.session}
 	}
-	if p.lastEventID != "" {
-		h["Last-Event-Id"] = []string{p.lastEventID}
+	if lastEventID != "" {
+		h["Last-Event-Id"] = []string{lastEventID}
 	}
 	if p.revision.VersionHeader {
 		h["Mcp-Protocol-Version"] = []string{p.revision.Version}
 	}
 	if p.revision.Modern && method == http.MethodPost {
-		c.repeatInHeader(h, p.payload.Messages[0])
+		repeatInHeader(p.ctx, h, p.payload.Messages[0])
 	}
-	return h
+	return c.do(p.ctx, method, c.url, h, body)
 }
 
-// namedParams are the params that a modern request repeats in its header.
-type namedParams struct {
-	Name      string          `json:"name,omitempty"`      // of tools/call and prompts/get
-	URI       string          `json:"uri,omitempty"`       // of resources/read
-	Arguments json.RawMessage `json:"arguments,omitempty"` // of tools/call: an object
-}
-
-// repeatInHeader repeats what a modern message says in its body. 2026-07-28
-// basic/transports/streamable-http#standard-request-headers.
-func (c *httpConn) repeatInHeader(h http.Header, m *Message) {
+// repeatInHeader repeats what a modern message says in its body. ctx is that of Write.
+// 2026-07-28 basic/transports/streamable-http#standard-request-headers.
+func repeatInHeader(ctx context.Context, h http.Header, m *Message) {
 	h["Mcp-Method"] = []string{m.Method}
-	var params namedParams
-	_ = Bind(m.Params, &params)
-	switch m.Method {
-	case "tools/call":
-		h["Mcp-Name"] = []string{headerValue(params.Name)}
-		mirror(h, c.markedArguments(params.Name), params.Arguments)
-	case "prompts/get":
-		h["Mcp-Name"] = []string{headerValue(params.Name)}
-	case "resources/read":
-		h["Mcp-Name"] = []string{headerValue(params.URI)}
+	name := unquote(lookup(m.Params, nameParams[m.Method]))
+	if nameParams[m.Method] != "" {
+		h["Mcp-Name"] = []string{headerValue(name)}
+	}
+	marked := marksIn(ctx, name)
+	if m.Method == "tools/call" {
+		mirror(h, marked, lookup(m.Params, "arguments"))
 	}
 }
 
@@ -2557,124 +2195,7 @@ func headerValue(text string) string {
 	return prefix + base64.StdEncoding.EncodeToString([]byte(text)) + suffix
 }
 
-// ---- What the client learns from results ----
-
-// learn reads what a result says to the transport. m is a response to p.
-func (c *httpConn) learn(p *post, m *Message) {
-	if m.Result == nil || m.ID.key() != p.requestID.key() {
-		return
-	}
-	method := p.payload.Messages[0].Method
-	switch {
-	case method == "initialize":
-		var result agreedVersion
-		_ = Bind(m.Result, &result)
-		c.mu.Lock()
-		c.revision = revision(result.ProtocolVersion)
-		c.mu.Unlock()
-	case method == "tools/list" && p.revision.Modern:
-		c.learnTools(p, m)
-	}
-}
-
-// toolList is what the transport reads of the result of tools/list.
-type toolList struct {
-	Tools json.RawMessage `json:"tools,omitempty"` // an array of objects
-}
-
-// listedTool is what the transport reads of one tool in the list.
-type listedTool struct {
-	Name        string          `json:"name,omitempty"`
-	InputSchema json.RawMessage `json:"inputSchema,omitempty"`
-}
-
-// learnTools remembers which arguments are marked, and leaves out the tools
-// whose marks are invalid. 2026-07-28
-// basic/transports/streamable-http#schema-extension: clients "MUST exclude the
-// invalid tool from the result of tools/list".
-func (c *httpConn) learnTools(p *post, m *Message) {
-	var list toolList
-	err := Bind(m.Result, &list)
-	if err != nil || len(list.Tools) == 0 || list.Tools[0] != '[' {
-		return // the caller of tools/list finds out what is wrong
-	}
-	kept := append(make([]byte, 0, len(list.Tools)), '[')
-	leftOut := 0
-	for _, text := range Each(list.Tools) {
-		var tool listedTool
-		_ = Bind(text, &tool)
-		var marked []HeaderParam
-		var invalid error
-		if mayBeMarked(tool.InputSchema) {
-			marked, invalid = ReadHeaderParams(tool.InputSchema)
-		}
-		c.noteMarks(tool.Name, marked)
-		if invalid == nil {
-			if len(kept) > len("[") {
-				kept = append(kept, ',')
-			}
-			kept = append(kept, text...)
-			continue
-		}
-		leftOut++
-		if leftOut <= maxReported {
-			report := fmt.Errorf("%w: %.100q: %w", errToolLeftOut, tool.Name, invalid)
-			c.pass(Payload{Report: report}, p.ctx.Done())
-		}
-	}
-	if leftOut > 0 {
-		var result Object
-		result.AddAll(m.Result, "tools")
-		result.Add("tools", append(kept, ']'))
-		m.Result = result.JSON()
-	}
-}
-
-// mayBeMarked reports whether a schema has a mark, or an escape that may spell
-// one. Most schemas have none, and need not be decoded.
-func mayBeMarked(schema json.RawMessage) bool {
-	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.Contains(schema, []byte(`\u`))
-}
-
-// noteMarks notes which arguments of a tool are marked. It replaces what it has
-// noted before. If there is no room, it notes nothing.
-func (c *httpConn) noteMarks(tool string, marked []HeaderParam) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before, isKnown := c.marked[tool]
-	if isKnown {
-		c.markedSize -= markedSize(tool, before)
-		delete(c.marked, tool)
-	}
-	size := markedSize(tool, marked)
-	if len(marked) > 0 && c.markedSize+size <= maxMarked {
-		c.markedSize += size
-		c.marked[tool] = marked
-	}
-}
-
-// markedArguments returns the marked arguments of a tool; nil: none is known.
-func (c *httpConn) markedArguments(tool string) []HeaderParam {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.marked[tool]
-}
-
-// markedSize returns about how many bytes it takes to remember marked
-// arguments.
-func markedSize(tool string, marked []HeaderParam) int {
-	const overhead = 32 // of a string
-	size := len(tool) + 2*overhead
-	for _, param := range marked {
-		size += len(param.Name) + 2*overhead
-		for _, name := range param.Path {
-			size += len(name) + overhead
-		}
-	}
-	return size
-}
-
-// ---- Streams of the client ----
+// ---- The streams of a client ----
 
 // These constants say how a stream that was cut is continued. A failure is a
 // cut, or a GET that does not continue the stream.
@@ -2692,101 +2213,114 @@ const (
 	longStream = 30 * time.Second
 )
 
+// stream is a stream of events: the response to a post, and the GETs that continue
+// it. The standalone stream is that of a post without a payload, which is not sent.
+type stream struct {
+	*post
+	wasOpen     bool          // a response has carried it
+	lastEventID string        // of the last event; "": it had none that a header can repeat
+	retry       time.Duration // that the server has set; 0: none
+	gotMessage  bool          // the last response has brought a new message
+	failures    int           // in a row
+}
+
+// isStandalone reports whether s is the standalone stream.
+func (s *stream) isStandalone() bool { return s.payload.Messages == nil }
+
+// isDone reports whether the answer has come. The standalone stream is never done.
+func (s *stream) isDone() bool { return !s.isStandalone() && s.request == ID{} }
+
 // openStandalone opens the standalone stream, unless the Conn has ended.
 func (c *httpConn) openStandalone() {
 	p, err := c.begin(context.Background(), Payload{})
 	if err == nil {
-		_ = c.startStream(p, nil)
+		c.join(p)
+		_, _ = c.startStream(&stream{post: p}, nil)
 	}
 }
 
-// startStream starts the goroutine of a stream. resp is nil for the standalone
-// stream, which is not open yet.
-func (c *httpConn) startStream(p *post, resp *http.Response) error {
+// startStream starts the goroutine of a stream. resp is its first response; nil: there
+// is none yet. It fails if the Conn has ended.
+func (c *httpConn) startStream(s *stream, resp *http.Response) (started bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
-		return c.ended
+		return false, c.ended
 	}
-	p.isStream = true
-	c.streams.Go(func() { c.readStream(p, resp) })
-	return nil
+	c.posts[s.post] = true
+	c.streams.Go(func() { c.readStream(s, resp) }) // until s is done or lost
+	return true, nil
 }
 
-// readStream is the goroutine of a stream. If the stream fails, it reports the
-// reason, unless that is Close.
-func (c *httpConn) readStream(p *post, resp *http.Response) {
-	defer c.finish(p)
-	err := c.readToEnd(p, resp)
-	cause := context.Cause(p.ctx)
-	if cause != nil {
-		err = cause
-	}
-	if p.isAnswered() || errors.Is(err, ErrClosed) {
+// readStream is the goroutine of a stream. If the stream is lost, it passes the reason
+// to Read, unless that is Close.
+func (c *httpConn) readStream(s *stream, resp *http.Response) {
+	defer c.finish(s.post)
+	err := c.readToEnd(s, resp)
+	err = cmp.Or(context.Cause(s.ctx), err)
+	if s.isDone() || errors.Is(err, ErrClosed) {
 		return
 	}
-	if p.isStandalone() && err != errNoStream {
-		err = withoutStream{fmt.Errorf("nothing is heard from the server but answers: %w", err)}
+	last := newLost(s.request, err)
+	if s.isStandalone() {
+		if err != errNoStream {
+			err = withoutStream{fmt.Errorf("nothing is heard from the server but answers: %w", err)}
+		}
+		last = Payload{Report: err}
 	}
-	next := Payload{Report: err}
-	if p.requestID != (ID{}) {
-		next = newLost(p.requestID, err)
+	select {
+	case c.inbox <- last:
+	case <-c.closed:
 	}
-	c.pass(next, c.closed)
 }
 
-// readToEnd reads a stream, and continues it each time it is cut. It returns
-// when the stream is done or has failed.
-func (c *httpConn) readToEnd(p *post, resp *http.Response) (err error) {
-	if p.isStandalone() {
-		resp, err = c.continueStream(p, nil)
-		if err != nil {
-			return err
-		}
+// readToEnd reads a stream, and continues it each time it is cut. It returns when the
+// stream is done, and when it is lost.
+func (c *httpConn) readToEnd(s *stream, resp *http.Response) (err error) {
+	if resp == nil {
+		resp, err = c.reconnect(s, nil)
 	}
-	for {
-		cut := c.readEvents(p, resp)
-		if p.isAnswered() || p.ctx.Err() != nil {
+	for err == nil {
+		cut := c.readEvents(s, resp)
+		canContinue := s.isStandalone() || s.lastEventID != "" && s.revision.Resume
+		switch {
+		case s.isDone() || s.ctx.Err() != nil:
 			return cut
+		case cut == ErrTooLarge || !canContinue:
+			return interrupted(cut)
 		}
-		p.failures++
-		resp, err = c.continueStream(p, cut)
-		if err != nil {
-			return err
-		}
+		resp, err = c.reconnect(s, cut)
 	}
+	return err
 }
 
 // readEvents delivers what the events of one HTTP response hold. It returns the
 // error with which the response has ended. When the JSON-RPC response has come,
 // the end should be near. readEvents waits for it no longer than drainTimeout,
 // so that the connection can be used again.
-func (c *httpConn) readEvents(p *post, resp *http.Response) error {
+func (c *httpConn) readEvents(s *stream, resp *http.Response) error {
 	defer resp.Body.Close()
 	began := time.Now()
 	events := newEventReader(resp.Body, c.maxMessage)
-	events.id = p.lastEventID
-	p.gotMessage = false
+	events.id = s.lastEventID
+	s.gotMessage = false
+	isAlive := false
 	for {
 		e, err := events.next()
-		if time.Since(began) > longStream {
-			p.failures = 0
-		}
 		if err != nil {
+			s.noteEnd(isAlive, time.Since(began))
 			return err
 		}
-		isNew := p.noteEvent(e)
-		if e.Type != "message" || len(e.Data) == 0 { // 2025-11-25: an event with empty data only tells its id
+		isNew := s.noteEvent(e)
+		isAlive = isAlive || isNew || e.Retry > 0
+		if !e.isMessage() {
 			continue
 		}
 		in := Decode(e.Data)
-		if isNew && in.Messages[0].Kind() != Invalid {
-			p.gotMessage = true
-			p.failures = 0
-		}
-		wasAnswered := p.isAnswered()
-		c.deliver(p, in)
-		if !wasAnswered && p.isAnswered() {
+		s.gotMessage = s.gotMessage || isNew && in.Messages[0].Kind() != Invalid
+		wasDone := s.isDone()
+		c.deliver(s.post, in)
+		if !wasDone && s.isDone() {
 			defer time.AfterFunc(drainTimeout, func() { resp.Body.Close() }).Stop()
 		}
 	}
@@ -2795,80 +2329,82 @@ func (c *httpConn) readEvents(p *post, resp *http.Response) error {
 // noteEvent notes what an event says about the next GET. It returns false if e
 // is the event after which the stream was continued: some servers send it once
 // more.
-//
-// A new id or a retry is a sign of life: the server may have ended the response
-// before its stream, which it may do as often as it likes. So the client sends one
-// more GET at least. The standalone stream has no end, so for that only a new message
-// counts.
-func (p *post) noteEvent(e Event) (isNew bool) {
-	isNew = e.ID == "" || e.ID != p.lastEventID
-	if (isNew || e.Retry > 0) && !p.isStandalone() {
-		p.failures = min(p.failures, maxFailures-1)
-	}
+func (s *stream) noteEvent(e Event) (isNew bool) {
+	isNew = e.ID == "" || e.ID != s.lastEventID
 	if e.Retry > 0 {
-		p.retry = e.Retry
+		s.retry = e.Retry
 	}
-	p.lastEventID = e.ID
-	hasControl := strings.ContainsFunc(e.ID, func(c rune) bool { return c < ' ' || c == 0x7f })
-	if hasControl || len(e.ID) > maxRepeatedID { // no header can repeat it
-		p.lastEventID = ""
+	s.lastEventID = e.ID
+	isControl := func(char rune) bool { return char < ' ' || char == 0x7f }
+	if len(e.ID) > maxRepeatedID || strings.ContainsFunc(e.ID, isControl) { // no header can repeat it
+		s.lastEventID = ""
 	}
 	return isNew
 }
 
-// continueStream sends GETs, with a pause before each, until one continues the
-// stream, or too many have failed. cut is the error that has ended the response
-// before. The first GET of the standalone stream has no response before it: cut
-// is nil, and there is no pause. 2025-11-25
-// basic/transports#resumability-and-redelivery.
-func (c *httpConn) continueStream(p *post, cut error) (*http.Response, error) {
-	canContinue := p.isStandalone() || p.lastEventID != "" && p.revision.Resume
-	if cut == ErrTooLarge || !canContinue {
-		return nil, interrupted(cut)
+// noteEnd notes how a response has ended. It says when the failures count anew: after
+// a response that has brought a new message, or has lasted long.
+//
+// isAlive means that a new id or a retry has come. The server may have ended the
+// response before its stream, which it may do as often as it likes. So the client sends
+// one more GET at least. The standalone stream has no end, so this is not for that.
+func (s *stream) noteEnd(isAlive bool, lasted time.Duration) {
+	switch {
+	case s.gotMessage || lasted > longStream:
+		s.failures = 0
+	case isAlive && !s.isStandalone():
+		s.failures = min(s.failures, maxFailures-1)
 	}
-	isOpening := p.failures == 0 // any other GET follows a cut, which counts as a failure
-	reason := cut
-	for ; p.failures <= maxFailures; p.failures++ {
-		if p.retry > maxRetry {
-			return nil, interrupted(fmt.Errorf("the server wants it continued only after %v", p.retry))
+}
+
+// reconnect sends GETs, with a pause before each, until one continues the stream, or
+// too many have failed. cut is the error that has ended the response before; nil: the
+// standalone stream begins. 2025-11-25 basic/transports#resumability-and-redelivery.
+func (c *httpConn) reconnect(s *stream, cut error) (*http.Response, error) {
+	for {
+		if cut != nil {
+			s.failures++
+			switch {
+			case s.failures > maxFailures:
+				return nil, interrupted(cut)
+			case s.retry > maxRetry:
+				return nil, interrupted(fmt.Errorf("the server wants it continued only after %v", s.retry))
+			case !sleep(s.ctx, s.pause()):
+				return nil, context.Cause(s.ctx)
+			}
 		}
-		if p.failures > 0 && !sleep(p.ctx, p.pause()) {
-			return nil, context.Cause(p.ctx)
+		resp, err := c.doFor(s.post, http.MethodGet, s.lastEventID)
+		if err != nil { // the server may be starting again
+			cut = err
+			continue
 		}
-		resp, mayRetry, err := c.get(p, isOpening)
+		mayRetry, err := c.checkStream(s, resp)
 		if !mayRetry {
 			return resp, err
 		}
-		reason = err
+		cut = err
 	}
-	return nil, interrupted(reason)
 }
 
-// get sends one GET for a stream. If it fails and the next GET may succeed,
-// mayRetry is true. isOpening means that the standalone stream was never open.
-func (c *httpConn) get(p *post, isOpening bool) (resp *http.Response, mayRetry bool, err error) {
-	resp, err = c.do(p, http.MethodGet)
-	if err != nil { // the server may be starting again
-		return nil, true, err
-	}
+// checkStream returns an error if the response to a GET does not continue the stream.
+// mayRetry means that the response to the next GET may.
+func (c *httpConn) checkStream(s *stream, resp *http.Response) (mayRetry bool, err error) {
 	if resp.StatusCode == http.StatusOK && isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
-		return resp, false, nil
+		s.wasOpen = true
+		return false, nil
 	}
-	fault := httpErrorWithin(graceAtEnd, resp)
+	fault := httpError(resp)
 	resp.Body.Close()
 	switch {
-	case isOpening && fault.Status == http.StatusMethodNotAllowed: // the specification allows that
-		return nil, false, errNoStream
-	case isOpening: // 404 is not the end of the session: some servers answer any GET with it
-		return nil, false, fault
+	case !s.wasOpen && fault.Status == http.StatusMethodNotAllowed: // the specification allows that
+		return false, errNoStream
+	case !s.wasOpen: // 404 is not the end of the session: some servers answer any GET with it
+		return false, fault
 	case fault.Status == http.StatusTooManyRequests || fault.Status >= 500:
-		return nil, true, fault
+		return true, fault
 	}
-	ended := c.checkSession(p, fault)
-	if ended != nil {
-		return nil, false, ended
-	}
-	return nil, false, interrupted(fault)
+	ended := c.sessionEnded(s.post, fault)
+	return false, cmp.Or(ended, interrupted(fault))
 }
 
 // interrupted returns the error of a stream that is not continued. reason is
@@ -2895,13 +2431,13 @@ func interrupted(reason error) error {
 // shorter than retry: 2025-11-25
 // basic/transports#sending-messages-to-the-server, the client "MUST respect the
 // retry field, waiting the given number of milliseconds".
-func (p *post) pause() time.Duration {
-	if p.retry > 0 && p.gotMessage && p.failures == 1 {
-		return max(p.retry, minPause)
+func (s *stream) pause() time.Duration {
+	if s.retry > 0 && s.gotMessage && s.failures == 1 {
+		return max(s.retry, minPause)
 	}
-	pause := p.retry
+	pause := s.retry
 	if pause < time.Second {
-		doubled := min(firstPause<<(p.failures-1), maxPause)
+		doubled := min(firstPause<<(s.failures-1), maxPause)
 		pause = max(pause, doubled)
 	}
 	return pause + mathrand.N(pause/8)
@@ -2917,40 +2453,33 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ---- The end of the client ----
+// ---- The end of a client ----
 
 // Close ends all streams, and the session.
 func (c *httpConn) Close() error {
-	c.closeOnce.Do(c.close)
+	c.closeOnce.Do(func() {
+		before := c.end()
+		close(c.closed)
+		last := new(post)
+		c.join(last)
+		if last.session != "" && before == nil {
+			c.deleteSession(last)
+		}
+		doneWithin(graceAtEnd, &c.streams)
+		c.closeIdle()
+	})
 	return nil
-}
-
-func (c *httpConn) close() {
-	c.mu.Lock()
-	session := &post{session: c.session, revision: c.revision}
-	hasSession := c.session != "" && c.ended == nil
-	c.ended = ErrClosed
-	for p := range c.posts {
-		p.cancel(ErrClosed)
-	}
-	c.mu.Unlock()
-	close(c.closed)
-	if hasSession {
-		c.deleteSession(session)
-	}
-	doneWithin(graceAtEnd, &c.streams)
-	c.closeIdle()
 }
 
 // deleteSession tells the server that the session has ended. 2025-11-25
 // basic/transports#session-management: a client "SHOULD send an HTTP DELETE".
 // The status does not matter: a server may answer with 405, and end the session
 // by itself.
-func (c *httpConn) deleteSession(session *post) {
+func (c *httpConn) deleteSession(last *post) {
 	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
 	defer cancel()
-	session.ctx = ctx
-	resp, err := c.do(session, http.MethodDelete)
+	last.ctx = ctx
+	resp, err := c.doFor(last, http.MethodDelete, "")
 	if err == nil {
 		resp.Body.Close()
 	}

@@ -2453,8 +2453,8 @@ func (p *formProperty) parse(typed string) json.RawMessage {
 //	a session that has ended (404)    bridged.checkSession: all calls are answered with the error, and the bridge ends.
 //	                                  A client on stdio begins a new session by starting its server again
 //	batches                           bridged.toServer: one POST for each message, so each answer comes alone
-//	marked arguments (x-mcp-header)   the Conn of HTTPDialer repeats them in the header, if the client has listed the
-//	                                  tools before; it leaves tools with invalid marks out of the list
+//	marked arguments (x-mcp-header)   bridged.marks: the Conn of HTTPDialer repeats them in the header, if the client has
+//	                                  listed the tools before; tools with invalid marks are left out of the list
 //
 // The bridge speaks no revision itself. It passes on the members of a message
 // that JSON-RPC knows. Of them params and result stay byte for byte, except for
@@ -2553,6 +2553,7 @@ type bridged struct {
 	queued  chan struct{} // has a value for each queueUnit of what is in queue; it has room for maxQueued
 	posts   chan struct{} // has room for maxPosts; each POST holds a place
 	changed chan struct{} // has room for one; gets a value when a request has left waiting
+	marks   ToolMarks     // of the server's tools
 
 	mu        sync.Mutex             // guards the fields below
 	waiting   map[string]waitingCall // requests of the client without an answer, by idKey
@@ -2715,7 +2716,7 @@ func (b *bridged) admit(m *Message) bool {
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
 		_ = Bind(m.Params, &params) // params that are wrong are the server's to refuse
-		if b.take(string(params.RequestID)) {
+		if _, isWaiting := b.take(string(params.RequestID)); isWaiting {
 			b.answered(1) // there is no answer to write
 		}
 	}
@@ -2751,7 +2752,7 @@ func (b *bridged) post(m *Message) {
 // writeToServer writes a payload to the server. If that fails, the requests in the payload
 // are answered with the error. When the bridge ends, run answers them.
 func (b *bridged) writeToServer(ctx context.Context, out Payload) {
-	err := b.server.Write(ctx, out)
+	err := b.server.Write(b.marks.In(ctx), out)
 	if err == nil || b.ctx.Err() != nil {
 		return
 	}
@@ -2837,18 +2838,33 @@ func (b *bridged) toClient(in Payload) {
 		case isAnswer && m.Unusable() != nil: // it breaks the rules, or the transport has lost it
 			b.fail(m.ID, m.Unusable())
 			b.checkSession(m.Unusable())
-		case isAnswer && !b.take(m.ID.String()):
-			b.log.Info("dropped an answer that no request waits for", "id", Printable(shorten(m.ID.String(), maxShown)))
-		default:
-			if isAnswer {
-				answers++
+		case isAnswer:
+			call, isWaiting := b.take(m.ID.String())
+			if !isWaiting {
+				b.log.Info("dropped an answer that no request waits for", "id", Printable(shorten(m.ID.String(), maxShown)))
+				continue
 			}
+			if call.method == "tools/list" {
+				b.learnMarks(m)
+			}
+			answers++
+			out.Messages = append(out.Messages, valid(m))
+		default:
 			out.Messages = append(out.Messages, valid(m))
 		}
 	}
 	if len(out.Messages) > 0 {
 		b.writeToClient(out)
 		b.answered(answers)
+	}
+}
+
+// learnMarks reads the answer to tools/list, and leaves tools with invalid marks out.
+func (b *bridged) learnMarks(answer *Message) {
+	valid, reports := b.marks.Learn(answer.Result)
+	answer.Result = valid
+	for _, report := range reports {
+		b.log.Info("transport", "report", Printable(shorten(report.Error(), maxShown)))
 	}
 }
 
@@ -2881,11 +2897,11 @@ func (b *bridged) add(m *Message) bool {
 // take removes the request with an id, which is JSON text, from waiting. It returns
 // false if no such request is waiting. So each request gets one answer. After true, the
 // caller writes the answer, and then calls answered.
-func (b *bridged) take(id string) bool {
+func (b *bridged) take(id string) (call waitingCall, isWaiting bool) {
 	key := idKey(id)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, isWaiting := b.waiting[key]
+	call, isWaiting = b.waiting[key]
 	delete(b.waiting, key)
 	if isWaiting {
 		b.answering++
@@ -2894,7 +2910,7 @@ func (b *bridged) take(id string) bool {
 	case b.changed <- struct{}{}:
 	default: // await has not read the value before
 	}
-	return isWaiting
+	return call, isWaiting
 }
 
 // answered notes that the answers to n requests are written. They have left waiting before.
@@ -2932,7 +2948,7 @@ func idKey(id string) string {
 // fail answers a request with an error, if the request is waiting. The error of
 // a JSON-RPC response is passed on as it is.
 func (b *bridged) fail(id ID, err error) {
-	if b.take(id.String()) {
+	if _, isWaiting := b.take(id.String()); isWaiting {
 		b.answer(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
 		b.answered(1)
 	}

@@ -35,7 +35,7 @@ package main
 //
 //	What both ends share   Revisions; the messages of the lifecycle; mcpProtocol, which remembers a client; Exchange.Log, Progress, Require
 //	The server             Server; the modern and the legacy era; InputRequired; Publish and subscriptions; Content; AddTool and its siblings
-//	The client             Client; attempts and connections; negotiate, which finds out what a server speaks; Call, Listen
+//	The client             Client; attempts and connections; negotiate, which finds out what a server speaks; Call, Listen; ToolMarks
 //
 // The words of both ends:
 //
@@ -57,6 +57,7 @@ package main
 //	subscriber   a client, or a request of it, that is told of changes
 //	retired      a connection that new calls do not use any more
 //	outdated     a connection whose server may have changed: what it speaks is to be found out again
+//	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
@@ -3166,6 +3167,8 @@ type connection struct {
 	ownMeta  Object // the members of _meta that each modern request has
 	server   ServerInfo
 
+	marks ToolMarks // of the modern era
+
 	// changes ends when the server can send us no more notifications of changes.
 	// Its cause is the reason. Listen waits for it in the legacy era.
 	changes    context.Context
@@ -3695,8 +3698,7 @@ var (
 
 	// errNoStream means that the server sends no messages that belong to no
 	// request. Calls go on.
-	errNoStream    = errors.New("the server has no standalone stream")
-	errToolLeftOut = errors.New("a tool whose x-mcp-header is invalid is left out")
+	errNoStream = errors.New("the server has no standalone stream")
 )
 
 // withoutStream is an error that matches errNoStream. It keeps the text of the
@@ -4121,19 +4123,31 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 }
 
 // request sends one request. If a tools/call is refused because arguments are
-// missing in the header, request lists the tools, so that the transport learns
-// which arguments belong there. Then it sends the call again. 2026-07-28
+// missing in the header, request lists the tools, and so learns which arguments
+// belong there. Then it sends the call again. 2026-07-28
 // basic/transports/streamable-http#client-behavior: after -32020 a client "SHOULD
 // call tools/list to check for changes to the tool's inputSchema, then retry the
 // original request".
-func (c *Client) request(ctx context.Context, conn *connection, method string, params any) (raw json.RawMessage, err error) {
-	err = conn.peer.Call(ctx, method, params, &raw)
+func (c *Client) request(ctx context.Context, conn *connection, method string, params encoded) (raw json.RawMessage, err error) {
+	raw, err = conn.requestOnce(ctx, method, params)
 	mismatch := errors.Is(err, errRefused) && codeOf(err) == CodeHeaderMismatch
-	if method != "tools/call" || !mismatch || c.listTools(ctx, conn) != nil {
+	if method != "tools/call" || !mismatch || conn.listTools(ctx) != nil {
 		return raw, err
 	}
-	err = conn.peer.Call(ctx, method, params, &raw)
-	return raw, err
+	return conn.requestOnce(ctx, method, params)
+}
+
+// requestOnce sends one request, once, and learns the marks if it is tools/list.
+func (conn *connection) requestOnce(ctx context.Context, method string, params encoded) (raw json.RawMessage, err error) {
+	err = conn.peer.Call(conn.marks.In(ctx), method, params, &raw)
+	if err != nil || method != "tools/list" {
+		return raw, err
+	}
+	valid, reports := conn.marks.Learn(raw)
+	for _, report := range reports {
+		conn.peer.log.Warn("transport", "error", brief(report.Error()))
+	}
+	return valid, nil
 }
 
 // listPage is what a client reads of a page of a list. 2025-11-25
@@ -4142,12 +4156,12 @@ type listPage struct {
 	NextCursor json.RawMessage `json:"nextCursor,omitempty"`
 }
 
-// listTools reads all pages of tools/list. The transport reads the results, too.
-func (c *Client) listTools(ctx context.Context, conn *connection) error {
+// listTools reads all pages of tools/list, to learn the marks.
+func (conn *connection) listTools(ctx context.Context) error {
 	params := json.RawMessage("{}")
 	for range maxPages {
-		var result json.RawMessage
-		if err := conn.peer.Call(ctx, "tools/list", conn.withMeta(params, nil), &result); err != nil {
+		result, err := conn.requestOnce(ctx, "tools/list", conn.withMeta(params, nil))
+		if err != nil {
 			return err
 		}
 		var p listPage
@@ -4439,6 +4453,247 @@ func (conn *connection) lockSubscribing(ctx context.Context) error {
 
 func (conn *connection) unlockSubscribing() { <-conn.subscribing }
 
+// ---- Marks: arguments that HTTP repeats in its header ----
+
+const (
+	maxMarked   = 4 << 20 // bytes of marked arguments that are remembered
+	maxReported = 16      // tools that are left out of one list and reported
+	maxSchema   = 1 << 20 // bytes
+	maxParams   = 128     // marks in one schema
+	maxNested   = 64      // levels of properties; without this bound, the paths of all marks could need much memory
+)
+
+// ToolMarks remembers which arguments of a server's tools are marked with x-mcp-header.
+// A Client has one for each connection. It learns marks from the results of tools/list,
+// and travels in the context of Conn.Write, through whatever wraps the Conn:
+//
+//	Client ── requests, context with ToolMarks ──→ Conn of HTTPDialer: asks for the marks
+//	   └─ Learn ←── the result of tools/list ────────┘                 of the tool
+//
+// A program that passes messages on from one Conn to another needs a ToolMarks of its
+// own. The zero ToolMarks knows no tool. Any number of goroutines may use it.
+type ToolMarks struct {
+	mu     sync.Mutex // guards the fields below
+	asked  bool       // by a Conn: marks mean something to it
+	marked map[string][]HeaderParam
+	size   int // about how many bytes marked has
+}
+
+// marksKey is the key of a ToolMarks in a context.
+type marksKey struct{}
+
+// In returns the context for a Conn.Write.
+func (t *ToolMarks) In(ctx context.Context) context.Context {
+	return context.WithValue(ctx, marksKey{}, t)
+}
+
+// marksIn returns the marked arguments of a tool. A Conn that repeats them asks for them
+// with each modern request, also if that calls no tool.
+func marksIn(ctx context.Context, tool string) []HeaderParam {
+	t, _ := ctx.Value(marksKey{}).(*ToolMarks)
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asked = true
+	return t.marked[tool]
+}
+
+// Learn reads the result of tools/list. It returns the result without the tools whose
+// marks are invalid, and says what is wrong with the first of these. If no Conn has
+// asked for marks, as over stdio, Learn does nothing. 2026-07-28
+// basic/transports/streamable-http#schema-extension: clients "MUST exclude the invalid
+// tool from the result of tools/list".
+func (t *ToolMarks) Learn(result json.RawMessage) (valid json.RawMessage, reports []error) {
+	t.mu.Lock()
+	asked := t.asked
+	t.mu.Unlock()
+	tools := lookup(result, "tools")
+	isList := len(tools) > 0 && tools[0] == '[' // or the caller of tools/list finds out what is wrong
+	if !asked || !isList {
+		return result, nil
+	}
+	kept := append(make([]byte, 0, len(tools)), '[')
+	leftOut := 0
+	for _, tool := range Each(tools) {
+		name, schema := unquote(lookup(tool, "name")), lookup(tool, "inputSchema")
+		var marked []HeaderParam
+		var invalid error
+		if mayBeMarked(schema) {
+			marked, invalid = ReadHeaderParams(schema)
+		}
+		t.note(name, marked)
+		if invalid == nil {
+			kept = append(append(kept, tool...), ',')
+			continue
+		}
+		leftOut++
+		if leftOut <= maxReported {
+			reports = append(reports, fmt.Errorf("a tool whose x-mcp-header is invalid is left out: %.100q: %w", name, invalid))
+		}
+	}
+	if leftOut == 0 {
+		return result, nil
+	}
+	var rest Object
+	rest.AddAll(result, "tools")
+	rest.Add("tools", append(bytes.TrimSuffix(kept, []byte(",")), ']'))
+	return rest.JSON(), reports
+}
+
+// note replaces what is remembered of a tool. If there is no room, nothing is.
+func (t *ToolMarks) note(tool string, marked []HeaderParam) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.size -= markedSize(tool, t.marked[tool])
+	delete(t.marked, tool)
+	size := markedSize(tool, marked)
+	if size == 0 || t.size+size > maxMarked {
+		return
+	}
+	if t.marked == nil {
+		t.marked = map[string][]HeaderParam{}
+	}
+	t.size += size
+	t.marked[tool] = marked
+}
+
+// markedSize returns about how many bytes it takes to remember marked arguments.
+func markedSize(tool string, marked []HeaderParam) (size int) {
+	const overhead = 64 // of two strings
+	for _, param := range marked {
+		size += len(param.Name) + overhead
+		for _, name := range param.Path {
+			size += len(name) + overhead/2
+		}
+	}
+	if size > 0 {
+		size += len(tool) + overhead
+	}
+	return size
+}
+
+// mayBeMarked reports whether a schema has a mark, or an escape that may spell one.
+// Most schemas have none, and need not be decoded.
+func mayBeMarked(schema json.RawMessage) bool {
+	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.Contains(schema, []byte(`\u`))
+}
+
+// ReadHeaderParams returns the arguments that an inputSchema marks with
+// x-mcp-header. It returns an error if a mark is invalid, and if the schema is
+// not an object, is larger than 1 MiB, has more than 128 marks, or nests
+// properties more than 64 levels deep.
+//
+// 2026-07-28 basic/transports/streamable-http#schema-extension: the value of a
+// mark is a token. No two marks in a schema may have the same one, without regard
+// to case. The argument is a string, an integer or a boolean. It is reached
+// through "properties" alone:
+//
+//	{"properties":{"place":{"properties":{"city":{"type":"string","x-mcp-header":"City"}}}}}
+//	HeaderParam{Name: "City", Path: []string{"place", "city"}}
+//
+// The arguments are in the order of their paths.
+func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
+	if len(schema) > maxSchema {
+		return nil, fmt.Errorf("the schema has more than %d bytes", maxSchema)
+	}
+	var root map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(schema))
+	decoder.UseNumber() // one that is too large for a float64 is no error here
+	if !json.Valid(schema) || decoder.Decode(&root) != nil || root == nil {
+		return nil, errors.New("the schema is not an object")
+	}
+	var r markReader
+	r.readSchema(root, []string{})
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.marked, nil
+}
+
+// markReader collects the marks of a schema. A path has the names of the properties
+// that lead to a schema from the root. A schema below other keywords, such as items or
+// oneOf, has the path nil, and nothing in it may be marked.
+type markReader struct {
+	marked []HeaderParam
+	err    error // why the schema is invalid; it ends the walk
+}
+
+// readSchema reads a schema, or an array that may hold schemas, as that of oneOf does.
+// Any other value has no marks.
+func (r *markReader) readSchema(value any, path []string) {
+	list, _ := value.([]any)
+	for _, element := range list {
+		r.readSchema(element, nil)
+	}
+	schema, _ := value.(map[string]any)
+	for _, keyword := range slices.Sorted(maps.Keys(schema)) {
+		switch keyword {
+		case "x-mcp-header":
+			r.addMark(schema, path)
+		case "default", "const", "enum", "examples", "required", "dependentRequired": // hold data and names, but no schemas
+		case "properties":
+			r.readNamedSchemas(schema[keyword], path)
+		case "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies":
+			r.readNamedSchemas(schema[keyword], nil)
+		default:
+			r.readSchema(schema[keyword], nil)
+		}
+		if r.err != nil {
+			return
+		}
+	}
+}
+
+// readNamedSchemas reads an object whose members are schemas. Their names are not
+// keywords: a property may be called "type". path is that of the schema around them.
+func (r *markReader) readNamedSchemas(value any, path []string) {
+	named, _ := value.(map[string]any)
+	if len(named) > 0 && len(path) == maxNested {
+		r.err = fmt.Errorf("properties are nested deeper than %d levels", maxNested)
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		var below []string
+		if path != nil {
+			below = append(slices.Clip(path), name) // a copy: properties side by side must not share memory
+		}
+		r.readSchema(named[name], below)
+		if r.err != nil {
+			return
+		}
+	}
+}
+
+// addMark adds the mark of a schema, or notes why it is invalid.
+func (r *markReader) addMark(schema map[string]any, path []string) {
+	name, _ := schema["x-mcp-header"].(string)
+	isTwice := slices.ContainsFunc(r.marked, func(p HeaderParam) bool { return strings.EqualFold(p.Name, name) })
+	switch {
+	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
+		text, _ := marshal(schema["x-mcp-header"])
+		r.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", text)
+	case len(path) == 0:
+		r.err = fmt.Errorf("x-mcp-header %.100q marks what is not reached through properties alone", name)
+	case schema["type"] != "string" && schema["type"] != "integer" && schema["type"] != "boolean":
+		r.err = fmt.Errorf("x-mcp-header %.100q marks an argument that is not a string, integer or boolean", name)
+	case isTwice:
+		r.err = fmt.Errorf("x-mcp-header %.100q is there twice", name)
+	case len(r.marked) == maxParams:
+		r.err = fmt.Errorf("x-mcp-header is there more than %d times", maxParams)
+	default:
+		r.marked = append(r.marked, HeaderParam{Name: name, Path: path})
+	}
+}
+
+// isToken reports whether c may be part of a token. RFC 9110, section 5.6.2.
+func isToken(c rune) bool {
+	isDigit := '0' <= c && c <= '9'
+	isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return isDigit || isLetter || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+}
+
 // ======== The goroutines and the locks of the whole package ========
 
 // The goroutines of the whole package. Those of time.AfterFunc and
@@ -4466,4 +4721,5 @@ func (conn *connection) unlockSubscribing() { <-conn.subscribing }
 // The locks: each type has one mutex, and none is held while a handler runs or
 // something is written. They nest in this order: Client; Server; the places and the
 // responses of http.go; Sessions; outbox, whose mutex also guards its Streams; Peer; the
-// protocol of a Peer; budget. While the mutex of watchCounts is held, no other is taken.
+// protocol of a Peer; budget. While the mutex of watchCounts, of ToolMarks or of a poster
+// is held, no other is taken.

@@ -28,7 +28,7 @@ package main
 //	Streams    Stream, which one response at a time follows, and the outbox that keeps what was sent
 //	Guard      what is checked before every handler of HTTP; bodies; Accept
 //	Budget     how much is held for all clients together, and how many requests they have
-//	HTTP+SSE   SSEHandler and SSEDialer, and at the end what both clients need: HTTPError, redirects, WithHeader
+//	HTTP+SSE   SSEHandler and SSEDialer, and at the end what both clients share: POSTs, HTTPError, redirects, WithHeader
 //
 // The words of this file and of http.go:
 //
@@ -130,6 +130,10 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 	}
 	return append(b, '\n')
 }
+
+// isMessage reports whether an event carries a message of MCP. An event whose data is
+// empty only tells its id.
+func (e Event) isMessage() bool { return e.Type == "message" && len(e.Data) > 0 }
 
 // ReadEvents returns the events that r holds. It reads from r only while the
 // caller ranges over them, which can be done once. If reading fails, the error is
@@ -2304,7 +2308,11 @@ func (h *SSEHandler) Close() {
 	}
 }
 
-// ---- HTTP+SSE of 2024-11-05: the client ----
+// ======== The client ========
+//
+// SSEDialer and sseConn are the client of HTTP+SSE. They share poster with the client
+// of http.go: it sends POSTs, and knows which are under way. HTTPError and redirects
+// are for both clients, too.
 
 const (
 	defaultMessage  = 64 << 20         // bytes of a message of the server
@@ -2329,90 +2337,59 @@ type SSEDialer struct {
 	MaxMessage int // the most bytes that a message of the server may have; 0: 64 MiB
 }
 
+var errNoEndpoint = fmt.Errorf("no endpoint event within %v", endpointTimeout)
+
 // Dial opens the stream, and returns a Conn. It waits at most ten seconds for the
 // event that says where to POST.
 func (d SSEDialer) Dial(ctx context.Context) (Conn, error) {
-	client, closeIdle := keepToOrigin(d.Client)
-	c := &sseConn{
-		client:    client,
-		closeIdle: closeIdle,
-		body:      http.NoBody,
-		slots:     newResponseSlots(),
-		posts:     map[string]context.CancelCauseFunc{},
+	life, cancel := context.WithCancelCause(context.Background()) // of the GET
+	defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
+	defer time.AfterFunc(endpointTimeout, func() { cancel(errNoEndpoint) }).Stop()
+	c := &sseConn{poster: newPoster(d.Client), stream: http.NoBody}
+	err := c.open(life, d.URL, cmp.Or(d.MaxMessage, defaultMessage))
+	if err != nil {
+		_ = c.Close()
+		return nil, cmp.Or(context.Cause(life), err)
 	}
-	c.life, c.endLife = context.WithCancelCause(context.Background())
-	stopWatching := context.AfterFunc(ctx, func() { c.endLife(ctx.Err()) })
-	defer stopWatching()
-	timeout := time.AfterFunc(endpointTimeout, func() { c.endLife(errNoEndpoint) })
-	defer timeout.Stop()
-	err := c.openStream(d.URL, cmp.Or(d.MaxMessage, defaultMessage))
-	if err == nil {
-		return c, nil
-	}
-	if cause := context.Cause(c.life); cause != nil {
-		err = cause
-	}
-	_ = c.Close()
-	return nil, err
+	return c, nil
 }
-
-var errNoEndpoint = fmt.Errorf("no endpoint event within %v", endpointTimeout)
 
 // sseConn is the Conn of a client of this transport. Read reads the stream, on
 // the goroutine of its caller. Each Write is a POST.
 type sseConn struct {
-	client    *http.Client
-	closeIdle func()    // closes the idle connections of client
-	endpoint  string    // the URL for POSTs
-	body      io.Closer // of the response that is the stream
-	events    *eventReader
-	slots     responseSlots
-	life      context.Context // of all requests; Close ends it
-	endLife   context.CancelCauseFunc
-
-	mu      sync.Mutex                         // guards the fields below
-	posts   map[string]context.CancelCauseFunc // ends the POST of a request, by the key of the request's id
-	version string                             // that was agreed on; "": none yet
+	poster
+	stream   io.Closer // the body of the response to the GET
+	events   *eventReader
+	endpoint string // the URL for POSTs
 }
 
-// openStream sends the GET, and reads the event that says where to POST.
-func (c *sseConn) openStream(target string, maxMessage int) error {
-	r, err := http.NewRequestWithContext(c.life, http.MethodGet, target, nil)
+// open sends the GET, and reads the event that says where to POST. It must name a URL
+// of the origin from which the stream comes. Otherwise a server could make us send
+// requests to another server.
+func (c *sseConn) open(ctx context.Context, target string, maxMessage int) error {
+	resp, err := c.do(ctx, http.MethodGet, target, http.Header{"Accept": {"text/event-stream"}}, nil)
 	if err != nil {
 		return err
 	}
-	r.Header.Set("Accept", "text/event-stream")
-	r.Header.Set("Accept-Encoding", "identity") // a proxy that compresses events holds them back
-	resp, err := doHTTP(c.client, r)
-	if err != nil {
-		return err
-	}
-	c.body = resp.Body
+	c.stream = resp.Body
 	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
 		return fmt.Errorf("GET: %w", httpError(resp))
 	}
 	c.events = newEventReader(resp.Body, maxMessage)
-	return c.readEndpoint(resp.Request.URL)
-}
-
-// readEndpoint reads the first event. It must name a URL of the origin from
-// which the stream comes. Otherwise a server could make us send requests to
-// another server.
-func (c *sseConn) readEndpoint(stream *url.URL) error {
-	var e Event
-	for e.Data == nil { // by the standard, text without data is no event
-		var err error
+	e, err := c.events.next()
+	for err == nil && e.Data == nil { // by the standard, text without data is no event
 		e, err = c.events.next()
-		if err != nil {
-			return fmt.Errorf("no endpoint event: %w", err)
-		}
 	}
-	endpoint, err := stream.Parse(string(e.Data))
+	if err != nil {
+		return fmt.Errorf("no endpoint event: %w", err)
+	}
+	from := resp.Request.URL
+	endpoint, err := from.Parse(string(e.Data))
 	isEndpoint := e.Type == "endpoint" && len(e.Data) > 0
-	if err != nil || !isEndpoint || !sameOrigin(endpoint, stream) {
+	if err != nil || !isEndpoint || !sameOrigin(endpoint, from) {
 		return fmt.Errorf("the first event must name an endpoint of the same origin, not %s %.200q", e.Type, e.Data)
 	}
-	endpoint.User = stream.User // the caller's credentials, whatever the event says
+	endpoint.User = from.User // the caller's credentials, whatever the event says
 	c.endpoint = endpoint.String()
 	return nil
 }
@@ -2424,176 +2401,246 @@ func (c *sseConn) Read() (Payload, error) {
 		if err != nil {
 			return Payload{}, err
 		}
-		if e.Type != "message" || len(e.Data) == 0 {
-			continue
+		if e.isMessage() {
+			in := Decode(e.Data)
+			c.noteRevision(in)
+			c.noteResponses(in, nil)
+			return in, nil
 		}
-		in := Decode(e.Data)
-		for _, m := range in.Messages {
-			if m.Kind() == Response {
-				c.noteResponse(m)
-			}
-		}
-		return in, nil
 	}
 }
 
-var errAnsweredFirst = errors.New("the answer has come before the status of its POST")
-
-// noteResponse reads the version that was agreed on. Only the result of
-// initialize names one. A second after the response, it ends the POST of the
-// request: a server may send the response on the stream, and the status late or
-// never.
-func (c *sseConn) noteResponse(m *Message) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.version == "" {
-		var result agreedVersion
-		_ = Bind(m.Result, &result)
-		c.version = result.ProtocolVersion
-	}
-	if cancel := c.posts[m.ID.key()]; cancel != nil {
-		time.AfterFunc(graceAtEnd, func() { cancel(errAnsweredFirst) })
-	}
-}
-
-// Write POSTs a payload, and waits for the status. For a payload without a request
-// it waits at most acceptTimeout. 2024-11-05 does not say which status means that
-// the payload has come, so each 2xx does. 404 means that the server does not know
-// the conversation: the error wraps ErrSessionEnded and ErrNotSent.
+// Write POSTs a payload, and waits for the status. 404 means that the server does not
+// know the conversation: the error wraps ErrSessionEnded and ErrNotSent.
 func (c *sseConn) Write(ctx context.Context, out Payload) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(c.life, func() { cancel(ErrClosed) })()
-	kind := out.Messages[0].Kind()
-	if kind != Request {
-		defer time.AfterFunc(acceptTimeout, func() { cancel(errSlow) }).Stop()
-	}
-	if kind == Response {
-		if err := c.slots.enter(ctx); err != nil {
-			return err
-		}
-		defer c.slots.leave()
-	}
-	c.addPost(out, cancel)
-	defer c.removePost(out)
-	err := c.post(ctx, func() { cancel(nil) }, out)
-	cause := context.Cause(ctx)
-	switch {
-	case cause == errAnsweredFirst:
-		return nil
-	case err != nil && (cause == ErrClosed || cause == errSlow):
-		return cause
-	}
-	return err
-}
-
-// addPost notes what ends the POST of these requests. Responses are left out,
-// because their ids are those of the server's requests.
-func (c *sseConn) addPost(out Payload, cancel context.CancelCauseFunc) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range out.Messages {
-		if m.Kind() == Request {
-			c.posts[m.ID.key()] = cancel
-		}
-	}
-}
-
-func (c *sseConn) removePost(out Payload) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range out.Messages {
-		if m.Kind() == Request {
-			delete(c.posts, m.ID.key())
-		}
-	}
-}
-
-// post sends one POST. The status says all. So the rest of a refusal is read
-// for at most a second, and the rest of any other response for at most
-// drainTimeout. cancel ends ctx.
-func (c *sseConn) post(ctx context.Context, cancel func(), out Payload) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(out.Append(nil)))
+	p, err := c.begin(ctx, out)
 	if err != nil {
 		return err
 	}
-	r.Header.Set("Content-Type", "application/json")
-	version := c.agreed()
-	if revision(version).VersionHeader { // a server of such a revision may require it on any transport
-		r.Header.Set("Mcp-Protocol-Version", version)
+	return c.sendAndFinish(ctx, p, c.send)
+}
+
+// send sends a POST. Its status says all: 2024-11-05 does not say which status means
+// that the payload has come, so each 2xx does. The response is never a stream.
+func (c *sseConn) send(p *post) (isStream bool, err error) {
+	header := http.Header{"Content-Type": {"application/json"}}
+	if p.revision.VersionHeader { // a server of such a revision may require it on any transport
+		header["Mcp-Protocol-Version"] = []string{p.revision.Version}
 	}
-	resp, err := doHTTP(c.client, r)
+	resp, err := c.do(p.ctx, http.MethodPost, c.endpoint, header, p.payload.Append(nil))
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 == 2 {
-		defer time.AfterFunc(drainTimeout, cancel).Stop()
+		defer time.AfterFunc(drainTimeout, func() { resp.Body.Close() }).Stop()
 		_, _ = io.CopyN(io.Discard, resp.Body, maxDrained) // so that the connection can be used again
-		return nil
+		return false, nil
 	}
-	defer time.AfterFunc(graceAtEnd, cancel).Stop()
 	fault := httpError(resp)
 	if fault.Status == http.StatusNotFound {
-		return notSent{fmt.Errorf("%w: %w", ErrSessionEnded, fault)}
+		return false, notSent{fmt.Errorf("%w: %w", ErrSessionEnded, fault)}
 	}
-	return fault
+	return false, fault
 }
 
-// agreed returns the version that was agreed on; "": none yet.
-func (c *sseConn) agreed() string {
+// Close ends the conversation.
+func (c *sseConn) Close() error {
+	c.end()
+	defer c.closeIdle()
+	return c.stream.Close()
+}
+
+// ---- What both clients share: POSTs ----
+
+const (
+	maxRedirects = 10 // in a row
+
+	acceptTimeout = 30 * time.Second       // for the server to take a payload without a request
+	drainTimeout  = 100 * time.Millisecond // for the rest of a response that is read only to use its connection again
+)
+
+var (
+	errSlow          = fmt.Errorf("the server has not taken it within %v", acceptTimeout)
+	errAnsweredFirst = errors.New("the answer has come before the status of its POST")
+)
+
+// poster is what the Conns of both clients share.
+type poster struct {
+	client    *http.Client
+	closeIdle func() // closes the idle connections of client
+
+	mu       sync.Mutex     // guards the fields below
+	revision Revision       // that was agreed on; zero: none yet
+	posts    map[*post]bool // all posts that are not over; true: it has become a stream
+	ended    error          // why nothing more can be sent; nil: it can
+}
+
+// A post is one POST, until all that it brings has come.
+type post struct {
+	payload Payload
+	// request is the id of the request in payload. The zero ID: there is none, or its
+	// response has come. The mutex of the poster guards changes.
+	request ID
+	// ctx ends when the post is over. Its cause is why it has failed, if it has.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	revision Revision // in which it is sent
+	session  string   // for Streamable HTTP: the id of the session; "": none
+}
+
+// newPoster returns the poster of a Conn. client is that of the Dialer.
+func newPoster(client *http.Client) poster {
+	kept, closeIdle := keepToOrigin(client)
+	return poster{client: kept, closeIdle: closeIdle, posts: map[*post]bool{}}
+}
+
+// begin makes a post. It has the values of ctx, but ends only with finish.
+func (c *poster) begin(ctx context.Context, out Payload) (*post, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.version
+	if c.ended != nil {
+		return nil, notSent{c.ended}
+	}
+	p := &post{payload: out, revision: c.revision}
+	for _, m := range out.Messages {
+		if m.Kind() == Request {
+			p.request = m.ID
+		}
+	}
+	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.posts[p] = false
+	return p, nil
 }
 
-// Close ends the conversation. It ends the request before it closes the body,
-// because to close the body may wait for the request.
-func (c *sseConn) Close() error {
-	c.endLife(nil)
-	defer c.closeIdle()
-	return c.body.Close()
+// sendAndFinish sends a post, and finishes it unless it has become a stream. For a payload
+// without a request it waits at most acceptTimeout.
+func (c *poster) sendAndFinish(ctx context.Context, p *post, send func(*post) (isStream bool, err error)) error {
+	// ctx and the timer end the post only until sendAndFinish returns: a stream goes on.
+	defer context.AfterFunc(ctx, func() { p.cancel(ctx.Err()) })()
+	if p.payload.Messages[0].Kind() != Request {
+		defer time.AfterFunc(acceptTimeout, func() { p.cancel(errSlow) }).Stop()
+	}
+	isStream, err := send(p)
+	if isStream {
+		return nil
+	}
+	cause := context.Cause(p.ctx)
+	c.finish(p)
+	if err == nil || cause == errAnsweredFirst {
+		return nil
+	}
+	return cmp.Or(cause, err)
 }
 
-// ---- What both clients need ----
+// finish ends a post, and forgets it.
+func (c *poster) finish(p *post) {
+	p.cancel(nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.posts, p)
+}
+
+// end fails all posts with ErrClosed, and all that follow. It returns why nothing could
+// be sent before; nil: it could.
+func (c *poster) end() (before error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, c.ended = c.ended, ErrClosed
+	for p := range c.posts {
+		p.cancel(ErrClosed)
+	}
+	return before
+}
+
+// noteRevision reads which revision was agreed on. Only the response to initialize
+// names one.
+func (c *poster) noteRevision(in Payload) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range in.Messages {
+		if c.revision.Version == "" && m.Kind() == Response {
+			c.revision = revision(unquote(lookup(m.Result, "protocolVersion")))
+		}
+	}
+}
+
+// noteResponses notes that responses have come. by is the post that has brought them;
+// nil: the stream of HTTP+SSE has. The post of a request whose response has come in
+// another way has a second to end by itself.
+func (c *poster) noteResponses(in Payload, by *post) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if by != nil && by.request != (ID{}) && hasResponseTo(in, by.request) {
+		by.request = ID{}
+		return
+	}
+	for p := range c.posts {
+		if p.request != (ID{}) && hasResponseTo(in, p.request) {
+			time.AfterFunc(graceAtEnd, func() { p.cancel(errAnsweredFirst) })
+		}
+	}
+}
+
+// do sends one HTTP request. If no response comes, the error does not show the query
+// of the URL: errors are logged and shown, and a query may name a session or hold a
+// key. Close of the body ends the request, and does not wait for the rest of it.
+func (c *poster) do(ctx context.Context, method, target string, header http.Header, body []byte) (*http.Response, error) {
+	var reader io.Reader // nil without a body: an empty one changes the request
+	if body != nil {
+		reader = bytes.NewReader(body)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r, err := http.NewRequestWithContext(ctx, method, target, reader)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	r.Header = header
+	header["Accept-Encoding"] = []string{"identity"} // a proxy that compresses events holds them back
+	resp, err := c.client.Do(r)
+	if err != nil {
+		cancel()
+		if failure, ok := errors.AsType[*url.Error](err); ok {
+			failure.URL, _, _ = strings.Cut(failure.URL, "?")
+			err = unreachable{err}
+		}
+		return nil, err
+	}
+	resp.Body = cancelledBody{resp.Body, cancel}
+	if resp.StatusCode == http.StatusSwitchingProtocols { // nobody has asked for that; its body would be the connection
+		resp.Body.Close()
+		resp.Body = http.NoBody
+	}
+	return resp, nil
+}
+
+// cancelledBody is the body of a response. Its Close ends the request first,
+// because to close the body may otherwise wait for the end of the body.
+type cancelledBody struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b cancelledBody) Close() error {
+	b.cancel()
+	return b.ReadCloser.Close()
+}
+
+// unreachable is the error of a request without a response. It is
+// errSaysNothing.
+type unreachable struct{ error }
+
+func (e unreachable) Is(target error) bool { return target == errSaysNothing }
+func (e unreachable) Unwrap() error        { return e.error }
+
+// ---- What both clients share: errors and redirects ----
 
 const (
 	maxErrorBody      = 64 << 10 // bytes of the body of an HTTPError
 	maxChallengeWords = 1000     // schemes and parameters of challenges that are read
-	maxRedirects      = 10       // in a row
-
-	acceptTimeout = 30 * time.Second       // for the server to take a payload without a request
-	drainTimeout  = 100 * time.Millisecond // for the rest of a response that is read only to use its connection again
-
-	maxResponses = 32 // responses to requests of the server that are on their way at once
 )
-
-var errSlow = fmt.Errorf("the server has not taken it within %v", acceptTimeout)
-
-// responseSlots has a slot for each response to a request of the server that is on
-// its way. A response waits for its slot before it is encoded. So a server that asks
-// and does not read the responses can keep no more than maxResponses POSTs waiting.
-type responseSlots chan struct{}
-
-func newResponseSlots() responseSlots { return make(responseSlots, maxResponses) }
-
-// enter waits for a slot. If ctx ends first, enter returns the cause.
-func (s responseSlots) enter(ctx context.Context) error {
-	select {
-	case s <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// leave frees the slot of a caller of enter.
-func (s responseSlots) leave() { <-s }
-
-// agreedVersion is what a transport reads of the result of initialize.
-type agreedVersion struct {
-	ProtocolVersion string `json:"protocolVersion,omitempty"`
-}
 
 // HTTPError is a response of HTTP that does not answer the request of a client
 // as it should. If the body is a JSON-RPC error response, errors.As finds its
@@ -2617,7 +2664,7 @@ func (e *HTTPError) Error() string {
 	case e.fault != nil:
 		return text + ": " + e.fault.Error()
 	case e.Status/100 == 3 && location != "":
-		location, _, _ = strings.Cut(location, "?") // as in doHTTP
+		location, _, _ = strings.Cut(location, "?") // as in do
 		return fmt.Sprintf("%s: not followed to %.200q", text, location)
 	case len(body) > 0:
 		return fmt.Sprintf("%s %.200q", text, body)
@@ -2714,26 +2761,10 @@ func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
 	return params
 }
 
-// doHTTP sends a request. Its error does not show the query of the URL: errors
-// are logged and shown, and a query may name a session or hold a key.
-//
-// net/http gives the connection of a response with status 101 to the caller.
-// The client has not asked for that, so doHTTP closes the connection.
-func doHTTP(client *http.Client, r *http.Request) (*http.Response, error) {
-	resp, err := client.Do(r)
-	if failure, ok := errors.AsType[*url.Error](err); ok {
-		failure.URL, _, _ = strings.Cut(failure.URL, "?")
-	}
-	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
-		resp.Body.Close()
-		resp.Body = http.NoBody
-	}
-	return resp, err
-}
-
-// httpError returns a response as an error. It reads the body until it ends or
-// breaks off, and at most maxErrorBody bytes.
+// httpError returns a response as an error. It reads at most maxErrorBody bytes of the
+// body: what comes within a second, until the body ends or breaks off.
 func httpError(resp *http.Response) *HTTPError {
+	defer time.AfterFunc(graceAtEnd, func() { resp.Body.Close() }).Stop()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // half a body is better than none
 	e := &HTTPError{Status: resp.StatusCode, Header: resp.Header, Body: body}
 	m := Decode(body).Messages[0]
@@ -2745,21 +2776,11 @@ func httpError(resp *http.Response) *HTTPError {
 
 // sameOrigin reports whether two URLs have the same scheme, host and port.
 func sameOrigin(a, b *url.URL) bool {
-	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && portOf(a) == portOf(b)
-}
-
-// portOf returns the port of a URL. If the URL names none, it is that of the
-// scheme.
-func portOf(u *url.URL) string {
-	switch {
-	case u.Port() != "":
-		return u.Port()
-	case u.Scheme == "http":
-		return "80"
-	case u.Scheme == "https":
-		return "443"
+	port := func(u *url.URL) string {
+		ofScheme := map[string]string{"http": "80", "https": "443"}
+		return cmp.Or(u.Port(), ofScheme[u.Scheme])
 	}
-	return ""
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
 // keepToOrigin returns a copy of client that follows a redirect only if the

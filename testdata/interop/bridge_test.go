@@ -496,6 +496,48 @@ func TestBridgeEndsSession(t *testing.T) {
 	})
 }
 
+// TestBridgeMarks: when a client has listed the tools of a modern server, its calls repeat marked arguments in the header. Tools whose marks are
+// invalid are not in the list.
+func TestBridgeMarks(t *testing.T) {
+	t.Parallel()
+	repeated := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Header.Get("Mcp-Method") == "tools/list" {
+			io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"good","inputSchema":{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}},`+
+				`{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}}`)
+			return
+		}
+		repeated <- r.Header.Get("Mcp-Param-A")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":2,"result":{"content":[]}}`)
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, mcpwire, "bridge", server.URL)
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(out)
+	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+	fmt.Fprintf(in, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{%s}}`+"\n", meta)
+	if list, err := answers.ReadString('\n'); err != nil || !strings.Contains(list, `"good"`) || strings.Contains(list, `"bad"`) {
+		t.Errorf("the list: %s, %v", list, err)
+	}
+	fmt.Fprintf(in, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"good","arguments":{"a":"b"},%s}}`+"\n", meta)
+	if answer, err := answers.ReadString('\n'); err != nil || !strings.Contains(answer, `"content"`) {
+		t.Errorf("the answer: %s, %v", answer, err)
+	} else if got := <-repeated; got != "b" {
+		t.Errorf("Mcp-Param-A: %q, want b", got)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestBridgeLosesServer: a server at a URL ends in the middle of a conversation. HTTP+SSE has its stream, whose end is the end of the
 // conversation. A server of Streamable HTTP that was started again does not know the session.
 func TestBridgeLosesServer(t *testing.T) {
