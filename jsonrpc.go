@@ -268,9 +268,9 @@ var (
 // is not a string, or if the message repeats it. Of a long text Error returns the
 // first 4,000 characters.
 func (e *Error) Error() string {
-	text := fmt.Sprintf("%.4000s", e.Message)
-	if data := unquote(e.Data); !strings.Contains(e.Message, data) {
-		text += fmt.Sprintf(": %.4000s", data)
+	text, data := fmt.Sprintf("%.4000s", e.Message), fmt.Sprintf("%.4000s", unquote(e.Data))
+	if !strings.Contains(text, data) { // cut before: the search may take the product of their lengths
+		text += ": " + data
 	}
 	return fmt.Sprintf("%s (%d)", text, e.Code)
 }
@@ -543,7 +543,8 @@ func (m *Message) encode() []byte { return m.append(nil) }
 // on the goroutine that reads. So a handler of a notification must not take long,
 // and must not call the peer. The response to Peer.Call or Client.Call would not be
 // read, and the conversation would stand still until the context of the call ends.
-// The handler starts a goroutine for such a call.
+// The handler starts a goroutine for such a call. A Notify may have to wait until the
+// peer reads, so two ends that notify each other from such handlers need a goroutine, too.
 //
 // A handler of a request that panics is answered with a CodeInternalError. The panic
 // and its stack are logged, by slog.Default if there is no other log.
