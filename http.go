@@ -52,9 +52,9 @@ package main
 // How a POST travels through the server:
 //
 //	ServeHTTP   the Guard of sse.go checks Origin, Host, credentials and header
-//	post        reads the body, and holds it in the budget
+//	post        reads the body, and counts its bytes
 //	route       finds the era and the session of the payload
-//	handOn      takes a place for the requests, and gives the payload to Peer.dispatch
+//	handOn      takes places for the requests, and gives the payload to Peer.dispatch
 //	serve       runs the handlers, and collects their answers
 //	finish      writes JSON, or waits for the end of the stream
 //
@@ -81,30 +81,32 @@ package main
 //	                                dropped, after a cut
 //	                                it is kept
 //
-// What bounds a StreamableHandler. The first seven are fields, and the others are
-// constants of this package:
+// What bounds a StreamableHandler. Where a field is named, it sets the bound. The others
+// are constants of this package, and each has its reason beside it:
 //
-//	what                          default  set by                beyond it
-//	bytes of a POST               4 MiB    Guard.MaxBody         413
-//	bytes held for all callers    64 MiB   Guard.MaxHeld         a body or a small answer waits 5 s; then 503, or an error
-//	requests at once              3,072    MaxRequests           503; calls older than a minute make room. When
-//	                                                             three quarters are taken, a principal or a
-//	                                                             session that has more places than are free
-//	                                                             gets 503
-//	sessions                      10,000   Sessions.Max          503; sessions that were not used, or not for a
-//	                                                             minute, make room. When three quarters are
-//	                                                             taken, a principal that has more than are free
-//	                                                             gets 503
-//	how long a session is idle    30 min   Sessions.IdleTimeout  it ends; 404
-//	bytes that a session keeps    0        Sessions.Keep         the oldest go, progress first
-//	silence of a stream           15 s     Guard.KeepAlive       a comment is sent
-//	requests of a session         1,024    maxInFlight           503, or an error in a batch
-//	messages of a batch           1,024    maxInFlight           400
-//	subscriptions                 4,096    maxListeners          503; when three quarters are taken, as for requests
-//	what is known of clients      32 MiB   maxRemembered         503, or an error
-//	what a stream has unwritten   64 KiB   maxUnwritten          the sender waits
-//	one write                     30 s     stall                 the connection is closed
-//	events of an ended stream     5 min    keepEnded             400
+//	what                            default  set by or constant    beyond it
+//	bytes of a POST                 4 MiB    Guard.MaxBody         413
+//	bytes in use                    64 MiB   Guard.MaxHeld         503; progress is dropped, an answer becomes an error
+//	requests at once                3,072    MaxRequests           503, and a session whose client has gone for more
+//	                                                               than a minute loses its calls
+//	those without a session         2,304    3/4 of MaxRequests    503
+//	requests of a session           1,024    maxInFlight           503, or an error in a batch
+//	messages of a batch             1,024    maxInFlight           400
+//	subscriptions                   4,096    maxListeners          503
+//	sessions                        10,000   Sessions.Max          503
+//	how long a session is idle      30 min   Sessions.IdleTimeout  it ends; 404
+//	… if only initialize has come   1 min    minSilence            it ends; 404
+//	bytes that a session keeps      0        Sessions.Keep         the oldest go, progress first
+//	bytes that all sessions keep    64 MiB   maxKept               the oldest of the same stream go, or it is not kept
+//	what is known of clients        32 MiB   maxRemembered         503, or an error
+//	what a stream has unwritten     16 KiB   maxUnwritten          the sender waits
+//	one write                       30 s     stall                 the connection is closed
+//	silence of a stream             15 s     Guard.KeepAlive       a comment is sent
+//	events of an ended stream       5 min    keepEnded             400
+//
+// Bodies, results and waiting events of up to 4 KiB are not counted, so small calls go on
+// when large ones use all bytes. No bound is a share: one user can take all there is,
+// unless the program or its proxy limits each user.
 //
 // SSEHandler has bounds of its own: a Guard, MaxRequests, and Max, which is how many
 // conversations there may be at once.
@@ -116,7 +118,7 @@ package main
 //	POST               route, and what each kind of payload needs
 //	modern headers     validate, and the arguments that a schema marks with x-mcp-header
 //	the response       JSON, or a stream: the states of reply
-//	places             how many requests run at once, and who makes room for others
+//	bounds             requests and sessions, and when a silent session loses its calls
 //	GET and DELETE     the standalone stream, a stream that was cut, the end of a session
 //	the client         HTTPDialer, the ways of a POST, and what its response brings
 //	its header         what each request says in its header
@@ -166,8 +168,7 @@ const (
 // the handler's context.
 //
 // Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
-// client may take any time to send a body, and holds its share of the budget
-// meanwhile. Time-outs of an http.Server that are two seconds or longer do not break
+// client may take any time to send a body, whose bytes are in use meanwhile. Time-outs of an http.Server that are two seconds or longer do not break
 // streams.
 //
 // Middleware that wraps the http.ResponseWriter must have an Unwrap or a Flush
@@ -195,7 +196,8 @@ type StreamableHandler struct {
 	// tool has such arguments.
 	HeaderParams func(tool string) []HeaderParam
 	// MaxRequests is how many requests of all clients are served at once, beside
-	// subscriptions. Further ones are answered with 503. 0: 3,072.
+	// subscriptions. Those without a session may have three quarters of them. Further
+	// ones are answered with 503. 0: 3,072.
 	MaxRequests int
 	Guard
 
@@ -209,12 +211,15 @@ type StreamableHandler struct {
 
 	headerParams func(tool string) []HeaderParam // nil: no tool has such arguments
 
-	held     *budget       // for what is not kept in an outbox
 	decideIn time.Duration // before a response without an answer becomes a stream
 
-	running   places      // requests that are being served
-	listening places      // subscriptions
-	warned    atomic.Bool // that nothing can stream
+	used      counter // bytes in use
+	running   counter // requests that are being served, subscriptions aside
+	alone     counter // those of them that belong to no session
+	listening counter // subscriptions
+
+	late   lateReplies // replies that are not decided yet
+	warned atomic.Bool // that nothing can stream
 
 	mu  sync.Mutex     // guards the field below
 	all sync.WaitGroup // HTTP requests that are being answered; Add is called while open has not ended
@@ -258,10 +263,10 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *StreamableHandler) prepare() {
 	h.open, h.windDown = context.WithCancel(context.Background())
 	h.life, h.stop = context.WithCancel(context.Background())
-	h.held = newBudget(&h.Guard)
 	h.warnOfLists()
-	h.running.max, h.listening.max = cmp.Or(h.MaxRequests, maxServed), maxListeners
-	h.running.makesRoom = true
+	most := cmp.Or(h.MaxRequests, maxServed)
+	h.used.limit, h.running.limit = h.maxUsed(), int64(most)
+	h.alone.limit, h.listening.limit = int64(most-most/4), maxListeners
 	h.decideIn = decideAfter
 	if silence := h.silence(); silence > 0 {
 		// A refusal needs some time to get its status.
@@ -278,7 +283,7 @@ func (h *StreamableHandler) prepare() {
 		}
 	}
 	if h.Sessions != nil {
-		h.Sessions.live, h.Sessions.kept = h.held, newBudget(&h.Guard)
+		h.Sessions.used, h.Sessions.kept.limit = &h.used, maxKept
 		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
 	}
 }
@@ -347,9 +352,9 @@ type Sessions struct {
 	// stream. A call whose connection has broken does not count: it ends with the
 	// session. 0: 30 minutes; negative: for ever.
 	IdleTimeout time.Duration
-	// Max is how many sessions there may be at once. When three quarters are taken, a
-	// principal that has more than are free gets no more. The place of a session that
-	// was not used after initialize, or not for a minute, goes to a new one. 0: 10,000.
+	// Max is how many sessions there may be at once. Any further initialize is answered
+	// with 503. A session that was not used for a minute after initialize ends. An idle
+	// session costs about 1 kB. 0: 10,000.
 	Max int
 	// Opened is called before initialize is answered, and must not block. The
 	// session is in the table by then, so it may end meanwhile. nil: not wanted.
@@ -360,15 +365,16 @@ type Sessions struct {
 	Ended func(*Session)
 	Log   *slog.Logger // nil: that of the handler
 
-	keepAlive  time.Duration // of streams
-	live, kept *budget       // of the handler: for what waits to be written, and for what is kept
+	keepAlive time.Duration // of streams
+	used      *counter      // of the handler: bytes in use
+	kept      counter       // bytes that all sessions keep
 
 	mu       sync.Mutex // guards the fields below, and those of each Session
 	byID     map[string]*Session
-	quota    quota      // of the sessions; the callers are their owners
-	unused   []*Session // the oldest first; some of them were used or have ended since
-	sweeping bool       // a timer is set
+	looked   time.Time // when a silent session was last looked for
+	sweeping bool      // a timer is set
 	closed   bool
+	sweeps   sync.WaitGroup // sweeps that go on; Add is called with mu held, and not after closed is set
 }
 
 // Session is a legacy HTTP client as the server remembers it from one request to
@@ -410,17 +416,9 @@ func (ss *Sessions) create(owner string) *Session {
 	return s
 }
 
-// add puts a session into the table. If there is no room, the session that is missed
-// least ends. If there is none that may end, add returns an error.
+// add puts a session into the table.
 func (ss *Sessions) add(s *Session) error {
-	err := ss.insert(s, false)
-	if err == errFull {
-		if other := ss.removeLeastMissed(s.Owner); other != nil {
-			ss.end(other, errUnused)
-			err = ss.insert(s, other.Owner == s.Owner)
-		}
-	}
-	if err != nil {
+	if err := ss.insert(s); err != nil {
 		return err
 	}
 	if ss.Opened != nil {
@@ -429,62 +427,20 @@ func (ss *Sessions) add(s *Session) error {
 	return nil
 }
 
-var (
-	errFull   = errors.New("too many sessions")
-	errUnused = fmt.Errorf("%w: not used, and another one needed its place", ErrSessionClosed)
-)
-
-// notMissed is how long nobody has used a session whose place another one may get.
-const notMissed = time.Minute
-
-// removeLeastMissed takes the session out of the table whose place a new one of an owner
-// gets; nil: there is none. It is the oldest one that has had no request after
-// initialize, or else the one that was not used for the longest time. An owner that has
-// more than its share only gets the place of a session of its own.
-func (ss *Sessions) removeLeastMissed(owner string) *Session {
+func (ss *Sessions) insert(s *Session) error {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.unused = slices.DeleteFunc(ss.unused, func(s *Session) bool { return s.used || s.ended })
-	mayEnd := func(s *Session) bool { return s.busy == 0 && (s.Owner == owner || ss.quota.isFair(owner, 1)) }
-	var least *Session
-	if i := slices.IndexFunc(ss.unused, mayEnd); i >= 0 {
-		least = ss.unused[i]
-	} else {
-		for _, s := range ss.byID {
-			if mayEnd(s) && time.Since(s.since) >= notMissed && (least == nil || s.since.Before(least.since)) {
-				least = s
-			}
-		}
-	}
-	if least != nil {
-		ss.remove(least)
-	}
-	return least
-}
-
-// insert does what add does, but makes no room. isSwap means that another session of the
-// owner has ended for this one, so the owner has no more than before.
-func (ss *Sessions) insert(s *Session, isSwap bool) error {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.quota.max = cmp.Or(ss.Max, 10_000)
-	isFull := len(ss.byID) >= ss.quota.max
 	switch {
 	case ss.closed:
 		return ErrSessionClosed
-	case isFull, !isSwap && !ss.quota.hasRoom(s.Owner, 1):
-		return errFull
+	case len(ss.byID) >= cmp.Or(ss.Max, maxSessions):
+		return errors.New("too many sessions")
 	case ss.byID[s.ID] != nil:
 		return errors.New("NewID has repeated an id")
 	case ss.byID == nil:
 		ss.byID = map[string]*Session{}
 	}
 	ss.byID[s.ID] = s
-	ss.quota.count(s.Owner, 1)
-	if len(ss.unused) > 2*len(ss.byID) {
-		ss.unused = slices.DeleteFunc(ss.unused, func(s *Session) bool { return s.used || s.ended })
-	}
-	ss.unused = append(ss.unused, s)
 	if !ss.sweeping {
 		ss.sweepLater()
 	}
@@ -503,13 +459,6 @@ func (ss *Sessions) get(id, owner string) *Session {
 	s.busy++
 	s.used = true
 	return s
-}
-
-// has reports whether there is a session with this id.
-func (ss *Sessions) has(id string) bool {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return ss.byID[id] != nil
 }
 
 // release undoes what create or get has added to busy.
@@ -548,7 +497,6 @@ func (ss *Sessions) remove(s *Session) (known bool) {
 		return false
 	}
 	delete(ss.byID, s.ID)
-	ss.quota.count(s.Owner, -1)
 	return true
 }
 
@@ -573,11 +521,13 @@ func (ss *Sessions) end(s *Session, why error) {
 	}
 }
 
-// Close ends all sessions. After that, no session can be added.
+// Close ends all sessions, after a sweep that goes on. After that, no session can be
+// added.
 func (ss *Sessions) Close() {
 	ss.mu.Lock()
 	ss.closed = true
 	ss.mu.Unlock()
+	doneWithin(graceAtEnd, &ss.sweeps)
 	for _, s := range ss.All() {
 		ss.Delete(s, ErrSessionClosed)
 	}
@@ -598,31 +548,46 @@ func (ss *Sessions) ttl() time.Duration {
 	return cmp.Or(ss.IdleTimeout, 30*time.Minute)
 }
 
-// sweepLater sets the timer. An idle session lives a quarter longer than
-// IdleTimeout at most. The caller holds mu.
+// sweepLater sets the timer. An idle session lives a minute longer than IdleTimeout at
+// most, and a quarter longer if IdleTimeout is short. The caller holds mu.
 func (ss *Sessions) sweepLater() {
 	ss.sweeping = true
-	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweepIdle)
+	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweep)
 }
 
-// sweepIdle ends the sessions that have been idle for too long, and drops what is
-// not to be kept any more. As long as there are sessions, it sets the timer again.
-func (ss *Sessions) sweepIdle() {
-	for _, s := range ss.All() {
-		ss.mu.Lock()
-		idle, out := s.idle(), s.out
+// sweep ends the sessions that have been idle for too long, and those that were not used
+// for a minute after initialize. Of the others it drops what is not to be kept any more.
+// As long as there are sessions, it sets the timer again.
+func (ss *Sessions) sweep() {
+	var over []*Session
+	var keeping []*outbox
+	ss.mu.Lock()
+	if ss.closed { // Close ends all sessions
 		ss.mu.Unlock()
-		if idle { // and get does not return it any more
-			ss.Delete(s, ErrSessionIdle)
-		} else if out != nil {
-			out.expire(time.Now().Add(-keepEnded))
+		return
+	}
+	ss.sweeps.Add(1)
+	defer ss.sweeps.Done()
+	for _, s := range ss.byID {
+		isUnused := !s.used && s.busy == 0 && time.Since(s.since) >= minSilence
+		switch {
+		case isUnused, s.idle():
+			ss.remove(s)
+			over = append(over, s)
+		case s.out != nil:
+			keeping = append(keeping, s.out)
 		}
 	}
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
 	ss.sweeping = false
 	if len(ss.byID) > 0 {
 		ss.sweepLater()
+	}
+	ss.mu.Unlock()
+	for _, s := range over {
+		ss.end(s, ErrSessionIdle)
+	}
+	for _, out := range keeping {
+		out.expire(time.Now().Add(-keepEnded))
 	}
 }
 
@@ -647,7 +612,7 @@ func (s *Session) outbox() *outbox {
 	defer s.table.mu.Unlock()
 	if s.out == nil {
 		s.out = &outbox{tag: s.Tag(), prime: rev.Prime, keepAlive: s.table.keepAlive, peer: s.Peer, closed: s.ended}
-		s.out.live, s.out.held = s.table.live, holding{budget: s.table.kept, caller: cmp.Or(s.Owner, s.ID)}
+		s.out.used, s.out.kept = s.table.used, &s.table.kept
 		if rev.Resume {
 			s.out.limit = s.table.Keep
 		}
@@ -750,13 +715,12 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 
 // post reads a payload, and answers it.
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	rep := &reply{h: h, w: w, r: r, held: holding{budget: h.held, caller: h.caller(r, principal)}}
-	defer rep.held.release()
-	in, ok := h.read(w, r, &rep.held)
+	in, taken, ok := h.read(w, r, &h.used)
 	if !ok {
 		return
 	}
-	rep.in = in
+	rep := &reply{h: h, w: w, r: r, in: in, taken: taken}
+	defer rep.giveBack()
 	rep.acceptsJSON = accepts(r.Header["Accept"], "application/json")
 	rep.mayStream = accepts(r.Header["Accept"], "text/event-stream")
 	if !rep.acceptsJSON && !rep.mayStream {
@@ -923,20 +887,13 @@ func (rep *reply) handOn(ctx context.Context, h Handler, p *Peer, base Exchange)
 	base.send, base.facts().disconnect = rep.send, rep.disconnect
 	base.encode = rep.encode
 	rep.revision = base.facts().revision
-	places, full := &rep.h.running, errBusy
-	if rep.in.hasRequest("subscriptions/listen") { // it lasts; in the legacy era it is refused at once
-		places, full = &rep.h.listening, errListeners
-	}
-	// Only requests need a place. An answer or a cancellation never waits for
-	// requests: they may be waiting for it.
 	rep.requests = requestsIn(rep.in)
-	if rep.requests > 0 {
-		if !places.enter(rep) {
-			rep.h.reject(rep.w, rep.r, http.StatusServiceUnavailable, idOf(rep.in), full)
+	for _, c := range rep.places() {
+		if !c.take(rep.requests) {
+			rep.refuseForPlace(c)
 			return
 		}
-		defer places.leave(rep)
-		rep.places = places
+		defer c.give(rep.requests)
 	}
 	if answer := p.dispatch(ctx, h, rep.in, base); answer != nil {
 		rep.serve(answer)
@@ -1309,10 +1266,8 @@ type reply struct {
 	session     *Session // nil: there is none, so a client that leaves cancels
 	release     func()   // ends the count of this response in Session.busy; nil: there is no session
 	batch       bool     // the answers form one array
-	held        holding  // of the budget: the body, and the answers
-
-	requests int     // in the payload
-	places   *places // for these; nil: there is none
+	taken       int      // bytes in use: of the body, and of the answers
+	requests    int      // in the payload
 
 	mu      sync.Mutex // guards the fields below
 	state   replyState
@@ -1320,14 +1275,7 @@ type reply struct {
 	stream  *Stream       // nil: it has not become a stream
 	written chan struct{} // streaming or left: closed when nothing more is done with w
 	handled bool          // all answers are there
-	answer  *answer       // nil: nothing is served yet
-	over    bool          // the response has ended before the handlers
 	closes  bool          // the header announces the end of the connection
-
-	// The mutex of the places guards the fields below.
-	since   time.Time // when the requests got their places
-	due     time.Time // when decideLate is to run; the zero Time: it does not run
-	stopped bool      // the requests have lost their places
 }
 
 type replyState int
@@ -1350,16 +1298,14 @@ func (rep *reply) reject(fault *Error) {
 // serve runs the handlers, and writes the response. It returns when the handlers
 // have returned and the response is over.
 func (rep *reply) serve(answer *answer) {
-	rep.mu.Lock()
-	rep.batch, rep.answer = answer.Batch, answer
-	rep.mu.Unlock()
+	rep.batch = answer.Batch
+	rep.in = Payload{Batch: rep.in.Batch} // the messages, and with them the body, go when they are handled
 	wait := rep.h.decideIn
 	if !rep.mayStream {
 		wait = min(wait, watchAfter)
 	}
-	if rep.places != nil && rep.places.watch(rep, wait) { // stopped while its notifications were handled
-		answer.stop()
-	}
+	rep.h.late.add(rep, wait)
+	defer rep.h.late.remove(rep)
 	defer answer.release()
 	emitted := false
 	defer func() {
@@ -1374,9 +1320,21 @@ func (rep *reply) serve(answer *answer) {
 	emitted = true
 }
 
-// encode encodes a result, and counts its bytes until the response is over.
+// encode encodes a result, and counts its bytes until they are written. A body with a
+// single request is not needed any more: what it has taken is there for the answer.
 func (rep *reply) encode(result any) (json.RawMessage, error) {
-	return rep.held.encode(rep.h.life, result, !rep.batch)
+	if rep.requests == 1 && !rep.in.Batch {
+		rep.giveBack()
+	}
+	raw, taken, err := encodeCounted(&rep.h.used, result)
+	rep.taken += taken
+	return raw, err
+}
+
+// giveBack gives back all bytes that the reply has taken.
+func (rep *reply) giveBack() {
+	rep.h.used.give(rep.taken)
+	rep.taken = 0
 }
 
 // takeAnswer takes in an answer.
@@ -1388,9 +1346,12 @@ func (rep *reply) takeAnswer(m *Message) {
 	}
 	rep.mu.Unlock()
 	if events != nil {
+		bytes := counted(len(m.Result))
+		rep.taken -= bytes // the stream takes them over
 		// An error means that no client can read the answer, and there is
 		// nobody to tell that.
-		_ = events.send(context.Background(), m)
+		_ = events.push(context.Background(), outgoing{message: m, taken: &bytes})
+		rep.taken += bytes // unless it has not
 	}
 }
 
@@ -1421,8 +1382,7 @@ func (rep *reply) becomeStream() *Stream {
 		rep.stream = rep.session.outbox().newStream()
 	} else {
 		rep.stream = NewStream("", 0)
-		rep.stream.out.keepAlive = rep.h.silence()
-		rep.stream.out.live, rep.stream.out.held.caller = rep.held.budget, rep.held.caller
+		rep.stream.out.keepAlive, rep.stream.out.used = rep.h.silence(), &rep.h.used
 	}
 	f, _ := rep.stream.attach("")
 	rep.stream.appendAll(rep.answers)
@@ -1494,7 +1454,6 @@ func (rep *reply) leave() {
 func (rep *reply) endResponse() {
 	rep.mu.Lock()
 	handled, closes := rep.handled, rep.closes
-	rep.over = true
 	rep.mu.Unlock()
 	if handled {
 		return
@@ -1566,199 +1525,174 @@ func (rep *reply) writeAnswers() {
 		accepted(rep.w)
 	default:
 		events := newEventWriter(rep.w)
-		for _, m := range rep.answers {
-			_ = events.write(Event{Data: m.encode()}.Append(nil))
+		for i, m := range rep.answers {
+			rep.answers[i] = nil // the event is a copy, and the client may read it slowly
+			_ = events.write(outgoing{message: m}.encode(""))
 		}
 	}
 }
 
-// ---- Places for requests ----
-
-// places bounds how many requests of all clients are served at once. Two rules leave
-// room for others:
-//
-//   - When a request comes, calls that have run for longer than a minute may together
-//     hold at most three quarters of the places. If they hold more, some are stopped:
-//     first those whose response has ended before the handlers, as when the client has
-//     gone, then those of the callers with the most calls; of these the oldest first.
-//   - Of the last quarter, a principal or a session gets no more than is left: see quota.
-//
-// In a session, the first rule is one of two reasons why a call ends when its connection
-// has broken. The other one is that the session is idle for too long.
-type places struct {
-	makesRoom bool // calls that run for long may be stopped
-
-	mu         sync.Mutex // guards the fields below, and three of each reply
-	quota                 // of the places
-	unreturned int        // places of calls that were stopped and have not returned yet
-	calls      map[*reply]struct{}
-	looked     time.Time   // when calls that run for long were last looked for
-	timer      *time.Timer // nil: it was never set
-	next       time.Time   // when it fires; the zero Time: it is not set
+// lateReplies runs decideLate of each reply that takes too long. It has one timer for
+// them all: to set one for each would wake the runtime's poller for each call, which is a
+// tenth of what a call costs.
+type lateReplies struct {
+	mu    sync.Mutex // guards the fields below
+	due   map[*reply]time.Time
+	timer *time.Timer // nil: it was never set
+	next  time.Time   // when it fires; the zero Time: it is not set
 }
 
-const (
-	longCall  = time.Minute
-	lookEvery = time.Second // looking for calls that run for long takes time itself
-)
-
-// enter reports whether there are places for the requests of a reply.
-func (p *places) enter(rep *reply) bool {
-	p.mu.Lock()
-	now := time.Now()
-	var stopped []*reply
-	if p.makesRoom && p.taken+rep.requests > p.max*3/4 && now.Sub(p.looked) >= lookEvery {
-		p.looked = now
-		stopped = p.chooseLong(now.Add(-longCall))
+// add notes that decideLate of a reply is to run after wait.
+func (l *lateReplies) add(rep *reply, wait time.Duration) {
+	due := time.Now().Add(wait)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.due == nil {
+		l.due = map[*reply]time.Time{}
 	}
-	entered := p.hasRoom(rep.held.caller, rep.requests)
-	if entered {
-		if p.calls == nil {
-			p.calls = map[*reply]struct{}{}
-		}
-		p.calls[rep] = struct{}{}
-		p.count(rep.held.caller, rep.requests)
-		rep.since = now
+	l.due[rep] = due
+	if l.next.IsZero() || due.Before(l.next) {
+		l.setTimer(due)
 	}
-	p.mu.Unlock()
-	for _, other := range stopped {
-		other.stop()
-	}
-	if len(stopped) > 0 {
-		rep.h.log().Warn("stopped calls that have run for more than a minute, to make room", "calls", len(stopped))
-	}
-	return entered
 }
 
-// watch notes that decideLate of a reply is to run when it takes longer than wait.
-// It returns true if the reply has lost its places.
-func (p *places) watch(rep *reply, wait time.Duration) (stopped bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	rep.due = rep.since.Add(wait)
-	if p.next.IsZero() || rep.due.Before(p.next) {
-		p.setTimer(rep.due)
-	}
-	return rep.stopped
+// remove notes that all answers of a reply are there.
+func (l *lateReplies) remove(rep *reply) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.due, rep)
 }
 
-// setTimer sets the timer that runs decideDue. There is one timer. If each reply had
-// started its own, each of them would start another when it fires. The caller holds
-// mu.
-func (p *places) setTimer(next time.Time) {
-	p.next = next
-	if p.timer == nil {
-		p.timer = time.AfterFunc(time.Until(next), p.decideDue)
+// setTimer sets the timer. The caller holds mu.
+func (l *lateReplies) setTimer(next time.Time) {
+	l.next = next
+	if l.timer == nil {
+		l.timer = time.AfterFunc(time.Until(next), l.decide)
 	} else {
-		p.timer.Reset(time.Until(next))
+		l.timer.Reset(time.Until(next))
 	}
 }
 
-// decideDue decides the replies that are due, and sets the timer for the others. One
-// timer is enough for them all: to set one for each would wake the runtime's poller
-// for each call, which is a tenth of what a call costs.
-func (p *places) decideDue() {
-	p.mu.Lock()
+// decide decides the replies that are due, and sets the timer for the others.
+func (l *lateReplies) decide() {
+	l.mu.Lock()
 	now := time.Now()
 	var late []*reply
 	var next time.Time
-	for rep := range p.calls {
+	for rep, due := range l.due {
 		switch {
-		case rep.due.IsZero(): // it is not served yet, or it was decided here before
-		case !rep.due.After(now):
-			rep.due = time.Time{}
+		case !due.After(now):
+			delete(l.due, rep)
 			late = append(late, rep)
-		case next.IsZero() || rep.due.Before(next):
-			next = rep.due
+		case next.IsZero() || due.Before(next):
+			next = due
 		}
 	}
-	p.next = time.Time{}
+	l.next = time.Time{}
 	if !next.IsZero() {
-		p.setTimer(next)
+		l.setTimer(next)
 	}
-	p.mu.Unlock()
+	l.mu.Unlock()
 	for _, rep := range late {
 		rep.decideLate()
 	}
 }
 
-// leave gives the places back.
-func (p *places) leave(rep *reply) {
+// ---- Bounds: requests and sessions ----
+
+const (
+	// maxSessions is how many sessions there may be. An idle one takes about 1 kB, so
+	// all of them take 10 MB. The sweep needs about a millisecond for them.
+	maxSessions = 10_000
+
+	// minSilence is how long nobody must have used a session that was never used after
+	// initialize, before it ends, or a session whose calls are stopped. A client that
+	// was cut off tries to come back more often than that.
+	minSilence = time.Minute
+
+	// lookEvery is how often a refused request looks for a silent session: to look
+	// through all sessions takes about a millisecond, under a lock that each request
+	// needs.
+	lookEvery = time.Second
+)
+
+// places returns the counters in which each request of a payload needs a place. Calls
+// that have all places may be waiting for a response or a cancellation, so these need
+// none. Nor does initialize: its session may be what the client needs to get in.
+func (rep *reply) places() []*counter {
+	switch {
+	case rep.requests == 0, rep.in.hasRequest("initialize") && !rep.in.Batch:
+		return nil
+	case rep.in.hasRequest("subscriptions/listen"): // it lasts; in the legacy era it is refused at once
+		return []*counter{&rep.h.listening}
+	case rep.session != nil:
+		return []*counter{&rep.h.running}
+	}
+	return []*counter{&rep.h.alone, &rep.h.running}
+}
+
+// refuseForPlace refuses a payload for whose requests a counter has no places. If those
+// of all clients are taken, a silent session may lose its calls, so that the next
+// newcomer finds a place.
+func (rep *reply) refuseForPlace(full *counter) {
+	reason := errBusy
+	if full == &rep.h.listening {
+		reason = errListeners
+	}
+	if full == &rep.h.running && rep.h.Sessions != nil {
+		rep.h.Sessions.stopSilent()
+	}
+	rep.h.reject(rep.w, rep.r, http.StatusServiceUnavailable, idOf(rep.in), reason)
+}
+
+// stopSilent ends the contexts of all calls of the session that has been silent for the
+// longest time. This is the only way in which a client that has gone, and whose session
+// goes on, loses a call.
+func (ss *Sessions) stopSilent() {
+	if s := ss.findSilent(); s != nil {
+		s.log.Warn("stopped the calls of a silent session, because a request found no place", "session", s.Tag())
+		s.Peer.stopServing()
+	}
+}
+
+// findSilent returns the session that has calls and has been silent for the longest time,
+// a minute at least; nil: there is none. Silent means that it has no HTTP request and no
+// open stream: its client has gone, and has left the calls behind.
+func (ss *Sessions) findSilent() (silent *Session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if time.Since(ss.looked) < lookEvery {
+		return nil
+	}
+	ss.looked = time.Now()
+	for _, s := range ss.byID {
+		isLongest := silent == nil || s.since.Before(silent.since)
+		if s.busy == 0 && isLongest && time.Since(s.since) >= minSilence && s.Peer.isServing() {
+			silent = s
+		}
+	}
+	return silent
+}
+
+// isServing reports whether there are requests of the peer that were not stopped.
+func (p *Peer) isServing() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.calls, rep)
-	if rep.stopped {
-		p.unreturned -= rep.requests
-	} else {
-		p.count(rep.held.caller, -rep.requests)
-	}
-}
-
-// chooseLong takes the places of calls that have run since before a time, until the
-// others hold three quarters of the places, and returns these calls. The caller
-// holds mu.
-func (p *places) chooseLong(before time.Time) (chosen []*reply) {
-	type call struct {
-		*reply
-		over bool // the response has ended before the handlers
-	}
-	var long []call
-	held := 0
-	perCaller := map[string]int{}
-	for rep := range p.calls {
-		if !rep.stopped && rep.since.Before(before) {
-			long = append(long, call{rep, rep.isOver()})
-			held += rep.requests
-			perCaller[rep.held.caller] += rep.requests
+	for _, x := range p.serving {
+		if x.state.ctx.Err() == nil {
+			return true
 		}
 	}
-	slices.SortFunc(long, func(a, b call) int {
-		switch {
-		case a.over != b.over && a.over:
-			return -1
-		case a.over != b.over:
-			return 1
-		}
-		return cmp.Or(perCaller[b.held.caller]-perCaller[a.held.caller], a.since.Compare(b.since))
-	})
-	for _, c := range long {
-		if held <= p.max*3/4 || p.unreturned+c.requests > p.max/4 { // handlers that do not return are bounded, too
-			break
-		}
-		held -= c.requests
-		c.stopped = true
-		p.count(c.held.caller, -c.requests)
-		p.unreturned += c.requests
-		chosen = append(chosen, c.reply)
-	}
-	return chosen
+	return false
 }
 
-// isOver reports whether the response has ended before the handlers.
-func (rep *reply) isOver() bool {
-	rep.mu.Lock()
-	defer rep.mu.Unlock()
-	return rep.over
-}
-
-// stop ends the contexts of the requests.
-func (rep *reply) stop() {
-	rep.mu.Lock()
-	answer := rep.answer
-	rep.mu.Unlock()
-	if answer != nil {
-		answer.stop()
+// stopServing ends the contexts of all requests of the peer that are being served.
+func (p *Peer) stopServing() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, x := range p.serving {
+		x.state.cancel()
 	}
-}
-
-// caller returns the name of the caller whose share of the budget a request uses: a
-// principal, or else a session; "": all callers that have neither.
-func (h *StreamableHandler) caller(r *http.Request, principal string) string {
-	id := r.Header.Get("Mcp-Session-Id")
-	if principal != "" || id == "" || h.Sessions == nil || !h.Sessions.has(id) {
-		return principal
-	}
-	return id
 }
 
 // ---- GET and DELETE ----

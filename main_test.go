@@ -41,6 +41,7 @@ import (
 	"iter"
 	"log"
 	"log/slog"
+	"math"
 	"math/big"
 	"mime"
 	"net"
@@ -1832,6 +1833,172 @@ func TestKeptIsBounded(t *testing.T) {
 	})
 }
 
+// No size of a body makes the bytes in use overflow: a server without a bound takes a large body.
+func TestLargestBody(t *testing.T) {
+	body := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 20<<20) + `"}}`
+	for _, most := range []int64{1 << 40, 1 << 62, math.MaxInt64} {
+		h := newHandler(t, newDemo())
+		h.MaxBody = most
+		if w := posted(t.Context(), h, body, openSession(h, "2025-11-25")); w.Code != 200 {
+			t.Errorf("MaxBody %d: %d %s", most, w.Code, w.Body)
+		}
+		if h.used.taken != 0 || h.used.limit < most/2 {
+			t.Errorf("MaxBody %d: %d bytes are still in use, of %d", most, h.used.taken, h.used.limit)
+		}
+	}
+}
+
+// When all bytes are in use, small calls go on. A large body gets 503, and so does a call with a large answer. Progress that is large is dropped,
+// and any other message is an error for its handler. With the bytes given back all is well again.
+func TestBytesInUse(t *testing.T) {
+	demo, sent := newDemo(), make(chan []error, 1)
+	demo.Methods["talk"] = func(ctx context.Context, x *Exchange) (any, error) {
+		text := map[string]string{"text": strings.Repeat("x", 2*countFrom)}
+		sent <- []error{x.Notify(ctx, "notifications/message", nil), x.Notify(ctx, "notifications/progress", text), x.Notify(ctx, "notifications/message", text)}
+		return nil, nil
+	}
+	h := newHandler(t, demo)
+	session := openSession(h, "2025-11-25")
+	echo := func(length, repeat int) string {
+		return toolCall(1, "echo", fmt.Sprintf(`{"text":%q,"repeat":%d}`, strings.Repeat("x", length), repeat))
+	}
+	for _, isFull := range []bool{true, false} {
+		if isFull && !h.used.take(int(h.used.limit)) {
+			t.Fatal("there is no room at the beginning")
+		}
+		for name, row := range map[string]struct {
+			body   string
+			status int // when it is full
+		}{"small": {echo(100, 1), 200}, "4 KiB": {echo(countFrom-300, 1), 200}, "a large body": {echo(countFrom, 1), 503}, "a large answer": {echo(100, 100), 503}} {
+			want := map[bool]int{true: row.status, false: 200}[isFull]
+			if v := visit(h, "POST", row.body, session).answered(); v.Code != want || (v.Header().Get("Retry-After") != "") != (want == 503) {
+				t.Errorf("%s, full %v: %d %.200s", name, isFull, v.Code, v.Body)
+			}
+		}
+		v := visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"talk"}`, session).answered()
+		errs, events := <-sent, strings.Count(v.Body.String(), "data: {")
+		if errs[0] != nil || errs[1] != nil || (errs[2] == error(errNoMemory)) != isFull || events != map[bool]int{true: 2, false: 4}[isFull] {
+			t.Errorf("full %v: %v, %d events", isFull, errs, events)
+		}
+		if isFull {
+			h.used.give(int(h.used.limit))
+		}
+	}
+	if n := h.used.taken; n != 0 {
+		t.Error(n, "bytes are still in use")
+	}
+}
+
+// All sessions together keep so many bytes, and never more. A stream that finds no room loses its own oldest events, or does not keep the new
+// one. Other streams lose nothing, and no sender gets an error.
+func TestKeptByAll(t *testing.T) {
+	const size = 1000 // of an event, about
+	kept := counter{limit: 10 * size}
+	streams := []*Stream{NewStream("a", 1<<20), NewStream("b", 1<<20)}
+	for i, s := range streams {
+		s.out.kept = &kept
+		p, hangUp, _ := follow(t, s, "")
+		waitFor(t, func() bool { return p.read() != "" })
+		for n := range 20 {
+			if err := s.Send(t.Context(), make([]byte, size-eventOverhead-20)); err != nil {
+				t.Fatal(err)
+			}
+			if kept.taken > kept.limit {
+				t.Fatalf("%d bytes are kept, after event %d of stream %d", kept.taken, n, i)
+			}
+			waitFor(t, func() bool { _, id, _ := p.data(); return id == s.eventID(int64(n+1)) })
+		}
+		hangUp()
+	}
+	a, b := streams[0], streams[1]
+	if n := a.keptEvents; n == 0 || n > 10 || a.lastLost == 0 || a.lastLost > 20-int64(n) {
+		t.Errorf("the first stream keeps %d events, and has lost those up to %d", n, a.lastLost)
+	}
+	if n := b.keptEvents; n > 10-a.keptEvents || b.lastLost < 20-int64(n) {
+		t.Errorf("the second stream keeps %d events, and has lost those up to %d", n, b.lastLost)
+	}
+	for _, s := range streams {
+		s.out.close()
+	}
+	if kept.taken != 0 {
+		t.Error(kept.taken, "bytes are still counted")
+	}
+}
+
+// newWaiting returns a handler whose method wait waits until its context ends, and how many of these calls run. It has eight places for requests.
+func newWaiting(t *testing.T) (h *StreamableHandler, running *atomic.Int32) {
+	running, demo := new(atomic.Int32), newDemo()
+	demo.Methods["wait"] = func(ctx context.Context, _ *Exchange) (any, error) {
+		running.Add(1)
+		defer running.Add(-1)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	h = newHandler(t, demo)
+	h.MaxRequests, h.Sessions.IdleTimeout = 8, -1
+	return h, running
+}
+
+// Calls whose clients have gone go on, however long that takes. Only a request that finds no place ends some: those of the session that has been
+// silent for the longest time, a minute at least. A session with an open stream is not silent.
+func TestSilentSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, running := newWaiting(t)
+		listening, first, second, other := openSession(h, "2025-11-25"), openSession(h, "2025-11-25"), openSession(h, "2025-11-25"), openSession(h, "2025-11-25")
+		defer visit(h, "GET", "", listening).leave()
+		for i, session := range []string{listening, listening, first, first, first, second, second, second} {
+			v := visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, i), session)
+			time.Sleep(2 * time.Second) // it becomes a stream
+			v.leave()
+		}
+		check := func(when string, after time.Duration, status int, left int32) {
+			t.Helper()
+			time.Sleep(after)
+			v := visit(h, "POST", ping, other).answered()
+			synctest.Wait()
+			if n := running.Load(); v.Code != status || n != left {
+				t.Errorf("%s: %d %s, and %d calls run; want %d and %d", when, v.Code, v.Body, n, status, left)
+			}
+		}
+		check("at once", 0, 503, 8)
+		if v := visit(h, "POST", initializeLine("2025-11-25")).answered(); v.Code != 200 {
+			t.Errorf("initialize gets %d", v.Code)
+		}
+		check("nobody is silent for a minute", 30*time.Second, 503, 8)
+		time.Sleep(time.Hour)
+		if n := running.Load(); n != 8 {
+			t.Errorf("after an hour %d calls run", n)
+		}
+		check("the first session is silent", 0, 503, 5)
+		check("there is a place", 0, 200, 5)
+		for i := range 3 {
+			defer visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, 10+i), listening).leave()
+			synctest.Wait()
+		}
+		check("looked for a moment ago", 0, 503, 8)
+		check("the second session is silent", 2*time.Second, 503, 5)
+	})
+}
+
+// Requests without a session get three quarters of the places, so that sessions have some.
+func TestPlacesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, running := newWaiting(t)
+		session := openSession(h, "2025-11-25")
+		for n := range 7 {
+			v := visit(h, "POST", modernRequest("wait", ""), modernLines("wait")...)
+			defer v.leave()
+			synctest.Wait()
+			if isLast := n == 6; running.Load() != int32(min(n+1, 6)) || (v.Code == 503) != isLast {
+				t.Errorf("call %d: %d %s, %d run", n+1, v.Code, v.Body, running.Load())
+			}
+		}
+		if v := visit(h, "POST", ping, session).answered(); v.Code != 200 {
+			t.Errorf("in a session: %d %s", v.Code, v.Body)
+		}
+	})
+}
+
 // So many requests of one session run at most, and so many of all; each refusal says when to come again. A response, for which others may
 // wait, is always taken.
 func TestHTTPBusy(t *testing.T) {
@@ -1852,11 +2019,8 @@ func TestHTTPBusy(t *testing.T) {
 			for id := range 2 * most {
 				ask(first, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, id))
 			}
-			for n := 0; name == "of all" && n < 2*most; n++ { // one session need not get all places
-				ask(openSession(h, "2025-03-26"), `{"jsonrpc":"2.0","id":1,"method":"wait"}`)
-			}
 			v := ask(first, `{"jsonrpc":"2.0","id":"x","method":"ping"}`)
-			if n := int(running.Load()); n > most || n < most/2 || v.Code != 503 || v.Header().Get("Retry-After") == "" || !strings.Contains(v.Body.String(), `"error":{"code":-32603,`) {
+			if n := int(running.Load()); n != most || v.Code != 503 || v.Header().Get("Retry-After") == "" || !strings.Contains(v.Body.String(), `"error":{"code":-32603,`) {
 				t.Errorf("%s: %d run, then %d %s %s", name, n, v.Code, v.Header(), v.Body)
 			}
 			if v := ask(other, ping); (v.Code == 200) != (name == "of one session") {
@@ -2512,8 +2676,12 @@ func (g *rig) checkLeft() {
 	if text := strings.TrimSpace(strings.ReplaceAll(g.log.String(), semicolon, "")); text != "" {
 		g.Errorf("in the log: %s", text)
 	}
-	if left := []int{g.mcp.running.taken, g.mcp.listening.taken, g.mcp.running.unreturned, g.sse.running.taken, len(g.sse.pipes)}; slices.Max(left) != 0 {
-		g.Errorf("left: running, subscribed, stopped, running of SSE, pipes: %d", left)
+	left := []int64{g.mcp.running.taken, g.mcp.alone.taken, g.mcp.listening.taken, g.mcp.used.taken, g.sse.running.taken, g.sse.used.taken, int64(len(g.sse.pipes))}
+	if s := g.mcp.Sessions; s != nil {
+		left = append(left, s.kept.taken)
+	}
+	if slices.Max(left) != 0 || slices.Min(left) != 0 {
+		g.Errorf("left: running, alone, subscribed, bytes in use, running and bytes in use of SSE, pipes, kept: %d", left)
 	}
 	if g.demo.listening() != 0 || g.demo.subscribed() != 0 {
 		g.Errorf("left: %d listening, %d subscribed", g.demo.listening(), g.demo.subscribed())

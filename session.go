@@ -1096,9 +1096,6 @@ type completed struct {
 	result any // of the handler
 }
 
-// jsonSize returns about how many bytes the result has as JSON, see sizeOf.
-func (c completed) jsonSize() int { return sizeOf(c.result) }
-
 // MarshalJSON returns the result of the handler with these members.
 func (c completed) MarshalJSON() ([]byte, error) { return c.encodeObject() }
 
@@ -1954,8 +1951,8 @@ func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
 }
 
 // reserve reports whether there is room for n more bytes about a legacy client, and
-// counts them. As in a budget, a client may have no more than is free afterwards, so
-// there is always room for another one. The caller holds mu.
+// counts them. A client may have no more than is free afterwards, so there is always room
+// for another one. The caller holds mu.
 func (s *Server) reserve(sub *subscriber, n int) bool {
 	if sub.size+n > maxRemembered-s.remembered-n {
 		return false
@@ -2561,14 +2558,6 @@ type PromptResult struct {
 	Messages    array[PromptMessage] `json:"messages"`
 }
 
-// jsonSize returns about how many bytes the result has as JSON, see sizeOf.
-func (r PromptResult) jsonSize() (size int) {
-	for _, m := range r.Messages {
-		size += m.Content.jsonSize()
-	}
-	return size
-}
-
 // PromptMessage is a message of a prompt.
 type PromptMessage struct {
 	Role    string  `json:"role"` // user or assistant
@@ -2831,7 +2820,7 @@ func (r ToolResult) Text() string {
 // MarshalJSON returns the result as JSON. Without content, content is [].
 func (r ToolResult) MarshalJSON() ([]byte, error) { return r.encodeObject() }
 
-// jsonSize returns about how many bytes the result has as JSON, see sizeOf. Meta does not
+// jsonSize returns about how many bytes the result has as JSON. Meta does not
 // count.
 func (r ToolResult) jsonSize() int {
 	size := 64 + len(r.StructuredContent)
@@ -2902,14 +2891,6 @@ func (s *Server) listTemplates(_ context.Context, x *Exchange) (any, error) {
 // server/resources#reading-resources.
 type ReadResourceResult struct {
 	Contents array[ResourceContents] `json:"contents"`
-}
-
-// jsonSize returns about how many bytes the result has as JSON, see sizeOf.
-func (r ReadResourceResult) jsonSize() (size int) {
-	for _, c := range r.Contents {
-		size += c.jsonSize()
-	}
-	return size
 }
 
 func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {
@@ -4719,7 +4700,7 @@ func isToken(c rune) bool {
 //	stream of a response          HTTPDialer             the stream has ended, or Close
 //
 // The locks: each type has one mutex, and none is held while a handler runs or
-// something is written. They nest in this order: Client; Server; the places and the
-// responses of http.go; Sessions; outbox, whose mutex also guards its Streams; Peer; the
-// protocol of a Peer; budget. While the mutex of watchCounts, of ToolMarks or of a poster
+// something is written. They nest in this order: Client; Server; lateReplies and the
+// replies of http.go; Sessions; outbox, whose mutex also guards its Streams; Peer; the
+// protocol of a Peer; counter. While the mutex of watchCounts, of ToolMarks or of a poster
 // is held, no other is taken.

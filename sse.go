@@ -27,7 +27,7 @@ package main
 //	Events     one event as text, and back
 //	Streams    Stream, which one response at a time follows, and the outbox that keeps what was sent
 //	Guard      what is checked before every handler of HTTP; bodies; Accept
-//	Budget     how much is held for all clients together, and how many requests they have
+//	Bounds     how much all clients together may have: the counter, and what is counted
 //	HTTP+SSE   SSEHandler and SSEDialer, and at the end what both clients share: POSTs, HTTPError, redirects, WithHeader
 //
 // The words of this file and of http.go:
@@ -38,8 +38,7 @@ package main
 //	follower   the response that carries a stream at this time
 //	outbox     all streams of one client, and the events that are kept
 //	kept       a client that comes back can still get it
-//	held       its bytes are counted in the budget
-//	room       bytes of the budget that are free
+//	in use     its bytes are counted: a body, an answer, or what a stream has to write
 //	place      the right to run one request
 //
 // Source: 2024-11-05 basic/transports#http-with-sse; 2025-11-25
@@ -61,6 +60,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"math"
 	"mime"
 	"net"
 	"net/http"
@@ -285,7 +285,7 @@ func (in *eventReader) withoutMark(line []byte) []byte {
 // ---- Streams ----
 
 const (
-	maxUnwritten  = 64 << 10         // bytes that wait for the response that follows a stream; one event may have more
+	maxUnwritten  = 16 << 10         // bytes that wait for the response that follows a stream; one event may have more
 	maxUnfollowed = 64 << 10         // bytes that are sent after a connection has broken, before the sender waits
 	awaitReturn   = 5 * time.Second  // how long a sender waits for the client to come back
 	keepEnded     = 5 * time.Minute  // how long the events of a stream that has ended are kept, or up to a minute longer
@@ -323,8 +323,8 @@ type outbox struct {
 	limit     int           // bytes that are kept; 0: nothing is, and events have no ids
 	prime     bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
-	held      holding       // bytes of events, in the budget for what is kept
-	live      *budget       // for what waits in the queues of followers
+	kept      *counter      // of the handler: bytes of events that are kept
+	used      *counter      // of the handler: bytes that wait in the queues of followers
 	peer      *Peer         // whose questions fail when no client can read them any more; nil: there are none
 
 	mu         sync.Mutex // guards the fields below, and those of each Stream
@@ -365,8 +365,9 @@ const (
 // When a sender waits:
 //
 //	the stream is     a sender waits when                                for how long
-//	followed          64 KiB are not written yet: so a client that       until the client has read, or its
-//	                  reads slowly slows down its own stream alone       connection has broken
+//	followed          16 KiB are not written yet, or 4 KiB if too many   until the client has read, or its
+//	                  bytes are in use: so a client that reads slowly    connection has broken
+//	                  slows down its own stream alone
 //	unfollowed        it has sent 64 KiB since then, or three quarters   5 seconds after the break; then the
 //	                  of what is kept if that is less                    outbox drops what has no room
 //
@@ -401,7 +402,7 @@ type follower struct {
 	leave   []byte   // an event to write after these before it leaves; nil: it stays
 	hasLeft bool     // it has taken that
 
-	waiting, writing holding // of the budget: for the queue, and for what it has taken last
+	waiting, writing int // bytes in use that are taken for the queue, and for what it has taken last
 }
 
 // NewStream returns a stream with an outbox of its own. keep is how many bytes of
@@ -499,10 +500,11 @@ func (out *outbox) makeRoom(n int, r rank) {
 }
 
 // keep keeps an event, if there is room, or if dropping events of the same or a lower
-// rank makes room. The caller holds mu.
+// rank makes room. If all sessions together keep too much, only older events of the same
+// stream go. The caller holds mu.
 func (out *outbox) keep(e keptEvent) {
 	size := len(e.text) + eventOverhead
-	if out.closed || !out.held.fitsWithout(size, out.size) {
+	if out.closed {
 		out.lose(e)
 		return
 	}
@@ -511,11 +513,11 @@ func (out *outbox) keep(e keptEvent) {
 		out.lose(e)
 		return
 	}
-	for !out.held.tryKeep(size, e.rank == essentialRank) {
-		before := out.size
-		out.dropIf(before/2, keptEvent.isOvertaken)
-		out.dropIf(before/2, func(other keptEvent) bool { return other.rank <= e.rank })
-		if out.size == before {
+	if !out.kept.take(size) {
+		// More goes than is needed, so the list is not searched for each event.
+		most := out.size - max(size, out.size/4)
+		out.dropIf(most, func(other keptEvent) bool { return other.stream == e.stream })
+		if !out.kept.take(size) {
 			out.lose(e)
 			return
 		}
@@ -523,11 +525,6 @@ func (out *outbox) keep(e keptEvent) {
 	out.events = append(out.events, e)
 	out.size += size
 	e.stream.keptEvents++
-}
-
-// nothingHeld returns a holding for the queue of a follower.
-func (out *outbox) nothingHeld() holding {
-	return holding{budget: out.live, caller: out.held.caller}
 }
 
 // afterDropping returns how many bytes are kept after makeRoom has dropped some.
@@ -555,7 +552,7 @@ func (out *outbox) dropIf(most int, may func(keptEvent) bool) {
 func (out *outbox) drop(e keptEvent) {
 	s := e.stream
 	out.size -= len(e.text) + eventOverhead
-	out.held.giveBack(len(e.text) + eventOverhead)
+	out.kept.give(len(e.text) + eventOverhead)
 	s.keptEvents--
 	out.lose(e)
 	s.forgetIfOver()
@@ -636,7 +633,7 @@ type outgoing struct {
 	message *Message   // nil: it is no single message
 	batch   []*Message // nil: it is no batch
 	event   Event      // without an ID; of a message or a batch only the Type counts
-	held    *holding   // what its sender holds for it, and the queue takes over; nil: nothing
+	taken   *int       // bytes in use that its sender has taken for it, and that the queue takes over; nil: none
 }
 
 // rank returns how much the event matters.
@@ -676,7 +673,7 @@ func (o outgoing) size() int {
 // encode returns the event as it is written. The JSON of a message is one line, so
 // it needs no copy for Event.Append.
 func (o outgoing) encode(id string) []byte {
-	text := make([]byte, 0, len(id)+o.size()+32)
+	text := make([]byte, 0, len(id)+o.size()+256) // more than is needed: a large message must not be copied twice
 	if o.message == nil && o.batch == nil {
 		o.event.ID = id
 		return o.event.Append(text)
@@ -724,31 +721,47 @@ func (s *Stream) push(ctx context.Context, o outgoing) error {
 func (s *Stream) tryPush(o outgoing) (changed <-chan struct{}, wait time.Duration, err error) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	if !s.ended.IsZero() || s.follower == nil && !s.isResumable() {
+	f := s.follower
+	switch {
+	case !s.ended.IsZero() || f == nil && !s.isResumable():
 		return nil, 0, errNobody
-	}
-	if s.follower != nil {
-		if !s.follower.hasRoom(o, s.cost(o)) {
-			return s.whenChanged(), 0, nil
-		}
-	} else if s.unfollowed > 0 && s.unfollowed+s.cost(o) > min(maxUnfollowed, s.out.afterDropping()) {
+	case f == nil && s.unfollowed > 0 && s.unfollowed+s.cost(o) > min(maxUnfollowed, s.out.afterDropping()):
 		wait = awaitReturn - time.Since(s.leftAt)
 		if wait > 0 {
 			return s.whenChanged(), wait, nil
 		}
+	case f == nil: // the outbox keeps it
+	case f.size > 0 && f.size+o.size() > maxUnwritten:
+		return s.whenChanged(), 0, nil
+	case s.takeFor(f, o):
+	case f.size > 0: // until the client has read what waits for it, as above
+		return s.whenChanged(), 0, nil
+	case o.rank() == progressRank: // the answer says more
+		return nil, 0, nil
+	default:
+		return nil, 0, errNoMemory
 	}
 	s.append(o)
 	return nil, 0, nil
 }
 
-// hasRoom reports whether an event may wait in the queue. If so, it has taken over
-// what the sender holds for the event, or else taken cost bytes of the budget. The
-// first event may wait in any case.
-func (f *follower) hasRoom(o outgoing, cost int) bool {
-	if f.size > 0 && f.size+o.size() > maxUnwritten {
+// takeFor takes the bytes in use for an event that is going to wait in the queue. It
+// first takes over what the sender has taken for the event. The first 4 KiB of the queue
+// are not counted.
+func (s *Stream) takeFor(f *follower, o outgoing) bool {
+	bySender := 0
+	if o.taken != nil {
+		bySender = *o.taken
+	}
+	more := max(f.size+o.size()-countFrom-f.waiting-bySender, 0)
+	if !s.out.used.take(more) {
 		return false
 	}
-	return f.waiting.takeOver(o.held) || f.waiting.tryAdd(cost) || f.size == 0
+	f.waiting += bySender + more
+	if o.taken != nil {
+		*o.taken = 0
+	}
+	return true
 }
 
 // cost returns how many bytes an event needs in the outbox, or a few more.
@@ -855,7 +868,7 @@ func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) er
 func (s *Stream) attach(after string) (*follower, error) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	f := &follower{waiting: s.out.nothingHeld()}
+	f := new(follower)
 	from := s.lastTaken
 	switch {
 	case after != "":
@@ -874,12 +887,13 @@ func (s *Stream) attach(after string) (*follower, error) {
 			size += len(e.text)
 		}
 	}
+	f.waiting = max(size-countFrom, 0) // the outbox may drop the events while the response still has them
 	switch {
-	case !f.waiting.tryAdd(size): // the outbox may drop the events while the response still holds them
+	case !s.out.used.take(f.waiting):
 		return nil, errNoMemory
 	case s.out.limit == 0 && s.follower != nil: // nothing is kept, so the new follower takes over what waits
 		f.queue, f.size, f.waiting = s.follower.queue, s.follower.size, s.follower.waiting
-		s.follower.queue, s.follower.waiting = nil, s.out.nothingHeld()
+		s.follower.queue, s.follower.waiting = nil, 0
 	case missing > 0:
 		f.queue = slices.Insert(f.queue, 0, fmt.Appendf(nil, ": %d events are no longer kept\n\n", missing))
 	}
@@ -965,8 +979,8 @@ func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, ov
 		return nil, nil, true
 	}
 	events, f.queue, f.size = f.queue, nil, 0
-	f.writing.release() // which are written
-	f.writing, f.waiting = f.waiting, s.out.nothingHeld()
+	s.out.used.give(f.writing) // which are written
+	f.writing, f.waiting = f.waiting, 0
 	s.lastTaken = s.lastSent
 	if len(events) > 0 {
 		s.signal() // there is room for more
@@ -982,8 +996,8 @@ func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, ov
 // stream is lost.
 func (s *Stream) detach(f *follower) {
 	s.out.mu.Lock()
-	f.waiting.release()
-	f.writing.release()
+	s.out.used.give(f.waiting + f.writing)
+	f.waiting, f.writing = 0, 0
 	lost := s.follower == f && !s.isResumable()
 	if s.follower == f {
 		s.follower, s.leftAt, s.unfollowed = nil, time.Now(), 0
@@ -1024,21 +1038,33 @@ var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeS
 // HTTP/2 would reset the stream when the deadline passes, and the WriteTimeout of
 // the server must not end the stream.
 func (out *eventWriter) write(events ...[]byte) error {
+	err := out.writeJoined(events)
+	err = cmp.Or(err, out.rc.Flush())
+	_ = out.rc.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// writeJoined writes events with few writes. A single event needs no buffer: most writes
+// have one, and with thousands of clients that do not read, the buffers would count.
+func (out *eventWriter) writeJoined(events [][]byte) error {
+	if len(events) == 1 {
+		_, err := out.Write(events[0])
+		return err
+	}
 	joined := writers.Get().(*bufio.Writer)
 	defer writers.Put(joined)
 	joined.Reset(out)
 	for _, event := range events {
 		_, _ = joined.Write(event) // Flush returns the error
 	}
-	err := cmp.Or(joined.Flush(), out.rc.Flush())
+	err := joined.Flush()
 	joined.Reset(nil)
-	_ = out.rc.SetWriteDeadline(time.Time{})
 	return err
 }
 
 // Write writes b in parts. Each part has a deadline: a connection without progress for
 // 30 seconds is broken. So is one that takes less than 64 KiB a second of a large b,
-// because many others may wait for the room of b.
+// because b is in use until then.
 func (out *eventWriter) Write(b []byte) (n int, err error) {
 	last := time.Now().Add(stall + time.Duration(len(b)/slowest)*time.Second)
 	for part := range slices.Chunk(b, writeSize) {
@@ -1106,10 +1132,14 @@ type Guard struct {
 	// goroutines at the same time. If it is nil, every request is let in, with the
 	// principal "".
 	Authenticate func(*http.Request) (principal string, err error)
-	MaxHeld      int64         // bytes that a handler holds for all callers together, at least 8 times MaxBody; 0: 64 MiB
-	MaxBody      int64         // the most bytes of a POST; 0: 4 MiB
-	KeepAlive    time.Duration // how long a stream is silent before a comment is sent; 0: 15 s, negative: no comments are sent
-	Log          *slog.Logger  // nil: silent
+	// MaxHeld is how many bytes of bodies, of answers, and of what streams have to write a
+	// handler holds for all clients together, at least 8 times MaxBody. What is kept for
+	// clients that come back is not among them. Fair shares between users are left to the
+	// program and its proxy, which know who the users are. 0: 64 MiB.
+	MaxHeld   int64
+	MaxBody   int64         // the most bytes of a POST; 0: 4 MiB
+	KeepAlive time.Duration // how long a stream is silent before a comment is sent; 0: 15 s, negative: no comments are sent
+	Log       *slog.Logger  // nil: silent
 }
 
 // AuthError is an error of Guard.Authenticate. It says how the request is
@@ -1428,32 +1458,34 @@ func accepted(w http.ResponseWriter) {
 
 // read reads the payload of a POST. If it returns false, it has answered the
 // request. It insists on application/json for safety: a browser lets every page
-// POST text/plain to every origin, without a preflight.
-func (g *Guard) read(w http.ResponseWriter, r *http.Request, held *holding) (in Payload, ok bool) {
+// POST text/plain to every origin, without a preflight. The caller gives back the bytes
+// that read has taken.
+func (g *Guard) read(w http.ResponseWriter, r *http.Request, used *counter) (in Payload, taken int, ok bool) {
 	if !isMedia(r.Header.Get("Content-Type"), "application/json") {
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Type must be application/json")
-		return Payload{}, false
+		return Payload{}, 0, false
 	}
 	coding := r.Header.Get("Content-Encoding")
 	if coding != "" && coding != "identity" {
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Encoding is not supported")
-		return Payload{}, false
+		return Payload{}, 0, false
 	}
 	limit := g.maxBody()
-	body, err := readBody(&meteredReader{Reader: r.Body, ctx: r.Context(), held: held, size: int(min(r.ContentLength, limit))}, r.ContentLength, limit)
-	if err == error(errNoMemory) {
+	counting := &countingReader{Reader: r.Body, used: used}
+	body, err := readBody(counting, r.ContentLength, limit)
+	if err == nil {
+		return Decode(body), counting.taken, true
+	}
+	used.give(counting.taken)
+	switch err {
+	case error(errNoMemory):
 		g.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
-		return Payload{}, false
-	}
-	if err == ErrTooLarge {
+	case ErrTooLarge:
 		g.refuse(w, r, http.StatusRequestEntityTooLarge, ID{}, fmt.Sprintf("Message larger than %d bytes", limit))
-		return Payload{}, false
-	}
-	if err != nil {
+	default:
 		g.refuse(w, r, http.StatusBadRequest, ID{}, "The body could not be read")
-		return Payload{}, false
 	}
-	return Decode(body), true
+	return Payload{}, 0, false
 }
 
 // maxBody returns how many bytes a POST may have.
@@ -1466,7 +1498,7 @@ func readBody(r io.Reader, size, limit int64) ([]byte, error) {
 		return nil, ErrTooLarge
 	}
 	// The sender may announce much and send nothing. So the buffer begins with what is
-	// not counted in the budget.
+	// not counted.
 	first := min(max(size, 0), countFrom)
 	var body bytes.Buffer
 	body.Grow(int(first) + bytes.MinRead)
@@ -1541,278 +1573,121 @@ func hasZeroWeight(params string) bool {
 	return false
 }
 
-// ---- Budget: what is held for all callers together ----
+// ---- Bounds: how much all clients together may have ----
+
+// A counter bounds what all clients of a handler have together: bytes, or requests.
+// What finds no room is refused at once. A counter does not know whose things it counts,
+// so one client can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
+type counter struct {
+	limit int64
+
+	mu    sync.Mutex // guards the field below
+	taken int64
+}
+
+// take counts n more. It returns false, and counts nothing, if that is beyond the limit.
+func (c *counter) take(n int) bool {
+	if c == nil || n == 0 {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if int64(n) > c.limit-c.taken {
+		return false
+	}
+	c.taken += int64(n)
+	return true
+}
+
+// give gives back n of what was taken.
+func (c *counter) give(n int) {
+	if c == nil || n == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.taken -= int64(n)
+}
 
 const (
-	defaultHeld = 64 << 20        // bytes that a handler holds for all its callers
-	smallPiece  = 64 << 10        // bytes; what is not larger may use the reserve
-	roomWait    = 5 * time.Second // how long a piece waits for room
+	// maxServed is how many requests a handler serves at once. One that only waits costs
+	// about 50 KB, most of it for its connection, so all of them cost 150 MB.
+	maxServed = 3 * maxInFlight
+
+	// maxConversations is how many conversations of HTTP+SSE there may be. Each of them
+	// costs about 50 KB, too.
+	maxConversations = 1000
+
+	// defaultUsed is how many bytes may be in use: bodies until their handlers have
+	// returned, answers and events until they are written. Eight of the largest bodies
+	// fit in, each with an answer of that size. 200 clients that echo 4 MiB each, and
+	// read nothing, cost 150 MB: the garbage collector lets memory grow to twice of
+	// what is in use.
+	defaultUsed = 64 << 20
+
+	// maxKept is how many bytes all sessions together keep for clients that come back:
+	// what sixteen sessions keep that have 4 MiB each. 120 sessions that are cut off
+	// from answers of 4 MB cost 220 MB.
+	maxKept = 64 << 20
+
+	// countFrom is the size up to which a body, a result, and what a stream has to write
+	// are not counted. So small calls go on when large ones use all bytes. How many
+	// there are is bounded by maxServed, so they use 36 MB at most.
+	countFrom = 4 << 10
 )
 
 // errNoMemory is the answer where there is no room.
 var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
 
-// A budget bounds the bytes that a handler holds for all callers together. A handler
-// has two of them, each with half of Guard.MaxHeld: one for what the outboxes keep,
-// and one for everything else, which is bodies until their requests are answered,
-// answers until they are written, and what waits for a client that does not read.
-//
-// The rule: a caller may never hold more bytes than are free. For example, of 32 MiB a
-// single caller gets 16, and 16 are free. Two callers get 10.7 each, and 10.7 are free:
-// there is always room for one more. The last eighth is a reserve for small pieces. An
-// answer that is larger than half of this budget, a quarter of MaxHeld, is held outside
-// of it, and only one such answer at a time.
-//
-// Bodies and answers of 4 KiB or less are not counted: the number of requests bounds
-// them, which is MaxRequests of each handler. What does not fit waits for five seconds if
-// it is a body, or the only answer to a POST and not larger than 64 KiB. Any other answer
-// becomes an error at once: see holding.encode.
-//
-// A caller, here, is one who sends requests: a principal, or else a session. All
-// others are one caller together.
-//
-// The words of this part: to take is to count bytes before they are held; a holding
-// is what one request, one batch, one stream or one outbox has taken; to give back is
-// the opposite. A piece is what is taken at once: a body, an answer, an event.
-type budget struct {
-	limit int
-
-	mu      sync.Mutex // guards the fields below
-	used    int
-	shares  map[string]int // bytes of each caller
-	outside bool           // an answer is held outside of the budget
-	freed   chan struct{}  // closed when something has been given back; nil: no goroutine waits for that
+// maxUsed returns how many bytes may be in use: enough for several of the largest bodies
+// with their answers, whatever MaxBody is.
+func (g *Guard) maxUsed() int64 {
+	const several = 8
+	largest := min(g.maxBody(), math.MaxInt64/several) // a product beyond that would overflow
+	return max(cmp.Or(g.MaxHeld, defaultUsed), several*largest)
 }
 
-func newBudget(g *Guard) *budget {
-	half := cmp.Or(g.MaxHeld, defaultHeld) / 2
-	return &budget{limit: int(max(half, 4*g.maxBody())), shares: map[string]int{}}
+// counted returns how many bytes are counted for a body or a result of n bytes.
+func counted(n int) int {
+	if n <= countFrom {
+		return 0
+	}
+	return n
 }
 
-// fitsWithout reports whether there is room for n bytes if the caller gives others
-// back.
-func (b *budget) fitsWithout(caller string, n, others int) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.isOutsized(n) {
-		return !b.outside
-	}
-	return b.shares[caller]-others+n <= b.limit-b.used+others-n
-}
-
-// isOutsized reports whether an answer of n bytes is held outside of the budget.
-func (b *budget) isOutsized(n int) bool { return n > b.limit/2 }
-
-// tryTake reports whether there is room for n bytes, which belong to a piece of
-// size bytes, and counts them.
-func (b *budget) tryTake(caller string, n, size int) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.takeLocked(caller, n, size)
-}
-
-func (b *budget) takeLocked(caller string, n, size int) bool {
-	if n == 0 { // always there, even if others have taken so much that the caller holds more than its share
-		return true
-	}
-	if b.isOutsized(n) {
-		taken := !b.outside
-		b.outside = true
-		return taken
-	}
-	free := b.limit - b.used - n
-	if size > smallPiece {
-		free -= b.limit / 8
-	}
-	if b.shares[caller]+n > free {
-		return false
-	}
-	b.used += n
-	b.shares[caller] += n
-	return true
-}
-
-// take does what tryTake does, but waits for room, for five seconds at most. An
-// answer that is held outside of the budget does not wait.
-func (b *budget) take(ctx context.Context, caller string, n, size int) bool {
-	var timeout <-chan time.Time
-	for {
-		b.mu.Lock()
-		if b.takeLocked(caller, n, size) {
-			b.mu.Unlock()
-			return true
-		}
-		if b.freed == nil {
-			b.freed = make(chan struct{})
-		}
-		freed := b.freed
-		b.mu.Unlock()
-		if b.isOutsized(n) { // the answer is there already, so to wait would save no memory
-			return false
-		}
-		if timeout == nil {
-			timeout = time.After(roomWait)
-		}
-		select {
-		case <-freed:
-		case <-timeout:
-			return false
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// give gives back n bytes, and the place of an answer outside of the budget if
-// outside is true.
-func (b *budget) give(caller string, n int, outside bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.used -= n
-	b.shares[caller] -= n
-	if b.shares[caller] == 0 {
-		delete(b.shares, caller)
-	}
-	if outside {
-		b.outside = false
-	}
-	if b.freed != nil {
-		close(b.freed)
-		b.freed = nil
-	}
-}
-
-// A holding is what is held of a budget for one purpose, such as a request. It is
-// for one goroutine at a time. The zero holding has no budget, and room for
-// everything.
-type holding struct {
-	budget  *budget
-	caller  string
-	bytes   int
-	outside bool // an answer is held outside of the budget
-}
-
-// add takes n bytes, which belong to a piece of size bytes. It waits for room. It
-// reports whether there is some.
-func (h *holding) add(ctx context.Context, n, size int) bool {
-	if h.budget == nil {
-		return true
-	}
-	return h.note(n, h.budget.take(ctx, h.caller, n, size))
-}
-
-// tryAdd is add without waiting.
-func (h *holding) tryAdd(n int) bool {
-	if h.budget == nil {
-		return true
-	}
-	return h.note(n, h.budget.tryTake(h.caller, n, n))
-}
-
-// tryKeep is tryAdd for an event that an outbox is to keep. The reserve of the budget
-// is for essential events, so that others cannot cost a call its answer.
-func (h *holding) tryKeep(n int, isEssential bool) bool {
-	size := n
-	if !isEssential {
-		size = max(n, smallPiece+1)
-	}
-	return h.budget == nil || h.note(n, h.budget.tryTake(h.caller, n, size))
-}
-
-func (h *holding) note(n int, taken bool) bool {
-	switch {
-	case taken && h.budget.isOutsized(n):
-		h.outside = true
-	case taken:
-		h.bytes += n
-	}
-	return taken
-}
-
-// fitsWithout reports whether there is room for n bytes if others are given back.
-func (h *holding) fitsWithout(n, others int) bool {
-	return h.budget == nil || h.budget.fitsWithout(h.caller, n, others)
-}
-
-// giveBack gives back what one call of add or tryAdd has taken: n bytes.
-func (h *holding) giveBack(n int) {
-	switch {
-	case h.budget == nil:
-		return
-	case h.budget.isOutsized(n):
-		h.outside = false
-	default:
-		h.bytes -= n
-	}
-	share{h.budget, h.caller}.giveBack(n)
-}
-
-// release gives everything back.
-func (h *holding) release() {
-	if h.budget != nil && (h.bytes > 0 || h.outside) {
-		h.budget.give(h.caller, h.bytes, h.outside)
-		h.bytes, h.outside = 0, false
-	}
-}
-
-// takeOver takes over all that another holding of the same budget and caller has. It
-// returns false if that has nothing.
-func (h *holding) takeOver(other *holding) bool {
-	if other == nil || other.bytes == 0 && !other.outside {
-		return false
-	}
-	h.bytes += other.bytes
-	h.outside = h.outside || other.outside
-	other.bytes, other.outside = 0, false
-	return true
-}
-
-const (
-	countFrom = 4 << 10  // bytes; bodies and results are counted only if they are larger
-	maxCopied = 64 << 10 // bytes of a result that may be copied into the text of its message
-)
-
-// roomFor returns how many bytes are counted for a result of so many bytes.
-func roomFor(size int) int {
-	switch {
-	case size > maxCopied:
-		return size + maxCopied // for what the response has beside the result
-	case size > countFrom:
-		return size
-	}
-	return 0
-}
-
-// encode encodes a result, and takes room for it: roomFor(its size). It returns
+// encodeCounted encodes a result. It returns how many bytes it has taken, or
 // errNoMemory if there is no room.
-//
-// A small result waits for room, if mayWait is true. A large one does not: it, or what
-// it is made of, is in memory already, so many of them would need much memory while
-// they wait. If its size is known before, it is not even encoded.
-func (h *holding) encode(ctx context.Context, result any, mayWait bool) (json.RawMessage, error) {
-	before := roomFor(sizeOf(result))
-	if before <= maxCopied {
-		before = 0
-	}
-	if !h.tryAdd(before) {
-		return nil, errNoMemory
-	}
-	raw, err := marshalObject(result)
-	needed := roomFor(len(raw))
-	if needed == before {
-		return raw, err
-	}
-	if before > 0 {
-		h.giveBack(before)
-	}
-	mayWait = mayWait && needed <= maxCopied
+func encodeCounted(used *counter, result any) (raw json.RawMessage, taken int, err error) {
+	raw, err = marshalObject(result)
+	taken = counted(len(raw))
 	switch {
 	case err != nil:
-		return nil, err
-	case mayWait && !h.add(ctx, needed, needed), !mayWait && !h.tryAdd(needed):
-		return nil, errNoMemory
+		return nil, 0, err
+	case !used.take(taken):
+		return nil, 0, errNoMemory
 	}
-	return raw, nil
+	return raw, taken, nil
+}
+
+// countingReader reads a body, and takes its bytes while they come: a client may
+// announce much and send nothing.
+type countingReader struct {
+	io.Reader
+	used  *counter
+	read  int
+	taken int // of these
+}
+
+// Read returns errNoMemory if there is no room for what has come.
+func (r *countingReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.read += n
+	more := counted(r.read) - r.taken
+	if !r.used.take(more) {
+		return 0, errNoMemory
+	}
+	r.taken += more
+	return n, err
 }
 
 // messageSize returns about how many bytes a message has on the wire.
@@ -1824,6 +1699,9 @@ func messageSize(m *Message) int {
 	}
 	return n
 }
+
+// maxCopied is how many bytes of a result may be copied into the text of its message.
+const maxCopied = 64 << 10
 
 // parts returns what Payload.Append appends, in one part or several. A large result is a
 // part of its own, so it is not copied.
@@ -1874,85 +1752,6 @@ func hasResponseTo(in Payload, id ID) bool {
 	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
 }
 
-// A share is the room that a budget has for one caller. It does not know what it has
-// given.
-type share struct {
-	budget *budget
-	caller string
-}
-
-func (s share) giveBack(n int) {
-	if s.budget.isOutsized(n) {
-		s.budget.give(s.caller, 0, true)
-	} else {
-		s.budget.give(s.caller, n, false)
-	}
-}
-
-// meteredReader reads a body whose bytes are counted while they come.
-type meteredReader struct {
-	io.Reader
-	ctx     context.Context
-	held    *holding
-	size    int // of the body, if it is known
-	read    int
-	counted int // of these
-}
-
-// Read returns errNoMemory if there is no room for what has come.
-func (r *meteredReader) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
-	r.read += n
-	if n == 0 || r.read <= countFrom {
-		return n, err
-	}
-	if !r.held.add(r.ctx, r.read-r.counted, max(r.read, r.size)) {
-		return 0, errNoMemory
-	}
-	r.counted = r.read
-	return n, err
-}
-
-const maxServed = 3 * maxInFlight // requests of one handler at once; each may hold 50 KB even if it does nothing
-
-// A quota bounds how many of one kind all callers have together, such as requests that
-// run at once. One rule leaves room for others: of the last quarter, a caller gets none
-// if it has more afterwards than are free. So a caller with few gets in, whatever the
-// others do. Those who have no name are not told apart: a rule for all of them together
-// would lock out the newcomers among them.
-//
-// A quota has no lock. The mutex of its owner guards it.
-type quota struct {
-	max       int
-	taken     int
-	perCaller map[string]int // how many of the taken ones each caller has
-}
-
-// hasRoom reports whether a caller may take n more.
-func (q *quota) hasRoom(caller string, n int) bool {
-	free := q.max - q.taken - n
-	return free >= 0 && (free >= q.max/4 || q.isFair(caller, n))
-}
-
-// isFair reports whether a caller that takes n more has no more than are free then, or
-// only one. For callers without a name it returns true.
-func (q *quota) isFair(caller string, n int) bool {
-	free := q.max - q.taken - n
-	return caller == "" || q.perCaller[caller]+n <= max(free, 1)
-}
-
-// count notes that a caller has taken n more, or given them back if n is negative.
-func (q *quota) count(caller string, n int) {
-	if q.perCaller == nil {
-		q.perCaller = map[string]int{}
-	}
-	q.taken += n
-	q.perCaller[caller] += n
-	if q.perCaller[caller] == 0 {
-		delete(q.perCaller, caller)
-	}
-}
-
 // ---- HTTP+SSE of 2024-11-05: the server ----
 
 // SSEHandler is an http.Handler for the transport of 2024-11-05. A GET opens a
@@ -1965,26 +1764,22 @@ type SSEHandler struct {
 	Handler Handler // required: a *Server, or a Handler that calls one; nil: ServeHTTP panics
 	Guard
 	// MaxRequests is how many requests of all conversations are served at once, or wait
-	// until their answers can be sent. Further ones are answered with 503. When three
-	// quarters are taken, a principal or a conversation that has more than are free gets
-	// no more. 0: 3,072.
+	// until their answers can be sent. Further ones are answered with 503. 0: 3,072.
 	MaxRequests int
 	// Max is how many conversations there may be at once. Further GETs are answered with
-	// 503. When three quarters are taken, a principal that has more than are free gets no
-	// more. 0: 1,000.
+	// 503. Each conversation has a connection and two goroutines. 0: 1,000.
 	Max   int
 	NewID func() string // returns the id of a conversation, which must be hard to guess; nil: a random text
 
-	warned atomic.Bool // the log has said that middleware makes streams impossible
-	once   sync.Once   // sets the field below, and what is the most of each quota
-	held   *budget
+	warned  atomic.Bool // the log has said that middleware makes streams impossible
+	once    sync.Once   // sets the limits of the two fields below
+	used    counter     // bytes in use
+	running counter     // requests that are being served
 
-	mu      sync.Mutex // guards the fields below
-	running quota      // requests that are being served
-	open    quota      // conversations; the callers are their principals
-	pipes   map[string]*ssePipe
-	closed  bool
-	all     sync.WaitGroup // one for each conversation; Add is called with mu held, and not after closed is set
+	mu     sync.Mutex // guards the fields below
+	pipes  map[string]*ssePipe
+	closed bool
+	all    sync.WaitGroup // one for each conversation; Add is called with mu held, and not after closed is set
 }
 
 // ssePipe is the server's Conn of one conversation. Payloads pass through it from
@@ -2000,7 +1795,7 @@ type SSEHandler struct {
 //	                                                        the client goes            over
 //	over          all contexts have ended; the response ends
 type ssePipe struct {
-	share                        // in which the conversation takes room for responses
+	used      *counter           // of the handler: bytes in use
 	principal string             // of the GET; a POST must have the same one
 	in        chan Payload       // has no buffer: a POST waits until its payload is read
 	stream    *Stream            // the events for the response of the GET
@@ -2019,15 +1814,15 @@ func (p *ssePipe) Read() (Payload, error) {
 	}
 }
 
-// Write sends a payload as an event. While it waits for room in the queue, the
+// Write sends a payload as an event. While it waits until the client has read, the
 // payload is counted, and not encoded.
 func (p *ssePipe) Write(ctx context.Context, out Payload) error {
-	held := p.stream.out.nothingHeld()
-	defer held.release() // if the queue has not taken it over
+	taken := 0 // by encode
 	for _, m := range out.Messages {
-		held.note(roomFor(len(m.Result)), true)
+		taken += counted(len(m.Result))
 	}
-	o := outgoing{event: Event{Type: "message"}, held: &held}
+	defer func() { p.used.give(taken) }() // 0 if the queue has taken it over
+	o := outgoing{event: Event{Type: "message"}, taken: &taken}
 	if out.Batch {
 		o.batch = out.Messages
 	} else {
@@ -2036,10 +1831,10 @@ func (p *ssePipe) Write(ctx context.Context, out Payload) error {
 	return p.stream.push(ctx, o)
 }
 
-// encode encodes a result, and counts its bytes until Write has it.
+// encode encodes a result, and takes its bytes. Write gives them back.
 func (p *ssePipe) encode(result any) (json.RawMessage, error) {
-	held := holding{budget: p.budget, caller: p.caller}
-	return held.encode(p.reading, result, true)
+	raw, _, err := encodeCounted(p.used, result)
+	return raw, err
 }
 
 // Close ends reading, and the response once all events are written.
@@ -2054,6 +1849,7 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.Handler == nil {
 		panic("SSEHandler.Handler is nil")
 	}
+	h.once.Do(h.prepare)
 	principal, ok := h.admit(w, r)
 	switch {
 	case !ok:
@@ -2085,16 +1881,14 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 		newID = h.NewID
 	}
 	id := newID()
-	p := &ssePipe{principal: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
-	p.share = share{h.budget(), cmp.Or(principal, id)}
-	p.stream.out.keepAlive = h.silence()
-	p.stream.out.live, p.stream.out.held.caller = p.share.budget, p.share.caller
+	p := &ssePipe{used: &h.used, principal: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
+	p.stream.out.keepAlive, p.stream.out.used = h.silence(), &h.used
 	p.reading, p.endRead = context.WithCancel(ctx)
 	if !h.add(id, p) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "No more streams")
 		return
 	}
-	defer h.remove(id, p)
+	defer h.remove(id)
 	f, _ := p.stream.attach("")
 	_ = p.stream.push(ctx, outgoing{event: Event{Type: "endpoint", Data: []byte(endpointURI(r, id))}})
 	var serving sync.WaitGroup
@@ -2153,10 +1947,9 @@ func (h *SSEHandler) handlerOf(p *ssePipe, header http.Header) Handler {
 func (h *SSEHandler) add(id string, p *ssePipe) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed || !h.open.hasRoom(p.principal, 1) || h.pipes[id] != nil {
+	if h.closed || len(h.pipes) >= cmp.Or(h.Max, maxConversations) || h.pipes[id] != nil {
 		return false
 	}
-	h.open.count(p.principal, 1)
 	if h.pipes == nil {
 		h.pipes = map[string]*ssePipe{}
 	}
@@ -2166,11 +1959,10 @@ func (h *SSEHandler) add(id string, p *ssePipe) bool {
 }
 
 // remove takes a conversation out of the table.
-func (h *SSEHandler) remove(id string, p *ssePipe) {
+func (h *SSEHandler) remove(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.pipes, id)
-	h.open.count(p.principal, -1)
 	h.all.Done()
 }
 
@@ -2189,25 +1981,17 @@ func (h *SSEHandler) find(id, principal string) *ssePipe {
 // post hands the payload of a POST to its conversation. Responses are sent on the
 // stream, so the status here only says that the payload has come.
 func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	id := r.URL.Query().Get("session")
-	held := &holding{budget: h.budget(), caller: principal}
-	if principal == "" && h.find(id, principal) != nil {
-		held.caller = id
-	}
-	in, ok := h.read(w, r, held)
+	in, taken, ok := h.read(w, r, &h.used)
 	if !ok {
-		held.release()
 		return
 	}
+	id := r.URL.Query().Get("session")
 	first := in.Messages[0]
 	p := h.find(id, principal)
-	answers := answersTo(in)
-	entered := false
+	places := 0
 	in.done = sync.OnceFunc(func() {
-		held.release()
-		if entered {
-			h.leave(p, answers)
-		}
+		h.used.give(taken)
+		h.running.give(places)
 	})
 	passedOn := false
 	defer func() {
@@ -2225,10 +2009,12 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 		writeJSON(w, http.StatusBadRequest, in)
 		return
 	}
-	if entered = h.enter(p, answers); !entered {
+	n := answersTo(in)
+	if !h.running.take(n) {
 		h.refuse(w, r, http.StatusServiceUnavailable, idOf(in), errBusy.Message)
 		return
 	}
+	places = n
 	select {
 	case p.in <- in:
 		passedOn = true // the Peer calls in.done
@@ -2253,34 +2039,9 @@ func answersTo(in Payload) (n int) {
 	return n
 }
 
-// enter takes places for the requests of a payload. It returns false if there is no
-// room.
-func (h *SSEHandler) enter(p *ssePipe, requests int) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if requests > 0 && !h.running.hasRoom(p.caller, requests) {
-		return false
-	}
-	h.running.count(p.caller, requests)
-	return true
-}
-
-// leave gives the places back.
-func (h *SSEHandler) leave(p *ssePipe, requests int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.running.count(p.caller, -requests)
-}
-
-// budget bounds what the handler holds for all its callers. The first call prepares the
-// handler.
-func (h *SSEHandler) budget() *budget {
-	h.once.Do(func() {
-		h.held = newBudget(&h.Guard)
-		h.running.max, h.open.max = cmp.Or(h.MaxRequests, maxServed), cmp.Or(h.Max, 1000)
-		h.warnOfLists()
-	})
-	return h.held
+func (h *SSEHandler) prepare() {
+	h.used.limit, h.running.limit = h.maxUsed(), int64(cmp.Or(h.MaxRequests, maxServed))
+	h.warnOfLists()
 }
 
 // Close ends all conversations, and no more are opened. Requests that are being

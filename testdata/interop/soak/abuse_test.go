@@ -357,7 +357,7 @@ func (s *soak) fill() {
 				if id == "" {
 					return
 				}
-				// A session that was never used would make room for the next one.
+				// A session that was never used would end after a minute.
 				a.do("POST", id, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
 				opened.Add(1)
 			}

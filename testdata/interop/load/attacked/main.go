@@ -1,7 +1,10 @@
+//go:build unix
+
 // Attacked is the server that TestAttack attacks: package wire over net/http, with the bounds that it has by default, and with the time-outs
 // of mcpwire. At /sse it speaks HTTP+SSE, and at any other path Streamable HTTP. It writes two addresses on one line, its own and that of its debug listener, and ends with its standard input.
 //
 //	echo {text, repeat} returns the text, several times in a row
+//	late {text, repeat} does the same after three seconds
 //	count {n, delayMs}  counts to n, with a pause before each step, and reports each
 //	large {}            returns 60 MB of text, which are in memory once, however many calls there are
 //
@@ -9,7 +12,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,10 +22,10 @@ import (
 	_ "net/http/pprof"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"interop/wire" // go run ./copywire
@@ -65,8 +67,20 @@ func listen() net.Listener {
 	return listener
 }
 
+// largeResult returns a result that is not in the heap. There, the garbage collector would let the memory grow by as much again.
 func largeResult() json.RawMessage {
-	return slices.Concat([]byte(`{"content":[{"type":"text","text":"`), bytes.Repeat([]byte("x"), 60_000_000), []byte(`"}]}`))
+	const size = 60_000_000
+	const before, after = `{"content":[{"type":"text","text":"`, `"}]}`
+	memory, err := syscall.Mmap(-1, 0, len(before)+size+len(after), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		log.Fatal(err)
+	}
+	copy(memory, before)
+	for i := range size {
+		memory[len(before)+i] = 'x'
+	}
+	copy(memory[len(before)+size:], after)
+	return memory
 }
 
 // call serves tools/call.
@@ -79,7 +93,10 @@ func call(ctx context.Context, x *wire.Exchange) (any, error) {
 		return nil, err
 	}
 	switch params.Name {
-	case "echo":
+	case "echo", "late":
+		if params.Name == "late" {
+			time.Sleep(3 * time.Second)
+		}
 		var args struct {
 			Text   string `json:"text"`
 			Repeat int    `json:"repeat,omitempty"`
