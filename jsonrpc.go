@@ -26,9 +26,9 @@ package main
 //
 //	Payload   what a transport carries at once: a Message, or a batch of them
 //	Message   a request, a notification or a response
-//	Exchange  a request of the peer while it is being answered; what a Handler gets
+//	Exchange  a request or a notification of the peer while it is handled; what a Handler gets
 //	Peer      the other end: our calls to it, and its requests to us
-//	loop      the reader of a Conn
+//	loop      the readers of a Conn, one at a time
 //
 // The words of this package:
 //
@@ -50,13 +50,12 @@ package main
 // transport. All other files of this package need it. What MCP decides differently
 // goes through one interface, protocol.
 //
-// Decode cannot fail. What it reads is a message, or an Invalid message that
-// holds the error response to send back. So nothing that a peer sends can end the
-// conversation.
+// Decode cannot fail. Bad text becomes a Message of the kind Invalid, which holds the
+// error response to send back. So nothing that a peer sends can end the conversation.
 //
 // To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
 // its appendix. "One call, through the code" there follows a request step by step. If
-// you read for the first time, stop at the banner "Bounds and protection".
+// you read for the first time, stop at the banner "Writing JSON".
 //
 // Source: JSON-RPC 2.0; 2025-11-25 basic#messages; 2025-03-26 basic#batching. In
 // all files, "2025-11-25 basic#messages" stands for the page and the heading
@@ -199,7 +198,7 @@ func (id ID) String() string { return id.text }
 // "\u0061" are the same string.
 func (id ID) key() string {
 	text := unquote([]byte(id.text))
-	if !strings.HasPrefix(id.text, `"`) || strings.ContainsRune(text, utf8.RuneError) { // half of a surrogate pair has no character of its own
+	if !strings.HasPrefix(id.text, `"`) || strings.ContainsRune(text, utf8.RuneError) { // a lone \ud83d cannot be decoded
 		return id.text
 	}
 	return `"` + text
@@ -253,7 +252,7 @@ var (
 	// ErrNotSent means that the peer has not read the request. It is safe to
 	// send it again.
 	ErrNotSent = errors.New("request not sent")
-	// ErrNoServerRequests means that the peer takes no messages but answers. In MCP
+	// ErrNoServerRequests means that the peer cannot be sent requests. In MCP
 	// a handler returns an InputRequired to ask such a client.
 	ErrNoServerRequests = errors.New("the client takes no requests of the server")
 	// ErrAnswered means that the request was answered or cancelled: no message
@@ -269,7 +268,7 @@ var (
 // first 4,000 characters.
 func (e *Error) Error() string {
 	text, data := fmt.Sprintf("%.4000s", e.Message), fmt.Sprintf("%.4000s", unquote(e.Data))
-	if !strings.Contains(text, data) { // cut before: the search may take the product of their lengths
+	if !strings.Contains(text, data) { // the search may take the product of their lengths, so both are cut first
 		text += ": " + data
 	}
 	return fmt.Sprintf("%s (%d)", text, e.Code)
@@ -522,9 +521,6 @@ func (m *Message) appendStart(b []byte) []byte {
 	return b
 }
 
-// encode returns the message as it is written on the wire.
-func (m *Message) encode() []byte { return m.append(nil) }
-
 // ==== The conversation ====
 
 // ---- Handlers, and the requests that they answer ----
@@ -587,7 +583,7 @@ type Exchange struct {
 	Ending <-chan struct{}
 
 	send         sender
-	owner        *Peer   // the Peer that has the request in its table; the same as Peer, which is nil for modern requests of MCP
+	owner        *Peer   // the Peer that has the request in its table; the same as Peer, except that Peer is nil for modern requests of MCP
 	state        *served // nil for a notification
 	protocolData any     // what the protocol keeps with the exchange
 	cannotCall   bool    // Call returns ErrNoServerRequests
@@ -853,7 +849,8 @@ func (l *loop) read() {
 }
 
 // serve takes in a payload, and answers it. It returns false if the caller is not to
-// read on, because another reader has taken over, or because the conversation has ended.
+// read on, because the timer has started another reader, or because the conversation has
+// ended.
 func (l *loop) serve(in Payload) (readOn bool) {
 	if !l.peer.enterReader() {
 		if in.done != nil {
@@ -861,10 +858,10 @@ func (l *loop) serve(in Payload) (readOn bool) {
 		}
 		return false
 	}
-	nobodyReads := true // if this goroutine ends now
+	nextIsSet := false // the timer will start the next reader
 	defer func() {
 		l.peer.working.Done()
-		if nobodyReads && !readOn {
+		if !readOn && !nextIsSet { // a handler has ended this goroutine: nobody would read any more
 			l.noteEnd(errGoexit)
 		}
 	}()
@@ -880,7 +877,7 @@ func (l *loop) serve(in Payload) (readOn bool) {
 		l.reply(answer)
 		return true
 	}
-	nobodyReads = false
+	nextIsSet = true
 	next := time.AfterFunc(handOverAfter/time.Duration(l.peer.requestsInFlight()), l.read)
 	l.reply(answer)
 	// Stop returns true if the timer has not fired: then nobody else reads, and the
@@ -1045,8 +1042,8 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				a.refusals = append(a.refusals, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
-			// Two ends that answer each other's errors would never stop. An error
-			// with an id ends it: it is a response.
+			// Two ends that answer each other's errors would never stop. But nobody
+			// answers a response, and an error with an id is one.
 			if p.weAreClient && m.ID == (ID{}) {
 				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
 			} else {
@@ -1120,7 +1117,7 @@ func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) er
 		return errIgnored
 	case p.serving[key] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
-	case p.inFlight >= 2*maxInFlight && p.weAreClient: // a server sends requests without end, and does not read the refusals
+	case p.inFlight >= 2*maxInFlight && p.weAreClient: // only a server that floods us, and does not read the refusals, gets here
 		p.log.Warn("dropped a request", "method", brief(x.Request.Method), "reason", errBusy.Message)
 		return errIgnored
 	case p.inFlight >= maxInFlight:
@@ -1235,13 +1232,6 @@ func (a *answer) release() {
 	a.peer.count(-len(a.refusals)-len(a.requests), -size)
 	if a.done != nil {
 		a.done()
-	}
-}
-
-// stop ends the contexts of the requests that are being served.
-func (a *answer) stop() {
-	for _, s := range a.requests {
-		s.cancel()
 	}
 }
 
@@ -1402,10 +1392,12 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 		case <-ctx.Done():
 		}
 	}
-	if p.remove(m.ID) == nil { // another goroutine has removed the call, so its outcome is there
+	// Here the request was not sent, or ctx has ended. Or the response has come at the
+	// same time: then the goroutine that has removed the call has set its outcome.
+	if p.remove(m.ID) == nil {
 		return (<-c.outcome).store(result)
 	}
-	if ctx.Err() == nil {
+	if ctx.Err() == nil { // it was not sent
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write

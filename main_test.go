@@ -708,7 +708,7 @@ func FuzzDecode(f *testing.F) {
 			if m.Kind() != Invalid && (back.Kind() != m.Kind() || back.Method != m.Method || back.ID != m.ID) {
 				t.Fatalf("%q comes back as %v %q %q", line, back.Kind(), back.Method, back.ID)
 			}
-			if again := back.encode(); !bytes.Equal(again, line) {
+			if again := back.append(nil); !bytes.Equal(again, line) {
 				t.Fatalf("%q is encoded again as %q", line, again)
 			}
 			// What encoding/json finds under the exact names is what we have found.
@@ -4568,7 +4568,7 @@ func (tr transcript) probes() bool { return !tr.shows(asksFirst) && !tr.shows(`"
 func (a *application) hello(discover []byte) string {
 	id := Decode(discover).Messages[0].ID
 	result := map[string]any{"resultType": "complete", "supportedVersions": versionsOrAll(a.client.Versions), "capabilities": map[string]any{}}
-	return string(NewResponse(id, result, nil).encode())
+	return string(NewResponse(id, result, nil).append(nil))
 }
 
 // newCommand returns the server's side over stdio, with the Client connected.

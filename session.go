@@ -1130,20 +1130,6 @@ func (c completed) encodeObject() (json.RawMessage, error) {
 	return full.JSON(), nil
 }
 
-// sizeOf returns about how many bytes the JSON of v has, before v is encoded; 0: that
-// is not known.
-func sizeOf(v any) int {
-	switch v := v.(type) {
-	case encoded:
-		return len(v)
-	case json.RawMessage:
-		return len(v)
-	case interface{ jsonSize() int }:
-		return v.jsonSize()
-	}
-	return 0
-}
-
 // array is a slice that is [] in JSON if it has no elements. Without it nil would be
 // null, which the schemas of MCP do not allow.
 type array[T any] []T

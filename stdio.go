@@ -57,18 +57,19 @@ import (
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 //
 // A line may have up to maxLine bytes; 0: 4 MiB. Its line end does not count. A longer
-// line is skipped, but for its first 4 KiB, which often show what it was (see oversized):
+// line is read to its end, and thrown away. Its first 4 KiB are searched for an id, by
+// oversized in jsonrpc.go:
 //
-//	a response to a call of ours    that call fails with ErrTooLarge
-//	a request of the peer           it is answered with CodeInvalidRequest
-//	a request, and its id is later  an error without an id; so for a notification
-//	none of these                   that error, and all our calls fail
+//	a response with an id       that call of ours fails with ErrTooLarge
+//	a request with an id        it is answered with CodeInvalidRequest
+//	a method, and no id there   a server sends that error without an id
+//	anything else               the same, and all our calls fail: it may have been any response
 //
 // A Write whose context ends returns at once. If its line was begun, the rest is still
 // written as soon as the other side reads again.
 //
-// closeStream is called once: by Close, or after w has failed. It must end a Read of r
-// that waits. If it can, it also ends a Write to w that waits.
+// closeStream is called once: by Close, or after w has failed. It should end a Read of r
+// and a Write to w that wait, if that is possible: on standard input it is not.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
@@ -330,8 +331,9 @@ func (c *child) Close() error {
 	return err
 }
 
-// shutDown ends the child and its group, in steps. It runs once: for Close, when nothing
-// can be written any more, or when the child has ended by itself.
+// shutDown ends the child and its group, in steps. It runs once: lines.Close calls it,
+// for Close, when nothing can be written any more, or when the child has ended by itself.
+// It takes three times grace at most.
 //
 //	stdin is closed ── grace ──► SIGTERM ── grace ──► SIGKILL ── grace ──► an error
 //

@@ -72,7 +72,11 @@ func readOptions(args []string, out io.Writer) (*options, error) {
 			return nil, err
 		}
 		if args = flags.Args(); len(args) > 0 {
-			o.what, args = append(o.what, args[0]), args[1:]
+			names := strings.Fields(args[0])
+			if len(names) == 0 {
+				return nil, errors.New("an empty name: a variable of the shell is not set, perhaps")
+			}
+			o.what, args = append(o.what, names...), args[1:]
 		}
 	}
 	return o, nil

@@ -21,7 +21,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/build"
@@ -196,9 +195,6 @@ func (l *library) exported() (names []string) {
 func (l *library) roots(what []string) (roots []*unit, err error) {
 	exported := l.exported()
 	for _, name := range what {
-		if strings.TrimSpace(name) == "" {
-			return nil, errors.New("an empty name: a variable of the shell is not set, perhaps")
-		}
 		for _, name := range strings.Fields(cmp.Or(rows[name], name)) {
 			before := len(roots)
 			for _, known := range exported {

@@ -385,6 +385,9 @@ func (f *folder) changes(name string, body []byte) string {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		lines.WriteString("\n  - " + name)
 	}
+	if lines.Len() == 0 {
+		return ", changed outside of its declarations"
+	}
 	return ", changed (+ new, - gone, ~ changed):" + lines.String()
 }
 
