@@ -120,3 +120,12 @@ func TestLastLine(t *testing.T) {
 		}
 	}
 }
+
+// Of a line that is too long and has two ids, none counts: the answer might go to the wrong request.
+func TestTwoIDsInALongLine(t *testing.T) {
+	line := `{"jsonrpc":"2.0","id":1,"id":2,"method":"m","params":{"x":"` + strings.Repeat("x", 100) + `"}}`
+	in, err := wire.NewLineConn(strings.NewReader(line), nil, 100, nil).Read()
+	if err != nil || in.Messages[0].Kind() != wire.Invalid || in.Messages[0].ID != (wire.ID{}) {
+		t.Error(in.Messages[0], err)
+	}
+}
