@@ -529,8 +529,8 @@ func (m *Message) appendStart(b []byte) []byte {
 //
 // For a request it returns a result that encodes to a JSON object, or an error.
 // An *Error is sent as it is. The text of any other error becomes the message of
-// a CodeInternalError, so it must not contain secrets. For a notification the
-// return values are only logged.
+// a CodeInternalError, so it must not contain secrets. For a notification only the error
+// counts, and it is only logged.
 //
 // ctx ends when the request is cancelled, or when the conversation ends: on a
 // server up to five seconds after the peer has hung up. See ServeConn.
@@ -546,8 +546,8 @@ func (m *Message) appendStart(b []byte) []byte {
 // and its stack are logged, by slog.Default if there is no other log.
 //
 // A handler of a request that ends its goroutine with runtime.Goexit, as t.FailNow
-// does, is answered with a CodeInternalError. A handler of a notification that
-// does this ends the conversation.
+// does, is answered with a CodeInternalError. A handler of a notification or of
+// initialize that does this ends the conversation.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -699,11 +699,11 @@ func (send sender) notify(ctx context.Context, method string, params any) error 
 // ---- Conns: what carries the messages ----
 
 // Conn carries payloads to and from one peer. To write a transport, implement its
-// three methods. Read passes the bytes of a message to Decode, and must not
-// use the buffer again: the Payload refers to it. Nothing else limits the size of a message, so Read must. Write sends what
-// Payload.Append returns. NewLineConn makes a Conn of any stream of bytes. Pipe, in
-// memory, is the shortest example. A Conn that loses a message says so with Payload.Lost, and reads
-// on.
+// three methods. Read passes the bytes of a message to Decode, and must not use the
+// buffer again: the Payload refers to it. Nothing else limits the size of a message, so
+// Read must. A Conn that loses a message says so with Payload.Lost, and reads on. Write
+// sends what Payload.Append returns. NewLineConn makes a Conn of any stream of bytes.
+// Pipe, in memory, is the shortest example.
 type Conn interface {
 	// Read returns the next payload. It is called by one goroutine at a time. It
 	// returns io.EOF when the peer has hung up. Each error ends the conversation.
@@ -970,8 +970,7 @@ var errGoexit = errors.New("a handler has ended its goroutine")
 // Peer is our record of the other side of a conversation: the calls that we have made to
 // it, and its requests that we are serving. With a Conn, one goroutine at a time reads: see
 // loop. Over HTTP a server has no Conn: each request is served on the goroutine of
-// ServeHTTP. Close waits for the
-// requests that are being served, and not for a Read.
+// ServeHTTP. Close waits for the requests that are being served, and not for a Read.
 type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request

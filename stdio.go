@@ -417,9 +417,8 @@ func ownGroup() *syscall.SysProcAttr {
 // reports whether that is so.
 //
 // A zombie is still in the group: a process that has ended, and that no other process has
-// waited for. In a
-// container whose first process reaps no others, it stays there for ever. Then Close
-// takes all its steps, and does no harm.
+// waited for. In a container whose first process reaps no others, it stays there for
+// ever. Then Close takes all its steps, and does no harm.
 func (c *child) endsWithin(d time.Duration) bool {
 	deadline := time.Now().Add(d)
 	if !closedWithin(d, c.exited) {
