@@ -5,6 +5,7 @@
 //
 //	go run ./testdata/take -to ../mine/mcp stdio-server     what a server on stdio needs, as package mcp
 //	go run ./testdata/take -to ../mine/mcp                  the same again, from the mcpwire of today
+//	go run ./testdata/take -to DIR -test client             with a test beside the copy, for the CI of that program
 //	go run ./testdata/take -list client SSEDialer           what would be taken, and how many lines it has
 //	go run ./testdata/take -why Peer.Call jsonrpc           what keeps a name
 //	go run ./testdata/take                                  what there is to take
@@ -51,6 +52,7 @@ func main() {
 type options struct {
 	to, pkg, why string
 	list, force  bool
+	test         bool     // write tests, too
 	what         []string // the rows and names
 }
 
@@ -62,6 +64,7 @@ func readOptions(args []string, out io.Writer) (*options, error) {
 	flags.StringVar(&o.pkg, "package", "", "the `NAME` of the package; without it, that of the other files in DIR, or the name of DIR")
 	flags.BoolVar(&o.list, "list", false, "list what would be taken, with its lines and lines of code, and write nothing")
 	flags.StringVar(&o.why, "why", "", "say what keeps `NAME`, and write nothing")
+	flags.BoolVar(&o.test, "test", false, "write a test beside the copy: conversations in memory with what is taken")
 	flags.BoolVar(&o.force, "force", false, "overwrite also the files that were changed after take had written them")
 	flags.Usage = func() {
 		fmt.Fprint(out, "usage: go run ./testdata/take [flags] WHAT...\n\nWHAT is a row or an exported name. Without WHAT, -to DIR repeats what wrote the files in DIR.\n\n")
@@ -113,6 +116,12 @@ func run(args []string, out io.Writer, load func() (*library, error)) error {
 	if o.why != "" {
 		return taken.explain(out, o.why)
 	}
+	if o.test {
+		var tests []string
+		if taken, tests = taken.withTests(roots); len(tests) == 0 {
+			return errors.New("-test: there is no test that needs nothing else than what is taken; leave the flag out")
+		}
+	}
 	o.pkg = cmp.Or(o.pkg, "mcp") // for -list without -to
 	texts, err := taken.texts(o.pkg)
 	switch {
@@ -140,13 +149,16 @@ func loadCheckout() (*library, error) {
 
 // printAll says what there is to take.
 func (l *library) printAll(out io.Writer) {
-	fmt.Fprintf(out, "usage: go run ./testdata/take [-to DIR] [-package NAME] [-list] [-why NAME] [-force] WHAT...\n\n")
+	fmt.Fprintf(out, "usage: go run ./testdata/take [-to DIR] [-package NAME] [-test] [-list] [-why NAME] [-force] WHAT...\n\n")
 	fmt.Fprintf(out, "WHAT is a row:\n\n")
 	for _, row := range slices.Sorted(maps.Keys(rows)) {
 		fmt.Fprintf(out, "  %-13s %s\n", row, rows[row])
 	}
 	fmt.Fprintf(out, "\nor an exported name. Type.* stands for all exported methods of a type:\n")
 	for _, file := range l.files {
+		if isTest(file.name) {
+			continue
+		}
 		fmt.Fprintf(out, "\n  %s:\n  ", file.name)
 		for _, name := range l.exported() {
 			if l.named[name].file == file {

@@ -69,8 +69,11 @@ type unit struct {
 	object types.Object
 }
 
+// travel is the folder of the tests that travel with a copy.
+const travel = "testdata/take/travel"
+
 // load reads the library: all files of the module's folder but main.go, which is
-// the demo, and the tests.
+// the demo, and the tests. The tests that travel are read as if they stood there.
 func load(root string) (*library, error) {
 	build.Default.CgoEnabled = false // the package net has parts in C; it is read without them, so no C compiler is needed
 	l := &library{fset: token.NewFileSet(), units: map[types.Object]*unit{}, named: map[string]*unit{}}
@@ -82,11 +85,13 @@ func load(root string) (*library, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, file := range paths {
+	paths = slices.DeleteFunc(paths, func(path string) bool { return filepath.Base(path) == "main.go" || isTest(path) })
+	tests, err := filepath.Glob(filepath.Join(root, travel, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range append(paths, tests...) {
 		name := filepath.Base(file)
-		if name == "main.go" || strings.HasSuffix(name, "_test.go") {
-			continue
-		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
@@ -179,9 +184,14 @@ func names(d ast.Decl) (all []declared) {
 	return all
 }
 
+func isTest(file string) bool { return strings.HasSuffix(file, "_test.go") }
+
 // exported returns all names that can be asked for.
 func (l *library) exported() (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(l.named)) {
+		if isTest(l.named[name].file.name) {
+			continue
+		}
 		outer, inner, isMember := strings.Cut(name, ".")
 		_, isField := l.named[name].node.(*ast.Field)
 		if token.IsExported(outer) && (!isMember || token.IsExported(inner) && !isField) {
@@ -271,6 +281,22 @@ func (l *library) reach(roots []*unit) *taken {
 		}
 	}
 	return t
+}
+
+// withTests returns the same with each test that needs nothing else of the library,
+// and the names of these tests.
+func (t *taken) withTests(roots []*unit) (with *taken, tests []string) {
+	for _, name := range slices.Sorted(maps.Keys(t.named)) {
+		u := t.named[name]
+		if !isTest(u.file.name) || !strings.HasPrefix(name, "Test") {
+			continue
+		}
+		needsMore := func(u *unit) bool { return !isTest(u.file.name) && t.because[u] == nil }
+		if more := slices.Concat(roots, []*unit{u}); !slices.ContainsFunc(t.reach(more).order, needsMore) {
+			roots, tests = more, append(tests, name)
+		}
+	}
+	return t.reach(roots), tests
 }
 
 // need takes an object, if the library has it. A method of a generic type is the

@@ -219,13 +219,17 @@ func origin(root string) (version, commit string) {
 
 // head returns the head of a file whose other text is body.
 func (l *library) head(name string, body []byte, o *options) string {
+	what := strings.Join(o.what, " ")
+	if o.test {
+		what = "-test " + what
+	}
 	return fmt.Sprintf("// SPDX-License-Identifier: 0BSD\n// %s of mcpwire %s, commit %s: what is needed of it.\n"+again+"%s %s\n// Sum of all below: %x\n\n",
-		name, l.version, l.commit, o.pkg, strings.Join(o.what, " "), sha256.Sum256(body))
+		name, l.version, l.commit, o.pkg, what, sha256.Sum256(body))
 }
 
 const again = "// To write it again, in a checkout of mcpwire: go run ./testdata/take -to DIR -package "
 
-var headPattern = regexp.MustCompile(`^// SPDX-License-Identifier: 0BSD\n// .* of mcpwire .*\n` + regexp.QuoteMeta(again) + `(\S+) (.+)\n// Sum of all below: ([0-9a-f]{64})\n\n`)
+var headPattern = regexp.MustCompile(`^// SPDX-License-Identifier: 0BSD\n// .* of mcpwire .*\n` + regexp.QuoteMeta(again) + `(\S+) (-test )?(.+)\n// Sum of all below: ([0-9a-f]{64})\n\n`)
 
 // ---- The folder ----
 
@@ -239,6 +243,7 @@ type folder struct {
 // written is a file that take has written.
 type written struct {
 	pkg, what string
+	test      bool   // it was written with tests
 	body      []byte // without the head
 	isChanged bool   // by somebody else
 }
@@ -272,12 +277,12 @@ func (f *folder) add(name string) error {
 	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")) // as Git may have it on Windows
 	if head := headPattern.FindSubmatch(text); head != nil {
 		body := text[len(head[0]):]
-		isChanged := fmt.Sprintf("%x", sha256.Sum256(body)) != string(head[3])
-		f.ours[name] = &written{string(head[1]), string(head[2]), body, isChanged}
+		isChanged := fmt.Sprintf("%x", sha256.Sum256(body)) != string(head[4])
+		f.ours[name] = &written{string(head[1]), string(head[3]), len(head[2]) > 0, body, isChanged}
 		return nil
 	}
 	f.others[name] = ""
-	if tree, err := parser.ParseFile(token.NewFileSet(), name, text, parser.PackageClauseOnly); err == nil && !strings.HasSuffix(name, "_test.go") {
+	if tree, err := parser.ParseFile(token.NewFileSet(), name, text, parser.PackageClauseOnly); err == nil && !isTest(name) {
 		f.others[name] = tree.Name.Name
 	}
 	return nil
@@ -289,7 +294,7 @@ func (f *folder) complete(o *options) error {
 	for _, name := range slices.Sorted(maps.Keys(f.ours)) {
 		w := f.ours[name]
 		if len(o.what) == 0 {
-			o.what = strings.Fields(w.what)
+			o.what, o.test = strings.Fields(w.what), o.test || w.test
 		}
 		o.pkg = cmp.Or(o.pkg, w.pkg)
 	}
