@@ -65,7 +65,7 @@ func readOptions(args []string, out io.Writer) (*options, error) {
 	flags.BoolVar(&o.list, "list", false, "list what would be taken, with its lines and lines of code, and write nothing")
 	flags.StringVar(&o.why, "why", "", "say what keeps `NAME`, and write nothing")
 	flags.BoolVar(&o.test, "test", false, "write a test beside the copy: conversations in memory with what is taken")
-	flags.BoolVar(&o.force, "force", false, "overwrite also the files that were changed after take had written them")
+	flags.BoolVar(&o.force, "force", false, "overwrite also the files that were changed after take had written them. Without it they are kept")
 	flags.Usage = func() {
 		fmt.Fprint(out, "usage: go run ./testdata/take [flags] WHAT...\n\nWHAT is a row or an exported name. Without WHAT, -to DIR repeats what wrote the files in DIR.\n\n")
 		flags.PrintDefaults()

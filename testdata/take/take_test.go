@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"go/format"
 	"os"
@@ -202,14 +201,28 @@ func TestFolder(t *testing.T) {
 		"  - Measure\n  - Word.Len\n  - first\n  - measured\n  - pair\n  - second\n  - third\n<nil>\n", "Word", "More")
 	try("DIR, package mine:\nmore.go: 8 lines, as before\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "More")
 
-	// The owner changes a file.
+	// The owner changes a file, and then the library changes both.
 	more := filepath.Join(dir, "more.go")
-	writeFile(t, more, readFile(t, more)+"\nfunc mine() {}\n")
-	try("DIR/more.go was changed after take had written it, and is kept; -force overwrites it\nnothing was written\n", "More", "Word")
-	if _, err := os.Stat(taken); !errors.Is(err, os.ErrNotExist) {
-		t.Error("small.go was written: ", err)
+	try("DIR, package mine:\nmore.go: 8 lines, as before\nsmall.go: 24 lines, new\n<nil>\n", "More", "Word")
+	mine := readFile(t, more) + "\nfunc mine() {}\n"
+	writeFile(t, more, mine)
+	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 24 lines, as before\n<nil>\n")
+	writeFile(t, filepath.Join(root, "more.go"), "package main\n\nfunc More() { println() }\n")
+	writeFile(t, small, strings.Replace(readFile(t, small), "only left is read", "only left is changed", 1))
+	try("DIR, package mine:\nmore.go: kept with your changes; those of mcpwire are in more.go.new\n" +
+		"small.go: 24 lines, changed (+ new, - gone, ~ changed):\n  ~ Word\n" +
+		"both you and mcpwire have changed more.go: bring your changes into the .new file, and rename it, or use -force to drop them\n")
+	if readFile(t, more) != mine {
+		t.Error("more.go was overwritten")
 	}
-	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\n<nil>\n", "-force")
+	merged := readFile(t, more+".new") + "\nfunc mine() {}\n"
+	if err := os.Rename(more+".new", more); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, more, merged)
+	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 24 lines, as before\n<nil>\n")
+	try("DIR, package mine:\nsmall.go: 24 lines, as before\nmore.go: kept with your changes, but nothing of it is needed any more\n<nil>\n", "Word")
+	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "More", "-force")
 
 	writeFile(t, more, "// Copyright Me\n"+readFile(t, more)) // above the head, so the file is not ours any more
 	try("DIR/more.go was not written by take, and is kept\nnothing was written\n", "-force", "More")

@@ -223,9 +223,11 @@ func (l *library) head(name string, body []byte, o *options) string {
 	if o.test {
 		what = "-test " + what
 	}
-	return fmt.Sprintf("// SPDX-License-Identifier: 0BSD\n// %s of mcpwire %s, commit %s: what is needed of it.\n"+again+"%s %s\n// Sum of all below: %x\n\n",
-		name, l.version, l.commit, o.pkg, what, sha256.Sum256(body))
+	return fmt.Sprintf("// SPDX-License-Identifier: 0BSD\n// %s of mcpwire %s, commit %s: what is needed of it.\n"+again+"%s %s\n// Sum of all below: %s\n\n",
+		name, l.version, l.commit, o.pkg, what, sum(body))
 }
+
+func sum(body []byte) string { return fmt.Sprintf("%x", sha256.Sum256(body)) }
 
 const again = "// To write it again, in a checkout of mcpwire: go run ./testdata/take -to DIR -package "
 
@@ -244,6 +246,7 @@ type folder struct {
 type written struct {
 	pkg, what string
 	test      bool   // it was written with tests
+	sum       string // of the body that take has written
 	body      []byte // without the head
 	isChanged bool   // by somebody else
 }
@@ -277,8 +280,9 @@ func (f *folder) add(name string) error {
 	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")) // as Git may have it on Windows
 	if head := headPattern.FindSubmatch(text); head != nil {
 		body := text[len(head[0]):]
-		isChanged := fmt.Sprintf("%x", sha256.Sum256(body)) != string(head[4])
-		f.ours[name] = &written{string(head[1]), string(head[3]), len(head[2]) > 0, body, isChanged}
+		w := &written{pkg: string(head[1]), test: len(head[2]) > 0, what: string(head[3]), sum: string(head[4]), body: body}
+		w.isChanged = sum(body) != w.sum
+		f.ours[name] = w
 		return nil
 	}
 	f.others[name] = ""
@@ -315,36 +319,58 @@ func (f *folder) complete(o *options) error {
 }
 
 // write writes the files, removes those that are not needed any more, and says
-// what has changed. If there is a file that must not be touched, nothing is written.
+// what has changed. A file that its owner has changed is kept. If a file that take
+// has not written is in the way, nothing is written.
 func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *options) error {
-	var kept []error
+	var inTheWay []error
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		if _, ok := f.others[name]; ok {
-			kept = append(kept, fmt.Errorf("%s was not written by take, and is kept", filepath.Join(f.path, name)))
+			inTheWay = append(inTheWay, fmt.Errorf("%s was not written by take, and is kept", filepath.Join(f.path, name)))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.ours)) {
-		if f.ours[name].isChanged && !o.force {
-			kept = append(kept, fmt.Errorf("%s was changed after take had written it, and is kept; -force overwrites it", filepath.Join(f.path, name)))
-		}
-	}
-	if len(kept) > 0 {
-		return errors.Join(append(kept, errors.New("nothing was written"))...)
+	if len(inTheWay) > 0 {
+		return errors.Join(append(inTheWay, errors.New("nothing was written"))...)
 	}
 	if err := os.MkdirAll(f.path, 0o777); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s, package %s:\n", f.path, o.pkg)
+	var toMerge []string
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		body := texts[name]
+		body, old := texts[name], f.ours[name]
 		text := append([]byte(l.head(name, body, o)), body...)
-		if err := replaceFile(filepath.Join(f.path, name), text); err != nil {
+		path, lines := filepath.Join(f.path, name), bytes.Count(text, []byte("\n"))
+		switch {
+		case old == nil || !old.isChanged || o.force:
+			fmt.Fprintf(out, "%s: %d lines%s\n", name, lines, f.changes(name, body))
+		case old.sum == sum(body):
+			fmt.Fprintf(out, "%s: kept with your changes, mcpwire has none\n", name)
+			continue
+		default:
+			toMerge, path = append(toMerge, name), path+".new"
+			fmt.Fprintf(out, "%s: kept with your changes; those of mcpwire are in %s.new\n", name, name)
+		}
+		if err := replaceFile(path, text); err != nil {
 			return fmt.Errorf("the files in %s are not complete: run take again (%w)", f.path, err)
 		}
-		fmt.Fprintf(out, "%s: %d lines%s\n", name, bytes.Count(text, []byte("\n")), f.changes(name, body))
 	}
+	if err := f.removeRest(out, texts, o); err != nil {
+		return err
+	}
+	if len(toMerge) > 0 {
+		return fmt.Errorf("both you and mcpwire have changed %s: bring your changes into the .new file, and rename it, or use -force to drop them", strings.Join(toMerge, ", "))
+	}
+	return nil
+}
+
+// removeRest removes the files of which nothing is needed any more.
+func (f *folder) removeRest(out io.Writer, texts map[string][]byte, o *options) error {
 	for _, name := range slices.Sorted(maps.Keys(f.ours)) {
-		if texts[name] == nil {
+		switch {
+		case texts[name] != nil:
+		case f.ours[name].isChanged && !o.force:
+			fmt.Fprintf(out, "%s: kept with your changes, but nothing of it is needed any more\n", name)
+		default:
 			if err := os.Remove(filepath.Join(f.path, name)); err != nil {
 				return err
 			}
