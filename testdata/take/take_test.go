@@ -3,15 +3,11 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"go/format"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,86 +33,6 @@ func command(t *testing.T, dir string, env []string, input string, args ...strin
 		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
-}
-
-// start starts a server, and returns the URL in its first line of output. The
-// server ends with the test.
-func start(t *testing.T, args ...string) string {
-	t.Helper()
-	cmd := exec.Command(args[0], args[1:]...)
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	cmd.Stdout, cmd.Stderr = w, w
-	err = cmd.Start()
-	w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	line, err := bufio.NewReader(r).ReadString('\n')
-	url := regexp.MustCompile(`http://\S+`).FindString(line)
-	if err != nil || url == "" {
-		t.Fatalf("%v: no URL in %q", err, line)
-	}
-	return url
-}
-
-// Each row of the library compiles in an empty module beside the program in
-// testdata, passes vet on three systems, and does its work.
-func TestRows(t *testing.T) {
-	demo := filepath.Join(t.TempDir(), "mcpwire.exe")
-	command(t, "../..", nil, "", "go", "build", "-o", demo, ".")
-	use := map[string]func(t *testing.T, program string) (got string){
-		"stdio-server": func(t *testing.T, program string) string {
-			input := readFile(t, "testdata/stdio-server/input.jsonl")
-			lines := strings.SplitAfter(command(t, ".", nil, input, program), "\n")
-			slices.Sort(lines) // responses come in any order
-			modern := command(t, ".", nil, "", demo, "call", "-protocol", "2026-07-28", "-tool", "count", "-arg", "n=2", program)
-			return strings.Join(lines, "") + modern
-		},
-		"http-server": func(t *testing.T, program string) (got string) {
-			url := start(t, program)
-			for _, protocol := range []string{"2025-11-25", "2026-07-28"} {
-				got += command(t, ".", nil, "", demo, "call", "-protocol", protocol, "-tool", "greet", "-arg", "name=Ada", url)
-			}
-			return got
-		},
-		"client": func(t *testing.T, program string) string {
-			return command(t, ".", nil, "", program, start(t, demo, "-http", "127.0.0.1:0"))
-		},
-		"jsonrpc": func(t *testing.T, program string) string {
-			return command(t, ".", nil, "", program)
-		},
-	}
-	for row := range rows {
-		t.Run(row, func(t *testing.T) {
-			dir, pkg := t.TempDir(), "mcp"
-			if row == "jsonrpc" {
-				pkg = "rpc"
-			}
-			out, err := take("-to", filepath.Join(dir, pkg), row)
-			if err != nil {
-				t.Fatal(out, err)
-			}
-			program := readFile(t, filepath.Join("testdata", row, "main.go.txt"))
-			if formatted, err := format.Source([]byte(program)); err != nil || string(formatted) != program {
-				t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
-			}
-			writeFile(t, filepath.Join(dir, "go.mod"), "module example.com/mine\n\ngo 1.26\n")
-			writeFile(t, filepath.Join(dir, "main.go"), program)
-			for _, system := range []string{"linux", "windows", "darwin"} {
-				command(t, dir, []string{"GOOS=" + system, "GOWORK=off"}, "", "go", "vet", "./...")
-			}
-			command(t, dir, []string{"GOWORK=off"}, "", "go", "build", "-o", "program.exe", ".")
-			want := readFile(t, filepath.Join("testdata", row, "output.txt"))
-			if got := use[row](t, filepath.Join(dir, "program.exe")); got != want {
-				t.Errorf("got:\n%s\nwant:\n%s", got, want)
-			}
-		})
-	}
 }
 
 // writeSmall writes a small library into a folder, and returns a function that runs

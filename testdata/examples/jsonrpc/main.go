@@ -1,4 +1,9 @@
-// Both ends of a conversation in JSON-RPC without MCP, over a pipe in memory.
+// SPDX-License-Identifier: 0BSD
+
+// JSON-RPC without MCP: both ends of a conversation, over a pipe in memory. In place of
+// the pipe there may be a NewLineConn, or a Conn of your own. It needs:
+//
+//	go run ./testdata/take -to ../mine/rpc jsonrpc
 package main
 
 import (

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: 0BSD
+
+// A client for any server: it is given a URL or a command, calls a tool, shows the
+// progress, and answers the questions of the server. It needs:
+//
+//	go run ./testdata/take -to ../mine/mcp client SSEDialer CommandDialer Client.CallWithProgress ElicitParams ElicitResult Exchange.Bind Printable
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"example.com/mine/mcp"
+)
+
+func main() {
+	if len(os.Args) < 4 {
+		log.Fatal("usage: client TOOL ARGUMENTS URL, or TOOL ARGUMENTS COMMAND..., such as: client count '{\"n\":3}' http://127.0.0.1:8080/mcp")
+	}
+	if err := run(os.Args[1], json.RawMessage(os.Args[2]), os.Args[3:]); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(tool string, arguments json.RawMessage, target []string) error {
+	client := &mcp.Client{
+		Info:     mcp.Implementation{Name: "mine", Version: "1"},
+		Handlers: map[string]mcp.HandlerFunc{"elicitation/create": ask}, // so the client says that it can be asked
+	}
+	defer client.Close() // ends the session, or the command
+	if err := client.Connect(context.Background(), dialers(target)...); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // the user may take some time
+	defer cancel()
+	var result mcp.ToolResult
+	params := mcp.CallToolParams{Name: tool, Arguments: arguments}
+	err := client.CallWithProgress(ctx, "tools/call", params, &result, func(p mcp.ProgressParams) {
+		fmt.Println("progress:", p.Progress, p.Message)
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println(result.Text())
+	if result.IsError {
+		return fmt.Errorf("the tool %s has failed", tool)
+	}
+	return nil
+}
+
+// dialers returns the ways to reach a server. They are tried in this order.
+func dialers(target []string) []mcp.Dialer {
+	if !strings.Contains(target[0], "://") {
+		return []mcp.Dialer{mcp.CommandDialer{Command: func() *exec.Cmd {
+			command := exec.Command(target[0], target[1:]...)
+			command.Stderr = os.Stderr
+			return command
+		}}}
+	}
+	web := http.DefaultClient
+	if token := os.Getenv("TOKEN"); token != "" {
+		web = mcp.WithHeader(web, http.Header{"Authorization": {"Bearer " + token}})
+	}
+	return []mcp.Dialer{mcp.HTTPDialer{URL: target[0], Client: web}, mcp.SSEDialer{URL: target[0], Client: web}}
+}
+
+var input = bufio.NewScanner(os.Stdin)
+
+// ask shows a question of the server, and reads the answer from standard input. Whoever
+// can write a question must not control the terminal: so Printable.
+func ask(ctx context.Context, x *mcp.Exchange) (any, error) {
+	var question mcp.ElicitParams
+	if err := x.Bind(&question); err != nil {
+		return nil, err
+	}
+	fmt.Println("the server asks:", mcp.Printable(question.Message))
+	fmt.Println("a JSON object for this schema, or an empty line:", mcp.Printable(string(question.RequestedSchema)))
+	if !input.Scan() || !json.Valid(input.Bytes()) {
+		return mcp.ElicitResult{Action: "decline"}, nil
+	}
+	return mcp.ElicitResult{Action: "accept", Content: json.RawMessage(input.Text())}, nil
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: 0BSD
+
+// A server with two tools, on standard input and output. It needs:
+//
+//	go run ./testdata/take -to ../mine/mcp stdio-server
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log"
+	"log/slog"
+	"os"
+	"strings"
+
+	"example.com/mine/mcp" // where take has written it
+)
+
+func main() {
+	server := &mcp.Server{Info: mcp.Implementation{Name: "mine", Version: "1"}}
+	mcp.AddTool(server, mcp.Tool{Name: "add", Description: "Adds two numbers.", InputSchema: addSchema}, add)
+	mcp.AddTool(server, mcp.Tool{Name: "greet", Description: "Greets somebody.", InputSchema: greetSchema}, greet)
+
+	conn := mcp.StdioConn(0)
+	os.Stdout = os.Stderr                                                // from here on, a fmt.Println of a tool does not spoil the messages
+	err := mcp.Serve(context.Background(), conn, server, slog.Default()) // until the client hangs up
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// The schema is for the client. The server reads the arguments by the struct.
+var addSchema = json.RawMessage(`{"type":"object","required":["a","b"],
+	"properties":{"a":{"type":"number"},"b":{"type":"number"}}}`)
+
+type addArguments struct {
+	A float64 `json:"a"`
+	B float64 `json:"b"`
+}
+
+type addResult struct {
+	Sum float64 `json:"sum"`
+}
+
+func add(ctx context.Context, x *mcp.Exchange, args addArguments) (any, error) {
+	return addResult{args.A + args.B}, nil // structured content, and the same as text
+}
+
+var greetSchema = json.RawMessage(`{"type":"object","required":["name"],
+	"properties":{"name":{"type":"string"},"times":{"type":"integer","minimum":1,"maximum":10}}}`)
+
+type greetArguments struct {
+	Name  string `json:"name"`            // required
+	Times *int   `json:"times,omitempty"` // nil: the client has not sent it
+}
+
+func greet(ctx context.Context, x *mcp.Exchange, args greetArguments) (any, error) {
+	times := 1
+	if args.Times != nil {
+		times = *args.Times
+	}
+	if times < 1 || times > 10 {
+		return nil, errors.New("'times' must be from 1 to 10") // the model reads this, and can do better
+	}
+	var text strings.Builder
+	for i := range times {
+		text.WriteString("Hello, " + args.Name + "!\n")
+		if err := x.Progress(ctx, float64(i+1), float64(times)); err != nil {
+			return nil, err // the client has cancelled the call, for instance
+		}
+	}
+	return text.String(), nil
+}
