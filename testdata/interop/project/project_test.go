@@ -4,11 +4,9 @@ package project
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"go/ast"
-	"go/format"
 	"go/importer"
 	"go/parser"
 	"go/token"
@@ -16,7 +14,6 @@ import (
 	"interop/wire"
 	"io"
 	"maps"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -205,12 +202,9 @@ func TestMetaKeys(t *testing.T) {
 	}
 }
 
-// copied makes a module of a program, if there is one, and of files of the library under another package name, and returns its folder.
-func copied(t *testing.T, pkg, program string, names ...string) (dir string) {
+// copied makes a module of files of the library under another package name, and returns its folder.
+func copied(t *testing.T, pkg string, names ...string) (dir string) {
 	files := map[string]string{"go.mod": "module elsewhere\n\ngo 1.26\n"}
-	if program != "" {
-		files["program.go"] = program
-	}
 	for _, name := range names {
 		source, err := os.ReadFile(name + ".go")
 		if err != nil {
@@ -248,7 +242,7 @@ func TestSubsetsCompile(t *testing.T) {
 	}
 	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc session", "jsonrpc stdio session", "jsonrpc session sse", "jsonrpc session sse http", "jsonrpc stdio session sse", "jsonrpc stdio session sse http"} {
 		t.Run(subset, func(t *testing.T) {
-			dir := copied(t, "wire", "", strings.Fields(subset)...)
+			dir := copied(t, "wire", strings.Fields(subset)...)
 			goCommand(t, dir, runtime.GOOS, "vet", ".")
 			if subset == "jsonrpc stdio" { // the file that depends on the system; .ci/run vets the whole for each
 				goCommand(t, dir, "darwin", "vet", ".")
@@ -417,90 +411,6 @@ func TestMainUsesExportedNames(t *testing.T) {
 	}
 }
 
-// The programs of the README are whole: each compiles beside the files that it names, and nothing else. The server is called, in both eras, on
-// stdio and over HTTP, and the client calls it.
-func TestReadmeProgram(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles three programs")
-	}
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(text, -1)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil || len(blocks) != 4 {
-		t.Fatal(err, len(blocks))
-	}
-	address := listener.Addr().String()
-	listener.Close()
-	for _, block := range blocks {
-		if formatted, err := format.Source(block[1]); err != nil || !bytes.Equal(formatted, block[1]) {
-			t.Errorf("not as gofmt has it: %v\n%s", err, formatted)
-		}
-	}
-	tool := blocks[0][1]
-	build := func(tool, main []byte, files ...string) string {
-		dir := copied(t, "main", strings.Replace(string(main), "127.0.0.1:8080", address, 1), files...)
-		if tool != nil {
-			if err := os.WriteFile(filepath.Join(dir, "tool.go"), tool, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		goCommand(t, dir, runtime.GOOS, "build", "-o", "program", ".")
-		return filepath.Join(dir, "program")
-	}
-	onStdio := build(tool, blocks[1][1], "jsonrpc", "stdio", "session")
-	overHTTP := build(tool, blocks[2][1], "jsonrpc", "session", "sse", "http")
-	client := build(nil, blocks[3][1], "jsonrpc", "session", "sse", "http")
-	server := exec.Command(overHTTP)
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _, _ = server.Process.Kill(), server.Wait() }()
-	waitFor(t, func() bool {
-		conn, err := net.Dial("tcp", address)
-		return err == nil && conn.Close() == nil
-	})
-	for _, dialer := range []wire.Dialer{
-		wire.HTTPDialer{URL: "http://" + address + "/mcp", MaxMessage: 4 << 20},
-		wire.CommandDialer{Command: func() *exec.Cmd { return exec.Command(onStdio) }},
-	} {
-		checkGreeter(t, dialer)
-	}
-	if out, err := exec.Command(client).CombinedOutput(); err != nil || string(out) != "Hello, Ada!\n" {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// checkGreeter calls the README's server, in both eras.
-func checkGreeter(t *testing.T, dialer wire.Dialer) {
-	for _, version := range []string{"2026-07-28", "2025-11-25"} {
-		client := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
-		if err := client.Connect(t.Context(), dialer); err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		for call, want := range map[string]string{
-			`tools/list {}`: `"name":"greet"`,
-			`tools/call {"name":"greet","arguments":{"name":"Ada"}}`:            `"content":[{"type":"text","text":"Hello, Ada!\n"}]`,
-			`tools/call {"name":"greet","arguments":{"name":"Ada","times":2}}`:  `"text":"Hello, Ada!\nHello, Ada!\n"`,
-			`tools/call {"name":"greet","arguments":{"name":"Ada","times":11}}`: `"text":"'times' must be from 1 to 10"`,
-			`tools/call {"name":"greet","arguments":{"name":5}}`:                `"isError":true`,
-			`tools/call {"name":"greet"}`:                                       `Missing required argument: 'name' (-32602)`,
-			`tools/call {"name":"Ada","arguments":{"name":"Ada"}}`:              `Unknown tool: Ada (-32602)`,
-			`tools/call {"name":"greet","arguments":[]}`:                        `the arguments must be an object (-32602)`,
-		} {
-			var result json.RawMessage
-			method, params, _ := strings.Cut(call, " ")
-			err := client.Call(t.Context(), method, json.RawMessage(params), &result)
-			if got := string(result) + fmt.Sprint(err); !strings.Contains(got, want) {
-				t.Errorf("%s: %s: %s, want %s", version, call, got, want)
-			}
-		}
-	}
-}
-
 // What the README shows is what happens: its commands are given to one shell as they stand, and print what is shown. In a console block each
 // is behind a $, with its output below it; a block of the shell, which can be pasted, is followed by a block with its output. Only what is
 // random differs: ids and the port.
@@ -589,16 +499,6 @@ func inFiles(t *testing.T, files, pattern string, f func(file, text string)) (fo
 		}
 	}
 	return found
-}
-
-// waitFor waits until something is so.
-func waitFor(t *testing.T, so func() bool) {
-	t.Helper()
-	for began := time.Now(); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatal("it did not come to it within a minute")
-		}
-	}
 }
 
 // The golden files are the same after a checkout with core.autocrlf=true, which Git for Windows sets: no line of .gitattributes is missing.
