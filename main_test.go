@@ -3,7 +3,7 @@ package main
 // Most of what is tested stands in golden files: testdata/README.md lists them, and go test -run 'Transcripts|Cases' -v prints their titles.
 // Here is the rest: what needs a handler, a clock, a crowd, or a look inside.
 //
-//	Examples      a server and a client, as the README shows them: a good place to begin
+//	Examples      they document the package; whole programs are in testdata/examples
 //	jsonrpc.go    decoding, encoding, ids; calls, cancellation, bounds; FuzzDecode
 //	stdio.go      lines, the end of input, child processes; FuzzServe
 //	sse.go        events in and out, streams that are resumed; FuzzReadEvents
@@ -30,7 +30,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -51,7 +50,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"runtime"
 	"slices"
@@ -74,7 +72,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ======== Examples: a server and a client, as the README shows them ========
+// ======== Examples that document the package ========
 
 func Example() {
 	server := &Server{Info: Implementation{Name: "hello", Version: "1"}}
@@ -200,88 +198,6 @@ func ExampleAddTool() {
 	// 2 nights at Grand, Oslo <nil>
 }
 
-// schemaOf returns the JSON Schema of a type whose fields have json tags, as Bind reads them. A tag doc describes a field. It is for types
-// that do not contain themselves, and for arguments: in a result a nil slice becomes null, which is no array.
-func schemaOf(t reflect.Type) map[string]any {
-	switch t {
-	case reflect.TypeFor[json.RawMessage](): // any value
-		return map[string]any{}
-	case reflect.TypeFor[[]byte]():
-		return map[string]any{"type": "string", "contentEncoding": "base64"}
-	case reflect.TypeFor[time.Time]():
-		return map[string]any{"type": "string", "format": "date-time"}
-	}
-	if p := reflect.PointerTo(t); p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
-		panic(fmt.Sprintf("%v reads itself, so its schema is not known here", t))
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return schemaOf(t.Elem())
-	case reflect.String:
-		return map[string]any{"type": "string"}
-	case reflect.Bool:
-		return map[string]any{"type": "boolean"}
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return map[string]any{"type": "integer"}
-	case reflect.Float32, reflect.Float64:
-		return map[string]any{"type": "number"}
-	case reflect.Interface: // any value
-		return map[string]any{}
-	case reflect.Slice, reflect.Array:
-		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
-	case reflect.Map: // its keys are strings in JSON
-		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem())}
-	case reflect.Struct:
-		return schemaOfStruct(t)
-	}
-	panic(fmt.Sprintf("no schema for %v", t))
-}
-
-func schemaOfStruct(t reflect.Type) map[string]any {
-	properties, required := map[string]any{}, []string{}
-	for field := range t.Fields() {
-		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "-" || !field.IsExported() && !field.Anonymous {
-			continue
-		}
-		if name == "" || field.Anonymous {
-			panic(fmt.Sprintf("%v.%s has no json tag, or is embedded", t, field.Name))
-		}
-		property := schemaOf(field.Type)
-		if doc := field.Tag.Get("doc"); doc != "" {
-			property["description"] = doc
-		}
-		properties[name] = property
-		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
-			required = append(required, name)
-		}
-	}
-	return map[string]any{"type": "object", "properties": properties, "required": required}
-}
-
-// A schema that is made from the struct of the arguments, so that the two cannot differ.
-func ExampleAddTool_schema() {
-	type stop struct {
-		City string `json:"city"`
-	}
-	type arguments struct {
-		Stops []stop    `json:"stops" doc:"Where to go, in this order."`
-		Speed *float64  `json:"speed,omitempty" doc:"In km/h."`
-		Start time.Time `json:"start,omitzero"`
-	}
-	schema, err := json.Marshal(schemaOf(reflect.TypeFor[arguments]()))
-	if err != nil {
-		panic(err)
-	}
-	server := &Server{Info: Implementation{Name: "travel", Version: "1"}}
-	AddTool(server, Tool{Name: "route", InputSchema: schema}, func(_ context.Context, _ *Exchange, args arguments) (any, error) {
-		return fmt.Sprint(len(args.Stops), " stops"), nil
-	})
-	fmt.Println(string(schema))
-	// Output:
-	// {"properties":{"speed":{"description":"In km/h.","type":"number"},"start":{"format":"date-time","type":"string"},"stops":{"description":"Where to go, in this order.","items":{"properties":{"city":{"type":"string"}},"required":["city"],"type":"object"},"type":"array"}},"required":["stops"],"type":"object"}
-}
-
 // Resources with URIs that are known, others that a template describes, and a prompt.
 func ExampleServer_AddResource() {
 	notes := map[string]string{"note:///welcome": "Hello!", "note:///todo": "Sleep."}
@@ -327,55 +243,6 @@ func ExampleServer_AddResource() {
 	// <nil>
 	// Resource not found (-32602)
 	// user Summarize this: Sleep. <nil>
-}
-
-// newGreeter returns a server of one's own, and TestGreeter tests its tool: in memory for the answers, and over HTTP for what needs a request.
-func newGreeter() *Server {
-	server := &Server{Info: Implementation{Name: "hello", Version: "1"}}
-	type arguments struct {
-		Name string `json:"name"`
-	}
-	schema := json.RawMessage(`{"type":"object","required":["name"],"properties":{"name":{"type":"string"}}}`)
-	AddTool(server, Tool{Name: "greet", InputSchema: schema}, func(_ context.Context, x *Exchange, args arguments) (any, error) {
-		if args.Name == "" {
-			return nil, errors.New("'name' must not be empty")
-		}
-		return "Hello, " + args.Name, nil
-	})
-	return server
-}
-
-func TestGreeter(t *testing.T) {
-	ours, theirs := Pipe()
-	go Serve(t.Context(), theirs, newGreeter(), nil)
-	mcp := &StreamableHandler{Handler: newGreeter(), Sessions: &Sessions{}}
-	defer mcp.Close()
-	site := httptest.NewServer(mcp)
-	defer site.Close()
-	for name, dialer := range map[string]Dialer{
-		"pipe": DialerFunc(func(context.Context) (Conn, error) { return ours, nil }),
-		"HTTP": HTTPDialer{URL: site.URL},
-	} {
-		client := &Client{Info: Implementation{Name: "test", Version: "1"}}
-		defer client.Close()
-		if err := client.Connect(t.Context(), dialer); err != nil {
-			t.Fatal(err)
-		}
-		for arguments, want := range map[string]ToolResult{
-			`{"name":"Ada"}`: {Content: []Content{TextContent("Hello, Ada")}},
-			`{"name":""}`:    ToolError("'name' must not be empty"),
-		} {
-			var got ToolResult
-			err := client.Call(t.Context(), "tools/call", CallToolParams{Name: "greet", Arguments: json.RawMessage(arguments)}, &got)
-			if err != nil || got.Text() != want.Text() || got.IsError != want.IsError {
-				t.Errorf("%s, %s: %+v, %v", name, arguments, got, err)
-			}
-		}
-		err := client.Call(t.Context(), "tools/call", CallToolParams{Name: "greet"}, nil)
-		if fault, ok := errors.AsType[*Error](err); !ok || fault.Code != CodeInvalidParams {
-			t.Errorf("%s, without a name: %v", name, err)
-		}
-	}
 }
 
 // What is not a message decodes to the error that it deserves.
