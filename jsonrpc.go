@@ -573,7 +573,8 @@ type Exchange struct {
 	// that before you use it as a key.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has
-	// authenticated one.
+	// authenticated one. A Handler that passes the request on may set it. A
+	// requestState is bound to it.
 	Principal string
 	// Header has the fields that came with the request, on transports that have
 	// some.

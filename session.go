@@ -458,7 +458,8 @@ type mcpProtocol struct {
 
 // Serve is ServeConn for MCP: it answers the requests of the client at the other
 // end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
-// that passes requests on to one.
+// that passes requests on to one. The values of ctx are in the context of each
+// handler.
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return serveConn(ctx, c, h, new(mcpProtocol), log)
 }
@@ -2339,11 +2340,13 @@ func (t *offeredTool) in(rev Revision) Tool {
 //	a ToolResult                        that result
 //	an InputRequired                    the questions; run is called again with the answers
 //	a pointer to one of these types     the same; nil is a result without content
-//	any other value                     its JSON as a text and, if it is an object, as structuredContent
+//	any other value                     its JSON as a text and, if it is an object, as structuredContent,
+//	                                    which clients before 2025-06-18 do not get
 //	an *Error                           that error: the request itself was wrong
 //	any other error                     a result with isError and the text of the error, which the model reads
 //
-// So the text of an error must not contain secrets. An argument that is missing or
+// So the text of an error must not contain secrets. An argument that is null counts as
+// missing, unless its field is a json.RawMessage. An argument that is missing or
 // appears twice is answered with CodeInvalidParams, and an argument of another type
 // with isError: 2025-11-25 server/tools#error-handling counts "input validation
 // errors" among those from which a model can correct itself.

@@ -188,6 +188,11 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // read. A Read that waits ends only with the input or the process. No process may set
 // the pipe to nonblocking mode.
 //
+// Whatever else writes to standard output spoils the messages: a fmt.Println in a tool,
+// for instance. Set os.Stdout = os.Stderr after StdioConn, which keeps the file that it
+// has found. Then all that is printed in Go goes to the log of the client. A command that
+// a tool starts has no standard output unless the tool gives it one.
+//
 // StdioConn changes the whole process: SIGPIPE no longer ends it. If the client
 // has gone, Write returns an error.
 func StdioConn(maxLine int) Conn {
