@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -154,6 +155,42 @@ func TestFolder(t *testing.T) {
 	try("DIR holds package other, in small.go: all files of a folder have one package, so it cannot be mine\n", "More")
 }
 
+// A test comes along if it needs nothing else than what is taken. The head repeats the
+// flag, so an update writes the test again.
+func TestTravel(t *testing.T) {
+	root, take := writeSmall(t)
+	folder := filepath.Join(root, filepath.FromSlash(travel))
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(folder, "small_test.go"), "package main\n\nimport \"testing\"\n\n"+
+		"func TestWord(t *testing.T) { helper(t, new(Word).String()) }\n\nfunc TestMeasure(*testing.T) { Measure(new(Word)) }\n\n"+
+		"func helper(t *testing.T, text string) { t.Log(text) }\n")
+	dir := filepath.Join(t.TempDir(), "mine")
+	tests := func(args ...string) string {
+		t.Helper()
+		if out, err := take(append([]string{"-to", dir}, args...)...); err != nil {
+			t.Fatal(out, err)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "small_test.go"))
+		if err != nil {
+			return "none"
+		}
+		return strings.Join(regexp.MustCompile(`func \w+`).FindAllString(string(text), -1), ", ")
+	}
+	for _, step := range []struct{ args, want string }{
+		{"Word -test", "func TestWord, func helper"},
+		{"", "func TestWord, func helper"},
+		{"Word Measure -test", "func TestWord, func TestMeasure, func helper"},
+		{"Word", "none"},
+		{"", "none"},
+	} {
+		if got := tests(strings.Fields(step.args)...); got != step.want {
+			t.Errorf("%q: %s, want %s", step.args, got, step.want)
+		}
+	}
+}
+
 // What the command line says of the library of this checkout.
 func TestCommandLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
@@ -179,6 +216,8 @@ func TestCommandLine(t *testing.T) {
 		{"jsonrpc -why Peer.Call", "\n    the command line asks for it\n"},
 		{"-why Conn.Read jsonrpc", "there is no Conn.Read"},
 		{"-why Pipe client", "Pipe is not taken"},
+		{"-list -test Root", "there is no test that needs nothing else"},
+		{"-list -test Bind", "  TestBind\n"},
 		{"Serve", "where to?"},
 		{"-to " + file + " Serve", file},
 		{"-to " + filepath.Join(file, "mine") + " Serve", file},
