@@ -108,19 +108,12 @@ func run(args []string, out io.Writer, load func() (*library, error)) error {
 		l.printAll(out)
 		return nil
 	}
-	roots, err := l.roots(o.what)
+	taken, err := l.take(o)
 	if err != nil {
 		return err
 	}
-	taken := l.reach(roots)
 	if o.why != "" {
 		return taken.explain(out, o.why)
-	}
-	if o.test {
-		var tests []string
-		if taken, tests = taken.withTests(roots); len(tests) == 0 {
-			return errors.New("-test: there is no test that needs nothing else than what is taken; leave the flag out")
-		}
 	}
 	o.pkg = cmp.Or(o.pkg, "mcp") // for -list without -to
 	texts, err := taken.texts(o.pkg)
@@ -134,6 +127,23 @@ func run(args []string, out io.Writer, load func() (*library, error)) error {
 		return errors.New("where to? Give -to DIR, or -list to see what would be taken")
 	}
 	return target.write(out, l, texts, o)
+}
+
+// take returns what the wanted names need, with tests if they are asked for.
+func (l *library) take(o *options) (*taken, error) {
+	roots, err := l.roots(o.what)
+	if err != nil {
+		return nil, err
+	}
+	t := l.reach(roots)
+	if !o.test {
+		return t, nil
+	}
+	t, tests := t.withTests(roots)
+	if tests == 0 {
+		return nil, errors.New("-test: there is no test that needs nothing else than what is taken; leave the flag out")
+	}
+	return t, nil
 }
 
 // loadCheckout loads the library that this program belongs to: its source lies two
