@@ -54,8 +54,8 @@ package main
 // error response to send back. So nothing that a peer sends can end the conversation.
 //
 // To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
-// its appendix. "One call, through the code" there follows a request step by step. If
-// you read for the first time, stop at the banner "Writing JSON".
+// its appendix. "One call, through the code" there follows a request step by step. For
+// the first time, read on to the banner "Taking in what comes": 970 lines.
 //
 // Source: JSON-RPC 2.0; 2025-11-25 basic#messages; 2025-03-26 basic#batching. In
 // all files, "2025-11-25 basic#messages" stands for the page and the heading

@@ -1,6 +1,6 @@
 package main
 
-// Most of what is tested stands in golden files: testdata/README.md lists them, and go test -run 'Transcripts|Cases' -v prints their titles.
+// Most of what is tested stands in golden files: testdata/cases/README.md lists them, and go test -run 'Transcripts|Cases' -v prints their titles.
 // Here is the rest: what needs a handler, a clock, a crowd, or a look inside.
 //
 //	Examples      they document the package; whole programs are in testdata/examples
@@ -2983,10 +2983,10 @@ func TestTranscripts(t *testing.T) {
 }
 
 // The cases under testdata/cases: each is replayed at the end that it is about, and must come out the same to the byte. Titles are
-// different in each file, and each case has a reason. testdata/README.md lists the files, and explains the notation.
+// different in each file, and each case has a reason. testdata/cases/README.md lists the files, and explains the notation.
 func TestCases(t *testing.T) {
 	files, _ := filepath.Glob("testdata/cases/*.txtar")
-	index, err := os.ReadFile("testdata/README.md")
+	index, err := os.ReadFile("testdata/cases/README.md")
 	if err != nil || len(files) == 0 {
 		t.Fatal(err, files)
 	}
@@ -2996,8 +2996,8 @@ func TestCases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(string(index), "[cases/"+filepath.Base(file)+"]") {
-				t.Error("testdata/README.md does not list the file")
+			if !strings.Contains(string(index), "["+filepath.Base(file)+"]") {
+				t.Error("testdata/cases/README.md does not list the file")
 			}
 			intro, cases := parseCases(string(text))
 			rewritten, seen := intro, map[string]bool{}
@@ -3171,7 +3171,7 @@ func TestDemoIsBounded(t *testing.T) {
 
 // ======== Golden files ========
 
-// A golden file shows messages as they travel. testdata/README.md explains the files and their notation. There are two kinds:
+// A golden file shows messages as they travel. testdata/cases/README.md explains the files and their notation. There are two kinds:
 //
 //	testdata/NN-*.txtar     a lesson: one conversation, replayed against the server and against the client
 //	testdata/cases/*.txtar  the cases of one subject: each is a short conversation that shows one rule, at one end

@@ -14,6 +14,7 @@ import (
 	"interop/wire"
 	"io"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -287,7 +288,7 @@ func TestMethodsStandWithTheirType(t *testing.T) {
 	}
 }
 
-// The course names methods and fields of the code, such as `Peer.dispatch`. Each of them is there.
+// The course and the other documents name methods and fields of the code, such as `Peer.dispatch`. Each of them is there.
 func TestCourseNamesWhatIsThere(t *testing.T) {
 	members := map[string][]string{} // by type
 	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
@@ -315,12 +316,11 @@ func TestCourseNamesWhatIsThere(t *testing.T) {
 		})
 	}
 	found := 0
-	for _, path := range []string{"testdata/README.md", "README.md"} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
+	for path, text := range documents(t) {
+		if path == "testdata/CHANGES.md" || path == "testdata/interop/README.md" { // they name what was there once
+			continue
 		}
-		for _, match := range regexp.MustCompile("`([A-Za-z]+)\\.([A-Za-z]+)`").FindAllStringSubmatch(string(text), -1) {
+		for _, match := range regexp.MustCompile("`([A-Za-z]+)\\.([A-Za-z]+)`").FindAllStringSubmatch(text, -1) {
 			known, isType := members[match[1]]
 			if isType && !slices.Contains(known, match[2]) {
 				t.Errorf("%s names %s, which is not there", path, match[0])
@@ -411,24 +411,40 @@ func TestMainUsesExportedNames(t *testing.T) {
 	}
 }
 
-// What the README shows is what happens: its commands are given to one shell as they stand, and print what is shown. In a console block each
-// is behind a $, with its output below it; a block of the shell, which can be pasted, is followed by a block with its output. Only what is
-// random differs: ids and the port.
+// What README.md and the pages beside it show is what happens: the commands of each are given to one shell as they stand, and print what is
+// shown. In a console block each is behind a $, with its output below it; a block of the shell, which can be pasted, is followed by a block
+// with its output. Only what is random differs: ids and the port.
 func TestReadme(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts the go command")
-	}
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
 	}
 	for _, tool := range []string{"bash", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skip(err)
 		}
 	}
-	type step struct{ commands, want string }
-	var steps []step
+	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5} {
+		t.Run(document, func(t *testing.T) {
+			steps := stepsOf(t, document)
+			if len(steps) < atLeast {
+				t.Errorf("%d steps", len(steps))
+			}
+			sh := newShell(t)
+			for _, step := range steps {
+				sh.check(t, step)
+			}
+		})
+	}
+}
+
+// step is what a document gives to the shell, and what that prints.
+type step struct{ commands, want string }
+
+func stepsOf(t *testing.T, document string) (steps []step) {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, block := range regexp.MustCompile("(?s)```(console|sh)\n(.*?)```\n(?:\n```text\n(.*?)```)?").FindAllStringSubmatch(string(text), -1) {
 		if block[1] == "sh" {
 			steps = append(steps, step{block[2], block[3]})
@@ -440,49 +456,80 @@ func TestReadme(t *testing.T) {
 			}
 		}
 	}
-	shell := exec.Command("bash")
-	in, _ := shell.StdinPipe()
-	stdout, _ := shell.StdoutPipe()
-	if err := shell.Start(); err != nil {
+	return steps
+}
+
+// shell is a shell that is told one step after another.
+type shell struct {
+	in      io.Writer
+	out     *bufio.Reader
+	first   string // the program testdata/first
+	address string // where that listens, in place of 127.0.0.1:8080
+}
+
+func newShell(t *testing.T) *shell {
+	sh := &shell{first: filepath.Join(t.TempDir(), "first.exe")}
+	goCommand(t, ".", runtime.GOOS, "build", "-o", sh.first, "./testdata/first")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	same := func(text string) string {
-		text = regexp.MustCompile(`(?m)^Mcp-Session-Id: [A-Z2-7]{26}$`).ReplaceAllString(text, "Mcp-Session-Id: ID")
-		text = regexp.MustCompile(`(?m)^id: [0-9a-f]{8}\.`).ReplaceAllString(text, "id: TAG.")
-		return strings.TrimSpace(regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(text, "127.0.0.1:PORT"))
+	sh.address = listener.Addr().String()
+	listener.Close()
+	bash := exec.Command("bash")
+	in, _ := bash.StdinPipe()
+	out, _ := bash.StdoutPipe()
+	sh.in, sh.out = in, bufio.NewReader(out)
+	if err := bash.Start(); err != nil {
+		t.Fatal(err)
 	}
-	out := bufio.NewReader(stdout)
-	defer in.Close()
 	fmt.Fprintln(in, "trap 'kill $(jobs -p) 2>/dev/null' EXIT") // also where a step fails
-	run := func(commands string) string {
-		const mark = "end of step\n"
-		fmt.Fprintf(in, "%s\necho; echo %s", commands, mark)
-		got := ""
-		for !strings.HasSuffix(got, "\n"+mark) {
-			line, err := out.ReadString('\n')
-			if got += strings.ReplaceAll(line, "\r", ""); err != nil {
-				t.Fatal(err, got)
-			}
+	t.Cleanup(func() {
+		in.Close()
+		if err := bash.Wait(); err != nil {
+			t.Error(err)
 		}
-		return same(strings.TrimSuffix(got, mark))
-	}
-	for _, step := range steps {
-		got, want := run(step.commands), same(step.want)
-		if strings.Contains(step.commands, "go run . call") { // where compiling takes more than five seconds, it falls back to an older revision
-			for tries := 0; got != want && tries < 4; tries++ {
-				got = run(step.commands)
-			}
+	})
+	return sh
+}
+
+func (sh *shell) run(t *testing.T, commands string) string {
+	const mark = "end of step\n"
+	fmt.Fprintf(sh.in, "%s\necho; echo %s", commands, mark)
+	got := ""
+	for !strings.HasSuffix(got, "\n"+mark) {
+		line, err := sh.out.ReadString('\n')
+		if got += strings.ReplaceAll(line, "\r", ""); err != nil {
+			t.Fatal(err, got)
 		}
-		if got != want {
-			t.Errorf("%s\ngot\n%s\nwant\n%s", step.commands, got, want)
+	}
+	return withoutRandom(strings.TrimSuffix(got, mark))
+}
+
+// withoutRandom returns a text without what differs each time.
+func withoutRandom(text string) string {
+	text = regexp.MustCompile(`(?m)^Mcp-Session-Id: [A-Z2-7]{26}$`).ReplaceAllString(text, "Mcp-Session-Id: ID")
+	text = regexp.MustCompile(`(?m)^id: [0-9a-f]{8}\.`).ReplaceAllString(text, "id: TAG.")
+	return strings.TrimSpace(regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(text, "127.0.0.1:PORT"))
+}
+
+// check runs a step. The program testdata/first is built already. What the reader starts in another terminal runs in the background.
+func (sh *shell) check(t *testing.T, step step) {
+	commands := strings.NewReplacer("go run ./testdata/first", sh.first, "127.0.0.1:8080", sh.address).Replace(step.commands)
+	if strings.HasPrefix(commands, sh.first+" -http") {
+		commands += " 2>/dev/null & until curl -s " + sh.address + " >/dev/null; do sleep 0.1; done"
+	}
+	got, want := sh.run(t, commands), withoutRandom(step.want)
+	if strings.Contains(commands, "go run . call") { // where compiling takes more than five seconds, it falls back to an older revision
+		for tries := 0; got != want && tries < 4; tries++ {
+			got = sh.run(t, commands)
 		}
-		line, _, _ := strings.Cut(step.commands, "\n")
-		t.Log(line)
 	}
-	in.Close()
-	if err := shell.Wait(); err != nil || len(steps) < 6 {
-		t.Errorf("%d steps, %v", len(steps), err)
+	if got != want {
+		t.Errorf("%s\ngot\n%s\nwant\n%s", commands, got, want)
 	}
+	line, _, _ := strings.Cut(step.commands, "\n")
+	t.Log(line)
 }
 
 // inFiles calls f for what a pattern finds in files, and returns how often that was.

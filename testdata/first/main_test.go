@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: 0BSD
+
+package main
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// missing are the members of the lessons' messages that this server does not send, and serverInfo, which is its own. README.md
+// names each of them.
+var missing = []string{"completions", "logging", "prompts", "resources", "serverInfo", "instructions", "_meta"}
+
+// The first lesson on stdio: each line of the client goes in, and what comes out is what the lesson has from the server.
+func TestFirstLesson(t *testing.T) {
+	in, want := "", []any(nil)
+	for _, s := range sections(t, "../01-stdio-handshake.txtar") {
+		switch s.who {
+		case "client":
+			in += s.text
+		case "server":
+			want = append(want, values(t, s.text)...)
+		}
+	}
+	var out strings.Builder
+	if err := serveLines(strings.NewReader(in), &out); err != nil {
+		t.Fatal(err)
+	}
+	if got := values(t, out.String()); len(want) != 2 || !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%v\nwant\n%v", got, want)
+	}
+}
+
+// The first half of the first lesson over HTTP: initialize, and the notification that follows it. The server opens no session.
+func TestFirstHTTPLesson(t *testing.T) {
+	recorder := httptest.NewRecorder()
+	played := 0
+	for _, s := range sections(t, "../05-http-session.txtar") {
+		if s.letter == "" || s.letter > "B" {
+			continue
+		}
+		head, body, _ := strings.Cut(s.text, "\n\n")
+		first, fields, _ := strings.Cut(strings.TrimSpace(head), "\n")
+		if s.who == "client" {
+			method, path, _ := strings.Cut(first, " ")
+			recorder = httptest.NewRecorder()
+			r := httptest.NewRequest(method, path, strings.NewReader(body))
+			for line := range strings.SplitSeq(fields, "\n") {
+				name, value, _ := strings.Cut(line, ": ")
+				r.Header.Set(name, value)
+			}
+			servePost(recorder, r)
+			continue
+		}
+		contentType := regexp.MustCompile(`(?m)^Content-Type: (.*)$`).FindStringSubmatch(fields + "\nContent-Type: ")[1]
+		if got := recorder.Header().Get("Content-Type"); recorder.Result().Status[:3] != first || got != contentType {
+			t.Errorf("%s: %s, %q", s.letter, recorder.Result().Status, got)
+		}
+		if got, want := values(t, recorder.Body.String()), values(t, body); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got\n%v\nwant\n%v", s.letter, got, want)
+		}
+		played++
+	}
+	if played != 2 {
+		t.Errorf("%d exchanges", played)
+	}
+}
+
+// What else the comments promise.
+func TestAnswers(t *testing.T) {
+	for text, want := range map[string]string{
+		`not json`: `"error":{"code":-32700`,
+		`[]`:       `"error":{"code":-32600`,
+		`{"jsonrpc":"2.0","id":"a","method":"no/such"}`:                                                         `"id":"a","error":{"code":-32601`,
+		`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`:                                               `"id":9007199254740993,"result":{}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`:                                                        `"error":{"code":-32602,"message":"Unknown tool: "`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get-weather","arguments":{"city":5}}}`: `"isError":true`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get-weather"}}`:                        `"isError":true`,
+		`{"jsonrpc":"2.0","id":1,"result":{}}`:                                                                  `null`,
+		`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"get-weather","arguments":{"city":"Oslo"}}}`:   `null`,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2024-11-05"}}`:              `"protocolVersion":"2025-11-25"`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`:                                                        `"name":"get-weather"`,
+	} {
+		got, err := json.Marshal(answer([]byte(text)))
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s: %s, %v, want %s", text, got, err, want)
+		}
+	}
+	for want, r := range map[int]struct{ method, field, value, body string }{
+		400: {"POST", "MCP-Protocol-Version", "2026-07-28", `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
+		403: {"POST", "Origin", "https://example.com", `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
+		405: {"GET", "Accept", "text/event-stream", ""},
+	} {
+		recorder, req := httptest.NewRecorder(), httptest.NewRequest(r.method, "/mcp", strings.NewReader(r.body))
+		req.Header.Set(r.field, r.value)
+		if servePost(recorder, req); recorder.Code != want {
+			t.Errorf("%+v: %d", r, recorder.Code)
+		}
+	}
+}
+
+// The program can be read in ten minutes, and README.md names what it leaves out of the lessons' messages.
+func TestReadme(t *testing.T) {
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), "\n"); n > 200 {
+		t.Errorf("main.go has %d lines", n)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append([]string{"Mcp-Session-Id"}, missing...) {
+		if !strings.Contains(string(readme), "`"+name+"`") {
+			t.Errorf("README.md does not name %s", name)
+		}
+	}
+}
+
+// section is a part of a lesson, under a line such as "-- client A --".
+type section struct{ who, letter, text string }
+
+func sections(t *testing.T, file string) (list []section) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := regexp.MustCompile(`(?m)^-- (\w+) ?([A-Z]?) --\n`).FindAllStringSubmatchIndex(string(text), -1)
+	for i, p := range parts {
+		end := len(text)
+		if i+1 < len(parts) {
+			end = parts[i+1][0]
+		}
+		list = append(list, section{string(text[p[2]:p[3]]), string(text[p[4]:p[5]]), string(text[p[1]:end])})
+	}
+	return list
+}
+
+// values reads one JSON object from each line, without the members that are missing here.
+func values(t *testing.T, lines string) (list []any) {
+	for line := range strings.Lines(lines) {
+		var value any
+		if err := json.Unmarshal([]byte(line), &value); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		list = append(list, without(value))
+	}
+	return list
+}
+
+func without(value any) any {
+	if members, ok := value.(object); ok {
+		for _, name := range missing {
+			delete(members, name)
+		}
+		for _, member := range members {
+			without(member)
+		}
+	}
+	return value
+}
