@@ -5,7 +5,7 @@ package main
 //
 //	Examples      they document the package; whole programs are in testdata/examples
 //	jsonrpc.go    decoding, encoding, ids; calls, cancellation, bounds; FuzzDecode
-//	stdio.go      lines, the end of input, child processes; FuzzServe
+//	stdio.go      lines, the end of input; FuzzServe
 //	sse.go        events in and out, streams that are resumed; FuzzReadEvents
 //	session.go    the lifecycle, 2026-07-28, questions, subscriptions, the Client
 //	http.go       guard, CORS, authentication; requests, sessions, streams, the transport of 2024-11-05; FuzzHTTP; the Client at URLs; FuzzClient
@@ -724,37 +724,6 @@ func (w tornWriter) Write(b []byte) (int, error) {
 	return n, errors.New("cut")
 }
 
-// Whatever standard input is, a pipe, a file, or a pipe that does not block: each request of it is answered, also those behind whose last byte
-// the input ends, and the program ends with exit 0.
-func TestStandardInput(t *testing.T) {
-	const requests = 50
-	said := initializeLine("2025-11-25")
-	for i := range requests {
-		said += "\n" + toolCall(i, "count", fmt.Sprintf(`{"n":0,"delayMs":%d}`, i%5))
-	}
-	file, err := os.Create(filepath.Join(t.TempDir(), "said"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	_, _ = file.WriteString(said)
-	_, _ = file.Seek(0, io.SeekStart)
-	nonblocking := process(t, "mcpwire")
-	nonblocking.Path, nonblocking.Args = "/bin/sh", []string{"sh", "-c", `MCPWIRE_CHILD="stops blocking" "$0"; exec "$0"`, nonblocking.Path}
-	for name, row := range map[string]struct {
-		cmd *exec.Cmd
-		in  io.Reader
-	}{
-		"a pipe": {process(t, "mcpwire"), strings.NewReader(said)}, "a file": {process(t, "mcpwire"), file}, "a pipe that does not block": {nonblocking, strings.NewReader(said)},
-	} {
-		row.cmd.Stdin = row.in
-		out, err := row.cmd.Output()
-		if lines := bytes.Count(out, []byte("\n")); lines != requests+1 || err != nil {
-			t.Errorf("%s: %d answers, %v", name, lines, err)
-		}
-	}
-}
-
 // Serve ends even if a handler does not look at its context, or holds up the reader: at the end of input after five seconds, when it is told
 // to stop after three, and each time a second for the last word.
 func TestServeWindsDown(t *testing.T) {
@@ -790,120 +759,6 @@ func TestServeWindsDown(t *testing.T) {
 	}
 }
 
-// sh is a child that runs a script, with a message as its first argument.
-func sh(script string, args ...string) *exec.Cmd {
-	return exec.Command("sh", append([]string{"-c", script, "sh", `{"jsonrpc":"2.0","method":"notifications/hello"}`}, args...)...)
-}
-
-// leavesDeaf is the script of a child whose own child ignores SIGTERM, and lives on when it ends.
-const leavesDeaf = `trap "" TERM; sleep 60 & trap - TERM; echo "$1"; cat`
-
-// Each kind of child is gone, and reaped, when Close returns. Close ends its standard input, then sends SIGTERM, then SIGKILL.
-func TestCloseEndsChild(t *testing.T) {
-	for _, row := range []struct{ name, script, signal string }{
-		{"exits at EOF", `echo "$1"; cat`, ""},
-		{"ignores EOF", `echo "$1"; exec sleep 60`, "terminated"},
-		{"ignores SIGTERM", `trap "" TERM; echo "$1"; sleep 60`, "killed"},
-		{"leaves a grandchild", `sleep 60 & echo "$1"; cat`, ""}, // that is told to end, too
-		{"leaves a deaf grandchild", leavesDeaf, ""},
-	} {
-		cmd := sh(row.script)
-		conn, err := CommandDialer{Command: func() *exec.Cmd { return cmd }, Grace: 300 * time.Millisecond, MaxLine: testLimit}.Dial(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if in, err := conn.Read(); err != nil || in.Messages[0].Method != "notifications/hello" {
-			t.Fatal(row.name, err)
-		}
-		began := time.Now()
-		if err := conn.Close(); err != nil || time.Since(began) > 30*time.Second { // not after the 60 s of the sleep
-			t.Errorf("%s: %v after %v", row.name, err, time.Since(began))
-		}
-		if state := cmd.ProcessState; state == nil || !strings.Contains(state.String(), row.signal) {
-			t.Errorf("%s: ended with %v", row.name, state)
-		}
-		if _, err := conn.Read(); err == nil {
-			t.Errorf("%s: Read after Close", row.name)
-		}
-		waitFor(t, func() bool { return !groupAlive(cmd.Process.Pid) })
-	}
-}
-
-// groupAlive reports whether a process of the group runs; one that is dead but not yet reaped by its new parent does not count.
-func groupAlive(pgid int) bool {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	alive := regexp.MustCompile(fmt.Sprintf(`\) [^Z] [0-9]+ %d `, pgid))
-	return slices.ContainsFunc(stats, func(path string) bool {
-		stat, _ := os.ReadFile(path)
-		return alive.Match(stat)
-	})
-}
-
-// A child that dies fails the waiting call, and the next, with its exit status and the last of its stderr.
-func TestChildDies(t *testing.T) {
-	conn, err := CommandDialer{Command: func() *exec.Cmd { return sh(`read request; echo "out of cheese" >&2; exit 3`) }, Grace: time.Second, MaxLine: testLimit}.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := Open(t.Context(), conn, nil, nil)
-	defer p.Close()
-	for range 2 {
-		err = p.Call(t.Context(), "m", nil, nil)
-		var exit *exec.ExitError
-		if !errors.Is(err, ErrClosed) || !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(err.Error(), "out of cheese") {
-			t.Error(err)
-		}
-	}
-}
-
-// A message of a child that is too large is skipped: it is not taken for the end of the child, which would be waited for, and what follows is
-// read.
-func TestChildSaysTooMuch(t *testing.T) {
-	conn, err := CommandDialer{Command: func() *exec.Cmd { return sh(`printf '%0200d\n' 1; echo "$1"; cat`) }, Grace: time.Minute, MaxLine: 100}.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	in, err := conn.Read()
-	if err != nil || in.Messages[0].Kind() != Invalid || !errors.Is(in.Lost, ErrTooLarge) {
-		t.Error(in, err)
-	}
-	if in, err := conn.Read(); err != nil || in.Messages[0].Method != "notifications/hello" {
-		t.Error(in, err)
-	}
-}
-
-// A command that cannot be started is an error, and leaves nothing open.
-func TestChildMissing(t *testing.T) {
-	files := openFiles()
-	if _, err := (CommandDialer{Command: func() *exec.Cmd { return exec.Command("/no/such/server") }, Grace: time.Second, MaxLine: testLimit}).Dial(t.Context()); err == nil {
-		t.Error("it was started")
-	}
-	if now := openFiles(); now != files {
-		t.Errorf("%d open files, %d before", now, files)
-	}
-}
-
-// A child that no longer reads is given up, and the next call starts another.
-func TestChildDoesNotRead(t *testing.T) {
-	var started atomic.Int32
-	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2026-07-28"}}
-	err := c.Connect(t.Context(), CommandDialer{Command: func() *exec.Cmd {
-		if started.Add(1) == 1 {
-			return sh(`read request; exec <&-; echo '{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}}'; exec sleep 60`)
-		}
-		return process(t, "mcpwire")
-	}, Grace: 300 * time.Millisecond, MaxLine: testLimit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	waitFor(t, func() bool { return c.Call(t.Context(), "tools/list", nil, nil) == nil })
-	if started.Load() != 2 {
-		t.Errorf("%d starts", started.Load())
-	}
-}
-
 // beChild is what a child process does instead of the tests.
 func beChild(role string) int {
 	switch role {
@@ -913,8 +768,6 @@ func beChild(role string) int {
 			return 0
 		}
 		main()
-	case "stops blocking":
-		_ = syscall.SetNonblock(syscall.Stdin, true)
 	}
 	return 0
 }
@@ -3000,24 +2853,28 @@ func TestCases(t *testing.T) {
 				t.Error("testdata/cases/README.md does not list the file")
 			}
 			intro, cases := parseCases(string(text))
-			rewritten, seen := intro, map[string]bool{}
-			for _, c := range cases {
-				t.Run(c.name(), func(t *testing.T) {
-					if _, reason, _ := strings.Cut(c.title, "\n"); strings.TrimSpace(reason) == "" || seen[c.name()] {
-						t.Error("a case has a title of its own, and a reason")
+			rewritten, seen := make([]string, len(cases)), map[string]bool{}
+			t.Cleanup(func() { // when those that run in parallel have ended
+				if *update {
+					if err := os.WriteFile(file, []byte(strings.Join(append([]string{intro}, rewritten...), "\n")), 0o644); err != nil {
+						t.Error(err)
 					}
-					seen[c.name()] = true
-					got := c.String()
-					defer func() { rewritten += "\n" + got }() // what cannot be replayed stays as it is
-					if got = c.replayed(t).String(); !*update && got != c.String() {
-						t.Errorf("got\n%s\nwant\n%s", got, c)
+				}
+			})
+			for i, c := range cases {
+				if _, reason, _ := strings.Cut(c.title, "\n"); strings.TrimSpace(reason) == "" || seen[c.name()] {
+					t.Errorf("%s: a case has a title of its own, and a reason", c.name())
+				}
+				seen[c.name()] = true
+				t.Run(c.name(), func(t *testing.T) {
+					if c.index("exit") >= 0 { // processes, which wait for most of the time
+						t.Parallel()
+					}
+					rewritten[i] = c.String() // what cannot be replayed stays as it is
+					if rewritten[i] = c.replayed(t).String(); !*update && rewritten[i] != c.String() {
+						t.Errorf("got\n%s\nwant\n%s", rewritten[i], c)
 					}
 				})
-			}
-			if *update {
-				if err := os.WriteFile(file, []byte(rewritten), 0o644); err != nil {
-					t.Fatal(err)
-				}
 			}
 		})
 	}
@@ -5149,12 +5006,6 @@ func checkLeaks(t *testing.T) {
 		stacks := make([]byte, 1<<20)
 		t.Errorf("%d goroutines, %d at first\n%s", runtime.NumGoroutine(), base, stacks[:runtime.Stack(stacks, true)])
 	})
-}
-
-// openFiles counts this process's descriptors, where that can be done.
-func openFiles() int {
-	entries, _ := os.ReadDir("/proc/self/fd")
-	return len(entries)
 }
 
 type lockedBuffer struct {

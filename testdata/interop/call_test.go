@@ -304,7 +304,7 @@ func summary(t *testing.T, flags, server []string, want map[string]string) outco
 func lines(t *testing.T, server, stdin, want []string) outcome {
 	t.Helper()
 	out := call(t, []string{"-i"}, strings.Join(stdin, "\n")+"\n", server...)
-	if out.exit != 1 || !regexp.MustCompile(`(?m)^mcpwire: .*\(-3260[12]\)$`).MatchString(out.stderr) {
+	if out.exit != 1 || !regexp.MustCompile(`(?m)^mcpwire: .*\(-3260[12]\)(; data: .*)?$`).MatchString(out.stderr) {
 		t.Errorf("exit %d: want 1, and an error on stderr", out.exit)
 	}
 	got := strings.Split(strings.TrimSpace(out.stdout), "\n")

@@ -43,6 +43,7 @@ var targets = map[string]func(t *testing.T, fixtures string) (flags []string){"s
 // MCPWIRE_CONFORMANCE_RUNS times or until something fails: all sets in turn,
 // the server's against the same process. What passes for the suite is not enough: it overlooks warnings, and scenarios that assert nothing.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	runs, err := strconv.Atoi(cmp.Or(os.Getenv("MCPWIRE_CONFORMANCE_RUNS"), "1"))
 	if err != nil || runs < 1 {
 		t.Fatalf("MCPWIRE_CONFORMANCE_RUNS=%s", os.Getenv("MCPWIRE_CONFORMANCE_RUNS"))

@@ -195,6 +195,31 @@ func (v *visitor) call(t *testing.T, method, params string) string {
 	return last
 }
 
+// post sends a request in a conversation of HTTP+SSE, which is answered on its stream.
+func (v *visitor) post(t *testing.T, method, params string) {
+	t.Helper()
+	if resp := v.do(t, "POST", nil, v.request(method, params)); resp.StatusCode != 202 {
+		t.Fatalf("%s: %s %s", method, resp.Status, body(t, resp))
+	}
+}
+
+// converse begins a conversation of HTTP+SSE. The URL of the visitor is the one that the server has announced: an absolute path, as a full URL
+// would name what nginx hides.
+func converse(t *testing.T, server daemon) (*visitor, *stream) {
+	t.Helper()
+	v := &visitor{url: server.sse}
+	stream := v.listen(t, "")
+	endpoint := stream.next(t, "/")
+	if endpoint.name != "endpoint" {
+		t.Fatalf("got %+v, want the endpoint", endpoint)
+	}
+	v.url = server.base + endpoint.data
+	v.post(t, "initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"visitor","version":"1"}}`)
+	stream.next(t, `"protocolVersion":"2024-11-05"`)
+	v.do(t, "POST", nil, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return v, stream
+}
+
 // setNote changes a note: that is how a session comes to hear something.
 func (v *visitor) setNote(t *testing.T, name string) {
 	t.Helper()

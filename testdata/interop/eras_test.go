@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -18,8 +16,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/client"
-	"github.com/mark3labs/mcp-go/client/transport"
-	mark3labs "github.com/mark3labs/mcp-go/mcp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -39,7 +35,7 @@ func TestBothEras(t *testing.T) {
 	}
 	t.Run("clients", func(t *testing.T) {
 		for _, era := range eras {
-			t.Run("Inspector/"+era.name, func(t *testing.T) { inspectEra(t, server, era.name, era.version) })
+			t.Run("Inspector/"+era.name, func(t *testing.T) { inspectEra(t, server, era.name) })
 		}
 		for _, era := range []string{"auto", "2026-07-28"} {
 			t.Run("TypeScript 2/"+era, func(t *testing.T) { typeScript2Session(t, server, era) })
@@ -54,7 +50,10 @@ func TestBothEras(t *testing.T) {
 		for _, rev := range revisions[:2] {
 			t.Run("Go/"+rev.version, func(t *testing.T) { sdkEra(t, server, rev) })
 		}
-		t.Run("mcp-go", func(t *testing.T) { mcpGoSession(t, server) })
+		t.Run("mcp-go", func(t *testing.T) {
+			t.Parallel()
+			mcpGoSession(t, mcpGoWay{kind: "http", rev: revisions[0]}, target{server.mcp}, "of-mcp-go")
+		})
 	})
 	close(stop)
 	calls.Wait()
@@ -138,45 +137,12 @@ func (r *recorder) sessionless(t *testing.T) {
 	}
 }
 
-// inspectEra: of an unknown tool the Inspector does not tell the server, and to a question it does not offer to answer. The legacy era has
-// less to do, as the rest is in TestInspectorHTTP.
-func inspectEra(t *testing.T, server daemon, era, version string) {
-	for _, test := range []struct {
-		name   string
-		flags  []string
-		exit   int
-		stdout string
-		stderr string
-	}{
-		{name: "initialize", flags: []string{"--method", "initialize"}, stdout: `{"result":{"protocolVersion":"` + version + `"}}`},
-		{name: "tools", flags: []string{"--method", "tools/list", "--strict"},
-			stdout: `{"result":{"tools":[{"name":"ask"},{"name":"count"},{"name":"echo"},{"name":"get-weather"},{"name":"set-note"}]}}`},
-		{name: "a tool", flags: []string{"--method", "tools/call", "--tool-name", "get-weather", "--tool-arg", "city=Oslo",
-			"--tool-arg", "unit=fahrenheit"}, stdout: `{"result":{"content":[{"text":"Current temperature in Oslo is 64°F"}]}}`},
-		{name: "unknown tool", flags: []string{"--method", "tools/call", "--tool-name", "no-such-tool"},
-			exit: 5, stderr: `{"error":{"code":"tool_not_found"}}`},
-		{name: "missing argument", flags: []string{"--method", "tools/call", "--tool-name", "get-weather"},
-			exit: 1, stderr: `{"error":{"message":"Invalid params"}}`},
-		{name: "templates", flags: []string{"--method", "resources/templates/list"},
-			stdout: `{"result":{"resourceTemplates":[{"uriTemplate":"note:///{name}"}]}}`},
-		{name: "a resource", flags: []string{"--method", "resources/read", "--uri", "note:///welcome"},
-			stdout: `{"result":{"contents":[{"uri":"note:///welcome","mimeType":"text/plain","text":"This note is served by mcpwire."}]}}`},
-		{name: "unknown resource", flags: []string{"--method", "resources/read", "--uri", "note:///nothing"},
-			exit: 1, stderr: `{"error":{"message":"Resource not found"}}`},
-		{name: "a prompt", flags: []string{"--method", "prompts/get", "--prompt-name", "summarize-note", "--prompt-args", "name=welcome"},
-			stdout: `{"result":{"messages":[{"role":"user","content":{"type":"resource"}},{"role":"user","content":{"type":"text"}}]}}`},
-		{name: "a question", flags: []string{"--method", "tools/call", "--tool-name", "ask"},
-			exit: 1, stderr: `{"error":{"message":"The client lacks elicitation"}}`},
-	} {
-		if era == "legacy" && test.name != "initialize" && test.name != "a tool" {
-			continue
-		}
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			out := inspectTarget(t, []string{server.mcp, "--transport", "http"}, append([]string{"--protocol-era", era}, test.flags...))
-			out.check(t, test.exit, test.stdout, test.stderr)
-		})
-	}
+// inspectEra has the Inspector make one call. The rest is in TestInspector.
+func inspectEra(t *testing.T, server daemon, era string) {
+	t.Parallel()
+	out := inspectTarget(t, []string{server.mcp, "--transport", "http"}, []string{"--protocol-era", era, "--method", "tools/call",
+		"--tool-name", "get-weather", "--tool-arg", "city=Oslo", "--tool-arg", "unit=fahrenheit"})
+	out.check(t, 0, `{"result":{"content":[{"text":"Current temperature in Oslo is 64°F"}]}}`, "")
 }
 
 func typeScript2(t *testing.T, args ...string) outcome {
@@ -261,93 +227,6 @@ func sdkHeader(t *testing.T, c *eraClient) {
 		_, err = c.GetPrompt(c.ctx, &mcp.GetPromptParams{Name: name})
 		failed(t, err, headerMismatch, "")
 	}
-}
-
-// mcpGoSession: mcp-go is modern when it is not told to listen from the beginning. Its fields are those that the specification wants.
-func mcpGoSession(t *testing.T, server daemon) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	c := &mcpGo{ctx: ctx, way: &recorder{sink: io.Discard}}
-	result, err := c.meet(t, target{server.mcp}, client.WithElicitationHandler(c))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if result.ServerInfo.Name != "mcpwire" || result.ProtocolVersion != "2026-07-28" {
-		t.Errorf("%+v", result)
-	}
-	if list, err := c.ListTools(ctx, mark3labs.ListToolsRequest{}); err != nil || len(list.Tools) != 5 {
-		t.Errorf("%+v, %v", list, err)
-	}
-	weather := map[string]any{"city": "Oslo", "unit": "fahrenheit"}
-	if got, want := c.text(t, "get-weather", weather), "Current temperature in Oslo is 64°F"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	refused := mark3labs.CallToolRequest{}
-	refused.Params = mark3labs.CallToolParams{Name: "get-weather", Arguments: map[string]any{"city": "Oslo", "unit": "réaumur"}}
-	if result, err := c.CallTool(ctx, refused); err != nil || !result.IsError {
-		t.Errorf("a unit that is none: %+v, %v", result, err)
-	}
-	read := mark3labs.ReadResourceRequest{Params: mark3labs.ReadResourceParams{URI: "note:///naïve"}}
-	if _, err := c.ReadResource(ctx, read); err == nil || !strings.Contains(err.Error(), "'uri' must be a URI") {
-		t.Errorf("a resource whose name is no URI: %v", err)
-	}
-	for _, field := range [][2]string{{"Mcp-Param-Unit", "fahrenheit"}, {"Mcp-Param-Unit", "=?base64?csOpYXVtdXI=?="},
-		{"Mcp-Name", "=?base64?bm90ZTovLy9uYcOvdmU=?="}} {
-		if !c.way.sent(field[0], field[1]) {
-			t.Errorf("no %s: %s", field[0], field[1])
-		}
-	}
-	c.counts(t)
-	if got := c.text(t, "ask", map[string]any{}); got != "Hello, Ada" {
-		t.Errorf("got %q", got)
-	}
-	stop := c.subscribe(t, "of-mcp-go")
-	c.text(t, "set-note", map[string]any{"name": "of-mcp-go", "text": "rain"})
-	eventually(t, "the list has changed", func() bool { return len(c.all("notifications/resources/list_changed", "")) > 0 })
-	eventually(t, "the note was updated", func() bool {
-		return slices.Equal(c.all("notifications/resources/updated", "uri"), []any{"note:///of-mcp-go"})
-	})
-	stop()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	c.way.sessionless(t)
-}
-
-// meet begins, in whichever era comes of it.
-func (c *mcpGo) meet(t *testing.T, to target, options ...client.ClientOption) (*mark3labs.InitializeResult, error) {
-	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
-	var way transport.Interface
-	if to.isURL() {
-		var err error
-		way, err = transport.NewStreamableHTTP(to[0],
-			transport.WithHTTPBasicClient(&http.Client{Transport: c.way}), transport.WithHTTPLogger(quiet))
-		if err != nil {
-			t.Fatal(err)
-		}
-	} else {
-		way = transport.NewStdioWithOptions(to[0], nil, to[1:], transport.WithCommandLogger(quiet),
-			transport.WithCommandFunc(func(ctx context.Context, command string, _ []string, args []string) (*exec.Cmd, error) {
-				c.server = exec.CommandContext(ctx, command, args...)
-				c.server.Stderr = &c.stderr
-				return c.server, nil
-			}))
-	}
-	c.Client = client.NewClient(way, options...)
-	t.Cleanup(func() { c.Close() })
-	c.OnNotification(func(n mark3labs.JSONRPCNotification) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.heard = append(c.heard, n)
-	})
-	if err := c.Start(c.ctx); err != nil {
-		t.Fatal(err)
-	}
-	init := mark3labs.InitializeRequest{}
-	init.Params.ClientInfo = mark3labs.Implementation{Name: "interop", Version: "1"}
-	return c.Initialize(c.ctx, init)
 }
 
 // ---- Cancellation ----
@@ -534,22 +413,5 @@ func byGo(version string) func(*testing.T, target) (version, failure string) {
 			t.Errorf("%+v, %v", list, err)
 		}
 		return session.InitializeResult().ProtocolVersion, ""
-	}
-}
-
-func byMCPGo(options ...client.ClientOption) func(*testing.T, target) (version, failure string) {
-	return func(t *testing.T, to target) (version, failure string) {
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		defer cancel()
-		c := &mcpGo{ctx: ctx, way: &recorder{sink: io.Discard}}
-		result, err := c.meet(t, to, options...)
-		if err != nil {
-			t.Log(err)
-			return "", err.Error()
-		}
-		if list, err := c.ListTools(ctx, mark3labs.ListToolsRequest{}); err != nil || len(list.Tools) != 5 {
-			t.Errorf("%+v, %v", list, err)
-		}
-		return result.ProtocolVersion, ""
 	}
 }

@@ -2,17 +2,12 @@ package interop
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// inspect runs the Inspector's command line once: it starts the server, does one thing, and ends it.
-func inspect(t *testing.T, server, flags []string) outcome {
-	t.Helper()
-	return inspectTarget(t, append([]string{mcpwire}, server...), flags)
-}
-
-// inspectTarget is for a command with its arguments, or a URL.
+// inspectTarget runs the Inspector's command line once, with a target: a command with its arguments, or a URL.
 func inspectTarget(t *testing.T, target, flags []string) outcome {
 	t.Helper()
 	command := slices.Concat(script(t, "@modelcontextprotocol/inspector/clients/launcher/build/index.js"),
@@ -27,115 +22,121 @@ var eras = []struct{ name, version string }{
 	{"modern", "2026-07-28"},
 }
 
+// inspection is one thing that the Inspector does, and what it prints then: JSON on stdout, or on stderr where it fails.
+type inspection struct {
+	name           string
+	flags          []string
+	exit           int
+	stdout, stderr string
+	only           string // in this era; "": in both
+}
+
+// inspections are all that the demo offers. Of an unknown tool the Inspector does not tell the server, and to a question it does not offer to
+// answer.
+var inspections = []inspection{
+	{name: "tools", flags: []string{"--method", "tools/list", "--strict"}, // which also looks for schemas that some clients choke on
+		stdout: `{"result":{"tools":[{"name":"ask"},{"name":"count"},{"name":"echo"},
+			{"name":"get-weather","title":"Weather","icons":[{"mimeType":"image/png"}],"inputSchema":{"type":"object","required":["city"]}},
+			{"name":"set-note"}]}}`},
+	{name: "a tool", flags: []string{"--method", "tools/call", "--tool-name", "get-weather", "--tool-arg", "city=Oslo", "--tool-arg", "unit=fahrenheit"},
+		stdout: `{"result":{"content":[{"type":"text","text":"Current temperature in Oslo is 64°F"}]}}`},
+	{name: "resources", flags: []string{"--method", "resources/list"},
+		stdout: `{"result":{"resources":[{"uri":"note:///welcome","name":"welcome","mimeType":"text/plain"}]}}`},
+	{name: "templates", flags: []string{"--method", "resources/templates/list"},
+		stdout: `{"result":{"resourceTemplates":[{"uriTemplate":"note:///{name}","name":"note","mimeType":"text/plain"}]}}`},
+	{name: "a resource", flags: []string{"--method", "resources/read", "--uri", "note:///welcome"},
+		stdout: `{"result":{"contents":[{"uri":"note:///welcome","mimeType":"text/plain","text":"This note is served by mcpwire."}]}}`},
+	{name: "prompts", flags: []string{"--method", "prompts/list"},
+		stdout: `{"result":{"prompts":[{"name":"summarize-note","arguments":[{"name":"name","required":true}]}]}}`},
+	{name: "a prompt", flags: []string{"--method", "prompts/get", "--prompt-name", "summarize-note", "--prompt-args", "name=welcome"},
+		stdout: `{"result":{"messages":[
+			{"role":"user","content":{"type":"resource","resource":{"uri":"note:///welcome","text":"This note is served by mcpwire."}}},
+			{"role":"user","content":{"type":"text","text":"Summarize this note in one sentence."}}]}}`},
+	{name: "a log level", flags: []string{"--method", "logging/setLevel", "--log-level", "debug"}, stdout: `{"result":{}}`, only: "legacy"},
+	{name: "missing argument", flags: []string{"--method", "tools/call", "--tool-name", "get-weather"},
+		exit: 1, stderr: `{"error":{"message":"Invalid params"}}`},
+	{name: "unknown tool", flags: []string{"--method", "tools/call", "--tool-name", "no-such-tool"},
+		exit: 5, stderr: `{"error":{"code":"tool_not_found"}}`},
+	{name: "unknown resource", flags: []string{"--method", "resources/read", "--uri", "note:///nothing"},
+		exit: 1, stderr: `{"error":{"message":"Resource not found"}}`},
+	{name: "unknown prompt", flags: []string{"--method", "prompts/get", "--prompt-name", "no-such-prompt"},
+		exit: 1, stderr: `{"error":{"message":"Unknown prompt: no-such-prompt"}}`},
+	{name: "a question", flags: []string{"--method", "tools/call", "--tool-name", "ask"}, exit: 5, stdout: `{"result":{"isError":true}}`, only: "legacy"},
+	{name: "a question", flags: []string{"--method", "tools/call", "--tool-name", "ask"},
+		exit: 1, stderr: `{"error":{"message":"The client lacks elicitation"}}`, only: "modern"},
+}
+
+// What the Inspector makes of results and errors does not depend on the transport: stdio has all of them, the others have one of each kind.
 func TestInspector(t *testing.T) {
 	t.Parallel()
-	for _, era := range eras {
-		for _, test := range []struct {
-			method string
-			flags  []string
-			want   string
-		}{
-			{method: "initialize",
-				want: `{"result":{"protocolVersion":"` + era.version + `","serverInfo":{"name":"mcpwire","title":"mcpwire demo"},
-					"capabilities":{"tools":{},"prompts":{},"completions":{},"logging":{},"resources":{"subscribe":true,"listChanged":true}}}}`},
-			{method: "tools/list",
-				want: `{"result":{"tools":[{"name":"ask"},{"name":"count"},{"name":"echo"},
-					{"name":"get-weather","title":"Weather","icons":[{"mimeType":"image/png"}],"inputSchema":{"type":"object","required":["city"]}},
-					{"name":"set-note"}]}}`},
-			{method: "tools/call", flags: []string{"--tool-name", "get-weather", "--tool-arg", "city=Oslo"},
-				want: `{"result":{"content":[{"type":"text","text":"Current temperature in Oslo is 18°C"}]}}`},
-			{method: "resources/list",
-				want: `{"result":{"resources":[{"uri":"note:///welcome","name":"welcome","mimeType":"text/plain"}]}}`},
-			{method: "resources/templates/list",
-				want: `{"result":{"resourceTemplates":[{"uriTemplate":"note:///{name}","name":"note","mimeType":"text/plain"}]}}`},
-			{method: "resources/read", flags: []string{"--uri", "note:///welcome"},
-				want: `{"result":{"contents":[{"uri":"note:///welcome","mimeType":"text/plain","text":"This note is served by mcpwire."}]}}`},
-			{method: "prompts/list",
-				want: `{"result":{"prompts":[{"name":"summarize-note","arguments":[{"name":"name","required":true}]}]}}`},
-			{method: "prompts/get", flags: []string{"--prompt-name", "summarize-note", "--prompt-args", "name=welcome"},
-				want: `{"result":{"messages":[
-					{"role":"user","content":{"type":"resource","resource":{"uri":"note:///welcome","text":"This note is served by mcpwire."}}},
-					{"role":"user","content":{"type":"text","text":"Summarize this note in one sentence."}}]}}`},
-		} {
-			t.Run(era.name+"/"+test.method, func(t *testing.T) {
-				t.Parallel()
-				out := inspect(t, nil, append([]string{"--protocol-era", era.name, "--method", test.method}, test.flags...))
-				if out.exit != 0 {
-					t.Fatalf("exit %d", out.exit)
+	server := serve(t)
+	for transport, row := range map[string]struct {
+		target []string
+		names  []string // nil: all
+	}{
+		"stdio": {[]string{mcpwire}, nil},
+		"http":  {[]string{server.mcp, "--transport", "http"}, []string{"tools", "a tool", "a log level", "unknown resource", "a question"}},
+		"sse":   {[]string{server.sse, "--transport", "sse"}, []string{"tools", "a tool", "unknown resource", "a question"}},
+	} {
+		for _, era := range []string{"legacy", "modern"} {
+			for _, step := range inspections {
+				if step.only != "" && step.only != era || row.names != nil && !slices.Contains(row.names, step.name) || transport == "sse" && era == "modern" {
+					continue
 				}
-				expect(t, out.stdout, test.want)
-				marked := test.method == "tools/list" // also in the legacy era, where it is an unknown keyword of JSON Schema
-				if strings.Contains(out.stdout, `"x-mcp-header":"Unit"`) != marked {
-					t.Errorf("x-mcp-header: want %v", marked)
-				}
-			})
-		}
-	}
-}
-
-// --strict makes the Inspector look for schemas that some clients choke on.
-func TestInspectorStrict(t *testing.T) {
-	t.Parallel()
-	for _, era := range eras {
-		t.Run(era.name, func(t *testing.T) {
-			t.Parallel()
-			out := inspect(t, nil, []string{"--protocol-era", era.name, "--method", "tools/list", "--strict"})
-			if out.exit != 0 {
-				t.Errorf("exit %d", out.exit)
+				t.Run(transport+"/"+era+"/"+step.name, func(t *testing.T) {
+					t.Parallel()
+					flags := step.flags
+					if transport != "sse" { // where there is no other era than legacy
+						flags = append([]string{"--protocol-era", era}, flags...)
+					}
+					out := inspectTarget(t, row.target, flags)
+					out.check(t, step.exit, step.stdout, step.stderr)
+					if era == "modern" && step.name == "tools" && !strings.Contains(out.stdout, `"x-mcp-header":"Unit"`) {
+						t.Error("the mark for the header is missing")
+					}
+				})
 			}
-		})
-	}
-}
-
-// Errors are one JSON object on stderr; the exit status tells some of them apart.
-func TestInspectorErrors(t *testing.T) {
-	t.Parallel()
-	for _, era := range eras {
-		for _, test := range []struct {
-			name  string
-			flags []string
-			exit  int
-			want  string
-		}{
-			{name: "missing argument", flags: []string{"--method", "tools/call", "--tool-name", "get-weather"},
-				exit: 1, want: `{"error":{"message":"Invalid params"}}`},
-			{name: "unknown tool", flags: []string{"--method", "tools/call", "--tool-name", "no-such-tool"}, // it looks at tools/list, and does not even call
-				exit: 5, want: `{"error":{"code":"tool_not_found"}}`},
-			{name: "unknown resource", flags: []string{"--method", "resources/read", "--uri", "note:///nothing"},
-				exit: 1, want: `{"error":{"message":"Resource not found"}}`},
-			{name: "unknown prompt", flags: []string{"--method", "prompts/get", "--prompt-name", "no-such-prompt"},
-				exit: 1, want: `{"error":{"message":"Unknown prompt: no-such-prompt"}}`},
-		} {
-			t.Run(era.name+"/"+test.name, func(t *testing.T) {
-				t.Parallel()
-				out := inspect(t, nil, append([]string{"--protocol-era", era.name}, test.flags...))
-				out.check(t, test.exit, "", test.want)
-			})
 		}
 	}
+	t.Run("unreachable", func(t *testing.T) {
+		t.Parallel()
+		out := inspectTarget(t, []string{server.base + "/nothing", "--transport", "http"}, []string{"--method", "tools/list"})
+		if out.exit == 0 {
+			t.Error("exit 0")
+		}
+		expect(t, out.stderr, `{"error":{}}`)
+	})
 }
 
 // TestInspectorVersions lets the Inspector find out what a server speaks that does not speak everything.
 func TestInspectorVersions(t *testing.T) {
 	t.Parallel()
 	for _, rev := range revisions {
-		t.Run("auto/"+rev.version, func(t *testing.T) {
+		t.Run(rev.version, func(t *testing.T) {
 			t.Parallel()
-			out := inspect(t, []string{"-versions", rev.version}, []string{"--protocol-era", "auto", "--method", "initialize"})
-			if out.exit != 0 {
-				t.Fatalf("exit %d", out.exit)
-			}
-			expect(t, out.stdout, `{"result":{"protocolVersion":"`+rev.version+`","serverInfo":{"name":"mcpwire"}}}`)
+			out := inspectTarget(t, []string{mcpwire, "-versions", rev.version}, []string{"--protocol-era", "auto", "--method", "initialize"})
+			out.check(t, 0, `{"result":{"protocolVersion":"`+rev.version+`","serverInfo":{"name":"mcpwire"},
+				"capabilities":{"tools":{},"prompts":{},"logging":{},"resources":{"subscribe":true,"listChanged":true}}}}`, "")
 		})
 	}
-	for _, test := range []struct{ era, version string }{{"modern", "2025-11-25"}, {"legacy", "2026-07-28"}} {
-		t.Run(test.era+"/"+test.version+" is refused", func(t *testing.T) {
-			t.Parallel()
-			out := inspect(t, []string{"-versions", test.version}, []string{"--protocol-era", test.era, "--method", "tools/list"})
-			if out.exit == 0 {
-				t.Error("exit 0: they have no version in common")
-			}
-			expect(t, out.stderr, `{"error":{}}`)
-		})
+}
+
+func TestInspectorToken(t *testing.T) {
+	t.Parallel()
+	server := serve(t, "-versions", handshake, "-token", "sesame")
+	for _, transport := range transports {
+		for _, token := range []string{"", "sesame"} {
+			t.Run(transport+"/token "+strconv.Quote(token), func(t *testing.T) {
+				t.Parallel()
+				flags := []string{"--method", "tools/list"}
+				if token != "" {
+					flags = append(flags, "--header", "Authorization: Bearer "+token)
+				}
+				out := inspectTarget(t, []string{server.url(transport), "--transport", transport}, flags)
+				if (out.exit == 0) != (token == "sesame") {
+					t.Errorf("exit %d", out.exit)
+				}
+			})
+		}
 	}
 }

@@ -187,22 +187,8 @@ func nginxSilentCall(t *testing.T, server daemon) {
 
 // nginxSSE does the same over HTTP+SSE, with only the one stream.
 func nginxSSE(t *testing.T, server daemon) {
-	v := &visitor{url: server.sse}
-	stream := v.listen(t, "")
-	endpoint := stream.next(t, "/")
-	if endpoint.name != "endpoint" {
-		t.Fatalf("got %+v, want the endpoint", endpoint)
-	}
-	v.url = server.base + endpoint.data // an absolute path, as a full URL would name what nginx hides
-	post := func(method, params string) {
-		if resp := v.do(t, "POST", nil, v.request(method, params)); resp.StatusCode != 202 {
-			t.Fatalf("%s: %s %s", method, resp.Status, body(t, resp))
-		}
-	}
-	post("initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"visitor","version":"1"}}`)
-	stream.next(t, `"protocolVersion":"2024-11-05"`)
-	v.do(t, "POST", nil, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	post("tools/call", `{"name":"count","arguments":{"n":1,"delayMs":8500}}`)
+	v, stream := converse(t, server)
+	v.post(t, "tools/call", `{"name":"count","arguments":{"n":1,"delayMs":8500}}`)
 	stream.silence(t, 3)
 	stream.next(t, `"counted to 1"`)
 }

@@ -370,3 +370,35 @@ func TestMCPGoServer(t *testing.T) {
 			calls, countLines, countedLines)
 	})
 }
+
+// ---- mcp-lite: TypeScript ----
+
+// It speaks two revisions, and proposes the older one to whoever proposes neither.
+func TestMCPLite(t *testing.T) {
+	t.Parallel()
+	node := optional(t, "mcp-lite", "dist/index.js")[0]
+	base := start(t, func(_, port string) *exec.Cmd {
+		cmd := exec.Command(node, "mcplite.mjs")
+		cmd.Env = append(os.Environ(), "PORT="+port)
+		return cmd
+	})
+	rows := map[string]string{
+		"server":       `^mcplite 1\.0\.0$`,
+		"capabilities": `^resources, tools$`,
+		"tools":        `^count, greet$`,
+		"resources":    `^test://welcome$`,
+	}
+	unknown := `(?m)^mcpwire: no/such-method: .* \(-32601\)`
+	versions := []string{"2025-03-26", "2025-06-18"}
+	calls := countAndGreet(unknown)
+	calls[1].flags = append(calls[1].flags, "-protocol", "2025-06-18") // which has elicitation
+	t.Run("sessions", func(t *testing.T) {
+		t.Parallel()
+		way{target: []string{base + "/mcp"}, transport: "Streamable HTTP", versions: versions, session: true}.check(t, rows, calls, countLines, countedLines)
+	})
+	t.Run("stateless", func(t *testing.T) { // where it cannot ask
+		t.Parallel()
+		calls := slices.DeleteFunc(slices.Clone(calls), func(test callTest) bool { return test.name == "elicitation" })
+		way{target: []string{base + "/stateless"}, transport: "Streamable HTTP", versions: versions}.check(t, rows, calls, countLines, countedLines)
+	})
+}

@@ -19,7 +19,7 @@ import (
 
 // Here mcpwire call meets servers through a proxy, which sees what a client shows to nobody else, and makes trouble.
 
-// tap is a proxy before a server, which keeps what passes, and lets pass what brings a token.
+// tap is a proxy before a server, which keeps what passes.
 type tap struct {
 	url    string
 	before func(p *tap, req *http.Request, what string) // unless nil: is called for what passes, before it does
@@ -37,9 +37,8 @@ type exchange struct {
 		Method string // "": a response, or no message
 		Params struct{ Name string }
 	}
-	status  int
-	session string // as the answer has it
-	at      time.Time
+	status int
+	at     time.Time
 }
 
 // what names the message: its method, and what it calls.
@@ -49,8 +48,6 @@ func (x exchange) what() string {
 	}
 	return strings.TrimSpace(x.message.Method + " " + x.message.Params.Name)
 }
-
-const token = "Bearer sesame"
 
 // newTap puts one before a URL.
 func newTap(t *testing.T, server, cut string, before func(p *tap, req *http.Request, what string)) *tap {
@@ -92,19 +89,16 @@ func (p *tap) RoundTrip(req *http.Request) (*http.Response, error) {
 	i := len(p.passed)
 	p.passed = append(p.passed, x)
 	p.mu.Unlock()
-	resp := &http.Response{StatusCode: 401, Header: http.Header{"Www-Authenticate": {"Bearer"}}, Body: http.NoBody, Request: req}
-	if x.header.Get("Authorization") == token {
-		if p.before != nil {
-			p.before(p, req, x.what())
-		}
-		var err error
-		if resp, err = http.DefaultTransport.RoundTrip(req); err != nil {
-			return nil, err
-		}
+	if p.before != nil {
+		p.before(p, req, x.what())
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.passed[i].status, p.passed[i].session = resp.StatusCode, resp.Header.Get("Mcp-Session-Id")
+	p.passed[i].status = resp.StatusCode
 	if p.cut != "" {
 		resp.Body = &scissors{ReadCloser: resp.Body, p: p}
 	}
@@ -163,148 +157,6 @@ func (s *scissors) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestWire looks at what mcpwire call sends to a server that wants a token.
-func TestWire(t *testing.T) {
-	t.Parallel()
-	sdk, everything, mcpGo := startGo(t, goSDKServer, ""), startGo(t, everythingServer, "-http="), startGo(t, mcpGoServer, "")
-	const greet = `tools/call {"name":"greet","arguments":{}}`
-	handshake := []string{"initialize", "notifications/initialized", "tools/call greet", "response", "resources/read"}
-	for _, test := range []struct {
-		name, url string
-		flags     []string
-		line      string
-		messages  []string
-		check     func(t *testing.T, passed []exchange)
-	}{
-		{"sessions", sdk + "/mcp", nil, greet, append([]string{"server/discover"}, handshake...), inSession("2025-11-25")},
-		{"sessions, pinned", sdk + "/mcp", []string{"-protocol", "2025-06-18"}, greet, handshake, inSession("2025-06-18")},
-		{"sessions, mcp-go", mcpGo + "/mcp", []string{"-protocol", "2025-03-26"}, greet, handshake, inSession("2025-03-26")},
-		{"modern", everything, nil, `tools/call {"name":"test_input_required_result_elicitation","arguments":{}}`,
-			[]string{"server/discover", "tools/call test_input_required_result_elicitation",
-				"tools/call test_input_required_result_elicitation", "resources/read"}, alone},
-		{"modern, mcp-go", mcpGo + "/mcp", nil, greet,
-			[]string{"server/discover", "tools/call greet", "tools/call greet", "resources/read"}, alone},
-		{"HTTP+SSE", sdk + "/sse", nil, greet, append([]string{"server/discover", "initialize"}, handshake...), onStream},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			p := newTap(t, test.url, "", nil)
-			flags := append([]string{"-i", "-answer", `{"name":"Ada"}`, "-header", "Authorization: " + token}, test.flags...)
-			uri := "test://welcome"
-			if test.url == everything {
-				uri = "test://static-text"
-			}
-			out := call(t, flags, test.line+"\nresources/read {\"uri\":\""+uri+"\"}\n", p.url)
-			if out.exit != 0 || strings.Count(out.stdout, "\n") != 2 {
-				t.Errorf("exit %d, stdout %q", out.exit, out.stdout)
-			}
-			passed, messages := p.seen()
-			if !slices.Equal(messages, test.messages) {
-				t.Errorf("got  %q\nwant %q", messages, test.messages)
-			}
-			test.check(t, passed)
-		})
-	}
-}
-
-// accepts checks what a request says that it brings and takes.
-func (x exchange) accepts(t *testing.T) {
-	t.Helper()
-	accept := x.header.Get("Accept")
-	if x.verb == "GET" && accept != "text/event-stream" || x.verb == "POST" && (x.header.Get("Content-Type") != "application/json" ||
-		!strings.Contains(accept, "application/json") || !strings.Contains(accept, "text/event-stream")) {
-		t.Errorf("%s %s: %q", x.verb, x.what(), x.header)
-	}
-}
-
-// inSession checks requests of a session: all but the first name it and the version, and one at the end ends it.
-func inSession(version string) func(*testing.T, []exchange) {
-	return func(t *testing.T, passed []exchange) {
-		session, listens, ended := "", 0, false
-		for _, x := range passed {
-			x.accepts(t)
-			if x.what() == "server/discover" {
-				continue
-			}
-			want := []string{version}
-			if x.what() == "initialize" || version < "2025-06-18" {
-				want = nil
-			}
-			if got := x.header.Get("Mcp-Session-Id"); got != session {
-				t.Errorf("%s %s in session %q, want %q", x.verb, x.what(), got, session)
-			}
-			if got := x.header.Values("Mcp-Protocol-Version"); !slices.Equal(got, want) {
-				t.Errorf("%s %s with version %q, want %q", x.verb, x.what(), got, want)
-			}
-			if x.what() == "initialize" {
-				session = x.session
-			}
-			if x.verb == "GET" { // beside the others, and maybe late
-				listens++
-				continue
-			}
-			if ended || x.verb == "DELETE" && x.status/100 != 2 {
-				t.Errorf("%s %s: %d, ended: %v", x.verb, x.what(), x.status, ended)
-			}
-			ended = x.verb == "DELETE"
-		}
-		if session == "" || listens > 1 || !ended {
-			t.Errorf("session %q, listens %d times, ended: %v", session, listens, ended)
-		}
-	}
-}
-
-// alone checks requests of 2026-07-28, of which each says all.
-func alone(t *testing.T, passed []exchange) {
-	for _, x := range passed {
-		x.accepts(t)
-		name := x.message.Params.Name
-		if x.verb != "POST" || x.status != 200 || x.header.Get("Mcp-Session-Id") != "" ||
-			x.header.Get("Mcp-Protocol-Version") != "2026-07-28" || x.header.Get("Mcp-Method") != x.message.Method ||
-			name != "" && x.header.Get("Mcp-Name") != name {
-			t.Errorf("%s %s: %d, %q", x.verb, x.what(), x.status, x.header)
-		}
-	}
-}
-
-// onStream checks a session of HTTP+SSE: what is posted before its stream is refused, and what is posted after it taken.
-func onStream(t *testing.T, passed []exchange) {
-	status, streams := 400, 0
-	for _, x := range passed {
-		if x.status == 0 && x.what() == "response" { // the program has ended before the status came; what it printed shows that the server has the answer
-			x.status = status
-		}
-		if x.verb == "GET" {
-			x.accepts(t)
-			status, streams = 202, streams+1
-		} else if x.verb != "POST" || x.status != status || x.header.Get("Mcp-Session-Id") != "" {
-			t.Errorf("%s %s: %d, want %d", x.verb, x.what(), x.status, status)
-		}
-	}
-	if streams != 1 {
-		t.Errorf("%d streams", streams)
-	}
-}
-
-// Without its token the client is refused once, and draws no conclusions from that.
-func TestWireRefused(t *testing.T) {
-	t.Parallel()
-	base := startGo(t, goSDKServer, "")
-	for _, path := range []string{"/mcp", "/sse"} {
-		t.Run(path, func(t *testing.T) {
-			t.Parallel()
-			p := newTap(t, base+path, "", nil)
-			out := call(t, []string{"-method", "tools/list", "-header", "Authorization: Bearer barley"}, "", p.url)
-			if out.exit != 1 || out.stdout != "" || !regexp.MustCompile(`(?m)^mcpwire: .*401`).MatchString(out.stderr) {
-				t.Errorf("exit %d, stdout %q", out.exit, out.stdout)
-			}
-			if _, messages := p.seen(); !slices.Equal(messages, []string{"server/discover"}) {
-				t.Errorf("got %q", messages)
-			}
-		})
-	}
-}
-
 // An answer is resumed that the server has stopped with leave, or that was cut off; and the call is not made twice.
 func TestWireResumed(t *testing.T) {
 	t.Parallel()
@@ -333,7 +185,7 @@ func TestWireResumed(t *testing.T) {
 					time.Sleep(test.hold)
 				}
 			})
-			flags := []string{"-header", "Authorization: " + token, "-method", "tools/call", "-params", test.params}
+			flags := []string{"-method", "tools/call", "-params", test.params}
 			out := call(t, flags, "", p.url)
 			out.check(t, 0, `{"content":[{"type":"text","text":"`+test.want+`"}]}`, "")
 			var shown []string // of progress: server-everything also tells, if it is heard in time, that the list of tools has changed
@@ -370,43 +222,6 @@ func TestWireResumed(t *testing.T) {
 	}
 }
 
-// Where an answer cannot be resumed the call fails. Whether it was carried out nobody knows, so it is not made again.
-func TestWireInterrupted(t *testing.T) {
-	t.Parallel()
-	const counts = `{"name":"count","arguments":{"n":3}}`
-	const progress = `{"name":"test_tool_with_progress","arguments":{}}`
-	for _, test := range []struct {
-		name, url   string
-		cut, params string
-	}{
-		{"Go SDK, modern", startGo(t, everythingServer, "-http="), `"progress":50`, progress},
-		{"Go SDK, sessions", startGo(t, everythingServer, "-http=", "-stateless=false"), `"progress":50`, progress},
-		{"Go SDK, HTTP+SSE", startGo(t, goSDKServer, "") + "/sse", `"progress":2`, counts},
-		{"mcp-go, modern", startGo(t, mcpGoServer, "") + "/mcp", `"progress":2`, counts},
-		{"mcp-go, HTTP+SSE", startGo(t, mcpGoServer, "") + "/sse", `"progress":2`, counts},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			p := newTap(t, test.url, test.cut, nil)
-			flags := []string{"-header", "Authorization: " + token, "-method", "tools/call", "-params", test.params}
-			out := call(t, flags, "", p.url)
-			if out.exit != 1 || out.stdout != "" || !regexp.MustCompile(`(?m)^mcpwire: tools/call: .`).MatchString(out.stderr) {
-				t.Errorf("exit %d, stdout %q", out.exit, out.stdout)
-			}
-			_, messages := p.seen()
-			calls := 0
-			for _, message := range messages {
-				if strings.HasPrefix(message, "tools/call ") {
-					calls++
-				}
-			}
-			if shown := notification.FindAllString(out.stderr, -1); calls != 1 || len(shown) != 2 {
-				t.Errorf("called %d times, heard %q", calls, shown)
-			}
-		})
-	}
-}
-
 // place is where one of our two programs is to be found.
 type place struct {
 	name, program, path string
@@ -425,7 +240,7 @@ func places() []place {
 }
 
 func (p place) tap(t *testing.T, before func(p *tap, req *http.Request, what string)) (proxy *tap, flags []string) {
-	return newTap(t, startGo(t, p.program, "")+p.path, "", before), append([]string{"-header", "Authorization: " + token}, p.flags...)
+	return newTap(t, startGo(t, p.program, "")+p.path, "", before), p.flags
 }
 
 // What belongs to no call is heard, too: on the standalone stream, or that of the conversation.
@@ -451,7 +266,7 @@ func TestWireChanges(t *testing.T) {
 				p.listens(t)
 			}
 		})
-		out := call(t, []string{"-i", "-header", "Authorization: " + token}, strings.Join([]string{
+		out := call(t, []string{"-i"}, strings.Join([]string{
 			`resources/subscribe {"uri":"demo://resource/dynamic/text/1"}`,
 			`tools/call {"name":"toggle-subscriber-updates","arguments":{}}`,
 			`tools/call {"name":"trigger-long-running-operation","arguments":{"duration":1,"steps":1}}`,
@@ -470,7 +285,7 @@ func TestWireCancelled(t *testing.T) {
 			t.Parallel()
 			p, flags := place.tap(t, nil)
 			const stdin = `tools/call {"name":"wait","arguments":{"n":1}}` + "\n" + `tools/call {"name":"waited","arguments":{}}`
-			out := call(t, append(flags, "-i", "-timeout", "2s"), stdin, p.url)
+			out := call(t, append(flags[:len(flags):len(flags)], "-i", "-timeout", "2s"), stdin, p.url)
 			out.check(t, 1, `{"content":[{"text":"the call was cancelled"}]}`, "")
 			_, messages := p.seen()
 			if told := slices.Contains(messages, "notifications/cancelled"); told != (place.name != "mcp-go, modern") {
@@ -520,7 +335,7 @@ func TestWireSessionLostUnsaid(t *testing.T) {
 		}
 	})
 	const line = `tools/call {"name":"echo","arguments":{"message":"hello"}}` + "\n"
-	out := call(t, []string{"-i", "-header", "Authorization: " + token}, line+line, p.url)
+	out := call(t, []string{"-i"}, line+line, p.url)
 	refused := regexp.MustCompile(`(?m)^mcpwire: tools/call: HTTP 400 .*No valid session ID provided \(-32000\)$`)
 	if n := len(refused.FindAllString(out.stderr, -1)); out.exit != 1 || out.stdout != "" || n != 2 {
 		t.Errorf("exit %d, stdout %q, refused %d times", out.exit, out.stdout, n)

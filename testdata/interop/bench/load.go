@@ -2,8 +2,8 @@
 
 package main
 
-// The load is as cheap as it can be, and the same for all: requests are
-// prepared as bytes, in which only the id changes. Each answer is looked at.
+// The load is as cheap as it can be, and the same for all: requests are prepared as bytes, in which only the id changes. Each answer is
+// looked at.
 
 import (
 	"bufio"
@@ -27,15 +27,18 @@ const (
 		`"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1.0.0"},"io.modelcontextprotocol/clientCapabilities":{}`
 )
 
-// load is what a server is put under.
+// load is what a program is put under.
 type load interface {
-	// run calls until then, and tells how many operations that were and how
-	// long each call took.
-	run(until time.Time) (ops int, took []time.Duration, err error)
-	// settle undoes what is left over, outside of what is measured.
-	settle() error
+	run(until time.Time) (ops int, err error) // calls until then, and returns how many operations that were
+	settle() error                            // undoes what is left over, outside of what is measured
 	close()
 }
+
+// nothing is left over.
+type nothing struct{}
+
+func (nothing) settle() error { return nil }
+func (nothing) close()        {}
 
 // call is a request that is made again and again, each time with another id.
 type call struct {
@@ -46,9 +49,6 @@ type call struct {
 }
 
 const firstID = "100000000" // all have as many digits
-
-// apart has the ids differ from those of other connections.
-func (c *call) apart(connection int) { copy(c.id[1:], fmt.Sprintf("%02d", connection)) }
 
 func newCall(raw string, ops int, check func([]byte) error) *call {
 	c := &call{raw: []byte(raw), ops: ops, check: check}
@@ -88,12 +88,11 @@ func saying(text string) func([]byte) error {
 	}
 }
 
-// counting checks that each step of n is in an answer, in order, and then the
-// result.
-func counting(n int) func([]byte) error {
+// counting checks that each step of n is in an answer, in order, and then the result.
+func counting(n int, mayLose bool) func([]byte) error {
 	result := saying(fmt.Sprint("counted to ", n))
 	return func(answer []byte) error {
-		rest, lost := answer, 0
+		rest := answer
 		for i := 1; i <= n; i++ {
 			step := append(strconv.AppendInt([]byte(`"progress":`), int64(i), 10), ',')
 			_, after, found := bytes.Cut(rest, step)
@@ -103,23 +102,12 @@ func counting(n int) func([]byte) error {
 			}
 			if found {
 				rest = after
-			} else {
-				lost++
+			} else if !mayLose {
+				return fmt.Errorf("step %d of %d is lost, or not in order", i, n)
 			}
 		}
-		if err := result(rest); err != nil || lost == 0 {
-			return err
-		}
-		return missing(lost)
+		return result(rest)
 	}
-}
-
-// missing is how many notifications have not come, or not in order, or after
-// the result.
-type missing int
-
-func (m missing) Error() string {
-	return fmt.Sprintf("%d notifications are lost, or not in order", int(m))
 }
 
 // ---- HTTP ----
@@ -132,9 +120,6 @@ type webConn struct {
 
 	calls []*call // made in turn
 	turn  int
-
-	tolerant bool // counts what is missing instead of failing
-	missing  missing
 }
 
 func dial(addr string) (*webConn, error) {
@@ -238,10 +223,6 @@ func (c *webConn) one() (*call, head, error) {
 	if err == nil {
 		err = x.answered(c.body)
 	}
-	if lost := missing(0); c.tolerant && errors.As(err, &lost) {
-		c.missing += lost
-		err = nil
-	}
 	return x, h, err
 }
 
@@ -285,7 +266,81 @@ func toolCall(modern bool, tool, arguments, meta string) string {
 }
 
 // webLoad is a number of connections, each with a call after the other.
-type webLoad struct{ conns []*webConn }
+type webLoad struct {
+	nothing
+	conns []*webConn
+}
+
+// web starts a server under connections that make one call again and again.
+func (p *program) web(k kind, connections int, body string, ops int, check func([]byte) error) (*side, error) {
+	c, err := p.serve()
+	if err != nil {
+		return nil, err
+	}
+	l := &webLoad{}
+	for range connections {
+		conn, err := dial(c.addr)
+		if err != nil {
+			return nil, err
+		}
+		l.conns = append(l.conns, conn)
+		headers := "Mcp-Protocol-Version: " + modernVersion + "\r\nMcp-Method: tools/call\r\nMcp-Name: echo\r\n"
+		if k != modern {
+			session, err := conn.initialize(p.path(k))
+			if err != nil {
+				return nil, err
+			}
+			headers = inSessionHeaders(session)
+		}
+		conn.calls = []*call{newCall(post(p.path(k), headers, body), ops, check)}
+	}
+	return &side{child: c, load: l}, nil
+}
+
+// many starts a server under calls in so many sessions, in turn, over some connections.
+func (p *program) many(sessions int) (*side, error) {
+	c, err := p.serve()
+	if err != nil {
+		return nil, err
+	}
+	ids, err := c.open(sessions)
+	if err != nil {
+		return nil, err
+	}
+	const connections = 16
+	l := &webLoad{}
+	for i := range connections {
+		conn, err := dial(c.addr)
+		if err != nil {
+			return nil, err
+		}
+		l.conns = append(l.conns, conn)
+		for at := range max(sessions/connections, 1) {
+			id := ids[(at*connections+i)%len(ids)]
+			x := newCall(post(p.path(inSession), inSessionHeaders(id), toolCall(false, "echo", `"text":"hello"`, "")), 1, saying("hello"))
+			copy(x.id[1:], fmt.Sprintf("%02d", i)) // apart from those of other connections
+			conn.calls = append(conn.calls, x)
+		}
+	}
+	return &side{child: c, load: l}, nil
+}
+
+// open begins n sessions at a server.
+func (c *child) open(n int) (sessions []string, err error) {
+	conn, err := dial(c.addr)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	for range n {
+		session, err := conn.initialize(c.path(inSession))
+		if err != nil {
+			return nil, err
+		}
+		sessions = append(sessions, session)
+	}
+	return sessions, nil
+}
 
 func (l *webLoad) close() {
 	for _, c := range l.conns {
@@ -293,35 +348,25 @@ func (l *webLoad) close() {
 	}
 }
 
-func (l *webLoad) settle() error { return nil }
-
-func (l *webLoad) run(until time.Time) (ops int, took []time.Duration, err error) {
+func (l *webLoad) run(until time.Time) (ops int, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, c := range l.conns {
 		all.Go(func() {
-			n, times, failed := c.run(until)
+			n := 0
+			var failed error
+			for failed == nil && time.Now().Before(until) {
+				var x *call
+				x, _, failed = c.one()
+				n += x.ops
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			ops, took, err = ops+n, append(took, times...), errors.Join(err, failed)
+			ops, err = ops+n, errors.Join(err, failed)
 		})
 	}
 	all.Wait()
-	return ops, took, err
-}
-
-func (c *webConn) run(until time.Time) (ops int, took []time.Duration, err error) {
-	for begun := time.Now(); begun.Before(until); {
-		x, _, err := c.one()
-		if err != nil {
-			return ops, took, err
-		}
-		ops += x.ops
-		now := time.Now()
-		took = append(took, now.Sub(begun))
-		begun = now
-	}
-	return ops, took, nil
+	return ops, err
 }
 
 // initializing begins sessions, which are ended between the slices.
@@ -343,22 +388,18 @@ func newInitializing(addr, path string) (*initializing, error) {
 		}
 		return nil
 	})}
-	return &initializing{webLoad: &webLoad{[]*webConn{c}}, path: path}, nil
+	return &initializing{webLoad: &webLoad{conns: []*webConn{c}}, path: path}, nil
 }
 
-func (l *initializing) run(until time.Time) (ops int, took []time.Duration, err error) {
-	for begun := time.Now(); begun.Before(until); {
+func (l *initializing) run(until time.Time) (ops int, err error) {
+	for ; time.Now().Before(until); ops++ {
 		_, h, err := l.conns[0].one()
 		if err != nil {
-			return ops, took, err
+			return ops, err
 		}
 		l.sessions = append(l.sessions, h.session)
-		ops++
-		now := time.Now()
-		took = append(took, now.Sub(begun))
-		begun = now
 	}
-	return ops, took, nil
+	return ops, nil
 }
 
 func (l *initializing) settle() error {
@@ -371,25 +412,11 @@ func (l *initializing) settle() error {
 	return nil
 }
 
-// openStream opens a standalone stream on a connection of its own.
-func openStream(addr, path, session string) (*webConn, error) {
-	c, err := dial(addr)
-	if err != nil {
-		return nil, err
-	}
-	c.SetDeadline(time.Now().Add(patience))
-	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n%s\r\n", path, inSessionHeaders(session))
-	h, err := c.readHead()
-	if err == nil && h.status != 200 {
-		err = fmt.Errorf("GET: status %d", h.status)
-	}
-	return c, err
-}
-
 // ---- stdio ----
 
 // lineLoad writes lines to a child and reads as many, with so many under way.
 type lineLoad struct {
+	nothing
 	child *child
 	call  *call
 	ahead int
@@ -440,47 +467,40 @@ func (l *lineLoad) receive() error {
 	return l.call.check(line)
 }
 
-// run keeps requests under way: whenever half of them are answered, as many
-// follow.
-func (l *lineLoad) run(until time.Time) (ops int, took []time.Duration, err error) {
+// run keeps requests under way: whenever half of them are answered, as many follow.
+func (l *lineLoad) run(until time.Time) (ops int, err error) {
 	batch := max(l.ahead/2, 1)
 	for sent := 0; ; {
-		begun := time.Now()
-		for more := begun.Before(until); more && sent+batch <= l.ahead; sent += batch {
+		for more := time.Now().Before(until); more && sent+batch <= l.ahead; sent += batch {
 			if err := l.send(batch); err != nil {
-				return ops, took, err
+				return ops, err
 			}
 		}
 		if sent == 0 {
-			return ops, took, nil
+			return ops, nil
 		}
 		for range batch {
 			if err := l.receive(); err != nil {
-				return ops, took, err
+				return ops, err
 			}
 		}
-		took = append(took, time.Since(begun))
 		ops, sent = ops+batch, sent-batch
 	}
 }
 
-func (l *lineLoad) settle() error { return nil }
-func (l *lineLoad) close()        {}
-
 // ---- Clients ----
 
 // clientLoad has a child call by itself.
-type clientLoad struct{ child *child }
+type clientLoad struct {
+	nothing
+	child *child
+}
 
-func (l clientLoad) run(until time.Time) (ops int, took []time.Duration, err error) {
+func (l clientLoad) run(until time.Time) (ops int, err error) {
 	fmt.Fprintln(l.child.stdin, time.Until(until))
 	line, err := l.child.stdout.ReadString('\n')
 	if err != nil {
-		return 0, nil, fmt.Errorf("%w\n%s", err, l.child.said())
+		return 0, fmt.Errorf("%w\n%s", err, l.child.said())
 	}
-	ops, err = strconv.Atoi(strings.TrimSpace(line))
-	return ops, nil, err
+	return strconv.Atoi(strings.TrimSpace(line))
 }
-
-func (clientLoad) settle() error { return nil }
-func (clientLoad) close()        {}

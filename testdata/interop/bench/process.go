@@ -27,7 +27,6 @@ type program struct {
 	name           string
 	server, client string // with the probe
 	plain          string // the server as it is
-	bare           bool   // the floor
 	before         string // directory of a checkout of mcpwire, if it is not this one
 	paths          map[kind]string
 }
@@ -42,12 +41,20 @@ const (
 	events
 )
 
+// path returns where a program answers this kind of request.
+func (p *program) path(k kind) string {
+	if path := p.paths[k]; path != "" {
+		return path
+	}
+	return "/mcp"
+}
+
 // programs are those that are compared, the floor first. go-sdk answers with
 // events unless it is told to use JSON, which is cheaper, but leaves progress
 // to the standalone stream; without sessions alone it knows 2026-07-28.
 func programs() []*program {
 	return []*program{
-		{name: "bare", bare: true, paths: map[kind]string{}},
+		{name: "bare", paths: map[kind]string{}},
 		{name: "mcpwire", paths: map[kind]string{}},
 		{name: "mcp-go", paths: map[kind]string{modern: "/stateless"}},
 		{name: "go-sdk", paths: map[kind]string{inSession: "/json", modern: "/stateless"}},
@@ -189,10 +196,10 @@ func (p *program) start(binary string, args ...string) (c *child, err error) {
 
 var listensAt = regexp.MustCompile(`listening on http://([0-9.:]+)/`)
 
-// serve runs a program as a server over HTTP.
+// serve runs a program as a server over HTTP. Flags are mcpwire's.
 func (p *program) serve(flags ...string) (*child, error) {
-	if !p.ours() {
-		flags = nil
+	if p.ours() {
+		flags = append(flags, "-max-sessions", "1000000")
 	}
 	c, err := p.start(p.server, append([]string{"-http", "127.0.0.1:0"}, flags...)...)
 	if err != nil {
@@ -237,15 +244,31 @@ func (c *child) cpu() (d time.Duration, err error) {
 	return d, err
 }
 
-// memory is what a child holds when its garbage has been collected.
-type memory struct{ heap, stacks, goroutines float64 }
+// memory is what a child uses when its garbage has been collected.
+type memory struct{ heap, goroutines float64 }
 
 func (c *child) memory() (m memory, err error) {
 	text, err := c.ask("memory")
 	if err == nil {
-		_, err = fmt.Sscan(text, &m.heap, &m.stacks, &m.goroutines)
+		_, err = fmt.Sscan(text, &m.heap, &m.goroutines)
 	}
 	return m, err
+}
+
+// growth is what each of n sessions uses. A few are begun before, as the first ones cost more.
+func (c *child) growth(n int) (each memory, err error) {
+	if _, err := c.open(10); err != nil {
+		return each, err
+	}
+	before, err := c.memory()
+	if err != nil {
+		return each, err
+	}
+	if _, err := c.open(n); err != nil {
+		return each, err
+	}
+	after, err := c.memory()
+	return memory{(after.heap - before.heap) / float64(n), (after.goroutines - before.goroutines) / float64(n)}, err
 }
 
 // stop ends the child, which has nothing to lose.

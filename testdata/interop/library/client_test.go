@@ -329,20 +329,6 @@ func TestClientHTTP2(t *testing.T) {
 	}
 }
 
-// A client without a Handler answers a question with -32601.
-func TestClientWithoutHandler(t *testing.T) {
-	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"m": func(ctx context.Context, x *wire.Exchange) (any, error) {
-		var fault *wire.Error
-		if err := x.Peer.Call(ctx, "x/y", nil, nil); !errors.As(err, &fault) || fault.Code != wire.CodeMethodNotFound {
-			t.Error(err)
-		}
-		return nil, nil
-	}}}
-	if err := connect(t, server, &wire.Client{Versions: []string{"2025-11-25"}}).Call(t.Context(), "m", nil, nil); err != nil {
-		t.Error(err)
-	}
-}
-
 // Callers whose time is shorter than a handshake make one together, and none gets a failure from before it came. What nobody waits for is
 // not sent.
 func TestClientShortCalls(t *testing.T) {

@@ -36,16 +36,6 @@ func TestDialerIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// Who closes before connecting gets no connection.
-func TestCloseBeforeConnect(t *testing.T) {
-	c := new(wire.Client)
-	_ = c.Close()
-	err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return nil, errors.New("dialled") }))
-	if !errors.Is(err, wire.ErrClosed) {
-		t.Error(err)
-	}
-}
-
 // Close ends a subscription with ErrClosed, in either era.
 func TestCloseEndsListen(t *testing.T) {
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
@@ -130,16 +120,6 @@ func TestBrokenLineIsClosed(t *testing.T) {
 		if err := peer.Notify(t.Context(), "m", nil); !errors.Is(err, wire.ErrClosed) {
 			t.Error(err)
 		}
-	}
-}
-
-// A Client that speaks no version that exists does not dial.
-func TestClientWithoutVersions(t *testing.T) {
-	c := &wire.Client{Versions: []string{"2099-01-01"}}
-	defer c.Close()
-	err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { panic("dialled") }))
-	if err == nil || !strings.Contains(err.Error(), "no protocol version in common") {
-		t.Error(err)
 	}
 }
 

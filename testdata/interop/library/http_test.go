@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"interop/wire"
 	"io"
@@ -229,23 +228,6 @@ func TestHTTPTimeouts(t *testing.T) {
 		if status, text, _ := c.do("POST", body); status != want || status == 200 && !strings.Contains(text, "counted") {
 			t.Error(body, status, text)
 		}
-	}
-}
-
-// Over HTTP/2 everything is the same.
-func TestHTTP2(t *testing.T) {
-	server := httptest.NewUnstartedServer(newHandler(t, newDemo()))
-	server.EnableHTTP2 = true
-	server.TLS = &tls.Config{}
-	server.StartTLS()
-	defer server.Close()
-	c := newWeb(t, server).open("2025-11-25", `{"elicitation":{}}`)
-	resp := c.send("POST", toolCall(2, "ask", `{}`))
-	stream := c.events(resp)
-	c.next(stream)
-	c.do("POST", `{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
-	if e := c.next(stream); resp.ProtoMajor != 2 || !strings.Contains(string(e.Data), "Hello, Ada") {
-		t.Error(resp.Proto, e)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"interop/wire"
 )
@@ -106,6 +107,33 @@ func TestMismatchWithoutRetry(t *testing.T) {
 		if !errors.As(err, &fault) || fault.Code != row.code || calls != 1 {
 			t.Errorf("%s, %d: %d calls, %v", row.method, row.status, calls, err)
 		}
+	}
+}
+
+// A server whose list of tools has no end does not keep the client for ever: it reads a thousand pages.
+func TestListWithoutEnd(t *testing.T) {
+	pages := 0
+	network := played(func(_ *http.Request, m *wire.Message) (int, string) {
+		switch {
+		case m == nil:
+			return 405, ""
+		case m.Method == "server/discover":
+			return 200, modernHello
+		case m.Method == "tools/list":
+			pages++
+			return 200, fmt.Sprintf(`{"jsonrpc":"2.0","id":ID,"result":{"resultType":"complete","tools":[],"nextCursor":"%d"}}`, pages)
+		}
+		return 400, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32020,"message":"x"}}`
+	})
+	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}}
+	if err := c.Connect(t.Context(), dialled(network)); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.Call(ctx, "tools/call", map[string]any{"name": "n"}, nil); err == nil || ctx.Err() != nil || pages < 2 || pages > 1000 {
+		t.Errorf("%d pages, %v", pages, err)
 	}
 }
 

@@ -28,16 +28,10 @@ import (
 // A script has one step in each line. The first byte says what happens, the second to which list, and the rest is a name or a URI:
 //
 //	# ...       nothing: a title, and the reason for the script
-//	=VERSION    the legacy client speaks that revision
 //	+tNAME      the server adds a tool; +r a resource, +i a template (items alike), +p a prompt. *t adds sixty
-//	~tNAME      the server adds a tool that removes itself when it is called
 //	-tNAME      the server removes it
-//	&SCHEMA     the server adds a tool with that inputSchema
 //	>t          both clients read the next page of the list, or the first one again
-//	?tCURSOR    both clients ask for the page after a cursor that they have made up
 //	.tNAME      both clients call the tool, read the resource, or get the prompt
-//	!tPARAMS    the same with any params
-//	l           the modern client ends its subscription, or begins another one
 func FuzzRegistry(f *testing.F) {
 	for _, script := range registryScripts {
 		f.Add([]byte(script))
@@ -58,22 +52,10 @@ var registryScripts = []string{
 	"# one is replaced: the new one answers, though the name is the same\n+ta\n.ta\n+ta\n.ta\n",
 	"# items come and go between two pages: a cursor must still fit\n*ta\n*tb\n>t\n+taa\n-ta00\n-ta49\n-ta50\n>t\n+tz\n>t\n>t\n",
 	"# the cursor's own item is gone: a page must not begin again\n*ta\n>t\n-ta49\n>t\n",
-	"# pages of all lists, in a revision without titles\n=2024-11-05\n*ra:\n*ib:\n*pc\n>r\n>i\n>p\n>r\n>i\n>p\n",
-	"# cursors that nobody was given: each is answered once, and leads on\n*ta\n?tafter a49\n?tafter \n?t\n?tafter zz\n?tbefore a\n",
 	"# odd names: what JSON escapes is one name on the wire and in the list\n+t\"\\\n+t é\U0001F600 \n+t\x00\x7f\n.t\"\\\n.t\x00\x7f\n>t\n",
 	"# names that are not UTF-8: no client can say them, and a cursor of them would lead back\n*t\xff\n+t\xff\n-t\xff\n+t\ufffd\n>t\n>t\n>t\n.t\xff\n",
 	"# a name that comes out as another one: what the client says is looked for, not what it meant\n+t\ufffd\n+t\ufffd\ufffd\n.t\xff\n.t\xff\xff\n.r\xff:\n",
-	"# a tool removes itself while it runs: the list is not locked then\n~ta\n.ta\n.ta\n>t\n",
-	"# arguments of any JSON, and names that are none\n+ta\n+tb\n!t{\"name\":\"a\",\"arguments\":[1]}\n!t{\"name\":\"b\",\"arguments\":{\"n\":\"x\"}}\n!t{\"name\":\"b\",\"arguments\":null}\n!t{\"name\":1}\n!t{\"name\":\"a\",\"name\":\"a\"}\n!t[]\n!t7\n!t{\"name\":\"a\",\"_meta\":{\"progressToken\":\"p\"}}\n!t{}\n",
-	"# schemas, with marks for the header: the list stays JSON whatever is taken out\n&{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"x-mcp-header\":\"A\"}}}\n>t\n&{\"type\":\"object\",\"x-mcp-header\":\"\"}\n>t\n&[]\n&{\"type\":\"object\",\"title\":\"\xff\"}\n>t\n&{\"type\":\"object\",\"\\\"x-mcp-header\":\"b\"}\n>t\n",
-	"# a subscription ends and begins: only a subscriber is told\n>t\n+ta\nl\n+tb\n-ta\nl\n+ta\n-tnone\n",
-	"# URIs: with a template, without, and what is none\n+ifile:///{+path}\n.rfile:///x\n.rfile:///%\n.r\n+rfile:///%\n.rfile:///%\n-ifile:///{+path}\n.rfile:///x\n!r{\"uri\":\"file:///x\",\"URI\":\"y\"}\n",
-}
-
-// offeredItem is what the registry should have under a key.
-type offeredItem struct {
-	made    int  // its number: what it answers begins with that
-	removes bool // itself, when it is called
+	"# URIs: with a template, without, and what is none\n+ifile:///{+path}\n.rfile:///x\n.rfile:///%\n.r\n+rfile:///%\n.rfile:///%\n-ifile:///{+path}\n.rfile:///x\n",
 }
 
 // registry is a Server, what it should offer, and its clients.
@@ -81,25 +63,22 @@ type registry struct {
 	*testing.T
 	server  *wire.Server
 	log     lockedBuffer
-	version string // of the legacy client
-
-	offered  map[byte]map[string]offeredItem // by the letter of a list, and the key
-	made     int
-	sixties  int
-	changes  map[byte]int // since the clients were looked at
-	clients  []*registryClient
-	serving  sync.WaitGroup
-	requests int
+	offered map[byte]map[string]int // numbers of items, which their answers begin with: by the letter of a list, and the key
+	made    int
+	sixties int
+	changes map[byte]int // since the clients were looked at
+	clients []*registryClient
+	serving sync.WaitGroup
 }
 
 // registryClient is one of the clients. It writes lines, and keeps those that it reads.
 type registryClient struct {
 	*registry
-	era       string
-	out       *io.PipeWriter
-	walks     map[byte]*listWalk
-	told      map[string]int // notifications since the last look, by method
-	listening string         // the id of its subscription; "": it has none, and a legacy client needs none
+	era      string
+	out      *io.PipeWriter
+	walks    map[byte]*listWalk
+	told     map[string]int // notifications since the last look, by method
+	requests int
 
 	mine  sync.Mutex // guards the field below
 	lines [][]byte   // not yet looked at
@@ -121,9 +100,9 @@ var listMethods = map[byte]struct{ list, use, items, key, announced string }{
 }
 
 func playRegistry(t *testing.T, script []byte) {
-	r := &registry{T: t, version: "2025-11-25", offered: map[byte]map[string]offeredItem{}, changes: map[byte]int{}}
+	r := &registry{T: t, offered: map[byte]map[string]int{}, changes: map[byte]int{}}
 	for letter := range listMethods {
-		r.offered[letter] = map[string]offeredItem{}
+		r.offered[letter] = map[string]int{}
 	}
 	announced := map[string]bool{"listChanged": true}
 	r.server = &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"},
@@ -153,56 +132,45 @@ func (r *registry) close() {
 
 // step takes one step of a script. What means nothing is left out.
 func (r *registry) step(what byte, rest []byte) {
-	letter := byte('t')
-	if what != '=' && what != '&' && what != 'l' {
-		if len(rest) == 0 || listMethods[rest[0]].list == "" {
-			return
-		}
-		letter, rest = rest[0], rest[1:]
+	if len(rest) == 0 || listMethods[rest[0]].list == "" {
+		return
 	}
-	key := string(rest)
+	letter, key := rest[0], string(rest[1:])
 	switch what {
-	case '=':
-		r.setVersion(key)
-	case '+', '~':
-		r.add(letter, key, what == '~' && letter == 't')
+	case '+':
+		r.add(letter, key)
 	case '*':
 		for i := 0; i < 60 && r.sixties < 5; i++ {
-			r.add(letter, fmt.Sprintf("%s%02d", key, i), false)
+			r.add(letter, fmt.Sprintf("%s%02d", key, i))
 		}
 		r.sixties++
 	case '-':
 		r.remove(letter, key)
-	case '&':
-		r.addSchema(rest)
-	default:
+	case '>', '.':
 		r.serve()
 		for _, c := range r.clients {
-			c.step(what, letter, rest)
+			if what == '>' {
+				c.readPage(letter)
+			} else {
+				c.use(letter, key)
+			}
 		}
 	}
 	r.look()
 }
 
-func (r *registry) setVersion(version string) {
-	for _, rev := range wire.Revisions {
-		if rev.Version == version && !rev.Modern && r.clients == nil {
-			r.version = version
-		}
-	}
-}
-
 // ---- What the server does ----
 
 // add adds an item. A key that no client could say is refused with a panic.
-func (r *registry) add(letter byte, key string, removes bool) {
+func (r *registry) add(letter byte, key string) {
 	r.made++
-	item := offeredItem{r.made, removes}
-	answer := fmt.Sprintf("#%d ", item.made)
+	answer := fmt.Sprintf("#%d ", r.made)
 	refused := r.panics(func() {
 		switch letter {
 		case 't':
-			r.addTool(key, item, answer)
+			wire.AddTool(r.server, wire.Tool{Name: key}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+				return answer, x.Progress(ctx, 1, 1)
+			})
 		case 'r':
 			r.server.AddResource(wire.Resource{URI: key, Name: "n"}, func(context.Context, *wire.Exchange, string) (any, error) { return answer, nil })
 		case 'i':
@@ -216,50 +184,8 @@ func (r *registry) add(letter byte, key string, removes bool) {
 	if wrong := key == "" || !utf8.ValidString(key) || noURI; (refused != "") != wrong {
 		r.Fatalf("adding %q: refused with %q", key, refused)
 	} else if !wrong {
-		r.offered[letter][key] = item
+		r.offered[letter][key] = r.made
 		r.changes[letter]++
-	}
-}
-
-// addTool adds a tool with arguments of one kind or the other.
-func (r *registry) addTool(name string, item offeredItem, answer string) {
-	type arguments struct {
-		N int                 `json:"n"`
-		L []map[string]string `json:"l,omitempty"`
-	}
-	switch {
-	case item.removes:
-		wire.AddTool(r.server, wire.Tool{Name: name}, func(context.Context, *wire.Exchange, struct{}) (any, error) {
-			r.server.RemoveTool(name)
-			r.removed('t', name)
-			return answer, nil
-		})
-	case item.made%2 == 0:
-		wire.AddTool(r.server, wire.Tool{Name: name}, func(_ context.Context, _ *wire.Exchange, a arguments) (any, error) { return fmt.Sprint(answer, a), nil })
-	default:
-		wire.AddTool(r.server, wire.Tool{Name: name}, func(ctx context.Context, x *wire.Exchange, a json.RawMessage) (any, error) {
-			if err := x.Progress(ctx, 1, 1); err != nil {
-				r.Error(err)
-			}
-			return answer + string(a), nil
-		})
-	}
-}
-
-// addSchema adds a tool with an inputSchema. A bad one is refused with a panic.
-func (r *registry) addSchema(schema []byte) {
-	const name = "with a schema"
-	r.made++
-	answer := fmt.Sprintf("#%d ", r.made)
-	refused := r.panics(func() {
-		wire.AddTool(r.server, wire.Tool{Name: name, InputSchema: bytes.Clone(schema)}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return answer, nil })
-	})
-	switch {
-	case refused == "":
-		r.offered['t'][name] = offeredItem{made: r.made}
-		r.changes['t']++
-	case !strings.Contains(refused, name):
-		r.Fatalf("the schema %q: %s", schema, refused)
 	}
 }
 
@@ -275,14 +201,10 @@ func (r *registry) panics(f func()) (text string) {
 }
 
 func (r *registry) remove(letter byte, key string) {
-	map[byte]func(string){'t': r.server.RemoveTool, 'r': r.server.RemoveResource, 'p': r.server.RemovePrompt, 'i': func(string) {}}[letter](key)
-	if _, isThere := r.offered[letter][key]; isThere && letter != 'i' { // a template stays
-		r.removed(letter, key)
+	map[byte]func(string){'t': r.server.RemoveTool, 'r': r.server.RemoveResource, 'p': r.server.RemovePrompt, 'i': r.server.RemoveResourceTemplate}[letter](key)
+	if _, isThere := r.offered[letter][key]; !isThere {
+		return
 	}
-}
-
-// removed notes that an item is gone.
-func (r *registry) removed(letter byte, key string) {
 	delete(r.offered[letter], key)
 	r.changes[letter]++
 	for _, c := range r.clients {
@@ -324,11 +246,12 @@ func (r *registry) serve() {
 			}
 		})
 		if era == "legacy" {
-			c.say(`{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":"` + r.version + `","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`)
-			c.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-			c.read("hello")
+			c.say(initializeLine("2025-11-25") + "\n" + `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			c.read("init")
 		} else {
-			c.listen()
+			c.say(modernRequest("subscriptions/listen", `"notifications":{"toolsListChanged":true,"resourcesListChanged":true,"promptsListChanged":true}`))
+			c.read("")
+			clear(c.told) // of the acknowledgement
 		}
 	}
 }
@@ -337,25 +260,6 @@ func (r *registry) serve() {
 func (c *registryClient) say(line string) {
 	_, _ = io.WriteString(c.out, line+"\n")
 	synctest.Wait()
-}
-
-// listen ends the subscription of a modern client, or begins another one.
-func (c *registryClient) listen() {
-	if c.listening != "" {
-		c.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"` + c.listening + `"}}`)
-		c.listening = ""
-		return
-	}
-	c.requests++
-	id := fmt.Sprint("listen ", c.requests)
-	c.say(`{"jsonrpc":"2.0","id":"` + id + `","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"resourcesListChanged":true,"promptsListChanged":true},` + modernMeta + `}}`)
-	c.read("")
-	const acknowledged = "notifications/subscriptions/acknowledged"
-	if c.told[acknowledged] != 1 {
-		c.Fatalf("no acknowledgement: %v", c.told)
-	}
-	delete(c.told, acknowledged)
-	c.listening = id
 }
 
 // read looks at what has come: notifications, which it counts, and one answer to the request id; "": none.
@@ -389,45 +293,15 @@ func (c *registryClient) read(id string) (answer *wire.Message) {
 	return answer
 }
 
-// ask makes a request, and returns the answer. params need not be an object.
+// ask makes a request, and returns the answer.
 func (c *registryClient) ask(method, params string) *wire.Message {
-	if c.era == "modern" && strings.HasPrefix(params, "{") {
-		members := strings.TrimSpace(params[1:])
-		params = strings.Replace("{"+modernMeta+","+members, ",}", "}", 1)
+	if c.era == "modern" {
+		params = strings.Replace("{"+modernMeta+","+params[1:], ",}", "}", 1)
 	}
 	c.requests++
 	id := fmt.Sprint("request ", c.requests)
-	line := `{"jsonrpc":"2.0","id":"` + id + `","method":"` + method + `","params":` + params + `}`
-	in := wire.Decode([]byte(line))
-	if m := in.Messages[0]; in.Batch || m.ID.String() != `"`+id+`"` || m.Method != "" && m.Method != method || m.Kind() == wire.Response {
-		return nil // the params have more than params in them
-	}
-	c.say(line)
+	c.say(`{"jsonrpc":"2.0","id":"` + id + `","method":"` + method + `","params":` + params + `}`)
 	return c.read(id)
-}
-
-func (c *registryClient) step(what, letter byte, rest []byte) {
-	key := string(rest)
-	m := listMethods[letter]
-	switch what {
-	case '>':
-		c.readPage(letter)
-	case '?':
-		answer := c.ask(m.list, asObject("cursor", key))
-		if answer.Error != nil && answer.Error.Code != wire.CodeInvalidParams {
-			c.Fatalf("the cursor %q: %v", key, answer.Error)
-		}
-	case '.':
-		c.use(letter, key)
-	case '!':
-		if !bytes.ContainsAny(rest, "\r\n") {
-			c.ask(m.use, key)
-		}
-	case 'l':
-		if c.era == "modern" {
-			c.listen()
-		}
-	}
 }
 
 // asObject returns an object with one string.
@@ -485,13 +359,10 @@ func (c *registryClient) use(letter byte, key string) {
 	m := listMethods[letter]
 	name := strings.Replace(m.key, "uriTemplate", "uri", 1)
 	params := asObject(name, key)
-	if letter == 't' {
-		params = strings.Replace(params, "{", `{"arguments":{"n":7},`, 1)
-	}
 	said := text([]byte(params), name)
-	item, isThere := c.offered[letter][said] // before a tool removes itself
+	item, isThere := c.offered[letter][said]
 	answer := c.ask(m.use, params)
-	found := answer.Error == nil && bytes.Contains(answer.Result, fmt.Appendf(nil, `"#%d `, item.made))
+	found := answer.Error == nil && bytes.Contains(answer.Result, fmt.Appendf(nil, `"#%d `, item))
 	switch {
 	case letter == 'i', letter == 'r' && !isThere: // a template may answer, if that is a URI
 	case letter == 'r' && answer.Error != nil && strings.Contains(answer.Error.Message, "must"): // it is none
@@ -502,7 +373,7 @@ func (c *registryClient) use(letter byte, key string) {
 	}
 }
 
-// look checks what the clients were told since the last look: of each change of a list once at most, and at all, if they listen.
+// look checks what the clients were told since the last look: of each change of a list once at most, and at all.
 func (r *registry) look() {
 	if r.clients == nil {
 		return
@@ -516,9 +387,8 @@ func (r *registry) look() {
 	for _, c := range r.clients {
 		c.read("")
 		delete(c.told, "notifications/progress")
-		listens := c.era == "legacy" || c.listening != ""
 		for method, n := range changed {
-			if c.told[method] > n || !listens && c.told[method] > 0 || listens && n > 0 && c.told[method] == 0 {
+			if c.told[method] > n || n > 0 && c.told[method] == 0 {
 				r.Fatalf("%s was told %d times of %d changes: %s", c.era, c.told[method], n, method)
 			}
 			delete(c.told, method)

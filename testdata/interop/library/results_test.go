@@ -46,17 +46,6 @@ func TestPublishBeforeOffers(t *testing.T) {
 	}
 }
 
-// A resource that no client could read cannot be added.
-func TestAddResourceWantsURI(t *testing.T) {
-	defer func() {
-		if reason, _ := recover().(string); !strings.Contains(reason, "a URI that is none") {
-			t.Error(reason)
-		}
-	}()
-	(&wire.Server{}).AddResource(wire.Resource{URI: "note:///müll", Name: "n"}, nil)
-	t.Error("it is added")
-}
-
 // The id of a stream may have any characters but the end of a line.
 func TestStreamWithSlash(t *testing.T) {
 	s := wire.NewStream("a/b", 1<<20)

@@ -31,24 +31,21 @@ const (
 	maxFiles  = 50               // descriptors of a server that may have 256, two seconds after its clients have gone
 	patience  = 20 * time.Second // of somebody else: what takes longer has failed
 	rest      = 20 * time.Second // for one step of an attacker
+	stands    = 4 * time.Second  // for which most attacks last
 )
 
 // TestAttack attacks a server that is a process of its own, in one way in each test. It measures the memory of the server, its descriptors,
-// and how long others wait. Run the tests one at a time, for they want the machine for themselves:
+// and how long others wait. The attacks run one after the other, for each wants the machine for itself; those of TestLongAttack, which mostly
+// wait, run beside them if there is room (-parallel 5):
 //
 //	go test -run 'TestAttack/LargeUnread' -v ./load
 //
 // With MCPWIRE_PROFILES=DIR the heap and the goroutines of the server are written to DIR each time its memory has grown by another 50 MB, and
-// at the end. Three attacks that take all places or sessions need two minutes, and -short leaves them out.
+// at the end.
 func TestAttack(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "attacked")
-	goCommand(t, "..", "run", "./copywire", "-check")
-	goCommand(t, ".", "build", "-race=false", "-o", program, "./attacked") // the race detector would need memory of its own
-	for _, test := range []struct {
-		name string
-		run  func(*target)
-		how  options
-	}{
+	t.Parallel()
+	program := buildAttacked(t)
+	for _, test := range []attack{
 		{name: "BatchOfLarge", run: func(s *target) { s.attackWithBatch(slices.Repeat([]string{largeCall}, 16), 0) }},
 		{name: "BatchOfEchoes", run: func(s *target) { s.attackWithBatch(slices.Repeat([]string{bigEcho()}, 16), 16*echoSize) }},
 		{name: "UnreadProgress", run: (*target).attackWithUnreadProgress},
@@ -69,22 +66,45 @@ func TestAttack(t *testing.T) {
 		{name: "ManyConversations", run: (*target).attackWithConversations},
 		{name: "Icons/Meta", run: (*target).attackWithIconsInMeta},
 		{name: "Icons/Initialize", run: (*target).attackWithIconsInInitialize},
-		{name: "FewDescriptors/Events", run: func(s *target) { s.attackDescriptors(both) }, how: options{files: 256}},
-		{name: "FewDescriptors/JSON", run: func(s *target) { s.attackDescriptors(onlyJSON) }, how: options{files: 256}},
-		{name: "SilentSessions", run: (*target).attackWithSilentSessions, how: options{long: true}},
-		{name: "CallersGone/Session", run: (*target).attackPlacesOfSessions, how: options{long: true}},
-		{name: "CallersGone/Modern", run: (*target).attackPlacesOfModern, how: options{long: true}},
+		{name: "FewDescriptors/Events", run: func(s *target) { s.attackDescriptors(both) }, files: 256},
+		{name: "FewDescriptors/JSON", run: func(s *target) { s.attackDescriptors(onlyJSON) }, files: 256},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(start(t, program, test.files)) })
+	}
+}
+
+// attack is one way to attack a server.
+type attack struct {
+	name  string
+	run   func(*target)
+	files int // descriptors that the server may have; 0: as many as this process
+}
+
+// These take all places or all sessions, and then wait, for a minute or two.
+func TestLongAttack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes two minutes")
+	}
+	t.Parallel()
+	program := buildAttacked(t)
+	for _, test := range []attack{
+		{name: "SilentSessions", run: (*target).attackWithSilentSessions},
+		{name: "CallersGone/Session", run: (*target).attackPlacesOfSessions},
+		{name: "CallersGone/Modern", run: (*target).attackPlacesOfModern},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if test.how.long && testing.Short() {
-				t.Skip("it takes more than a minute")
-			}
-			if test.how.long {
-				t.Parallel() // with the other ones: all wait for most of the time
-			}
-			test.run(start(t, program, test.how))
+			t.Parallel()
+			test.run(start(t, program, 0))
 		})
 	}
+}
+
+// buildAttacked builds the server.
+func buildAttacked(t *testing.T) (program string) {
+	program = filepath.Join(t.TempDir(), "attacked")
+	goCommand(t, "..", "run", "./copywire", "-check")
+	goCommand(t, ".", "build", "-race=false", "-o", program, "./attacked") // the race detector would need memory of its own
+	return program
 }
 
 // ---- The attacks ----
@@ -137,7 +157,7 @@ func (s *target) attackWithBatch(calls []string, least int) {
 	session := s.open("2025-03-26")
 	w := s.watch()
 	conn := s.post(both, inSession(session), batchOf(calls))
-	time.Sleep(7 * time.Second)
+	time.Sleep(stands)
 	w.end()
 	_ = conn.SetDeadline(time.Now().Add(rest))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -164,8 +184,8 @@ func (s *target) attackWithBatch(calls []string, least int) {
 	}
 }
 
-// 2,000 calls report their progress, with long tokens, to clients that read nothing. Before the server has lost its patience with them, which
-// takes 30 seconds.
+// 2,000 calls report their progress, with long tokens, to clients that read nothing. It measures before the server has lost its patience
+// with them, which takes 30 seconds.
 func (s *target) attackWithUnreadProgress() {
 	sessions := []string{s.open(legacy), s.open(legacy)}
 	token := strings.Repeat("x", 1000)
@@ -174,7 +194,7 @@ func (s *target) attackWithUnreadProgress() {
 	for i := range 2000 {
 		s.post(both, inSession(sessions[i%2]), countCall(i+1, 100_000, 10, token))
 	}
-	time.Sleep(25 * time.Second)
+	time.Sleep(12 * time.Second)
 	w.end()
 }
 
@@ -189,7 +209,7 @@ func (s *target) attackWithHeldBatches(accept string) {
 	for _, session := range sessions {
 		s.post(accept, inSession(session), batch)
 	}
-	time.Sleep(7 * time.Second)
+	time.Sleep(stands)
 	w.end()
 }
 
@@ -206,7 +226,7 @@ func (s *target) attackWithUnreadLarge(version, accept string) {
 		}
 		s.post(accept, header, body)
 	}
-	time.Sleep(6 * time.Second)
+	time.Sleep(stands)
 	w.end()
 }
 
@@ -224,7 +244,7 @@ func (s *target) attackWithUnreadEchoes() {
 		})
 	}
 	all.Wait()
-	time.Sleep(5 * time.Second)
+	time.Sleep(stands)
 	w.end()
 }
 
@@ -236,7 +256,7 @@ func (s *target) attackWithHalfBodies() {
 	for range 100 {
 		_, _ = io.WriteString(s.dial(), s.head(both, inSession(session), 4<<20)+part)
 	}
-	time.Sleep(5 * time.Second)
+	time.Sleep(stands)
 	w.end()
 }
 
@@ -271,7 +291,7 @@ func (s *target) attackWithCutStreams() {
 			conn.Close()
 		}
 	}
-	time.Sleep(5 * time.Second)
+	time.Sleep(stands)
 	w.end()
 }
 
@@ -317,7 +337,7 @@ func (s *target) attackWithSmallCalls(version string) {
 		}
 		s.post(both, header, body)
 	}
-	time.Sleep(6 * time.Second)
+	time.Sleep(stands)
 	w.end()
 }
 
@@ -395,7 +415,7 @@ func (s *target) attackWithIconsInMeta() {
 	for range 5 {
 		s.post(both, header, body)
 	}
-	time.Sleep(6 * time.Second)
+	time.Sleep(stands)
 	w.end()
 }
 
@@ -416,7 +436,7 @@ func (s *target) attackWithIconsInInitialize() {
 			s.post(both, inSession(session), countCall(2, endless, 1000, ""))
 		}
 	}
-	time.Sleep(6 * time.Second)
+	time.Sleep(stands)
 	w.end()
 }
 
@@ -576,18 +596,13 @@ type target struct {
 	web         *http.Client // of the others: each request has a connection of its own
 }
 
-type options struct {
-	files int  // descriptors that the server may have; 0: as many as this process
-	long  bool // it takes more than a minute
-}
-
 // usage is what a process uses.
 type usage struct{ memory, files int } // bytes in memory, and descriptors
 
-func start(t *testing.T, program string, how options) *target {
+func start(t *testing.T, program string, files int) *target {
 	cmd := exec.Command(program)
-	if how.files > 0 {
-		cmd = exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0"`, how.files), program)
+	if files > 0 {
+		cmd = exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0"`, files), program)
 	}
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe() // which ends with this process, and then so does the server
@@ -882,7 +897,7 @@ func (s *target) profile(when, query string) {
 		text, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		kind, _, _ = strings.Cut(kind, "?")
-		name := strings.ReplaceAll(strings.TrimPrefix(s.Name(), "TestAttack/"), "/", "-") + "." + when + "." + kind
+		name := strings.ReplaceAll(strings.TrimPrefix(s.Name(), "Test"), "/", "-") + "." + when + "." + kind
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			s.Log(err)
 		}

@@ -55,8 +55,8 @@ func TestRequirements(t *testing.T) {
 	seen, rows := map[string]bool{}, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 	for _, line := range rows[1:] {
 		columns := strings.Split(line, "\t")
-		if len(columns) != 7 || slices.Contains(columns, "") || seen[columns[0]] {
-			t.Errorf("not seven columns, or there twice: %s", line)
+		if len(columns) != 6 || slices.Contains(columns, "") || seen[columns[0]] {
+			t.Errorf("not six columns, or there twice: %s", line)
 			continue
 		}
 		seen[columns[0]] = true
@@ -65,10 +65,10 @@ func TestRequirements(t *testing.T) {
 				t.Errorf("%s: no revision: %s", columns[0], version)
 			}
 		}
-		if !slices.Contains([]string{"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}, columns[3]) {
-			t.Errorf("%s: no level: %s", columns[0], columns[3])
+		if !slices.Contains([]string{"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}, columns[2]) {
+			t.Errorf("%s: no level: %s", columns[0], columns[2])
 		}
-		for proof := range strings.SplitSeq(columns[6], "; ") {
+		for proof := range strings.SplitSeq(columns[5], "; ") {
 			if !proofs.show(proof) && !peers.show(strings.TrimPrefix(proof, "interop ")) {
 				t.Errorf("%s: there is no %s", columns[0], proof)
 			}

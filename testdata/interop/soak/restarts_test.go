@@ -48,7 +48,7 @@ func TestClientRestarts(t *testing.T) {
 	defer stop()
 	for _, c := range clients {
 		for i := range 4 {
-			callers.Go(func() { c.callOften(halt, i%2 == 1, length >= 30*time.Second) })
+			callers.Go(func() { c.callOften(halt, i%2 == 1, length >= 15*time.Second) })
 		}
 	}
 	signals := []os.Signal{os.Kill, syscall.SIGTERM}

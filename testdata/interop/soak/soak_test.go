@@ -107,7 +107,7 @@ func TestSoak(t *testing.T) {
 	}
 	here, there := settled(s.transport), s.settled()
 
-	page := s.openPage()
+	leave := s.openPage()
 	var callers, abusers sync.WaitGroup
 	for _, c := range clients {
 		callers.Go(c.connect)
@@ -130,7 +130,10 @@ func TestSoak(t *testing.T) {
 	callers.Wait()
 	abusers.Wait()
 	s.ctx = s.Context() // the rest is done without abuse
-	page.leave()
+	leave()
+	if s.counts["parts shown on the page"] < 100 || s.counts["sessions shown on the page"] == 0 {
+		t.Error("the page was shown next to nothing")
+	}
 	s.fill()
 
 	s.transport.CloseIdleConnections()

@@ -13,8 +13,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"runtime/pprof"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -36,13 +34,12 @@ func init() {
 			panic(err)
 		}
 		for lines := bufio.NewScanner(conn); lines.Scan(); {
-			command, argument, _ := strings.Cut(lines.Text(), " ")
-			fmt.Fprintln(conn, probed(command, argument))
+			fmt.Fprintln(conn, probed(lines.Text()))
 		}
 	}()
 }
 
-func probed(command, argument string) string {
+func probed(command string) string {
 	switch command {
 	case "cpu": // nanoseconds
 		var usage syscall.Rusage
@@ -50,20 +47,12 @@ func probed(command, argument string) string {
 			panic(err)
 		}
 		return fmt.Sprint(usage.Utime.Nano() + usage.Stime.Nano())
-	case "memory": // live bytes of heap, bytes of stacks, goroutines
+	case "memory": // live bytes of heap, goroutines
 		runtime.GC()
 		debug.FreeOSMemory() // collects once more: finalizers have run, pools are empty
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		return fmt.Sprint(m.HeapAlloc, m.StackInuse, runtime.NumGoroutine())
-	case "profile":
-		file, err := os.Create(argument)
-		if err == nil {
-			err = pprof.StartCPUProfile(file)
-		}
-		return fmt.Sprint(err)
-	case "profiled":
-		pprof.StopCPUProfile()
+		return fmt.Sprint(m.HeapAlloc, runtime.NumGoroutine())
 	}
 	return ""
 }

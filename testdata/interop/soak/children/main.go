@@ -18,16 +18,8 @@ import (
 const maxMessage = 4 << 20
 
 var roles = map[string]func(){
-	"exits at EOF": func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-	},
 	"stops blocking": func() { // what it shares as its standard input
 		_ = syscall.SetNonblock(syscall.Stdin, true)
-	},
-	"writes and exits": func() {
-		for range 500 {
-			fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/%s"}`+"\n", strings.Repeat("x", 100))
-		}
 	},
 	"is noisy": func() {
 		fmt.Print("starting...\n\n")

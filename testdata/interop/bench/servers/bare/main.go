@@ -13,7 +13,6 @@ import (
 	"log"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"interop/bench/servers/web"
@@ -31,7 +30,7 @@ func main() {
 	web.Serve("bare", mux, func(context.Context) error { return serveLines(os.Stdin, os.Stdout) })
 }
 
-// call is there as mcpwire has a client, too, which shows in its size.
+// call is there as mcpwire has a client, too, which shows in its start.
 func call(url string, in io.Reader, out io.Writer) error {
 	resp, err := http.Post(url, "application/json", in)
 	if err != nil {
@@ -49,7 +48,6 @@ type message struct {
 		Name      string
 		Arguments struct {
 			Text       json.RawMessage // as it came is how it goes
-			Name       string
 			N, DelayMs int
 		}
 		Meta struct{ ProgressToken json.RawMessage } `json:"_meta"`
@@ -86,12 +84,6 @@ func serveLines(r io.Reader, w io.Writer) error {
 }
 
 func serveHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodGet {
-		w.Header().Set("Content-Type", "text/event-stream")
-		http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-		return
-	}
 	body, err := io.ReadAll(r.Body)
 	var m message
 	if err == nil {
@@ -104,12 +96,7 @@ func serveHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 	case m.Params.Arguments.N > 0:
 		m.count(w)
-	case m.Method == "subscriptions/listen":
-		m.listen(w, r)
 	default:
-		if m.Params.Name == "set-note" {
-			listeners.Range(func(queue, _ any) bool { queue.(chan string) <- "note:///" + m.Params.Arguments.Name; return true })
-		}
 		if m.Method == "initialize" {
 			w.Header().Set("Mcp-Session-Id", rand.Text())
 		}
@@ -131,29 +118,4 @@ func (m *message) count(w http.ResponseWriter) {
 	}
 	m.Params.Arguments.Text = fmt.Appendf(nil, `"counted to %d"`, args.N)
 	fmt.Fprintf(w, "id: 0123456789.1/%d\ndata: %s\n\n", args.N+1, m.answer())
-}
-
-// listeners are the queues of those who listen.
-var listeners sync.Map
-
-// listen does what cannot be done without: a queue for each stream, and a flush
-// for each event.
-func (m *message) listen(w http.ResponseWriter, r *http.Request) {
-	queue := make(chan string, 64)
-	listeners.Store(queue, nil)
-	defer listeners.Delete(queue)
-	w.Header().Set("Content-Type", "text/event-stream")
-	flush := http.NewResponseController(w).Flush
-	fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\","+
-		"\"params\":{\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":%s},\"notifications\":{}}}\n\n", m.ID)
-	for {
-		flush()
-		select {
-		case uri := <-queue:
-			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\","+
-				"\"params\":{\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":%s},\"uri\":%q}}\n\n", m.ID, uri)
-		case <-r.Context().Done():
-			return
-		}
-	}
 }

@@ -1,5 +1,5 @@
 // Package web is what the servers here have in common, and have as mcpwire has
-// it: the flags, the limits of the HTTP server, TLS, the log, and the end.
+// it: the flags, the limits of the HTTP server, the log, and the end.
 package web
 
 import (
@@ -21,8 +21,6 @@ const stall = 30 * time.Second
 // Serve serves stdio, or HTTP if a flag says so.
 func Serve(name string, handler http.Handler, stdio func(context.Context) error) {
 	addr := flag.String("http", "", "serve HTTP at `address` instead of stdio")
-	cert := flag.String("tls-cert", "", "serve HTTPS with the certificate in this `file`")
-	key := flag.String("tls-key", "", "and the key in this `file`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -41,12 +39,7 @@ func Serve(name string, handler http.Handler, stdio func(context.Context) error)
 	}
 	fmt.Fprintf(os.Stderr, "%s: listening on http://%s/mcp\n", name, listener.Addr())
 	context.AfterFunc(ctx, func() { server.Close() })
-	if *cert != "" {
-		err = server.ServeTLS(listener, *cert, *key)
-	} else {
-		err = server.Serve(listener)
-	}
-	if ctx.Err() == nil {
+	if err := server.Serve(listener); ctx.Err() == nil {
 		log.Fatal(err)
 	}
 }
