@@ -18,9 +18,17 @@
 // which files to copy for which purpose.
 package main
 
-// This file has seven parts: the program and its flags, the demo server, the
-// command call, the command bridge, the traces of all three, the page for a
-// browser, and standard error.
+// This file begins with a whole server, the demo. The rest is for later:
+//
+//	the demo         five tools, some notes as resources, one prompt
+//	serve            the demo over stdio, or over HTTP: mux ─ page, GET /watch, /mcp, /sse
+//	call             list → item → schema → signature and typed arguments; call, print
+//	bridge           two loops between two Conns, and a table of waiting requests
+//	the tap          Conn, http.Handler, http.RoundTripper → one tap → standard error, and those who watch
+//	the page         for browsers: the course, and what the tap shows
+//	the program      main, signals, flags, and standard error, which never blocks
+//
+// Of the library it uses exported names alone, as a program does that imports a copy.
 
 import (
 	"bufio"
@@ -48,6 +56,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/mail"
 	"net/url"
 	"os"
 	"os/exec"
@@ -65,581 +74,6 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 )
-
-// ======== The program ========
-
-const version = "0.2.0"
-
-// The exit statuses of a program that has failed.
-const (
-	exitError = 1
-	exitUsage = 2 // a flag or an argument is wrong
-	exitTool  = 3 // call -tool: the result has isError
-)
-
-// exitStatus is an error that ends the program with a status of its own.
-type exitStatus struct {
-	error
-	status int
-}
-
-func (e exitStatus) Unwrap() error { return e.error }
-
-// usageErrorf returns the error of a command line that does not fit the server.
-func usageErrorf(format string, args ...any) error {
-	return exitStatus{fmt.Errorf(format, args...), exitUsage}
-}
-
-func main() {
-	// net/http writes some of what a broken server sends to this log, session ids
-	// included.
-	log.SetOutput(io.Discard)
-	commands := map[string]func(context.Context, []string) error{"call": call, "bridge": bridge}
-	command := serve
-	args := os.Args[1:]
-	mayStartServer := false
-	if len(args) > 0 && commands[args[0]] != nil {
-		command = commands[args[0]]
-		args = args[1:]
-		mayStartServer = true
-	}
-	err := command(untilSignal(mayStartServer), args)
-	if err != nil {
-		printError(err)
-		status := exitError
-		if special, ok := errors.AsType[exitStatus](err); ok {
-			status = special.status
-		}
-		os.Exit(status)
-	}
-	stderr.flush()
-}
-
-// untilSignal returns a context that ends with the first signal. Then the
-// program shuts down. What a second signal does meanwhile depends on the
-// command:
-//
-//	             first        second
-//	interrupt    ctx ends     the program ends at once
-//	SIGTERM      ctx ends     serve: the program ends at once; call, bridge: no effect
-//	SIGHUP       ctx ends     no effect
-//	SIGPIPE      no effect    no effect
-//
-// A second interrupt comes from a user who does not want to wait. The other
-// signals may come twice by themselves: a terminal that is closed may send
-// SIGHUP twice, and the end of a login session sends SIGTERM soon after it. A
-// second SIGTERM may end a server, because that leaves nothing behind. It must
-// not end call or bridge: the server that they have started would go on running.
-//
-// SIGHUP has no effect at all if it was ignored when the program started, as
-// nohup has it. SIGPIPE would end the program when the reader of its output has
-// gone. Without it, the next write returns an error.
-func untilSignal(mayStartServer bool) context.Context {
-	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	harmless := []os.Signal{syscall.SIGPIPE}
-	if mayStartServer {
-		harmless = append(harmless, syscall.SIGTERM)
-	}
-	if !signal.Ignored(syscall.SIGHUP) {
-		ending = append(ending, syscall.SIGHUP)
-		harmless = append(harmless, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), ending...)
-	// After stop, a signal ends the program, unless another channel is notified
-	// of it. The channel unread is never read: signal.Notify does not wait.
-	context.AfterFunc(ctx, stop)
-	unread := make(chan os.Signal, 1)
-	signal.Notify(unread, harmless...)
-	return ctx
-}
-
-// parse reads flags, and then has them checked. If a flag is wrong, or if help
-// was asked for, parse ends the program.
-func parse(flags *flag.FlagSet, args []string, usage string, check func() error) {
-	flags.SetOutput(io.Discard)
-	err := flags.Parse(args)
-	if err == nil {
-		err = check()
-	}
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Println(usage)
-		printFlags(flags)
-		os.Exit(0)
-	case err != nil:
-		printError(fmt.Errorf("%w (-h for help)", err))
-		os.Exit(exitUsage)
-	}
-}
-
-// flagGroups are the groups in which the help lists flags, for all commands. A flag
-// that is in no group comes last.
-var flagGroups = []struct {
-	title string
-	flags []string
-}{
-	{"What to call", []string{"method", "params", "tool", "arg", "i", "json"}},
-	{"What the server is told when it asks", []string{"answer", "root", "sampling-answer"}},
-	{"How to reach the server", []string{"protocol", "timeout", "header", "env", "cwd"}},
-	{"Where to serve", []string{"http", "tls-cert", "tls-key", "watch"}},
-	{"Who is let in (with -http)", []string{"token", "auth-server", "allow-origin", "allow-host"}},
-	{"Sessions and streams (with -http)", []string{"stateless", "session-ttl", "max-sessions", "event-buffer", "keepalive", "replica"}},
-}
-
-// printFlags prints the flags in their groups, each on one line.
-func printFlags(flags *flag.FlagSet) {
-	var other []string
-	flags.VisitAll(func(f *flag.Flag) {
-		for _, group := range flagGroups {
-			if slices.Contains(group.flags, f.Name) {
-				return
-			}
-		}
-		other = append(other, f.Name)
-	})
-	printGroup := func(title string, names []string) {
-		for _, name := range names {
-			f := flags.Lookup(name)
-			if f == nil { // it belongs to another command
-				continue
-			}
-			if title != "" {
-				fmt.Println(title + ":")
-				title = ""
-			}
-			value, text := flag.UnquoteUsage(f)
-			if !slices.Contains([]string{"", "0", "false"}, f.DefValue) {
-				text += fmt.Sprintf(" (default %s)", f.DefValue)
-			}
-			fmt.Printf("  %-22s %s\n", "-"+name+" "+value, text)
-		}
-	}
-	for _, group := range flagGroups {
-		printGroup(group.title, group.flags)
-	}
-	printGroup("Other", other)
-}
-
-// printError prints an error to standard error, and waits until it is written.
-func printError(err error) {
-	fmt.Fprintln(stderr, "mcpwire:", Printable(err.Error()+dataOf(err)))
-	stderr.flush()
-}
-
-// dataOf returns the data of the *Error in err, as a text to append; "": there
-// is none. Data that is a string is in the text of the error already.
-func dataOf(err error) string {
-	fault, ok := errors.AsType[*Error](err)
-	if !ok || len(fault.Data) == 0 || fault.Data[0] == '"' || string(fault.Data) == "null" {
-		return ""
-	}
-	return fmt.Sprintf("; data: %.4000s", onOneLine(fault.Data))
-}
-
-// ---- Flags ----
-
-// setText returns the function of a flag that stores a text.
-func setText(to *string) func(string) {
-	return func(text string) { *to = text }
-}
-
-// addText returns the function of a flag that may be repeated.
-func addText(list *[]string) func(string) {
-	return func(text string) { *list = append(*list, text) }
-}
-
-// matching returns the function of a flag whose text must match a pattern. It
-// passes the text on to store. No pattern of ours matches an empty text, which
-// comes from an unset variable of a shell: the server must not start without a
-// token because of that.
-func matching(pattern string, store func(text string)) func(string) error {
-	return func(text string) error {
-		if !regexp.MustCompile(`(?i)^(?:` + pattern + `)$`).MatchString(text) {
-			return fmt.Errorf("it must match %s", pattern)
-		}
-		store(text)
-		return nil
-	}
-}
-
-// addVersions returns the function of a flag that lists protocol versions. It
-// keeps the list sorted, newest first.
-func addVersions(list *[]string) func(string) error {
-	return func(text string) error {
-		for version := range strings.SplitSeq(text, ",") {
-			isKnown := slices.ContainsFunc(Revisions, func(r Revision) bool { return r.Version == version })
-			if !isKnown || slices.Contains(*list, version) {
-				return fmt.Errorf("unknown or repeated version %q", version)
-			}
-			*list = append(*list, version)
-		}
-		slices.Sort(*list)
-		slices.Reverse(*list)
-		return nil
-	}
-}
-
-// ---- Serving ----
-
-// options are the flags of a server.
-type options struct {
-	http       string // the address to listen on; "": serve stdio
-	token      string // "": no token is needed
-	authServer string // the URL of the authorization server; "": none
-	replica    string // how session ids begin
-	stateKey   string
-	tlsCert    string // a file
-	tlsKey     string // a file
-	stateless  bool
-	trace      bool
-	watch      bool
-	watchers   watchers // with watch
-	versions   []string // newest first; empty: all
-	sessions   Sessions
-	guard      Guard // of all handlers; those of MCP add Authenticate, the metadata needs no token
-}
-
-// byteSize is a flag whose value is a number of bytes, such as 4096, 512k or 4M.
-type byteSize int
-
-// String returns the value as Set takes it.
-func (s *byteSize) String() string {
-	switch n := int(*s); {
-	case n > 0 && n%(1<<20) == 0:
-		return fmt.Sprintf("%dM", n>>20)
-	case n > 0 && n%(1<<10) == 0:
-		return fmt.Sprintf("%dk", n>>10)
-	default:
-		return strconv.Itoa(n)
-	}
-}
-
-// Set reads the value.
-func (s *byteSize) Set(text string) error {
-	unit := 1
-	digits := text
-	switch {
-	case strings.HasSuffix(text, "k"):
-		unit, digits = 1<<10, strings.TrimSuffix(text, "k")
-	case strings.HasSuffix(text, "M"):
-		unit, digits = 1<<20, strings.TrimSuffix(text, "M")
-	}
-	n, err := strconv.ParseUint(digits, 10, 30)
-	if err != nil || int(n) > math.MaxInt32/unit {
-		return errors.New("must be a number of bytes, such as 4096, 512k or 4M")
-	}
-	*s = byteSize(int(n) * unit)
-	return nil
-}
-
-const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin and stdout
-       mcpwire -http ADDR [flags]   serve it over HTTP: at /mcp, and as in 2024-11-05 at /sse
-       mcpwire call -h              the client
-       mcpwire bridge -h            between a client and a server`
-
-func (o *options) define(flags *flag.FlagSet) {
-	const host = `([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?`
-	flags.Func("http", "serve HTTP at `address`, such as :8080; the host is 127.0.0.1 unless named", matching(`.*:\w+`, setText(&o.http)))
-	flags.BoolVar(&o.stateless, "stateless", false, "no sessions: every POST stands alone")
-	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for this long")
-	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once")
-	flags.Int64Var(&o.guard.MaxBody, "max-body", 4<<20, "`bytes` in one message, also on stdio")
-	o.sessions.Keep = 4 << 20
-	flags.Var((*byteSize)(&o.sessions.Keep), "event-buffer", "bytes a session keeps for resuming, a `size` like 512k; 0: none")
-	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after this long a silence; 0: none")
-	flags.Func("allow-origin", "let this `origin` in, with CORS, such as https://app.example.com; repeatable",
-		matching(`null|[a-z][a-z0-9+.-]*://`+host, addText(&o.guard.Origins)))
-	flags.Func("allow-host", "let this `Host` in too on a loopback address; repeatable", matching(host, addText(&o.guard.Hosts)))
-	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, setText(&o.token)))
-	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, setText(&o.authServer)))
-	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, setText(&o.replica)))
-	flags.Func("state-key", "`key` of requestState, on all replicas (default $MCPWIRE_STATE_KEY or random)", matching(`.+`, setText(&o.stateKey)))
-	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, setText(&o.tlsCert)))
-	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, setText(&o.tlsKey)))
-	flags.Func("versions", "protocol versions to offer, as a comma-separated `list` (default all)", addVersions(&o.versions))
-	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
-	flags.BoolVar(&o.watch, "watch", false, "show every message on the page for browsers")
-	flags.BoolFunc("version", "print the version", func(string) error {
-		fmt.Println("mcpwire", version)
-		os.Exit(0)
-		return nil
-	})
-}
-
-// check returns an error if the flags do not fit together.
-func (o *options) check(flags *flag.FlagSet) error {
-	alsoForStdio := []string{"max-body", "state-key", "versions", "trace", "version"}
-	var onlyHTTP error
-	flags.Visit(func(f *flag.Flag) {
-		if o.http == "" && !slices.Contains(alsoForStdio, f.Name) {
-			onlyHTTP = fmt.Errorf("-%s goes with -http", f.Name)
-		}
-	})
-	switch {
-	case flags.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case (o.tlsCert == "") != (o.tlsKey == ""):
-		return errors.New("-tls-cert and -tls-key go together")
-	case o.guard.MaxBody <= 0 || o.sessions.Max <= 0 || o.sessions.IdleTimeout <= 0:
-		return errors.New("-max-body, -max-sessions and -session-ttl must be more than 0")
-	case o.guard.KeepAlive < 0:
-		return errors.New("-keepalive must not be less than 0")
-	case o.watch && !isLoopback(o.http) && o.token == "" && os.Getenv("MCPWIRE_TOKEN") == "":
-		// The Guard checks Host on loopback addresses alone. Elsewhere the page of a
-		// foreign name that leads here could read what all clients say.
-		return errors.New("-watch on an address that others reach needs -token")
-	}
-	return onlyHTTP
-}
-
-// isLoopback reports whether only this machine reaches an address.
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return err != nil || host == "" || host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// serve runs the demo server until the client hangs up or ctx ends.
-func serve(ctx context.Context, args []string) error {
-	var o options
-	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
-	o.define(flags)
-	parse(flags, args, serveUsage, func() error { return o.check(flags) })
-	demo := newDemo()
-	demo.Versions = o.versions
-	demo.StateKey = []byte(cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
-	level := slog.LevelInfo
-	if o.trace { // the trace shows the requests, and without log lines it can be replayed
-		level = slog.LevelWarn
-	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	var err error
-	if o.http != "" {
-		err = o.serveHTTP(ctx, demo, log)
-	} else {
-		err = o.serveStdio(ctx, demo, log)
-	}
-	// A signal, and a client that has hung up, are how a server usually ends.
-	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
-		return nil
-	}
-	return err
-}
-
-// terminalHint is for a user who has started the program at a terminal, where a
-// server shows nothing by itself. An editor starts it with a pipe.
-const terminalHint = `mcpwire: waiting for a client on standard input, one JSON-RPC message a line; Ctrl-D ends it
-Try to type a message:   {"jsonrpc":"2.0","id":1,"method":"ping"}
-Or, in place of this:    mcpwire call mcpwire      show what this server offers
-                         mcpwire -http :8080       serve over HTTP
-                         mcpwire -h                show all flags
-`
-
-func (o *options) serveStdio(ctx context.Context, demo *demo, log *slog.Logger) error {
-	if isTerminal(os.Stdin) {
-		io.WriteString(stderr, terminalHint)
-	}
-	conn := StdioConn(int(o.guard.MaxBody))
-	if o.trace {
-		conn = &tracedConn{Conn: conn, trace: newTrace(), here: "server", there: "client"}
-	}
-	return Serve(ctx, conn, demo, log)
-}
-
-const (
-	ioTimeout    = 30 * time.Second // to read a request, and to write a response that is no stream
-	shutdownTime = 4500 * time.Millisecond
-)
-
-// serveHTTP serves the demo until ctx ends. Then requests that are running may
-// finish, but no longer than shutdownTime.
-func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) error {
-	mcp, sse, mux := o.handlers(demo, log)
-	server := &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: 4 * ioTimeout,
-		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	server.RegisterOnShutdown(o.watchers.end) // Shutdown waits for their responses
-	scheme := "http"
-	run := server.Serve
-	if o.tlsCert != "" {
-		certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
-		if err != nil {
-			return err
-		}
-		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}}
-		scheme = "https"
-		run = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
-	}
-	listener, err := o.listen()
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(stderr, "mcpwire: listening on %s://%s/mcp\n", scheme, listener.Addr())
-	served := make(chan error, 1)
-	go func() { served <- run(loggedListener{listener, log}) }() // ends with server.Close at the latest
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-		return shutDown(server, mcp, sse)
-	}
-}
-
-// listen opens the port. The program is for one machine unless a host is named.
-func (o *options) listen() (net.Listener, error) {
-	host, port, err := net.SplitHostPort(o.http)
-	if err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%w; another program listens there: choose another port, or 0 for a free one", err)
-	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("%w; choose a port from 1024 on", err)
-	}
-	return listener, err
-}
-
-// shutDown ends a server. Streams do not end by themselves, so the handlers are
-// closed while Shutdown waits for their responses. http.Server can call them
-// with RegisterOnShutdown, but does not wait for such calls.
-func shutDown(server *http.Server, mcp *StreamableHandler, sse *SSEHandler) error {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
-	defer cancel()
-	var closing sync.WaitGroup
-	closing.Go(mcp.Close)
-	closing.Go(sse.Close)
-	err := server.Shutdown(ctx)
-	closing.Wait()
-	return errors.Join(err, server.Close())
-}
-
-// loggedListener logs why a connection could not be accepted: for example, the
-// process has no file descriptors left. net/http then tries again after a
-// second at most.
-type loggedListener struct {
-	net.Listener
-	log *slog.Logger
-}
-
-// Accept returns the next connection.
-func (l loggedListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil && !errors.Is(err, net.ErrClosed) {
-		l.log.Warn("no connection accepted", "error", err)
-	}
-	return conn, err
-}
-
-// handlers makes the handlers of both transports, and the mux that has all
-// paths, those of the page included. It also fills in those options that flags
-// leave open.
-func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler, sse *SSEHandler, mux *http.ServeMux) {
-	o.token = cmp.Or(o.token, strings.TrimSpace(os.Getenv("MCPWIRE_TOKEN")))
-	if o.guard.KeepAlive == 0 {
-		o.guard.KeepAlive = -1 // the flag's 0 means none, that of Guard means the default
-	}
-	o.guard.Log = log
-	o.guard.OriginsName = "-allow-origin"
-	o.guard.HostsName = "-allow-host"
-	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: demo.HeaderParams, Guard: o.guard}
-	sse = &SSEHandler{Handler: demo, Guard: o.guard}
-	if o.token != "" {
-		mcp.Authenticate = o.bearer("/mcp")
-		sse.Authenticate = o.bearer("")
-	}
-	if o.replica != "" {
-		newID := func() string { return o.replica + "-" + rand.Text() }
-		o.sessions.NewID = newID
-		sse.NewID = newID
-	}
-	if !o.stateless {
-		mcp.Sessions = &o.sessions
-	}
-	endpoints := http.NewServeMux()
-	endpoints.Handle("/mcp", mcp)
-	endpoints.Handle("/mcp/{$}", mcp)
-	if len(legacyVersions(demo.Versions)) > 0 {
-		endpoints.Handle("/sse", sse)
-	}
-	if o.authServer != "" {
-		endpoints.Handle(metadataPath, o.metadata(""))
-		endpoints.Handle(metadataPath+"/mcp", o.metadata("/mcp"))
-	}
-	return mcp, sse, o.withPage(o.traced(endpoints))
-}
-
-// traced returns a handler that shows what next reads and writes, if a flag asks
-// for that: on standard error, on the page, or on both.
-func (o *options) traced(next http.Handler) http.Handler {
-	if !o.trace && !o.watch {
-		return next
-	}
-	t := newTrace()
-	t.isSilent = !o.trace
-	if o.watch {
-		t.watchers = &o.watchers
-	}
-	return &tracedHandler{Handler: next, trace: t}
-}
-
-// ---- Authorization ----
-
-const metadataPath = "/.well-known/oauth-protected-resource"
-
-// origin returns the origin that the client has used. If a proxy in front of us
-// has ended TLS, that cannot be seen, and the scheme is http.
-func origin(r *http.Request) string {
-	if r.TLS != nil {
-		return "https://" + r.Host
-	}
-	return "http://" + r.Host
-}
-
-// bearer returns the Authenticate of a handler: it lets in a request with the
-// token. The challenge to any other names the metadata of path. 2025-11-25
-// basic/authorization#token-requirements: the token comes in a header, never in
-// the URL.
-func (o *options) bearer(path string) func(*http.Request) (string, error) {
-	// Two hashes have the same length, so the comparison takes the same time for
-	// every wrong token.
-	want := sha256.Sum256([]byte(o.token))
-	return func(r *http.Request) (string, error) {
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
-		isBearer := strings.EqualFold(scheme, "Bearer")
-		if isBearer && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
-			return "token", nil
-		}
-		var params []string
-		if isBearer {
-			params = append(params, `error="invalid_token"`)
-		}
-		if o.authServer != "" {
-			params = append(params, fmt.Sprintf("resource_metadata=%q", origin(r)+metadataPath+path))
-		}
-		return "", &AuthError{Challenge: strings.TrimSpace("Bearer " + strings.Join(params, ", "))}
-	}
-}
-
-// resourceMetadata says which servers issue tokens for a resource: RFC 9728.
-// 2025-11-25 basic/authorization#authorization-server-location: it "MUST
-// include the authorization_servers field".
-type resourceMetadata struct {
-	AuthorizationServers []string `json:"authorization_servers"`
-	BearerMethods        []string `json:"bearer_methods_supported"`
-	Resource             string   `json:"resource"`
-}
-
-// metadata serves the resourceMetadata of path. It needs no credentials,
-// because a client asks for it before it has a token.
-func (o *options) metadata(path string) http.Handler {
-	return o.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		m := resourceMetadata{AuthorizationServers: []string{o.authServer}, BearerMethods: []string{"header"}, Resource: origin(r) + path}
-		_ = json.NewEncoder(w).Encode(m) // fails only if the client has gone
-	}))
-}
 
 // ======== The demo: one of each thing that a transport must carry ========
 
@@ -768,36 +202,23 @@ func (d *demo) echo(_ context.Context, x *Exchange, args echoArguments) (any, er
 	if args.Repeat != nil {
 		repeat = *args.Repeat
 	}
-	switch {
-	case repeat < 1 || repeat > maxEcho:
+	if repeat < 1 || repeat > maxEcho {
 		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
-	case !fitsInJSON(args.Text, len(x.Request.Params), maxEcho/repeat):
+	}
+	// Most texts need not be encoded to know that they fit: the JSON that we write is at
+	// most twice as long as the JSON that has come.
+	limit := maxEcho / repeat
+	if len(args.Text) > limit || len(x.Request.Params) > limit/2 && jsonLength(args.Text) > limit {
 		return nil, fmt.Errorf("an echo has at most %d bytes as JSON", maxEcho)
 	}
 	return strings.Repeat(args.Text, repeat), nil
 }
 
-// fitsInJSON reports whether text has at most limit bytes as JSON. The text came
-// in JSON of as many bytes as received says, or less.
-//
-// A control character of one byte has six bytes as JSON: \u0001. So the length of
-// the text is not enough to know. But the JSON that we write is at most twice as
-// long as the JSON that we have received. So most texts need not be encoded.
-func fitsInJSON(text string, received, limit int) bool {
-	if len(text) > limit {
-		return false
-	}
-	if received <= limit/2 {
-		return true
-	}
-	return jsonLength(text) <= limit
-}
-
-// jsonLength returns how many bytes a text has as JSON.
+// jsonLength returns how many bytes a text has as JSON. A control character of one byte
+// has six: \u0001.
 func jsonLength(text string) int {
-	quoted, _ := TextContent(text).MarshalJSON()
-	empty, _ := TextContent("").MarshalJSON()
-	return len(quoted) - len(empty)
+	encoded, _ := toJSON(text) // a text can be encoded
+	return len(encoded) - len(`""`)
 }
 
 var countTool = Tool{
@@ -893,7 +314,7 @@ var noteTool = Tool{
 	Annotations: overwrites,
 }
 
-var noteName = lazyRegexp(`^[A-Za-z0-9._-]{1,64}$`)
+const noteName = `^[A-Za-z0-9._-]{1,64}$`
 
 type noteArguments struct {
 	Name string `json:"name"`
@@ -901,8 +322,9 @@ type noteArguments struct {
 }
 
 func (d *demo) setNote(_ context.Context, _ *Exchange, args noteArguments) (any, error) {
-	if !noteName().MatchString(args.Name) || utf8.RuneCountInString(args.Text) > maxNote {
-		return nil, fmt.Errorf("'name' must match %s, and 'text' be no longer than %d characters", noteName(), maxNote)
+	isName, _ := regexp.MatchString(noteName, args.Name) // no error, because the pattern is good
+	if !isName || utf8.RuneCountInString(args.Text) > maxNote {
+		return nil, fmt.Errorf("'name' must match %s, and 'text' be no longer than %d characters", noteName, maxNote)
 	}
 	if !d.storeNote(args.Name, args.Text) {
 		return ToolError("There are %d notes already; no room for more.", maxNotes), nil
@@ -1020,12 +442,289 @@ func (d *demo) noteNames() []string {
 	return slices.Sorted(maps.Keys(d.notes))
 }
 
+// ======== Serving the demo ========
+
+// options are the flags of a server. They are defined at the end of this file.
+type options struct {
+	http       string // the address to listen on; "": serve stdio
+	token      string // "": no token is needed
+	authServer string // the URL of the authorization server; "": none
+	replica    string // how session ids begin
+	stateKey   string
+	tlsCert    string // a file
+	tlsKey     string // a file
+	stateless  bool
+	trace      bool
+	watch      bool
+	watchers   watchers // with watch
+	versions   []string // newest first; empty: all
+	sessions   Sessions
+	guard      Guard // of all handlers; those of MCP add Authenticate, the metadata needs no token
+}
+
+// serve runs the demo server until the client hangs up or ctx ends.
+func serve(ctx context.Context, args []string) error {
+	var o options
+	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
+	o.define(flags)
+	parse(flags, args, serveUsage, func() error { return o.check(flags) })
+	demo := newDemo()
+	demo.Versions = o.versions
+	demo.StateKey = []byte(cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
+	level := slog.LevelInfo
+	if o.trace { // the trace shows the requests, and without log lines it can be replayed
+		level = slog.LevelWarn
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	var err error
+	if o.http != "" {
+		err = o.serveHTTP(ctx, demo, log)
+	} else {
+		err = o.serveStdio(ctx, demo, log)
+	}
+	// A signal, and a client that has hung up, are how a server usually ends.
+	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return err
+}
+
+// ---- stdio ----
+
+// terminalHint is for a user who has started the program at a terminal, where a
+// server shows nothing by itself. An editor starts it with a pipe.
+const terminalHint = `mcpwire: waiting for a client on standard input, one JSON-RPC message a line; Ctrl-D ends it
+Try to type a message:   {"jsonrpc":"2.0","id":1,"method":"ping"}
+Or, in place of this:    mcpwire call mcpwire      show what this server offers
+                         mcpwire -http :8080       serve over HTTP
+                         mcpwire -h                show all flags
+`
+
+func (o *options) serveStdio(ctx context.Context, demo *demo, log *slog.Logger) error {
+	if isTerminal(os.Stdin) {
+		io.WriteString(stderr, terminalHint)
+	}
+	var conn Conn = &clientConn{Conn: StdioConn(int(o.guard.MaxBody)), signalled: ctx}
+	if o.trace {
+		conn = &tappedConn{Conn: conn, tap: newTap(), here: "server", there: "client"}
+	}
+	return Serve(ctx, conn, demo, log)
+}
+
+// clientConn is standard input and output, with a client at the other end. A client that
+// has ended our input, and then sends SIGTERM, has waited long enough, and does not read
+// any more: that of the Python SDK fails if another message comes. So nothing is written
+// then.
+type clientConn struct {
+	Conn
+	signalled context.Context // ends with the signal
+	ended     atomic.Bool     // nothing more is read
+}
+
+// Read returns what the client has sent.
+func (c *clientConn) Read() (Payload, error) {
+	in, err := c.Conn.Read()
+	if err != nil {
+		c.ended.Store(true)
+	}
+	return in, err
+}
+
+// Write sends something to the client, if that still reads.
+func (c *clientConn) Write(ctx context.Context, out Payload) error {
+	if c.ended.Load() && c.signalled.Err() != nil {
+		return ErrClosed
+	}
+	return c.Conn.Write(ctx, out)
+}
+
+// ---- HTTP ----
+
+const (
+	ioTimeout    = 30 * time.Second // to read a request, and to write a response that is no stream
+	shutdownTime = 4500 * time.Millisecond
+)
+
+// serveHTTP serves the demo until ctx ends. Then requests that are running may
+// finish, but no longer than shutdownTime.
+func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) error {
+	mcp, sse, mux := o.handlers(demo, log)
+	server := &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: 4 * ioTimeout,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	server.RegisterOnShutdown(o.watchers.end) // Shutdown waits for their responses
+	scheme := "http"
+	run := server.Serve
+	if o.tlsCert != "" {
+		certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
+		if err != nil {
+			return err
+		}
+		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}}
+		scheme = "https"
+		run = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	listener, err := o.listen()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "mcpwire: listening on %s://%s/mcp\n", scheme, listener.Addr())
+	served := make(chan error, 1)
+	go func() { served <- run(listener) }() // ends with server.Close at the latest
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+		return shutDown(server, mcp, sse)
+	}
+}
+
+// listen opens the port. The program is for one machine unless a host is named.
+func (o *options) listen() (net.Listener, error) {
+	host, port, err := net.SplitHostPort(o.http)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%w; another program listens there: choose another port, or 0 for a free one", err)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%w; choose a port from 1024 on", err)
+	}
+	return listener, err
+}
+
+// shutDown ends a server. Streams do not end by themselves, so the handlers are
+// closed while Shutdown waits for their responses. http.Server can call them
+// with RegisterOnShutdown, but does not wait for such calls.
+func shutDown(server *http.Server, mcp *StreamableHandler, sse *SSEHandler) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
+	defer cancel()
+	var closing sync.WaitGroup
+	closing.Go(mcp.Close)
+	closing.Go(sse.Close)
+	err := server.Shutdown(ctx)
+	closing.Wait()
+	return errors.Join(err, server.Close())
+}
+
+// handlers makes the handlers of both transports, and the mux that has all
+// paths, those of the page included. It also fills in those options that flags
+// leave open.
+func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler, sse *SSEHandler, mux *http.ServeMux) {
+	o.token = cmp.Or(o.token, strings.TrimSpace(os.Getenv("MCPWIRE_TOKEN")))
+	if o.guard.KeepAlive == 0 {
+		o.guard.KeepAlive = -1 // the flag's 0 means none, that of Guard means the default
+	}
+	o.guard.Log = log
+	o.guard.OriginsName = "-allow-origin"
+	o.guard.HostsName = "-allow-host"
+	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: demo.HeaderParams, Guard: o.guard}
+	sse = &SSEHandler{Handler: demo, Guard: o.guard}
+	if o.token != "" {
+		mcp.Authenticate = o.bearer("/mcp")
+		sse.Authenticate = o.bearer("")
+	}
+	if o.replica != "" {
+		newID := func() string { return o.replica + "-" + rand.Text() }
+		o.sessions.NewID = newID
+		sse.NewID = newID
+	}
+	if !o.stateless {
+		mcp.Sessions = &o.sessions
+	}
+	endpoints := http.NewServeMux()
+	endpoints.Handle("/mcp", mcp)
+	endpoints.Handle("/mcp/{$}", mcp)
+	if len(legacyVersions(demo.Versions)) > 0 {
+		endpoints.Handle("/sse", sse)
+	}
+	if o.authServer != "" {
+		endpoints.Handle(metadataPath, o.metadata(""))
+		endpoints.Handle(metadataPath+"/mcp", o.metadata("/mcp"))
+	}
+	return mcp, sse, o.withPage(o.tapped(endpoints))
+}
+
+// tapped returns a handler that shows what next reads and writes, if a flag asks for
+// that: on standard error, on the page, or on both.
+func (o *options) tapped(next http.Handler) http.Handler {
+	if !o.trace && !o.watch {
+		return next
+	}
+	t := newTap()
+	t.isSilent = !o.trace
+	if o.watch {
+		t.watchers = &o.watchers
+	}
+	return &tappedHandler{Handler: next, tap: t}
+}
+
+// ---- Authorization ----
+
+const metadataPath = "/.well-known/oauth-protected-resource"
+
+// origin returns the origin that the client has used. If a proxy in front of us
+// has ended TLS, that cannot be seen, and the scheme is http.
+func origin(r *http.Request) string {
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+// bearer returns the Authenticate of a handler: it lets in a request with the
+// token. The challenge to any other names the metadata of path. 2025-11-25
+// basic/authorization#token-requirements: the token comes in a header, never in
+// the URL.
+func (o *options) bearer(path string) func(*http.Request) (string, error) {
+	// Two hashes have the same length, so the comparison takes the same time for
+	// every wrong token.
+	want := sha256.Sum256([]byte(o.token))
+	return func(r *http.Request) (string, error) {
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
+		isBearer := strings.EqualFold(scheme, "Bearer")
+		if isBearer && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+			return "token", nil
+		}
+		var params []string
+		if isBearer {
+			params = append(params, `error="invalid_token"`)
+		}
+		if o.authServer != "" {
+			params = append(params, fmt.Sprintf("resource_metadata=%q", origin(r)+metadataPath+path))
+		}
+		return "", &AuthError{Challenge: strings.TrimSpace("Bearer " + strings.Join(params, ", "))}
+	}
+}
+
+// resourceMetadata says which servers issue tokens for a resource: RFC 9728.
+// 2025-11-25 basic/authorization#authorization-server-location: it "MUST
+// include the authorization_servers field".
+type resourceMetadata struct {
+	AuthorizationServers []string `json:"authorization_servers"`
+	BearerMethods        []string `json:"bearer_methods_supported"`
+	Resource             string   `json:"resource"`
+}
+
+// metadata serves the resourceMetadata of path. It needs no credentials,
+// because a client asks for it before it has a token.
+func (o *options) metadata(path string) http.Handler {
+	return o.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		m := resourceMetadata{AuthorizationServers: []string{o.authServer}, BearerMethods: []string{"header"}, Resource: origin(r) + path}
+		_ = json.NewEncoder(w).Encode(m) // fails only if the client has gone
+	}))
+}
+
 // ======== The command call ========
 
 // caller is the client of the command line. It has one connection, and makes one
 // call at a time.
 type caller struct {
 	Client
+	target     []string // the URL, or the command
 	stderr     io.Writer
 	input      *bufio.Scanner  // lines of standard input
 	reply      json.RawMessage // the content that answers every elicitation; empty: see elicit
@@ -1043,234 +742,11 @@ type caller struct {
 	form sync.Mutex                 // held while the user is asked
 }
 
-const callUsage = `usage: mcpwire call [flags] URL
-       mcpwire call [flags] COMMAND [ARG...]
-Without -method, -tool and -i: say how the server was reached, and what it offers.
-Exit status: 0 a result; 1 an error; 2 a wrong command line; 3 -tool: a result with isError.`
-
 const (
 	maxMessage = 64 << 20            // bytes of a message
 	noTimeout  = 100_000 * time.Hour // eleven years; ten times as much still is a time.Duration
 	childGrace = 2 * time.Second     // for each step of shutting down a command
 )
-
-// callOptions are the flags of call.
-type callOptions struct {
-	targetOptions
-	method      string // "": see tool
-	params      string
-	tool        string // "": print a summary, unless there is a method
-	arguments   []argument
-	json        bool // print the summary as JSON
-	versions    []string
-	answer      string
-	roots       []Root
-	sample      string
-	timeout     time.Duration
-	interactive bool
-}
-
-func (o *callOptions) define(flags *flag.FlagSet) {
-	flags.StringVar(&o.method, "method", "", "`method` to call, such as tools/list")
-	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
-	flags.Func("tool", "`name` of a tool to call, with an -arg for each argument", matching(`(?s).+`, setText(&o.tool)))
-	flags.Func("arg", "argument of the tool: `KEY=VALUE`, or KEY=@FILE (@@ is @); repeatable", o.addArgument)
-	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
-	flags.BoolVar(&o.json, "json", false, "print what the server offers as one JSON object")
-	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this `JSON` (default: ask at a terminal, or decline)")
-	flags.Func("root", "offer this `directory` as a root; repeatable", o.addRoot)
-	flags.Func("sampling-answer", "answer sampling/createMessage with this `text`", matching(`(?s).+`, setText(&o.sample)))
-	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
-	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call; progress extends it up to ten times; 0: none")
-	o.targetOptions.define(flags)
-}
-
-// targetOptions are the flags of all commands that talk to a server.
-type targetOptions struct {
-	trace  bool
-	header http.Header
-	env    []string // to add to the environment of the command
-	dir    string   // of the command; "": that of the program
-}
-
-func (o *targetOptions) define(flags *flag.FlagSet) {
-	o.header = http.Header{}
-	addField := func(line string) {
-		name, value, _ := strings.Cut(line, ":")
-		o.header.Add(name, strings.TrimSpace(value))
-	}
-	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
-		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
-	flags.Func("env", "`K=V` to add to the environment of COMMAND; repeatable", matching(`[^=\x00]+=[^\x00]*`, addText(&o.env)))
-	flags.Func("cwd", "start COMMAND in this `directory`", o.setDir)
-	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
-}
-
-// addArgument is the function of -arg. It reads the file that is named, so that a
-// missing file is found out before a server is started.
-func (o *callOptions) addArgument(text string) error {
-	key, value, found := strings.Cut(text, "=")
-	isTwice := slices.ContainsFunc(o.arguments, func(a argument) bool { return a.key == key })
-	switch {
-	case !found || key == "":
-		return errors.New("it must be KEY=VALUE")
-	case isTwice:
-		return fmt.Errorf("%q is given twice", key)
-	}
-	if file, isFile := strings.CutPrefix(value, "@"); isFile && !strings.HasPrefix(file, "@") {
-		content, err := readFile(file)
-		if err != nil {
-			return err
-		}
-		value = content
-	} else {
-		value = strings.TrimPrefix(value, "@")
-	}
-	if !utf8.ValidString(text) || !utf8.ValidString(value) {
-		return fmt.Errorf("%q is not UTF-8", key)
-	}
-	o.arguments = append(o.arguments, argument{key, value})
-	return nil
-}
-
-// readFile returns the content of a file that fits in a message.
-func readFile(name string) (string, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxMessage+1))
-	if len(content) > maxMessage {
-		return "", fmt.Errorf("%s has more than %d bytes", name, maxMessage)
-	}
-	return string(content), err
-}
-
-// addRoot is the function of -root. 2025-11-25 client/roots#root: the URI is a
-// file:// URI.
-func (o *callOptions) addRoot(dir string) error {
-	if err := checkDir(dir); err != nil {
-		return err
-	}
-	path, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	slashed := filepath.ToSlash(path)
-	if !strings.HasPrefix(slashed, "/") { // C:/dir
-		slashed = "/" + slashed
-	}
-	uri := url.URL{Scheme: "file", Path: slashed}
-	o.roots = append(o.roots, Root{URI: uri.String(), Name: filepath.Base(path)})
-	return nil
-}
-
-// setDir is the function of -cwd.
-func (o *targetOptions) setDir(dir string) error {
-	o.dir = dir
-	return checkDir(dir)
-}
-
-// checkDir returns an error unless a path names a directory.
-func checkDir(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && !info.IsDir() {
-		err = errors.New("it is not a directory")
-	}
-	return err
-}
-
-// check returns an error if the target is wrong.
-func (o *targetOptions) check(target []string) error {
-	if len(target) == 0 {
-		return errors.New("the server is missing: a URL or a command")
-	}
-	first := target[0]
-	parsed, err := url.Parse(first)
-	meant := meantURL(first)
-	switch {
-	case isURL(first) && len(target) > 1:
-		return errors.New("nothing may follow the URL: flags go before it")
-	case isURL(first) && (err != nil || parsed.Host == ""):
-		return fmt.Errorf("%.200q is no URL with a host", first)
-	case !isURL(first) && strings.Contains(first, "://"):
-		return fmt.Errorf("%.200q is no URL of a server: it must begin with http:// or https://", first)
-	case meant != "":
-		return fmt.Errorf("there is no command %.200q; did you mean %.200s?", first, meant)
-	case len(o.header) > 0 && !isURL(first):
-		return errors.New("-header goes with a URL")
-	case (o.env != nil || o.dir != "") && isURL(first):
-		return errors.New("-env and -cwd go with a command, and not with a URL")
-	}
-	return nil
-}
-
-// check returns an error if the target is wrong, or if the flags do not fit
-// together.
-func (o *callOptions) check(target []string) error {
-	if err := o.targetOptions.check(target); err != nil {
-		return err
-	}
-	ways := 0 // to say what is called
-	for _, isUsed := range []bool{o.method != "", o.tool != "", o.interactive, o.json} {
-		if isUsed {
-			ways++
-		}
-	}
-	switch {
-	case o.params != "" && (o.method == "" || !isObject(o.params)):
-		return errors.New("-params takes a JSON object, and goes with -method")
-	case o.answer != "" && !isObject(o.answer):
-		return errors.New("-answer takes a JSON object")
-	case o.timeout < 0 || o.timeout > noTimeout:
-		return errors.New("-timeout is out of range")
-	case ways > 1:
-		return errors.New("-method, -tool, -i and -json exclude each other")
-	case o.arguments != nil && o.tool == "":
-		return errors.New("-arg goes with -tool")
-	}
-	return nil
-}
-
-// isURL reports whether a target is a URL, and no command.
-func isURL(text string) bool {
-	scheme, _, found := strings.Cut(strings.ToLower(text), "://")
-	return found && (scheme == "http" || scheme == "https")
-}
-
-// meantURL returns the URL that a user has probably meant with a target such as
-// localhost:8080. It returns "" if the target is a URL, or a command that exists,
-// or does not look like a host.
-func meantURL(text string) string {
-	meant, err := url.Parse("http://" + strings.TrimPrefix(text, "//"))
-	if isURL(text) || err != nil || meant.Port() == "" && meant.Hostname() != "localhost" {
-		return ""
-	}
-	if _, err := exec.LookPath(text); err == nil {
-		return ""
-	}
-	if meant.Hostname() == "" { // :8080
-		meant.Host = "localhost" + meant.Host
-	}
-	return meant.String()
-}
-
-// isObject reports whether a text is a JSON object.
-func isObject(text string) bool {
-	return utf8.ValidString(text) && json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{")
-}
-
-// isTerminal reports whether a user may be typing into file. The null device is
-// a character device, too, but no terminal.
-func isTerminal(file *os.File) bool {
-	info, err := file.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull)
-	return err != nil || !os.SameFile(info, null)
-}
 
 // call connects to a server. Then it makes one call, or one for each line of
 // standard input, or prints a summary.
@@ -1279,15 +755,14 @@ func call(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("call", flag.ContinueOnError)
 	o.define(flags)
 	parse(flags, args, callUsage, func() error { return o.check(flags.Args()) })
-	target := flags.Args()
-	c := newCaller(o)
+	c := newCaller(o, flags.Args())
 	// An attempt to connect that has failed must be closed as well: it may have
 	// started a command that ignores the end of its input.
 	defer c.Close()
-	dials := c.dialers(target, o)
-	err := c.limited(ctx, func(ctx context.Context) error { return c.Connect(ctx, dials...) })
+	dials := c.dialers(o)
+	err := c.limited(ctx, "connecting: ", func(ctx context.Context) error { return c.Connect(ctx, dials...) })
 	if err != nil {
-		return c.advise(err, target[0])
+		return fmt.Errorf("%w%s", err, c.advice(err))
 	}
 	defer stderr.status("")
 	// After a signal the program cannot just return: it may be reading standard
@@ -1306,17 +781,16 @@ func call(ctx context.Context, args []string) error {
 		return err
 	case o.tool != "":
 		return c.callTool(ctx, o.tool, o.arguments)
-	case o.json:
-		return c.printOffer(ctx, target)
 	}
-	return c.summary(ctx, target)
+	return c.summary(ctx, o.json)
 }
 
-func newCaller(o callOptions) *caller {
+func newCaller(o callOptions, target []string) *caller {
 	c := &caller{
+		target:     target,
 		stderr:     stderr,
 		input:      bufio.NewScanner(os.Stdin),
-		reply:      json.RawMessage(o.answer),
+		reply:      json.RawMessage(strings.TrimSpace(o.answer)),
 		roots:      o.roots,
 		sample:     o.sample,
 		atTerminal: !o.interactive && isTerminal(os.Stdin),
@@ -1340,17 +814,18 @@ func newCaller(o callOptions) *caller {
 
 // ---- Connecting ----
 
-// dialers returns the ways to reach a target. For a URL there are two, and
+// dialers returns the ways to reach the target. For a URL there are two, and
 // Client.Connect finds out which of them it is.
-func (c *caller) dialers(target []string, o callOptions) []Dialer {
-	if !isURL(target[0]) {
-		return []Dialer{c.noteTransport("stdio", o.dialCommand(target, childGrace, maxMessage))}
+func (c *caller) dialers(o callOptions) []Dialer {
+	url := c.target[0]
+	if !isURL(url) {
+		return []Dialer{c.noteTransport("stdio", o.dialCommand(c.target, childGrace, maxMessage))}
 	}
 	client := o.httpClient()
 	client.Transport = &sessionNoter{client.Transport, &c.inSession}
 	return []Dialer{
-		c.noteTransport("Streamable HTTP", HTTPDialer{Client: client, URL: target[0], MaxMessage: maxMessage}),
-		c.noteTransport("HTTP+SSE", SSEDialer{Client: client, URL: target[0], MaxMessage: maxMessage}),
+		c.noteTransport("Streamable HTTP", HTTPDialer{Client: client, URL: url, MaxMessage: maxMessage}),
+		c.noteTransport("HTTP+SSE", SSEDialer{Client: client, URL: url, MaxMessage: maxMessage}),
 	}
 }
 
@@ -1364,7 +839,7 @@ func (o *targetOptions) dialCommand(target []string, grace time.Duration, maxMes
 		return cmd
 	}}
 	if o.trace {
-		dialer = tracedDialer(dialer)
+		dialer = tappedDialer(dialer)
 	}
 	return dialer
 }
@@ -1375,7 +850,7 @@ func (o *targetOptions) httpClient() *http.Client {
 	transport.MaxIdleConnsPerHost = transport.MaxIdleConns // there is only one host
 	client := &http.Client{Transport: transport}
 	if o.trace {
-		client.Transport = &tracedTransport{RoundTripper: client.Transport, trace: newTrace()}
+		client.Transport = &tappedTransport{RoundTripper: client.Transport, tap: newTap()}
 	}
 	return WithHeader(client, o.header)
 }
@@ -1408,80 +883,53 @@ func (n *sessionNoter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// advise adds to the error of Connect what the user may try.
-func (c *caller) advise(err error, target string) error {
-	advice := ""
-	if isURL(target) {
-		advice = adviceForURL(err, target)
-	} else {
-		advice = adviceForCommand(err, target)
-	}
-	if advice == "" && errors.Is(err, ErrAfterProbe) && !isRefused(err) {
-		newestLegacy := legacyVersions(c.Versions)[0] // the server was sent initialize, so there is one
-		advice = fmt.Sprintf("server/discover may be why: with -protocol %s it is not sent", newestLegacy)
-	}
-	if advice == "" {
-		return err
-	}
-	return fmt.Errorf("%w; %s", err, advice)
-}
-
-// isRefused reports whether a server has refused the user.
-func isRefused(err error) bool {
-	fault, isHTTP := errors.AsType[*HTTPError](err)
-	return isHTTP && (fault.Status == http.StatusUnauthorized || fault.Status == http.StatusForbidden)
-}
-
-// adviceForURL says what may be wrong with a URL; "": nothing that is known.
-func adviceForURL(err error, target string) string {
+// advice returns what the user may try after an error, as a text to append to it; "":
+// the error says it all.
+func (c *caller) advice(err error) string {
+	fault, _ := errors.AsType[*HTTPError](err)
+	answer, _ := errors.AsType[*Error](err)
 	status := 0
-	fault, isHTTP := errors.AsType[*HTTPError](err)
-	if isHTTP {
+	if fault != nil {
 		status = fault.Status
 	}
-	// A web site has such an answer for a path that is no MCP endpoint.
-	isElsewhere := slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, status)
-	_, isUnknownHost := errors.AsType[*net.DNSError](err)
-	at, _ := url.Parse(target) // check has parsed it before
 	switch {
-	case isElsewhere && strings.Trim(at.Path, "/") == "":
-		return fmt.Sprintf("the URL has no path: did you mean %s://%s/mcp?", at.Scheme, at.Host)
-	case isElsewhere:
-		return "no MCP server answers at this path: check the URL"
+	case status == http.StatusUnauthorized:
+		return tokenAdvice(fault.Header)
+	case answer != nil && answer.Code == CodeMissingCapability:
+		return capabilityAdvice(answer.Data)
+	case slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, status) && answer == nil: // as of a web site
+		return "; no MCP server answers at this path: that of most ends in /mcp or /sse"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "nothing listens there: check the port, and that the server runs"
-	case isUnknownHost:
-		return "check the name of the host"
-	case status == http.StatusBadRequest && at.Scheme == "http" && strings.Contains(err.Error(), "HTTPS"): // as net/http and nginx say it
-		return "the server speaks HTTPS: the URL must begin with https://"
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return "the server speaks plain HTTP: the URL must begin with http://"
+		return "; nothing listens there: check the port, and that the server runs"
+	case errors.Is(err, ErrAfterProbe) && (fault == nil || answer != nil && status != http.StatusForbidden):
+		newestLegacy := legacyVersions(c.Versions)[0] // the server was sent initialize, so there is one
+		return fmt.Sprintf("; server/discover may be why: with -protocol %s it is not sent", newestLegacy)
 	}
 	return ""
 }
 
-// adviceForCommand says what may be wrong with a command that did not start.
-func adviceForCommand(err error, command string) string {
-	if _, isPath := errors.AsType[*fs.PathError](err); !isPath && !errors.Is(err, exec.ErrNotFound) {
-		return "" // it has started
+// tokenAdvice says how to send a token, and where RFC 9728 metadata says who issues one.
+func tokenAdvice(header http.Header) string {
+	advice := "; if you have a token: -header 'Authorization: Bearer TOKEN'"
+	challenge := strings.Join(header.Values("WWW-Authenticate"), ", ")
+	if _, metadata, found := strings.Cut(challenge, `resource_metadata="`); found {
+		url, _, _ := strings.Cut(metadata, `"`)
+		advice += "; who issues one: " + url
 	}
-	host, _, _ := strings.Cut(command, "/")
-	info, noFile := os.Stat(command)
-	switch {
-	case noFile == nil && info.IsDir():
-		return "it is a directory: give the path of the program in it"
-	case noFile != nil && strings.Contains(strings.Trim(host, "."), "."):
-		return fmt.Sprintf("there is no such command: did you mean https://%.200s?", command)
-	case errors.Is(err, exec.ErrNotFound):
-		return "there is no such command: check its name, or give its path"
-	case errors.Is(err, fs.ErrNotExist):
-		return "check the path of the command, and of the interpreter that its first line names"
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Sprintf("it is no program that may be run: try chmod +x %.200s, or name its interpreter before it", command)
-	case errors.Is(err, syscall.ENOEXEC):
-		return "it is no program for this system: a script needs its interpreter before it, such as node or python3"
+	return advice
+}
+
+// capabilityFlags are the flags that declare capabilities.
+var capabilityFlags = map[string]string{"roots": "-root", "sampling": "-sampling-answer"}
+
+// capabilityAdvice names the flags for the capabilities that a server requires.
+func capabilityAdvice(data json.RawMessage) (advice string) {
+	for name := range properties(memberOf(data, "requiredCapabilities")) {
+		if flag := capabilityFlags[name]; flag != "" {
+			advice += "; " + flag + " offers " + name
+		}
 	}
-	return ""
+	return advice
 }
 
 // ---- Calls ----
@@ -1520,90 +968,30 @@ func (c *caller) callLines(ctx context.Context) (failed error) {
 func (c *caller) callAndPrint(ctx context.Context, method, params string) (result json.RawMessage, err error) {
 	err = c.call(ctx, method, params, &result)
 	if err != nil {
-		fault, _ := errors.AsType[*Error](err)
-		if fault != nil && fault.Code == CodeMethodNotFound {
-			err = fmt.Errorf("%w%s", err, didYouMean(method, slices.Values(knownMethods)))
-		}
-		return nil, fmt.Errorf("%s: %w", method, err)
+		return nil, fmt.Errorf("%s: %w%s", method, err, c.advice(err))
 	}
-	return result, printResult(result)
+	return result, printOut(printedLine(result))
 }
 
-// printResult prints JSON on one line of standard output. A terminal gets it visible:
-// a text of the peer must not move the cursor, or turn the order of characters round.
-func printResult(result json.RawMessage) error {
-	// At a terminal, the notifications of a call stand before its result.
-	stderr.status("")
-	stderr.flush()
+// printedLine returns JSON as a line of standard output. At a terminal it is visible: a
+// text of the peer must not move the cursor, or turn the order of characters round.
+func printedLine(result json.RawMessage) []byte {
 	line := append(onOneLine(result), '\n')
 	if isTerminal(os.Stdout) {
 		line = []byte(visible(string(line)))
 	}
-	if _, err := os.Stdout.Write(line); err != nil {
+	return line
+}
+
+// printOut prints a text to standard output. What was printed to standard error before,
+// such as the notifications of a call, stands before it.
+func printOut(text []byte) error {
+	stderr.status("")
+	stderr.flush()
+	if _, err := os.Stdout.Write(text); err != nil {
 		return fmt.Errorf("%w: %w", errOutput, err)
 	}
 	return nil
-}
-
-// knownMethods are the methods of all revisions that a client may call.
-var knownMethods = []string{
-	"initialize", "ping", "server/discover", "subscriptions/listen", "logging/setLevel", "completion/complete",
-	"tools/list", "tools/call", "prompts/list", "prompts/get",
-	"resources/list", "resources/read", "resources/templates/list", "resources/subscribe", "resources/unsubscribe",
-}
-
-// didYouMean returns a text to append to an error about a name: a question with the
-// most similar one of all names. It returns "" if none is similar, and if name
-// itself is one of them.
-func didYouMean(name string, names iter.Seq[string]) string {
-	nearest, least := "", len(name)/3+2 // at most a third of the name, and one more, is wrong
-	for other := range names {
-		if len(other) >= len(name)+least || len(other) > maxSimilar {
-			continue
-		}
-		if d := editDistance(name, other); d < least {
-			nearest, least = other, d
-		}
-	}
-	if nearest == "" || nearest == name {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %s?", nearest)
-}
-
-const maxSimilar = 128 // bytes of a name that is compared with others
-
-// editDistance returns how many bytes must be inserted, deleted or replaced to make
-// b of a. Upper and lower case are the same.
-func editDistance(a, b string) int {
-	a, b = strings.ToLower(a), strings.ToLower(b)
-	row := make([]int, len(b)+1) // row[j] is the distance between a[:i] and b[:j]
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0] // between a[:i] and b[:j]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
-}
-
-// givenParams are the params of a call, of which call reads only _meta.
-type givenParams struct {
-	Meta json.RawMessage `json:"_meta,omitempty"`
-}
-
-// givenMeta is the _meta of a call, of which call reads only the token.
-type givenMeta struct {
-	ProgressToken json.RawMessage `json:"progressToken,omitempty"`
 }
 
 // call calls a method. params is an object, or "". The other members of params
@@ -1614,28 +1002,23 @@ func (c *caller) call(ctx context.Context, method, params string, result any) er
 		return errors.New("params must be a JSON object")
 	}
 	given := json.RawMessage(strings.TrimSpace(params))
-	var p givenParams
-	if err := Bind(given, &p); err != nil {
-		return fmt.Errorf("params: %w", err) // _meta appears twice
-	}
-	var m givenMeta
-	_ = Bind(p.Meta, &m) // if it is no object, it has no token
+	givenMeta := memberOf(given, "_meta")
 	var full, meta Object
 	full.AddAll(given, "_meta")
-	meta.AddAll(p.Meta)
-	if m.ProgressToken == nil {
+	meta.AddAll(givenMeta)
+	if memberOf(givenMeta, "progressToken") == nil {
 		c.lastToken++
 		meta.Add("progressToken", strconv.AppendInt(nil, c.lastToken, 10))
 	}
 	full.Add("_meta", meta.JSON())
-	return c.limited(ctx, func(ctx context.Context) error { return c.Call(ctx, method, full.JSON(), result) })
+	return c.limited(ctx, "", func(ctx context.Context) error { return c.Call(ctx, method, full.JSON(), result) })
 }
 
 // limited runs f with the time-out of the command line. Each progress
 // notification starts the time-out again, but all together take at most ten
-// times as long.
-func (c *caller) limited(ctx context.Context, f func(context.Context) error) error {
-	tooLong := fmt.Errorf("no answer within %v", c.timeout)
+// times as long. what begins the error, and says what f does.
+func (c *caller) limited(ctx context.Context, what string, f func(context.Context) error) error {
+	tooLong := fmt.Errorf("%sno answer within %v", what, c.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*c.timeout, tooLong)
 	defer cancel()
 	ctx, expire := context.WithCancelCause(ctx)
@@ -1650,168 +1033,93 @@ func (c *caller) limited(ctx context.Context, f func(context.Context) error) err
 	return err
 }
 
-// ---- Calling a tool by its name ----
+// ---- Lists of what a server offers ----
 
-// argument is a KEY=VALUE of the command line.
-type argument struct{ key, value string }
-
-// callTool calls a tool and prints the result. The arguments are typed by the
-// schema of the tool, which is read first.
-func (c *caller) callTool(ctx context.Context, name string, arguments []argument) error {
-	tool, err := c.findTool(ctx, name)
-	if err != nil {
-		return err
-	}
-	params, err := tool.params(arguments)
-	if err != nil {
-		return err
-	}
-	result, err := c.callAndPrint(ctx, "tools/call", params)
-	if err != nil {
-		return err
-	}
-	var outcome toolOutcome
-	_ = Bind(result, &outcome)
-	if outcome.IsError {
-		return exitStatus{fmt.Errorf("the tool %s has failed (isError)", name), exitTool}
-	}
-	return nil
+// listKind is a kind of list that a server offers.
+type listKind struct {
+	label      string
+	capability string // without it there is no such list
+	optional   bool   // the capability does not promise the method
+	method     string
+	member     string // of the result
+	name       func(*listedItem) string
 }
 
-// toolOutcome is what call reads of the result of a tool.
-type toolOutcome struct {
-	IsError bool `json:"isError,omitempty"`
+var (
+	toolKind  = listKind{"tools", "tools", false, "tools/list", "tools", (*listedItem).signature}
+	listKinds = []listKind{
+		toolKind,
+		{"resources", "resources", false, "resources/list", "resources", func(i *listedItem) string { return i.URI }},
+		{"templates", "resources", true, "resources/templates/list", "resourceTemplates", func(i *listedItem) string { return i.URITemplate }},
+		{"prompts", "prompts", false, "prompts/list", "prompts", (*listedItem).signature},
+	}
+)
+
+// listedItem is what call reads of an item of any of the lists. It has one of the names,
+// or two.
+type listedItem struct {
+	Name        string          `json:"name,omitempty"`
+	Title       string          `json:"title,omitempty"`
+	Description string          `json:"description,omitempty"`
+	URI         string          `json:"uri,omitempty"`
+	URITemplate string          `json:"uriTemplate,omitempty"`
+	InputSchema json.RawMessage `json:"inputSchema,omitempty"` // of a tool
+	Arguments   json.RawMessage `json:"arguments,omitempty"`   // of a prompt
 }
 
-// findTool reads the list of tools until the tool is found.
-func (c *caller) findTool(ctx context.Context, name string) (found *listedItem, err error) {
-	var others nameList
-	errFound := errors.New("found")
-	err = c.eachItem(ctx, toolKind, func(text json.RawMessage) error {
-		var item listedItem
-		_ = Bind(text, &item) // an item without a name has the name ""
-		if item.Name == name {
-			found = &item
-			return errFound
-		}
-		if err := others.add(item.Name); err != nil {
-			return fmt.Errorf("%s: %w", toolKind.method, err)
-		}
-		return nil
-	})
-	switch {
-	case found != nil:
-		return found, nil
-	case err != nil:
-		return nil, err
-	}
-	return nil, usageErrorf("the server has no tool %s%s", name, didYouMean(name, slices.Values(others.names)))
-}
-
-// params returns the params of tools/call.
-func (i *listedItem) params(arguments []argument) (string, error) {
-	typed := map[string]json.RawMessage{}
-	for _, a := range arguments {
-		value, err := typeValue(a.value, i.schemaOf(a.key))
-		if err != nil {
-			return "", usageErrorf("-arg %s: %w; the tool is %s", a.key, err, i.signature())
-		}
-		typed[a.key] = value
-	}
-	var missing []string
-	for _, key := range i.schema().required() {
-		if typed[key] == nil {
-			missing = append(missing, key)
-		}
-	}
-	if missing != nil {
-		return "", usageErrorf("missing required arguments: %s; the tool is %s", shorten(strings.Join(missing, ", "), maxSignature), i.signature())
-	}
-	encoded, err := toJSON(typed)
-	if err == nil {
-		encoded, err = toJSON(CallToolParams{Name: i.Name, Arguments: encoded})
-	}
-	return string(encoded), err
-}
-
-// typeValue returns a value of the command line as JSON of one of the types that
-// the schema allows:
-//
-//	the schema allows       the value is
-//	string alone            a string
-//	string and others       JSON of one of the other types, or else a string
-//	no string               JSON of one of the types, or else an error
-//	any type                JSON, or else a string
-//
-// So with a schema that says nothing, 5, true, null, [1] and "5" are JSON, and
-// five is a string.
-func typeValue(text string, schema json.RawMessage) (json.RawMessage, error) {
-	types := typesOf(schema)
-	value := json.RawMessage(strings.TrimSpace(text))
-	if json.Valid(value) {
-		is := typeOfJSON(value)
-		fits := slices.Contains(types, is) || is == "integer" && slices.Contains(types, "number")
-		if types == nil || fits && is != "string" {
-			return value, nil
-		}
-	}
-	if types == nil || slices.Contains(types, "string") {
-		return toJSON(text)
-	}
-	return nil, fmt.Errorf("%s is not of type %s", shorten(strconv.Quote(text), 60), strings.Join(types, " or "))
-}
-
-// typeOfJSON returns the name that JSON Schema has for the type of a value.
-func typeOfJSON(value json.RawMessage) string {
-	switch value[0] {
-	case '{':
-		return "object"
-	case '[':
-		return "array"
-	case '"':
-		return "string"
-	case 't', 'f':
-		return "boolean"
-	case 'n':
-		return "null"
-	}
-	// JSON Schema 2020-12 section 6.1.1: 3.0 is an integer, too.
-	number, err := strconv.ParseFloat(string(value), 64)
-	hasFraction := bytes.ContainsAny(value, ".eE")
-	if hasFraction && (err != nil || number != math.Trunc(number)) {
-		return "number"
-	}
-	return "integer"
-}
-
-// ---- Signatures ----
-
-// argumentsSchema is what call reads of the inputSchema of a tool.
-type argumentsSchema struct {
-	Properties json.RawMessage `json:"properties,omitempty"` // an object of schemas
-	Required   json.RawMessage `json:"required,omitempty"`   // an array of names
-}
-
-// valueSchema is what call reads of the schema of a value.
-type valueSchema struct {
-	Type  json.RawMessage `json:"type,omitempty"` // a name, or an array of names
-	Enum  json.RawMessage `json:"enum,omitempty"`
-	AnyOf json.RawMessage `json:"anyOf,omitempty"`
-	OneOf json.RawMessage `json:"oneOf,omitempty"`
-}
-
-// listedArgument is what call reads of an argument of a prompt.
-type listedArgument struct {
-	Name     string `json:"name,omitempty"`
-	Required bool   `json:"required,omitempty"`
+// readItem reads an item. One without a name has the name "".
+func readItem(text json.RawMessage) *listedItem {
+	item := new(listedItem)
+	_ = Bind(text, item)
+	return item
 }
 
 const (
-	maxSignature = 400 // characters of the arguments in a signature
-	maxFirstLine = 100 // characters of a description that are printed
-	maxRequired  = 100 // names of required arguments that are looked at
-	maxTypes     = 10  // types of one value, and values of one enum, that are looked at
+	maxListPages = 1000
+	maxListed    = 16 << 20 // bytes of the items of one list
+	itemOverhead = 24       // bytes of a json.RawMessage itself: a result of 64 MiB may hold millions of empty items
 )
+
+// list returns the items of a list, as they came, up to the one for which isLast returns
+// true; nil: all. With an error it returns those that were read before. A list whose method the server does not know has no items: some
+// servers declare a capability that they do not have. 2026-07-28
+// server/utilities/pagination: an empty cursor does not mean the end of the list.
+func (c *caller) list(ctx context.Context, kind listKind, isLast func(json.RawMessage) bool) (items []json.RawMessage, err error) {
+	params := "{}"
+	size := 0
+	for range maxListPages {
+		var result json.RawMessage
+		err := c.call(ctx, kind.method, params, &result)
+		if fault, _ := errors.AsType[*Error](err); fault != nil && fault.Code == CodeMethodNotFound {
+			if !kind.optional {
+				fmt.Fprintf(c.stderr, "mcpwire: the server declares %s, and does not know %s\n", kind.capability, kind.method)
+			}
+			return items, nil
+		}
+		if err != nil {
+			return items, fmt.Errorf("%s: %w%s", kind.method, err, c.advice(err))
+		}
+		page := memberOf(result, kind.member)
+		if !bytes.HasPrefix(page, []byte("[")) {
+			return items, fmt.Errorf("%s: no %s in the result", kind.method, kind.member)
+		}
+		for item := range elements(page) {
+			if size += len(item) + itemOverhead; size > maxListed {
+				return items, fmt.Errorf("%s: more than %d bytes in the list", kind.method, maxListed)
+			}
+			items = append(items, bytes.Clone(item)) // item belongs to its page, which may be large
+			if isLast != nil && isLast(item) {
+				return items, nil
+			}
+		}
+		cursor := memberOf(result, "nextCursor")
+		if cursor == nil || string(cursor) == "null" {
+			return items, nil
+		}
+		params = `{"cursor":` + string(cursor) + `}`
+	}
+	return items, fmt.Errorf("%s: no end of pages", kind.method)
+}
 
 // elements walks through an array. What is not an array has no elements.
 func elements(array json.RawMessage) iter.Seq[json.RawMessage] {
@@ -1841,226 +1149,23 @@ func properties(object json.RawMessage) iter.Seq2[string, json.RawMessage] {
 	}
 }
 
+// memberOf returns a member of an object; nil: there is none.
+func memberOf(object json.RawMessage, name string) json.RawMessage {
+	for key, value := range properties(object) {
+		if key == name {
+			return value
+		}
+	}
+	return nil
+}
+
 // textOf returns the value of a JSON string; "": it is no string, or an empty one.
 func textOf(value json.RawMessage) (text string) {
 	_ = json.Unmarshal(value, &text)
 	return text
 }
 
-// schema returns what call reads of the inputSchema of a tool.
-func (i *listedItem) schema() (schema argumentsSchema) {
-	_ = Bind(i.InputSchema, &schema) // the fields are JSON of any type
-	return schema
-}
-
-// schemaOf returns the schema of one argument; nil: it has none.
-func (i *listedItem) schemaOf(key string) json.RawMessage {
-	for name, schema := range properties(i.schema().Properties) {
-		if name == key {
-			return schema
-		}
-	}
-	return nil
-}
-
-// required returns the names of the required arguments.
-func (s argumentsSchema) required() (names []string) {
-	for element := range elements(s.Required) {
-		name := textOf(element)
-		if len(names) == maxRequired {
-			break
-		}
-		names = append(names, name)
-	}
-	return names
-}
-
-// typesOf returns the types that a schema allows; nil: any. Without type, it reads
-// anyOf and oneOf, with which many servers say that a value may be null, or enum.
-func typesOf(schema json.RawMessage) (types []string) {
-	var s valueSchema
-	_ = Bind(schema, &s) // the fields are JSON of any type
-	if name := textOf(s.Type); name != "" {
-		return []string{name}
-	}
-	for element := range elements(s.Type) {
-		if len(types) == maxTypes {
-			return nil
-		}
-		types = append(types, textOf(element))
-	}
-	for _, alternatives := range []json.RawMessage{s.AnyOf, s.OneOf} {
-		for element := range elements(alternatives) {
-			var alternative valueSchema
-			_ = Bind(element, &alternative)
-			name := textOf(alternative.Type)
-			if name == "" || len(types) == maxTypes {
-				return nil
-			}
-			types = append(types, name)
-		}
-	}
-	if types != nil {
-		return types
-	}
-	for value := range elements(s.Enum) {
-		if name := typeOfJSON(value); !slices.Contains(types, name) {
-			types = append(types, name)
-		}
-	}
-	return types
-}
-
-// describe returns the values of an enum, or the types, of a schema.
-func describe(schema json.RawMessage) string {
-	var s valueSchema
-	_ = Bind(schema, &s)
-	var values []string
-	for value := range elements(s.Enum) {
-		if len(values) == maxTypes {
-			values = append(values, "…")
-			break
-		}
-		values = append(values, shorten(string(value), 40))
-	}
-	if values == nil {
-		values = typesOf(schema)
-	}
-	return cmp.Or(strings.Join(values, "|"), "any")
-}
-
-// signature returns a name and the arguments of a tool or a prompt, such as
-// get-weather(city string, unit? "celsius"|"fahrenheit"). A question mark follows
-// the name of an optional argument.
-func (i *listedItem) signature() string {
-	var list []string
-	size := 0
-	add := func(name, of string, isRequired bool) (isShown bool) {
-		if !isRequired {
-			name += "?"
-		}
-		shown := strings.TrimSpace(name + " " + of)
-		list = append(list, shown)
-		size += len(shown) + len(", ")
-		return size < maxSignature
-	}
-	required := i.schema().required()
-	for name, schema := range properties(i.schema().Properties) {
-		if !add(name, describe(schema), slices.Contains(required, name)) {
-			break
-		}
-	}
-	for element := range elements(i.Arguments) {
-		var a listedArgument
-		_ = Bind(element, &a)
-		if !add(a.Name, "", a.Required) {
-			break
-		}
-	}
-	return i.Name + "(" + shorten(strings.Join(list, ", "), maxSignature) + ")"
-}
-
-// shorten returns the first n characters of a text.
-func shorten(text string, n int) string {
-	count := 0
-	for i := range text {
-		if count == n {
-			return text[:i] + "…"
-		}
-		count++
-	}
-	return text
-}
-
 // ---- The summary ----
-
-// rows prints lines of a label and a value.
-type rows struct {
-	err error // the first error of standard output
-}
-
-func (r *rows) print(label, value string) {
-	_, err := fmt.Printf("%-13s %s\n", label, Printable(value))
-	if err != nil && r.err == nil {
-		r.err = fmt.Errorf("%w: %w", errOutput, err)
-	}
-}
-
-// printList prints one value a line, and the label before the first.
-func (r *rows) printList(label string, values []string) {
-	if len(values) == 0 {
-		values = []string{"none"}
-	}
-	for _, value := range values {
-		r.print(label, value)
-		label = ""
-		if r.err != nil {
-			return
-		}
-	}
-}
-
-// summary prints how the server was reached and what it offers. If a list cannot
-// be read, the next one is read all the same.
-func (c *caller) summary(ctx context.Context, target []string) error {
-	var out rows
-	server := c.Server()
-	capabilities, failed := capabilityNames(server.Capabilities)
-	session := "none"
-	if c.hasSession() {
-		session = "yes"
-	}
-	out.print("target", strings.Join(target, " "))
-	out.print("transport", c.transport)
-	out.print("revision", server.Version)
-	if server.Versions != nil {
-		out.print("versions", strings.Join(server.Versions, ", "))
-	}
-	out.print("session", session)
-	name := "it did not say"
-	if server.Info != nil {
-		name = strings.TrimSpace(server.Info.Name + " " + server.Info.Version + " " + server.Info.Title)
-	}
-	out.print("server", name)
-	out.print("capabilities", strings.Join(capabilities, ", "))
-	if server.Instructions != "" {
-		out.printList("instructions", firstLines(server.Instructions))
-	}
-	for _, kind := range listKinds {
-		if out.err != nil {
-			break
-		}
-		if !slices.Contains(capabilities, kind.capability) {
-			continue
-		}
-		lines, err := c.listLines(ctx, kind)
-		if err != nil {
-			if failed != nil { // only the last error is returned
-				printError(failed)
-			}
-			failed = err
-			lines = append(lines, "?")
-		}
-		out.printList(kind.label, lines)
-	}
-	return cmp.Or(out.err, failed)
-}
-
-const (
-	maxLines    = 10  // of the instructions that a summary shows
-	maxLineSize = 300 // characters of each of them
-)
-
-// firstLines returns the lines of a text that a summary shows.
-func firstLines(text string) (shown []string) {
-	for line := range strings.Lines(strings.TrimSpace(text)) {
-		if len(shown) == maxLines {
-			return append(shown, "… (-json prints all)")
-		}
-		shown = append(shown, shorten(strings.TrimRight(line, "\r\n"), maxLineSize))
-	}
-	return shown
-}
 
 // summaryJSON is what -json prints.
 type summaryJSON struct {
@@ -2079,43 +1184,40 @@ type summaryJSON struct {
 	Errors            []string          `json:"errors,omitempty"` // of the lists that could not be read to their end
 }
 
-const maxOffer = 16 << 20 // bytes of the items that -json prints
-
-// printOffer prints, as one JSON object, how the server was reached and what it
-// offers. A list is there if the server has the capability for it.
-func (c *caller) printOffer(ctx context.Context, target []string) (failed error) {
+// summary prints how the server was reached and what it offers, for people or as one
+// JSON object. A list is there if the server has the capability for it. If a list cannot
+// be read, the next one is read all the same.
+func (c *caller) summary(ctx context.Context, asJSON bool) error {
 	server := c.Server()
-	o := summaryJSON{Target: target, Transport: c.transport, Revision: server.Version, SupportedVersions: server.Versions,
+	s := summaryJSON{Target: c.target, Transport: c.transport, Revision: server.Version, SupportedVersions: server.Versions,
 		Session: c.hasSession(), ServerInfo: server.Info, Capabilities: server.Capabilities, Instructions: server.Instructions}
-	capabilities, err := capabilityNames(server.Capabilities)
-	if err != nil {
-		return err
-	}
-	size := 0
-	for _, kind := range listKinds {
-		if !slices.Contains(capabilities, kind.capability) {
+	var out rows
+	out.addHead(s)
+	places := []*[]json.RawMessage{&s.Tools, &s.Resources, &s.ResourceTemplates, &s.Prompts} // as in listKinds
+	for i, kind := range listKinds {
+		if memberOf(server.Capabilities, kind.capability) == nil {
 			continue
 		}
-		items := []json.RawMessage{}
-		err := c.eachItem(ctx, kind, func(item json.RawMessage) error {
-			size += len(item) + 24 // of a json.RawMessage itself
-			if size > maxOffer {
-				return fmt.Errorf("%s: more than %d bytes in the lists", kind.method, maxOffer)
-			}
-			items = append(items, bytes.Clone(item)) // item belongs to its page, which may be large
-			return nil
-		})
+		items, err := c.list(ctx, kind, nil)
 		if err != nil {
-			o.Errors = append(o.Errors, err.Error())
-			failed = errors.New("not all lists could be read: " + strings.Join(o.Errors, "; "))
+			s.Errors = append(s.Errors, err.Error())
 		}
-		*kind.in(&o) = items
+		*places[i] = append([]json.RawMessage{}, items...) // not nil: there is a list, perhaps an empty one
+		out.addItems(kind, items, err)
 	}
-	encoded, err := toJSON(o)
-	if err != nil {
-		return err
+	text := []byte(out.text.String())
+	if asJSON {
+		encoded, err := toJSON(s)
+		if err != nil {
+			return err
+		}
+		text = printedLine(encoded)
 	}
-	return cmp.Or(printResult(encoded), failed)
+	err := printOut(text)
+	if err == nil && s.Errors != nil {
+		err = errors.New("not all lists could be read: " + strings.Join(s.Errors, "; "))
+	}
+	return err
 }
 
 // hasSession reports whether there is a session. Over HTTP+SSE the stream is the
@@ -2125,169 +1227,546 @@ func (c *caller) hasSession() bool {
 	return c.transport == "HTTP+SSE" || isLegacy && c.inSession.Load()
 }
 
-// capabilityNames returns the names of the capabilities of a server, sorted.
-// With an error it returns those read before.
-func capabilityNames(capabilities json.RawMessage) (sorted []string, err error) {
-	var found nameList
-	for name := range properties(capabilities) {
-		err = found.add(name)
-		if err != nil {
-			err = fmt.Errorf("capabilities: %w", err)
+const (
+	maxNamesShown = 100 // capabilities that a summary shows
+	maxLines      = 10  // of the instructions that a summary shows
+	maxLineSize   = 300 // characters of each of them
+	maxFirstLine  = 100 // characters of a description
+)
+
+// rows are lines of a label and a value.
+type rows struct{ text strings.Builder }
+
+func (r *rows) add(label, value string) {
+	fmt.Fprintf(&r.text, "%-13s %s\n", label, Printable(value))
+}
+
+// addList adds one value a line, and the label before the first.
+func (r *rows) addList(label string, values []string) {
+	for _, value := range values {
+		r.add(label, value)
+		label = ""
+	}
+}
+
+// addHead adds all but the lists.
+func (r *rows) addHead(s summaryJSON) {
+	r.add("target", strings.Join(s.Target, " "))
+	r.add("transport", s.Transport)
+	r.add("revision", s.Revision)
+	if s.SupportedVersions != nil {
+		r.add("versions", strings.Join(s.SupportedVersions, ", "))
+	}
+	session := "none"
+	if s.Session {
+		session = "yes"
+	}
+	r.add("session", session)
+	name := "it did not say"
+	if s.ServerInfo != nil {
+		name = strings.TrimSpace(s.ServerInfo.Name + " " + s.ServerInfo.Version + " " + s.ServerInfo.Title)
+	}
+	r.add("server", name)
+	var capabilities []string
+	for name := range properties(s.Capabilities) {
+		if len(capabilities) == maxNamesShown {
 			break
 		}
+		capabilities = append(capabilities, shorten(name, maxLineSize))
 	}
-	slices.Sort(found.names)
-	return found.names, err
-}
-
-// nameList is a list of names, or of lines, with a bound: a result of 64 MiB may
-// hold millions of empty names.
-type nameList struct {
-	names []string
-	size  int // bytes, as they are printed
-}
-
-const maxListed = 4 << 20 // bytes of names that are printed together
-
-func (l *nameList) add(name string) error {
-	l.size += len(name) + len(", ")
-	if l.size > maxListed {
-		return fmt.Errorf("more than %d bytes of names", maxListed)
+	slices.Sort(capabilities)
+	r.add("capabilities", strings.Join(capabilities, ", "))
+	if s.Instructions != "" {
+		r.addList("instructions", firstLines(s.Instructions))
 	}
-	l.names = append(l.names, name)
-	return nil
 }
 
-// listKind is a kind of list that a summary shows.
-type listKind struct {
-	label      string
-	capability string // without it there is no such list
-	optional   bool   // the capability does not promise the method
-	method     string
-	member     string // of the result
-	items      func(*listedPage) json.RawMessage
-	name       func(*listedItem) string
-	in         func(*summaryJSON) *[]json.RawMessage
-}
-
-var toolKind = listKind{label: "tools", capability: "tools", method: "tools/list", member: "tools",
-	items: func(p *listedPage) json.RawMessage { return p.Tools },
-	name:  (*listedItem).signature,
-	in:    func(o *summaryJSON) *[]json.RawMessage { return &o.Tools }}
-
-var listKinds = []listKind{
-	toolKind,
-	{label: "resources", capability: "resources", method: "resources/list", member: "resources",
-		items: func(p *listedPage) json.RawMessage { return p.Resources },
-		name:  func(i *listedItem) string { return i.URI },
-		in:    func(o *summaryJSON) *[]json.RawMessage { return &o.Resources }},
-	// A server may have resources and no templates.
-	{label: "templates", capability: "resources", optional: true, method: "resources/templates/list", member: "resourceTemplates",
-		items: func(p *listedPage) json.RawMessage { return p.ResourceTemplates },
-		name:  func(i *listedItem) string { return i.URITemplate },
-		in:    func(o *summaryJSON) *[]json.RawMessage { return &o.ResourceTemplates }},
-	{label: "prompts", capability: "prompts", method: "prompts/list", member: "prompts",
-		items: func(p *listedPage) json.RawMessage { return p.Prompts },
-		name:  (*listedItem).signature,
-		in:    func(o *summaryJSON) *[]json.RawMessage { return &o.Prompts }},
-}
-
-// listedPage is a page of any of the lists. The items stay as they came: decoded,
-// they may need many times as much memory.
-type listedPage struct {
-	NextCursor        json.RawMessage `json:"nextCursor,omitempty"`
-	Tools             json.RawMessage `json:"tools,omitempty"`
-	Resources         json.RawMessage `json:"resources,omitempty"`
-	ResourceTemplates json.RawMessage `json:"resourceTemplates,omitempty"`
-	Prompts           json.RawMessage `json:"prompts,omitempty"`
-}
-
-// listedItem is an item of any of the lists. It has one of the names, or two.
-type listedItem struct {
-	Name        string          `json:"name,omitempty"`
-	Title       string          `json:"title,omitempty"`
-	Description string          `json:"description,omitempty"`
-	URI         string          `json:"uri,omitempty"`
-	URITemplate string          `json:"uriTemplate,omitempty"`
-	InputSchema json.RawMessage `json:"inputSchema,omitempty"` // of a tool
-	Arguments   json.RawMessage `json:"arguments,omitempty"`   // of a prompt
-}
-
-const maxListPages = 1000
-
-// listLines returns a line for each item of a list: what it is, and the first line
-// of its description. With an error it returns the lines for those read before.
-func (c *caller) listLines(ctx context.Context, kind listKind) ([]string, error) {
-	var found nameList
-	err := c.eachItem(ctx, kind, func(text json.RawMessage) error {
-		var item listedItem
-		_ = Bind(text, &item) // an item without a name has the name ""
-		line := kind.name(&item)
-		about := strings.TrimSpace(cmp.Or(item.Description, item.Title))
-		about, _, _ = strings.Cut(about, "\n")
+// addItems adds a line for each item of a list: what it is, and the first line of its
+// description.
+func (r *rows) addItems(kind listKind, items []json.RawMessage, failed error) {
+	var lines []string
+	for _, text := range items {
+		item := readItem(text)
+		line := kind.name(item)
+		about, _, _ := strings.Cut(strings.TrimSpace(cmp.Or(item.Description, item.Title)), "\n")
 		if about != "" {
 			line += "  " + shorten(about, maxFirstLine)
 		}
-		err := found.add(line)
-		if err != nil {
-			return fmt.Errorf("%s: %w", kind.method, err)
-		}
-		return nil
-	})
-	return found.names, err
+		lines = append(lines, line)
+	}
+	switch {
+	case failed != nil:
+		lines = append(lines, "?")
+	case lines == nil:
+		lines = []string{"none"}
+	}
+	r.addList(kind.label, lines)
 }
 
-// eachItem gives each item of a list to a function, page by page. If the function
-// returns an error, that ends the walk, and eachItem returns it. 2026-07-28
-// server/utilities/pagination: an empty cursor does not mean the end of the list.
-func (c *caller) eachItem(ctx context.Context, kind listKind, take func(item json.RawMessage) error) error {
-	params := "{}"
-	for range maxListPages {
-		var result json.RawMessage
-		err := c.call(ctx, kind.method, params, &result)
-		fault, isAnswer := errors.AsType[*Error](err)
-		if kind.optional && isAnswer && fault.Code == CodeMethodNotFound {
+// firstLines returns the lines of a text that a summary shows.
+func firstLines(text string) (shown []string) {
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		if len(shown) == maxLines {
+			return append(shown, "… (-json prints all)")
+		}
+		shown = append(shown, shorten(strings.TrimRight(line, "\r\n"), maxLineSize))
+	}
+	return shown
+}
+
+// shorten returns the first n characters of a text.
+func shorten(text string, n int) string {
+	count := 0
+	for i := range text {
+		if count == n {
+			return text[:i] + "…"
+		}
+		count++
+	}
+	return text
+}
+
+// ---- Schemas ----
+
+// schema is what call reads of a JSON Schema: of an argument of a tool, or of a field of
+// a form. A member of another type than it should be counts as missing.
+type schema struct {
+	Ref        string          `json:"$ref,omitempty"` // such as #/$defs/Color
+	Type       json.RawMessage `json:"type,omitempty"` // a name, or an array of names
+	Enum       json.RawMessage `json:"enum,omitempty"`
+	EnumNames  json.RawMessage `json:"enumNames,omitempty"` // what the values of enum are called: 2025-06-18 client/elicitation
+	Const      json.RawMessage `json:"const,omitempty"`
+	AnyOf      json.RawMessage `json:"anyOf,omitempty"`
+	OneOf      json.RawMessage `json:"oneOf,omitempty"`
+	AllOf      json.RawMessage `json:"allOf,omitempty"`
+	Items      json.RawMessage `json:"items,omitempty"`
+	Properties json.RawMessage `json:"properties,omitempty"` // an object of schemas
+	Required   json.RawMessage `json:"required,omitempty"`   // an array of names
+
+	// In forms.
+	Title       string          `json:"title,omitempty"`
+	Description string          `json:"description,omitempty"`
+	Default     json.RawMessage `json:"default,omitempty"`
+	Format      string          `json:"format,omitempty"`
+	Minimum     *float64        `json:"minimum,omitempty"`
+	Maximum     *float64        `json:"maximum,omitempty"`
+	MinLength   *int            `json:"minLength,omitempty"`
+	MaxLength   *int            `json:"maxLength,omitempty"`
+	MinItems    *int            `json:"minItems,omitempty"`
+	MaxItems    *int            `json:"maxItems,omitempty"`
+
+	in *schemaText
+}
+
+// schemaText is the schema of a tool or of a form, to which a $ref in it refers.
+type schemaText struct {
+	text json.RawMessage
+	left int // schemas in it that may still be read: alternatives may be many, and a $ref may lead round in a circle
+}
+
+const (
+	maxShownSchema = 1 << 20 // bytes of a schema; a $ref is looked up in all of it
+	maxSchemas     = 1000    // in one schema
+	maxSignature   = 400     // characters of the arguments in a signature
+	maxRequired    = 100     // names of required arguments that are looked at
+	maxChoices     = 10      // values of one enum, and types, that are shown
+)
+
+// readSchema reads the schema of a tool or of a form. One that is too large says nothing.
+func readSchema(text json.RawMessage) schema {
+	if len(text) > maxShownSchema {
+		text = nil
+	}
+	in := &schemaText{text: text, left: maxSchemas}
+	return in.read(text)
+}
+
+// read reads a schema, or the one to which its $ref leads. Servers in Python and Rust
+// write a $ref for each enum and each class: pydantic and schemars do that.
+func (in *schemaText) read(text json.RawMessage) schema {
+	for in.left > 0 {
+		in.left--
+		s := schema{in: in}
+		_ = Bind(text, &s)
+		path, isHere := strings.CutPrefix(s.Ref, "#/")
+		if !isHere {
+			return s
+		}
+		text = in.text
+		for name := range strings.SplitSeq(path, "/") { // RFC 6901
+			text = memberOf(text, strings.NewReplacer("~1", "/", "~0", "~").Replace(name))
+		}
+	}
+	return schema{in: in}
+}
+
+// leaves returns the schemas of which a value has to fit one: the alternatives, and the
+// alternatives of these, or the schema itself.
+func (s schema) leaves() (list []schema) {
+	for _, alternatives := range []json.RawMessage{s.AnyOf, s.OneOf, s.AllOf} {
+		for text := range elements(alternatives) {
+			list = append(list, s.in.read(text).leaves()...)
+		}
+	}
+	if list == nil {
+		list = []schema{s}
+	}
+	return list
+}
+
+// property returns the schema of a property; false: it has none.
+func (s schema) property(name string) (schema, bool) {
+	text := memberOf(s.Properties, name)
+	return s.in.read(text), text != nil
+}
+
+// required returns the names of the required properties.
+func (s schema) required() (names []string) {
+	for element := range elements(s.Required) {
+		if len(names) == maxRequired {
+			break
+		}
+		names = append(names, textOf(element))
+	}
+	return names
+}
+
+// types returns the types that a schema allows; nil: any. Without type, it reads the
+// alternatives, or the values.
+func (s schema) types() (types []string) {
+	leaves := []schema{s}
+	if s.Type == nil {
+		leaves = s.leaves()
+	}
+	for _, leaf := range leaves {
+		own := leaf.ownTypes()
+		if own == nil {
 			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", kind.method, err)
-		}
-		var page listedPage
-		_ = Bind(result, &page) // the fields are JSON of any type
-		items := kind.items(&page)
-		if !bytes.HasPrefix(items, []byte("[")) {
-			return fmt.Errorf("%s: no %s in the result", kind.method, kind.member)
-		}
-		for item := range elements(items) {
-			if err := take(item); err != nil {
-				return err
+		for _, name := range own {
+			if !slices.Contains(types, name) {
+				types = append(types, name)
 			}
 		}
-		if page.NextCursor == nil || string(page.NextCursor) == "null" {
+	}
+	return types
+}
+
+func (s schema) ownTypes() (types []string) {
+	if name := textOf(s.Type); name != "" {
+		return []string{name}
+	}
+	for name := range elements(s.Type) {
+		types = append(types, textOf(name))
+	}
+	for _, c := range s.ownChoices() {
+		types = append(types, typeOfJSON(c.value))
+	}
+	return types
+}
+
+// allows reports whether a value is of one of these types; nil: of any.
+func allows(types []string, value json.RawMessage) bool {
+	is := typeOfJSON(value)
+	return types == nil || slices.Contains(types, is) || is == "integer" && slices.Contains(types, "number")
+}
+
+// choice is a value that a schema allows, and what it is called; "": it has no name.
+type choice struct {
+	value json.RawMessage
+	title string
+}
+
+// choices returns the values of an enum, or those that the alternatives name; nil: a
+// value is not chosen from a list.
+func (s schema) choices() (list []choice) {
+	for _, leaf := range s.leaves() {
+		own := leaf.ownChoices()
+		switch {
+		case own != nil:
+			list = append(list, own...)
+		case textOf(leaf.Type) == "null":
+			list = append(list, choice{value: json.RawMessage("null")})
+		default:
 			return nil
 		}
-		params = `{"cursor":` + string(page.NextCursor) + `}`
 	}
-	return fmt.Errorf("%s: no end of pages", kind.method)
+	return list
+}
+
+func (s schema) ownChoices() (list []choice) {
+	if s.Const != nil {
+		return []choice{{s.Const, s.Title}}
+	}
+	names := slices.Collect(elements(s.EnumNames))
+	for value := range elements(s.Enum) {
+		c := choice{value: value}
+		if len(list) < len(names) {
+			c.title = textOf(names[len(list)])
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// String returns the values of an enum, or the types, of a schema.
+func (s schema) String() string {
+	var parts []string
+	for _, c := range s.choices() {
+		if len(parts) == maxChoices {
+			parts = append(parts, "…")
+			break
+		}
+		parts = append(parts, shorten(string(c.value), 40))
+	}
+	if parts != nil {
+		return strings.Join(parts, "|")
+	}
+	parts = s.types()
+	if items := s.in.read(s.Items).String; slices.Equal(parts, []string{"array"}) && s.Items != nil {
+		return "array of " + items()
+	}
+	return cmp.Or(strings.Join(parts[:min(len(parts), maxChoices)], "|"), "any")
+}
+
+// typeOfJSON returns the name that JSON Schema has for the type of a value.
+func typeOfJSON(value json.RawMessage) string {
+	switch value[0] {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	}
+	// JSON Schema 2020-12 section 6.1.1: 3.0 is an integer, too.
+	number, err := strconv.ParseFloat(string(value), 64)
+	hasFraction := bytes.ContainsAny(value, ".eE")
+	if hasFraction && (err != nil || number != math.Trunc(number)) {
+		return "number"
+	}
+	return "integer"
+}
+
+// fits returns an error unless a schema allows a value. The rules are those that the
+// schema of a form may have: 2025-11-25 client/elicitation#requested-schema.
+func (s schema) fits(value json.RawMessage) error {
+	isAllowed := allows(s.types(), value)
+	if choices := s.choices(); choices != nil {
+		isAllowed = slices.ContainsFunc(choices, func(c choice) bool { return sameJSON(c.value, value) })
+	}
+	if !isAllowed {
+		return fmt.Errorf("must be %s", s)
+	}
+	switch typeOfJSON(value) {
+	case "string":
+		return s.fitsText(textOf(value))
+	case "integer", "number":
+		number, _ := strconv.ParseFloat(string(value), 64)
+		return inRange(number, s.Minimum, s.Maximum, "be", "")
+	case "array":
+		items := slices.Collect(elements(value))
+		for _, item := range items {
+			if err := s.in.read(s.Items).fits(item); err != nil {
+				return fmt.Errorf("%s %w", item, err)
+			}
+		}
+		return inRange(len(items), s.MinItems, s.MaxItems, "have", " values")
+	}
+	return nil
+}
+
+// sameJSON reports whether two values are the same. A string may be spelled otherwise.
+func sameJSON(a, b json.RawMessage) bool {
+	return string(a) == string(b) || a[0] == '"' && b[0] == '"' && textOf(a) == textOf(b)
+}
+
+// inRange returns an error unless a number is between two bounds; nil: there is none.
+func inRange[N int | float64](n N, least, most *N, verb, unit string) error {
+	switch {
+	case least != nil && n < *least:
+		return fmt.Errorf("must %s at least %v%s", verb, *least, unit)
+	case most != nil && n > *most:
+		return fmt.Errorf("must %s at most %v%s", verb, *most, unit)
+	}
+	return nil
+}
+
+// fitsText returns an error unless a text has the length and the format of a schema.
+func (s schema) fitsText(text string) error {
+	var err error
+	switch s.Format {
+	case "email":
+		var at *mail.Address
+		at, err = mail.ParseAddress(text)
+		if err == nil && at.Address != text {
+			err = errors.New("a name beside it")
+		}
+	case "uri":
+		var uri *url.URL
+		uri, err = url.Parse(text)
+		if err == nil && !uri.IsAbs() {
+			err = errors.New("no scheme")
+		}
+	case "date":
+		_, err = time.Parse(time.DateOnly, text)
+	case "date-time":
+		_, err = time.Parse(time.RFC3339, text)
+	}
+	if err != nil {
+		return fmt.Errorf("must be of the format %s", s.Format)
+	}
+	return inRange(utf8.RuneCountInString(text), s.MinLength, s.MaxLength, "have", " characters")
+}
+
+// ---- Calling a tool by its name ----
+
+// argument is a KEY=VALUE of the command line.
+type argument struct{ key, value string }
+
+// callTool calls a tool and prints the result. The arguments are typed by the
+// schema of the tool, which is read first.
+func (c *caller) callTool(ctx context.Context, name string, arguments []argument) error {
+	tool, err := c.findTool(ctx, name)
+	if err != nil {
+		return err
+	}
+	typed, err := c.typeArguments(tool, arguments)
+	if err != nil {
+		return usageErrorf("%w; the tool is %s", err, tool.signature())
+	}
+	encoded, err := toJSON(typed)
+	if err == nil {
+		encoded, err = toJSON(CallToolParams{Name: name, Arguments: encoded})
+	}
+	if err != nil {
+		return err
+	}
+	result, err := c.callAndPrint(ctx, "tools/call", string(encoded))
+	if err != nil {
+		return err
+	}
+	if string(memberOf(result, "isError")) == "true" {
+		return exitStatus{fmt.Errorf("the tool %s has failed (isError)", name), exitTool}
+	}
+	return nil
+}
+
+// findTool returns a tool from the list of tools.
+func (c *caller) findTool(ctx context.Context, name string) (*listedItem, error) {
+	var found *listedItem
+	var names []string
+	_, err := c.list(ctx, toolKind, func(text json.RawMessage) bool {
+		item := readItem(text)
+		names = append(names, item.Name)
+		if item.Name == name {
+			found = item
+		}
+		return found != nil
+	})
+	if found != nil {
+		return found, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	has := cmp.Or(shorten(strings.Join(names, ", "), maxSignature), "none")
+	return nil, usageErrorf("the server has no tool %s; its tools: %s", name, has)
+}
+
+// typeArguments returns the arguments of a tool as JSON. An argument that the schema does
+// not name is sent, with a note: the server may know it.
+func (c *caller) typeArguments(tool *listedItem, arguments []argument) (map[string]json.RawMessage, error) {
+	typed := map[string]json.RawMessage{}
+	schema := readSchema(tool.InputSchema)
+	for _, a := range arguments {
+		of, isKnown := schema.property(a.key)
+		if !isKnown && schema.Properties != nil {
+			fmt.Fprintf(c.stderr, "mcpwire: the schema of %s has no argument %s\n", Printable(tool.Name), Printable(a.key))
+		}
+		value, err := typeValue(a, of)
+		if err != nil {
+			return nil, err
+		}
+		typed[a.key] = value
+	}
+	var missing []string
+	for _, key := range schema.required() {
+		if typed[key] == nil {
+			missing = append(missing, key)
+		}
+	}
+	if missing != nil {
+		return nil, fmt.Errorf("missing required arguments: %s", shorten(strings.Join(missing, ", "), maxSignature))
+	}
+	return typed, nil
+}
+
+// typeValue returns a value of the command line as JSON of one of the types that
+// the schema allows:
+//
+//	the schema allows       the value is
+//	string alone            a string
+//	string and others       JSON of one of the other types, or else a string
+//	no string               JSON of one of the types, or else an error
+//	any type                JSON, or else a string
+//
+// So with a schema that says nothing, 5, true, null, [1] and "5" are JSON, and
+// five is a string.
+func typeValue(a argument, schema schema) (json.RawMessage, error) {
+	types := schema.types()
+	value := json.RawMessage(strings.TrimSpace(a.value))
+	if json.Valid(value) && allows(types, value) && (types == nil || value[0] != '"') {
+		return value, nil
+	}
+	if types == nil || slices.Contains(types, "string") {
+		return toJSON(a.value)
+	}
+	example := ""
+	switch {
+	case slices.Contains(types, "array"):
+		example = fmt.Sprintf(`; write JSON: %s=["a"]`, a.key)
+	case slices.Contains(types, "object"):
+		example = fmt.Sprintf(`; write JSON: %s={"a":1}`, a.key)
+	}
+	return nil, fmt.Errorf("-arg %s: %s is not of type %s%s", a.key, shorten(strconv.Quote(a.value), 60), strings.Join(types, " or "), example)
+}
+
+// signature returns a name and the arguments of a tool or a prompt, such as
+// get-weather(city string, unit? "celsius"|"fahrenheit"). A question mark follows
+// the name of an optional argument.
+func (i *listedItem) signature() string {
+	var list []string
+	size := 0
+	add := func(name, of string, isRequired bool) (isShown bool) {
+		if !isRequired {
+			name += "?"
+		}
+		shown := strings.TrimSpace(name + " " + of)
+		list = append(list, shown)
+		size += len(shown) + len(", ")
+		return size < maxSignature
+	}
+	schema := readSchema(i.InputSchema)
+	required := schema.required()
+	for name, text := range properties(schema.Properties) {
+		if !add(name, schema.in.read(text).String(), slices.Contains(required, name)) {
+			break
+		}
+	}
+	for element := range elements(i.Arguments) {
+		if !add(textOf(memberOf(element, "name")), "", string(memberOf(element, "required")) == "true") {
+			break
+		}
+	}
+	return i.Name + "(" + shorten(strings.Join(list, ", "), maxSignature) + ")"
 }
 
 // ---- What the server sends ----
-
-// formParams are the params of elicitation/create. 2025-11-25
-// client/elicitation#elicitation-requests.
-type formParams struct {
-	Mode            string `json:"mode,omitempty"` // "": form
-	Message         string `json:"message,omitempty"`
-	RequestedSchema struct {
-		Properties json.RawMessage `json:"properties,omitempty"` // an object: one property for each input
-	} `json:"requestedSchema,omitempty"`
-}
-
-// formProperty is what call reads of the schema of one input.
-type formProperty struct {
-	Type    string          `json:"type,omitempty"`
-	Default json.RawMessage `json:"default,omitempty"`
-}
 
 // Handle prints notifications, and answers the questions of the server with what
 // the flags say. A question for which there is no flag was not declared, and is
@@ -2310,9 +1789,9 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 		}
 		return SamplingResult{Role: "assistant", Content: Contents{TextContent(c.sample)}, Model: "mcpwire", StopReason: "endTurn"}, nil
 	}
-	flagFor := map[string]string{"roots/list": "-root", "sampling/createMessage": "-sampling-answer"}
-	if flagFor[method] != "" {
-		fmt.Fprintf(c.stderr, "mcpwire: the server has asked for %s, which is refused without %s\n", method, flagFor[method])
+	capability, _, _ := strings.Cut(method, "/")
+	if flag := capabilityFlags[capability]; flag != "" {
+		fmt.Fprintf(c.stderr, "mcpwire: the server has asked for %s, which is refused without %s\n", method, flag)
 	}
 	return nil, MethodNotFound(method)
 }
@@ -2352,22 +1831,6 @@ func (p progressShown) line() string {
 	return shorten(strings.TrimSpace(Printable(text+" "+p.Message)), maxStatus)
 }
 
-// elicit answers elicitation/create. If -answer is set, that is the answer.
-// Otherwise the user is asked at the terminal. Without a terminal elicit declines.
-func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
-	var p formParams
-	_ = x.Bind(&p) // the user is asked even if a part of the form is damaged
-	switch {
-	case p.Mode != "" && p.Mode != "form": // 2025-11-25 client/elicitation: a mode that was not declared is -32602
-		return nil, InvalidParams("only forms can be filled in here, not mode '%s'", p.Mode)
-	case len(c.reply) > 0:
-		return ElicitResult{Action: "accept", Content: c.reply}, nil
-	case c.atTerminal:
-		return c.askUser(ctx, p)
-	}
-	return ElicitResult{Action: "decline"}, nil
-}
-
 // extendTimeout starts the time-out of the call again, unless it has passed.
 func (c *caller) extendTimeout() {
 	idle := c.idle.Load()
@@ -2376,11 +1839,53 @@ func (c *caller) extendTimeout() {
 	}
 }
 
+// ---- Forms: what the server asks the user ----
+
+// elicit answers elicitation/create. If -answer is set, that is the answer, if it fits.
+// Otherwise the user is asked at the terminal. Without a terminal elicit declines.
+func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
+	params := x.Request.Params // 2025-11-25 client/elicitation#elicitation-requests
+	form := readSchema(memberOf(params, "requestedSchema"))
+	message, mode := textOf(memberOf(params, "message")), textOf(memberOf(params, "mode"))
+	switch {
+	case mode != "" && mode != "form": // 2025-11-25 client/elicitation: a mode that was not declared is -32602
+		return nil, InvalidParams("only forms can be filled in here, not mode '%s'", mode)
+	case len(c.reply) > 0:
+		err := form.fitsForm(c.reply)
+		if err == nil {
+			return ElicitResult{Action: "accept", Content: c.reply}, nil
+		}
+		fmt.Fprintf(c.stderr, "mcpwire: -answer does not fit, so the question is declined: %s\n", Printable(err.Error()))
+	case c.atTerminal:
+		return c.askUser(ctx, message, form)
+	default:
+		fmt.Fprintf(c.stderr, "mcpwire: declined, because -answer is not given: %s\n", Printable(shorten(message, maxLineSize)))
+	}
+	return ElicitResult{Action: "decline"}, nil
+}
+
+// fitsForm returns an error unless an object fits a form.
+func (s schema) fitsForm(content json.RawMessage) error {
+	for _, name := range s.required() {
+		if memberOf(content, name) == nil {
+			return fmt.Errorf("'%s' is required", name)
+		}
+	}
+	for name, value := range properties(content) {
+		if field, isKnown := s.property(name); isKnown {
+			if err := field.fits(value); err != nil {
+				return fmt.Errorf("'%s' %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
 // askUser asks the user, until ctx ends. The goroutine may wait longer, because
 // nothing interrupts a read from standard input. It ends with the process.
-func (c *caller) askUser(ctx context.Context, p formParams) (any, error) {
+func (c *caller) askUser(ctx context.Context, message string, form schema) (any, error) {
 	filled := make(chan ElicitResult, 1)
-	go func() { filled <- c.fillIn(p) }()
+	go func() { filled <- c.fillIn(message, form) }()
 	select {
 	case result := <-filled:
 		return result, nil
@@ -2389,42 +1894,122 @@ func (c *caller) askUser(ctx context.Context, p formParams) (any, error) {
 	}
 }
 
-// fillIn asks for each property of a form, in the order in which they were sent.
-// An empty line means the default. The end of the input cancels the form.
-func (c *caller) fillIn(p formParams) ElicitResult {
+// formHelp is what a user is told before the first field.
+const formHelp = "(an empty line takes the default, or leaves a field out; /decline declines, /cancel or Ctrl-D cancels)"
+
+// fillIn asks for each field of a form, in the order in which they were sent. The end of
+// the input cancels the form.
+func (c *caller) fillIn(message string, form schema) ElicitResult {
 	c.form.Lock() // one form at a time
 	defer c.form.Unlock()
-	fmt.Fprintln(c.stderr, Printable(p.Message))
+	fmt.Fprintf(c.stderr, "%s\n%s\n", Printable(message), formHelp)
 	var content Object
-	properties := p.RequestedSchema.Properties
-	if !bytes.HasPrefix(properties, []byte("{")) {
-		properties = nil
-	}
-	for name, schema := range Each(properties) {
-		var property formProperty
-		_ = Bind(schema, &property) // a type that is no string counts as none
-		fmt.Fprintf(c.stderr, "%s (%s): ", Printable(string(name)), Printable(property.Type))
-		if !c.input.Scan() {
-			return ElicitResult{Action: "cancel"}
+	required := form.required()
+	hasFields := false
+	for name, text := range properties(form.Properties) {
+		hasFields = true
+		field := form.in.read(text)
+		value, action := c.fillInField(name, field, slices.Contains(required, name))
+		if action != "" {
+			return ElicitResult{Action: action}
 		}
-		value := property.parse(strings.TrimSpace(c.input.Text()))
 		if value != nil {
-			content.Add(string(name), value)
+			content.Add(name, value)
+		}
+	}
+	if !hasFields { // the message is the question
+		accept := form.in.read(json.RawMessage(`{"type":"boolean","default":true}`))
+		value, action := c.fillInField("accept", accept, false)
+		if string(value) == "false" {
+			action = "decline"
+		}
+		if action != "" {
+			return ElicitResult{Action: action}
 		}
 	}
 	return ElicitResult{Action: "accept", Content: content.JSON()}
 }
 
-// parse returns the value that the user has typed, as JSON; nil: none. If the
-// property is no string, the user may type JSON. Anything else is a string.
-func (p *formProperty) parse(typed string) json.RawMessage {
-	switch {
-	case typed == "":
-		return p.Default
-	case p.Type != "string" && json.Valid([]byte(typed)):
-		return json.RawMessage(typed)
+// fillInField asks for a field until what the user types fits. value is nil if the field
+// is left out. action is not empty if the user declines or cancels.
+func (c *caller) fillInField(name string, field schema, isRequired bool) (value json.RawMessage, action string) {
+	prompt := field.prompt(name, isRequired)
+	for {
+		fmt.Fprint(c.stderr, prompt)
+		if !c.input.Scan() {
+			return nil, "cancel"
+		}
+		typed := strings.TrimSpace(c.input.Text())
+		switch {
+		case typed == "/decline" || typed == "/cancel":
+			return nil, typed[1:]
+		case typed == "" && (field.Default != nil || !isRequired):
+			return field.Default, ""
+		}
+		value := field.parse(typed)
+		err := field.fits(value)
+		if typed == "" {
+			err = errors.New("is required")
+		}
+		if err == nil {
+			return value, ""
+		}
+		fmt.Fprintf(c.stderr, "mcpwire: %s %s\n", Printable(name), Printable(err.Error()))
 	}
-	text, _ := toJSON(typed)
+}
+
+// prompt returns what a user is shown of a field, such as: age (integer, required):
+func (s schema) prompt(name string, isRequired bool) string {
+	kind := s.String()
+	if choices := s.choices(); choices != nil {
+		var texts []string
+		for _, c := range choices {
+			texts = append(texts, strings.TrimSpace(string(c.value)+" "+c.title))
+		}
+		kind = "one of " + strings.Join(texts, ", ")
+	}
+	if s.Format != "" {
+		kind += ", " + s.Format
+	}
+	if isRequired {
+		kind += ", required"
+	}
+	if s.Default != nil {
+		kind += ", default " + string(s.Default)
+	}
+	about := cmp.Or(s.Description, s.Title)
+	if about != "" {
+		about = ", " + about
+	}
+	return Printable(fmt.Sprintf("%s%s (%s)", name, shorten(about, maxLineSize), shorten(kind, maxSignature))) + ": "
+}
+
+// parse returns what the user has typed as JSON. A choice may be typed without quotes, or
+// by its title, true as yes, and an array as values with commas between them.
+func (s schema) parse(typed string) json.RawMessage {
+	text, _ := toJSON(typed) // a text can be encoded
+	types := s.types()
+	for _, c := range s.choices() {
+		if typed == string(c.value) || typed == textOf(c.value) || typed == c.title {
+			return c.value
+		}
+	}
+	switch {
+	case slices.Equal(types, []string{"string"}):
+		return text
+	case slices.Equal(types, []string{"boolean"}) && slices.Contains([]string{"y", "yes"}, strings.ToLower(typed)):
+		return json.RawMessage("true")
+	case slices.Equal(types, []string{"boolean"}) && slices.Contains([]string{"n", "no"}, strings.ToLower(typed)):
+		return json.RawMessage("false")
+	case json.Valid([]byte(typed)):
+		return json.RawMessage(typed)
+	case slices.Equal(types, []string{"array"}):
+		var values []string
+		for part := range strings.SplitSeq(typed, ",") {
+			values = append(values, string(s.in.read(s.Items).parse(strings.TrimSpace(part))))
+		}
+		return json.RawMessage("[" + strings.Join(values, ",") + "]")
+	}
 	return text
 }
 
@@ -2436,77 +2021,56 @@ func (p *formProperty) parse(typed string) json.RawMessage {
 //	         stdio                    stdio or HTTP
 //	client <-------> mcpwire bridge <---------------> server
 //
-// For a server that is a command, two Conns and two loops are enough. If the
-// server has a URL, more is needed:
+//	goroutine            what it does                                                  it ends
+//	readClient           reads the client, and puts what comes into a short queue      with the input
+//	passOn               takes it from the queue, and writes it to the server          with the bridge
+//	readServer           reads the server, and writes what comes to the client         with the Conn of the server
+//	one for each call    over HTTP: waits until the call is taken                      with its Write
 //
-//	what HTTP needs                   what does it
-//	the transport of the URL          webConn: Streamable HTTP; if initialize is refused there, HTTP+SSE
-//	session, revision, header         the Conn of HTTPDialer: it learns them from the messages that it carries
-//	the standalone stream             the same Conn: notifications/initialized opens it
-//	a stream that is cut              the same Conn: it resumes the stream where the revision allows that
-//	cancelling a modern request       the same Conn: notifications/cancelled closes the response
-//	a POST that lasts as long as      bridged.post: a goroutine waits for the answer, and the next message is sent
-//	the call                          meanwhile
-//	messages in order                 bridged.post: it returns when the request is on the wire; a notification, when
-//	                                  the server has taken it; nothing is sent before initialize is answered
-//	a POST that fails                 bridged.fail: the call is answered with the error
-//	a session that has ended (404)    bridged.checkSession: all calls are answered with the error, and the bridge ends.
-//	                                  A client on stdio begins a new session by starting its server again
-//	batches                           bridged.toServer: one POST for each message, so each answer comes alone
-//	marked arguments (x-mcp-header)   bridged.marks: the Conn of HTTPDialer repeats them in the header, if the client has
-//	                                  listed the tools before; tools with invalid marks are left out of the list
+// readClient and passOn are two, so that the end of the client is seen even if the
+// server takes nothing. The bridge speaks no revision itself. For a server with a URL
+// the Conn of the library learns session, revision and header from the messages, and
+// resumes streams. What is left to do here:
 //
-// The bridge speaks no revision itself. It passes on the members of a message
-// that JSON-RPC knows. Of them params and result stay byte for byte, except for
-// line ends between their values.
-
-const bridgeUsage = `usage: mcpwire bridge [flags] URL
-       mcpwire bridge [flags] COMMAND [ARG...]
-A server on stdin and stdout. It passes every message on to another server.`
+//   - Nothing is sent before initialize is answered: the answer names the session.
+//   - If initialize is refused by Streamable HTTP, HTTP+SSE is tried (fallBack).
+//   - A message does not overtake the one before it, such as the cancellation of a call
+//     the call (post).
+//   - Each request gets one answer, an error if the server's is lost (fail). So requests
+//     stand in a table until they are answered or cancelled.
+//   - Marked arguments (x-mcp-header) are repeated in the header, if the client has
+//     listed the tools before (ToolMarks).
+//   - A batch is sent message by message, so that each answer comes alone.
+//
+// params and result stay byte for byte, except for line ends between their values.
 
 const (
-	maxWaiting     = 1024             // requests of the client without an answer
-	maxPosts       = 2 * maxWaiting   // POSTs at once: the requests, and as many answers to questions of the server
+	maxWaiting     = 1024             // requests of the client without an answer; each takes about 1 kB at most, its id
+	maxQueued      = 8                // payloads of the client that wait for passOn; they may be as large as -max-body
+	stallTime      = time.Minute      // for the server to take something while the queue is full
 	initializeTime = 30 * time.Second // for the answer to initialize; then the next message is sent all the same
-	drainTime      = 5 * time.Second  // for a server with a URL to answer, when the client has hung up
-	endTime        = 2 * time.Second  // for the client to read the last answers
-	maxShown       = 1000             // characters of a text of the peer that are logged
+	// The cancellation of a call over HTTP is sent no earlier than this after the call. A
+	// server may read two connections in any order, and without this wait half of the calls
+	// ran on that were cancelled right after they were sent.
+	cancelDelay = 100 * time.Millisecond
 
-	// Clients may kill the bridge four seconds after they have hung up. By then a
-	// command that ignores the end of input, and SIGTERM, must have been killed. It
-	// has drainCommand to answer, and bridgeGrace for each step of its end.
-	drainCommand = 1500 * time.Millisecond
-	bridgeGrace  = time.Second
+	maxShown = 1000 // characters of a text of the peer that are logged
 
-	maxQueued = 1 << 20 // bytes of the client's messages that wait until the server has taken those before them
-	queueUnit = 4 << 10 // bytes; each payload counts as a multiple of this
+	// A client that hangs up waits for two seconds, as MCP clients do, before it sends
+	// SIGTERM. By then a command that ignores the end of input must have been killed: the
+	// server has drainTime to answer, and then bridgeGrace for each of two steps.
+	drainTime   = 800 * time.Millisecond
+	bridgeGrace = 500 * time.Millisecond
+	endTime     = time.Second // for the client to read the last answers
 )
 
 // Reasons why a bridge ends.
 var (
 	errClientGone = errors.New("the client has hung up")
 	errServerGone = errors.New("the server has hung up")
+	errStalled    = fmt.Errorf("the server has taken nothing for %v", stallTime)
 	errSignalled  = errors.New("ended by a signal")
 )
-
-// bridgeOptions are the flags of bridge.
-type bridgeOptions struct {
-	targetOptions
-	maxBody int
-}
-
-func (o *bridgeOptions) define(flags *flag.FlagSet) {
-	o.targetOptions.define(flags)
-	flags.IntVar(&o.maxBody, "max-body", maxMessage, "`bytes` in one message, in either direction")
-}
-
-// check returns an error if a flag or the target is wrong.
-func (o *bridgeOptions) check(target []string) error {
-	if o.maxBody <= 0 {
-		return errors.New("-max-body must be more than 0")
-	}
-	return o.targetOptions.check(target)
-}
 
 // bridge passes messages between standard input and output and a server, until
 // one side hangs up or ctx ends.
@@ -2516,27 +2080,17 @@ func bridge(ctx context.Context, args []string) error {
 	o.define(flags)
 	parse(flags, args, bridgeUsage, func() error { return o.check(flags.Args()) })
 	target := flags.Args()
-	dialer := o.dialCommand(target, bridgeGrace, o.maxBody)
+	dialer, other := o.dialCommand(target, bridgeGrace, o.maxBody), Dialer(nil)
 	if isURL(target[0]) {
-		dialer = o.dialWeb(target[0])
+		client := o.httpClient()
+		dialer = HTTPDialer{Client: client, URL: target[0], MaxMessage: o.maxBody}
+		other = SSEDialer{Client: client, URL: target[0], MaxMessage: o.maxBody}
 	}
 	server, err := dialer.Dial(ctx)
 	if err != nil {
 		return err
 	}
-	b := &bridged{
-		client:  StdioConn(o.maxBody),
-		server:  server,
-		isURL:   isURL(target[0]),
-		log:     slog.New(slog.NewTextHandler(stderr, nil)),
-		queue:   make(chan Payload, maxQueued/queueUnit),
-		queued:  make(chan struct{}, maxQueued/queueUnit),
-		posts:   make(chan struct{}, maxPosts),
-		changed: make(chan struct{}, 1),
-		waiting: map[string]waitingCall{},
-	}
-	b.written.L = &b.mu
-	b.ctx, b.end = context.WithCancelCause(context.Background())
+	b := newBridged(&clientConn{Conn: StdioConn(o.maxBody), signalled: ctx}, server, other, slog.New(slog.NewTextHandler(stderr, nil)))
 	context.AfterFunc(ctx, func() { b.end(errSignalled) })
 	return b.run()
 }
@@ -2544,48 +2098,60 @@ func bridge(ctx context.Context, args []string) error {
 // bridged is a client and a server with a bridge between them.
 type bridged struct {
 	client  Conn
-	server  Conn
-	isURL   bool // the server has a URL
+	isURL   bool   // the server has a URL
+	other   Dialer // of HTTP+SSE, for a URL; nil: there is none, or it is in use. Only passOn reads it
 	log     *slog.Logger
 	ctx     context.Context // its cause is why the bridge ends
 	end     context.CancelCauseFunc
-	queue   chan Payload  // from readClient to passOn; closed when the client has hung up
-	queued  chan struct{} // has a value for each queueUnit of what is in queue; it has room for maxQueued
-	posts   chan struct{} // has room for maxPosts; each POST holds a place
-	changed chan struct{} // has room for one; gets a value when a request has left waiting
-	marks   ToolMarks     // of the server's tools
+	queue   chan Payload   // to passOn; an empty one is the last: the client has hung up
+	writing sync.WaitGroup // goroutines that may still write to the client
+	marks   ToolMarks      // of the server's tools
 
-	mu        sync.Mutex             // guards the fields below
-	waiting   map[string]waitingCall // requests of the client without an answer, by idKey
-	answering int                    // requests that have left waiting, and whose answer is not written yet
-	written   sync.Cond              // of mu; is told when answering becomes less
+	mu      sync.Mutex // guards the fields below
+	server  Conn
+	waiting map[string]waitingCall // requests of the client without an answer, by the text of their id
 }
 
-// units returns how many values of bridged.queued a payload has. A large one has all.
-func units(p Payload) int { return min(len(p.Raw()), maxQueued-1)/queueUnit + 1 }
-
-// waitingCall is what the bridge keeps of a request of the client.
+// waitingCall is what the bridge remembers of a request of the client.
 type waitingCall struct {
 	id     ID
-	method string
+	method string // one of bridgedMethods; "": any other
+	since  time.Time
+	left   chan struct{} // closed when the request leaves the table
+}
+
+// bridgedMethods are those to which the bridge gives a meaning.
+var bridgedMethods = []string{"initialize", "tools/list", "subscriptions/listen"}
+
+func newBridged(client, server Conn, other Dialer, log *slog.Logger) *bridged {
+	b := &bridged{
+		client:  client,
+		server:  server,
+		isURL:   other != nil,
+		other:   other,
+		log:     log,
+		queue:   make(chan Payload, maxQueued),
+		waiting: map[string]waitingCall{},
+	}
+	b.ctx, b.end = context.WithCancelCause(context.Background())
+	return b
 }
 
 // run passes messages until the bridge ends. Then it shuts the server down, and
 // answers the requests that are still waiting.
 func (b *bridged) run() error {
-	ended := make(chan struct{})
-	go func() { // ends when the client has read everything, or with the program
-		b.readServer()
-		<-b.ctx.Done()
-		b.failAll(context.Cause(b.ctx))
-		b.awaitWritten()
-		close(ended)
-	}()
+	b.writing.Go(b.readServer)
+	b.writing.Go(b.passOn)
 	go b.readClient() // ends with the input, or with the program
-	go b.passOn()     // likewise
 	<-b.ctx.Done()
 	why := context.Cause(b.ctx)
-	err := b.server.Close() // meanwhile readServer passes on what the server still says
+	err := b.current().Close() // meanwhile readServer passes on what the server still says
+	ended := make(chan struct{})
+	go func() { // ends when the client has read everything, or with the program
+		b.writing.Wait()
+		b.failAll(why)
+		close(ended)
+	}()
 	select {
 	case <-ended:
 	case <-time.After(endTime): // the client does not read
@@ -2598,87 +2164,69 @@ func (b *bridged) run() error {
 
 // ---- From the client to the server ----
 
-// readClient is the loop that reads what the client sends. It only puts that into the
-// queue: so it sees at once that the client has hung up, even if the server takes no
-// message.
+// readClient is the loop that reads what the client sends. If the server takes nothing
+// while the queue is full, the bridge ends: the client would wait for ever.
 func (b *bridged) readClient() {
-	defer close(b.queue)
 	for {
 		next, err := b.client.Read()
 		switch {
-		case b.ctx.Err() != nil: // the bridge has ended
-			return
 		case err == io.EOF:
-			time.AfterFunc(b.drainTime(), func() { b.end(errClientGone) })
-			return
+			time.AfterFunc(drainTime, func() { b.end(errClientGone) })
+			next = Payload{}
 		case err != nil:
 			b.end(fmt.Errorf("standard input: %w", err))
 			return
 		}
-		for range units(next) {
-			select {
-			case b.queued <- struct{}{}:
-			case <-b.ctx.Done():
+		select {
+		case b.queue <- next:
+			if err != nil {
 				return
 			}
-		}
-		b.queue <- next // there is room: each has a unit at least
-	}
-}
-
-// passOn is the loop that passes on what is in the queue. When the client has hung up,
-// it waits until the server has answered all requests, but no longer than drainTime. A
-// subscription has no answer before its end, so passOn does not wait for it.
-func (b *bridged) passOn() {
-	for next := range b.queue {
-		for range units(next) { // before the server has taken it, so that readClient goes on meanwhile
-			<-b.queued
-		}
-		b.toServer(next)
-	}
-	b.await(b.drainTime(), func(method string) bool { return method != "subscriptions/listen" })
-	b.end(errClientGone)
-}
-
-// drainTime is how long the server may answer when the client has hung up.
-func (b *bridged) drainTime() time.Duration {
-	if b.isURL {
-		return drainTime
-	}
-	return drainCommand
-}
-
-// awaitInitialize waits until initialize is answered, if it was sent. The answer
-// names the session and the revision, and all later messages must repeat them.
-func (b *bridged) awaitInitialize() {
-	b.await(initializeTime, func(method string) bool { return method == "initialize" })
-}
-
-// await waits until no request for certain methods is waiting, for at most limit.
-// Only the goroutine of passOn calls it.
-func (b *bridged) await(limit time.Duration, isMeant func(method string) bool) {
-	timeout := time.After(limit)
-	for b.isWaiting(isMeant) {
-		select {
-		case <-b.changed:
-		case <-timeout:
+		case <-b.ctx.Done():
 			return
+		case <-time.After(stallTime):
+			b.end(errStalled)
+			return
+		}
+	}
+}
+
+// passOn is the loop that passes on what is in the queue.
+func (b *bridged) passOn() {
+	for {
+		select {
+		case next := <-b.queue:
+			if len(next.Messages) == 0 {
+				b.drain()
+				return
+			}
+			b.toServer(next)
 		case <-b.ctx.Done():
 			return
 		}
 	}
 }
 
-// isWaiting reports whether a request for certain methods is waiting.
-func (b *bridged) isWaiting(isMeant func(method string) bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, call := range b.waiting {
-		if isMeant(call.method) {
-			return true
+// drain waits until the server has answered all requests of a client that has hung up,
+// and ends the bridge. A subscription has no answer before its end, so drain does not
+// wait for it.
+func (b *bridged) drain() {
+	for _, call := range b.allWaiting() {
+		if call.method != "subscriptions/listen" {
+			b.await(call.left, drainTime)
 		}
 	}
-	return false
+	b.end(errClientGone)
+}
+
+// await waits until a channel is closed, or the bridge ends, but no longer than limit.
+func (b *bridged) await(closed <-chan struct{}, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(b.ctx, limit)
+	defer cancel()
+	select {
+	case <-closed:
+	case <-ctx.Done():
+	}
 }
 
 // toServer passes on a payload of the client.
@@ -2693,9 +2241,6 @@ func (b *bridged) toServer(in Payload) {
 	case len(out.Messages) == 0:
 	case b.isURL:
 		for _, m := range out.Messages {
-			if m.Method != "initialize" {
-				b.awaitInitialize()
-			}
 			b.post(m)
 		}
 	default:
@@ -2715,44 +2260,83 @@ func (b *bridged) admit(m *Message) bool {
 		return false
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
-		_ = Bind(m.Params, &params) // params that are wrong are the server's to refuse
-		if _, isWaiting := b.take(string(params.RequestID)); isWaiting {
-			b.answered(1) // there is no answer to write
+		_ = Bind(m.Params, &params)                 // params that are wrong are the server's to refuse
+		call, _ := b.take(string(params.RequestID)) // its answer, if one comes, is dropped
+		if b.isURL {
+			b.await(nil, cancelDelay-time.Since(call.since))
 		}
 	}
 	return true
 }
 
-// post sends a message to a URL.
+// post sends a message to a URL, so that it does not overtake the one before it.
 //
-// For a notification, it waits until the server has taken it: the server must know
-// of notifications/initialized before the next request comes. A request or a
-// response is sent by a goroutine. The POST of a request may last until the call is
-// answered, and the POST of a response is sent again if the network fails. post
-// only waits until the message is on the wire, so that a notification does not
-// overtake the request that it is about.
+// Write returns when the server has taken the message, and post waits for that: the
+// server must know of notifications/initialized, for example, before the next message
+// comes. But the POST of a request may last as long as the call. So a goroutine waits
+// for it, and post waits only until the request is on the wire. There are no more such
+// goroutines than waiting requests. After initialize post waits for the answer.
 func (b *bridged) post(m *Message) {
 	out := Payload{Messages: []*Message{m}}
-	if m.Kind() == Notification {
+	switch {
+	case m.Method == "initialize":
+		left := b.allWaiting()[m.ID.String()].left
+		b.initialize(out)
+		b.await(left, initializeTime)
+	case m.Kind() == Request:
+		wire := make(chan struct{})
+		onWire := sync.OnceFunc(func() { close(wire) })
+		ctx := httptrace.WithClientTrace(b.ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { onWire() }})
+		b.writing.Go(func() { // ends when the server has taken the request, or is closed
+			b.writeToServer(ctx, out)
+			onWire() // if it could not be sent
+		})
+		<-wire
+	default:
 		b.writeToServer(b.ctx, out)
-		return
 	}
-	wire := make(chan struct{})
-	onWire := sync.OnceFunc(func() { close(wire) })
-	ctx := httptrace.WithClientTrace(b.ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { onWire() }})
-	b.posts <- struct{}{}
-	go func() { // ends when the server has taken the message, or is closed
-		b.writeToServer(ctx, out)
-		onWire() // if it could not be sent
-		<-b.posts
-	}()
-	<-wire
 }
 
-// writeToServer writes a payload to the server. If that fails, the requests in the payload
-// are answered with the error. When the bridge ends, run answers them.
+// initialize sends initialize. If a server of Streamable HTTP refuses it, it may speak
+// HTTP+SSE: 2025-11-25 basic/transports#backwards-compatibility.
+func (b *bridged) initialize(out Payload) {
+	err := b.current().Write(b.ctx, out)
+	if b.other != nil && errors.Is(err, ErrOtherServer) {
+		err = b.fallBack(out, err)
+	}
+	b.checkWritten(out, err)
+}
+
+// fallBack goes over to HTTP+SSE, and sends initialize there.
+func (b *bridged) fallBack(out Payload, refusal error) error {
+	sse, err := b.other.Dial(b.ctx)
+	if err != nil {
+		return fmt.Errorf("%w; HTTP+SSE: %w", refusal, err)
+	}
+	b.other = nil
+	b.mu.Lock()
+	refused := b.server
+	b.server = sse
+	b.mu.Unlock()
+	_ = refused.Close() // readServer goes on with the new one
+	return sse.Write(b.ctx, out)
+}
+
+// current returns the Conn of the server.
+func (b *bridged) current() Conn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.server
+}
+
+// writeToServer writes a payload to the server.
 func (b *bridged) writeToServer(ctx context.Context, out Payload) {
-	err := b.server.Write(b.marks.In(ctx), out)
+	b.checkWritten(out, b.current().Write(b.marks.In(ctx), out))
+}
+
+// checkWritten answers the requests of a payload that could not be written with the
+// error. When the bridge ends, run answers them.
+func (b *bridged) checkWritten(out Payload, err error) {
 	if err == nil || b.ctx.Err() != nil {
 		return
 	}
@@ -2760,64 +2344,33 @@ func (b *bridged) writeToServer(ctx context.Context, out Payload) {
 		if m.Kind() == Request {
 			b.fail(m.ID, err)
 		} else {
-			b.log.Warn("the server has not taken a message", "error", Printable(shorten(err.Error(), maxShown)))
+			b.log.Warn("the server has not taken a message", "error", logged(err))
 		}
 	}
 	b.checkSession(err)
 }
+
+// logged returns a text of the peer as a log shows it.
+func logged(err error) string { return Printable(shorten(err.Error(), maxShown)) }
 
 // ---- From the server to the client ----
 
 // readServer is the loop that passes on what the server sends.
 func (b *bridged) readServer() {
 	for {
-		in, err := b.server.Read()
+		server := b.current()
+		in, err := server.Read()
 		switch {
+		case err != nil && server != b.current(): // see fallBack
+			continue
 		case err == io.EOF:
 			b.end(errServerGone)
 			return
 		case err != nil:
 			b.end(fmt.Errorf("%w: %w", errServerGone, err))
 			return
-		default:
-			b.toClient(in)
 		}
-	}
-}
-
-// takeReport takes in what the transport says about itself.
-func (b *bridged) takeReport(in Payload) {
-	if in.Lost != nil { // any of the requests may be the one whose answer is lost
-		b.failAll(in.Lost)
-	}
-	if in.Report != nil {
-		b.log.Info("transport", "report", Printable(shorten(in.Report.Error(), maxShown)))
-	}
-	b.checkSession(in.Report)
-}
-
-// refuse answers a message of the server that is invalid, such as a request that is too
-// large. It does so on a goroutine, because the server may not read before we read on. A
-// server that does not read at all gets no more of these answers than there is room in
-// posts.
-func (b *bridged) refuse(m *Message) {
-	select {
-	case b.posts <- struct{}{}:
-	default:
-		b.log.Warn("a request of the server was not answered", "error", Printable(shorten(m.Error.Message, maxShown)))
-		return
-	}
-	go func() { // ends when the server has taken the answer, or is closed
-		b.writeToServer(b.ctx, Payload{Messages: []*Message{m}})
-		<-b.posts
-	}()
-}
-
-// checkSession ends the bridge if an error means that the session has ended. The
-// server takes nothing more then.
-func (b *bridged) checkSession(err error) {
-	if errors.Is(err, ErrSessionEnded) {
-		b.end(err)
+		b.toClient(in)
 	}
 }
 
@@ -2827,45 +2380,71 @@ func (b *bridged) checkSession(err error) {
 func (b *bridged) toClient(in Payload) {
 	b.takeReport(in)
 	out := Payload{Batch: in.Batch}
-	answers := 0
 	for _, m := range in.Messages {
 		isAnswer := m.Kind() == Response && m.ID != ID{}
 		switch {
 		case m.Kind() == Invalid && m.ID != ID{}:
 			b.refuse(m)
 		case m.Kind() == Invalid:
-			b.log.Warn("dropped what is no message", "reason", Printable(shorten(m.Error.Error(), maxShown)))
+			b.log.Warn("dropped what is no message", "reason", logged(m.Error))
 		case isAnswer && m.Unusable() != nil: // it breaks the rules, or the transport has lost it
 			b.fail(m.ID, m.Unusable())
 			b.checkSession(m.Unusable())
-		case isAnswer:
-			call, isWaiting := b.take(m.ID.String())
-			if !isWaiting {
-				b.log.Info("dropped an answer that no request waits for", "id", Printable(shorten(m.ID.String(), maxShown)))
-				continue
-			}
-			if call.method == "tools/list" {
-				b.learnMarks(m)
-			}
-			answers++
-			out.Messages = append(out.Messages, valid(m))
+		case isAnswer && !b.takeAnswer(m):
+			b.log.Info("dropped an answer that no request waits for", "id", Printable(m.ID.String()))
 		default:
 			out.Messages = append(out.Messages, valid(m))
 		}
 	}
 	if len(out.Messages) > 0 {
 		b.writeToClient(out)
-		b.answered(answers)
 	}
 }
 
-// learnMarks reads the answer to tools/list, and leaves tools with invalid marks out.
-func (b *bridged) learnMarks(answer *Message) {
-	valid, reports := b.marks.Learn(answer.Result)
-	answer.Result = valid
-	for _, report := range reports {
-		b.log.Info("transport", "report", Printable(shorten(report.Error(), maxShown)))
+// takeReport takes in what the transport says about itself.
+func (b *bridged) takeReport(in Payload) {
+	if in.Lost != nil { // any of the requests may be the one whose answer is lost
+		b.failAll(in.Lost)
 	}
+	if in.Report != nil {
+		b.log.Info("transport", "report", logged(in.Report))
+	}
+	b.checkSession(in.Report)
+}
+
+// checkSession ends the bridge if an error means that the session has ended. The
+// server takes nothing more then. A client on stdio begins a new session by starting its
+// server again.
+func (b *bridged) checkSession(err error) {
+	if errors.Is(err, ErrSessionEnded) {
+		b.end(err)
+	}
+}
+
+// refuse answers a message of the server that is invalid, such as a request that is too
+// large. The answer goes through the queue: the server may take nothing before we read
+// on. If the queue is full, there is no answer.
+func (b *bridged) refuse(m *Message) {
+	select {
+	case b.queue <- Payload{Messages: []*Message{NewResponse(m.ID, nil, m.Error)}}:
+	default:
+		b.log.Warn("a request of the server was not answered", "error", logged(m.Error))
+	}
+}
+
+// takeAnswer takes the request of an answer out of the table. It returns false if no
+// such request is waiting. From a list of tools it leaves out those with invalid marks.
+func (b *bridged) takeAnswer(m *Message) bool {
+	call, isWaiting := b.take(m.ID.String())
+	if call.method != "tools/list" {
+		return isWaiting
+	}
+	valid, reports := b.marks.Learn(m.Result)
+	m.Result = valid
+	for _, report := range reports {
+		b.log.Info("transport", "report", logged(report))
+	}
+	return isWaiting
 }
 
 // answer writes one message to the client.
@@ -2879,91 +2458,6 @@ func (b *bridged) writeToClient(out Payload) {
 	}
 }
 
-// ---- Requests of the client that wait for an answer ----
-
-// add notes a request. It returns false if too many are waiting, or if another one with
-// this id is: then there would be no telling whose answer comes.
-func (b *bridged) add(m *Message) bool {
-	key := idKey(m.ID.String())
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, isWaiting := b.waiting[key]; isWaiting || len(b.waiting) >= maxWaiting {
-		return false
-	}
-	b.waiting[key] = waitingCall{m.ID, m.Method}
-	return true
-}
-
-// take removes the request with an id, which is JSON text, from waiting. It returns
-// false if no such request is waiting. So each request gets one answer. After true, the
-// caller writes the answer, and then calls answered.
-func (b *bridged) take(id string) (call waitingCall, isWaiting bool) {
-	key := idKey(id)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	call, isWaiting = b.waiting[key]
-	delete(b.waiting, key)
-	if isWaiting {
-		b.answering++
-	}
-	select {
-	case b.changed <- struct{}{}:
-	default: // await has not read the value before
-	}
-	return call, isWaiting
-}
-
-// answered notes that the answers to n requests are written. They have left waiting before.
-func (b *bridged) answered(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.answering -= n
-	b.written.Broadcast()
-}
-
-// awaitWritten waits until the answer to each request that has left waiting is written.
-// The program must not end before.
-func (b *bridged) awaitWritten() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for b.answering > 0 {
-		b.written.Wait()
-	}
-}
-
-// idKey returns a text that is the same for all spellings of an id: a server may
-// escape the characters of a string in another way than the client, and write 0 for
-// -0.
-func idKey(id string) string {
-	var text string
-	switch {
-	case json.Unmarshal([]byte(id), &text) == nil:
-		return "string " + text
-	case id == "-0":
-		return "0"
-	}
-	return id
-}
-
-// fail answers a request with an error, if the request is waiting. The error of
-// a JSON-RPC response is passed on as it is.
-func (b *bridged) fail(id ID, err error) {
-	if _, isWaiting := b.take(id.String()); isWaiting {
-		b.answer(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
-		b.answered(1)
-	}
-}
-
-// failAll answers all requests that are waiting with an error.
-func (b *bridged) failAll(err error) {
-	b.mu.Lock()
-	all := slices.Collect(maps.Values(b.waiting))
-	b.mu.Unlock()
-	for _, call := range all {
-		b.fail(call.id, err)
-	}
-}
-
 // valid returns a message that can be passed on. Decode leaves result and error out
 // of a response that breaks the rules of JSON-RPC. Such a response becomes an
 // error, so that its caller does not wait for ever.
@@ -2974,97 +2468,65 @@ func valid(m *Message) *Message {
 	return m
 }
 
-// ---- The transport of a URL ----
+// ---- Requests of the client that wait for an answer ----
 
-// dialWeb returns the Dialer of a URL. It sends nothing.
-func (o *bridgeOptions) dialWeb(url string) Dialer {
-	client := o.httpClient()
-	return DialerFunc(func(ctx context.Context) (Conn, error) {
-		conn, err := HTTPDialer{Client: client, URL: url, MaxMessage: o.maxBody}.Dial(ctx)
-		return &webConn{conn: conn, sse: SSEDialer{Client: client, URL: url, MaxMessage: o.maxBody}}, err
-	})
-}
-
-// webConn is the Conn of a URL that speaks one of two transports:
-//
-//	                   initialize is refused with 400, 404 or 405,
-//	                   and a GET is answered with an endpoint
-//	Streamable HTTP ----------------------------------------------> HTTP+SSE
-//
-// 2025-11-25 basic/transports#backwards-compatibility.
-type webConn struct {
-	sse Dialer // of the other transport
-
-	mu     sync.Mutex // guards the fields below
-	conn   Conn
-	isSSE  bool
-	closed bool
-}
-
-// current returns the Conn of the transport that is in use.
-func (c *webConn) current() (conn Conn, isSSE bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.conn, c.isSSE
-}
-
-// Read returns the next payload. When the transport changes, it goes on with the
-// new one.
-func (c *webConn) Read() (Payload, error) {
-	for {
-		conn, _ := c.current()
-		in, err := conn.Read()
-		now, _ := c.current()
-		if err == nil || now == conn {
-			return in, err
-		}
-	}
-}
-
-// Write sends a payload, and finds out which transport the URL speaks.
-func (c *webConn) Write(ctx context.Context, out Payload) error {
-	conn, isSSE := c.current()
-	err := conn.Write(ctx, out)
-	mayBeSSE := out.Messages[0].Method == "initialize" && errors.Is(err, ErrOtherServer)
-	if isSSE || !mayBeSSE {
-		return err
-	}
-	sse, failed := c.sse.Dial(ctx)
-	if failed != nil {
-		return fmt.Errorf("%w; HTTP+SSE: %w", err, failed)
-	}
-	if !c.change(sse) {
-		return errors.Join(ErrClosed, sse.Close())
-	}
-	_ = conn.Close() // ends its Read
-	return sse.Write(ctx, out)
-}
-
-// change makes a Conn of HTTP+SSE the current one. It returns false after Close.
-func (c *webConn) change(sse Conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
+// add notes a request. It returns false if too many are waiting, or if another one with
+// this id is: then there would be no telling whose answer comes.
+func (b *bridged) add(m *Message) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	id := m.ID.String()
+	if _, isWaiting := b.waiting[id]; isWaiting || len(b.waiting) >= maxWaiting {
 		return false
 	}
-	c.conn, c.isSSE = sse, true
+	call := waitingCall{id: m.ID, since: time.Now(), left: make(chan struct{})}
+	if i := slices.Index(bridgedMethods, m.Method); i >= 0 {
+		call.method = bridgedMethods[i] // m.Method may be long
+	}
+	b.waiting[id] = call
 	return true
 }
 
-// Close closes the current Conn.
-func (c *webConn) Close() error {
-	c.mu.Lock()
-	c.closed = true
-	conn := c.conn
-	c.mu.Unlock()
-	return conn.Close()
+// take takes the request with an id out of the table. It returns false if no such
+// request is waiting. So each request gets one answer.
+func (b *bridged) take(id string) (call waitingCall, isWaiting bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	call, isWaiting = b.waiting[id]
+	if isWaiting {
+		delete(b.waiting, id)
+		close(call.left)
+	}
+	return call, isWaiting
 }
 
-// ======== Traces ========
+// allWaiting returns a copy of the table.
+func (b *bridged) allWaiting() map[string]waitingCall {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.waiting)
+}
+
+// fail answers a request with an error, if the request is waiting. The error of
+// a JSON-RPC response is passed on as it is.
+func (b *bridged) fail(id ID, err error) {
+	if _, isWaiting := b.take(id.String()); isWaiting {
+		b.answer(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
+	}
+}
+
+// failAll answers all requests that are waiting with an error.
+func (b *bridged) failAll(err error) {
+	for _, call := range b.allWaiting() {
+		b.fail(call.id, err)
+	}
+}
+
+// ======== The tap: what -trace and -watch show ========
 //
-// A trace is a transcript on standard error, in the notation of the lessons in
-// testdata. A section shows what one side has sent. Over stdio each line is a
-// message:
+// A tap shows what passes through a Conn, an http.Handler or an http.RoundTripper, in
+// the notation of the lessons in testdata. A section is what one side has sent. Over
+// stdio each line is a message:
 //
 //	-- client --
 //	{"jsonrpc":"2.0","id":1,"method":"ping"}
@@ -3087,61 +2549,51 @@ func (c *webConn) Close() error {
 //	id: 84097828.1/0
 //	data:
 //
-// Neither credentials nor session ids are in a trace:
+// Neither credentials nor session ids are shown:
 //
-//	sent                              in the trace
+//	sent                              shown
 //	Authorization: Bearer s3cret      Authorization: …
 //	Mcp-Session-Id: JQ6S3ZMW…         Mcp-Session-Id: session-1, or … if the server has not given that id
 //	id: 895650b2.1/0                  id: 84097828.1/0: the tag of the id is replaced by the tag of "session-1"
 //	POST /mcp?key=s3cret              POST /mcp?key=…
 //	data: /sse?session=JQ6S3ZMW…      data: /sse?session=session-1
 
-// trace writes a transcript to standard error, and to those who watch it on the
+// tap writes a transcript to standard error, and to those who watch it on the
 // page. Neither write ever waits, so a mutex may be held meanwhile.
-type trace struct {
+type tap struct {
 	isSilent bool      // nothing is written to standard error
 	watchers *watchers // nil: there is no page with the transcript
 
 	mu          sync.Mutex        // guards the fields below
 	lastSection string            // its name; "": the next text begins a section
 	exchanges   int               // over HTTP, so far
-	names       map[string]string // by session id and by event tag: what the trace shows in its place
-	sessions    []string          // the ids that have a name, the oldest first
-	named       int               // how many sessions were given a name, so far
+	names       map[string]string // by session id and by event tag: what is shown in its place
+	sessions    int               // that were given a name, so far
 }
 
 const (
-	maxNames      = 1000     // sessions that have a name at once
-	maxNamedID    = 4 << 10  // bytes of the id of a session that is given a name
-	maxTraced     = 64 << 10 // bytes that are shown of a line of a stream
-	maxTracedBody = 64 << 20 // bytes that are shown of another body
+	maxNames   = 20_000   // session ids and event tags that have a name at once; then all lose theirs
+	maxNamedID = 4 << 10  // bytes of the id of a session that is given a name
+	maxTraced  = 64 << 20 // bytes that are shown of a line of a stream, or of another body
 )
 
-func newTrace() *trace { return &trace{names: map[string]string{}} }
+func newTap() *tap { return &tap{names: map[string]string{}} }
 
 // limit returns how many bytes are collected of a body, or of a line of a stream. The
-// page shows no more than maxShownBody, so no more is collected for it. While nothing
-// is printed and no page watches, only the beginning of a line is collected: it may
-// give an id to a session.
-func (t *trace) limit(isStream bool) int {
-	switch {
-	case !t.isSilent && isStream:
-		return maxTraced
-	case !t.isSilent:
-		return maxTracedBody
-	case t.watchers.exist():
+// page shows no more than maxShownBody.
+func (t *tap) limit() int {
+	if t.isSilent {
 		return maxShownBody
-	case isStream:
-		return maxNamedID
 	}
-	return 0
+	return maxTraced
 }
 
-// print writes a text in a section. session is the name of the session that the
+// print shows a text in a section. session is the name of the session that the
 // text belongs to; "": there is none, or it is not known. If standard error drops
 // the text, the line that names the section may be lost, so the next text names it
 // again.
-func (t *trace) print(section, session, text string) {
+func (t *tap) print(section, session, text string) {
+	text = visible(text)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.watchers != nil {
@@ -3189,133 +2641,249 @@ func visible(text string) string {
 	return b.String()
 }
 
-// ---- Traces of a Conn ----
+// ---- Names in place of secrets ----
 
-// tracedConn traces what passes through a Conn.
-type tracedConn struct {
+// noName stands for what is hidden, and for a session without a name.
+const noName = "…"
+
+// nameOf returns the name of a session. If the session has none, and the server has
+// given the id, the session and its event tag are given one. An id that a client makes
+// up gets no name, so that it is not kept.
+func (t *tap) nameOf(id string, fromServer bool) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	name := t.names[id]
+	if name != "" {
+		return name
+	}
+	if !fromServer || len(id) > maxNamedID {
+		return noName
+	}
+	if len(t.names) >= maxNames {
+		clear(t.names)
+	}
+	t.sessions++
+	name = fmt.Sprintf("session-%d", t.sessions)
+	id = strings.Clone(id) // id is a part of a text that may be long
+	t.names[id] = name
+	t.names[eventTag(id)] = eventTag(name)
+	return name
+}
+
+// eventTag returns how the ids of all events of a session begin.
+func eventTag(id string) string { return (&Session{ID: id}).Tag() }
+
+// hideEventID returns the id of an event with the tag of the session's name.
+func (t *tap) hideEventID(id string) string {
+	tag, rest, _ := strings.Cut(id, ".")
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if name := t.names[tag]; name != "" {
+		return name + "." + rest
+	}
+	return id
+}
+
+// hideQuery returns a URL without the values in its query. That of session, of the
+// transport of 2024-11-05, is replaced by the name of the session.
+func (x *exchange) hideQuery(url string, fromServer bool) string {
+	path, query, hasQuery := strings.Cut(url, "?")
+	if !hasQuery {
+		return url
+	}
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		name, value, hasName := strings.Cut(part, "=")
+		switch {
+		case !hasName: // it may be a secret by itself
+			parts[i] = noName
+		case name == "session":
+			parts[i] = name + "=" + x.join(value, fromServer)
+		default:
+			parts[i] = name + "=" + noName
+		}
+	}
+	return path + "?" + strings.Join(parts, "&")
+}
+
+// join returns the name of a session. The first one that has a name is the session of
+// the exchange.
+func (x *exchange) join(id string, fromServer bool) string {
+	name := x.nameOf(id, fromServer)
+	if x.session == "" && name != noName {
+		x.session = name
+	}
+	return name
+}
+
+// hideInEvent returns a line of a stream without ids and queries. Data that is neither
+// JSON nor has a blank is the URL of an endpoint event.
+func (x *exchange) hideInEvent(line string) string {
+	field, value, _ := strings.Cut(line, ":")
+	text := strings.TrimLeft(value, " ")
+	before := strings.TrimSuffix(line, text)
+	switch {
+	case field == "id":
+		return before + x.hideEventID(text)
+	case field == "data" && text != "" && !strings.ContainsAny(text[:1], `{["`) && !strings.Contains(text, " "):
+		return before + x.hideQuery(text, true)
+	}
+	return line
+}
+
+// hideInHeader returns the header as it is shown.
+func (x *exchange) hideInHeader(header http.Header, fromServer bool) string {
+	return tappedHeader(header, func(name, value string) string {
+		switch name {
+		case "Authorization":
+			return noName
+		case "Mcp-Session-Id":
+			return x.join(value, fromServer)
+		case "Last-Event-Id":
+			return x.hideEventID(value)
+		}
+		return value
+	})
+}
+
+// tappedFields are the names of the header fields that matter to MCP. A name ends with a
+// hyphen if it is only how others begin.
+var tappedFields = []string{"Accept", "Allow", "Authorization", "Content-Type", "Last-Event-Id", "Mcp-Session-Id", "Mcp-Protocol-Version",
+	"Mcp-Method", "Mcp-Name", "Mcp-Param-", "Origin", "Retry-After", "Www-Authenticate", "Access-Control-"}
+
+// tappedHeader returns the fields that matter to MCP, one on each line, sorted.
+func tappedHeader(header http.Header, hide func(name, value string) string) (lines string) {
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		isShown := slices.ContainsFunc(tappedFields, func(field string) bool {
+			return name == field || strings.HasSuffix(field, "-") && strings.HasPrefix(name, field)
+		})
+		for _, value := range header[name] {
+			if isShown {
+				lines += name + ": " + hide(name, value) + "\n"
+			}
+		}
+	}
+	return lines
+}
+
+// ---- A Conn ----
+
+// tappedConn shows what passes through a Conn.
+type tappedConn struct {
 	Conn
-	*trace
+	*tap
 	here, there string // the names of both sides
 }
 
-// tracedDialer returns a Dialer of the client whose Conns are traced.
-func tracedDialer(dialer Dialer) Dialer {
+// tappedDialer returns a Dialer of the client whose Conns are tapped.
+func tappedDialer(dialer Dialer) Dialer {
 	return DialerFunc(func(ctx context.Context) (Conn, error) {
 		conn, err := dialer.Dial(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return &tracedConn{Conn: conn, trace: newTrace(), here: "client", there: "server"}, nil
+		return &tappedConn{Conn: conn, tap: newTap(), here: "client", there: "server"}, nil
 	})
 }
 
-// Read prints what it has read, byte for byte.
-func (t *tracedConn) Read() (Payload, error) {
+// Read shows what it has read, byte for byte.
+func (t *tappedConn) Read() (Payload, error) {
 	p, err := t.Conn.Read()
 	if err == nil {
-		text := string(bytes.TrimSpace(p.Raw()))
-		t.print(t.there, "", visible(text)+"\n")
+		t.print(t.there, "", string(bytes.TrimSpace(p.Raw()))+"\n")
 	}
 	return p, err
 }
 
-// Write prints what it sends.
-func (t *tracedConn) Write(ctx context.Context, p Payload) error {
-	t.print(t.here, "", visible(string(p.Append(nil)))+"\n")
+// Write shows what it sends.
+func (t *tappedConn) Write(ctx context.Context, p Payload) error {
+	t.print(t.here, "", string(p.Append(nil))+"\n")
 	return t.Conn.Write(ctx, p)
 }
 
-// ---- Traces of HTTP ----
+// ---- HTTP ----
 
-// tracedHandler traces the requests to a handler, and its responses. It reads
-// nothing by itself. It shows of a body what the handler has read, and a handler
-// reads nothing before its Guard has let the request in.
-type tracedHandler struct {
+// tappedHandler shows the requests to a handler, and its responses. It reads nothing by
+// itself. It shows of a body what the handler has read, and a handler reads nothing
+// before its Guard has let the request in.
+type tappedHandler struct {
 	http.Handler
-	*trace
+	*tap
 }
 
-// ServeHTTP has the handler serve a request, and traces what it reads and writes.
-func (t *tracedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP has the handler serve a request, and shows what it reads and writes.
+func (t *tappedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := t.newExchange(r)
 	if r.Body == nil || r.Body == http.NoBody {
-		x.request("")
+		x.request(nil, true)
 	} else {
 		r = r.WithContext(r.Context()) // a copy: the body of the request is still the server's
-		r.Body = &tracedBody{r.Body, x.addToRequest}
+		r.Body = &tappedBody{r.Body, x.request}
 	}
-	traced := &tracedResponse{ResponseWriter: w, exchange: x}
-	t.Handler.ServeHTTP(traced, r)
-	traced.WriteHeader(http.StatusOK) // has no effect if the handler has sent a status
-	x.addToResponse(nil, true)
+	tapped := &tappedResponse{ResponseWriter: w, exchange: x}
+	t.Handler.ServeHTTP(tapped, r)
+	tapped.WriteHeader(http.StatusOK) // has no effect if the handler has sent a status
+	x.response(nil, true)
 }
 
-// tracedTransport traces the requests of a client, and their responses.
-type tracedTransport struct {
+// tappedTransport shows the requests of a client, and their responses.
+type tappedTransport struct {
 	http.RoundTripper
-	*trace
+	*tap
 }
 
-// RoundTrip sends a request, and traces the request and its response.
-func (t *tracedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip sends a request, and shows the request and its response.
+func (t *tappedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := t.newExchange(r)
-	x.request(requestBody(r))
+	var text []byte
+	if r.GetBody != nil {
+		if body, err := r.GetBody(); err == nil {
+			text, _ = io.ReadAll(body)
+		}
+	}
+	x.request(text, true)
 	resp, err := t.RoundTripper.RoundTrip(r)
 	if err != nil {
-		x.failed(err)
+		t.print("server "+x.name, "", Printable(err.Error())+"\n")
 		return nil, err
 	}
 	x.responseHead(resp.StatusCode, resp.Header)
-	resp.Body = &tracedBody{resp.Body, x.addToResponse}
+	resp.Body = &tappedBody{resp.Body, x.response}
 	return resp, nil
 }
 
-// requestBody returns the body of a client's request, as exchange.request takes
-// it.
-func requestBody(r *http.Request) string {
-	if r.GetBody == nil {
-		return ""
-	}
-	body, err := r.GetBody()
-	if err != nil {
-		return ""
-	}
-	text, _ := io.ReadAll(body)
-	return "\n" + oneLine(text) + "\n"
-}
-
-// tracedBody shows what is read of a body.
-type tracedBody struct {
+// tappedBody shows what is read of a body.
+type tappedBody struct {
 	io.ReadCloser
 	show func(part []byte, isEnd bool)
 }
 
 // Read shows what it has read.
-func (b *tracedBody) Read(p []byte) (int, error) {
+func (b *tappedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.show(p[:n], err == io.EOF)
 	return n, err
 }
 
 // Close ends what is shown.
-func (b *tracedBody) Close() error {
+func (b *tappedBody) Close() error {
 	b.show(nil, true)
 	return b.ReadCloser.Close()
 }
 
-// tracedResponse is the response of a handler.
-type tracedResponse struct {
+// tappedResponse is the response of a handler.
+type tappedResponse struct {
 	http.ResponseWriter
 	exchange  *exchange
 	hasStatus bool
 }
 
 // Unwrap returns the http.ResponseWriter, for http.NewResponseController.
-func (w *tracedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *tappedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader sends and shows the status and the header. A second call has no
 // effect.
-func (w *tracedResponse) WriteHeader(status int) {
+func (w *tappedResponse) WriteHeader(status int) {
 	if w.hasStatus {
 		return
 	}
@@ -3325,44 +2893,36 @@ func (w *tracedResponse) WriteHeader(status int) {
 }
 
 // Write shows what the handler writes.
-func (w *tracedResponse) Write(b []byte) (int, error) {
+func (w *tappedResponse) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
-	w.exchange.addToResponse(b, false)
+	w.exchange.response(b, false)
 	return w.ResponseWriter.Write(b)
 }
 
-// exchange is the trace of one request and its response:
-//
-//	pending     The request's body is collected.
-//	   |        The body ends, or the response begins: the request is printed.
-//	printed
-//	   |        responseHead: the status and the header are printed.
-//	answered    The body is collected. Each line of a stream is printed when
-//	            the line ends. Any other body is printed when the body ends.
-//
-// So a request stands in one piece, and a stream is shown while it runs. A
-// handler may read the request's body and write the response in several
-// goroutines.
+// exchange shows one request and its response. The request is shown in one piece: when
+// its body ends, or when the response begins. The lines of a stream are shown as they
+// end, and any other body when it ends. A handler may read the request's body and write
+// the response in several goroutines.
 type exchange struct {
-	*trace
+	*tap
 	name string // a letter, or more: A, B … Z, AA …
 
-	turn     sync.Mutex // guards the fields below; held while a part is printed, before the mutex of trace
+	turn     sync.Mutex // guards the fields below; held while a part is shown, before the mutex of tap
 	session  string     // the name of its session; "": none is known
-	pending  string     // the head of the request, until it is printed
-	gap      string     // comes before the body of the response: an empty line, until it is printed
+	head     string     // of the request, until it is shown
+	gap      string     // comes before the body of the response: an empty line, until it is shown
 	isStream bool       // the response is a stream
-	skipLF   bool       // the last byte was CR: an LF that follows belongs to it
 	partial  []byte     // the body, or the line of a stream, whose end has not come yet
 	omitted  int        // bytes after partial that are not collected
 }
 
-// newExchange returns the exchange that a request begins. It prints nothing yet.
-func (t *trace) newExchange(r *http.Request) *exchange {
-	head := r.Method + " " + r.URL.RequestURI() + "\n" + tracedHeader(r.Header)
+// newExchange returns the exchange that a request begins. It shows nothing yet.
+func (t *tap) newExchange(r *http.Request) *exchange {
+	x := &exchange{tap: t}
+	x.head = r.Method + " " + x.hideQuery(r.URL.RequestURI(), false) + "\n" + x.hideInHeader(r.Header, false)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	x := &exchange{trace: t, name: letters(t.exchanges), pending: head}
+	x.name = letters(t.exchanges)
 	t.exchanges++
 	return x
 }
@@ -3377,130 +2937,103 @@ func letters(n int) string {
 	return name
 }
 
-// request prints the request. body begins with the empty line after the head;
-// "": there is no body.
-func (x *exchange) request(body string) {
+// request takes a part of the request's body, and shows the request at its end. What
+// comes after the request is shown is not.
+func (x *exchange) request(part []byte, isEnd bool) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
-	x.printRequest(body)
-}
-
-// addToRequest takes a part of the request's body, and prints the request at its
-// end. What comes after the request is printed is not shown.
-func (x *exchange) addToRequest(part []byte, isEnd bool) {
-	x.turn.Lock()
-	defer x.turn.Unlock()
-	if x.pending == "" {
+	if x.head == "" {
 		return
 	}
 	x.collect(part)
-	if isEnd {
-		x.printRequest("\n" + x.takePartial())
+	if !isEnd {
+		return
 	}
+	body := ""
+	if len(x.partial)+x.omitted > 0 {
+		body = "\n" + x.takePartial(oneLine)
+	}
+	x.showRequest(body)
 }
 
-// responseHead prints the status and header of the response. If the request is
-// not printed yet, its body has not been read to the end.
+// showRequest shows the request. The caller holds turn.
+func (x *exchange) showRequest(body string) {
+	x.print("client "+x.name, x.session, x.head+body)
+	x.head = ""
+	x.partial, x.omitted = nil, 0 // from now on, they are for the response
+}
+
+// responseHead shows the status and the header of the response. If the request is
+// not shown yet, its body has not been read to the end.
 func (x *exchange) responseHead(status int, header http.Header) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
-	x.printRequest("\n(not read to its end)\n")
-	x.printAs("server", fmt.Sprintf("%d\n%s", status, tracedHeader(header)), "")
+	if x.head != "" {
+		x.showRequest("\n(not read to its end)\n")
+	}
+	head := fmt.Sprintf("%d\n%s", status, x.hideInHeader(header, true))
+	x.print("server "+x.name, x.session, head)
 	x.gap = "\n"
 	media, _, _ := mime.ParseMediaType(header.Get("Content-Type")) // with an error, media is what could be read
 	x.isStream = media == "text/event-stream"
 }
 
-// addToResponse takes a part of the response's body. It prints the lines of a
-// stream that are complete; they end with CR, LF or CRLF. It prints any other
-// body at its end.
-func (x *exchange) addToResponse(part []byte, isEnd bool) {
+// response takes a part of the response's body, and shows what is complete of it.
+func (x *exchange) response(part []byte, isEnd bool) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
-	var lines strings.Builder
-	for x.isStream && len(part) > 0 {
-		if x.skipLF && part[0] == '\n' {
-			part = part[1:]
-		}
-		x.skipLF = false
-		end := bytes.IndexAny(part, "\r\n")
-		if end < 0 {
+	text := ""
+	for x.isStream {
+		line, rest, isLine := bytes.Cut(part, []byte("\n"))
+		if !isLine {
 			break
 		}
-		x.collect(part[:end])
-		lines.WriteString(x.takePartial())
-		x.skipLF = part[end] == '\r'
-		part = part[end+1:]
+		x.collect(line)
+		text += x.takePartial(x.eventLine)
+		part = rest
 	}
 	x.collect(part)
 	if isEnd && len(x.partial)+x.omitted > 0 {
-		lines.WriteString(x.takePartial())
+		show := oneLine
+		if x.isStream {
+			show = x.eventLine
+		}
+		text += x.takePartial(show)
 	}
-	switch {
-	case lines.Len() == 0:
-		return
-	case x.isStream:
-		x.printAs("server", x.gap+lines.String(), "")
-	default:
-		x.printAs("server", "", x.gap+lines.String())
+	if text != "" {
+		x.print("server "+x.name, x.session, x.gap+text)
+		x.gap = ""
 	}
-	x.gap = ""
+}
+
+// eventLine returns a line of a stream as it is shown.
+func (x *exchange) eventLine(line []byte) string {
+	return x.hideInEvent(strings.TrimSuffix(string(line), "\r"))
 }
 
 // collect adds a part to partial. A body, or a line without an end, would need any
 // amount of memory, so only its beginning is collected. The caller holds turn.
 func (x *exchange) collect(part []byte) {
-	room := 0
-	if x.omitted == 0 { // what follows an omitted part is omitted, too
-		room = max(x.limit(x.isStream)-len(x.partial), 0)
+	n := 0
+	if len(part) > 0 && x.omitted == 0 { // what follows an omitted part is omitted, too
+		n = min(len(part), max(x.limit()-len(x.partial), 0))
 	}
-	n := min(len(part), room)
 	x.partial = append(x.partial, part[:n]...)
 	x.omitted += len(part) - n
 }
 
-// failed prints the error of a request that has no response.
-func (x *exchange) failed(err error) {
-	x.turn.Lock()
-	defer x.turn.Unlock()
-	x.printAs("server", Printable(err.Error())+"\n", "")
-}
-
-// takePartial returns the line of a stream, or the body, whose end has come. The
-// caller holds turn.
-func (x *exchange) takePartial() string {
-	text := string(x.partial)
-	if !x.isStream {
-		text = oneLine(x.partial)
-	}
+// takePartial returns the line of a stream, or the body, whose end has come, as show
+// has it. The caller holds turn.
+func (x *exchange) takePartial(show func([]byte) string) string {
+	text := show(x.partial)
 	if x.omitted > 0 {
 		text += fmt.Sprintf(" (… %d more bytes)", x.omitted)
 	}
-	x.partial = nil // a stream may stay open for long, and its longest line was long
-	x.omitted = 0
+	x.partial, x.omitted = nil, 0 // a stream may stay open for long, and its longest line was long
 	return text + "\n"
 }
 
-// printRequest prints the request, unless it is printed already. The caller holds
-// turn.
-func (x *exchange) printRequest(body string) {
-	if x.pending == "" {
-		return
-	}
-	x.printAs("client", x.pending, body)
-	x.pending = ""
-	x.partial = nil // from now on, it is for the response
-	x.omitted = 0
-}
-
-// printAs prints what the client or the server has sent: a head or lines of a stream,
-// in which names stand for ids, and a body. The first name of a session is that of the
-// exchange. The caller holds turn.
-func (x *exchange) printAs(side, lines, body string) {
-	lines, session := x.rename(visible(lines), side == "server")
-	x.session = cmp.Or(x.session, session)
-	x.print(side+" "+x.name, x.session, lines+visible(body))
-}
+// ---- JSON as one line ----
 
 // onOneLine returns JSON as it came, or without white space if it has line breaks.
 func onOneLine(text json.RawMessage) []byte {
@@ -3522,18 +3055,6 @@ func toJSON(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// legacyVersions returns those versions that begin with initialize, newest first.
-// An empty list stands for all versions. The library has a function for this, but main.go uses
-// exported names alone, as a program does that imports a copy.
-func legacyVersions(versions []string) (legacy []string) {
-	for _, rev := range Revisions {
-		if !rev.Modern && (len(versions) == 0 || slices.Contains(versions, rev.Version)) {
-			legacy = append(legacy, rev.Version)
-		}
-	}
-	return legacy
-}
-
 // oneLine returns a body as one line: JSON without spaces.
 func oneLine(body []byte) string {
 	var line bytes.Buffer
@@ -3543,128 +3064,13 @@ func oneLine(body []byte) string {
 	return Printable(strings.TrimSuffix(string(body), "\n"))
 }
 
-// tracedFields matches the names of the header fields that matter to MCP.
-var tracedFields = lazyRegexp("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-(Session-Id|Protocol-Version|Method|Name|Param-.*)|Origin|Retry-After|Www-Authenticate|Access-Control-.*)$")
-
-// tracedHeader returns the fields that matter to MCP, one on each line, sorted.
-func tracedHeader(header http.Header) string {
-	text := ""
-	for _, name := range slices.Sorted(maps.Keys(header)) {
-		if !tracedFields().MatchString(name) {
-			continue
-		}
-		for _, value := range header[name] {
-			if name == "Authorization" {
-				value = "…"
-			}
-			text += name + ": " + value + "\n"
-		}
-	}
-	return text
-}
-
-// ---- Names in place of secrets ----
-
-var (
-	// queryLine matches the beginning of a line that has a URL with a query: the
-	// line of a request, or the data of an event endpoint, which may be any relative
-	// URL. JSON begins with another character. An id in a path stays.
-	queryLine = lazyRegexp(`(?mi)^(\S+ (/|https?://)|data: *[^\s{}"\[\]])\S*`)
-	// queryPart matches one name and value of a query.
-	queryPart = lazyRegexp(`[?&][^&\s]*`)
-	// idLine matches a line with the id of a session, or the beginning of a line
-	// with the id of an event, up to the end of its tag. See Session.Tag.
-	idLine = lazyRegexp(`(?m)^(Mcp-Session-Id: .+|(id|Last-Event-Id): [0-9a-f]{8}\.)`)
-)
-
-// lazyRegexp returns a function that compiles a regular expression when it is
-// called first. So the start of the program does not wait for all of them.
-func lazyRegexp(text string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
-}
-
-// rename puts names in place of the ids in a text, and hides the other values of
-// a query. fromServer is true for a text of the server: only the server gives an
-// id to a session. An id that a client makes up gets no name, so that it is not
-// kept. session is the first name of a session in the text; "": there is none.
-func (t *trace) rename(text string, fromServer bool) (renamed, session string) {
-	nameOf := func(id string) string {
-		name := t.nameSession(id, fromServer)
-		if name != noName {
-			session = cmp.Or(session, name)
-		}
-		return name
-	}
-	text = queryLine().ReplaceAllStringFunc(text, func(line string) string {
-		return queryPart().ReplaceAllStringFunc(line, func(part string) string {
-			name, value, hasName := strings.Cut(part, "=")
-			if !hasName { // it may be a secret by itself
-				return part[:1] + noName
-			}
-			if name == "?session" || name == "&session" { // of the transport of 2024-11-05
-				return name + "=" + nameOf(value)
-			}
-			return name + "=" + noName
-		})
-	})
-	renamed = idLine().ReplaceAllStringFunc(text, func(line string) string {
-		field, value, _ := strings.Cut(line, ": ")
-		if field == "Mcp-Session-Id" {
-			return field + ": " + nameOf(value)
-		}
-		return field + ": " + t.nameTag(value)
-	})
-	return renamed, session
-}
-
-// noName stands for what is hidden, and for a session without a name.
-const noName = "…"
-
-// nameSession returns the name of a session. If the session has none, it is given
-// one, and its event tag, too, if mayAdd is true. When maxNames sessions have a
-// name, the oldest one loses it.
-func (t *trace) nameSession(id string, mayAdd bool) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	name := t.names[id]
-	if name != "" {
-		return name
-	}
-	if !mayAdd || len(id) > maxNamedID {
-		return noName
-	}
-	if len(t.sessions) == maxNames {
-		oldest := t.sessions[0]
-		delete(t.names, oldest)
-		delete(t.names, eventTag(oldest))
-		t.sessions = t.sessions[1:]
-	}
-	t.named++
-	name = fmt.Sprintf("session-%d", t.named)
-	id = strings.Clone(id) // id is a part of a text that may be long
-	t.sessions = append(t.sessions, id)
-	t.names[id] = name
-	t.names[eventTag(id)] = eventTag(name)
-	return name
-}
-
-// nameTag returns what the trace shows in place of an event tag.
-func (t *trace) nameTag(tag string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return cmp.Or(t.names[tag], tag)
-}
-
-// eventTag returns how the ids of all events of a session begin.
-func eventTag(id string) string { return (&Session{ID: id}).Tag() + "." }
-
 // ======== The page ========
 //
-// A browser that asks for / or /mcp gets one page: what this is, how to connect, and
-// the lessons, drawn by the script of the page. With -watch the page also shows what
-// all clients and the server say to each other:
+// A browser that asks for / or /mcp gets one page: the course, drawn by the script of
+// the page, and how to connect. With -watch the page also shows what all clients and the
+// server say to each other:
 //
-//	exchange --print--> trace --show--> watchers --> one watcher for each page --> GET /watch
+//	exchange --print--> tap --show--> watchers --> a channel for each page --> GET /watch
 //
 // The page holds nothing of any conversation, so everybody may load it. GET /watch is
 // for those who may call the server: it is behind the same Guard and the same token.
@@ -3775,6 +3181,19 @@ func hashOf(element string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
 }
 
+// ServeHTTP sends the page.
+func (p renderedPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	header.Set("Content-Length", strconv.Itoa(len(p.body)))
+	header.Set("Content-Security-Policy", p.policy)
+	keepFromOthers(header)
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-cache")
+	header.Add("Vary", "Accept")
+	_, _ = io.WriteString(w, p.body) // fails only if the browser has gone
+}
+
 // keepFromOthers tells the browser to let no page of another origin use the response,
 // as a script, as an image or as anything else. Fetch Standard,
 // Cross-Origin-Resource-Policy and X-Content-Type-Options.
@@ -3792,25 +3211,12 @@ func isOfOtherPage(r *http.Request) bool {
 	return site == "cross-site" || site == "same-site"
 }
 
-// ServeHTTP sends the page.
-func (p renderedPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	header := w.Header()
-	header.Set("Content-Type", "text/html; charset=utf-8")
-	header.Set("Content-Length", strconv.Itoa(len(p.body)))
-	header.Set("Content-Security-Policy", p.policy)
-	keepFromOthers(header)
-	header.Set("Referrer-Policy", "no-referrer")
-	header.Set("Cache-Control", "no-cache")
-	header.Add("Vary", "Accept")
-	_, _ = io.WriteString(w, p.body) // fails only if the browser has gone
-}
-
 // ---- Those who watch ----
 
 const (
 	maxWatchers  = 8
-	maxBehind    = 1 << 20          // bytes that wait for one watcher
-	maxPart      = 64 << 10         // bytes that are shown of one part
+	maxBehind    = 256              // events that wait for one watcher
+	maxPart      = 64 << 10         // bytes that are shown of one part, which is one event
 	maxShownBody = maxPart - 4<<10  // of them, bytes of a body or a line; the rest is for the head before it
 	watchSilence = 15 * time.Second // then a comment is sent; it is less than ioTimeout
 )
@@ -3831,24 +3237,16 @@ func (s shown) event() []byte {
 
 // watchers are the pages that watch the server. The zero watchers has none.
 type watchers struct {
-	mu    sync.Mutex // guards the fields below, and those of each watcher
+	mu    sync.Mutex // guards the fields below, and missing of each watcher
 	all   []*watcher
 	ended bool
 }
 
-// watcher is one page that watches. When maxBehind bytes are waiting, it misses
+// watcher is one page that watches. When maxBehind events are waiting, it misses
 // lines until it has taken them.
 type watcher struct {
-	waiting []byte        // events
-	missing int           // lines that come after them
-	news    chan struct{} // has a value when something has changed
-}
-
-// exist reports whether somebody watches.
-func (ws *watchers) exist() bool {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	return len(ws.all) > 0
+	events  chan []byte // has room for maxBehind; closed when the server ends
+	missing int         // lines that come after them
 }
 
 // show passes a part of the transcript on to all watchers. It never waits for them.
@@ -3865,35 +3263,24 @@ func (ws *watchers) show(part shown) {
 	}
 	event := part.event()
 	for _, w := range ws.all {
-		if w.missing > 0 || len(w.waiting)+len(event) > maxBehind {
+		if w.missing > 0 || len(w.events) == maxBehind {
 			w.missing += lines
 		} else {
-			w.waiting = append(w.waiting, event...)
+			w.events <- event // there is room, and nobody else sends
 		}
-		w.wake()
 	}
 }
 
-// wake tells the goroutine of the watcher that something has changed. The caller
-// holds the mutex of watchers.
-func (w *watcher) wake() {
-	select {
-	case w.news <- struct{}{}:
-	default: // it has not taken the last news yet
-	}
-}
-
-// take returns the events for a watcher, and whether these are the last.
-func (ws *watchers) take(w *watcher) (events []byte, isEnd bool) {
+// missed returns the event that says how many lines a watcher misses here, if it does.
+func (ws *watchers) missed(w *watcher) []byte {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	events = w.waiting
-	if w.missing > 0 {
-		events = append(events, shown{Missing: w.missing}.event()...)
+	if w.missing == 0 || len(w.events) > 0 {
+		return nil
 	}
-	w.waiting = nil
+	notice := shown{Missing: w.missing}
 	w.missing = 0
-	return events, ws.ended
+	return notice.event()
 }
 
 // join returns a new watcher. nil: there are too many, or the server ends.
@@ -3903,7 +3290,7 @@ func (ws *watchers) join() *watcher {
 	if ws.ended || len(ws.all) == maxWatchers {
 		return nil
 	}
-	w := &watcher{news: make(chan struct{}, 1)}
+	w := &watcher{events: make(chan []byte, maxBehind)}
 	ws.all = append(ws.all, w)
 	return w
 }
@@ -3921,8 +3308,9 @@ func (ws *watchers) end() {
 	defer ws.mu.Unlock()
 	ws.ended = true
 	for _, w := range ws.all {
-		w.wake()
+		close(w.events)
 	}
+	ws.all = nil
 }
 
 // ServeHTTP sends the transcript to a page, from now on, until the page or the server
@@ -3951,72 +3339,608 @@ func (ws *watchers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no") // no proxy may hold events back
 	w.WriteHeader(http.StatusOK)
+	ws.send(w, r.Context(), me)
+}
+
+// send sends events to a watcher, until ctx or the server ends.
+func (ws *watchers) send(w http.ResponseWriter, ctx context.Context, me *watcher) {
 	response := http.NewResponseController(w)
 	_ = response.SetReadDeadline(time.Time{}) // the request has been read
 	silence := time.NewTicker(watchSilence)
 	defer silence.Stop()
 	text := []byte(": the transcript begins here\n\n")
-	for isEnd := false; ; {
+	for {
 		// The next write comes before this deadline has passed: see watchSilence.
 		_ = response.SetWriteDeadline(time.Now().Add(ioTimeout))
 		_, err := w.Write(text)
-		if isEnd || cmp.Or(err, response.Flush()) != nil {
+		if cmp.Or(err, response.Flush()) != nil {
 			return
 		}
 		select {
-		case <-me.news:
-			text, isEnd = ws.take(me)
+		case event, isOpen := <-me.events:
+			if !isOpen {
+				return
+			}
+			text = append(event[:len(event):len(event)], ws.missed(me)...)
 		case <-silence.C:
 			text = []byte(": keep-alive\n\n")
-		case <-r.Context().Done():
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// ======== Standard error ========
+// ======== The program ========
 
-// stderr takes everything that the program prints on standard error: the log,
-// the trace, errors, and the standard error of a command. So all lines stay in
-// order, and a slow reader of standard error never delays a message.
+const version = "0.2.0"
+
+// The exit statuses of a program that has failed.
+const (
+	exitError = 1
+	exitUsage = 2 // a flag or an argument is wrong
+	exitTool  = 3 // call -tool: the result has isError
+)
+
+// exitStatus is an error that ends the program with a status of its own.
+type exitStatus struct {
+	error
+	status int
+}
+
+func (e exitStatus) Unwrap() error { return e.error }
+
+// usageErrorf returns the error of a command line that does not fit the server.
+func usageErrorf(format string, args ...any) error {
+	return exitStatus{fmt.Errorf(format, args...), exitUsage}
+}
+
+func main() {
+	// net/http writes some of what a broken server sends to this log, session ids
+	// included.
+	log.SetOutput(io.Discard)
+	commands := map[string]func(context.Context, []string) error{"call": call, "bridge": bridge}
+	command := serve
+	args := os.Args[1:]
+	if len(args) > 0 && commands[args[0]] != nil {
+		command = commands[args[0]]
+		args = args[1:]
+	}
+	err := command(untilSignal(), args)
+	if err != nil {
+		printError(err)
+		status := exitError
+		if special, ok := errors.AsType[exitStatus](err); ok {
+			status = special.status
+		}
+		os.Exit(status)
+	}
+	stderr.flush()
+}
+
+// untilSignal returns a context that ends with the first interrupt, SIGTERM or SIGHUP.
+// Then the program shuts down. Meanwhile a second interrupt ends it at once: it comes
+// from a user who does not want to wait. The others have no effect then. They may come
+// twice by themselves, and a server that call or bridge have started would go on running.
+//
+// SIGHUP has no effect at all if it was ignored when the program started, as nohup has
+// it. SIGPIPE would end the program when the reader of its output has gone. It is
+// notified, to a channel that nobody reads, so that the next write returns an error. If
+// it were ignored, a command that is started would ignore it, too.
+func untilSignal() context.Context {
+	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		ending = append(ending, syscall.SIGHUP)
+	}
+	ctx, _ := signal.NotifyContext(context.Background(), ending...)
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return ctx
+}
+
+// printError prints an error to standard error, and waits until it is written.
+func printError(err error) {
+	fmt.Fprintln(stderr, "mcpwire:", Printable(err.Error()+dataOf(err)))
+	stderr.flush()
+}
+
+// dataOf returns the data of the *Error in err, as a text to append; "": there
+// is none. Data that is a string is in the text of the error already.
+func dataOf(err error) string {
+	fault, ok := errors.AsType[*Error](err)
+	if !ok || len(fault.Data) == 0 || fault.Data[0] == '"' || string(fault.Data) == "null" {
+		return ""
+	}
+	return fmt.Sprintf("; data: %.4000s", onOneLine(fault.Data))
+}
+
+// isTerminal reports whether a user may be typing into file. The null device is
+// a character device, too, but no terminal.
+func isTerminal(file *os.File) bool {
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
+}
+
+// ---- Flags ----
+
+// parse reads flags, and then has them checked. If a flag is wrong, or if help
+// was asked for, parse ends the program.
+func parse(flags *flag.FlagSet, args []string, usage string, check func() error) {
+	flags.SetOutput(io.Discard)
+	err := flags.Parse(args)
+	if err == nil {
+		err = check()
+	}
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Println(usage)
+		printFlags(flags)
+		os.Exit(0)
+	case err != nil:
+		printError(fmt.Errorf("%w (-h for help)", err))
+		os.Exit(exitUsage)
+	}
+}
+
+// flagGroups are the groups in which the help lists flags, for all commands. A flag
+// that is in no group comes last.
+var flagGroups = []struct {
+	title string
+	flags []string
+}{
+	{"What to call", []string{"method", "params", "tool", "arg", "i", "json"}},
+	{"What the server is told when it asks", []string{"answer", "root", "sampling-answer"}},
+	{"How to reach the server", []string{"protocol", "timeout", "header", "env", "cwd"}},
+	{"Where to serve", []string{"http", "tls-cert", "tls-key", "watch"}},
+	{"Who is let in (with -http)", []string{"token", "auth-server", "allow-origin", "allow-host"}},
+	{"Sessions and streams (with -http)", []string{"stateless", "session-ttl", "max-sessions", "event-buffer", "keepalive", "replica"}},
+}
+
+// printFlags prints the flags in their groups, each on one line.
+func printFlags(flags *flag.FlagSet) {
+	var other []string
+	flags.VisitAll(func(f *flag.Flag) {
+		for _, group := range flagGroups {
+			if slices.Contains(group.flags, f.Name) {
+				return
+			}
+		}
+		other = append(other, f.Name)
+	})
+	printGroup := func(title string, names []string) {
+		for _, name := range names {
+			f := flags.Lookup(name)
+			if f == nil { // it belongs to another command
+				continue
+			}
+			if title != "" {
+				fmt.Println(title + ":")
+				title = ""
+			}
+			value, text := flag.UnquoteUsage(f)
+			if !slices.Contains([]string{"", "0", "false"}, f.DefValue) {
+				text += fmt.Sprintf(" (default %s)", f.DefValue)
+			}
+			fmt.Printf("  %-22s %s\n", "-"+name+" "+value, text)
+		}
+	}
+	for _, group := range flagGroups {
+		printGroup(group.title, group.flags)
+	}
+	printGroup("Other", other)
+}
+
+// setText returns the function of a flag that stores a text.
+func setText(to *string) func(string) {
+	return func(text string) { *to = text }
+}
+
+// addText returns the function of a flag that may be repeated.
+func addText(list *[]string) func(string) {
+	return func(text string) { *list = append(*list, text) }
+}
+
+// matching returns the function of a flag whose text must match a pattern. It
+// passes the text on to store. No pattern of ours matches an empty text, which
+// comes from an unset variable of a shell: the server must not start without a
+// token because of that.
+func matching(pattern string, store func(text string)) func(string) error {
+	return func(text string) error {
+		if !regexp.MustCompile(`(?i)^(?:` + pattern + `)$`).MatchString(text) {
+			return fmt.Errorf("it must match %s", pattern)
+		}
+		store(text)
+		return nil
+	}
+}
+
+// addVersions returns the function of a flag that lists protocol versions. It
+// keeps the list sorted, newest first.
+func addVersions(list *[]string) func(string) error {
+	return func(text string) error {
+		for version := range strings.SplitSeq(text, ",") {
+			isKnown := slices.ContainsFunc(Revisions, func(r Revision) bool { return r.Version == version })
+			if !isKnown || slices.Contains(*list, version) {
+				return fmt.Errorf("unknown or repeated version %q", version)
+			}
+			*list = append(*list, version)
+		}
+		slices.Sort(*list)
+		slices.Reverse(*list)
+		return nil
+	}
+}
+
+// legacyVersions returns those versions that begin with initialize, newest first.
+// An empty list stands for all versions. The library has a function for this, but main.go uses
+// exported names alone, as a program does that imports a copy.
+func legacyVersions(versions []string) (legacy []string) {
+	for _, rev := range Revisions {
+		if !rev.Modern && (len(versions) == 0 || slices.Contains(versions, rev.Version)) {
+			legacy = append(legacy, rev.Version)
+		}
+	}
+	return legacy
+}
+
+// setSize returns the function of a flag whose value is a number of bytes, such as 4096,
+// 512k or 4M.
+func setSize(to *int) func(string) error {
+	return func(text string) error {
+		digits, unit := text, 1
+		if end := len(text) - 1; strings.HasSuffix(text, "k") {
+			digits, unit = text[:end], 1<<10
+		} else if strings.HasSuffix(text, "M") {
+			digits, unit = text[:end], 1<<20
+		}
+		n, err := strconv.ParseUint(digits, 10, 30)
+		if err != nil || int(n) > math.MaxInt32/unit {
+			return errors.New("must be a number of bytes, such as 4096, 512k or 4M")
+		}
+		*to = int(n) * unit
+		return nil
+	}
+}
+
+// ---- Flags of the server ----
+
+const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin and stdout
+       mcpwire -http ADDR [flags]   serve it over HTTP: at /mcp, and as in 2024-11-05 at /sse
+       mcpwire call -h              the client
+       mcpwire bridge -h            between a client and a server`
+
+func (o *options) define(flags *flag.FlagSet) {
+	const host = `([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?`
+	flags.Func("http", "serve HTTP at `address`, such as :8080; the host is 127.0.0.1 unless named", matching(`.*:\w+`, setText(&o.http)))
+	flags.BoolVar(&o.stateless, "stateless", false, "no sessions: every POST stands alone")
+	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for this long")
+	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once")
+	flags.Int64Var(&o.guard.MaxBody, "max-body", 4<<20, "`bytes` in one message, also on stdio")
+	o.sessions.Keep = 4 << 20
+	flags.Func("event-buffer", "bytes a session keeps for resuming, a `size` like 512k; 0: none (default 4M)", setSize(&o.sessions.Keep))
+	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after this long a silence; 0: none")
+	flags.Func("allow-origin", "let this `origin` in, with CORS, such as https://app.example.com; repeatable",
+		matching(`null|[a-z][a-z0-9+.-]*://`+host, addText(&o.guard.Origins)))
+	flags.Func("allow-host", "let this `Host` in too on a loopback address; repeatable", matching(host, addText(&o.guard.Hosts)))
+	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, setText(&o.token)))
+	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, setText(&o.authServer)))
+	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, setText(&o.replica)))
+	flags.Func("state-key", "`key` of requestState, on all replicas (default $MCPWIRE_STATE_KEY or random)", matching(`.+`, setText(&o.stateKey)))
+	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, setText(&o.tlsCert)))
+	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, setText(&o.tlsKey)))
+	flags.Func("versions", "protocol versions to offer, as a comma-separated `list` (default all)", addVersions(&o.versions))
+	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
+	flags.BoolVar(&o.watch, "watch", false, "show every message on the page for browsers")
+	flags.BoolFunc("version", "print the version", func(string) error {
+		fmt.Println("mcpwire", version)
+		os.Exit(0)
+		return nil
+	})
+}
+
+// check returns an error if the flags do not fit together.
+func (o *options) check(flags *flag.FlagSet) error {
+	alsoForStdio := []string{"max-body", "state-key", "versions", "trace", "version"}
+	var onlyHTTP error
+	flags.Visit(func(f *flag.Flag) {
+		if o.http == "" && !slices.Contains(alsoForStdio, f.Name) {
+			onlyHTTP = fmt.Errorf("-%s goes with -http", f.Name)
+		}
+	})
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case (o.tlsCert == "") != (o.tlsKey == ""):
+		return errors.New("-tls-cert and -tls-key go together")
+	case o.guard.MaxBody <= 0 || o.sessions.Max <= 0 || o.sessions.IdleTimeout <= 0:
+		return errors.New("-max-body, -max-sessions and -session-ttl must be more than 0")
+	case o.guard.KeepAlive < 0:
+		return errors.New("-keepalive must not be less than 0")
+	case o.watch && !isLoopback(o.http) && o.token == "" && os.Getenv("MCPWIRE_TOKEN") == "":
+		// The Guard checks Host on loopback addresses alone. Elsewhere the page of a
+		// foreign name that leads here could read what all clients say.
+		return errors.New("-watch on an address that others reach needs -token")
+	}
+	return onlyHTTP
+}
+
+// isLoopback reports whether only this machine reaches an address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err != nil || host == "" || host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// ---- Flags of call and bridge ----
+
+// targetOptions are the flags of all commands that talk to a server.
+type targetOptions struct {
+	trace  bool
+	header http.Header
+	env    []string // to add to the environment of the command
+	dir    string   // of the command; "": that of the program
+}
+
+func (o *targetOptions) define(flags *flag.FlagSet) {
+	o.header = http.Header{}
+	addField := func(line string) {
+		name, value, _ := strings.Cut(line, ":")
+		o.header.Add(name, strings.TrimSpace(value))
+	}
+	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
+		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
+	flags.Func("env", "`K=V` to add to the environment of COMMAND; repeatable", matching(`[^=\x00]+=[^\x00]*`, addText(&o.env)))
+	flags.Func("cwd", "start COMMAND in this `directory`", o.setDir)
+	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
+}
+
+// setDir is the function of -cwd.
+func (o *targetOptions) setDir(dir string) error {
+	o.dir = dir
+	return checkDir(dir)
+}
+
+// checkDir returns an error unless a path names a directory.
+func checkDir(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = errors.New("it is not a directory")
+	}
+	return err
+}
+
+// check returns an error if the target is wrong.
+func (o *targetOptions) check(target []string) error {
+	if len(target) == 0 {
+		return errors.New("the server is missing: a URL or a command")
+	}
+	first := target[0]
+	parsed, err := url.Parse(first)
+	meant := meantURL(first)
+	switch {
+	case isURL(first) && len(target) > 1:
+		return errors.New("nothing may follow the URL: flags go before it")
+	case isURL(first) && (err != nil || parsed.Host == ""):
+		return fmt.Errorf("%.200q is no URL with a host", first)
+	case !isURL(first) && strings.Contains(first, "://"):
+		return fmt.Errorf("%.200q is no URL of a server: it must begin with http:// or https://", first)
+	case meant != "":
+		return fmt.Errorf("there is no command %.200q; did you mean %.200s?", first, meant)
+	case len(o.header) > 0 && !isURL(first):
+		return errors.New("-header goes with a URL")
+	case (o.env != nil || o.dir != "") && isURL(first):
+		return errors.New("-env and -cwd go with a command, and not with a URL")
+	}
+	return nil
+}
+
+// isURL reports whether a target is a URL, and no command.
+func isURL(text string) bool {
+	scheme, _, found := strings.Cut(strings.ToLower(text), "://")
+	return found && (scheme == "http" || scheme == "https")
+}
+
+// meantURL returns the URL that a user has probably meant with a target such as
+// localhost:8080. It returns "" if the target is a URL, or a command that exists,
+// or does not look like a host.
+func meantURL(text string) string {
+	meant, err := url.Parse("http://" + strings.TrimPrefix(text, "//"))
+	if isURL(text) || err != nil || meant.Port() == "" && meant.Hostname() != "localhost" {
+		return ""
+	}
+	if _, err := exec.LookPath(text); err == nil {
+		return ""
+	}
+	if meant.Hostname() == "" { // :8080
+		meant.Host = "localhost" + meant.Host
+	}
+	return meant.String()
+}
+
+const bridgeUsage = `usage: mcpwire bridge [flags] URL
+       mcpwire bridge [flags] COMMAND [ARG...]
+A server on stdin and stdout. It passes every message on to another server.`
+
+// bridgeOptions are the flags of bridge.
+type bridgeOptions struct {
+	targetOptions
+	maxBody int
+}
+
+func (o *bridgeOptions) define(flags *flag.FlagSet) {
+	o.targetOptions.define(flags)
+	flags.IntVar(&o.maxBody, "max-body", maxMessage, "`bytes` in one message, in either direction")
+}
+
+// check returns an error if a flag or the target is wrong.
+func (o *bridgeOptions) check(target []string) error {
+	if o.maxBody <= 0 {
+		return errors.New("-max-body must be more than 0")
+	}
+	return o.targetOptions.check(target)
+}
+
+const callUsage = `usage: mcpwire call [flags] URL
+       mcpwire call [flags] COMMAND [ARG...]
+Without -method, -tool and -i: say how the server was reached, and what it offers.
+Exit status: 0 a result; 1 an error; 2 a wrong command line; 3 -tool: a result with isError.`
+
+// callOptions are the flags of call.
+type callOptions struct {
+	targetOptions
+	method      string // "": see tool
+	params      string
+	tool        string // "": print a summary, unless there is a method
+	arguments   []argument
+	json        bool // print the summary as JSON
+	versions    []string
+	answer      string
+	roots       []Root
+	sample      string
+	timeout     time.Duration
+	interactive bool
+}
+
+func (o *callOptions) define(flags *flag.FlagSet) {
+	flags.StringVar(&o.method, "method", "", "`method` to call, such as tools/list")
+	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
+	flags.Func("tool", "`name` of a tool to call, with an -arg for each argument", matching(`(?s).+`, setText(&o.tool)))
+	flags.Func("arg", "argument of the tool: `KEY=VALUE`, or KEY=@FILE (@@ is @); repeatable", o.addArgument)
+	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
+	flags.BoolVar(&o.json, "json", false, "print what the server offers as one JSON object")
+	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this `JSON` (default: ask at a terminal, or decline)")
+	flags.Func("root", "offer this `directory` as a root; repeatable", o.addRoot)
+	flags.Func("sampling-answer", "answer sampling/createMessage with this `text`", matching(`(?s).+`, setText(&o.sample)))
+	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
+	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call; progress extends it up to ten times; 0: none")
+	o.targetOptions.define(flags)
+}
+
+// addArgument is the function of -arg. It reads the file that is named, so that a
+// missing file is found out before a server is started.
+func (o *callOptions) addArgument(text string) error {
+	key, value, found := strings.Cut(text, "=")
+	isTwice := slices.ContainsFunc(o.arguments, func(a argument) bool { return a.key == key })
+	switch {
+	case !found || key == "":
+		return errors.New("it must be KEY=VALUE")
+	case isTwice:
+		return fmt.Errorf("%q is given twice", key)
+	}
+	if file, isFile := strings.CutPrefix(value, "@"); isFile && !strings.HasPrefix(file, "@") {
+		content, err := readFile(file)
+		if err != nil {
+			return err
+		}
+		value = content
+	} else {
+		value = strings.TrimPrefix(value, "@")
+	}
+	if !utf8.ValidString(text) || !utf8.ValidString(value) {
+		return fmt.Errorf("%q is not UTF-8", key)
+	}
+	o.arguments = append(o.arguments, argument{key, value})
+	return nil
+}
+
+// readFile returns the content of a file that fits in a message.
+func readFile(name string) (string, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxMessage+1))
+	if len(content) > maxMessage {
+		return "", fmt.Errorf("%s has more than %d bytes", name, maxMessage)
+	}
+	return string(content), err
+}
+
+// addRoot is the function of -root. 2025-11-25 client/roots#root: the URI is a
+// file:// URI.
+func (o *callOptions) addRoot(dir string) error {
+	if err := checkDir(dir); err != nil {
+		return err
+	}
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	slashed := filepath.ToSlash(path)
+	if !strings.HasPrefix(slashed, "/") { // C:/dir
+		slashed = "/" + slashed
+	}
+	uri := url.URL{Scheme: "file", Path: slashed}
+	o.roots = append(o.roots, Root{URI: uri.String(), Name: filepath.Base(path)})
+	return nil
+}
+
+// check returns an error if the target is wrong, or if the flags do not fit
+// together.
+func (o *callOptions) check(target []string) error {
+	if err := o.targetOptions.check(target); err != nil {
+		return err
+	}
+	ways := 0 // to say what is called
+	for _, isUsed := range []bool{o.method != "", o.tool != "", o.interactive, o.json} {
+		if isUsed {
+			ways++
+		}
+	}
+	switch {
+	case o.params != "" && (o.method == "" || !isObject(o.params)):
+		return errors.New("-params takes a JSON object, and goes with -method")
+	case o.answer != "" && !isObject(o.answer):
+		return errors.New("-answer takes a JSON object")
+	case o.timeout < 0 || o.timeout > noTimeout:
+		return errors.New("-timeout is out of range")
+	case ways > 1:
+		return errors.New("-method, -tool, -i and -json exclude each other")
+	case o.arguments != nil && o.tool == "":
+		return errors.New("-arg goes with -tool")
+	}
+	return nil
+}
+
+// isObject reports whether a text is a JSON object.
+func isObject(text string) bool {
+	return utf8.ValidString(text) && json.Valid([]byte(text)) && strings.HasPrefix(strings.TrimSpace(text), "{")
+}
+
+// ---- Standard error ----
+
+// stderr takes everything that the program prints on standard error: the log, what is
+// tapped, errors, and the standard error of a command. So all lines stay in order, and a
+// slow reader of standard error never delays a message.
 var stderr = &spool{w: os.Stderr}
 
 const (
 	maxSpooled = 8 << 20
 	flushTime  = time.Second
+	missedHere = "mcpwire: lines are missing here, because nobody read them\n"
 )
 
 var errDropped = errors.New("nobody reads: dropped")
 
-// spool is an io.Writer that never waits. It keeps what is written until w takes
-// it:
-//
-//	Write --> missingAfter | waiting | missingBefore | being given to w --> w
-//
-//	waiting          bytes that w is given next
-//	missingBefore    how many lines are missing before those that are waiting
-//	missingAfter     how many lines are missing after them
-//
-// While maxSpooled bytes or more are held, waiting or being given to w, Write
-// drops its text. A text that w refuses is dropped, too. spool counts the lines
-// that it drops. Before w is given the next text, it gets a notice with that
-// number. So the notice stands where the lines are missing.
+// spool is an io.Writer that never waits. It keeps what is written until w takes it.
+// While maxSpooled bytes are waiting, it drops what is written, and says so behind them.
 //
 // One goroutine writes to w. Write starts the goroutine, and it ends when nothing
 // is waiting.
 type spool struct {
 	w io.Writer
 
-	mu            sync.Mutex // guards the fields below
-	waiting       []byte
-	held          int // bytes that are waiting, or are being given to w
-	missingBefore int
-	missingAfter  int
-	running       bool          // the goroutine exists
-	taken         chan struct{} // closed when w has been given all that was written; nil: nothing was written yet
-	unresponsive  bool          // flush has waited in vain, and w has taken nothing since
-	showsStatus   bool          // the last text was a status
-	unfinished    bool          // the last text did not end its line, and was no status
+	mu          sync.Mutex    // guards the fields below
+	waiting     []byte        // that w is given next
+	missing     bool          // something was dropped behind them
+	idle        chan struct{} // closed when the goroutine ends; nil: it does not exist
+	isStuck     bool          // flush has waited in vain, and w has taken nothing since
+	showsStatus bool          // the last text was a status
+	unfinished  bool          // the last text did not end its line, and was no status
 }
 
 // eraseLine makes a terminal erase the line in which the cursor is (ECMA-48, EL).
@@ -4051,88 +3975,53 @@ func (s *spool) Write(b []byte) (int, error) {
 // write does what Write says, while mu is held.
 func (s *spool) write(b []byte) (int, error) {
 	s.unfinished = len(b) > 0 && b[len(b)-1] != '\n'
-	if s.held >= maxSpooled {
-		lines := bytes.Count(b, []byte("\n"))
-		if len(s.waiting) > 0 {
-			s.missingAfter += lines
-		} else {
-			s.missingBefore += lines
-		}
+	if len(s.waiting) >= maxSpooled {
+		s.missing = true
 		return 0, errDropped
 	}
-	if len(s.waiting) == 0 {
-		s.taken = make(chan struct{})
+	if s.missing {
+		s.missing = false
+		s.waiting = append(s.waiting, missedHere...)
 	}
 	s.waiting = append(s.waiting, b...)
-	s.held += len(b)
-	if !s.running {
-		s.running = true
+	if s.idle == nil {
+		s.idle = make(chan struct{})
 		go s.run()
 	}
 	return len(b), nil
 }
 
-// run gives w what is waiting, and the notices. If w has refused something, a
-// notice alone is not tried again at once: the next Write starts run again.
+// run gives w what is waiting. What w refuses is lost: its reader has gone.
 func (s *spool) run() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var err error
-	for len(s.waiting) > 0 || s.missingBefore > 0 && err == nil {
-		if len(s.waiting) == 0 {
-			s.taken = make(chan struct{}) // flush waits for the notice, too
-		}
+	for len(s.waiting) > 0 {
 		batch := s.waiting
-		taken := s.taken
-		missing := s.missingBefore
 		s.waiting = nil
-		s.missingBefore = s.missingAfter
-		s.missingAfter = 0
 		s.mu.Unlock()
-		missing, err = s.give(missing, batch)
+		_, _ = s.w.Write(batch)
 		s.mu.Lock()
-		close(taken)
-		s.missingBefore += missing
-		s.held -= len(batch)
-		s.unresponsive = false
+		s.isStuck = false
 	}
-	s.running = false
+	close(s.idle)
+	s.idle = nil
 }
 
-// give gives w the notice of missing lines, if there are some, and then the
-// batch. It returns how many lines are missing now.
-func (s *spool) give(missing int, batch []byte) (int, error) {
-	if missing > 0 {
-		_, err := fmt.Fprintf(s.w, "mcpwire: %d lines are missing here, because nobody read them\n", missing)
-		if err != nil {
-			return missing + bytes.Count(batch, []byte("\n")), err
-		}
-	}
-	n, err := s.w.Write(batch)
-	return bytes.Count(batch[n:], []byte("\n")), err
-}
-
-// flush waits until w has been given all that was written before, but for no
-// longer than flushTime. If an earlier flush has waited in vain, and w has taken
-// nothing since, flush does not wait.
+// flush waits until w has been given all that was written, but for no longer than
+// flushTime. If an earlier flush has waited in vain, and w has taken nothing since,
+// flush does not wait.
 func (s *spool) flush() {
 	s.mu.Lock()
-	taken := s.taken
-	unresponsive := s.unresponsive
+	idle, isStuck := s.idle, s.isStuck
 	s.mu.Unlock()
-	if taken == nil || unresponsive {
+	if idle == nil || isStuck {
 		return
 	}
 	select {
-	case <-taken:
-		return
+	case <-idle:
 	case <-time.After(flushTime):
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-taken: // by now
-	default:
-		s.unresponsive = true
+		s.mu.Lock()
+		s.isStuck = s.idle == idle
+		s.mu.Unlock()
 	}
 }

@@ -2930,16 +2930,16 @@ func TestTraceHTTP(t *testing.T) {
 
 // A trace hides the session in the endpoint that a foreign server of 2024-11-05 names, however it is written.
 func TestTraceNames(t *testing.T) {
-	x := newTrace()
+	x := &exchange{tap: newTap()}
 	for in, want := range map[string]string{
 		"data: /m?sessionId=s3cret":                         "data: /m?sessionId=…",
 		"data:/m?sessionId=s3cret":                          "data:/m?sessionId=…",
-		"data: http://h/m?session=s3cret&b=s3cret":          "data: http://h/m?session=…&b=…",
+		"data: http://h/m?session=s3cret&b=s3cret":          "data: http://h/m?session=session-1&b=…",
 		"data:  m?sessionId=s3cret":                         "data:  m?sessionId=…",
 		`data:  "text": "is it?"`:                           `data:  "text": "is it?"`,
 		"data: {\"jsonrpc\":\"2.0\",\"method\":\"/a?b=c\"}": "data: {\"jsonrpc\":\"2.0\",\"method\":\"/a?b=c\"}",
 	} {
-		if got, _ := x.rename(in+"\n", false); got != want+"\n" {
+		if got := x.hideInEvent(in); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
@@ -2959,20 +2959,32 @@ func TestCallIsLimited(t *testing.T) {
 	})
 }
 
-// At a terminal the user fills in the form, property by property.
+// At a terminal the user fills in the form, field by field. What does not fit is asked for again.
 func TestCallAsksTheUser(t *testing.T) {
-	form := &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object",` +
-		`"properties":{"name":{"type":"string"},"age":{"type":"integer"},"ok":{"type":"boolean","default":true},"x":{"type":"string"}}}}`)}}
+	form := &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","required":["name"],` +
+		`"properties":{"name":{"type":"string","minLength":2},"age":{"type":"integer","minimum":0},"ok":{"type":"boolean","default":true},"x":{"type":"string","format":"email"},` +
+		`"c":{"type":"string","oneOf":[{"const":"r","title":"Red"},{"const":"g","title":"Green"}]},"l":{"type":"array","items":{"enum":["a","b"]},"maxItems":2}}}}`)}}
 	for typed, want := range map[string]string{
-		"Ada\n36\n\n\n": `{"action":"accept","content":{"name":"Ada","age":36,"ok":true}}`,
-		"Ada\n":         `{"action":"cancel"}`,
+		"Ada\n36\n\n\n\n\n":                                 `{"action":"accept","content":{"name":"Ada","age":36,"ok":true}}`,
+		"\nA\nAda\nx\n-1\n3.5\n3\nmaybe\nno\n":              `{"action":"cancel"}`, // the input ends before x
+		"Ada\n\ny\nx\na@b.c\nBlue\nGreen\na,b,a\nc\na, b\n": `{"action":"accept","content":{"name":"Ada","ok":true,"x":"a@b.c","c":"g","l":["a","b"]}}`,
+		"Ada\n":           `{"action":"cancel"}`,
+		"Ada\n/cancel\n":  `{"action":"cancel"}`,
+		"Ada\n/decline\n": `{"action":"decline"}`,
 	} {
 		var shown bytes.Buffer
 		c := &caller{input: bufio.NewScanner(strings.NewReader(typed)), stderr: &shown, atTerminal: true}
 		result, err := c.Handle(t.Context(), form)
 		got, _ := json.Marshal(result)
-		if err != nil || string(got) != want || !strings.Contains(shown.String(), "Who?\nname (string): ") {
+		if err != nil || string(got) != want || !strings.Contains(shown.String(), "Who?\n"+formHelp+"\nname (string, required): ") {
 			t.Errorf("%q: %s, %v, %q", typed, got, err, shown.String())
+		}
+	}
+	question := &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"message":"Really?","requestedSchema":{"type":"object","properties":{}}}`)}}
+	for typed, action := range map[string]string{"\n": "accept", "yes\n": "accept", "no\n": "decline", "/decline\n": "decline", "": "cancel"} {
+		c := &caller{input: bufio.NewScanner(strings.NewReader(typed)), stderr: io.Discard, atTerminal: true}
+		if result, err := c.Handle(t.Context(), question); err != nil || result.(ElicitResult).Action != action {
+			t.Errorf("%q to a question without fields: %v, %v", typed, result, err)
 		}
 	}
 	silence, w := io.Pipe()
@@ -2980,6 +2992,55 @@ func TestCallAsksTheUser(t *testing.T) {
 	c := &caller{input: bufio.NewScanner(silence), stderr: io.Discard, atTerminal: true}
 	if _, err := c.Handle(canceled(), form); !errors.Is(err, context.Canceled) {
 		t.Error("a user who says nothing:", err)
+	}
+}
+
+// deafConn is a Conn to a peer that takes nothing and says nothing.
+type deafConn struct{ closed chan struct{} }
+
+func (c deafConn) Read() (Payload, error) { <-c.closed; return Payload{}, io.EOF }
+func (c deafConn) Close() error           { close(c.closed); return nil }
+func (c deafConn) Write(ctx context.Context, _ Payload) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.closed:
+		return ErrClosed
+	}
+}
+
+// A server that takes nothing ends the bridge: when its client hangs up, or when many messages wait for a minute.
+func TestBridgeToDeafServer(t *testing.T) {
+	for _, row := range []struct {
+		calls int
+		want  error
+		after time.Duration
+	}{{3, nil, drainTime}, {20, errStalled, stallTime}} {
+		synctest.Test(t, func(t *testing.T) {
+			client, end := Pipe()
+			go func() {
+				for {
+					if _, err := client.Read(); err != nil {
+						return
+					}
+				}
+			}()
+			go func() {
+				for i := range row.calls {
+					_ = client.Write(context.Background(), Decode([]byte(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i))))
+				}
+				if row.want == nil {
+					_ = client.Close()
+				}
+			}()
+			began := time.Now()
+			b := newBridged(end, deafConn{make(chan struct{})}, nil, slog.New(slog.DiscardHandler))
+			err := b.run()
+			if took := time.Since(began); !errors.Is(err, row.want) || took != row.after {
+				t.Errorf("%v after %v", err, took)
+			}
+			_, _ = end.Close(), client.Close()
+		})
 	}
 }
 
@@ -3803,7 +3864,7 @@ func (c *webClient) request(s section) *http.Request {
 // shownHeader returns the header of a response as a trace shows it, with the fields that the file names beside. "NAME:" alone says that there
 // is no such field.
 func shownHeader(header http.Header, named string) string {
-	lines := slices.Collect(strings.Lines(tracedHeader(header)))
+	lines := slices.Collect(strings.Lines(tappedHeader(header, func(_, value string) string { return value })))
 	for line := range strings.Lines(named) {
 		name, _, isField := strings.Cut(line, ":")
 		if !isField || hasField(lines, line) {
@@ -4557,7 +4618,7 @@ func (tr transcript) fromProgram(t *testing.T) transcript {
 		stdin = tr.sections[i].text
 	}
 	base, stop := "URL", func() string { return "" }
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr lockedBuffer
 	exit := -1
 	for line := range strings.Lines(tr.title) {
 		command, ok := strings.CutPrefix(line, "$ mcpwire")
@@ -4574,6 +4635,9 @@ func (tr transcript) fromProgram(t *testing.T) transcript {
 		}
 		cmd := process(t, "mcpwire", args...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+		if i := tr.index("stdout"); args[0] == "bridge" && i >= 0 {
+			cmd.Stdin = untilAnswered(stdin, &stdout, strings.Count(tr.sections[i].text, "\n"))
+		}
 		if file != "" {
 			cmd.Env = append(cmd.Env, "MCPWIRE_PART="+file)
 		}
@@ -4594,6 +4658,19 @@ func (tr transcript) fromProgram(t *testing.T) transcript {
 	}
 	tr.sections[tr.index("exit")].letter = strconv.Itoa(exit)
 	return tr
+}
+
+// untilAnswered returns a text that ends when so many lines were printed: a client of a bridge hangs up only then.
+func untilAnswered(text string, printed fmt.Stringer, lines int) io.Reader {
+	return io.MultiReader(strings.NewReader(text), readerFunc(func([]byte) (int, error) {
+		for range 1000 {
+			if strings.Count(printed.String(), "\n") >= lines {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		return 0, io.EOF
+	}))
 }
 
 // part returns the sections for a process that plays the server.

@@ -16,9 +16,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"interop/wire" // go run ./copywire
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -266,10 +269,9 @@ type line struct {
 	}
 }
 
-// startBridge starts a bridge to a server, and speaks 2025-11-25 there. The bridge is killed when the test is over, if it still runs.
-func startBridge(t *testing.T, server ...string) *lineClient {
+// startLines starts a command that is a server on stdio. It is killed when the test is over, if it still runs.
+func startLines(t *testing.T, to ...string) *lineClient {
 	t.Helper()
-	to := bridged(server...)
 	c := &lineClient{cmd: exec.Command(to[0], to[1:]...), stderr: firstLine{seen: make(chan struct{})}}
 	c.cmd.Stderr = &c.stderr
 	in, err := c.cmd.StdinPipe()
@@ -289,6 +291,13 @@ func startBridge(t *testing.T, server ...string) *lineClient {
 		c.cmd.Wait()
 		t.Logf("%v\n%.10000s", c.cmd, c.stderr.String())
 	})
+	return c
+}
+
+// startBridge starts a bridge to a server, and speaks 2025-11-25 there.
+func startBridge(t *testing.T, server ...string) *lineClient {
+	t.Helper()
+	c := startLines(t, bridged(server...)...)
 	capable := strings.Replace(hello, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)
 	c.send(t, capable)
 	if answer := c.next(t); string(answer.ID) != "0" || answer.Error.Code != 0 {
@@ -392,7 +401,75 @@ func TestBridgeLosesNothing(t *testing.T) {
 	}
 }
 
+// TestBridgeCancels: no call runs on that is cancelled right after it was sent: its cancellation does not overtake it.
+func TestBridgeCancels(t *testing.T) {
+	t.Parallel()
+	const calls = 100
+	for era, meta := range map[string]string{
+		"legacy": `{}`,
+		"modern": `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`,
+	} {
+		t.Run(era, func(t *testing.T) {
+			t.Parallel()
+			var running atomic.Int32
+			server := &wire.Server{Info: wire.Implementation{Name: "waits", Version: "1"}}
+			wire.AddTool(server, wire.Tool{Name: "wait"}, func(ctx context.Context, _ *wire.Exchange, _ struct{}) (any, error) {
+				running.Add(1)
+				defer running.Add(-1)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+			h := &wire.StreamableHandler{Handler: server, Sessions: &wire.Sessions{}}
+			web := httptest.NewServer(h)
+			t.Cleanup(func() { web.CloseClientConnections(); h.Close(); web.Close() })
+			var c *lineClient
+			if era == "legacy" {
+				c = startBridge(t, web.URL)
+			} else {
+				c = startLines(t, bridged(web.URL)...)
+			}
+			for i := range calls {
+				c.send(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"wait","_meta":%s}}`, i, meta)+"\n"+
+					fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d,"_meta":%s}}`, i, meta))
+			}
+			c.send(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":"last","method":"tools/list","params":{"_meta":%s}}`, meta))
+			if m := c.next(t); string(m.ID) != `"last"` || m.Error.Code != 0 {
+				t.Errorf("%+v", m)
+			}
+			eventually(t, "no call runs", func() bool { return running.Load() == 0 })
+			time.Sleep(500 * time.Millisecond) // for a call that has not begun
+			if n := running.Load(); n != 0 {
+				t.Errorf("%d calls run on", n)
+			}
+		})
+	}
+}
+
 // ---- The end ----
+
+// TestSilentAfterSIGTERM: a client that has closed our input, and then sends SIGTERM, gets nothing more. Some fail otherwise.
+func TestSilentAfterSIGTERM(t *testing.T) {
+	t.Parallel()
+	for name, to := range map[string]target{"serve": {mcpwire}, "bridge": bridged(mcpwire), "bridge to a URL": bridged(serve(t).mcp)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startLines(t, to...)
+			c.send(t, hello)
+			c.next(t)
+			c.send(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			c.send(t, `{"jsonrpc":"2.0","id":"endless","method":"tools/call","params":{"name":"count","arguments":{"n":1000,"delayMs":100}}}`)
+			c.send(t, ping)
+			c.next(t)
+			c.in.Close()
+			time.Sleep(200 * time.Millisecond) // until the end of its input is read
+			c.cmd.Process.Signal(syscall.SIGTERM)
+			if rest, err := io.ReadAll(c.lines); err != nil || len(rest) > 0 {
+				t.Errorf("%s, %v", rest, err)
+			}
+			c.exits(t, 0, 20*time.Second)
+		})
+	}
+}
 
 const endlessCall = `{"jsonrpc":"2.0","id":"endless","method":"tools/call","params":{"name":"count","arguments":{"n":1000,"delayMs":100},"_meta":{"progressToken":1}}}`
 
@@ -419,7 +496,7 @@ func TestBridgeEnds(t *testing.T) {
 		within time.Duration
 	}{
 		{"the client hangs up, and waits for the rest", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) { c.in.Close() },
-			"mcpwire bridge: the client has hung up", 0, 45 * time.Second}, // the server has five seconds
+			"mcpwire bridge: the client has hung up", 0, 20 * time.Second}, // the bridge ends within two seconds, unless the machine is slow
 		{"the client hangs up while the server takes nothing", `exec "$1"`, func(t *testing.T, c *lineClient, server int) {
 			if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
 				t.Error(err)

@@ -409,15 +409,22 @@ func TestPageLessons(t *testing.T) {
 			Arrows int
 			Bytes  []string
 			Title  string
+			Learn  string
+			Next   []string
 		}
 		b.eval(`({ arrows: document.querySelectorAll('#lesson .arrow').length,
-			title: document.querySelector('#lesson h3 + p').textContent,
+			title: document.querySelector('#lesson h3').textContent,
+			learn: document.querySelector('#lesson h3 + p').textContent,
+			next: [...document.querySelectorAll('#lesson .note a')].map(a => a.textContent + a.hash),
 			bytes: [...document.querySelectorAll('#lesson .arrow pre')].map(pre => pre.textContent) })`, &got)
 		if want := arrowsOf(t, string(lesson)); got.Arrows != want || len(got.Bytes) != want {
 			t.Errorf("%s: %d arrows, want %d", name, got.Arrows, want)
 		}
-		if title, _, _ := strings.Cut(string(lesson), "\n"); !strings.HasPrefix(got.Title, title) {
-			t.Errorf("%s: the title is %q, want %q", name, got.Title, title)
+		if title, _, _ := strings.Cut(string(lesson), "\n"); got.Title != name[:2]+" "+title || !strings.HasPrefix(got.Learn, "You learn: ") {
+			t.Errorf("%s: the title is %q, want %q; then %q", name, got.Title, title, got.Learn)
+		}
+		if next := regexp.MustCompile(`(?m)^Next: ((\d\d), .*)$`).FindSubmatch(lesson); next != nil && (len(got.Next) != 1 || !strings.HasPrefix(got.Next[0], string(next[1])+"#"+string(next[2])+"-")) {
+			t.Errorf("%s: next is %q, want %q", name, got.Next, next[1])
 		}
 		for _, bytes := range got.Bytes { // each line, in its place in the file
 			for line := range strings.Lines(bytes) {
@@ -431,7 +438,28 @@ func TestPageLessons(t *testing.T) {
 	b.fits(320, 400, 700, 1600)
 	b.isQuiet()
 
-	b.resize(1000, 640)
+	// The road and the appendix are those of ../README.md. On the first screen stands how to connect and how to call.
+	index, _ := os.ReadFile("../README.md")
+	var parts [][]string
+	b.eval(`[...document.querySelectorAll('#lessons ol')].map(ol => [...ol.querySelectorAll('a')].map(a => a.hash.slice(1)))`, &parts)
+	road, _, _ := strings.Cut(string(index), "\n## Appendix")
+	if len(parts) != 2 || len(parts[0])+len(parts[1]) != len(files) {
+		t.Errorf("%q", parts)
+	}
+	for i, part := range parts {
+		for _, name := range part {
+			if isOnRoad := strings.Contains(road, "("+name+".txtar)"); isOnRoad != (i == 0) {
+				t.Errorf("%s is on the road: %v", name, isOnRoad)
+			}
+		}
+	}
+	b.resize(320, 900)
+	var low bool
+	if b.eval(`scrollTo(0, 0), [...document.querySelectorAll('.first li')].some(li => li.getBoundingClientRect().bottom > innerHeight)`, &low); low {
+		t.Error("how to connect is not on the first screen")
+	}
+
+	b.resize(1000, 540)
 	b.paint("light")
 	b.eval(`location.hash = '06-http-event-stream'`, nil)
 	b.await(`document.getElementById('lesson').textContent.includes('counted to 2')`)

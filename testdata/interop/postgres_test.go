@@ -100,7 +100,7 @@ func TestServerPostgres(t *testing.T) {
 			t.Errorf("exit %d, stdout %q", out.exit, out.stdout)
 		}
 		shown := failure.FindAllString(out.stderr, -1)
-		if len(shown) != 1 || !strings.HasPrefix(shown[0], "mcpwire: resources/list: ") || strings.Contains(shown[0], "-32601") {
+		if len(shown) != 1 || !strings.HasPrefix(shown[0], "mcpwire: not all lists could be read: resources/list: ") || strings.Contains(shown[0], "-32601") {
 			t.Errorf("stderr has %q", shown)
 		}
 	})

@@ -175,6 +175,18 @@ func TestUnreadTrace(t *testing.T) {
 	if got := strings.Count(results.String(), "\n"); got != 400 {
 		t.Errorf("call: %d results", got)
 	}
+
+	bridge := exec.Command(mcpwire, "bridge", "-trace", mcpwire)
+	in, _ = bridge.StdinPipe()
+	out, _ = bridge.StdoutPipe()
+	unread(t, bridge)
+	server, answers = bridge, bufio.NewReader(out)
+	ask(hello)
+	for i := range 400 {
+		ask(echoCall(i+1, 500))
+	}
+	in.Close()
+	ends(t, bridge)
 }
 
 // A trace shows what the program itself takes in: of a request that is refused no body is read for it, and of a body no more than -max-body.
@@ -309,7 +321,7 @@ func TestAcceptFails(t *testing.T) {
 		defer conn.Close()
 	}
 	defer time.AfterFunc(limit, func() { server.Process.Kill() }).Stop()
-	for !regexp.MustCompile(`level=WARN msg="no connection accepted" error=".*too many open files"`).MatchString(line) {
+	for !regexp.MustCompile(`level=WARN msg="http: Accept error: .*too many open files`).MatchString(line) {
 		var err error
 		if line, err = log.ReadString('\n'); err != nil {
 			t.Fatal(err)
@@ -354,8 +366,7 @@ func TestCallInOrder(t *testing.T) {
 	}
 }
 
-// What is said of a server that cannot be connected to: where a URL without a path is no MCP endpoint, where nothing listens, and where there is no
-// such command.
+// What is said of a server that cannot be connected to. Where the error says what is wrong, nothing is added.
 func TestCallAdvises(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -364,12 +375,11 @@ func TestCallAdvises(t *testing.T) {
 	secure.StartTLS()
 	defer secure.Close()
 	for _, row := range []struct{ to, want string }{
-		{server.URL, `; the URL has no path: did you mean ` + server.URL + `/mcp\?\n$`},
-		{server.URL + "/mcp", `; no MCP server answers at this path: check the URL\n$`},
+		{server.URL, `; no MCP server answers at this path: that of most ends in /mcp or /sse\n$`},
 		{"http://127.0.0.1:1/mcp", `connection refused; nothing listens there: check the port, and that the server runs\n$`},
-		{strings.Replace(server.URL, "http", "https", 1) + "/mcp", `; the server speaks plain HTTP: the URL must begin with http://\n$`},
-		{strings.Replace(secure.URL, "https", "http", 1) + "/mcp", `; the server speaks HTTPS: the URL must begin with https://\n$`},
-		{"no-such-command", `; there is no such command: check its name, or give its path\n$`},
+		{strings.Replace(server.URL, "http", "https", 1) + "/mcp", `server gave HTTP response to HTTPS client\n$`},
+		{strings.Replace(secure.URL, "https", "http", 1) + "/mcp", `"Client sent an HTTP request to an HTTPS server."\)\n$`},
+		{"no-such-command", `executable file not found in \$PATH\n$`},
 	} {
 		if out := run(t, nil, "", mcpwire, "call", row.to); out.exit != 1 || strings.Count(out.stderr, "\n") != 1 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
 			t.Errorf("%s: exit %d, %s", row.to, out.exit, out.stderr)
@@ -470,10 +480,10 @@ func TestCallIsBounded(t *testing.T) {
 		tools string // the members of the result of tools/list
 		want  string // part of stderr
 	}{
-		{"tools without a name", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 4194304 bytes of names"},
+		{"tools without a name", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 16777216 bytes in the list"},
 		{"a large schema", `"tools":[{"name":"x","inputSchema":{"x-mcp-header":"a","a":[` + many(10<<20, `[]`) + `]}}]`, "the schema has more than 1048576 bytes"},
 		{"marks", `"tools":[` + many(3<<20, marked) + `]`, "is left out"},
-		{"pages without an end", `"tools":[{"name":` + long + `}],"nextCursor":"x"`, "tools/list: more than 4194304 bytes of names"},
+		{"pages without an end", `"tools":[{"name":` + long + `}],"nextCursor":"x"`, "tools/list: more than 16777216 bytes in the list"},
 	} {
 		url := modernStub(t, func(w http.ResponseWriter, id string) {
 			w.Header().Set("Content-Type", "application/json")

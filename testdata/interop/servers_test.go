@@ -255,7 +255,7 @@ func everythingServerModern() []callTest {
 		{name: "an argument that is marked and missing", method: "tools/call", params: `{"name":"test_x_mcp_header","arguments":{"level":2}}`,
 			want: `{"resultType":"complete","content":[{"type":"text"}]}`},
 		{name: "a capability that is not declared", method: "tools/call", params: `{"name":"test_missing_capability","arguments":{}}`,
-			exit: 1, stderr: `(?m)^mcpwire: tools/call: .* \(-32021\); data: \{"requiredCapabilities":.*\}$`},
+			exit: 1, stderr: `(?m)^mcpwire: tools/call: .* \(-32021\); (-root offers roots; )?-sampling-answer offers sampling; data: \{"requiredCapabilities":.*\}$`},
 		{name: "a subscription", flags: []string{"-timeout", "5s"}, method: "subscriptions/listen", // the resource is updated every 3 s
 			params: `{"notifications":{"resourceSubscriptions":["test://watched-resource"]}}`,
 			exit:   1, stderr: `(?m)^mcpwire: subscriptions/listen: no answer within 5s$`,

@@ -205,9 +205,73 @@ cat >/dev/null`
 	if status == nil || !strings.HasPrefix(status[1], "0.5 a b\ufffd[2Jxxx") || len([]rune(status[1])) > 80 {
 		t.Errorf("the line is %q", status)
 	}
-	if want := "Who?\nname (string): notifications/progress"; !strings.HasPrefix(shown, want) || !strings.HasSuffix(shown, "\n{\"done\":true}\n") {
+	if want := regexp.MustCompile(`^Who\?\n\(.*\)\nname \(string\): notifications/progress`); !want.MatchString(shown) || !strings.HasSuffix(shown, "\n{\"done\":true}\n") {
 		t.Errorf("%q, want %q", shown, want)
 	}
+}
+
+// A user fills in a form with every kind of field. The prompt says what is wanted, and what does not fit is asked for again.
+func TestFormAtTerminal(t *testing.T) {
+	const form = `{"type":"object","required":["name","age"],"properties":{"name":{"type":"string","title":"Your name","minLength":2},` +
+		`"mail":{"type":"string","format":"email","description":"Where to write"},"day":{"type":"string","format":"date"},"page":{"type":"string","format":"uri"},` +
+		`"at":{"type":"string","format":"date-time"},"age":{"type":"integer","minimum":0,"maximum":150},"weight":{"type":"number","default":7.5},"ok":{"type":"boolean","default":false},` +
+		`"plain":{"type":"string","enum":["a","b"],"default":"a"},"named":{"type":"string","enum":["r","g"],"enumNames":["Red","Green"]},` +
+		`"titled":{"type":"string","oneOf":[{"const":"1","title":"One"},{"const":"2","title":"Two"}]},"many":{"type":"array","minItems":1,"items":{"type":"string","enum":["x","y","z"]}},` +
+		`"titles":{"type":"array","items":{"anyOf":[{"const":"u","title":"U-Bahn"},{"const":"s","title":"S-Bahn"}]}}}}`
+	server := `read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
+read -r line; read -r line
+printf '%s\n' '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Who are you?","requestedSchema":` + form + `}}'
+read -r line; printf '{"jsonrpc":"2.0","id":2,"result":{"got":%s}}\n' "$line"; cat >/dev/null`
+	answer := func(steps [][2]string) string {
+		t.Helper()
+		term := openTerminal(t)
+		cmd := exec.Command(mcpwire, "call", "-protocol", "2025-11-25", "-method", "m", "sh", "-c", server)
+		term.start(t, cmd)
+		seen := 0
+		for _, step := range steps { // a prompt, and what is typed
+			eventually(t, step[0], func() bool { return strings.Contains(term.text()[seen:], step[0]) })
+			seen = len(term.text())
+			fmt.Fprintln(term.keyboard, step[1])
+		}
+		shown := term.rest(t, cmd)
+		result := regexp.MustCompile(`"result":(\{"action".*\})\}\}\n`).FindStringSubmatch(shown)
+		if result == nil {
+			t.Fatal(shown)
+		}
+		return result[1]
+	}
+	got := answer([][2]string{
+		{"Who are you?\n(an empty line takes the default, or leaves a field out; /decline declines, /cancel or Ctrl-D cancels)\nname, Your name (string, required): ", ""},
+		{"name is required\nname, ", "A"},
+		{"name must have at least 2 characters\nname, ", "Ada"},
+		{"mail, Where to write (string, email): ", "nobody"},
+		{"mail must be of the format email\n", "ada@example.com"},
+		{"day (string, date): ", "1.1.2026"},
+		{"day must be of the format date\n", "2026-01-01"},
+		{"page (string, uri): ", "nowhere"},
+		{"page must be of the format uri\n", "https://example.com"},
+		{"at (string, date-time): ", "noon"},
+		{"at must be of the format date-time\n", "2026-01-01T12:00:00Z"},
+		{"age (integer, required): ", "3.5"},
+		{"age must be integer\n", "200"},
+		{"age must be at most 150\n", "36"},
+		{"weight (number, default 7.5): ", "much"},
+		{"weight must be number\n", ""},
+		{"ok (boolean, default false): ", "perhaps"},
+		{"ok must be boolean\n", "yes"},
+		{`plain (one of "a", "b", default "a"): `, "c"},
+		{`plain must be "a"|"b"`, "b"},
+		{`named (one of "r" Red, "g" Green): `, "Green"},
+		{`titled (one of "1" One, "2" Two): `, "3"},
+		{`titled must be "1"|"2"`, "2"},
+		{`many (array of "x"|"y"|"z"): `, "w"},
+		{`many "w" must be "x"|"y"|"z"`, "x, z"},
+		{`titles (array of "u"|"s"): `, "U-Bahn"},
+	})
+	expect(t, got, `{"action":"accept","content":{"name":"Ada","mail":"ada@example.com","day":"2026-01-01","page":"https://example.com","at":"2026-01-01T12:00:00Z",
+		"age":36,"weight":7.5,"ok":true,"plain":"b","named":"g","titled":"2","many":["x","z"],"titles":["u"]}}`)
+	expect(t, answer([][2]string{{"required): ", "/decline"}}), `{"action":"decline"}`)
+	expect(t, answer([][2]string{{"required): ", "Ada"}, {"email): ", "/cancel"}}), `{"action":"cancel"}`)
 }
 
 // A result cannot act on a terminal, and is the same JSON as before. Anywhere else it comes byte for byte.
