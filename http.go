@@ -276,11 +276,7 @@ func (h *StreamableHandler) prepare() {
 	h.headerParams = h.HeaderParams
 	if server, ok := h.Handler.(*Server); ok && h.headerParams == nil {
 		h.headerParams = server.HeaderParams
-		for _, t := range snapshot(server, &server.tools).items {
-			if _, err := ReadHeaderParams(t.InputSchema); err != nil {
-				h.log().Warn("modern clients leave a tool out, because its x-mcp-header is invalid", "tool", t.Name, "reason", err)
-			}
-		}
+		server.warnOfMarks(h.log())
 	}
 	if h.Sessions != nil {
 		h.Sessions.used, h.Sessions.kept.limit = &h.used, maxKept
@@ -925,7 +921,7 @@ func status(m *Message, modern bool) int {
 		return http.StatusOK
 	}
 	switch m.Error {
-	case errBusy, errListeners, errStopping, errNoRoom, errNoMemory, errRemembered:
+	case errBusy, errListeners, errStopping, errNoRoom, errNoMemory:
 		return http.StatusServiceUnavailable
 	}
 	switch code := m.Error.Code; {
@@ -1222,12 +1218,23 @@ func integerIn(text string) (n int64, ok bool) {
 // is for StreamableHandler.HeaderParams. A tool whose marks are invalid has none:
 // modern clients leave such a tool out.
 func (s *Server) HeaderParams(tool string) []HeaderParam {
-	t, ok := snapshot(s, &s.tools).find(tool)
+	t, ok := find(s, &s.tools, tool)
 	if !ok {
 		return nil
 	}
-	t.readMarks.Do(func() { t.marked, _ = ReadHeaderParams(t.InputSchema) })
-	return t.marked
+	t.use.readMarks.Do(func() { t.use.marked, _ = ReadHeaderParams(t.use.inputSchema) })
+	return t.use.marked
+}
+
+// warnOfMarks logs which tools modern clients leave out.
+func (s *Server) warnOfMarks(log *slog.Logger) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.tools.byKey)) {
+		if _, err := ReadHeaderParams(s.tools.byKey[name].use.inputSchema); err != nil {
+			log.Warn("modern clients leave a tool out, because its x-mcp-header is invalid", "tool", name, "reason", err)
+		}
+	}
 }
 
 // ---- The response to a POST: JSON, or a stream ----
@@ -1930,7 +1937,7 @@ func (c *httpConn) receive(p *post, resp *http.Response) (isStream bool, err err
 	if resp.StatusCode/100 != 2 {
 		fault := httpError(resp)
 		if ended := c.sessionEnded(p, fault); ended != nil {
-			return false, notSent{ended}
+			return false, markedError{ended, ErrNotSent}
 		}
 		return false, fault
 	}
@@ -2198,7 +2205,7 @@ func (c *httpConn) readStream(s *stream, resp *http.Response) {
 	last := newLost(s.request, err)
 	if s.isStandalone() {
 		if err != errNoStream {
-			err = withoutStream{fmt.Errorf("nothing is heard from the server but answers: %w", err)}
+			err = markedError{fmt.Errorf("nothing is heard from the server but answers: %w", err), errNoStream}
 		}
 		last = Payload{Report: err}
 	}

@@ -538,7 +538,7 @@ func (m *Message) appendStart(b []byte) []byte {
 // Notifications are handled one at a time, in the order in which they were sent,
 // on the goroutine that reads. So a handler of a notification must not take long,
 // and must not call the peer. The response to Peer.Call or Client.Call would not be
-// read, and the conversation would stand still until the context of the call ends.
+// read, so a call with the context of the handler fails after a second.
 // The handler starts a goroutine for such a call. A Notify may have to wait until the
 // peer reads, so two ends that notify each other from such handlers need a goroutine, too.
 //
@@ -547,7 +547,7 @@ func (m *Message) appendStart(b []byte) []byte {
 //
 // A handler of a request that ends its goroutine with runtime.Goexit, as t.FailNow
 // does, is answered with a CodeInternalError. A handler of a notification or of
-// initialize that does this ends the conversation.
+// initialize must not do this: nothing is read after it.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -641,8 +641,8 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 	return x.Peer.call(ctx, x.sendRelated, method, params, result)
 }
 
-// errNothingIsRead is the error of Exchange.Call where its response could not be read.
-var errNothingIsRead = errors.New("the handler of a notification, or of initialize, cannot call: nothing is read before it returns")
+// errNothingIsRead is the error of a call whose response could not be read.
+var errNothingIsRead = errors.New("the handler of a notification, or of initialize, cannot call: nothing is read before it returns; start a goroutine that calls")
 
 // sendRelated sends a message that belongs to the request, unless the request is
 // answered or cancelled. Its response waits until the message is sent.
@@ -800,10 +800,6 @@ func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *sl
 // The more requests are in flight, the sooner the timer fires: after a millisecond for one,
 // half a millisecond for two, and so on. So a hundred slow requests are taken in within
 // some five milliseconds, and quick ones keep their order.
-//
-// A handler may end its goroutine with runtime.Goexit, as t.FailNow does. Its request is
-// still answered, and the timer starts the next reader. Where there is no timer, for a
-// notification and for initialize, the conversation ends.
 type loop struct {
 	peer    *Peer
 	handler Handler
@@ -859,13 +855,7 @@ func (l *loop) serve(in Payload) (readOn bool) {
 		}
 		return false
 	}
-	nextIsSet := false // the timer will start the next reader
-	defer func() {
-		l.peer.working.Done()
-		if !readOn && !nextIsSet { // a handler has ended this goroutine: nobody would read any more
-			l.noteEnd(errGoexit)
-		}
-	}()
+	defer l.peer.working.Done()
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onConn: true}
 	answer := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 	switch {
@@ -878,7 +868,6 @@ func (l *loop) serve(in Payload) (readOn bool) {
 		l.reply(answer)
 		return true
 	}
-	nextIsSet = true
 	next := time.AfterFunc(handOverAfter/time.Duration(l.peer.requestsInFlight()), l.read)
 	l.reply(answer)
 	// Stop returns true if the timer has not fired: then nobody else reads, and the
@@ -962,10 +951,6 @@ func (l *loop) noteEnd(err error) {
 	}
 }
 
-// errGoexit is why a conversation is over when the handler of a notification has
-// called runtime.Goexit.
-var errGoexit = errors.New("a handler has ended its goroutine")
-
 // ---- Taking in what comes ----
 
 // Peer is our record of the other side of a conversation: the calls that we have made to
@@ -995,7 +980,6 @@ type Peer struct {
 	held     int                     // bytes of the payloads with these requests
 	callErr  error                   // why no more calls can be made; nil: they can
 	ended    bool                    // ctx has been ended
-	onEnd    func()                  // runs when the conversation ends; it may run more than once
 }
 
 // newPeer returns a Peer that lives as long as ctx. send sends what belongs to no
@@ -1096,11 +1080,21 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 	if p.protocol.takeNotification(&x) {
 		return
 	}
-	response := x.response(x.handle(withValues(p.ctx, ctx), h))
+	returned := make(chan struct{})
+	defer close(returned)
+	ctx = withValues(p.ctx, ctx)
+	if p.conn != nil { // otherwise somebody else reads
+		ctx = context.WithValue(ctx, readerKey{p}, returned)
+	}
+	response := x.response(x.handle(ctx, h))
 	if response.Error != nil {
 		p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(response.Error.Error()))
 	}
 }
+
+// readerKey is the key of a channel in the context of the handler of a notification. The
+// channel is closed when the handler has returned, and the peer is read again.
+type readerKey struct{ peer *Peer }
 
 // begin puts a request of a payload, which a will answer, into the table of those
 // that are being served. An error is the response to it, unless it is errIgnored.
@@ -1380,6 +1374,11 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	// A goroutine that the handler of a notification has started waits until the handler
+	// returns. In the handler itself no response would ever come.
+	if returned, ok := ctx.Value(readerKey{p}).(chan struct{}); ok && !closedWithin(graceAtEnd, returned) {
+		return errNothingIsRead
+	}
 	c, err := p.register(m)
 	if err != nil {
 		return err
@@ -1426,7 +1425,7 @@ func (p *Peer) register(m *Message) (*pendingCall, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callErr != nil {
-		return nil, notSent{p.callErr}
+		return nil, markedError{p.callErr, ErrNotSent}
 	}
 	p.lastID++ // the first id is 1: some servers take 0 for no id
 	m.ID = NumberID(p.lastID)
@@ -1552,11 +1551,8 @@ func (p *Peer) endContexts(why error) {
 	for _, x := range p.serving {
 		x.state.cancel()
 	}
-	onEnd := p.onEnd
 	p.mu.Unlock()
-	if onEnd != nil {
-		onEnd()
-	}
+	p.protocol.ended()
 }
 
 // refuseCalls ends all calls that wait, with err. No call can begin after that. A
@@ -1615,12 +1611,16 @@ func closedWithin(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// closedBy is an error that matches ErrClosed. It keeps the text of the error.
-type closedBy struct{ error }
+// markedError is an error that matches another one, its mark. It keeps the text of the
+// error. So the error of a transport says what has happened, and the mark what it means.
+type markedError struct {
+	error
+	mark error
+}
 
-func (e closedBy) Is(target error) bool { return target == ErrClosed }
+func (e markedError) Is(target error) bool { return target == e.mark }
 
-func (e closedBy) Unwrap() error { return e.error }
+func (e markedError) Unwrap() error { return e.error }
 
 // closedBecause returns an error that wraps ErrClosed and the reason of the end.
 // io.EOF is not a reason: the peer has hung up.
@@ -1633,13 +1633,6 @@ func closedBecause(err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrClosed, err)
 }
-
-// notSent is an error that matches ErrNotSent. It keeps the text of the error.
-type notSent struct{ error }
-
-func (e notSent) Is(target error) bool { return target == ErrNotSent }
-
-func (e notSent) Unwrap() error { return e.error }
 
 // ---- What a protocol on top of JSON-RPC decides ----
 
@@ -1665,6 +1658,8 @@ type protocol interface {
 	// abandoned returns the notification that tells the other side that no
 	// caller waits for the response to call any more; nil: it is not told.
 	abandoned(call *Message, why error) *Message
+	// ended is called when the conversation has ended. It may be called more than once.
+	ended()
 }
 
 // errIgnored is the error of a request that gets no response.
@@ -1694,6 +1689,9 @@ func (plainProtocol) takeNotification(x *Exchange) bool {
 	return true
 }
 
+// ended does nothing: nothing is remembered.
+func (plainProtocol) ended() {}
+
 // callKey returns "": no notification refers to a call.
 func (plainProtocol) callKey(*Message) string { return "" }
 
@@ -1701,76 +1699,6 @@ func (plainProtocol) callKey(*Message) string { return "" }
 func (plainProtocol) abandoned(call *Message, _ error) *Message {
 	m, _ := NewRequest(ID{}, plainCancel, map[string]any{"id": json.RawMessage(call.ID.text)})
 	return m
-}
-
-// The methods below are for such a protocol, as is cancelServed.
-
-// expects reports whether a call waits to which the protocol has given this key.
-func (p *Peer) expects(key string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.expected[key] > 0
-}
-
-// fail ends the call with this id.
-func (p *Peer) fail(id ID, err error) {
-	if c := p.remove(id); c != nil {
-		c.outcome <- outcome{err: err}
-	}
-}
-
-// calling returns the request of ours that has this id; nil: none waits.
-func (p *Peer) calling(id ID) *Message {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[id.key()]; c != nil {
-		return c.request
-	}
-	return nil
-}
-
-// whenEnded sets the function that runs when the conversation ends. If it has
-// ended already, f runs now. A Peer has room for one such function.
-func (p *Peer) whenEnded(f func()) {
-	p.mu.Lock()
-	ended := p.ended
-	if !ended {
-		p.onEnd = f
-	}
-	p.mu.Unlock()
-	if ended {
-		f()
-	}
-}
-
-// replace forgets the peer of a Conn that another program now uses: a bridge may have
-// one stdio server for several clients. It cancels the requests of the old peer, except
-// those that stay, and frees their ids. All calls fail with why, because the new peer
-// has never seen them. When replace returns, nothing more is sent for the cancelled
-// requests.
-func (p *Peer) replace(stays func(*Exchange) bool, why error) {
-	var ended []*served
-	p.mu.Lock()
-	// Both tables are changed in one step. A Call whose context ends now must
-	// find that it has failed already, or it would send the new peer a
-	// cancellation.
-	for key, x := range p.serving {
-		if stays(x) {
-			continue
-		}
-		delete(p.serving, key)
-		x.state.cancelled = true
-		x.state.cancel()
-		ended = append(ended, x.state)
-	}
-	for key, c := range p.calls {
-		p.removeLocked(key)
-		c.outcome <- outcome{err: why}
-	}
-	p.mu.Unlock()
-	for _, s := range ended {
-		s.sending.Wait()
-	}
 }
 
 // withValues returns a context that ends when ctx does, and also has the values
@@ -1880,10 +1808,6 @@ func marshal(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case encoded:
 		return json.RawMessage(v), nil
-	case interface {
-		encodeObject() (json.RawMessage, error)
-	}: // encoding/json would check and copy what MarshalJSON returns
-		return v.encodeObject()
 	case json.RawMessage:
 		if json.Valid(v) && utf8.Valid(v) {
 			return bytes.TrimSpace(v), nil
@@ -1995,7 +1919,8 @@ const (
 // it takes the last. A proxy in front of us may read the same text in another
 // way: what it has checked would not be what we run. So this package reads the
 // objects that decide about a message by exact names, and refuses a name that appears
-// twice: the message itself, its params, their _meta, and the arguments of a tool.
+// twice: the message itself, its params, their _meta, and the arguments of a tool. What
+// decides nothing, such as the result of a call, is read by json.Unmarshal.
 
 // Bind stores the members of a JSON object in a struct. target is a pointer to
 // the struct. The object must be valid JSON, as the params and results that
@@ -2234,25 +2159,6 @@ func mustBe(wrong *json.UnmarshalTypeError) string {
 	return "has the wrong type"
 }
 
-// uniqueMembers returns the members of the object name, whose own names are not known. A
-// name that appears twice is an error. nil and null have no members.
-func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMessage, error) {
-	switch {
-	case len(object) == 0 || string(object) == "null":
-		return nil, nil
-	case object[0] != '{':
-		return nil, &BindError{Name: name, Reason: "must be an object"}
-	}
-	members := map[string]json.RawMessage{}
-	for member, value := range Each(object) {
-		if members[string(member)] != nil {
-			return nil, &BindError{Name: name + "." + string(member), Reason: appearsTwice, Twice: true}
-		}
-		members[string(member)] = value
-	}
-	return members, nil
-}
-
 // Each walks through an object or an array that is valid JSON. For a member it
 // yields the name, without quotes and escapes, and the value as it is written.
 // For an element it yields the value alone. It is for objects whose members are not
@@ -2365,14 +2271,6 @@ func member(object []byte, name string) (found json.RawMessage) {
 		found = value
 	}
 	return found
-}
-
-// lookup follows a path of member names into an object; nil: there is nothing.
-func lookup(object json.RawMessage, path ...string) json.RawMessage {
-	for _, name := range path {
-		object = member(object, name)
-	}
-	return object
 }
 
 // ---- Messages that are too large ----

@@ -108,6 +108,8 @@ func newDemo() *demo {
 		Instructions: "A demo: made-up weather, an echo, a counter, a question and a few notes.",
 		Methods:      map[string]HandlerFunc{"completion/complete": d.complete},
 	}
+	d.OfferLogging()
+	d.AnnounceChanges()
 	addTool(d, askTool, d.ask)
 	addTool(d, countTool, d.count)
 	addTool(d, echoTool, d.echo)

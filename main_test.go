@@ -1143,6 +1143,30 @@ func (p *timed) Write(b []byte) (int, error) {
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
+// Only what the server has not read is sent again. A refusal to continue a response says nothing about the call, whatever status, mark or code it has.
+func TestWhatAnErrorMeans(t *testing.T) {
+	wrongVersion := versionError(nil, "x")
+	for text, row := range map[string]struct {
+		err               error
+		notRead, outdated bool
+	}{
+		"not sent":                             {markedError{errSlow, ErrNotSent}, true, false},
+		"the version is refused":               {fmt.Errorf("%w: %w", errRefused, wrongVersion), false, true},
+		"another server":                       {fmt.Errorf("%w: %w", errRefused, ErrOtherServer), false, true},
+		"a refused resume: the session":        {fmt.Errorf("%w: %w", ErrInterrupted, markedError{errSlow, ErrNotSent}), false, false},
+		"a refused resume: the version":        {fmt.Errorf("%w: %w: %w", ErrInterrupted, errRefused, wrongVersion), false, false},
+		"a refused resume: another server":     {fmt.Errorf("%w: %w: %w", ErrInterrupted, errRefused, ErrOtherServer), false, false},
+		"a handler's answer with such a code":  {wrongVersion, false, false},
+		"the end of the conversation":          {ErrClosed, false, false},
+		"the text of an error before this one": {after(ErrClosed, markedError{errSlow, ErrNotSent}), false, false},
+	} {
+		conn := &connection{revision: revision("2026-07-28")}
+		if notRead, outdated := conn.classify(row.err); notRead != row.notRead || outdated != row.outdated {
+			t.Errorf("%s: not read %v, outdated %v", text, notRead, outdated)
+		}
+	}
+}
+
 // A Server that has not declared logging sends no log messages, whatever its handlers say and its clients ask for. What one sends that has declared
 // it stands in testdata/cases/logging.txtar.
 func TestLogging(t *testing.T) {
@@ -1158,6 +1182,7 @@ func TestLogging(t *testing.T) {
 // A stalled client holds up nobody. What has changed in the meantime it hears once, the last word; of a list that was not offered it hears nothing.
 func TestPublishNeverWaits(t *testing.T) {
 	server := &Server{Capabilities: map[string]any{"tools": struct{}{}, "prompts": map[string]bool{"listChanged": true}, "resources": map[string]bool{"listChanged": true}}}
+	server.AnnounceChanges()
 	a, b := Pipe()
 	go Serve(t.Context(), a, server, nil)
 	for _, line := range []string{initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"method":"ping"}`} {
@@ -1184,9 +1209,10 @@ func TestPublishNeverWaits(t *testing.T) {
 	}
 	b.Close()
 	waitFor(t, func() bool { // the peer is forgotten
-		server.mu.Lock()
-		defer server.mu.Unlock()
-		return len(server.legacy) == 0
+		c := server.changes.(*changes)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.legacy) == 0
 	})
 }
 
@@ -1211,9 +1237,10 @@ func listenTo(t *testing.T, server Handler, filter string) *listener {
 func (l *listener) next(t *testing.T) string { t.Helper(); return readLine(t, l.wireEnd) }
 
 func (s *Server) listening() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.listeners)
+	c := s.changes.(*changes)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.listeners)
 }
 
 // The subscriptions at one server, whoever's they are, have a bound, beyond which they are refused.
@@ -2580,12 +2607,13 @@ func TestHeaderParamsAreBounded(t *testing.T) {
 
 // subscribed returns how many subscriptions there are, in either era.
 func (s *Server) subscribed() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sub := range s.legacy {
+	c := s.changes.(*changes)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, sub := range c.legacy {
 		n += len(sub.watched)
 	}
-	return n + len(s.listeners)
+	return n + len(c.listeners)
 }
 
 // ---- Odd servers ---- (more in testdata/cases/client-*.txtar)

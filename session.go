@@ -6,16 +6,6 @@ package main
 // MCP on top of JSON-RPC: the revisions, what a message says about its sender,
 // and the lifecycle of both eras, from both ends.
 //
-// To see it work, read lessons 01, 10 and 11 of the course: testdata/README.md.
-//
-// In the legacy era the client introduces itself once, with initialize, and the
-// server remembers what it has said. In the modern era, 2026-07-28, every
-// request says the same again, in its _meta. So a legacy session is a remembered
-// _meta, and one Server with one set of handlers serves both eras. A Peer keeps
-// what its client has said. For each legacy request, Exchange.Meta and
-// Exchange.Revision return that; for a modern request they return what the request
-// says itself.
-//
 //	(each line also begins with "jsonrpc":"2.0", which is left out here)
 //
 //	legacy: initialize                                   modern: no handshake; server/discover is optional
@@ -31,11 +21,20 @@ package main
 //	> {"id":2,"method":"tools/list"}                         "tools":[…],
 //	< {"id":2,"result":{"tools":[…]}}                        "_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
 //
-// This file has three parts:
+// In the legacy era the client introduces itself once, with initialize, and the
+// server remembers what it has said. In the modern era, 2026-07-28, every
+// request says the same again, in its _meta. So a legacy session is a remembered
+// _meta, and one Server with one set of handlers serves both eras:
 //
-//	What both ends share   Revisions; the messages of the lifecycle; mcpProtocol, which remembers a client; Exchange.Log, Progress, Require
-//	The server             Server; the modern and the legacy era; InputRequired; Publish and subscriptions; Content; AddTool and its siblings
-//	The client             Client; attempts and connections; negotiate, which finds out what a server speaks; Call, Listen; ToolMarks
+//	Server                                          Client
+//	  Handle: which era?                              Call: is there a connection?
+//	    modern: check _meta, run the handler,           no:  an attempt in the background dials and
+//	            complete the result                          negotiates; all callers wait for it
+//	    legacy: initialize, or run the handler          yes: Peer.Call, in the modern era with _meta
+//	  entered by AddTool and its siblings: methods      a result that asks: Handlers answer, and it calls again
+//
+// The file has four parts: the wire, which is what both ends share; the server; the
+// client; bounds and protection. A newcomer can stop where the last one begins.
 //
 // The words of both ends:
 //
@@ -56,21 +55,20 @@ package main
 //	round        one run of a handler, with the questions that it has returned and the answers to them
 //	subscriber   a client, or a request of it, that is told of changes
 //	retired      a connection that new calls do not use any more
-//	outdated     a connection whose server may have changed: what it speaks is to be found out again
 //	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
 // requests), basic/patterns/subscriptions, server/discover. Copy this file with
-// jsonrpc.go, and with stdio.go, or with sse.go and http.go.
-//
-// At the end of this file stand the goroutines and the locks of the whole
-// package.
+// jsonrpc.go, and with stdio.go, or with sse.go and http.go. To see it work, read lessons
+// 01, 10 and 11 of the course: testdata/README.md.
 
 import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -79,9 +77,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"log/slog"
 	"maps"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,7 +90,7 @@ import (
 	"unicode/utf8"
 )
 
-// ======== What both ends share ========
+// ==== The wire ====
 
 // ---- Revisions ----
 
@@ -192,6 +192,45 @@ func firstOfEra(versions []string, modern bool) string {
 	return ""
 }
 
+// known returns an object without the members that the revision does not know. kind says
+// what it is: an entry of "tools", "resources" or "prompts", or a "serverInfo" or
+// "clientInfo".
+func (rev Revision) known(kind string, object json.RawMessage) json.RawMessage {
+	var unknown []string
+	if !rev.Icons {
+		unknown = append(unknown, "icons")
+	}
+	if !rev.Titles {
+		unknown = append(unknown, "title", "_meta")
+	}
+	if !rev.Structured {
+		unknown = append(unknown, "outputSchema")
+	}
+	if !rev.Annotations && kind == "tools" {
+		unknown = append(unknown, "annotations")
+	}
+	if len(unknown) == 0 {
+		return object
+	}
+	var rest Object
+	for name, value := range Each(object) {
+		switch {
+		case slices.Contains(unknown, string(name)):
+			continue
+		case kind == "prompts" && string(name) == "arguments": // they have titles, too
+			arguments := []byte{'['}
+			for _, argument := range Each(value) {
+				arguments = append(append(arguments, rev.known("", argument)...), ',')
+			}
+			value = append(bytes.TrimSuffix(arguments, []byte(",")), ']')
+		}
+		rest.Add(string(name), value)
+	}
+	return rest.JSON()
+}
+
+// ---- Errors ----
+
 // The error codes of MCP: 2026-07-28 basic#error-codes.
 const (
 	CodeResourceNotFound = -32002 // until 2025-11-25; later it is CodeInvalidParams
@@ -236,21 +275,21 @@ func unknownName(kind, name string) *Error {
 // 2026-07-28 basic#meta: implementations "SHOULD NOT use them to change the
 // behavior".
 type Implementation struct {
-	Name    string `json:"name"`
-	Title   string `json:"title,omitempty"`
-	Version string `json:"version"`
-	Icons   []Icon `json:"icons,omitempty"`
+	Name    string   `json:"name"`
+	Title   string   `json:"title,omitempty"`
+	Version string   `json:"version"`
+	Icons   iconList `json:"icons,omitempty"` // a []Icon
 }
 
-// limitedTo returns i without the fields that a revision does not know.
-func (i Implementation) limitedTo(rev Revision) Implementation {
-	if !rev.Titles {
-		i.Title = ""
+// lacks returns the name of a required member that is missing or empty; "": none is.
+func (i *Implementation) lacks() string {
+	switch {
+	case i != nil && i.Name == "":
+		return "name"
+	case i != nil && i.Version == "":
+		return "version"
 	}
-	if !rev.Icons {
-		i.Icons = nil
-	}
-	return i
+	return ""
 }
 
 // Icon is a picture for a user interface. Src is an https or data URI.
@@ -273,57 +312,19 @@ const (
 // each request, in the legacy era once, in initialize. 2026-07-28 basic#meta.
 type Meta struct {
 	// ProtocolVersion is the version of the request. Modern requests need it.
-	ProtocolVersion string
+	ProtocolVersion string `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
 	// ClientInfo names the client, without icons; nil: it does not say.
-	ClientInfo *Implementation
+	ClientInfo *Implementation `json:"io.modelcontextprotocol/clientInfo,omitempty"`
 	// ClientCapabilities is an object, and says what the client can be asked.
 	// Modern requests need it; nil: the client does not say.
-	ClientCapabilities json.RawMessage
+	ClientCapabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
 	// LogLevel is the least level of the log messages that are wanted. nil: a
 	// modern client wants none, a legacy client has not set a level.
-	LogLevel *string
+	LogLevel *string `json:"io.modelcontextprotocol/logLevel,omitempty"`
 	// ProgressToken is a string or an integer, and names the request in progress
 	// notifications; nil: no progress is wanted.
-	ProgressToken json.RawMessage
+	ProgressToken json.RawMessage `json:"progressToken,omitempty"`
 }
-
-// requestMeta is the _meta of a request, as it is sent. 2026-07-28 basic#meta.
-type requestMeta struct {
-	ProtocolVersion    string          `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
-	ClientInfo         *identity       `json:"io.modelcontextprotocol/clientInfo,omitempty"`
-	ClientCapabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
-	LogLevel           *string         `json:"io.modelcontextprotocol/logLevel,omitempty"`
-	ProgressToken      json.RawMessage `json:"progressToken,omitempty"`
-}
-
-// identity is what a server reads of an Implementation: not the icons, which it
-// does not use. A client can send megabytes of them.
-type identity struct {
-	Name    string `json:"name"`
-	Title   string `json:"title,omitempty"`
-	Version string `json:"version"`
-}
-
-// lacks returns the name of a required member that is missing or empty; "": none is.
-func (i *identity) lacks() string {
-	switch {
-	case i != nil && i.Name == "":
-		return "name"
-	case i != nil && i.Version == "":
-		return "version"
-	}
-	return ""
-}
-
-// implementation returns i as an Implementation; nil stays nil.
-func (i *identity) implementation() *Implementation {
-	if i == nil {
-		return nil
-	}
-	return &Implementation{Name: i.Name, Title: i.Title, Version: i.Version}
-}
-
-var errClientInfo = InvalidParams("clientInfo needs a name and a version")
 
 // metaParams are the params of any request: only _meta.
 type metaParams struct {
@@ -364,15 +365,16 @@ func (meta *Meta) read(params json.RawMessage) error {
 	case p.Meta[0] != '{':
 		return InvalidParams("_meta must be one object")
 	}
-	var said requestMeta
-	err := Bind(p.Meta, &said)
-	*meta = Meta{said.ProtocolVersion, said.ClientInfo.implementation(), said.ClientCapabilities, said.LogLevel, said.ProgressToken}
+	err := Bind(p.Meta, meta)
+	if meta.ClientInfo != nil {
+		meta.ClientInfo.Icons = nil
+	}
 	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
 	switch {
 	case err != nil:
 		return InvalidParams("_meta: %v", err)
-	case said.ClientInfo.lacks() != "":
-		return InvalidParams("_meta: Missing required member: '%s.%s'", metaClientInfo, said.ClientInfo.lacks())
+	case meta.ClientInfo.lacks() != "":
+		return InvalidParams("_meta: Missing required member: '%s.%s'", metaClientInfo, meta.ClientInfo.lacks())
 	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
 		return InvalidParams("_meta: '%s' has the wrong type", metaCapabilities)
 	case meta.LogLevel != nil && *meta.LogLevel == "":
@@ -398,14 +400,6 @@ type InitializeParams struct {
 	ProtocolVersion string          `json:"protocolVersion"` // the newest one that the client speaks
 	Capabilities    json.RawMessage `json:"capabilities"`    // an object: what the client can be asked
 	ClientInfo      Implementation  `json:"clientInfo"`
-}
-
-// initializeRequest is what a server reads of InitializeParams at first: the rest
-// is only read if it is not too long.
-type initializeRequest struct {
-	ProtocolVersion string          `json:"protocolVersion"`
-	Capabilities    json.RawMessage `json:"capabilities"`
-	ClientInfo      json.RawMessage `json:"clientInfo"`
 }
 
 // InitializeResult is the result of initialize. 2025-11-25
@@ -446,326 +440,6 @@ type ProgressParams struct {
 	Message       string          `json:"message,omitempty"` // for users; from 2025-03-26 on
 }
 
-// ---- What MCP keeps with a Peer ----
-
-// mcpProtocol is the protocol of MCP: it remembers what a legacy client has said in
-// initialize, and decides for each request which era it belongs to.
-type mcpProtocol struct {
-	mu       sync.Mutex // guards the fields below
-	revision Revision   // the zero Revision: nothing was agreed on yet
-	meta     Meta
-}
-
-// Serve is ServeConn for MCP: it answers the requests of the client at the other
-// end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
-// that passes requests on to one. The values of ctx are in the context of each
-// handler.
-func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
-	return serveConn(ctx, c, h, new(mcpProtocol), log)
-}
-
-// Open is OpenConn for MCP. It does not find out what the server speaks, and sends
-// no initialize: Client does.
-func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
-	return openConn(ctx, c, h, new(mcpProtocol), log)
-}
-
-// setHandshake stores what a legacy request does not say: the version that was
-// agreed on, and the rest of a Meta.
-func (p *Peer) setHandshake(rev Revision, meta Meta) {
-	m := p.protocol.(*mcpProtocol)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.revision, m.meta = rev, meta
-}
-
-// speaksMCP reports whether a Peer is one of MCP, and not of JSON-RPC alone.
-func (p *Peer) speaksMCP() bool {
-	_, ok := p.protocol.(*mcpProtocol)
-	return ok
-}
-
-// remembered returns what setHandshake has stored. The zero Revision means that
-// nothing is remembered yet.
-func (p *Peer) remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
-
-func (m *mcpProtocol) get() (Revision, Meta) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.revision, m.meta
-}
-
-// setLogLevel changes the level that is remembered.
-func (m *mcpProtocol) setLogLevel(level string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.meta.LogLevel = &level
-}
-
-// admit fills in the revision and the Meta that are remembered. On a server it
-// refuses a batch if the revision has no batches. A client takes any array:
-// otherwise a response in it would be lost.
-func (m *mcpProtocol) admit(in Payload, base *Exchange) (asArray bool, refused string) {
-	facts := base.facts()
-	rev, meta := m.get()
-	if rev.Version != "" {
-		facts.revision = rev
-	}
-	facts.meta = meta
-	if !facts.revision.ServerRequests {
-		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
-		// requests to stdout."
-		base.cannotCall = true
-	}
-	if !in.Batch {
-		return false, ""
-	}
-	if !base.owner.weAreClient {
-		refused = refuseBatch(in, facts.revision)
-	}
-	return facts.revision.Batches, refused
-}
-
-// refuseBatch returns the reason why a batch is not taken at all; "": it is. Only
-// 2025-03-26 has batches. Its basic/lifecycle says that initialize "MUST NOT be
-// part of a JSON-RPC batch", and its transports#sending-messages-to-the-server
-// that a batch has "one or more requests and/or notifications", or only
-// responses.
-func refuseBatch(in Payload, rev Revision) (reason string) {
-	responses := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response })
-	others := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method != "" })
-	switch {
-	case !rev.Batches:
-		return "no batches in " + cmp.Or(rev.Version, "this revision")
-	case in.hasRequest("initialize"):
-		return "initialize in a batch"
-	case responses && others:
-		return "requests and responses in one batch"
-	}
-	return ""
-}
-
-// begin decides which era a request belongs to, and fills in what it says
-// about its sender.
-func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
-	facts := x.facts()
-	if in.Batch { // its messages share the mcpFacts that admit has filled in; each needs its own
-		own := *facts
-		facts, x.protocolData = &own, &own
-	}
-	meta, err := x.Request.Meta()
-	rev := revision(meta.ProtocolVersion)
-	// Only the modern era declares a version in _meta, so an unknown one counts as
-	// modern. A legacy version says nothing new.
-	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
-	switch {
-	case x.owner.weAreClient && facts.revision.Modern:
-		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
-		// responses"
-		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
-		return errIgnored
-	case err != nil:
-		return err
-	case modern && in.Batch:
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + cmp.Or(rev.Version, meta.ProtocolVersion)}
-	case modern && x.Request.Method == "subscriptions/listen" && len(in.raw) > maxListen:
-		return InvalidParams("a subscription must have at most %d bytes", maxListen)
-	case modern:
-		facts.revision, facts.meta = rev, meta
-		x.Peer = nil // a modern client is never sent requests
-	default:
-		facts.meta.ProgressToken = meta.ProgressToken
-		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
-	}
-	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
-	return nil
-}
-
-// takeNotification handles cancellations, and drops progress that no call waits for.
-func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
-	own := *x.facts() // the messages of a batch share the mcpFacts that admit has filled in
-	x.protocolData = &own
-	switch x.Request.Method {
-	case "notifications/cancelled":
-		m.cancel(x)
-		return true
-	case "notifications/progress":
-		var p ProgressParams
-		_ = Bind(x.Request.Params, &p)
-		token, ok := parseID(p.ProgressToken)
-		if !ok || !x.owner.expects(token.key()) {
-			x.owner.log.Debug("progress of nothing that we wait for", "params", brief(x.Request.Params))
-			return true
-		}
-	}
-	return false
-}
-
-// errSubscriptionEnded is the error of subscriptions/listen when the server has
-// ended the subscription.
-var errSubscriptionEnded = errors.New("the server has ended the subscription")
-
-// cancel takes in notifications/cancelled. 2025-11-25 basic/utilities/cancellation:
-// one for a request that is unknown or finished, and one that is malformed, is
-// ignored; initialize is not to be cancelled.
-func (m *mcpProtocol) cancel(x *Exchange) {
-	var p CancelledParams
-	_ = Bind(x.Request.Params, &p)
-	id, ok := parseID(p.RequestID)
-	if !ok {
-		return
-	}
-	cancelled := x.owner.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
-	rev, _ := m.get()
-	switch {
-	case cancelled != nil:
-		x.owner.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
-	case x.owner.weAreClient && rev.Modern:
-		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference
-		// a subscriptions/listen request, to terminate that subscription stream"
-		if call := x.owner.calling(id); call != nil && call.Method == "subscriptions/listen" {
-			x.owner.fail(id, errSubscriptionEnded)
-		}
-	}
-}
-
-// callKey returns the progress token of a call.
-func (m *mcpProtocol) callKey(call *Message) string {
-	meta, _ := call.Meta()
-	token, _ := parseID(meta.ProgressToken)
-	return token.key()
-}
-
-// abandoned returns the notifications/cancelled for a call. 2025-11-25
-// basic/utilities/cancellation: "The initialize request MUST NOT be cancelled by
-// clients". A server/discover that takes too long is followed by initialize, and
-// not cancelled either.
-func (m *mcpProtocol) abandoned(call *Message, why error) *Message {
-	if call.Method == "initialize" || call.Method == "server/discover" {
-		return nil
-	}
-	cancelled, _ := NewRequest(ID{}, "notifications/cancelled", CancelledParams{Reason: why.Error(), RequestID: json.RawMessage(call.ID.text)})
-	return cancelled
-}
-
-// ---- What MCP keeps with an Exchange ----
-
-// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
-type mcpFacts struct {
-	meta       Meta
-	revision   Revision                   // in force for the request; the zero Revision: none yet
-	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
-	inputState string                     // what Exchange.State returns: the State of the last InputRequired
-	noLogs     bool                       // the Server has not declared logging
-	progressed bool                       // progress was sent; only Exchange.Progress uses this and the next field
-	reported   float64                    // the last progress that was sent
-	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
-}
-
-// facts returns what MCP knows about the request. If nothing is stored yet, it
-// stores the zero mcpFacts.
-func (x *Exchange) facts() *mcpFacts {
-	if x.protocolData == nil {
-		x.protocolData = new(mcpFacts)
-	}
-	return x.protocolData.(*mcpFacts)
-}
-
-// Meta returns what the sender of the request has said about itself: a modern
-// request says it, a legacy client has said it in initialize.
-func (x *Exchange) Meta() Meta { return x.facts().meta }
-
-// Revision returns the revision that is in force for the request. Before
-// initialize it is the zero Revision.
-func (x *Exchange) Revision() Revision { return x.facts().revision }
-
-// Inputs returns the answers to the questions of the InputRequired that the
-// handler has returned before, by key. It returns nil at first.
-func (x *Exchange) Inputs() map[string]json.RawMessage { return x.facts().inputs }
-
-// Input stores the answer to one of these questions in answer, as Bind does: a
-// pointer to an ElicitResult, a SamplingResult or a RootsResult. It returns false if
-// there is no answer yet, or if it does not fit: then ask, or ask again.
-func (x *Exchange) Input(key string, answer any) bool {
-	text, ok := x.Inputs()[key]
-	return ok && Bind(text, answer) == nil
-}
-
-// State returns the State of the InputRequired that the handler has returned
-// before.
-func (x *Exchange) State() string { return x.facts().inputState }
-
-// Disconnect ends the HTTP response over which the request is to be answered,
-// while the request goes on. The client comes back for the rest after retry. So
-// a long call needs no open connection. Only 2025-11-25 has this: elsewhere
-// Disconnect does nothing.
-func (x *Exchange) Disconnect(retry time.Duration) {
-	if disconnect := x.facts().disconnect; disconnect != nil && x.state != nil { // a notification has no response
-		disconnect(retry)
-	}
-}
-
-// logLevels are the severities of RFC 5424, the least first.
-var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
-
-// Log sends a log message about the request, if its level is wanted. A modern
-// request names a level, or gets no messages: 2026-07-28
-// server/utilities/logging, "MUST NOT emit notifications/message for a request
-// that does not include this field". A legacy client has set a level with
-// logging/setLevel; before that it gets messages from info upwards. A Server
-// that has not declared logging sends no messages.
-//
-// level is one of debug, info, notice, warning, error, critical, alert and
-// emergency. A message of any other level is dropped. data encodes to JSON.
-func (x *Exchange) Log(ctx context.Context, level string, data any) error {
-	least := x.Meta().LogLevel
-	if least == nil {
-		if x.Peer == nil { // modern; or legacy without a session, which was not offered logging
-			return nil
-		}
-		least = new("info")
-	}
-	if x.facts().noLogs || slices.Index(logLevels, level) < slices.Index(logLevels, *least) {
-		return nil
-	}
-	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
-}
-
-// Progress tells how far the request has come, if its sender wants to know.
-// Without a progress token in the request it does nothing. Progress must rise: a value
-// that does not is not sent. So a handler that returns an InputRequired, and begins
-// again with the answers, may report the same steps again. total 0 means that the end
-// is not known. Progress returns ErrAnswered when the request is over. It is for one
-// goroutine at a time.
-func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
-	return x.ProgressMessage(ctx, progress, total, "")
-}
-
-// ProgressMessage is Progress with a message for users, such as "reading page 3".
-// 2024-11-05 does not know the message, so it is left out there.
-func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64, message string) error {
-	token := x.Meta().ProgressToken
-	switch {
-	case token == nil:
-		return nil
-	case x.state == nil:
-		return ErrAnswered
-	case !(progress <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // NaN and infinity are not in JSON
-		return fmt.Errorf("progress %v of %v", progress, total)
-	}
-	// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
-	// each notification"
-	facts := x.facts()
-	if facts.progressed && progress <= facts.reported {
-		return nil
-	}
-	facts.progressed, facts.reported = true, progress
-	if !x.Revision().ProgressMessages {
-		message = ""
-	}
-	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total, message}.encode())
-}
-
 // encode returns the params as JSON. It does without encoding/json, because that
 // would be a third of what an event costs.
 func (p ProgressParams) encode() encoded {
@@ -781,354 +455,362 @@ func (p ProgressParams) encode() encoded {
 	return append(b, '}')
 }
 
-// Require returns an error with CodeMissingCapability unless the client has
-// declared all of the capabilities, such as "sampling" or "elicitation.url". The
-// legacy era does not know that code. There the Server sends something else if a
-// handler returns the error: for tools/call a result with isError, for any other
-// method a CodeInternalError.
-func (x *Exchange) Require(capabilities ...string) error {
-	missing := map[string]map[string]any{}
-	for _, path := range capabilities {
-		name, part, _ := strings.Cut(path, ".")
-		if x.hasCapability(name, part) {
-			continue
-		}
-		if missing[name] == nil {
-			missing[name] = map[string]any{}
-		}
-		if part != "" {
-			missing[name][part] = struct{}{}
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	data, _ := marshal(map[string]any{"requiredCapabilities": missing})
-	names := strings.Join(slices.Sorted(maps.Keys(missing)), ", ")
-	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + names, Data: data}
+// ---- Content: what tools return, and prompts and resources hold ----
+
+// Content is one part of the result of a tool, or of a message. Type says which
+// fields it has. TextContent, ImageContent, AudioContent, ResourceLink and
+// EmbeddedResource each return one. 2025-11-25 server/tools#tool-result; for
+// tool_use and tool_result client/sampling#sampling-with-tools.
+type Content struct {
+	Type string `json:"type"`           // text, image, audio, resource_link, resource, tool_use or tool_result
+	Text string `json:"text,omitempty"` // of a text
+	Data []byte `json:"data,omitempty"` // of an image or audio; on the wire it is Base64
+	// MimeType is that of an image, of audio, or of a linked resource.
+	MimeType string `json:"mimeType,omitempty"`
+
+	// Of a resource_link, as in Resource:
+	URI         string `json:"uri,omitempty"`
+	Name        string `json:"name,omitempty"`
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+	Size        int64  `json:"size,omitempty"`
+
+	Resource *ResourceContents `json:"resource,omitempty"` // of a resource, which is embedded
+
+	// Of a tool_use, in which a model calls a tool while it is sampled. Name is the
+	// name of the tool.
+	ID    string          `json:"id,omitempty"`
+	Input json.RawMessage `json:"input,omitempty"` // the arguments, an object
+
+	// Of a tool_result, which answers the tool_use with that id.
+	ToolUseID         string          `json:"toolUseId,omitempty"`
+	Content           []Content       `json:"content,omitempty"`
+	StructuredContent json.RawMessage `json:"structuredContent,omitempty"` // an object
+	IsError           bool            `json:"isError,omitempty"`
+
+	Annotations *ContentAnnotations `json:"annotations,omitempty"`
+	Meta        json.RawMessage     `json:"_meta,omitempty"` // an object
 }
 
-// hasCapability reports whether the client has declared a capability, or a part of
-// it. A capability elicitation without parts means form: 2026-07-28
-// client/elicitation#capabilities.
-func (x *Exchange) hasCapability(name, part string) bool {
-	declared := member(x.Meta().ClientCapabilities, name)
-	switch {
-	case declared == nil, name == "elicitation" && !x.Revision().Elicitation:
-		return false
-	case part == "":
-		return true
-	case name == "elicitation" && part == "form":
-		return member(declared, "form") != nil || member(declared, "url") == nil
-	}
-	return member(declared, part) != nil
+// ContentAnnotations say for whom a content is, and how much it matters.
+// 2025-11-25 server/resources#annotations.
+type ContentAnnotations struct {
+	Audience     []string `json:"audience,omitempty"`     // user, assistant, or both
+	Priority     *float64 `json:"priority,omitempty"`     // from 0 to 1; 1 means that the content is required
+	LastModified string   `json:"lastModified,omitempty"` // in ISO 8601
 }
 
-// ======== The server ========
+// TextContent returns a text.
+func TextContent(text string) Content { return Content{Type: "text", Text: text} }
 
-// Server is the Handler that knows the lifecycle of both eras. It serves any
-// number of Conns at once. It answers initialize, ping, server/discover,
-// logging/setLevel, subscriptions/listen, resources/subscribe and
-// resources/unsubscribe itself, and offers the tools, resources and prompts that are
-// added to it. All other methods are in Methods. Set the fields before the first
-// request.
-type Server struct {
-	// Info is what clients are told about this server. MCP requires a Name and a
-	// Version. The Server does not check that they are there.
-	Info Implementation
-	// Capabilities are told to clients as they are. If they do not name tools,
-	// resources or prompts, and some were added before the first request, those are
-	// declared with listChanged. A method of MCP that belongs to a capability is
-	// served only if that is declared: tools/call needs "tools", and Exchange.Log
-	// needs "logging". If the capabilities cannot be encoded, each request is
-	// answered with an error that says so.
-	Capabilities map[string]any
-	Instructions string   // for the client's model; "": none
-	Versions     []string // versions to offer, newest first; empty: all
-	// Methods holds all other methods by name, those of notifications too. They come
-	// before those that serve what AddTool, AddResource, AddResourceTemplate and
-	// AddPrompt have added. The handler of tools/call, prompts/get or resources/read
-	// may return an InputRequired.
-	Methods map[string]HandlerFunc
-	// StateKey is the key that protects a requestState. It has any length, and is
-	// the same on all replicas. Empty: a random key.
-	StateKey []byte
-
-	once     sync.Once // sets the fields below
-	versions []string  // that are offered
-	key      []byte
-	info     json.RawMessage // what each modern result says about this server
-	caps     json.RawMessage
-	mistake  error                  // Capabilities cannot be encoded; nil: they can
-	logs     bool                   // logging is declared
-	methods  map[string]HandlerFunc // that are served
-	hidden   []string               // those that are not, because their capability is not declared
-
-	warning sync.Once // about the hidden methods
-
-	mu         sync.Mutex            // guards the fields below
-	legacy     map[*Peer]*subscriber // nil before the first request
-	listeners  map[*subscriber]bool
-	remembered int                       // bytes, of all in legacy; at most maxRemembered
-	tools      catalog[*offeredTool]     // by name
-	resources  catalog[*offeredResource] // by URI
-	templates  catalog[*offeredTemplate] // by URI template
-	prompts    catalog[*offeredPrompt]   // by name
+// ImageContent returns an image, such as one of the type image/png.
+func ImageContent(data []byte, mimeType string) Content {
+	return Content{Type: "image", Data: data, MimeType: mimeType}
 }
 
-// Handle answers a request in its own era, or takes in a notification. The request
-// must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
-func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
-	s.once.Do(s.prepare)
-	if x.owner != nil && !x.owner.speaksMCP() {
-		return nil, errNotServe
-	}
-	x.facts().noLogs = !s.logs
-	if len(s.hidden) > 0 && x.owner != nil {
-		s.warning.Do(func() { s.warn(x.owner.log) })
-	}
-	version := x.Meta().ProtocolVersion // of the request, or of initialize
-	switch {
-	case x.Request.Kind() == Notification:
-		return s.handleNotification(ctx, x)
-	case s.mistake != nil:
-		return nil, s.mistake
-	case version != "" && !slices.Contains(s.versions, version):
-		return nil, s.refuseVersion(x.Request.Method, version)
-	case revision(version).Modern:
-		return s.handleModern(ctx, x)
-	}
-	return s.handleLegacy(ctx, x)
+// AudioContent returns audio, such as that of the type audio/wav. 2024-11-05 does
+// not know it.
+func AudioContent(data []byte, mimeType string) Content {
+	return Content{Type: "audio", Data: data, MimeType: mimeType}
 }
 
-// errNotServe is the answer to each request when a program has made a mistake.
-var errNotServe = &Error{Code: CodeInternalError, Message: "Internal error: for MCP, the program must use Serve, not ServeConn"}
-
-func (s *Server) prepare() {
-	s.key = s.StateKey
-	if len(s.key) == 0 {
-		s.key = []byte(rand.Text())
-	}
-	s.versions = versionsOrAll(s.Versions)
-	s.info, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version}) // strings have no error
-	caps, err := marshalObject(s.withOffered(s.Capabilities))
-	if err != nil {
-		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
-	}
-	s.caps = caps
-	s.logs = s.declares("logging")
-	s.methods = map[string]HandlerFunc{}
-	for kind, methods := range s.methodsOfOffered() {
-		if s.declares(kind) {
-			maps.Copy(s.methods, methods)
-		}
-	}
-	maps.Copy(s.methods, s.Methods)
-	for _, method := range slices.Sorted(maps.Keys(s.methods)) {
-		if !s.declares(capabilityOf[method]) {
-			delete(s.methods, method)
-			s.hidden = append(s.hidden, method)
-		}
-	}
+// ResourceLink returns a link to a resource, which the client may read. Only
+// revisions from 2025-06-18 on know it.
+func ResourceLink(r Resource) Content {
+	return Content{Type: "resource_link", URI: r.URI, Name: r.Name, Title: r.Title, Description: r.Description,
+		MimeType: r.MimeType, Size: r.Size, Annotations: r.Annotations}
 }
 
-// capabilityOf maps the methods of MCP that belong to a capability of the server
-// to that capability. Without it they are not found, in any revision: 2026-07-28
-// schema MethodNotFoundError, "gated behind a server capability the server did
-// not advertise". What the server declares counts, not what a revision can
-// announce: 2024-11-05 has completion/complete, but no capability for it.
-var capabilityOf = map[string]string{
-	"completion/complete": "completions", "logging/setLevel": "logging",
-	"prompts/get": "prompts", "prompts/list": "prompts",
-	"resources/list": "resources", "resources/read": "resources", "resources/templates/list": "resources",
-	"resources/subscribe": "resources.subscribe", "resources/unsubscribe": "resources.subscribe",
-	"tools/call": "tools", "tools/list": "tools",
+// EmbeddedResource returns a resource with what it holds.
+func EmbeddedResource(contents ResourceContents) Content {
+	return Content{Type: "resource", Resource: &contents}
 }
 
-// declares reports whether a capability is declared. "" always is.
-func (s *Server) declares(capability string) bool {
-	if capability == "" {
-		return true
+// MarshalJSON returns the content as JSON. A member that the type needs is there even
+// if it is empty, such as the text of a text.
+func (c Content) MarshalJSON() ([]byte, error) { return c.append(nil) }
+
+// append appends the content as JSON. A text alone does without encoding/json, which would
+// check and copy a long one twice.
+func (c Content) append(b []byte) ([]byte, error) {
+	if c.Type == "text" && c.Annotations == nil && c.Meta == nil {
+		return append(appendString(append(b, `{"type":"text","text":`...), c.Text), '}'), nil
 	}
-	value := string(lookup(s.caps, strings.Split(capability, ".")...))
-	return value != "" && value != "null" && value != "false"
-}
-
-// declaresTrue reports whether a part of a capability is true.
-func (s *Server) declaresTrue(path ...string) bool { return string(lookup(s.caps, path...)) == "true" }
-
-// warn logs which methods are not served.
-func (s *Server) warn(log *slog.Logger) {
-	for _, method := range s.hidden {
-		log.Warn("a method is not served, as the Server does not declare its capability", "method", method, "capability", capabilityOf[method])
-	}
-}
-
-// withOffered returns the capabilities, and declares tools, resources and prompts if
-// some were added. From now on, what is added is announced.
-func (s *Server) withOffered(declared map[string]any) map[string]any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.legacy, s.listeners = map[*Peer]*subscriber{}, map[*subscriber]bool{}
-	all := map[string]any{}
-	for kind, n := range map[string]int{"tools": len(s.tools.keys), "prompts": len(s.prompts.keys),
-		"resources": len(s.resources.keys) + len(s.templates.keys)} {
-		if n > 0 {
-			all[kind] = map[string]bool{"listChanged": true}
-		}
-	}
-	maps.Copy(all, declared)
-	return all
-}
-
-// methodsOfOffered returns the methods of tools, resources and prompts. If a
-// capability is declared, its lists are served even when nothing was added: 2026-07-28
-// server/tools#capabilities, "Servers that declare the tools capability MUST respond
-// to tools/list requests". The pages of prompts and resources say the same.
-func (s *Server) methodsOfOffered() map[string]map[string]HandlerFunc {
-	return map[string]map[string]HandlerFunc{
-		"tools":   {"tools/list": s.listTools, "tools/call": s.callTool},
-		"prompts": {"prompts/list": s.listPrompts, "prompts/get": s.getPrompt},
-		"resources": {"resources/list": s.listResources, "resources/templates/list": s.listTemplates,
-			"resources/read": s.readResource},
-	}
-}
-
-// refuseVersion returns the error for a version that is not offered. A legacy-only
-// server answers MethodNotFound, so that the client falls back to initialize. It
-// must not answer CodeUnsupportedVersion: 2026-07-28 basic/versioning, "a
-// recognized modern JSON-RPC error […] identifies a modern server".
-func (s *Server) refuseVersion(method, version string) *Error {
-	if firstOfEra(s.versions, true) == "" {
-		return errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
-	}
-	return versionError(s.versions, version)
-}
-
-// ---- The modern era: 2026-07-28 ----
-
-// handleModern checks what each modern request must say, in a fixed order. Then
-// it runs the handler, and completes the result.
-func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
-	method, meta := x.Request.Method, x.Meta()
-	switch {
-	case meta.ClientCapabilities == nil:
-		// 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error
-		// code -32602"
-		return nil, missingMeta(s.versions, metaCapabilities)
-	case meta.LogLevel != nil && !slices.Contains(logLevels, *meta.LogLevel):
-		return nil, unknownName("log level", *meta.LogLevel)
-	}
-	h := s.methods[method]
-	switch method {
-	case "initialize":
-		// 2026-07-28 basic/versioning: name the versions "in any error it
-		// returns to an initialize request"
-		return nil, errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
-	case "server/discover":
-		h = s.discover
-	case "subscriptions/listen":
-		h = s.listen
-	}
-	if h == nil {
-		return nil, MethodNotFound(method)
-	}
-	if slices.Contains(methodsThatMayAsk, method) {
-		if err := s.readInputs(x); err != nil {
-			return nil, err
-		}
-	}
-	result, err := h(ctx, x)
-	if need, isQuestion := asInputRequired(result); isQuestion && err == nil {
-		result, err = s.requireInput(x, need)
-	}
-	if err != nil {
-		return nil, permitted(x.Revision(), err)
-	}
-	return completed{s, method, result}, nil
-}
-
-// permitted returns an error of a handler with a code that may be sent.
-// 2026-07-28 basic#error-codes: a server "MUST NOT emit" a code of the
-// specification's range that is not defined, nor those of earlier revisions for
-// a resource that is not found and for a URL that is to be visited.
-func permitted(rev Revision, err error) error {
-	const reserved = 80 // codes that the specification has reserved: CodeHeaderMismatch is the first, and the others are below it
-	fault, ok := errors.AsType[*Error](err)
-	if !ok || fault == nil { // NewResponse makes a CodeInternalError of it
-		return err
-	}
-	code := fault.Code
-	switch {
-	case code == CodeResourceNotFound:
-		code = rev.ResourceNotFound
-	case code == CodeHeaderMismatch, code == CodeMissingCapability, code == CodeUnsupportedVersion:
-		return err
-	case CodeHeaderMismatch-reserved < code && code < CodeHeaderMismatch:
-		code = CodeInternalError
-	default:
-		return err
-	}
-	return &Error{Code: code, Message: fault.Message, Data: fault.Data}
-}
-
-func (s *Server) discover(context.Context, *Exchange) (any, error) {
-	return DiscoverResult{SupportedVersions: s.versions, Capabilities: s.caps, Instructions: s.Instructions, Meta: &ResultMeta{ServerInfo: &s.Info}}, nil
-}
-
-// cacheable lists the methods whose results say how long they stay fresh:
-// 2026-07-28 server/utilities/caching.
-var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
-
-// resultMembers are the members that the Server adds to a modern result, unless
-// the handler has set them.
-type resultMembers struct {
-	Type       json.RawMessage `json:"resultType,omitempty"`
-	TTL        json.RawMessage `json:"ttlMs,omitempty"`
-	CacheScope json.RawMessage `json:"cacheScope,omitempty"`
-	Meta       json.RawMessage `json:"_meta,omitempty"`
-}
-
-// completed is a modern result. When it is encoded, it gets what every result has:
-// resultType, serverInfo and, if results of the method may be cached, that this one may not.
-type completed struct {
-	server *Server
-	method string
-	result any // of the handler
-}
-
-// MarshalJSON returns the result of the handler with these members.
-func (c completed) MarshalJSON() ([]byte, error) { return c.encodeObject() }
-
-// encodeObject encodes the result for marshal.
-func (c completed) encodeObject() (json.RawMessage, error) {
-	raw, err := marshalObject(c.result)
+	type plain Content // without MarshalJSON
+	text, err := marshal(plain(c))
 	if err != nil {
 		return nil, err
 	}
-	info := c.server.info
-	var given resultMembers
-	_ = Bind(raw, &given)
-	full := Object{make([]byte, 0, len(raw)+len(info)+160)}
-	if given.Type == nil {
-		full.Add("resultType", []byte(`"complete"`))
+	full := Object{text[:len(text)-1]} // without its }
+	switch {
+	case c.Type == "text" && c.Text == "":
+		full.Add("text", []byte(`""`))
+	case (c.Type == "image" || c.Type == "audio") && len(c.Data) == 0:
+		full.Add("data", []byte(`""`))
+	case c.Type == "tool_use" && c.Input == nil:
+		full.Add("input", []byte("{}"))
+	case c.Type == "tool_result" && len(c.Content) == 0:
+		full.Add("content", []byte("[]"))
 	}
-	full.AddAll(raw, "_meta")
-	if slices.Contains(cacheable, c.method) && unquote(given.Type) != "input_required" {
-		if given.TTL == nil {
-			full.Add("ttlMs", []byte("0"))
+	return append(b, full.encode()...), nil
+}
+
+// ResourceContents is what a resource holds: a text, or bytes. 2025-11-25
+// server/resources#resource-contents.
+type ResourceContents struct {
+	URI      string          `json:"uri"`
+	MimeType string          `json:"mimeType,omitempty"`
+	Text     string          `json:"text,omitempty"` // if Blob is nil
+	Blob     []byte          `json:"blob,omitempty"` // on the wire it is Base64; nil: the resource is a text
+	Meta     json.RawMessage `json:"_meta,omitempty"`
+}
+
+// MarshalJSON returns the contents as JSON, with the member text or the member
+// blob, even if it is empty.
+func (c ResourceContents) MarshalJSON() ([]byte, error) {
+	var o Object
+	o.Add("uri", appendString(nil, c.URI))
+	if c.MimeType != "" {
+		o.Add("mimeType", appendString(nil, c.MimeType))
+	}
+	if c.Blob == nil {
+		o.Add("text", appendString(nil, c.Text))
+	} else {
+		o.Add("blob", appendString(nil, base64.StdEncoding.EncodeToString(c.Blob)))
+	}
+	if c.Meta != nil {
+		o.Add("_meta", c.Meta)
+	}
+	return o.encode(), nil
+}
+
+// ---- Tools, resources and prompts ----
+
+// Tool is a tool as tools/list shows it. 2025-11-25 server/tools#tool.
+type Tool struct {
+	Name        string `json:"name"`            // required: up to 128 letters, digits, _, - and .
+	Title       string `json:"title,omitempty"` // for users; shown from 2025-06-18 on
+	Description string `json:"description,omitempty"`
+	// InputSchema is the JSON Schema of the arguments, an object. nil: any object.
+	// It is for the client: the Server does not check arguments by it.
+	InputSchema json.RawMessage `json:"inputSchema"`
+	// OutputSchema is the JSON Schema of the StructuredContent of each result; nil:
+	// there is none. It is shown from 2025-06-18 on.
+	OutputSchema json.RawMessage  `json:"outputSchema,omitempty"`
+	Annotations  *ToolAnnotations `json:"annotations,omitempty"` // shown from 2025-03-26 on
+	Icons        []Icon           `json:"icons,omitempty"`       // shown from 2025-11-25 on
+	Meta         json.RawMessage  `json:"_meta,omitempty"`       // an object; shown from 2025-06-18 on
+}
+
+// ToolAnnotations tell a client how careful it must be. A client takes a tool
+// without them for one that may destroy something, and asks its user.
+// 2025-03-26 schema ToolAnnotations.
+type ToolAnnotations struct {
+	ReadOnly    bool `json:"readOnlyHint"`    // changes nothing
+	Destructive bool `json:"destructiveHint"` // may destroy something
+	Idempotent  bool `json:"idempotentHint"`  // a second call with the same arguments changes nothing more
+	OpenWorld   bool `json:"openWorldHint"`   // reaches something outside
+}
+
+// HeaderParam is an argument of a tool that modern clients repeat in the header of
+// a tools/call over HTTP, because the inputSchema of the tool marks it with
+// x-mcp-header.
+type HeaderParam struct {
+	Name string   // the field is Mcp-Param- and this name
+	Path []string // the names of the members that lead from arguments to the argument; at least one
+}
+
+// ListToolsResult is the result of tools/list. 2025-11-25
+// server/tools#listing-tools.
+type ListToolsResult struct {
+	NextCursor string      `json:"nextCursor,omitempty"` // for the params of the next tools/list; "": this is the last page
+	Tools      array[Tool] `json:"tools"`
+}
+
+// CallToolParams are the params of tools/call. 2025-11-25
+// server/tools#calling-tools.
+type CallToolParams struct {
+	Name      string `json:"name,omitempty"`
+	Arguments any    `json:"arguments,omitempty"` // encodes to an object
+	// Meta encodes to an object. Client.Call adds to it what each request must say. In
+	// the modern era {"io.modelcontextprotocol/logLevel":"debug"} asks for log messages.
+	Meta any `json:"_meta,omitempty"`
+}
+
+// ToolResult is the result of tools/call. 2025-11-25 server/tools#calling-tools.
+type ToolResult struct {
+	Content []Content `json:"content"`
+	// StructuredContent is an object that fits the OutputSchema of the tool. nil:
+	// there is none. A revision before 2025-06-18 does not know it, so Content should
+	// say the same.
+	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
+	// IsError means that the tool has run and failed. Content says why, for the
+	// model.
+	IsError bool `json:"isError,omitempty"`
+	Meta    any  `json:"_meta,omitempty"` // encodes to an object
+}
+
+// ToolError returns the result of a tool that has run and failed.
+func ToolError(format string, args ...any) ToolResult {
+	return ToolResult{Content: []Content{TextContent(fmt.Sprintf(format, args...))}, IsError: true}
+}
+
+// Text returns the texts in Content, one after the other, with a newline between
+// them.
+func (r ToolResult) Text() string {
+	var texts []string
+	for _, c := range r.Content {
+		if c.Type == "text" {
+			texts = append(texts, c.Text)
 		}
-		if given.CacheScope == nil {
-			full.Add("cacheScope", []byte(`"private"`))
+	}
+	return strings.Join(texts, "\n")
+}
+
+// MarshalJSON returns the result as JSON. Without content, content is [].
+func (r ToolResult) MarshalJSON() ([]byte, error) { return r.encode() }
+
+// encode is MarshalJSON for those who need no check of what it returns.
+func (r ToolResult) encode() (encoded, error) {
+	b := append(make([]byte, 0, 128), `{"content":[`...)
+	for i, c := range r.Content {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = c.append(b); err != nil {
+			return nil, err
 		}
 	}
-	meta := Object{make([]byte, 0, len(given.Meta)+len(info)+64)}
-	meta.AddAll(given.Meta)
-	if member(given.Meta, metaServerInfo) == nil {
-		meta.Add(metaServerInfo, info)
+	o := Object{append(b, ']')}
+	if len(r.StructuredContent) > 0 {
+		structured, err := marshalObject(r.StructuredContent)
+		if err != nil {
+			return nil, fmt.Errorf("structuredContent: %w", err)
+		}
+		o.Add("structuredContent", structured)
 	}
-	full.Add("_meta", meta.encode())
-	return full.JSON(), nil
+	if r.IsError {
+		o.Add("isError", []byte("true"))
+	}
+	if r.Meta != nil {
+		meta, err := marshalObject(r.Meta)
+		if err != nil {
+			return nil, err
+		}
+		o.Add("_meta", meta)
+	}
+	return o.encode(), nil
+}
+
+// Resource is a resource as resources/list shows it. 2025-11-25
+// server/resources#resource.
+type Resource struct {
+	URI         string              `json:"uri"`             // required
+	Name        string              `json:"name"`            // required
+	Title       string              `json:"title,omitempty"` // for users; shown from 2025-06-18 on
+	Description string              `json:"description,omitempty"`
+	MimeType    string              `json:"mimeType,omitempty"`
+	Size        int64               `json:"size,omitempty"` // bytes; 0: unknown
+	Annotations *ContentAnnotations `json:"annotations,omitempty"`
+	Icons       []Icon              `json:"icons,omitempty"` // shown from 2025-11-25 on
+	Meta        json.RawMessage     `json:"_meta,omitempty"` // an object; shown from 2025-06-18 on
+}
+
+// ResourceTemplate describes resources whose URIs are alike. 2025-11-25
+// server/resources#resource-templates.
+type ResourceTemplate struct {
+	URITemplate string              `json:"uriTemplate"` // required, by RFC 6570, such as note:///{name}
+	Name        string              `json:"name"`        // required
+	Title       string              `json:"title,omitempty"`
+	Description string              `json:"description,omitempty"`
+	MimeType    string              `json:"mimeType,omitempty"` // if all of them have the same
+	Annotations *ContentAnnotations `json:"annotations,omitempty"`
+	Icons       []Icon              `json:"icons,omitempty"`
+	Meta        json.RawMessage     `json:"_meta,omitempty"`
+}
+
+// ReadFunc reads a resource. It returns a string, which is the text of the resource, a
+// ResourceContents, whose URI may be left out, a []ResourceContents, a
+// ReadResourceResult or an InputRequired. If there is no such resource, it returns
+// ResourceNotFound(uri).
+type ReadFunc func(ctx context.Context, x *Exchange, uri string) (contents any, err error)
+
+// ResourceNotFound returns the error of resources/read for a URI that nothing has.
+// Its code depends on the revision: the Server sees to that.
+func ResourceNotFound(uri string) *Error {
+	data, _ := marshal(ResourceParams{fmt.Sprintf("%.500s", uri)})
+	return &Error{Code: CodeResourceNotFound, Message: "Resource not found", Data: data}
+}
+
+// ListResourcesResult is the result of resources/list. 2025-11-25
+// server/resources#listing-resources.
+type ListResourcesResult struct {
+	NextCursor string          `json:"nextCursor,omitempty"`
+	Resources  array[Resource] `json:"resources"`
+}
+
+// ListResourceTemplatesResult is the result of resources/templates/list.
+// 2025-11-25 server/resources#resource-templates.
+type ListResourceTemplatesResult struct {
+	NextCursor        string                  `json:"nextCursor,omitempty"`
+	ResourceTemplates array[ResourceTemplate] `json:"resourceTemplates"`
+}
+
+// ReadResourceResult is the result of resources/read. 2025-11-25
+// server/resources#reading-resources.
+type ReadResourceResult struct {
+	Contents array[ResourceContents] `json:"contents"`
+}
+
+// Prompt is a prompt as prompts/list shows it. 2025-11-25 server/prompts#prompt.
+type Prompt struct {
+	Name        string           `json:"name"`            // required
+	Title       string           `json:"title,omitempty"` // for users; shown from 2025-06-18 on
+	Description string           `json:"description,omitempty"`
+	Arguments   []PromptArgument `json:"arguments,omitempty"`
+	Icons       []Icon           `json:"icons,omitempty"` // shown from 2025-11-25 on
+	Meta        json.RawMessage  `json:"_meta,omitempty"` // an object; shown from 2025-06-18 on
+}
+
+// PromptArgument is an argument of a Prompt. All arguments are strings.
+type PromptArgument struct {
+	Name        string `json:"name"`
+	Title       string `json:"title,omitempty"` // shown from 2025-06-18 on
+	Description string `json:"description,omitempty"`
+	Required    bool   `json:"required"`
+}
+
+// PromptResult is the result of prompts/get. 2025-11-25
+// server/prompts#getting-a-prompt.
+type PromptResult struct {
+	Description string               `json:"description,omitempty"`
+	Messages    array[PromptMessage] `json:"messages"`
+}
+
+// PromptMessage is a message of a prompt.
+type PromptMessage struct {
+	Role    string  `json:"role"` // user or assistant
+	Content Content `json:"content"`
+}
+
+// PromptFunc returns a prompt with its arguments filled in, as a PromptResult, an
+// InputRequired, or a string, which is one message of the user. All required
+// arguments are there.
+type PromptFunc func(ctx context.Context, x *Exchange, arguments map[string]string) (prompt any, err error)
+
+// ListPromptsResult is the result of prompts/list. 2025-11-25
+// server/prompts#listing-prompts.
+type ListPromptsResult struct {
+	NextCursor string        `json:"nextCursor,omitempty"`
+	Prompts    array[Prompt] `json:"prompts"`
+}
+
+// GetPromptParams are the params of prompts/get. 2025-11-25
+// server/prompts#getting-a-prompt.
+type GetPromptParams struct {
+	Name      string            `json:"name,omitempty"`
+	Arguments map[string]string `json:"arguments,omitempty"`
 }
 
 // array is a slice that is [] in JSON if it has no elements. Without it nil would be
@@ -1143,252 +825,7 @@ func (a array[T]) MarshalJSON() ([]byte, error) {
 	return marshal([]T(a))
 }
 
-// ---- The legacy era: initialize, and what it allows ----
-
-func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
-	method := x.Request.Method
-	h := s.methods[method]
-	switch {
-	case firstOfEra(s.versions, false) == "":
-		// 2026-07-28 basic/versioning: name the versions "in any error it
-		// returns to an initialize request"
-		return nil, missingMeta(s.versions, metaVersion)
-	case method == "initialize":
-		return s.initialize(x)
-	case method == "ping": // allowed at any time
-		return nil, nil
-	case x.Revision().Version == "":
-		return nil, missingMeta(s.versions, metaVersion)
-	}
-	canRemember := x.Peer != nil // a level, or a subscription
-	isSubscription := method == "resources/subscribe" || method == "resources/unsubscribe"
-	switch {
-	case canRemember && method == "logging/setLevel" && s.declares("logging"):
-		h = s.setLevel
-	case canRemember && isSubscription && s.declaresTrue("resources", "subscribe"):
-		h = s.subscribe
-	}
-	if h == nil {
-		return nil, MethodNotFound(method)
-	}
-	for range maxRounds {
-		result, err := h(ctx, x)
-		if fault, ok := errors.AsType[*Error](err); ok && fault != nil && fault.Code == CodeMissingCapability {
-			return askFailed(ctx, x, fault)
-		}
-		need, isQuestion := asInputRequired(result)
-		if err != nil || !isQuestion {
-			return result, err
-		}
-		if err := s.askLegacy(ctx, x, need); err != nil {
-			return askFailed(ctx, x, err)
-		}
-	}
-	return askFailed(ctx, x, errors.New("too many questions"))
-}
-
-// initialize agrees on a version. 2025-11-25
-// basic/lifecycle#version-negotiation: "If the server supports the requested
-// protocol version, it MUST respond with the same version. Otherwise, the
-// server MUST respond with another protocol version it supports."
-//
-// Some programs offer one stdio server to many clients, one after the other. So a
-// second initialize is answered like the first one, and nothing is left of the
-// first client.
-func (s *Server) initialize(x *Exchange) (any, error) {
-	var p initializeRequest
-	if err := ignoreOptional(Bind(x.Request.Params, &p)); err != nil {
-		return nil, paramsError(err, "param")
-	}
-	switch {
-	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
-		return nil, InvalidParams("protocolVersion must not be empty, and capabilities must be an object")
-	case len(p.Capabilities)+len(p.ClientInfo) > maxMeta:
-		return nil, InvalidParams("capabilities and clientInfo have more than %d bytes", maxMeta)
-	}
-	var who identity
-	if err := ignoreOptional(Bind(p.ClientInfo, &who)); err != nil || who.lacks() != "" {
-		return nil, errClientInfo
-	}
-	rev := revision(p.ProtocolVersion)
-	if rev.Modern || !slices.Contains(s.versions, rev.Version) { // the modern era has no handshake
-		rev = revision(firstOfEra(s.versions, false))
-	}
-	if x.Peer != nil {
-		// A copy of the capabilities: a session keeps them as long as it lives, and
-		// must not keep the request.
-		meta := Meta{ProtocolVersion: rev.Version, ClientInfo: who.implementation(), ClientCapabilities: bytes.Clone(p.Capabilities)}
-		if !s.startLegacy(x.Peer, rev, meta, len(p.Capabilities)+len(p.ClientInfo)) {
-			return nil, errRemembered
-		}
-	}
-	ours := s.Info.limitedTo(rev)
-	return InitializeResult{rev.Version, s.capabilities(rev, x.Peer != nil), &ours, s.Instructions}, nil
-}
-
-// errRemembered is the answer to initialize when too much is remembered of others.
-var errRemembered = &Error{Code: CodeInternalError, Message: "Too much is remembered of other clients"}
-
-// startLegacy remembers a client that has initialized, and said size bytes about
-// itself. It returns false if there is no room for these. Modern requests of a client
-// before it go on, because they do not depend on a handshake.
-func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta, size int) bool {
-	if before, _ := peer.remembered(); before.Version != "" {
-		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
-	}
-	if !s.addLegacySubscriber(peer, size) {
-		return false
-	}
-	peer.setHandshake(rev, meta)
-	return true
-}
-
-// errReplaced is the error of the calls to a client that another one has
-// replaced.
-var errReplaced = fmt.Errorf("%w: another client has initialized", ErrClosed)
-
-// capabilities returns what a legacy client is offered. If nothing is remembered
-// between its requests, there are no announcements, no subscriptions and no log
-// level.
-func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
-	var offered Object
-	for name, value := range Each(s.caps) {
-		if string(name) == "completions" && !rev.Completions || string(name) == "logging" && !remembers {
-			continue
-		}
-		if !remembers {
-			var rest Object
-			rest.AddAll(value, "listChanged", "subscribe")
-			value = rest.JSON()
-		}
-		offered.Add(string(name), value)
-	}
-	return offered.JSON()
-}
-
-// handleNotification takes in a notification. If Methods has no handler for it, it
-// is ignored.
-func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
-	if x.Request.Method == "notifications/initialized" {
-		s.mu.Lock()
-		if sub := s.legacy[x.Peer]; sub != nil {
-			sub.ready = true
-		}
-		s.mu.Unlock()
-	}
-	h := s.methods[x.Request.Method]
-	// A tools/call without an id is a notification, too. It must not run the tool:
-	// the checks of requests have not been made.
-	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
-		return nil, nil
-	}
-	return h(ctx, x)
-}
-
-// SetLevelParams are the params of logging/setLevel. 2025-11-25
-// server/utilities/logging#setting-log-level.
-type SetLevelParams struct {
-	Level string `json:"level"`
-}
-
-func (s *Server) setLevel(_ context.Context, x *Exchange) (any, error) {
-	var p SetLevelParams
-	if err := x.Bind(&p); err != nil {
-		return nil, err
-	}
-	if !slices.Contains(logLevels, p.Level) {
-		return nil, unknownName("log level", p.Level)
-	}
-	x.Peer.protocol.(*mcpProtocol).setLogLevel(p.Level)
-	return nil, nil
-}
-
-// ---- Input: questions to the user, in either era ----
-//
-// A handler asks by returning an InputRequired. What happens then:
-//
-//	legacy                                            modern
-//	> tools/call, id 2                                > tools/call, id 2
-//	  the handler returns InputRequired                 the handler returns InputRequired
-//	< elicitation/create, a request with id 1         < the result of id 2: input_required, with all questions and requestState
-//	> the response to id 1                              the server has forgotten the call; the client asks its user
-//	  (one request for each question)                 > tools/call, id 3: the same params, the answers and requestState
-//	  the handler runs again, with the answers          the handler runs again, with the answers
-//	< the result of id 2                              < the result of id 3
-
-// InputRequired is a result that a handler of tools/call, prompts/get or
-// resources/read may return in place of its own. Then the client is asked, and
-// the handler runs again: Exchange.Inputs has the answers, Exchange.State the
-// State.
-//
-//	func greet(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
-//		var answer ElicitResult
-//		if !x.Input("name", &answer) {
-//			return InputRequired{Requests: map[string]InputRequest{
-//				"name": {Method: "elicitation/create", Params: ElicitParams{Message: "Who?", RequestedSchema: …}},
-//			}}, nil
-//		}
-//		return "The user has answered " + string(answer.Content), nil
-//	}
-//
-// A modern client gets the questions as the result of its call, and calls again
-// with the answers. A legacy client gets them as requests, one after the other.
-//
-// The handler runs from its beginning each time. For a legacy client that is the
-// same call, so what it reports with Progress must rise through all of the rounds.
-//
-// Inputs has the answers of the last round only, and they are not checked. What
-// the handler needs from an earlier round it keeps in State. A call of a legacy
-// client has at most 16 rounds. How many a modern call has is for its client to say.
-//
-// If a client has not declared that it can be asked, a legacy tools/call gets a
-// result with isError, and any other legacy request a CodeInternalError. A modern
-// request gets an error with CodeMissingCapability. Over HTTP the status of that
-// is 400, unless the response has begun already: it begins with the first message
-// that is sent, and after a second. Then the status is 200. A handler that works
-// for long before it asks, and needs 400, calls Exchange.Require at its beginning.
-type InputRequired struct {
-	Requests map[string]InputRequest // by keys that the handler chooses
-	State    string                  // the client sends it back; it can read it but not change it
-}
-
-// asInputRequired returns the InputRequired that a handler has returned, by value
-// or as a pointer.
-func asInputRequired(result any) (need InputRequired, ok bool) {
-	need, ok = withoutPointer(result).(InputRequired)
-	return need, ok
-}
-
-// withoutPointer returns what a handler has returned as a value, if it has returned a
-// pointer to one of our types. A nil pointer is no result: nil.
-func withoutPointer(result any) any {
-	switch result := result.(type) {
-	case *InputRequired:
-		return pointedTo(result)
-	case *ToolResult:
-		return pointedTo(result)
-	case *Content:
-		return pointedTo(result)
-	case *ResourceContents:
-		return pointedTo(result)
-	case *ReadResourceResult:
-		return pointedTo(result)
-	case *PromptResult:
-		return pointedTo(result)
-	}
-	return result
-}
-
-func pointedTo[T any](p *T) any {
-	if p == nil {
-		return nil
-	}
-	return *p
-}
-
-// isEmpty reports whether there are no questions and no State. A State alone is not
-// a mistake: the client calls again at once.
-func (need InputRequired) isEmpty() bool { return len(need.Requests) == 0 && need.State == "" }
+// ---- Questions of a server ----
 
 // InputRequest is one question: elicitation/create, sampling/createMessage or
 // roots/list, and its params.
@@ -1477,77 +914,12 @@ type Root struct {
 	Name string `json:"name,omitempty"`
 }
 
-// questionParams are what decides whether a client can be asked a question.
-type questionParams struct {
-	Mode       string          `json:"mode,omitempty"`
-	Tools      json.RawMessage `json:"tools,omitempty"`
-	ToolChoice json.RawMessage `json:"toolChoice,omitempty"`
-}
-
-const (
-	maxRounds = 16               // of questions in one call
-	stateLife = 15 * time.Minute // of a requestState; and how long a legacy client has for all questions of a round
-)
-
-// methodsThatMayAsk lists the methods that may ask: 2026-07-28
-// basic/patterns/mrtr#supported-requests.
-var methodsThatMayAsk = []string{"tools/call", "prompts/get", "resources/read"}
-
-// checkQuestions returns an error unless the client can be asked all the questions.
-func (x *Exchange) checkQuestions(need InputRequired) error {
-	var needed []string
-	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
-		question := need.Requests[key]
-		params, err := marshalObject(question.Params)
-		if err != nil {
-			return fmt.Errorf("input %s: %w", key, err)
-		}
-		var p questionParams
-		_ = Bind(params, &p)
-		switch question.Method {
-		case "elicitation/create":
-			needed = append(needed, "elicitation."+cmp.Or(p.Mode, "form"))
-		case "sampling/createMessage":
-			needed = append(needed, "sampling")
-			if p.Tools != nil || p.ToolChoice != nil {
-				needed = append(needed, "sampling.tools")
-			}
-		case "roots/list":
-			needed = append(needed, "roots")
-		default:
-			return fmt.Errorf("input %s: %s is not for the client", key, question.Method)
-		}
-	}
-	return x.Require(needed...)
-}
-
 // InputRequiredResult is the result that a modern client gets for an
 // InputRequired. 2026-07-28 basic/patterns/mrtr.
 type InputRequiredResult struct {
 	ResultType    string                  `json:"resultType"` // input_required
 	InputRequests map[string]InputRequest `json:"inputRequests,omitempty"`
 	RequestState  string                  `json:"requestState,omitempty"`
-}
-
-// requireInput makes the result for a modern client. 2026-07-28
-// basic/patterns/mrtr: "Servers MUST NOT send an inputRequests that the client
-// has not declared support for"; a request of another method than those of
-// methodsThatMayAsk must not be answered like this.
-func (s *Server) requireInput(x *Exchange, need InputRequired) (any, error) {
-	switch {
-	case !slices.Contains(methodsThatMayAsk, x.Request.Method):
-		return nil, fmt.Errorf("%s must not ask", x.Request.Method)
-	case need.isEmpty():
-		return nil, errors.New("no question was asked")
-	}
-	if err := x.checkQuestions(need); err != nil {
-		return nil, err
-	}
-	result := InputRequiredResult{ResultType: "input_required", InputRequests: need.Requests}
-	if need.State != "" {
-		result.RequestState = s.seal(x, need.State, time.Now().Add(stateLife))
-	}
-	return result, nil
 }
 
 // RetryParams are what a modern client adds to the params of a call that it
@@ -1557,402 +929,13 @@ type RetryParams struct {
 	RequestState   *string         `json:"requestState,omitempty"`   // as it was in the result
 }
 
-// readInputs reads the RetryParams of a call. It stores what Exchange.Inputs and
-// Exchange.State return.
-func (s *Server) readInputs(x *Exchange) error {
-	var p RetryParams
-	if err := x.Bind(&p); err != nil {
-		return err
-	}
-	answers, err := uniqueMembers("inputResponses", p.InputResponses)
-	if err != nil {
-		return paramsError(err, "param")
-	}
-	for key, answer := range answers {
-		if answer[0] != '{' {
-			return InvalidParams("the answer to '%s' must be one object", key)
-		}
-	}
-	x.facts().inputs = answers
-	if p.RequestState == nil {
-		return nil
-	}
-	return s.unseal(x, *p.RequestState)
-}
-
-// A requestState has four parts, and is encoded as base64:
-//
-//	| expiry, 8 bytes | digest of the params, 32 bytes | MAC, 32 bytes | State |
-//
-// 2026-07-28 basic/patterns/mrtr: it "MUST protect its integrity", and SHOULD be
-// bound to the principal, an expiry and the original request.
-const sealedHead = 8 + sha256.Size // bytes of expiry and digest
-
-// seal makes a requestState.
-func (s *Server) seal(x *Exchange, state string, expiry time.Time) string {
-	head := binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix()))
-	head = append(head, digest(x.Request.Params)...)
-	return base64.RawURLEncoding.EncodeToString(slices.Concat(head, s.mac(x, head, state), []byte(state)))
-}
-
-// unseal reads a requestState into Exchange.State. It digests the params last,
-// because that is not cheap: by then the rest is known to be ours.
-func (s *Server) unseal(x *Exchange, sealed string) error {
-	raw, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil || len(raw) < sealedHead+sha256.Size {
-		return InvalidParams("requestState is not ours")
-	}
-	head, rest := raw[:sealedHead], raw[sealedHead:]
-	mac, state := rest[:sha256.Size], string(rest[sha256.Size:])
-	switch {
-	case !hmac.Equal(mac, s.mac(x, head, state)):
-		return InvalidParams("requestState is not ours, or not for this request")
-	case time.Now().Unix() > int64(binary.BigEndian.Uint64(head)):
-		return InvalidParams("requestState has expired")
-	case !bytes.Equal(head[8:], digest(x.Request.Params)):
-		return InvalidParams("requestState is not for these params")
-	}
-	x.facts().inputState = state
-	return nil
-}
-
-// mac covers the head, the principal, the method and the state. Different inputs
-// never give the same bytes: the head has a fixed size, and the next two are
-// quoted.
-func (s *Server) mac(x *Exchange, head []byte, state string) []byte {
-	h := hmac.New(sha256.New, s.key)
-	fmt.Fprintf(h, "%s%q%q%s", head, x.Principal, x.Request.Method, state)
-	return h.Sum(nil)
-}
-
-// digest returns a hash of the params without _meta and RetryParams. It does not
-// depend on the order of members, nor on white space.
-func digest(params json.RawMessage) []byte {
-	var tree map[string]any
-	dec := json.NewDecoder(bytes.NewReader(params))
-	dec.UseNumber()
-	_ = dec.Decode(&tree) // Decode has found it to be an object
-	for _, name := range []string{"_meta", "inputResponses", "requestState"} {
-		delete(tree, name)
-	}
-	canonical, _ := json.Marshal(tree)
-	sum := sha256.Sum256(canonical)
-	return sum[:]
-}
-
-// askLegacy sends the questions to a legacy client as requests, one after the other,
-// in the order of their keys.
-func (s *Server) askLegacy(ctx context.Context, x *Exchange, need InputRequired) error {
-	if need.isEmpty() {
-		return errors.New("no question was asked")
-	}
-	if err := x.checkQuestions(need); err != nil {
-		return err
-	}
-	// 2025-11-25 basic/lifecycle: no requests "before receiving the initialized
-	// notification"
-	if x.Peer != nil && !s.isReady(x.Peer) {
-		return errors.New("the client has not sent notifications/initialized")
-	}
-	ctx, cancel := context.WithTimeout(ctx, stateLife)
-	defer cancel()
-	f := x.facts()
-	f.inputs, f.inputState = map[string]json.RawMessage{}, need.State
-	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
-		var answer json.RawMessage
-		if err := x.Call(ctx, need.Requests[key].Method, need.Requests[key].Params, &answer); err != nil {
-			return err
-		}
-		f.inputs[key] = answer
-	}
-	return nil
-}
-
-// isReady reports whether a legacy client has sent notifications/initialized.
-func (s *Server) isReady(peer *Peer) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sub := s.legacy[peer]
-	return sub != nil && sub.ready
-}
-
-// askFailed tells a legacy client why its call has failed. For a tool that is a
-// result, so that the model sees it. The end of the request, or of the conversation,
-// is an error: the model cannot do anything about it.
-func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
-	switch {
-	case ctx.Err() != nil:
-		return nil, err
-	case errors.Is(err, ErrClosed):
-		return nil, errStopping
-	}
-	if fault, ok := err.(*Error); ok && fault.Code == CodeMissingCapability {
-		err = errors.New(fault.Message) // without the code, which the legacy era does not know
-	}
-	if x.Request.Method != "tools/call" {
-		return nil, &Error{Code: CodeInternalError, Message: err.Error()}
-	}
-	return ToolError("The user cannot be asked: %v", err), nil
-}
-
-// ---- Announcing changes ----
-
-const (
-	maxWatched  = 1024     // URIs that one subscriber watches, at most
-	maxOthers   = 1024     // notifications that are no changes, and wait for one client
-	maxMeta     = 16 << 10 // bytes of what a legacy client says about itself
-	maxWatching = 64 << 10 // bytes that are remembered of one legacy client: its URIs, perURI for each, and what it has said about itself
-	perURI      = 100      // bytes that each of these URIs costs beside its text
-	// maxRemembered is how many bytes a Server remembers of all legacy clients
-	// together: what they have said about themselves, and the URIs that they watch.
-	maxRemembered = 32 << 20
-	maxListeners  = 4096     // subscriptions of one HTTP handler, or of one Server
-	maxListen     = 64 << 10 // bytes of a subscriptions/listen, which are held as long as the subscription
-)
-
-var errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
-
-// A subscriber is told of changes: a legacy client that has initialized, or a
-// modern request subscriptions/listen. Publish puts a change into waiting, and
-// never sends. Who sends:
-//
-//	legacy    one goroutine of the Peer, from the first change that waits until none waits
-//	modern    the goroutine of the request, which sleeps until wake has something
-//
-// The mutex of the Server guards all fields but wake.
-type subscriber struct {
-	ready   bool            // changes may be sent: to a legacy client after notifications/initialized, to a modern one at any time
-	lists   map[string]bool // the methods that were asked for; nil: all
-	watched map[string]bool // resources, by URI
-	size    int             // bytes that Server.remembered counts for it
-	waiting []change        // not yet sent: one for each list or resource
-	others  []change        // not yet sent: notifications of other methods
-	indices map[string]int  // the index in waiting, by change.key; nil: nothing waits
-	sending bool            // a goroutine sends, for a legacy client
-	wake    chan struct{}   // has room for one; nil for a legacy client
-}
-
-// change is a notification about one thing: a list, or the resource with a URI.
-type change struct {
-	notification *Message
-	uri          string
-}
-
-// key is the same for all changes of one thing.
-func (c change) key() string { return c.notification.Method + " " + c.uri }
-
-// replacesOlder reports whether an older change with the same key need not be sent
-// any more. Two notifications of another method, such as
-// notifications/elicitation/complete, say different things.
-func (c change) replacesOlder() bool {
-	return c.notification.Method == "notifications/resources/updated" || strings.HasSuffix(c.notification.Method, "/list_changed")
-}
+// ---- Subscriptions ----
 
 // ResourceParams are the params of resources/subscribe, resources/unsubscribe
 // and notifications/resources/updated. 2025-11-25
 // server/resources#subscriptions.
 type ResourceParams struct {
 	URI string `json:"uri"`
-}
-
-// Publish announces a change, such as notifications/tools/list_changed, to every
-// legacy client that has initialized, and to the modern requests
-// subscriptions/listen that name it. notifications/resources/updated goes to
-// those who have subscribed to its uri.
-//
-// Publish never waits. Of several changes of one list or resource, a client that
-// reads slowly gets the last. A change that Capabilities do not offer is not
-// announced. Any other notification goes to legacy clients only, and each of them
-// is sent, unless more than 1,024 wait for a client: then the oldest is dropped.
-// They may arrive after changes that were published later. params may be nil; if
-// they do not encode to an object, nothing is sent.
-func (s *Server) Publish(method string, params any) {
-	s.mu.Lock()
-	serves := s.legacy != nil
-	s.mu.Unlock()
-	if !serves { // no request has come, so there is no client; and offers may still be added
-		return
-	}
-	s.once.Do(s.prepare) // waits while the first request prepares the Server
-	m, err := NewRequest(ID{}, method, params)
-	kind, isList := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
-	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
-	// successfully negotiated"
-	if err != nil || isList && !s.declaresTrue(kind, "listChanged") {
-		return
-	}
-	c := change{notification: m}
-	if method == "notifications/resources/updated" {
-		var p ResourceParams
-		_ = Bind(m.Params, &p)
-		c.uri = p.URI
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for peer, sub := range s.legacy {
-		if sub.add(c) && !sub.sending {
-			sub.sending = true
-			peer.goSend(func() { s.sendChanges(peer, sub) })
-		}
-	}
-	for sub := range s.listeners {
-		if sub.add(c) {
-			select {
-			case sub.wake <- struct{}{}:
-			default: // wake has a value already, so the subscriber is going to look at waiting
-			}
-		}
-	}
-}
-
-// add puts a change into waiting if the subscriber wants it. It reports whether
-// the subscriber does. The change replaces an older change of the same thing. So
-// waiting has one change at most for each list and each resource. A notification
-// of another method goes into others, and replaces nothing.
-func (sub *subscriber) add(c change) bool {
-	method := c.notification.Method
-	wanted := sub.lists == nil || sub.lists[method]
-	if method == "notifications/resources/updated" {
-		wanted = sub.watched[c.uri]
-	}
-	switch {
-	case !wanted || !sub.ready:
-		return false
-	case !c.replacesOlder():
-		if len(sub.others) == maxOthers {
-			sub.others = slices.Delete(sub.others, 0, 1)
-		}
-		sub.others = append(sub.others, c)
-		return true
-	}
-	if sub.indices == nil {
-		sub.indices = map[string]int{}
-	}
-	i, isWaiting := sub.indices[c.key()]
-	if isWaiting {
-		sub.waiting[i] = c
-	} else {
-		sub.indices[c.key()] = len(sub.waiting)
-		sub.waiting = append(sub.waiting, c)
-	}
-	return true
-}
-
-// takeWaiting returns the changes that wait, and forgets them.
-func (s *Server) takeWaiting(sub *subscriber) []change {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	waiting := append(sub.waiting, sub.others...)
-	sub.waiting, sub.others, sub.indices = nil, nil, nil
-	sub.sending = len(waiting) > 0
-	return waiting
-}
-
-// sendChanges sends what waits for a legacy client, until nothing does.
-func (s *Server) sendChanges(peer *Peer, sub *subscriber) {
-	for {
-		waiting := s.takeWaiting(sub)
-		if len(waiting) == 0 {
-			return
-		}
-		for _, c := range waiting {
-			if !s.isCurrent(peer, sub) { // another client has initialized
-				return
-			}
-			if err := peer.send(peer.ctx, c.notification); err != nil {
-				peer.log.Debug("notification not sent", "method", c.notification.Method, "error", brief(err.Error()))
-			}
-		}
-	}
-}
-
-func (s *Server) isCurrent(peer *Peer, sub *subscriber) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.legacy[peer] == sub
-}
-
-// addLegacySubscriber makes a client that has initialized a subscriber, in place of the
-// one before it on the same Peer, until the Peer ends. It returns false if there is no
-// room for the size bytes that the client has said about itself.
-func (s *Server) addLegacySubscriber(peer *Peer, size int) bool {
-	s.mu.Lock()
-	s.removeLegacySubscriber(peer)
-	sub := new(subscriber)
-	fits := s.reserve(sub, size)
-	if fits {
-		s.legacy[peer] = sub
-	}
-	s.mu.Unlock()
-	if fits {
-		peer.whenEnded(func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.removeLegacySubscriber(peer)
-		})
-	}
-	return fits
-}
-
-// removeLegacySubscriber forgets a client. The caller holds mu.
-func (s *Server) removeLegacySubscriber(peer *Peer) {
-	if sub := s.legacy[peer]; sub != nil {
-		s.forget(sub, sub.size)
-		delete(s.legacy, peer)
-	}
-}
-
-// subscribe answers resources/subscribe and resources/unsubscribe.
-func (s *Server) subscribe(_ context.Context, x *Exchange) (any, error) {
-	var p ResourceParams
-	if err := x.Bind(&p); err != nil {
-		return nil, err
-	}
-	if p.URI == "" {
-		return nil, InvalidParams("'uri' must not be empty")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sub := s.legacy[x.Peer]
-	if sub == nil { // the client has gone meanwhile
-		return nil, errStopping
-	}
-	if x.Request.Method == "resources/unsubscribe" {
-		if sub.watched[p.URI] {
-			delete(sub.watched, p.URI)
-			s.forget(sub, len(p.URI)+perURI)
-		}
-		return nil, nil
-	}
-	if sub.watched[p.URI] {
-		return nil, nil
-	}
-	if sub.size+len(p.URI)+perURI > maxWatching || !s.reserve(sub, len(p.URI)+perURI) {
-		return nil, errors.New("too many subscriptions")
-	}
-	if sub.watched == nil {
-		sub.watched = map[string]bool{}
-	}
-	sub.watched[p.URI] = true
-	return nil, nil
-}
-
-// reserve reports whether there is room for n more bytes about a legacy client, and
-// counts them. A client may have no more than is free afterwards, so there is always room
-// for another one. The caller holds mu.
-func (s *Server) reserve(sub *subscriber, n int) bool {
-	if sub.size+n > maxRemembered-s.remembered-n {
-		return false
-	}
-	sub.size += n
-	s.remembered += n
-	return true
-}
-
-// forget undoes reserve. The caller holds mu.
-func (s *Server) forget(sub *subscriber, n int) {
-	sub.size -= n
-	s.remembered -= n
 }
 
 // ListenParams are the params of subscriptions/listen. 2026-07-28
@@ -1981,350 +964,931 @@ type acknowledgedParams struct {
 	Notifications ListenFilter      `json:"notifications"`
 }
 
-// listen answers subscriptions/listen. It sends an acknowledgement, and then the
-// changes that were asked for, each with the id of the request, until the client
-// cancels or the server shuts down. 2026-07-28 basic/patterns/subscriptions.
-func (s *Server) listen(ctx context.Context, x *Exchange) (any, error) {
-	var p ListenParams
-	if err := x.Bind(&p); err != nil {
-		return nil, err
-	}
-	uris := p.Notifications.ResourceSubscriptions
-	if len(uris) > maxWatched || slices.Contains(uris, "") {
-		return nil, InvalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
-	}
-	agreed, sub := s.newListener(p.Notifications)
-	if !s.addListener(sub) {
-		return nil, errListeners
-	}
-	defer s.removeListener(sub)
-	id := subscriptionMeta{ID: json.RawMessage(x.Request.ID.text)}
-	err := x.Notify(ctx, "notifications/subscriptions/acknowledged", acknowledgedParams{Meta: &id, Notifications: agreed})
-	if err == nil {
-		err = s.sendUntilEnd(ctx, x, sub)
-	}
-	if err == nil {
-		err = s.sendWaiting(ctx, x, sub) // what was published before the end
-	}
-	// 2026-07-28 basic/patterns/cancellation: the server "MUST send
-	// notifications/cancelled" when it tears a subscription down. It follows the
-	// result. A client that gets it first may take that for an abrupt end, and
-	// the result for an answer to nothing.
-	if x.onConn { // over HTTP the end of the response says it
-		params := struct {
-			Meta      subscriptionMeta `json:"_meta"`
-			RequestID json.RawMessage  `json:"requestId"`
-		}{id, id.ID}
-		x.state.trailer, _ = NewRequest(ID{}, "notifications/cancelled", params)
-	}
-	return map[string]any{"_meta": id}, err
+// ---- Which era a message belongs to ----
+
+// mcpProtocol is the protocol of MCP: it remembers what a legacy client has said in
+// initialize, and decides for each request which era it belongs to.
+type mcpProtocol struct {
+	mu       sync.Mutex // guards the fields below
+	revision Revision   // the zero Revision: nothing was agreed on yet
+	meta     Meta
+	ready    bool   // the client has sent notifications/initialized
+	over     bool   // the conversation has ended
+	onEnd    func() // runs when it ends; nil: nothing does
 }
 
-// sendUntilEnd sends changes until the server shuts down. It returns an error if
-// the request ends before that, or if a change cannot be sent.
-func (s *Server) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber) error {
-	for {
-		select {
-		case <-sub.wake:
-			if err := s.sendWaiting(ctx, x, sub); err != nil {
-				return err
-			}
-		case <-x.Ending:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+// Serve is ServeConn for MCP: it answers the requests of the client at the other
+// end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
+// that passes requests on to one. The values of ctx are in the context of each
+// handler.
+func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
+	return serveConn(ctx, c, h, new(mcpProtocol), log)
+}
+
+// Open is OpenConn for MCP. It does not find out what the server speaks, and sends
+// no initialize: Client does.
+func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
+	return openConn(ctx, c, h, new(mcpProtocol), log)
+}
+
+// setHandshake stores what a legacy request does not say: the version that was
+// agreed on, and the rest of a Meta.
+func (p *Peer) setHandshake(rev Revision, meta Meta) {
+	m := p.protocol.(*mcpProtocol)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.revision, m.meta, m.ready = rev, meta, false
+}
+
+// speaksMCP reports whether a Peer is one of MCP, and not of JSON-RPC alone.
+func (p *Peer) speaksMCP() bool {
+	_, ok := p.protocol.(*mcpProtocol)
+	return ok
+}
+
+// remembered returns what setHandshake has stored. The zero Revision means that
+// nothing is remembered yet.
+func (p *Peer) remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
+
+func (m *mcpProtocol) get() (Revision, Meta) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.revision, m.meta
+}
+
+// setLogLevel changes the level that is remembered.
+func (m *mcpProtocol) setLogLevel(level string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.meta.LogLevel = &level
+}
+
+// setReady notes that the client has sent notifications/initialized.
+func (m *mcpProtocol) setReady() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ready = true
+}
+
+func (m *mcpProtocol) isReady() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ready
+}
+
+// whenEnded sets the function that runs when the conversation ends, in place of the one
+// before it. If the conversation has ended already, f runs now.
+func (m *mcpProtocol) whenEnded(f func()) {
+	m.mu.Lock()
+	over := m.over
+	m.onEnd = f
+	m.mu.Unlock()
+	if over {
+		f()
 	}
 }
 
-// newListener returns the part of a filter that the server offers, and the subscriber
-// for it.
-func (s *Server) newListener(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
-	agreed.PromptsListChanged = asked.PromptsListChanged && s.declaresTrue("prompts", "listChanged")
-	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.declaresTrue("resources", "listChanged")
-	agreed.ToolsListChanged = asked.ToolsListChanged && s.declaresTrue("tools", "listChanged")
-	if s.declaresTrue("resources", "subscribe") {
-		agreed.ResourceSubscriptions = asked.ResourceSubscriptions
+// ended is called when the conversation has ended.
+func (m *mcpProtocol) ended() {
+	m.mu.Lock()
+	m.over = true
+	f := m.onEnd
+	m.mu.Unlock()
+	if f != nil {
+		f()
 	}
-	sub = &subscriber{ready: true, wake: make(chan struct{}, 1), watched: map[string]bool{}}
-	sub.lists = map[string]bool{
-		"notifications/prompts/list_changed":   agreed.PromptsListChanged,
-		"notifications/resources/list_changed": agreed.ResourcesListChanged,
-		"notifications/tools/list_changed":     agreed.ToolsListChanged,
-	}
-	for _, uri := range agreed.ResourceSubscriptions {
-		sub.watched[uri] = true
-	}
-	return agreed, sub
 }
 
-// addListener adds a listener to those that Publish tells of changes. It reports
-// whether there was room for another one.
-func (s *Server) addListener(sub *subscriber) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.listeners) >= maxListeners {
-		return false
+// expects reports whether a call waits to which the protocol has given this key.
+func (p *Peer) expects(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.expected[key] > 0
+}
+
+// fail ends the call with this id.
+func (p *Peer) fail(id ID, err error) {
+	if c := p.remove(id); c != nil {
+		c.outcome <- outcome{err: err}
 	}
-	s.listeners[sub] = true
-	return true
 }
 
-func (s *Server) removeListener(sub *subscriber) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.listeners, sub)
-}
-
-// sendWaiting sends what waits for a modern request.
-func (s *Server) sendWaiting(ctx context.Context, x *Exchange, sub *subscriber) error {
-	for _, c := range s.takeWaiting(sub) {
-		var p metaParams
-		_ = Bind(c.notification.Params, &p)
-		var meta, params Object
-		meta.Add(metaSubscription, []byte(x.Request.ID.text))
-		meta.AddAll(p.Meta, metaSubscription)
-		params.Add("_meta", meta.encode())
-		params.AddAll(c.notification.Params, "_meta")
-		if err := x.Notify(ctx, c.notification.Method, params.encode()); err != nil {
-			return err
-		}
+// calling returns the request of ours that has this id; nil: none waits.
+func (p *Peer) calling(id ID) *Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[id.key()]; c != nil {
+		return c.request
 	}
 	return nil
 }
 
-// ---- Content: what tools return, and prompts and resources hold ----
-
-// Content is one part of the result of a tool, or of a message. Type says which
-// fields it has. TextContent, ImageContent, AudioContent, ResourceLink and
-// EmbeddedResource each return one. 2025-11-25 server/tools#tool-result; for
-// tool_use and tool_result client/sampling#sampling-with-tools.
-type Content struct {
-	Type string `json:"type"`           // text, image, audio, resource_link, resource, tool_use or tool_result
-	Text string `json:"text,omitempty"` // of a text
-	Data []byte `json:"data,omitempty"` // of an image or audio; on the wire it is Base64
-	// MimeType is that of an image, of audio, or of a linked resource.
-	MimeType string `json:"mimeType,omitempty"`
-
-	// Of a resource_link, as in Resource:
-	URI         string `json:"uri,omitempty"`
-	Name        string `json:"name,omitempty"`
-	Title       string `json:"title,omitempty"`
-	Description string `json:"description,omitempty"`
-	Size        int64  `json:"size,omitempty"`
-
-	Resource *ResourceContents `json:"resource,omitempty"` // of a resource, which is embedded
-
-	// Of a tool_use, in which a model calls a tool while it is sampled. Name is the
-	// name of the tool.
-	ID    string          `json:"id,omitempty"`
-	Input json.RawMessage `json:"input,omitempty"` // the arguments, an object
-
-	// Of a tool_result, which answers the tool_use with that id.
-	ToolUseID         string          `json:"toolUseId,omitempty"`
-	Content           []Content       `json:"content,omitempty"`
-	StructuredContent json.RawMessage `json:"structuredContent,omitempty"` // an object
-	IsError           bool            `json:"isError,omitempty"`
-
-	Annotations *ContentAnnotations `json:"annotations,omitempty"`
-	Meta        json.RawMessage     `json:"_meta,omitempty"` // an object
-}
-
-// ContentAnnotations say for whom a content is, and how much it matters.
-// 2025-11-25 server/resources#annotations.
-type ContentAnnotations struct {
-	Audience     []string `json:"audience,omitempty"`     // user, assistant, or both
-	Priority     *float64 `json:"priority,omitempty"`     // from 0 to 1; 1 means that the content is required
-	LastModified string   `json:"lastModified,omitempty"` // in ISO 8601
-}
-
-// TextContent returns a text.
-func TextContent(text string) Content { return Content{Type: "text", Text: text} }
-
-// ImageContent returns an image, such as one of the type image/png.
-func ImageContent(data []byte, mimeType string) Content {
-	return Content{Type: "image", Data: data, MimeType: mimeType}
-}
-
-// AudioContent returns audio, such as that of the type audio/wav. 2024-11-05 does
-// not know it.
-func AudioContent(data []byte, mimeType string) Content {
-	return Content{Type: "audio", Data: data, MimeType: mimeType}
-}
-
-// ResourceLink returns a link to a resource, which the client may read. Only
-// revisions from 2025-06-18 on know it.
-func ResourceLink(r Resource) Content {
-	return Content{Type: "resource_link", URI: r.URI, Name: r.Name, Title: r.Title, Description: r.Description,
-		MimeType: r.MimeType, Size: r.Size, Annotations: r.Annotations}
-}
-
-// EmbeddedResource returns a resource with what it holds.
-func EmbeddedResource(contents ResourceContents) Content {
-	return Content{Type: "resource", Resource: &contents}
-}
-
-// MarshalJSON returns the content as JSON. A member that the type needs is there even
-// if it is empty, such as the text of a text.
-func (c Content) MarshalJSON() ([]byte, error) { return c.append(nil) }
-
-// jsonSize returns about how many bytes the content has as JSON.
-func (c Content) jsonSize() int {
-	size := 64 + len(c.Text) + base64.StdEncoding.EncodedLen(len(c.Data))
-	if c.Resource != nil {
-		size += c.Resource.jsonSize()
+// admit fills in the revision and the Meta that are remembered. On a server it
+// refuses a batch if the revision has no batches. A client takes any array:
+// otherwise a response in it would be lost.
+func (m *mcpProtocol) admit(in Payload, base *Exchange) (asArray bool, refused string) {
+	facts := base.facts()
+	rev, meta := m.get()
+	if rev.Version != "" {
+		facts.revision = rev
 	}
-	size += len(c.Input) + len(c.StructuredContent)
-	for _, part := range c.Content {
-		size += part.jsonSize()
+	facts.meta = meta
+	if !facts.revision.ServerRequests {
+		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
+		// requests to stdout."
+		base.cannotCall = true
 	}
-	return size
+	if !in.Batch {
+		return false, ""
+	}
+	if !base.owner.weAreClient {
+		refused = refuseBatch(in, facts.revision)
+	}
+	return facts.revision.Batches, refused
 }
 
-// append appends the content as JSON. A text alone does without encoding/json, which
-// would check and copy a long one twice. The content of a tool_result is appended here,
-// too: encoding/json checks and copies what a MarshalJSON returns, and would do so again
-// at each level.
-func (c *Content) append(b []byte) ([]byte, error) {
-	if c.Type == "text" && c.Annotations == nil && c.Meta == nil {
-		b = appendString(append(b, `{"type":"text","text":`...), c.Text)
-		return append(b, '}'), nil
+// refuseBatch returns the reason why a batch is not taken at all; "": it is. Only
+// 2025-03-26 has batches. Its basic/lifecycle says that initialize "MUST NOT be
+// part of a JSON-RPC batch", and its transports#sending-messages-to-the-server
+// that a batch has "one or more requests and/or notifications", or only
+// responses.
+func refuseBatch(in Payload, rev Revision) (reason string) {
+	responses := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response })
+	others := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method != "" })
+	switch {
+	case !rev.Batches:
+		return "no batches in " + cmp.Or(rev.Version, "this revision")
+	case in.hasRequest("initialize"):
+		return "initialize in a batch"
+	case responses && others:
+		return "requests and responses in one batch"
 	}
-	type plain Content // without MarshalJSON
-	own := plain(*c)
-	own.Content = nil
-	text, err := marshal(own)
+	return ""
+}
+
+// begin decides which era a request belongs to, and fills in what it says
+// about its sender.
+func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
+	facts := x.facts()
+	if in.Batch { // its messages share the mcpFacts that admit has filled in; each needs its own
+		own := *facts
+		facts, x.protocolData = &own, &own
+	}
+	meta, err := x.Request.Meta()
+	rev := revision(meta.ProtocolVersion)
+	// Only the modern era declares a version in _meta, so an unknown one counts as
+	// modern. A legacy version says nothing new.
+	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
+	switch {
+	case x.owner.weAreClient && facts.revision.Modern:
+		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
+		// responses"
+		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
+		return errIgnored
+	case err != nil:
+		return err
+	case modern && in.Batch:
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + cmp.Or(rev.Version, meta.ProtocolVersion)}
+	case modern:
+		facts.revision, facts.meta = rev, meta
+		x.Peer = nil // a modern client is never sent requests
+	default:
+		facts.meta.ProgressToken = meta.ProgressToken
+		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
+	}
+	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
+	return nil
+}
+
+// takeNotification handles cancellations, and drops progress that no call waits for.
+func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
+	own := *x.facts() // the messages of a batch share the mcpFacts that admit has filled in
+	x.protocolData = &own
+	switch x.Request.Method {
+	case "notifications/cancelled":
+		m.cancel(x)
+		return true
+	case "notifications/progress":
+		var p ProgressParams
+		_ = Bind(x.Request.Params, &p)
+		token, ok := parseID(p.ProgressToken)
+		if !ok || !x.owner.expects(token.key()) {
+			x.owner.log.Debug("progress of nothing that we wait for", "params", brief(x.Request.Params))
+			return true
+		}
+	}
+	return false
+}
+
+// errSubscriptionEnded is the error of subscriptions/listen when the server has
+// ended the subscription.
+var errSubscriptionEnded = errors.New("the server has ended the subscription")
+
+// cancel takes in notifications/cancelled. 2025-11-25 basic/utilities/cancellation:
+// one for a request that is unknown or finished, and one that is malformed, is
+// ignored; initialize is not to be cancelled.
+func (m *mcpProtocol) cancel(x *Exchange) {
+	var p CancelledParams
+	_ = Bind(x.Request.Params, &p)
+	id, ok := parseID(p.RequestID)
+	if !ok {
+		return
+	}
+	cancelled := x.owner.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
+	rev, _ := m.get()
+	switch {
+	case cancelled != nil:
+		x.owner.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
+	case x.owner.weAreClient && rev.Modern:
+		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference
+		// a subscriptions/listen request, to terminate that subscription stream"
+		if call := x.owner.calling(id); call != nil && call.Method == "subscriptions/listen" {
+			x.owner.fail(id, errSubscriptionEnded)
+		}
+	}
+}
+
+// callKey returns the progress token of a call.
+func (m *mcpProtocol) callKey(call *Message) string {
+	meta, _ := call.Meta()
+	token, _ := parseID(meta.ProgressToken)
+	return token.key()
+}
+
+// abandoned returns the notifications/cancelled for a call. 2025-11-25
+// basic/utilities/cancellation: "The initialize request MUST NOT be cancelled by
+// clients". A server/discover that takes too long is followed by initialize, and
+// not cancelled either.
+func (m *mcpProtocol) abandoned(call *Message, why error) *Message {
+	if call.Method == "initialize" || call.Method == "server/discover" {
+		return nil
+	}
+	cancelled, _ := NewRequest(ID{}, "notifications/cancelled", CancelledParams{Reason: why.Error(), RequestID: json.RawMessage(call.ID.text)})
+	return cancelled
+}
+
+// ==== The server ====
+
+// Server is the Handler that knows the lifecycle of both eras. It serves any
+// number of Conns at once. It answers initialize, ping and server/discover itself.
+// All other methods are entered by what offers them: AddTool, AddResource,
+// AddResourceTemplate, AddPrompt, OfferLogging, AnnounceChanges, and the field Methods.
+// Set the fields before the first request.
+type Server struct {
+	// Info is what clients are told about this server. MCP requires a Name and a
+	// Version. The Server does not check that they are there.
+	Info Implementation
+	// Capabilities are told to clients as they are. What they do not name is declared by
+	// use: tools by AddTool or by a handler of tools/call in Methods, for instance, if it
+	// is there before the first request. With AnnounceChanges it is declared with
+	// listChanged. What they name, and nothing offers, is logged with the first request. If
+	// they cannot be encoded, each request is answered with an error that says so.
+	Capabilities map[string]any
+	Instructions string   // for the client's model; "": none
+	Versions     []string // versions to offer, newest first; empty: all
+	// Methods holds all other methods by name, those of notifications too. They come
+	// before those that AddTool and its siblings have entered. The handler of
+	// tools/call, prompts/get or resources/read may return an InputRequired.
+	Methods map[string]HandlerFunc
+	// StateKey is the key that protects a requestState. It has any length, and is
+	// the same on all replicas. Empty: a random key.
+	StateKey []byte
+
+	once     sync.Once // sets the fields below
+	versions []string  // that are offered
+	sealer   cipher.AEAD
+	info     json.RawMessage // Info
+	name     json.RawMessage // Info without icons: what each modern result says about this server
+	caps     json.RawMessage
+	mistake  error // Capabilities cannot be encoded; nil: they can
+
+	logs    bool      // OfferLogging was called
+	changes announcer // nil: AnnounceChanges was not called
+
+	mu        sync.Mutex               // guards the fields below
+	serving   bool                     // a request has come, so Capabilities are fixed
+	methods   map[string]HandlerFunc   // that AddTool and its siblings have entered
+	tools     catalog[*offeredTool]    // by name
+	resources catalog[ReadFunc]        // by URI
+	templates catalog[ReadFunc]        // by URI template
+	prompts   catalog[requestedPrompt] // by name
+}
+
+// Handle answers a request in its own era, or takes in a notification. The request
+// must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
+func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
+	log := silent
+	if x.owner != nil {
+		log = x.owner.log
+		if !x.owner.speaksMCP() {
+			return nil, errNotServe
+		}
+	}
+	s.once.Do(func() { s.prepare(log) })
+	x.facts().noLogs = !s.logs
+	version := x.Meta().ProtocolVersion // of the request, or of initialize
+	switch {
+	case x.Request.Kind() == Notification:
+		return s.handleNotification(ctx, x)
+	case s.mistake != nil:
+		return nil, s.mistake
+	case version != "" && !slices.Contains(s.versions, version):
+		return nil, s.refuseVersion(x.Request.Method, version)
+	case revision(version).Modern:
+		return s.handleModern(ctx, x)
+	}
+	return s.handleLegacy(ctx, x)
+}
+
+// errNotServe is the answer to each request when a program has made a mistake.
+var errNotServe = &Error{Code: CodeInternalError, Message: "Internal error: for MCP, the program must use Serve, not ServeConn"}
+
+// prepare fixes what clients are told.
+func (s *Server) prepare(log *slog.Logger) {
+	s.versions = versionsOrAll(s.Versions)
+	s.sealer = newSealer(s.StateKey)
+	s.info, _ = marshal(s.Info) // strings have no error
+	s.name, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
+	caps, err := marshalObject(s.declared())
+	if err != nil { // it is kept: a Once runs only once
+		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
+	}
+	s.caps = caps
+	s.warn(log)
+}
+
+// capabilityOf maps the methods of MCP to the capability of the server that they belong
+// to. A Server that serves one of them declares the capability.
+var capabilityOf = map[string]string{
+	"completion/complete": "completions", "logging/setLevel": "logging",
+	"prompts/get": "prompts", "prompts/list": "prompts",
+	"resources/list": "resources", "resources/read": "resources", "resources/templates/list": "resources",
+	"tools/call": "tools", "tools/list": "tools",
+}
+
+// memberOfList maps the methods that list something to the member of their results.
+var memberOfList = map[string]string{
+	"prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates", "tools/list": "tools",
+}
+
+// declared returns the capabilities, with those that are declared by use. If a capability
+// is declared, its lists are served even when nothing was added: 2026-07-28
+// server/tools#capabilities, "Servers that declare the tools capability MUST respond to
+// tools/list requests". The pages of prompts and resources say the same.
+func (s *Server) declared() map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving = true
+	all := map[string]any{}
+	for _, methods := range []map[string]HandlerFunc{s.methods, s.Methods} {
+		for method := range methods {
+			switch capability := capabilityOf[method]; {
+			case capability == "":
+			case s.changes != nil && capability != "completions" && capability != "logging":
+				all[capability] = map[string]bool{"listChanged": true}
+			default:
+				all[capability] = struct{}{}
+			}
+		}
+	}
+	maps.Copy(all, s.Capabilities)
+	for method, member := range memberOfList {
+		if _, isDeclared := all[capabilityOf[method]]; isDeclared && s.methods[method] == nil {
+			s.enter(method, emptyList(member))
+		}
+	}
+	return all
+}
+
+// emptyList returns the handler of a list of nothing.
+func emptyList(member string) HandlerFunc {
+	return func(context.Context, *Exchange) (any, error) { return map[string][]Tool{member: {}}, nil }
+}
+
+// enter enters a method. The caller holds mu.
+func (s *Server) enter(method string, h HandlerFunc) {
+	if s.methods == nil {
+		s.methods = map[string]HandlerFunc{}
+	}
+	s.methods[method] = h
+}
+
+// method returns the handler of a method; nil: it is not served.
+func (s *Server) method(name string) HandlerFunc {
+	if h := s.Methods[name]; h != nil {
+		return h
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.methods[name]
+}
+
+// warn logs which capabilities are declared, and not offered.
+func (s *Server) warn(log *slog.Logger) {
+	for name, value := range Each(s.caps) {
+		switch capability := string(name); {
+		case capability == "logging" && !s.logs && s.Methods["logging/setLevel"] == nil:
+			log.Warn("a capability is declared, but not offered", "capability", capability, "missing", "Server.OfferLogging")
+		case capability == "completions" && s.Methods["completion/complete"] == nil:
+			log.Warn("a capability is declared, but not offered", "capability", capability, "missing", "completion/complete in Server.Methods")
+		case s.changes == nil && (isTrue(value, "listChanged") || isTrue(value, "subscribe") && s.Methods["resources/subscribe"] == nil):
+			log.Warn("a capability is declared, but not offered", "capability", capability, "missing", "Server.AnnounceChanges")
+		}
+	}
+}
+
+// declaresTrue reports whether a part of a capability is true.
+func (s *Server) declaresTrue(capability, part string) bool {
+	return isTrue(member(s.caps, capability), part)
+}
+
+// isTrue reports whether a member of an object is true.
+func isTrue(object json.RawMessage, name string) bool { return string(member(object, name)) == "true" }
+
+// refuseVersion returns the error for a version that is not offered. A legacy-only
+// server answers MethodNotFound, so that the client falls back to initialize. It
+// must not answer CodeUnsupportedVersion: 2026-07-28 basic/versioning, "a
+// recognized modern JSON-RPC error […] identifies a modern server".
+func (s *Server) refuseVersion(method, version string) *Error {
+	if firstOfEra(s.versions, true) == "" {
+		return errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
+	}
+	return versionError(s.versions, version)
+}
+
+// ---- The modern era: 2026-07-28 ----
+
+// handleModern checks what each modern request must say, in a fixed order. Then
+// it runs the handler, and completes the result.
+func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
+	method, meta := x.Request.Method, x.Meta()
+	switch {
+	case meta.ClientCapabilities == nil:
+		// 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error
+		// code -32602"
+		return nil, missingMeta(s.versions, metaCapabilities)
+	case meta.LogLevel != nil && !slices.Contains(logLevels, *meta.LogLevel):
+		return nil, unknownName("log level", *meta.LogLevel)
+	case method == "initialize":
+		// 2026-07-28 basic/versioning: name the versions "in any error it
+		// returns to an initialize request"
+		return nil, errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
+	case method == "server/discover":
+		return s.complete(method, s.discover())
+	}
+	h := s.method(method)
+	if h == nil {
+		return nil, MethodNotFound(method)
+	}
+	if slices.Contains(methodsThatMayAsk, method) {
+		if err := s.readAnswers(x); err != nil {
+			return nil, err
+		}
+	}
+	result, err := h(ctx, x)
+	if need, isQuestion := result.(question); isQuestion && err == nil {
+		result, err = need.ask(ctx, s, x, h)
+	}
+	if err != nil {
+		return nil, permitted(x.Revision(), err)
+	}
+	return s.complete(method, result)
+}
+
+// permitted returns an error of a handler with a code that may be sent.
+// 2026-07-28 basic#error-codes: a server "MUST NOT emit" a code of the
+// specification's range that is not defined, nor those of earlier revisions for
+// a resource that is not found and for a URL that is to be visited.
+func permitted(rev Revision, err error) error {
+	const reserved = 80 // codes that the specification has reserved: CodeHeaderMismatch is the first, and the others are below it
+	fault, ok := errors.AsType[*Error](err)
+	if !ok || fault == nil { // NewResponse makes a CodeInternalError of it
+		return err
+	}
+	code := fault.Code
+	switch {
+	case code == CodeResourceNotFound:
+		code = rev.ResourceNotFound
+	case code == CodeHeaderMismatch, code == CodeMissingCapability, code == CodeUnsupportedVersion:
+		return err
+	case CodeHeaderMismatch-reserved < code && code < CodeHeaderMismatch:
+		code = CodeInternalError
+	default:
+		return err
+	}
+	return &Error{Code: code, Message: fault.Message, Data: fault.Data}
+}
+
+// discover returns the result of server/discover.
+func (s *Server) discover() DiscoverResult {
+	return DiscoverResult{SupportedVersions: s.versions, Capabilities: s.caps, Instructions: s.Instructions, Meta: &ResultMeta{ServerInfo: &s.Info}}
+}
+
+// cacheable lists the methods whose results say how long they stay fresh:
+// 2026-07-28 server/utilities/caching.
+var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+
+// complete encodes the result of a modern request. It adds what each result has, unless
+// the handler has set it: resultType, serverInfo and, if results of the method may be
+// cached, that this one may not.
+func (s *Server) complete(method string, result any) (any, error) {
+	raw, err := marshalObject(result)
 	if err != nil {
 		return nil, err
 	}
-	b = append(b, text[:len(text)-1]...) // without its }
-	switch {                             // a member that the type needs, and that was left out because it is empty
-	case c.Type == "text" && c.Text == "":
-		b = append(b, `,"text":""`...)
-	case (c.Type == "image" || c.Type == "audio") && len(c.Data) == 0:
-		b = append(b, `,"data":""`...)
-	case c.Type == "tool_use" && c.Input == nil:
-		b = append(b, `,"input":{}`...)
+	var given struct {
+		Type       json.RawMessage `json:"resultType,omitempty"`
+		TTL        json.RawMessage `json:"ttlMs,omitempty"`
+		CacheScope json.RawMessage `json:"cacheScope,omitempty"`
+		Meta       json.RawMessage `json:"_meta,omitempty"`
 	}
-	if len(c.Content) > 0 || c.Type == "tool_result" {
-		b = append(b, `,"content":[`...)
-		for i := range c.Content {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			if b, err = c.Content[i].append(b); err != nil {
-				return nil, err
-			}
+	_ = Bind(raw, &given)
+	full := Object{make([]byte, 0, len(raw)+len(s.name)+160)}
+	if given.Type == nil {
+		full.Add("resultType", []byte(`"complete"`))
+	}
+	full.AddAll(raw, "_meta")
+	if slices.Contains(cacheable, method) && unquote(given.Type) != "input_required" {
+		if given.TTL == nil {
+			full.Add("ttlMs", []byte("0"))
 		}
-		b = append(b, ']')
+		if given.CacheScope == nil {
+			full.Add("cacheScope", []byte(`"private"`))
+		}
 	}
-	return append(b, '}'), nil
+	var meta Object
+	meta.AddAll(given.Meta)
+	if member(given.Meta, metaServerInfo) == nil {
+		meta.Add(metaServerInfo, s.name)
+	}
+	full.Add("_meta", meta.encode())
+	return full.encode(), nil
 }
 
-// ResourceContents is what a resource holds: a text, or bytes. 2025-11-25
-// server/resources#resource-contents.
-type ResourceContents struct {
-	URI      string          `json:"uri"`
-	MimeType string          `json:"mimeType,omitempty"`
-	Text     string          `json:"text,omitempty"` // if Blob is nil
-	Blob     []byte          `json:"blob,omitempty"` // on the wire it is Base64; nil: the resource is a text
-	Meta     json.RawMessage `json:"_meta,omitempty"`
+// ---- The legacy era: initialize, and what it allows ----
+
+func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
+	method := x.Request.Method
+	switch {
+	case firstOfEra(s.versions, false) == "":
+		// 2026-07-28 basic/versioning: name the versions "in any error it
+		// returns to an initialize request"
+		return nil, missingMeta(s.versions, metaVersion)
+	case method == "initialize":
+		return s.initialize(x)
+	case method == "ping": // allowed at any time
+		return nil, nil
+	case x.Revision().Version == "":
+		return nil, s.noVersion()
+	}
+	h := s.method(method)
+	if h == nil {
+		return nil, MethodNotFound(method)
+	}
+	result, err := h(ctx, x)
+	if need, isQuestion := result.(question); isQuestion && err == nil {
+		result, err = need.ask(ctx, s, x, h)
+	}
+	if codeOf(err) == CodeMissingCapability { // this era does not know that code
+		return askFailed(ctx, x, err)
+	}
+	return result, err
 }
 
-// jsonSize returns about how many bytes the contents have as JSON.
-func (c ResourceContents) jsonSize() int {
-	return 64 + len(c.Text) + base64.StdEncoding.EncodedLen(len(c.Blob))
+// noVersion returns the error for a request that says no version, and that no initialize
+// has come before. Which of the two is missing depends on the era that the client means.
+func (s *Server) noVersion() *Error {
+	if firstOfEra(s.versions, true) == "" {
+		return errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: send initialize first")
+	}
+	return errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: send initialize first, or declare "+metaVersion+" in _meta")
 }
 
-// MarshalJSON returns the contents as JSON, with the member text or the member
-// blob, even if it is empty.
-func (c ResourceContents) MarshalJSON() ([]byte, error) {
-	var o Object
-	o.Add("uri", appendString(nil, c.URI))
-	if c.MimeType != "" {
-		o.Add("mimeType", appendString(nil, c.MimeType))
+// initialize agrees on a version. 2025-11-25
+// basic/lifecycle#version-negotiation: "If the server supports the requested
+// protocol version, it MUST respond with the same version. Otherwise, the
+// server MUST respond with another protocol version it supports."
+func (s *Server) initialize(x *Exchange) (any, error) {
+	var p InitializeParams
+	if err := ignoreOptional(Bind(x.Request.Params, &p)); err != nil {
+		return nil, paramsError(err, "param")
 	}
-	if c.Blob == nil {
-		o.Add("text", appendString(nil, c.Text))
-	} else {
-		o.Add("blob", appendString(nil, base64.StdEncoding.EncodeToString(c.Blob)))
+	who := p.ClientInfo
+	size := len(p.Capabilities) + len(who.Name) + len(who.Title) + len(who.Version)
+	switch {
+	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
+		return nil, InvalidParams("protocolVersion must not be empty, and capabilities must be an object")
+	case who.lacks() != "":
+		return nil, InvalidParams("clientInfo needs a name and a version")
+	case size > maxSaid:
+		return nil, InvalidParams("capabilities and clientInfo have more than %d bytes", maxSaid)
 	}
-	if c.Meta != nil {
-		o.Add("_meta", c.Meta)
+	rev := revision(p.ProtocolVersion)
+	if rev.Modern || !slices.Contains(s.versions, rev.Version) { // the modern era has no handshake
+		rev = revision(firstOfEra(s.versions, false))
 	}
-	return o.encode(), nil
+	if x.Peer != nil {
+		who.Icons = nil
+		// A copy of the capabilities: a session keeps them as long as it lives, and
+		// must not keep the request.
+		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: &who, ClientCapabilities: bytes.Clone(p.Capabilities)})
+	}
+	var result Object
+	result.Add("protocolVersion", appendString(nil, rev.Version))
+	result.Add("capabilities", s.capabilities(rev, x.Peer != nil))
+	result.Add("serverInfo", rev.known("serverInfo", s.info))
+	if s.Instructions != "" {
+		result.Add("instructions", appendString(nil, s.Instructions))
+	}
+	return result.encode(), nil
+}
+
+// startLegacy remembers a client that has initialized. Some programs offer one stdio
+// server to many clients, one after the other. So a second initialize is answered like
+// the first one, and nothing is left of the first client but its modern requests: they
+// do not depend on a handshake.
+func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta) {
+	if before, _ := peer.remembered(); before.Version != "" {
+		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
+		if s.changes != nil {
+			s.changes.leave(peer)
+		}
+	}
+	peer.setHandshake(rev, meta)
+}
+
+// errReplaced is the error of the calls to a client that another one has
+// replaced.
+var errReplaced = fmt.Errorf("%w: another client has initialized", ErrClosed)
+
+// replace forgets the peer of a Conn that another program now uses. It cancels the
+// requests of the old peer, except those that stay, and frees their ids. All calls fail
+// with why, because the new peer has never seen them. When replace returns, nothing more
+// is sent for the cancelled requests.
+func (p *Peer) replace(stays func(*Exchange) bool, why error) {
+	var ended []*served
+	p.mu.Lock()
+	// Both tables are changed in one step. A Call whose context ends now must
+	// find that it has failed already, or it would send the new peer a
+	// cancellation.
+	for key, x := range p.serving {
+		if stays(x) {
+			continue
+		}
+		delete(p.serving, key)
+		x.state.cancelled = true
+		x.state.cancel()
+		ended = append(ended, x.state)
+	}
+	for key, c := range p.calls {
+		p.removeLocked(key)
+		c.outcome <- outcome{err: why}
+	}
+	p.mu.Unlock()
+	for _, s := range ended {
+		s.sending.Wait()
+	}
+}
+
+// capabilities returns what a legacy client is offered. If nothing is remembered
+// between its requests, there are no announcements, no subscriptions and no log
+// level.
+func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
+	var offered Object
+	for name, value := range Each(s.caps) {
+		if string(name) == "completions" && !rev.Completions || string(name) == "logging" && !remembers {
+			continue
+		}
+		if !remembers {
+			var rest Object
+			rest.AddAll(value, "listChanged", "subscribe")
+			value = rest.JSON()
+		}
+		offered.Add(string(name), value)
+	}
+	return offered.JSON()
+}
+
+// handleNotification takes in a notification. If Methods has no handler for it, it
+// is ignored.
+func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
+	if x.Request.Method == "notifications/initialized" && x.Peer != nil {
+		x.Peer.protocol.(*mcpProtocol).setReady()
+		if rev, _ := x.Peer.remembered(); s.changes != nil && rev.Version != "" {
+			s.changes.join(x.Peer)
+		}
+	}
+	h := s.Methods[x.Request.Method]
+	// A tools/call without an id is a notification, too. It must not run the tool:
+	// the checks of requests have not been made.
+	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
+		return nil, nil
+	}
+	return h(ctx, x)
+}
+
+// ---- Log messages ----
+
+// OfferLogging declares logging: handlers may send messages with Exchange.Log, and a
+// legacy client may set their least level. Call it before the first request.
+func (s *Server) OfferLogging() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.logs = true
+	s.enter("logging/setLevel", setLevel)
+}
+
+// SetLevelParams are the params of logging/setLevel. 2025-11-25
+// server/utilities/logging#setting-log-level.
+type SetLevelParams struct {
+	Level string `json:"level"`
+}
+
+func setLevel(_ context.Context, x *Exchange) (any, error) {
+	if x.Peer == nil { // modern, or nothing is remembered between requests
+		return nil, MethodNotFound(x.Request.Method)
+	}
+	var p SetLevelParams
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(logLevels, p.Level) {
+		return nil, unknownName("log level", p.Level)
+	}
+	x.Peer.protocol.(*mcpProtocol).setLogLevel(p.Level)
+	return nil, nil
+}
+
+// ---- What a handler knows, and what it sends ----
+
+// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
+type mcpFacts struct {
+	meta       Meta
+	revision   Revision                   // in force for the request; the zero Revision: none yet
+	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
+	inputState string                     // what Exchange.State returns: the State of the last InputRequired
+	noLogs     bool                       // the Server has not declared logging
+	progressed bool                       // progress was sent; only Exchange.Progress uses this and the next field
+	reported   float64                    // the last progress that was sent
+	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
+}
+
+// facts returns what MCP knows about the request. If nothing is stored yet, it
+// stores the zero mcpFacts.
+func (x *Exchange) facts() *mcpFacts {
+	if x.protocolData == nil {
+		x.protocolData = new(mcpFacts)
+	}
+	return x.protocolData.(*mcpFacts)
+}
+
+// Meta returns what the sender of the request has said about itself: a modern
+// request says it, a legacy client has said it in initialize.
+func (x *Exchange) Meta() Meta { return x.facts().meta }
+
+// Revision returns the revision that is in force for the request. Before
+// initialize it is the zero Revision.
+func (x *Exchange) Revision() Revision { return x.facts().revision }
+
+// Inputs returns the answers to the questions of the InputRequired that the
+// handler has returned before, by key. It returns nil at first.
+func (x *Exchange) Inputs() map[string]json.RawMessage { return x.facts().inputs }
+
+// Input stores the answer to one of these questions in answer, as Bind does: a
+// pointer to an ElicitResult, a SamplingResult or a RootsResult. It returns false if
+// there is no answer yet, or if it does not fit: then ask, or ask again.
+func (x *Exchange) Input(key string, answer any) bool {
+	text, ok := x.Inputs()[key]
+	return ok && Bind(text, answer) == nil
+}
+
+// State returns the State of the InputRequired that the handler has returned
+// before.
+func (x *Exchange) State() string { return x.facts().inputState }
+
+// Disconnect ends the HTTP response over which the request is to be answered,
+// while the request goes on. The client comes back for the rest after retry. So
+// a long call needs no open connection. Only 2025-11-25 has this: elsewhere
+// Disconnect does nothing.
+func (x *Exchange) Disconnect(retry time.Duration) {
+	if disconnect := x.facts().disconnect; disconnect != nil && x.state != nil { // a notification has no response
+		disconnect(retry)
+	}
+}
+
+// logLevels are the severities of RFC 5424, the least first.
+var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// Log sends a log message about the request, if its level is wanted. A modern
+// request names a level, or gets no messages: 2026-07-28
+// server/utilities/logging, "MUST NOT emit notifications/message for a request
+// that does not include this field". A legacy client has set a level with
+// logging/setLevel; before that it gets messages from info upwards. Without
+// Server.OfferLogging no messages are sent.
+//
+// level is one of debug, info, notice, warning, error, critical, alert and
+// emergency. A message of any other level is dropped. data encodes to JSON.
+func (x *Exchange) Log(ctx context.Context, level string, data any) error {
+	least := x.Meta().LogLevel
+	if least == nil {
+		if x.Peer == nil { // modern; or legacy without a session, which was not offered logging
+			return nil
+		}
+		least = new("info")
+	}
+	if x.facts().noLogs || slices.Index(logLevels, level) < slices.Index(logLevels, *least) {
+		return nil
+	}
+	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
+}
+
+// Progress tells how far the request has come, if its sender wants to know.
+// Without a progress token in the request it does nothing. Progress must rise: a value
+// that does not is not sent. So a handler that returns an InputRequired, and begins
+// again with the answers, may report the same steps again. total 0 means that the end
+// is not known. Progress returns ErrAnswered when the request is over. It is for one
+// goroutine at a time.
+func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
+	return x.ProgressMessage(ctx, progress, total, "")
+}
+
+// ProgressMessage is Progress with a message for users, such as "reading page 3".
+// 2024-11-05 does not know the message, so it is left out there.
+func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64, message string) error {
+	token := x.Meta().ProgressToken
+	switch {
+	case token == nil:
+		return nil
+	case x.state == nil:
+		return ErrAnswered
+	case !(math.Abs(progress) <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // NaN and infinity are not in JSON
+		return fmt.Errorf("progress %v of %v", progress, total)
+	}
+	// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
+	// each notification"
+	facts := x.facts()
+	if facts.progressed && progress <= facts.reported {
+		return nil
+	}
+	facts.progressed, facts.reported = true, progress
+	if !x.Revision().ProgressMessages {
+		message = ""
+	}
+	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total, message}.encode())
+}
+
+// Require returns an error with CodeMissingCapability unless the client has
+// declared all of the capabilities, such as "sampling" or "elicitation.url". The
+// legacy era does not know that code. There the Server sends something else if a
+// handler returns the error: for tools/call a result with isError, for any other
+// method a CodeInternalError.
+func (x *Exchange) Require(capabilities ...string) error {
+	missing := map[string]map[string]any{}
+	for _, path := range capabilities {
+		name, part, _ := strings.Cut(path, ".")
+		if x.hasCapability(name, part) {
+			continue
+		}
+		if missing[name] == nil {
+			missing[name] = map[string]any{}
+		}
+		if part != "" {
+			missing[name][part] = struct{}{}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	data, _ := marshal(map[string]any{"requiredCapabilities": missing})
+	names := strings.Join(slices.Sorted(maps.Keys(missing)), ", ")
+	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + names, Data: data}
+}
+
+// hasCapability reports whether the client has declared a capability, or a part of
+// it. A capability elicitation without parts means form: 2026-07-28
+// client/elicitation#capabilities.
+func (x *Exchange) hasCapability(name, part string) bool {
+	declared := member(x.Meta().ClientCapabilities, name)
+	switch {
+	case declared == nil, name == "elicitation" && !x.Revision().Elicitation:
+		return false
+	case part == "":
+		return true
+	case name == "elicitation" && part == "form":
+		return member(declared, "form") != nil || member(declared, "url") == nil
+	}
+	return member(declared, part) != nil
 }
 
 // ---- What a Server offers: tools, resources and prompts ----
 //
-// They are added before the first request, or while requests are served. A change
-// of a list is announced as by Publish. If Capabilities do not name tools,
-// resources or prompts, the first one of the kind declares it, with listChanged. It
-// must be there before the first request.
+// They are added before the first request, or while requests are served. With
+// AnnounceChanges, a change of a list is announced. The first one of a kind enters the
+// methods of the kind, and declares its capability, for which it must be there before the
+// first request.
 //
 // Methods comes first: if it has tools/list, for instance, clients are shown what
 // that returns.
-
-// Tool is a tool as tools/list shows it. 2025-11-25 server/tools#tool.
-type Tool struct {
-	Name        string `json:"name"`            // required: up to 128 letters, digits, _, - and .
-	Title       string `json:"title,omitempty"` // for users; shown from 2025-06-18 on
-	Description string `json:"description,omitempty"`
-	// InputSchema is the JSON Schema of the arguments, an object. nil: any object.
-	// It is for the client: the Server does not check arguments by it.
-	InputSchema json.RawMessage `json:"inputSchema"`
-	// OutputSchema is the JSON Schema of the StructuredContent of each result; nil:
-	// there is none. It is shown from 2025-06-18 on.
-	OutputSchema json.RawMessage  `json:"outputSchema,omitempty"`
-	Annotations  *ToolAnnotations `json:"annotations,omitempty"` // shown from 2025-03-26 on
-	Icons        []Icon           `json:"icons,omitempty"`       // shown from 2025-11-25 on
-	Meta         json.RawMessage  `json:"_meta,omitempty"`       // an object; shown from 2025-06-18 on
-}
-
-// ToolAnnotations tell a client how careful it must be. A client takes a tool
-// without them for one that may destroy something, and asks its user.
-// 2025-03-26 schema ToolAnnotations.
-type ToolAnnotations struct {
-	ReadOnly    bool `json:"readOnlyHint"`    // changes nothing
-	Destructive bool `json:"destructiveHint"` // may destroy something
-	Idempotent  bool `json:"idempotentHint"`  // a second call with the same arguments changes nothing more
-	OpenWorld   bool `json:"openWorldHint"`   // reaches something outside
-}
-
-// HeaderParam is an argument of a tool that modern clients repeat in the header of
-// a tools/call over HTTP, because the inputSchema of the tool marks it with
-// x-mcp-header.
-type HeaderParam struct {
-	Name string   // the field is Mcp-Param- and this name
-	Path []string // the names of the members that lead from arguments to the argument; at least one
-}
-
-// offeredTool is a tool that was added to a Server.
-type offeredTool struct {
-	Tool
-	run func(ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error)
-
-	readMarks sync.Once // http.go sets the next field, when it is needed
-	marked    []HeaderParam
-}
-
-// in returns the tool with what a revision knows of it.
-func (t *offeredTool) in(rev Revision) Tool {
-	shown := t.Tool
-	if !rev.Titles {
-		shown.Title, shown.Meta = "", nil
-	}
-	if !rev.Structured {
-		shown.OutputSchema = nil
-	}
-	if !rev.Icons {
-		shown.Icons = nil
-	}
-	if !rev.Annotations {
-		shown.Annotations = nil
-	}
-	return shown
-}
 
 // AddTool adds a tool, in place of another one of the same name. run is called
 // for each tools/call of it, with the arguments in a struct of the type A, as Bind
@@ -2334,22 +1898,24 @@ func (t *offeredTool) in(rev Revision) Tool {
 //
 // What run returns, and what the client gets:
 //
-//	a string, a Content                 a result with that content
-//	a []Content, a Contents             a result with those contents
-//	nil                                 a result without content
-//	a ToolResult                        that result
-//	an InputRequired                    the questions; run is called again with the answers
-//	a pointer to one of these types     the same; nil is a result without content
-//	any other value                     its JSON as a text and, if it is an object, as structuredContent,
-//	                                    which clients before 2025-06-18 do not get
-//	an *Error                           that error: the request itself was wrong
-//	any other error                     a result with isError and the text of the error, which the model reads
+//	a string, a Content           a result with that content
+//	a []Content, a Contents       a result with those contents
+//	nil                           a result without content
+//	a ToolResult                  that result, before 2025-06-18 without its StructuredContent
+//	an InputRequired              the questions; run is called again with the answers
+//	any other value               its JSON as a text and, if it is an object, as structuredContent, from 2025-06-18 on
+//	an *Error                     that error: the request itself was wrong
+//	any other error               a result with isError and the text of the error, which the model reads
 //
 // So the text of an error must not contain secrets. An argument that is null counts as
-// missing, unless its field is a json.RawMessage. An argument that is missing or
-// appears twice is answered with CodeInvalidParams, and an argument of another type
-// with isError: 2025-11-25 server/tools#error-handling counts "input validation
-// errors" among those from which a model can correct itself.
+// missing, unless its field is a json.RawMessage. An argument that is missing, that
+// appears twice or that has another type is answered with isError in each revision:
+// 2025-11-25 server/tools#error-handling counts "input validation errors" among those from
+// which a model can correct itself. Arguments that are no object are answered with
+// CodeInvalidParams.
+//
+// Clients of the legacy era see the InputSchema without the marks x-mcp-header of its
+// properties, because some refuse a keyword that they do not know.
 //
 // AddTool panics if the tool has no name, if the name is not UTF-8, if a schema is not
 // a JSON object, if the InputSchema lacks "type":"object", or if A is no type for Bind.
@@ -2380,18 +1946,26 @@ func checkArguments[A any](tool string) {
 	_ = Bind(nil, &arguments)
 }
 
-// argumentError turns an error of Bind into that of a tool. An argument that is
-// missing, or appears twice, is a mistake of the program that calls, and makes the
-// request wrong. A value of another type may come from the model, which can correct it.
+// argumentError turns an error of Bind into that of a tool. The model that has chosen the
+// arguments can correct them. Whatever is no object was not chosen by a model.
 func argumentError(err error) error {
 	fault, ok := errors.AsType[*BindError](err)
 	switch {
-	case ok && fault.Name == "":
+	case !ok:
+		return err
+	case fault.Name == "":
 		return InvalidParams("the arguments must be an object")
-	case ok && (fault.Missing || fault.Twice):
-		return fault.InvalidParams("argument")
 	}
-	return err
+	return errors.New(fault.text("argument"))
+}
+
+// offeredTool is what a Server does with a tool.
+type offeredTool struct {
+	inputSchema json.RawMessage
+	run         func(ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error)
+
+	readMarks sync.Once // http.go sets the next field, when it is needed
+	marked    []HeaderParam
 }
 
 func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.RawMessage) (any, error)) {
@@ -2412,77 +1986,103 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 	if string(member(tool.InputSchema, "type")) != `"object"` {
 		panic(fmt.Sprintf(`the InputSchema of the tool %q lacks "type":"object"`, tool.Name))
 	}
-	offer(s, "tools", &s.tools, tool.Name, tool.Name, &offeredTool{Tool: tool, run: run})
+	use := &offeredTool{inputSchema: tool.InputSchema, run: run}
+	shown := mustMarshal(tool)
+	tool.InputSchema = withoutMarks(tool.InputSchema)
+	offer(s, &s.tools, "tools", entry[*offeredTool]{tool.Name, tool.Name, use, shown, mustMarshal(tool)}, map[string]HandlerFunc{
+		"tools/list": list(s, &s.tools, "tools/list"), "tools/call": s.callTool})
+}
+
+// withoutMarks returns the schema of an object without the marks x-mcp-header of its
+// properties. What is data, such as a default or an example, is not changed.
+func withoutMarks(schema json.RawMessage) json.RawMessage {
+	if !mayBeMarked(schema) || schema[0] != '{' {
+		return schema
+	}
+	var rest Object
+	for name, value := range Each(schema) {
+		if string(name) == "properties" && value[0] == '{' {
+			var properties Object
+			for property, below := range Each(value) {
+				below = withoutMarks(below)
+				if below[0] == '{' {
+					var unmarked Object
+					unmarked.AddAll(below, "x-mcp-header")
+					below = unmarked.JSON()
+				}
+				properties.Add(string(property), below)
+			}
+			value = properties.JSON()
+		}
+		rest.Add(string(name), value)
+	}
+	return rest.JSON()
+}
+
+// mayBeMarked reports whether a schema has a mark, or an escape that may spell one.
+// Most schemas have none, and need not be decoded.
+func mayBeMarked(schema json.RawMessage) bool {
+	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.Contains(schema, []byte(`\u`))
 }
 
 // RemoveTool removes a tool. If there is no tool of that name, it does nothing.
-func (s *Server) RemoveTool(name string) { withdraw(s, "tools", &s.tools, name) }
+func (s *Server) RemoveTool(name string) { withdraw(s, &s.tools, "tools", name) }
 
-// Resource is a resource as resources/list shows it. 2025-11-25
-// server/resources#resource.
-type Resource struct {
-	URI         string              `json:"uri"`             // required
-	Name        string              `json:"name"`            // required
-	Title       string              `json:"title,omitempty"` // for users; shown from 2025-06-18 on
-	Description string              `json:"description,omitempty"`
-	MimeType    string              `json:"mimeType,omitempty"`
-	Size        int64               `json:"size,omitempty"` // bytes; 0: unknown
-	Annotations *ContentAnnotations `json:"annotations,omitempty"`
-	Icons       []Icon              `json:"icons,omitempty"` // shown from 2025-11-25 on
-	Meta        json.RawMessage     `json:"_meta,omitempty"` // an object; shown from 2025-06-18 on
-}
-
-// ResourceTemplate describes resources whose URIs are alike. 2025-11-25
-// server/resources#resource-templates.
-type ResourceTemplate struct {
-	URITemplate string              `json:"uriTemplate"` // required, by RFC 6570, such as note:///{name}
-	Name        string              `json:"name"`        // required
-	Title       string              `json:"title,omitempty"`
-	Description string              `json:"description,omitempty"`
-	MimeType    string              `json:"mimeType,omitempty"` // if all of them have the same
-	Annotations *ContentAnnotations `json:"annotations,omitempty"`
-	Icons       []Icon              `json:"icons,omitempty"`
-	Meta        json.RawMessage     `json:"_meta,omitempty"`
-}
-
-// ReadFunc reads a resource. It returns a string, which is the text of the resource, a
-// ResourceContents, whose URI may be left out, a []ResourceContents, a
-// ReadResourceResult or an InputRequired. If there is no such resource, it returns
-// ResourceNotFound(uri).
-type ReadFunc func(ctx context.Context, x *Exchange, uri string) (contents any, err error)
-
-type offeredResource struct {
-	Resource
-	read ReadFunc
-}
-
-type offeredTemplate struct {
-	ResourceTemplate
-	read ReadFunc
-}
-
-// in returns the resource with what a revision knows of it.
-func (r *offeredResource) in(rev Revision) Resource {
-	shown := r.Resource
-	if !rev.Titles {
-		shown.Title, shown.Meta = "", nil
+func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
+	var p struct {
+		Name      string          `json:"name,omitempty"`
+		Arguments json.RawMessage `json:"arguments,omitempty"`
 	}
-	if !rev.Icons {
-		shown.Icons = nil
+	if err := x.Bind(&p); err != nil {
+		return nil, err
 	}
-	return shown
+	tool, ok := find(s, &s.tools, p.Name)
+	if !ok {
+		return nil, unknownName("tool", p.Name)
+	}
+	result, err := tool.use.run(ctx, x, p.Arguments)
+	if err == nil {
+		return toolResult(result, x.Revision())
+	}
+	if _, isFault := errors.AsType[*Error](err); isFault || ctx.Err() != nil {
+		return nil, err
+	}
+	return ToolError("%v", err).encode()
 }
 
-// in returns the template with what a revision knows of it.
-func (t *offeredTemplate) in(rev Revision) ResourceTemplate {
-	shown := t.ResourceTemplate
-	if !rev.Titles {
-		shown.Title, shown.Meta = "", nil
+// toolResult returns the result of tools/call for what a tool has returned.
+func toolResult(result any, rev Revision) (any, error) {
+	var full ToolResult
+	switch result := result.(type) {
+	case question:
+		return result, nil
+	case nil:
+	case string:
+		full.Content = []Content{TextContent(result)}
+	case Content:
+		full.Content = []Content{result}
+	case []Content:
+		full.Content = result
+	case Contents: // of a SamplingResult
+		full.Content = result
+	case ToolResult:
+		full = result
+	case *ToolResult:
+		full = *result
+	default:
+		raw, err := marshal(result)
+		if err != nil {
+			return nil, err
+		}
+		full.Content = []Content{TextContent(string(raw))}
+		if raw[0] == '{' {
+			full.StructuredContent = raw
+		}
 	}
-	if !rev.Icons {
-		shown.Icons = nil
+	if !rev.Structured {
+		full.StructuredContent = nil
 	}
-	return shown
+	return full.encode()
 }
 
 // AddResource adds a resource, in place of another one with the same URI. Publish
@@ -2493,12 +2093,14 @@ func (s *Server) AddResource(r Resource, read ReadFunc) {
 	if !isURI(r.URI) {
 		panic(fmt.Sprintf("the resource %q has a URI that is none: %q", r.Name, r.URI))
 	}
-	offer(s, "resources", &s.resources, r.URI, r.Name, &offeredResource{r, read})
+	shown := mustMarshal(r)
+	offer(s, &s.resources, "resources", entry[ReadFunc]{r.URI, r.Name, reader(read, r.MimeType), shown, shown}, map[string]HandlerFunc{
+		"resources/list": list(s, &s.resources, "resources/list"), "resources/read": s.readResource})
 }
 
 // RemoveResource removes a resource. If there is none with that URI, it does
 // nothing.
-func (s *Server) RemoveResource(uri string) { withdraw(s, "resources", &s.resources, uri) }
+func (s *Server) RemoveResource(uri string) { withdraw(s, &s.resources, "resources", uri) }
 
 // AddResourceTemplate adds a template, in place of an equal one. read is called for
 // each URI that begins as the template does, up to its first {, and that is no
@@ -2506,380 +2108,22 @@ func (s *Server) RemoveResource(uri string) { withdraw(s, "resources", &s.resour
 // the longest beginning is taken. AddResourceTemplate panics if the template has no
 // URITemplate or no name, or if one of them is not UTF-8.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
-	offer(s, "resources", &s.templates, t.URITemplate, t.Name, &offeredTemplate{t, read})
+	shown := mustMarshal(t)
+	offer(s, &s.templates, "resources", entry[ReadFunc]{t.URITemplate, t.Name, reader(read, t.MimeType), shown, shown}, map[string]HandlerFunc{
+		"resources/templates/list": list(s, &s.templates, "resources/templates/list"), "resources/read": s.readResource})
 }
 
 // RemoveResourceTemplate removes a template. If there is none with that text, it does
 // nothing.
 func (s *Server) RemoveResourceTemplate(uriTemplate string) {
-	withdraw(s, "resources", &s.templates, uriTemplate)
+	withdraw(s, &s.templates, "resources", uriTemplate)
 }
 
-// ResourceNotFound returns the error of resources/read for a URI that nothing has.
-// Its code depends on the revision: the Server sees to that.
-func ResourceNotFound(uri string) *Error {
-	data, _ := marshal(ResourceParams{fmt.Sprintf("%.500s", uri)})
-	return &Error{Code: CodeResourceNotFound, Message: "Resource not found", Data: data}
-}
-
-// Prompt is a prompt as prompts/list shows it. 2025-11-25 server/prompts#prompt.
-type Prompt struct {
-	Name        string           `json:"name"`            // required
-	Title       string           `json:"title,omitempty"` // for users; shown from 2025-06-18 on
-	Description string           `json:"description,omitempty"`
-	Arguments   []PromptArgument `json:"arguments,omitempty"`
-	Icons       []Icon           `json:"icons,omitempty"` // shown from 2025-11-25 on
-	Meta        json.RawMessage  `json:"_meta,omitempty"` // an object; shown from 2025-06-18 on
-}
-
-// PromptArgument is an argument of a Prompt. All arguments are strings.
-type PromptArgument struct {
-	Name        string `json:"name"`
-	Title       string `json:"title,omitempty"` // shown from 2025-06-18 on
-	Description string `json:"description,omitempty"`
-	Required    bool   `json:"required"`
-}
-
-// PromptResult is the result of prompts/get. 2025-11-25
-// server/prompts#getting-a-prompt.
-type PromptResult struct {
-	Description string               `json:"description,omitempty"`
-	Messages    array[PromptMessage] `json:"messages"`
-}
-
-// PromptMessage is a message of a prompt.
-type PromptMessage struct {
-	Role    string  `json:"role"` // user or assistant
-	Content Content `json:"content"`
-}
-
-// PromptFunc returns a prompt with its arguments filled in, as a PromptResult, an
-// InputRequired, or a string, which is one message of the user. All required
-// arguments are there.
-type PromptFunc func(ctx context.Context, x *Exchange, arguments map[string]string) (prompt any, err error)
-
-type offeredPrompt struct {
-	Prompt
-	get PromptFunc
-}
-
-// in returns the prompt with what a revision knows of it.
-func (p *offeredPrompt) in(rev Revision) Prompt {
-	shown := p.Prompt
-	if !rev.Titles {
-		shown.Title, shown.Meta = "", nil
-		shown.Arguments = slices.Clone(p.Arguments)
-		for i := range shown.Arguments {
-			shown.Arguments[i].Title = ""
-		}
-	}
-	if !rev.Icons {
-		shown.Icons = nil
-	}
-	return shown
-}
-
-// AddPrompt adds a prompt, in place of another one of the same name. It panics if the
-// prompt has no name, or if the name is not UTF-8.
-func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
-	offer(s, "prompts", &s.prompts, p.Name, p.Name, &offeredPrompt{p, get})
-}
-
-// RemovePrompt removes a prompt. If there is none of that name, it does nothing.
-func (s *Server) RemovePrompt(name string) { withdraw(s, "prompts", &s.prompts, name) }
-
-// catalog is what a Server offers of one kind. The slices are sorted by key. They are
-// replaced as a whole, so a reader may go on with the ones that it has.
-type catalog[T any] struct {
-	keys  []string
-	items []T
-}
-
-// find returns what has a key.
-func (o catalog[T]) find(key string) (item T, ok bool) {
-	i, ok := slices.BinarySearch(o.keys, key)
-	if ok {
-		item = o.items[i]
-	}
-	return item, ok
-}
-
-// offer adds an item, and announces it.
-func offer[T any](s *Server, kind string, o *catalog[T], key, name string, item T) {
-	if key == "" || name == "" {
-		panic("an entry of " + kind + " has no name, or no URI")
-	}
-	// In JSON, all bytes that are not UTF-8 become the same character. No client could
-	// ask for the entry, and a cursor that names it would lead nowhere.
-	if !utf8.ValidString(key) || !utf8.ValidString(name) {
-		panic(fmt.Sprintf("the name or the URI of an entry of %s is not UTF-8: %q, %q", kind, name, key))
-	}
-	s.mu.Lock()
-	i, isThere := slices.BinarySearch(o.keys, key)
-	if isThere {
-		o.items = slices.Concat(o.items[:i], []T{item}, o.items[i+1:])
-	} else {
-		o.keys = slices.Concat(o.keys[:i], []string{key}, o.keys[i:])
-		o.items = slices.Concat(o.items[:i], []T{item}, o.items[i:])
-	}
-	serving := s.legacy != nil
-	s.mu.Unlock()
-	if serving {
-		s.Publish("notifications/"+kind+"/list_changed", nil)
-	}
-}
-
-// withdraw removes an item, and announces that.
-func withdraw[T any](s *Server, kind string, o *catalog[T], key string) {
-	s.mu.Lock()
-	i, isThere := slices.BinarySearch(o.keys, key)
-	if isThere {
-		o.keys = slices.Concat(o.keys[:i], o.keys[i+1:])
-		o.items = slices.Concat(o.items[:i], o.items[i+1:])
-	}
-	serving := s.legacy != nil
-	s.mu.Unlock()
-	if isThere && serving {
-		s.Publish("notifications/"+kind+"/list_changed", nil)
-	}
-}
-
-// snapshot returns what a catalog holds now.
-func snapshot[T any](s *Server, o *catalog[T]) catalog[T] {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return *o
-}
-
-// ---- The methods of tools, resources and prompts ----
-
-// pageParams are the params of a list. 2025-11-25 server/utilities/pagination.
-type pageParams struct {
-	Cursor *string `json:"cursor,omitempty"` // nil: the first page
-}
-
-const pageSize = 50 // items of a list at once
-
-// page returns one page of a list, and the cursor of the next page; "": there is
-// none. A cursor holds the last key of the page before it, so it still fits when
-// items come and go.
-func page[T, S any](s *Server, x *Exchange, o *catalog[T], in func(T, Revision) S) (shown []S, next string, err error) {
-	const mark = "after " // and the key follows
-	var p pageParams
-	if err := x.Bind(&p); err != nil {
-		return nil, "", err
-	}
-	list := snapshot(s, o)
-	from := 0
-	if p.Cursor != nil {
-		before, isCursor := strings.CutPrefix(*p.Cursor, mark)
-		if !isCursor {
-			return nil, "", unknownName("cursor", *p.Cursor)
-		}
-		isThere := false
-		from, isThere = slices.BinarySearch(list.keys, before)
-		if isThere {
-			from++
-		}
-	}
-	to := min(from+pageSize, len(list.items))
-	for _, item := range list.items[from:to] {
-		shown = append(shown, in(item, x.Revision()))
-	}
-	if to < len(list.items) {
-		next = mark + list.keys[to-1]
-	}
-	return shown, next, nil
-}
-
-// ListToolsResult is the result of tools/list. 2025-11-25
-// server/tools#listing-tools.
-type ListToolsResult struct {
-	NextCursor string      `json:"nextCursor,omitempty"` // for the params of the next tools/list; "": this is the last page
-	Tools      array[Tool] `json:"tools"`
-}
-
-func (s *Server) listTools(_ context.Context, x *Exchange) (any, error) {
-	shown, next, err := page(s, x, &s.tools, (*offeredTool).in)
-	return ListToolsResult{next, shown}, err
-}
-
-// CallToolParams are the params of tools/call. 2025-11-25
-// server/tools#calling-tools.
-type CallToolParams struct {
-	Name      string `json:"name,omitempty"`
-	Arguments any    `json:"arguments,omitempty"` // encodes to an object
-	// Meta encodes to an object. Client.Call adds to it what each request must say. In
-	// the modern era {"io.modelcontextprotocol/logLevel":"debug"} asks for log messages.
-	Meta any `json:"_meta,omitempty"`
-}
-
-// calledTool is CallToolParams as a Server reads them.
-type calledTool struct {
-	Name      string          `json:"name,omitempty"`
-	Arguments json.RawMessage `json:"arguments,omitempty"`
-}
-
-func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
-	var p calledTool
-	if err := x.Bind(&p); err != nil {
-		return nil, err
-	}
-	tool, ok := snapshot(s, &s.tools).find(p.Name)
-	if !ok {
-		return nil, unknownName("tool", p.Name)
-	}
-	result, err := tool.run(ctx, x, p.Arguments)
-	if err == nil {
-		return toolResult(result, x.Revision())
-	}
-	if _, isFault := errors.AsType[*Error](err); isFault || ctx.Err() != nil {
-		return nil, err
-	}
-	return ToolError("%v", err), nil
-}
-
-// textResult returns a result with one text.
-func textResult(text string) ToolResult {
-	return ToolResult{Content: []Content{{Type: "text", Text: text}}}
-}
-
-// toolResult returns the result of tools/call for what a tool has returned.
-func toolResult(result any, rev Revision) (any, error) {
-	switch result := withoutPointer(result).(type) {
-	case nil:
-		return ToolResult{}, nil
-	case string:
-		return textResult(result), nil
-	case Content:
-		return ToolResult{Content: []Content{result}}, nil
-	case []Content:
-		return ToolResult{Content: result}, nil
-	case Contents: // of a SamplingResult
-		return ToolResult{Content: result}, nil
-	case ToolResult:
-		if !rev.Structured {
-			result.StructuredContent = nil
-		}
-		return result, nil
-	case InputRequired:
-		return result, nil
-	}
-	raw, err := marshal(result)
-	if err != nil {
-		return nil, err
-	}
-	answer := textResult(string(raw))
-	if rev.Structured && raw[0] == '{' {
-		answer.StructuredContent = raw
-	}
-	return answer, nil
-}
-
-// ToolResult is the result of tools/call. 2025-11-25 server/tools#calling-tools.
-type ToolResult struct {
-	Content []Content `json:"content"`
-	// StructuredContent is an object that fits the OutputSchema of the tool. nil:
-	// there is none. A revision before 2025-06-18 does not know it, so Content should
-	// say the same.
-	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
-	// IsError means that the tool has run and failed. Content says why, for the
-	// model.
-	IsError bool `json:"isError,omitempty"`
-	Meta    any  `json:"_meta,omitempty"` // encodes to an object
-}
-
-// ToolError returns the result of a tool that has run and failed.
-func ToolError(format string, args ...any) ToolResult {
-	return ToolResult{Content: []Content{TextContent(fmt.Sprintf(format, args...))}, IsError: true}
-}
-
-// Text returns the texts in Content, one after the other, with a newline between
-// them.
-func (r ToolResult) Text() string {
-	var texts []string
-	for _, c := range r.Content {
-		if c.Type == "text" {
-			texts = append(texts, c.Text)
-		}
-	}
-	return strings.Join(texts, "\n")
-}
-
-// MarshalJSON returns the result as JSON. Without content, content is [].
-func (r ToolResult) MarshalJSON() ([]byte, error) { return r.encodeObject() }
-
-// jsonSize returns about how many bytes the result has as JSON. Meta does not
-// count.
-func (r ToolResult) jsonSize() int {
-	size := 64 + len(r.StructuredContent)
-	for _, c := range r.Content {
-		size += c.jsonSize()
-	}
-	return size
-}
-
-// encodeObject encodes the result for marshal.
-func (r ToolResult) encodeObject() (json.RawMessage, error) {
-	b := append(make([]byte, 0, r.jsonSize()), `{"content":[`...)
-	for i := range r.Content {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		var err error
-		if b, err = r.Content[i].append(b); err != nil {
-			return nil, err
-		}
-	}
-	o := Object{append(b, ']')}
-	if len(r.StructuredContent) > 0 {
-		structured, err := marshalObject(r.StructuredContent)
-		if err != nil {
-			return nil, fmt.Errorf("structuredContent: %w", err)
-		}
-		o.Add("structuredContent", structured)
-	}
-	if r.IsError {
-		o.Add("isError", []byte("true"))
-	}
-	if r.Meta != nil {
-		meta, err := marshalObject(r.Meta)
-		if err != nil {
-			return nil, err
-		}
-		o.Add("_meta", meta)
-	}
-	return json.RawMessage(o.encode()), nil
-}
-
-// ListResourcesResult is the result of resources/list. 2025-11-25
-// server/resources#listing-resources.
-type ListResourcesResult struct {
-	NextCursor string          `json:"nextCursor,omitempty"`
-	Resources  array[Resource] `json:"resources"`
-}
-
-func (s *Server) listResources(_ context.Context, x *Exchange) (any, error) {
-	shown, next, err := page(s, x, &s.resources, (*offeredResource).in)
-	return ListResourcesResult{next, shown}, err
-}
-
-// ListResourceTemplatesResult is the result of resources/templates/list.
-// 2025-11-25 server/resources#resource-templates.
-type ListResourceTemplatesResult struct {
-	NextCursor        string                  `json:"nextCursor,omitempty"`
-	ResourceTemplates array[ResourceTemplate] `json:"resourceTemplates"`
-}
-
-func (s *Server) listTemplates(_ context.Context, x *Exchange) (any, error) {
-	shown, next, err := page(s, x, &s.templates, (*offeredTemplate).in)
-	return ListResourceTemplatesResult{next, shown}, err
-}
-
-// ReadResourceResult is the result of resources/read. 2025-11-25
-// server/resources#reading-resources.
-type ReadResourceResult struct {
-	Contents array[ResourceContents] `json:"contents"`
+// isURI reports whether a text is a URI by RFC 3986: it has a scheme, and only ASCII.
+func isURI(text string) bool {
+	u, err := url.Parse(text)
+	isForeign := func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("\"<>\\^`{|}", c) }
+	return err == nil && u.Scheme != "" && !strings.ContainsFunc(text, isForeign)
 }
 
 func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {
@@ -2893,105 +2137,93 @@ func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {
 	case !isURI(p.URI):
 		return nil, InvalidParams("'uri' must be a URI, with anything but ASCII as %%C3%%A9")
 	}
-	read, mimeType := s.findReader(p.URI)
-	if read == nil {
-		return nil, ResourceNotFound(p.URI)
+	if r, ok := find(s, &s.resources, p.URI); ok {
+		return r.use(ctx, x, p.URI)
 	}
-	contents, err := read(ctx, x, p.URI)
-	if err != nil {
-		return nil, err
+	if t, ok := s.templateOf(p.URI); ok {
+		return t.use(ctx, x, p.URI)
 	}
-	switch contents := withoutPointer(contents).(type) {
-	case string:
-		return ReadResourceResult{[]ResourceContents{{URI: p.URI, MimeType: mimeType, Text: contents}}}, nil
-	case ReadResourceResult:
-		return contents, nil
-	case ResourceContents:
-		contents.URI = cmp.Or(contents.URI, p.URI)
-		return ReadResourceResult{[]ResourceContents{contents}}, nil
-	case []ResourceContents:
-		return ReadResourceResult{contents}, nil
-	case InputRequired:
-		return contents, nil
-	}
-	return nil, fmt.Errorf("a ReadFunc has returned a %T", contents)
+	return nil, ResourceNotFound(p.URI)
 }
 
-// findReader returns the function that reads a resource, and the MIME type of its text;
-// nil: there is no such resource.
-func (s *Server) findReader(uri string) (read ReadFunc, mimeType string) {
-	if r, ok := snapshot(s, &s.resources).find(uri); ok {
-		return r.read, r.MimeType
-	}
-	longest := -1
-	for _, t := range snapshot(s, &s.templates).items {
-		beginning, _, _ := strings.Cut(t.URITemplate, "{")
-		if strings.HasPrefix(uri, beginning) && len(beginning) > longest {
-			longest, read, mimeType = len(beginning), t.read, t.MimeType
+// templateOf returns the template for a URI: the one with the longest beginning.
+func (s *Server) templateOf(uri string) (found entry[ReadFunc], ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	longest := ""
+	for _, t := range s.templates.byKey {
+		beginning, _, _ := strings.Cut(t.key, "{")
+		isLonger := !ok || len(beginning) > len(longest) || beginning == longest && t.key < found.key
+		if strings.HasPrefix(uri, beginning) && isLonger {
+			found, longest, ok = t, beginning, true
 		}
 	}
-	return read, mimeType
+	return found, ok
 }
 
-// isURI reports whether a text begins with the scheme of a URI, and has only
-// characters that RFC 3986 section 2 allows in one.
-func isURI(text string) bool {
-	scheme, rest, ok := strings.Cut(text, ":")
-	if !ok || scheme == "" || !isLetter(scheme[0]) {
-		return false
-	}
-	for _, c := range []byte(scheme) {
-		if !isLetter(c) && !isDigit(c) && !strings.ContainsRune("+.-", rune(c)) {
-			return false
+// reader returns a ReadFunc whose results are for the client. mimeType is that of a text.
+func reader(read ReadFunc, mimeType string) ReadFunc {
+	return func(ctx context.Context, x *Exchange, uri string) (any, error) {
+		contents, err := read(ctx, x, uri)
+		if err != nil {
+			return nil, err
 		}
-	}
-	for i, c := range []byte(rest) {
-		switch {
-		case isLetter(c), isDigit(c), c < utf8.RuneSelf && strings.ContainsRune("._~:/?#[]@!$&'()*+,;=-", rune(c)):
-		case c == '%' && i+2 < len(rest) && isHex(rest[i+1]) && isHex(rest[i+2]):
-		default:
-			return false
+		switch contents := contents.(type) {
+		case question, ReadResourceResult, *ReadResourceResult:
+			return contents, nil
+		case string:
+			return ReadResourceResult{[]ResourceContents{{URI: uri, MimeType: mimeType, Text: contents}}}, nil
+		case ResourceContents:
+			contents.URI = cmp.Or(contents.URI, uri)
+			return ReadResourceResult{[]ResourceContents{contents}}, nil
+		case []ResourceContents:
+			return ReadResourceResult{contents}, nil
 		}
+		return nil, fmt.Errorf("a ReadFunc has returned a %T", contents)
 	}
-	return true
 }
 
-func isLetter(c byte) bool { return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' }
-func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
-func isHex(c byte) bool    { return isDigit(c) || 'A' <= c && c <= 'F' || 'a' <= c && c <= 'f' }
+// requestedPrompt fills in a prompt for the arguments of a prompts/get.
+type requestedPrompt func(ctx context.Context, x *Exchange, arguments map[string]string) (any, error)
 
-// ListPromptsResult is the result of prompts/list. 2025-11-25
-// server/prompts#listing-prompts.
-type ListPromptsResult struct {
-	NextCursor string        `json:"nextCursor,omitempty"`
-	Prompts    array[Prompt] `json:"prompts"`
+// AddPrompt adds a prompt, in place of another one of the same name. It panics if the
+// prompt has no name, or if the name is not UTF-8.
+func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
+	use := func(ctx context.Context, x *Exchange, arguments map[string]string) (any, error) {
+		for _, a := range p.Arguments {
+			if _, isThere := arguments[a.Name]; a.Required && !isThere {
+				return nil, InvalidParams("Missing required argument: '%s'", a.Name)
+			}
+		}
+		result, err := get(ctx, x, arguments)
+		if err != nil {
+			return nil, err
+		}
+		switch result := result.(type) {
+		case question, PromptResult, *PromptResult:
+			return result, nil
+		case string:
+			return PromptResult{Messages: []PromptMessage{{Role: "user", Content: TextContent(result)}}}, nil
+		}
+		return nil, fmt.Errorf("a PromptFunc has returned a %T", result)
+	}
+	shown := mustMarshal(p)
+	offer(s, &s.prompts, "prompts", entry[requestedPrompt]{p.Name, p.Name, use, shown, shown}, map[string]HandlerFunc{
+		"prompts/list": list(s, &s.prompts, "prompts/list"), "prompts/get": s.getPrompt})
 }
 
-func (s *Server) listPrompts(_ context.Context, x *Exchange) (any, error) {
-	shown, next, err := page(s, x, &s.prompts, (*offeredPrompt).in)
-	return ListPromptsResult{next, shown}, err
-}
-
-// GetPromptParams are the params of prompts/get. 2025-11-25
-// server/prompts#getting-a-prompt.
-type GetPromptParams struct {
-	Name      string            `json:"name,omitempty"`
-	Arguments map[string]string `json:"arguments,omitempty"`
-}
-
-// askedPrompt is GetPromptParams as a Server reads them, so that an error can name the
-// argument that is no string, or that appears twice.
-type askedPrompt struct {
-	Name      string          `json:"name,omitempty"`
-	Arguments json.RawMessage `json:"arguments,omitempty"`
-}
+// RemovePrompt removes a prompt. If there is none of that name, it does nothing.
+func (s *Server) RemovePrompt(name string) { withdraw(s, &s.prompts, "prompts", name) }
 
 func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
-	var p askedPrompt
+	var p struct {
+		Name      string          `json:"name,omitempty"`
+		Arguments json.RawMessage `json:"arguments,omitempty"`
+	}
 	if err := x.Bind(&p); err != nil {
 		return nil, err
 	}
-	prompt, ok := snapshot(s, &s.prompts).find(p.Name)
+	prompt, ok := find(s, &s.prompts, p.Name)
 	if !ok {
 		return nil, unknownName("prompt", p.Name)
 	}
@@ -3006,38 +2238,725 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 		}
 		arguments[name] = unquote(value)
 	}
-	for _, a := range prompt.Arguments {
-		if _, isThere := arguments[a.Name]; a.Required && !isThere {
-			return nil, InvalidParams("Missing required argument: '%s'", a.Name)
-		}
-	}
-	result, err := prompt.get(ctx, x, arguments)
-	if err != nil {
-		return nil, err
-	}
-	switch result := withoutPointer(result).(type) {
-	case string:
-		return PromptResult{Messages: []PromptMessage{{Role: "user", Content: TextContent(result)}}}, nil
-	case PromptResult, InputRequired:
-		return result, nil
-	}
-	return nil, fmt.Errorf("a PromptFunc has returned a %T", result)
+	return prompt.use(ctx, x, arguments)
 }
 
-// ======== The client ========
+// ---- Catalogues ----
+
+// catalog is what a Server offers of one kind. use is what it does with an entry. The
+// mutex of the Server guards it.
+type catalog[T any] struct{ byKey map[string]entry[T] }
+
+// entry is one tool, resource, template or prompt.
+type entry[T any] struct {
+	key    string // what a request names: a name, a URI or a URI template
+	name   string
+	use    T
+	shown  json.RawMessage // in a list of the modern era
+	legacy json.RawMessage // in a list of the legacy era, which Revision.known makes smaller
+}
+
+// mustMarshal encodes what is offered. It panics if that cannot be encoded.
+func mustMarshal(v any) json.RawMessage {
+	raw, err := marshalObject(v)
+	if err != nil {
+		panic(fmt.Sprintf("%T: %v", v, err))
+	}
+	return raw
+}
+
+// find returns the entry with a key.
+func find[T any](s *Server, c *catalog[T], key string) (e entry[T], ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok = c.byKey[key]
+	return e, ok
+}
+
+// offer adds an entry, enters the methods of its kind, and announces the change.
+func offer[T any](s *Server, c *catalog[T], capability string, e entry[T], methods map[string]HandlerFunc) {
+	if e.key == "" || e.name == "" {
+		panic("an entry of " + capability + " has no name, or no URI")
+	}
+	// In JSON, all bytes that are not UTF-8 become the same character. No client could
+	// ask for the entry, and a cursor that names it would lead nowhere.
+	if !utf8.ValidString(e.key) || !utf8.ValidString(e.name) {
+		panic(fmt.Sprintf("the name or the URI of an entry of %s is not UTF-8: %q, %q", capability, e.name, e.key))
+	}
+	s.mu.Lock()
+	if c.byKey == nil {
+		c.byKey = map[string]entry[T]{}
+		for method, h := range methods {
+			s.enter(method, h)
+		}
+	}
+	c.byKey[e.key] = e
+	s.mu.Unlock()
+	s.Publish("notifications/"+capability+"/list_changed", nil)
+}
+
+// withdraw removes an entry, and announces that.
+func withdraw[T any](s *Server, c *catalog[T], capability, key string) {
+	s.mu.Lock()
+	_, isThere := c.byKey[key]
+	delete(c.byKey, key)
+	s.mu.Unlock()
+	if isThere {
+		s.Publish("notifications/"+capability+"/list_changed", nil)
+	}
+}
+
+const pageSize = 50 // entries of a list at once
+
+// list returns the handler of a list. It answers with one page, and with a cursor for the
+// next page if there is one. A cursor holds the last key of the page before it, so it
+// still fits when entries come and go. 2025-11-25 server/utilities/pagination.
+func list[T any](s *Server, c *catalog[T], method string) HandlerFunc {
+	return func(_ context.Context, x *Exchange) (any, error) {
+		const mark = "after " // and the key follows
+		var p struct {
+			Cursor *string `json:"cursor,omitempty"` // nil: the first page
+		}
+		if err := x.Bind(&p); err != nil {
+			return nil, err
+		}
+		after, isCursor := "", true
+		if p.Cursor != nil {
+			after, isCursor = strings.CutPrefix(*p.Cursor, mark)
+		}
+		if !isCursor {
+			return nil, unknownName("cursor", *p.Cursor)
+		}
+		page, isLast := pageOf(s, c, after)
+		var result Object
+		if !isLast {
+			result.Add("nextCursor", appendString(nil, mark+page[len(page)-1].key))
+		}
+		shown := []byte{'['}
+		for i, e := range page {
+			if i > 0 {
+				shown = append(shown, ',')
+			}
+			if rev := x.Revision(); rev.Modern {
+				shown = append(shown, e.shown...)
+			} else {
+				shown = append(shown, rev.known(capabilityOf[method], e.legacy)...)
+			}
+		}
+		result.Add(memberOfList[method], append(shown, ']'))
+		return result.encode(), nil
+	}
+}
+
+// pageOf returns the entries whose keys follow a key, and reports whether these are all.
+func pageOf[T any](s *Server, c *catalog[T], after string) (page []entry[T], isLast bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys := slices.Sorted(maps.Keys(c.byKey))
+	from, isThere := slices.BinarySearch(keys, after)
+	if isThere {
+		from++
+	}
+	to := min(from+pageSize, len(keys))
+	for _, key := range keys[from:to] {
+		page = append(page, c.byKey[key])
+	}
+	return page, to == len(keys)
+}
+
+// ---- Questions to the user, in either era ----
+//
+// A handler asks by returning an InputRequired. What happens then:
+//
+//	legacy                                            modern
+//	> tools/call, id 2                                > tools/call, id 2
+//	  the handler returns InputRequired                 the handler returns InputRequired
+//	< elicitation/create, a request with id 1         < the result of id 2: input_required, with all questions and requestState
+//	> the response to id 1                              the server has forgotten the call; the client asks its user
+//	  (one request for each question)                 > tools/call, id 3: the same params, the answers and requestState
+//	  the handler runs again, with the answers          the handler runs again, with the answers
+//	< the result of id 2                              < the result of id 3
+
+// question is a result of a handler that has to ask first: an InputRequired.
+type question interface {
+	// ask asks the client, and returns the result of the request. again is the handler.
+	ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error)
+}
+
+// InputRequired is a result that a handler of tools/call, prompts/get or
+// resources/read may return in place of its own. Then the client is asked, and
+// the handler runs again: Exchange.Inputs has the answers, Exchange.State the
+// State.
+//
+//	func greet(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
+//		var answer ElicitResult
+//		if !x.Input("name", &answer) {
+//			return InputRequired{Requests: map[string]InputRequest{
+//				"name": {Method: "elicitation/create", Params: ElicitParams{Message: "Who?", RequestedSchema: …}},
+//			}}, nil
+//		}
+//		return "The user has answered " + string(answer.Content), nil
+//	}
+//
+// A modern client gets the questions as the result of its call, and calls again
+// with the answers. A legacy client gets them as requests, one after the other.
+//
+// The handler runs from its beginning each time. For a legacy client that is the
+// same call, so what it reports with Progress must rise through all of the rounds.
+//
+// Inputs has the answers of the last round only, and they are not checked. What
+// the handler needs from an earlier round it keeps in State. A call of a legacy
+// client has at most 16 rounds. How many a modern call has is for its client to say.
+//
+// If a client has not declared that it can be asked, a legacy tools/call gets a
+// result with isError, and any other legacy request a CodeInternalError. A modern
+// request gets an error with CodeMissingCapability. Over HTTP the status of that
+// is 400, unless the response has begun already: it begins with the first message
+// that is sent, and after a second. Then the status is 200. A handler that works
+// for long before it asks, and needs 400, calls Exchange.Require at its beginning.
+type InputRequired struct {
+	Requests map[string]InputRequest // by keys that the handler chooses
+	State    string                  // the client sends it back; it can neither read nor change it
+}
+
+// ask sends the questions: in the modern era as the result, in the legacy era as
+// requests, after which the handler runs again.
+func (need InputRequired) ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error) {
+	if x.Revision().Modern {
+		return need.result(s, x)
+	}
+	for range maxRounds {
+		if err := need.askLegacy(ctx, x); err != nil {
+			return askFailed(ctx, x, err)
+		}
+		result, err := again(ctx, x)
+		next, isQuestion := result.(question)
+		if err != nil || !isQuestion {
+			return result, err
+		}
+		if pointer, ok := next.(*InputRequired); ok {
+			next = *pointer
+		}
+		need = next.(InputRequired)
+	}
+	return askFailed(ctx, x, errors.New("too many questions"))
+}
+
+const (
+	maxRounds = 16               // of questions in one call
+	stateLife = 15 * time.Minute // of a requestState; and how long a legacy client has for all questions of a round
+)
+
+// methodsThatMayAsk lists the methods that may ask: 2026-07-28
+// basic/patterns/mrtr#supported-requests.
+var methodsThatMayAsk = []string{"tools/call", "prompts/get", "resources/read"}
+
+// result makes the result for a modern client. 2026-07-28
+// basic/patterns/mrtr: "Servers MUST NOT send an inputRequests that the client
+// has not declared support for"; a request of another method than those of
+// methodsThatMayAsk must not be answered like this.
+func (need InputRequired) result(s *Server, x *Exchange) (any, error) {
+	if !slices.Contains(methodsThatMayAsk, x.Request.Method) {
+		return nil, fmt.Errorf("%s must not ask", x.Request.Method)
+	}
+	if err := need.check(x); err != nil {
+		return nil, err
+	}
+	result := InputRequiredResult{ResultType: "input_required", InputRequests: need.Requests}
+	if need.State != "" {
+		result.RequestState = s.seal(x, need.State, time.Now().Add(stateLife))
+	}
+	return result, nil
+}
+
+// check returns an error unless the client can be asked all the questions. A State
+// without questions is not a mistake: the client calls again at once.
+func (need InputRequired) check(x *Exchange) error {
+	if len(need.Requests) == 0 && need.State == "" {
+		return errors.New("no question was asked")
+	}
+	var needed []string
+	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
+		question := need.Requests[key]
+		params, err := marshalObject(question.Params)
+		if err != nil {
+			return fmt.Errorf("input %s: %w", key, err)
+		}
+		switch question.Method {
+		case "elicitation/create":
+			needed = append(needed, "elicitation."+cmp.Or(unquote(member(params, "mode")), "form"))
+		case "sampling/createMessage":
+			needed = append(needed, "sampling")
+			if member(params, "tools") != nil || member(params, "toolChoice") != nil {
+				needed = append(needed, "sampling.tools")
+			}
+		case "roots/list":
+			needed = append(needed, "roots")
+		default:
+			return fmt.Errorf("input %s: %s is not for the client", key, question.Method)
+		}
+	}
+	return x.Require(needed...)
+}
+
+// askLegacy sends the questions to a legacy client as requests, one after the other,
+// in the order of their keys, and stores the answers.
+func (need InputRequired) askLegacy(ctx context.Context, x *Exchange) error {
+	if err := need.check(x); err != nil {
+		return err
+	}
+	// 2025-11-25 basic/lifecycle: no requests "before receiving the initialized
+	// notification"
+	if x.Peer != nil && !x.Peer.protocol.(*mcpProtocol).isReady() {
+		return errors.New("the client has not sent notifications/initialized")
+	}
+	ctx, cancel := context.WithTimeout(ctx, stateLife)
+	defer cancel()
+	f := x.facts()
+	f.inputs, f.inputState = map[string]json.RawMessage{}, need.State
+	for _, key := range slices.Sorted(maps.Keys(need.Requests)) {
+		var answer json.RawMessage
+		if err := x.Call(ctx, need.Requests[key].Method, need.Requests[key].Params, &answer); err != nil {
+			return err
+		}
+		f.inputs[key] = answer
+	}
+	return nil
+}
+
+// askFailed tells a legacy client why its call has failed. For a tool that is a
+// result, so that the model sees it. The end of the request, or of the conversation,
+// is an error: the model cannot do anything about it.
+func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
+	switch {
+	case ctx.Err() != nil:
+		return nil, err
+	case errors.Is(err, ErrClosed):
+		return nil, errStopping
+	}
+	if fault, ok := errors.AsType[*Error](err); ok && fault.Code == CodeMissingCapability {
+		err = errors.New(fault.Message) // without the code, which the legacy era does not know
+	}
+	if x.Request.Method != "tools/call" {
+		return nil, &Error{Code: CodeInternalError, Message: err.Error()}
+	}
+	return ToolError("The user cannot be asked: %v", err), nil
+}
+
+// readAnswers reads the RetryParams of a modern call. It stores what Exchange.Inputs and
+// Exchange.State return. A requestState that is not ours is refused, whatever the handler
+// does with it.
+func (s *Server) readAnswers(x *Exchange) error {
+	var p RetryParams
+	if err := x.Bind(&p); err != nil {
+		return err
+	}
+	answers, err := uniqueMembers("inputResponses", p.InputResponses)
+	if err != nil {
+		return paramsError(err, "param")
+	}
+	for key, answer := range answers {
+		if answer[0] != '{' {
+			return InvalidParams("the answer to '%s' must be one object", key)
+		}
+	}
+	x.facts().inputs = answers
+	if p.RequestState == nil {
+		return nil
+	}
+	return s.unseal(x, *p.RequestState)
+}
+
+// uniqueMembers returns the members of the object name, whose own names are not known. A
+// name that appears twice is an error. nil and null have no members.
+func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMessage, error) {
+	switch {
+	case len(object) == 0 || string(object) == "null":
+		return nil, nil
+	case object[0] != '{':
+		return nil, &BindError{Name: name, Reason: "must be an object"}
+	}
+	members := map[string]json.RawMessage{}
+	for member, value := range Each(object) {
+		if members[string(member)] != nil {
+			return nil, &BindError{Name: name + "." + string(member), Reason: appearsTwice, Twice: true}
+		}
+		members[string(member)] = value
+	}
+	return members, nil
+}
+
+// ---- Announcing changes ----
+
+// announcer is what a Server needs of changes. It is an interface, so that a program that
+// announces nothing does not carry the code.
+type announcer interface {
+	publish(method string, params any)
+	join(peer *Peer)  // a legacy client has sent notifications/initialized
+	leave(peer *Peer) // another client has initialized in its place
+}
+
+// AnnounceChanges lets clients hear of changes: of the lists of tools, resources and
+// prompts, which are then declared with listChanged, and of the resources that they
+// subscribe to, if Capabilities name resources with subscribe. Call it before the first
+// request.
+func (s *Server) AnnounceChanges() {
+	c := &changes{server: s, legacy: map[*Peer]*subscriber{}, listeners: map[*subscriber]bool{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes = c
+	s.enter("subscriptions/listen", c.listen)
+	s.enter("resources/subscribe", c.subscribe)
+	s.enter("resources/unsubscribe", c.subscribe)
+}
+
+// Publish announces a change, such as notifications/tools/list_changed, to every
+// legacy client that has initialized, and to the modern requests
+// subscriptions/listen that name it. notifications/resources/updated goes to
+// those who have subscribed to its uri. Without AnnounceChanges nobody is told.
+//
+// Publish never waits. Of several changes of one list or resource, a client that
+// reads slowly gets the last. A change that Capabilities do not offer is not
+// announced. Any other notification goes to legacy clients only, and each of them
+// is sent, unless 2,048 wait for a client: then it is dropped for that client. params may
+// be nil; if they do not encode to an object, nothing is sent.
+func (s *Server) Publish(method string, params any) {
+	s.mu.Lock()
+	serving := s.serving // before that there is no client, and offers may still be added
+	s.mu.Unlock()
+	if serving && s.changes != nil {
+		s.changes.publish(method, params)
+	}
+}
+
+// changes tells subscribers what has changed. A subscriber is a legacy client that has
+// initialized, or a modern request subscriptions/listen. publish puts a change into what
+// waits for it, and never sends. Who sends:
+//
+//	legacy    one goroutine of the Peer, from the first change that waits until none waits
+//	modern    the goroutine of the request, which sleeps until wake has something
+type changes struct {
+	server *Server
+
+	mu         sync.Mutex // guards the fields below, and those of each subscriber but wake
+	legacy     map[*Peer]*subscriber
+	listeners  map[*subscriber]bool
+	remembered int // bytes of what the clients watch; at most maxRemembered
+	published  int // changes; it gives them their order
+}
+
+type subscriber struct {
+	ready   bool              // changes may be sent: to a legacy client after notifications/initialized
+	lists   map[string]bool   // the methods that were asked for; nil: all
+	watched map[string]bool   // resources, by URI
+	size    int               // bytes of what it watches
+	waiting map[string]change // not yet sent, by change.key
+	sending bool              // a goroutine sends, for a legacy client
+	wake    chan struct{}     // has room for one; nil for a legacy client
+}
+
+// change is a notification about one thing: a list, or the resource with a URI.
+type change struct {
+	notification *Message
+	uri          string
+	number       int // orders what waits
+}
+
+// key is the same for changes of which only the last one counts. Two notifications of
+// another method, such as notifications/elicitation/complete, say different things: then
+// isOther is true.
+func (c change) key() (key string, isOther bool) {
+	method := c.notification.Method
+	if method == methodUpdated || strings.HasSuffix(method, "/list_changed") {
+		return method + " " + c.uri, false
+	}
+	return strconv.Itoa(c.number), true
+}
+
+const methodUpdated = "notifications/resources/updated"
+
+func (c *changes) publish(method string, params any) {
+	m, err := NewRequest(ID{}, method, params)
+	kind, isList := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
+	c.server.once.Do(func() {}) // waits while the first request prepares the Server
+	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
+	// successfully negotiated"
+	if err != nil || isList && !c.server.declaresTrue(kind, "listChanged") {
+		return
+	}
+	next := change{notification: m}
+	if method == methodUpdated {
+		next.uri = unquote(member(m.Params, "uri"))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.published++
+	next.number = c.published
+	for peer, sub := range c.legacy {
+		if sub.add(next) && !sub.sending {
+			sub.sending = true
+			peer.goSend(func() { c.sendToPeer(peer, sub) })
+		}
+	}
+	for sub := range c.listeners {
+		if sub.add(next) {
+			select {
+			case sub.wake <- struct{}{}:
+			default: // wake has a value already, so the subscriber is going to look at waiting
+			}
+		}
+	}
+}
+
+// add puts a change into waiting if the subscriber wants it, in place of an older one
+// with the same key. It reports whether the subscriber does.
+func (sub *subscriber) add(next change) bool {
+	method := next.notification.Method
+	wanted := sub.lists == nil || sub.lists[method]
+	if method == methodUpdated {
+		wanted = sub.watched[next.uri]
+	}
+	key, isOther := next.key()
+	if !wanted || !sub.ready || isOther && len(sub.waiting) >= maxOthers {
+		return false
+	}
+	if before, isWaiting := sub.waiting[key]; isWaiting {
+		next.number = before.number
+	}
+	if sub.waiting == nil {
+		sub.waiting = map[string]change{}
+	}
+	sub.waiting[key] = next
+	return true
+}
+
+// takeWaiting returns the changes that wait, in order, and forgets them.
+func (c *changes) takeWaiting(sub *subscriber) []change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiting := slices.SortedFunc(maps.Values(sub.waiting), func(a, b change) int { return cmp.Compare(a.number, b.number) })
+	sub.waiting = nil
+	sub.sending = len(waiting) > 0
+	return waiting
+}
+
+// sendToPeer sends what waits for a legacy client, until nothing does.
+func (c *changes) sendToPeer(peer *Peer, sub *subscriber) {
+	for {
+		waiting := c.takeWaiting(sub)
+		if len(waiting) == 0 {
+			return
+		}
+		for _, next := range waiting {
+			if c.subscriberOf(peer) != sub { // another client has initialized
+				return
+			}
+			if err := peer.send(peer.ctx, next.notification); err != nil {
+				peer.log.Debug("notification not sent", "method", next.notification.Method, "error", brief(err.Error()))
+			}
+		}
+	}
+}
+
+func (c *changes) subscriberOf(peer *Peer) *subscriber {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.legacy[peer]
+}
+
+// join makes a legacy client a subscriber that may be sent changes, until its Peer ends.
+func (c *changes) join(peer *Peer) {
+	sub := c.add(peer)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sub.ready = true
+}
+
+// add returns the subscriber for a legacy client. If there is none yet, it is added until
+// the Peer ends.
+func (c *changes) add(peer *Peer) *subscriber {
+	c.mu.Lock()
+	sub := c.legacy[peer]
+	isNew := sub == nil
+	if isNew {
+		sub = new(subscriber)
+		c.legacy[peer] = sub
+	}
+	c.mu.Unlock()
+	if isNew {
+		peer.protocol.(*mcpProtocol).whenEnded(func() { c.leave(peer) })
+	}
+	return sub
+}
+
+// leave forgets a legacy client.
+func (c *changes) leave(peer *Peer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if sub := c.legacy[peer]; sub != nil {
+		c.remembered -= sub.size
+		delete(c.legacy, peer)
+	}
+}
+
+// subscribe answers resources/subscribe and resources/unsubscribe of a legacy client.
+func (c *changes) subscribe(_ context.Context, x *Exchange) (any, error) {
+	if x.Peer == nil || !c.server.declaresTrue("resources", "subscribe") { // nil: modern, or nothing is remembered
+		return nil, MethodNotFound(x.Request.Method)
+	}
+	var p ResourceParams
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	if p.URI == "" {
+		return nil, InvalidParams("'uri' must not be empty")
+	}
+	sub := c.add(x.Peer)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	size := len(p.URI) + perURI
+	wanted := x.Request.Method == "resources/subscribe"
+	switch {
+	case wanted == sub.watched[p.URI]:
+	case !wanted:
+		delete(sub.watched, p.URI)
+		sub.size -= size
+		c.remembered -= size
+	case c.legacy[x.Peer] != sub: // the client has gone meanwhile
+		return nil, errStopping
+	case sub.size+size > maxWatching || c.remembered+size > maxRemembered:
+		return nil, errListeners
+	default:
+		if sub.watched == nil {
+			sub.watched = map[string]bool{}
+		}
+		sub.watched[p.URI] = true
+		sub.size += size
+		c.remembered += size
+	}
+	return nil, nil
+}
+
+var errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
+
+// listen answers subscriptions/listen. It sends an acknowledgement, and then the
+// changes that were asked for, each with the id of the request, until the client
+// cancels or the server shuts down. 2026-07-28 basic/patterns/subscriptions.
+func (c *changes) listen(ctx context.Context, x *Exchange) (any, error) {
+	if !x.Revision().Modern {
+		return nil, MethodNotFound(x.Request.Method)
+	}
+	var p ListenParams
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	uris := p.Notifications.ResourceSubscriptions
+	switch {
+	case len(x.Request.Params) > maxListen:
+		return nil, InvalidParams("a subscription must have at most %d bytes", maxListen)
+	case len(uris) > maxWatched || slices.Contains(uris, ""):
+		return nil, InvalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
+	}
+	agreed, sub := c.newListener(p.Notifications)
+	sub.size = len(x.Request.Params)
+	if !c.addListener(sub) {
+		return nil, errListeners
+	}
+	defer c.removeListener(sub)
+	id := subscriptionMeta{ID: json.RawMessage(x.Request.ID.text)}
+	err := x.Notify(ctx, "notifications/subscriptions/acknowledged", acknowledgedParams{Meta: &id, Notifications: agreed})
+	if err == nil {
+		err = c.sendUntilEnd(ctx, x, sub)
+	}
+	// 2026-07-28 basic/patterns/cancellation: the server "MUST send
+	// notifications/cancelled" when it tears a subscription down. It follows the
+	// result. A client that gets it first may take that for an abrupt end, and
+	// the result for an answer to nothing.
+	if x.onConn { // over HTTP the end of the response says it
+		params := map[string]any{"_meta": id, "requestId": id.ID}
+		x.state.trailer, _ = NewRequest(ID{}, "notifications/cancelled", params)
+	}
+	return map[string]any{"_meta": id}, err
+}
+
+// sendUntilEnd sends changes until the server shuts down, also those that were published
+// just before. It returns an error if the request ends, or if a change cannot be sent.
+func (c *changes) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber) error {
+	for ending := false; !ending; {
+		select {
+		case <-sub.wake:
+		case <-x.Ending:
+			ending = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		for _, next := range c.takeWaiting(sub) {
+			params := next.notification.Params
+			var withID, all Object
+			withID.Add(metaSubscription, []byte(x.Request.ID.text))
+			withID.AddAll(member(params, "_meta"), metaSubscription)
+			all.Add("_meta", withID.encode())
+			all.AddAll(params, "_meta")
+			if err := x.Notify(ctx, next.notification.Method, all.encode()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// newListener returns the part of a filter that the server offers, and the subscriber
+// for it.
+func (c *changes) newListener(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
+	s := c.server
+	agreed.PromptsListChanged = asked.PromptsListChanged && s.declaresTrue("prompts", "listChanged")
+	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.declaresTrue("resources", "listChanged")
+	agreed.ToolsListChanged = asked.ToolsListChanged && s.declaresTrue("tools", "listChanged")
+	if s.declaresTrue("resources", "subscribe") {
+		agreed.ResourceSubscriptions = asked.ResourceSubscriptions
+	}
+	sub = &subscriber{ready: true, wake: make(chan struct{}, 1), watched: map[string]bool{}}
+	sub.lists = map[string]bool{
+		"notifications/prompts/list_changed":   agreed.PromptsListChanged,
+		"notifications/resources/list_changed": agreed.ResourcesListChanged,
+		"notifications/tools/list_changed":     agreed.ToolsListChanged,
+	}
+	for _, uri := range agreed.ResourceSubscriptions {
+		sub.watched[uri] = true
+	}
+	return agreed, sub
+}
+
+// addListener adds a modern subscriber. It reports whether there was a place for it.
+func (c *changes) addListener(sub *subscriber) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.listeners) >= maxListeners || c.remembered+sub.size > maxRemembered {
+		return false
+	}
+	c.listeners[sub] = true
+	c.remembered += sub.size
+	return true
+}
+
+func (c *changes) removeListener(sub *subscriber) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.listeners, sub)
+	c.remembered -= sub.size
+}
+
+// ==== The client ====
 //
 // How a connection is made, from the outside to the inside:
 //
-//	withConnection                   of Connect, Call, Notify and Listen
+//	withConnection                   of Connect, Call, Notify and Listen; the only place that repeats a call
 //	  acquire                        returns the connection, or waits for the attempt
 //	    connect                      the attempt, on a goroutine of its own
 //	      open                       tries the Dialers
 //	        negotiate                tries one Dialer, in three steps at most
-//	          takeStep
-//	            start                the Conn, and the Peer that reads it
-//	              dial               calls the Dialer
-//	            discover             one step: server/discover
-//	            initialize           the other one: initialize
+//	          start                  the Conn, and the Peer that reads it
+//	          discover, initialize   the steps
 //
 // What happens when the connection is lost while five calls wait, and then a sixth
 // call is made:
@@ -3049,7 +2968,6 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 //	the attempt         calls the Dialer that has worked before, and negotiates. It begins with the era
 //	                    of the last time. Its connection is now the one for all calls
 //	the sixth call      sends its request on the new connection
-//	a goroutine         closes the retired connection, because no call uses it any more
 
 // Client talks to one server, whatever its revision: it finds out which one the
 // server speaks, and keeps to that. Set the fields before Connect. After that,
@@ -3095,27 +3013,26 @@ type Client struct {
 	ConnectTimeout time.Duration
 	Log            *slog.Logger // nil: silent
 
-	mu       sync.Mutex // guards the fields below
-	dials    []Dialer
-	life     context.Context // until Close; nil before Connect
-	endLife  context.CancelFunc
-	closed   bool                            // Close was called, maybe before Connect
-	current  *connection                     // that calls use; nil: there is none
-	attempt  *attempt                        // to make another; nil: none is under way
-	last     *connection                     // the last one that was made
-	progress map[string]func(ProgressParams) // of the calls that want to see theirs, by token
-	tokens   int                             // that were given out
-	running  sync.WaitGroup                  // goroutines that make or close a connection; they are started while mu is held, and not after Close
+	mu           sync.Mutex // guards the fields below
+	dials        []Dialer
+	life         context.Context // until Close; nil before Connect
+	endLife      context.CancelCauseFunc
+	closed       bool                            // Close was called, maybe before Connect
+	current      *connection                     // that calls use; nil: there is none
+	attempt      *attempt                        // to make another; nil: none is under way
+	last         *connection                     // the last one that was made
+	progress     map[string]func(ProgressParams) // of the calls that want to see theirs, by token
+	acknowledged func(*Exchange)                 // checks the answer to a subscription; nil: there was none
+	tokens       int                             // that were given out
+	running      sync.WaitGroup                  // goroutines that make or close a connection; they are started while mu is held, and not after Close
 }
 
 // attempt is an attempt to make a connection. It runs in the background, not on
 // the context of a call: a call with a short deadline must not stop the attempt for
 // which others wait. All calls that need a connection wait for the same attempt.
 type attempt struct {
-	done    chan struct{} // closed when one of the next two is set
-	conn    *connection
-	err     error
-	waiting int // calls that wait for it; the Client's mutex guards this
+	done chan struct{} // closed when err is set, or Client.current
+	err  error
 }
 
 // connection is what a Client knows about the server at the other end of a Conn. A
@@ -3132,9 +3049,9 @@ type attempt struct {
 // of the file, conn is a connection. The Conn below it is called transport.
 type connection struct {
 	peer     *Peer
-	dialer   int // its index in Client.dials
-	revision Revision
-	ownMeta  Object // the members of _meta that each modern request has
+	dialer   int      // its index in Client.dials
+	revision Revision // the zero Revision: nothing was agreed on yet
+	ownMeta  Object   // the members of _meta that each modern request has
 	server   ServerInfo
 
 	marks ToolMarks // of the modern era
@@ -3144,12 +3061,13 @@ type connection struct {
 	changes    context.Context
 	endChanges context.CancelCauseFunc
 
-	calls    sync.WaitGroup // calls that use the connection
-	retired  bool           // no more calls are to use it; the Client's mutex guards this
-	outdated bool           // all is to be found out again; the Client's mutex guards this
+	turn chan struct{} // has room for one: who changes a subscription of the legacy era
 
-	subscribing chan struct{} // a lock, with room for one value: held while a subscription is sent
-	watched     watchCounts   // of the legacy era
+	// The Client's mutex guards the fields below.
+	calls    int            // that use the connection
+	retired  bool           // no more calls are to use it
+	outdated bool           // what the server speaks is to be found out again
+	watched  map[string]int // how many calls of Listen watch each resource, in the legacy era
 }
 
 // ServerInfo is what a server says about itself.
@@ -3173,12 +3091,12 @@ type ServerInfo struct {
 func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
 	c.dials = dials
-	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	c.life, c.endLife = context.WithCancelCause(context.WithoutCancel(ctx))
 	if c.closed {
-		c.endLife()
+		c.endLife(ErrClosed)
 	}
 	c.mu.Unlock()
-	return c.withConnection(ctx, func(*connection) (bool, error) { return false, nil })
+	return c.withConnection(ctx, func(*connection) error { return nil })
 }
 
 // Server returns what the server has said about itself when we connected. Before
@@ -3198,101 +3116,90 @@ func (c *Client) Server() ServerInfo {
 func (c *Client) Close() (err error) {
 	c.mu.Lock()
 	c.closed = true
-	if c.endLife != nil {
-		c.endLife()
-	}
-	conn := c.last
-	if c.current != nil {
-		c.retire(c.current, ErrClosed)
+	conn, endLife := c.last, c.endLife
+	if conn != nil {
+		c.retire(conn, ErrClosed)
 	}
 	c.mu.Unlock()
 	if conn != nil {
 		err = conn.peer.Close()
 	}
+	if endLife != nil {
+		endLife(ErrClosed) // also of retired connections that calls still use
+	}
 	c.running.Wait()
 	return err
 }
 
-// withConnection runs call on a connection. call makes one call, and reports
-// whether that may be repeated. If it may, and no server has acted on it,
-// withConnection runs call once more, on another connection.
-func (c *Client) withConnection(ctx context.Context, call func(*connection) (mayRepeat bool, err error)) error {
-	conn, err := c.acquire(ctx)
-	if err != nil {
-		return err
+// withConnection runs call, which makes one call, on a connection. If no server has read
+// it, withConnection runs it once more, on another connection.
+func (c *Client) withConnection(ctx context.Context, call func(*connection) error) error {
+	var unread error // of the first try
+	for {
+		conn, err := c.acquire(ctx)
+		switch {
+		case err != nil && unread != nil:
+			return fmt.Errorf("%w; connecting again: %w", unread, err)
+		case err != nil:
+			return err
+		}
+		err = call(conn)
+		notRead, outdated := conn.classify(err)
+		c.release(conn, notRead || outdated, outdated)
+		if !notRead || unread != nil || ctx.Err() != nil {
+			return err
+		}
+		unread = err
 	}
-	mayRepeat, outdated, err := c.callOn(conn, call)
-	if !mayRepeat || ctx.Err() != nil {
-		return err
-	}
-	other, failed := c.acquire(ctx)
-	if failed != nil {
-		return fmt.Errorf("%w; connecting again: %w", err, failed)
-	}
-	defer c.release(other, false, false)
-	if outdated && other.revision.Version == conn.revision.Version { // the call would fail again
-		return err
-	}
-	_, err = call(other)
-	return err
 }
 
-// callOn runs call on a connection, and releases that afterwards. The release is
-// deferred, because a handler of a question may end this goroutine, or panic.
-func (c *Client) callOn(conn *connection, call func(*connection) (bool, error)) (mayRepeat, outdated bool, err error) {
-	notRead := false
-	defer func() { c.release(conn, notRead || outdated, outdated) }()
-	mayRepeat, err = call(conn)
-	notRead, outdated = conn.classify(err)
-	return mayRepeat && notRead, outdated, err
-}
-
-// classify says what the error of a call means for the connection. If no server
-// has acted on the call, notRead is true. If the connection does not fit the
-// server any more, outdated is true: what the server speaks is to be found out
-// again.
+// classify says what the error of a call means for the connection. If the server has not
+// read the call, notRead is true. If the connection does not fit the server any more,
+// outdated is true. A refusal to continue a response is ErrInterrupted, whatever status or
+// code it has: the server has read the call.
 //
 // 2026-07-28
 // basic/versioning#backward-compatibility-with-initialization-based-versions.
 func (conn *connection) classify(err error) (notRead, outdated bool) {
 	switch {
-	case errors.Is(err, ErrInterrupted): // also if the transport has refused to continue the response
+	case errors.Is(err, ErrInterrupted):
 		return false, false
 	case errors.Is(err, ErrNotSent):
 		return true, false
-	case !errors.Is(err, errRefused):
-		return false, false
-	case codeOf(err) == CodeUnsupportedVersion:
-		return true, true
 	}
-	outdated = conn.revision.Modern && errors.Is(err, ErrOtherServer)
-	return outdated && errors.Is(err, errUnread), outdated
+	isRefused := errors.Is(err, errRefused)
+	isOther := conn.revision.Modern && errors.Is(err, ErrOtherServer)
+	return false, isRefused && (isOther || codeOf(err) == CodeUnsupportedVersion)
 }
 
 // codeOf returns the code of the *Error in err; 0: there is none.
 func codeOf(err error) int {
-	if fault, ok := errors.AsType[*Error](err); ok {
+	if fault, ok := errors.AsType[*Error](err); ok && fault != nil {
 		return fault.Code
 	}
 	return 0
 }
 
-// acquire returns the connection, for one call. After the call, release it.
+// acquire returns the connection, for one call. After the call, release it. A server that
+// ends after each handshake is started maxTries times at most.
 func (c *Client) acquire(ctx context.Context) (*connection, error) {
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
+	for range maxTries {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		conn, a, err := c.connectionOrAttempt()
+		if conn != nil || err != nil {
+			return conn, err
+		}
+		select {
+		case <-a.done:
+			if a.err != nil {
+				return nil, a.err
+			}
+		case <-ctx.Done():
+		}
 	}
-	conn, a, err := c.connectionOrAttempt()
-	if conn != nil || err != nil {
-		return conn, err
-	}
-	select {
-	case <-a.done:
-		return a.conn, a.err
-	case <-ctx.Done():
-		c.stopWaiting(a)
-		return nil, ctx.Err()
-	}
+	return nil, fmt.Errorf("%w: the server has ended after each of %d handshakes", ErrClosed, maxTries)
 }
 
 // connectionOrAttempt returns the connection, for one more call, or the attempt
@@ -3304,35 +3211,26 @@ func (c *Client) connectionOrAttempt() (*connection, *attempt, error) {
 	case c.closed:
 		return nil, nil, ErrClosed
 	case c.life == nil:
-		return nil, nil, errNotConnected
+		return nil, nil, fmt.Errorf("%w: Connect was not called", ErrClosed)
 	}
-	if c.current != nil && c.current.peer.Context().Err() != nil {
+	if c.current != nil && c.current.isOver() {
 		c.retire(c.current, ErrSessionEnded)
 	}
 	if c.current != nil {
-		c.current.calls.Add(1)
+		c.current.calls++
 		return c.current, nil, nil
 	}
 	if c.attempt == nil {
-		c.attempt = &attempt{done: make(chan struct{})}
-		a := c.attempt
+		a := &attempt{done: make(chan struct{})}
+		c.attempt = a
 		c.running.Go(func() { c.connect(a) })
 	}
-	c.attempt.waiting++
 	return nil, c.attempt, nil
 }
 
-var errNotConnected = fmt.Errorf("%w: Connect was not called", ErrClosed)
-
-// stopWaiting says that a call that has waited for an attempt has given up.
-func (c *Client) stopWaiting(a *attempt) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a.conn != nil {
-		a.conn.calls.Done()
-	} else {
-		a.waiting--
-	}
+// isOver reports whether the conversation, or its session, has ended.
+func (conn *connection) isOver() bool {
+	return conn.peer.Context().Err() != nil || errors.Is(context.Cause(conn.changes), ErrSessionEnded)
 }
 
 // connect is the goroutine of an attempt. It makes a connection for all calls that
@@ -3344,35 +3242,17 @@ func (c *Client) connect(a *attempt) {
 	defer cancel()
 	conn, err := c.open(ctx)
 	if err != nil && err != tooLong && context.Cause(ctx) == tooLong {
-		err = chain(tooLong, err)
+		err = after(tooLong, err)
 	}
-	c.settle(a, conn, err)
-}
-
-// settle ends an attempt.
-func (c *Client) settle(a *attempt, conn *connection, err error) {
+	defer close(a.done)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer close(a.done)
-	c.attempt = nil
-	if conn != nil {
-		c.last, c.current = conn, conn
-	}
-	if c.life.Err() != nil {
+	c.attempt, a.err = nil, err
+	switch {
+	case c.closed: // the connection ends with Client.life
 		a.err = ErrClosed
-		if conn != nil {
-			c.retire(conn, ErrClosed)
-		}
-		return
-	}
-	a.conn, a.err = conn, err
-	if conn != nil {
-		// From now on the calls that have waited use the connection, even if it
-		// is retired before they run.
-		conn.calls.Add(a.waiting)
-		if errors.Is(context.Cause(conn.changes), ErrSessionEnded) { // the server has forgotten the session already
-			c.retire(conn, ErrSessionEnded)
-		}
+	case conn != nil:
+		c.last, c.current = conn, conn
 	}
 }
 
@@ -3380,10 +3260,13 @@ func (c *Client) settle(a *attempt, conn *connection, err error) {
 // get another connection. If outdated is true, the next attempt finds out again
 // what the server speaks.
 func (c *Client) release(conn *connection, retire, outdated bool) {
-	conn.calls.Done()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	conn.calls--
 	conn.outdated = conn.outdated || outdated
+	if conn.retired && conn.calls == 0 {
+		c.hangUp(conn)
+	}
 	if retire {
 		c.retire(conn, ErrSessionEnded)
 	}
@@ -3401,28 +3284,27 @@ func (c *Client) retire(conn *connection, why error) {
 	}
 	conn.retired = true
 	conn.endChanges(why)
-	c.running.Go(func() {
-		// Close ends the calls that still use it.
-		stop := context.AfterFunc(c.life, func() { _ = conn.peer.Close() })
-		defer stop()
-		conn.calls.Wait()
-		_ = conn.peer.Close()
-	})
+	if conn.calls == 0 {
+		c.hangUp(conn)
+	}
+}
+
+// hangUp closes a connection in the background. After Close it does nothing: Close ends
+// all connections. The caller holds mu.
+func (c *Client) hangUp(conn *connection) {
+	if !c.closed {
+		c.running.Go(func() { _ = conn.peer.Close() })
+	}
 }
 
 // ---- Negotiation: what does the server speak? ----
-
-const (
-	maxSteps = 3    // of a handshake
-	maxPages = 1000 // of a list that a Client reads by itself
-)
 
 // open connects as the last time, if that still fits. Otherwise it finds out how,
 // from the first Dialer to the last.
 func (c *Client) open(ctx context.Context) (*connection, error) {
 	c.mu.Lock()
 	dials, last := c.dials, c.last
-	known := last != nil && !last.outdated
+	isKnown := last != nil && !last.outdated
 	c.mu.Unlock()
 	if len(dials) == 0 {
 		return nil, errors.New("there is nothing to dial")
@@ -3431,7 +3313,7 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 		return nil, fmt.Errorf("Client.Capabilities: %w", err)
 	}
 	var err error
-	if known {
+	if isKnown {
 		conn, failed := c.negotiate(ctx, last.dialer, last.revision.Modern)
 		// A server that answers with an error is there, but it may have changed. So
 		// all is found out again. If there is no answer, no other way would help.
@@ -3446,7 +3328,7 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 		if conn != nil {
 			return conn, nil
 		}
-		err = chain(failed, err)
+		err = after(failed, err)
 		if !errors.Is(failed, errNextDial) || ctx.Err() != nil {
 			break
 		}
@@ -3456,29 +3338,6 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 
 // errNextDial means that the next Dialer may lead to a server.
 var errNextDial = errors.New("try the next Dialer")
-
-// nextDialError is an error that matches errNextDial. It keeps the text of the error.
-type nextDialError struct{ error }
-
-func (e nextDialError) Is(target error) bool { return target == errNextDial }
-func (e nextDialError) Unwrap() error        { return e.error }
-
-// step says how to go on after a step of a handshake.
-type step struct {
-	to      stepTo
-	version string // for connected, probe and handshake
-	err     error  // what was wrong with the step before; nil: nothing
-}
-
-type stepTo int
-
-const (
-	connected stepTo = iota // nothing more is to be done
-	probe                   // send server/discover
-	handshake               // send initialize
-	nextDial                // try the next Dialer
-	giveUp
-)
 
 // negotiate opens a Conn and finds out what the server speaks. Each step sends one
 // request, and its answer chooses the next step, from this table. There are three steps
@@ -3513,79 +3372,54 @@ const (
 // basic/transports/streamable-http#backward-compatibility.
 func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*connection, error) {
 	versions := versionsOrAll(c.Versions)
-	s := tryVersion(cmp.Or(firstOfEra(versions, modern), firstOfEra(versions, !modern)), nil)
-	if s.to == giveUp {
+	version := cmp.Or(firstOfEra(versions, modern), firstOfEra(versions, !modern))
+	if version == "" {
 		return nil, fmt.Errorf("%w: none of %q is known", errNoVersion, versions)
 	}
-	n := &negotiation{Client: c, dialer: dialer}
-	var err error
-	for steps := 1; ; steps++ {
-		s = n.takeStep(ctx, s)
-		if s.to == connected {
-			return n.conn, nil
+	var conn *connection
+	var err, probed error // what went wrong so far; and why server/discover has failed on conn
+	for range maxSteps {
+		if conn == nil {
+			var failed error
+			if conn, failed = c.start(ctx, dialer); failed != nil {
+				return nil, after(failed, err)
+			}
+			probed = nil
 		}
-		err = chain(s.err, err)
-		isLast := s.to == nextDial || s.to == giveUp || ctx.Err() != nil || steps == maxSteps
-		if isLast || isGone(s.err) {
-			n.hangUp()
+		next, failed := "", error(nil)
+		if revision(version).Modern {
+			next, failed = c.discover(ctx, conn, version)
+			probed = failed
+		} else {
+			next, failed = c.initialize(ctx, conn, version, probed)
 		}
-		if isLast {
-			return nil, err
+		if conn.revision.Version != "" {
+			return conn, nil
 		}
-	}
-}
-
-// negotiation is what negotiate knows after some steps.
-type negotiation struct {
-	*Client
-	dialer       int         // its index in Client.dials
-	conn         *connection // nil: the next step opens one
-	probeFailed  bool        // server/discover has failed on conn
-	probeUnclear bool        // it has failed, and not with CodeMethodNotFound, with which a legacy server answers
-}
-
-// hangUp closes the connection, if there is one.
-func (n *negotiation) hangUp() {
-	if n.conn != nil {
-		_ = n.conn.peer.Close()
-	}
-	n.conn, n.probeFailed, n.probeUnclear = nil, false, false
-}
-
-// takeStep takes a step, and returns how to go on.
-func (n *negotiation) takeStep(ctx context.Context, s step) step {
-	if n.conn == nil {
-		conn, err := n.start(ctx, n.dialer)
-		switch {
-		case errors.Is(err, ErrOtherServer):
-			return tryNextDialer(err)
-		case err != nil:
-			return stopWith(err)
+		err = after(failed, err)
+		if next == "" || ctx.Err() != nil {
+			break
 		}
-		n.conn = conn
+		if isGone(failed) {
+			_ = conn.peer.Close()
+			conn = nil
+		}
+		version = next
 	}
-	if s.to == probe {
-		return n.discover(ctx, s.version)
+	if conn != nil {
+		_ = conn.peer.Close()
 	}
-	return n.initialize(ctx, s.version)
+	return nil, err
 }
 
-// tryVersion returns the step that tries a version: a probe for a modern one, a
-// handshake for a legacy one. "": there is none to try. err is what was wrong with
-// the step before; nil: nothing.
-func tryVersion(version string, err error) step {
-	switch {
-	case version == "":
-		return stopWith(err)
-	case revision(version).Modern:
-		return step{probe, version, err}
+// after adds to an error what went wrong before it, as text: what errors.Is finds in it
+// must not decide how to go on.
+func after(err, before error) error {
+	if err == nil || before == nil {
+		return cmp.Or(err, before)
 	}
-	return step{handshake, version, err}
+	return fmt.Errorf("%w (after %v)", err, before)
 }
-
-func stopWith(err error) step           { return step{to: giveUp, err: err} }
-func tryNextDialer(err error) step      { return step{to: nextDial, err: nextDialError{err}} }
-func connectedWith(version string) step { return step{to: connected, version: version} }
 
 // dial calls a Dialer, and waits for it no longer than ctx lasts. If the Dialer
 // returns a Conn after that, it is closed.
@@ -3596,17 +3430,14 @@ func (c *Client) dial(ctx context.Context, i int) (Conn, error) {
 	}
 	result := make(chan dialled)
 	go func() { // until the Dialer returns
-		d := dialled{err: errors.New("a Dialer has ended its goroutine")} // by runtime.Goexit, as t.FailNow does
-		defer func() {
-			select {
-			case result <- d:
-			case <-ctx.Done():
-				if d.conn != nil {
-					d.conn.Close()
-				}
+		conn, err := c.dials[i].Dial(ctx)
+		select {
+		case result <- dialled{conn, err}:
+		case <-ctx.Done():
+			if conn != nil {
+				conn.Close()
 			}
-		}()
-		d.conn, d.err = c.dials[i].Dial(ctx)
+		}
 	}()
 	select {
 	case d := <-result:
@@ -3619,11 +3450,14 @@ func (c *Client) dial(ctx context.Context, i int) (Conn, error) {
 // start opens a Conn, and begins to read from it.
 func (c *Client) start(ctx context.Context, dialer int) (*connection, error) {
 	transport, err := c.dial(ctx, dialer)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrOtherServer):
+		return nil, markedError{err, errNextDial}
+	case err != nil:
 		return nil, err
 	}
-	conn := &connection{dialer: dialer, subscribing: make(chan struct{}, 1)}
-	l := newLoop(context.WithoutCancel(ctx), transport, HandlerFunc(c.handle), new(mcpProtocol), c.Log, true)
+	conn := &connection{dialer: dialer, turn: make(chan struct{}, 1)}
+	l := newLoop(c.life, transport, HandlerFunc(c.handle), new(mcpProtocol), c.Log, true)
 	conn.peer = l.peer
 	conn.peer.onReport = func(err error) { c.takeReport(conn, err) }
 	conn.changes, conn.endChanges = context.WithCancelCause(conn.peer.Context())
@@ -3632,121 +3466,128 @@ func (c *Client) start(ctx context.Context, dialer int) (*connection, error) {
 }
 
 // takeReport takes in what the transport reports, on the goroutine that reads. Most
-// reports are only logged.
+// reports are only logged. The others end the announcements of changes.
 func (c *Client) takeReport(conn *connection, err error) {
 	if err != errNoStream {
 		conn.peer.log.Warn("transport", "error", brief(err.Error()))
 	}
-	if !errors.Is(err, errNoStream) && !errors.Is(err, ErrInterrupted) && !errors.Is(err, ErrSessionEnded) {
-		return
+	if errors.Is(err, errNoStream) || errors.Is(err, ErrInterrupted) || errors.Is(err, ErrSessionEnded) {
+		conn.endChanges(err)
 	}
-	conn.endChanges(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A connection that an attempt has given up is not the current one.
-	if errors.Is(err, ErrSessionEnded) && c.current == conn {
-		c.retire(conn, ErrSessionEnded)
+	if conn == c.current && errors.Is(err, ErrSessionEnded) {
+		c.retire(conn, err)
 	}
 }
 
 // isGone reports whether the server, or its session, has ended during a handshake.
 func isGone(err error) bool { return errors.Is(err, ErrClosed) || errors.Is(err, ErrNotSent) }
 
-// Errors of a transport that a Client knows. A transport may wrap them.
-var (
-	// ErrSessionEnded means that the server does not know the session, or the
-	// conversation, any more. A Client begins another one by itself.
-	ErrSessionEnded = errors.New("session ended")
-	// ErrInterrupted means that a response has ended before the answer, and could
-	// not be continued. It is unknown whether the server has done what it was
-	// asked.
-	ErrInterrupted = errors.New("the response broke off")
-	// ErrAfterProbe means that initialize has failed, and that the reason may be the
-	// server/discover that was sent before: some servers fail after a first request
-	// that they do not know. A Client whose Versions are all legacy does not send it.
-	ErrAfterProbe = errors.New("initialize has failed after server/discover")
-
-	// errNoStream means that the server sends no messages that belong to no
-	// request. Calls go on.
-	errNoStream = errors.New("the server has no standalone stream")
-)
-
-// withoutStream is an error that matches errNoStream. It keeps the text of the
-// error, which says why there is no standalone stream.
-type withoutStream struct{ error }
-
-func (e withoutStream) Is(target error) bool { return target == errNoStream }
-func (e withoutStream) Unwrap() error        { return e.error }
-
-// What an error of a transport means for the Client. These errors are markers: the
-// error of a transport has an Is method that matches those that fit. So errors.Is
-// finds several of them in one error.
-//
-//	marker            matches an HTTPError, or no response, for         what a Client does
-//	errRefused        any status but 2xx: the transport has carried     it sends a tools/call again if its header was incomplete,
-//	                  the request, and what has come is not the         and finds another version after CodeUnsupportedVersion
-//	                  answer of a handler
-//	errUnread         errRefused without an answer to the id: no        with ErrOtherServer: it sends the call again, on a
-//	                  handler has read the request                      new connection
-//	ErrOtherServer    400, 404, 405: what was sent is not for the       it tries the next Dialer; in a modern connection, it finds
-//	                  server that is there                              out again what the server speaks
-//	errModernServer   an error that only modern servers have            after initialize, it sends server/discover
-//	errSaysNothing    no connection, 401, 403, 408, 429, 3xx, 5xx:      after server/discover, it gives up
-//	                  nothing about versions can be concluded
-var (
-	errRefused      = errors.New("refused by the transport")
-	errUnread       = errors.New("refused unread")
-	errModernServer = errors.New("a modern server")
-	errSaysNothing  = errors.New("says nothing about versions")
-
-	// ErrOtherServer means that the message is not for the server that is there,
-	// such as an initialize for a server of another transport. A Dialer of another
-	// transport may reach it.
-	ErrOtherServer = errors.New("not for this server")
-)
-
-// errNoVersion means that client and server have no version in common.
-var errNoVersion = errors.New("no protocol version in common")
-
-// attempts is the error of several attempts, the last one first.
-type attempts struct{ errs []error }
-
-// chain adds to an error what went wrong before it.
-func chain(err, before error) error {
-	if err == nil || before == nil {
-		return cmp.Or(err, before)
+// discover asks a server what it speaks. version is the one in which it asks. It returns
+// the version to try next, as negotiate's table says; "": it has connected, or failed.
+func (c *Client) discover(ctx context.Context, conn *connection, version string) (next string, err error) {
+	ctx, stop := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
+	defer stop()
+	// As long as the server counts as modern it may not ask us anything.
+	conn.peer.setHandshake(revision(version), Meta{})
+	conn.ownMeta = c.ownMeta(revision(version))
+	var raw json.RawMessage
+	var result DiscoverResult
+	err = conn.peer.Call(ctx, "server/discover", conn.withMeta(nil, nil), &raw)
+	if err == nil {
+		err = ignoreOptional(Bind(raw, &result))
 	}
-	all := new(attempts)
-	for _, err := range []error{err, before} {
-		if several, ok := err.(*attempts); ok {
-			all.errs = append(all.errs, several.errs...)
-		} else {
-			all.errs = append(all.errs, err)
+	code, theirs := codeOf(err), versionsNamedIn(err)
+	if err == nil {
+		theirs = result.SupportedVersions
+	}
+	ours := c.firstCommon(theirs)
+	switch {
+	case err == nil && revision(ours).Modern, code == CodeMissingCapability:
+		var info *Implementation
+		if result.Meta != nil {
+			info = result.Meta.ServerInfo
 		}
+		c.agree(conn, cmp.Or(ours, version), ServerInfo{Info: info, Capabilities: result.Capabilities,
+			Instructions: result.Instructions, Versions: result.SupportedVersions})
+		return "", nil
+	case err == nil && ours != "":
+		next = ours
+	case err == nil, code == CodeUnsupportedVersion && ours == "":
+		err = fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs)
+	case code == CodeUnsupportedVersion:
+		next = ours
+	case code != CodeHeaderMismatch && !errors.Is(err, errSaysNothing):
+		next = firstOfEra(versionsOrAll(c.Versions), false)
 	}
-	return all
+	conn.peer.setHandshake(Revision{}, Meta{})
+	if err != nil {
+		err = fmt.Errorf("server/discover: %w", err)
+	}
+	return next, err
 }
 
-// Error returns what all of them say.
-func (a *attempts) Error() string {
-	text, between := a.errs[0].Error(), " (after "
-	for _, err := range a.errs[1:] {
-		text += between + err.Error()
-		between = "; after "
+// initialize is the handshake of the legacy era. It returns what discover does. probed is
+// why server/discover has failed on the same Conn; nil: it has not. 2025-11-25
+// basic/lifecycle#version-negotiation: a client that cannot speak the version in
+// the answer "SHOULD disconnect".
+func (c *Client) initialize(ctx context.Context, conn *connection, version string, probed error) (next string, err error) {
+	rev, versions := revision(version), versionsOrAll(c.Versions)
+	info, _ := marshal(c.Info) // strings have no error
+	var params Object
+	params.Add("protocolVersion", appendString(nil, version))
+	params.Add("capabilities", c.capabilities(rev))
+	params.Add("clientInfo", rev.known("clientInfo", info))
+	var raw json.RawMessage
+	var result InitializeResult
+	err = conn.peer.Call(ctx, "initialize", params.encode(), &raw)
+	if err == nil {
+		err = ignoreOptional(Bind(raw, &result))
 	}
-	return text + ")"
+	if err == nil {
+		if revision(result.ProtocolVersion).Modern || !slices.Contains(versions, result.ProtocolVersion) {
+			return "", fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, result.ProtocolVersion)
+		}
+		conn.peer.setHandshake(revision(result.ProtocolVersion), Meta{})
+		err = conn.peer.Notify(ctx, "notifications/initialized", nil)
+		if err == nil {
+			c.agree(conn, result.ProtocolVersion, ServerInfo{Info: result.ServerInfo, Capabilities: result.Capabilities, Instructions: result.Instructions})
+			return "", nil
+		}
+		err = fmt.Errorf("notifications/initialized: %w", err)
+	}
+	failed := fmt.Errorf("initialize: %w", err)
+	_, answered := errors.AsType[*Error](err)
+	hasAnswered := result.ProtocolVersion != "" // only notifications/initialized has failed
+	switch ours := c.firstCommon(versionsNamedIn(err)); {
+	case ours != "":
+		next = ours
+	case isGone(err):
+		if errors.Is(err, ErrNotSent) || probed != nil { // the probe was something that it may not know
+			next = version
+		}
+	case errors.Is(err, errModernServer):
+		next = firstOfEra(versions, true)
+	case errors.Is(err, ErrOtherServer) && !hasAnswered:
+		failed = markedError{failed, errNextDial}
+	}
+	if probed != nil && (!answered || codeOf(probed) != CodeMethodNotFound) {
+		failed = markedError{failed, ErrAfterProbe}
+	}
+	return next, failed
 }
 
-// Unwrap returns all of them.
-func (a *attempts) Unwrap() []error { return a.errs }
-
-// afterProbe is an error that matches ErrAfterProbe. It keeps the text of the error.
-// It is not used if the server has answered both, and server/discover with
-// CodeMethodNotFound. Then the reason is initialize.
-type afterProbe struct{ error }
-
-func (a afterProbe) Is(target error) bool { return target == ErrAfterProbe }
-func (a afterProbe) Unwrap() error        { return a.error }
+// agree stores in the connection what server/discover or initialize has found out.
+func (c *Client) agree(conn *connection, version string, server ServerInfo) {
+	if server.Info.lacks() != "" {
+		server.Info = nil
+	}
+	server.Version = version
+	conn.server, conn.revision = server, revision(version)
+	conn.ownMeta = c.ownMeta(conn.revision)
+	conn.peer.setHandshake(conn.revision, Meta{})
+}
 
 // firstCommon returns the first of our versions that is among the server's; "":
 // none is.
@@ -3759,193 +3600,22 @@ func (c *Client) firstCommon(theirs []string) string {
 	return ""
 }
 
-// noCommonVersion is what a client that shares no version with a server does: it
-// gives up.
-func noCommonVersion(theirs []string) step {
-	return stopWith(fmt.Errorf("%w: the server speaks %q", errNoVersion, theirs))
-}
-
-// versionList holds the first 100 versions of a list. A server may send any
-// number.
-type versionList []string
-
-const maxVersions = 100
-
-// UnmarshalJSON reads a list of strings.
-func (list *versionList) UnmarshalJSON(text []byte) error {
-	if text[0] != '[' {
-		return errors.New("not a list of versions")
-	}
-	*list = versionList{}
-	for _, version := range Each(text) {
-		if len(*list) == maxVersions {
-			break
-		}
-		*list = append(*list, fmt.Sprintf("%.100s", unquote(version)))
-	}
-	return nil
-}
-
-// supportedData is the data of the error with CodeUnsupportedVersion, and of
-// other errors that name versions.
-type supportedData struct {
-	Supported versionList `json:"supported,omitempty"`
-}
-
 // versionsNamedIn returns the versions that an error lists.
 func versionsNamedIn(err error) versionList {
-	var data supportedData
+	var data struct {
+		Supported versionList `json:"supported,omitempty"`
+	}
 	if fault, ok := errors.AsType[*Error](err); ok {
 		_ = Bind(fault.Data, &data)
 	}
 	return data.Supported
 }
 
-// discover asks a server what it speaks. version is the one in which it asks.
-func (n *negotiation) discover(ctx context.Context, version string) step {
-	conn, limit := n.conn, cmp.Or(n.ProbeTimeout, 5*time.Second)
-	ctx, stop := context.WithTimeout(ctx, limit)
-	defer stop()
-	timer := time.AfterFunc(time.Second, func() { n.logWaiting(conn, limit) })
-	defer timer.Stop()
-	// As long as the server counts as modern it may not ask us anything.
-	conn.peer.setHandshake(revision(version), Meta{})
-	conn.ownMeta = n.ownMeta(revision(version))
-	var raw json.RawMessage
-	var result DiscoverResult
-	err := conn.peer.Call(ctx, "server/discover", conn.withMeta(nil, nil), &raw)
-	if err == nil {
-		err = ignoreOptional(Bind(raw, &result))
-	}
-	s := n.afterDiscover(version, result, err)
-	if s.to == connected {
-		n.agree(conn, s.version, result.Capabilities, result.Meta.serverInfo(), result.Instructions)
-		conn.server.Versions = result.SupportedVersions
-		return s
-	}
-	conn.peer.setHandshake(Revision{}, Meta{})
-	if s.err != nil {
-		n.probeFailed = true
-		n.probeUnclear = n.probeUnclear || codeOf(s.err) != CodeMethodNotFound
-		s.err = fmt.Errorf("server/discover: %w", s.err)
-	}
-	return s
-}
-
-// afterDiscover is the part of negotiate's table about server/discover.
-func (c *Client) afterDiscover(version string, result DiscoverResult, err error) step {
-	if err == nil {
-		ours := c.firstCommon(result.SupportedVersions)
-		switch {
-		case ours == "":
-			return noCommonVersion(result.SupportedVersions)
-		case revision(ours).Modern:
-			return connectedWith(ours)
-		}
-		return tryVersion(ours, nil)
-	}
-	switch code := codeOf(err); {
-	case code == CodeMissingCapability:
-		return connectedWith(version)
-	case code == CodeUnsupportedVersion:
-		theirs := versionsNamedIn(err)
-		ours := c.firstCommon(theirs)
-		if ours == "" {
-			return noCommonVersion(theirs)
-		}
-		return tryVersion(ours, err)
-	case code == CodeHeaderMismatch, errors.Is(err, errSaysNothing):
-		return stopWith(err)
-	}
-	return tryVersion(firstOfEra(versionsOrAll(c.Versions), false), err)
-}
-
-// logWaiting logs why nothing happens.
-func (c *Client) logWaiting(conn *connection, limit time.Duration) {
-	what := []any{"limit", limit}
-	if firstOfEra(versionsOrAll(c.Versions), false) != "" {
-		what = append(what, "then", "initialize")
-	}
-	conn.peer.log.Info("waiting for an answer to server/discover", what...)
-}
-
-// serverInfo returns what a modern result says about its server; nil: nothing.
-func (meta *ResultMeta) serverInfo() *Implementation {
-	if meta == nil {
-		return nil
-	}
-	return meta.ServerInfo
-}
-
-// initialize is the handshake of the legacy era. 2025-11-25
-// basic/lifecycle#version-negotiation: a client that cannot speak the version in
-// the answer "SHOULD disconnect".
-func (n *negotiation) initialize(ctx context.Context, version string) step {
-	conn, rev := n.conn, revision(version)
-	params := InitializeParams{version, n.capabilities(rev), n.Info.limitedTo(rev)}
-	var raw json.RawMessage
-	var result InitializeResult
-	err := conn.peer.Call(ctx, "initialize", params, &raw)
-	if err == nil {
-		err = ignoreOptional(Bind(raw, &result))
-	}
-	if err == nil {
-		if revision(result.ProtocolVersion).Modern || !slices.Contains(versionsOrAll(n.Versions), result.ProtocolVersion) {
-			return stopWith(fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, result.ProtocolVersion))
-		}
-		n.agree(conn, result.ProtocolVersion, result.Capabilities, result.ServerInfo, result.Instructions)
-		err = conn.peer.Notify(ctx, "notifications/initialized", nil)
-		if err == nil {
-			return connectedWith(result.ProtocolVersion)
-		}
-		err = fmt.Errorf("notifications/initialized: %w", err)
-	}
-	s := n.afterInitialize(version, err)
-	_, answered := errors.AsType[*Error](err)
-	if n.probeFailed && (n.probeUnclear || !answered) {
-		s.err = afterProbe{s.err}
-	}
-	return s
-}
-
-// afterInitialize is the part of negotiate's table about an initialize that has
-// failed.
-func (n *negotiation) afterInitialize(version string, err error) step {
-	failed := fmt.Errorf("initialize: %w", err)
-	ours := n.firstCommon(versionsNamedIn(err))
-	hasAnswered := n.conn.revision.Version != "" // initialize has succeeded, and notifications/initialized has failed
-	switch {
-	case ours != "":
-		return tryVersion(ours, failed)
-	case isGone(err):
-		if errors.Is(err, ErrClosed) && !n.probeFailed { // nothing was sent to it that it may not know
-			return stopWith(failed)
-		}
-		return tryVersion(version, failed)
-	case errors.Is(err, errModernServer):
-		return tryVersion(firstOfEra(versionsOrAll(n.Versions), true), failed)
-	case errors.Is(err, ErrOtherServer) && !hasAnswered:
-		return tryNextDialer(failed)
-	}
-	return stopWith(failed)
-}
-
-// agree stores in the connection what server/discover or initialize has found out.
-func (c *Client) agree(conn *connection, version string, capabilities json.RawMessage, info *Implementation, instructions string) {
-	if info != nil && (info.Name == "" || info.Version == "") {
-		info = nil
-	}
-	conn.revision = revision(version)
-	conn.ownMeta = c.ownMeta(conn.revision)
-	conn.server = ServerInfo{Version: version, Info: info, Capabilities: capabilities, Instructions: instructions}
-	conn.peer.setHandshake(conn.revision, Meta{})
-}
-
 // ownMeta returns the members of _meta that each modern request has.
 // 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
 // on every request".
 func (c *Client) ownMeta(rev Revision) (meta Object) {
-	info, _ := marshal(c.Info.limitedTo(rev)) // strings have no error
+	info, _ := marshal(c.Info) // strings have no error
 	meta.Add(metaVersion, appendString(nil, rev.Version))
 	meta.Add(metaClientInfo, info)
 	meta.Add(metaCapabilities, c.capabilities(rev))
@@ -3969,7 +3639,55 @@ func (c *Client) capabilities(rev Revision) json.RawMessage {
 	return raw
 }
 
-// ---- The client's calls ----
+// ---- The errors of a transport that a Client knows ----
+
+// Errors of a transport that a Client knows. A transport may wrap them.
+var (
+	// ErrSessionEnded means that the server does not know the session, or the
+	// conversation, any more. A Client begins another one by itself.
+	ErrSessionEnded = errors.New("session ended")
+	// ErrInterrupted means that a response has ended before the answer, and could
+	// not be continued. It is unknown whether the server has done what it was
+	// asked.
+	ErrInterrupted = errors.New("the response broke off")
+	// ErrAfterProbe means that initialize has failed, and that the reason may be the
+	// server/discover that was sent before: some servers fail after a first request
+	// that they do not know. A Client whose Versions are all legacy does not send it.
+	ErrAfterProbe = errors.New("initialize has failed after server/discover")
+
+	// errNoStream means that the server sends no messages that belong to no
+	// request. Calls go on.
+	errNoStream = errors.New("the server has no standalone stream")
+)
+
+// What an error of a transport means for the Client. These errors are markers: the
+// error of a transport has an Is method that matches those that fit. So errors.Is
+// finds several of them in one error.
+//
+//	marker            matches an HTTPError, or no response, for         what a Client does
+//	errRefused        any status but 2xx: the transport has carried     it sends a tools/call again if its header was incomplete,
+//	                  the request, and what has come is not the         and the next call finds another version after
+//	                  answer of a handler                               CodeUnsupportedVersion
+//	ErrOtherServer    400, 404, 405: what was sent is not for the       it tries the next Dialer; in a modern connection, the next
+//	                  server that is there                              call finds out again what the server speaks
+//	errModernServer   an error that only modern servers have            after initialize, it sends server/discover
+//	errSaysNothing    no connection, 401, 403, 408, 429, 3xx, 5xx:      after server/discover, it gives up
+//	                  nothing about versions can be concluded
+var (
+	errRefused      = errors.New("refused by the transport")
+	errModernServer = errors.New("a modern server")
+	errSaysNothing  = errors.New("says nothing about versions")
+
+	// ErrOtherServer means that the message is not for the server that is there,
+	// such as an initialize for a server of another transport. A Dialer of another
+	// transport may reach it.
+	ErrOtherServer = errors.New("not for this server")
+)
+
+// errNoVersion means that client and server have no version in common.
+var errNoVersion = errors.New("no protocol version in common")
+
+// ---- The calls of a client ----
 
 // handle answers the questions of the server, in either era, and takes in its
 // notifications.
@@ -3978,7 +3696,12 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	case x.Request.Method == "ping" && x.Request.Kind() == Request:
 		return nil, nil
 	case x.Request.Method == "notifications/subscriptions/acknowledged":
-		checkAcknowledged(x)
+		c.mu.Lock()
+		check := c.acknowledged
+		c.mu.Unlock()
+		if check != nil {
+			check(x)
+		}
 	case x.Request.Method == "notifications/progress" && c.reportProgress(x):
 		return nil, nil
 	}
@@ -4032,10 +3755,8 @@ func (c *Client) CallWithProgress(ctx context.Context, method string, params, re
 		defer c.mu.Unlock()
 		delete(c.progress, token)
 	}()
-	var p metaParams
-	_ = Bind(given, &p)
 	var all, meta Object
-	meta.AddAll(p.Meta, "progressToken")
+	meta.AddAll(member(given, "_meta"), "progressToken")
 	meta.Add("progressToken", appendString(nil, token))
 	all.AddAll(given, "_meta")
 	all.Add("_meta", meta.encode())
@@ -4052,44 +3773,46 @@ func (c *Client) CallWithProgress(ctx context.Context, method string, params, re
 // What the server has sent before the response, on stdio or on the stream of the
 // call, was handled by Handlers and Handler before Call returns.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
-	return c.withConnection(ctx, func(conn *connection) (mayRepeat bool, err error) {
+	return c.withConnection(ctx, func(conn *connection) error {
 		if conn.revision.Modern {
 			return c.callModern(ctx, conn, method, params, result)
 		}
-		return true, conn.peer.Call(ctx, method, params, result)
+		return conn.peer.Call(ctx, method, params, result)
 	})
 }
 
-// callModern makes one call, with as many requests as the questions need. The
-// call may be made again if the first request has failed.
-func (c *Client) callModern(ctx context.Context, conn *connection, method string, params, result any) (mayRepeat bool, err error) {
+// callModern makes one call, with as many requests as the questions need.
+func (c *Client) callModern(ctx context.Context, conn *connection, method string, params, result any) error {
 	given, err := marshalObject(params)
 	if err != nil {
-		return false, fmt.Errorf("params of %s: %w", method, err)
+		return fmt.Errorf("params of %s: %w", method, err)
 	}
 	var answers json.RawMessage
 	for round := range maxRounds {
 		raw, err := c.request(ctx, conn, method, conn.withMeta(given, answers))
-		if err != nil {
-			return round == 0, err
+		if round > 0 && errors.Is(err, ErrNotSent) { // the server has read the rounds before
+			err = fmt.Errorf("%w: %v", ErrInterrupted, err)
 		}
-		var asked questions
+		if err != nil {
+			return err
+		}
+		var asked roundResult
 		if err := Bind(raw, &asked); err != nil {
-			return false, fmt.Errorf("the result: %w", err)
+			return fmt.Errorf("the result: %w", err)
 		}
 		switch {
 		case asked.ResultType == nil, unquote(asked.ResultType) == "complete":
 			// 2026-07-28 basic#resulttype: absent means complete
-			return false, storeResult(raw, result)
+			return storeResult(raw, result)
 		case unquote(asked.ResultType) != "input_required":
-			return false, fmt.Errorf("unknown resultType %s", asked.ResultType)
+			return fmt.Errorf("unknown resultType %s", asked.ResultType)
 		}
 		answers, err = c.answer(ctx, conn, asked)
 		if err != nil {
-			return false, fmt.Errorf("input required: %w", err)
+			return fmt.Errorf("input required: %w", err)
 		}
 	}
-	return false, fmt.Errorf("asked %d times for input", maxRounds)
+	return fmt.Errorf("asked %d times for input", maxRounds)
 }
 
 // request sends one request. If a tools/call is refused because arguments are
@@ -4120,12 +3843,6 @@ func (conn *connection) requestOnce(ctx context.Context, method string, params e
 	return valid, nil
 }
 
-// listPage is what a client reads of a page of a list. 2025-11-25
-// server/utilities/pagination.
-type listPage struct {
-	NextCursor json.RawMessage `json:"nextCursor,omitempty"`
-}
-
 // listTools reads all pages of tools/list, to learn the marks.
 func (conn *connection) listTools(ctx context.Context) error {
 	params := json.RawMessage("{}")
@@ -4134,13 +3851,12 @@ func (conn *connection) listTools(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var p listPage
-		_ = Bind(result, &p)
-		if len(p.NextCursor) == 0 || p.NextCursor[0] != '"' {
+		cursor := member(result, "nextCursor")
+		if len(cursor) == 0 || cursor[0] != '"' {
 			return nil
 		}
 		var next Object
-		next.Add("cursor", p.NextCursor)
+		next.Add("cursor", cursor)
 		params = next.JSON()
 	}
 	return nil
@@ -4149,8 +3865,6 @@ func (conn *connection) listTools(ctx context.Context) error {
 // withMeta returns the params of a modern request: those that are given, the
 // answers of a retry, and _meta.
 func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
-	var p metaParams
-	_ = Bind(given, &p)
 	var params Object
 	meta := Object{slices.Clip(conn.ownMeta.text)} // Clip, so that add copies: all requests share ownMeta
 	if answers == nil {
@@ -4159,46 +3873,83 @@ func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 		params.AddAll(given, "_meta", "inputResponses", "requestState")
 	}
 	params.AddAll(answers)
-	meta.AddAll(p.Meta, metaVersion, metaClientInfo, metaCapabilities)
+	meta.AddAll(member(given, "_meta"), metaVersion, metaClientInfo, metaCapabilities)
 	params.Add("_meta", meta.encode())
 	return params.encode()
 }
 
-// questions are the members of a modern result that ask for input. 2026-07-28
+// answer asks Handlers and Handler the questions of a modern result, and returns what is
+// added to the params of the retry. If the connection ends, so does the context of a
+// handler, as for a question of a legacy server. 2026-07-28 basic/patterns/mrtr: the
+// client "MUST echo back the exact value" of requestState, and sends none if there was
+// none.
+func (c *Client) answer(ctx context.Context, conn *connection, asked roundResult) (json.RawMessage, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(conn.peer.Context(), cancel)
+	defer stop()
+	// "at least one of inputRequests or requestState", says the same page.
+	if asked.InputRequests == nil && asked.RequestState == nil || asked.InputRequests != nil && asked.InputRequests[0] != '{' {
+		return nil, errors.New("the result has neither inputRequests nor requestState")
+	}
+	all, err := readQuestions(asked.InputRequests)
+	if err != nil {
+		return nil, err
+	}
+	var retry, responses Object
+	if asked.RequestState != nil {
+		retry.Add("requestState", asked.RequestState)
+	}
+	for _, m := range all {
+		x := &Exchange{Request: m, owner: conn.peer, protocolData: &mcpFacts{revision: conn.revision}}
+		response := x.response(x.handle(ctx, HandlerFunc(c.handle)))
+		switch {
+		case conn.peer.Context().Err() != nil:
+			return nil, context.Cause(conn.peer.Context())
+		case ctx.Err() != nil: // the caller has given up
+			return nil, ctx.Err()
+		case response.Error != nil:
+			return nil, fmt.Errorf("%s: %v", m.Method, response.Error) // not %w: it is not an error of the server
+		}
+		responses.Add(unquote([]byte(m.ID.text)), response.Result)
+	}
+	if asked.InputRequests != nil {
+		retry.Add("inputResponses", responses.encode())
+	}
+	return retry.JSON(), nil
+}
+
+// roundResult is what a modern result says that asks for input. 2026-07-28
 // basic/patterns/mrtr.
-type questions struct {
+type roundResult struct {
 	ResultType    json.RawMessage `json:"resultType,omitempty"`
 	InputRequests json.RawMessage `json:"inputRequests,omitempty"` // an object of objects
 	RequestState  json.RawMessage `json:"requestState,omitempty"`  // comes back as it is
 }
 
-// question is one of them.
-type question struct {
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params,omitempty"` // an object
-
-	key string
-}
-
-// readQuestions reads all questions of a result, and checks them: the user is asked
-// all of them or none.
-func readQuestions(requests json.RawMessage) (all []question, err error) {
-	isAsked := map[string]bool{}
-	for key, raw := range Each(requests) {
-		q := question{key: string(key)}
-		err := Bind(raw, &q)
+// readQuestions reads all questions of a result as requests whose ids are their keys. It
+// checks them first: the user is asked all of them or none.
+func readQuestions(requests json.RawMessage) (all []*Message, err error) {
+	members, err := uniqueMembers("inputRequests", requests)
+	if err != nil {
+		return nil, errors.New(err.Error())
+	}
+	for name := range Each(requests) { // in their order
+		key := string(name)
+		var q struct {
+			Method string          `json:"method"`
+			Params json.RawMessage `json:"params,omitempty"`
+		}
+		err := Bind(members[key], &q)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("question '%s': %w", key, err)
-		case isAsked[q.key]:
-			return nil, fmt.Errorf("question '%s' appears twice", key)
 		case q.Params != nil && q.Params[0] != '{':
 			return nil, fmt.Errorf("question '%s': the params must be an object", key)
 		case capabilityOfQuestion[q.Method] == "":
 			return nil, errors.New(MethodNotFound(q.Method).Error()) // not an *Error, which would be one of the server
 		}
-		isAsked[q.key] = true
-		all = append(all, q)
+		all = append(all, &Message{ID: StringID(key), Method: q.Method, Params: q.Params})
 	}
 	return all, nil
 }
@@ -4209,54 +3960,11 @@ var capabilityOfQuestion = map[string]string{
 	"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots",
 }
 
-// answer asks Handler the questions, and returns what is added to the params of
-// the retry. If the connection ends, so does the context of Handler, as
-// for a question of a legacy server. 2026-07-28 basic/patterns/mrtr: the client
-// "MUST echo back the exact value" of requestState, and sends none if there was
-// none.
-func (c *Client) answer(ctx context.Context, conn *connection, asked questions) (json.RawMessage, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := context.AfterFunc(conn.peer.Context(), cancel)
-	defer stop()
-	// "at least one of inputRequests or requestState", says the same page.
-	if asked.InputRequests == nil && asked.RequestState == nil || asked.InputRequests != nil && asked.InputRequests[0] != '{' {
-		return nil, errors.New("the result has neither inputRequests nor requestState")
-	}
-	var retry, responses Object
-	if asked.RequestState != nil {
-		retry.Add("requestState", asked.RequestState)
-	}
-	if asked.InputRequests == nil {
-		return retry.JSON(), nil
-	}
-	all, err := readQuestions(asked.InputRequests)
-	if err != nil {
-		return nil, err
-	}
-	for _, q := range all {
-		m := &Message{ID: StringID(q.key), Method: q.Method, Params: q.Params}
-		x := &Exchange{Request: m, owner: conn.peer, protocolData: &mcpFacts{revision: conn.revision}}
-		response := x.response(x.handle(ctx, HandlerFunc(c.handle)))
-		switch {
-		case conn.peer.Context().Err() != nil:
-			return nil, context.Cause(conn.peer.Context())
-		case ctx.Err() != nil: // the caller has given up
-			return nil, ctx.Err()
-		case response.Error != nil:
-			return nil, fmt.Errorf("%s: %v", q.Method, response.Error) // not %w: it is not an error of the server
-		}
-		responses.Add(q.key, response.Result)
-	}
-	retry.Add("inputResponses", responses.encode())
-	return retry.JSON(), nil
-}
-
 // Notify sends a notification, and returns when the server has taken it. The
 // errors are those of Call. 2026-07-28 defines no notification that a client sends
 // over HTTP.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
-	return c.withConnection(ctx, func(conn *connection) (bool, error) { return true, conn.peer.Notify(ctx, method, params) })
+	return c.withConnection(ctx, func(conn *connection) error { return conn.peer.Notify(ctx, method, params) })
 }
 
 // Listen subscribes to the changes that filter names, and returns when the
@@ -4269,19 +3977,22 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 // In the legacy era, Listen subscribes to each of the resources, and the server
 // announces all other changes without being asked.
 func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
-	return c.withConnection(ctx, func(conn *connection) (mayRepeat bool, err error) {
+	c.mu.Lock()
+	c.acknowledged = checkAcknowledged
+	c.mu.Unlock()
+	return c.withConnection(ctx, func(conn *connection) error {
 		if !conn.revision.Modern {
-			return true, c.subscribe(ctx, conn, filter.ResourceSubscriptions)
+			return c.watch(ctx, conn, filter.ResourceSubscriptions)
 		}
 		params, err := marshalObject(ListenParams{filter})
 		if err != nil {
-			return false, err
+			return err
 		}
 		err = conn.peer.Call(ctx, "subscriptions/listen", conn.withMeta(params, nil), nil)
 		if err == errSubscriptionEnded {
 			err = nil
 		}
-		return true, err
+		return err
 	})
 }
 
@@ -4309,27 +4020,26 @@ func checkAcknowledged(x *Exchange) {
 	}
 }
 
-// subscribe is Listen in the legacy era.
-func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string) error {
-	if len(uris) > 0 && string(lookup(conn.server.Capabilities, "resources", "subscribe")) != "true" {
+// watch is Listen in the legacy era.
+func (c *Client) watch(ctx context.Context, conn *connection, uris []string) error {
+	if len(uris) > 0 && !isTrue(member(conn.server.Capabilities, "resources"), "subscribe") {
 		return errors.New("the server does not offer subscriptions to resources")
 	}
-	var watched []string
 	defer func() {
-		last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
-		defer done()
 		if errors.Is(context.Cause(conn.changes), ErrClosed) {
 			return // nothing more is sent, and with the connection the subscriptions end
 		}
-		for _, uri := range watched {
-			_ = conn.unwatch(last, uri)
+		last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
+		defer done()
+		for _, uri := range uris {
+			c.unsubscribe(last, conn, uri)
 		}
 	}()
-	for _, uri := range uris {
-		if err := conn.watch(ctx, uri); err != nil {
+	for i, uri := range uris {
+		if err := c.subscribe(ctx, conn, uri); err != nil {
+			uris = uris[:i]
 			return err
 		}
-		watched = append(watched, uri)
 	}
 	select {
 	case <-conn.changes.Done():
@@ -4345,13 +4055,14 @@ func (c *Client) subscribe(ctx context.Context, conn *connection, uris []string)
 	}
 }
 
-// watch adds a subscription to a resource. Only the first one is sent.
-func (conn *connection) watch(ctx context.Context, uri string) error {
-	if err := conn.lockSubscribing(ctx); err != nil {
+// subscribe adds a call of Listen that watches a resource. Only the first one is sent to
+// the server. Only who has the turn changes a subscription, so that they stay in order.
+func (c *Client) subscribe(ctx context.Context, conn *connection, uri string) error {
+	if err := conn.takeTurn(ctx); err != nil {
 		return err
 	}
-	defer conn.unlockSubscribing()
-	if conn.watched.get(uri) == 0 {
+	defer func() { <-conn.turn }()
+	if c.watching(conn, uri, 0) == 0 {
 		err := conn.peer.Call(ctx, "resources/subscribe", ResourceParams{uri}, nil)
 		if err != nil && ctx.Err() != nil { // the server may have done it all the same
 			last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
@@ -4362,70 +4073,213 @@ func (conn *connection) watch(ctx context.Context, uri string) error {
 			return err
 		}
 	}
-	conn.watched.add(uri, +1)
+	c.watching(conn, uri, +1)
 	return nil
 }
 
-// unwatch takes back a subscription to a resource. Only the last one is sent. If
-// ctx ends before that, the server goes on to announce the changes, and the next
-// watch subscribes again.
-func (conn *connection) unwatch(ctx context.Context, uri string) error {
-	if conn.watched.add(uri, -1) > 0 {
-		return nil
+// unsubscribe takes a call of Listen back. Only the last one is sent. If ctx ends before
+// that, the server goes on to announce the changes, and the next call subscribes again.
+func (c *Client) unsubscribe(ctx context.Context, conn *connection, uri string) {
+	if c.watching(conn, uri, -1) > 0 || conn.takeTurn(ctx) != nil {
+		return
 	}
-	if err := conn.lockSubscribing(ctx); err != nil {
-		return err
+	defer func() { <-conn.turn }()
+	if c.watching(conn, uri, 0) == 0 { // no other Listen has come meanwhile
+		_ = conn.peer.Call(ctx, "resources/unsubscribe", ResourceParams{uri}, nil)
 	}
-	defer conn.unlockSubscribing()
-	if conn.watched.get(uri) > 0 { // another Listen has come meanwhile
-		return nil
-	}
-	return conn.peer.Call(ctx, "resources/unsubscribe", ResourceParams{uri}, nil)
 }
 
-// watchCounts counts the calls of Listen that watch each resource.
-type watchCounts struct {
-	mu    sync.Mutex // guards the field below
-	byURI map[string]int
-}
-
-func (w *watchCounts) get(uri string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.byURI[uri]
-}
-
-// add changes the number for a resource, and returns the new one.
-func (w *watchCounts) add(uri string, change int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.byURI == nil {
-		w.byURI = map[string]int{}
-	}
-	w.byURI[uri] += change
-	n := w.byURI[uri]
-	if n <= 0 {
-		delete(w.byURI, uri)
-	}
-	return n
-}
-
-// lockSubscribing waits until the subscriptions may be changed. The lock is not a mutex,
-// because the wait ends with ctx.
-func (conn *connection) lockSubscribing(ctx context.Context) error {
+// takeTurn waits until the subscriptions may be changed, but no longer than ctx lasts.
+func (conn *connection) takeTurn(ctx context.Context) error {
 	select {
-	case conn.subscribing <- struct{}{}:
+	case conn.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (conn *connection) unlockSubscribing() { <-conn.subscribing }
+// watching changes how many calls of Listen watch a resource, and returns the number.
+func (c *Client) watching(conn *connection, uri string, change int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn.watched == nil {
+		conn.watched = map[string]int{}
+	}
+	conn.watched[uri] += change
+	n := conn.watched[uri]
+	if n == 0 {
+		delete(conn.watched, uri)
+	}
+	return n
+}
+
+// ==== Bounds and protection ====
+
+const (
+	maxSaid  = 4 << 10 // bytes of what a legacy client says about itself: 10,000 sessions keep 40 MB of it at most
+	maxIcons = 16      // of an Implementation: an icon of two bytes takes 56 in Go
+
+	// Subscriptions. A client that watches 600 files of usual names has 64 KiB.
+	maxListeners  = 4096     // subscriptions of one HTTP handler, or of one Server: each keeps a goroutine
+	maxListen     = 64 << 10 // bytes of a subscriptions/listen, which are kept as long as the subscription
+	maxWatched    = 1024     // URIs of a subscriptions/listen
+	maxWatching   = 64 << 10 // bytes of the URIs that one legacy client watches, with perURI for each
+	perURI        = 100      // bytes that each of these URIs costs beside its text
+	maxRemembered = 32 << 20 // bytes of all these URIs and requests of one Server
+	maxOthers     = 2048     // changes that wait for one client when another notification is dropped: more than it can watch
+)
+
+// iconList reads at most maxIcons icons, and no error: they are for display only.
+type iconList []Icon
+
+// UnmarshalJSON reads a list of icons.
+func (list *iconList) UnmarshalJSON(text []byte) error {
+	*list = nil
+	if text[0] != '[' {
+		return nil
+	}
+	for _, value := range Each(text) {
+		var icon Icon
+		if json.Unmarshal(value, &icon) == nil {
+			*list = append(*list, icon)
+		}
+		if len(*list) == maxIcons {
+			break
+		}
+	}
+	return nil
+}
+
+// versionList holds the first 100 versions of a list. A server may send any
+// number.
+type versionList []string
+
+// UnmarshalJSON reads a list of strings.
+func (list *versionList) UnmarshalJSON(text []byte) error {
+	if text[0] != '[' {
+		return errors.New("not a list of versions")
+	}
+	*list = versionList{}
+	for _, version := range Each(text) {
+		if len(*list) == maxVersions {
+			break
+		}
+		*list = append(*list, fmt.Sprintf("%.100s", unquote(version)))
+	}
+	return nil
+}
+
+// ---- requestState: what a modern client keeps for a server ----
+
+// A requestState is sealed with AES-GCM: a client can neither read nor change it. It is
+// Base64 of a random nonce and the sealed bytes:
+//
+//	nonce, 12 bytes | encrypted: expiry, 8 bytes; digest of the params, 32 bytes; State | tag, 16 bytes
+//
+// The tag also covers the method and the principal. 2026-07-28 basic/patterns/mrtr: a
+// state "MUST protect its integrity", and SHOULD be bound to the principal, an expiry and
+// the original request.
+//
+// With random nonces a key is good for 2^32 states. Replicas of an older version, which
+// has signed its states, refuse those of this one, and this one theirs, for as long as a
+// state lives.
+
+// newSealer returns the cipher for a key of any length. Empty: a random one. The label
+// makes it another key than any that a program derives from the same secret.
+func newSealer(key []byte) cipher.AEAD {
+	if len(key) == 0 {
+		key = []byte(rand.Text())
+	}
+	derived := hmac.New(sha256.New, key)
+	derived.Write([]byte("mcpwire requestState"))
+	block, _ := aes.NewCipher(derived.Sum(nil)) // 32 bytes are a key
+	sealer, _ := cipher.NewGCMWithRandomNonce(block)
+	return sealer
+}
+
+// seal makes a requestState.
+func (s *Server) seal(x *Exchange, state string, expiry time.Time) string {
+	text := binary.BigEndian.AppendUint64(nil, uint64(expiry.Unix()))
+	text = append(append(text, digest(x.Request.Params)...), state...)
+	return base64.RawURLEncoding.EncodeToString(s.sealer.Seal(nil, nil, text, sealedFor(x)))
+}
+
+// unseal reads a requestState into Exchange.State. It digests the params last,
+// because that is not cheap: by then the rest is known to be ours.
+func (s *Server) unseal(x *Exchange, sealed string) error {
+	const head = 8 + sha256.Size // bytes of expiry and digest
+	raw, _ := base64.RawURLEncoding.DecodeString(sealed)
+	text, err := s.sealer.Open(nil, nil, raw, sealedFor(x))
+	switch {
+	case err != nil || len(text) < head:
+		return InvalidParams("requestState is not ours, or not for this request")
+	case time.Now().Unix() > int64(binary.BigEndian.Uint64(text)):
+		return InvalidParams("requestState has expired")
+	case !bytes.Equal(text[8:head], digest(x.Request.Params)):
+		return InvalidParams("requestState is not for these params")
+	}
+	x.facts().inputState = string(text[head:])
+	return nil
+}
+
+// sealedFor returns the method and the principal of a request. They are quoted, so that
+// different ones never give the same bytes.
+func sealedFor(x *Exchange) []byte { return fmt.Appendf(nil, "%q%q", x.Request.Method, x.Principal) }
+
+// digest returns a hash of the params without _meta and RetryParams. It does not
+// depend on the order of members, nor on white space. It reads the params token by token:
+// as values of Go they would need fifty times as much memory.
+func digest(params json.RawMessage) []byte {
+	var rest Object
+	rest.AddAll(params, "_meta", "inputResponses", "requestState")
+	dec := json.NewDecoder(bytes.NewReader(rest.JSON()))
+	dec.UseNumber()
+	h := sha256.New()
+	digestValue(h, dec)
+	return h.Sum(nil)
+}
+
+// digestValue adds the next value to a hash.
+func digestValue(h hash.Hash, dec *json.Decoder) {
+	token, _ := dec.Token() // Decode has found the params to be JSON
+	switch v := token.(type) {
+	case string:
+		h.Write(strconv.AppendQuote(nil, v))
+	case json.Number:
+		h.Write([]byte(v + " "))
+	case json.Delim:
+		h.Write([]byte{byte(v)})
+	default: // true, false, null
+		fmt.Fprint(h, v, " ")
+	}
+	switch token {
+	case json.Delim('['):
+		for dec.More() {
+			digestValue(h, dec)
+		}
+		digestValue(h, dec) // its end
+	case json.Delim('{'):
+		var members [][]byte
+		for dec.More() {
+			member := sha256.New()
+			digestValue(member, dec) // its name
+			digestValue(member, dec)
+			members = append(members, member.Sum(nil))
+		}
+		slices.SortFunc(members, bytes.Compare)
+		h.Write(bytes.Join(members, nil))
+		digestValue(h, dec) // its end
+	}
+}
 
 // ---- Marks: arguments that HTTP repeats in its header ----
 
 const (
+	maxTries    = 4       // handshakes for one call
+	maxSteps    = 3       // of a handshake
+	maxPages    = 1000    // of a list that a Client reads by itself
+	maxVersions = 100     // of a list of a server
 	maxMarked   = 4 << 20 // bytes of marked arguments that are remembered
 	maxReported = 16      // tools that are left out of one list and reported
 	maxSchema   = 1 << 20 // bytes
@@ -4544,10 +4398,12 @@ func markedSize(tool string, marked []HeaderParam) (size int) {
 	return size
 }
 
-// mayBeMarked reports whether a schema has a mark, or an escape that may spell one.
-// Most schemas have none, and need not be decoded.
-func mayBeMarked(schema json.RawMessage) bool {
-	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.Contains(schema, []byte(`\u`))
+// lookup follows a path of member names into an object; nil: there is nothing.
+func lookup(object json.RawMessage, path ...string) json.RawMessage {
+	for _, name := range path {
+		object = member(object, name)
+	}
+	return object
 }
 
 // ReadHeaderParams returns the arguments that an inputSchema marks with
@@ -4664,7 +4520,7 @@ func isToken(c rune) bool {
 	return isDigit || isLetter || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
-// ======== The goroutines and the locks of the whole package ========
+// ---- The goroutines and the locks of the whole package ----
 
 // The goroutines of the whole package. Those of time.AfterFunc and
 // context.AfterFunc are short, and not listed: they close, cancel or log something, or
@@ -4678,7 +4534,7 @@ func isToken(c rune) bool {
 //	sending of changes (legacy)   Server.Publish         nothing waits any more
 //	attempt to connect            Client                 it has succeeded, failed, or taken too long
 //	Dialer                        attempt to connect     the Dialer returns
-//	closing of a connection       Client                 its last call is done, and it is closed
+//	closing of a connection       Client                 it is closed
 //	waiting with a limit          Peer.Close, Serve      what is waited for has ended
 //	line that takes long (stdio)  lineConn.Write         it is written, or Close
 //	closing after a failed write  lineConn.Write         the stream is closed
@@ -4689,7 +4545,7 @@ func isToken(c rune) bool {
 //	stream of a response          HTTPDialer             the stream has ended, or Close
 //
 // The locks: each type has one mutex, and none is held while a handler runs or
-// something is written. They nest in this order: Client; Server; lateReplies and the
+// something is written. They nest in this order: Client; Server; changes; lateReplies and the
 // replies of http.go; Sessions; outbox, whose mutex also guards its Streams; Peer; the
-// protocol of a Peer; counter. While the mutex of watchCounts, of ToolMarks or of a poster
-// is held, no other is taken.
+// protocol of a Peer; counter. While the mutex of ToolMarks or of a poster is held, no
+// other is taken.

@@ -2200,7 +2200,7 @@ func (c *sseConn) send(p *post) (isStream bool, err error) {
 	}
 	fault := httpError(resp)
 	if fault.Status == http.StatusNotFound {
-		return false, notSent{fmt.Errorf("%w: %w", ErrSessionEnded, fault)}
+		return false, markedError{fmt.Errorf("%w: %w", ErrSessionEnded, fault), ErrNotSent}
 	}
 	return false, fault
 }
@@ -2262,7 +2262,7 @@ func (c *poster) begin(ctx context.Context, out Payload) (*post, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
-		return nil, notSent{c.ended}
+		return nil, markedError{c.ended, ErrNotSent}
 	}
 	p := &post{payload: out, revision: c.revision}
 	for _, m := range out.Messages {
@@ -2448,7 +2448,6 @@ func (e *HTTPError) Unwrap() error {
 //	errModernServer   any with an error code that only modern servers have; 404 with CodeMethodNotFound
 //	ErrOtherServer    400, 404 and 405, unless it is errModernServer
 //	errSaysNothing    401, 403, 408, 429, 3xx and 5xx
-//	errUnread         any, unless the body is an error response with an id: a handler has answered then
 //	errRefused        any
 //
 // So session.go reads no statuses.
@@ -2462,8 +2461,6 @@ func (e *HTTPError) Is(target error) bool {
 	case errSaysNothing:
 		statuses := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
 		return slices.Contains(statuses, e.Status) || e.Status/100 == 3 || e.Status >= 500
-	case errUnread:
-		return e.id == ID{}
 	case errRefused:
 		return true
 	}

@@ -162,9 +162,9 @@ func (c *lineConn) writeLine(line []byte) error {
 		return c.failed()
 	}
 	if _, err := c.w.Write(line); err != nil {
-		c.writeErr.Store(closedBy{err})
+		c.writeErr.Store(markedError{err, ErrClosed})
 		go c.closeOnce() // ends when the stream is closed, which may take long for a child
-		return closedBy{err}
+		return markedError{err, ErrClosed}
 	}
 	return nil
 }

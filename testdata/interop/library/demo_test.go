@@ -13,7 +13,7 @@ import (
 // newDemo returns a server with the three tools that the tests call: echo, count with progress, and ask.
 func newDemo() *wire.Server {
 	tools := map[string]wire.HandlerFunc{"echo": echo, "count": count, "ask": ask}
-	return &wire.Server{
+	server := &wire.Server{
 		Info:         wire.Implementation{Name: "demo", Version: "1"},
 		Capabilities: map[string]any{"tools": struct{}{}, "resources": map[string]bool{"listChanged": true, "subscribe": true}, "logging": struct{}{}},
 		Methods: map[string]wire.HandlerFunc{
@@ -35,6 +35,9 @@ func newDemo() *wire.Server {
 			},
 		},
 	}
+	server.OfferLogging()
+	server.AnnounceChanges()
+	return server
 }
 
 // echo repeats a text.

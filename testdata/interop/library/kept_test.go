@@ -140,6 +140,7 @@ func TestListWithoutEnd(t *testing.T) {
 // What is remembered of one client is bounded: here the URIs that it watches.
 func TestRememberedIsBounded(t *testing.T) {
 	server := &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"}, Capabilities: map[string]any{"resources": map[string]bool{"subscribe": true}}}
+	server.AnnounceChanges()
 	h := newHandler(t, server)
 	session, refused := openSession(h, "2025-11-25"), 0
 	const size, calls, most = 1000, 100, 64 << 10

@@ -36,37 +36,29 @@ func TestDeclaredListsAreAnswered(t *testing.T) {
 	}
 }
 
-// A method of MCP is served if its capability is declared, in every revision; what is none of MCP's always is. Who has registered one that
-// is not served is told, once. That all is served where all is declared stands in testdata/cases/capabilities.txtar.
-func TestMethodsNeedTheirCapability(t *testing.T) {
-	lacks := map[string]string{ // by method: the capability that is not declared; "": none
-		"completion/complete": "completions", "logging/setLevel": "logging", "prompts/get": "prompts", "prompts/list": "prompts",
-		"resources/subscribe": "resources.subscribe", "resources/unsubscribe": "resources.subscribe", "tools/call": "tools", "tools/list": "tools",
-		"resources/list": "", "resources/read": "", "resources/templates/list": "", "time/now": "",
+// A method of MCP that Methods holds is served in every revision, and declares its capability. What is declared and not offered is logged, once.
+func TestMethodsDeclareTheirCapability(t *testing.T) {
+	nothing := func(context.Context, *wire.Exchange) (any, error) { return nil, nil }
+	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"completion/complete": nothing, "prompts/get": nothing, "resources/read": nothing, "tools/call": nothing, "time/now": nothing}}
+	for _, version := range []string{"2024-11-05", "2025-11-25", "2026-07-28"} {
+		for method := range server.Methods {
+			if out := answered(t, server, version, method, ""); !strings.HasPrefix(out, `"result"`) {
+				t.Errorf("%s, %s: %s", version, method, out)
+			}
+		}
 	}
-	server := &wire.Server{Capabilities: map[string]any{"resources": map[string]bool{"subscribe": false}, "prompts": nil}, Methods: map[string]wire.HandlerFunc{}}
-	for method := range lacks {
-		server.Methods[method] = func(context.Context, *wire.Exchange) (any, error) { return nil, nil }
+	const all = `"capabilities":{"completions":{},"prompts":{},"resources":{},"tools":{}}`
+	if out := answered(t, server, "2026-07-28", "server/discover", ""); !strings.Contains(out, all) {
+		t.Error(out)
 	}
 	var log lockedBuffer
-	for _, version := range []string{"2024-11-05", "2025-11-25", "2026-07-28"} {
-		for method, capability := range lacks {
-			line := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{}}`
-			if version == "2026-07-28" {
-				line = modernRequest(method, "")
-			}
-			out, err := serveLines(t, server, slog.New(slog.NewTextHandler(&log, nil)), initializeLine(version), line)
-			if refused := strings.Contains(answerTo(out, "1"), `"error":{"code":-32601`); err != nil || refused != (capability != "") {
-				t.Errorf("%s, %s: %s, %v", version, method, out, err)
+	server = &wire.Server{Capabilities: map[string]any{"completions": struct{}{}, "logging": struct{}{}, "tools": map[string]bool{"listChanged": true}}}
+	for range 2 {
+		_, err := serveLines(t, server, slog.New(slog.NewTextHandler(&log, nil)), initializeLine("2025-11-25"))
+		for _, missing := range []string{`"completion/complete in Server.Methods"`, "Server.OfferLogging", "Server.AnnounceChanges"} {
+			if err != nil || strings.Count(log.String(), "missing="+missing+"\n") != 1 {
+				t.Errorf("%s: %v %s", missing, err, log.String())
 			}
 		}
-	}
-	for method, capability := range lacks {
-		if n := strings.Count(log.String(), "method="+method+" capability="+capability+"\n"); n != min(1, len(capability)) {
-			t.Errorf("%s: logged %d times: %s", method, n, log.String())
-		}
-	}
-	if n := strings.Count(log.String(), "is not served"); n != 8 {
-		t.Errorf("%d methods are logged: %s", n, log.String())
 	}
 }

@@ -107,6 +107,7 @@ func playRegistry(t *testing.T, script []byte) {
 	announced := map[string]bool{"listChanged": true}
 	r.server = &wire.Server{Info: wire.Implementation{Name: "s", Version: "1"},
 		Capabilities: map[string]any{"tools": announced, "resources": announced, "prompts": announced}}
+	r.server.AnnounceChanges()
 	defer r.close()
 	steps := 0
 	for line := range bytes.SplitSeq(script, []byte("\n")) {

@@ -21,8 +21,10 @@ const (
 )
 
 func newServer() *wire.Server {
-	return &wire.Server{Info: wire.Implementation{Name: "load", Version: "1"}, Capabilities: map[string]any{"resources": map[string]any{"listChanged": true}},
+	server := &wire.Server{Info: wire.Implementation{Name: "load", Version: "1"}, Capabilities: map[string]any{"resources": map[string]any{"listChanged": true}},
 		Methods: map[string]wire.HandlerFunc{}}
+	server.AnnounceChanges()
+	return server
 }
 
 // do sends a request of a session, or of none.

@@ -1,0 +1,297 @@
+package library
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"interop/wire"
+)
+
+// pipeTo returns a Dialer that connects to a handler in memory. before runs for each connection; an error of it is that of the Dialer.
+func pipeTo(h wire.Handler, before func(n int) error) wire.Dialer {
+	var mu sync.Mutex
+	n := 0
+	return wire.DialerFunc(func(context.Context) (wire.Conn, error) {
+		mu.Lock()
+		n++
+		number := n
+		mu.Unlock()
+		if err := before(number); err != nil {
+			return nil, err
+		}
+		ours, theirs := wire.Pipe()
+		go wire.Serve(context.Background(), theirs, h, nil)
+		return ours, nil
+	})
+}
+
+// dyingConn ends as soon as the handshake is over.
+type dyingConn struct{ wire.Conn }
+
+func (c dyingConn) Write(ctx context.Context, p wire.Payload) error {
+	err := c.Conn.Write(ctx, p)
+	if p.Messages[0].Method == "notifications/initialized" {
+		c.Conn.Close()
+		time.Sleep(time.Second) // until our end has seen it
+	}
+	return err
+}
+
+// A server that ends after each handshake is started a few times for a call, and not for ever.
+func TestServerThatDiesAfterTheHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := 0
+		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
+		dial := wire.DialerFunc(func(context.Context) (wire.Conn, error) {
+			dials++
+			ours, theirs := wire.Pipe()
+			go wire.Serve(context.Background(), theirs, &wire.Server{}, nil)
+			return dyingConn{ours}, nil
+		})
+		for name, call := range map[string]func() error{
+			"Connect": func() error { return c.Connect(t.Context(), dial) },
+			"Call":    func() error { return c.Call(t.Context(), "ping", nil, nil) },
+		} {
+			if name == "Call" && dials == 0 {
+				_ = c.Connect(t.Context(), dial)
+				dials = 0
+			}
+			before := dials
+			if err := call(); !errors.Is(err, wire.ErrClosed) || dials-before != 4 {
+				t.Errorf("%s: %v after %d connections", name, err, dials-before)
+			}
+		}
+		c.Close()
+		time.Sleep(time.Minute)
+	})
+}
+
+// An attempt to connect belongs to nobody: it goes on when the call that has started it gives up, and serves all that wait.
+func TestAttemptOutlivesItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := 0
+		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
+		err := c.Connect(t.Context(), pipeTo(&wire.Server{}, func(n int) error {
+			dials = n
+			time.Sleep(10 * time.Second)
+			if n == 1 {
+				return errors.New("not yet")
+			}
+			return nil
+		}))
+		if err == nil {
+			t.Fatal("it is connected")
+		}
+		var calls sync.WaitGroup
+		for i := range 64 {
+			calls.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*time.Second)
+				defer cancel()
+				if err := c.Call(ctx, "ping", nil, nil); (err == nil) != (i >= 10) && i != 9 {
+					t.Errorf("a call with %d s: %v", i+1, err)
+				}
+			})
+		}
+		calls.Wait()
+		if dials != 2 {
+			t.Errorf("%d connections", dials)
+		}
+		c.Close()
+		time.Sleep(time.Minute) // until the server has ended, too
+	})
+}
+
+// A call in the handler of a notification fails, and says what to do. A goroutine that the handler starts may call with its context.
+func TestCallOfAClientInANotification(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &wire.Server{}
+		server.AnnounceChanges()
+		wire.AddTool(server, wire.Tool{Name: "t"}, noTool)
+		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
+		direct, later := make(chan error, 1), make(chan error, 1)
+		c.Handlers = map[string]wire.HandlerFunc{"notifications/tools/list_changed": func(ctx context.Context, _ *wire.Exchange) (any, error) {
+			direct <- c.Call(ctx, "ping", nil, nil)
+			go func() { later <- c.Call(ctx, "ping", nil, nil) }()
+			return nil, nil
+		}}
+		if err := c.Connect(t.Context(), pipeTo(server, func(int) error { return nil })); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		server.RemoveTool("t")
+		if err := <-direct; err == nil || !strings.Contains(err.Error(), "start a goroutine") {
+			t.Error(err)
+		}
+		if err := <-later; err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		time.Sleep(time.Minute)
+	})
+}
+
+// Progress that is not in JSON is an error, and is not sent.
+func TestProgressIsANumber(t *testing.T) {
+	server := &wire.Server{}
+	var failed []error
+	wire.AddTool(server, wire.Tool{Name: "t"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+		for _, n := range []float64{math.Inf(-1), math.Inf(1), math.NaN()} {
+			failed = append(failed, x.Progress(ctx, n, 0), x.Progress(ctx, 1, n))
+		}
+		return nil, nil
+	})
+	out := converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":1}}}`)
+	for _, err := range failed {
+		if err == nil {
+			t.Error("not a number, and no error")
+		}
+	}
+	if len(out) != 2 || len(failed) != 6 {
+		t.Error(out)
+	}
+}
+
+// grown returns by how many bytes the heap has grown at most while f runs.
+func grown(f func()) uint64 {
+	defer debug.SetGCPercent(debug.SetGCPercent(5))
+	debug.FreeOSMemory()
+	var before, now runtime.MemStats
+	runtime.ReadMemStats(&before)
+	most, done := before.HeapAlloc, make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	for {
+		runtime.ReadMemStats(&now)
+		most = max(most, now.HeapAlloc)
+		select {
+		case <-done:
+			return most - before.HeapAlloc
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// What a client says about itself, and what it calls with, takes about as much memory as its text: icons, and the params that a requestState
+// is bound to.
+func TestMemoryOfOddRequests(t *testing.T) {
+	asks := func(context.Context, *wire.Exchange) (any, error) { return wire.InputRequired{State: "s"}, nil }
+	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"tools/call": asks}}
+	icons := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1","icons":[` +
+		strings.Repeat("{},", 1<<20) + `{}]}}}`
+	numbers := modernRequest("tools/call", `"name":"t","arguments":{"a":[`+strings.Repeat("1,", 1<<20)+`1]}`)
+	for name, line := range map[string]string{"icons": icons, "numbers": numbers} {
+		var out []string
+		n := grown(func() { out = converse(t, server, line) })
+		if text := strings.Join(out, ""); n > 40<<20 || !strings.Contains(text, `"result"`) {
+			t.Errorf("%s: %d MB for %d MB of text, %.200s", name, n>>20, len(line)>>20, text)
+		}
+	}
+}
+
+// A client that forgets the handshake is told of it.
+func TestForgottenHandshake(t *testing.T) {
+	for _, versions := range [][]string{nil, {"2025-11-25"}} {
+		out := strings.Join(converse(t, &wire.Server{Versions: versions}, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`), "")
+		if !strings.Contains(out, "send initialize first") || strings.Contains(out, "_meta") != (versions == nil) {
+			t.Error(out)
+		}
+	}
+}
+
+// Nothing that a program has not offered is served, and what it has offered is served from the first request on.
+func TestEnteredByUse(t *testing.T) {
+	ask := []string{"logging/setLevel", "resources/subscribe", "resources/list", "prompts/list", "subscriptions/listen", "completion/complete"}
+	server := &wire.Server{}
+	wire.AddTool(server, wire.Tool{Name: "t"}, noTool)
+	for _, method := range ask {
+		for _, version := range []string{"2025-11-25", "2026-07-28"} {
+			if got := answered(t, server, version, method, `"level":"info","uri":"a:b","notifications":{}`); !strings.Contains(got, "-32601") {
+				t.Errorf("%s, %s: %s", version, method, got)
+			}
+		}
+	}
+	server = &wire.Server{Capabilities: map[string]any{"resources": json.RawMessage(`{"subscribe":true}`)}}
+	server.OfferLogging()
+	server.AnnounceChanges()
+	for _, method := range ask[:3] {
+		if got := answered(t, server, "2025-11-25", method, `"level":"info","uri":"a:b"`); !strings.HasPrefix(got, `"result"`) {
+			t.Errorf("%s: %s", method, got)
+		}
+	}
+	server.Publish("notifications/resources/updated", map[string]string{"uri": "a:b"})
+}
+
+// A second client on the same pipe has said nothing yet: it is asked nothing before it has sent notifications/initialized, whatever the first one has sent.
+func TestSecondClientIsNotReady(t *testing.T) {
+	server := &wire.Server{}
+	wire.AddTool(server, wire.Tool{Name: "ask"}, func(context.Context, *wire.Exchange, struct{}) (any, error) {
+		return wire.InputRequired{Requests: map[string]wire.InputRequest{"r": {Method: "roots/list"}}}, nil
+	})
+	hello := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"roots":{}}`, 1)
+	out := strings.Join(converse(t, server, hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, hello,
+		`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"ask"}}`), "\n")
+	if !strings.Contains(out, "has not sent notifications/initialized") || strings.Contains(out, `"method":"roots/list"`) {
+		t.Error(out)
+	}
+}
+
+// A member that the type of a content needs is there even if it is empty.
+func TestEmptyMembersStay(t *testing.T) {
+	first := 1.0
+	for want, c := range map[string]wire.Content{
+		`"text":""`:    {Type: "text", Annotations: &wire.ContentAnnotations{Priority: &first}},
+		`"data":""`:    {Type: "image", MimeType: "image/png"},
+		`"input":{}`:   {Type: "tool_use", ID: "1", Name: "n"},
+		`"content":[]`: {Type: "tool_result", ToolUseID: "1"},
+		`"blob":""`:    wire.EmbeddedResource(wire.ResourceContents{URI: "a:b", Blob: []byte{}}),
+	} {
+		if text, err := json.Marshal(c); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, %s", text, err, want)
+		}
+	}
+}
+
+// unsentAnswers is a Conn that cannot send the answers to the questions of a modern server.
+type unsentAnswers struct{ wire.Conn }
+
+func (c unsentAnswers) Write(ctx context.Context, p wire.Payload) error {
+	if strings.Contains(string(p.Append(nil)), "inputResponses") {
+		return wire.ErrNotSent
+	}
+	return c.Conn.Write(ctx, p)
+}
+
+// When the answers to questions cannot be sent, the call is not unsent: the server has read its first round. It is not repeated, and the user is asked once.
+func TestLaterRoundIsNotUnsent(t *testing.T) {
+	server, asked, calls := &wire.Server{}, 0, 0
+	wire.AddTool(server, wire.Tool{Name: "ask"}, func(context.Context, *wire.Exchange, struct{}) (any, error) {
+		calls++
+		return wire.InputRequired{Requests: map[string]wire.InputRequest{"r": {Method: "roots/list"}}}, nil
+	})
+	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Handlers: map[string]wire.HandlerFunc{
+		"roots/list": func(context.Context, *wire.Exchange) (any, error) { asked++; return wire.RootsResult{}, nil }}}
+	defer c.Close()
+	err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) {
+		ours, theirs := wire.Pipe()
+		go wire.Serve(context.Background(), theirs, server, nil)
+		return unsentAnswers{ours}, nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: "ask"}, nil)
+	if err == nil || errors.Is(err, wire.ErrNotSent) || asked != 1 || calls != 1 {
+		t.Errorf("%v; asked %d times, called %d times", err, asked, calls)
+	}
+}
