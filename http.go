@@ -49,14 +49,7 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// How a POST travels through the server:
-//
-//	ServeHTTP   the Guard of sse.go checks Origin, Host, credentials and header
-//	post        reads the body, and counts its bytes
-//	route       finds the era and the session of the payload
-//	handOn      takes places for the requests, and gives the payload to Peer.dispatch
-//	serve       runs the handlers, and collects their answers
-//	finish      writes JSON, or waits for the end of the stream
+// How a POST travels through the server: see incoming.
 //
 // What becomes of a call when its connection breaks:
 //
@@ -81,49 +74,8 @@ package main
 //	                                dropped, after a cut
 //	                                it is kept
 //
-// What bounds a StreamableHandler. Where a field is named, it sets the bound. The others
-// are constants of this package, and each has its reason beside it:
-//
-//	what                            default  set by or constant    beyond it
-//	bytes of a POST                 4 MiB    Guard.MaxBody         413
-//	bytes in use                    64 MiB   Guard.MaxHeld         503; progress is dropped, an answer becomes an error
-//	requests at once                3,072    MaxRequests           503, and a session whose client has gone for more
-//	                                                               than a minute loses its calls
-//	those without a session         2,304    3/4 of MaxRequests    503
-//	requests of a session           1,024    maxInFlight           503, or an error in a batch
-//	messages of a batch             1,024    maxInFlight           400
-//	subscriptions                   4,096    maxListeners          503
-//	sessions                        10,000   Sessions.Max          503
-//	how long a session is idle      30 min   Sessions.IdleTimeout  it ends; 404
-//	… if only initialize has come   1 min    minSilence            it ends; 404
-//	bytes that a session keeps      0        Sessions.Keep         the oldest go, progress first
-//	bytes that all sessions keep    64 MiB   maxKept               the oldest of the same stream go, or it is not kept
-//	what is known of clients        32 MiB   maxRemembered         503, or an error
-//	what a stream has unwritten     16 KiB   maxUnwritten          the sender waits
-//	one write                       30 s     stall                 the connection is closed
-//	silence of a stream             15 s     Guard.KeepAlive       a comment is sent
-//	events of an ended stream       5 min    keepEnded             400
-//
-// Bodies, results and waiting events of up to 4 KiB are not counted, so small calls go on
-// when large ones use all bytes. No bound is a share: one user can take all there is,
-// unless the program or its proxy limits each user.
-//
-// SSEHandler has bounds of its own: a Guard, MaxRequests, and Max, which is how many
-// conversations there may be at once.
-//
-// The parts of this file, in order:
-//
-//	StreamableHandler  ServeHTTP and Close
-//	Sessions           what is remembered of legacy clients, and the header of their requests
-//	POST               route, and what each kind of payload needs
-//	modern headers     validate, and the arguments that a schema marks with x-mcp-header
-//	the response       JSON, or a stream: the states of reply
-//	bounds             requests and sessions, and when a silent session loses its calls
-//	GET and DELETE     the standalone stream, a stream that was cut, the end of a session
-//	the client         HTTPDialer, the ways of a POST, and what its response brings
-//	its header         what each request says in its header
-//	its streams        events, pauses, and GETs that continue a stream
-//	its end            Close, which ends the session with a DELETE
+// The parts of this file: the server, the client, and what bounds the server. Between the
+// server and the client stand the headers of modern requests.
 //
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
@@ -133,17 +85,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
-	"math"
 	mathrand "math/rand/v2"
 	"net/http"
 	"slices"
@@ -154,10 +102,9 @@ import (
 	"time"
 )
 
-const (
-	decideAfter = time.Second      // before a response without an answer becomes a stream
-	watchAfter  = time.Second / 10 // before a client that accepts only JSON is watched, so that its connection is closed when it has gone
-)
+// ==== The server ====
+
+const decideAfter = time.Second // before a response without an answer becomes a stream
 
 // StreamableHandler is an http.Handler for Streamable HTTP. Mount it at one path,
 // with and without a final slash. Set the fields before the first request. The era
@@ -168,13 +115,17 @@ const (
 // the handler's context.
 //
 // Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
-// client may take any time to send a body, whose bytes are in use meanwhile. Time-outs of an http.Server that are two seconds or longer do not break
-// streams.
+// client may take any time to send a body, whose bytes are in use meanwhile. Time-outs of
+// an http.Server that are two seconds or longer do not break streams.
 //
-// Middleware that wraps the http.ResponseWriter must have an Unwrap or a Flush
-// method. Without one, as behind http.TimeoutHandler, nothing can be streamed: a
-// call is answered without its progress, and a GET is refused. The log warns of
-// that once.
+// Middleware that wraps the http.ResponseWriter must have an Unwrap method, as
+// http.ResponseController asks for. With Flush alone streams work, but end with the
+// WriteTimeout of the server. With neither, as behind http.TimeoutHandler, nothing can be
+// streamed: a call is answered without its progress, and a GET is refused. The log warns of
+// each once.
+//
+// A handler of requests may run on when ServeHTTP has returned: in a session, a client that
+// has gone cancels nothing. So middleware must not take away what the handlers use.
 //
 // net/http tells when a client has closed its connection, but only if the client
 // has sent nothing after its request.
@@ -201,28 +152,14 @@ type StreamableHandler struct {
 	MaxRequests int
 	Guard
 
-	once     sync.Once
-	versions []string        // that are offered
-	legacy   []string        // those of them that begin with initialize
-	open     context.Context // ends when Close begins
-	windDown context.CancelFunc
-	life     context.Context // ends when Close stops the requests that still run
-	stop     context.CancelFunc
+	service
+	versions  []string      // that are offered
+	legacy    []string      // those of them that begin with initialize
+	decideIn  time.Duration // before a response without an answer becomes a stream
+	alone     counter       // requests that are being served and belong to no session
+	listening counter       // subscriptions
 
 	headerParams func(tool string) []HeaderParam // nil: no tool has such arguments
-
-	decideIn time.Duration // before a response without an answer becomes a stream
-
-	used      counter // bytes in use
-	running   counter // requests that are being served, subscriptions aside
-	alone     counter // those of them that belong to no session
-	listening counter // subscriptions
-
-	late   lateReplies // replies that are not decided yet
-	warned atomic.Bool // that nothing can stream
-
-	mu  sync.Mutex     // guards the field below
-	all sync.WaitGroup // HTTP requests that are being answered; Add is called while open has not ended
 }
 
 // ServeHTTP answers one request of a client.
@@ -235,11 +172,15 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if !h.enter() {
+	group := &h.requests
+	if r.Method == http.MethodGet {
+		group = &h.gets
+	}
+	if !h.enter(group) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "The server is shutting down")
 		return
 	}
-	defer h.all.Done()
+	defer group.Done()
 	sessions := h.Sessions != nil && len(h.legacy) > 0 && !revision(r.Header.Get("Mcp-Protocol-Version")).Modern
 	switch {
 	case r.Method == http.MethodPost:
@@ -261,16 +202,13 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *StreamableHandler) prepare() {
-	h.open, h.windDown = context.WithCancel(context.Background())
-	h.life, h.stop = context.WithCancel(context.Background())
-	h.warnOfLists()
-	most := cmp.Or(h.MaxRequests, maxServed)
-	h.used.limit, h.running.limit = h.maxUsed(), int64(most)
-	h.alone.limit, h.listening.limit = int64(most-most/4), maxListeners
+	h.service.prepare(&h.Guard, h.MaxRequests)
+	h.alone.limit = h.running.limit - h.running.limit/4
+	h.listening.limit = maxListeners
 	h.decideIn = decideAfter
-	if silence := h.silence(); silence > 0 {
+	if h.keepAlive > 0 {
 		// A refusal needs some time to get its status.
-		h.decideIn = max(min(decideAfter, silence), 10*time.Millisecond)
+		h.decideIn = max(min(decideAfter, h.keepAlive), 10*time.Millisecond)
 	}
 	h.versions, h.legacy = versionsOrAll(h.Versions), legacyOf(h.Versions)
 	h.headerParams = h.HeaderParams
@@ -279,20 +217,8 @@ func (h *StreamableHandler) prepare() {
 		server.warnOfMarks(h.log())
 	}
 	if h.Sessions != nil {
-		h.Sessions.used, h.Sessions.kept.limit = &h.used, maxKept
-		h.Sessions.Log, h.Sessions.keepAlive = cmp.Or(h.Sessions.Log, h.Log), h.silence()
+		h.Sessions.Log = cmp.Or(h.Sessions.Log, h.Log)
 	}
-}
-
-// enter counts an HTTP request, so that Close waits for it. It returns false if
-// Close was called.
-func (h *StreamableHandler) enter() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.open.Err() == nil {
-		h.all.Add(1)
-	}
-	return h.open.Err() == nil
 }
 
 // Close ends the handler. New requests are refused, standalone streams end, and
@@ -303,338 +229,11 @@ func (h *StreamableHandler) enter() bool {
 // Call Close at the same time as http.Server.Shutdown, and wait for both: without
 // Close, Shutdown would wait for streams that do not end. Give Shutdown a context of
 // about five seconds, and then call http.Server.Close: Shutdown also waits for the rest
-// of a body, which a client may never send.
+// of a body, which a client may never send. A test in a bubble of synctest must call Close,
+// because goroutines of the handler wait for further requests.
 func (h *StreamableHandler) Close() {
 	h.once.Do(h.prepare)
-	h.mu.Lock()
-	h.windDown()
-	h.mu.Unlock()
-	sessions := h.Sessions
-	if sessions == nil {
-		sessions = new(Sessions)
-	}
-	for _, s := range sessions.All() {
-		s.standalone().End()
-		// The answers to questions would be refused from now on.
-		s.Peer.refuseCalls(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
-	}
-	doneWithin(graceAfterStop, &h.all)
-	h.stop()
-	for _, s := range sessions.All() {
-		s.Peer.endContexts(ErrSessionClosed)
-	}
-	doneWithin(graceAtEnd, &h.all)
-	sessions.Close()
-}
-
-// ---- Sessions: what a legacy server remembers about its HTTP clients ----
-
-// Sessions is the table of sessions of one StreamableHandler. Set the fields
-// before the first request. With the zero Sessions streams cannot be resumed: set
-// Keep. To keep state of your own for a session, use Exchange.Peer as the key, and
-// drop the state when Peer.Context ends. A modern request has no session, and its Peer
-// is nil.
-//
-// 2025-11-25 basic/transports#session-management: an id "SHOULD be globally unique
-// and cryptographically secure" and "MUST only contain visible ASCII characters".
-// Sessions does not check what NewID returns.
-type Sessions struct {
-	NewID func() string // nil: 130 random bits
-	// Keep is how many bytes of what it has sent a session keeps, for a client
-	// whose connection breaks. What was sent on a stream that has ended is kept
-	// for five minutes. 0: nothing is kept, and events have no ids.
-	Keep int
-	// IdleTimeout is how long a session lives without an HTTP request or an open
-	// stream. A call whose connection has broken does not count: it ends with the
-	// session. 0: 30 minutes; negative: for ever.
-	IdleTimeout time.Duration
-	// Max is how many sessions there may be at once. Any further initialize is answered
-	// with 503. A session that was not used for a minute after initialize ends. An idle
-	// session costs about 1 kB. 0: 10,000.
-	Max int
-	// Opened is called before initialize is answered, and must not block. The
-	// session is in the table by then, so it may end meanwhile. nil: not wanted.
-	Opened func(*Session)
-	// Ended is called on the goroutine that ends the session: that of a request,
-	// a timer or Close. context.Cause of Session.Context is the reason. nil: not
-	// wanted.
-	Ended func(*Session)
-	Log   *slog.Logger // nil: that of the handler
-
-	keepAlive time.Duration // of streams
-	used      *counter      // of the handler: bytes in use
-	kept      counter       // bytes that all sessions keep
-
-	mu       sync.Mutex // guards the fields below, and those of each Session
-	byID     map[string]*Session
-	looked   time.Time // when a silent session was last looked for
-	sweeping bool      // a timer is set
-	closed   bool
-	sweeps   sync.WaitGroup // sweeps that go on; Add is called with mu held, and not after closed is set
-}
-
-// Session is a legacy HTTP client as the server remembers it from one request to
-// the next: a Peer with an id, and its streams.
-type Session struct {
-	*Peer
-	ID string
-	// Owner is the principal that has opened the session. A request needs both: the
-	// ID and this principal. Without authentication it is "", and the ID is the
-	// only secret.
-	Owner string
-
-	table *Sessions
-
-	// The table's mutex guards the fields below.
-	busy  int       // requests that are being answered, and responses that follow a stream
-	since time.Time // when busy became 0
-	out   *outbox   // nil: it has had no stream yet, because an idle session is to be small
-	ended bool
-	used  bool // it has had a request after initialize
-}
-
-// The reasons why a session has ended.
-var (
-	ErrSessionDeleted = errors.New("deleted by the client")
-	ErrSessionIdle    = errors.New("idle for too long")
-	ErrSessionClosed  = errors.New("closed by the server")
-)
-
-// create returns a session that is not yet in the table. It counts as busy. When
-// initialize has succeeded, add the session; otherwise Delete it.
-func (ss *Sessions) create(owner string) *Session {
-	id := rand.Text()
-	if ss.NewID != nil {
-		id = ss.NewID()
-	}
-	s := &Session{ID: id, Owner: owner, table: ss, busy: 1}
-	s.Peer = newPeer(context.Background(), s.send, new(mcpProtocol), ss.Log)
-	return s
-}
-
-// add puts a session into the table.
-func (ss *Sessions) add(s *Session) error {
-	if err := ss.insert(s); err != nil {
-		return err
-	}
-	if ss.Opened != nil {
-		ss.Opened(s)
-	}
-	return nil
-}
-
-func (ss *Sessions) insert(s *Session) error {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	switch {
-	case ss.closed:
-		return ErrSessionClosed
-	case len(ss.byID) >= cmp.Or(ss.Max, maxSessions):
-		return errors.New("too many sessions")
-	case ss.byID[s.ID] != nil:
-		return errors.New("NewID has repeated an id")
-	case ss.byID == nil:
-		ss.byID = map[string]*Session{}
-	}
-	ss.byID[s.ID] = s
-	if !ss.sweeping {
-		ss.sweepLater()
-	}
-	return nil
-}
-
-// get returns the session with this id and owner; nil: there is none. The session
-// counts as busy until release.
-func (ss *Sessions) get(id, owner string) *Session {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	s := ss.byID[id]
-	if s == nil || s.Owner != owner || s.idle() {
-		return nil
-	}
-	s.busy++
-	s.used = true
-	return s
-}
-
-// release undoes what create or get has added to busy.
-func (s *Session) release() {
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	s.busy--
-	s.since = time.Now()
-}
-
-// idle reports whether the session has not been busy for too long. The caller
-// holds the table's mutex.
-func (s *Session) idle() bool { return s.busy == 0 && time.Since(s.since) >= s.table.ttl() }
-
-// Len returns how many sessions there are.
-func (ss *Sessions) Len() int { return len(ss.All()) }
-
-// Delete ends a session: its streams and the contexts of its handlers end, and
-// its waiting calls fail. why is the reason. Delete may be called more than once.
-func (ss *Sessions) Delete(s *Session, why error) {
-	ss.mu.Lock()
-	known := ss.remove(s)
-	ss.mu.Unlock()
-	if known {
-		ss.end(s, why)
-	} else {
-		s.stop(why)
-	}
-}
-
-// remove takes a session out of the table, so that no request finds it any more. It
-// returns false if the session was not in the table. The caller holds mu.
-func (ss *Sessions) remove(s *Session) (known bool) {
-	s.ended = true
-	if ss.byID[s.ID] != s {
-		return false
-	}
-	delete(ss.byID, s.ID)
-	return true
-}
-
-// stop ends the calls and the streams of a session that is not in the table any more.
-func (s *Session) stop(why error) {
-	s.table.mu.Lock()
-	out := s.out
-	s.table.mu.Unlock()
-	s.Peer.refuseCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
-	s.Peer.endContexts(why)
-	if out != nil {
-		out.close()
-	}
-}
-
-// end ends a session that remove has taken out of the table.
-func (ss *Sessions) end(s *Session, why error) {
-	s.stop(why)
-	s.log.Info("session ended", "session", s.Tag(), "reason", why)
-	if ss.Ended != nil {
-		ss.Ended(s)
-	}
-}
-
-// Close ends all sessions, after a sweep that goes on. After that, no session can be
-// added.
-func (ss *Sessions) Close() {
-	ss.mu.Lock()
-	ss.closed = true
-	ss.mu.Unlock()
-	doneWithin(graceAtEnd, &ss.sweeps)
-	for _, s := range ss.All() {
-		ss.Delete(s, ErrSessionClosed)
-	}
-}
-
-// All returns all sessions, in no order.
-func (ss *Sessions) All() []*Session {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return slices.Collect(maps.Values(ss.byID))
-}
-
-// ttl returns how long a session may be idle.
-func (ss *Sessions) ttl() time.Duration {
-	if ss.IdleTimeout < 0 {
-		return math.MaxInt64
-	}
-	return cmp.Or(ss.IdleTimeout, 30*time.Minute)
-}
-
-// sweepLater sets the timer. An idle session lives a minute longer than IdleTimeout at
-// most, and a quarter longer if IdleTimeout is short. The caller holds mu.
-func (ss *Sessions) sweepLater() {
-	ss.sweeping = true
-	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweep)
-}
-
-// sweep ends the sessions that have been idle for too long, and those that were not used
-// for a minute after initialize. Of the others it drops what is not to be kept any more.
-// As long as there are sessions, it sets the timer again.
-func (ss *Sessions) sweep() {
-	var over []*Session
-	var keeping []*outbox
-	ss.mu.Lock()
-	if ss.closed { // Close ends all sessions
-		ss.mu.Unlock()
-		return
-	}
-	ss.sweeps.Add(1)
-	defer ss.sweeps.Done()
-	for _, s := range ss.byID {
-		isUnused := !s.used && s.busy == 0 && time.Since(s.since) >= minSilence
-		switch {
-		case isUnused, s.idle():
-			ss.remove(s)
-			over = append(over, s)
-		case s.out != nil:
-			keeping = append(keeping, s.out)
-		}
-	}
-	ss.sweeping = false
-	if len(ss.byID) > 0 {
-		ss.sweepLater()
-	}
-	ss.mu.Unlock()
-	for _, s := range over {
-		ss.end(s, ErrSessionIdle)
-	}
-	for _, out := range keeping {
-		out.expire(time.Now().Add(-keepEnded))
-	}
-}
-
-// Close ends the session.
-func (s *Session) Close() error {
-	s.table.Delete(s, ErrSessionClosed)
-	return nil
-}
-
-// Tag returns the text with which the ids of all events of the session begin. It
-// does not reveal the session's id, so it is for logs. An event id with another tag is
-// refused.
-func (s *Session) Tag() string {
-	sum := sha256.Sum256([]byte(s.ID))
-	return hex.EncodeToString(sum[:4])
-}
-
-// outbox returns the outbox of the session.
-func (s *Session) outbox() *outbox {
-	rev, _ := s.remembered()
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	if s.out == nil {
-		s.out = &outbox{tag: s.Tag(), prime: rev.Prime, keepAlive: s.table.keepAlive, peer: s.Peer, closed: s.ended}
-		s.out.used, s.out.kept = s.table.used, &s.table.kept
-		if rev.Resume {
-			s.out.limit = s.table.Keep
-		}
-	}
-	return s.out
-}
-
-// standalone returns the stream for messages that belong to no request. A session
-// has one of these, and a newer GET takes it over. 2025-11-25
-// basic/transports#multiple-connections: the server "MUST NOT broadcast the same
-// message across multiple streams."
-func (s *Session) standalone() *Stream { return s.outbox().standalone(true) }
-
-// send sends a message that belongs to no request.
-func (s *Session) send(ctx context.Context, m *Message) error {
-	s.table.mu.Lock()
-	out := s.out
-	s.table.mu.Unlock()
-	if out == nil {
-		return errNobody
-	}
-	stream := out.standalone(false)
-	if stream == nil {
-		return errNobody
-	}
-	return stream.send(ctx, m)
+	h.close(cmp.Or(h.Sessions, new(Sessions)))
 }
 
 // ---- The header of legacy requests ----
@@ -709,22 +308,90 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 
 // ---- POST ----
 
+// incoming is a POST while it is answered. The goroutine of ServeHTTP is the only one that
+// writes the response. The handlers run on a goroutine of their own, because they may go on
+// when the client has gone:
+//
+//	goroutine of ServeHTTP                     goroutine of the handlers
+//	post, route, handOn, Peer.dispatch ──────► serve: Handler
+//	respond waits for: the end │ a message          │ messages, and the answers last
+//	  before the answer │ a second │ the end        v
+//	  of the client                             the Stream of the response
+//	begin decides, under the lock of the Stream     │
+//	  the end, and only answers: writes JSON ◄──────┤
+//	  else: follows the Stream ◄────────────────────┘
+type incoming struct {
+	h           *StreamableHandler
+	w           http.ResponseWriter
+	r           *http.Request
+	payload     Payload
+	acceptsJSON bool         // the client accepts JSON
+	mayStream   bool         // the response may become a stream
+	isBatch     bool         // the answers form one array
+	revision    Revision     // of the request, if the request says it
+	session     *Session     // nil: there is none, so a client that leaves cancels
+	stream      *Stream      // of the response
+	taken       int          // bytes in use, of the body
+	requests    int          // in the payload
+	places      []*counter   // in which each request has a place
+	holders     atomic.Int32 // of the places: ServeHTTP, and the handlers
+	whenHandled func()       // nil: nothing is to be done then
+	opened      bool         // initialize has opened the session
+}
+
 // post reads a payload, and answers it.
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	in, taken, ok := h.read(w, r, &h.used)
+	payload, taken, ok := h.read(w, r, &h.used)
 	if !ok {
 		return
 	}
-	rep := &reply{h: h, w: w, r: r, in: in, taken: taken}
-	defer rep.giveBack()
-	rep.acceptsJSON = accepts(r.Header["Accept"], "application/json")
-	rep.mayStream = accepts(r.Header["Accept"], "text/event-stream")
-	if !rep.acceptsJSON && !rep.mayStream {
+	in := &incoming{h: h, w: w, r: r, payload: payload, taken: taken}
+	in.payload.done = in.handled
+	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
+	in.mayStream = accepts(r.Header["Accept"], "text/event-stream")
+	if !in.acceptsJSON && !in.mayStream {
+		in.handled()
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
-	rep.mayStream = rep.mayStream && h.canStream(w, &h.warned)
-	rep.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
+	in.mayStream = in.mayStream && h.canStream(w, &h.noStreams)
+	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
+}
+
+func (in *incoming) refuse(status int, reason string) {
+	in.handled()
+	in.h.refuse(in.w, in.r, status, idOf(in.payload), reason)
+}
+
+func (in *incoming) reject(status int, fault *Error) {
+	in.handled()
+	in.h.reject(in.w, in.r, status, idOf(in.payload), fault)
+}
+
+// handled notes that the handlers have returned, or that there are none.
+func (in *incoming) handled() {
+	in.giveBack()
+	if in.whenHandled != nil {
+		in.whenHandled()
+	}
+	in.leavePlaces()
+}
+
+// giveBack gives back the bytes of the body. Only the goroutine that has the payload calls
+// it.
+func (in *incoming) giveBack() {
+	in.h.used.give(in.taken)
+	in.taken = 0
+}
+
+// leavePlaces gives back the places when the response is over and the handlers have
+// returned: whichever is last.
+func (in *incoming) leavePlaces() {
+	if in.holders.Add(-1) == 0 {
+		for _, c := range in.places {
+			c.give(in.requests)
+		}
+	}
 }
 
 // route decides about the era and the session of a payload. A request names its
@@ -747,38 +414,39 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 // 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern
 // per-request _meta is served statelessly according to this revision." and "An
 // initialize request selects legacy semantics, scoped to […] the session".
-func (rep *reply) route(base Exchange) {
-	h, in, m := rep.h, rep.in, rep.in.Messages[0]
-	lines, inMeta := rep.r.Header["Mcp-Protocol-Version"], ""
-	if m.Kind() == Request && !in.Batch {
+func (in *incoming) route(base Exchange) {
+	h, m := in.h, in.payload.Messages[0]
+	lines, inMeta := in.r.Header["Mcp-Protocol-Version"], ""
+	if m.Kind() == Request && !in.payload.Batch {
 		meta, _ := m.Meta()
 		inMeta = meta.ProtocolVersion
 	}
-	version := cmp.Or(inMeta, rep.r.Header.Get("Mcp-Protocol-Version"))
+	version := cmp.Or(inMeta, in.r.Header.Get("Mcp-Protocol-Version"))
 	isModern := revision(version).Modern
-	isInitialize := in.hasRequest("initialize") && !in.Batch
+	isInitialize := in.payload.hasRequest("initialize") && !in.payload.Batch
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError:
-		writeJSON(rep.w, http.StatusBadRequest, in)
+		in.handled()
+		writeJSON(in.w, http.StatusBadRequest, in.payload)
 	case len(lines) > 1:
-		rep.reject(mismatch("More than one MCP-Protocol-Version"))
+		in.reject(http.StatusBadRequest, mismatch("More than one MCP-Protocol-Version"))
 	case isModern && h.hasModern(), version == "" && len(h.legacy) == 0:
-		rep.modern(base)
+		in.modern(base)
 	case isModern && !(isInitialize && inMeta == ""):
-		rep.reject(versionError(h.versions, version))
+		in.reject(http.StatusBadRequest, versionError(h.versions, version))
 	case inMeta != "" && len(lines) == 1 && lines[0] != inMeta:
-		rep.reject(mismatch("MCP-Protocol-Version is not the version in _meta"))
+		in.reject(http.StatusBadRequest, mismatch("MCP-Protocol-Version is not the version in _meta"))
 	case inMeta != "" && !slices.Contains(h.versions, inMeta), len(h.legacy) == 0:
-		rep.reject(versionError(h.versions, version))
+		in.reject(http.StatusBadRequest, versionError(h.versions, version))
 	case isInitialize && h.Sessions != nil:
-		rep.initialize(base)
+		in.initialize(base)
 	case isInitialize:
-		rep.mayStream = false
-		rep.alone(base)
+		in.mayStream = false
+		in.alone(base)
 	case h.Sessions != nil:
-		rep.inSession(base)
+		in.inSession(base)
 	default:
-		rep.sessionless(base)
+		in.sessionless(base)
 	}
 }
 
@@ -786,18 +454,17 @@ func (rep *reply) route(base Exchange) {
 // is not checked: otherwise client and server could never agree on one. The
 // response is JSON however long it takes, because its header carries the id of the
 // session.
-func (rep *reply) initialize(base Exchange) {
-	s := rep.h.Sessions.create(base.Principal)
-	opened := false
-	defer func() {
-		s.release()
-		if !opened {
-			rep.h.Sessions.Delete(s, ErrSessionClosed)
+func (in *incoming) initialize(base Exchange) {
+	s := in.h.Sessions.create(base.Principal)
+	defer s.release()
+	in.session, in.mayStream = s, false
+	in.whenHandled = func() {
+		if !in.opened {
+			in.h.Sessions.Delete(s, ErrSessionClosed)
 		}
-	}()
-	rep.session, rep.mayStream = s, false
+	}
 	opening := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		result, err := rep.h.Handler.Handle(ctx, x)
+		result, err := in.h.Handler.Handle(ctx, x)
 		if err != nil {
 			return nil, err
 		}
@@ -806,18 +473,17 @@ func (rep *reply) initialize(base Exchange) {
 		if err != nil {
 			return nil, err
 		}
-		if err := rep.h.Sessions.add(s); err != nil {
-			rep.h.log().Warn("no session", "reason", err)
+		if err := in.h.Sessions.add(s); err != nil {
+			in.h.log().Warn("no session", "reason", err)
 			return nil, errNoRoom
 		}
-		opened = true
-		rep.w.Header().Set("Mcp-Session-Id", s.ID)
+		in.opened = true
 		return encoded(agreed), nil
 	})
 	base.Peer = s.Peer
 	// The session is not in the table yet, so Close would not find the request. It
-	// also ends with rep.h.life.
-	rep.handOn(withValues(rep.h.life, rep.r.Context()), opening, s.Peer, base)
+	// also ends with in.h.life.
+	in.handOn(withValues(in.h.life, in.r.Context()), opening, s.Peer, base)
 }
 
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
@@ -828,15 +494,16 @@ var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 // So the context of the handlers has the values of the POST's context, but not its
 // end. When a session ends, its Peer cancels the requests that it serves. A context
 // derived from that of the Peer would cost each session memory.
-func (rep *reply) inSession(base Exchange) {
-	s := rep.h.session(rep.w, rep.r, idOf(rep.in), base.Principal)
+func (in *incoming) inSession(base Exchange) {
+	s := in.h.session(in.w, in.r, idOf(in.payload), base.Principal)
 	if s == nil {
+		in.handled()
 		return
 	}
-	rep.session, rep.release = s, sync.OnceFunc(s.release)
-	defer rep.release()
+	defer s.release()
+	in.session = s
 	base.Peer = s.Peer
-	rep.handOn(context.WithoutCancel(rep.r.Context()), rep.h.Handler, s.Peer, base)
+	in.handOn(context.WithoutCancel(in.r.Context()), in.h.Handler, s.Peer, base)
 }
 
 // assumedVersion is in force where neither a session nor a header names another.
@@ -848,21 +515,21 @@ const assumedVersion = "2025-03-26"
 var statelessProtocol = new(mcpProtocol)
 
 // sessionless dispatches a legacy payload if there are no sessions.
-func (rep *reply) sessionless(base Exchange) {
-	version := rep.r.Header.Get("Mcp-Protocol-Version")
-	fault := rep.h.checkVersion(rep.r)
-	if fault == nil && version == "" && !slices.Contains(rep.h.legacy, assumedVersion) {
+func (in *incoming) sessionless(base Exchange) {
+	version := in.r.Header.Get("Mcp-Protocol-Version")
+	fault := in.h.checkVersion(in.r)
+	if fault == nil && version == "" && !slices.Contains(in.h.legacy, assumedVersion) {
 		// 2026-07-28 basic/transports/streamable-http#protocol-version-header:
 		// a server that serves no client older than 2025-06-18 "MUST reject a
 		// request without the header".
 		fault = mismatch("MCP-Protocol-Version is missing")
 	}
 	if fault != nil {
-		rep.reject(fault)
+		in.reject(http.StatusBadRequest, fault)
 		return
 	}
 	base.facts().revision = revision(cmp.Or(version, assumedVersion))
-	rep.alone(base)
+	in.alone(base)
 }
 
 // alone dispatches a payload that belongs to no session. The server knows nothing
@@ -870,61 +537,227 @@ func (rep *reply) sessionless(base Exchange) {
 // it, so the handlers end. 2026-07-28
 // basic/patterns/cancellation#transport-specific-cancellation: "The server MUST
 // treat a client disconnect as cancellation of that request."
-func (rep *reply) alone(base Exchange) {
+func (in *incoming) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
-	p := newLonePeer(rep.r.Context(), nobody, statelessProtocol, rep.h.Log) // net/http ends the context
-	defer context.AfterFunc(rep.h.life, func() { p.endContexts(ErrClosed) })()
-	rep.handOn(p.ctx, rep.h.Handler, p, base)
+	p := newLonePeer(in.r.Context(), nobody, statelessProtocol, in.h.Log) // net/http ends the context
+	stop := context.AfterFunc(in.h.life, func() { p.endContexts(ErrClosed) })
+	in.whenHandled = func() { stop() }
+	in.handOn(p.ctx, in.h.Handler, p, base)
 }
 
 // handOn lets a Peer take in a payload, and answers.
-func (rep *reply) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
-	base.Header, base.Ending = rep.r.Header, rep.h.open.Done()
-	base.send, base.facts().disconnect = rep.send, rep.disconnect
-	base.encode = rep.encode
-	rep.revision = base.facts().revision
-	rep.requests = requestsIn(rep.in)
-	for _, c := range rep.places() {
-		if !c.take(rep.requests) {
-			rep.refuseForPlace(c)
+func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
+	in.stream = in.h.newStream(in.session)
+	base.Header, base.Ending = in.r.Header, in.h.open.Done()
+	base.send, base.facts().disconnect = in.send, in.disconnect
+	if !in.payload.Batch { // the requests of a batch run one after another
+		base.encode = in.encode
+	}
+	in.revision = base.facts().revision
+	in.requests = requestsIn(in.payload)
+	in.holders.Store(2)
+	defer in.leavePlaces()
+	for _, c := range in.neededPlaces() {
+		if !c.take(in.requests) {
+			in.refuseForPlace(c)
 			return
 		}
-		defer c.give(rep.requests)
+		in.places = append(in.places, c)
 	}
-	if answer := p.dispatch(ctx, h, rep.in, base); answer != nil {
-		rep.serve(answer)
+	if answer := p.dispatch(ctx, h, in.payload, base); answer != nil {
+		in.isBatch = answer.Batch
+		in.payload = Payload{} // the messages, and with them the body, go when they are handled
+		in.h.run(func() { in.serve(answer) })
+		in.respond()
 		return
 	}
-	damaged := slices.IndexFunc(rep.in.Messages, func(m *Message) bool { return m.unusable != nil })
+	damaged := slices.IndexFunc(in.payload.Messages, func(m *Message) bool { return m.unusable != nil })
+	id := idOf(in.payload)
 	switch {
 	case damaged >= 0: // a response: the call that has waited for it has failed
-		rep.refuse(http.StatusBadRequest, rep.in.Messages[damaged].unusable.Error())
-	case rep.requests > 0 && rep.h.open.Err() != nil: // Close has come in between
-		rep.refuse(http.StatusServiceUnavailable, "The server is shutting down")
-	case rep.requests > 0: // the session has ended meanwhile
-		rep.h.gone(rep.w, rep.r)
+		in.h.refuse(in.w, in.r, http.StatusBadRequest, id, in.payload.Messages[damaged].unusable.Error())
+	case in.requests > 0 && in.h.open.Err() != nil: // Close has come in between
+		in.h.refuse(in.w, in.r, http.StatusServiceUnavailable, id, "The server is shutting down")
+	case in.requests > 0: // the session has ended meanwhile
+		in.h.gone(in.w, in.r)
 	default:
 		// 2025-11-25 basic/transports#sending-messages-to-the-server: "the
 		// server MUST return HTTP status code 202 Accepted with no body"
-		accepted(rep.w)
+		accepted(in.w)
 	}
 }
 
-// status returns the HTTP status of a response that holds one answer. A server that
+// serve runs the handlers, and sends their answers on the stream.
+func (in *incoming) serve(answer *answer) {
+	defer answer.release()
+	defer in.stream.End()
+	for m := range answer.responses() {
+		in.stream.answer(m)
+	}
+}
+
+// encode encodes the result of a single request. Its body is not needed any more, so there
+// is room for the answer.
+func (in *incoming) encode(result any) (json.RawMessage, error) {
+	in.giveBack()
+	return in.h.encode(result)
+}
+
+// send sends a message that belongs to the request and precedes its answer.
+func (in *incoming) send(ctx context.Context, m *Message) error {
+	switch {
+	case in.mayStream:
+		return in.stream.send(ctx, m)
+	case m.Kind() == Request:
+		return ErrNoServerRequests
+	}
+	return nil // a client that accepts only JSON can do without it
+}
+
+// disconnect makes the response a stream, and ends the response. The stream goes on.
+func (in *incoming) disconnect(retry time.Duration) {
+	if in.session != nil && in.mayStream {
+		in.stream.disconnect(retry)
+	}
+}
+
+// ---- The response to a POST: JSON, or a stream ----
+
+// decision is what becomes of a response.
+type decision int
+
+const (
+	undecided decision = iota
+	asJSON
+	asEvents
+	asNothing // the client has gone
+)
+
+// respond writes the response. It returns when the response is over, which may be long
+// before the handlers return: the connection breaks, a handler calls Disconnect, or another
+// response follows the stream.
+//
+// Only what was sent on a stream can be fetched again. A client that does not accept a
+// stream waits for its JSON, however long that takes.
+func (in *incoming) respond() {
+	timer := time.NewTimer(in.h.decideIn)
+	defer timer.Stop()
+	isLate := false
+	gone := in.r.Context().Done()
+	for {
+		decided, f, changed := in.begin(isLate)
+		switch decided {
+		case asJSON:
+			in.writeAnswers()
+			return
+		case asEvents:
+			in.stream.noteEnd() // it may have ended before it began
+			in.h.follow(in.stream, f, in.w, in.r, &in.h.Guard)
+			return
+		case asNothing:
+			// The client may have closed only its half of the connection. It must not take
+			// an empty response for an answer.
+			in.stream.abandon()
+			in.w.WriteHeader(statusClientGone)
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			isLate = true
+			if !in.mayStream { // the time-outs of the server must not end it
+				clearDeadlines(in.w)
+			}
+		case <-gone:
+			gone = nil
+		}
+	}
+}
+
+// begin decides what becomes of the response. It is the only place that does: the handlers
+// may send at the same time.
+func (in *incoming) begin(isLate bool) (decided decision, f *follower, changed <-chan struct{}) {
+	s := in.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hasEnded := !s.ended.IsZero()
+	hasGone := in.r.Context().Err() == context.Canceled
+	asEventsOnly := !in.acceptsJSON && in.status() == http.StatusOK || len(s.events) == 0
+	switch {
+	case hasGone && (!hasEnded || in.session == nil):
+		// 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
+		// send any further messages for it"
+		return asNothing, nil, nil
+	case hasEnded && !s.spoken && (!in.mayStream || !asEventsOnly):
+		return asJSON, nil, nil
+	case in.mayStream && (hasEnded || s.spoken || isLate):
+		switch {
+		case hasEnded && !s.spoken: // an answer in one event, of which nothing is kept, as of one in JSON
+			s.keep = 0
+		case in.session != nil:
+			in.session.begin(s)
+		}
+		leave := s.leave
+		f, _ = s.attachAt(0, true)
+		s.leave = leave
+		return asEvents, f, nil
+	}
+	return undecided, nil, s.whenChanged()
+}
+
+// status returns the status of a response that consists of one answer. The caller holds the
+// mutex of the stream, which has ended.
+func (in *incoming) status() int {
+	if len(in.stream.events) != 1 {
+		return http.StatusOK
+	}
+	return status(in.stream.fault, in.revision.Modern)
+}
+
+// writeAnswers writes a response that consists of the answers alone. The stream has ended,
+// so nobody changes it.
+func (in *incoming) writeAnswers() {
+	s := in.stream
+	defer s.abandon()
+	if in.opened {
+		in.w.Header().Set("Mcp-Session-Id", in.session.ID)
+	}
+	if len(s.events) == 0 { // all requests were cancelled, and there is nothing to say in JSON
+		accepted(in.w)
+		return
+	}
+	var parts [][]byte
+	for i, e := range s.events {
+		if i > 0 {
+			parts = append(parts, []byte(","))
+		}
+		parts = append(parts, e.parts()...)
+	}
+	if in.isBatch {
+		parts = slices.Concat([][]byte{[]byte("[")}, parts, [][]byte{[]byte("]")})
+	}
+	writeParts(in.w, in.status(), parts)
+}
+
+// statusClientGone is for logs: nginx, too, notes it for a client that has gone.
+const statusClientGone = 499
+
+// status returns the HTTP status of a response that holds one answer; fault nil: a
+// result. A server that
 // has no room answers with 503. Of other errors, only one about the request itself
 // changes the status: legacy clients take another status for a failure of the
 // transport, and 404 for the end of their session. 2026-07-28
 // basic/transports/streamable-http#protocol-version-header: "If the server does not
 // implement the requested RPC method, it MUST respond with 404 Not Found".
-func status(m *Message, modern bool) int {
-	if m.Error == nil {
+func status(fault *Error, modern bool) int {
+	if fault == nil {
 		return http.StatusOK
 	}
-	switch m.Error {
+	switch fault {
 	case errBusy, errListeners, errStopping, errNoRoom, errNoMemory:
 		return http.StatusServiceUnavailable
 	}
-	switch code := m.Error.Code; {
+	switch code := fault.Code; {
 	case modern && code == CodeMethodNotFound:
 		return http.StatusNotFound
 	case modern && code == CodeMissingCapability,
@@ -951,23 +784,23 @@ func status(m *Message, modern bool) int {
 // another.
 
 // modern checks a message of the modern era, and dispatches it.
-func (rep *reply) modern(base Exchange) {
-	if fault := rep.h.validate(rep.r.Header, rep.in); fault != nil {
-		rep.reject(fault)
+func (in *incoming) modern(base Exchange) {
+	if fault := in.h.validate(in.r.Header, in.payload); fault != nil {
+		in.reject(http.StatusBadRequest, fault)
 		return
 	}
-	if rep.in.hasRequest("subscriptions/listen") {
-		if !canFlush(rep.w) {
-			rep.refuse(http.StatusInternalServerError, noFlush)
+	if in.payload.hasRequest("subscriptions/listen") {
+		if !canFlush(in.w) {
+			in.refuse(http.StatusInternalServerError, noFlush)
 			return
 		}
-		if !rep.mayStream {
-			rep.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
+		if !in.mayStream {
+			in.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
 			return
 		}
 	}
-	base.facts().revision = revision(rep.r.Header.Get("Mcp-Protocol-Version"))
-	rep.alone(base)
+	base.facts().revision = revision(in.r.Header.Get("Mcp-Protocol-Version"))
+	in.alone(base)
 }
 
 // validate checks what all modern messages have in common, always in the same
@@ -1237,478 +1070,13 @@ func (s *Server) warnOfMarks(log *slog.Logger) {
 	}
 }
 
-// ---- The response to a POST: JSON, or a stream ----
-
-// reply is the response to a POST. The handler of a single request runs on the
-// goroutine of ServeHTTP: one more goroutine would make a small call a fifth more
-// expensive. What the response becomes is decided as late as possible:
-//
-//	            all answers are there
-//	undecided ------------------------> answered   ServeHTTP writes JSON, or events if the client accepts only those
-//	    |
-//	    |   a message comes before the answer, or Disconnect,
-//	    |   or a second has passed
-//	    +-----------------------------> streaming  a goroutine follows a Stream, and writes its events
-//	    |
-//	    |   the client has gone
-//	    +-----------------------------> left       the answers are dropped
-//
-// A response may be over while its handlers still run: the connection breaks, the
-// handler calls Disconnect, or another response follows the stream. Then the
-// connection is closed, and in a session the handlers go on.
-//
-// Only what was sent on a stream can be fetched again. An answer that was sent as
-// JSON, or that comes in the state left, is lost.
-//
-// A client that does not accept a stream waits for its JSON, however long that
-// takes.
-type reply struct {
-	h           *StreamableHandler
-	w           http.ResponseWriter
-	r           *http.Request
-	in          Payload
-	acceptsJSON bool     // the client accepts JSON
-	mayStream   bool     // the response may become a stream
-	revision    Revision // of the request, if the request says it
-	session     *Session // nil: there is none, so a client that leaves cancels
-	release     func()   // ends the count of this response in Session.busy; nil: there is no session
-	batch       bool     // the answers form one array
-	taken       int      // bytes in use: of the body, and of the answers
-	requests    int      // in the payload
-
-	mu      sync.Mutex // guards the fields below
-	state   replyState
-	answers []*Message    // that came before it was decided
-	stream  *Stream       // nil: it has not become a stream
-	written chan struct{} // streaming or left: closed when nothing more is done with w
-	handled bool          // all answers are there
-	closes  bool          // the header announces the end of the connection
-}
-
-type replyState int
-
-const (
-	undecided replyState = iota
-	answered
-	streaming
-	left
-)
-
-func (rep *reply) refuse(status int, reason string) {
-	rep.h.refuse(rep.w, rep.r, status, idOf(rep.in), reason)
-}
-
-func (rep *reply) reject(fault *Error) {
-	rep.h.reject(rep.w, rep.r, http.StatusBadRequest, idOf(rep.in), fault)
-}
-
-// serve runs the handlers, and writes the response. It returns when the handlers
-// have returned and the response is over.
-func (rep *reply) serve(answer *answer) {
-	rep.batch = answer.Batch
-	rep.in = Payload{Batch: rep.in.Batch} // the messages, and with them the body, go when they are handled
-	wait := rep.h.decideIn
-	if !rep.mayStream {
-		wait = min(wait, watchAfter)
-	}
-	rep.h.late.add(rep, wait)
-	defer rep.h.late.remove(rep)
-	defer answer.release()
-	emitted := false
-	defer func() {
-		rep.finish()
-		if !emitted { // a handler ends this goroutine, so net/http does not send what it has of the response
-			_ = http.NewResponseController(rep.w).Flush()
-		}
-	}()
-	for m := range answer.responses() {
-		rep.takeAnswer(m)
-	}
-	emitted = true
-}
-
-// encode encodes a result, and counts its bytes until they are written. A body with a
-// single request is not needed any more: what it has taken is there for the answer.
-func (rep *reply) encode(result any) (json.RawMessage, error) {
-	if rep.requests == 1 && !rep.in.Batch {
-		rep.giveBack()
-	}
-	raw, taken, err := encodeCounted(&rep.h.used, result)
-	rep.taken += taken
-	return raw, err
-}
-
-// giveBack gives back all bytes that the reply has taken.
-func (rep *reply) giveBack() {
-	rep.h.used.give(rep.taken)
-	rep.taken = 0
-}
-
-// takeAnswer takes in an answer.
-func (rep *reply) takeAnswer(m *Message) {
-	rep.mu.Lock()
-	events := rep.stream
-	if rep.state == undecided {
-		rep.answers = append(rep.answers, m)
-	}
-	rep.mu.Unlock()
-	if events != nil {
-		bytes := counted(len(m.Result))
-		rep.taken -= bytes // the stream takes them over
-		// An error means that no client can read the answer, and there is
-		// nobody to tell that.
-		_ = events.push(context.Background(), outgoing{message: m, taken: &bytes})
-		rep.taken += bytes // unless it has not
-	}
-}
-
-// send sends a message that belongs to the request and precedes its answer.
-func (rep *reply) send(ctx context.Context, m *Message) error {
-	if !rep.mayStream {
-		if m.Kind() == Request {
-			return ErrNoServerRequests
-		}
-		return nil // a client that accepts only JSON can do without it
-	}
-	events := rep.becomeStream()
-	if events == nil {
-		return errNobody
-	}
-	return events.send(ctx, m)
-}
-
-// becomeStream makes the response a stream, if it is undecided, and returns the
-// stream. It returns nil if the response is not a stream.
-func (rep *reply) becomeStream() *Stream {
-	rep.mu.Lock()
-	defer rep.mu.Unlock()
-	if rep.state != undecided || !rep.mayStream || rep.isCancelled() {
-		return rep.stream
-	}
-	if rep.session != nil {
-		rep.stream = rep.session.outbox().newStream()
-	} else {
-		rep.stream = NewStream("", 0)
-		rep.stream.out.keepAlive, rep.stream.out.used = rep.h.silence(), &rep.h.used
-	}
-	f, _ := rep.stream.attach("")
-	rep.stream.appendAll(rep.answers)
-	rep.answers, rep.state, rep.written = nil, streaming, make(chan struct{})
-	go func() { // finish waits for it
-		defer close(rep.written)
-		rep.stream.run(f, rep.w, rep.r)
-		rep.endResponse()
-	}()
-	return rep.stream
-}
-
-// disconnect makes the response a stream, and ends the response. The stream goes
-// on.
-func (rep *reply) disconnect(retry time.Duration) {
-	if rep.session == nil || !rep.mayStream || !rep.session.outbox().polls() {
-		return
-	}
-	rep.mu.Lock()
-	if rep.state == undecided && rep.r.Proto == "HTTP/1.1" {
-		rep.w.Header().Set("Connection", "close") // so that endResponse can complete the response
-		rep.closes = true
-	}
-	rep.mu.Unlock()
-	if events := rep.becomeStream(); events != nil {
-		events.disconnect(retry)
-	}
-}
-
-// decideLate runs when there is no answer after a second. It makes the response a
-// stream, so that the client and all proxies see that the server is at work.
-func (rep *reply) decideLate() {
-	if rep.r.Context().Err() != nil {
-		rep.leave()
-		return
-	}
-	if rep.becomeStream() != nil {
-		return
-	}
-	rep.mu.Lock()
-	defer rep.mu.Unlock()
-	if rep.state == undecided {
-		// It will be JSON. The WriteTimeout of a server must not end it.
-		_ = http.NewResponseController(rep.w).SetWriteDeadline(time.Time{})
-		context.AfterFunc(rep.r.Context(), rep.leave)
-	}
-}
-
-// leave notes that the client has gone before the response was decided.
-func (rep *reply) leave() {
-	rep.mu.Lock()
-	leaves := rep.state == undecided
-	if leaves {
-		rep.state, rep.written = left, make(chan struct{})
-	}
-	rep.mu.Unlock()
-	if leaves {
-		defer close(rep.written)
-		rep.endResponse()
-	}
-}
-
-// endResponse ends the response. If the handlers still run, net/http would keep
-// the connection until they return, so endResponse takes the connection from
-// net/http and closes it. A client sees that the response was cut, unless the
-// header has announced the end of the connection, with the Connection: close that
-// disconnect sets. Without it a complete response would be wrong: the client might
-// send its next request just now, on a connection that is being closed.
-func (rep *reply) endResponse() {
-	rep.mu.Lock()
-	handled, closes := rep.handled, rep.closes
-	rep.mu.Unlock()
-	if handled {
-		return
-	}
-	if rep.release != nil {
-		rep.release()
-	}
-	rc := http.NewResponseController(rep.w)
-	conn, out, err := rc.Hijack()
-	if err != nil {
-		_ = rc.SetWriteDeadline(time.Now()) // HTTP/2: this resets the stream
-		return
-	}
-	if closes {
-		_ = conn.SetDeadline(time.Now().Add(graceAtEnd))
-		_, _ = out.WriteString("0\r\n\r\n") // the last chunk: the response is complete
-		_ = out.Flush()
-	}
-	_ = conn.Close()
-}
-
-// finish writes what is not written yet, and waits until all is.
-func (rep *reply) finish() {
-	rep.mu.Lock()
-	rep.handled = true
-	if rep.state == undecided {
-		rep.state = answered
-	}
-	state := rep.state
-	rep.mu.Unlock()
-	switch state {
-	case answered:
-		rep.writeAnswers()
-	case streaming:
-		rep.stream.End()
-		<-rep.written
-	case left:
-		<-rep.written
-	}
-	// The client may have closed only its half of the connection. It must not
-	// take an empty response, or the end of a stream, for an answer.
-	inServer := rep.r.Context().Value(http.ServerContextKey) != nil // and not in a test
-	if inServer && (state == left || rep.isCancelled()) {
-		panic(http.ErrAbortHandler)
-	}
-}
-
-// isCancelled reports whether the client has cancelled its request by leaving.
-// 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
-// send any further messages for it".
-func (rep *reply) isCancelled() bool {
-	return rep.session == nil && rep.r.Context().Err() == context.Canceled
-}
-
-// writeAnswers writes a response that consists of the answers alone. It is JSON,
-// unless the client accepts only a stream.
-func (rep *reply) writeAnswers() {
-	if rep.isCancelled() {
-		return
-	}
-	code := http.StatusOK
-	if len(rep.answers) == 1 {
-		code = status(rep.answers[0], rep.revision.Modern)
-	}
-	switch {
-	case len(rep.answers) > 0 && (rep.acceptsJSON || code != http.StatusOK):
-		writeJSON(rep.w, code, Payload{Messages: rep.answers, Batch: rep.batch})
-	case len(rep.answers) == 0 && !rep.mayStream: // all requests were cancelled, and there is nothing to say in JSON
-		accepted(rep.w)
-	default:
-		events := newEventWriter(rep.w)
-		for i, m := range rep.answers {
-			rep.answers[i] = nil // the event is a copy, and the client may read it slowly
-			_ = events.write(outgoing{message: m}.encode(""))
-		}
-	}
-}
-
-// lateReplies runs decideLate of each reply that takes too long. It has one timer for
-// them all: to set one for each would wake the runtime's poller for each call, which is a
-// tenth of what a call costs.
-type lateReplies struct {
-	mu    sync.Mutex // guards the fields below
-	due   map[*reply]time.Time
-	timer *time.Timer // nil: it was never set
-	next  time.Time   // when it fires; the zero Time: it is not set
-}
-
-// add notes that decideLate of a reply is to run after wait.
-func (l *lateReplies) add(rep *reply, wait time.Duration) {
-	due := time.Now().Add(wait)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.due == nil {
-		l.due = map[*reply]time.Time{}
-	}
-	l.due[rep] = due
-	if l.next.IsZero() || due.Before(l.next) {
-		l.setTimer(due)
-	}
-}
-
-// remove notes that all answers of a reply are there.
-func (l *lateReplies) remove(rep *reply) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.due, rep)
-}
-
-// setTimer sets the timer. The caller holds mu.
-func (l *lateReplies) setTimer(next time.Time) {
-	l.next = next
-	if l.timer == nil {
-		l.timer = time.AfterFunc(time.Until(next), l.decide)
-	} else {
-		l.timer.Reset(time.Until(next))
-	}
-}
-
-// decide decides the replies that are due, and sets the timer for the others.
-func (l *lateReplies) decide() {
-	l.mu.Lock()
-	now := time.Now()
-	var late []*reply
-	var next time.Time
-	for rep, due := range l.due {
-		switch {
-		case !due.After(now):
-			delete(l.due, rep)
-			late = append(late, rep)
-		case next.IsZero() || due.Before(next):
-			next = due
-		}
-	}
-	l.next = time.Time{}
-	if !next.IsZero() {
-		l.setTimer(next)
-	}
-	l.mu.Unlock()
-	for _, rep := range late {
-		rep.decideLate()
-	}
-}
-
-// ---- Bounds: requests and sessions ----
-
-const (
-	// maxSessions is how many sessions there may be. An idle one takes about 1 kB, so
-	// all of them take 10 MB. The sweep needs about a millisecond for them.
-	maxSessions = 10_000
-
-	// minSilence is how long nobody must have used a session that was never used after
-	// initialize, before it ends, or a session whose calls are stopped. A client that
-	// was cut off tries to come back more often than that.
-	minSilence = time.Minute
-
-	// lookEvery is how often a refused request looks for a silent session: to look
-	// through all sessions takes about a millisecond, under a lock that each request
-	// needs.
-	lookEvery = time.Second
-)
-
-// places returns the counters in which each request of a payload needs a place. Calls
-// that have all places may be waiting for a response or a cancellation, so these need
-// none. Nor does initialize: its session may be what the client needs to get in.
-func (rep *reply) places() []*counter {
-	switch {
-	case rep.requests == 0, rep.in.hasRequest("initialize") && !rep.in.Batch:
-		return nil
-	case rep.in.hasRequest("subscriptions/listen"): // it lasts; in the legacy era it is refused at once
-		return []*counter{&rep.h.listening}
-	case rep.session != nil:
-		return []*counter{&rep.h.running}
-	}
-	return []*counter{&rep.h.alone, &rep.h.running}
-}
-
-// refuseForPlace refuses a payload for whose requests a counter has no places. If those
-// of all clients are taken, a silent session may lose its calls, so that the next
-// newcomer finds a place.
-func (rep *reply) refuseForPlace(full *counter) {
-	reason := errBusy
-	if full == &rep.h.listening {
-		reason = errListeners
-	}
-	if full == &rep.h.running && rep.h.Sessions != nil {
-		rep.h.Sessions.stopSilent()
-	}
-	rep.h.reject(rep.w, rep.r, http.StatusServiceUnavailable, idOf(rep.in), reason)
-}
-
-// stopSilent ends the contexts of all calls of the session that has been silent for the
-// longest time. This is the only way in which a client that has gone, and whose session
-// goes on, loses a call.
-func (ss *Sessions) stopSilent() {
-	if s := ss.findSilent(); s != nil {
-		s.log.Warn("stopped the calls of a silent session, because a request found no place", "session", s.Tag())
-		s.Peer.stopServing()
-	}
-}
-
-// findSilent returns the session that has calls and has been silent for the longest time,
-// a minute at least; nil: there is none. Silent means that it has no HTTP request and no
-// open stream: its client has gone, and has left the calls behind.
-func (ss *Sessions) findSilent() (silent *Session) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if time.Since(ss.looked) < lookEvery {
-		return nil
-	}
-	ss.looked = time.Now()
-	for _, s := range ss.byID {
-		isLongest := silent == nil || s.since.Before(silent.since)
-		if s.busy == 0 && isLongest && time.Since(s.since) >= minSilence && s.Peer.isServing() {
-			silent = s
-		}
-	}
-	return silent
-}
-
-// isServing reports whether there are requests of the peer that were not stopped.
-func (p *Peer) isServing() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, x := range p.serving {
-		if x.state.ctx.Err() == nil {
-			return true
-		}
-	}
-	return false
-}
-
-// stopServing ends the contexts of all requests of the peer that are being served.
-func (p *Peer) stopServing() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, x := range p.serving {
-		x.state.cancel()
-	}
-}
-
 // ---- GET and DELETE ----
 
 // get answers a GET, which opens the standalone stream or continues a stream that
 // was cut. 2025-11-25 basic/transports#resumability-and-redelivery: "The server MUST
 // NOT replay messages that would have been delivered on a different stream."
 func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
-	if !h.canStream(w, &h.warned) {
+	if !h.canStream(w, &h.noStreams) {
 		w.Header().Set("Allow", "POST, DELETE")
 		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, noFlush)
 		return
@@ -1724,18 +1092,18 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 		return
 	}
 	after := r.Header.Get("Last-Event-ID")
-	var events *Stream
+	stream := s.find(after)
 	if after == "" {
-		events = s.standalone()
-	} else {
-		events = s.outbox().find(after)
+		stream = h.standalone(s)
 	}
+	var f *follower
 	err := errNotKept
-	if events != nil {
-		err = events.Follow(w, r, after)
+	if stream != nil {
+		f, err = stream.attach(after)
 	}
 	switch err {
 	case nil:
+		h.follow(stream, f, w, r, &h.Guard)
 	case error(errNoMemory):
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
 	default: // a 404 would end the session for the client
@@ -1754,7 +1122,7 @@ func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, princ
 	w.WriteHeader(http.StatusOK) // some proxies cannot pass a 204 on
 }
 
-// ======== The client ========
+// ==== The client ====
 //
 // The ways of a POST, from Write on. The goroutine of Write goes them all, but for
 // readStream:
@@ -2423,5 +1791,122 @@ func (c *httpConn) deleteSession(last *post) {
 	resp, err := c.doFor(last, http.MethodDelete, "")
 	if err == nil {
 		resp.Body.Close()
+	}
+}
+
+// ==== Bounds and protection ====
+
+// What bounds a StreamableHandler. Where a field is named, it sets the bound. The others
+// are constants of this package, and each has its reason beside it:
+//
+//	what                            default  set by or constant    beyond it
+//	bytes of a POST                 4 MiB    Guard.MaxBody         413
+//	bytes in use                    64 MiB   Guard.MaxHeld         503; progress is dropped, an answer becomes an error
+//	requests at once                3,072    MaxRequests           503, and a session whose client has gone for more
+//	                                                               than a minute loses its calls
+//	those without a session         2,304    3/4 of MaxRequests    503
+//	requests of a session           1,024    maxInFlight           503, or an error in a batch
+//	messages of a batch             1,024    maxInFlight           400
+//	subscriptions                   4,096    maxListeners          503
+//	sessions                        10,000   Sessions.Max          503
+//	how long a session is idle      30 min   Sessions.IdleTimeout  it ends; 404
+//	… if only initialize has come   1 min    minSilence            it ends; 404
+//	bytes that a stream keeps       0        Sessions.Keep         the oldest go
+//	bytes that all streams keep     40 MiB   maxKept               the oldest of the same stream go, or it is not kept
+//	ended streams of a session      64       maxEnded              the oldest goes; 400
+//	… how long they are kept        5 min    keepEnded             400
+//	what is known of clients        32 MiB   maxRemembered         503, or an error
+//	what a stream has unwritten     8 KiB    maxUnwritten          the sender waits
+//	one write                       30 s     stall                 the connection is closed; 1 s more for each 64 KiB
+//	silence of a stream             15 s     Guard.KeepAlive       a comment is sent
+//
+// Bodies, results and events of up to 4 KiB are not counted, so small calls go on when large
+// ones use all bytes. No bound is a share: one user can take all there is, unless the
+// program or its proxy limits each user.
+//
+// SSEHandler has bounds of its own: a Guard, MaxRequests, and Max, which is how many
+// conversations there may be at once.
+
+// lookEvery is how often a refused request looks for a silent session: to look
+// through all sessions takes about a millisecond, under a lock that each request
+// needs.
+const lookEvery = time.Second
+
+// neededPlaces returns the counters in which each request of a payload needs a place. Calls
+// that have all places may be waiting for a response or a cancellation, so these need
+// none. Nor does initialize: its session may be what the client needs to get in.
+func (in *incoming) neededPlaces() []*counter {
+	switch {
+	case in.requests == 0, in.payload.hasRequest("initialize") && !in.payload.Batch:
+		return nil
+	case in.payload.hasRequest("subscriptions/listen"): // it lasts; in the legacy era it is refused at once
+		return []*counter{&in.h.listening}
+	case in.session != nil:
+		return []*counter{&in.h.running}
+	}
+	return []*counter{&in.h.alone, &in.h.running}
+}
+
+// refuseForPlace refuses a payload for whose requests a counter has no places. If those
+// of all clients are taken, a silent session may lose its calls, so that the next
+// newcomer finds a place.
+func (in *incoming) refuseForPlace(full *counter) {
+	reason := errBusy
+	if full == &in.h.listening {
+		reason = errListeners
+	}
+	if full == &in.h.running && in.h.Sessions != nil {
+		in.h.Sessions.stopSilent()
+	}
+	in.reject(http.StatusServiceUnavailable, reason)
+}
+
+// stopSilent ends the contexts of all calls of the session that has been silent for the
+// longest time. This is the only way in which a client that has gone, and whose session
+// goes on, loses a call.
+func (ss *Sessions) stopSilent() {
+	if s := ss.findSilent(); s != nil {
+		s.log.Warn("stopped the calls of a silent session, because a request found no place", "session", s.Tag())
+		s.Peer.stopServing()
+	}
+}
+
+// findSilent returns the session that has calls and has been silent for the longest time,
+// a minute at least; nil: there is none. Silent means that it has no HTTP request and no
+// open stream: its client has gone, and has left the calls behind.
+func (ss *Sessions) findSilent() (silent *Session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if time.Since(ss.looked) < lookEvery {
+		return nil
+	}
+	ss.looked = time.Now()
+	for _, s := range ss.byID {
+		isLongest := silent == nil || s.since.Before(silent.since)
+		if s.busy == 0 && isLongest && time.Since(s.since) >= minSilence && s.Peer.isServing() {
+			silent = s
+		}
+	}
+	return silent
+}
+
+// isServing reports whether there are requests of the peer that were not stopped.
+func (p *Peer) isServing() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, x := range p.serving {
+		if x.state.ctx.Err() == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// stopServing ends the contexts of all requests of the peer that are being served.
+func (p *Peer) stopServing() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, x := range p.serving {
+		x.state.cancel()
 	}
 }

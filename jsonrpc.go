@@ -328,7 +328,9 @@ func Decode(data []byte) Payload {
 	switch {
 	case !utf8.Valid(text): // 2025-11-25 transports: "JSON-RPC messages MUST be UTF-8 encoded."
 		in.Messages = []*Message{newInvalid(ID{}, CodeParseError, "Parse error: not UTF-8")}
-	case !json.Valid(text): // more than 10,000 levels are not valid, either
+	case isTooDeep(text) && oversized(text, errTooDeep).Messages[0].ID != ID{}:
+		in.Messages = oversized(text, errTooDeep).Messages
+	case !json.Valid(text):
 		in.Messages = []*Message{newInvalid(ID{}, CodeParseError, "Parse error: not JSON")}
 	case text[0] == '[':
 		in.decodeBatch(text)
@@ -336,6 +338,17 @@ func Decode(data []byte) Payload {
 		in.Messages = []*Message{decodeMessage(text)}
 	}
 	return in
+}
+
+var errTooDeep = errors.New("more than 10,000 levels")
+
+// isTooDeep reports whether a text has more levels than encoding/json reads.
+func isTooDeep(text []byte) bool {
+	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) <= 10_000 {
+		return false
+	}
+	err := json.Unmarshal(text, new(json.RawMessage))
+	return err != nil && strings.Contains(err.Error(), "max depth")
 }
 
 // decodeBatch reads an array of messages. If it is empty or too long, the
@@ -1208,11 +1221,12 @@ func (a *answer) end(s *served, result any, err error, yield func(*Message) bool
 	}
 	response := x.response(result, err)
 	s.sending.Wait()
+	size = len(response.Result) // before yield, which may wait long without the result
 	yield(response)
 	if s.trailer != nil {
 		yield(s.trailer)
 	}
-	return len(response.Result)
+	return size
 }
 
 // release is called when all responses are written. Until then the requests count as
@@ -1263,15 +1277,19 @@ func (x *Exchange) response(result any, err error) (response *Message) {
 	if err != nil {
 		return NewResponse(x.Request.ID, nil, err)
 	}
-	encode := marshalObject
-	if x.encode != nil {
-		encode = x.encode
-	}
-	raw, err := encode(result)
+	raw, err := x.marshal(result)
 	if err != nil {
 		return NewResponse(x.Request.ID, nil, err)
 	}
 	return &Message{ID: x.Request.ID, Result: raw}
+}
+
+// marshal encodes a result. It is for what may be large.
+func (x *Exchange) marshal(result any) (json.RawMessage, error) {
+	if x.encode != nil {
+		return x.encode(result)
+	}
+	return marshalObject(result)
 }
 
 // catchPanic is deferred. It logs a panic with its stack, and makes errInternal of it.

@@ -3622,7 +3622,7 @@ func (o *options) define(flags *flag.FlagSet) {
 	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once")
 	flags.Int64Var(&o.guard.MaxBody, "max-body", 4<<20, "`bytes` in one message, also on stdio")
 	o.sessions.Keep = 4 << 20
-	flags.Func("event-buffer", "bytes a session keeps for resuming, a `size` like 512k; 0: none (default 4M)", setSize(&o.sessions.Keep))
+	flags.Func("event-buffer", "bytes a stream keeps for resuming, a `size` like 512k; 0: none (default 4M)", setSize(&o.sessions.Keep))
 	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after this long a silence; 0: none")
 	flags.Func("allow-origin", "let this `origin` in, with CORS, such as https://app.example.com; repeatable",
 		matching(`null|[a-z][a-z0-9+.-]*://`+host, addText(&o.guard.Origins)))

@@ -1434,7 +1434,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		// returns to an initialize request"
 		return nil, errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
 	case method == "server/discover":
-		return s.complete(method, s.discover())
+		return s.complete(x, s.discover())
 	}
 	h := s.method(method)
 	if h == nil {
@@ -1452,7 +1452,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	if err != nil {
 		return nil, permitted(x.Revision(), err)
 	}
-	return s.complete(method, result)
+	return s.complete(x, result)
 }
 
 // permitted returns an error of a handler with a code that may be sent.
@@ -1491,8 +1491,9 @@ var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resou
 // complete encodes the result of a modern request. It adds what each result has, unless
 // the handler has set it: resultType, serverInfo and, if results of the method may be
 // cached, that this one may not.
-func (s *Server) complete(method string, result any) (any, error) {
-	raw, err := marshalObject(result)
+func (s *Server) complete(x *Exchange, result any) (any, error) {
+	method := x.Request.Method
+	raw, err := x.marshal(result)
 	if err != nil {
 		return nil, err
 	}
@@ -4519,33 +4520,3 @@ func isToken(c rune) bool {
 	isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 	return isDigit || isLetter || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
-
-// ---- The goroutines and the locks of the whole package ----
-
-// The goroutines of the whole package. Those of time.AfterFunc and
-// context.AfterFunc are short, and not listed: they close, cancel or log something, or
-// sweep the sessions. Only the timer of a reader starts a goroutine that stays.
-//
-//	goroutine                     started by             ends when
-//	reader of a Conn              Serve, Open, Client,   the Conn ends, but that of standard input only with
-//	                              ServeConn, OpenConn,   the process; or the request that it serves is
-//	                              another reader         answered, and another reader has taken over
-//	sending of a cancellation     Peer.call              it is sent, or after a second
-//	sending of changes (legacy)   Server.Publish         nothing waits any more
-//	attempt to connect            Client                 it has succeeded, failed, or taken too long
-//	Dialer                        attempt to connect     the Dialer returns
-//	closing of a connection       Client                 it is closed
-//	waiting with a limit          Peer.Close, Serve      what is waited for has ended
-//	line that takes long (stdio)  lineConn.Write         it is written, or Close
-//	closing after a failed write  lineConn.Write         the stream is closed
-//	stderr of a child (stdio)     CommandDialer          no process has it any more, or Close
-//	end of a child (stdio)        CommandDialer          the child and its group have ended or were killed
-//	stream of a POST              StreamableHandler      the response has ended; the POST waits for it
-//	conversation of a stream      SSEHandler             the stream has ended; the GET waits for it
-//	stream of a response          HTTPDialer             the stream has ended, or Close
-//
-// The locks: each type has one mutex, and none is held while a handler runs or
-// something is written. They nest in this order: Client; Server; changes; lateReplies and the
-// replies of http.go; Sessions; outbox, whose mutex also guards its Streams; Peer; the
-// protocol of a Peer; counter. While the mutex of ToolMarks or of a poster is held, no
-// other is taken.

@@ -21,14 +21,22 @@ package main
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
-// This file has five parts. For Streamable HTTP read Events, Streams and Guard first;
-// HTTP+SSE is only for old clients and servers.
+// How a message of the server reaches its client, in both transports:
 //
-//	Events     one event as text, and back
-//	Streams    Stream, which one response at a time follows, and the outbox that keeps what was sent
-//	Guard      what is checked before every handler of HTTP; bodies; Accept
-//	Bounds     how much all clients together may have: the counter, and what is counted
-//	HTTP+SSE   SSEHandler and SSEDialer, and at the end what both clients share: POSTs, HTTPError, redirects, WithHeader
+//	goroutine of the handlers                      goroutine of ServeHTTP
+//	Handler ──► Stream.push ──► the events ──────► follower: a position in the events
+//	            waits while 8 KiB are unwritten    take, write, take, …
+//	                            │
+//	                            └ the newest are kept, for a GET with Last-Event-ID
+//
+// For Streamable HTTP read Events, Streams, Following and Sessions first; HTTP+SSE is only
+// for old clients and servers. The parts:
+//
+//	The wire     Events: one event as text, and back
+//	The server   Streams, and what follows them; Sessions; what both handlers share; SSEHandler
+//	The client   SSEDialer; POSTs, HTTPError, redirects, WithHeader, which both clients share
+//	Bounds and   Guard: what is checked before every handler of HTTP; bodies; Accept; the
+//	protection   counters, and what is counted; the sweep
 //
 // The words of this file and of http.go:
 //
@@ -36,9 +44,8 @@ package main
 //	answer     as in jsonrpc.go: what an HTTP response carries to answer a request or a batch
 //	stream     a sequence of events with numbers; one response carries it, and after a cut the next one
 //	follower   the response that carries a stream at this time
-//	outbox     all streams of one client, and the events that are kept
 //	kept       a client that comes back can still get it
-//	in use     its bytes are counted: a body, an answer, or what a stream has to write
+//	in use     its bytes are counted: a body, or an event that is not written
 //	place      the right to run one request
 //
 // Source: 2024-11-05 basic/transports#http-with-sse; 2025-11-25
@@ -53,6 +60,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,6 +75,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -74,6 +84,8 @@ import (
 	"sync/atomic"
 	"time"
 )
+
+// ==== The wire ====
 
 // ---- Events ----
 
@@ -282,525 +294,348 @@ func (in *eventReader) withoutMark(line []byte) []byte {
 	return bytes.TrimPrefix(line, []byte("\uFEFF"))
 }
 
+// ==== The server ====
+
 // ---- Streams ----
 
 const (
-	maxUnwritten  = 16 << 10         // bytes that wait for the response that follows a stream; one event may have more
-	maxUnfollowed = 64 << 10         // bytes that are sent after a connection has broken, before the sender waits
-	awaitReturn   = 5 * time.Second  // how long a sender waits for the client to come back
-	keepEnded     = 5 * time.Minute  // how long the events of a stream that has ended are kept, or up to a minute longer
-	stall         = 30 * time.Second // how long one write may take; after that the connection is broken
-	writeSize     = 16 << 10         // bytes of one write
-	slowest       = 64 << 10         // bytes of a large response that a client must read in each second, after the first 30
-
-	eventOverhead = 256 // bytes that an event costs in an outbox beside its text
+	maxUnwritten = 8 << 10         // bytes of a stream that its response has not written, before a sender waits; one event may have more
+	maxWrite     = 8 << 10         // bytes of one write; one event may have more
+	maxCopied    = 64 << 10        // bytes of a result that may be copied into the text of its message
+	keepEnded    = 5 * time.Minute // how long the events of a stream that has ended are kept, or up to a minute longer
+	maxEnded     = 64              // streams of a session that have ended and are kept; the oldest goes first
 )
 
-// An outbox has the streams of one client. It keeps what was sent on them, so
-// that the client can get it again after its connection has broken. Here 1/2 is the
-// second event of stream 1, and stream 0 is the standalone stream:
+// Stream is a sequence of events, such as those of the response to one POST. It has
+// its own events: those that are not written yet and, if the client may come back, the
+// newest ones that are. A response follows it, which is a position in these events:
 //
-//	            +--------- outbox: of all streams, in the order of sending ---------+
-//	Send ---+-->| 1/1   1/2   2/1   1/3   2/2   0/1   2/3                           |
-//	        |   +------------------------------------------------------------------+
-//	        |        GET with Last-Event-ID: 1/1  |  1/2 and 1/3
-//	        |                                     v
-//	        +--> follower: what its response has not written yet --> response
+//	      kept, for a client that comes back   |  in use, until they are written
+//	... 1/3   1/4   1/5   1/6   1/7   1/8   1/9|  1/10   1/11   1/12  <-- Send
+//	lost                                       ^
+//	                                           follower: what its response has written
 //
-// An event has the number of its stream, and its own number in that stream. When
-// an outbox is full, the oldest events go, those first that matter least:
+// The states of a stream:
 //
-//  1. progress notifications that a later one on the stream, or the answer, has
-//     overtaken
-//  2. other notifications
-//  3. questions, which are requests of the server, and answers
+//	fresh ---------> followed ---------------------> left ------> lost
+//	  |   a response    ^    the connection breaks,    |  the client can
+//	  |   begins        |    or Exchange.Disconnect    |  not come back
+//	  |                 +------------------------------+
+//	  |                            Follow
+//	  +--> the answer goes out as JSON, or the client has gone: lost
 //
-// So any number of progress notifications never costs a call its answer. A
-// client may continue after any event, as long as nothing that follows it is
-// gone, except progress: the answer comes last, and says more.
-type outbox struct {
-	tag       string        // the ids of all events begin with this
-	limit     int           // bytes that are kept; 0: nothing is, and events have no ids
+// In the state lost nothing can be sent. A sender waits while a response follows and has
+// not written 8 KiB yet. So a client that reads slowly slows down its own stream alone.
+// Nobody waits for a client to come back.
+//
+// An event has a number; the first one is 1. The id of an event is that of its stream, a
+// slash, and its number. The number 0 stands for the beginning of the stream. A client may
+// continue after any event, as long as nothing that follows it is lost, except progress:
+// the answer comes last, and says more.
+type Stream struct {
+	id        string        // "": it is fresh
+	eventType string        // of its events; "": message, which need not be written
+	keep      int           // bytes of events that are kept; 0: none are, and events have no ids
 	prime     bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
-	kept      *counter      // of the handler: bytes of events that are kept
-	used      *counter      // of the handler: bytes that wait in the queues of followers
-	peer      *Peer         // whose questions fail when no client can read them any more; nil: there are none
+	used      *counter      // bytes of events that are not written
+	kept      *counter      // bytes of events that are kept
+	session   *Session      // nil: the stream belongs to none
 
-	mu         sync.Mutex // guards the fields below, and those of each Stream
-	events     []keptEvent
-	size       int // bytes in events
-	streams    map[string]*Stream
-	lastStream int
-	closed     bool
+	mu       sync.Mutex // guards the fields below
+	state    streamState
+	ended    time.Time   // zero: it goes on
+	events   []sentEvent // always a suffix of all that was sent
+	last     int64       // number of the last event
+	settled  int64       // number of the last event that is not in use any more: it is kept, or dropped
+	taken    int64       // number of the last event that a response has taken; it may be writing it
+	written  int64       // number of the last event that a response has written
+	lastLost int64       // number of the last event that is dropped, progress aside
+	unread   int         // bytes of events that are in use
+	keptSize int         // bytes of events that are kept
+	spoken   bool        // something was sent that is no answer, so JSON cannot carry it
+
+	isForgotten bool      // nobody can continue it any more
+	fault       *Error    // of the last answer; nil: it is a result
+	asked       []ID      // questions that were sent here; those that are answered may be among them
+	leave       []byte    // with this event the follower leaves; nil: it stays
+	follower    *follower // nil: nobody follows
+	changed     chan struct{}
 }
 
-// keptEvent is one event in an outbox.
-type keptEvent struct {
-	stream   *Stream
-	number   int64
-	text     []byte // as it is written
-	rank     rank
-	question ID // of a request of the server; the zero ID: it is something else
-}
-
-// rank says how much an event matters. Those with a low rank are dropped first.
-type rank int
+type streamState int
 
 const (
-	progressRank     rank = iota // a progress notification
-	notificationRank             // any other notification
-	essentialRank                // a question of the server, or an answer
+	fresh    streamState = iota // no response has begun
+	followed                    // a response writes the events
+	left                        // the response has broken off, and the client may come back
+	lost                        // no client can get what is sent
 )
 
-// Stream is a sequence of events, such as those of the response to one POST. One
-// HTTP response at a time follows it. If that breaks off, another HTTP response can
-// follow the stream from any event that is still kept:
-//
-//	             Follow               the connection breaks, or Exchange.Disconnect
-//	new stream ----------> followed ----------------------------------> unfollowed
-//	                          ^                                             |
-//	                          +----------------- Follow --------------------+
-//
-// When a sender waits:
-//
-//	the stream is     a sender waits when                                for how long
-//	followed          16 KiB are not written yet, or 4 KiB if too many   until the client has read, or its
-//	                  bytes are in use: so a client that reads slowly    connection has broken
-//	                  slows down its own stream alone
-//	unfollowed        it has sent 64 KiB since then, or three quarters   5 seconds after the break; then the
-//	                  of what is kept if that is less                    outbox drops what has no room
-//
-// If nothing is kept, a stream that is not followed is lost.
-//
-// The id of an event is that of its stream, a slash, and the number of the event.
-// Numbers begin with 1. The number 0 stands for the beginning of the stream.
-type Stream struct {
-	id  string
-	out *outbox
-
-	// The mutex of the outbox guards the fields below.
-	lastSent   int64         // number of the last event that was sent
-	lastTaken  int64         // number of the last event that a response has taken
-	overtakes  int64         // number of the last progress notification or answer; older progress says nothing new
-	lastLost   int64         // number of the last event that is not kept, progress aside
-	unread     []keptEvent   // questions that are not kept, and that no response has taken; their calls fail when the follower goes
-	asked      []ID          // questions that were sent here; those that are answered may be among them
-	keptEvents int           // events in the outbox
-	follower   *follower     // the response that follows; nil: none does
-	leftAt     time.Time     // when the last follower has gone
-	unfollowed int           // bytes that were sent since then
-	ended      time.Time     // zero: it goes on
-	changed    chan struct{} // closed when something here has changed; nil: no goroutine waits for that
-}
-
-// follower is a response that follows a stream. The mutex of the outbox guards
-// its fields.
+// follower is a response that follows a stream. The mutex of the stream guards its fields,
+// except batch.
 type follower struct {
-	queue   [][]byte // what the response has not taken yet
-	size    int      // bytes in queue
-	leave   []byte   // an event to write after these before it leaves; nil: it stays
-	hasLeft bool     // it has taken that
-
-	waiting, writing int // bytes in use that are taken for the queue, and for what it has taken last
+	opening  []byte      // what the response begins with
+	position int64       // number of the last event that it has taken
+	pinned   int         // bytes in use, of events that it still writes although another response follows by now
+	batch    []sentEvent // what it writes
 }
 
-// NewStream returns a stream with an outbox of its own. keep is how many bytes of
-// its events are kept for a client that comes back. Nothing can be sent before a
-// response follows the stream. If keep is 0, events have no ids, and a stream whose
-// response breaks off is lost. id must be unique among the streams that a client can
-// ask for: 2025-11-25 basic/transports#resumability-and-redelivery, an event id
-// "MUST be globally unique across all streams within that session".
-func NewStream(id string, keep int) *Stream {
-	out := &outbox{limit: keep}
-	return out.add(id)
+// sentEvent is an event in a stream.
+type sentEvent struct {
+	text       []byte          // its data
+	result     json.RawMessage // a large result, which is not copied: the data goes on with it, and ends with a }
+	isProgress bool
 }
+
+// newSentEvent returns the event with a message.
+func newSentEvent(m *Message) sentEvent {
+	e := sentEvent{isProgress: m.Method == "notifications/progress"}
+	if len(m.Result) <= maxCopied {
+		e.text = m.append(nil)
+		return e
+	}
+	e.text = append(m.appendStart(nil), `,"result":`...)
+	e.result = m.Result
+	if bytes.ContainsAny(e.result, "\r\n") { // an event must be one line
+		e.result = appendLine(nil, e.result)
+	}
+	return e
+}
+
+func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
+
+// parts returns the data of the event.
+func (e sentEvent) parts() [][]byte {
+	if e.result == nil {
+		return [][]byte{e.text}
+	}
+	return [][]byte{e.text, e.result, []byte("}")}
+}
+
+// NewStream returns a stream that belongs to no session. keep is how many bytes of its
+// events are kept for a client that comes back. Nothing can be sent before a response
+// follows the stream. If keep is 0, events have no ids, and a stream whose response breaks
+// off is lost. id must be unique among the streams that a client can ask for: 2025-11-25
+// basic/transports#resumability-and-redelivery, an event id "MUST be globally unique
+// across all streams within that session".
+func NewStream(id string, keep int) *Stream { return &Stream{id: id, keep: keep, state: lost} }
 
 var (
 	errNobody  = fmt.Errorf("no client reads the stream: %w", ErrClosed)
 	errNotKept = errors.New("no such event is kept")
 )
 
-// newStream returns a stream for a request. When the outbox is closed, the stream
-// has ended already.
-func (out *outbox) newStream() *Stream {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	out.lastStream++
-	return out.add(out.tag + "." + strconv.Itoa(out.lastStream))
-}
-
-// standalone returns the stream for messages that belong to no request; nil: the
-// client has not asked for it. If create is true, it is made if there is none.
-func (out *outbox) standalone(create bool) *Stream {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	id := out.tag + ".0"
-	if s := out.streams[id]; s != nil || !create {
-		return s
-	}
-	return out.add(id)
-}
-
-// add adds a stream. The caller holds mu.
-func (out *outbox) add(id string) *Stream {
-	s := &Stream{id: id, out: out}
-	if out.closed {
-		s.ended = time.Now()
-		return s
-	}
-	if out.streams == nil {
-		out.streams = map[string]*Stream{}
-	}
-	out.streams[id] = s
-	return s
-}
-
-// find returns the stream to which an event belongs; nil: there is none.
-func (out *outbox) find(event string) *Stream {
-	id, _, _ := strings.Cut(event, "/")
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	return out.streams[id]
-}
-
-// close ends all streams, for good.
-func (out *outbox) close() {
-	out.mu.Lock()
-	out.closed = true
-	streams := slices.Collect(maps.Values(out.streams))
-	out.mu.Unlock()
-	for _, s := range streams {
-		s.End()
-	}
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	out.dropIf(0, func(keptEvent) bool { return true }) // no client can come back
-}
-
-// expire drops the events of the streams that have ended before a time.
-func (out *outbox) expire(before time.Time) {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	out.dropIf(0, func(e keptEvent) bool { return !e.stream.ended.IsZero() && e.stream.ended.Before(before) })
-}
-
-// makeRoom drops events until there is room for n bytes for an event of a rank. Of
-// the events that matter less than an answer it drops more than is needed. So the next
-// events find room, and the list is not searched for each of them. The caller holds mu.
-func (out *outbox) makeRoom(n int, r rank) {
-	if out.size+n <= out.limit {
-		return
-	}
-	out.dropIf(out.afterDropping()-n, keptEvent.isOvertaken)
-	out.dropIf(out.afterDropping()-n, func(e keptEvent) bool { return e.rank < essentialRank })
-	if r == essentialRank {
-		out.dropIf(out.limit-n, func(keptEvent) bool { return true })
-	}
-}
-
-// keep keeps an event, if there is room, or if dropping events of the same or a lower
-// rank makes room. If all sessions together keep too much, only older events of the same
-// stream go. The caller holds mu.
-func (out *outbox) keep(e keptEvent) {
-	size := len(e.text) + eventOverhead
-	if out.closed {
-		out.lose(e)
-		return
-	}
-	out.makeRoom(size, e.rank)
-	if out.size > 0 && out.size+size > out.limit { // responses, which matter more, need all the room
-		out.lose(e)
-		return
-	}
-	if !out.kept.take(size) {
-		// More goes than is needed, so the list is not searched for each event.
-		most := out.size - max(size, out.size/4)
-		out.dropIf(most, func(other keptEvent) bool { return other.stream == e.stream })
-		if !out.kept.take(size) {
-			out.lose(e)
-			return
-		}
-	}
-	out.events = append(out.events, e)
-	out.size += size
-	e.stream.keptEvents++
-}
-
-// afterDropping returns how many bytes are kept after makeRoom has dropped some.
-func (out *outbox) afterDropping() int { return out.limit * 3 / 4 }
-
-// dropIf drops the events that may be dropped, the oldest first, until no more
-// than some bytes are kept. The caller holds mu.
-func (out *outbox) dropIf(most int, may func(keptEvent) bool) {
-	if out.size <= most || out.size == 0 {
-		return
-	}
-	out.events = slices.DeleteFunc(out.events, func(e keptEvent) bool {
-		if out.size <= most || !may(e) {
-			return false
-		}
-		out.drop(e)
-		return true
-	})
-	if len(out.events) == 0 {
-		out.events = nil
-	}
-}
-
-// drop notes that an event is not kept any more. The caller holds mu.
-func (out *outbox) drop(e keptEvent) {
-	s := e.stream
-	out.size -= len(e.text) + eventOverhead
-	out.kept.give(len(e.text) + eventOverhead)
-	s.keptEvents--
-	out.lose(e)
-	s.forgetIfOver()
-}
-
-// lose notes that an event is not kept. Lost progress does not matter, even if it was
-// the newest: the answer comes last, and says more. The caller holds mu.
-func (out *outbox) lose(e keptEvent) {
-	s := e.stream
-	if e.rank != progressRank {
-		s.lastLost = max(s.lastLost, e.number)
-	}
-	if e.question != (ID{}) && e.number > s.lastTaken {
-		s.unread = append(s.unread, e)
-		if s.follower == nil {
-			s.failUnread()
-		}
-	}
-}
-
-// failUnread ends the calls whose questions no client can read: they are not kept,
-// and no response has taken them.
-func (s *Stream) failUnread() {
-	for _, e := range s.unread {
-		if e.number > s.lastTaken && s.out.peer != nil {
-			s.out.peer.fail(e.question, errNobody)
-		}
-	}
-	s.unread = nil
-}
-
-// failAsked ends all calls whose questions were sent on this stream.
-func (s *Stream) failAsked() {
-	s.out.mu.Lock()
-	asked := s.asked
-	s.asked = nil
-	s.out.mu.Unlock()
-	for _, id := range asked {
-		s.out.peer.fail(id, errNobody)
-	}
-}
-
-// noteAsked notes a question, and forgets those that are answered. The caller holds the
-// mutex of the outbox.
-func (s *Stream) noteAsked(question ID) {
-	if question == (ID{}) || s.out.peer == nil {
-		return
-	}
-	if len(s.asked) == cap(s.asked) { // seldom: the capacity doubles
-		s.asked = slices.DeleteFunc(s.asked, func(id ID) bool { return s.out.peer.calling(id) == nil })
-	}
-	s.asked = append(s.asked, question)
-}
-
-// isOvertaken reports whether an event says nothing that a later one does not say.
-func (e keptEvent) isOvertaken() bool {
-	return e.rank == progressRank && (e.number < e.stream.overtakes || !e.stream.ended.IsZero())
-}
-
-// forgetIfOver takes a stream that has ended out of the outbox, if the client
-// cannot ask for its events any more.
-func (s *Stream) forgetIfOver() {
-	if !s.ended.IsZero() && s.keptEvents == 0 && s.out.streams[s.id] == s {
-		delete(s.out.streams, s.id)
-	}
-}
-
-// Send sends an event with this data. It waits as the comment on Stream says, or
-// until ctx ends. It returns an error that wraps ErrClosed if the stream has
-// ended, or if no client can read it any more.
+// Send sends an event with this data. It waits as the comment on Stream says, or until ctx
+// ends. It returns an error that wraps ErrClosed if the stream has ended, or if no client
+// can read it.
 func (s *Stream) Send(ctx context.Context, data []byte) error {
-	return s.push(ctx, outgoing{event: Event{Data: data}})
+	return s.push(ctx, nil, sentEvent{text: data})
 }
 
-// outgoing is what becomes an event: a message, a batch, or an event that holds no
-// message.
-type outgoing struct {
-	message *Message   // nil: it is no single message
-	batch   []*Message // nil: it is no batch
-	event   Event      // without an ID; of a message or a batch only the Type counts
-	taken   *int       // bytes in use that its sender has taken for it, and that the queue takes over; nil: none
-}
-
-// rank returns how much the event matters.
-func (o outgoing) rank() rank {
-	switch {
-	case o.message == nil:
-		return notificationRank
-	case o.message.Kind() != Notification:
-		return essentialRank
-	case o.message.Method == "notifications/progress":
-		return progressRank
-	}
-	return notificationRank
-}
-
-// question returns the id of a request of the server; the zero ID: it is
-// something else.
-func (o outgoing) question() ID {
-	if o.message != nil && o.message.Kind() == Request {
-		return o.message.ID
-	}
-	return ID{}
-}
-
-// size returns about how many bytes the event has.
-func (o outgoing) size() int {
-	if o.message != nil {
-		return messageSize(o.message)
-	}
-	size := len(o.event.Data)
-	for _, m := range o.batch {
-		size += messageSize(m)
-	}
-	return size
-}
-
-// encode returns the event as it is written. The JSON of a message is one line, so
-// it needs no copy for Event.Append.
-func (o outgoing) encode(id string) []byte {
-	text := make([]byte, 0, len(id)+o.size()+256) // more than is needed: a large message must not be copied twice
-	if o.message == nil && o.batch == nil {
-		o.event.ID = id
-		return o.event.Append(text)
-	}
-	if o.event.Type != "" {
-		text = appendField(text, "event", o.event.Type)
-	}
-	if id != "" {
-		text = appendField(text, "id", id)
-	}
-	text = append(text, "data: "...)
-	if o.message != nil {
-		text = o.message.append(text)
-	} else {
-		text = Payload{Messages: o.batch, Batch: true}.Append(text)
-	}
-	return append(text, "\n\n"...)
-}
-
+// send sends a message that is no answer. If too much is in use, progress is dropped: the
+// answer says more.
 func (s *Stream) send(ctx context.Context, m *Message) error {
-	return s.push(ctx, outgoing{message: m})
+	e := newSentEvent(m)
+	err := s.push(ctx, m, e)
+	if e.isProgress && err == error(errNoMemory) {
+		return nil
+	}
+	return err
 }
 
-func (s *Stream) push(ctx context.Context, o outgoing) error {
+// answer sends an answer. If too much is in use, an error takes its place. Any other error
+// means that no client can read the answer, and there is nobody to tell that.
+func (s *Stream) answer(m *Message) {
+	if s.push(context.Background(), m, newSentEvent(m)) == error(errNoMemory) {
+		m = NewResponse(m.ID, nil, errNoMemory)
+		_ = s.push(context.Background(), m, newSentEvent(m))
+	}
+}
+
+// push adds an event. m is the message that it holds; nil: it holds something else. The
+// bytes of the event are in use from now on, also while the sender waits.
+func (s *Stream) push(ctx context.Context, m *Message, e sentEvent) error {
+	if !s.used.take(counted(e.size())) {
+		return errNoMemory
+	}
 	for {
-		changed, wait, err := s.tryPush(o)
-		if err != nil || changed == nil {
+		changed, err := s.tryPush(m, e)
+		switch {
+		case err != nil:
+			s.used.give(counted(e.size()))
 			return err
-		}
-		var waited <-chan time.Time
-		if wait > 0 {
-			waited = time.After(wait)
+		case changed == nil:
+			return nil
 		}
 		select {
 		case <-changed:
-		case <-waited:
 		case <-ctx.Done():
+			s.used.give(counted(e.size()))
 			return ctx.Err()
 		}
 	}
 }
 
-// tryPush sends an event, unless the sender has to wait first: until changed is
-// closed, or wait has passed; 0: only changed ends the wait.
-func (s *Stream) tryPush(o outgoing) (changed <-chan struct{}, wait time.Duration, err error) {
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	f := s.follower
+// tryPush adds an event, unless the sender has to wait until changed is closed.
+func (s *Stream) tryPush(m *Message, e sentEvent) (changed <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	isAnswer := m != nil && m.Method == ""
 	switch {
-	case !s.ended.IsZero() || f == nil && !s.isResumable():
-		return nil, 0, errNobody
-	case f == nil && s.unfollowed > 0 && s.unfollowed+s.cost(o) > min(maxUnfollowed, s.out.afterDropping()):
-		wait = awaitReturn - time.Since(s.leftAt)
-		if wait > 0 {
-			return s.whenChanged(), wait, nil
-		}
-	case f == nil: // the outbox keeps it
-	case f.size > 0 && f.size+o.size() > maxUnwritten:
-		return s.whenChanged(), 0, nil
-	case s.takeFor(f, o):
-	case f.size > 0: // until the client has read what waits for it, as above
-		return s.whenChanged(), 0, nil
-	case o.rank() == progressRank: // the answer says more
-		return nil, 0, nil
+	case s.state == lost || !s.ended.IsZero():
+		return nil, errNobody
+	case s.state == followed && s.unread > 0 && s.unread+e.size() > maxUnwritten:
+		return s.whenChanged(), nil
+	case isAnswer:
+		s.fault = m.Error
 	default:
-		return nil, 0, errNoMemory
+		s.spoken = true
+		s.noteQuestion(m)
 	}
-	s.append(o)
-	return nil, 0, nil
+	s.events = append(s.events, e)
+	s.last++
+	s.unread += e.size()
+	if s.state == left {
+		s.settle()
+	}
+	if !isAnswer || s.state == followed { // an answer that may go out as JSON waits for the end
+		s.signal()
+	}
+	return nil, nil
 }
 
-// takeFor takes the bytes in use for an event that is going to wait in the queue. It
-// first takes over what the sender has taken for the event. The first 4 KiB of the queue
-// are not counted.
-func (s *Stream) takeFor(f *follower, o outgoing) bool {
-	bySender := 0
-	if o.taken != nil {
-		bySender = *o.taken
+// first returns the number of the oldest event that the stream has.
+func (s *Stream) first() int64 { return s.last - int64(len(s.events)) + 1 }
+
+// settle gives back the bytes in use of all events that are written, and of all events if
+// nobody follows. It keeps them, if the client may come back for them. If all streams
+// together keep too much, the oldest events of this one go. The newest one is kept even if
+// it alone has more bytes than the stream keeps: a client that comes back at once gets a
+// large answer. The caller holds mu.
+func (s *Stream) settle() {
+	through, keep := s.written, s.keep
+	if s.state == left || s.state == lost {
+		through = s.last
 	}
-	more := max(f.size+o.size()-countFrom-f.waiting-bySender, 0)
-	if !s.out.used.take(more) {
-		return false
+	if s.state == lost || s.isForgotten {
+		keep = 0
 	}
-	f.waiting += bySender + more
-	if o.taken != nil {
-		*o.taken = 0
+	for s.settled < through {
+		e := s.events[s.settled+1-s.first()]
+		isKept := keep > 0 && s.kept.take(e.size()+eventOverhead)
+		if !isKept && s.keptSize > 0 {
+			s.dropOldest()
+			continue
+		}
+		s.settled++
+		s.unread -= e.size()
+		s.used.give(counted(e.size()))
+		if isKept {
+			s.keptSize += e.size() + eventOverhead
+		} else {
+			s.remove() // it is the oldest one, because nothing is kept
+		}
 	}
-	return true
+	for s.keptSize > keep && (keep == 0 || s.first() < s.settled) {
+		s.dropOldest()
+	}
 }
 
-// cost returns how many bytes an event needs in the outbox, or a few more.
-func (s *Stream) cost(o outgoing) int { return len(s.id) + o.size() + 64 + eventOverhead }
+// dropOldest drops the oldest event that is kept. The caller holds mu.
+func (s *Stream) dropOldest() {
+	size := s.events[0].size() + eventOverhead
+	s.keptSize -= size
+	s.kept.give(size)
+	s.remove()
+}
 
-// append gives an event to the follower, and to the outbox. The caller holds the
-// mutex of the outbox.
-func (s *Stream) append(o outgoing) {
-	s.lastSent++
-	id := ""
-	if s.out.limit > 0 {
-		id = s.eventID(s.lastSent)
+// remove takes the oldest event out of the stream. The caller holds mu.
+func (s *Stream) remove() {
+	if !s.events[0].isProgress {
+		s.lastLost = s.first()
 	}
-	text := o.encode(id)
-	e := keptEvent{s, s.lastSent, text, o.rank(), o.question()}
-	s.noteAsked(e.question)
-	if e.rank == progressRank || e.rank == essentialRank && e.question == (ID{}) {
-		s.overtakes = s.lastSent
+	s.events[0] = sentEvent{}
+	s.events = s.events[1:]
+	if len(s.events) == 0 {
+		s.events = nil
 	}
-	if s.out.limit > 0 {
-		s.out.keep(e)
-	}
-	if s.follower == nil {
-		s.unfollowed += len(text) + eventOverhead
+}
+
+// noteQuestion notes a request of the server, and forgets those that are answered. The
+// caller holds mu.
+func (s *Stream) noteQuestion(m *Message) {
+	if m == nil || m.Kind() != Request || s.session == nil {
 		return
 	}
-	s.follower.queue = append(s.follower.queue, text)
-	s.follower.size += len(text)
-	s.signal()
+	if len(s.asked) == cap(s.asked) { // seldom: the capacity doubles
+		s.asked = slices.DeleteFunc(s.asked, func(id ID) bool { return s.session.calling(id) == nil })
+	}
+	s.asked = append(s.asked, m.ID)
 }
 
-func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
+// failQuestions ends the calls whose questions were sent on a stream that is lost.
+func (s *Stream) failQuestions() {
+	s.mu.Lock()
+	asked := s.asked
+	s.asked = nil
+	s.mu.Unlock()
+	for _, id := range asked {
+		s.session.fail(id, errNobody)
+	}
+}
 
-// isResumable reports whether a client may come back for what it has not read. It
-// may if it knows the id of an event.
-func (s *Stream) isResumable() bool { return s.out.limit > 0 && (s.out.prime || s.lastTaken > 0) }
+// End ends the stream. The follower still writes what was sent. End may be called more than
+// once.
+func (s *Stream) End() {
+	s.mu.Lock()
+	if s.ended.IsZero() {
+		s.ended = time.Now()
+	}
+	s.signal()
+	s.mu.Unlock()
+	s.noteEnd()
+}
 
-// whenChanged returns a channel that is closed when something has changed. The
-// caller holds the mutex of the outbox.
+// noteEnd tells the session of a stream that has begun and ended.
+func (s *Stream) noteEnd() {
+	s.mu.Lock()
+	isOver := s.state != fresh && !s.ended.IsZero()
+	s.mu.Unlock()
+	if isOver && s.session != nil {
+		s.session.noteEnded(s)
+	}
+}
+
+// forget drops all events of the stream that are written. Nobody can continue it any more.
+func (s *Stream) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isForgotten = true
+	s.settle()
+}
+
+// disconnect ends the response that follows the stream when it has written all events. The
+// client is told to come back after retry. The stream goes on. Only 2025-11-25 has this,
+// elsewhere disconnect does nothing: basic/transports#sending-messages-to-the-server, "the
+// server MAY close the connection (without terminating the SSE stream) at any time" after
+// an event id has been sent.
+func (s *Stream) disconnect(retry time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.polls() && (s.state == fresh || s.state == followed) {
+		s.spoken = true
+		s.leave = Event{Retry: max(retry, time.Millisecond)}.Append(nil)
+		s.signal()
+	}
+}
+
+// polls reports whether a response may end before its stream, so that the client comes back
+// for the rest.
+func (s *Stream) polls() bool { return s.prime && s.keep > 0 }
+
+// whenChanged returns a channel that is closed when something has changed. The caller holds
+// mu.
 func (s *Stream) whenChanged() <-chan struct{} {
 	if s.changed == nil {
 		s.changed = make(chan struct{})
@@ -808,7 +643,7 @@ func (s *Stream) whenChanged() <-chan struct{} {
 	return s.changed
 }
 
-// signal wakes the goroutines that wait for a change.
+// signal wakes the goroutines that wait for a change. The caller holds mu.
 func (s *Stream) signal() {
 	if s.changed != nil {
 		close(s.changed)
@@ -816,42 +651,13 @@ func (s *Stream) signal() {
 	}
 }
 
-// End ends the stream. The follower still writes what was sent. End may be called
-// more than once.
-func (s *Stream) End() {
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	if s.ended.IsZero() {
-		s.ended = time.Now()
-	}
-	s.forgetIfOver()
-	s.signal()
-}
+// ---- Following a stream ----
 
-// disconnect ends the response that follows the stream when it has written all
-// events. The client is told to come back after retry. The stream goes on. Only
-// 2025-11-25 has this, elsewhere disconnect does nothing:
-// basic/transports#sending-messages-to-the-server, "the server MAY close the
-// connection (without terminating the SSE stream) at any time" after an event id
-// has been sent.
-func (s *Stream) disconnect(retry time.Duration) {
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	if s.follower != nil && s.out.polls() {
-		s.follower.leave = Event{Retry: max(retry, time.Millisecond)}.Append(nil)
-		s.signal()
-	}
-}
-
-// polls reports whether a response may end before its stream, so that the client
-// comes back for the rest.
-func (out *outbox) polls() bool { return out.prime && out.limit > 0 }
-
-// Follow writes events to w until the stream ends, the client has gone, or another
-// response follows the stream. It begins after the event with the id after. If
-// after is "", it begins with the first event that no response has taken. If the
-// stream has no such event, or what follows that event is not kept any more, Follow
-// returns an error, and has written nothing.
+// Follow writes events to w until the stream ends, the client has gone, or another response
+// follows the stream. It begins after the event with the id after. If after is "", it
+// begins with the first event that no response has written. If the stream has no such
+// event, or what follows that event is not kept any more, Follow returns an error, and has
+// written nothing.
 func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) error {
 	f, err := s.attach(after)
 	if err == nil {
@@ -860,57 +666,65 @@ func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) er
 	return err
 }
 
-// attach makes a new follower, which takes the place of another one. The caller
-// calls run. If the client names no event, and the revision has it, the response
-// begins with an id. 2025-11-25 basic/transports#sending-messages-to-the-server:
-// "The server SHOULD immediately send an SSE event consisting of an event ID and
-// an empty data field".
+// attach makes a follower, which takes the place of another one. Only run detaches it.
 func (s *Stream) attach(after string) (*follower, error) {
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	f := new(follower)
-	from := s.lastTaken
-	switch {
-	case after != "":
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := s.written
+	if s.state == followed {
+		from = s.taken // the other follower is writing what is before that
+	}
+	if after != "" {
 		var err error
 		if from, err = s.position(after); err != nil {
 			return nil, err
 		}
-	case s.out.polls():
-		f.add(Event{ID: s.eventID(s.lastTaken), Data: []byte{}}.Append(nil))
 	}
-	missing, size := s.lastSent-from, 0
-	for _, e := range s.out.events {
-		if e.stream == s && e.number > from {
-			f.add(e.text)
-			missing--
-			size += len(e.text)
+	return s.attachAt(from, after == "")
+}
+
+// attachAt makes a follower that begins after an event. If the client names no event, and
+// the revision has it, the response begins with an id. 2025-11-25
+// basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an
+// SSE event consisting of an event ID and an empty data field". The caller holds mu.
+func (s *Stream) attachAt(from int64, isNew bool) (*follower, error) {
+	f := &follower{position: from}
+	if missing := s.first() - 1 - from; missing > 0 {
+		f.opening = fmt.Appendf(nil, ": %d events are no longer kept\n\n", missing)
+	}
+	if isNew && s.polls() {
+		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(f.opening)
+	}
+	if other := s.follower; other != nil {
+		pinned := 0
+		for _, e := range other.batch {
+			pinned += counted(e.size())
 		}
+		if !s.used.take(pinned) {
+			return nil, errNoMemory
+		}
+		other.pinned, s.leave = pinned, nil
 	}
-	f.waiting = max(size-countFrom, 0) // the outbox may drop the events while the response still has them
-	switch {
-	case !s.out.used.take(f.waiting):
-		return nil, errNoMemory
-	case s.out.limit == 0 && s.follower != nil: // nothing is kept, so the new follower takes over what waits
-		f.queue, f.size, f.waiting = s.follower.queue, s.follower.size, s.follower.waiting
-		s.follower.queue, s.follower.waiting = nil, 0
-	case missing > 0:
-		f.queue = slices.Insert(f.queue, 0, fmt.Appendf(nil, ": %d events are no longer kept\n\n", missing))
-	}
-	s.follower = f
-	s.signal() // so that the follower before this one ends
+	s.follower, s.state = f, followed
+	s.signal() // so that the other follower ends
 	return f, nil
 }
 
-// position returns the number of the event with an id, if the client may continue
-// after it.
+func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
+
+// isResumable reports whether a client may come back for what it has not read. It may if it
+// knows the id of an event.
+func (s *Stream) isResumable() bool { return s.keep > 0 && !s.isForgotten && (s.prime || s.taken > 0) }
+
+// position returns the number of the event with an id, if the client may continue after it.
+// The caller holds mu.
 func (s *Stream) position(id string) (number int64, err error) {
 	text, _ := strings.CutPrefix(id, s.id+"/")
 	number, _ = strconv.ParseInt(text, 10, 64)
 	switch {
 	case id != s.eventID(number), !s.isResumable():
 		return 0, errNotKept
-	case number < 0, number == 0 && !s.out.prime, number > s.lastSent: // no response has had such an id
+	case number < 0, number == 0 && !s.prime, number > s.last: // no response has had such an id
 		return 0, errNotKept
 	case number < s.lastLost:
 		return 0, errNotKept
@@ -918,96 +732,108 @@ func (s *Stream) position(id string) (number int64, err error) {
 	return number, nil
 }
 
-func (f *follower) add(event []byte) {
-	f.queue = append(f.queue, event)
-	f.size += len(event)
-}
-
-// appendAll sends messages that were there before the stream. They may be more
-// than a sender may send at once.
-func (s *Stream) appendAll(messages []*Message) {
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	for _, m := range messages {
-		s.append(outgoing{message: m})
-	}
-}
-
-// run writes to w what the follower takes, until there is nothing more to take.
+// run writes to w what the follower takes, until there is nothing more to take. When the
+// client has gone, nothing more is written. In the modern era nothing more may be sent then.
 func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	defer s.detach(f)
 	response := newEventWriter(w)
-	defer response.extendDeadline()
-	// A proxy may hold the header back until the first byte of the body comes.
-	comment := []byte(":\n\n")
-	// When the client has gone, nothing more is written. In the modern era
-	// nothing more may be sent then.
-	for r.Context().Err() == nil {
-		events, changed, over := s.take(f)
-		if len(events) == 0 && comment != nil {
-			events = [][]byte{comment}
-		}
-		if len(events) > 0 {
-			if response.write(events...) != nil {
-				return
-			}
-			comment = nil
-			continue
-		}
-		if over {
+	defer extendDeadline(w, 0) // net/http writes the end of the response
+	text := f.opening
+	isEmpty := true
+	for {
+		leave, changed, over := s.take(f)
+		if r.Context().Err() != nil {
 			return
 		}
+		text = append(text, leave...)
+		if isEmpty && len(text)+len(f.batch) == 0 {
+			text = []byte(":\n\n") // a proxy may hold the header back until the first byte of the body comes
+		}
+		isEmpty = false
+		if len(text)+len(f.batch) > 0 && response.write(text, s, f) != nil || over {
+			return
+		}
+		text = nil
+		if changed == nil { // it has taken something, and there may be more
+			continue
+		}
 		var silence <-chan time.Time
-		if s.out.keepAlive > 0 {
-			silence = time.After(s.out.keepAlive)
+		if s.keepAlive > 0 {
+			silence = time.After(s.keepAlive)
 		}
 		select {
 		case <-changed:
 		case <-r.Context().Done():
 		case <-silence:
-			comment = []byte(": keep-alive\n\n")
+			text = []byte(": keep-alive\n\n")
 		}
 	}
 }
 
-// take returns the events that the follower writes next. If there are none, either
-// it is over, or changed is closed when there may be some.
-func (s *Stream) take(f *follower) (events [][]byte, changed <-chan struct{}, over bool) {
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	if s.follower != f || f.hasLeft {
+// take gives a follower what it writes next. What it has taken before is written by now. If
+// there is nothing, changed is closed when there may be something. If it is over, the
+// response ends with leave.
+func (s *Stream) take(f *follower) (leave []byte, changed <-chan struct{}, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(f.batch)
+	f.batch = f.batch[:0]
+	if s.follower != f {
 		return nil, nil, true
 	}
-	events, f.queue, f.size = f.queue, nil, 0
-	s.out.used.give(f.writing) // which are written
-	f.writing, f.waiting = f.waiting, 0
-	s.lastTaken = s.lastSent
-	if len(events) > 0 {
-		s.signal() // there is room for more
+	if s.written < f.position {
+		s.written = f.position
+		s.settle()
+		s.signal() // a sender may wait
 	}
-	if f.leave != nil {
-		events = append(events, f.leave)
-		f.hasLeft = true
+	size := 0
+	for n := max(f.position+1, s.first()); n <= s.last; n++ {
+		e := s.events[n-s.first()]
+		size += e.size()
+		if size > maxWrite && len(f.batch) > 0 {
+			break
+		}
+		f.batch = append(f.batch, e)
+		f.position = n
 	}
-	return events, s.whenChanged(), !s.ended.IsZero()
+	s.taken = max(s.taken, f.position)
+	switch {
+	case len(f.batch) > 0:
+		return nil, nil, false
+	case s.leave != nil, !s.ended.IsZero():
+		return s.leave, nil, true
+	}
+	return nil, s.whenChanged(), false
 }
 
-// detach notes that a follower has gone. If the client cannot come back, the
-// stream is lost.
+// detach notes that a follower has gone. If the client cannot come back, the stream is lost.
 func (s *Stream) detach(f *follower) {
-	s.out.mu.Lock()
-	s.out.used.give(f.waiting + f.writing)
-	f.waiting, f.writing = 0, 0
-	lost := s.follower == f && !s.isResumable()
+	s.mu.Lock()
+	s.used.give(f.pinned)
 	if s.follower == f {
-		s.follower, s.leftAt, s.unfollowed = nil, time.Now(), 0
-		s.failUnread()
+		s.follower, s.leave = nil, nil
+		s.state = lost
+		if s.isResumable() {
+			s.state = left
+		}
+		s.settle()
 		s.signal()
 	}
-	s.out.mu.Unlock()
-	if lost {
-		s.failAsked()
+	isLost := s.state == lost
+	s.mu.Unlock()
+	if isLost {
+		s.failQuestions()
 	}
+}
+
+// abandon drops what was sent on a stream that no response follows.
+func (s *Stream) abandon() {
+	s.mu.Lock()
+	s.state = lost
+	s.settle()
+	s.signal()
+	s.mu.Unlock()
+	s.failQuestions()
 }
 
 // eventWriter writes an event stream as the body of a response.
@@ -1016,10 +842,9 @@ type eventWriter struct {
 	rc *http.ResponseController // sees through wrappers that have an Unwrap method
 }
 
-// newEventWriter begins a response whose body is events. It writes the status, so
-// that middleware can log it. Nothing between server and client may hold events
-// back: 2026-07-28 basic/transports/streamable-http#receiving-messages asks for
-// X-Accel-Buffering.
+// newEventWriter begins a response whose body is events. It writes the status, so that
+// middleware can log it. Nothing between server and client may hold events back: 2026-07-28
+// basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
 func newEventWriter(w http.ResponseWriter) *eventWriter {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
@@ -1032,732 +857,519 @@ func newEventWriter(w http.ResponseWriter) *eventWriter {
 	return out
 }
 
-var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeSize) }}
-
-// write writes events with one flush. Between two writes there is no deadline:
-// HTTP/2 would reset the stream when the deadline passes, and the WriteTimeout of
+// write writes text, and then what a follower has taken. Between two writes there is no
+// deadline: HTTP/2 would reset the stream when the deadline passes, and the WriteTimeout of
 // the server must not end the stream.
-func (out *eventWriter) write(events ...[]byte) error {
-	err := out.writeJoined(events)
-	err = cmp.Or(err, out.rc.Flush())
-	_ = out.rc.SetWriteDeadline(time.Time{})
-	return err
-}
-
-// writeJoined writes events with few writes. A single event needs no buffer: most writes
-// have one, and with thousands of clients that do not read, the buffers would count.
-func (out *eventWriter) writeJoined(events [][]byte) error {
-	if len(events) == 1 {
-		_, err := out.Write(events[0])
+func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
+	size := len(text)
+	for _, e := range f.batch {
+		size += e.size()
+	}
+	extendDeadline(out.w, size)
+	defer out.rc.SetWriteDeadline(time.Time{})
+	number := f.position - int64(len(f.batch))
+	for _, e := range f.batch {
+		number++
+		event := Event{Type: s.eventType, Data: e.text}
+		if s.keep > 0 {
+			event.ID = s.eventID(number)
+		}
+		text = event.Append(text)
+		if e.result == nil {
+			continue
+		}
+		if _, err := out.w.Write(bytes.TrimSuffix(text, []byte("\n\n"))); err != nil {
+			return err
+		}
+		if _, err := out.w.Write(e.result); err != nil {
+			return err
+		}
+		text = append(text[:0], "}\n\n"...)
+	}
+	if _, err := out.w.Write(text); err != nil {
 		return err
 	}
-	joined := writers.Get().(*bufio.Writer)
-	defer writers.Put(joined)
-	joined.Reset(out)
-	for _, event := range events {
-		_, _ = joined.Write(event) // Flush returns the error
-	}
-	err := joined.Flush()
-	joined.Reset(nil)
-	return err
+	return out.rc.Flush()
 }
 
-// Write writes b in parts. Each part has a deadline: a connection without progress for
-// 30 seconds is broken. So is one that takes less than 64 KiB a second of a large b,
-// because b is in use until then.
-func (out *eventWriter) Write(b []byte) (n int, err error) {
-	last := time.Now().Add(stall + time.Duration(len(b)/slowest)*time.Second)
-	for part := range slices.Chunk(b, writeSize) {
-		deadline := time.Now().Add(stall)
-		if deadline.After(last) {
-			deadline = last
-		}
-		_ = out.rc.SetWriteDeadline(deadline) // some writers cannot
-		if _, err = out.w.Write(part); err != nil {
-			return n, err
-		}
-		n += len(part)
-	}
-	return n, nil
-}
+// ---- Sessions: what a legacy server remembers about its HTTP clients ----
 
-// extendDeadline sets the deadline of the next write. The last one sets that of
-// net/http, which writes the end of the response when ServeHTTP has returned.
-func (out *eventWriter) extendDeadline() {
-	_ = out.rc.SetWriteDeadline(time.Now().Add(stall)) // some writers cannot
-}
-
-// ---- Guard: what is checked before every handler ----
-
-// Guard checks each HTTP request before a handler of this package reads its body.
-// StreamableHandler and SSEHandler embed one.
+// Sessions is the table of sessions of one StreamableHandler. Set the fields
+// before the first request. With the zero Sessions streams cannot be resumed: set
+// Keep. To keep state of your own for a session, use Exchange.Peer as the key, and
+// drop the state when Peer.Context ends. A modern request has no session, and its Peer
+// is nil.
 //
-// The zero Guard lets in every program that can connect to the listener. Of web
-// pages it lets in only those of loopback origins, such as http://localhost:3000.
-// So listen on a loopback address, or set Authenticate.
-//
-// These are the checks, in this order. The first one that a request does not pass
-// answers it:
-//
-//	check         passes if                                                                      otherwise
-//	Origin        it is missing, is a loopback origin, or is one of Origins                      403
-//	Host          it is a loopback host or one of Hosts, or the connection is not to loopback    403
-//	preflight     it is no OPTIONS of a browser before its request; one for a page of Origins    204, and the browser goes on
-//	              is answered here
-//	fields        Authorization, Content-Encoding and Content-Type come at most once             400
-//	Authenticate  it is nil, or returns no error                                                 401, or as an AuthError says
-type Guard struct {
-	// Origins are the origins that are let in besides those of loopback hosts, such
-	// as https://app.example.com. The pages of these origins, and no others, get
-	// CORS headers. The preflight of any other page is refused, even if its origin
-	// is a loopback host. 2025-11-25 basic/transports#security-warning: "Servers
-	// MUST validate the Origin header on all incoming connections to prevent DNS
-	// rebinding attacks". Write an origin exactly as a browser sends it: without a
-	// final slash, a default port or a *. The log warns of one that no browser sends.
-	Origins []string
-	// Hosts are the values of Host that are let in besides loopback names, if the
-	// connection came to a loopback TCP address: a proxy on the same machine may
-	// pass on the name that the client has used. A value without a port stands for
-	// all ports. A value has no scheme, no slash and no *. The log warns of one that
-	// has.
-	Hosts []string
-	// OriginsName and HostsName are what an error calls Origins and Hosts, such as
-	// the names of the flags that set them, when it says where to list a missing
-	// value. If they are "", they are Guard.Origins and Guard.Hosts.
-	OriginsName, HostsName string
-	// Authenticate returns the user who has sent the request. If it returns an
-	// *AuthError, that says how the request is answered; any other error is a 401.
-	// Two users must not get the same principal: each of them could use the
-	// sessions of the other. Authenticate is called for each request, by several
-	// goroutines at the same time. If it is nil, every request is let in, with the
-	// principal "".
-	Authenticate func(*http.Request) (principal string, err error)
-	// MaxHeld is how many bytes of bodies, of answers, and of what streams have to write a
-	// handler holds for all clients together, at least 8 times MaxBody. What is kept for
-	// clients that come back is not among them. Fair shares between users are left to the
-	// program and its proxy, which know who the users are. 0: 64 MiB.
-	MaxHeld   int64
-	MaxBody   int64         // the most bytes of a POST; 0: 4 MiB
-	KeepAlive time.Duration // how long a stream is silent before a comment is sent; 0: 15 s, negative: no comments are sent
-	Log       *slog.Logger  // nil: silent
+// 2025-11-25 basic/transports#session-management: an id "SHOULD be globally unique
+// and cryptographically secure" and "MUST only contain visible ASCII characters".
+// Sessions does not check what NewID returns.
+type Sessions struct {
+	NewID func() string // nil: 130 random bits
+	// Keep is how many bytes of what was sent on a stream are kept, for a client whose
+	// connection breaks. When there are more, the oldest events go. What was sent on a
+	// stream that has ended is kept for five minutes. A session keeps at most 64 such
+	// streams, and all sessions together keep 64 MiB. 0: nothing is kept, and events have
+	// no ids.
+	Keep int
+	// IdleTimeout is how long a session lives without an HTTP request or an open
+	// stream. A call whose connection has broken does not count: it ends with the
+	// session. 0: 30 minutes; negative: for ever.
+	IdleTimeout time.Duration
+	// Max is how many sessions there may be at once. Any further initialize is answered
+	// with 503. A session that was not used for a minute after initialize ends. An idle
+	// session costs about 1 kB. 0: 10,000.
+	Max int
+	// Opened is called before initialize is answered, and must not block. The
+	// session is in the table by then, so it may end meanwhile. nil: not wanted.
+	Opened func(*Session)
+	// Ended is called on the goroutine that ends the session: that of a request,
+	// a timer or Close. context.Cause of Session.Context is the reason. nil: not
+	// wanted.
+	Ended func(*Session)
+	Log   *slog.Logger // nil: that of the handler
+
+	mu       sync.Mutex // guards the fields below, and those of each Session
+	byID     map[string]*Session
+	looked   time.Time // when a silent session was last looked for
+	sweeping bool      // a timer is set
+	closed   bool
+	sweeps   sync.WaitGroup // sweeps that go on; Add is called with mu held, and not after closed is set
 }
 
-// AuthError is an error of Guard.Authenticate. It says how the request is
-// answered.
-type AuthError struct {
-	Status    int    // 401, or 403 if the token lacks a scope; 0: 401
-	Challenge string // the value of WWW-Authenticate; "": Bearer
+// Session is a legacy HTTP client as the server remembers it from one request to
+// the next: a Peer with an id, and its streams. A conversation of HTTP+SSE is one, too.
+type Session struct {
+	*Peer
+	ID string
+	// Owner is the principal that has opened the session. A request needs both: the
+	// ID and this principal. Without authentication it is "", and the ID is the
+	// only secret.
+	Owner string
+
+	table *Sessions
+
+	// The table's mutex guards the fields below.
+	busy       int                // HTTP requests that are being answered
+	since      time.Time          // when busy became 0
+	standalone *Stream            // for messages that belong to no request; nil: the client has not asked for it
+	streams    map[string]*Stream // by id: those of POSTs that go on, or are kept; nil: none, because an idle session is to be small
+	finished   []*Stream          // those of them that have ended, the oldest first
+	lastStream int
+	isOver     bool
+	used       bool // it has had a request after initialize
 }
 
-func (e *AuthError) Error() string { return "not authorized: " + e.Challenge }
+// The reasons why a session has ended.
+var (
+	ErrSessionDeleted = errors.New("deleted by the client")
+	ErrSessionIdle    = errors.New("idle for too long")
+	ErrSessionClosed  = errors.New("closed by the server")
+)
 
-// Wrap returns a handler that makes the checks of the Guard before those of next. It
-// is for a handler that stands beside the MCP endpoint, such as one for metadata.
-func (g *Guard) Wrap(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := g.admit(w, r); ok {
-			next.ServeHTTP(w, r)
-		}
-	})
+// create returns a session that is not yet in the table. It counts as busy. If it cannot
+// be added, Delete it.
+func (ss *Sessions) create(owner string) *Session {
+	id := rand.Text()
+	if ss.NewID != nil {
+		id = ss.NewID()
+	}
+	s := &Session{ID: id, Owner: owner, table: ss, busy: 1}
+	s.Peer = newPeer(context.Background(), s.send, new(mcpProtocol), ss.Log)
+	return s
 }
 
-// admit makes the checks of the Guard. If it returns false, it has answered the
-// request.
-func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
-	if len(g.Origins) > 0 {
-		w.Header().Add("Vary", "Origin") // a cache must not give the response of one origin to another
+// add puts a session into the table.
+func (ss *Sessions) add(s *Session) error {
+	if err := ss.insert(s); err != nil {
+		return err
 	}
-	if reason := g.checkOrigin(r); reason != "" {
-		g.refuse(w, r, http.StatusForbidden, ID{}, reason)
-		return "", false
+	if ss.Opened != nil {
+		ss.Opened(s)
 	}
-	if reason := g.checkHost(r); reason != "" {
-		g.refuse(w, r, http.StatusForbidden, ID{}, reason)
-		return "", false
-	}
-	if g.hasListedOrigin(r) {
-		letPageRead(w.Header(), r)
-		if r.Method == http.MethodOptions { // before Authenticate, because a preflight carries no credentials
-			answerPreflight(w, r)
-			return "", false
-		}
-	}
-	for _, name := range singleFields {
-		if len(r.Header[name]) > 1 {
-			g.refuse(w, r, http.StatusBadRequest, ID{}, "More than one "+name)
-			return "", false
-		}
-	}
-	return g.authenticate(w, r)
+	return nil
 }
 
-// singleFields say who has sent the request, and how its body is to be read. A
-// request that repeats one of them is refused: a proxy may have checked the one
-// line, and we would read the other. 2025-11-25
-// basic/authorization#error-handling has 400 for a "Malformed authorization
-// request".
-var singleFields = []string{"Authorization", "Content-Encoding", "Content-Type"}
-
-// checkOrigin returns the reason why the Origin of a request is not let in; "": it
-// is. Browsers send this field, other programs do not. 2025-11-25
-// basic/transports#security-warning: "If the Origin header is present and
-// invalid, servers MUST respond with HTTP 403 Forbidden."
-func (g *Guard) checkOrigin(r *http.Request) (reason string) {
-	origins := r.Header["Origin"]
+func (ss *Sessions) insert(s *Session) error {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	switch {
-	case len(origins) == 0 || g.hasListedOrigin(r):
-		return ""
-	case len(origins) > 1:
-		return "More than one Origin"
-	case isLoopbackOrigin(origins[0]) && !isPreflight(r):
-		return ""
+	case ss.closed:
+		return ErrSessionClosed
+	case len(ss.byID) >= cmp.Or(ss.Max, maxSessions):
+		return errors.New("too many sessions")
+	case ss.byID[s.ID] != nil:
+		return errors.New("NewID has repeated an id")
+	case ss.byID == nil:
+		ss.byID = map[string]*Session{}
 	}
-	// The preflight of a page on a loopback host fails here, too: the page gets no
-	// CORS headers, and this error tells its author how to get them.
-	return notAllowed("Origin", origins[0], cmp.Or(g.OriginsName, "Guard.Origins"))
+	ss.byID[s.ID] = s
+	if !ss.sweeping {
+		ss.sweepLater()
+	}
+	return nil
 }
 
-// hasListedOrigin reports whether a request comes from a page of one of Origins.
-func (g *Guard) hasListedOrigin(r *http.Request) bool {
-	origins := r.Header["Origin"]
-	return len(origins) == 1 && slices.ContainsFunc(g.Origins, func(listed string) bool { return strings.EqualFold(listed, origins[0]) })
+// get returns the session with this id and owner; nil: there is none. The session
+// counts as busy until release.
+func (ss *Sessions) get(id, owner string) *Session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	s := ss.byID[id]
+	if s == nil || s.Owner != owner || s.isIdle() {
+		return nil
+	}
+	s.busy++
+	s.used = true
+	return s
 }
 
-// warnOfLists logs the entries of Origins and Hosts that fit no request.
-func (g *Guard) warnOfLists() {
-	for _, origin := range g.Origins {
-		if !isOrigin(origin) {
-			g.log().Warn("an origin that no browser sends; write scheme://host[:port] without a path", "origin", origin)
+// release undoes what create or get has added to busy.
+func (s *Session) release() {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	s.busy--
+	s.since = time.Now()
+}
+
+// isIdle reports whether the session has not been busy for too long. The caller
+// holds the table's mutex.
+func (s *Session) isIdle() bool { return s.busy == 0 && time.Since(s.since) >= s.table.ttl() }
+
+// Len returns how many sessions there are.
+func (ss *Sessions) Len() int { return len(ss.All()) }
+
+// All returns all sessions, in no order.
+func (ss *Sessions) All() []*Session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return slices.Collect(maps.Values(ss.byID))
+}
+
+// ttl returns how long a session may be idle.
+func (ss *Sessions) ttl() time.Duration {
+	if ss.IdleTimeout < 0 {
+		return math.MaxInt64
+	}
+	return cmp.Or(ss.IdleTimeout, 30*time.Minute)
+}
+
+// Tag returns the text with which the ids of all events of the session begin. It
+// does not reveal the session's id, so it is for logs. An event id with another tag is
+// refused.
+func (s *Session) Tag() string {
+	sum := sha256.Sum256([]byte(s.ID))
+	return hex.EncodeToString(sum[:4])
+}
+
+// begin puts the stream of a POST into the session, when a response begins to follow it.
+// The caller holds the mutex of the stream.
+func (s *Session) begin(stream *Stream) {
+	tag := s.Tag()
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if s.isOver {
+		stream.ended = time.Now()
+		return
+	}
+	s.lastStream++
+	stream.id = tag + "." + strconv.Itoa(s.lastStream)
+	if s.streams == nil {
+		s.streams = map[string]*Stream{}
+	}
+	s.streams[stream.id] = stream
+}
+
+// noteEnded notes that the stream of a POST has ended. It is forgotten at once if nothing
+// of it is kept, and otherwise when it is one of too many.
+func (s *Session) noteEnded(stream *Stream) {
+	s.table.mu.Lock()
+	var over *Stream
+	if s.streams[stream.id] == stream && !slices.Contains(s.finished, stream) {
+		s.finished = append(s.finished, stream)
+		if stream.keep == 0 || len(s.finished) > maxEnded {
+			over = s.finished[0]
+			s.finished = s.finished[1:]
+			delete(s.streams, over.id)
 		}
 	}
-	for _, host := range g.Hosts {
-		if !isHost(host) {
-			g.log().Warn("a host that no client sends; write name[:port]", "host", host)
-		}
+	s.table.mu.Unlock()
+	if over != nil {
+		over.forget()
 	}
 }
 
-// isOrigin reports whether a browser may send a text as Origin. It leaves out the
-// default port of the scheme: HTML standard, ASCII serialization of an origin.
-func isOrigin(text string) bool {
-	scheme, host, _ := strings.Cut(text, "://")
-	isDefault := scheme == "https" && strings.HasSuffix(host, ":443") || scheme == "http" && strings.HasSuffix(host, ":80")
-	return text == "null" || scheme != "" && isHost(host) && !isDefault
-}
-
-// isHost reports whether a text is a host, with or without a port. A name that is
-// not in ASCII is sent as in xn--bcher-kva.
-func isHost(text string) bool {
-	u, err := url.Parse("http://" + text)
-	isOdd := strings.ContainsFunc(text, func(r rune) bool { return r == '*' || r > '~' })
-	return err == nil && text != "" && u.Host == text && !isOdd && !strings.HasSuffix(text, ":")
-}
-
-// isLoopbackOrigin reports whether a loopback host has served the page of this
-// origin.
-func isLoopbackOrigin(origin string) bool {
-	scheme, host, _ := strings.Cut(origin, "://")
-	return (scheme == "http" || scheme == "https") && isAllowedHost(host, nil)
-}
-
-// isPreflight reports whether a browser asks if a page may send a request: Fetch
-// standard, CORS-preflight request.
-func isPreflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header["Access-Control-Request-Method"] != nil
-}
-
-// checkHost returns the reason why the Host of a request is not let in; "": it is.
-// It protects a server that only programs on this machine are meant to reach. In
-// a DNS rebinding attack, a page of evil.example has the browser connect to
-// 127.0.0.1 under the name evil.example. This name is then in Host.
-func (g *Guard) checkHost(r *http.Request) (reason string) {
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	isLoopback := local != nil && local.IP.IsLoopback()
-	if !isLoopback || isAllowedHost(r.Host, g.Hosts) {
-		return ""
+// takeExpired takes the streams that have ended before a time out of the session. The
+// caller holds the table's mutex.
+func (s *Session) takeExpired(before time.Time) (expired []*Stream) {
+	for len(s.finished) > 0 && s.finished[0].ended.Before(before) { // ended does not change any more
+		expired = append(expired, s.finished[0])
+		delete(s.streams, s.finished[0].id)
+		s.finished = s.finished[1:]
 	}
-	return notAllowed("Host", r.Host, cmp.Or(g.HostsName, "Guard.Hosts"))
+	if len(s.streams) == 0 {
+		s.streams, s.finished = nil, nil
+	}
+	return expired
 }
 
-// isAllowedHost reports whether host is a loopback address or localhost, with or
-// without a port, or one of listed. It returns false for a text that is more than
-// a host and a port, such as localhost:1@evil.example.
-func isAllowedHost(host string, listed []string) bool {
-	address, err := netip.ParseAddrPort(host)
-	if err == nil && address.Addr().IsLoopback() && address.Addr().Zone() == "" {
-		return true // most requests have such a host, and url.Parse is slow
+// find returns the stream to which an event belongs; nil: there is none.
+func (s *Session) find(event string) *Stream {
+	id, _, _ := strings.Cut(event, "/")
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if s.standalone != nil && s.standalone.id == id {
+		return s.standalone
 	}
-	u, err := url.Parse("http://" + host)
-	if err != nil || u.Host != host {
+	return s.streams[id]
+}
+
+// send sends a message that belongs to no request.
+func (s *Session) send(ctx context.Context, m *Message) error {
+	s.table.mu.Lock()
+	stream := s.standalone
+	s.table.mu.Unlock()
+	if stream == nil {
+		return errNobody
+	}
+	return stream.send(ctx, m)
+}
+
+// Close ends the session.
+func (s *Session) Close() error {
+	s.table.Delete(s, ErrSessionClosed)
+	return nil
+}
+
+// Delete ends a session: its streams and the contexts of its handlers end, and
+// its waiting calls fail. why is the reason. Delete may be called more than once.
+func (ss *Sessions) Delete(s *Session, why error) {
+	ss.mu.Lock()
+	known := ss.remove(s)
+	ss.mu.Unlock()
+	if known {
+		ss.end(s, why)
+	} else {
+		s.stop(why)
+	}
+}
+
+// remove takes a session out of the table, so that no request finds it any more. It
+// returns false if the session was not in the table. The caller holds mu.
+func (ss *Sessions) remove(s *Session) (known bool) {
+	s.isOver = true
+	if ss.byID[s.ID] != s {
 		return false
 	}
-	name := strings.TrimSuffix(host, ":"+u.Port())
-	if strings.EqualFold(name, "localhost") || net.ParseIP(u.Hostname()).IsLoopback() {
-		return true
-	}
-	return slices.ContainsFunc(listed, func(allowed string) bool {
-		return strings.EqualFold(allowed, host) || strings.EqualFold(allowed, name)
-	})
-}
-
-// notAllowed returns an error text for the author of a page, or for the user who
-// runs the server. The value is quoted and cut, because it comes from the client:
-// it may be long, and it may hold characters that move the cursor of a terminal.
-func notAllowed(field, value, list string) string {
-	return fmt.Sprintf("%s not allowed: %.100q; to allow it, use %s", field, value, list)
-}
-
-// isForeignLoad reports whether a page of another origin loads a URL as an image, in a
-// frame, or in another way in which a browser sends no Origin with a GET. W3C, Fetch
-// Metadata, Sec-Fetch-Site: a client that is no browser does not send the field, and none
-// means that the user has typed the address.
-func isForeignLoad(r *http.Request) bool {
-	site := r.Header.Get("Sec-Fetch-Site")
-	return r.Header["Origin"] == nil && (site == "cross-site" || site == "same-site")
-}
-
-// letPageRead lets the page that has sent a request read the response, and two
-// fields of its header. By default the browser does not allow that: Fetch standard,
-// CORS protocol.
-func letPageRead(header http.Header, r *http.Request) {
-	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
-	header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
-}
-
-// answerPreflight tells a browser which requests a page may send. Each tool chooses
-// the names of its Mcp-Param fields, so every such field that the browser asks for
-// is allowed. The list has at most 64 names.
-func answerPreflight(w http.ResponseWriter, r *http.Request) {
-	allowed := []string{"Content-Type", "Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID", "Mcp-Method", "Mcp-Name"}
-	requested := strings.Join(r.Header.Values("Access-Control-Request-Headers"), ",")
-	for name := range strings.SplitSeq(requested, ",") {
-		name = strings.TrimSpace(name)
-		isParam := strings.HasPrefix(strings.ToLower(name), "mcp-param-")
-		if isParam && len(allowed) < 64 {
-			allowed = append(allowed, name)
-		}
-	}
-	header := w.Header()
-	header.Set("Access-Control-Allow-Headers", strings.Join(allowed, ", "))
-	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	header.Set("Access-Control-Max-Age", "600") // seconds
-	w.WriteHeader(http.StatusNoContent)
-}
-
-// authenticate calls Authenticate. If it returns false, it has answered the
-// request.
-func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
-	if g.Authenticate == nil {
-		return "", true
-	}
-	principal, err := g.Authenticate(r)
-	if err == nil {
-		return principal, true
-	}
-	status := http.StatusUnauthorized
-	challenge := "Bearer"
-	if fault, ok := errors.AsType[*AuthError](err); ok && fault != nil {
-		status = cmp.Or(fault.Status, status)
-		challenge = cmp.Or(fault.Challenge, challenge)
-	}
-	w.Header().Set("WWW-Authenticate", challenge)
-	g.refuse(w, r, status, ID{}, "Not authorized")
-	return "", false
-}
-
-// refuse answers a request with a status and an error response. Its code is
-// CodeInternalError for a status of 500 or more, and else CodeInvalidRequest. id
-// is that of the JSON-RPC request; the zero ID: it is not known.
-func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID, reason string) {
-	code := CodeInvalidRequest
-	if status >= http.StatusInternalServerError {
-		code = CodeInternalError
-	}
-	g.reject(w, r, status, id, &Error{Code: code, Message: reason})
-}
-
-// reject does what refuse does, with an Error of the caller.
-func (g *Guard) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
-	g.log().Info("refused", "status", status, "reason", brief(fault.Message), "method", brief(r.Method), "path", brief(r.URL.Path), "from", r.RemoteAddr)
-	writeJSON(w, status, Payload{Messages: []*Message{NewResponse(id, nil, fault)}})
-}
-
-// log returns Log, or a logger that drops everything.
-func (g *Guard) log() *slog.Logger { return cmp.Or(g.Log, silent) }
-
-// silence returns how long a stream is silent before a comment is sent; 0: no
-// comments are sent.
-func (g *Guard) silence() time.Duration {
-	switch {
-	case g.KeepAlive == 0:
-		return 15 * time.Second
-	case g.KeepAlive < 0:
-		return 0
-	}
-	return g.KeepAlive
-}
-
-const noFlush = "No stream: this server's middleware has neither Unwrap nor Flush"
-
-// canStream reports whether a response can be flushed. If it cannot, the log says
-// so, once for each handler: everything else works, so the reason would be hard to
-// find.
-func (g *Guard) canStream(w http.ResponseWriter, warned *atomic.Bool) bool {
-	can := canFlush(w)
-	if !can && warned.CompareAndSwap(false, true) {
-		g.log().Warn("no streams", "reason", noFlush, "writer", fmt.Sprintf("%T", w))
-	}
-	return can
-}
-
-// canFlush reports whether http.ResponseController finds a way to flush.
-// http.TimeoutHandler has none, nor have wrappers with neither an Unwrap method
-// nor a Flush method.
-func canFlush(w http.ResponseWriter) bool {
-	for {
-		switch wrapper := w.(type) {
-		case http.Flusher, interface{ FlushError() error }:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = wrapper.Unwrap()
-		default:
-			return false
-		}
-	}
-}
-
-// writeJSON answers a request with a payload. A 503 asks the client to try again
-// after five seconds.
-func writeJSON(w http.ResponseWriter, status int, p Payload) {
-	body := parts(p)
-	size := 0
-	for _, part := range body {
-		size += len(part)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(size))
-	if status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "5")
-	}
-	w.WriteHeader(status)
-	out := eventWriter{w, http.NewResponseController(w)}
-	for _, part := range body {
-		if _, err := out.Write(part); err != nil {
-			return // the client has gone, and the response is not missed
-		}
-	}
-}
-
-// accepted answers a request with 202. The status is written even if the request
-// has taken longer than the server's WriteTimeout.
-func accepted(w http.ResponseWriter) {
-	out := eventWriter{w, http.NewResponseController(w)}
-	out.extendDeadline()
-	w.WriteHeader(http.StatusAccepted)
-}
-
-// read reads the payload of a POST. If it returns false, it has answered the
-// request. It insists on application/json for safety: a browser lets every page
-// POST text/plain to every origin, without a preflight. The caller gives back the bytes
-// that read has taken.
-func (g *Guard) read(w http.ResponseWriter, r *http.Request, used *counter) (in Payload, taken int, ok bool) {
-	if !isMedia(r.Header.Get("Content-Type"), "application/json") {
-		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Type must be application/json")
-		return Payload{}, 0, false
-	}
-	coding := r.Header.Get("Content-Encoding")
-	if coding != "" && coding != "identity" {
-		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Encoding is not supported")
-		return Payload{}, 0, false
-	}
-	limit := g.maxBody()
-	counting := &countingReader{Reader: r.Body, used: used}
-	body, err := readBody(counting, r.ContentLength, limit)
-	if err == nil {
-		return Decode(body), counting.taken, true
-	}
-	used.give(counting.taken)
-	switch err {
-	case error(errNoMemory):
-		g.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
-	case ErrTooLarge:
-		g.refuse(w, r, http.StatusRequestEntityTooLarge, ID{}, fmt.Sprintf("Message larger than %d bytes", limit))
-	default:
-		g.refuse(w, r, http.StatusBadRequest, ID{}, "The body could not be read")
-	}
-	return Payload{}, 0, false
-}
-
-// maxBody returns how many bytes a POST may have.
-func (g *Guard) maxBody() int64 { return cmp.Or(g.MaxBody, 4<<20) }
-
-// readBody reads a body. size is its Content-Length; -1: the sender has not said
-// it. A body of more than limit bytes is the error ErrTooLarge.
-func readBody(r io.Reader, size, limit int64) ([]byte, error) {
-	if size > limit {
-		return nil, ErrTooLarge
-	}
-	// The sender may announce much and send nothing. So the buffer begins with what is
-	// not counted.
-	first := min(max(size, 0), countFrom)
-	var body bytes.Buffer
-	body.Grow(int(first) + bytes.MinRead)
-	beyond := limit + 1 // if there is one more byte, the body is too large
-	if beyond < limit {
-		beyond = limit // the sum does not fit in an int64, and no body is too large
-	}
-	n, err := body.ReadFrom(io.LimitReader(r, beyond))
-	if n > limit {
-		err = ErrTooLarge
-	}
-	return body.Bytes(), err
-}
-
-// isMedia reports whether a Content-Type is a media type, with any parameters. A
-// parameter that is malformed does no harm, because we read none.
-func isMedia(header, kind string) bool {
-	if header == kind {
-		return true
-	}
-	media, _, err := mime.ParseMediaType(header)
-	return media == kind && (err == nil || err == mime.ErrInvalidMediaParameter)
-}
-
-// accepts reports whether an Accept header allows a media type. The header may
-// have several lines; if it names no media range, it allows all types. RFC 9110,
-// section 12.5.1: the most specific range that fits the type decides, and a
-// weight of 0 means "not acceptable". Other weights make no difference here.
-//
-//	Accept: */*;q=0, application/json      JSON is allowed, all else is not
-func accepts(lines []string, kind string) bool {
-	family, _, _ := strings.Cut(kind, "/")
-	accept := strings.Join(lines, ",")
-	for _, mediaRange := range [...]string{kind, family + "/*", "*/*"} {
-		listed, allowed := findRange(accept, mediaRange)
-		if listed {
-			return allowed
-		}
-	}
-	isEmpty := true
-	for element := range strings.SplitSeq(accept, ",") {
-		name, _, _ := strings.Cut(element, ";")
-		isEmpty = isEmpty && strings.TrimSpace(name) == ""
-	}
-	return isEmpty
-}
-
-// findRange looks for a media range in an Accept header. A range with a weight of 0
-// is listed, but not allowed. If the header lists the range twice, it is allowed
-// as soon as one of the two is.
-func findRange(accept, mediaRange string) (listed, allowed bool) {
-	for element := range strings.SplitSeq(accept, ",") {
-		name, params, _ := strings.Cut(element, ";")
-		if strings.ToLower(strings.TrimSpace(name)) == mediaRange {
-			listed = true
-			allowed = allowed || !hasZeroWeight(params)
-		}
-	}
-	return listed, allowed
-}
-
-// hasZeroWeight reports whether the parameters of a media range have a q of 0,
-// such as q=0 or q=0.000.
-func hasZeroWeight(params string) bool {
-	for param := range strings.SplitSeq(params, ";") {
-		name, weight, _ := strings.Cut(strings.TrimSpace(param), "=")
-		isZero := weight != "" && strings.Trim(weight, "0.") == ""
-		if isZero && strings.EqualFold(name, "q") {
-			return true
-		}
-	}
-	return false
-}
-
-// ---- Bounds: how much all clients together may have ----
-
-// A counter bounds what all clients of a handler have together: bytes, or requests.
-// What finds no room is refused at once. A counter does not know whose things it counts,
-// so one client can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
-type counter struct {
-	limit int64
-
-	mu    sync.Mutex // guards the field below
-	taken int64
-}
-
-// take counts n more. It returns false, and counts nothing, if that is beyond the limit.
-func (c *counter) take(n int) bool {
-	if c == nil || n == 0 {
-		return true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if int64(n) > c.limit-c.taken {
-		return false
-	}
-	c.taken += int64(n)
+	delete(ss.byID, s.ID)
 	return true
 }
 
-// give gives back n of what was taken.
-func (c *counter) give(n int) {
-	if c == nil || n == 0 {
-		return
+// stop ends the calls and the streams of a session that is not in the table any more.
+func (s *Session) stop(why error) {
+	s.table.mu.Lock()
+	streams := slices.Collect(maps.Values(s.streams))
+	if s.standalone != nil {
+		streams = append(streams, s.standalone)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.taken -= int64(n)
-}
-
-const (
-	// maxServed is how many requests a handler serves at once. One that only waits costs
-	// about 50 KB, most of it for its connection, so all of them cost 150 MB.
-	maxServed = 3 * maxInFlight
-
-	// maxConversations is how many conversations of HTTP+SSE there may be. Each of them
-	// costs about 50 KB, too.
-	maxConversations = 1000
-
-	// defaultUsed is how many bytes may be in use: bodies until their handlers have
-	// returned, answers and events until they are written. Eight of the largest bodies
-	// fit in, each with an answer of that size. 200 clients that echo 4 MiB each, and
-	// read nothing, cost 150 MB: the garbage collector lets memory grow to twice of
-	// what is in use.
-	defaultUsed = 64 << 20
-
-	// maxKept is how many bytes all sessions together keep for clients that come back:
-	// what sixteen sessions keep that have 4 MiB each. 120 sessions that are cut off
-	// from answers of 4 MB cost 220 MB.
-	maxKept = 64 << 20
-
-	// countFrom is the size up to which a body, a result, and what a stream has to write
-	// are not counted. So small calls go on when large ones use all bytes. How many
-	// there are is bounded by maxServed, so they use 36 MB at most.
-	countFrom = 4 << 10
-)
-
-// errNoMemory is the answer where there is no room.
-var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
-
-// maxUsed returns how many bytes may be in use: enough for several of the largest bodies
-// with their answers, whatever MaxBody is.
-func (g *Guard) maxUsed() int64 {
-	const several = 8
-	largest := min(g.maxBody(), math.MaxInt64/several) // a product beyond that would overflow
-	return max(cmp.Or(g.MaxHeld, defaultUsed), several*largest)
-}
-
-// counted returns how many bytes are counted for a body or a result of n bytes.
-func counted(n int) int {
-	if n <= countFrom {
-		return 0
+	s.table.mu.Unlock()
+	s.Peer.refuseCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
+	s.Peer.endContexts(why)
+	for _, stream := range streams {
+		stream.End()
+		stream.forget() // no client can come back
 	}
-	return n
 }
 
-// encodeCounted encodes a result. It returns how many bytes it has taken, or
-// errNoMemory if there is no room.
-func encodeCounted(used *counter, result any) (raw json.RawMessage, taken int, err error) {
-	raw, err = marshalObject(result)
-	taken = counted(len(raw))
-	switch {
-	case err != nil:
-		return nil, 0, err
-	case !used.take(taken):
-		return nil, 0, errNoMemory
+// end ends a session that remove has taken out of the table.
+func (ss *Sessions) end(s *Session, why error) {
+	s.stop(why)
+	s.log.Info("session ended", "session", s.Tag(), "reason", why)
+	if ss.Ended != nil {
+		ss.Ended(s)
 	}
-	return raw, taken, nil
 }
 
-// countingReader reads a body, and takes its bytes while they come: a client may
-// announce much and send nothing.
-type countingReader struct {
-	io.Reader
-	used  *counter
-	read  int
-	taken int // of these
-}
-
-// Read returns errNoMemory if there is no room for what has come.
-func (r *countingReader) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
-	r.read += n
-	more := counted(r.read) - r.taken
-	if !r.used.take(more) {
-		return 0, errNoMemory
+// Close ends all sessions, after a sweep that goes on. After that, no session can be
+// added.
+func (ss *Sessions) Close() {
+	ss.mu.Lock()
+	ss.closed = true
+	ss.mu.Unlock()
+	doneWithin(graceAtEnd, &ss.sweeps)
+	for _, s := range ss.All() {
+		ss.Delete(s, ErrSessionClosed)
 	}
-	r.taken += more
-	return n, err
 }
 
-// messageSize returns about how many bytes a message has on the wire.
-func messageSize(m *Message) int {
-	const rest = 64 // names, quotes and brackets
-	n := len(m.ID.String()) + len(m.Method) + len(m.Params) + len(m.Result) + rest
-	if m.Error != nil {
-		n += len(m.Error.Message) + len(m.Error.Data)
-	}
-	return n
+// ---- What both handlers share ----
+
+// service is what the handlers of both transports have: what they count, and how they end.
+type service struct {
+	once      sync.Once // for prepare
+	keepAlive time.Duration
+	open      context.Context // ends when Close begins
+	windDown  context.CancelFunc
+	life      context.Context // ends when Close stops the requests that still run
+	stop      context.CancelFunc
+
+	used    counter // bytes in use
+	kept    counter // bytes that all sessions keep
+	running counter // requests that are being served, or whose responses are being written
+
+	next chan func() // for the goroutines of handlers that wait; it has no buffer
+
+	noStreams   atomic.Bool // the log has said that nothing can be flushed
+	noDeadlines atomic.Bool // the log has said that no deadline can be set
+
+	mu       sync.Mutex     // guards calls of Add while open has not ended
+	requests sync.WaitGroup // HTTP requests that are being answered, and their handlers; but not GETs
+	gets     sync.WaitGroup // GETs that are being answered
 }
 
-// maxCopied is how many bytes of a result may be copied into the text of its message.
-const maxCopied = 64 << 10
+func (h *service) prepare(g *Guard, maxRequests int) {
+	g.warnOfLists()
+	h.next = make(chan func())
+	h.open, h.windDown = context.WithCancel(context.Background())
+	h.life, h.stop = context.WithCancel(context.Background())
+	h.keepAlive = g.silence()
+	h.used.limit, h.kept.limit = g.maxUsed(), maxKept
+	h.running.limit = int64(cmp.Or(maxRequests, maxServed))
+}
 
-// parts returns what Payload.Append appends, in one part or several. A large result is a
-// part of its own, so it is not copied.
-func parts(p Payload) (parts [][]byte) {
-	var text []byte
-	if p.Batch {
-		text = append(text, '[')
+// run runs the handlers of a request, on a goroutine that has served others and waits for
+// the next, or else on a new one. The stack of the first has grown already: to grow a new one
+// costs a tenth of a small call.
+func (h *service) run(f func()) {
+	h.requests.Add(1) // ServeHTTP is counted, so Close does not wait yet
+	select {
+	case h.next <- f:
+	default:
+		go h.work(f)
 	}
-	for i, m := range p.Messages {
-		if i > 0 {
-			text = append(text, ',')
+}
+
+// work runs f, and then what comes next. It ends when nothing has come for a second or two, and
+// with Close.
+func (h *service) work(f func()) {
+	patience := time.NewTicker(time.Second)
+	defer patience.Stop()
+	for hasWorked := true; ; {
+		if f != nil {
+			h.runCounted(f)
+			f, hasWorked = nil, true
 		}
-		if len(m.Result) <= maxCopied {
-			text = m.append(text)
-			continue
-		}
-		text = append(m.appendStart(text), `,"result":`...)
-		parts = append(parts, text, m.Result)
-		text = []byte("}")
-	}
-	if p.Batch {
-		text = append(text, ']')
-	}
-	return append(parts, text)
-}
-
-// requestsIn returns how many requests a payload holds.
-func requestsIn(in Payload) (n int) {
-	for _, m := range in.Messages {
-		if m.Kind() == Request {
-			n++
+		select {
+		case f = <-h.next:
+		case <-h.open.Done():
+			return
+		case <-patience.C:
+			if !hasWorked {
+				return
+			}
+			hasWorked = false
 		}
 	}
-	return n
 }
 
-// idOf returns the id for an error that is about a whole payload: that of a request,
-// or of an Invalid message.
-func idOf(in Payload) ID {
-	if m := in.Messages[0]; !in.Batch && m.Kind() != Response {
-		return m.ID
+// runCounted runs f, which may end the goroutine.
+func (h *service) runCounted(f func()) {
+	defer h.requests.Done()
+	f()
+}
+
+// enter counts an HTTP request in a group, so that Close waits for it. It returns false if
+// Close was called.
+func (h *service) enter(group *sync.WaitGroup) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open.Err() == nil {
+		group.Add(1)
 	}
-	return ID{}
+	return h.open.Err() == nil
 }
 
-// hasResponseTo reports whether a payload holds the response to a request.
-func hasResponseTo(in Payload, id ID) bool {
-	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
+// newStream returns a fresh stream. s is the session that it belongs to; nil: none.
+func (h *service) newStream(s *Session) *Stream {
+	stream := &Stream{session: s, keepAlive: h.keepAlive, used: &h.used, kept: &h.kept}
+	if s != nil {
+		rev, _ := s.remembered()
+		stream.prime = rev.Prime
+		if rev.Resume {
+			stream.keep = s.table.Keep
+		}
+	}
+	return stream
 }
 
-// ---- HTTP+SSE of 2024-11-05: the server ----
+// standalone returns the stream for messages that belong to no request. A session has one
+// of these, and a newer GET takes it over. 2025-11-25
+// basic/transports#multiple-connections: the server "MUST NOT broadcast the same message
+// across multiple streams."
+func (h *service) standalone(s *Session) *Stream {
+	stream := h.newStream(s)
+	stream.id, stream.state = s.Tag()+".0", lost
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if s.standalone == nil {
+		s.standalone = stream
+		if s.isOver {
+			stream.ended = time.Now()
+		}
+	}
+	return s.standalone
+}
+
+// follow writes the events of a stream to a response. If no deadline can be set, the log
+// says so once: the response breaks off when the WriteTimeout of the server is over.
+func (h *service) follow(s *Stream, f *follower, w http.ResponseWriter, r *http.Request, g *Guard) {
+	err := http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	if err != nil && h.noDeadlines.CompareAndSwap(false, true) {
+		g.log().Warn("a stream ends with the WriteTimeout of the server, because its middleware has no Unwrap", "writer", fmt.Sprintf("%T", w))
+	}
+	s.run(f, w, r)
+}
+
+// answerOn runs the handlers of a payload, and sends their answers on a stream.
+func answerOn(answer *answer, s *Stream) {
+	defer answer.release()
+	for m := range answer.responses() {
+		s.answer(m)
+	}
+}
+
+// close ends a handler and its sessions: see StreamableHandler.Close.
+func (h *service) close(sessions *Sessions) {
+	h.mu.Lock()
+	h.windDown()
+	h.mu.Unlock()
+	for _, s := range sessions.All() { // the answers to questions would be refused from now on
+		s.Peer.refuseCalls(fmt.Errorf("%w: %w", ErrClosed, ErrSessionClosed))
+	}
+	end := time.Now().Add(graceAfterStop + graceAtEnd)
+	doneWithin(graceAfterStop, &h.requests)
+	h.stop()
+	for _, s := range sessions.All() {
+		s.Peer.endContexts(ErrSessionClosed)
+	}
+	doneWithin(graceAtEnd, &h.requests)
+	sessions.Close()
+	doneWithin(time.Until(end), &h.gets)
+}
+
+// ---- HTTP+SSE of 2024-11-05 ----
 
 // SSEHandler is an http.Handler for the transport of 2024-11-05. A GET opens a
 // conversation, which ends with the response. The POSTs go to the same path, with
 // a query that names the conversation. Mount the handler at one path. A proxy must
-// not rewrite that path, because the server tells it to the client.
+// not rewrite that path, because the server tells it to the client. What
+// StreamableHandler says about middleware holds here, too.
+//
+// A conversation is a session whose standalone stream is the response to the GET:
+//
+//	goroutine of a POST                     goroutine of its handlers
+//	Guard, read, Peer.dispatch ───────────► Handler ──► the standalone stream
+//	202                                                        │
+//	goroutine of the GET: follows the stream ◄─────────────────┘
 //
 // Set the fields before the first request.
 type SSEHandler struct {
@@ -1767,81 +1379,12 @@ type SSEHandler struct {
 	// until their answers can be sent. Further ones are answered with 503. 0: 3,072.
 	MaxRequests int
 	// Max is how many conversations there may be at once. Further GETs are answered with
-	// 503. Each conversation has a connection and two goroutines. 0: 1,000.
+	// 503. Each conversation has a connection and a goroutine. 0: 1,000.
 	Max   int
 	NewID func() string // returns the id of a conversation, which must be hard to guess; nil: a random text
 
-	warned  atomic.Bool // the log has said that middleware makes streams impossible
-	once    sync.Once   // sets the limits of the two fields below
-	used    counter     // bytes in use
-	running counter     // requests that are being served
-
-	mu     sync.Mutex // guards the fields below
-	pipes  map[string]*ssePipe
-	closed bool
-	all    sync.WaitGroup // one for each conversation; Add is called with mu held, and not after closed is set
-}
-
-// ssePipe is the server's Conn of one conversation. Payloads pass through it from
-// the goroutine of each POST to that of Serve, and from there to that of the GET:
-//
-//	POST -- in --> Read     Serve and the Handler     Write -- stream --> response of the GET
-//
-//	state         what goes on                              event                      next state
-//	open          POSTs are read, events are written        SSEHandler.Close           winding down
-//	                                                        the client goes            over
-//	winding down  Read returns io.EOF; events are written   all requests are answered  over
-//	                                                        three seconds pass         over
-//	                                                        the client goes            over
-//	over          all contexts have ended; the response ends
-type ssePipe struct {
-	used      *counter           // of the handler: bytes in use
-	principal string             // of the GET; a POST must have the same one
-	in        chan Payload       // has no buffer: a POST waits until its payload is read
-	stream    *Stream            // the events for the response of the GET
-	reading   context.Context    // ends when the state is no longer open
-	endRead   context.CancelFunc // ends reading
-	cancel    context.CancelFunc // ends all contexts of the conversation, reading included
-}
-
-// Read returns the payload of the next POST.
-func (p *ssePipe) Read() (Payload, error) {
-	select {
-	case in := <-p.in:
-		return in, nil
-	case <-p.reading.Done():
-		return Payload{}, io.EOF
-	}
-}
-
-// Write sends a payload as an event. While it waits until the client has read, the
-// payload is counted, and not encoded.
-func (p *ssePipe) Write(ctx context.Context, out Payload) error {
-	taken := 0 // by encode
-	for _, m := range out.Messages {
-		taken += counted(len(m.Result))
-	}
-	defer func() { p.used.give(taken) }() // 0 if the queue has taken it over
-	o := outgoing{event: Event{Type: "message"}, taken: &taken}
-	if out.Batch {
-		o.batch = out.Messages
-	} else {
-		o.message = out.Messages[0]
-	}
-	return p.stream.push(ctx, o)
-}
-
-// encode encodes a result, and takes its bytes. Write gives them back.
-func (p *ssePipe) encode(result any) (json.RawMessage, error) {
-	raw, _, err := encodeCounted(p.used, result)
-	return raw, err
-}
-
-// Close ends reading, and the response once all events are written.
-func (p *ssePipe) Close() error {
-	p.endRead()
-	p.stream.End()
-	return nil
+	service
+	table Sessions
 }
 
 // ServeHTTP answers a GET with a stream of events, and takes in POSTs.
@@ -1860,7 +1403,7 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, "Method not allowed")
 	case isForeignLoad(r): // it could open all conversations there are
 		h.refuse(w, r, http.StatusForbidden, ID{}, "A page of another origin must send its Origin")
-	case !h.canStream(w, &h.warned):
+	case !h.canStream(w, &h.noStreams):
 		h.refuse(w, r, http.StatusInternalServerError, ID{}, noFlush)
 	case !accepts(r.Header["Accept"], "text/event-stream"):
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
@@ -1869,40 +1412,36 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// get opens a conversation, and writes its events until it ends. A second goroutine
-// serves the payloads of the POSTs, and get waits for it at the end. 2024-11-05
+func (h *SSEHandler) prepare() {
+	h.service.prepare(&h.Guard, h.MaxRequests)
+	h.table.NewID, h.table.Max, h.table.Log = h.NewID, cmp.Or(h.Max, maxConversations), h.Log
+}
+
+// errHungUp is why a conversation has ended.
+var errHungUp = errors.New("ended by the client")
+
+// get opens a conversation, and writes its events until it ends. 2024-11-05
 // basic/transports#http-with-sse: "When a client connects, the server MUST send an
 // endpoint event containing a URI for the client to use for sending messages."
 func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	newID := rand.Text
-	if h.NewID != nil {
-		newID = h.NewID
+	if !h.enter(&h.gets) {
+		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "The server is shutting down")
+		return
 	}
-	id := newID()
-	p := &ssePipe{used: &h.used, principal: principal, in: make(chan Payload), stream: NewStream("", 0), cancel: cancel}
-	p.stream.out.keepAlive, p.stream.out.used = h.silence(), &h.used
-	p.reading, p.endRead = context.WithCancel(ctx)
-	if !h.add(id, p) {
+	defer h.gets.Done()
+	s := h.table.create(principal)
+	stream := h.service.standalone(s)
+	stream.eventType = "message"
+	f, _ := stream.attach("")
+	f.opening = Event{Type: "endpoint", Data: []byte(endpointURI(r, s.ID))}.Append(nil)
+	if h.table.add(s) != nil {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "No more streams")
 		return
 	}
-	defer h.remove(id)
-	f, _ := p.stream.attach("")
-	_ = p.stream.push(ctx, outgoing{event: Event{Type: "endpoint", Data: []byte(endpointURI(r, id))}})
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		err := Serve(ctx, p, h.handlerOf(p, r.Header), h.Log)
-		if err != nil && ctx.Err() == nil {
-			h.log().Warn("conversation over", "reason", brief(err.Error()))
-		}
-	})
-	p.stream.run(f, w, r)
+	h.follow(stream, f, w, r, &h.Guard)
 	// 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the
 	// associated HTTP connection(s)"
-	cancel()
-	serving.Wait()
+	h.table.Delete(s, errHungUp)
 }
 
 // endpointURI returns the URI to which the client POSTs: that of the GET, with the
@@ -1922,109 +1461,70 @@ func endpointURI(r *http.Request, id string) string {
 	return endpoint.String()
 }
 
-// handlerOf returns the Handler of one conversation. It calls h.Handler, and puts
-// the principal and the header of the GET into each Exchange. The bytes of results
-// are counted.
-func (h *SSEHandler) handlerOf(p *ssePipe, header http.Header) Handler {
-	return HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		x.Principal = p.principal
-		x.Header = header
-		x.encode = p.encode
-		// A request without a Peer is modern, and this transport has no modern
-		// revision. The code is one that legacy servers use, too: with a code of
-		// modern servers the client would not fall back to initialize (2026-07-28
-		// basic/versioning).
-		if x.Peer == nil {
-			reason := fmt.Sprintf("Method not found: this transport does not serve %.100q", x.Meta().ProtocolVersion)
-			return nil, &Error{Code: CodeMethodNotFound, Message: reason}
-		}
-		return h.Handler.Handle(ctx, x)
-	})
-}
-
-// add puts a conversation into the table. It returns false after Close, if there is no
-// room, or if the id is taken.
-func (h *SSEHandler) add(id string, p *ssePipe) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed || len(h.pipes) >= cmp.Or(h.Max, maxConversations) || h.pipes[id] != nil {
-		return false
-	}
-	if h.pipes == nil {
-		h.pipes = map[string]*ssePipe{}
-	}
-	h.pipes[id] = p
-	h.all.Add(1)
-	return true
-}
-
-// remove takes a conversation out of the table.
-func (h *SSEHandler) remove(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.pipes, id)
-	h.all.Done()
-}
-
-// find returns a conversation. It returns nil if there is none with this id, and
-// if it belongs to another principal.
-func (h *SSEHandler) find(id, principal string) *ssePipe {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	p := h.pipes[id]
-	if p == nil || p.principal != principal {
-		return nil
-	}
-	return p
-}
-
-// post hands the payload of a POST to its conversation. Responses are sent on the
-// stream, so the status here only says that the payload has come.
+// post takes in a payload. The answers are sent on the stream, so the status only says
+// that the payload has come.
 func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
+	isOpen := h.enter(&h.requests)
+	if isOpen {
+		defer h.requests.Done()
+	}
 	in, taken, ok := h.read(w, r, &h.used)
 	if !ok {
 		return
 	}
-	id := r.URL.Query().Get("session")
-	first := in.Messages[0]
-	p := h.find(id, principal)
 	places := 0
-	in.done = sync.OnceFunc(func() {
+	in.done = func() {
 		h.used.give(taken)
 		h.running.give(places)
-	})
-	passedOn := false
-	defer func() {
-		if !passedOn {
-			in.done()
-		}
-	}()
-	if p == nil {
-		h.refuse(w, r, http.StatusNotFound, first.ID, "No such session")
-		return
 	}
-	if first.Kind() == Invalid && first.ID == (ID{}) && !in.Batch {
+	n, first := answersTo(in), in.Messages[0]
+	s := h.table.get(r.URL.Query().Get("session"), principal)
+	if s != nil {
+		defer s.release()
+	}
+	switch {
+	case s == nil || !isOpen:
+		h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
+	case first.Kind() == Invalid && first.ID == ID{} && !in.Batch:
 		// The error response has no id. On the stream the client could not see which
 		// of its POSTs is meant.
 		writeJSON(w, http.StatusBadRequest, in)
-		return
-	}
-	n := answersTo(in)
-	if !h.running.take(n) {
+	case !h.running.take(n):
 		h.refuse(w, r, http.StatusServiceUnavailable, idOf(in), errBusy.Message)
+	default:
+		places = n
+		h.handOn(w, r, in, s)
 		return
 	}
-	places = n
-	select {
-	case p.in <- in:
-		passedOn = true // the Peer calls in.done
-		accepted(w)
-	case <-p.reading.Done():
-		h.refuse(w, r, http.StatusNotFound, first.ID, "No such session")
-	case <-time.After(stall): // the client sends requests, and does not read the responses
-		h.refuse(w, r, http.StatusServiceUnavailable, first.ID, "Too many requests in flight")
-	case <-r.Context().Done():
+	in.done()
+}
+
+// handOn lets the Peer of a conversation take in a payload, and runs its handlers.
+func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session) {
+	base := Exchange{Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
+	if !in.Batch { // the requests of a batch run one after another
+		base.encode = h.encode
 	}
+	answer := s.Peer.dispatch(context.WithoutCancel(r.Context()), HandlerFunc(h.handle), in, base)
+	switch {
+	case answer != nil:
+		h.run(func() { answerOn(answer, s.standalone) })
+	case answersTo(in) > 0: // the conversation has ended meanwhile
+		h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
+		return
+	}
+	accepted(w)
+}
+
+// handle calls the Handler. A request without a Peer is modern, and this transport has no
+// modern revision. The code is one that legacy servers use, too: with a code of modern
+// servers the client would not fall back to initialize (2026-07-28 basic/versioning).
+func (h *SSEHandler) handle(ctx context.Context, x *Exchange) (any, error) {
+	if x.Peer == nil {
+		reason := fmt.Sprintf("Method not found: this transport does not serve %.100q", x.Meta().ProtocolVersion)
+		return nil, &Error{Code: CodeMethodNotFound, Message: reason}
+	}
+	return h.Handler.Handle(ctx, x)
 }
 
 // answersTo returns how many answers a payload gets on the stream. What is no message
@@ -2039,11 +1539,6 @@ func answersTo(in Payload) (n int) {
 	return n
 }
 
-func (h *SSEHandler) prepare() {
-	h.used.limit, h.running.limit = h.maxUsed(), int64(cmp.Or(h.MaxRequests, maxServed))
-	h.warnOfLists()
-}
-
 // Close ends all conversations, and no more are opened. Requests that are being
 // served have three seconds; then their contexts end. Close returns when all
 // conversations are over, four seconds after the call at the latest. It may be
@@ -2054,22 +1549,11 @@ func (h *SSEHandler) prepare() {
 // about five seconds, and then call http.Server.Close: Shutdown also waits for the rest
 // of a body, which a client may never send.
 func (h *SSEHandler) Close() {
-	h.mu.Lock()
-	h.closed = true
-	pipes := slices.Collect(maps.Values(h.pipes))
-	h.mu.Unlock()
-	for _, p := range pipes {
-		p.endRead()
-	}
-	if !doneWithin(graceAfterStop, &h.all) {
-		for _, p := range pipes {
-			p.cancel()
-		}
-		doneWithin(graceAtEnd, &h.all)
-	}
+	h.once.Do(h.prepare)
+	h.close(&h.table)
 }
 
-// ======== The client ========
+// ==== The client ====
 //
 // SSEDialer and sseConn are the client of HTTP+SSE. They share poster with the client
 // of http.go: it sends POSTs, and knows which are under way. HTTPError and redirects
@@ -2618,4 +2102,738 @@ func (t *withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	return t.RoundTripper.RoundTrip(r)
+}
+
+// ==== Bounds and protection ====
+
+// ---- Guard: what is checked before every handler ----
+
+// Guard checks each HTTP request before a handler of this package reads its body.
+// StreamableHandler and SSEHandler embed one.
+//
+// The zero Guard lets in every program that can connect to the listener. Of web
+// pages it lets in only those of loopback origins, such as http://localhost:3000.
+// So listen on a loopback address, or set Authenticate.
+//
+// These are the checks, in this order. The first one that a request does not pass
+// answers it:
+//
+//	check         passes if                                                                      otherwise
+//	Origin        it is missing, is a loopback origin, or is one of Origins                      403
+//	Host          it is a loopback host or one of Hosts, or the connection is not to loopback    403
+//	preflight     it is no OPTIONS of a browser before its request; one for a page of Origins    204, and the browser goes on
+//	              is answered here
+//	fields        Authorization, Content-Encoding and Content-Type come at most once             400
+//	Authenticate  it is nil, or returns no error                                                 401, or as an AuthError says
+type Guard struct {
+	// Origins are the origins that are let in besides those of loopback hosts, such
+	// as https://app.example.com. The pages of these origins, and no others, get
+	// CORS headers. The preflight of any other page is refused, even if its origin
+	// is a loopback host. 2025-11-25 basic/transports#security-warning: "Servers
+	// MUST validate the Origin header on all incoming connections to prevent DNS
+	// rebinding attacks". Write an origin exactly as a browser sends it: without a
+	// final slash, a default port or a *. The log warns of one that no browser sends.
+	Origins []string
+	// Hosts are the values of Host that are let in besides loopback names, if the
+	// connection came to a loopback TCP address: a proxy on the same machine may
+	// pass on the name that the client has used. A value without a port stands for
+	// all ports. A value has no scheme, no slash and no *. The log warns of one that
+	// has.
+	Hosts []string
+	// OriginsName and HostsName are what an error calls Origins and Hosts, such as
+	// the names of the flags that set them, when it says where to list a missing
+	// value. If they are "", they are Guard.Origins and Guard.Hosts.
+	OriginsName, HostsName string
+	// Authenticate returns the user who has sent the request. If it returns an
+	// *AuthError, that says how the request is answered; any other error is a 401.
+	// Two users must not get the same principal: each of them could use the
+	// sessions of the other. Authenticate is called for each request, by several
+	// goroutines at the same time. If it is nil, every request is let in, with the
+	// principal "".
+	Authenticate func(*http.Request) (principal string, err error)
+	// MaxHeld is how many bytes of bodies, of answers, and of what streams have to write a
+	// handler holds for all clients together, at least 8 times MaxBody. What is kept for
+	// clients that come back is not among them. Fair shares between users are left to the
+	// program and its proxy, which know who the users are. 0: 64 MiB.
+	MaxHeld   int64
+	MaxBody   int64         // the most bytes of a POST; 0: 4 MiB
+	KeepAlive time.Duration // how long a stream is silent before a comment is sent; 0: 15 s, negative: no comments are sent
+	Log       *slog.Logger  // nil: silent
+}
+
+// AuthError is an error of Guard.Authenticate. It says how the request is
+// answered.
+type AuthError struct {
+	Status    int    // 401, or 403 if the token lacks a scope; 0: 401
+	Challenge string // the value of WWW-Authenticate; "": Bearer
+}
+
+func (e *AuthError) Error() string { return "not authorized: " + e.Challenge }
+
+// Wrap returns a handler that makes the checks of the Guard before those of next. It
+// is for a handler that stands beside the MCP endpoint, such as one for metadata.
+func (g *Guard) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := g.admit(w, r); ok {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// admit makes the checks of the Guard. If it returns false, it has answered the
+// request.
+func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
+	if len(g.Origins) > 0 {
+		w.Header().Add("Vary", "Origin") // a cache must not give the response of one origin to another
+	}
+	if reason := g.checkOrigin(r); reason != "" {
+		g.refuse(w, r, http.StatusForbidden, ID{}, reason)
+		return "", false
+	}
+	if reason := g.checkHost(r); reason != "" {
+		g.refuse(w, r, http.StatusForbidden, ID{}, reason)
+		return "", false
+	}
+	if g.hasListedOrigin(r) {
+		letPageRead(w.Header(), r)
+		if r.Method == http.MethodOptions { // before Authenticate, because a preflight carries no credentials
+			answerPreflight(w, r)
+			return "", false
+		}
+	}
+	for _, name := range singleFields {
+		if len(r.Header[name]) > 1 {
+			g.refuse(w, r, http.StatusBadRequest, ID{}, "More than one "+name)
+			return "", false
+		}
+	}
+	return g.authenticate(w, r)
+}
+
+// singleFields say who has sent the request, and how its body is to be read. A
+// request that repeats one of them is refused: a proxy may have checked the one
+// line, and we would read the other. 2025-11-25
+// basic/authorization#error-handling has 400 for a "Malformed authorization
+// request".
+var singleFields = []string{"Authorization", "Content-Encoding", "Content-Type"}
+
+// checkOrigin returns the reason why the Origin of a request is not let in; "": it
+// is. Browsers send this field, other programs do not. 2025-11-25
+// basic/transports#security-warning: "If the Origin header is present and
+// invalid, servers MUST respond with HTTP 403 Forbidden."
+func (g *Guard) checkOrigin(r *http.Request) (reason string) {
+	origins := r.Header["Origin"]
+	switch {
+	case len(origins) == 0 || g.hasListedOrigin(r):
+		return ""
+	case len(origins) > 1:
+		return "More than one Origin"
+	case isLoopbackOrigin(origins[0]) && !isPreflight(r):
+		return ""
+	}
+	// The preflight of a page on a loopback host fails here, too: the page gets no
+	// CORS headers, and this error tells its author how to get them.
+	return notAllowed("Origin", origins[0], cmp.Or(g.OriginsName, "Guard.Origins"))
+}
+
+// hasListedOrigin reports whether a request comes from a page of one of Origins.
+func (g *Guard) hasListedOrigin(r *http.Request) bool {
+	origins := r.Header["Origin"]
+	return len(origins) == 1 && slices.ContainsFunc(g.Origins, func(listed string) bool { return strings.EqualFold(listed, origins[0]) })
+}
+
+// warnOfLists logs the entries of Origins and Hosts that fit no request.
+func (g *Guard) warnOfLists() {
+	for _, origin := range g.Origins {
+		if !isOrigin(origin) {
+			g.log().Warn("an origin that no browser sends; write scheme://host[:port] without a path", "origin", origin)
+		}
+	}
+	for _, host := range g.Hosts {
+		if !isHost(host) {
+			g.log().Warn("a host that no client sends; write name[:port]", "host", host)
+		}
+	}
+}
+
+// isOrigin reports whether a browser may send a text as Origin. It leaves out the
+// default port of the scheme: HTML standard, ASCII serialization of an origin.
+func isOrigin(text string) bool {
+	scheme, host, _ := strings.Cut(text, "://")
+	isDefault := scheme == "https" && strings.HasSuffix(host, ":443") || scheme == "http" && strings.HasSuffix(host, ":80")
+	return text == "null" || scheme != "" && isHost(host) && !isDefault
+}
+
+// isHost reports whether a text is a host, with or without a port. A name that is
+// not in ASCII is sent as in xn--bcher-kva.
+func isHost(text string) bool {
+	u, err := url.Parse("http://" + text)
+	isOdd := strings.ContainsFunc(text, func(r rune) bool { return r == '*' || r > '~' })
+	return err == nil && text != "" && u.Host == text && !isOdd && !strings.HasSuffix(text, ":")
+}
+
+// isLoopbackOrigin reports whether a loopback host has served the page of this
+// origin.
+func isLoopbackOrigin(origin string) bool {
+	scheme, host, _ := strings.Cut(origin, "://")
+	return (scheme == "http" || scheme == "https") && isAllowedHost(host, nil)
+}
+
+// isPreflight reports whether a browser asks if a page may send a request: Fetch
+// standard, CORS-preflight request.
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header["Access-Control-Request-Method"] != nil
+}
+
+// checkHost returns the reason why the Host of a request is not let in; "": it is.
+// It protects a server that only programs on this machine are meant to reach. In
+// a DNS rebinding attack, a page of evil.example has the browser connect to
+// 127.0.0.1 under the name evil.example. This name is then in Host.
+func (g *Guard) checkHost(r *http.Request) (reason string) {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	isLoopback := local != nil && local.IP.IsLoopback()
+	if !isLoopback || isAllowedHost(r.Host, g.Hosts) {
+		return ""
+	}
+	return notAllowed("Host", r.Host, cmp.Or(g.HostsName, "Guard.Hosts"))
+}
+
+// isAllowedHost reports whether host is a loopback address or localhost, with or
+// without a port, or one of listed. It returns false for a text that is more than
+// a host and a port, such as localhost:1@evil.example.
+func isAllowedHost(host string, listed []string) bool {
+	address, err := netip.ParseAddrPort(host)
+	if err == nil && address.Addr().IsLoopback() && address.Addr().Zone() == "" {
+		return true // most requests have such a host, and url.Parse is slow
+	}
+	u, err := url.Parse("http://" + host)
+	if err != nil || u.Host != host {
+		return false
+	}
+	name := strings.TrimSuffix(host, ":"+u.Port())
+	if strings.EqualFold(name, "localhost") || net.ParseIP(u.Hostname()).IsLoopback() {
+		return true
+	}
+	return slices.ContainsFunc(listed, func(allowed string) bool {
+		return strings.EqualFold(allowed, host) || strings.EqualFold(allowed, name)
+	})
+}
+
+// notAllowed returns an error text for the author of a page, or for the user who
+// runs the server. The value is quoted and cut, because it comes from the client:
+// it may be long, and it may hold characters that move the cursor of a terminal.
+func notAllowed(field, value, list string) string {
+	return fmt.Sprintf("%s not allowed: %.100q; to allow it, use %s", field, value, list)
+}
+
+// isForeignLoad reports whether a page of another origin loads a URL as an image, in a
+// frame, or in another way in which a browser sends no Origin with a GET. W3C, Fetch
+// Metadata, Sec-Fetch-Site: a client that is no browser does not send the field, and none
+// means that the user has typed the address.
+func isForeignLoad(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return r.Header["Origin"] == nil && (site == "cross-site" || site == "same-site")
+}
+
+// letPageRead lets the page that has sent a request read the response, and two
+// fields of its header. By default the browser does not allow that: Fetch standard,
+// CORS protocol.
+func letPageRead(header http.Header, r *http.Request) {
+	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
+	header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
+}
+
+// answerPreflight tells a browser which requests a page may send. Each tool chooses
+// the names of its Mcp-Param fields, so every such field that the browser asks for
+// is allowed. The list has at most 64 names.
+func answerPreflight(w http.ResponseWriter, r *http.Request) {
+	allowed := []string{"Content-Type", "Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID", "Mcp-Method", "Mcp-Name"}
+	requested := strings.Join(r.Header.Values("Access-Control-Request-Headers"), ",")
+	for name := range strings.SplitSeq(requested, ",") {
+		name = strings.TrimSpace(name)
+		isParam := strings.HasPrefix(strings.ToLower(name), "mcp-param-")
+		if isParam && len(allowed) < 64 {
+			allowed = append(allowed, name)
+		}
+	}
+	header := w.Header()
+	header.Set("Access-Control-Allow-Headers", strings.Join(allowed, ", "))
+	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	header.Set("Access-Control-Max-Age", "600") // seconds
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// authenticate calls Authenticate. If it returns false, it has answered the
+// request.
+func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
+	if g.Authenticate == nil {
+		return "", true
+	}
+	principal, err := g.Authenticate(r)
+	if err == nil {
+		return principal, true
+	}
+	status := http.StatusUnauthorized
+	challenge := "Bearer"
+	if fault, ok := errors.AsType[*AuthError](err); ok && fault != nil {
+		status = cmp.Or(fault.Status, status)
+		challenge = cmp.Or(fault.Challenge, challenge)
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
+	g.refuse(w, r, status, ID{}, "Not authorized")
+	return "", false
+}
+
+// refuse answers a request with a status and an error response. Its code is
+// CodeInternalError for a status of 500 or more, and else CodeInvalidRequest. id
+// is that of the JSON-RPC request; the zero ID: it is not known.
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID, reason string) {
+	code := CodeInvalidRequest
+	if status >= http.StatusInternalServerError {
+		code = CodeInternalError
+	}
+	g.reject(w, r, status, id, &Error{Code: code, Message: reason})
+}
+
+// reject does what refuse does, with an Error of the caller.
+func (g *Guard) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
+	g.log().Info("refused", "status", status, "reason", brief(fault.Message), "method", brief(r.Method), "path", brief(r.URL.Path), "from", r.RemoteAddr)
+	writeJSON(w, status, Payload{Messages: []*Message{NewResponse(id, nil, fault)}})
+}
+
+// log returns Log, or a logger that drops everything.
+func (g *Guard) log() *slog.Logger { return cmp.Or(g.Log, silent) }
+
+// silence returns how long a stream is silent before a comment is sent; 0: no
+// comments are sent.
+func (g *Guard) silence() time.Duration {
+	switch {
+	case g.KeepAlive == 0:
+		return 15 * time.Second
+	case g.KeepAlive < 0:
+		return 0
+	}
+	return g.KeepAlive
+}
+
+const noFlush = "No stream: this server's middleware has neither Unwrap nor Flush"
+
+// canStream reports whether a response can be flushed. If it cannot, the log says
+// so, once for each handler: everything else works, so the reason would be hard to
+// find.
+func (g *Guard) canStream(w http.ResponseWriter, warned *atomic.Bool) bool {
+	can := canFlush(w)
+	if !can && warned.CompareAndSwap(false, true) {
+		g.log().Warn("no streams", "reason", noFlush, "writer", fmt.Sprintf("%T", w))
+	}
+	return can
+}
+
+// canFlush reports whether http.ResponseController finds a way to flush.
+// http.TimeoutHandler has none, nor have wrappers with neither an Unwrap method
+// nor a Flush method.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch wrapper := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = wrapper.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// writeJSON answers a request with a payload.
+func writeJSON(w http.ResponseWriter, status int, p Payload) {
+	writeParts(w, status, [][]byte{p.Append(nil)})
+}
+
+// writeParts answers a request with JSON in several parts. A 503 asks the client to try
+// again after five seconds.
+func writeParts(w http.ResponseWriter, status int, parts [][]byte) {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(size))
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "5")
+	}
+	extendDeadline(w, size)
+	w.WriteHeader(status)
+	for _, part := range parts {
+		if _, err := w.Write(part); err != nil {
+			return // the client has gone, and the response is not missed
+		}
+	}
+}
+
+// accepted answers a request with 202.
+func accepted(w http.ResponseWriter) {
+	extendDeadline(w, 0)
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// extendDeadline sets the deadline for the write of some bytes, whatever the WriteTimeout of
+// the server. A client that does not take them in time loses its connection, because they are
+// in use until then.
+func extendDeadline(w http.ResponseWriter, size int) {
+	wait := stall + time.Duration(size/slowest)*time.Second
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait)) // some writers cannot
+}
+
+// clearDeadlines removes the deadlines that net/http has set: a ReadTimeout would look like
+// a client that has gone.
+func clearDeadlines(w http.ResponseWriter) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Time{})
+	_ = rc.SetWriteDeadline(time.Time{})
+}
+
+// read reads the payload of a POST. If it returns false, it has answered the
+// request. It insists on application/json for safety: a browser lets every page
+// POST text/plain to every origin, without a preflight. The caller gives back the bytes
+// that read has taken.
+func (g *Guard) read(w http.ResponseWriter, r *http.Request, used *counter) (in Payload, taken int, ok bool) {
+	if !isMedia(r.Header.Get("Content-Type"), "application/json") {
+		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Type must be application/json")
+		return Payload{}, 0, false
+	}
+	coding := r.Header.Get("Content-Encoding")
+	if coding != "" && coding != "identity" {
+		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Encoding is not supported")
+		return Payload{}, 0, false
+	}
+	limit := g.maxBody()
+	counting := &countingReader{Reader: r.Body, used: used}
+	body, err := readBody(counting, r.ContentLength, limit)
+	if err == nil {
+		return Decode(body), counting.taken, true
+	}
+	used.give(counting.taken)
+	switch err {
+	case error(errNoMemory):
+		g.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
+	case ErrTooLarge:
+		g.refuse(w, r, http.StatusRequestEntityTooLarge, ID{}, fmt.Sprintf("Message larger than %d bytes", limit))
+	default:
+		g.refuse(w, r, http.StatusBadRequest, ID{}, "The body could not be read")
+	}
+	return Payload{}, 0, false
+}
+
+// maxBody returns how many bytes a POST may have.
+func (g *Guard) maxBody() int64 { return cmp.Or(g.MaxBody, 4<<20) }
+
+// readBody reads a body. size is its Content-Length; -1: the sender has not said
+// it. A body of more than limit bytes is the error ErrTooLarge.
+func readBody(r io.Reader, size, limit int64) ([]byte, error) {
+	if size > limit {
+		return nil, ErrTooLarge
+	}
+	// The sender may announce much and send nothing. So the buffer begins with what is
+	// not counted.
+	first := min(max(size, 0), countFrom)
+	var body bytes.Buffer
+	body.Grow(int(first) + bytes.MinRead)
+	beyond := limit + 1 // if there is one more byte, the body is too large
+	if beyond < limit {
+		beyond = limit // the sum does not fit in an int64, and no body is too large
+	}
+	n, err := body.ReadFrom(io.LimitReader(r, beyond))
+	if n > limit {
+		err = ErrTooLarge
+	}
+	return body.Bytes(), err
+}
+
+// isMedia reports whether a Content-Type is a media type, with any parameters. A
+// parameter that is malformed does no harm, because we read none.
+func isMedia(header, kind string) bool {
+	if header == kind {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(header)
+	return media == kind && (err == nil || err == mime.ErrInvalidMediaParameter)
+}
+
+// accepts reports whether an Accept header allows a media type. The header may
+// have several lines; if it names no media range, it allows all types. RFC 9110,
+// section 12.5.1: the most specific range that fits the type decides, and a
+// weight of 0 means "not acceptable". Other weights make no difference here.
+//
+//	Accept: */*;q=0, application/json      JSON is allowed, all else is not
+func accepts(lines []string, kind string) bool {
+	family, _, _ := strings.Cut(kind, "/")
+	accept := strings.Join(lines, ",")
+	for _, mediaRange := range [...]string{kind, family + "/*", "*/*"} {
+		listed, allowed := findRange(accept, mediaRange)
+		if listed {
+			return allowed
+		}
+	}
+	isEmpty := true
+	for element := range strings.SplitSeq(accept, ",") {
+		name, _, _ := strings.Cut(element, ";")
+		isEmpty = isEmpty && strings.TrimSpace(name) == ""
+	}
+	return isEmpty
+}
+
+// findRange looks for a media range in an Accept header. A range with a weight of 0
+// is listed, but not allowed. If the header lists the range twice, it is allowed
+// as soon as one of the two is.
+func findRange(accept, mediaRange string) (listed, allowed bool) {
+	for element := range strings.SplitSeq(accept, ",") {
+		name, params, _ := strings.Cut(element, ";")
+		if strings.ToLower(strings.TrimSpace(name)) == mediaRange {
+			listed = true
+			allowed = allowed || !hasZeroWeight(params)
+		}
+	}
+	return listed, allowed
+}
+
+// hasZeroWeight reports whether the parameters of a media range have a q of 0,
+// such as q=0 or q=0.000.
+func hasZeroWeight(params string) bool {
+	for param := range strings.SplitSeq(params, ";") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(param), "=")
+		isZero := weight != "" && strings.Trim(weight, "0.") == ""
+		if isZero && strings.EqualFold(name, "q") {
+			return true
+		}
+	}
+	return false
+}
+
+// ---- Bounds: how much all clients together may have ----
+
+// A counter bounds what all clients of a handler have together: bytes, or requests.
+// What finds no room is refused at once. A counter does not know whose things it counts,
+// so one client can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
+type counter struct {
+	limit int64
+
+	mu    sync.Mutex // guards the field below
+	taken int64
+}
+
+// take counts n more. It returns false, and counts nothing, if that is beyond the limit.
+func (c *counter) take(n int) bool {
+	if c == nil || n == 0 {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if int64(n) > c.limit-c.taken {
+		return false
+	}
+	c.taken += int64(n)
+	return true
+}
+
+// give gives back n of what was taken.
+func (c *counter) give(n int) {
+	if c == nil || n == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.taken -= int64(n)
+}
+
+const (
+	stall   = 30 * time.Second // how long one write may take, beside a second for each of these bytes
+	slowest = 64 << 10
+
+	eventOverhead = 256 // bytes that an event costs beside its data
+
+	// maxServed is how many requests a handler serves at once. One that only waits costs
+	// about 50 KB, most of it for its connection, so all of them cost 150 MB.
+	maxServed = 3 * maxInFlight
+
+	// maxConversations is how many conversations of HTTP+SSE there may be. Each of them
+	// costs about 50 KB, too.
+	maxConversations = 1000
+
+	// defaultUsed is how many bytes may be in use: bodies until their handlers have
+	// returned, answers and events until they are written. Eight of the largest bodies
+	// fit in, each with an answer of that size. 200 clients that echo 4 MiB each, and
+	// read nothing, cost 150 MB: the garbage collector lets memory grow to twice of
+	// what is in use.
+	defaultUsed = 64 << 20
+
+	// maxKept is how many bytes all sessions together keep for clients that come back:
+	// what ten sessions keep that have 4 MiB each. 2,000 clients that read no progress,
+	// of which all of it is kept, cost 240 MB with their connections; with 64 MiB, 290 MB.
+	maxKept = 40 << 20
+
+	// countFrom is the size up to which a body, a result, and what a stream has to write
+	// are not counted. So small calls go on when large ones use all bytes. How many
+	// there are is bounded by maxServed, so they use 36 MB at most.
+	countFrom = 4 << 10
+)
+
+// errNoMemory is the answer where there is no room.
+var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
+
+// maxUsed returns how many bytes may be in use: enough for several of the largest bodies
+// with their answers, whatever MaxBody is.
+func (g *Guard) maxUsed() int64 {
+	const several = 8
+	largest := min(g.maxBody(), math.MaxInt64/several) // a product beyond that would overflow
+	return max(cmp.Or(g.MaxHeld, defaultUsed), several*largest)
+}
+
+// counted returns how many bytes are counted for a body or a result of n bytes.
+func counted(n int) int {
+	if n <= countFrom {
+		return 0
+	}
+	return n
+}
+
+// encode encodes a result. While it does, about as many bytes are in use: a small call may
+// have a large answer, and many of them would be encoded before they are counted.
+func (h *service) encode(result any) (json.RawMessage, error) {
+	n := counted(textIn(reflect.ValueOf(result), maxDepth))
+	if !h.used.take(n) {
+		return nil, errNoMemory
+	}
+	defer h.used.give(n)
+	return marshalObject(result)
+}
+
+const maxDepth = 12 // levels of a result at which its text is counted
+
+// textIn returns how many bytes the strings in a value have.
+func textIn(v reflect.Value, depth int) (n int) {
+	switch kind := v.Kind(); {
+	case depth == 0:
+	case kind == reflect.String:
+		return v.Len()
+	case kind == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8:
+		return v.Len()
+	case kind == reflect.Slice || kind == reflect.Array:
+		for i := range v.Len() {
+			n += textIn(v.Index(i), depth-1)
+		}
+	case kind == reflect.Map:
+		for _, key := range v.MapKeys() {
+			n += textIn(key, depth-1) + textIn(v.MapIndex(key), depth-1)
+		}
+	case kind == reflect.Struct:
+		for i := range v.NumField() {
+			if field := v.Field(i); field.CanInterface() { // encoding/json, too, leaves the others out
+				n += textIn(field, depth-1)
+			}
+		}
+	case kind == reflect.Pointer || kind == reflect.Interface:
+		return textIn(v.Elem(), depth-1)
+	}
+	return n
+}
+
+// countingReader reads a body, and takes its bytes while they come: a client may
+// announce much and send nothing.
+type countingReader struct {
+	io.Reader
+	used  *counter
+	read  int
+	taken int // of these
+}
+
+// Read returns errNoMemory if there is no room for what has come.
+func (r *countingReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.read += n
+	more := counted(r.read) - r.taken
+	if !r.used.take(more) {
+		return 0, errNoMemory
+	}
+	r.taken += more
+	return n, err
+}
+
+// requestsIn returns how many requests a payload holds.
+func requestsIn(in Payload) (n int) {
+	for _, m := range in.Messages {
+		if m.Kind() == Request {
+			n++
+		}
+	}
+	return n
+}
+
+// idOf returns the id for an error that is about a whole payload: that of a request,
+// or of an Invalid message.
+func idOf(in Payload) ID {
+	if m := in.Messages[0]; !in.Batch && m.Kind() != Response {
+		return m.ID
+	}
+	return ID{}
+}
+
+// hasResponseTo reports whether a payload holds the response to a request.
+func hasResponseTo(in Payload, id ID) bool {
+	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
+}
+
+const (
+	// maxSessions is how many sessions there may be. An idle one takes about 1 kB, so
+	// all of them take 10 MB. The sweep needs about a millisecond for them.
+	maxSessions = 10_000
+
+	// minSilence is how long nobody must have used a session that was never used after
+	// initialize, before it ends, or a session whose calls are stopped. A client that
+	// was cut off tries to come back more often than that.
+	minSilence = time.Minute
+)
+
+// ---- The sweep ----
+
+// sweepLater sets the timer. An idle session lives a minute longer than IdleTimeout at
+// most, and a quarter longer if IdleTimeout is short. The caller holds mu.
+func (ss *Sessions) sweepLater() {
+	ss.sweeping = true
+	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweep)
+}
+
+// sweep ends the sessions that have been idle for too long, and those that were not used
+// for a minute after initialize. Of the others it forgets the streams that are not to be
+// kept any more. As long as there are sessions, it sets the timer again.
+func (ss *Sessions) sweep() {
+	var over []*Session
+	var expired []*Stream
+	ss.mu.Lock()
+	if ss.closed { // Close ends all sessions
+		ss.mu.Unlock()
+		return
+	}
+	ss.sweeps.Add(1)
+	defer ss.sweeps.Done()
+	for _, s := range ss.byID {
+		isUnused := !s.used && s.busy == 0 && time.Since(s.since) >= minSilence
+		if isUnused || s.isIdle() {
+			ss.remove(s)
+			over = append(over, s)
+		} else {
+			expired = append(expired, s.takeExpired(time.Now().Add(-keepEnded))...)
+		}
+	}
+	ss.sweeping = false
+	if len(ss.byID) > 0 {
+		ss.sweepLater()
+	}
+	ss.mu.Unlock()
+	for _, s := range over {
+		ss.end(s, ErrSessionIdle)
+	}
+	for _, stream := range expired {
+		stream.forget()
+	}
 }

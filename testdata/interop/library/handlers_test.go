@@ -66,15 +66,17 @@ func TestInputBothEras(t *testing.T) {
 // A requestState is good for the same request of the same principal, for a while, and for nothing else. No byte of it can be changed.
 func TestInputState(t *testing.T) {
 	const state, life = "state\x00é\xff", 15 * time.Minute
-	serve := func(key string) http.Handler {
+	serve := func(t *testing.T, key string) http.Handler {
 		handler := func(_ context.Context, x *wire.Exchange) (any, error) {
 			if x.State() == "" {
 				return wire.InputRequired{State: state}, nil
 			}
 			return map[string]any{"same": x.State() == state}, nil
 		}
-		return &wire.StreamableHandler{Handler: &wire.Server{Capabilities: everything, StateKey: []byte(key), Methods: map[string]wire.HandlerFunc{"tools/call": handler, "prompts/get": handler}},
+		h := &wire.StreamableHandler{Handler: &wire.Server{Capabilities: everything, StateKey: []byte(key), Methods: map[string]wire.HandlerFunc{"tools/call": handler, "prompts/get": handler}},
 			Guard: wire.Guard{Authenticate: func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }}}
+		t.Cleanup(h.Close)
+		return h
 	}
 	post := func(h http.Handler, method, params, principal string) string {
 		body := strings.Replace(modernRequest(method, `"name":"x",`+params), `{}}`, `{},"b":`+strconv.Itoa(len(params))+`}`, 1) // each _meta is another
@@ -87,7 +89,7 @@ func TestInputState(t *testing.T) {
 		return w.Body.String()
 	}
 	synctest.Test(t, func(t *testing.T) {
-		h := serve("k")
+		h := serve(t, "k")
 		const same = `"arguments":{"m":[{"a:b":"c:d"}],"n":9007199254740993}`
 		first := func(principal string) string {
 			out := post(h, "tools/call", `"arguments":{"n":9007199254740993,"m":[{"a:b":"c:d"}]}`, principal)
@@ -107,7 +109,7 @@ func TestInputState(t *testing.T) {
 			"another method":                      good(h, "prompts/get", same, "ada", sealed),
 			"other params":                        good(h, "tools/call", strings.Replace(same, "993", "992", 1), "ada", sealed),
 			"another principal":                   good(h, "tools/call", same, "bob", sealed),
-			"another server":                      good(serve("other"), "tools/call", same, "ada", sealed),
+			"another server":                      good(serve(t, "other"), "tools/call", same, "ada", sealed),
 			"longer":                              good(h, "tools/call", same, "ada", sealed+"-TAMPERED"),
 			"empty":                               good(h, "tools/call", same, "ada", ""),
 			"another principal that is not UTF-8": good(h, "tools/call", same, "\xfe", odd) || !good(h, "tools/call", same, "\xff", odd),

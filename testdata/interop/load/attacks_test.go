@@ -319,10 +319,6 @@ func (s *target) attackWithSmallBatch() {
 	w.end()
 }
 
-// Handlers build their texts before the server can count them. Here they would be 1.6 GB if all handlers ran at the same moment, and the busier the
-// machine, the more of them do. The answers are what the server bounds: without that, it held 2.5 to 3.7 GB here.
-const mayBuild = 1 << 30
-
 // 400 small calls at once that ask for much, whose clients read nothing.
 func (s *target) attackWithSmallCalls(version string) {
 	header, body := modernCall("echo", muchEcho, "")
@@ -330,7 +326,6 @@ func (s *target) attackWithSmallCalls(version string) {
 		header = inSession(s.open(version))
 	}
 	w := s.watch()
-	w.may = mayBuild
 	for i := range 400 {
 		if version != modern {
 			body = fmt.Sprintf(callOfEcho, i+1, muchEcho)
@@ -350,7 +345,6 @@ func (s *target) attackWithUnreadSSE() {
 		}
 	}
 	w := s.watch()
-	w.may = mayBuild
 	mustPost(strings.Replace(hello, legacy, "2024-11-05", 1))
 	for i := range 400 {
 		mustPost(fmt.Sprintf(callOfEcho, i+1, muchEcho))
