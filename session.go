@@ -537,22 +537,33 @@ func (c Content) append(b []byte) ([]byte, error) {
 		return append(appendString(append(b, `{"type":"text","text":`...), c.Text), '}'), nil
 	}
 	type plain Content // without MarshalJSON
+	inner := c.Content
+	c.Content = nil // encoding/json would check what is inside once for each level
 	text, err := marshal(plain(c))
 	if err != nil {
 		return nil, err
 	}
-	full := Object{text[:len(text)-1]} // without its }
+	b = append(b, text[:len(text)-1]...) // without its }
 	switch {
 	case c.Type == "text" && c.Text == "":
-		full.Add("text", []byte(`""`))
+		b = append(b, `,"text":""`...)
 	case (c.Type == "image" || c.Type == "audio") && len(c.Data) == 0:
-		full.Add("data", []byte(`""`))
+		b = append(b, `,"data":""`...)
 	case c.Type == "tool_use" && c.Input == nil:
-		full.Add("input", []byte("{}"))
-	case c.Type == "tool_result" && len(c.Content) == 0:
-		full.Add("content", []byte("[]"))
+		b = append(b, `,"input":{}`...)
+	case c.Type == "tool_result":
+		b = append(b, `,"content":[`...)
+		for i, content := range inner {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			if b, err = content.append(b); err != nil {
+				return nil, err
+			}
+		}
+		b = append(b, ']')
 	}
-	return append(b, full.encode()...), nil
+	return append(b, '}'), nil
 }
 
 // ResourceContents is what a resource holds: a text, or bytes. 2025-11-25

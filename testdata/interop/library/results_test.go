@@ -17,7 +17,7 @@ func TestContentOfSamplingWithTools(t *testing.T) {
 	for _, text := range []string{
 		`{"type":"tool_use","name":"get_weather","id":"call_1","input":{"city":"Oslo"}}`,
 		`{"type":"tool_use","name":"now","id":"call_2","input":{}}`,
-		`{"type":"tool_result","toolUseId":"call_1","content":[{"type":"text","text":"18"}],"structuredContent":{"t":18},"isError":true}`,
+		`{"type":"tool_result","toolUseId":"call_1","structuredContent":{"t":18},"isError":true,"content":[{"type":"text","text":"18"}]}`,
 		`{"type":"tool_result","toolUseId":"call_2","content":[]}`,
 	} {
 		var result wire.SamplingResult
