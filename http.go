@@ -1839,7 +1839,7 @@ func (in *incoming) neededPlaces() []*counter {
 	switch {
 	case in.requests == 0, in.payload.hasRequest("initialize") && !in.payload.Batch:
 		return nil
-	case in.payload.hasRequest("subscriptions/listen"): // it lasts; in the legacy era it is refused at once
+	case in.revision.Modern && in.payload.hasRequest("subscriptions/listen"): // it lasts
 		return []*counter{&in.h.listening}
 	case in.session != nil:
 		return []*counter{&in.h.running}

@@ -1948,6 +1948,10 @@ func TestHTTPBusy(t *testing.T) {
 			if v := ask(other, ping); (v.Code == 200) != (name == "of one session") {
 				t.Errorf("%s: another session gets %d %s", name, v.Code, v.Body)
 			}
+			listening := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen"}]` // a method of the modern era alone
+			if v := ask(other, listening); (v.Code == 200) != (name == "of one session") {
+				t.Errorf("%s: another session gets %d %s for a batch", name, v.Code, v.Body)
+			}
 			if v := ask(first, saysOK); v.Code != 202 {
 				t.Errorf("%s: a response gets %d %s", name, v.Code, v.Body)
 			}

@@ -3195,11 +3195,11 @@ func codeOf(err error) int {
 // acquire returns the connection, for one call. After the call, release it. A server that
 // ends after each handshake is started maxTries times at most.
 func (c *Client) acquire(ctx context.Context) (*connection, error) {
-	for range maxTries {
+	for try := 0; ; try++ {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		conn, a, err := c.connectionOrAttempt()
+		conn, a, err := c.connectionOrAttempt(try < maxTries)
 		if conn != nil || err != nil {
 			return conn, err
 		}
@@ -3211,12 +3211,11 @@ func (c *Client) acquire(ctx context.Context) (*connection, error) {
 		case <-ctx.Done():
 		}
 	}
-	return nil, fmt.Errorf("%w: the server has ended after each of %d handshakes", ErrClosed, maxTries)
 }
 
 // connectionOrAttempt returns the connection, for one more call, or the attempt
-// to make one.
-func (c *Client) connectionOrAttempt() (*connection, *attempt, error) {
+// to make one, if that may be made.
+func (c *Client) connectionOrAttempt(mayTry bool) (*connection, *attempt, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -3231,6 +3230,9 @@ func (c *Client) connectionOrAttempt() (*connection, *attempt, error) {
 	if c.current != nil {
 		c.current.calls++
 		return c.current, nil, nil
+	}
+	if !mayTry {
+		return nil, nil, fmt.Errorf("%w: the server has ended after each of %d handshakes", ErrClosed, maxTries)
 	}
 	if c.attempt == nil {
 		a := &attempt{done: make(chan struct{})}
@@ -3255,6 +3257,13 @@ func (c *Client) connect(a *attempt) {
 	conn, err := c.open(ctx)
 	if err != nil && err != tooLong && context.Cause(ctx) == tooLong {
 		err = after(tooLong, err)
+	}
+	if conn != nil { // Close waits until each connection is closed, those too that are retired
+		c.running.Add(1)
+		context.AfterFunc(conn.peer.Context(), func() {
+			defer c.running.Done()
+			_ = conn.peer.Close()
+		})
 	}
 	defer close(a.done)
 	c.mu.Lock()

@@ -908,7 +908,7 @@ type Sessions struct {
 	// Keep is how many bytes of what was sent on a stream are kept, for a client whose
 	// connection breaks. When there are more, the oldest events go. What was sent on a
 	// stream that has ended is kept for five minutes. A session keeps at most 64 such
-	// streams, and all sessions together keep 64 MiB. 0: nothing is kept, and events have
+	// streams, and all sessions together keep 40 MiB. 0: nothing is kept, and events have
 	// no ids.
 	Keep int
 	// IdleTimeout is how long a session lives without an HTTP request or an open
@@ -1434,8 +1434,9 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	stream.eventType = "message"
 	f, _ := stream.attach("")
 	f.opening = Event{Type: "endpoint", Data: []byte(endpointURI(r, s.ID))}.Append(nil)
-	if h.table.add(s) != nil {
-		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "No more streams")
+	if err := h.table.add(s); err != nil {
+		h.table.Delete(s, err)
+		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, err.Error())
 		return
 	}
 	h.follow(stream, f, w, r, &h.Guard)

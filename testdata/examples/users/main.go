@@ -48,7 +48,7 @@ func main() {
 	mcp.AddTool(server, mcp.Tool{Name: "whoami"}, whoami)
 	endpoint := &mcp.StreamableHandler{
 		Handler:  server,
-		Sessions: &mcp.Sessions{Keep: 4 << 20}, // for legacy clients; each session keeps 4 MiB for a client that is cut off
+		Sessions: &mcp.Sessions{Keep: 4 << 20}, // for legacy clients; a stream keeps 4 MiB for a client that is cut off
 		Guard: mcp.Guard{
 			Authenticate: authenticate,
 			Origins:      []string{"https://app.example.com"}, // whose pages may call

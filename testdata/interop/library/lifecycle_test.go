@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +72,82 @@ func TestServerThatDiesAfterTheHandshake(t *testing.T) {
 			}
 		}
 		c.Close()
+		time.Sleep(time.Minute)
+	})
+}
+
+// The last of the connections that a call may start serves it.
+func TestLastHandshakeServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := 0
+		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
+		err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) {
+			dials++
+			ours, theirs := wire.Pipe()
+			go wire.Serve(context.Background(), theirs, &wire.Server{}, nil)
+			if dials < 4 {
+				return dyingConn{ours}, nil
+			}
+			return ours, nil
+		}))
+		if err != nil || dials != 4 {
+			t.Errorf("%v after %d connections", err, dials)
+		}
+		c.Close()
+		time.Sleep(time.Minute)
+	})
+}
+
+// slowToClose is a connection that takes a second to close. It does not send pings.
+type slowToClose struct {
+	wire.Conn
+	closed *atomic.Bool
+}
+
+func (c slowToClose) Write(ctx context.Context, p wire.Payload) error {
+	if p.Messages[0].Method == "ping" {
+		return wire.ErrNotSent
+	}
+	return c.Conn.Write(ctx, p)
+}
+
+func (c slowToClose) Close() error {
+	time.Sleep(time.Second)
+	c.closed.Store(true)
+	return c.Conn.Close()
+}
+
+// Close waits until each connection is closed, also one that a call still uses while other calls have another one: what it started has ended.
+func TestCloseWaitsForAllConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var closed []*atomic.Bool
+		server := &wire.Server{Methods: map[string]wire.HandlerFunc{"wait": func(ctx context.Context, _ *wire.Exchange) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}}
+		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
+		err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) {
+			ours, theirs := wire.Pipe()
+			go wire.Serve(context.Background(), theirs, server, nil)
+			closed = append(closed, new(atomic.Bool))
+			return slowToClose{ours, closed[len(closed)-1]}, nil
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting := make(chan error)
+		go func() { waiting <- c.Call(t.Context(), "wait", nil, nil) }()
+		synctest.Wait()
+		if err := c.Call(t.Context(), "ping", nil, nil); !errors.Is(err, wire.ErrNotSent) { // on both connections
+			t.Error(err)
+		}
+		_ = c.Close()
+		for i, isClosed := range closed {
+			if !isClosed.Load() {
+				t.Errorf("connection %d of %d is not closed", i, len(closed))
+			}
+		}
+		<-waiting
 		time.Sleep(time.Minute)
 	})
 }
