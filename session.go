@@ -2870,7 +2870,7 @@ func (c *changes) listen(ctx context.Context, x *Exchange) (any, error) {
 		return nil, InvalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
 	}
 	agreed, sub := c.newListener(p.Notifications)
-	sub.size = len(x.Request.Params)
+	sub.size = len(x.Request.Params) + perURI*len(uris)
 	if !c.addListener(sub) {
 		return nil, errListeners
 	}
@@ -4146,7 +4146,7 @@ const (
 	maxListen     = 64 << 10 // bytes of a subscriptions/listen, which are kept as long as the subscription
 	maxWatched    = 1024     // URIs of a subscriptions/listen
 	maxWatching   = 64 << 10 // bytes of the URIs that one legacy client watches, with perURI for each
-	perURI        = 100      // bytes that each of these URIs costs beside its text
+	perURI        = 100      // bytes that each URI that a client watches costs beside its text
 	maxRemembered = 32 << 20 // bytes of all these URIs and requests of one Server
 	maxOthers     = 2048     // changes that wait for one client when another notification is dropped: more than it can watch
 )
@@ -4281,15 +4281,19 @@ func digestValue(h hash.Hash, dec *json.Decoder) {
 		}
 		digestValue(h, dec) // its end
 	case json.Delim('{'):
-		var members [][]byte
+		var members [][2][]byte
 		for dec.More() {
-			member := sha256.New()
-			digestValue(member, dec) // its name
-			digestValue(member, dec)
-			members = append(members, member.Sum(nil))
+			name, value := sha256.New(), sha256.New()
+			digestValue(name, dec)
+			digestValue(value, dec)
+			members = append(members, [2][]byte{name.Sum(nil), value.Sum(nil)})
 		}
-		slices.SortFunc(members, bytes.Compare)
-		h.Write(bytes.Join(members, nil))
+		// Members with one name keep their order: the last one counts.
+		slices.SortStableFunc(members, func(a, b [2][]byte) int { return bytes.Compare(a[0], b[0]) })
+		for _, m := range members {
+			h.Write(m[0])
+			h.Write(m[1])
+		}
 		digestValue(h, dec) // its end
 	}
 }

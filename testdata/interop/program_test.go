@@ -378,7 +378,7 @@ func TestCallAdvises(t *testing.T) {
 		{server.URL, `; no MCP server answers at this path: that of most ends in /mcp or /sse\n$`},
 		{"http://127.0.0.1:1/mcp", `connection refused; nothing listens there: check the port, and that the server runs\n$`},
 		{strings.Replace(server.URL, "http", "https", 1) + "/mcp", `server gave HTTP response to HTTPS client\n$`},
-		{strings.Replace(secure.URL, "https", "http", 1) + "/mcp", `"Client sent an HTTP request to an HTTPS server."\)\n$`},
+		{strings.Replace(secure.URL, "https", "http", 1) + "/mcp", `"Client sent an HTTP request to an HTTPS server."\)+\n$`},
 		{"no-such-command", `executable file not found in \$PATH\n$`},
 	} {
 		if out := run(t, nil, "", mcpwire, "call", row.to); out.exit != 1 || strings.Count(out.stderr, "\n") != 1 || !regexp.MustCompile(row.want).MatchString(out.stderr) {

@@ -103,6 +103,8 @@ func TestInputState(t *testing.T) {
 			return strings.Contains(out, `"same":true`)
 		}
 		sealed, odd := first("ada"), first("\xff")
+		const twice, swapped = `"arguments":{"o":{"n":1,"n":2}}`, `"arguments":{"o":{"n":2,"n":1}}` // the last one counts
+		ofTwice := text([]byte(post(h, "tools/call", twice, "ada")), "result", "requestState")
 		for name, refused := range map[string]bool{
 			"the retry":                           !good(h, "tools/call", same, "ada", sealed),
 			"the state":                           strings.Contains(sealed, "state"),
@@ -110,6 +112,7 @@ func TestInputState(t *testing.T) {
 			"other params":                        good(h, "tools/call", strings.Replace(same, "993", "992", 1), "ada", sealed),
 			"another principal":                   good(h, "tools/call", same, "bob", sealed),
 			"another server":                      good(serve(t, "other"), "tools/call", same, "ada", sealed),
+			"a member that is there twice":        !good(h, "tools/call", twice, "ada", ofTwice) || good(h, "tools/call", swapped, "ada", ofTwice),
 			"longer":                              good(h, "tools/call", same, "ada", sealed+"-TAMPERED"),
 			"empty":                               good(h, "tools/call", same, "ada", ""),
 			"another principal that is not UTF-8": good(h, "tools/call", same, "\xfe", odd) || !good(h, "tools/call", same, "\xff", odd),
