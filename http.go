@@ -458,7 +458,9 @@ func (in *incoming) initialize(base Exchange) {
 	s := in.h.Sessions.create(base.Principal)
 	defer s.release()
 	in.session, in.mayStream = s, false
+	stop := context.AfterFunc(in.h.life, func() { s.Peer.endContexts(ErrSessionClosed) }) // s is not in the table yet
 	in.whenHandled = func() {
+		stop()
 		if !in.opened {
 			in.h.Sessions.Delete(s, ErrSessionClosed)
 		}
@@ -481,9 +483,7 @@ func (in *incoming) initialize(base Exchange) {
 		return encoded(agreed), nil
 	})
 	base.Peer = s.Peer
-	// The session is not in the table yet, so Close would not find the request. It
-	// also ends with in.h.life.
-	in.handOn(withValues(in.h.life, in.r.Context()), opening, s.Peer, base)
+	in.handOn(context.WithoutCancel(in.r.Context()), opening, s.Peer, base)
 }
 
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
@@ -539,7 +539,7 @@ func (in *incoming) sessionless(base Exchange) {
 // treat a client disconnect as cancellation of that request."
 func (in *incoming) alone(base Exchange) {
 	nobody := func(context.Context, *Message) error { return errNobody }
-	p := newLonePeer(in.r.Context(), nobody, statelessProtocol, in.h.Log) // net/http ends the context
+	p := newPeer(in.r.Context(), nobody, statelessProtocol, in.h.Log) // net/http ends the context
 	stop := context.AfterFunc(in.h.life, func() { p.endContexts(ErrClosed) })
 	in.whenHandled = func() { stop() }
 	in.handOn(p.ctx, in.h.Handler, p, base)
@@ -591,9 +591,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 func (in *incoming) serve(answer *answer) {
 	defer answer.release()
 	defer in.stream.End()
-	for m := range answer.responses() {
-		in.stream.answer(m)
-	}
+	answer.serve(in.stream.answer)
 }
 
 // encode encodes the result of a single request. Its body is not needed any more, so there

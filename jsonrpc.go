@@ -19,7 +19,7 @@ package main
 //	what comes    Conn.Read ─► Decode ─► Peer.dispatch ┬ a response      ─► the Call that waits for it
 //	                                                   ├ a notification  ─► Handler.Handle, at once
 //	                                                   └ a request       ─► an answer
-//	an answer     answer.responses ─► Handler.Handle ─► Conn.Write
+//	an answer     answer.serve ─► Handler.Handle ─► Conn.Write
 //	a call        Peer.Call ─► the table of calls ─► Conn.Write … the response … ─► Peer.Call returns
 //
 // The types, from the outside to the inside:
@@ -194,16 +194,6 @@ func StringID(s string) ID { return ID{string(appendString(nil, s))} }
 // zero ID is "".
 func (id ID) String() string { return id.text }
 
-// key returns a text that is the same for all spellings of one id: "a" and
-// "\u0061" are the same string.
-func (id ID) key() string {
-	text := unquote([]byte(id.text))
-	if !strings.HasPrefix(id.text, `"`) || strings.ContainsRune(text, utf8.RuneError) { // a lone \ud83d cannot be decoded
-		return id.text
-	}
-	return `"` + text
-}
-
 // parseID reads an id. It returns false for a fraction, a boolean, null, an
 // array or an object, and for an id of more than maxID bytes. 2025-11-25
 // basic#requests: "Requests MUST include a string or integer ID." and "Unlike
@@ -328,10 +318,11 @@ func Decode(data []byte) Payload {
 	switch {
 	case !utf8.Valid(text): // 2025-11-25 transports: "JSON-RPC messages MUST be UTF-8 encoded."
 		in.Messages = []*Message{newInvalid(ID{}, CodeParseError, "Parse error: not UTF-8")}
-	case isTooDeep(text) && oversized(text, errTooDeep).Messages[0].ID != ID{}:
-		in.Messages = oversized(text, errTooDeep).Messages
-	case !json.Valid(text):
-		in.Messages = []*Message{newInvalid(ID{}, CodeParseError, "Parse error: not JSON")}
+	case !json.Valid(text): // encoding/json also refuses more than 10,000 levels
+		in.Messages = unreadable(text, errNotJSON).Messages
+		if in.Messages[0].invalid { // JSON-RPC 2.0 #error_object: this error has no id
+			in.Messages = []*Message{newInvalid(ID{}, CodeParseError, "Parse error: not JSON")}
+		}
 	case text[0] == '[':
 		in.decodeBatch(text)
 	default:
@@ -340,16 +331,7 @@ func Decode(data []byte) Payload {
 	return in
 }
 
-var errTooDeep = errors.New("more than 10,000 levels")
-
-// isTooDeep reports whether a text has more levels than encoding/json reads.
-func isTooDeep(text []byte) bool {
-	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) <= 10_000 {
-		return false
-	}
-	err := json.Unmarshal(text, new(json.RawMessage))
-	return err != nil && strings.Contains(err.Error(), "max depth")
-}
+var errNotJSON = errors.New("not JSON")
 
 // decodeBatch reads an array of messages. If it is empty or too long, the
 // payload is one Invalid message: JSON-RPC 2.0 #batch answers such an array with
@@ -666,7 +648,7 @@ func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 	x.owner.mu.Lock()
 	// The handler may have passed on a copy of x, so its state is what identifies
 	// the request.
-	current := x.owner.serving[x.state.key]
+	current := x.owner.serving[x.state.id]
 	over := current == nil || current.state != x.state || x.state.cancelled
 	if !over {
 		x.state.sending.Add(1)
@@ -687,7 +669,6 @@ type served struct {
 	exchange *Exchange
 
 	id      ID
-	key     string // of the id
 	ctx     context.Context
 	cancel  context.CancelFunc
 	trailer *Message       // is sent after the response; nil: nothing is. In MCP, the end of a subscription
@@ -810,9 +791,8 @@ func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *sl
 //	timer              1 ms ─► starts reader 2
 //	reader 2                   reads B, serves B, writes the response, reads C …
 //
-// The more requests are in flight, the sooner the timer fires: after a millisecond for one,
-// half a millisecond for two, and so on. So a hundred slow requests are taken in within
-// some five milliseconds, and quick ones keep their order.
+// So quick requests keep their order, and of slow ones a thousand are taken in within a
+// second.
 type loop struct {
 	peer    *Peer
 	handler Handler
@@ -820,7 +800,7 @@ type loop struct {
 	result  chan error      // has room for the reason why the conversation ended; nil: the peer has hung up
 }
 
-const handOverAfter = time.Millisecond // when the only request in flight takes longer, another goroutine reads
+const handOverAfter = time.Millisecond // when a request takes longer, another goroutine reads
 
 // newLoop makes a Peer and its loop. Nothing is read before start.
 func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger, weAreClient bool) *loop {
@@ -863,9 +843,6 @@ func (l *loop) read() {
 // ended.
 func (l *loop) serve(in Payload) (readOn bool) {
 	if !l.peer.enterReader() {
-		if in.done != nil {
-			in.done()
-		}
 		return false
 	}
 	defer l.peer.working.Done()
@@ -874,14 +851,14 @@ func (l *loop) serve(in Payload) (readOn bool) {
 	switch {
 	case answer == nil:
 		return true
-	case answer.isExclusive(), len(answer.requests) == 0 && !l.peer.weAreClient:
+	case answer.exclusive, len(answer.requests) == 0 && !l.peer.weAreClient:
 		// A server writes refusals before it reads anything else: a client that does
 		// not read them must stop sending. A client always reads on, because the
 		// response to a call of its own may come next.
 		l.reply(answer)
 		return true
 	}
-	next := time.AfterFunc(handOverAfter/time.Duration(l.peer.requestsInFlight()), l.read)
+	next := time.AfterFunc(handOverAfter, l.read)
 	l.reply(answer)
 	// Stop returns true if the timer has not fired: then nobody else reads, and the
 	// caller reads on. Otherwise the timer has started the next reader.
@@ -893,9 +870,7 @@ func (l *loop) serve(in Payload) (readOn bool) {
 func (l *loop) reply(answer *answer) {
 	defer answer.release()
 	if !answer.Batch {
-		for m := range answer.responses() {
-			l.write(Payload{Messages: []*Message{m}})
-		}
+		answer.serve(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
 		return
 	}
 	array := Payload{Batch: true}
@@ -904,9 +879,7 @@ func (l *loop) reply(answer *answer) {
 			l.write(array)
 		}
 	}()
-	for m := range answer.responses() {
-		array.Messages = append(array.Messages, m)
-	}
+	answer.serve(func(m *Message) { array.Messages = append(array.Messages, m) })
 }
 
 // write writes an answer, even when all contexts have ended. If a server cannot
@@ -931,19 +904,15 @@ func (l *loop) write(out Payload) {
 // call ends.
 func (l *loop) sayUnsent(out Payload, why error) {
 	fault := &Error{Code: CodeInternalError, Message: "the result could not be sent: " + brief(why.Error())}
-	errorsOnly := Payload{Batch: out.Batch}
-	for _, m := range out.Messages {
-		if m.Result != nil {
-			errorsOnly.Messages = append(errorsOnly.Messages, NewResponse(m.ID, nil, fault))
-		}
-	}
-	if errorsOnly.Messages == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(l.peer.ctx, graceAtEnd)
 	defer cancel()
-	if err := l.peer.conn.Write(ctx, errorsOnly); err != nil {
-		l.peer.log.Debug("an error was not sent", "error", brief(err.Error()))
+	for _, m := range out.Messages {
+		if m.Result == nil {
+			continue
+		}
+		if err := l.peer.conn.Write(ctx, Payload{Messages: []*Message{NewResponse(m.ID, nil, fault)}}); err != nil {
+			l.peer.log.Debug("an error was not sent", "error", brief(err.Error()))
+		}
 	}
 }
 
@@ -986,13 +955,12 @@ type Peer struct {
 
 	mu       sync.Mutex // guards the fields below
 	lastID   int64
-	calls    map[string]*pendingCall // by ID.key; nil: none
-	expected map[string]int          // how many calls have a key that the protocol has given, which in MCP is the progressToken; nil: none
-	serving  map[string]*Exchange    // by ID.key; nil: none, because an idle session is to be small
-	inFlight int                     // requests and refusals whose responses are not yet written
-	held     int                     // bytes of the payloads with these requests
-	callErr  error                   // why no more calls can be made; nil: they can
-	ended    bool                    // ctx has been ended
+	calls    map[ID]*pendingCall // nil: none
+	serving  map[ID]*Exchange    // nil: none, because an idle session is to be small
+	inFlight int                 // requests and refusals whose responses are not yet written
+	held     int                 // bytes of the payloads with these requests
+	callErr  error               // why no more calls can be made; nil: they can
+	ended    bool                // ctx has been ended
 }
 
 // newPeer returns a Peer that lives as long as ctx. send sends what belongs to no
@@ -1001,12 +969,6 @@ func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logg
 	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol}
 	p.ctx, p.endCtx = context.WithCancelCause(ctx)
 	return p
-}
-
-// newLonePeer returns a Peer for one payload that stands alone. Its context is ctx,
-// which ends by itself: a context of its own would cost each request memory.
-func newLonePeer(ctx context.Context, send sender, protocol protocol, log *slog.Logger) *Peer {
-	return &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol, ctx: ctx, endCtx: func(error) {}}
 }
 
 // dispatch takes in a payload. Before it returns, responses have reached the
@@ -1035,6 +997,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 			switch err := p.begin(ctx, in, a, &x); {
 			case err == nil:
 				a.requests = append(a.requests, x.state)
+				a.exclusive = a.exclusive || x.exclusive
 			case err != errIgnored:
 				a.refusals = append(a.refusals, NewResponse(m.ID, nil, err))
 			}
@@ -1077,7 +1040,7 @@ func (p *Peer) deliver(m *Message) {
 	c := p.remove(m.ID)
 	switch {
 	case c != nil:
-		c.outcome <- outcome{response: m}
+		c.response <- m
 	case m.unusable != nil:
 		p.log.Warn("dropped a response", "reason", brief(m.unusable.Error()))
 	case m.Error != nil:
@@ -1095,12 +1058,14 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 	}
 	returned := make(chan struct{})
 	defer close(returned)
-	ctx = withValues(p.ctx, ctx)
-	if p.conn != nil { // otherwise somebody else reads
+	if p.conn == nil { // over HTTP; somebody else reads
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer context.AfterFunc(p.ctx, cancel)()
+	} else {
 		ctx = context.WithValue(ctx, readerKey{p}, returned)
 	}
-	response := x.response(x.handle(ctx, h))
-	if response.Error != nil {
+	if response := x.answer(ctx, h); response.Error != nil {
 		p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(response.Error.Error()))
 	}
 }
@@ -1115,14 +1080,14 @@ func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) er
 	if err := p.protocol.begin(in, x); err != nil {
 		return err
 	}
-	key := x.Request.ID.key()
+	id := x.Request.ID
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	isFirst := len(a.requests) == 0 // of its payload
 	switch {
 	case p.callErr != nil: // the conversation has ended: a response would not be read
 		return errIgnored
-	case p.serving[key] != nil:
+	case p.serving[id] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
 	case p.inFlight >= 2*maxInFlight && p.weAreClient: // only a server that floods us, and does not read the refusals, gets here
 		p.log.Warn("dropped a request", "method", brief(x.Request.Method), "reason", errBusy.Message)
@@ -1133,14 +1098,14 @@ func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) er
 		return errBusy
 	}
 	if p.serving == nil {
-		p.serving = map[string]*Exchange{}
+		p.serving = map[ID]*Exchange{}
 	}
 	if isFirst {
 		p.held += a.size
 	}
 	p.inFlight++
-	p.serving[key] = x
-	x.state = &served{exchange: x, id: x.Request.ID, key: key}
+	p.serving[id] = x
+	x.state = &served{exchange: x, id: id}
 	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
 	if p.ended {
 		x.state.cancel()
@@ -1155,7 +1120,7 @@ func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) er
 func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x := p.serving[id.key()]
+	x := p.serving[id]
 	if x == nil || !allowed(x) {
 		return nil
 	}
@@ -1177,56 +1142,49 @@ type answer struct {
 	requests []*served  // to be served
 	size     int        // bytes of the Payload
 	done     func()     // of the Payload; nil: there is none
+
+	exclusive bool // nothing more is to be read before the answer
 }
 
-// responses serves the requests one after another, and yields each response as soon as
-// it is there. The caller must not break out of the loop.
-func (a *answer) responses() iter.Seq[*Message] {
-	return func(yield func(*Message) bool) {
-		for _, m := range a.refusals {
-			yield(m)
+// serve serves the requests one after another, and calls write with each response as soon
+// as it is there. A request that was cancelled gets no response: 2025-11-25 cancellation,
+// receivers SHOULD "Not send a response for the cancelled request".
+func (a *answer) serve(write func(*Message)) {
+	for _, m := range a.refusals {
+		write(m)
+	}
+	next, size := 0, 0
+	// A handler may end its goroutine with runtime.Goexit. Only then are there requests
+	// left here. They are not served any more.
+	defer func() {
+		for _, s := range a.requests[next:] {
+			a.end(s, NewResponse(s.id, nil, errInternal), write)
 		}
-		next, size := 0, 0
-		// A handler may end its goroutine with runtime.Goexit. Only then there are
-		// requests left here. They are not served any more.
-		defer func() {
-			for _, s := range a.requests[next:] {
-				a.end(s, nil, errInternal, yield)
-			}
-		}()
-		for next < len(a.requests) {
-			s := a.requests[next]
-			var result any
-			var err error
-			if size > maxAnswers { // small requests may have large responses
-				err = errBatchTooLarge
-			} else {
-				result, err = s.exchange.handle(s.ctx, a.handler)
-			}
-			next++
-			size += a.end(s, result, err, yield)
+	}()
+	for next < len(a.requests) {
+		s := a.requests[next]
+		response := NewResponse(s.id, nil, errBatchTooLarge)
+		if size <= maxAnswers { // small requests may have large responses
+			response = s.exchange.answer(s.ctx, a.handler)
 		}
+		next++
+		size += len(response.Result)
+		a.end(s, response, write)
 	}
 }
 
-// end yields the response to one request, and returns the bytes of its result. A
-// request that was cancelled gets no response: 2025-11-25 cancellation, receivers
-// SHOULD "Not send a response for the cancelled request".
-func (a *answer) end(s *served, result any, err error, yield func(*Message) bool) (size int) {
-	x := s.exchange
+// end ends a request, and writes its response.
+func (a *answer) end(s *served, response *Message, write func(*Message)) {
 	s.exchange = nil
 	weClosed := a.peer.weAreClient && s.ctx.Err() != nil // a client that has closed the conversation sends nothing more
 	if !a.peer.finish(s) || weClosed {
-		return 0
+		return
 	}
-	response := x.response(result, err)
 	s.sending.Wait()
-	size = len(response.Result) // before yield, which may wait long without the result
-	yield(response)
+	write(response)
 	if s.trailer != nil {
-		yield(s.trailer)
+		write(s.trailer)
 	}
-	return size
 }
 
 // release is called when all responses are written. Until then the requests count as
@@ -1243,17 +1201,23 @@ func (a *answer) release() {
 	}
 }
 
-// isExclusive reports whether nothing more is to be read before the answer. It is
-// called before the requests are served.
-func (a *answer) isExclusive() bool {
-	return slices.ContainsFunc(a.requests, func(s *served) bool { return s.exchange.exclusive })
-}
-
-// handle calls the handler. If the handler panics, the error is errInternal. If it
-// ends its goroutine, handle does not return.
-func (x *Exchange) handle(ctx context.Context, h Handler) (result any, err error) {
-	defer x.catchPanic(&err)
-	result, err = h.Handle(ctx, x)
+// answer calls the handler, and returns the response. If the handler panics, or a method of
+// what it returns, such as MarshalJSON, the response is errInternal. If it ends its
+// goroutine, answer does not return.
+func (x *Exchange) answer(ctx context.Context, h Handler) (response *Message) {
+	defer func() {
+		if r := recover(); r != nil {
+			x.logPanic(r)
+			response = NewResponse(x.Request.ID, nil, errInternal)
+		}
+	}()
+	result, err := h.Handle(ctx, x)
+	if err == nil {
+		var raw json.RawMessage
+		if raw, err = x.marshal(result); err == nil {
+			return &Message{ID: x.Request.ID, Result: raw}
+		}
+	}
 	// If the context has ended and the peer has not cancelled the request, this
 	// server has stopped it. Then "context canceled" would tell the peer nothing.
 	stoppedByUs := ctx.Err() != nil && !x.owner.weAreClient
@@ -1261,27 +1225,7 @@ func (x *Exchange) handle(ctx context.Context, h Handler) (result any, err error
 	if stoppedByUs && isContextError && !errors.As(err, new(*Error)) {
 		err = errStopping
 	}
-	return result, err
-}
-
-// response returns the response with what the handler has returned. The result may have
-// a MarshalJSON that panics, and the error a method Error that does.
-func (x *Exchange) response(result any, err error) (response *Message) {
-	var panicked error
-	defer func() {
-		if panicked != nil {
-			response = NewResponse(x.Request.ID, nil, panicked)
-		}
-	}()
-	defer x.catchPanic(&panicked)
-	if err != nil {
-		return NewResponse(x.Request.ID, nil, err)
-	}
-	raw, err := x.marshal(result)
-	if err != nil {
-		return NewResponse(x.Request.ID, nil, err)
-	}
-	return &Message{ID: x.Request.ID, Result: raw}
+	return NewResponse(x.Request.ID, nil, err)
 }
 
 // marshal encodes a result. It is for what may be large.
@@ -1292,18 +1236,13 @@ func (x *Exchange) marshal(result any) (json.RawMessage, error) {
 	return marshalObject(result)
 }
 
-// catchPanic is deferred. It logs a panic with its stack, and makes errInternal of it.
-func (x *Exchange) catchPanic(err *error) {
-	r := recover()
-	if r == nil {
-		return
-	}
+// logPanic logs a panic of a handler with its stack.
+func (x *Exchange) logPanic(r any) {
 	log := x.owner.log
 	if log == silent {
 		log = slog.Default() // a program that logs nothing must still show its panics, as with net/http
 	}
 	log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
-	*err = errInternal
 }
 
 // finish takes a request out of the table when its handler has returned. It returns
@@ -1311,22 +1250,15 @@ func (x *Exchange) catchPanic(err *error) {
 func (p *Peer) finish(s *served) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x := p.serving[s.key]
+	x := p.serving[s.id]
 	if x != nil && x.state == s { // the id may belong to another request by now
-		delete(p.serving, s.key)
+		delete(p.serving, s.id)
 	}
 	if len(p.serving) == 0 {
 		p.serving = nil
 	}
 	s.cancel()
 	return !s.cancelled
-}
-
-// requestsInFlight returns how many requests are in flight; at least 1 while one is served.
-func (p *Peer) requestsInFlight() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.inFlight
 }
 
 // count changes what is in flight: requests and refusals, and bytes of payloads.
@@ -1404,15 +1336,15 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	err = send(ctx, m)
 	if err == nil {
 		select {
-		case end := <-c.outcome:
-			return end.store(result)
+		case response := <-c.response:
+			return response.store(result)
 		case <-ctx.Done():
 		}
 	}
 	// Here the request was not sent, or ctx has ended. Or the response has come at the
-	// same time: then the goroutine that has removed the call has set its outcome.
+	// same time: then the goroutine that has removed the call sends its response.
 	if p.remove(m.ID) == nil {
-		return (<-c.outcome).store(result)
+		return (<-c.response).store(result)
 	}
 	if ctx.Err() == nil { // it was not sent
 		p.mu.Lock()
@@ -1426,20 +1358,14 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 
 // pendingCall is a call that waits for its response.
 type pendingCall struct {
-	request *Message
-	key     string       // that the protocol has given it
-	outcome chan outcome // has room for one
-}
-
-// outcome is the end of a call: its response, or the reason why there is none.
-type outcome struct {
-	response *Message
-	err      error
+	request  *Message
+	key      ID            // that the protocol has given it
+	response chan *Message // has room for one; that of a call that fails is unusable
 }
 
 // register gives a request its id, and puts it into the table of calls.
 func (p *Peer) register(m *Message) (*pendingCall, error) {
-	c := &pendingCall{request: m, key: p.protocol.callKey(m), outcome: make(chan outcome, 1)}
+	c := &pendingCall{request: m, key: p.protocol.callKey(m), response: make(chan *Message, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callErr != nil {
@@ -1448,49 +1374,31 @@ func (p *Peer) register(m *Message) (*pendingCall, error) {
 	p.lastID++ // the first id is 1: some servers take 0 for no id
 	m.ID = NumberID(p.lastID)
 	if p.calls == nil {
-		p.calls, p.expected = map[string]*pendingCall{}, map[string]int{}
+		p.calls = map[ID]*pendingCall{}
 	}
-	p.calls[m.ID.key()] = c
-	if c.key != "" {
-		p.expected[c.key]++
-	}
+	p.calls[m.ID] = c
 	return c, nil
 }
 
 // remove takes a call out of the table, and returns it; nil: it is not there.
-// The goroutine that has removed a call sets its outcome.
+// The goroutine that has removed a call sends its response.
 func (p *Peer) remove(id ID) *pendingCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.removeLocked(id.key())
-}
-
-func (p *Peer) removeLocked(key string) *pendingCall {
-	c := p.calls[key]
-	if c == nil {
-		return nil
-	}
-	delete(p.calls, key)
-	if c.key != "" {
-		p.expected[c.key]--
-		if p.expected[c.key] == 0 {
-			delete(p.expected, c.key)
-		}
-	}
+	c := p.calls[id]
+	delete(p.calls, id)
 	return c
 }
 
-// store stores the result of a call, or returns its error.
-func (end outcome) store(result any) error {
+// store stores the result of a response, or returns its error.
+func (m *Message) store(result any) error {
 	switch {
-	case end.err != nil:
-		return end.err
-	case end.response.unusable != nil:
-		return end.response.unusable
-	case end.response.Error != nil:
-		return end.response.Error
+	case m.unusable != nil:
+		return m.unusable
+	case m.Error != nil:
+		return m.Error
 	}
-	return storeResult(end.response.Result, result)
+	return storeResult(m.Result, result)
 }
 
 // storeResult stores a result where a caller of Call wants it. The two most
@@ -1586,10 +1494,10 @@ func (p *Peer) refuseCalls(err error) {
 func (p *Peer) failAllCalls(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for key, c := range p.calls {
-		p.removeLocked(key)
-		c.outcome <- outcome{err: err}
+	for _, c := range p.calls {
+		c.response <- &Message{unusable: err}
 	}
+	clear(p.calls)
 }
 
 // enterReader counts a reader that has read something, and is going to serve it. When
@@ -1671,8 +1579,8 @@ type protocol interface {
 	// Handler is not called.
 	takeNotification(x *Exchange) (handled bool)
 	// callKey returns the key by which notifications refer to one of our calls,
-	// such as a progress token; "": there is none. See Peer.expects.
-	callKey(call *Message) string
+	// such as a progress token; the zero ID: there is none. See Peer.expects.
+	callKey(call *Message) ID
 	// abandoned returns the notification that tells the other side that no
 	// caller waits for the response to call any more; nil: it is not told.
 	abandoned(call *Message, why error) *Message
@@ -1710,32 +1618,13 @@ func (plainProtocol) takeNotification(x *Exchange) bool {
 // ended does nothing: nothing is remembered.
 func (plainProtocol) ended() {}
 
-// callKey returns "": no notification refers to a call.
-func (plainProtocol) callKey(*Message) string { return "" }
+// callKey returns no key: no notification refers to a call.
+func (plainProtocol) callKey(*Message) ID { return ID{} }
 
 // abandoned returns a $/cancelRequest.
 func (plainProtocol) abandoned(call *Message, _ error) *Message {
 	m, _ := NewRequest(ID{}, plainCancel, map[string]any{"id": json.RawMessage(call.ID.text)})
 	return m
-}
-
-// withValues returns a context that ends when ctx does, and also has the values
-// of another one, whose end does not matter.
-func withValues(ctx, of context.Context) context.Context {
-	return valuesContext{ctx, context.WithoutCancel(of)}
-}
-
-type valuesContext struct {
-	context.Context
-	values context.Context
-}
-
-// Value returns what either context has for a key.
-func (c valuesContext) Value(key any) any {
-	if value := c.values.Value(key); value != nil {
-		return value
-	}
-	return c.Context.Value(key)
 }
 
 // ---- A Conn in memory ----
@@ -1855,12 +1744,7 @@ func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
 // In JSON, a line break is white space, because a string cannot contain one.
 func appendLine(b []byte, raw json.RawMessage) []byte {
 	if bytes.IndexByte(raw, '\n') >= 0 || bytes.IndexByte(raw, '\r') >= 0 {
-		raw = bytes.Map(func(r rune) rune {
-			if r == '\n' || r == '\r' {
-				return ' '
-			}
-			return r
-		}, raw)
+		raw = bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte("\n"), []byte(" ")), []byte("\r"), []byte(" "))
 	}
 	return append(b, raw...)
 }
@@ -1958,12 +1842,13 @@ const (
 //
 // The error is a *BindError. Bind goes on after a member that does not fit, so
 // that the caller can use the others. If several do not fit, the error is about the
-// first one that is required, or else about the first one. If a method UnmarshalJSON or
+// first field that is required, or else about the first one. A member that appears twice
+// comes before them. If a method UnmarshalJSON or
 // UnmarshalText returns an error, its text becomes a part of the BindError, which the
 // peer may be sent.
 //
-// Bind panics if target is not a pointer to a struct, if the struct has more than
-// 64 fields, and if an exported field has no json tag. Embedded structs and the tag
+// Bind panics if target is not a pointer to a struct, and if an exported field has no
+// json tag. Embedded structs and the tag
 // option string are not supported: Bind panics if there is one. The tag "-" leaves
 // a field out.
 func Bind(object json.RawMessage, target any) error {
@@ -1979,43 +1864,53 @@ func Bind(object json.RawMessage, target any) error {
 	case object[0] != '{' || object[len(object)-1] != '}':
 		return &BindError{Reason: "not an object", Required: true}
 	}
-	var fault *BindError
-	report := func(f boundField, err *BindError) {
-		err.Required = f.required
-		if fault == nil || err.Required && !fault.Required {
+	values, fault := membersOf(object, fields)
+	for i, f := range fields {
+		err := f.bind(values[i], v.Elem().Field(f.index))
+		if err != nil && (fault == nil || f.required && !fault.Required) {
 			fault = err
 		}
 	}
-	var seen, filled uint64 // a bit for each field
-	for name, value := range Each(object) {
-		i := slices.IndexFunc(fields, func(f boundField) bool { return f.name == string(name) })
-		if i < 0 || len(value) == 0 { // no value: the object is not JSON
-			continue
-		}
-		f, bit := fields[i], uint64(1)<<i
-		if seen&bit != 0 {
-			report(f, &BindError{Name: f.name, Reason: appearsTwice, Twice: true})
-			continue
-		}
-		seen |= bit
-		into := v.Elem().Field(f.index)
-		if string(value) == "null" && into.Type() != rawType {
-			continue // as if it were missing
-		}
-		filled |= bit
-		if err := bindMember(value, into); err != nil {
-			report(f, misfit(f.name, value, into.Type(), err))
-		}
-	}
-	for i, f := range fields {
-		if f.required && filled&(1<<i) == 0 {
-			report(f, &BindError{Name: f.name, Missing: true})
-		}
-	}
-	if fault != nil {
+	if fault != nil { // returned as it is, a nil *BindError would be an error
 		return fault
 	}
 	return nil
+}
+
+// membersOf returns the values of the members that have a field, in the order of the
+// fields. A value is nil if its member is missing. The error is about a member that appears
+// twice.
+func membersOf(object json.RawMessage, fields []boundField) (values []json.RawMessage, fault *BindError) {
+	values = make([]json.RawMessage, len(fields))
+	for name, value := range Each(object) {
+		i := slices.IndexFunc(fields, func(f boundField) bool { return f.name == string(name) })
+		switch {
+		case i < 0 || len(value) == 0: // no value: the object is not JSON
+		case values[i] == nil:
+			values[i] = value
+		case fault == nil:
+			fault = &BindError{Name: fields[i].name, Reason: appearsTwice, Twice: true, Required: fields[i].required}
+		}
+	}
+	return values, fault
+}
+
+// bind stores the value of the member in its field.
+func (f boundField) bind(value json.RawMessage, into reflect.Value) *BindError {
+	isMissing := value == nil || string(value) == "null" && into.Type() != rawType
+	switch {
+	case isMissing && f.required:
+		return &BindError{Name: f.name, Missing: true, Required: true}
+	case isMissing:
+		return nil
+	}
+	err := bindMember(value, into)
+	if err == nil {
+		return nil
+	}
+	fault := misfit(f.name, value, into.Type(), err)
+	fault.Required = f.required
+	return fault
 }
 
 // BindError says what is wrong with one member of an object.
@@ -2100,9 +1995,6 @@ func fieldsOf(t reflect.Type) []boundField {
 			panic(fmt.Sprintf("Bind: %v.%s has the tag option string, which is not supported", t, field.Name))
 		}
 		fields = append(fields, boundField{name: name, index: i, required: !strings.Contains(options, "omit")})
-	}
-	if len(fields) > 64 {
-		panic(fmt.Sprintf("Bind: %v has more than 64 fields", t)) // Bind has a bit for each
 	}
 	boundFields.Store(t, fields)
 	return fields
@@ -2291,41 +2183,23 @@ func member(object []byte, name string) (found json.RawMessage) {
 	return found
 }
 
-// ---- Messages that are too large ----
+// ---- Text that cannot be read ----
 
-// oversized returns the payload for a message that is too large. head is its beginning.
-// Most peers write the id before the large member. Then only one call fails, or the
-// error can be sent to the request. An id that head may have cut off, or that comes
-// twice, is none.
-func oversized(head []byte, err error) Payload {
-	var id ID
-	ids := 0
-	decoder := json.NewDecoder(bytes.NewReader(head))
-	start, _ := decoder.Token()
-	isRequest, isResponse := false, false
-	for start == json.Delim('{') { // until the member that head does not hold whole
-		name, nameErr := decoder.Token()
-		switch name {
-		case "method", "params":
-			isRequest = true
-		case "result", "error":
-			isResponse = true
-		}
-		var value json.RawMessage
-		if nameErr != nil || decoder.Decode(&value) != nil {
-			break
-		}
-		if name == "id" && decoder.InputOffset() < int64(len(head)) {
-			id, _ = parseID(value)
-			ids++
-		}
-	}
-	isKnown := id != ID{} && ids == 1 && isRequest != isResponse
-	if isKnown && isResponse {
-		return newLost(id, err)
-	}
-	if !isKnown {
+// unreadable returns the payload for text that is no message, because it is too large or
+// not JSON: err says why. head is the beginning of the text. Most peers write the id before
+// a large member. Then only one call fails, or the error can be sent to the request. An id
+// that appears twice is none, and so is one that head may have cut off.
+func unreadable(head []byte, err error) Payload {
+	var e envelope
+	twice := e.read(append(bytes.Clone(head), '?')) // with this character, an id at the end is no JSON
+	isRequest := e.method != nil || e.params != nil
+	isResponse := e.result != nil || e.fault != nil
+	id, _ := parseID(e.id)
+	if twice == "id" || !json.Valid(e.id) || isRequest == isResponse {
 		id = ID{}
+	}
+	if id != (ID{}) && isResponse {
+		return newLost(id, err)
 	}
 	in := Payload{Messages: []*Message{newInvalid(id, CodeInvalidRequest, "Invalid request: "+err.Error())}}
 	if !isRequest || isResponse { // it may be the response to any call

@@ -1071,16 +1071,21 @@ func (m *mcpProtocol) ended() {
 }
 
 // expects reports whether a call waits to which the protocol has given this key.
-func (p *Peer) expects(key string) bool {
+func (p *Peer) expects(key ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.expected[key] > 0
+	for _, c := range p.calls {
+		if c.key == key {
+			return true
+		}
+	}
+	return false
 }
 
 // fail ends the call with this id.
 func (p *Peer) fail(id ID, err error) {
 	if c := p.remove(id); c != nil {
-		c.outcome <- outcome{err: err}
+		c.response <- &Message{unusable: err}
 	}
 }
 
@@ -1088,7 +1093,7 @@ func (p *Peer) fail(id ID, err error) {
 func (p *Peer) calling(id ID) *Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.calls[id.key()]; c != nil {
+	if c := p.calls[id]; c != nil {
 		return c.request
 	}
 	return nil
@@ -1183,7 +1188,7 @@ func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
 		var p ProgressParams
 		_ = Bind(x.Request.Params, &p)
 		token, ok := parseID(p.ProgressToken)
-		if !ok || !x.owner.expects(token.key()) {
+		if !ok || !x.owner.expects(token) {
 			x.owner.log.Debug("progress of nothing that we wait for", "params", brief(x.Request.Params))
 			return true
 		}
@@ -1220,10 +1225,10 @@ func (m *mcpProtocol) cancel(x *Exchange) {
 }
 
 // callKey returns the progress token of a call.
-func (m *mcpProtocol) callKey(call *Message) string {
+func (m *mcpProtocol) callKey(call *Message) ID {
 	meta, _ := call.Meta()
 	token, _ := parseID(meta.ProgressToken)
-	return token.key()
+	return token
 }
 
 // abandoned returns the notifications/cancelled for a call. 2025-11-25
@@ -1643,19 +1648,19 @@ func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 	// Both tables are changed in one step. A Call whose context ends now must
 	// find that it has failed already, or it would send the new peer a
 	// cancellation.
-	for key, x := range p.serving {
+	for id, x := range p.serving {
 		if stays(x) {
 			continue
 		}
-		delete(p.serving, key)
+		delete(p.serving, id)
 		x.state.cancelled = true
 		x.state.cancel()
 		ended = append(ended, x.state)
 	}
-	for key, c := range p.calls {
-		p.removeLocked(key)
-		c.outcome <- outcome{err: why}
+	for _, c := range p.calls {
+		c.response <- &Message{unusable: why}
 	}
+	clear(p.calls)
 	p.mu.Unlock()
 	for _, s := range ended {
 		s.sending.Wait()
@@ -3923,7 +3928,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked roundResult
 	}
 	for _, m := range all {
 		x := &Exchange{Request: m, owner: conn.peer, protocolData: &mcpFacts{revision: conn.revision}}
-		response := x.response(x.handle(ctx, HandlerFunc(c.handle)))
+		response := x.answer(ctx, HandlerFunc(c.handle))
 		switch {
 		case conn.peer.Context().Err() != nil:
 			return nil, context.Cause(conn.peer.Context())

@@ -1332,9 +1332,7 @@ func (h *service) follow(s *Stream, f *follower, w http.ResponseWriter, r *http.
 // answerOn runs the handlers of a payload, and sends their answers on a stream.
 func answerOn(answer *answer, s *Stream) {
 	defer answer.release()
-	for m := range answer.responses() {
-		s.answer(m)
-	}
+	answer.serve(s.answer)
 }
 
 // close ends a handler and its sessions: see StreamableHandler.Close.
@@ -2781,7 +2779,7 @@ func idOf(in Payload) ID {
 
 // hasResponseTo reports whether a payload holds the response to a request.
 func hasResponseTo(in Payload, id ID) bool {
-	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID.key() == id.key() })
+	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID == id })
 }
 
 const (

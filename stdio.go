@@ -36,7 +36,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,7 +44,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -58,7 +56,7 @@ import (
 //
 // A line may have up to maxLine bytes; 0: 4 MiB. Its line end does not count. A longer
 // line is read to its end, and thrown away. Its first 4 KiB are searched for an id, by
-// oversized in jsonrpc.go:
+// unreadable in jsonrpc.go:
 //
 //	a response with an id       that call of ours fails with ErrTooLarge
 //	a request with an id        it is answered with CodeInvalidRequest
@@ -90,7 +88,7 @@ type lineConn struct {
 	// another value is in; to take it out is to unlock. A Mutex would not do, because a
 	// context cannot end the wait for it.
 	writeLock chan struct{}
-	writeErr  atomic.Value // the error of w, a closedBy; see failed
+	writeErr  error // the error of w, after which nothing more is written; writeLock guards it
 }
 
 // Read returns the payload of the next line that is not blank. The last line need not
@@ -99,13 +97,11 @@ func (c *lineConn) Read() (Payload, error) {
 	for {
 		line, err := c.readLine()
 		switch {
-		case err != nil && c.failed() != nil: // w has failed, so the Conn was closed: that is the reason
-			return Payload{}, c.failed()
 		case err != nil:
 			return Payload{}, err
 		case len(line) > c.maxLine:
 			head := line[:min(len(line), headOfLine)]
-			return oversized(head, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine)), nil
+			return unreadable(head, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine)), nil
 		case len(bytes.Trim(line, " \t\r\n")) > 0: // these four are the blanks of JSON
 			return Decode(line), nil
 		}
@@ -158,22 +154,14 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 // writeLine writes a line. The caller has locked writeLock, and writeLine unlocks it.
 func (c *lineConn) writeLine(line []byte) error {
 	defer func() { <-c.writeLock }()
-	if c.failed() != nil {
-		return c.failed()
+	if c.writeErr != nil {
+		return c.writeErr
 	}
 	if _, err := c.w.Write(line); err != nil {
-		c.writeErr.Store(markedError{err, ErrClosed})
+		c.writeErr = markedError{err, ErrClosed}
 		go c.closeOnce() // ends when the stream is closed, which may take long for a child
-		return markedError{err, ErrClosed}
 	}
-	return nil
-}
-
-// failed returns the error of w, after which nothing more can be written. nil: w has not
-// failed.
-func (c *lineConn) failed() error {
-	err, _ := c.writeErr.Load().(error)
-	return err
+	return c.writeErr
 }
 
 // Close calls closeStream. That ends reading, and writing if closeStream can do so.
@@ -243,7 +231,7 @@ func (d CommandDialer) Dial(ctx context.Context) (Conn, error) {
 		exited:      make(chan struct{}),
 		stderrEnded: make(chan struct{}),
 	}
-	stderrTo := c.cmd.Stderr // start sets another one
+	stderrTo := c.cmd.Stderr // start sets it to nil
 	if err := c.start(); err != nil {
 		return nil, err
 	}
@@ -259,40 +247,30 @@ type child struct {
 	grace       time.Duration
 	lines       Conn           // over stdin and stdout; its Close calls shutDown
 	stdin       io.WriteCloser // the fields stdin, stdout and stderr are our ends of the pipes
-	stdout      *os.File
-	stderr      *os.File
+	stdout      io.ReadCloser
+	stderr      io.ReadCloser
 	stderrEnded chan struct{} // closed when nothing more is read from stderr
 	lastStderr  []byte        // if the command has no Stderr; read it only when stderrEnded is closed
 	exited      chan struct{} // closed when the process has ended
 	exitErr     error         // how it has ended; read it only when exited is closed
 }
 
-// start starts the process. Its pipes are our own. cmd.Wait would close that of
-// StdoutPipe, perhaps before all is read, and would wait for a Stderr that blocks.
-func (c *child) start() error {
-	stdout, childStdout, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer childStdout.Close() // the child has a copy
-	stderr, childStderr, err := os.Pipe()
-	if err != nil {
-		return errors.Join(err, stdout.Close())
-	}
-	defer childStderr.Close()
-	c.stdout, c.stderr = stdout, stderr
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = nil, childStdout, childStderr
+// start starts the process, with a pipe for each of its three streams.
+func (c *child) start() (err error) {
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = nil, nil, nil
 	if c.cmd.SysProcAttr == nil {
 		c.cmd.SysProcAttr = ownGroup()
 	}
-	c.stdin, err = c.cmd.StdinPipe()
-	if err == nil {
-		err = c.cmd.Start()
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+		return err
 	}
-	if err != nil {
-		return errors.Join(err, stdout.Close(), stderr.Close())
+	if c.stdout, err = c.cmd.StdoutPipe(); err != nil {
+		return err
 	}
-	return nil
+	if c.stderr, err = c.cmd.StderrPipe(); err != nil {
+		return err
+	}
+	return c.cmd.Start()
 }
 
 // Read returns the next payload. When the output of the child has ended, the error says
@@ -360,12 +338,15 @@ func (c *child) shutDown() error {
 }
 
 // awaitExit waits for the end of the process. Then it shuts down what is left of the
-// process group.
+// process group. It does not call cmd.Wait, which closes the pipes of stdout and stderr,
+// perhaps before all is read.
 func (c *child) awaitExit() {
-	c.exitErr = c.cmd.Wait()
-	if c.exitErr == nil {
-		c.exitErr = errors.New("exit status 0")
+	state, err := c.cmd.Process.Wait()
+	c.cmd.ProcessState = state
+	if err == nil {
+		err = &exec.ExitError{ProcessState: state} // also for exit status 0: no child is expected to end by itself
 	}
+	c.exitErr = err
 	close(c.exited)
 	_ = c.lines.Close() // exited is closed, so shutDown waits only for the rest of the group
 }
