@@ -1452,7 +1452,7 @@ func repeatInHeader(ctx context.Context, h http.Header, m *Message) {
 	if nameParams[m.Method] != "" {
 		h["Mcp-Name"] = []string{headerValue(name)}
 	}
-	marked := marksIn(ctx, name)
+	marked := marksIn(ctx, name, ReadHeaderParams)
 	if m.Method == "tools/call" {
 		mirror(h, marked, lookup(m.Params, "arguments"))
 	}

@@ -716,7 +716,8 @@ type Conn interface {
 // Dialer opens Conns. CommandDialer, HTTPDialer and SSEDialer implement it. Each Dial opens
 // another Conn: it starts a program once more, or connects to a URL once more.
 type Dialer interface {
-	// Dial opens a Conn. ctx is for dialling only: the Conn outlives it.
+	// Dial opens a Conn. ctx is for dialling only: the Conn outlives it. When ctx ends,
+	// Dial returns, because the Client waits for it.
 	Dial(ctx context.Context) (Conn, error)
 }
 
@@ -1478,7 +1479,6 @@ func (p *Peer) endContexts(why error) {
 		x.state.cancel()
 	}
 	p.mu.Unlock()
-	p.protocol.ended()
 }
 
 // refuseCalls ends all calls that wait, with err. No call can begin after that. A
@@ -1584,8 +1584,6 @@ type protocol interface {
 	// abandoned returns the notification that tells the other side that no
 	// caller waits for the response to call any more; nil: it is not told.
 	abandoned(call *Message, why error) *Message
-	// ended is called when the conversation has ended. It may be called more than once.
-	ended()
 }
 
 // errIgnored is the error of a request that gets no response.
@@ -1614,9 +1612,6 @@ func (plainProtocol) takeNotification(x *Exchange) bool {
 	}
 	return true
 }
-
-// ended does nothing: nothing is remembered.
-func (plainProtocol) ended() {}
 
 // callKey returns no key: no notification refers to a call.
 func (plainProtocol) callKey(*Message) ID { return ID{} }

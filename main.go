@@ -903,9 +903,6 @@ func (c *caller) advice(err error) string {
 		return "; no MCP server answers at this path: that of most ends in /mcp or /sse"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "; nothing listens there: check the port, and that the server runs"
-	case errors.Is(err, ErrAfterProbe) && (fault == nil || answer != nil && status != http.StatusForbidden):
-		newestLegacy := legacyVersions(c.Versions)[0] // the server was sent initialize, so there is one
-		return fmt.Sprintf("; server/discover may be why: with -protocol %s it is not sent", newestLegacy)
 	}
 	return ""
 }

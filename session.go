@@ -77,17 +77,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"log/slog"
 	"maps"
 	"math"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 )
 
 // ==== The wire ====
@@ -281,16 +278,8 @@ type Implementation struct {
 	Icons   iconList `json:"icons,omitempty"` // a []Icon
 }
 
-// lacks returns the name of a required member that is missing or empty; "": none is.
-func (i *Implementation) lacks() string {
-	switch {
-	case i != nil && i.Name == "":
-		return "name"
-	case i != nil && i.Version == "":
-		return "version"
-	}
-	return ""
-}
+// isWhole reports whether an Implementation has what is required of it.
+func (i *Implementation) isWhole() bool { return i.Name != "" && i.Version != "" }
 
 // Icon is a picture for a user interface. Src is an https or data URI.
 type Icon struct {
@@ -373,8 +362,8 @@ func (meta *Meta) read(params json.RawMessage) error {
 	switch {
 	case err != nil:
 		return InvalidParams("_meta: %v", err)
-	case meta.ClientInfo.lacks() != "":
-		return InvalidParams("_meta: Missing required member: '%s.%s'", metaClientInfo, meta.ClientInfo.lacks())
+	case meta.ClientInfo != nil && !meta.ClientInfo.isWhole():
+		return InvalidParams("_meta: '%s' needs a name and a version", metaClientInfo)
 	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
 		return InvalidParams("_meta: '%s' has the wrong type", metaCapabilities)
 	case meta.LogLevel != nil && *meta.LogLevel == "":
@@ -383,15 +372,6 @@ func (meta *Meta) read(params json.RawMessage) error {
 		return InvalidParams("_meta: 'progressToken' %s", mustBeID)
 	}
 	return nil
-}
-
-// ignoreOptional returns an error of Bind, unless it is about an optional member. A
-// handshake does not fail because the instructions are a number.
-func ignoreOptional(err error) error {
-	if fault, ok := errors.AsType[*BindError](err); ok && !fault.Required {
-		return nil
-	}
-	return err
 }
 
 // InitializeParams are the params of initialize. 2025-11-25
@@ -413,7 +393,7 @@ type InitializeResult struct {
 
 // DiscoverResult is the result of server/discover. 2026-07-28 server/discover.
 type DiscoverResult struct {
-	SupportedVersions versionList     `json:"supportedVersions"`
+	SupportedVersions []string        `json:"supportedVersions"`
 	Capabilities      json.RawMessage `json:"capabilities,omitempty"`
 	Instructions      string          `json:"instructions,omitempty"` // for the client's model
 	Meta              *ResultMeta     `json:"_meta,omitempty"`
@@ -579,20 +559,19 @@ type ResourceContents struct {
 // MarshalJSON returns the contents as JSON, with the member text or the member
 // blob, even if it is empty.
 func (c ResourceContents) MarshalJSON() ([]byte, error) {
-	var o Object
-	o.Add("uri", appendString(nil, c.URI))
-	if c.MimeType != "" {
-		o.Add("mimeType", appendString(nil, c.MimeType))
+	type plain ResourceContents // without MarshalJSON
+	text, err := marshal(plain(c))
+	if err != nil {
+		return nil, err
 	}
-	if c.Blob == nil {
-		o.Add("text", appendString(nil, c.Text))
-	} else {
-		o.Add("blob", appendString(nil, base64.StdEncoding.EncodeToString(c.Blob)))
+	full := Object{text[:len(text)-1]} // without its }
+	switch {
+	case c.Blob == nil && c.Text == "":
+		full.Add("text", []byte(`""`))
+	case c.Blob != nil && len(c.Blob) == 0:
+		full.Add("blob", []byte(`""`))
 	}
-	if c.Meta != nil {
-		o.Add("_meta", c.Meta)
-	}
-	return o.encode(), nil
+	return full.encode(), nil
 }
 
 // ---- Tools, resources and prompts ----
@@ -928,9 +907,9 @@ type Root struct {
 // InputRequiredResult is the result that a modern client gets for an
 // InputRequired. 2026-07-28 basic/patterns/mrtr.
 type InputRequiredResult struct {
-	ResultType    string                  `json:"resultType"` // input_required
-	InputRequests map[string]InputRequest `json:"inputRequests,omitempty"`
-	RequestState  string                  `json:"requestState,omitempty"`
+	ResultType    json.RawMessage `json:"resultType,omitempty"`    // "input_required"
+	InputRequests json.RawMessage `json:"inputRequests,omitempty"` // an object: each InputRequest by its key
+	RequestState  json.RawMessage `json:"requestState,omitempty"`  // comes back as it is
 }
 
 // RetryParams are what a modern client adds to the params of a call that it
@@ -964,17 +943,6 @@ type ListenFilter struct {
 	ToolsListChanged      bool     `json:"toolsListChanged,omitempty"`
 }
 
-// subscriptionMeta is the _meta of all messages that belong to a subscription.
-type subscriptionMeta struct {
-	ID json.RawMessage `json:"io.modelcontextprotocol/subscriptionId"` // of the request subscriptions/listen
-}
-
-// acknowledgedParams are the params of notifications/subscriptions/acknowledged.
-type acknowledgedParams struct {
-	Meta          *subscriptionMeta `json:"_meta,omitempty"`
-	Notifications ListenFilter      `json:"notifications"`
-}
-
 // ---- Which era a message belongs to ----
 
 // mcpProtocol is the protocol of MCP: it remembers what a legacy client has said in
@@ -983,9 +951,7 @@ type mcpProtocol struct {
 	mu       sync.Mutex // guards the fields below
 	revision Revision   // the zero Revision: nothing was agreed on yet
 	meta     Meta
-	ready    bool   // the client has sent notifications/initialized
-	over     bool   // the conversation has ended
-	onEnd    func() // runs when it ends; nil: nothing does
+	ready    bool // the client has sent notifications/initialized
 }
 
 // Serve is ServeConn for MCP: it answers the requests of the client at the other
@@ -1009,12 +975,6 @@ func (p *Peer) setHandshake(rev Revision, meta Meta) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revision, m.meta, m.ready = rev, meta, false
-}
-
-// speaksMCP reports whether a Peer is one of MCP, and not of JSON-RPC alone.
-func (p *Peer) speaksMCP() bool {
-	_, ok := p.protocol.(*mcpProtocol)
-	return ok
 }
 
 // remembered returns what setHandshake has stored. The zero Revision means that
@@ -1045,29 +1005,6 @@ func (m *mcpProtocol) isReady() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ready
-}
-
-// whenEnded sets the function that runs when the conversation ends, in place of the one
-// before it. If the conversation has ended already, f runs now.
-func (m *mcpProtocol) whenEnded(f func()) {
-	m.mu.Lock()
-	over := m.over
-	m.onEnd = f
-	m.mu.Unlock()
-	if over {
-		f()
-	}
-}
-
-// ended is called when the conversation has ended.
-func (m *mcpProtocol) ended() {
-	m.mu.Lock()
-	m.over = true
-	f := m.onEnd
-	m.mu.Unlock()
-	if f != nil {
-		f()
-	}
 }
 
 // expects reports whether a call waits to which the protocol has given this key.
@@ -1257,8 +1194,8 @@ type Server struct {
 	// Capabilities are told to clients as they are. What they do not name is declared by
 	// use: tools by AddTool or by a handler of tools/call in Methods, for instance, if it
 	// is there before the first request. With AnnounceChanges it is declared with
-	// listChanged. What they name, and nothing offers, is logged with the first request. If
-	// they cannot be encoded, each request is answered with an error that says so.
+	// listChanged. What they name is not offered by that. If they cannot be encoded, each
+	// request is answered with an error that says so.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; empty: all
@@ -1293,14 +1230,7 @@ type Server struct {
 // Handle answers a request in its own era, or takes in a notification. The request
 // must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
-	log := silent
-	if x.owner != nil {
-		log = x.owner.log
-		if !x.owner.speaksMCP() {
-			return nil, errNotServe
-		}
-	}
-	s.once.Do(func() { s.prepare(log) })
+	s.once.Do(s.prepare)
 	x.facts().noLogs = !s.logs
 	version := x.Meta().ProtocolVersion // of the request, or of initialize
 	switch {
@@ -1316,11 +1246,8 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	return s.handleLegacy(ctx, x)
 }
 
-// errNotServe is the answer to each request when a program has made a mistake.
-var errNotServe = &Error{Code: CodeInternalError, Message: "Internal error: for MCP, the program must use Serve, not ServeConn"}
-
 // prepare fixes what clients are told.
-func (s *Server) prepare(log *slog.Logger) {
+func (s *Server) prepare() {
 	s.versions = versionsOrAll(s.Versions)
 	s.sealer = newSealer(s.StateKey)
 	s.info, _ = marshal(s.Info) // strings have no error
@@ -1330,7 +1257,6 @@ func (s *Server) prepare(log *slog.Logger) {
 		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
 	}
 	s.caps = caps
-	s.warn(log)
 }
 
 // capabilityOf maps the methods of MCP to the capability of the server that they belong
@@ -1399,20 +1325,6 @@ func (s *Server) method(name string) HandlerFunc {
 	return s.methods[name]
 }
 
-// warn logs which capabilities are declared, and not offered.
-func (s *Server) warn(log *slog.Logger) {
-	for name, value := range Each(s.caps) {
-		switch capability := string(name); {
-		case capability == "logging" && !s.logs && s.Methods["logging/setLevel"] == nil:
-			log.Warn("a capability is declared, but not offered", "capability", capability, "missing", "Server.OfferLogging")
-		case capability == "completions" && s.Methods["completion/complete"] == nil:
-			log.Warn("a capability is declared, but not offered", "capability", capability, "missing", "completion/complete in Server.Methods")
-		case s.changes == nil && (isTrue(value, "listChanged") || isTrue(value, "subscribe") && s.Methods["resources/subscribe"] == nil):
-			log.Warn("a capability is declared, but not offered", "capability", capability, "missing", "Server.AnnounceChanges")
-		}
-	}
-}
-
 // declaresTrue reports whether a part of a capability is true.
 func (s *Server) declaresTrue(capability, part string) bool {
 	return isTrue(member(s.caps, capability), part)
@@ -1461,14 +1373,20 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 			return nil, err
 		}
 	}
-	result, err := h(ctx, x)
-	if need, isQuestion := result.(question); isQuestion && err == nil {
-		result, err = need.ask(ctx, s, x, h)
-	}
+	result, err := s.run(ctx, x, h)
 	if err != nil {
 		return nil, permitted(x.Revision(), err)
 	}
 	return s.complete(x, result)
+}
+
+// run runs a handler. If it has to ask first, the client is asked.
+func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
+	result, err := h(ctx, x)
+	if need, isQuestion := result.(question); isQuestion && err == nil {
+		return need.ask(ctx, s, x, h)
+	}
+	return result, err
 }
 
 // permitted returns an error of a handler with a code that may be sent.
@@ -1476,22 +1394,17 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 // specification's range that is not defined, nor those of earlier revisions for
 // a resource that is not found and for a URL that is to be visited.
 func permitted(rev Revision, err error) error {
-	const reserved = 80 // codes that the specification has reserved: CodeHeaderMismatch is the first, and the others are below it
-	fault, ok := errors.AsType[*Error](err)
-	if !ok || fault == nil { // NewResponse makes a CodeInternalError of it
-		return err
-	}
-	code := fault.Code
+	const lastReserved = CodeHeaderMismatch - 79 // and CodeUnsupportedVersion is the last that is defined
+	code := codeOf(err)
 	switch {
 	case code == CodeResourceNotFound:
 		code = rev.ResourceNotFound
-	case code == CodeHeaderMismatch, code == CodeMissingCapability, code == CodeUnsupportedVersion:
+	case code < lastReserved || code >= CodeUnsupportedVersion:
 		return err
-	case CodeHeaderMismatch-reserved < code && code < CodeHeaderMismatch:
-		code = CodeInternalError
 	default:
-		return err
+		code = CodeInternalError
 	}
+	fault, _ := errors.AsType[*Error](err)
 	return &Error{Code: code, Message: fault.Message, Data: fault.Data}
 }
 
@@ -1556,29 +1469,18 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	case method == "ping": // allowed at any time
 		return nil, nil
 	case x.Revision().Version == "":
-		return nil, s.noVersion()
+		// Which of the two is missing depends on the era that the client means.
+		return nil, errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: send initialize first, or declare "+metaVersion+" in _meta")
 	}
 	h := s.method(method)
 	if h == nil {
 		return nil, MethodNotFound(method)
 	}
-	result, err := h(ctx, x)
-	if need, isQuestion := result.(question); isQuestion && err == nil {
-		result, err = need.ask(ctx, s, x, h)
-	}
+	result, err := s.run(ctx, x, h)
 	if codeOf(err) == CodeMissingCapability { // this era does not know that code
 		return askFailed(ctx, x, err)
 	}
 	return result, err
-}
-
-// noVersion returns the error for a request that says no version, and that no initialize
-// has come before. Which of the two is missing depends on the era that the client means.
-func (s *Server) noVersion() *Error {
-	if firstOfEra(s.versions, true) == "" {
-		return errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: send initialize first")
-	}
-	return errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: send initialize first, or declare "+metaVersion+" in _meta")
 }
 
 // initialize agrees on a version. 2025-11-25
@@ -1587,7 +1489,7 @@ func (s *Server) noVersion() *Error {
 // server MUST respond with another protocol version it supports."
 func (s *Server) initialize(x *Exchange) (any, error) {
 	var p InitializeParams
-	if err := ignoreOptional(Bind(x.Request.Params, &p)); err != nil {
+	if err := Bind(x.Request.Params, &p); err != nil {
 		return nil, paramsError(err, "param")
 	}
 	who := p.ClientInfo
@@ -1595,7 +1497,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	switch {
 	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
 		return nil, InvalidParams("protocolVersion must not be empty, and capabilities must be an object")
-	case who.lacks() != "":
+	case !who.isWhole():
 		return nil, InvalidParams("clientInfo needs a name and a version")
 	case size > maxSaid:
 		return nil, InvalidParams("capabilities and clientInfo have more than %d bytes", maxSaid)
@@ -1743,6 +1645,7 @@ type mcpFacts struct {
 	meta       Meta
 	revision   Revision                   // in force for the request; the zero Revision: none yet
 	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
+	rounds     int                        // in which a legacy client was asked
 	inputState string                     // what Exchange.State returns: the State of the last InputRequired
 	noLogs     bool                       // the Server has not declared logging
 	progressed bool                       // progress was sent; only Exchange.Progress uses this and the next field
@@ -1934,10 +1837,12 @@ func (x *Exchange) hasCapability(name, part string) bool {
 // Clients of the legacy era see the InputSchema without the marks x-mcp-header of its
 // properties, because some refuse a keyword that they do not know.
 //
-// AddTool panics if the tool has no name, if the name is not UTF-8, if a schema is not
-// a JSON object, if the InputSchema lacks "type":"object", or if A is no type for Bind.
+// AddTool panics if the tool has no name, if a schema is not JSON, if the InputSchema
+// lacks "type":"object", or if A is no type for Bind.
 func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Exchange, arguments A) (result any, err error)) {
-	checkArguments[A](tool.Name)
+	if _, isRaw := any(*new(A)).(json.RawMessage); !isRaw {
+		_ = Bind(nil, new(A)) // panics if A is no type for it
+	}
 	s.addTool(tool, func(ctx context.Context, x *Exchange, text json.RawMessage) (any, error) {
 		var arguments A
 		if raw, isRaw := any(&arguments).(*json.RawMessage); isRaw {
@@ -1947,20 +1852,6 @@ func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Excha
 		}
 		return run(ctx, x, arguments)
 	})
-}
-
-// checkArguments panics if Bind cannot fill an A.
-func checkArguments[A any](tool string) {
-	var arguments A
-	if _, isRaw := any(arguments).(json.RawMessage); isRaw {
-		return
-	}
-	defer func() {
-		if reason := recover(); reason != nil {
-			panic(fmt.Sprintf("the arguments of the tool %q must be a struct for Bind, or a json.RawMessage: %v", tool, reason))
-		}
-	}()
-	_ = Bind(nil, &arguments)
 }
 
 // argumentError turns an error of Bind into that of a tool. The model that has chosen the
@@ -1989,15 +1880,6 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 	if tool.InputSchema == nil {
 		tool.InputSchema = json.RawMessage(`{"type":"object"}`)
 	}
-	for _, schema := range []*json.RawMessage{&tool.InputSchema, &tool.OutputSchema} {
-		if *schema == nil {
-			continue
-		}
-		*schema = bytes.TrimSpace(*schema)
-		if !json.Valid(*schema) || (*schema)[0] != '{' {
-			panic(fmt.Sprintf("a schema of the tool %q is not a JSON object", tool.Name))
-		}
-	}
 	// 2025-11-25 schema Tool: the type of an inputSchema is "object". Clients that check
 	// it would refuse the whole list.
 	if string(member(tool.InputSchema, "type")) != `"object"` {
@@ -2013,7 +1895,7 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 // withoutMarks returns the schema of an object without the marks x-mcp-header of its
 // properties. What is data, such as a default or an example, is not changed.
 func withoutMarks(schema json.RawMessage) json.RawMessage {
-	if !mayBeMarked(schema) || schema[0] != '{' {
+	if schema[0] != '{' {
 		return schema
 	}
 	var rest Object
@@ -2034,12 +1916,6 @@ func withoutMarks(schema json.RawMessage) json.RawMessage {
 		rest.Add(string(name), value)
 	}
 	return rest.JSON()
-}
-
-// mayBeMarked reports whether a schema has a mark, or an escape that may spell one.
-// Most schemas have none, and need not be decoded.
-func mayBeMarked(schema json.RawMessage) bool {
-	return bytes.Contains(schema, []byte("x-mcp-header")) || bytes.Contains(schema, []byte(`\u`))
 }
 
 // RemoveTool removes a tool. If there is no tool of that name, it does nothing.
@@ -2104,12 +1980,9 @@ func toolResult(result any, rev Revision) (any, error) {
 
 // AddResource adds a resource, in place of another one with the same URI. Publish
 // announces when what it holds has changed. AddResource panics if the resource has no
-// URI or no name, if the name is not UTF-8, or if the URI is none: then no client could
-// read it. In a URI, anything but ASCII is written as in %C3%A9.
+// URI or no name. In a URI, anything but ASCII is written as in %C3%A9: some clients
+// refuse a list with anything else.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
-	if !isURI(r.URI) {
-		panic(fmt.Sprintf("the resource %q has a URI that is none: %q", r.Name, r.URI))
-	}
 	shown := mustMarshal(r)
 	offer(s, &s.resources, "resources", entry[ReadFunc]{r.URI, r.Name, reader(read, r.MimeType), shown, shown}, map[string]HandlerFunc{
 		"resources/list": list(s, &s.resources, "resources/list"), "resources/read": s.readResource})
@@ -2123,7 +1996,7 @@ func (s *Server) RemoveResource(uri string) { withdraw(s, &s.resources, "resourc
 // each URI that begins as the template does, up to its first {, and that is no
 // Resource. It reads the rest of the URI by itself. Of several templates the one with
 // the longest beginning is taken. AddResourceTemplate panics if the template has no
-// URITemplate or no name, or if one of them is not UTF-8.
+// URITemplate or no name.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
 	shown := mustMarshal(t)
 	offer(s, &s.templates, "resources", entry[ReadFunc]{t.URITemplate, t.Name, reader(read, t.MimeType), shown, shown}, map[string]HandlerFunc{
@@ -2136,23 +2009,13 @@ func (s *Server) RemoveResourceTemplate(uriTemplate string) {
 	withdraw(s, &s.templates, "resources", uriTemplate)
 }
 
-// isURI reports whether a text is a URI by RFC 3986: it has a scheme, and only ASCII.
-func isURI(text string) bool {
-	u, err := url.Parse(text)
-	isForeign := func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("\"<>\\^`{|}", c) }
-	return err == nil && u.Scheme != "" && !strings.ContainsFunc(text, isForeign)
-}
-
 func (s *Server) readResource(ctx context.Context, x *Exchange) (any, error) {
 	var p ResourceParams
-	err := x.Bind(&p)
-	switch {
-	case err != nil:
+	if err := x.Bind(&p); err != nil {
 		return nil, err
-	case p.URI == "":
+	}
+	if p.URI == "" {
 		return nil, InvalidParams("'uri' must not be empty")
-	case !isURI(p.URI):
-		return nil, InvalidParams("'uri' must be a URI, with anything but ASCII as %%C3%%A9")
 	}
 	if r, ok := find(s, &s.resources, p.URI); ok {
 		return r.use(ctx, x, p.URI)
@@ -2204,7 +2067,7 @@ func reader(read ReadFunc, mimeType string) ReadFunc {
 type requestedPrompt func(ctx context.Context, x *Exchange, arguments map[string]string) (any, error)
 
 // AddPrompt adds a prompt, in place of another one of the same name. It panics if the
-// prompt has no name, or if the name is not UTF-8.
+// prompt has no name.
 func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 	use := func(ctx context.Context, x *Exchange, arguments map[string]string) (any, error) {
 		for _, a := range p.Arguments {
@@ -2295,11 +2158,6 @@ func offer[T any](s *Server, c *catalog[T], capability string, e entry[T], metho
 	if e.key == "" || e.name == "" {
 		panic("an entry of " + capability + " has no name, or no URI")
 	}
-	// In JSON, all bytes that are not UTF-8 become the same character. No client could
-	// ask for the entry, and a cursor that names it would lead nowhere.
-	if !utf8.ValidString(e.key) || !utf8.ValidString(e.name) {
-		panic(fmt.Sprintf("the name or the URI of an entry of %s is not UTF-8: %q, %q", capability, e.name, e.key))
-	}
 	s.mu.Lock()
 	if c.byKey == nil {
 		c.byKey = map[string]entry[T]{}
@@ -2309,7 +2167,7 @@ func offer[T any](s *Server, c *catalog[T], capability string, e entry[T], metho
 	}
 	c.byKey[e.key] = e
 	s.mu.Unlock()
-	s.Publish("notifications/"+capability+"/list_changed", nil)
+	s.publish("notifications/"+capability+"/list_changed", nil)
 }
 
 // withdraw removes an entry, and announces that.
@@ -2319,7 +2177,17 @@ func withdraw[T any](s *Server, c *catalog[T], capability, key string) {
 	delete(c.byKey, key)
 	s.mu.Unlock()
 	if isThere {
-		s.Publish("notifications/"+capability+"/list_changed", nil)
+		s.publish("notifications/"+capability+"/list_changed", nil)
+	}
+}
+
+// publish tells those who announce changes, if there are any.
+func (s *Server) publish(method string, params any) {
+	s.mu.Lock()
+	serving := s.serving // before that there is no client, and offers may still be added
+	s.mu.Unlock()
+	if serving && s.changes != nil {
+		s.changes.publish(method, params)
 	}
 }
 
@@ -2442,21 +2310,11 @@ func (need InputRequired) ask(ctx context.Context, s *Server, x *Exchange, again
 	if x.Revision().Modern {
 		return need.result(s, x)
 	}
-	for range maxRounds {
-		if err := need.askLegacy(ctx, x); err != nil {
-			return askFailed(ctx, x, err)
-		}
-		result, err := again(ctx, x)
-		next, isQuestion := result.(question)
-		if err != nil || !isQuestion {
-			return result, err
-		}
-		if pointer, ok := next.(*InputRequired); ok {
-			next = *pointer
-		}
-		need = next.(InputRequired)
+	x.facts().rounds++
+	if err := need.askLegacy(ctx, x); err != nil {
+		return askFailed(ctx, x, err)
 	}
-	return askFailed(ctx, x, errors.New("too many questions"))
+	return s.run(ctx, x, again)
 }
 
 const (
@@ -2479,11 +2337,16 @@ func (need InputRequired) result(s *Server, x *Exchange) (any, error) {
 	if err := need.check(x); err != nil {
 		return nil, err
 	}
-	result := InputRequiredResult{ResultType: "input_required", InputRequests: need.Requests}
-	if need.State != "" {
-		result.RequestState = s.seal(x, need.State, time.Now().Add(stateLife))
+	var result Object
+	result.Add("resultType", []byte(`"input_required"`))
+	if len(need.Requests) > 0 {
+		questions, _ := marshal(need.Requests) // check has found that there is no error
+		result.Add("inputRequests", questions)
 	}
-	return result, nil
+	if need.State != "" {
+		result.Add("requestState", appendString(nil, s.seal(x, need.State, time.Now().Add(stateLife))))
+	}
+	return result.encode(), nil
 }
 
 // check returns an error unless the client can be asked all the questions. A State
@@ -2519,6 +2382,9 @@ func (need InputRequired) check(x *Exchange) error {
 // askLegacy sends the questions to a legacy client as requests, one after the other,
 // in the order of their keys, and stores the answers.
 func (need InputRequired) askLegacy(ctx context.Context, x *Exchange) error {
+	if x.facts().rounds > maxRounds {
+		return errors.New("too many questions")
+	}
 	if err := need.check(x); err != nil {
 		return err
 	}
@@ -2634,17 +2500,9 @@ func (s *Server) AnnounceChanges() {
 //
 // Publish never waits. Of several changes of one list or resource, a client that
 // reads slowly gets the last. A change that Capabilities do not offer is not
-// announced. Any other notification goes to legacy clients only, and each of them
-// is sent, unless 2,048 wait for a client: then it is dropped for that client. params may
-// be nil; if they do not encode to an object, nothing is sent.
-func (s *Server) Publish(method string, params any) {
-	s.mu.Lock()
-	serving := s.serving // before that there is no client, and offers may still be added
-	s.mu.Unlock()
-	if serving && s.changes != nil {
-		s.changes.publish(method, params)
-	}
-}
+// announced, nor is any other notification. params may be nil; if they do not encode
+// to an object, nothing is sent.
+func (s *Server) Publish(method string, params any) { s.publish(method, params) }
 
 // changes tells subscribers what has changed. A subscriber is a legacy client that has
 // initialized, or a modern request subscriptions/listen. publish puts a change into what
@@ -2659,36 +2517,18 @@ type changes struct {
 	legacy     map[*Peer]*subscriber
 	listeners  map[*subscriber]bool
 	remembered int // bytes of what the clients watch; at most maxRemembered
-	published  int // changes; it gives them their order
 }
 
 type subscriber struct {
-	ready   bool              // changes may be sent: to a legacy client after notifications/initialized
-	lists   map[string]bool   // the methods that were asked for; nil: all
-	watched map[string]bool   // resources, by URI
-	size    int               // bytes of what it watches
-	waiting map[string]change // not yet sent, by change.key
-	sending bool              // a goroutine sends, for a legacy client
-	wake    chan struct{}     // has room for one; nil for a legacy client
+	wants   map[change]*Message // the last notification that waits; nil: none does
+	queue   []change            // that wait, in order
+	size    int                 // bytes of what it watches
+	sending bool                // a goroutine sends, for a legacy client
+	wake    chan struct{}       // has room for one; nil for a legacy client
 }
 
-// change is a notification about one thing: a list, or the resource with a URI.
-type change struct {
-	notification *Message
-	uri          string
-	number       int // orders what waits
-}
-
-// key is the same for changes of which only the last one counts. Two notifications of
-// another method, such as notifications/elicitation/complete, say different things: then
-// isOther is true.
-func (c change) key() (key string, isOther bool) {
-	method := c.notification.Method
-	if method == methodUpdated || strings.HasSuffix(method, "/list_changed") {
-		return method + " " + c.uri, false
-	}
-	return strconv.Itoa(c.number), true
-}
+// change is what notifications are about: a list, or the resource with a URI.
+type change struct{ method, uri string }
 
 const methodUpdated = "notifications/resources/updated"
 
@@ -2701,116 +2541,101 @@ func (c *changes) publish(method string, params any) {
 	if err != nil || isList && !c.server.declaresTrue(kind, "listChanged") {
 		return
 	}
-	next := change{notification: m}
+	next := change{method: method}
 	if method == methodUpdated {
 		next.uri = unquote(member(m.Params, "uri"))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.published++
-	next.number = c.published
 	for peer, sub := range c.legacy {
-		if sub.add(next) && !sub.sending {
+		if sub.add(next, m) && !sub.sending {
 			sub.sending = true
 			peer.goSend(func() { c.sendToPeer(peer, sub) })
 		}
 	}
 	for sub := range c.listeners {
-		if sub.add(next) {
+		if sub.add(next, m) {
 			select {
 			case sub.wake <- struct{}{}:
-			default: // wake has a value already, so the subscriber is going to look at waiting
+			default: // wake has a value already, so the subscriber is going to look at the queue
 			}
 		}
 	}
 }
 
-// add puts a change into waiting if the subscriber wants it, in place of an older one
-// with the same key. It reports whether the subscriber does.
-func (sub *subscriber) add(next change) bool {
-	method := next.notification.Method
-	wanted := sub.lists == nil || sub.lists[method]
-	if method == methodUpdated {
-		wanted = sub.watched[next.uri]
-	}
-	key, isOther := next.key()
-	if !wanted || !sub.ready || isOther && len(sub.waiting) >= maxOthers {
+// add puts a change into the queue if the subscriber wants it, or in the place of an older
+// one. It reports whether the subscriber does.
+func (sub *subscriber) add(next change, m *Message) bool {
+	before, wanted := sub.wants[next]
+	if !wanted {
 		return false
 	}
-	if before, isWaiting := sub.waiting[key]; isWaiting {
-		next.number = before.number
+	if before == nil {
+		sub.queue = append(sub.queue, next)
 	}
-	if sub.waiting == nil {
-		sub.waiting = map[string]change{}
-	}
-	sub.waiting[key] = next
+	sub.wants[next] = m
 	return true
 }
 
-// takeWaiting returns the changes that wait, in order, and forgets them.
-func (c *changes) takeWaiting(sub *subscriber) []change {
+// take removes the next notification from the queue; nil: none waits.
+func (c *changes) take(sub *subscriber) *Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	waiting := slices.SortedFunc(maps.Values(sub.waiting), func(a, b change) int { return cmp.Compare(a.number, b.number) })
-	sub.waiting = nil
-	sub.sending = len(waiting) > 0
-	return waiting
+	sub.sending = len(sub.queue) > 0
+	if !sub.sending {
+		return nil
+	}
+	next := sub.queue[0]
+	sub.queue = sub.queue[1:]
+	m := sub.wants[next]
+	sub.wants[next] = nil
+	return m
 }
 
 // sendToPeer sends what waits for a legacy client, until nothing does.
 func (c *changes) sendToPeer(peer *Peer, sub *subscriber) {
-	for {
-		waiting := c.takeWaiting(sub)
-		if len(waiting) == 0 {
-			return
-		}
-		for _, next := range waiting {
-			if c.subscriberOf(peer) != sub { // another client has initialized
-				return
-			}
-			if err := peer.send(peer.ctx, next.notification); err != nil {
-				peer.log.Debug("notification not sent", "method", next.notification.Method, "error", brief(err.Error()))
-			}
+	for m := c.take(sub); m != nil; m = c.take(sub) {
+		if err := peer.send(peer.ctx, m); err != nil {
+			peer.log.Debug("notification not sent", "method", m.Method, "error", brief(err.Error()))
 		}
 	}
 }
 
-func (c *changes) subscriberOf(peer *Peer) *subscriber {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.legacy[peer]
-}
-
-// join makes a legacy client a subscriber that may be sent changes, until its Peer ends.
+// join makes a legacy client a subscriber of all lists.
 func (c *changes) join(peer *Peer) {
-	sub := c.add(peer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sub.ready = true
+	sub := c.subscriberOf(peer)
+	for _, list := range []string{"prompts", "resources", "tools"} {
+		sub.want("notifications/"+list+"/list_changed", "")
+	}
 }
 
-// add returns the subscriber for a legacy client. If there is none yet, it is added until
-// the Peer ends.
-func (c *changes) add(peer *Peer) *subscriber {
-	c.mu.Lock()
-	sub := c.legacy[peer]
-	isNew := sub == nil
-	if isNew {
-		sub = new(subscriber)
-		c.legacy[peer] = sub
+// want adds a change to those that a subscriber is told of.
+func (sub *subscriber) want(method, uri string) {
+	if _, isThere := sub.wants[change{method, uri}]; !isThere {
+		sub.wants[change{method, uri}] = nil
 	}
-	c.mu.Unlock()
-	if isNew {
-		peer.protocol.(*mcpProtocol).whenEnded(func() { c.leave(peer) })
+}
+
+// subscriberOf returns the subscriber for a legacy client. If there is none yet, it is
+// added until the Peer ends. The caller holds mu.
+func (c *changes) subscriberOf(peer *Peer) *subscriber {
+	sub := c.legacy[peer]
+	if sub == nil {
+		sub = &subscriber{wants: map[change]*Message{}}
+		c.legacy[peer] = sub
+		context.AfterFunc(peer.ctx, func() { c.leave(peer) })
 	}
 	return sub
 }
 
-// leave forgets a legacy client.
+// leave forgets a legacy client, and what waits for it.
 func (c *changes) leave(peer *Peer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if sub := c.legacy[peer]; sub != nil {
+		sub.queue = nil
 		c.remembered -= sub.size
 		delete(c.legacy, peer)
 	}
@@ -2828,26 +2653,23 @@ func (c *changes) subscribe(_ context.Context, x *Exchange) (any, error) {
 	if p.URI == "" {
 		return nil, InvalidParams("'uri' must not be empty")
 	}
-	sub := c.add(x.Peer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	size := len(p.URI) + perURI
+	sub, key := c.subscriberOf(x.Peer), change{methodUpdated, p.URI}
+	_, isWatched := sub.wants[key]
 	wanted := x.Request.Method == "resources/subscribe"
+	size := len(p.URI) + perURI
 	switch {
-	case wanted == sub.watched[p.URI]:
+	case wanted == isWatched:
 	case !wanted:
-		delete(sub.watched, p.URI)
+		delete(sub.wants, key)
+		sub.queue = slices.DeleteFunc(sub.queue, func(waits change) bool { return waits == key })
 		sub.size -= size
 		c.remembered -= size
-	case c.legacy[x.Peer] != sub: // the client has gone meanwhile
-		return nil, errStopping
 	case sub.size+size > maxWatching || c.remembered+size > maxRemembered:
 		return nil, errListeners
 	default:
-		if sub.watched == nil {
-			sub.watched = map[string]bool{}
-		}
-		sub.watched[p.URI] = true
+		sub.want(methodUpdated, p.URI)
 		sub.size += size
 		c.remembered += size
 	}
@@ -2868,20 +2690,18 @@ func (c *changes) listen(ctx context.Context, x *Exchange) (any, error) {
 		return nil, err
 	}
 	uris := p.Notifications.ResourceSubscriptions
-	switch {
-	case len(x.Request.Params) > maxListen:
-		return nil, InvalidParams("a subscription must have at most %d bytes", maxListen)
-	case len(uris) > maxWatched || slices.Contains(uris, ""):
-		return nil, InvalidParams("resourceSubscriptions must be at most %d URIs, none of them empty", maxWatched)
+	size := len(x.Request.Params) + len(uris)*perURI
+	if size > maxWatching || slices.Contains(uris, "") {
+		return nil, InvalidParams("a subscription must have at most %d bytes, with %d for each URI, and no empty URI", maxWatching, perURI)
 	}
 	agreed, sub := c.newListener(p.Notifications)
-	sub.size = len(x.Request.Params) + perURI*len(uris)
+	sub.size = size
 	if !c.addListener(sub) {
 		return nil, errListeners
 	}
 	defer c.removeListener(sub)
-	id := subscriptionMeta{ID: json.RawMessage(x.Request.ID.text)}
-	err := x.Notify(ctx, "notifications/subscriptions/acknowledged", acknowledgedParams{Meta: &id, Notifications: agreed})
+	id := map[string]json.RawMessage{metaSubscription: json.RawMessage(x.Request.ID.text)} // the _meta of all messages that belong to it
+	err := x.Notify(ctx, "notifications/subscriptions/acknowledged", map[string]any{"_meta": id, "notifications": agreed})
 	if err == nil {
 		err = c.sendUntilEnd(ctx, x, sub)
 	}
@@ -2890,7 +2710,7 @@ func (c *changes) listen(ctx context.Context, x *Exchange) (any, error) {
 	// result. A client that gets it first may take that for an abrupt end, and
 	// the result for an answer to nothing.
 	if x.onConn { // over HTTP the end of the response says it
-		params := map[string]any{"_meta": id, "requestId": id.ID}
+		params := map[string]any{"_meta": id, "requestId": id[metaSubscription]}
 		x.state.trailer, _ = NewRequest(ID{}, "notifications/cancelled", params)
 	}
 	return map[string]any{"_meta": id}, err
@@ -2907,14 +2727,13 @@ func (c *changes) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		for _, next := range c.takeWaiting(sub) {
-			params := next.notification.Params
+		for m := c.take(sub); m != nil; m = c.take(sub) {
 			var withID, all Object
 			withID.Add(metaSubscription, []byte(x.Request.ID.text))
-			withID.AddAll(member(params, "_meta"), metaSubscription)
+			withID.AddAll(member(m.Params, "_meta"), metaSubscription)
 			all.Add("_meta", withID.encode())
-			all.AddAll(params, "_meta")
-			if err := x.Notify(ctx, next.notification.Method, all.encode()); err != nil {
+			all.AddAll(m.Params, "_meta")
+			if err := x.Notify(ctx, m.Method, all.encode()); err != nil {
 				return err
 			}
 		}
@@ -2925,21 +2744,22 @@ func (c *changes) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber
 // newListener returns the part of a filter that the server offers, and the subscriber
 // for it.
 func (c *changes) newListener(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
-	s := c.server
-	agreed.PromptsListChanged = asked.PromptsListChanged && s.declaresTrue("prompts", "listChanged")
-	agreed.ResourcesListChanged = asked.ResourcesListChanged && s.declaresTrue("resources", "listChanged")
-	agreed.ToolsListChanged = asked.ToolsListChanged && s.declaresTrue("tools", "listChanged")
-	if s.declaresTrue("resources", "subscribe") {
+	sub = &subscriber{wants: map[change]*Message{}, wake: make(chan struct{}, 1)}
+	list := func(name string, isAsked bool) bool {
+		isAgreed := isAsked && c.server.declaresTrue(name, "listChanged")
+		if isAgreed {
+			sub.want("notifications/"+name+"/list_changed", "")
+		}
+		return isAgreed
+	}
+	agreed.PromptsListChanged = list("prompts", asked.PromptsListChanged)
+	agreed.ResourcesListChanged = list("resources", asked.ResourcesListChanged)
+	agreed.ToolsListChanged = list("tools", asked.ToolsListChanged)
+	if c.server.declaresTrue("resources", "subscribe") {
 		agreed.ResourceSubscriptions = asked.ResourceSubscriptions
 	}
-	sub = &subscriber{ready: true, wake: make(chan struct{}, 1), watched: map[string]bool{}}
-	sub.lists = map[string]bool{
-		"notifications/prompts/list_changed":   agreed.PromptsListChanged,
-		"notifications/resources/list_changed": agreed.ResourcesListChanged,
-		"notifications/tools/list_changed":     agreed.ToolsListChanged,
-	}
 	for _, uri := range agreed.ResourceSubscriptions {
-		sub.watched[uri] = true
+		sub.want(methodUpdated, uri)
 	}
 	return agreed, sub
 }
@@ -3030,18 +2850,17 @@ type Client struct {
 	ConnectTimeout time.Duration
 	Log            *slog.Logger // nil: silent
 
-	mu           sync.Mutex // guards the fields below
-	dials        []Dialer
-	life         context.Context // until Close; nil before Connect
-	endLife      context.CancelCauseFunc
-	closed       bool                            // Close was called, maybe before Connect
-	current      *connection                     // that calls use; nil: there is none
-	attempt      *attempt                        // to make another; nil: none is under way
-	last         *connection                     // the last one that was made
-	progress     map[string]func(ProgressParams) // of the calls that want to see theirs, by token
-	acknowledged func(*Exchange)                 // checks the answer to a subscription; nil: there was none
-	tokens       int                             // that were given out
-	running      sync.WaitGroup                  // goroutines that make or close a connection; they are started while mu is held, and not after Close
+	mu       sync.Mutex // guards the fields below
+	dials    []Dialer
+	life     context.Context // until Close; nil before Connect
+	endLife  context.CancelCauseFunc
+	closed   bool                            // Close was called, maybe before Connect
+	current  *connection                     // that calls use; nil: there is none
+	attempt  *attempt                        // to make another; nil: none is under way
+	last     *connection                     // the last one that was made
+	progress map[string]func(ProgressParams) // of the calls that want to see theirs, by token
+	tokens   int                             // that were given out
+	running  sync.WaitGroup                  // goroutines that make or close a connection; they are started while mu is held, and not after Close
 }
 
 // attempt is an attempt to make a connection. It runs in the background, not on
@@ -3078,13 +2897,12 @@ type connection struct {
 	changes    context.Context
 	endChanges context.CancelCauseFunc
 
-	turn chan struct{} // has room for one: who changes a subscription of the legacy era
+	turn    chan struct{}  // has room for one: who may use watched
+	watched map[string]int // how many calls of Listen watch each resource, in the legacy era
 
 	// The Client's mutex guards the fields below.
-	calls    int            // that use the connection
-	retired  bool           // no more calls are to use it
-	outdated bool           // what the server speaks is to be found out again
-	watched  map[string]int // how many calls of Listen watch each resource, in the legacy era
+	calls   int  // that use the connection
+	retired bool // no more calls are to use it
 }
 
 // ServerInfo is what a server says about itself.
@@ -3162,7 +2980,7 @@ func (c *Client) withConnection(ctx context.Context, call func(*connection) erro
 		}
 		err = call(conn)
 		notRead, outdated := conn.classify(err)
-		c.release(conn, notRead || outdated, outdated)
+		c.release(conn, notRead || outdated)
 		if !notRead || unread != nil || ctx.Err() != nil {
 			return err
 		}
@@ -3283,13 +3101,11 @@ func (c *Client) connect(a *attempt) {
 }
 
 // release ends the use of a connection by one call. If retire is true, new calls
-// get another connection. If outdated is true, the next attempt finds out again
-// what the server speaks.
-func (c *Client) release(conn *connection, retire, outdated bool) {
+// get another connection.
+func (c *Client) release(conn *connection, retire bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	conn.calls--
-	conn.outdated = conn.outdated || outdated
 	if conn.retired && conn.calls == 0 {
 		c.hangUp(conn)
 	}
@@ -3330,7 +3146,6 @@ func (c *Client) hangUp(conn *connection) {
 func (c *Client) open(ctx context.Context) (*connection, error) {
 	c.mu.Lock()
 	dials, last := c.dials, c.last
-	isKnown := last != nil && !last.outdated
 	c.mu.Unlock()
 	if len(dials) == 0 {
 		return nil, errors.New("there is nothing to dial")
@@ -3338,32 +3153,34 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 	if _, err := marshalObject(c.Capabilities); err != nil {
 		return nil, fmt.Errorf("Client.Capabilities: %w", err)
 	}
-	var err error
-	if isKnown {
-		conn, failed := c.negotiate(ctx, last.dialer, last.revision.Modern)
-		// A server that answers with an error is there, but it may have changed. So
-		// all is found out again. If there is no answer, no other way would help.
-		_, answered := errors.AsType[*Error](failed)
-		if conn != nil || !answered && !errors.Is(failed, errNextDial) {
-			return conn, failed
-		}
-		err = failed
+	type way struct {
+		dialer int
+		modern bool
+	}
+	var ways []way
+	if last != nil {
+		ways = append(ways, way{last.dialer, last.revision.Modern})
 	}
 	for i := range dials {
-		conn, failed := c.negotiate(ctx, i, i == 0)
+		ways = append(ways, way{i, i == 0})
+	}
+	var err error
+	for i, w := range ways {
+		conn, failed := c.negotiate(ctx, w.dialer, w.modern)
 		if conn != nil {
 			return conn, nil
 		}
 		err = after(failed, err)
-		if !errors.Is(failed, errNextDial) || ctx.Err() != nil {
+		// A server that answers with an error is there, but it may have changed. So
+		// all is found out again. If there is no answer, no other way would help.
+		_, answered := errors.AsType[*Error](failed)
+		isOutdated := answered && last != nil && i == 0
+		if !isOutdated && !errors.Is(failed, ErrOtherServer) || ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, err
 }
-
-// errNextDial means that the next Dialer may lead to a server.
-var errNextDial = errors.New("try the next Dialer")
 
 // negotiate opens a Conn and finds out what the server speaks. Each step sends one
 // request, and its answer chooses the next step, from this table. There are three steps
@@ -3391,8 +3208,7 @@ var errNextDial = errors.New("try the next Dialer")
 // The first step is server/discover if modern is true: for the first Dialer, and for no
 // other, because HTTP+SSE has no server/discover. A client that connects again begins
 // with the era of the last time. If we speak no version of that era, the first step is
-// that of the other era. If the next Dialer may lead to something else, the error is also
-// errNextDial.
+// that of the other era.
 //
 // 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
@@ -3447,42 +3263,13 @@ func after(err, before error) error {
 	return fmt.Errorf("%w (after %v)", err, before)
 }
 
-// dial calls a Dialer, and waits for it no longer than ctx lasts. If the Dialer
-// returns a Conn after that, it is closed.
-func (c *Client) dial(ctx context.Context, i int) (Conn, error) {
-	type dialled struct {
-		conn Conn
-		err  error
-	}
-	result := make(chan dialled)
-	go func() { // until the Dialer returns
-		conn, err := c.dials[i].Dial(ctx)
-		select {
-		case result <- dialled{conn, err}:
-		case <-ctx.Done():
-			if conn != nil {
-				conn.Close()
-			}
-		}
-	}()
-	select {
-	case d := <-result:
-		return d.conn, d.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
 // start opens a Conn, and begins to read from it.
 func (c *Client) start(ctx context.Context, dialer int) (*connection, error) {
-	transport, err := c.dial(ctx, dialer)
-	switch {
-	case errors.Is(err, ErrOtherServer):
-		return nil, markedError{err, errNextDial}
-	case err != nil:
+	transport, err := c.dials[dialer].Dial(ctx)
+	if err != nil {
 		return nil, err
 	}
-	conn := &connection{dialer: dialer, turn: make(chan struct{}, 1)}
+	conn := &connection{dialer: dialer, turn: make(chan struct{}, 1), watched: map[string]int{}}
 	l := newLoop(c.life, transport, HandlerFunc(c.handle), new(mcpProtocol), c.Log, true)
 	conn.peer = l.peer
 	conn.peer.onReport = func(err error) { c.takeReport(conn, err) }
@@ -3522,7 +3309,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	var result DiscoverResult
 	err = conn.peer.Call(ctx, "server/discover", conn.withMeta(nil, nil), &raw)
 	if err == nil {
-		err = ignoreOptional(Bind(raw, &result))
+		err = Bind(raw, &result)
 	}
 	code, theirs := codeOf(err), versionsNamedIn(err)
 	if err == nil {
@@ -3569,7 +3356,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 	var result InitializeResult
 	err = conn.peer.Call(ctx, "initialize", params.encode(), &raw)
 	if err == nil {
-		err = ignoreOptional(Bind(raw, &result))
+		err = Bind(raw, &result)
 	}
 	if err == nil {
 		if revision(result.ProtocolVersion).Modern || !slices.Contains(versions, result.ProtocolVersion) {
@@ -3583,9 +3370,6 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		}
 		err = fmt.Errorf("notifications/initialized: %w", err)
 	}
-	failed := fmt.Errorf("initialize: %w", err)
-	_, answered := errors.AsType[*Error](err)
-	hasAnswered := result.ProtocolVersion != "" // only notifications/initialized has failed
 	switch ours := c.firstCommon(versionsNamedIn(err)); {
 	case ours != "":
 		next = ours
@@ -3595,18 +3379,13 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		}
 	case errors.Is(err, errModernServer):
 		next = firstOfEra(versions, true)
-	case errors.Is(err, ErrOtherServer) && !hasAnswered:
-		failed = markedError{failed, errNextDial}
 	}
-	if probed != nil && (!answered || codeOf(probed) != CodeMethodNotFound) {
-		failed = markedError{failed, ErrAfterProbe}
-	}
-	return next, failed
+	return next, fmt.Errorf("initialize: %w", err)
 }
 
 // agree stores in the connection what server/discover or initialize has found out.
 func (c *Client) agree(conn *connection, version string, server ServerInfo) {
-	if server.Info.lacks() != "" {
+	if server.Info != nil && !server.Info.isWhole() {
 		server.Info = nil
 	}
 	server.Version = version
@@ -3627,9 +3406,9 @@ func (c *Client) firstCommon(theirs []string) string {
 }
 
 // versionsNamedIn returns the versions that an error lists.
-func versionsNamedIn(err error) versionList {
+func versionsNamedIn(err error) []string {
 	var data struct {
-		Supported versionList `json:"supported,omitempty"`
+		Supported []string `json:"supported,omitempty"`
 	}
 	if fault, ok := errors.AsType[*Error](err); ok {
 		_ = Bind(fault.Data, &data)
@@ -3676,10 +3455,6 @@ var (
 	// not be continued. It is unknown whether the server has done what it was
 	// asked.
 	ErrInterrupted = errors.New("the response broke off")
-	// ErrAfterProbe means that initialize has failed, and that the reason may be the
-	// server/discover that was sent before: some servers fail after a first request
-	// that they do not know. A Client whose Versions are all legacy does not send it.
-	ErrAfterProbe = errors.New("initialize has failed after server/discover")
 
 	// errNoStream means that the server sends no messages that belong to no
 	// request. Calls go on.
@@ -3721,13 +3496,6 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case x.Request.Method == "ping" && x.Request.Kind() == Request:
 		return nil, nil
-	case x.Request.Method == "notifications/subscriptions/acknowledged":
-		c.mu.Lock()
-		check := c.acknowledged
-		c.mu.Unlock()
-		if check != nil {
-			check(x)
-		}
 	case x.Request.Method == "notifications/progress" && c.reportProgress(x):
 		return nil, nil
 	}
@@ -3822,7 +3590,7 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 		if err != nil {
 			return err
 		}
-		var asked roundResult
+		var asked InputRequiredResult
 		if err := Bind(raw, &asked); err != nil {
 			return fmt.Errorf("the result: %w", err)
 		}
@@ -3909,7 +3677,7 @@ func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 // handler, as for a question of a legacy server. 2026-07-28 basic/patterns/mrtr: the
 // client "MUST echo back the exact value" of requestState, and sends none if there was
 // none.
-func (c *Client) answer(ctx context.Context, conn *connection, asked roundResult) (json.RawMessage, error) {
+func (c *Client) answer(ctx context.Context, conn *connection, asked InputRequiredResult) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(conn.peer.Context(), cancel)
@@ -3943,14 +3711,6 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked roundResult
 		retry.Add("inputResponses", responses.encode())
 	}
 	return retry.JSON(), nil
-}
-
-// roundResult is what a modern result says that asks for input. 2026-07-28
-// basic/patterns/mrtr.
-type roundResult struct {
-	ResultType    json.RawMessage `json:"resultType,omitempty"`
-	InputRequests json.RawMessage `json:"inputRequests,omitempty"` // an object of objects
-	RequestState  json.RawMessage `json:"requestState,omitempty"`  // comes back as it is
 }
 
 // readQuestions reads all questions of a result as requests whose ids are their keys. It
@@ -3998,14 +3758,12 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 // ended. Any other error means that changes may have been missed: call Listen
 // again, and read again what you follow. Handler gets the changes. It must not Call
 // when it gets one, because nothing is read before it returns: another goroutine
-// reads again what has changed.
+// reads again what has changed. What the server is going to announce it says in
+// notifications/subscriptions/acknowledged, which Handlers may take in.
 //
 // In the legacy era, Listen subscribes to each of the resources, and the server
 // announces all other changes without being asked.
 func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
-	c.mu.Lock()
-	c.acknowledged = checkAcknowledged
-	c.mu.Unlock()
 	return c.withConnection(ctx, func(conn *connection) error {
 		if !conn.revision.Modern {
 			return c.watch(ctx, conn, filter.ResourceSubscriptions)
@@ -4022,51 +3780,18 @@ func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
 	})
 }
 
-// checkAcknowledged logs what a subscription has asked for and is not given.
-// 2026-07-28 basic/patterns/subscriptions#acknowledgment: the client "SHOULD
-// check the acknowledged filter against what it requested".
-func checkAcknowledged(x *Exchange) {
-	var agreed, asked acknowledgedParams
-	_ = x.Bind(&agreed)
-	if agreed.Meta == nil {
-		return
-	}
-	id, _ := parseID(agreed.Meta.ID)
-	call := x.owner.calling(id)
-	if call == nil {
-		return
-	}
-	_ = Bind(call.Params, &asked)
-	given, _ := marshal(agreed.Notifications)
-	wanted, _ := marshal(asked.Notifications)
-	for name, value := range Each(wanted) {
-		if got := member(given, string(name)); !bytes.Equal(got, value) {
-			x.owner.log.Warn("the server does not announce all that was subscribed to", "asked", string(name), "agreed", brief(got))
-		}
-	}
-}
-
 // watch is Listen in the legacy era.
 func (c *Client) watch(ctx context.Context, conn *connection, uris []string) error {
 	if len(uris) > 0 && !isTrue(member(conn.server.Capabilities, "resources"), "subscribe") {
 		return errors.New("the server does not offer subscriptions to resources")
 	}
-	defer func() {
-		if errors.Is(context.Cause(conn.changes), ErrClosed) {
-			return // nothing more is sent, and with the connection the subscriptions end
-		}
-		last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
-		defer done()
-		for _, uri := range uris {
-			c.unsubscribe(last, conn, uri)
-		}
-	}()
 	for i, uri := range uris {
-		if err := c.subscribe(ctx, conn, uri); err != nil {
-			uris = uris[:i]
+		if err := conn.watchOne(ctx, "resources/subscribe", uri); err != nil {
+			conn.unwatch(ctx, uris[:i])
 			return err
 		}
 	}
+	defer conn.unwatch(ctx, uris)
 	select {
 	case <-conn.changes.Done():
 		err := context.Cause(conn.changes)
@@ -4081,63 +3806,42 @@ func (c *Client) watch(ctx context.Context, conn *connection, uris []string) err
 	}
 }
 
-// subscribe adds a call of Listen that watches a resource. Only the first one is sent to
-// the server. Only who has the turn changes a subscription, so that they stay in order.
-func (c *Client) subscribe(ctx context.Context, conn *connection, uri string) error {
-	if err := conn.takeTurn(ctx); err != nil {
-		return err
-	}
-	defer func() { <-conn.turn }()
-	if c.watching(conn, uri, 0) == 0 {
-		err := conn.peer.Call(ctx, "resources/subscribe", ResourceParams{uri}, nil)
-		if err != nil && ctx.Err() != nil { // the server may have done it all the same
-			last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
-			defer done()
-			_ = conn.peer.Call(last, "resources/unsubscribe", ResourceParams{uri}, nil)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	c.watching(conn, uri, +1)
-	return nil
-}
-
-// unsubscribe takes a call of Listen back. Only the last one is sent. If ctx ends before
-// that, the server goes on to announce the changes, and the next call subscribes again.
-func (c *Client) unsubscribe(ctx context.Context, conn *connection, uri string) {
-	if c.watching(conn, uri, -1) > 0 || conn.takeTurn(ctx) != nil {
-		return
-	}
-	defer func() { <-conn.turn }()
-	if c.watching(conn, uri, 0) == 0 { // no other Listen has come meanwhile
-		_ = conn.peer.Call(ctx, "resources/unsubscribe", ResourceParams{uri}, nil)
+// unwatch ends subscriptions, whether ctx has ended or not.
+func (conn *connection) unwatch(ctx context.Context, uris []string) {
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
+	defer done()
+	for _, uri := range uris {
+		_ = conn.watchOne(last, "resources/unsubscribe", uri) // otherwise the server goes on to announce changes
 	}
 }
 
-// takeTurn waits until the subscriptions may be changed, but no longer than ctx lasts.
-func (conn *connection) takeTurn(ctx context.Context) error {
+// watchOne counts a call of Listen that begins or ends to watch a resource. Only the first
+// and the last one are sent to the server. Only who has the turn counts and sends, so that
+// the two stay in order.
+func (conn *connection) watchOne(ctx context.Context, method, uri string) error {
 	select {
 	case conn.turn <- struct{}{}:
-		return nil
+		defer func() { <-conn.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// watching changes how many calls of Listen watch a resource, and returns the number.
-func (c *Client) watching(conn *connection, uri string, change int) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if conn.watched == nil {
-		conn.watched = map[string]int{}
+	n := conn.watched[uri] // which watch it now
+	if method == "resources/unsubscribe" {
+		n--
 	}
-	conn.watched[uri] += change
-	n := conn.watched[uri]
 	if n == 0 {
 		delete(conn.watched, uri)
+		if err := conn.peer.Call(ctx, method, ResourceParams{uri}, nil); err != nil {
+			return err
+		}
 	}
-	return n
+	if method == "resources/subscribe" {
+		n++
+	}
+	if n > 0 {
+		conn.watched[uri] = n
+	}
+	return nil
 }
 
 // ==== Bounds and protection ====
@@ -4148,12 +3852,9 @@ const (
 
 	// Subscriptions. A client that watches 600 files of usual names has 64 KiB.
 	maxListeners  = 4096     // subscriptions of one HTTP handler, or of one Server: each keeps a goroutine
-	maxListen     = 64 << 10 // bytes of a subscriptions/listen, which are kept as long as the subscription
-	maxWatched    = 1024     // URIs of a subscriptions/listen
-	maxWatching   = 64 << 10 // bytes of the URIs that one legacy client watches, with perURI for each
-	perURI        = 100      // bytes that each URI that a client watches costs beside its text
+	maxWatching   = 64 << 10 // bytes of what one legacy client watches, or of the params of one subscriptions/listen, with perURI for each URI
+	perURI        = 100      // bytes that each of these URIs costs beside its text
 	maxRemembered = 32 << 20 // bytes of all these URIs and requests of one Server
-	maxOthers     = 2048     // changes that wait for one client when another notification is dropped: more than it can watch
 )
 
 // iconList reads at most maxIcons icons, and no error: they are for display only.
@@ -4173,25 +3874,6 @@ func (list *iconList) UnmarshalJSON(text []byte) error {
 		if len(*list) == maxIcons {
 			break
 		}
-	}
-	return nil
-}
-
-// versionList holds the first 100 versions of a list. A server may send any
-// number.
-type versionList []string
-
-// UnmarshalJSON reads a list of strings.
-func (list *versionList) UnmarshalJSON(text []byte) error {
-	if text[0] != '[' {
-		return errors.New("not a list of versions")
-	}
-	*list = versionList{}
-	for _, version := range Each(text) {
-		if len(*list) == maxVersions {
-			break
-		}
-		*list = append(*list, fmt.Sprintf("%.100s", unquote(version)))
 	}
 	return nil
 }
@@ -4254,53 +3936,33 @@ func (s *Server) unseal(x *Exchange, sealed string) error {
 func sealedFor(x *Exchange) []byte { return fmt.Appendf(nil, "%q%q", x.Request.Method, x.Principal) }
 
 // digest returns a hash of the params without _meta and RetryParams. It does not
-// depend on the order of members, nor on white space. It reads the params token by token:
-// as values of Go they would need fifty times as much memory.
+// depend on the order of members, nor on white space, in the first levels.
 func digest(params json.RawMessage) []byte {
+	const levels = 8 // each costs as much as the text is long
 	var rest Object
 	rest.AddAll(params, "_meta", "inputResponses", "requestState")
-	dec := json.NewDecoder(bytes.NewReader(rest.JSON()))
-	dec.UseNumber()
-	h := sha256.New()
-	digestValue(h, dec)
-	return h.Sum(nil)
+	return digestValue(rest.JSON(), levels)
 }
 
-// digestValue adds the next value to a hash.
-func digestValue(h hash.Hash, dec *json.Decoder) {
-	token, _ := dec.Token() // Decode has found the params to be JSON
-	switch v := token.(type) {
-	case string:
-		h.Write(strconv.AppendQuote(nil, v))
-	case json.Number:
-		h.Write([]byte(v + " "))
-	case json.Delim:
-		h.Write([]byte{byte(v)})
-	default: // true, false, null
-		fmt.Fprint(h, v, " ")
+func digestValue(value json.RawMessage, levels int) []byte {
+	h := sha256.New()
+	if levels == 0 || value[0] != '{' && value[0] != '[' {
+		h.Write(value)
+		return h.Sum(nil)
 	}
-	switch token {
-	case json.Delim('['):
-		for dec.More() {
-			digestValue(h, dec)
+	h.Write(value[:1])
+	var members [][]byte
+	for name, below := range Each(value) {
+		if value[0] == '[' {
+			h.Write(digestValue(below, levels-1))
+			continue
 		}
-		digestValue(h, dec) // its end
-	case json.Delim('{'):
-		var members [][2][]byte
-		for dec.More() {
-			name, value := sha256.New(), sha256.New()
-			digestValue(name, dec)
-			digestValue(value, dec)
-			members = append(members, [2][]byte{name.Sum(nil), value.Sum(nil)})
-		}
-		// Members with one name keep their order: the last one counts.
-		slices.SortStableFunc(members, func(a, b [2][]byte) int { return bytes.Compare(a[0], b[0]) })
-		for _, m := range members {
-			h.Write(m[0])
-			h.Write(m[1])
-		}
-		digestValue(h, dec) // its end
+		members = append(members, slices.Concat(digestValue(name, 0), digestValue(below, levels-1)))
 	}
+	// Members with one name keep their order, because the last one counts.
+	slices.SortStableFunc(members, func(a, b []byte) int { return bytes.Compare(a[:sha256.Size], b[:sha256.Size]) })
+	h.Write(bytes.Join(members, nil))
+	return h.Sum(nil)
 }
 
 // ---- Marks: arguments that HTTP repeats in its header ----
@@ -4309,8 +3971,7 @@ const (
 	maxTries    = 4       // handshakes for one call
 	maxSteps    = 3       // of a handshake
 	maxPages    = 1000    // of a list that a Client reads by itself
-	maxVersions = 100     // of a list of a server
-	maxMarked   = 4 << 20 // bytes of marked arguments that are remembered
+	maxMarked   = 4 << 20 // bytes of schemas whose marks are remembered
 	maxReported = 16      // tools that are left out of one list and reported
 	maxSchema   = 1 << 20 // bytes
 	maxParams   = 128     // marks in one schema
@@ -4327,10 +3988,16 @@ const (
 // A program that passes messages on from one Conn to another needs a ToolMarks of its
 // own. The zero ToolMarks knows no tool. Any number of goroutines may use it.
 type ToolMarks struct {
-	mu     sync.Mutex // guards the fields below
-	asked  bool       // by a Conn: marks mean something to it
-	marked map[string][]HeaderParam
-	size   int // about how many bytes marked has
+	mu     sync.Mutex                                          // guards the fields below
+	read   func(schema json.RawMessage) ([]HeaderParam, error) // of a Conn that repeats arguments; nil: marks mean nothing to it
+	marked map[string]markedTool
+	size   int // bytes of all schemas in marked
+}
+
+// markedTool is a tool that has marks.
+type markedTool struct {
+	params []HeaderParam
+	size   int // bytes of its schema, about as many as the params need
 }
 
 // marksKey is the key of a ToolMarks in a context.
@@ -4342,16 +4009,16 @@ func (t *ToolMarks) In(ctx context.Context) context.Context {
 }
 
 // marksIn returns the marked arguments of a tool. A Conn that repeats them asks for them
-// with each modern request, also if that calls no tool.
-func marksIn(ctx context.Context, tool string) []HeaderParam {
+// with each modern request, also if that calls no tool. read reads them from a schema.
+func marksIn(ctx context.Context, tool string, read func(json.RawMessage) ([]HeaderParam, error)) []HeaderParam {
 	t, _ := ctx.Value(marksKey{}).(*ToolMarks)
 	if t == nil {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.asked = true
-	return t.marked[tool]
+	t.read = read
+	return t.marked[tool].params
 }
 
 // Learn reads the result of tools/list. It returns the result without the tools whose
@@ -4361,33 +4028,22 @@ func marksIn(ctx context.Context, tool string) []HeaderParam {
 // tool from the result of tools/list".
 func (t *ToolMarks) Learn(result json.RawMessage) (valid json.RawMessage, reports []error) {
 	t.mu.Lock()
-	asked := t.asked
-	t.mu.Unlock()
-	tools := lookup(result, "tools")
+	defer t.mu.Unlock()
+	tools := member(result, "tools")
 	isList := len(tools) > 0 && tools[0] == '[' // or the caller of tools/list finds out what is wrong
-	if !asked || !isList {
+	if t.read == nil || !isList {
 		return result, nil
 	}
 	kept := append(make([]byte, 0, len(tools)), '[')
-	leftOut := 0
 	for _, tool := range Each(tools) {
-		name, schema := unquote(lookup(tool, "name")), lookup(tool, "inputSchema")
-		var marked []HeaderParam
-		var invalid error
-		if mayBeMarked(schema) {
-			marked, invalid = ReadHeaderParams(schema)
-		}
-		t.note(name, marked)
-		if invalid == nil {
+		name := unquote(member(tool, "name"))
+		if invalid := t.learnTool(name, member(tool, "inputSchema")); invalid == nil {
 			kept = append(append(kept, tool...), ',')
-			continue
-		}
-		leftOut++
-		if leftOut <= maxReported {
+		} else if len(reports) < maxReported {
 			reports = append(reports, fmt.Errorf("a tool whose x-mcp-header is invalid is left out: %.100q: %w", name, invalid))
 		}
 	}
-	if leftOut == 0 {
+	if reports == nil {
 		return result, nil
 	}
 	var rest Object
@@ -4396,36 +4052,24 @@ func (t *ToolMarks) Learn(result json.RawMessage) (valid json.RawMessage, report
 	return rest.JSON(), reports
 }
 
-// note replaces what is remembered of a tool. If there is no room, nothing is.
-func (t *ToolMarks) note(tool string, marked []HeaderParam) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.size -= markedSize(tool, t.marked[tool])
-	delete(t.marked, tool)
-	size := markedSize(tool, marked)
-	if size == 0 || t.size+size > maxMarked {
-		return
+// learnTool replaces what is remembered of a tool. Beyond maxMarked, nothing is. The
+// caller holds mu.
+func (t *ToolMarks) learnTool(name string, schema json.RawMessage) (invalid error) {
+	t.size -= t.marked[name].size
+	delete(t.marked, name)
+	if !bytes.Contains(schema, []byte("x-mcp-header")) { // as most
+		return nil
+	}
+	params, invalid := t.read(schema)
+	if len(params) == 0 || t.size+len(schema) > maxMarked {
+		return invalid
 	}
 	if t.marked == nil {
-		t.marked = map[string][]HeaderParam{}
+		t.marked = map[string]markedTool{}
 	}
-	t.size += size
-	t.marked[tool] = marked
-}
-
-// markedSize returns about how many bytes it takes to remember marked arguments.
-func markedSize(tool string, marked []HeaderParam) (size int) {
-	const overhead = 64 // of two strings
-	for _, param := range marked {
-		size += len(param.Name) + overhead
-		for _, name := range param.Path {
-			size += len(name) + overhead/2
-		}
-	}
-	if size > 0 {
-		size += len(tool) + overhead
-	}
-	return size
+	t.size += len(schema)
+	t.marked[name] = markedTool{params, len(schema)}
+	return nil
 }
 
 // lookup follows a path of member names into an object; nil: there is nothing.
@@ -4473,52 +4117,46 @@ func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) 
 // oneOf, has the path nil, and nothing in it may be marked.
 type markReader struct {
 	marked []HeaderParam
-	err    error // why the schema is invalid; it ends the walk
+	err    error // why the schema is invalid
 }
 
-// readSchema reads a schema, or an array that may hold schemas, as that of oneOf does.
-// Any other value has no marks.
+// readSchema reads a schema, or what may hold schemas: the array of oneOf, the object of
+// $defs.
 func (r *markReader) readSchema(value any, path []string) {
 	list, _ := value.([]any)
 	for _, element := range list {
 		r.readSchema(element, nil)
 	}
 	schema, _ := value.(map[string]any)
-	for _, keyword := range slices.Sorted(maps.Keys(schema)) {
-		switch keyword {
+	for _, name := range slices.Sorted(maps.Keys(schema)) {
+		_, isText := schema[name].(string)
+		switch name {
 		case "x-mcp-header":
-			r.addMark(schema, path)
-		case "default", "const", "enum", "examples", "required", "dependentRequired": // hold data and names, but no schemas
+			if path != nil || isText { // otherwise it may be a property of that name
+				r.addMark(schema, path)
+			}
+		case "default", "const", "enum", "examples": // hold data, but no schemas
 		case "properties":
-			r.readNamedSchemas(schema[keyword], path)
-		case "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies":
-			r.readNamedSchemas(schema[keyword], nil)
+			r.readProperties(schema[name], path)
 		default:
-			r.readSchema(schema[keyword], nil)
-		}
-		if r.err != nil {
-			return
+			r.readSchema(schema[name], nil)
 		}
 	}
 }
 
-// readNamedSchemas reads an object whose members are schemas. Their names are not
-// keywords: a property may be called "type". path is that of the schema around them.
-func (r *markReader) readNamedSchemas(value any, path []string) {
-	named, _ := value.(map[string]any)
-	if len(named) > 0 && len(path) == maxNested {
-		r.err = fmt.Errorf("properties are nested deeper than %d levels", maxNested)
+// readProperties reads the schemas of properties. path is that of the schema around them.
+func (r *markReader) readProperties(value any, path []string) {
+	properties, _ := value.(map[string]any)
+	if len(properties) > 0 && len(path) == maxNested {
+		r.err = cmp.Or(r.err, fmt.Errorf("properties are nested deeper than %d levels", maxNested))
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(named)) {
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		var below []string
 		if path != nil {
 			below = append(slices.Clip(path), name) // a copy: properties side by side must not share memory
 		}
-		r.readSchema(named[name], below)
-		if r.err != nil {
-			return
-		}
+		r.readSchema(properties[name], below)
 	}
 }
 
@@ -4527,6 +4165,7 @@ func (r *markReader) addMark(schema map[string]any, path []string) {
 	name, _ := schema["x-mcp-header"].(string)
 	isTwice := slices.ContainsFunc(r.marked, func(p HeaderParam) bool { return strings.EqualFold(p.Name, name) })
 	switch {
+	case r.err != nil:
 	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
 		text, _ := marshal(schema["x-mcp-header"])
 		r.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", text)
