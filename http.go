@@ -49,9 +49,7 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// How a POST travels through the server: see incoming.
-//
-// What becomes of a call when its connection breaks:
+// How a POST travels through the server: see incoming. What becomes of a call when its connection breaks:
 //
 //	                              in a session             without one, and in the modern era
 //	the handler                   goes on                  its context ends
@@ -74,9 +72,6 @@ package main
 //	                                dropped, after a cut
 //	                                it is kept
 //
-// The parts of this file: the server, the client, and what bounds the server. Between the
-// server and the client stand the headers of modern requests.
-//
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
 // session.go and sse.go.
@@ -90,8 +85,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"maps"
 	mathrand "math/rand/v2"
 	"net/http"
 	"slices"
@@ -147,19 +140,15 @@ type StreamableHandler struct {
 	// tool has such arguments.
 	HeaderParams func(tool string) []HeaderParam
 	// MaxRequests is how many requests of all clients are served at once, beside
-	// subscriptions. Those without a session may have three quarters of them. Further
-	// ones are answered with 503. 0: 3,072.
+	// subscriptions. Those without a session leave a quarter of them to the others.
+	// Further ones are answered with 503. 0: 3,072.
 	MaxRequests int
 	Guard
 
 	service
-	versions  []string      // that are offered
-	legacy    []string      // those of them that begin with initialize
-	decideIn  time.Duration // before a response without an answer becomes a stream
-	alone     counter       // requests that are being served and belong to no session
-	listening counter       // subscriptions
-
-	headerParams func(tool string) []HeaderParam // nil: no tool has such arguments
+	versions  []string // that are offered
+	legacy    []string // those of them that begin with initialize
+	listening counter  // subscriptions
 }
 
 // ServeHTTP answers one request of a client.
@@ -203,18 +192,10 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *StreamableHandler) prepare() {
 	h.service.prepare(&h.Guard, h.MaxRequests)
-	h.alone.limit = h.running.limit - h.running.limit/4
 	h.listening.limit = maxListeners
-	h.decideIn = decideAfter
-	if h.keepAlive > 0 {
-		// A refusal needs some time to get its status.
-		h.decideIn = max(min(decideAfter, h.keepAlive), 10*time.Millisecond)
-	}
 	h.versions, h.legacy = versionsOrAll(h.Versions), legacyOf(h.Versions)
-	h.headerParams = h.HeaderParams
-	if server, ok := h.Handler.(*Server); ok && h.headerParams == nil {
-		h.headerParams = server.HeaderParams
-		server.warnOfMarks(h.log())
+	if server, ok := h.Handler.(*Server); ok && h.HeaderParams == nil {
+		h.HeaderParams = server.HeaderParams
 	}
 	if h.Sessions != nil {
 		h.Sessions.Log = cmp.Or(h.Sessions.Log, h.Log)
@@ -313,7 +294,7 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 // when the client has gone:
 //
 //	goroutine of ServeHTTP                     goroutine of the handlers
-//	post, route, handOn, Peer.dispatch ──────► serve: Handler
+//	post, route, handOn, Peer.dispatch ──────► answerOn: Handler
 //	respond waits for: the end │ a message          │ messages, and the answers last
 //	  before the answer │ a second │ the end        v
 //	  of the client                             the Stream of the response
@@ -332,11 +313,12 @@ type incoming struct {
 	session     *Session     // nil: there is none, so a client that leaves cancels
 	stream      *Stream      // of the response
 	taken       int          // bytes in use, of the body
-	requests    int          // in the payload
-	places      []*counter   // in which each request has a place
+	requests    int          // in the payload, and what is no message
+	places      *counter     // in which each request has a place; nil: they have none
 	holders     atomic.Int32 // of the places: ServeHTTP, and the handlers
 	whenHandled func()       // nil: nothing is to be done then
 	opened      bool         // initialize has opened the session
+	fault       *Error       // of the last answer, when the stream has ended; nil: that is a result
 }
 
 // post reads a payload, and answers it.
@@ -370,27 +352,18 @@ func (in *incoming) reject(status int, fault *Error) {
 
 // handled notes that the handlers have returned, or that there are none.
 func (in *incoming) handled() {
-	in.giveBack()
+	in.h.giveBack(&in.taken)
 	if in.whenHandled != nil {
 		in.whenHandled()
 	}
 	in.leavePlaces()
 }
 
-// giveBack gives back the bytes of the body. Only the goroutine that has the payload calls
-// it.
-func (in *incoming) giveBack() {
-	in.h.used.give(in.taken)
-	in.taken = 0
-}
-
 // leavePlaces gives back the places when the response is over and the handlers have
 // returned: whichever is last.
 func (in *incoming) leavePlaces() {
 	if in.holders.Add(-1) == 0 {
-		for _, c := range in.places {
-			c.give(in.requests)
-		}
+		in.places.give(in.requests)
 	}
 }
 
@@ -551,23 +524,22 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
 	base.send, base.facts().disconnect = in.send, in.disconnect
 	if !in.payload.Batch { // the requests of a batch run one after another
-		base.encode = in.encode
+		base.encode = func(result any) (json.RawMessage, error) { return in.h.encode(result, &in.taken) }
 	}
 	in.revision = base.facts().revision
-	in.requests = requestsIn(in.payload)
+	in.requests = answersIn(in.payload)
 	in.holders.Store(2)
 	defer in.leavePlaces()
-	for _, c := range in.neededPlaces() {
-		if !c.take(in.requests) {
-			in.refuseForPlace(c)
-			return
-		}
-		in.places = append(in.places, c)
+	if !in.takePlaces() {
+		return
 	}
 	if answer := p.dispatch(ctx, h, in.payload, base); answer != nil {
 		in.isBatch = answer.Batch
 		in.payload = Payload{} // the messages, and with them the body, go when they are handled
-		in.h.run(func() { in.serve(answer) })
+		in.h.run(func() {
+			defer in.stream.End()
+			in.fault = in.h.answerOn(in.stream, answer, &in.taken)
+		})
 		in.respond()
 		return
 	}
@@ -585,20 +557,6 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 		// server MUST return HTTP status code 202 Accepted with no body"
 		accepted(in.w)
 	}
-}
-
-// serve runs the handlers, and sends their answers on the stream.
-func (in *incoming) serve(answer *answer) {
-	defer answer.release()
-	defer in.stream.End()
-	answer.serve(in.stream.answer)
-}
-
-// encode encodes the result of a single request. Its body is not needed any more, so there
-// is room for the answer.
-func (in *incoming) encode(result any) (json.RawMessage, error) {
-	in.giveBack()
-	return in.h.encode(result)
 }
 
 // send sends a message that belongs to the request and precedes its answer.
@@ -621,16 +579,6 @@ func (in *incoming) disconnect(retry time.Duration) {
 
 // ---- The response to a POST: JSON, or a stream ----
 
-// decision is what becomes of a response.
-type decision int
-
-const (
-	undecided decision = iota
-	asJSON
-	asEvents
-	asNothing // the client has gone
-)
-
 // respond writes the response. It returns when the response is over, which may be long
 // before the handlers return: the connection breaks, a handler calls Disconnect, or another
 // response follows the stream.
@@ -638,25 +586,14 @@ const (
 // Only what was sent on a stream can be fetched again. A client that does not accept a
 // stream waits for its JSON, however long that takes.
 func (in *incoming) respond() {
-	timer := time.NewTimer(in.h.decideIn)
+	timer := time.NewTimer(decideAfter)
 	defer timer.Stop()
 	isLate := false
 	gone := in.r.Context().Done()
 	for {
-		decided, f, changed := in.begin(isLate)
-		switch decided {
-		case asJSON:
-			in.writeAnswers()
-			return
-		case asEvents:
-			in.stream.noteEnd() // it may have ended before it began
-			in.h.follow(in.stream, f, in.w, in.r, &in.h.Guard)
-			return
-		case asNothing:
-			// The client may have closed only its half of the connection. It must not take
-			// an empty response for an answer.
-			in.stream.abandon()
-			in.w.WriteHeader(statusClientGone)
+		write, changed := in.begin(isLate)
+		if write != nil {
+			write()
 			return
 		}
 		select {
@@ -672,35 +609,45 @@ func (in *incoming) respond() {
 	}
 }
 
-// begin decides what becomes of the response. It is the only place that does: the handlers
+// begin decides what becomes of the response, and returns what writes it; nil: that is not
+// decided before something has changed. begin is the only place that decides: the handlers
 // may send at the same time.
-func (in *incoming) begin(isLate bool) (decided decision, f *follower, changed <-chan struct{}) {
+func (in *incoming) begin(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hasEnded := !s.ended.IsZero()
 	hasGone := in.r.Context().Err() == context.Canceled
-	asEventsOnly := !in.acceptsJSON && in.status() == http.StatusOK || len(s.events) == 0
+	onlyAnswers := s.leave == nil && !slices.ContainsFunc(s.events, func(e sentEvent) bool { return e.method != "" })
+	fitsJSON := hasEnded && (in.acceptsJSON && len(s.events) > 0 || in.status() != http.StatusOK)
 	switch {
 	case hasGone && (!hasEnded || in.session == nil):
 		// 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
 		// send any further messages for it"
-		return asNothing, nil, nil
-	case hasEnded && !s.spoken && (!in.mayStream || !asEventsOnly):
-		return asJSON, nil, nil
-	case in.mayStream && (hasEnded || s.spoken || isLate):
+		return in.writeNothing, nil
+	case onlyAnswers && (fitsJSON || hasEnded && !in.mayStream):
+		return in.writeAnswers, nil
+	case in.mayStream && (hasEnded || isLate || !onlyAnswers):
 		switch {
-		case hasEnded && !s.spoken: // an answer in one event, of which nothing is kept, as of one in JSON
+		case hasEnded && onlyAnswers: // an answer in one event, of which nothing is kept, as of one in JSON
 			s.keep = 0
 		case in.session != nil:
 			in.session.begin(s)
 		}
-		leave := s.leave
-		f, _ = s.attachAt(0, true)
-		s.leave = leave
-		return asEvents, f, nil
+		f := s.attachAt(0, true)
+		return func() {
+			s.noteEnd() // it may have ended before it began
+			in.h.follow(s, f, in.w, in.r, &in.h.Guard)
+		}, nil
 	}
-	return undecided, nil, s.whenChanged()
+	return nil, s.whenChanged()
+}
+
+// writeNothing ends the response to a client that has gone. The client may have closed only
+// its half of the connection, and must not take an empty response for an answer.
+func (in *incoming) writeNothing() {
+	in.stream.abandon()
+	in.w.WriteHeader(statusClientGone)
 }
 
 // status returns the status of a response that consists of one answer. The caller holds the
@@ -709,7 +656,7 @@ func (in *incoming) status() int {
 	if len(in.stream.events) != 1 {
 		return http.StatusOK
 	}
-	return status(in.stream.fault, in.revision.Modern)
+	return status(in.fault, in.revision.Modern)
 }
 
 // writeAnswers writes a response that consists of the answers alone. The stream has ended,
@@ -828,8 +775,8 @@ func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	if !slices.Contains(h.versions, version) {
 		return versionError(h.versions, version)
 	}
-	if m.Method == "tools/call" && m.Kind() == Request && h.headerParams != nil {
-		return checkParams(header, m.Params, h.headerParams(name))
+	if m.Method == "tools/call" && m.Kind() == Request && h.HeaderParams != nil {
+		return checkParams(header, m.Params, h.HeaderParams(name))
 	}
 	return nil
 }
@@ -1057,17 +1004,6 @@ func (s *Server) HeaderParams(tool string) []HeaderParam {
 	return t.use.marked
 }
 
-// warnOfMarks logs which tools modern clients leave out.
-func (s *Server) warnOfMarks(log *slog.Logger) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(s.tools.byKey)) {
-		if _, err := ReadHeaderParams(s.tools.byKey[name].use.inputSchema); err != nil {
-			log.Warn("modern clients leave a tool out, because its x-mcp-header is invalid", "tool", name, "reason", err)
-		}
-	}
-}
-
 // ---- GET and DELETE ----
 
 // get answers a GET, which opens the standalone stream or continues a stream that
@@ -1094,19 +1030,14 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 	if after == "" {
 		stream = h.standalone(s)
 	}
-	var f *follower
-	err := errNotKept
 	if stream != nil {
-		f, err = stream.attach(after)
+		if f, err := stream.attach(after); err == nil {
+			h.follow(stream, f, w, r, &h.Guard)
+			return
+		}
 	}
-	switch err {
-	case nil:
-		h.follow(stream, f, w, r, &h.Guard)
-	case error(errNoMemory):
-		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
-	default: // a 404 would end the session for the client
-		h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
-	}
+	// A 404 would end the session for the client.
+	h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
 }
 
 // delete answers a DELETE, which ends the session.
@@ -1405,8 +1336,13 @@ func (c *httpConn) deliver(p *post, in Payload) {
 	}
 	select {
 	case c.inbox <- in:
-		c.noteResponses(in, p)
 	case <-p.ctx.Done():
+		return
+	}
+	if p.request != (ID{}) && hasResponseTo(in, p.request) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		p.request = ID{}
 	}
 }
 
@@ -1510,11 +1446,7 @@ const (
 	maxFailures = 8               // in a row, before the client gives up: 23 seconds if retry is not set
 	firstPause  = time.Second / 4 // after one failure, and twice as long after each further one
 	maxPause    = 5 * time.Second // the most that this grows to
-	maxRetry    = 5 * time.Minute // if a server sets a longer retry, the client gives up at once
 
-	// minPause is the shortest pause, also if retry is shorter. Otherwise a
-	// server could make the client send GETs without end, and without a pause.
-	minPause = 10 * time.Millisecond
 	// longStream is how long a response must last, so that its end is no
 	// failure: proxies cut streams on which nothing is sent.
 	longStream = 30 * time.Second
@@ -1527,7 +1459,6 @@ type stream struct {
 	wasOpen     bool          // a response has carried it
 	lastEventID string        // of the last event; "": it had none that a header can repeat
 	retry       time.Duration // that the server has set; 0: none
-	gotMessage  bool          // the last response has brought a new message
 	failures    int           // in a row
 }
 
@@ -1610,12 +1541,11 @@ func (c *httpConn) readEvents(s *stream, resp *http.Response) error {
 	began := time.Now()
 	events := newEventReader(resp.Body, c.maxMessage)
 	events.id = s.lastEventID
-	s.gotMessage = false
-	isAlive := false
+	isAlive, gotMessage := false, false
 	for {
 		e, err := events.next()
 		if err != nil {
-			s.noteEnd(isAlive, time.Since(began))
+			s.noteEnd(isAlive, gotMessage || time.Since(began) > longStream)
 			return err
 		}
 		isNew := s.noteEvent(e)
@@ -1624,7 +1554,7 @@ func (c *httpConn) readEvents(s *stream, resp *http.Response) error {
 			continue
 		}
 		in := Decode(e.Data)
-		s.gotMessage = s.gotMessage || isNew && in.Messages[0].Kind() != Invalid
+		gotMessage = gotMessage || isNew && in.Messages[0].Kind() != Invalid
 		wasDone := s.isDone()
 		c.deliver(s.post, in)
 		if !wasDone && s.isDone() {
@@ -1649,15 +1579,13 @@ func (s *stream) noteEvent(e Event) (isNew bool) {
 	return isNew
 }
 
-// noteEnd notes how a response has ended. It says when the failures count anew: after
-// a response that has brought a new message, or has lasted long.
-//
-// isAlive means that a new id or a retry has come. The server may have ended the
-// response before its stream, which it may do as often as it likes. So the client sends
-// one more GET at least. The standalone stream has no end, so this is not for that.
-func (s *stream) noteEnd(isAlive bool, lasted time.Duration) {
+// noteEnd notes how a response has ended. The failures count anew after a response that has
+// brought a new message, or has lasted long: it was worth its GET. If it has brought only a
+// new id or a retry, the server has the client poll, as often as it likes: one more GET is
+// sent at least. The standalone stream has no end, so this is not for that.
+func (s *stream) noteEnd(isAlive, wasWorth bool) {
 	switch {
-	case s.gotMessage || lasted > longStream:
+	case wasWorth:
 		s.failures = 0
 	case isAlive && !s.isStandalone():
 		s.failures = min(s.failures, maxFailures-1)
@@ -1671,12 +1599,10 @@ func (c *httpConn) reconnect(s *stream, cut error) (*http.Response, error) {
 	for {
 		if cut != nil {
 			s.failures++
-			switch {
-			case s.failures > maxFailures:
+			if s.failures > maxFailures {
 				return nil, interrupted(cut)
-			case s.retry > maxRetry:
-				return nil, interrupted(fmt.Errorf("the server wants it continued only after %v", s.retry))
-			case !sleep(s.ctx, s.pause()):
+			}
+			if !sleep(s.ctx, s.pause()) {
 				return nil, context.Cause(s.ctx)
 			}
 		}
@@ -1723,29 +1649,15 @@ func interrupted(reason error) error {
 	return fmt.Errorf("%w: %w", ErrInterrupted, reason)
 }
 
-// pause returns how long to wait before the next GET. The first line counts
-// that fits:
-//
-//	retry is set, and the last response has brought a message   retry, but at least minPause
-//	retry is a second or more                                   retry, and up to an eighth more
-//	any other case                                              firstPause, which doubles with each further failure up
-//	                                                            to maxPause, or retry if that is longer; and up to an
-//	                                                            eighth more
-//
-// The eighth is random, so that not all clients send their GETs at the same
-// moment. A response without a message does not get a short pause. Otherwise a
-// server could make the client send GETs all the time. The pause is never
-// shorter than retry: 2025-11-25
-// basic/transports#sending-messages-to-the-server, the client "MUST respect the
-// retry field, waiting the given number of milliseconds".
+// pause returns how long to wait before the next GET: retry, if the server has set a second
+// or more, and else firstPause, which doubles with each further failure up to maxPause. It is
+// never shorter than retry: 2025-11-25 basic/transports#sending-messages-to-the-server, the
+// client "MUST respect the retry field, waiting the given number of milliseconds". Up to an
+// eighth more is random, so that not all clients send their GETs at the same moment.
 func (s *stream) pause() time.Duration {
-	if s.retry > 0 && s.gotMessage && s.failures == 1 {
-		return max(s.retry, minPause)
-	}
 	pause := s.retry
 	if pause < time.Second {
-		doubled := min(firstPause<<(s.failures-1), maxPause)
-		pause = max(pause, doubled)
+		pause = max(pause, min(firstPause<<(s.failures-1), maxPause))
 	}
 	return pause + mathrand.N(pause/8)
 }
@@ -1802,7 +1714,7 @@ func (c *httpConn) deleteSession(last *post) {
 //	bytes in use                    64 MiB   Guard.MaxHeld         503; progress is dropped, an answer becomes an error
 //	requests at once                3,072    MaxRequests           503, and a session whose client has gone for more
 //	                                                               than a minute loses its calls
-//	those without a session         2,304    3/4 of MaxRequests    503
+//	… before one without a session  2,304    3/4 of MaxRequests    503
 //	requests of a session           1,024    maxInFlight           503, or an error in a batch
 //	messages of a batch             1,024    maxInFlight           400
 //	subscriptions                   4,096    maxListeners          503
@@ -1830,19 +1742,29 @@ func (c *httpConn) deleteSession(last *post) {
 // needs.
 const lookEvery = time.Second
 
-// neededPlaces returns the counters in which each request of a payload needs a place. Calls
-// that have all places may be waiting for a response or a cancellation, so these need
-// none. Nor does initialize: its session may be what the client needs to get in.
-func (in *incoming) neededPlaces() []*counter {
+// takePlaces takes a place for each request of a payload. If it returns false, it has answered.
+// Calls that have all places may be waiting for a response or a cancellation, so these need
+// none. Nor does initialize: its session may be what the client needs to get in. Requests
+// without a session leave a quarter of the places to those in one.
+func (in *incoming) takePlaces() bool {
+	spare := int64(0)
 	switch {
 	case in.requests == 0, in.payload.hasRequest("initialize") && !in.payload.Batch:
-		return nil
+		return true
 	case in.revision.Modern && in.payload.hasRequest("subscriptions/listen"): // it lasts
-		return []*counter{&in.h.listening}
+		in.places = &in.h.listening
 	case in.session != nil:
-		return []*counter{&in.h.running}
+		in.places = &in.h.running
+	default:
+		in.places, spare = &in.h.running, in.h.running.limit/4
 	}
-	return []*counter{&in.h.alone, &in.h.running}
+	full := in.places
+	if full.takeBut(in.requests, spare) {
+		return true
+	}
+	in.places = nil
+	in.refuseForPlace(full)
+	return false
 }
 
 // refuseForPlace refuses a payload for whose requests a counter has no places. If those

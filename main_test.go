@@ -977,9 +977,6 @@ func slowEvents(in []byte) (events []Event) {
 			e.Retry = time.Duration(max(ms.Int64(), 1)) * time.Millisecond
 		}
 	}
-	if e.Retry > 0 {
-		events = append(events, Event{ID: lastID, Retry: e.Retry})
-	}
 	return events
 }
 
@@ -1703,7 +1700,7 @@ func TestClientsGo(t *testing.T) {
 		other.leave()
 	}
 	h.requests.Wait()
-	if n := takenOf(&h.used) + takenOf(&h.running) + takenOf(&h.alone); n != 0 {
+	if n := takenOf(&h.used) + takenOf(&h.running); n != 0 {
 		t.Error(n, "are still in use")
 	}
 	h.Close()
@@ -2599,9 +2596,9 @@ func (g *rig) checkLeft() {
 	if text := strings.TrimSpace(strings.ReplaceAll(g.log.String(), semicolon, "")); text != "" {
 		g.Errorf("in the log: %s", text)
 	}
-	left := []int64{g.mcp.running.taken, g.mcp.alone.taken, g.mcp.listening.taken, g.mcp.used.taken, g.sse.running.taken, g.sse.used.taken, int64(g.sse.table.Len()), g.mcp.kept.taken, g.sse.kept.taken}
+	left := []int64{g.mcp.running.taken, g.mcp.listening.taken, g.mcp.used.taken, g.sse.running.taken, g.sse.used.taken, int64(g.sse.table.Len()), g.mcp.kept.taken, g.sse.kept.taken}
 	if slices.Max(left) != 0 || slices.Min(left) != 0 {
-		g.Errorf("left: running, alone, subscribed, bytes in use, running and bytes in use of SSE, conversations, kept, kept of SSE: %d", left)
+		g.Errorf("left: running, subscribed, bytes in use, running and bytes in use of SSE, conversations, kept, kept of SSE: %d", left)
 	}
 	if g.demo.listening() != 0 || g.demo.subscribed() != 0 {
 		g.Errorf("left: %d listening, %d subscribed", g.demo.listening(), g.demo.subscribed())

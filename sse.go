@@ -77,6 +77,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,8 +151,7 @@ func (e Event) isMessage() bool { return e.Type == "message" && len(e.Data) > 0 
 // ReadEvents returns the events that r holds. It reads from r only while the
 // caller ranges over them, which can be done once. If reading fails, the error is
 // yielded last; the end of r is no error. If an event has more than max bytes, the
-// error is ErrTooLarge. If r ends within an event, that event is dropped; only its
-// Retry is still yielded, in an event without data.
+// error is ErrTooLarge. If r ends within an event, that event is dropped.
 func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		in := newEventReader(r, max)
@@ -188,11 +188,7 @@ func (in *eventReader) next() (Event, error) {
 	for {
 		line, err := in.readLine(in.max - len(e.Data))
 		switch {
-		case err != nil && err != ErrTooLarge && e.Retry > 0:
-			// The stream is cut off within this event. The standard drops the event,
-			// but a retry counts as soon as its line is read.
-			return Event{ID: in.id, Retry: e.Retry}, nil
-		case err != nil:
+		case err != nil: // the standard drops an event that is cut off
 			return Event{}, err
 		case len(line) > 0:
 			e.readField(line)
@@ -279,19 +275,14 @@ func (in *eventReader) readLine(max int) ([]byte, error) {
 			return nil, ErrTooLarge
 		}
 		if isComplete {
-			return in.withoutMark(in.line), nil
+			line := in.line
+			if in.atStart {
+				line = bytes.TrimPrefix(line, []byte("\uFEFF"))
+			}
+			in.atStart = false
+			return line, nil
 		}
 	}
-}
-
-// withoutMark returns a line. If it is the first one of the stream, withoutMark
-// removes a byte order mark from it.
-func (in *eventReader) withoutMark(line []byte) []byte {
-	if !in.atStart {
-		return line
-	}
-	in.atStart = false
-	return bytes.TrimPrefix(line, []byte("\uFEFF"))
 }
 
 // ==== The server ====
@@ -348,15 +339,12 @@ type Stream struct {
 	events   []sentEvent // always a suffix of all that was sent
 	last     int64       // number of the last event
 	settled  int64       // number of the last event that is not in use any more: it is kept, or dropped
-	taken    int64       // number of the last event that a response has taken; it may be writing it
 	written  int64       // number of the last event that a response has written
 	lastLost int64       // number of the last event that is dropped, progress aside
 	unread   int         // bytes of events that are in use
 	keptSize int         // bytes of events that are kept
-	spoken   bool        // something was sent that is no answer, so JSON cannot carry it
 
 	isForgotten bool      // nobody can continue it any more
-	fault       *Error    // of the last answer; nil: it is a result
 	asked       []ID      // questions that were sent here; those that are answered may be among them
 	leave       []byte    // with this event the follower leaves; nil: it stays
 	follower    *follower // nil: nobody follows
@@ -372,25 +360,27 @@ const (
 	lost                        // no client can get what is sent
 )
 
-// follower is a response that follows a stream. The mutex of the stream guards its fields,
-// except batch.
+// follower is a response that follows a stream. The mutex of the stream guards its position.
 type follower struct {
 	opening  []byte      // what the response begins with
 	position int64       // number of the last event that it has taken
-	pinned   int         // bytes in use, of events that it still writes although another response follows by now
 	batch    []sentEvent // what it writes
 }
 
 // sentEvent is an event in a stream.
 type sentEvent struct {
-	text       []byte          // its data
-	result     json.RawMessage // a large result, which is not copied: the data goes on with it, and ends with a }
-	isProgress bool
+	text     []byte          // its data
+	result   json.RawMessage // a large result, which is not copied: the data goes on with it, and ends with a }
+	method   string          // of the message; "": it is an answer, or no message
+	question ID              // of a request of the server; zero: it is none
 }
 
 // newSentEvent returns the event with a message.
 func newSentEvent(m *Message) sentEvent {
-	e := sentEvent{isProgress: m.Method == "notifications/progress"}
+	e := sentEvent{method: m.Method}
+	if m.Kind() == Request {
+		e.question = m.ID
+	}
 	if len(m.Result) <= maxCopied {
 		e.text = m.append(nil)
 		return e
@@ -402,6 +392,8 @@ func newSentEvent(m *Message) sentEvent {
 	}
 	return e
 }
+
+func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
 
 func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
 
@@ -430,37 +422,38 @@ var (
 // ends. It returns an error that wraps ErrClosed if the stream has ended, or if no client
 // can read it.
 func (s *Stream) Send(ctx context.Context, data []byte) error {
-	return s.push(ctx, nil, sentEvent{text: data})
+	return s.push(ctx, sentEvent{text: data})
 }
 
 // send sends a message that is no answer. If too much is in use, progress is dropped: the
 // answer says more.
 func (s *Stream) send(ctx context.Context, m *Message) error {
 	e := newSentEvent(m)
-	err := s.push(ctx, m, e)
-	if e.isProgress && err == error(errNoMemory) {
+	err := s.push(ctx, e)
+	if e.isProgress() && err == error(errNoMemory) {
 		return nil
 	}
 	return err
 }
 
 // answer sends an answer. If too much is in use, an error takes its place. Any other error
-// means that no client can read the answer, and there is nobody to tell that.
-func (s *Stream) answer(m *Message) {
-	if s.push(context.Background(), m, newSentEvent(m)) == error(errNoMemory) {
+// means that no client can read the answer, and there is nobody to tell that. answer returns
+// the Error that it has sent; nil: it was a result.
+func (s *Stream) answer(m *Message) *Error {
+	if s.push(context.Background(), newSentEvent(m)) == error(errNoMemory) {
 		m = NewResponse(m.ID, nil, errNoMemory)
-		_ = s.push(context.Background(), m, newSentEvent(m))
+		_ = s.push(context.Background(), newSentEvent(m))
 	}
+	return m.Error
 }
 
-// push adds an event. m is the message that it holds; nil: it holds something else. The
-// bytes of the event are in use from now on, also while the sender waits.
-func (s *Stream) push(ctx context.Context, m *Message, e sentEvent) error {
+// push adds an event. Its bytes are in use from now on, also while the sender waits.
+func (s *Stream) push(ctx context.Context, e sentEvent) error {
 	if !s.used.take(counted(e.size())) {
 		return errNoMemory
 	}
 	for {
-		changed, err := s.tryPush(m, e)
+		changed, err := s.tryPush(e)
 		switch {
 		case err != nil:
 			s.used.give(counted(e.size()))
@@ -478,28 +471,23 @@ func (s *Stream) push(ctx context.Context, m *Message, e sentEvent) error {
 }
 
 // tryPush adds an event, unless the sender has to wait until changed is closed.
-func (s *Stream) tryPush(m *Message, e sentEvent) (changed <-chan struct{}, err error) {
+func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	isAnswer := m != nil && m.Method == ""
 	switch {
 	case s.state == lost || !s.ended.IsZero():
 		return nil, errNobody
 	case s.state == followed && s.unread > 0 && s.unread+e.size() > maxUnwritten:
 		return s.whenChanged(), nil
-	case isAnswer:
-		s.fault = m.Error
-	default:
-		s.spoken = true
-		s.noteQuestion(m)
 	}
+	s.noteQuestion(e.question)
 	s.events = append(s.events, e)
 	s.last++
 	s.unread += e.size()
 	if s.state == left {
 		s.settle()
 	}
-	if !isAnswer || s.state == followed { // an answer that may go out as JSON waits for the end
+	if e.method != "" || s.state == followed { // an answer that may go out as JSON waits for the end
 		s.signal()
 	}
 	return nil, nil
@@ -552,7 +540,7 @@ func (s *Stream) dropOldest() {
 
 // remove takes the oldest event out of the stream. The caller holds mu.
 func (s *Stream) remove() {
-	if !s.events[0].isProgress {
+	if !s.events[0].isProgress() {
 		s.lastLost = s.first()
 	}
 	s.events[0] = sentEvent{}
@@ -564,14 +552,14 @@ func (s *Stream) remove() {
 
 // noteQuestion notes a request of the server, and forgets those that are answered. The
 // caller holds mu.
-func (s *Stream) noteQuestion(m *Message) {
-	if m == nil || m.Kind() != Request || s.session == nil {
+func (s *Stream) noteQuestion(question ID) {
+	if question == (ID{}) || s.session == nil {
 		return
 	}
 	if len(s.asked) == cap(s.asked) { // seldom: the capacity doubles
 		s.asked = slices.DeleteFunc(s.asked, func(id ID) bool { return s.session.calling(id) == nil })
 	}
-	s.asked = append(s.asked, m.ID)
+	s.asked = append(s.asked, question)
 }
 
 // failQuestions ends the calls whose questions were sent on a stream that is lost.
@@ -624,7 +612,6 @@ func (s *Stream) disconnect(retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.polls() && (s.state == fresh || s.state == followed) {
-		s.spoken = true
 		s.leave = Event{Retry: max(retry, time.Millisecond)}.Append(nil)
 		s.signal()
 	}
@@ -671,8 +658,8 @@ func (s *Stream) attach(after string) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from := s.written
-	if s.state == followed {
-		from = s.taken // the other follower is writing what is before that
+	if s.follower != nil {
+		from = s.follower.position // it is writing what is before that
 	}
 	if after != "" {
 		var err error
@@ -680,41 +667,31 @@ func (s *Stream) attach(after string) (*follower, error) {
 			return nil, err
 		}
 	}
-	return s.attachAt(from, after == "")
+	return s.attachAt(from, after == ""), nil
 }
 
 // attachAt makes a follower that begins after an event. If the client names no event, and
 // the revision has it, the response begins with an id. 2025-11-25
 // basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an
 // SSE event consisting of an event ID and an empty data field". The caller holds mu.
-func (s *Stream) attachAt(from int64, isNew bool) (*follower, error) {
+func (s *Stream) attachAt(from int64, isNew bool) *follower {
 	f := &follower{position: from}
-	if missing := s.first() - 1 - from; missing > 0 {
-		f.opening = fmt.Appendf(nil, ": %d events are no longer kept\n\n", missing)
-	}
 	if isNew && s.polls() {
-		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(f.opening)
+		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
 	}
-	if other := s.follower; other != nil {
-		pinned := 0
-		for _, e := range other.batch {
-			pinned += counted(e.size())
-		}
-		if !s.used.take(pinned) {
-			return nil, errNoMemory
-		}
-		other.pinned, s.leave = pinned, nil
+	if s.follower != nil {
+		s.leave = nil // which is for the other one
 	}
 	s.follower, s.state = f, followed
 	s.signal() // so that the other follower ends
-	return f, nil
+	return f
 }
 
 func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
 
 // isResumable reports whether a client may come back for what it has not read. It may if it
 // knows the id of an event.
-func (s *Stream) isResumable() bool { return s.keep > 0 && !s.isForgotten && (s.prime || s.taken > 0) }
+func (s *Stream) isResumable() bool { return s.keep > 0 && !s.isForgotten && (s.prime || s.last > 0) }
 
 // position returns the number of the event with an id, if the client may continue after it.
 // The caller holds mu.
@@ -796,7 +773,6 @@ func (s *Stream) take(f *follower) (leave []byte, changed <-chan struct{}, over 
 		f.batch = append(f.batch, e)
 		f.position = n
 	}
-	s.taken = max(s.taken, f.position)
 	switch {
 	case len(f.batch) > 0:
 		return nil, nil, false
@@ -809,7 +785,6 @@ func (s *Stream) take(f *follower) (leave []byte, changed <-chan struct{}, over 
 // detach notes that a follower has gone. If the client cannot come back, the stream is lost.
 func (s *Stream) detach(f *follower) {
 	s.mu.Lock()
-	s.used.give(f.pinned)
 	if s.follower == f {
 		s.follower, s.leave = nil, nil
 		s.state = lost
@@ -1216,7 +1191,8 @@ type service struct {
 	kept    counter // bytes that all sessions keep
 	running counter // requests that are being served, or whose responses are being written
 
-	next chan func() // for the goroutines of handlers that wait; it has no buffer
+	encoders chan struct{} // has a place for each result that is being encoded
+	next     chan func()   // for the goroutines of handlers that wait; it has no buffer
 
 	noStreams   atomic.Bool // the log has said that nothing can be flushed
 	noDeadlines atomic.Bool // the log has said that no deadline can be set
@@ -1227,7 +1203,7 @@ type service struct {
 }
 
 func (h *service) prepare(g *Guard, maxRequests int) {
-	g.warnOfLists()
+	h.encoders = make(chan struct{}, runtime.GOMAXPROCS(0))
 	h.next = make(chan func())
 	h.open, h.windDown = context.WithCancel(context.Background())
 	h.life, h.stop = context.WithCancel(context.Background())
@@ -1248,25 +1224,19 @@ func (h *service) run(f func()) {
 	}
 }
 
-// work runs f, and then what comes next. It ends when nothing has come for a second or two, and
-// with Close.
+// work runs f, and then what comes next. It ends each second, if it is not at work then, and with
+// Close. So goroutines that nobody needs go, and a new one each second costs nothing.
 func (h *service) work(f func()) {
 	patience := time.NewTicker(time.Second)
 	defer patience.Stop()
-	for hasWorked := true; ; {
-		if f != nil {
-			h.runCounted(f)
-			f, hasWorked = nil, true
-		}
+	for {
+		h.runCounted(f)
 		select {
 		case f = <-h.next:
 		case <-h.open.Done():
 			return
 		case <-patience.C:
-			if !hasWorked {
-				return
-			}
-			hasWorked = false
+			return
 		}
 	}
 }
@@ -1329,10 +1299,24 @@ func (h *service) follow(s *Stream, f *follower, w http.ResponseWriter, r *http.
 	s.run(f, w, r)
 }
 
-// answerOn runs the handlers of a payload, and sends their answers on a stream.
-func answerOn(answer *answer, s *Stream) {
+// answerOn runs the handlers of a payload, and sends their answers on a stream. There each
+// answer counts anew: taken, which is what its result has in use, is given back before. fault
+// is the Error of the last answer; nil: that is a result.
+func (h *service) answerOn(s *Stream, answer *answer, taken *int) (fault *Error) {
 	defer answer.release()
-	answer.serve(s.answer)
+	answer.serve(func(m *Message) {
+		if !answer.Batch { // the requests that are left need the body of their batch
+			h.giveBack(taken)
+		}
+		fault = s.answer(m)
+	})
+	return fault
+}
+
+// giveBack gives back bytes in use. Only one goroutine has them at a time.
+func (h *service) giveBack(taken *int) {
+	h.used.give(*taken)
+	*taken = 0
 }
 
 // close ends a handler and its sessions: see StreamableHandler.Close.
@@ -1476,7 +1460,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 		h.used.give(taken)
 		h.running.give(places)
 	}
-	n, first := answersTo(in), in.Messages[0]
+	n, first := answersIn(in), in.Messages[0]
 	s := h.table.get(r.URL.Query().Get("session"), principal)
 	if s != nil {
 		defer s.release()
@@ -1492,23 +1476,23 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 		h.refuse(w, r, http.StatusServiceUnavailable, idOf(in), errBusy.Message)
 	default:
 		places = n
-		h.handOn(w, r, in, s)
+		h.handOn(w, r, in, s, &taken)
 		return
 	}
 	in.done()
 }
 
 // handOn lets the Peer of a conversation take in a payload, and runs its handlers.
-func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session) {
+func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session, taken *int) {
 	base := Exchange{Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
 	if !in.Batch { // the requests of a batch run one after another
-		base.encode = h.encode
+		base.encode = func(result any) (json.RawMessage, error) { return h.encode(result, taken) }
 	}
 	answer := s.Peer.dispatch(context.WithoutCancel(r.Context()), HandlerFunc(h.handle), in, base)
 	switch {
 	case answer != nil:
-		h.run(func() { answerOn(answer, s.standalone) })
-	case answersTo(in) > 0: // the conversation has ended meanwhile
+		h.run(func() { h.answerOn(s.standalone, answer, taken) })
+	case answersIn(in) > 0: // the conversation has ended meanwhile
 		h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
 		return
 	}
@@ -1524,18 +1508,6 @@ func (h *SSEHandler) handle(ctx context.Context, x *Exchange) (any, error) {
 		return nil, &Error{Code: CodeMethodNotFound, Message: reason}
 	}
 	return h.Handler.Handle(ctx, x)
-}
-
-// answersTo returns how many answers a payload gets on the stream. What is no message
-// gets one, too. A response or a notification gets none, so it never waits for requests:
-// they may be waiting for it.
-func answersTo(in Payload) (n int) {
-	for _, m := range in.Messages {
-		if m.Kind() == Request || m.Kind() == Invalid {
-			n++
-		}
-	}
-	return n
 }
 
 // Close ends all conversations, and no more are opened. Requests that are being
@@ -1648,7 +1620,6 @@ func (c *sseConn) Read() (Payload, error) {
 		if e.isMessage() {
 			in := Decode(e.Data)
 			c.noteRevision(in)
-			c.noteResponses(in, nil)
 			return in, nil
 		}
 	}
@@ -1704,10 +1675,7 @@ const (
 	drainTimeout  = 100 * time.Millisecond // for the rest of a response that is read only to use its connection again
 )
 
-var (
-	errSlow          = fmt.Errorf("the server has not taken it within %v", acceptTimeout)
-	errAnsweredFirst = errors.New("the answer has come before the status of its POST")
-)
+var errSlow = fmt.Errorf("the server has not taken it within %v", acceptTimeout)
 
 // poster is what the Conns of both clients share.
 type poster struct {
@@ -1772,7 +1740,7 @@ func (c *poster) sendAndFinish(ctx context.Context, p *post, send func(*post) (i
 	}
 	cause := context.Cause(p.ctx)
 	c.finish(p)
-	if err == nil || cause == errAnsweredFirst {
+	if err == nil {
 		return nil
 	}
 	return cmp.Or(cause, err)
@@ -1810,81 +1778,31 @@ func (c *poster) noteRevision(in Payload) {
 	}
 }
 
-// noteResponses notes that responses have come. by is the post that has brought them;
-// nil: the stream of HTTP+SSE has. The post of a request whose response has come in
-// another way has a second to end by itself.
-func (c *poster) noteResponses(in Payload, by *post) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if by != nil && by.request != (ID{}) && hasResponseTo(in, by.request) {
-		by.request = ID{}
-		return
-	}
-	for p := range c.posts {
-		if p.request != (ID{}) && hasResponseTo(in, p.request) {
-			time.AfterFunc(graceAtEnd, func() { p.cancel(errAnsweredFirst) })
-		}
-	}
-}
-
 // do sends one HTTP request. If no response comes, the error does not show the query
 // of the URL: errors are logged and shown, and a query may name a session or hold a
-// key. Close of the body ends the request, and does not wait for the rest of it.
+// key.
 func (c *poster) do(ctx context.Context, method, target string, header http.Header, body []byte) (*http.Response, error) {
 	var reader io.Reader // nil without a body: an empty one changes the request
 	if body != nil {
 		reader = bytes.NewReader(body)
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	r, err := http.NewRequestWithContext(ctx, method, target, reader)
 	if err != nil {
-		cancel()
 		return nil, err
 	}
 	r.Header = header
 	header["Accept-Encoding"] = []string{"identity"} // a proxy that compresses events holds them back
 	resp, err := c.client.Do(r)
-	if err != nil {
-		cancel()
-		if failure, ok := errors.AsType[*url.Error](err); ok {
-			failure.URL, _, _ = strings.Cut(failure.URL, "?")
-			err = unreachable{err}
-		}
-		return nil, err
+	if failure, ok := errors.AsType[*url.Error](err); ok {
+		failure.URL, _, _ = strings.Cut(failure.URL, "?")
+		err = markedError{err, errSaysNothing}
 	}
-	resp.Body = cancelledBody{resp.Body, cancel}
-	if resp.StatusCode == http.StatusSwitchingProtocols { // nobody has asked for that; its body would be the connection
-		resp.Body.Close()
-		resp.Body = http.NoBody
-	}
-	return resp, nil
+	return resp, err
 }
-
-// cancelledBody is the body of a response. Its Close ends the request first,
-// because to close the body may otherwise wait for the end of the body.
-type cancelledBody struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
-
-func (b cancelledBody) Close() error {
-	b.cancel()
-	return b.ReadCloser.Close()
-}
-
-// unreachable is the error of a request without a response. It is
-// errSaysNothing.
-type unreachable struct{ error }
-
-func (e unreachable) Is(target error) bool { return target == errSaysNothing }
-func (e unreachable) Unwrap() error        { return e.error }
 
 // ---- What both clients share: errors and redirects ----
 
-const (
-	maxErrorBody      = 64 << 10 // bytes of the body of an HTTPError
-	maxChallengeWords = 1000     // schemes and parameters of challenges that are read
-)
+const maxErrorBody = 64 << 10 // bytes of the body of an HTTPError
 
 // HTTPError is a response of HTTP that does not answer the request of a client
 // as it should. If the body is a JSON-RPC error response, errors.As finds its
@@ -1959,37 +1877,28 @@ func (e *HTTPError) isModern() bool {
 // modernCodes are the codes that only modern servers have, whatever the status.
 var modernCodes = []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}
 
-// A challenge is a scheme and its parameters: tokens, each with a token or a
-// quoted string as its value. RFC 9110, sections 5.6 and 11.2. These
-// expressions find
-//
-//	Bearer resource_metadata="https://…", scope="a \"b\""
-//	^word  ^word, with a value            ^word, with quoted pairs in its value
-//
-// They are compiled when Challenge is called first: few programs call it.
-var (
-	challengeWord = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
-	})
-	quotedPair = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\\(.)`) })
-)
-
 // Challenge returns the parameters of the first challenge of a scheme in the
 // header WWW-Authenticate. Their names are in lower case. If there is no such
 // challenge, it returns nil. 2025-11-25
 // basic/authorization#protected-resource-metadata-discovery-requirements:
 // clients "MUST be able to parse WWW-Authenticate headers". What they need is
 // Challenge("Bearer")["resource_metadata"] and Challenge("Bearer")["scope"].
+//
+// A challenge is a scheme and its parameters: tokens, each with a token or a quoted string
+// as its value. RFC 9110, sections 5.6 and 11.2:
+//
+//	Bearer resource_metadata="https://…", scope="a \"b\""
+//	^word  ^word, with a value            ^word, with quoted pairs in its value
 func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
-	all := strings.Join(e.Header.Values("Www-Authenticate"), ",")
-	for _, word := range challengeWord().FindAllStringSubmatch(all, maxChallengeWords) {
+	words := regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
+	unquoted := strings.NewReplacer(`\\`, `\`, `\`, ``)
+	for _, word := range words.FindAllStringSubmatch(strings.Join(e.Header.Values("Www-Authenticate"), ","), -1) {
 		name, value := strings.ToLower(word[1]), word[2]
 		isParam := strings.Contains(word[0], "=")
 		switch {
 		case isParam && params != nil && params[name] == "": // the first of two counts
-			inner, isQuoted := strings.CutPrefix(value, `"`)
-			if isQuoted {
-				value = quotedPair().ReplaceAllString(strings.TrimSuffix(inner, `"`), "$1")
+			if inner, isQuoted := strings.CutPrefix(value, `"`); isQuoted {
+				value = unquoted.Replace(strings.TrimSuffix(inner, `"`))
 			}
 			params[name] = value
 		case isParam: // of another challenge, or the second with this name
@@ -2131,13 +2040,12 @@ type Guard struct {
 	// is a loopback host. 2025-11-25 basic/transports#security-warning: "Servers
 	// MUST validate the Origin header on all incoming connections to prevent DNS
 	// rebinding attacks". Write an origin exactly as a browser sends it: without a
-	// final slash, a default port or a *. The log warns of one that no browser sends.
+	// final slash, a default port or a *.
 	Origins []string
 	// Hosts are the values of Host that are let in besides loopback names, if the
 	// connection came to a loopback TCP address: a proxy on the same machine may
 	// pass on the name that the client has used. A value without a port stands for
-	// all ports. A value has no scheme, no slash and no *. The log warns of one that
-	// has.
+	// all ports. A value has no scheme, no slash and no *.
 	Hosts []string
 	// OriginsName and HostsName are what an error calls Origins and Hosts, such as
 	// the names of the flags that set them, when it says where to list a missing
@@ -2150,10 +2058,11 @@ type Guard struct {
 	// goroutines at the same time. If it is nil, every request is let in, with the
 	// principal "".
 	Authenticate func(*http.Request) (principal string, err error)
-	// MaxHeld is how many bytes of bodies, of answers, and of what streams have to write a
-	// handler holds for all clients together, at least 8 times MaxBody. What is kept for
-	// clients that come back is not among them. Fair shares between users are left to the
-	// program and its proxy, which know who the users are. 0: 64 MiB.
+	// MaxHeld is how many bytes may be in use at once, for all clients together: of bodies,
+	// of which each byte counts twice, of answers, and of what streams have to write. It is
+	// at least 8 times MaxBody. What is kept for clients that come back is not among them.
+	// Fair shares between users are left to the program and its proxy, which know who the
+	// users are. 0: 64 MiB.
 	MaxHeld   int64
 	MaxBody   int64         // the most bytes of a POST; 0: 4 MiB
 	KeepAlive time.Duration // how long a stream is silent before a comment is sent; 0: 15 s, negative: no comments are sent
@@ -2239,36 +2148,6 @@ func (g *Guard) checkOrigin(r *http.Request) (reason string) {
 func (g *Guard) hasListedOrigin(r *http.Request) bool {
 	origins := r.Header["Origin"]
 	return len(origins) == 1 && slices.ContainsFunc(g.Origins, func(listed string) bool { return strings.EqualFold(listed, origins[0]) })
-}
-
-// warnOfLists logs the entries of Origins and Hosts that fit no request.
-func (g *Guard) warnOfLists() {
-	for _, origin := range g.Origins {
-		if !isOrigin(origin) {
-			g.log().Warn("an origin that no browser sends; write scheme://host[:port] without a path", "origin", origin)
-		}
-	}
-	for _, host := range g.Hosts {
-		if !isHost(host) {
-			g.log().Warn("a host that no client sends; write name[:port]", "host", host)
-		}
-	}
-}
-
-// isOrigin reports whether a browser may send a text as Origin. It leaves out the
-// default port of the scheme: HTML standard, ASCII serialization of an origin.
-func isOrigin(text string) bool {
-	scheme, host, _ := strings.Cut(text, "://")
-	isDefault := scheme == "https" && strings.HasSuffix(host, ":443") || scheme == "http" && strings.HasSuffix(host, ":80")
-	return text == "null" || scheme != "" && isHost(host) && !isDefault
-}
-
-// isHost reports whether a text is a host, with or without a port. A name that is
-// not in ASCII is sent as in xn--bcher-kva.
-func isHost(text string) bool {
-	u, err := url.Parse("http://" + text)
-	isOdd := strings.ContainsFunc(text, func(r rune) bool { return r == '*' || r > '~' })
-	return err == nil && text != "" && u.Host == text && !isOdd && !strings.HasSuffix(text, ":")
 }
 
 // isLoopbackOrigin reports whether a loopback host has served the page of this
@@ -2524,8 +2403,11 @@ func (g *Guard) read(w http.ResponseWriter, r *http.Request, used *counter) (in 
 	return Payload{}, 0, false
 }
 
-// maxBody returns how many bytes a POST may have.
-func (g *Guard) maxBody() int64 { return cmp.Or(g.MaxBody, 4<<20) }
+// several is how many of the largest bodies may be in use, with their answers.
+const several = 8
+
+// maxBody returns how many bytes a POST may have. A product of it must not overflow.
+func (g *Guard) maxBody() int64 { return min(cmp.Or(g.MaxBody, 4<<20), math.MaxInt64/several) }
 
 // readBody reads a body. size is its Content-Length; -1: the sender has not said
 // it. A body of more than limit bytes is the error ErrTooLarge.
@@ -2533,20 +2415,11 @@ func readBody(r io.Reader, size, limit int64) ([]byte, error) {
 	if size > limit {
 		return nil, ErrTooLarge
 	}
-	// The sender may announce much and send nothing. So the buffer begins with what is
-	// not counted.
-	first := min(max(size, 0), countFrom)
-	var body bytes.Buffer
-	body.Grow(int(first) + bytes.MinRead)
-	beyond := limit + 1 // if there is one more byte, the body is too large
-	if beyond < limit {
-		beyond = limit // the sum does not fit in an int64, and no body is too large
-	}
-	n, err := body.ReadFrom(io.LimitReader(r, beyond))
-	if n > limit {
+	body, err := io.ReadAll(io.LimitReader(r, limit+1)) // if there is one more byte, the body is too large
+	if int64(len(body)) > limit {
 		err = ErrTooLarge
 	}
-	return body.Bytes(), err
+	return body, err
 }
 
 // isMedia reports whether a Content-Type is a media type, with any parameters. A
@@ -2567,33 +2440,28 @@ func isMedia(header, kind string) bool {
 //	Accept: */*;q=0, application/json      JSON is allowed, all else is not
 func accepts(lines []string, kind string) bool {
 	family, _, _ := strings.Cut(kind, "/")
-	accept := strings.Join(lines, ",")
-	for _, mediaRange := range [...]string{kind, family + "/*", "*/*"} {
-		listed, allowed := findRange(accept, mediaRange)
-		if listed {
-			return allowed
-		}
-	}
-	isEmpty := true
-	for element := range strings.SplitSeq(accept, ",") {
-		name, _, _ := strings.Cut(element, ";")
-		isEmpty = isEmpty && strings.TrimSpace(name) == ""
-	}
-	return isEmpty
-}
-
-// findRange looks for a media range in an Accept header. A range with a weight of 0
-// is listed, but not allowed. If the header lists the range twice, it is allowed
-// as soon as one of the two is.
-func findRange(accept, mediaRange string) (listed, allowed bool) {
-	for element := range strings.SplitSeq(accept, ",") {
+	isEmpty, allowed, best := true, false, 0
+	for element := range strings.SplitSeq(strings.Join(lines, ","), ",") {
 		name, params, _ := strings.Cut(element, ";")
-		if strings.ToLower(strings.TrimSpace(name)) == mediaRange {
-			listed = true
+		name = strings.ToLower(strings.TrimSpace(name))
+		isEmpty = isEmpty && name == ""
+		specific := 0 // the type is not in the range
+		switch name {
+		case kind:
+			specific = 3
+		case family + "/*":
+			specific = 2
+		case "*/*":
+			specific = 1
+		}
+		if specific > best {
+			best, allowed = specific, false
+		}
+		if specific > 0 && specific == best { // of two equal ranges, one that allows it is enough
 			allowed = allowed || !hasZeroWeight(params)
 		}
 	}
-	return listed, allowed
+	return allowed || isEmpty
 }
 
 // hasZeroWeight reports whether the parameters of a media range have a q of 0,
@@ -2622,13 +2490,16 @@ type counter struct {
 }
 
 // take counts n more. It returns false, and counts nothing, if that is beyond the limit.
-func (c *counter) take(n int) bool {
+func (c *counter) take(n int) bool { return c.takeBut(n, 0) }
+
+// takeBut is take with a limit that is lower by spare.
+func (c *counter) takeBut(n int, spare int64) bool {
 	if c == nil || n == 0 {
 		return true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if int64(n) > c.limit-c.taken {
+	if int64(n) > c.limit-spare-c.taken {
 		return false
 	}
 	c.taken += int64(n)
@@ -2659,11 +2530,10 @@ const (
 	// costs about 50 KB, too.
 	maxConversations = 1000
 
-	// defaultUsed is how many bytes may be in use: bodies until their handlers have
-	// returned, answers and events until they are written. Eight of the largest bodies
-	// fit in, each with an answer of that size. 200 clients that echo 4 MiB each, and
-	// read nothing, cost 150 MB: the garbage collector lets memory grow to twice of
-	// what is in use.
+	// defaultUsed is how many bytes may be in use: bodies until their results are encoded,
+	// answers and events until they are written. Eight of the largest bodies fit in. 200
+	// clients that echo 4 MiB each, and read nothing, cost 220 MB: the garbage collector
+	// lets memory grow to twice of what is in use.
 	defaultUsed = 64 << 20
 
 	// maxKept is how many bytes all sessions together keep for clients that come back:
@@ -2683,9 +2553,7 @@ var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for
 // maxUsed returns how many bytes may be in use: enough for several of the largest bodies
 // with their answers, whatever MaxBody is.
 func (g *Guard) maxUsed() int64 {
-	const several = 8
-	largest := min(g.maxBody(), math.MaxInt64/several) // a product beyond that would overflow
-	return max(cmp.Or(g.MaxHeld, defaultUsed), several*largest)
+	return max(cmp.Or(g.MaxHeld, defaultUsed), several*g.maxBody())
 }
 
 // counted returns how many bytes are counted for a body or a result of n bytes.
@@ -2696,14 +2564,22 @@ func counted(n int) int {
 	return n
 }
 
-// encode encodes a result. While it does, about as many bytes are in use: a small call may
-// have a large answer, and many of them would be encoded before they are counted.
-func (h *service) encode(result any) (json.RawMessage, error) {
+// encode encodes a result. From now on taken is the bytes of its text, instead of those of the
+// body, which is not needed any more: small calls may have large answers. Only as many
+// large ones are encoded at a time as there are processors, because that needs several times
+// the memory.
+func (h *service) encode(result any, taken *int) (json.RawMessage, error) {
 	n := counted(textIn(reflect.ValueOf(result), maxDepth))
-	if !h.used.take(n) {
+	h.giveBack(taken)
+	switch {
+	case n == 0:
+		return marshalObject(result)
+	case !h.used.take(n):
 		return nil, errNoMemory
 	}
-	defer h.used.give(n)
+	*taken = n
+	h.encoders <- struct{}{}
+	defer func() { <-h.encoders }()
 	return marshalObject(result)
 }
 
@@ -2737,20 +2613,20 @@ func textIn(v reflect.Value, depth int) (n int) {
 	return n
 }
 
-// countingReader reads a body, and takes its bytes while they come: a client may
-// announce much and send nothing.
+// countingReader reads a body, and takes its bytes while they come: a client may announce
+// much and send nothing. Each byte counts twice, because the handler decodes it.
 type countingReader struct {
 	io.Reader
 	used  *counter
 	read  int
-	taken int // of these
+	taken int
 }
 
 // Read returns errNoMemory if there is no room for what has come.
 func (r *countingReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	r.read += n
-	more := counted(r.read) - r.taken
+	more := 2*counted(r.read) - r.taken
 	if !r.used.take(more) {
 		return 0, errNoMemory
 	}
@@ -2758,10 +2634,12 @@ func (r *countingReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// requestsIn returns how many requests a payload holds.
-func requestsIn(in Payload) (n int) {
+// answersIn returns how many answers a payload gets. What is no message gets one, too. A
+// response or a notification gets none, so it never waits for requests: they may be waiting
+// for it.
+func answersIn(in Payload) (n int) {
 	for _, m := range in.Messages {
-		if m.Kind() == Request {
+		if m.Kind() == Request || m.Kind() == Invalid {
 			n++
 		}
 	}
