@@ -55,8 +55,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/mail"
 	"net/url"
 	"os"
 	"os/exec"
@@ -493,18 +491,9 @@ func serve(ctx context.Context, args []string) error {
 
 // ---- stdio ----
 
-// terminalHint is for a user who has started the program at a terminal, where a
-// server shows nothing by itself. An editor starts it with a pipe.
-const terminalHint = `mcpwire: waiting for a client on standard input, one JSON-RPC message a line; Ctrl-D ends it
-Try to type a message:   {"jsonrpc":"2.0","id":1,"method":"ping"}
-Or, in place of this:    mcpwire call mcpwire      show what this server offers
-                         mcpwire -http :8080       serve over HTTP
-                         mcpwire -h                show all flags
-`
-
 func (o *options) serveStdio(ctx context.Context, demo *demo, log *slog.Logger) error {
 	if isTerminal(os.Stdin) {
-		io.WriteString(stderr, terminalHint)
+		fmt.Fprintln(stderr, `mcpwire: waiting for a client on standard input, one message a line, such as {"jsonrpc":"2.0","id":1,"method":"ping"}; Ctrl-D ends it, mcpwire -h shows what else there is`)
 	}
 	var conn Conn = &clientConn{Conn: StdioConn(int(o.guard.MaxBody)), signalled: ctx}
 	if o.trace {
@@ -586,14 +575,7 @@ func (o *options) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%w; another program listens there: choose another port, or 0 for a free one", err)
-	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("%w; choose a port from 1024 on", err)
-	}
-	return listener, err
+	return net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
 }
 
 // shutDown ends a server. Streams do not end by themselves, so the handlers are
@@ -890,46 +872,19 @@ func (n *sessionNoter) RoundTrip(r *http.Request) (*http.Response, error) {
 func (c *caller) advice(err error) string {
 	fault, _ := errors.AsType[*HTTPError](err)
 	answer, _ := errors.AsType[*Error](err)
-	status := 0
-	if fault != nil {
-		status = fault.Status
-	}
 	switch {
-	case status == http.StatusUnauthorized:
-		return tokenAdvice(fault.Header)
+	case fault != nil && fault.Status == http.StatusUnauthorized:
+		challenge := strings.Join(fault.Header.Values("WWW-Authenticate"), ", ") // it names who issues a token: RFC 9728
+		return "; send a token with -header 'Authorization: Bearer TOKEN'; the server says: " + cmp.Or(challenge, "nothing")
 	case answer != nil && answer.Code == CodeMissingCapability:
-		return capabilityAdvice(answer.Data)
-	case slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, status) && answer == nil: // as of a web site
+		return "; " + capabilityAdvice
+	case fault != nil && answer == nil && slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, fault.Status): // as of a web site
 		return "; no MCP server answers at this path: that of most ends in /mcp or /sse"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "; nothing listens there: check the port, and that the server runs"
 	}
 	return ""
 }
 
-// tokenAdvice says how to send a token, and where RFC 9728 metadata says who issues one.
-func tokenAdvice(header http.Header) string {
-	advice := "; if you have a token: -header 'Authorization: Bearer TOKEN'"
-	challenge := strings.Join(header.Values("WWW-Authenticate"), ", ")
-	if _, metadata, found := strings.Cut(challenge, `resource_metadata="`); found {
-		url, _, _ := strings.Cut(metadata, `"`)
-		advice += "; who issues one: " + url
-	}
-	return advice
-}
-
-// capabilityFlags are the flags that declare capabilities.
-var capabilityFlags = map[string]string{"roots": "-root", "sampling": "-sampling-answer"}
-
-// capabilityAdvice names the flags for the capabilities that a server requires.
-func capabilityAdvice(data json.RawMessage) (advice string) {
-	for name := range properties(memberOf(data, "requiredCapabilities")) {
-		if flag := capabilityFlags[name]; flag != "" {
-			advice += "; " + flag + " offers " + name
-		}
-	}
-	return advice
-}
+const capabilityAdvice = "-root offers roots, and -sampling-answer sampling"
 
 // ---- Calls ----
 
@@ -1227,10 +1182,8 @@ func (c *caller) hasSession() bool {
 }
 
 const (
-	maxNamesShown = 100 // capabilities that a summary shows
-	maxLines      = 10  // of the instructions that a summary shows
-	maxLineSize   = 300 // characters of each of them
-	maxFirstLine  = 100 // characters of a description
+	maxText      = 2000 // characters of the instructions, or of the capabilities, that a summary shows
+	maxFirstLine = 100  // characters of a description
 )
 
 // rows are lines of a label and a value.
@@ -1268,15 +1221,12 @@ func (r *rows) addHead(s summaryJSON) {
 	r.add("server", name)
 	var capabilities []string
 	for name := range properties(s.Capabilities) {
-		if len(capabilities) == maxNamesShown {
-			break
-		}
-		capabilities = append(capabilities, shorten(name, maxLineSize))
+		capabilities = append(capabilities, name)
 	}
 	slices.Sort(capabilities)
-	r.add("capabilities", strings.Join(capabilities, ", "))
+	r.add("capabilities", shorten(strings.Join(capabilities, ", "), maxText))
 	if s.Instructions != "" {
-		r.addList("instructions", firstLines(s.Instructions))
+		r.addList("instructions", strings.Split(strings.TrimSpace(shorten(s.Instructions, maxText)), "\n"))
 	}
 }
 
@@ -1302,17 +1252,6 @@ func (r *rows) addItems(kind listKind, items []json.RawMessage, failed error) {
 	r.addList(kind.label, lines)
 }
 
-// firstLines returns the lines of a text that a summary shows.
-func firstLines(text string) (shown []string) {
-	for line := range strings.Lines(strings.TrimSpace(text)) {
-		if len(shown) == maxLines {
-			return append(shown, "… (-json prints all)")
-		}
-		shown = append(shown, shorten(strings.TrimRight(line, "\r\n"), maxLineSize))
-	}
-	return shown
-}
-
 // shorten returns the first n characters of a text.
 func shorten(text string, n int) string {
 	count := 0
@@ -1333,7 +1272,6 @@ type schema struct {
 	Ref        string          `json:"$ref,omitempty"` // such as #/$defs/Color
 	Type       json.RawMessage `json:"type,omitempty"` // a name, or an array of names
 	Enum       json.RawMessage `json:"enum,omitempty"`
-	EnumNames  json.RawMessage `json:"enumNames,omitempty"` // what the values of enum are called: 2025-06-18 client/elicitation
 	Const      json.RawMessage `json:"const,omitempty"`
 	AnyOf      json.RawMessage `json:"anyOf,omitempty"`
 	OneOf      json.RawMessage `json:"oneOf,omitempty"`
@@ -1346,15 +1284,16 @@ type schema struct {
 	Title       string          `json:"title,omitempty"`
 	Description string          `json:"description,omitempty"`
 	Default     json.RawMessage `json:"default,omitempty"`
-	Format      string          `json:"format,omitempty"`
-	Minimum     *float64        `json:"minimum,omitempty"`
-	Maximum     *float64        `json:"maximum,omitempty"`
-	MinLength   *int            `json:"minLength,omitempty"`
-	MaxLength   *int            `json:"maxLength,omitempty"`
-	MinItems    *int            `json:"minItems,omitempty"`
-	MaxItems    *int            `json:"maxItems,omitempty"`
 
-	in *schemaText
+	types   []string // of a value; nil: any
+	choices []choice // of which a value must be one; nil: it is not chosen from a list
+	in      *schemaText
+}
+
+// choice is a value that a schema allows, and what it is called; "": it has no name.
+type choice struct {
+	value json.RawMessage
+	title string
 }
 
 // schemaText is the schema of a tool or of a form, to which a $ref in it refers.
@@ -1368,7 +1307,6 @@ const (
 	maxSchemas     = 1000    // in one schema
 	maxSignature   = 400     // characters of the arguments in a signature
 	maxRequired    = 100     // names of required arguments that are looked at
-	maxChoices     = 10      // values of one enum, and types, that are shown
 )
 
 // readSchema reads the schema of a tool or of a form. One that is too large says nothing.
@@ -1383,40 +1321,76 @@ func readSchema(text json.RawMessage) schema {
 // read reads a schema, or the one to which its $ref leads. Servers in Python and Rust
 // write a $ref for each enum and each class: pydantic and schemars do that.
 func (in *schemaText) read(text json.RawMessage) schema {
-	for in.left > 0 {
-		in.left--
-		s := schema{in: in}
-		_ = Bind(text, &s)
-		path, isHere := strings.CutPrefix(s.Ref, "#/")
-		if !isHere {
-			return s
-		}
+	s := schema{in: in}
+	if in.left == 0 {
+		return s
+	}
+	in.left--
+	_ = Bind(text, &s)
+	if path, isHere := strings.CutPrefix(s.Ref, "#/"); isHere {
 		text = in.text
-		for name := range strings.SplitSeq(path, "/") { // RFC 6901
-			text = memberOf(text, strings.NewReplacer("~1", "/", "~0", "~").Replace(name))
+		for name := range strings.SplitSeq(path, "/") {
+			text = memberOf(text, name)
 		}
+		return in.read(text)
 	}
-	return schema{in: in}
+	s.readTypes()
+	s.readAlternatives()
+	for _, c := range s.choices {
+		s.addTypes(typeOfJSON(c.value))
+	}
+	return s
 }
 
-// leaves returns the schemas of which a value has to fit one: the alternatives, and the
-// alternatives of these, or the schema itself.
-func (s schema) leaves() (list []schema) {
-	for _, alternatives := range []json.RawMessage{s.AnyOf, s.OneOf, s.AllOf} {
-		for text := range elements(alternatives) {
-			list = append(list, s.in.read(text).leaves()...)
-		}
+// readTypes reads the types and the choices that a schema names itself.
+func (s *schema) readTypes() {
+	if name := textOf(s.Type); name != "" {
+		s.types = []string{name}
 	}
-	if list == nil {
-		list = []schema{s}
+	for name := range elements(s.Type) {
+		s.addTypes(textOf(name))
 	}
-	return list
+	if s.Const != nil {
+		s.choices = []choice{{s.Const, s.Title}}
+	}
+	for value := range elements(s.Enum) {
+		s.choices = append(s.choices, choice{value: value})
+	}
+	if slices.Equal(s.types, []string{"null"}) {
+		s.choices = []choice{{value: json.RawMessage("null")}}
+	}
 }
 
-// property returns the schema of a property; false: it has none.
-func (s schema) property(name string) (schema, bool) {
-	text := memberOf(s.Properties, name)
-	return s.in.read(text), text != nil
+// readAlternatives adds the types and the choices of the alternatives. One alternative
+// that allows any of them makes the whole schema do so.
+func (s *schema) readAlternatives() {
+	var all schema
+	anyType := s.Type != nil // the alternatives need not be asked
+	anyValue := false
+	for _, list := range []json.RawMessage{s.AnyOf, s.OneOf, s.AllOf} {
+		for text := range elements(list) {
+			alternative := s.in.read(text)
+			all.addTypes(alternative.types...)
+			all.choices = append(all.choices, alternative.choices...)
+			anyType = anyType || alternative.types == nil
+			anyValue = anyValue || alternative.choices == nil
+		}
+	}
+	if !anyType {
+		s.addTypes(all.types...)
+	}
+	if !anyValue {
+		s.choices = append(s.choices, all.choices...)
+	}
+}
+
+// addTypes adds types that a value may have.
+func (s *schema) addTypes(names ...string) {
+	for _, name := range names {
+		if !slices.Contains(s.types, name) {
+			s.types = append(s.types, name)
+		}
+	}
 }
 
 // required returns the names of the required properties.
@@ -1430,102 +1404,91 @@ func (s schema) required() (names []string) {
 	return names
 }
 
-// types returns the types that a schema allows; nil: any. Without type, it reads the
-// alternatives, or the values.
-func (s schema) types() (types []string) {
-	leaves := []schema{s}
-	if s.Type == nil {
-		leaves = s.leaves()
-	}
-	for _, leaf := range leaves {
-		own := leaf.ownTypes()
-		if own == nil {
-			return nil
-		}
-		for _, name := range own {
-			if !slices.Contains(types, name) {
-				types = append(types, name)
-			}
-		}
-	}
-	return types
-}
-
-func (s schema) ownTypes() (types []string) {
-	if name := textOf(s.Type); name != "" {
-		return []string{name}
-	}
-	for name := range elements(s.Type) {
-		types = append(types, textOf(name))
-	}
-	for _, c := range s.ownChoices() {
-		types = append(types, typeOfJSON(c.value))
-	}
-	return types
-}
-
-// allows reports whether a value is of one of these types; nil: of any.
-func allows(types []string, value json.RawMessage) bool {
-	is := typeOfJSON(value)
-	return types == nil || slices.Contains(types, is) || is == "integer" && slices.Contains(types, "number")
-}
-
-// choice is a value that a schema allows, and what it is called; "": it has no name.
-type choice struct {
-	value json.RawMessage
-	title string
-}
-
-// choices returns the values of an enum, or those that the alternatives name; nil: a
-// value is not chosen from a list.
-func (s schema) choices() (list []choice) {
-	for _, leaf := range s.leaves() {
-		own := leaf.ownChoices()
-		switch {
-		case own != nil:
-			list = append(list, own...)
-		case textOf(leaf.Type) == "null":
-			list = append(list, choice{value: json.RawMessage("null")})
-		default:
-			return nil
-		}
-	}
-	return list
-}
-
-func (s schema) ownChoices() (list []choice) {
-	if s.Const != nil {
-		return []choice{{s.Const, s.Title}}
-	}
-	names := slices.Collect(elements(s.EnumNames))
-	for value := range elements(s.Enum) {
-		c := choice{value: value}
-		if len(list) < len(names) {
-			c.title = textOf(names[len(list)])
-		}
-		list = append(list, c)
-	}
-	return list
-}
-
-// String returns the values of an enum, or the types, of a schema.
+// String returns the choices of a schema, or the types, such as array of string.
 func (s schema) String() string {
 	var parts []string
-	for _, c := range s.choices() {
-		if len(parts) == maxChoices {
-			parts = append(parts, "…")
-			break
-		}
-		parts = append(parts, shorten(string(c.value), 40))
+	for _, c := range s.choices {
+		parts = append(parts, string(c.value))
 	}
 	if parts != nil {
-		return strings.Join(parts, "|")
+		return shorten(strings.Join(parts, "|"), maxSignature)
 	}
-	parts = s.types()
-	if items := s.in.read(s.Items).String; slices.Equal(parts, []string{"array"}) && s.Items != nil {
-		return "array of " + items()
+	if s.Items != nil && slices.Equal(s.types, []string{"array"}) {
+		return "array of " + s.in.read(s.Items).String()
 	}
-	return cmp.Or(strings.Join(parts[:min(len(parts), maxChoices)], "|"), "any")
+	return cmp.Or(strings.Join(s.types, "|"), "any")
+}
+
+// value returns what a user has typed as JSON:
+//
+//	the schema has          the value is
+//	choices                 the choice with this text or this title
+//	the type string alone   a string
+//	string and others       JSON of one of the other types, or else a string
+//	any type                JSON, or else a string
+//
+// So with a schema that says nothing, 5, true, null, [1] and "5" are JSON, and five is a
+// string.
+func (s schema) value(typed string) json.RawMessage {
+	for _, c := range s.choices {
+		if typed != "" && (typed == c.title || typed == textOf(c.value)) {
+			return c.value
+		}
+	}
+	value := json.RawMessage(strings.TrimSpace(typed))
+	if json.Valid(value) && s.allows(value) && (s.types == nil || value[0] != '"') {
+		return value
+	}
+	text, _ := toJSON(typed) // a text can be encoded
+	return text
+}
+
+// allows reports whether a value is of one of the types.
+func (s schema) allows(value json.RawMessage) bool {
+	is := typeOfJSON(value)
+	return s.types == nil || slices.Contains(s.types, is) || is == "integer" && slices.Contains(s.types, "number")
+}
+
+// check returns an error unless a value is of one of the types, and one of the choices. The
+// server knows all rules of its schema, and checks the others.
+func (s schema) check(value json.RawMessage) error {
+	isAllowed := s.allows(value)
+	if s.choices != nil {
+		isAllowed = slices.ContainsFunc(s.choices, func(c choice) bool { return sameJSON(c.value, value) })
+	}
+	if !isAllowed && (slices.Contains(s.types, "array") || slices.Contains(s.types, "object")) {
+		return fmt.Errorf(`must be %s: write JSON, such as ["a"] or {"a":1}`, s)
+	}
+	if !isAllowed {
+		return fmt.Errorf("must be %s", s)
+	}
+	for item := range elements(value) {
+		if err := s.in.read(s.Items).check(item); err != nil {
+			return fmt.Errorf("%s %w", item, err)
+		}
+	}
+	return nil
+}
+
+// checkObject returns an error unless an object has the required properties, and all of
+// its properties fit. Of what the schema does not name, the server may know more.
+func (s schema) checkObject(object json.RawMessage) error {
+	for _, name := range s.required() {
+		if memberOf(object, name) == nil {
+			return fmt.Errorf("'%s' is required", name)
+		}
+	}
+	for name, value := range properties(object) {
+		if err := s.in.read(memberOf(s.Properties, name)).check(value); err != nil {
+			return fmt.Errorf("'%s' %w", name, err)
+		}
+	}
+	return nil
+}
+
+// sameJSON reports whether two values are the same. A string may be spelled otherwise.
+func sameJSON(a, b json.RawMessage) bool {
+	return string(a) == string(b) || a[0] == '"' && b[0] == '"' && textOf(a) == textOf(b)
 }
 
 // typeOfJSON returns the name that JSON Schema has for the type of a value.
@@ -1551,77 +1514,6 @@ func typeOfJSON(value json.RawMessage) string {
 	return "integer"
 }
 
-// fits returns an error unless a schema allows a value. The rules are those that the
-// schema of a form may have: 2025-11-25 client/elicitation#requested-schema.
-func (s schema) fits(value json.RawMessage) error {
-	isAllowed := allows(s.types(), value)
-	if choices := s.choices(); choices != nil {
-		isAllowed = slices.ContainsFunc(choices, func(c choice) bool { return sameJSON(c.value, value) })
-	}
-	if !isAllowed {
-		return fmt.Errorf("must be %s", s)
-	}
-	switch typeOfJSON(value) {
-	case "string":
-		return s.fitsText(textOf(value))
-	case "integer", "number":
-		number, _ := strconv.ParseFloat(string(value), 64)
-		return inRange(number, s.Minimum, s.Maximum, "be", "")
-	case "array":
-		items := slices.Collect(elements(value))
-		for _, item := range items {
-			if err := s.in.read(s.Items).fits(item); err != nil {
-				return fmt.Errorf("%s %w", item, err)
-			}
-		}
-		return inRange(len(items), s.MinItems, s.MaxItems, "have", " values")
-	}
-	return nil
-}
-
-// sameJSON reports whether two values are the same. A string may be spelled otherwise.
-func sameJSON(a, b json.RawMessage) bool {
-	return string(a) == string(b) || a[0] == '"' && b[0] == '"' && textOf(a) == textOf(b)
-}
-
-// inRange returns an error unless a number is between two bounds; nil: there is none.
-func inRange[N int | float64](n N, least, most *N, verb, unit string) error {
-	switch {
-	case least != nil && n < *least:
-		return fmt.Errorf("must %s at least %v%s", verb, *least, unit)
-	case most != nil && n > *most:
-		return fmt.Errorf("must %s at most %v%s", verb, *most, unit)
-	}
-	return nil
-}
-
-// fitsText returns an error unless a text has the length and the format of a schema.
-func (s schema) fitsText(text string) error {
-	var err error
-	switch s.Format {
-	case "email":
-		var at *mail.Address
-		at, err = mail.ParseAddress(text)
-		if err == nil && at.Address != text {
-			err = errors.New("a name beside it")
-		}
-	case "uri":
-		var uri *url.URL
-		uri, err = url.Parse(text)
-		if err == nil && !uri.IsAbs() {
-			err = errors.New("no scheme")
-		}
-	case "date":
-		_, err = time.Parse(time.DateOnly, text)
-	case "date-time":
-		_, err = time.Parse(time.RFC3339, text)
-	}
-	if err != nil {
-		return fmt.Errorf("must be of the format %s", s.Format)
-	}
-	return inRange(utf8.RuneCountInString(text), s.MinLength, s.MaxLength, "have", " characters")
-}
-
 // ---- Calling a tool by its name ----
 
 // argument is a KEY=VALUE of the command line.
@@ -1634,14 +1526,19 @@ func (c *caller) callTool(ctx context.Context, name string, arguments []argument
 	if err != nil {
 		return err
 	}
-	typed, err := c.typeArguments(tool, arguments)
-	if err != nil {
-		return usageErrorf("%w; the tool is %s", err, tool.signature())
+	schema := readSchema(tool.InputSchema)
+	var typed Object
+	for _, a := range arguments {
+		property := memberOf(schema.Properties, a.key)
+		if property == nil && schema.Properties != nil {
+			fmt.Fprintf(c.stderr, "mcpwire: the schema of %s has no argument %s\n", Printable(name), Printable(a.key))
+		}
+		typed.Add(a.key, schema.in.read(property).value(a.value))
 	}
-	encoded, err := toJSON(typed)
-	if err == nil {
-		encoded, err = toJSON(CallToolParams{Name: name, Arguments: encoded})
+	if err := schema.checkObject(typed.JSON()); err != nil {
+		return usageErrorf("the argument %w; the tool is %s", err, tool.signature())
 	}
+	encoded, err := toJSON(CallToolParams{Name: name, Arguments: typed.JSON()})
 	if err != nil {
 		return err
 	}
@@ -1677,90 +1574,24 @@ func (c *caller) findTool(ctx context.Context, name string) (*listedItem, error)
 	return nil, usageErrorf("the server has no tool %s; its tools: %s", name, has)
 }
 
-// typeArguments returns the arguments of a tool as JSON. An argument that the schema does
-// not name is sent, with a note: the server may know it.
-func (c *caller) typeArguments(tool *listedItem, arguments []argument) (map[string]json.RawMessage, error) {
-	typed := map[string]json.RawMessage{}
-	schema := readSchema(tool.InputSchema)
-	for _, a := range arguments {
-		of, isKnown := schema.property(a.key)
-		if !isKnown && schema.Properties != nil {
-			fmt.Fprintf(c.stderr, "mcpwire: the schema of %s has no argument %s\n", Printable(tool.Name), Printable(a.key))
-		}
-		value, err := typeValue(a, of)
-		if err != nil {
-			return nil, err
-		}
-		typed[a.key] = value
-	}
-	var missing []string
-	for _, key := range schema.required() {
-		if typed[key] == nil {
-			missing = append(missing, key)
-		}
-	}
-	if missing != nil {
-		return nil, fmt.Errorf("missing required arguments: %s", shorten(strings.Join(missing, ", "), maxSignature))
-	}
-	return typed, nil
-}
-
-// typeValue returns a value of the command line as JSON of one of the types that
-// the schema allows:
-//
-//	the schema allows       the value is
-//	string alone            a string
-//	string and others       JSON of one of the other types, or else a string
-//	no string               JSON of one of the types, or else an error
-//	any type                JSON, or else a string
-//
-// So with a schema that says nothing, 5, true, null, [1] and "5" are JSON, and
-// five is a string.
-func typeValue(a argument, schema schema) (json.RawMessage, error) {
-	types := schema.types()
-	value := json.RawMessage(strings.TrimSpace(a.value))
-	if json.Valid(value) && allows(types, value) && (types == nil || value[0] != '"') {
-		return value, nil
-	}
-	if types == nil || slices.Contains(types, "string") {
-		return toJSON(a.value)
-	}
-	example := ""
-	switch {
-	case slices.Contains(types, "array"):
-		example = fmt.Sprintf(`; write JSON: %s=["a"]`, a.key)
-	case slices.Contains(types, "object"):
-		example = fmt.Sprintf(`; write JSON: %s={"a":1}`, a.key)
-	}
-	return nil, fmt.Errorf("-arg %s: %s is not of type %s%s", a.key, shorten(strconv.Quote(a.value), 60), strings.Join(types, " or "), example)
-}
-
 // signature returns a name and the arguments of a tool or a prompt, such as
 // get-weather(city string, unit? "celsius"|"fahrenheit"). A question mark follows
 // the name of an optional argument.
 func (i *listedItem) signature() string {
 	var list []string
-	size := 0
-	add := func(name, of string, isRequired bool) (isShown bool) {
+	add := func(name, of string, isRequired bool) {
 		if !isRequired {
 			name += "?"
 		}
-		shown := strings.TrimSpace(name + " " + of)
-		list = append(list, shown)
-		size += len(shown) + len(", ")
-		return size < maxSignature
+		list = append(list, strings.TrimSpace(name+" "+of))
 	}
 	schema := readSchema(i.InputSchema)
 	required := schema.required()
 	for name, text := range properties(schema.Properties) {
-		if !add(name, schema.in.read(text).String(), slices.Contains(required, name)) {
-			break
-		}
+		add(name, schema.in.read(text).String(), slices.Contains(required, name))
 	}
-	for element := range elements(i.Arguments) {
-		if !add(textOf(memberOf(element, "name")), "", string(memberOf(element, "required")) == "true") {
-			break
-		}
+	for argument := range elements(i.Arguments) {
+		add(textOf(memberOf(argument, "name")), "", string(memberOf(argument, "required")) == "true")
 	}
 	return i.Name + "(" + shorten(strings.Join(list, ", "), maxSignature) + ")"
 }
@@ -1788,10 +1619,7 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 		}
 		return SamplingResult{Role: "assistant", Content: Contents{TextContent(c.sample)}, Model: "mcpwire", StopReason: "endTurn"}, nil
 	}
-	capability, _, _ := strings.Cut(method, "/")
-	if flag := capabilityFlags[capability]; flag != "" {
-		fmt.Fprintf(c.stderr, "mcpwire: the server has asked for %s, which is refused without %s\n", method, flag)
-	}
+	fmt.Fprintf(c.stderr, "mcpwire: refused %s: %s\n", Printable(method), capabilityAdvice)
 	return nil, MethodNotFound(method)
 }
 
@@ -1850,7 +1678,7 @@ func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
 	case mode != "" && mode != "form": // 2025-11-25 client/elicitation: a mode that was not declared is -32602
 		return nil, InvalidParams("only forms can be filled in here, not mode '%s'", mode)
 	case len(c.reply) > 0:
-		err := form.fitsForm(c.reply)
+		err := form.checkObject(c.reply)
 		if err == nil {
 			return ElicitResult{Action: "accept", Content: c.reply}, nil
 		}
@@ -1858,26 +1686,9 @@ func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
 	case c.atTerminal:
 		return c.askUser(ctx, message, form)
 	default:
-		fmt.Fprintf(c.stderr, "mcpwire: declined, because -answer is not given: %s\n", Printable(shorten(message, maxLineSize)))
+		fmt.Fprintf(c.stderr, "mcpwire: declined, because -answer is not given: %s\n", Printable(shorten(message, maxFirstLine)))
 	}
 	return ElicitResult{Action: "decline"}, nil
-}
-
-// fitsForm returns an error unless an object fits a form.
-func (s schema) fitsForm(content json.RawMessage) error {
-	for _, name := range s.required() {
-		if memberOf(content, name) == nil {
-			return fmt.Errorf("'%s' is required", name)
-		}
-	}
-	for name, value := range properties(content) {
-		if field, isKnown := s.property(name); isKnown {
-			if err := field.fits(value); err != nil {
-				return fmt.Errorf("'%s' %w", name, err)
-			}
-		}
-	}
-	return nil
 }
 
 // askUser asks the user, until ctx ends. The goroutine may wait longer, because
@@ -1945,8 +1756,8 @@ func (c *caller) fillInField(name string, field schema, isRequired bool) (value 
 		case typed == "" && (field.Default != nil || !isRequired):
 			return field.Default, ""
 		}
-		value := field.parse(typed)
-		err := field.fits(value)
+		value := field.value(typed)
+		err := field.check(value)
 		if typed == "" {
 			err = errors.New("is required")
 		}
@@ -1960,15 +1771,12 @@ func (c *caller) fillInField(name string, field schema, isRequired bool) (value 
 // prompt returns what a user is shown of a field, such as: age (integer, required):
 func (s schema) prompt(name string, isRequired bool) string {
 	kind := s.String()
-	if choices := s.choices(); choices != nil {
+	if s.choices != nil {
 		var texts []string
-		for _, c := range choices {
+		for _, c := range s.choices {
 			texts = append(texts, strings.TrimSpace(string(c.value)+" "+c.title))
 		}
 		kind = "one of " + strings.Join(texts, ", ")
-	}
-	if s.Format != "" {
-		kind += ", " + s.Format
 	}
 	if isRequired {
 		kind += ", required"
@@ -1980,36 +1788,7 @@ func (s schema) prompt(name string, isRequired bool) string {
 	if about != "" {
 		about = ", " + about
 	}
-	return Printable(fmt.Sprintf("%s%s (%s)", name, shorten(about, maxLineSize), shorten(kind, maxSignature))) + ": "
-}
-
-// parse returns what the user has typed as JSON. A choice may be typed without quotes, or
-// by its title, true as yes, and an array as values with commas between them.
-func (s schema) parse(typed string) json.RawMessage {
-	text, _ := toJSON(typed) // a text can be encoded
-	types := s.types()
-	for _, c := range s.choices() {
-		if typed == string(c.value) || typed == textOf(c.value) || typed == c.title {
-			return c.value
-		}
-	}
-	switch {
-	case slices.Equal(types, []string{"string"}):
-		return text
-	case slices.Equal(types, []string{"boolean"}) && slices.Contains([]string{"y", "yes"}, strings.ToLower(typed)):
-		return json.RawMessage("true")
-	case slices.Equal(types, []string{"boolean"}) && slices.Contains([]string{"n", "no"}, strings.ToLower(typed)):
-		return json.RawMessage("false")
-	case json.Valid([]byte(typed)):
-		return json.RawMessage(typed)
-	case slices.Equal(types, []string{"array"}):
-		var values []string
-		for part := range strings.SplitSeq(typed, ",") {
-			values = append(values, string(s.in.read(s.Items).parse(strings.TrimSpace(part))))
-		}
-		return json.RawMessage("[" + strings.Join(values, ",") + "]")
-	}
-	return text
+	return Printable(fmt.Sprintf("%s%s (%s)", name, shorten(about, maxText), shorten(kind, maxSignature))) + ": "
 }
 
 // ======== The command bridge ========
@@ -2020,21 +1799,17 @@ func (s schema) parse(typed string) json.RawMessage {
 //	         stdio                    stdio or HTTP
 //	client <-------> mcpwire bridge <---------------> server
 //
-//	goroutine            what it does                                                  it ends
-//	readClient           reads the client, and puts what comes into a short queue      with the input
-//	passOn               takes it from the queue, and writes it to the server          with the bridge
-//	readServer           reads the server, and writes what comes to the client         with the Conn of the server
-//	one for each call    over HTTP: waits until the call is taken                      with its Write
+//	goroutine            what it does                                        it ends
+//	readClient           reads the client, and writes to the server          with the input
+//	readServer           reads the server, and writes to the client          with the Conn of the server
+//	one for each call    over HTTP: waits until the call is taken            with its Write
 //
-// readClient and passOn are two, so that the end of the client is seen even if the
-// server takes nothing. The bridge speaks no revision itself. For a server with a URL
-// the Conn of the library learns session, revision and header from the messages, and
-// resumes streams. What is left to do here:
+// The bridge speaks no revision itself. For a server with a URL the Conn of the library
+// learns session, revision and header from the messages, and resumes streams. What is
+// left to do here:
 //
-//   - Nothing is sent before initialize is answered: the answer names the session.
-//   - If initialize is refused by Streamable HTTP, HTTP+SSE is tried (fallBack).
-//   - A message does not overtake the one before it, such as the cancellation of a call
-//     the call (post).
+//   - Nothing is sent before initialize is taken: its response names the session (post).
+//   - A cancellation does not overtake the call (admit).
 //   - Each request gets one answer, an error if the server's is lost (fail). So requests
 //     stand in a table until they are answered or cancelled.
 //   - Marked arguments (x-mcp-header) are repeated in the header, if the client has
@@ -2044,10 +1819,9 @@ func (s schema) parse(typed string) json.RawMessage {
 // params and result stay byte for byte, except for line ends between their values.
 
 const (
-	maxWaiting     = 1024             // requests of the client without an answer; each takes about 1 kB at most, its id
-	maxQueued      = 8                // payloads of the client that wait for passOn; they may be as large as -max-body
-	stallTime      = time.Minute      // for the server to take something while the queue is full
-	initializeTime = 30 * time.Second // for the answer to initialize; then the next message is sent all the same
+	maxWaiting = 1024             // requests of the client without an answer; each takes about 1 kB at most, its id
+	writeTime  = 20 * time.Second // for the server to take a message, unless it is a request over HTTP
+
 	// The cancellation of a call over HTTP is sent no earlier than this after the call. A
 	// server may read two connections in any order, and without this wait half of the calls
 	// ran on that were cancelled right after they were sent.
@@ -2067,7 +1841,6 @@ const (
 var (
 	errClientGone = errors.New("the client has hung up")
 	errServerGone = errors.New("the server has hung up")
-	errStalled    = fmt.Errorf("the server has taken nothing for %v", stallTime)
 	errSignalled  = errors.New("ended by a signal")
 )
 
@@ -2079,36 +1852,43 @@ func bridge(ctx context.Context, args []string) error {
 	o.define(flags)
 	parse(flags, args, bridgeUsage, func() error { return o.check(flags.Args()) })
 	target := flags.Args()
-	dialer, other := o.dialCommand(target, bridgeGrace, o.maxBody), Dialer(nil)
-	if isURL(target[0]) {
-		client := o.httpClient()
-		dialer = HTTPDialer{Client: client, URL: target[0], MaxMessage: o.maxBody}
-		other = SSEDialer{Client: client, URL: target[0], MaxMessage: o.maxBody}
-	}
-	server, err := dialer.Dial(ctx)
+	server, err := o.dialer(target).Dial(ctx)
 	if err != nil {
 		return err
 	}
-	b := newBridged(&clientConn{Conn: StdioConn(o.maxBody), signalled: ctx}, server, other, slog.New(slog.NewTextHandler(stderr, nil)))
+	b := newBridged(&clientConn{Conn: StdioConn(o.maxBody), signalled: ctx}, server, slog.New(slog.NewTextHandler(stderr, nil)))
+	b.isURL = isURL(target[0])
 	context.AfterFunc(ctx, func() { b.end(errSignalled) })
 	return b.run()
+}
+
+// dialer returns the Dialer of a target. A URL whose path ends in /sse is that of a
+// server of HTTP+SSE, the transport of 2024-11-05.
+func (o *bridgeOptions) dialer(target []string) Dialer {
+	address, err := url.Parse(target[0])
+	switch {
+	case !isURL(target[0]):
+		return o.dialCommand(target, bridgeGrace, o.maxBody)
+	case err == nil && strings.HasSuffix(address.Path, "/sse"):
+		return SSEDialer{Client: o.httpClient(), URL: target[0], MaxMessage: o.maxBody}
+	}
+	return HTTPDialer{Client: o.httpClient(), URL: target[0], MaxMessage: o.maxBody}
 }
 
 // bridged is a client and a server with a bridge between them.
 type bridged struct {
 	client  Conn
-	isURL   bool   // the server has a URL
-	other   Dialer // of HTTP+SSE, for a URL; nil: there is none, or it is in use. Only passOn reads it
+	server  Conn
+	isURL   bool // the server has a URL
 	log     *slog.Logger
 	ctx     context.Context // its cause is why the bridge ends
 	end     context.CancelCauseFunc
-	queue   chan Payload   // to passOn; an empty one is the last: the client has hung up
 	writing sync.WaitGroup // goroutines that may still write to the client
 	marks   ToolMarks      // of the server's tools
 
-	mu      sync.Mutex // guards the fields below
-	server  Conn
+	mu      sync.Mutex             // guards the fields below
 	waiting map[string]waitingCall // requests of the client without an answer, by the text of their id
+	hungUp  bool                   // the client has: the bridge ends with the last answer
 }
 
 // waitingCall is what the bridge remembers of a request of the client.
@@ -2116,22 +1896,13 @@ type waitingCall struct {
 	id     ID
 	method string // one of bridgedMethods; "": any other
 	since  time.Time
-	left   chan struct{} // closed when the request leaves the table
 }
 
 // bridgedMethods are those to which the bridge gives a meaning.
-var bridgedMethods = []string{"initialize", "tools/list", "subscriptions/listen"}
+var bridgedMethods = []string{"tools/list", "subscriptions/listen"}
 
-func newBridged(client, server Conn, other Dialer, log *slog.Logger) *bridged {
-	b := &bridged{
-		client:  client,
-		server:  server,
-		isURL:   other != nil,
-		other:   other,
-		log:     log,
-		queue:   make(chan Payload, maxQueued),
-		waiting: map[string]waitingCall{},
-	}
+func newBridged(client, server Conn, log *slog.Logger) *bridged {
+	b := &bridged{client: client, server: server, log: log, waiting: map[string]waitingCall{}}
 	b.ctx, b.end = context.WithCancelCause(context.Background())
 	return b
 }
@@ -2140,11 +1911,10 @@ func newBridged(client, server Conn, other Dialer, log *slog.Logger) *bridged {
 // answers the requests that are still waiting.
 func (b *bridged) run() error {
 	b.writing.Go(b.readServer)
-	b.writing.Go(b.passOn)
 	go b.readClient() // ends with the input, or with the program
 	<-b.ctx.Done()
 	why := context.Cause(b.ctx)
-	err := b.current().Close() // meanwhile readServer passes on what the server still says
+	err := b.server.Close() // meanwhile readServer passes on what the server still says
 	ended := make(chan struct{})
 	go func() { // ends when the client has read everything, or with the program
 		b.writing.Wait()
@@ -2163,68 +1933,24 @@ func (b *bridged) run() error {
 
 // ---- From the client to the server ----
 
-// readClient is the loop that reads what the client sends. If the server takes nothing
-// while the queue is full, the bridge ends: the client would wait for ever.
+// readClient is the loop that passes on what the client sends. When the client has hung
+// up, the server has drainTime to answer.
 func (b *bridged) readClient() {
 	for {
-		next, err := b.client.Read()
+		in, err := b.client.Read()
 		switch {
 		case err == io.EOF:
 			time.AfterFunc(drainTime, func() { b.end(errClientGone) })
-			next = Payload{}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.hungUp = true
+			b.endIfDone()
+			return
 		case err != nil:
 			b.end(fmt.Errorf("standard input: %w", err))
 			return
 		}
-		select {
-		case b.queue <- next:
-			if err != nil {
-				return
-			}
-		case <-b.ctx.Done():
-			return
-		case <-time.After(stallTime):
-			b.end(errStalled)
-			return
-		}
-	}
-}
-
-// passOn is the loop that passes on what is in the queue.
-func (b *bridged) passOn() {
-	for {
-		select {
-		case next := <-b.queue:
-			if len(next.Messages) == 0 {
-				b.drain()
-				return
-			}
-			b.toServer(next)
-		case <-b.ctx.Done():
-			return
-		}
-	}
-}
-
-// drain waits until the server has answered all requests of a client that has hung up,
-// and ends the bridge. A subscription has no answer before its end, so drain does not
-// wait for it.
-func (b *bridged) drain() {
-	for _, call := range b.allWaiting() {
-		if call.method != "subscriptions/listen" {
-			b.await(call.left, drainTime)
-		}
-	}
-	b.end(errClientGone)
-}
-
-// await waits until a channel is closed, or the bridge ends, but no longer than limit.
-func (b *bridged) await(closed <-chan struct{}, limit time.Duration) {
-	ctx, cancel := context.WithTimeout(b.ctx, limit)
-	defer cancel()
-	select {
-	case <-closed:
-	case <-ctx.Done():
+		b.toServer(in)
 	}
 }
 
@@ -2232,18 +1958,20 @@ func (b *bridged) await(closed <-chan struct{}, limit time.Duration) {
 func (b *bridged) toServer(in Payload) {
 	out := Payload{Batch: in.Batch}
 	for _, m := range in.Messages {
-		if b.admit(m) {
-			out.Messages = append(out.Messages, valid(m))
+		if !b.admit(m) {
+			continue
+		}
+		if err := m.Unusable(); err != nil { // its caller must not wait for ever
+			m = NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: %w", err))
+		}
+		if b.isURL {
+			b.post(m)
+		} else {
+			out.Messages = append(out.Messages, m)
 		}
 	}
-	switch {
-	case len(out.Messages) == 0:
-	case b.isURL:
-		for _, m := range out.Messages {
-			b.post(m)
-		}
-	default:
-		b.writeToServer(b.ctx, out)
+	if len(out.Messages) > 0 {
+		b.writeToServer(out)
 	}
 }
 
@@ -2262,75 +1990,40 @@ func (b *bridged) admit(m *Message) bool {
 		_ = Bind(m.Params, &params)                 // params that are wrong are the server's to refuse
 		call, _ := b.take(string(params.RequestID)) // its answer, if one comes, is dropped
 		if b.isURL {
-			b.await(nil, cancelDelay-time.Since(call.since))
+			time.Sleep(cancelDelay - time.Since(call.since))
 		}
 	}
 	return true
 }
 
-// post sends a message to a URL, so that it does not overtake the one before it.
-//
-// Write returns when the server has taken the message, and post waits for that: the
-// server must know of notifications/initialized, for example, before the next message
-// comes. But the POST of a request may last as long as the call. So a goroutine waits
-// for it, and post waits only until the request is on the wire. There are no more such
-// goroutines than waiting requests. After initialize post waits for the answer.
+// post sends a message to a URL. A message is sent when the server has taken the one
+// before it: the server must know of notifications/initialized, for example, before the
+// next message comes. But the POST of a request may last as long as the call. So a
+// goroutine waits for it, but not for initialize, whose response names the session. There are no more such goroutines than
+// waiting requests.
 func (b *bridged) post(m *Message) {
 	out := Payload{Messages: []*Message{m}}
+	call := func() { b.checkWritten(out, b.server.Write(b.marks.In(b.ctx), out)) }
 	switch {
 	case m.Method == "initialize":
-		left := b.allWaiting()[m.ID.String()].left
-		b.initialize(out)
-		b.await(left, initializeTime)
+		call()
 	case m.Kind() == Request:
-		wire := make(chan struct{})
-		onWire := sync.OnceFunc(func() { close(wire) })
-		ctx := httptrace.WithClientTrace(b.ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { onWire() }})
-		b.writing.Go(func() { // ends when the server has taken the request, or is closed
-			b.writeToServer(ctx, out)
-			onWire() // if it could not be sent
-		})
-		<-wire
+		b.writing.Go(call) // ends when the server has taken the request, or is closed
 	default:
-		b.writeToServer(b.ctx, out)
+		b.writeToServer(out)
 	}
 }
 
-// initialize sends initialize. If a server of Streamable HTTP refuses it, it may speak
-// HTTP+SSE: 2025-11-25 basic/transports#backwards-compatibility.
-func (b *bridged) initialize(out Payload) {
-	err := b.current().Write(b.ctx, out)
-	if b.other != nil && errors.Is(err, ErrOtherServer) {
-		err = b.fallBack(out, err)
-	}
+// writeToServer writes a payload to the server, which has writeTime to take it. A command
+// that does not take it has lost a message, so the bridge ends.
+func (b *bridged) writeToServer(out Payload) {
+	ctx, cancel := context.WithTimeout(b.ctx, writeTime)
+	defer cancel()
+	err := b.server.Write(ctx, out)
 	b.checkWritten(out, err)
-}
-
-// fallBack goes over to HTTP+SSE, and sends initialize there.
-func (b *bridged) fallBack(out Payload, refusal error) error {
-	sse, err := b.other.Dial(b.ctx)
-	if err != nil {
-		return fmt.Errorf("%w; HTTP+SSE: %w", refusal, err)
+	if err != nil && !b.isURL {
+		b.end(fmt.Errorf("the server does not read: %w", err))
 	}
-	b.other = nil
-	b.mu.Lock()
-	refused := b.server
-	b.server = sse
-	b.mu.Unlock()
-	_ = refused.Close() // readServer goes on with the new one
-	return sse.Write(b.ctx, out)
-}
-
-// current returns the Conn of the server.
-func (b *bridged) current() Conn {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.server
-}
-
-// writeToServer writes a payload to the server.
-func (b *bridged) writeToServer(ctx context.Context, out Payload) {
-	b.checkWritten(out, b.current().Write(b.marks.In(ctx), out))
 }
 
 // checkWritten answers the requests of a payload that could not be written with the
@@ -2357,11 +2050,8 @@ func logged(err error) string { return Printable(shorten(err.Error(), maxShown))
 // readServer is the loop that passes on what the server sends.
 func (b *bridged) readServer() {
 	for {
-		server := b.current()
-		in, err := server.Read()
+		in, err := b.server.Read()
 		switch {
-		case err != nil && server != b.current(): // see fallBack
-			continue
 		case err == io.EOF:
 			b.end(errServerGone)
 			return
@@ -2383,7 +2073,7 @@ func (b *bridged) toClient(in Payload) {
 		isAnswer := m.Kind() == Response && m.ID != ID{}
 		switch {
 		case m.Kind() == Invalid && m.ID != ID{}:
-			b.refuse(m)
+			b.writeToServer(Payload{Messages: []*Message{m}}) // its encoding is the answer to it
 		case m.Kind() == Invalid:
 			b.log.Warn("dropped what is no message", "reason", logged(m.Error))
 		case isAnswer && m.Unusable() != nil: // it breaks the rules, or the transport has lost it
@@ -2392,7 +2082,7 @@ func (b *bridged) toClient(in Payload) {
 		case isAnswer && !b.takeAnswer(m):
 			b.log.Info("dropped an answer that no request waits for", "id", Printable(m.ID.String()))
 		default:
-			out.Messages = append(out.Messages, valid(m))
+			out.Messages = append(out.Messages, m)
 		}
 	}
 	if len(out.Messages) > 0 {
@@ -2417,17 +2107,6 @@ func (b *bridged) takeReport(in Payload) {
 func (b *bridged) checkSession(err error) {
 	if errors.Is(err, ErrSessionEnded) {
 		b.end(err)
-	}
-}
-
-// refuse answers a message of the server that is invalid, such as a request that is too
-// large. The answer goes through the queue: the server may take nothing before we read
-// on. If the queue is full, there is no answer.
-func (b *bridged) refuse(m *Message) {
-	select {
-	case b.queue <- Payload{Messages: []*Message{NewResponse(m.ID, nil, m.Error)}}:
-	default:
-		b.log.Warn("a request of the server was not answered", "error", logged(m.Error))
 	}
 }
 
@@ -2457,16 +2136,6 @@ func (b *bridged) writeToClient(out Payload) {
 	}
 }
 
-// valid returns a message that can be passed on. Decode leaves result and error out
-// of a response that breaks the rules of JSON-RPC. Such a response becomes an
-// error, so that its caller does not wait for ever.
-func valid(m *Message) *Message {
-	if m.Kind() == Response && m.Result == nil && m.Error == nil {
-		return NewResponse(m.ID, nil, errors.New("mcpwire bridge: the response is not valid JSON-RPC"))
-	}
-	return m
-}
-
 // ---- Requests of the client that wait for an answer ----
 
 // add notes a request. It returns false if too many are waiting, or if another one with
@@ -2478,7 +2147,7 @@ func (b *bridged) add(m *Message) bool {
 	if _, isWaiting := b.waiting[id]; isWaiting || len(b.waiting) >= maxWaiting {
 		return false
 	}
-	call := waitingCall{id: m.ID, since: time.Now(), left: make(chan struct{})}
+	call := waitingCall{id: m.ID, since: time.Now()}
 	if i := slices.Index(bridgedMethods, m.Method); i >= 0 {
 		call.method = bridgedMethods[i] // m.Method may be long
 	}
@@ -2492,18 +2161,22 @@ func (b *bridged) take(id string) (call waitingCall, isWaiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	call, isWaiting = b.waiting[id]
-	if isWaiting {
-		delete(b.waiting, id)
-		close(call.left)
-	}
+	delete(b.waiting, id)
+	b.endIfDone()
 	return call, isWaiting
 }
 
-// allWaiting returns a copy of the table.
-func (b *bridged) allWaiting() map[string]waitingCall {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return maps.Clone(b.waiting)
+// endIfDone ends the bridge when the client has hung up, and the server has answered
+// everything. A subscription has no answer before its end. The caller holds mu.
+func (b *bridged) endIfDone() {
+	for _, call := range b.waiting {
+		if call.method != "subscriptions/listen" {
+			return
+		}
+	}
+	if b.hungUp {
+		b.end(errClientGone)
+	}
 }
 
 // fail answers a request with an error, if the request is waiting. The error of
@@ -2516,7 +2189,10 @@ func (b *bridged) fail(id ID, err error) {
 
 // failAll answers all requests that are waiting with an error.
 func (b *bridged) failAll(err error) {
-	for _, call := range b.allWaiting() {
+	b.mu.Lock()
+	all := maps.Clone(b.waiting)
+	b.mu.Unlock()
+	for _, call := range all {
 		b.fail(call.id, err)
 	}
 }
@@ -2571,21 +2247,11 @@ type tap struct {
 }
 
 const (
-	maxNames   = 20_000   // session ids and event tags that have a name at once; then all lose theirs
-	maxNamedID = 4 << 10  // bytes of the id of a session that is given a name
-	maxTraced  = 64 << 20 // bytes that are shown of a line of a stream, or of another body
+	maxNames  = 20_000   // session ids and event tags that have a name at once; then all lose theirs
+	maxTraced = 64 << 20 // bytes that are shown of a line of a stream, or of another body
 )
 
 func newTap() *tap { return &tap{names: map[string]string{}} }
-
-// limit returns how many bytes are collected of a body, or of a line of a stream. The
-// page shows no more than maxShownBody.
-func (t *tap) limit() int {
-	if t.isSilent {
-		return maxShownBody
-	}
-	return maxTraced
-}
 
 // print shows a text in a section. session is the name of the session that the
 // text belongs to; "": there is none, or it is not known. If standard error drops
@@ -2655,7 +2321,7 @@ func (t *tap) nameOf(id string, fromServer bool) string {
 	if name != "" {
 		return name
 	}
-	if !fromServer || len(id) > maxNamedID {
+	if !fromServer {
 		return noName
 	}
 	if len(t.names) >= maxNames {
@@ -2912,7 +2578,6 @@ type exchange struct {
 	gap      string     // comes before the body of the response: an empty line, until it is shown
 	isStream bool       // the response is a stream
 	partial  []byte     // the body, or the line of a stream, whose end has not come yet
-	omitted  int        // bytes after partial that are not collected
 }
 
 // newExchange returns the exchange that a request begins. It shows nothing yet.
@@ -2949,8 +2614,8 @@ func (x *exchange) request(part []byte, isEnd bool) {
 		return
 	}
 	body := ""
-	if len(x.partial)+x.omitted > 0 {
-		body = "\n" + x.takePartial(oneLine)
+	if len(x.partial) > 0 {
+		body = "\n" + oneLine(x.partial) + "\n"
 	}
 	x.showRequest(body)
 }
@@ -2959,7 +2624,7 @@ func (x *exchange) request(part []byte, isEnd bool) {
 func (x *exchange) showRequest(body string) {
 	x.print("client "+x.name, x.session, x.head+body)
 	x.head = ""
-	x.partial, x.omitted = nil, 0 // from now on, they are for the response
+	x.partial = nil // from now on, it is for the response
 }
 
 // responseHead shows the status and the header of the response. If the request is
@@ -2988,16 +2653,12 @@ func (x *exchange) response(part []byte, isEnd bool) {
 			break
 		}
 		x.collect(line)
-		text += x.takePartial(x.eventLine)
+		text += x.takePartial()
 		part = rest
 	}
 	x.collect(part)
-	if isEnd && len(x.partial)+x.omitted > 0 {
-		show := oneLine
-		if x.isStream {
-			show = x.eventLine
-		}
-		text += x.takePartial(show)
+	if isEnd && len(x.partial) > 0 {
+		text += x.takePartial()
 	}
 	if text != "" {
 		x.print("server "+x.name, x.session, x.gap+text)
@@ -3005,31 +2666,20 @@ func (x *exchange) response(part []byte, isEnd bool) {
 	}
 }
 
-// eventLine returns a line of a stream as it is shown.
-func (x *exchange) eventLine(line []byte) string {
-	return x.hideInEvent(strings.TrimSuffix(string(line), "\r"))
-}
-
-// collect adds a part to partial. A body, or a line without an end, would need any
-// amount of memory, so only its beginning is collected. The caller holds turn.
+// collect adds a part to partial, of which maxTraced bytes are shown. The caller holds turn.
 func (x *exchange) collect(part []byte) {
-	n := 0
-	if len(part) > 0 && x.omitted == 0 { // what follows an omitted part is omitted, too
-		n = min(len(part), max(x.limit()-len(x.partial), 0))
-	}
-	x.partial = append(x.partial, part[:n]...)
-	x.omitted += len(part) - n
+	x.partial = append(x.partial, part[:min(len(part), maxTraced-len(x.partial))]...)
 }
 
-// takePartial returns the line of a stream, or the body, whose end has come, as show
-// has it. The caller holds turn.
-func (x *exchange) takePartial(show func([]byte) string) string {
-	text := show(x.partial)
-	if x.omitted > 0 {
-		text += fmt.Sprintf(" (… %d more bytes)", x.omitted)
+// takePartial returns the line of a stream, or the body, whose end has come. The caller
+// holds turn.
+func (x *exchange) takePartial() string {
+	part := x.partial
+	x.partial = nil // a stream may stay open for long, and its longest line was long
+	if x.isStream {
+		return x.hideInEvent(strings.TrimSuffix(string(part), "\r")) + "\n"
 	}
-	x.partial, x.omitted = nil, 0 // a stream may stay open for long, and its longest line was long
-	return text + "\n"
+	return oneLine(part) + "\n"
 }
 
 // ---- JSON as one line ----
@@ -3215,90 +2865,76 @@ func isOfOtherPage(r *http.Request) bool {
 const (
 	maxWatchers  = 8
 	maxBehind    = 256              // events that wait for one watcher
-	maxPart      = 64 << 10         // bytes that are shown of one part, which is one event
-	maxShownBody = maxPart - 4<<10  // of them, bytes of a body or a line; the rest is for the head before it
+	maxPart      = 60 << 10         // bytes that are shown of one part, which is one event
 	watchSilence = 15 * time.Second // then a comment is sent; it is less than ioTimeout
 )
 
 // shown is a part of the transcript, as the data of an event on GET /watch.
 type shown struct {
-	Section string `json:"section,omitempty"` // such as "client A"
+	Section string `json:"section"`           // such as "client A"
 	Session string `json:"session,omitempty"` // such as "session-1"; "": none is known
-	Text    string `json:"text,omitempty"`    // lines in the notation of the trace
-	Missing int    `json:"missing,omitempty"` // in place of the others: how many lines are missing here
+	Text    string `json:"text"`              // lines in the notation of the trace
 }
 
-// event returns a part as an event.
-func (s shown) event() []byte {
-	data, _ := toJSON(s) // texts and a number can be encoded
-	return Event{Data: data}.Append(nil)
-}
-
-// watchers are the pages that watch the server. The zero watchers has none.
+// watchers are the pages that watch the server, each with a channel that has room for
+// maxBehind events. The zero watchers has none.
 type watchers struct {
-	mu    sync.Mutex // guards the fields below, and missing of each watcher
-	all   []*watcher
+	mu    sync.Mutex // guards the fields below
+	all   map[chan []byte]bool
 	ended bool
 }
 
-// watcher is one page that watches. When maxBehind events are waiting, it misses
-// lines until it has taken them.
-type watcher struct {
-	events  chan []byte // has room for maxBehind; closed when the server ends
-	missing int         // lines that come after them
-}
-
-// show passes a part of the transcript on to all watchers. It never waits for them.
+// show passes a part of the transcript on to all watchers. It never waits: a watcher that
+// is maxBehind events behind is dropped, and its page says that it has ended.
 func (ws *watchers) show(part shown) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if len(ws.all) == 0 {
 		return
 	}
-	lines := strings.Count(part.Text, "\n")
 	if more := len(part.Text) - maxPart; more > 0 {
 		beginning := strings.ToValidUTF8(part.Text[:maxPart], "") // the cut may be inside of a character
 		part.Text = fmt.Sprintf("%s (… %d more bytes)\n", beginning, more)
 	}
-	event := part.event()
-	for _, w := range ws.all {
-		if w.missing > 0 || len(w.events) == maxBehind {
-			w.missing += lines
-		} else {
-			w.events <- event // there is room, and nobody else sends
+	data, _ := toJSON(part) // texts can be encoded
+	event := Event{Data: data}.Append(nil)
+	for events := range ws.all {
+		select {
+		case events <- event:
+		default:
+			ws.drop(events)
 		}
 	}
 }
 
-// missed returns the event that says how many lines a watcher misses here, if it does.
-func (ws *watchers) missed(w *watcher) []byte {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w.missing == 0 || len(w.events) > 0 {
-		return nil
-	}
-	notice := shown{Missing: w.missing}
-	w.missing = 0
-	return notice.event()
-}
-
-// join returns a new watcher. nil: there are too many, or the server ends.
-func (ws *watchers) join() *watcher {
+// join returns the channel of a new watcher. nil: there are too many, or the server ends.
+func (ws *watchers) join() chan []byte {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.ended || len(ws.all) == maxWatchers {
 		return nil
 	}
-	w := &watcher{events: make(chan []byte, maxBehind)}
-	ws.all = append(ws.all, w)
-	return w
+	if ws.all == nil {
+		ws.all = map[chan []byte]bool{}
+	}
+	events := make(chan []byte, maxBehind)
+	ws.all[events] = true
+	return events
+}
+
+// drop ends the response to a watcher. The caller holds mu.
+func (ws *watchers) drop(events chan []byte) {
+	if ws.all[events] {
+		delete(ws.all, events)
+		close(events)
+	}
 }
 
 // leave makes room for another watcher.
-func (ws *watchers) leave(w *watcher) {
+func (ws *watchers) leave(events chan []byte) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.all = slices.DeleteFunc(ws.all, func(other *watcher) bool { return other == w })
+	ws.drop(events)
 }
 
 // end ends the responses to all watchers.
@@ -3306,10 +2942,9 @@ func (ws *watchers) end() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.ended = true
-	for _, w := range ws.all {
-		close(w.events)
+	for events := range ws.all {
+		ws.drop(events)
 	}
-	ws.all = nil
 }
 
 // ServeHTTP sends the transcript to a page, from now on, until the page or the server
@@ -3341,8 +2976,8 @@ func (ws *watchers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ws.send(w, r.Context(), me)
 }
 
-// send sends events to a watcher, until ctx or the server ends.
-func (ws *watchers) send(w http.ResponseWriter, ctx context.Context, me *watcher) {
+// send sends events to a watcher, until ctx ends or the watcher is dropped.
+func (ws *watchers) send(w http.ResponseWriter, ctx context.Context, events chan []byte) {
 	response := http.NewResponseController(w)
 	_ = response.SetReadDeadline(time.Time{}) // the request has been read
 	silence := time.NewTicker(watchSilence)
@@ -3356,11 +2991,11 @@ func (ws *watchers) send(w http.ResponseWriter, ctx context.Context, me *watcher
 			return
 		}
 		select {
-		case event, isOpen := <-me.events:
+		case event, isOpen := <-events:
 			if !isOpen {
 				return
 			}
-			text = append(event[:len(event):len(event)], ws.missed(me)...)
+			text = event
 		case <-silence.C:
 			text = []byte(": keep-alive\n\n")
 		case <-ctx.Done():
@@ -3484,52 +3119,15 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 	}
 }
 
-// flagGroups are the groups in which the help lists flags, for all commands. A flag
-// that is in no group comes last.
-var flagGroups = []struct {
-	title string
-	flags []string
-}{
-	{"What to call", []string{"method", "params", "tool", "arg", "i", "json"}},
-	{"What the server is told when it asks", []string{"answer", "root", "sampling-answer"}},
-	{"How to reach the server", []string{"protocol", "timeout", "header", "env", "cwd"}},
-	{"Where to serve", []string{"http", "tls-cert", "tls-key", "watch"}},
-	{"Who is let in (with -http)", []string{"token", "auth-server", "allow-origin", "allow-host"}},
-	{"Sessions and streams (with -http)", []string{"stateless", "session-ttl", "max-sessions", "event-buffer", "keepalive", "replica"}},
-}
-
-// printFlags prints the flags in their groups, each on one line.
+// printFlags prints the flags, each on one line.
 func printFlags(flags *flag.FlagSet) {
-	var other []string
 	flags.VisitAll(func(f *flag.Flag) {
-		for _, group := range flagGroups {
-			if slices.Contains(group.flags, f.Name) {
-				return
-			}
+		value, text := flag.UnquoteUsage(f)
+		if !slices.Contains([]string{"", "0", "false"}, f.DefValue) {
+			text += fmt.Sprintf(" (default %s)", f.DefValue)
 		}
-		other = append(other, f.Name)
+		fmt.Printf("  %-22s %s\n", "-"+f.Name+" "+value, text)
 	})
-	printGroup := func(title string, names []string) {
-		for _, name := range names {
-			f := flags.Lookup(name)
-			if f == nil { // it belongs to another command
-				continue
-			}
-			if title != "" {
-				fmt.Println(title + ":")
-				title = ""
-			}
-			value, text := flag.UnquoteUsage(f)
-			if !slices.Contains([]string{"", "0", "false"}, f.DefValue) {
-				text += fmt.Sprintf(" (default %s)", f.DefValue)
-			}
-			fmt.Printf("  %-22s %s\n", "-"+name+" "+value, text)
-		}
-	}
-	for _, group := range flagGroups {
-		printGroup(group.title, group.flags)
-	}
-	printGroup("Other", other)
 }
 
 // setText returns the function of a flag that stores a text.
@@ -3718,7 +3316,6 @@ func (o *targetOptions) check(target []string) error {
 	}
 	first := target[0]
 	parsed, err := url.Parse(first)
-	meant := meantURL(first)
 	switch {
 	case isURL(first) && len(target) > 1:
 		return errors.New("nothing may follow the URL: flags go before it")
@@ -3726,8 +3323,6 @@ func (o *targetOptions) check(target []string) error {
 		return fmt.Errorf("%.200q is no URL with a host", first)
 	case !isURL(first) && strings.Contains(first, "://"):
 		return fmt.Errorf("%.200q is no URL of a server: it must begin with http:// or https://", first)
-	case meant != "":
-		return fmt.Errorf("there is no command %.200q; did you mean %.200s?", first, meant)
 	case len(o.header) > 0 && !isURL(first):
 		return errors.New("-header goes with a URL")
 	case (o.env != nil || o.dir != "") && isURL(first):
@@ -3740,23 +3335,6 @@ func (o *targetOptions) check(target []string) error {
 func isURL(text string) bool {
 	scheme, _, found := strings.Cut(strings.ToLower(text), "://")
 	return found && (scheme == "http" || scheme == "https")
-}
-
-// meantURL returns the URL that a user has probably meant with a target such as
-// localhost:8080. It returns "" if the target is a URL, or a command that exists,
-// or does not look like a host.
-func meantURL(text string) string {
-	meant, err := url.Parse("http://" + strings.TrimPrefix(text, "//"))
-	if isURL(text) || err != nil || meant.Port() == "" && meant.Hostname() != "localhost" {
-		return ""
-	}
-	if _, err := exec.LookPath(text); err == nil {
-		return ""
-	}
-	if meant.Hostname() == "" { // :8080
-		meant.Host = "localhost" + meant.Host
-	}
-	return meant.String()
 }
 
 const bridgeUsage = `usage: mcpwire bridge [flags] URL
@@ -3937,7 +3515,7 @@ type spool struct {
 	waiting     []byte        // that w is given next
 	missing     bool          // something was dropped behind them
 	idle        chan struct{} // closed when the goroutine ends; nil: it does not exist
-	isStuck     bool          // flush has waited in vain, and w has taken nothing since
+	isStuck     bool          // flush has waited in vain once, and waits no more
 	showsStatus bool          // the last text was a status
 	unfinished  bool          // the last text did not end its line, and was no status
 }
@@ -4000,15 +3578,13 @@ func (s *spool) run() {
 		s.mu.Unlock()
 		_, _ = s.w.Write(batch)
 		s.mu.Lock()
-		s.isStuck = false
 	}
 	close(s.idle)
 	s.idle = nil
 }
 
 // flush waits until w has been given all that was written, but for no longer than
-// flushTime. If an earlier flush has waited in vain, and w has taken nothing since,
-// flush does not wait.
+// flushTime. If it has waited in vain once, it does not wait any more.
 func (s *spool) flush() {
 	s.mu.Lock()
 	idle, isStuck := s.idle, s.isStuck
@@ -4020,7 +3596,7 @@ func (s *spool) flush() {
 	case <-idle:
 	case <-time.After(flushTime):
 		s.mu.Lock()
-		s.isStuck = s.idle == idle
+		s.isStuck = true
 		s.mu.Unlock()
 	}
 }

@@ -3164,12 +3164,12 @@ func TestCallIsLimited(t *testing.T) {
 // At a terminal the user fills in the form, field by field. What does not fit is asked for again.
 func TestCallAsksTheUser(t *testing.T) {
 	form := &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","required":["name"],` +
-		`"properties":{"name":{"type":"string","minLength":2},"age":{"type":"integer","minimum":0},"ok":{"type":"boolean","default":true},"x":{"type":"string","format":"email"},` +
-		`"c":{"type":"string","oneOf":[{"const":"r","title":"Red"},{"const":"g","title":"Green"}]},"l":{"type":"array","items":{"enum":["a","b"]},"maxItems":2}}}}`)}}
+		`"properties":{"name":{"type":"string"},"age":{"type":"integer"},"ok":{"type":"boolean","default":true},` +
+		`"c":{"type":"string","oneOf":[{"const":"r","title":"Red"},{"const":"g","title":"Green"}]},"l":{"type":"array","items":{"enum":["a","b"]}}}}}`)}}
 	for typed, want := range map[string]string{
-		"Ada\n36\n\n\n\n\n":                                 `{"action":"accept","content":{"name":"Ada","age":36,"ok":true}}`,
-		"\nA\nAda\nx\n-1\n3.5\n3\nmaybe\nno\n":              `{"action":"cancel"}`, // the input ends before x
-		"Ada\n\ny\nx\na@b.c\nBlue\nGreen\na,b,a\nc\na, b\n": `{"action":"accept","content":{"name":"Ada","ok":true,"x":"a@b.c","c":"g","l":["a","b"]}}`,
+		"Ada\n36\n\n\n\n":                                   `{"action":"accept","content":{"name":"Ada","age":36,"ok":true}}`,
+		"\nAda\nx\n3.5\n3\nmaybe\nfalse\n":                  `{"action":"cancel"}`, // the input ends before c
+		"Ada\n\n\nBlue\nGreen\na\n[\"c\"]\n[\"a\",\"b\"]\n": `{"action":"accept","content":{"name":"Ada","ok":true,"c":"g","l":["a","b"]}}`,
 		"Ada\n":           `{"action":"cancel"}`,
 		"Ada\n/cancel\n":  `{"action":"cancel"}`,
 		"Ada\n/decline\n": `{"action":"decline"}`,
@@ -3183,7 +3183,7 @@ func TestCallAsksTheUser(t *testing.T) {
 		}
 	}
 	question := &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"message":"Really?","requestedSchema":{"type":"object","properties":{}}}`)}}
-	for typed, action := range map[string]string{"\n": "accept", "yes\n": "accept", "no\n": "decline", "/decline\n": "decline", "": "cancel"} {
+	for typed, action := range map[string]string{"\n": "accept", "true\n": "accept", "false\n": "decline", "/decline\n": "decline", "": "cancel"} {
 		c := &caller{input: bufio.NewScanner(strings.NewReader(typed)), stderr: io.Discard, atTerminal: true}
 		if result, err := c.Handle(t.Context(), question); err != nil || result.(ElicitResult).Action != action {
 			t.Errorf("%q to a question without fields: %v, %v", typed, result, err)
@@ -3211,39 +3211,28 @@ func (c deafConn) Write(ctx context.Context, _ Payload) error {
 	}
 }
 
-// A server that takes nothing ends the bridge: when its client hangs up, or when many messages wait for a minute.
+// A server that takes nothing ends the bridge.
 func TestBridgeToDeafServer(t *testing.T) {
-	for _, row := range []struct {
-		calls int
-		want  error
-		after time.Duration
-	}{{3, nil, drainTime}, {20, errStalled, stallTime}} {
-		synctest.Test(t, func(t *testing.T) {
-			client, end := Pipe()
-			go func() {
-				for {
-					if _, err := client.Read(); err != nil {
-						return
-					}
+	synctest.Test(t, func(t *testing.T) {
+		client, end := Pipe()
+		go func() {
+			_ = client.Write(context.Background(), Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)))
+		}()
+		began := time.Now()
+		b := newBridged(end, deafConn{make(chan struct{})}, slog.New(slog.DiscardHandler))
+		go func() {
+			for {
+				if _, err := client.Read(); err != nil {
+					return
 				}
-			}()
-			go func() {
-				for i := range row.calls {
-					_ = client.Write(context.Background(), Decode([]byte(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i))))
-				}
-				if row.want == nil {
-					_ = client.Close()
-				}
-			}()
-			began := time.Now()
-			b := newBridged(end, deafConn{make(chan struct{})}, nil, slog.New(slog.DiscardHandler))
-			err := b.run()
-			if took := time.Since(began); !errors.Is(err, row.want) || took != row.after {
-				t.Errorf("%v after %v", err, took)
 			}
-			_, _ = end.Close(), client.Close()
-		})
-	}
+		}()
+		err := b.run()
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != writeTime {
+			t.Errorf("%v after %v", err, took)
+		}
+		_, _ = end.Close(), client.Close()
+	})
 }
 
 // The demo keeps 200 notes. A list of them has pages of 50, and no more than 100 complete an argument: the client is told how many there are.

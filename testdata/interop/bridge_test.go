@@ -497,15 +497,15 @@ func TestBridgeEnds(t *testing.T) {
 	}{
 		{"the client hangs up, and waits for the rest", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) { c.in.Close() },
 			"mcpwire bridge: the client has hung up", 0, 20 * time.Second}, // the bridge ends within two seconds, unless the machine is slow
-		{"the client hangs up while the server takes nothing", `exec "$1"`, func(t *testing.T, c *lineClient, server int) {
+		{"the server takes nothing", `exec "$1"`, func(t *testing.T, c *lineClient, server int) {
 			if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
 				t.Error(err)
 			}
-			for i := range 8 { // more than pipes hold
+			for i := range 3 { // more than a pipe holds
 				c.send(t, echoCall(i, 50_000))
 			}
 			c.in.Close()
-		}, "mcpwire bridge: the client has hung up", 0, 45 * time.Second},
+		}, "mcpwire bridge: the server does not read", 1, time.Minute},
 		{"the client is killed", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) {
 			c.in.Close()
 			c.out.Close()

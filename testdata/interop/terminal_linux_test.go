@@ -113,7 +113,7 @@ func TestServeAtTerminal(t *testing.T) {
 	term := openTerminal(t)
 	cmd := exec.Command(mcpwire)
 	term.start(t, cmd)
-	try := regexp.MustCompile(`(?m)^Try to type a message: +(\{.*\})$`)
+	try := regexp.MustCompile(`(?m)such as (\{.*\});`)
 	eventually(t, "the hint", func() bool { return strings.Contains(term.text(), "mcpwire -h ") })
 	line := try.FindStringSubmatch(term.text())
 	if line == nil {
@@ -212,12 +212,10 @@ cat >/dev/null`
 
 // A user fills in a form with every kind of field. The prompt says what is wanted, and what does not fit is asked for again.
 func TestFormAtTerminal(t *testing.T) {
-	const form = `{"type":"object","required":["name","age"],"properties":{"name":{"type":"string","title":"Your name","minLength":2},` +
-		`"mail":{"type":"string","format":"email","description":"Where to write"},"day":{"type":"string","format":"date"},"page":{"type":"string","format":"uri"},` +
-		`"at":{"type":"string","format":"date-time"},"age":{"type":"integer","minimum":0,"maximum":150},"weight":{"type":"number","default":7.5},"ok":{"type":"boolean","default":false},` +
-		`"plain":{"type":"string","enum":["a","b"],"default":"a"},"named":{"type":"string","enum":["r","g"],"enumNames":["Red","Green"]},` +
-		`"titled":{"type":"string","oneOf":[{"const":"1","title":"One"},{"const":"2","title":"Two"}]},"many":{"type":"array","minItems":1,"items":{"type":"string","enum":["x","y","z"]}},` +
-		`"titles":{"type":"array","items":{"anyOf":[{"const":"u","title":"U-Bahn"},{"const":"s","title":"S-Bahn"}]}}}}`
+	const form = `{"type":"object","required":["name","age"],"properties":{"name":{"type":"string","title":"Your name"},` +
+		`"mail":{"type":"string","description":"Where to write"},"age":{"type":"integer"},"weight":{"type":"number","default":7.5},"ok":{"type":"boolean","default":false},` +
+		`"plain":{"type":"string","enum":["a","b"],"default":"a"},` +
+		`"titled":{"type":"string","oneOf":[{"const":"1","title":"One"},{"const":"2","title":"Two"}]},"many":{"type":"array","items":{"type":"string","enum":["x","y","z"]}}}}`
 	server := `read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
 read -r line; read -r line
 printf '%s\n' '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Who are you?","requestedSchema":` + form + `}}'
@@ -242,36 +240,25 @@ read -r line; printf '{"jsonrpc":"2.0","id":2,"result":{"got":%s}}\n' "$line"; c
 	}
 	got := answer([][2]string{
 		{"Who are you?\n(an empty line takes the default, or leaves a field out; /decline declines, /cancel or Ctrl-D cancels)\nname, Your name (string, required): ", ""},
-		{"name is required\nname, ", "A"},
-		{"name must have at least 2 characters\nname, ", "Ada"},
-		{"mail, Where to write (string, email): ", "nobody"},
-		{"mail must be of the format email\n", "ada@example.com"},
-		{"day (string, date): ", "1.1.2026"},
-		{"day must be of the format date\n", "2026-01-01"},
-		{"page (string, uri): ", "nowhere"},
-		{"page must be of the format uri\n", "https://example.com"},
-		{"at (string, date-time): ", "noon"},
-		{"at must be of the format date-time\n", "2026-01-01T12:00:00Z"},
+		{"name is required\nname, ", "Ada"},
+		{"mail, Where to write (string): ", "ada@example.com"},
 		{"age (integer, required): ", "3.5"},
-		{"age must be integer\n", "200"},
-		{"age must be at most 150\n", "36"},
+		{"age must be integer\n", "36"},
 		{"weight (number, default 7.5): ", "much"},
 		{"weight must be number\n", ""},
 		{"ok (boolean, default false): ", "perhaps"},
-		{"ok must be boolean\n", "yes"},
+		{"ok must be boolean\n", "true"},
 		{`plain (one of "a", "b", default "a"): `, "c"},
 		{`plain must be "a"|"b"`, "b"},
-		{`named (one of "r" Red, "g" Green): `, "Green"},
 		{`titled (one of "1" One, "2" Two): `, "3"},
-		{`titled must be "1"|"2"`, "2"},
-		{`many (array of "x"|"y"|"z"): `, "w"},
-		{`many "w" must be "x"|"y"|"z"`, "x, z"},
-		{`titles (array of "u"|"s"): `, "U-Bahn"},
+		{`titled must be "1"|"2"`, "Two"},
+		{`many (array of "x"|"y"|"z"): `, "x"},
+		{`many must be array of "x"|"y"|"z": write JSON`, `["w"]`},
+		{`many "w" must be "x"|"y"|"z"`, `["x","z"]`},
 	})
-	expect(t, got, `{"action":"accept","content":{"name":"Ada","mail":"ada@example.com","day":"2026-01-01","page":"https://example.com","at":"2026-01-01T12:00:00Z",
-		"age":36,"weight":7.5,"ok":true,"plain":"b","named":"g","titled":"2","many":["x","z"],"titles":["u"]}}`)
+	expect(t, got, `{"action":"accept","content":{"name":"Ada","mail":"ada@example.com","age":36,"weight":7.5,"ok":true,"plain":"b","titled":"2","many":["x","z"]}}`)
 	expect(t, answer([][2]string{{"required): ", "/decline"}}), `{"action":"decline"}`)
-	expect(t, answer([][2]string{{"required): ", "Ada"}, {"email): ", "/cancel"}}), `{"action":"cancel"}`)
+	expect(t, answer([][2]string{{"required): ", "Ada"}, {"(string): ", "/cancel"}}), `{"action":"cancel"}`)
 }
 
 // A result cannot act on a terminal, and is the same JSON as before. Anywhere else it comes byte for byte.
