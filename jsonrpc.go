@@ -1710,6 +1710,9 @@ func marshal(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case encoded:
 		return json.RawMessage(v), nil
+	case interface{ encode() (encoded, error) }:
+		raw, err := v.encode()
+		return json.RawMessage(raw), err
 	case json.RawMessage:
 		if json.Valid(v) && utf8.Valid(v) {
 			return bytes.TrimSpace(v), nil

@@ -657,12 +657,21 @@ func (r ToolResult) Text() string {
 	return strings.Join(texts, "\n")
 }
 
+// textSize returns about how many bytes the result has as JSON.
+func (r ToolResult) textSize() int {
+	n := len(r.StructuredContent)
+	for _, c := range r.Content {
+		n += len(c.Text) + len(c.Data)
+	}
+	return n
+}
+
 // MarshalJSON returns the result as JSON. Without content, content is [].
 func (r ToolResult) MarshalJSON() ([]byte, error) { return r.encode() }
 
 // encode is MarshalJSON for those who need no check of what it returns.
 func (r ToolResult) encode() (encoded, error) {
-	b := append(make([]byte, 0, 128), `{"content":[`...)
+	b := append(make([]byte, 0, 128+r.textSize()), `{"content":[`...)
 	for i, c := range r.Content {
 		if i > 0 {
 			b = append(b, ',')
@@ -1935,7 +1944,7 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	}
 	result, err := tool.use.run(ctx, x, p.Arguments)
 	if err == nil {
-		return toolResult(result, x.Revision())
+		return toolResult(x, result)
 	}
 	if _, isFault := errors.AsType[*Error](err); isFault || ctx.Err() != nil {
 		return nil, err
@@ -1944,7 +1953,7 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 }
 
 // toolResult returns the result of tools/call for what a tool has returned.
-func toolResult(result any, rev Revision) (any, error) {
+func toolResult(x *Exchange, result any) (any, error) {
 	var full ToolResult
 	switch result := result.(type) {
 	case question:
@@ -1972,10 +1981,11 @@ func toolResult(result any, rev Revision) (any, error) {
 			full.StructuredContent = raw
 		}
 	}
-	if !rev.Structured {
+	if !x.Revision().Structured {
 		full.StructuredContent = nil
 	}
-	return full.encode()
+	raw, err := x.marshal(full)
+	return encoded(raw), err
 }
 
 // AddResource adds a resource, in place of another one with the same URI. Publish

@@ -75,7 +75,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"reflect"
 	"regexp"
 	"runtime"
 	"slices"
@@ -526,6 +525,9 @@ func (s *Stream) settle() {
 		}
 	}
 	for s.keptSize > keep && (keep == 0 || s.first() < s.settled) {
+		if s.follower != nil && s.first() > s.follower.position {
+			return // the follower still has to write it, and settles again when it goes
+		}
 		s.dropOldest()
 	}
 }
@@ -2564,53 +2566,31 @@ func counted(n int) int {
 	return n
 }
 
-// encode encodes a result. From now on taken is the bytes of its text, instead of those of the
-// body, which is not needed any more: small calls may have large answers. Only as many
-// large ones are encoded at a time as there are processors, because that needs several times
-// the memory.
+// encode encodes a result. From now on taken is the bytes of the result, instead of those of
+// the body, which is not needed any more: small calls may have large answers. A result that
+// knows its size is counted before it is encoded. Only a few of these are encoded at a time,
+// because that needs several times their memory.
 func (h *service) encode(result any, taken *int) (json.RawMessage, error) {
-	n := counted(textIn(reflect.ValueOf(result), maxDepth))
 	h.giveBack(taken)
-	switch {
-	case n == 0:
-		return marshalObject(result)
-	case !h.used.take(n):
+	n := 0
+	if r, ok := result.(interface{ textSize() int }); ok {
+		n = counted(r.textSize())
+	}
+	if !h.used.take(n) {
 		return nil, errNoMemory
 	}
 	*taken = n
-	h.encoders <- struct{}{}
-	defer func() { <-h.encoders }()
-	return marshalObject(result)
-}
-
-const maxDepth = 12 // levels of a result at which its text is counted
-
-// textIn returns how many bytes the strings in a value have.
-func textIn(v reflect.Value, depth int) (n int) {
-	switch kind := v.Kind(); {
-	case depth == 0:
-	case kind == reflect.String:
-		return v.Len()
-	case kind == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8:
-		return v.Len()
-	case kind == reflect.Slice || kind == reflect.Array:
-		for i := range v.Len() {
-			n += textIn(v.Index(i), depth-1)
-		}
-	case kind == reflect.Map:
-		for _, key := range v.MapKeys() {
-			n += textIn(key, depth-1) + textIn(v.MapIndex(key), depth-1)
-		}
-	case kind == reflect.Struct:
-		for i := range v.NumField() {
-			if field := v.Field(i); field.CanInterface() { // encoding/json, too, leaves the others out
-				n += textIn(field, depth-1)
-			}
-		}
-	case kind == reflect.Pointer || kind == reflect.Interface:
-		return textIn(v.Elem(), depth-1)
+	if n > 0 {
+		h.encoders <- struct{}{}
+		defer func() { <-h.encoders }()
 	}
-	return n
+	raw, err := marshalObject(result)
+	if more := counted(len(raw)) - n; n == 0 && h.used.take(more) {
+		*taken = more
+	} else if n == 0 {
+		return nil, errNoMemory
+	}
+	return raw, err
 }
 
 // countingReader reads a body, and takes its bytes while they come: a client may announce

@@ -52,6 +52,50 @@ func TestHTTPResume(t *testing.T) {
 	}
 }
 
+// A client that continues a stream and reads slowly gets all of it, also when so many other streams of its session have ended meanwhile that this
+// one is not kept any more.
+func TestForgottenWhileFollowed(t *testing.T) {
+	checkLeaks(t)
+	server := newServer()
+	server.OfferLogging()
+	const events = 60
+	wire.AddTool(server, wire.Tool{Name: "big"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+		for range events {
+			if err := x.Log(ctx, "info", strings.Repeat("x", 400_000)); err != nil {
+				return nil, err
+			}
+		}
+		return "the answer", nil
+	})
+	wire.AddTool(server, wire.Tool{Name: "small"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
+		return "ok", x.Log(ctx, "info", "hello")
+	})
+	h := newHandler(t, server)
+	h.Sessions.Keep = 32 << 20 // more than sockets take in
+	c := serveWeb(t, h).open("2025-11-25", "{}")
+	cut := c.send("POST", toolCall(1, "big", "{}"))
+	last := c.next(c.events(cut)).ID
+	cut.Body.Close()
+	time.Sleep(300 * time.Millisecond) // all is sent, and kept
+	resp := c.send("GET", "", "Last-Event-ID: "+last)
+	defer resp.Body.Close()
+	n, got := 0, ""
+	for e, err := range wire.ReadEvents(resp.Body, testLimit) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; n == 3 {
+			for id := range 70 {
+				c.do("POST", toolCall(id+2, "small", "{}"))
+			}
+		}
+		got = string(e.Data)
+	}
+	if n < events || !strings.Contains(got, "the answer") {
+		t.Errorf("%d events, and the last one is %.100s", n, got)
+	}
+}
+
 // The server ends the response, over HTTP/1.1 and HTTP/2, before it has said something and after. The client comes
 // back, and finds the rest. Each response is complete.
 func TestHTTPPolling(t *testing.T) {
