@@ -30,6 +30,9 @@ package main
 //	                                                         > Last-Event-ID: 5d1f03aa.1/1
 //	                                                         < 200, and what follows that event
 //
+// Whoever reads this file for the first time reads on to the banner
+// "The response to a POST: JSON, or a stream": 580 lines.
+//
 // To see it work, read lessons 05, 06 and 12 of the course: testdata/README.md.
 //
 // The modern era, 2026-07-28, has neither sessions nor GET. The header of a request repeats

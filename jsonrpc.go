@@ -55,7 +55,7 @@ package main
 //
 // To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
 // its appendix. "One call, through the code" there follows a request step by step. For
-// the first time, read on to the banner "Taking in what comes": 970 lines.
+// the first time, read on to the banner "Taking in what comes": 940 lines.
 //
 // Source: JSON-RPC 2.0; 2025-11-25 basic#messages; 2025-03-26 basic#batching. In
 // all files, "2025-11-25 basic#messages" stands for the page and the heading
@@ -961,7 +961,6 @@ type Peer struct {
 	inFlight int                 // requests and refusals whose responses are not yet written
 	held     int                 // bytes of the payloads with these requests
 	callErr  error               // why no more calls can be made; nil: they can
-	ended    bool                // ctx has been ended
 }
 
 // newPeer returns a Peer that lives as long as ctx. send sends what belongs to no
@@ -1108,7 +1107,7 @@ func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) er
 	p.serving[id] = x
 	x.state = &served{exchange: x, id: id}
 	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
-	if p.ended {
+	if p.ctx.Err() != nil { // endContexts did not find the request in the table
 		x.state.cancel()
 	}
 	return nil
@@ -1472,13 +1471,13 @@ func (p *Peer) Close() error {
 // endContexts ends the context of the conversation, and the contexts of all requests
 // that are being served.
 func (p *Peer) endContexts(why error) {
-	p.endCtx(why)
+	p.endCtx(why) // before the lock: begin looks at ctx after it has put a request into the table
 	p.mu.Lock()
-	p.ended = true
 	for _, x := range p.serving {
 		x.state.cancel()
 	}
 	p.mu.Unlock()
+	p.protocol.ended()
 }
 
 // refuseCalls ends all calls that wait, with err. No call can begin after that. A
@@ -1584,6 +1583,8 @@ type protocol interface {
 	// abandoned returns the notification that tells the other side that no
 	// caller waits for the response to call any more; nil: it is not told.
 	abandoned(call *Message, why error) *Message
+	// ended is called when the conversation has ended. It may be called more than once.
+	ended()
 }
 
 // errIgnored is the error of a request that gets no response.
@@ -1612,6 +1613,9 @@ func (plainProtocol) takeNotification(x *Exchange) bool {
 	}
 	return true
 }
+
+// ended does nothing: nothing is remembered.
+func (plainProtocol) ended() {}
 
 // callKey returns no key: no notification refers to a call.
 func (plainProtocol) callKey(*Message) ID { return ID{} }
@@ -2069,12 +2073,12 @@ func mustBe(wrong *json.UnmarshalTypeError) string {
 
 // Each walks through an object or an array that is valid JSON. For a member it
 // yields the name, without quotes and escapes, and the value as it is written.
-// For an element it yields the value alone. It is for objects whose members are not
-// known; for others there is Bind.
+// For an element it yields the value alone, for any other value nothing. It is for
+// objects whose members are not known; for others there is Bind.
 func Each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 	return func(yield func([]byte, json.RawMessage) bool) {
 		text = bytes.TrimLeft(text, blanks)
-		if len(text) == 0 {
+		if len(text) == 0 || text[0] != '{' && text[0] != '[' {
 			return
 		}
 		isObject := text[0] == '{'

@@ -28,6 +28,9 @@ package main
 //	the page         for browsers: the course, and what the tap shows
 //	the program      main, signals, flags, and standard error, which never blocks
 //
+// Whoever reads this file for the first time reads on to the banner
+// "Serving the demo": 445 lines.
+//
 // Of the library it uses exported names alone, as a program does that imports a copy.
 
 import (
@@ -47,7 +50,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"log"
 	"log/slog"
 	"maps"
@@ -73,7 +75,7 @@ import (
 	"unicode/utf8"
 )
 
-// ======== The demo: one of each thing that a transport must carry ========
+// ==== The demo: one of each thing that a transport must carry ====
 
 // demo is a small server with fixed answers. The notes are all that it
 // remembers.
@@ -442,7 +444,7 @@ func (d *demo) noteNames() []string {
 	return slices.Sorted(maps.Keys(d.notes))
 }
 
-// ======== Serving the demo ========
+// ==== Serving the demo ====
 
 // options are the flags of a server. They are defined at the end of this file.
 type options struct {
@@ -620,7 +622,10 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	endpoints := http.NewServeMux()
 	endpoints.Handle("/mcp", mcp)
 	endpoints.Handle("/mcp/{$}", mcp)
-	if len(legacyVersions(demo.Versions)) > 0 {
+	offersLegacy := func(r Revision) bool {
+		return !r.Modern && (len(demo.Versions) == 0 || slices.Contains(demo.Versions, r.Version))
+	}
+	if slices.ContainsFunc(Revisions, offersLegacy) {
 		endpoints.Handle("/sse", sse)
 	}
 	if o.authServer != "" {
@@ -702,7 +707,7 @@ func (o *options) metadata(path string) http.Handler {
 	}))
 }
 
-// ======== The command call ========
+// ==== The command call ====
 
 // caller is the client of the command line. It has one connection, and makes one
 // call at a time.
@@ -815,17 +820,23 @@ func (c *caller) dialers(o callOptions) []Dialer {
 
 // dialCommand returns the Dialer of a command. Its stderr goes to ours.
 func (o *targetOptions) dialCommand(target []string, grace time.Duration, maxMessage int) Dialer {
-	var dialer Dialer = CommandDialer{Grace: grace, MaxLine: maxMessage, Command: func() *exec.Cmd {
+	dialer := CommandDialer{Grace: grace, MaxLine: maxMessage, Command: func() *exec.Cmd {
 		cmd := exec.Command(target[0], target[1:]...)
 		cmd.Dir = o.dir
 		cmd.Env = append(cmd.Environ(), o.env...)
 		cmd.Stderr = stderr
 		return cmd
 	}}
-	if o.trace {
-		dialer = tappedDialer(dialer)
+	if !o.trace {
+		return dialer
 	}
-	return dialer
+	return DialerFunc(func(ctx context.Context) (Conn, error) {
+		conn, err := dialer.Dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &tappedConn{Conn: conn, tap: newTap(), here: "client", there: "server"}, nil
+	})
 }
 
 // httpClient returns the client for a URL.
@@ -930,7 +941,7 @@ func (c *caller) callAndPrint(ctx context.Context, method, params string) (resul
 // printedLine returns JSON as a line of standard output. At a terminal it is visible: a
 // text of the peer must not move the cursor, or turn the order of characters round.
 func printedLine(result json.RawMessage) []byte {
-	line := append(onOneLine(result), '\n')
+	line := append(oneLine(result), '\n')
 	if isTerminal(os.Stdout) {
 		line = []byte(visible(string(line)))
 	}
@@ -993,19 +1004,17 @@ func (c *caller) limited(ctx context.Context, what string, f func(context.Contex
 type listKind struct {
 	label      string
 	capability string // without it there is no such list
-	optional   bool   // the capability does not promise the method
 	method     string
 	member     string // of the result
-	name       func(*listedItem) string
 }
 
 var (
-	toolKind  = listKind{"tools", "tools", false, "tools/list", "tools", (*listedItem).signature}
+	toolKind  = listKind{"tools", "tools", "tools/list", "tools"}
 	listKinds = []listKind{
 		toolKind,
-		{"resources", "resources", false, "resources/list", "resources", func(i *listedItem) string { return i.URI }},
-		{"templates", "resources", true, "resources/templates/list", "resourceTemplates", func(i *listedItem) string { return i.URITemplate }},
-		{"prompts", "prompts", false, "prompts/list", "prompts", (*listedItem).signature},
+		{"resources", "resources", "resources/list", "resources"},
+		{"templates", "resources", "resources/templates/list", "resourceTemplates"},
+		{"prompts", "prompts", "prompts/list", "prompts"},
 	}
 )
 
@@ -1034,20 +1043,17 @@ const (
 	itemOverhead = 24       // bytes of a json.RawMessage itself: a result of 64 MiB may hold millions of empty items
 )
 
-// list returns the items of a list, as they came, up to the one for which isLast returns
-// true; nil: all. With an error it returns those that were read before. A list whose method the server does not know has no items: some
+// list returns the items of a list, as they came. With an error it returns those that
+// were read before. A list whose method the server does not know has no items: some
 // servers declare a capability that they do not have. 2026-07-28
 // server/utilities/pagination: an empty cursor does not mean the end of the list.
-func (c *caller) list(ctx context.Context, kind listKind, isLast func(json.RawMessage) bool) (items []json.RawMessage, err error) {
+func (c *caller) list(ctx context.Context, kind listKind) (items []json.RawMessage, err error) {
 	params := "{}"
 	size := 0
 	for range maxListPages {
 		var result json.RawMessage
 		err := c.call(ctx, kind.method, params, &result)
 		if fault, _ := errors.AsType[*Error](err); fault != nil && fault.Code == CodeMethodNotFound {
-			if !kind.optional {
-				fmt.Fprintf(c.stderr, "mcpwire: the server declares %s, and does not know %s\n", kind.capability, kind.method)
-			}
 			return items, nil
 		}
 		if err != nil {
@@ -1057,14 +1063,11 @@ func (c *caller) list(ctx context.Context, kind listKind, isLast func(json.RawMe
 		if !bytes.HasPrefix(page, []byte("[")) {
 			return items, fmt.Errorf("%s: no %s in the result", kind.method, kind.member)
 		}
-		for item := range elements(page) {
+		for _, item := range Each(page) {
 			if size += len(item) + itemOverhead; size > maxListed {
 				return items, fmt.Errorf("%s: more than %d bytes in the list", kind.method, maxListed)
 			}
 			items = append(items, bytes.Clone(item)) // item belongs to its page, which may be large
-			if isLast != nil && isLast(item) {
-				return items, nil
-			}
 		}
 		cursor := memberOf(result, "nextCursor")
 		if cursor == nil || string(cursor) == "null" {
@@ -1075,38 +1078,10 @@ func (c *caller) list(ctx context.Context, kind listKind, isLast func(json.RawMe
 	return items, fmt.Errorf("%s: no end of pages", kind.method)
 }
 
-// elements walks through an array. What is not an array has no elements.
-func elements(array json.RawMessage) iter.Seq[json.RawMessage] {
-	return func(yield func(json.RawMessage) bool) {
-		if !bytes.HasPrefix(array, []byte("[")) {
-			return
-		}
-		for _, element := range Each(array) {
-			if !yield(element) {
-				return
-			}
-		}
-	}
-}
-
-// properties walks through an object. What is not an object has none.
-func properties(object json.RawMessage) iter.Seq2[string, json.RawMessage] {
-	return func(yield func(string, json.RawMessage) bool) {
-		if !bytes.HasPrefix(object, []byte("{")) {
-			return
-		}
-		for name, value := range Each(object) {
-			if !yield(string(name), value) {
-				return
-			}
-		}
-	}
-}
-
 // memberOf returns a member of an object; nil: there is none.
 func memberOf(object json.RawMessage, name string) json.RawMessage {
-	for key, value := range properties(object) {
-		if key == name {
+	for key, value := range Each(object) {
+		if string(key) == name {
 			return value
 		}
 	}
@@ -1121,64 +1096,91 @@ func textOf(value json.RawMessage) (text string) {
 
 // ---- The summary ----
 
-// summaryJSON is what -json prints.
-type summaryJSON struct {
-	Target            []string          `json:"target"`    // the URL, or the command
-	Transport         string            `json:"transport"` // stdio, Streamable HTTP or HTTP+SSE
-	Revision          string            `json:"revision"`
-	SupportedVersions []string          `json:"supportedVersions,omitempty"` // as server/discover says
-	Session           bool              `json:"session"`
-	ServerInfo        *Implementation   `json:"serverInfo,omitempty"`
-	Capabilities      json.RawMessage   `json:"capabilities,omitempty"`
-	Instructions      string            `json:"instructions,omitempty"`
-	Tools             []json.RawMessage `json:"tools,omitzero"` // the items of the lists, as they came
-	Resources         []json.RawMessage `json:"resources,omitzero"`
-	ResourceTemplates []json.RawMessage `json:"resourceTemplates,omitzero"`
-	Prompts           []json.RawMessage `json:"prompts,omitzero"`
-	Errors            []string          `json:"errors,omitempty"` // of the lists that could not be read to their end
+// row is a line of the summary, or several, and a member of the JSON that -json prints.
+type row struct {
+	label string
+	lines []string
+	name  string
+	value any
 }
 
 // summary prints how the server was reached and what it offers, for people or as one
 // JSON object. A list is there if the server has the capability for it. If a list cannot
 // be read, the next one is read all the same.
 func (c *caller) summary(ctx context.Context, asJSON bool) error {
-	server := c.Server()
-	s := summaryJSON{Target: c.target, Transport: c.transport, Revision: server.Version, SupportedVersions: server.Versions,
-		Session: c.hasSession(), ServerInfo: server.Info, Capabilities: server.Capabilities, Instructions: server.Instructions}
-	var out rows
-	out.addHead(s)
-	places := []*[]json.RawMessage{&s.Tools, &s.Resources, &s.ResourceTemplates, &s.Prompts} // as in listKinds
-	for i, kind := range listKinds {
-		if memberOf(server.Capabilities, kind.capability) == nil {
+	rows := c.head()
+	var failed []string
+	for _, kind := range listKinds {
+		if memberOf(c.Server().Capabilities, kind.capability) == nil {
 			continue
 		}
-		items, err := c.list(ctx, kind, nil)
+		items, err := c.list(ctx, kind)
 		if err != nil {
-			s.Errors = append(s.Errors, err.Error())
+			failed = append(failed, err.Error())
 		}
-		*places[i] = append([]json.RawMessage{}, items...) // not nil: there is a list, perhaps an empty one
-		out.addItems(kind, items, err)
+		rows = append(rows, row{kind.label, kind.lines(items, err), kind.member, append([]json.RawMessage{}, items...)}) // not nil: the list may be empty
 	}
-	text := []byte(out.text.String())
-	if asJSON {
-		encoded, err := toJSON(s)
-		if err != nil {
-			return err
-		}
-		text = printedLine(encoded)
+	if failed != nil {
+		rows = append(rows, row{name: "errors", value: failed})
 	}
-	err := printOut(text)
-	if err == nil && s.Errors != nil {
-		err = errors.New("not all lists could be read: " + strings.Join(s.Errors, "; "))
+	err := printRows(rows, asJSON)
+	if err == nil && failed != nil {
+		err = errors.New("not all lists could be read: " + strings.Join(failed, "; "))
 	}
 	return err
 }
 
-// hasSession reports whether there is a session. Over HTTP+SSE the stream is the
-// session. The modern era has no sessions.
-func (c *caller) hasSession() bool {
-	isLegacy := slices.Contains(legacyVersions(nil), c.Server().Version)
-	return c.transport == "HTTP+SSE" || isLegacy && c.inSession.Load()
+// head returns the rows above the lists. What the server did not say is left out.
+func (c *caller) head() (rows []row) {
+	add := func(label, name string, value any, lines ...string) {
+		rows = append(rows, row{label, lines, name, value})
+	}
+	server := c.Server()
+	add("target", "target", c.target, strings.Join(c.target, " "))
+	add("transport", "transport", c.transport, c.transport)
+	add("revision", "revision", server.Version, server.Version)
+	if server.Versions != nil {
+		add("versions", "supportedVersions", server.Versions, strings.Join(server.Versions, ", "))
+	}
+	hasSession := c.transport == "HTTP+SSE" || c.inSession.Load() // over HTTP+SSE the stream is the session
+	add("session", "session", hasSession, map[bool]string{true: "yes", false: "none"}[hasSession])
+	if i := server.Info; i != nil {
+		add("server", "serverInfo", i, strings.TrimSpace(i.Name+" "+i.Version+" "+i.Title))
+	}
+	if server.Capabilities != nil {
+		var names []string
+		for name := range Each(server.Capabilities) {
+			names = append(names, string(name))
+		}
+		slices.Sort(names)
+		add("capabilities", "capabilities", server.Capabilities, shorten(strings.Join(names, ", "), maxText))
+	}
+	if server.Instructions != "" {
+		lines := strings.Split(strings.TrimSpace(shorten(server.Instructions, maxText)), "\n")
+		add("instructions", "instructions", server.Instructions, lines...)
+	}
+	return rows
+}
+
+// printRows prints the rows for people, or as JSON.
+func printRows(rows []row, asJSON bool) error {
+	var object Object
+	var text strings.Builder
+	for _, r := range rows {
+		encoded, err := toJSON(r.value)
+		if err != nil {
+			return err
+		}
+		object.Add(r.name, encoded)
+		for _, line := range r.lines {
+			fmt.Fprintf(&text, "%-13s %s\n", r.label, Printable(line))
+			r.label = ""
+		}
+	}
+	if asJSON {
+		return printOut(printedLine(object.JSON()))
+	}
+	return printOut([]byte(text.String()))
 }
 
 const (
@@ -1186,57 +1188,12 @@ const (
 	maxFirstLine = 100  // characters of a description
 )
 
-// rows are lines of a label and a value.
-type rows struct{ text strings.Builder }
-
-func (r *rows) add(label, value string) {
-	fmt.Fprintf(&r.text, "%-13s %s\n", label, Printable(value))
-}
-
-// addList adds one value a line, and the label before the first.
-func (r *rows) addList(label string, values []string) {
-	for _, value := range values {
-		r.add(label, value)
-		label = ""
-	}
-}
-
-// addHead adds all but the lists.
-func (r *rows) addHead(s summaryJSON) {
-	r.add("target", strings.Join(s.Target, " "))
-	r.add("transport", s.Transport)
-	r.add("revision", s.Revision)
-	if s.SupportedVersions != nil {
-		r.add("versions", strings.Join(s.SupportedVersions, ", "))
-	}
-	session := "none"
-	if s.Session {
-		session = "yes"
-	}
-	r.add("session", session)
-	name := "it did not say"
-	if s.ServerInfo != nil {
-		name = strings.TrimSpace(s.ServerInfo.Name + " " + s.ServerInfo.Version + " " + s.ServerInfo.Title)
-	}
-	r.add("server", name)
-	var capabilities []string
-	for name := range properties(s.Capabilities) {
-		capabilities = append(capabilities, name)
-	}
-	slices.Sort(capabilities)
-	r.add("capabilities", shorten(strings.Join(capabilities, ", "), maxText))
-	if s.Instructions != "" {
-		r.addList("instructions", strings.Split(strings.TrimSpace(shorten(s.Instructions, maxText)), "\n"))
-	}
-}
-
-// addItems adds a line for each item of a list: what it is, and the first line of its
+// lines returns a line for each item of a list: what it is, and the first line of its
 // description.
-func (r *rows) addItems(kind listKind, items []json.RawMessage, failed error) {
-	var lines []string
+func (kind listKind) lines(items []json.RawMessage, failed error) (lines []string) {
 	for _, text := range items {
 		item := readItem(text)
-		line := kind.name(item)
+		line := cmp.Or(item.URI, item.URITemplate, item.signature())
 		about, _, _ := strings.Cut(strings.TrimSpace(cmp.Or(item.Description, item.Title)), "\n")
 		if about != "" {
 			line += "  " + shorten(about, maxFirstLine)
@@ -1249,7 +1206,7 @@ func (r *rows) addItems(kind listKind, items []json.RawMessage, failed error) {
 	case lines == nil:
 		lines = []string{"none"}
 	}
-	r.addList(kind.label, lines)
+	return lines
 }
 
 // shorten returns the first n characters of a text.
@@ -1347,13 +1304,13 @@ func (s *schema) readTypes() {
 	if name := textOf(s.Type); name != "" {
 		s.types = []string{name}
 	}
-	for name := range elements(s.Type) {
+	for _, name := range Each(s.Type) {
 		s.addTypes(textOf(name))
 	}
 	if s.Const != nil {
 		s.choices = []choice{{s.Const, s.Title}}
 	}
-	for value := range elements(s.Enum) {
+	for _, value := range Each(s.Enum) {
 		s.choices = append(s.choices, choice{value: value})
 	}
 	if slices.Equal(s.types, []string{"null"}) {
@@ -1368,7 +1325,7 @@ func (s *schema) readAlternatives() {
 	anyType := s.Type != nil // the alternatives need not be asked
 	anyValue := false
 	for _, list := range []json.RawMessage{s.AnyOf, s.OneOf, s.AllOf} {
-		for text := range elements(list) {
+		for _, text := range Each(list) {
 			alternative := s.in.read(text)
 			all.addTypes(alternative.types...)
 			all.choices = append(all.choices, alternative.choices...)
@@ -1395,7 +1352,7 @@ func (s *schema) addTypes(names ...string) {
 
 // required returns the names of the required properties.
 func (s schema) required() (names []string) {
-	for element := range elements(s.Required) {
+	for _, element := range Each(s.Required) {
 		if len(names) == maxRequired {
 			break
 		}
@@ -1462,7 +1419,7 @@ func (s schema) check(value json.RawMessage) error {
 	if !isAllowed {
 		return fmt.Errorf("must be %s", s)
 	}
-	for item := range elements(value) {
+	for _, item := range Each(value) {
 		if err := s.in.read(s.Items).check(item); err != nil {
 			return fmt.Errorf("%s %w", item, err)
 		}
@@ -1473,14 +1430,14 @@ func (s schema) check(value json.RawMessage) error {
 // checkObject returns an error unless an object has the required properties, and all of
 // its properties fit. Of what the schema does not name, the server may know more.
 func (s schema) checkObject(object json.RawMessage) error {
+	for name, value := range Each(object) {
+		if err := s.in.read(memberOf(s.Properties, string(name))).check(value); err != nil {
+			return fmt.Errorf("'%s' %w", name, err)
+		}
+	}
 	for _, name := range s.required() {
 		if memberOf(object, name) == nil {
 			return fmt.Errorf("'%s' is required", name)
-		}
-	}
-	for name, value := range properties(object) {
-		if err := s.in.read(memberOf(s.Properties, name)).check(value); err != nil {
-			return fmt.Errorf("'%s' %w", name, err)
 		}
 	}
 	return nil
@@ -1554,21 +1511,17 @@ func (c *caller) callTool(ctx context.Context, name string, arguments []argument
 
 // findTool returns a tool from the list of tools.
 func (c *caller) findTool(ctx context.Context, name string) (*listedItem, error) {
-	var found *listedItem
-	var names []string
-	_, err := c.list(ctx, toolKind, func(text json.RawMessage) bool {
-		item := readItem(text)
-		names = append(names, item.Name)
-		if item.Name == name {
-			found = item
-		}
-		return found != nil
-	})
-	if found != nil {
-		return found, nil
-	}
+	items, err := c.list(ctx, toolKind)
 	if err != nil {
 		return nil, err
+	}
+	var names []string
+	for _, text := range items {
+		item := readItem(text)
+		if item.Name == name {
+			return item, nil
+		}
+		names = append(names, item.Name)
 	}
 	has := cmp.Or(shorten(strings.Join(names, ", "), maxSignature), "none")
 	return nil, usageErrorf("the server has no tool %s; its tools: %s", name, has)
@@ -1587,10 +1540,11 @@ func (i *listedItem) signature() string {
 	}
 	schema := readSchema(i.InputSchema)
 	required := schema.required()
-	for name, text := range properties(schema.Properties) {
+	for key, text := range Each(schema.Properties) {
+		name := string(key)
 		add(name, schema.in.read(text).String(), slices.Contains(required, name))
 	}
-	for argument := range elements(i.Arguments) {
+	for _, argument := range Each(i.Arguments) {
 		add(textOf(memberOf(argument, "name")), "", string(memberOf(argument, "required")) == "true")
 	}
 	return i.Name + "(" + shorten(strings.Join(list, ", "), maxSignature) + ")"
@@ -1629,28 +1583,20 @@ func (c *caller) printNotification(x *Exchange) {
 	method := x.Request.Method
 	if method == "notifications/progress" {
 		c.extendTimeout()
-		var p progressShown
-		if c.showsLine && x.Bind(&p) == nil && stderr.status(p.line()) {
+		var p ProgressParams
+		if c.showsLine && x.Bind(&p) == nil && stderr.status(progressLine(p)) {
 			return
 		}
 	}
 	fmt.Fprintln(c.stderr, strings.TrimSpace(Printable(method+" "+string(x.Request.Params))))
 }
 
-// progressShown is what a terminal shows of notifications/progress. 2025-11-25
-// basic/utilities/progress.
-type progressShown struct {
-	Progress float64 `json:"progress"`
-	Total    float64 `json:"total,omitempty"`
-	Message  string  `json:"message,omitempty"`
-}
-
 // maxStatus is how many characters a status has. A line that is longer than the
 // terminal is wide could not be erased.
 const maxStatus = 78
 
-// line returns the progress as one line, such as "3 of 10 (30%) reading".
-func (p progressShown) line() string {
+// progressLine returns progress as one line, such as "3 of 10 (30%) reading".
+func progressLine(p ProgressParams) string {
 	text := fmt.Sprintf("%g", p.Progress)
 	if p.Total > 0 {
 		text += fmt.Sprintf(" of %g (%.0f%%)", p.Total, 100*p.Progress/p.Total)
@@ -1716,7 +1662,8 @@ func (c *caller) fillIn(message string, form schema) ElicitResult {
 	var content Object
 	required := form.required()
 	hasFields := false
-	for name, text := range properties(form.Properties) {
+	for key, text := range Each(form.Properties) {
+		name := string(key)
 		hasFields = true
 		field := form.in.read(text)
 		value, action := c.fillInField(name, field, slices.Contains(required, name))
@@ -1791,7 +1738,7 @@ func (s schema) prompt(name string, isRequired bool) string {
 	return Printable(fmt.Sprintf("%s%s (%s)", name, shorten(about, maxText), shorten(kind, maxSignature))) + ": "
 }
 
-// ======== The command bridge ========
+// ==== The command bridge ====
 //
 // A client starts the bridge as its server on stdio. The bridge passes every
 // message on to the real server, and every message of that server back:
@@ -1894,12 +1841,9 @@ type bridged struct {
 // waitingCall is what the bridge remembers of a request of the client.
 type waitingCall struct {
 	id     ID
-	method string // one of bridgedMethods; "": any other
 	since  time.Time
+	method string // "" if it is long: no method to which the bridge gives a meaning is
 }
-
-// bridgedMethods are those to which the bridge gives a meaning.
-var bridgedMethods = []string{"tools/list", "subscriptions/listen"}
 
 func newBridged(client, server Conn, log *slog.Logger) *bridged {
 	b := &bridged{client: client, server: server, log: log, waiting: map[string]waitingCall{}}
@@ -2148,8 +2092,8 @@ func (b *bridged) add(m *Message) bool {
 		return false
 	}
 	call := waitingCall{id: m.ID, since: time.Now()}
-	if i := slices.Index(bridgedMethods, m.Method); i >= 0 {
-		call.method = bridgedMethods[i] // m.Method may be long
+	if len(m.Method) < 100 {
+		call.method = m.Method
 	}
 	b.waiting[id] = call
 	return true
@@ -2197,7 +2141,7 @@ func (b *bridged) failAll(err error) {
 	}
 }
 
-// ======== The tap: what -trace and -watch show ========
+// ==== The tap: what -trace and -watch show ====
 //
 // A tap shows what passes through a Conn, an http.Handler or an http.RoundTripper, in
 // the notation of the lessons in testdata. A section is what one side has sent. Over
@@ -2440,17 +2384,6 @@ type tappedConn struct {
 	here, there string // the names of both sides
 }
 
-// tappedDialer returns a Dialer of the client whose Conns are tapped.
-func tappedDialer(dialer Dialer) Dialer {
-	return DialerFunc(func(ctx context.Context) (Conn, error) {
-		conn, err := dialer.Dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &tappedConn{Conn: conn, tap: newTap(), here: "client", there: "server"}, nil
-	})
-}
-
 // Read shows what it has read, byte for byte.
 func (t *tappedConn) Read() (Payload, error) {
 	p, err := t.Conn.Read()
@@ -2615,7 +2548,7 @@ func (x *exchange) request(part []byte, isEnd bool) {
 	}
 	body := ""
 	if len(x.partial) > 0 {
-		body = "\n" + oneLine(x.partial) + "\n"
+		body = "\n" + string(oneLine(x.partial)) + "\n"
 	}
 	x.showRequest(body)
 }
@@ -2666,9 +2599,14 @@ func (x *exchange) response(part []byte, isEnd bool) {
 	}
 }
 
-// collect adds a part to partial, of which maxTraced bytes are shown. The caller holds turn.
+// collect adds a part to partial. A body, or a line without an end, would need any amount
+// of memory, so only its beginning is collected. The caller holds turn.
 func (x *exchange) collect(part []byte) {
-	x.partial = append(x.partial, part[:min(len(part), maxTraced-len(x.partial))]...)
+	limit := maxTraced
+	if x.isSilent {
+		limit = maxPart + 1 // the page shows no more
+	}
+	x.partial = append(x.partial, part[:min(len(part), limit-len(x.partial))]...)
 }
 
 // takePartial returns the line of a stream, or the body, whose end has come. The caller
@@ -2679,20 +2617,10 @@ func (x *exchange) takePartial() string {
 	if x.isStream {
 		return x.hideInEvent(strings.TrimSuffix(string(part), "\r")) + "\n"
 	}
-	return oneLine(part) + "\n"
+	return string(oneLine(part)) + "\n"
 }
 
 // ---- JSON as one line ----
-
-// onOneLine returns JSON as it came, or without white space if it has line breaks.
-func onOneLine(text json.RawMessage) []byte {
-	if !bytes.ContainsAny(text, "\r\n") {
-		return slices.Clip(text)
-	}
-	var line bytes.Buffer
-	_ = json.Compact(&line, text) // it is valid
-	return line.Bytes()
-}
 
 // toJSON encodes a value as one line of JSON. Unlike json.Marshal it leaves <, > and &
 // as they are.
@@ -2704,16 +2632,20 @@ func toJSON(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// oneLine returns a body as one line: JSON without spaces.
-func oneLine(body []byte) string {
+// oneLine returns a text as it came. If it has line breaks, it returns JSON without white
+// space, and any other text with blanks in their place.
+func oneLine(text []byte) []byte {
 	var line bytes.Buffer
-	if json.Compact(&line, body) == nil {
-		return line.String()
+	switch {
+	case !bytes.ContainsAny(text, "\r\n"):
+		return slices.Clip(text)
+	case json.Compact(&line, text) == nil:
+		return line.Bytes()
 	}
-	return Printable(strings.TrimSuffix(string(body), "\n"))
+	return []byte(Printable(string(bytes.TrimSpace(text))))
 }
 
-// ======== The page ========
+// ==== The page ====
 //
 // A browser that asks for / or /mcp gets one page: the course, drawn by the script of
 // the page, and how to connect. With -watch the page also shows what all clients and the
@@ -2754,7 +2686,7 @@ func (o *options) withPage(next http.Handler) *http.ServeMux {
 		if o.token != "" {
 			guard.Authenticate = o.bearer("")
 		}
-		mux.Handle("/watch", guard.Wrap(&o.watchers))
+		mux.Handle("GET /watch", guard.Wrap(&o.watchers))
 	}
 	return mux
 }
@@ -2792,21 +2724,15 @@ type pageLesson struct {
 	Text string `json:"text"`
 }
 
-// renderedPage is the handler of the page, as it is sent.
-type renderedPage struct {
-	body   string
-	policy string // the Content-Security-Policy
-}
-
 // pageDataPlace is where the page has its data. A browser does not run a script of
 // this type. JSON as json.Marshal writes it has no <, so it cannot end the script.
 const pageDataPlace = `<script type="application/json" id="data">{}</script>`
 
-// renderPage puts the data into the page. The policy allows the one script and the
+// renderPage returns the handler of the page, with the data in it. The policy allows the one script and the
 // one style of the page by their hashes, and requests to this server. It allows
 // nothing else, so a text that gets into the page by mistake can do no harm: W3C,
 // Content Security Policy Level 3.
-func (o *options) renderPage() renderedPage {
+func (o *options) renderPage() http.HandlerFunc {
 	data := pageData{Version: version, Token: o.token != "", Watch: o.watch}
 	names, _ := fs.Glob(lessonFiles, "testdata/*") // sorted; no error, because the pattern is good
 	for _, name := range names {
@@ -2818,7 +2744,18 @@ func (o *options) renderPage() renderedPage {
 	filled := strings.Replace(pageDataPlace, "{}", string(encoded), 1)
 	policy := "default-src 'none'; script-src " + hashOf("script") + "; style-src " + hashOf("style") +
 		"; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	return renderedPage{strings.Replace(pageFile, pageDataPlace, filled, 1), policy}
+	body := strings.Replace(pageFile, pageDataPlace, filled, 1)
+	return func(w http.ResponseWriter, _ *http.Request) {
+		header := w.Header()
+		header.Set("Content-Type", "text/html; charset=utf-8")
+		header.Set("Content-Length", strconv.Itoa(len(body)))
+		header.Set("Content-Security-Policy", policy)
+		keepFromOthers(header)
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cache-Control", "no-cache")
+		header.Add("Vary", "Accept")
+		_, _ = io.WriteString(w, body) // fails only if the browser has gone
+	}
 }
 
 // hashOf returns the hash of the content of an element of the page, as a policy has
@@ -2830,19 +2767,6 @@ func hashOf(element string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
 }
 
-// ServeHTTP sends the page.
-func (p renderedPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	header := w.Header()
-	header.Set("Content-Type", "text/html; charset=utf-8")
-	header.Set("Content-Length", strconv.Itoa(len(p.body)))
-	header.Set("Content-Security-Policy", p.policy)
-	keepFromOthers(header)
-	header.Set("Referrer-Policy", "no-referrer")
-	header.Set("Cache-Control", "no-cache")
-	header.Add("Vary", "Accept")
-	_, _ = io.WriteString(w, p.body) // fails only if the browser has gone
-}
-
 // keepFromOthers tells the browser to let no page of another origin use the response,
 // as a script, as an image or as anything else. Fetch Standard,
 // Cross-Origin-Resource-Policy and X-Content-Type-Options.
@@ -2851,22 +2775,12 @@ func keepFromOthers(header http.Header) {
 	header.Set("X-Content-Type-Options", "nosniff")
 }
 
-// isOfOtherPage reports whether a page of another origin has made a request. The Guard
-// does not see that: a browser sends no Origin with the GET of an image, of a frame or
-// of a fetch without CORS. W3C, Fetch Metadata, Sec-Fetch-Site: a client that is no browser does
-// not send the field, and none means that the user has typed the address.
-func isOfOtherPage(r *http.Request) bool {
-	site := r.Header.Get("Sec-Fetch-Site")
-	return site == "cross-site" || site == "same-site"
-}
-
 // ---- Those who watch ----
 
 const (
-	maxWatchers  = 8
-	maxBehind    = 256              // events that wait for one watcher
-	maxPart      = 60 << 10         // bytes that are shown of one part, which is one event
-	watchSilence = 15 * time.Second // then a comment is sent; it is less than ioTimeout
+	maxWatchers = 8
+	maxBehind   = 256      // events that wait for one watcher
+	maxPart     = 60 << 10 // bytes that are shown of one part, which is one event
 )
 
 // shown is a part of the transcript, as the data of an event on GET /watch.
@@ -2892,9 +2806,9 @@ func (ws *watchers) show(part shown) {
 	if len(ws.all) == 0 {
 		return
 	}
-	if more := len(part.Text) - maxPart; more > 0 {
+	if len(part.Text) > maxPart {
 		beginning := strings.ToValidUTF8(part.Text[:maxPart], "") // the cut may be inside of a character
-		part.Text = fmt.Sprintf("%s (… %d more bytes)\n", beginning, more)
+		part.Text = beginning + " (… the rest is not shown)\n"
 	}
 	data, _ := toJSON(part) // texts can be encoded
 	event := Event{Data: data}.Append(nil)
@@ -2952,13 +2866,10 @@ func (ws *watchers) end() {
 // one that can.
 func (ws *watchers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	keepFromOthers(w.Header())
-	if isOfOtherPage(r) {
+	// The Guard does not see a page of another origin: a browser sends no Origin with the GET
+	// of an image, of a frame or of a fetch without CORS. But it sends this: W3C, Fetch Metadata.
+	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		http.Error(w, "Only the page of this server", http.StatusForbidden)
-		return
-	}
-	if r.Method != http.MethodGet {
-		w.Header().Set("Allow", http.MethodGet)
-		http.Error(w, "Only GET", http.StatusMethodNotAllowed)
 		return
 	}
 	me := ws.join()
@@ -2980,31 +2891,23 @@ func (ws *watchers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (ws *watchers) send(w http.ResponseWriter, ctx context.Context, events chan []byte) {
 	response := http.NewResponseController(w)
 	_ = response.SetReadDeadline(time.Time{}) // the request has been read
-	silence := time.NewTicker(watchSilence)
-	defer silence.Stop()
 	text := []byte(": the transcript begins here\n\n")
-	for {
-		// The next write comes before this deadline has passed: see watchSilence.
+	for isOpen := true; isOpen; {
 		_ = response.SetWriteDeadline(time.Now().Add(ioTimeout))
 		_, err := w.Write(text)
 		if cmp.Or(err, response.Flush()) != nil {
 			return
 		}
+		_ = response.SetWriteDeadline(time.Time{}) // with HTTP/2, it would count between writes, too
 		select {
-		case event, isOpen := <-events:
-			if !isOpen {
-				return
-			}
-			text = event
-		case <-silence.C:
-			text = []byte(": keep-alive\n\n")
+		case text, isOpen = <-events:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// ======== The program ========
+// ==== The program ====
 
 const version = "0.2.0"
 
@@ -3084,7 +2987,7 @@ func dataOf(err error) string {
 	if !ok || len(fault.Data) == 0 || fault.Data[0] == '"' || string(fault.Data) == "null" {
 		return ""
 	}
-	return fmt.Sprintf("; data: %.4000s", onOneLine(fault.Data))
+	return fmt.Sprintf("; data: %.4000s", oneLine(fault.Data))
 }
 
 // isTerminal reports whether a user may be typing into file. The null device is
@@ -3111,23 +3014,13 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Println(usage)
-		printFlags(flags)
+		flags.SetOutput(os.Stdout)
+		flags.PrintDefaults()
 		os.Exit(0)
 	case err != nil:
 		printError(fmt.Errorf("%w (-h for help)", err))
 		os.Exit(exitUsage)
 	}
-}
-
-// printFlags prints the flags, each on one line.
-func printFlags(flags *flag.FlagSet) {
-	flags.VisitAll(func(f *flag.Flag) {
-		value, text := flag.UnquoteUsage(f)
-		if !slices.Contains([]string{"", "0", "false"}, f.DefValue) {
-			text += fmt.Sprintf(" (default %s)", f.DefValue)
-		}
-		fmt.Printf("  %-22s %s\n", "-"+f.Name+" "+value, text)
-	})
 }
 
 // setText returns the function of a flag that stores a text.
@@ -3171,30 +3064,14 @@ func addVersions(list *[]string) func(string) error {
 	}
 }
 
-// legacyVersions returns those versions that begin with initialize, newest first.
-// An empty list stands for all versions. The library has a function for this, but main.go uses
-// exported names alone, as a program does that imports a copy.
-func legacyVersions(versions []string) (legacy []string) {
-	for _, rev := range Revisions {
-		if !rev.Modern && (len(versions) == 0 || slices.Contains(versions, rev.Version)) {
-			legacy = append(legacy, rev.Version)
-		}
-	}
-	return legacy
-}
-
 // setSize returns the function of a flag whose value is a number of bytes, such as 4096,
 // 512k or 4M.
 func setSize(to *int) func(string) error {
 	return func(text string) error {
-		digits, unit := text, 1
-		if end := len(text) - 1; strings.HasSuffix(text, "k") {
-			digits, unit = text[:end], 1<<10
-		} else if strings.HasSuffix(text, "M") {
-			digits, unit = text[:end], 1<<20
-		}
+		digits := strings.TrimRight(text, "kM")
+		unit := map[string]int{"": 1, "k": 1 << 10, "M": 1 << 20}[text[len(digits):]]
 		n, err := strconv.ParseUint(digits, 10, 30)
-		if err != nil || int(n) > math.MaxInt32/unit {
+		if err != nil || unit == 0 || int(n) > math.MaxInt32/unit {
 			return errors.New("must be a number of bytes, such as 4096, 512k or 4M")
 		}
 		*to = int(n) * unit
@@ -3240,13 +3117,6 @@ func (o *options) define(flags *flag.FlagSet) {
 
 // check returns an error if the flags do not fit together.
 func (o *options) check(flags *flag.FlagSet) error {
-	alsoForStdio := []string{"max-body", "state-key", "versions", "trace", "version"}
-	var onlyHTTP error
-	flags.Visit(func(f *flag.Flag) {
-		if o.http == "" && !slices.Contains(alsoForStdio, f.Name) {
-			onlyHTTP = fmt.Errorf("-%s goes with -http", f.Name)
-		}
-	})
 	switch {
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
@@ -3261,7 +3131,7 @@ func (o *options) check(flags *flag.FlagSet) error {
 		// foreign name that leads here could read what all clients say.
 		return errors.New("-watch on an address that others reach needs -token")
 	}
-	return onlyHTTP
+	return nil
 }
 
 // isLoopback reports whether only this machine reaches an address.
@@ -3290,23 +3160,8 @@ func (o *targetOptions) define(flags *flag.FlagSet) {
 	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
 		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
 	flags.Func("env", "`K=V` to add to the environment of COMMAND; repeatable", matching(`[^=\x00]+=[^\x00]*`, addText(&o.env)))
-	flags.Func("cwd", "start COMMAND in this `directory`", o.setDir)
+	flags.StringVar(&o.dir, "cwd", "", "start COMMAND in this `directory`")
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
-}
-
-// setDir is the function of -cwd.
-func (o *targetOptions) setDir(dir string) error {
-	o.dir = dir
-	return checkDir(dir)
-}
-
-// checkDir returns an error unless a path names a directory.
-func checkDir(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && !info.IsDir() {
-		err = errors.New("it is not a directory")
-	}
-	return err
 }
 
 // check returns an error if the target is wrong.
@@ -3323,10 +3178,6 @@ func (o *targetOptions) check(target []string) error {
 		return fmt.Errorf("%.200q is no URL with a host", first)
 	case !isURL(first) && strings.Contains(first, "://"):
 		return fmt.Errorf("%.200q is no URL of a server: it must begin with http:// or https://", first)
-	case len(o.header) > 0 && !isURL(first):
-		return errors.New("-header goes with a URL")
-	case (o.env != nil || o.dir != "") && isURL(first):
-		return errors.New("-env and -cwd go with a command, and not with a URL")
 	}
 	return nil
 }
@@ -3408,11 +3259,11 @@ func (o *callOptions) addArgument(text string) error {
 		return fmt.Errorf("%q is given twice", key)
 	}
 	if file, isFile := strings.CutPrefix(value, "@"); isFile && !strings.HasPrefix(file, "@") {
-		content, err := readFile(file)
+		content, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		value = content
+		value = string(content)
 	} else {
 		value = strings.TrimPrefix(value, "@")
 	}
@@ -3423,26 +3274,9 @@ func (o *callOptions) addArgument(text string) error {
 	return nil
 }
 
-// readFile returns the content of a file that fits in a message.
-func readFile(name string) (string, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxMessage+1))
-	if len(content) > maxMessage {
-		return "", fmt.Errorf("%s has more than %d bytes", name, maxMessage)
-	}
-	return string(content), err
-}
-
 // addRoot is the function of -root. 2025-11-25 client/roots#root: the URI is a
 // file:// URI.
 func (o *callOptions) addRoot(dir string) error {
-	if err := checkDir(dir); err != nil {
-		return err
-	}
 	path, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -3456,29 +3290,18 @@ func (o *callOptions) addRoot(dir string) error {
 	return nil
 }
 
-// check returns an error if the target is wrong, or if the flags do not fit
-// together.
+// check returns an error if a flag or the target is wrong.
 func (o *callOptions) check(target []string) error {
 	if err := o.targetOptions.check(target); err != nil {
 		return err
 	}
-	ways := 0 // to say what is called
-	for _, isUsed := range []bool{o.method != "", o.tool != "", o.interactive, o.json} {
-		if isUsed {
-			ways++
-		}
-	}
 	switch {
-	case o.params != "" && (o.method == "" || !isObject(o.params)):
-		return errors.New("-params takes a JSON object, and goes with -method")
+	case o.params != "" && !isObject(o.params):
+		return errors.New("-params takes a JSON object")
 	case o.answer != "" && !isObject(o.answer):
 		return errors.New("-answer takes a JSON object")
 	case o.timeout < 0 || o.timeout > noTimeout:
 		return errors.New("-timeout is out of range")
-	case ways > 1:
-		return errors.New("-method, -tool, -i and -json exclude each other")
-	case o.arguments != nil && o.tool == "":
-		return errors.New("-arg goes with -tool")
 	}
 	return nil
 }

@@ -2251,6 +2251,60 @@ func TestHTTPStopped(t *testing.T) {
 	}
 }
 
+// A request that comes while the conversation ends is not in the table when the contexts of all requests end. Its context has ended, too.
+func TestRequestWhileContextsEnd(t *testing.T) {
+	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
+	p.endContexts(ErrClosed)
+	var seen error
+	h := HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) { seen = ctx.Err(); return nil, nil })
+	a := p.dispatch(t.Context(), h, Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)), Exchange{})
+	a.serve(func(*Message) {})
+	a.release()
+	if seen == nil {
+		t.Error("the context of the handler goes on")
+	}
+}
+
+// A client that takes the place of another one is told nothing of the calls to the old one: not that they are cancelled, either.
+// They fail before replace waits for a message that is on its way.
+func TestReplacedCallsAreNotCancelled(t *testing.T) {
+	sent, release := make(chan string, 9), make(chan struct{})
+	send := func(_ context.Context, m *Message) error {
+		sent <- m.Method
+		if m.Method == "slow" {
+			<-release
+		}
+		return nil
+	}
+	p := newPeer(t.Context(), send, new(mcpProtocol), nil)
+	p.setHandshake(revision("2025-11-25"), Meta{})
+	h := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "notifies" {
+			return nil, x.Notify(ctx, "slow", nil)
+		}
+		return nil, x.Call(ctx, "roots/list", nil, nil)
+	})
+	serve := func(request string) {
+		a := p.dispatch(t.Context(), h, Decode([]byte(request)), Exchange{Peer: p, send: send})
+		a.serve(func(m *Message) { t.Error(m) })
+		a.release()
+	}
+	var notifies, calls, replaces sync.WaitGroup
+	notifies.Go(func() { serve(`{"jsonrpc":"2.0","id":1,"method":"notifies"}`) })
+	calls.Go(func() { serve(`{"jsonrpc":"2.0","id":2,"method":"calls"}`) })
+	<-sent
+	<-sent
+	replaces.Go(func() { p.replace(func(*Exchange) bool { return false }, errReplaced) })
+	calls.Wait()
+	_ = p.Close() // waits for cancellations
+	if len(sent) > 0 {
+		t.Error("also sent:", <-sent)
+	}
+	close(release)
+	notifies.Wait()
+	replaces.Wait()
+}
+
 // Questions in the modern era: the answer is input_required, and the call comes again with the answers, to any replica with the same key.
 // A state that belongs to another call is refused; TestInputState of testdata/interop/library tries more of them.
 func TestHTTPModernInput(t *testing.T) {

@@ -57,6 +57,9 @@ package main
 //	retired      a connection that new calls do not use any more
 //	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
+// Whoever reads this file for the first time reads on to the banner
+// "Content: what tools return, and prompts and resources hold": 440 lines.
+//
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
 // requests), basic/patterns/subscriptions, server/discover. Copy this file with
@@ -85,6 +88,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // ==== The wire ====
@@ -517,9 +521,9 @@ func (c Content) append(b []byte) ([]byte, error) {
 		return append(appendString(append(b, `{"type":"text","text":`...), c.Text), '}'), nil
 	}
 	type plain Content // without MarshalJSON
-	inner := c.Content
-	c.Content = nil // encoding/json would check what is inside once for each level
-	text, err := marshal(plain(c))
+	own := plain(c)
+	own.Content = nil
+	text, err := marshal(own)
 	if err != nil {
 		return nil, err
 	}
@@ -531,19 +535,26 @@ func (c Content) append(b []byte) ([]byte, error) {
 		b = append(b, `,"data":""`...)
 	case c.Type == "tool_use" && c.Input == nil:
 		b = append(b, `,"input":{}`...)
-	case c.Type == "tool_result":
-		b = append(b, `,"content":[`...)
-		for i, content := range inner {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			if b, err = content.append(b); err != nil {
-				return nil, err
-			}
-		}
-		b = append(b, ']')
+	case c.Type == "tool_result" || len(c.Content) > 0:
+		b, err = appendContents(append(b, `,"content":`...), c.Content)
 	}
-	return append(b, '}'), nil
+	return append(b, '}'), err
+}
+
+// appendContents appends contents as an array. Those that stand one in the other are
+// written once: encoding/json would copy them again in each level.
+func appendContents(b []byte, contents []Content) ([]byte, error) {
+	b = append(b, '[')
+	for i, c := range contents {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = c.append(b); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, ']'), nil
 }
 
 // ResourceContents is what a resource holds: a text, or bytes. 2025-11-25
@@ -560,6 +571,9 @@ type ResourceContents struct {
 // blob, even if it is empty.
 func (c ResourceContents) MarshalJSON() ([]byte, error) {
 	type plain ResourceContents // without MarshalJSON
+	if c.Blob != nil {
+		c.Text = ""
+	}
 	text, err := marshal(plain(c))
 	if err != nil {
 		return nil, err
@@ -671,17 +685,11 @@ func (r ToolResult) MarshalJSON() ([]byte, error) { return r.encode() }
 
 // encode is MarshalJSON for those who need no check of what it returns.
 func (r ToolResult) encode() (encoded, error) {
-	b := append(make([]byte, 0, 128+r.textSize()), `{"content":[`...)
-	for i, c := range r.Content {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		var err error
-		if b, err = c.append(b); err != nil {
-			return nil, err
-		}
+	b, err := appendContents(append(make([]byte, 0, 128+r.textSize()), `{"content":`...), r.Content)
+	if err != nil {
+		return nil, err
 	}
-	o := Object{append(b, ']')}
+	o := Object{b}
 	if len(r.StructuredContent) > 0 {
 		structured, err := marshalObject(r.StructuredContent)
 		if err != nil {
@@ -890,7 +898,7 @@ func (c Contents) MarshalJSON() ([]byte, error) {
 	if len(c) == 1 {
 		return c[0].MarshalJSON()
 	}
-	return marshal(array[Content](c))
+	return appendContents(nil, c)
 }
 
 // UnmarshalJSON reads one Content, or an array.
@@ -960,7 +968,8 @@ type mcpProtocol struct {
 	mu       sync.Mutex // guards the fields below
 	revision Revision   // the zero Revision: nothing was agreed on yet
 	meta     Meta
-	ready    bool // the client has sent notifications/initialized
+	ready    bool   // the client has sent notifications/initialized
+	onEnd    func() // runs when the conversation ends; nil: nothing does
 }
 
 // Serve is ServeConn for MCP: it answers the requests of the client at the other
@@ -1014,6 +1023,24 @@ func (m *mcpProtocol) isReady() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ready
+}
+
+// whenEnded sets the function that runs when the conversation ends.
+func (m *mcpProtocol) whenEnded(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.onEnd = f
+}
+
+// ended is called when the context of the Peer has ended. A function of the context itself
+// would be a third of what an idle session takes.
+func (m *mcpProtocol) ended() {
+	m.mu.Lock()
+	f := m.onEnd
+	m.mu.Unlock()
+	if f != nil {
+		f()
+	}
 }
 
 // expects reports whether a call waits to which the protocol has given this key.
@@ -1478,8 +1505,11 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	case method == "ping": // allowed at any time
 		return nil, nil
 	case x.Revision().Version == "":
-		// Which of the two is missing depends on the era that the client means.
-		return nil, errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: send initialize first, or declare "+metaVersion+" in _meta")
+		missing := "send initialize first"
+		if firstOfEra(s.versions, true) != "" { // it depends on the era that the client means
+			missing += ", or declare " + metaVersion + " in _meta"
+		}
+		return nil, errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: "+missing)
 	}
 	h := s.method(method)
 	if h == nil {
@@ -1846,8 +1876,8 @@ func (x *Exchange) hasCapability(name, part string) bool {
 // Clients of the legacy era see the InputSchema without the marks x-mcp-header of its
 // properties, because some refuse a keyword that they do not know.
 //
-// AddTool panics if the tool has no name, if a schema is not JSON, if the InputSchema
-// lacks "type":"object", or if A is no type for Bind.
+// AddTool panics if the tool has no name, if the name is not UTF-8, if a schema is not
+// JSON, if the InputSchema lacks "type":"object", or if A is no type for Bind.
 func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Exchange, arguments A) (result any, err error)) {
 	if _, isRaw := any(*new(A)).(json.RawMessage); !isRaw {
 		_ = Bind(nil, new(A)) // panics if A is no type for it
@@ -1889,6 +1919,7 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 	if tool.InputSchema == nil {
 		tool.InputSchema = json.RawMessage(`{"type":"object"}`)
 	}
+	tool.InputSchema = bytes.TrimSpace(tool.InputSchema)
 	// 2025-11-25 schema Tool: the type of an inputSchema is "object". Clients that check
 	// it would refuse the whole list.
 	if string(member(tool.InputSchema, "type")) != `"object"` {
@@ -1990,7 +2021,7 @@ func toolResult(x *Exchange, result any) (any, error) {
 
 // AddResource adds a resource, in place of another one with the same URI. Publish
 // announces when what it holds has changed. AddResource panics if the resource has no
-// URI or no name. In a URI, anything but ASCII is written as in %C3%A9: some clients
+// URI or no name, or if one of them is not UTF-8. In a URI, anything but ASCII is written as in %C3%A9: some clients
 // refuse a list with anything else.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
 	shown := mustMarshal(r)
@@ -2006,7 +2037,7 @@ func (s *Server) RemoveResource(uri string) { withdraw(s, &s.resources, "resourc
 // each URI that begins as the template does, up to its first {, and that is no
 // Resource. It reads the rest of the URI by itself. Of several templates the one with
 // the longest beginning is taken. AddResourceTemplate panics if the template has no
-// URITemplate or no name.
+// URITemplate or no name, or if one of them is not UTF-8.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
 	shown := mustMarshal(t)
 	offer(s, &s.templates, "resources", entry[ReadFunc]{t.URITemplate, t.Name, reader(read, t.MimeType), shown, shown}, map[string]HandlerFunc{
@@ -2077,7 +2108,7 @@ func reader(read ReadFunc, mimeType string) ReadFunc {
 type requestedPrompt func(ctx context.Context, x *Exchange, arguments map[string]string) (any, error)
 
 // AddPrompt adds a prompt, in place of another one of the same name. It panics if the
-// prompt has no name.
+// prompt has no name, or if the name is not UTF-8.
 func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 	use := func(ctx context.Context, x *Exchange, arguments map[string]string) (any, error) {
 		for _, a := range p.Arguments {
@@ -2167,6 +2198,11 @@ func find[T any](s *Server, c *catalog[T], key string) (e entry[T], ok bool) {
 func offer[T any](s *Server, c *catalog[T], capability string, e entry[T], methods map[string]HandlerFunc) {
 	if e.key == "" || e.name == "" {
 		panic("an entry of " + capability + " has no name, or no URI")
+	}
+	// In JSON, all bytes that are not UTF-8 become the same character. No client could
+	// ask for the entry, and a cursor that names it would lead nowhere.
+	if !utf8.ValidString(e.key) || !utf8.ValidString(e.name) {
+		panic(fmt.Sprintf("the name or the URI of an entry of %s is not UTF-8: %q, %q", capability, e.name, e.key))
 	}
 	s.mu.Lock()
 	if c.byKey == nil {
@@ -2530,7 +2566,8 @@ type changes struct {
 }
 
 type subscriber struct {
-	wants   map[change]*Message // the last notification that waits; nil: none does
+	wants   map[change]*Message // the changes that it is told of; the last notification that waits, nil: none does
+	lists   bool                // it is told of all lists: a legacy client that has initialized
 	queue   []change            // that wait, in order
 	size    int                 // bytes of what it watches
 	sending bool                // a goroutine sends, for a legacy client
@@ -2548,11 +2585,11 @@ func (c *changes) publish(method string, params any) {
 	c.server.once.Do(func() {}) // waits while the first request prepares the Server
 	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
 	// successfully negotiated"
-	if err != nil || isList && !c.server.declaresTrue(kind, "listChanged") {
+	if err != nil || !isList && method != methodUpdated || isList && !c.server.declaresTrue(kind, "listChanged") {
 		return
 	}
 	next := change{method: method}
-	if method == methodUpdated {
+	if !isList {
 		next.uri = unquote(member(m.Params, "uri"))
 	}
 	c.mu.Lock()
@@ -2577,7 +2614,7 @@ func (c *changes) publish(method string, params any) {
 // one. It reports whether the subscriber does.
 func (sub *subscriber) add(next change, m *Message) bool {
 	before, wanted := sub.wants[next]
-	if !wanted {
+	if !wanted && (!sub.lists || next.method == methodUpdated) {
 		return false
 	}
 	if before == nil {
@@ -2615,27 +2652,22 @@ func (c *changes) sendToPeer(peer *Peer, sub *subscriber) {
 func (c *changes) join(peer *Peer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sub := c.subscriberOf(peer)
-	for _, list := range []string{"prompts", "resources", "tools"} {
-		sub.want("notifications/"+list+"/list_changed", "")
-	}
-}
-
-// want adds a change to those that a subscriber is told of.
-func (sub *subscriber) want(method, uri string) {
-	if _, isThere := sub.wants[change{method, uri}]; !isThere {
-		sub.wants[change{method, uri}] = nil
+	if sub := c.subscriberOf(peer); sub != nil {
+		sub.lists = true
 	}
 }
 
 // subscriberOf returns the subscriber for a legacy client. If there is none yet, it is
-// added until the Peer ends. The caller holds mu.
+// added until the Peer ends; nil: that has ended. The caller holds mu.
 func (c *changes) subscriberOf(peer *Peer) *subscriber {
 	sub := c.legacy[peer]
 	if sub == nil {
+		peer.protocol.(*mcpProtocol).whenEnded(func() { c.leave(peer) })
+		if peer.ctx.Err() != nil { // leave may have run already
+			return nil
+		}
 		sub = &subscriber{wants: map[change]*Message{}}
 		c.legacy[peer] = sub
-		context.AfterFunc(peer.ctx, func() { c.leave(peer) })
 	}
 	return sub
 }
@@ -2666,6 +2698,9 @@ func (c *changes) subscribe(_ context.Context, x *Exchange) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sub, key := c.subscriberOf(x.Peer), change{methodUpdated, p.URI}
+	if sub == nil {
+		return nil, errStopping
+	}
 	_, isWatched := sub.wants[key]
 	wanted := x.Request.Method == "resources/subscribe"
 	size := len(p.URI) + perURI
@@ -2679,7 +2714,7 @@ func (c *changes) subscribe(_ context.Context, x *Exchange) (any, error) {
 	case sub.size+size > maxWatching || c.remembered+size > maxRemembered:
 		return nil, errListeners
 	default:
-		sub.want(methodUpdated, p.URI)
+		sub.wants[key] = nil
 		sub.size += size
 		c.remembered += size
 	}
@@ -2758,7 +2793,7 @@ func (c *changes) newListener(asked ListenFilter) (agreed ListenFilter, sub *sub
 	list := func(name string, isAsked bool) bool {
 		isAgreed := isAsked && c.server.declaresTrue(name, "listChanged")
 		if isAgreed {
-			sub.want("notifications/"+name+"/list_changed", "")
+			sub.wants[change{method: "notifications/" + name + "/list_changed"}] = nil
 		}
 		return isAgreed
 	}
@@ -2769,7 +2804,7 @@ func (c *changes) newListener(asked ListenFilter) (agreed ListenFilter, sub *sub
 		agreed.ResourceSubscriptions = asked.ResourceSubscriptions
 	}
 	for _, uri := range agreed.ResourceSubscriptions {
-		sub.want(methodUpdated, uri)
+		sub.wants[change{methodUpdated, uri}] = nil
 	}
 	return agreed, sub
 }

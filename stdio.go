@@ -213,8 +213,8 @@ func StdioConn(maxLine int) Conn {
 // A process that has left the group lives on. If it has the child's stdout, Read does not
 // see the end of the child, and waits until Close. Write sees it.
 type CommandDialer struct {
-	// Command returns the command of one child: an exec.Cmd can be started only once.
-	// Required.
+	// Command returns the command of one child: an exec.Cmd can be started only once. That
+	// of exec.CommandContext keeps a goroutine until its context ends. Required.
 	Command func() *exec.Cmd
 	Grace   time.Duration // how long Close waits after each step for the child to end; 0: two seconds
 	MaxLine int           // bytes of a line of the child, as for NewLineConn; 0: 64 MiB, as for HTTPDialer

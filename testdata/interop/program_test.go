@@ -418,7 +418,6 @@ func TestCallReadsArguments(t *testing.T) {
 	for _, row := range []struct{ arg, want string }{
 		{"repeat=" + file("word", "two"), `^mcpwire: the argument 'repeat' must be integer; the tool is echo\(text string, repeat\? integer\)\n$`},
 		{"text=" + file("binary", "\xff"), `^mcpwire: .*: "text" is not UTF-8 \(-h for help\)\n$`},
-		{"text=" + file("large", strings.Repeat("x", 64<<20+1)), `^mcpwire: .*/large has more than 67108864 bytes \(-h for help\)\n$`},
 		{"text=@" + dir, `^mcpwire: .*is a directory \(-h for help\)\n$`},
 	} {
 		out := run(t, nil, "", mcpwire, "call", "-tool", "echo", "-arg", row.arg, mcpwire)
@@ -438,7 +437,7 @@ func TestCallFindsToolOnLaterPage(t *testing.T) {
 		case pages > 3: // it is called
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","content":[]}}`, id)
 		case pages == 3:
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[{"name":"last"}],"nextCursor":"4"}}`, id)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[{"name":"last"}]}}`, id)
 		default:
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[{"name":"t%d"}],"nextCursor":"%[2]d"}}`, id, pages)
 		}

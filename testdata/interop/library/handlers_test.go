@@ -174,7 +174,7 @@ func TestListenBurst(t *testing.T) {
 	checkLeaks(t)
 	const list, updated = "notifications/resources/list_changed", "notifications/resources/updated"
 	demo, uris := newDemo(), []string{list}
-	for n := range 1000 {
+	for n := range 500 {
 		uris = append(uris, fmt.Sprintf("note:///%d", n))
 	}
 	filter, _ := json.Marshal(map[string]any{"resourcesListChanged": true, "resourceSubscriptions": uris})

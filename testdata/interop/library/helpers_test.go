@@ -326,14 +326,6 @@ func checkLeaks(t *testing.T) {
 	})
 }
 
-// timeless leaves the time out of a log.
-func timeless(_ []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey {
-		return slog.Attr{}
-	}
-	return a
-}
-
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

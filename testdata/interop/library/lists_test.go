@@ -36,7 +36,7 @@ func TestDeclaredListsAreAnswered(t *testing.T) {
 	}
 }
 
-// A method of MCP that Methods holds is served in every revision, and declares its capability. What is declared and not offered is logged, once.
+// A method of MCP that Methods holds is served in every revision, and declares its capability.
 func TestMethodsDeclareTheirCapability(t *testing.T) {
 	nothing := func(context.Context, *wire.Exchange) (any, error) { return nil, nil }
 	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"completion/complete": nothing, "prompts/get": nothing, "resources/read": nothing, "tools/call": nothing, "time/now": nothing}}
@@ -50,15 +50,5 @@ func TestMethodsDeclareTheirCapability(t *testing.T) {
 	const all = `"capabilities":{"completions":{},"prompts":{},"resources":{},"tools":{}}`
 	if out := answered(t, server, "2026-07-28", "server/discover", ""); !strings.Contains(out, all) {
 		t.Error(out)
-	}
-	var log lockedBuffer
-	server = &wire.Server{Capabilities: map[string]any{"completions": struct{}{}, "logging": struct{}{}, "tools": map[string]bool{"listChanged": true}}}
-	for range 2 {
-		_, err := serveLines(t, server, slog.New(slog.NewTextHandler(&log, nil)), initializeLine("2025-11-25"))
-		for _, missing := range []string{`"completion/complete in Server.Methods"`, "Server.OfferLogging", "Server.AnnounceChanges"} {
-			if err != nil || strings.Count(log.String(), "missing="+missing+"\n") != 1 {
-				t.Errorf("%s: %v %s", missing, err, log.String())
-			}
-		}
 	}
 }

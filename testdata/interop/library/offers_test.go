@@ -169,7 +169,6 @@ func TestReadResults(t *testing.T) {
 		})
 	}
 	const notFound = `"error":{"code":-32002,"message":"Resource not found","data":{"uri":"`
-	const noURI = `"error":{"code":-32602,"message":"Invalid params: 'uri' must be a URI, with anything but ASCII as %C3%A9"}`
 	for uri, want := range map[string]string{
 		"note:///text":    `"result":{"contents":[{"uri":"note:///text","mimeType":"text/plain","text":"hi"}]}`,
 		"note:///empty":   `"result":{"contents":[{"uri":"note:///empty","mimeType":"text/plain","text":""}]}`,
@@ -186,14 +185,14 @@ func TestReadResults(t *testing.T) {
 		"":                `"error":{"code":-32602,"message":"Invalid params: 'uri' must not be empty"}`,
 		"file:%09%aF%Fa":  notFound + `file:%09%aF%Fa"}}`,
 		"a1+.-:?":         notFound + `a1+.-:?"}}`,
-		"no uri":          noURI,
-		":x":              noURI,
-		"1:x":             noURI,
-		"a_:x":            noURI,
-		"a:b c":           noURI,
-		"a:<":             noURI,
-		"a:é":             noURI,
-		"a://%":           noURI,
+		"no uri":          notFound + `no uri"}}`,
+		":x":              notFound + `:x"}}`,
+		"1:x":             notFound + `1:x"}}`,
+		"a_:x":            notFound + `a_:x"}}`,
+		"a:b c":           notFound + `a:b c"}}`,
+		"a:<":             notFound + `a:<"}}`,
+		"a:é":             notFound + `a:é"}}`,
+		"a://%":           notFound + `a://%"}}`,
 	} {
 		for _, version := range eachRevision {
 			if version == "2026-07-28" { // which has given that code up
@@ -474,9 +473,9 @@ func TestMistakesInWhatIsAdded(t *testing.T) {
 		add  func()
 	}{
 		{"an entry of tools has no name", tool(wire.Tool{})},
-		{`a schema of the tool "t" is not a JSON object`, tool(wire.Tool{Name: "t", InputSchema: json.RawMessage(`[]`)})},
-		{`a schema of the tool "t" is not a JSON object`, tool(wire.Tool{Name: "t", InputSchema: json.RawMessage(`{`)})},
-		{`a schema of the tool "t" is not a JSON object`, tool(wire.Tool{Name: "t", OutputSchema: json.RawMessage{}})},
+		{`the InputSchema of the tool "t" lacks "type":"object"`, tool(wire.Tool{Name: "t", InputSchema: json.RawMessage(`[]`)})},
+		{`the InputSchema of the tool "t" lacks "type":"object"`, tool(wire.Tool{Name: "t", InputSchema: json.RawMessage(`{`)})},
+		{"wire.Tool: json", tool(wire.Tool{Name: "t", OutputSchema: json.RawMessage(`{`)})},
 		{`the InputSchema of the tool "t" lacks "type":"object"`, tool(wire.Tool{Name: "t", InputSchema: json.RawMessage(`{"properties":{}}`)})},
 		{"Bind: *string is not a pointer to a struct", func() {
 			wire.AddTool(s, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, string) (any, error) { return nil, nil })
@@ -484,13 +483,13 @@ func TestMistakesInWhatIsAdded(t *testing.T) {
 		{"Bind: struct { City string }.City has no json tag", func() {
 			wire.AddTool(s, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, struct{ City string }) (any, error) { return nil, nil })
 		}},
-		{`the resource "n" has a URI that is none: ""`, func() { s.AddResource(wire.Resource{Name: "n"}, noResource) }},
+		{"an entry of resources has no name, or no URI", func() { s.AddResource(wire.Resource{Name: "n"}, noResource) }},
 		{"an entry of resources has no name, or no URI", func() { s.AddResource(wire.Resource{URI: "a:b"}, noResource) }},
 		{"an entry of resources has no name, or no URI", func() { s.AddResourceTemplate(wire.ResourceTemplate{Name: "n"}, noResource) }},
 		{"an entry of resources has no name, or no URI", func() { s.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:{x}"}, noResource) }},
 		{"an entry of prompts has no name", func() { s.AddPrompt(wire.Prompt{}, noPrompt) }},
 		{`an entry of tools is not UTF-8: "t\xff", "t\xff"`, tool(wire.Tool{Name: "t\xff"})},
-		{`the resource "n" has a URI that is none: "a:\xff"`, func() { s.AddResource(wire.Resource{URI: "a:\xff", Name: "n"}, noResource) }},
+		{`an entry of resources is not UTF-8: "n", "a:\xff"`, func() { s.AddResource(wire.Resource{URI: "a:\xff", Name: "n"}, noResource) }},
 		{`an entry of resources is not UTF-8: "n\xff", "a:b"`, func() { s.AddResource(wire.Resource{URI: "a:b", Name: "n\xff"}, noResource) }},
 		{`an entry of resources is not UTF-8: "n", "a:\xff{x}"`, func() {
 			s.AddResourceTemplate(wire.ResourceTemplate{URITemplate: "a:\xff{x}", Name: "n"}, noResource)
