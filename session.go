@@ -3245,7 +3245,7 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 //	                   another version                                 give up
 //	                   an error with versions, one of them ours        probe or handshake with that
 //	                   an error that only modern servers have          probe
-//	                   ErrNotSent: the session has ended               handshake on a new Conn
+//	                   ErrSessionEnded                                 handshake on a new Conn
 //	                   the end, and server/discover was sent before    handshake on a new Conn
 //	                   HTTP 400, 404 or 405                            next Dialer
 //	                   anything else                                   give up
@@ -3418,10 +3418,8 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 	switch ours := c.firstCommon(versionsNamedIn(err)); {
 	case ours != "":
 		next = ours
-	case isGone(err):
-		if errors.Is(err, ErrNotSent) || probed != nil { // the probe was something that it may not know
-			next = version
-		}
+	case errors.Is(err, ErrSessionEnded), isGone(err) && probed != nil: // the probe was something that it may not know
+		next = version
 	case errors.Is(err, errModernServer):
 		next = firstOfEra(versions, true)
 	}
