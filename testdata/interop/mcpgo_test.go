@@ -285,7 +285,7 @@ func mcpGoHeader(t *testing.T, c *mcpGo) {
 		}
 	}
 	read := mark3labs.ReadResourceRequest{Params: mark3labs.ReadResourceParams{URI: "note:///naïve"}}
-	if _, err := c.ReadResource(c.ctx, read); err == nil || !strings.Contains(err.Error(), "'uri' must be a URI") {
+	if _, err := c.ReadResource(c.ctx, read); err == nil || !strings.Contains(err.Error(), "Resource not found") {
 		t.Errorf("a resource whose name is no URI: %v", err)
 	}
 	for _, field := range [][2]string{{"Mcp-Param-Unit", "fahrenheit"}, {"Mcp-Param-Unit", "=?base64?csOpYXVtdXI=?="},
