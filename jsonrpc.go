@@ -1059,9 +1059,7 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 	returned := make(chan struct{})
 	defer close(returned)
 	if p.conn == nil { // over HTTP; somebody else reads
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer context.AfterFunc(p.ctx, cancel)()
+		ctx = valuesContext{p.ctx, context.WithoutCancel(ctx)}
 	} else {
 		ctx = context.WithValue(ctx, readerKey{p}, returned)
 	}
@@ -1073,6 +1071,16 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 // readerKey is the key of a channel in the context of the handler of a notification. The
 // channel is closed when the handler has returned, and the peer is read again.
 type readerKey struct{ peer *Peer }
+
+// valuesContext is the context of a Peer with the values of another one, whose end does not
+// matter. A context derived from that of the Peer would stay in each idle session.
+type valuesContext struct {
+	context.Context
+	values context.Context
+}
+
+// Value returns a value of the other context.
+func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
 // begin puts a request of a payload, which a will answer, into the table of those
 // that are being served. An error is the response to it, unless it is errIgnored.

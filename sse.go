@@ -897,7 +897,7 @@ type Sessions struct {
 	IdleTimeout time.Duration
 	// Max is how many sessions there may be at once. Any further initialize is answered
 	// with 503. A session that was not used for a minute after initialize ends. An idle
-	// session costs some 1.3 kB. 0: 10,000.
+	// session costs about 1 kB. 0: 10,000.
 	Max int
 	// Opened is called before initialize is answered, and must not block. The
 	// session is in the table by then, so it may end meanwhile. nil: not wanted.
@@ -2645,8 +2645,8 @@ func hasResponseTo(in Payload, id ID) bool {
 }
 
 const (
-	// maxSessions is how many sessions there may be. An idle one takes some 1.3 kB, so
-	// all of them take 13 MB. The sweep needs about a millisecond for them.
+	// maxSessions is how many sessions there may be. An idle one takes about 1 kB, so
+	// all of them take 10 MB. The sweep needs about a millisecond for them.
 	maxSessions = 10_000
 
 	// minSilence is how long nobody must have used a session that was never used after

@@ -97,7 +97,7 @@ func TestManySessions(t *testing.T) {
 	}
 	after, goroutines := inUse()
 	t.Logf("%d bytes for each idle session", (after-before)/n)
-	if (after-before)/n > 1400 || goroutines > base+2 {
+	if (after-before)/n > 1024 || goroutines > base+2 {
 		t.Errorf("%d bytes for each idle session, %d goroutines more", (after-before)/n, goroutines-base)
 	}
 	if w := post(hello, ""); w.Code != http.StatusServiceUnavailable {
