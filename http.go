@@ -301,7 +301,7 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 //	respond waits for: the end │ a message          │ messages, and the answers last
 //	  before the answer │ a second │ the end        v
 //	  of the client                             the Stream of the response
-//	begin decides, under the lock of the Stream     │
+//	beginResponse, under the lock of the Stream     │
 //	  the end, and only answers: writes JSON ◄──────┤
 //	  else: follows the Stream ◄────────────────────┘
 type incoming struct {
@@ -326,7 +326,7 @@ type incoming struct {
 
 // post reads a payload, and answers it.
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	payload, taken, ok := h.read(w, r, &h.used)
+	payload, taken, ok := h.readPayload(w, r, &h.used)
 	if !ok {
 		return
 	}
@@ -536,12 +536,12 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	if !in.takePlaces() {
 		return
 	}
-	if answer := p.dispatch(ctx, h, in.payload, base); answer != nil {
-		in.isBatch = answer.Batch
+	if replies := p.dispatch(ctx, h, in.payload, base); replies != nil {
+		in.isBatch = replies.Batch
 		in.payload = Payload{} // the messages, and with them the body, go when they are handled
 		in.h.run(func() {
 			defer in.stream.End()
-			in.fault = in.h.answerOn(in.stream, answer, &in.taken)
+			in.fault = in.h.answerOn(in.stream, replies, &in.taken)
 		})
 		in.respond()
 		return
@@ -594,7 +594,7 @@ func (in *incoming) respond() {
 	isLate := false
 	gone := in.r.Context().Done()
 	for {
-		write, changed := in.begin(isLate)
+		write, changed := in.beginResponse(isLate)
 		if write != nil {
 			write()
 			return
@@ -612,10 +612,10 @@ func (in *incoming) respond() {
 	}
 }
 
-// begin decides what becomes of the response, and returns what writes it; nil: that is not
-// decided before something has changed. begin is the only place that decides: the handlers
+// beginResponse decides what becomes of the response, and returns what writes it; nil: that is not
+// decided before something has changed. beginResponse is the only place that decides: the handlers
 // may send at the same time.
-func (in *incoming) begin(isLate bool) (write func(), changed <-chan struct{}) {
+func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -635,7 +635,7 @@ func (in *incoming) begin(isLate bool) (write func(), changed <-chan struct{}) {
 		case hasEnded && onlyAnswers: // an answer in one event, of which nothing is kept, as of one in JSON
 			s.keep = 0
 		case in.session != nil:
-			in.session.begin(s)
+			in.session.addStream(s)
 		}
 		f := s.attachAt(0, true)
 		return func() {
@@ -1164,7 +1164,7 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if first.Method == "notifications/cancelled" && c.cancelPost(first) {
 		return nil
 	}
-	p, err := c.begin(ctx, out)
+	p, err := c.newPost(ctx, out)
 	if err != nil {
 		return err
 	}
@@ -1172,7 +1172,7 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if first.Method == "notifications/initialized" && !p.revision.Modern {
 		c.openStandalone() // now, so that it is there for the first call
 	}
-	return c.sendAndFinish(ctx, p, c.send)
+	return c.sendAndFinish(ctx, p, c.sendPost)
 }
 
 // cancelPost ends the post of a request that is cancelled. It returns true if that
@@ -1195,7 +1195,7 @@ func (c *httpConn) cancelPost(cancelled *Message) (isModern bool) {
 // join notes in which revision and session a post is sent. A modern request says its
 // revision, which counts from then on. initialize begins anew: 2025-11-25
 // basic/transports#session-management, "without a session ID attached".
-func (c *httpConn) join(p *post) {
+func (c *httpConn) join(p *clientPost) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range p.payload.Messages {
@@ -1211,10 +1211,10 @@ func (c *httpConn) join(p *post) {
 	p.revision, p.session = c.revision, c.session
 }
 
-// send sends a POST, and takes in the response. If the network fails, it sends a
+// sendPost sends a POST, and takes in the response. If the network fails, it sends a
 // response to a request of the server again each second, because the server waits for
 // it. If the server has it already, a second one does no harm.
-func (c *httpConn) send(p *post) (isStream bool, err error) {
+func (c *httpConn) sendPost(p *clientPost) (isStream bool, err error) {
 	isResponse := p.payload.Messages[0].Kind() == Response
 	for {
 		resp, err := c.doFor(p, http.MethodPost, "")
@@ -1228,7 +1228,7 @@ func (c *httpConn) send(p *post) (isStream bool, err error) {
 }
 
 // receive takes in the response to a POST, and closes its body unless it is a stream.
-func (c *httpConn) receive(p *post, resp *http.Response) (isStream bool, err error) {
+func (c *httpConn) receive(p *clientPost, resp *http.Response) (isStream bool, err error) {
 	defer func() {
 		if !isStream {
 			resp.Body.Close()
@@ -1254,7 +1254,7 @@ func (c *httpConn) receive(p *post, resp *http.Response) (isStream bool, err err
 	case isMedia(contentType, "application/json"):
 		return false, c.readJSON(p, resp)
 	case isMedia(contentType, "text/event-stream"):
-		return c.startStream(&stream{post: p, wasOpen: true}, resp)
+		return c.startStream(&clientStream{clientPost: p, wasOpen: true}, resp)
 	}
 	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", contentType, httpError(resp))
 }
@@ -1262,7 +1262,7 @@ func (c *httpConn) receive(p *post, resp *http.Response) (isStream bool, err err
 // beginSession notes the session that a server has begun; "": it has begun
 // none. 2025-11-25 basic/transports#session-management: the id "MUST only
 // contain visible ASCII characters".
-func (c *httpConn) beginSession(p *post, id string) error {
+func (c *httpConn) beginSession(p *clientPost, id string) error {
 	isInvisible := func(char rune) bool { return char < '!' || char > '~' }
 	if len(id) > maxRepeatedID || strings.ContainsFunc(id, isInvisible) {
 		return fmt.Errorf("the server's session id is not one: %.100q", id)
@@ -1280,7 +1280,7 @@ func (c *httpConn) beginSession(p *post, id string) error {
 //
 // A post that waits for its status does not fail yet. It gets a 404 of its own,
 // which proves that the server has not read its request.
-func (c *httpConn) sessionEnded(p *post, fault *HTTPError) error {
+func (c *httpConn) sessionEnded(p *clientPost, fault *HTTPError) error {
 	if p.session == "" || fault.Status != http.StatusNotFound || fault.answers(p.request) {
 		return nil
 	}
@@ -1308,7 +1308,7 @@ func (e *HTTPError) answers(id ID) bool {
 }
 
 // readJSON reads a response that is not a stream.
-func (c *httpConn) readJSON(p *post, resp *http.Response) error {
+func (c *httpConn) readJSON(p *clientPost, resp *http.Response) error {
 	body, err := readBody(resp.Body, -1, int64(c.maxMessage))
 	switch {
 	case err == ErrTooLarge:
@@ -1328,7 +1328,7 @@ func (c *httpConn) readJSON(p *post, resp *http.Response) error {
 }
 
 // deliver passes a payload that a post has brought to Read, unless the post is over.
-func (c *httpConn) deliver(p *post, in Payload) {
+func (c *httpConn) deliver(p *clientPost, in Payload) {
 	for _, m := range in.Messages {
 		if m.Kind() == Response && m.ID == (ID{}) { // an error without an id; p has only one request that it can be about
 			m.ID = p.request
@@ -1357,7 +1357,7 @@ func (c *httpConn) deliver(p *post, in Payload) {
 //
 // 2025-11-25 basic/transports#protocol-version-header: after initialize, the version
 // is "on all subsequent requests".
-func (c *httpConn) doFor(p *post, method, lastEventID string) (*http.Response, error) {
+func (c *httpConn) doFor(p *clientPost, method, lastEventID string) (*http.Response, error) {
 	h := http.Header{}
 	var body []byte
 	switch method {
@@ -1455,10 +1455,10 @@ const (
 	longStream = 30 * time.Second
 )
 
-// stream is a stream of events: the response to a post, and the GETs that continue
+// clientStream is a stream of events: the response to a post, and the GETs that continue
 // it. The standalone stream is that of a post without a payload, which is not sent.
-type stream struct {
-	*post
+type clientStream struct {
+	*clientPost
 	wasOpen     bool          // a response has carried it
 	lastEventID string        // of the last event; "": it had none that a header can repeat
 	retry       time.Duration // that the server has set; 0: none
@@ -1466,37 +1466,37 @@ type stream struct {
 }
 
 // isStandalone reports whether s is the standalone stream.
-func (s *stream) isStandalone() bool { return s.payload.Messages == nil }
+func (s *clientStream) isStandalone() bool { return s.payload.Messages == nil }
 
 // isDone reports whether the answer has come. The standalone stream is never done.
-func (s *stream) isDone() bool { return !s.isStandalone() && s.request == ID{} }
+func (s *clientStream) isDone() bool { return !s.isStandalone() && s.request == ID{} }
 
 // openStandalone opens the standalone stream, unless the Conn has ended.
 func (c *httpConn) openStandalone() {
-	p, err := c.begin(context.Background(), Payload{})
+	p, err := c.newPost(context.Background(), Payload{})
 	if err == nil {
 		c.join(p)
-		_, _ = c.startStream(&stream{post: p}, nil)
+		_, _ = c.startStream(&clientStream{clientPost: p}, nil)
 	}
 }
 
 // startStream starts the goroutine of a stream. resp is its first response; nil: there
 // is none yet. It fails if the Conn has ended.
-func (c *httpConn) startStream(s *stream, resp *http.Response) (started bool, err error) {
+func (c *httpConn) startStream(s *clientStream, resp *http.Response) (started bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
 		return false, c.ended
 	}
-	c.posts[s.post] = true
+	c.posts[s.clientPost] = true
 	c.streams.Go(func() { c.readStream(s, resp) }) // until s is done or lost
 	return true, nil
 }
 
 // readStream is the goroutine of a stream. If the stream is lost, it passes the reason
 // to Read, unless that is Close.
-func (c *httpConn) readStream(s *stream, resp *http.Response) {
-	defer c.finish(s.post)
+func (c *httpConn) readStream(s *clientStream, resp *http.Response) {
+	defer c.finish(s.clientPost)
 	err := c.readToEnd(s, resp)
 	err = cmp.Or(context.Cause(s.ctx), err)
 	if s.isDone() || errors.Is(err, ErrClosed) {
@@ -1517,7 +1517,7 @@ func (c *httpConn) readStream(s *stream, resp *http.Response) {
 
 // readToEnd reads a stream, and continues it each time it is cut. It returns when the
 // stream is done, and when it is lost.
-func (c *httpConn) readToEnd(s *stream, resp *http.Response) (err error) {
+func (c *httpConn) readToEnd(s *clientStream, resp *http.Response) (err error) {
 	if resp == nil {
 		resp, err = c.reconnect(s, nil)
 	}
@@ -1539,7 +1539,7 @@ func (c *httpConn) readToEnd(s *stream, resp *http.Response) (err error) {
 // error with which the response has ended. When the JSON-RPC response has come,
 // the end should be near. readEvents waits for it no longer than drainTimeout,
 // so that the connection can be used again.
-func (c *httpConn) readEvents(s *stream, resp *http.Response) error {
+func (c *httpConn) readEvents(s *clientStream, resp *http.Response) error {
 	defer resp.Body.Close()
 	began := time.Now()
 	events := newEventReader(resp.Body, c.maxMessage)
@@ -1559,7 +1559,7 @@ func (c *httpConn) readEvents(s *stream, resp *http.Response) error {
 		in := Decode(e.Data)
 		gotMessage = gotMessage || isNew && in.Messages[0].Kind() != Invalid
 		wasDone := s.isDone()
-		c.deliver(s.post, in)
+		c.deliver(s.clientPost, in)
 		if !wasDone && s.isDone() {
 			defer time.AfterFunc(drainTimeout, func() { resp.Body.Close() }).Stop()
 		}
@@ -1569,7 +1569,7 @@ func (c *httpConn) readEvents(s *stream, resp *http.Response) error {
 // noteEvent notes what an event says about the next GET. It returns false if e
 // is the event after which the stream was continued: some servers send it once
 // more.
-func (s *stream) noteEvent(e Event) (isNew bool) {
+func (s *clientStream) noteEvent(e Event) (isNew bool) {
 	isNew = e.ID == "" || e.ID != s.lastEventID
 	if e.Retry > 0 {
 		s.retry = e.Retry
@@ -1586,7 +1586,7 @@ func (s *stream) noteEvent(e Event) (isNew bool) {
 // brought a new message, or has lasted long: it was worth its GET. If it has brought only a
 // new id or a retry, the server has the client poll, as often as it likes: one more GET is
 // sent at least. The standalone stream has no end, so this is not for that.
-func (s *stream) noteEnd(isAlive, wasWorth bool) {
+func (s *clientStream) noteEnd(isAlive, wasWorth bool) {
 	switch {
 	case wasWorth:
 		s.failures = 0
@@ -1598,7 +1598,7 @@ func (s *stream) noteEnd(isAlive, wasWorth bool) {
 // reconnect sends GETs, with a pause before each, until one continues the stream, or
 // too many have failed. cut is the error that has ended the response before; nil: the
 // standalone stream begins. 2025-11-25 basic/transports#resumability-and-redelivery.
-func (c *httpConn) reconnect(s *stream, cut error) (*http.Response, error) {
+func (c *httpConn) reconnect(s *clientStream, cut error) (*http.Response, error) {
 	for {
 		if cut != nil {
 			s.failures++
@@ -1609,7 +1609,7 @@ func (c *httpConn) reconnect(s *stream, cut error) (*http.Response, error) {
 				return nil, context.Cause(s.ctx)
 			}
 		}
-		resp, err := c.doFor(s.post, http.MethodGet, s.lastEventID)
+		resp, err := c.doFor(s.clientPost, http.MethodGet, s.lastEventID)
 		if err != nil { // the server may be starting again
 			cut = err
 			continue
@@ -1624,7 +1624,7 @@ func (c *httpConn) reconnect(s *stream, cut error) (*http.Response, error) {
 
 // checkStream returns an error if the response to a GET does not continue the stream.
 // mayRetry means that the response to the next GET may.
-func (c *httpConn) checkStream(s *stream, resp *http.Response) (mayRetry bool, err error) {
+func (c *httpConn) checkStream(s *clientStream, resp *http.Response) (mayRetry bool, err error) {
 	if resp.StatusCode == http.StatusOK && isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
 		s.wasOpen = true
 		return false, nil
@@ -1639,7 +1639,7 @@ func (c *httpConn) checkStream(s *stream, resp *http.Response) (mayRetry bool, e
 	case fault.Status == http.StatusTooManyRequests || fault.Status >= 500:
 		return true, fault
 	}
-	ended := c.sessionEnded(s.post, fault)
+	ended := c.sessionEnded(s.clientPost, fault)
 	return false, cmp.Or(ended, interrupted(fault))
 }
 
@@ -1657,7 +1657,7 @@ func interrupted(reason error) error {
 // never shorter than retry: 2025-11-25 basic/transports#sending-messages-to-the-server, the
 // client "MUST respect the retry field, waiting the given number of milliseconds". Up to an
 // eighth more is random, so that not all clients send their GETs at the same moment.
-func (s *stream) pause() time.Duration {
+func (s *clientStream) pause() time.Duration {
 	pause := s.retry
 	if pause < time.Second {
 		pause = max(pause, min(firstPause<<(s.failures-1), maxPause))
@@ -1680,9 +1680,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // Close ends all streams, and the session.
 func (c *httpConn) Close() error {
 	c.closeOnce.Do(func() {
-		before := c.end()
+		before := c.failAll()
 		close(c.closed)
-		last := new(post)
+		last := new(clientPost)
 		c.join(last)
 		if last.session != "" && before == nil {
 			c.deleteSession(last)
@@ -1697,7 +1697,7 @@ func (c *httpConn) Close() error {
 // basic/transports#session-management: a client "SHOULD send an HTTP DELETE".
 // The status does not matter: a server may answer with 405, and end the session
 // by itself.
-func (c *httpConn) deleteSession(last *post) {
+func (c *httpConn) deleteSession(last *clientPost) {
 	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
 	defer cancel()
 	last.ctx = ctx

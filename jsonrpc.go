@@ -18,8 +18,8 @@ package main
 //
 //	what comes    Conn.Read ─► Decode ─► Peer.dispatch ┬ a response      ─► the Call that waits for it
 //	                                                   ├ a notification  ─► Handler.Handle, at once
-//	                                                   └ a request       ─► an answer
-//	an answer     answer.serve ─► Handler.Handle ─► Conn.Write
+//	                                                   └ a request       ─► a responder
+//	a responder   serve ─► Handler.Handle ─► Conn.Write
 //	a call        Peer.Call ─► the table of calls ─► Conn.Write … the response … ─► Peer.Call returns
 //
 // The types, from the outside to the inside:
@@ -361,7 +361,7 @@ func decodeMessage(text []byte) *Message {
 		return newInvalid(ID{}, CodeInvalidRequest, "Invalid request: not an object")
 	}
 	var e envelope
-	twice := e.read(text)
+	twice := e.decode(text)
 	id, _ := parseID(e.id)
 	if twice == "id" {
 		id = ID{}
@@ -384,10 +384,10 @@ type envelope struct {
 	version, id, method, params, result, fault json.RawMessage
 }
 
-// read fills the envelope from an object. It returns the name of a member that
+// decode fills the envelope from an object. It returns the name of a member that
 // appears twice; "": none does. If several do, and the id is one of them, it
 // returns "id".
-func (e *envelope) read(text []byte) (twice string) {
+func (e *envelope) decode(text []byte) (twice string) {
 	for name, value := range Each(text) {
 		var member *json.RawMessage
 		switch string(name) {
@@ -848,19 +848,19 @@ func (l *loop) serve(in Payload) (readOn bool) {
 	}
 	defer l.peer.working.Done()
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onConn: true}
-	answer := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
+	replies := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 	switch {
-	case answer == nil:
+	case replies == nil:
 		return true
-	case answer.exclusive, len(answer.requests) == 0 && !l.peer.weAreClient:
+	case replies.exclusive, len(replies.requests) == 0 && !l.peer.weAreClient:
 		// A server writes refusals before it reads anything else: a client that does
 		// not read them must stop sending. A client always reads on, because the
 		// response to a call of its own may come next.
-		l.reply(answer)
+		l.reply(replies)
 		return true
 	}
 	next := time.AfterFunc(handOverAfter, l.read)
-	l.reply(answer)
+	l.reply(replies)
 	// Stop returns true if the timer has not fired: then nobody else reads, and the
 	// caller reads on. Otherwise the timer has started the next reader.
 	return next.Stop()
@@ -868,10 +868,10 @@ func (l *loop) serve(in Payload) (readOn bool) {
 
 // reply serves the requests of a payload, and writes the answer: each response as it
 // comes, or one array.
-func (l *loop) reply(answer *answer) {
-	defer answer.release()
-	if !answer.Batch {
-		answer.serve(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
+func (l *loop) reply(replies *responder) {
+	defer replies.release()
+	if !replies.Batch {
+		replies.serve(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
 		return
 	}
 	array := Payload{Batch: true}
@@ -880,7 +880,7 @@ func (l *loop) reply(answer *answer) {
 			l.write(array)
 		}
 	}()
-	answer.serve(func(m *Message) { array.Messages = append(array.Messages, m) })
+	replies.serve(func(m *Message) { array.Messages = append(array.Messages, m) })
 }
 
 // write writes an answer, even when all contexts have ended. If a server cannot
@@ -973,17 +973,17 @@ func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logg
 
 // dispatch takes in a payload. Before it returns, responses have reached the
 // calls that wait for them, and notifications the Handler, in the order in which
-// they were sent. If something must be answered, dispatch returns an answer;
-// otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
+// they were sent. If something must be answered, dispatch returns its
+// responder; otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
 // all handlers see its values.
-func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *answer {
+func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
-	a := &answer{peer: p, handler: h, size: len(in.raw), done: in.done}
+	replies := &responder{peer: p, handler: h, size: len(in.raw), done: in.done}
 	asArray, refused := p.protocol.admit(in, &base)
 	if refused != "" {
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
-	a.Batch = asArray && refused == ""
+	replies.Batch = asArray && refused == ""
 	p.takeReport(in)
 	for _, m := range in.Messages {
 		switch m.Kind() {
@@ -994,12 +994,12 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		case Request:
 			x := base
 			x.Request = m
-			switch err := p.begin(ctx, in, a, &x); {
+			switch err := p.registerRequest(ctx, in, replies, &x); {
 			case err == nil:
-				a.requests = append(a.requests, x.state)
-				a.exclusive = a.exclusive || x.exclusive
+				replies.requests = append(replies.requests, x.state)
+				replies.exclusive = replies.exclusive || x.exclusive
 			case err != errIgnored:
-				a.refusals = append(a.refusals, NewResponse(m.ID, nil, err))
+				replies.refusals = append(replies.refusals, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
 			// Two ends that answer each other's errors would never stop. But nobody
@@ -1007,16 +1007,16 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 			if p.weAreClient && m.ID == (ID{}) {
 				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
 			} else {
-				a.refusals = append(a.refusals, m)
+				replies.refusals = append(replies.refusals, m)
 			}
 		}
 	}
-	p.count(len(a.refusals), 0)
-	if len(a.refusals)+len(a.requests) == 0 {
-		a.release()
+	p.count(len(replies.refusals), 0)
+	if len(replies.refusals)+len(replies.requests) == 0 {
+		replies.release()
 		return nil
 	}
-	return a
+	return replies
 }
 
 // takeReport takes in what a transport says about itself: that messages are lost, or
@@ -1063,7 +1063,7 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 	} else {
 		ctx = context.WithValue(ctx, readerKey{p}, returned)
 	}
-	if response := x.answer(ctx, h); response.Error != nil {
+	if response := x.callHandler(ctx, h); response.Error != nil {
 		p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(response.Error.Error()))
 	}
 }
@@ -1082,16 +1082,16 @@ type valuesContext struct {
 // Value returns a value of the other context.
 func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
-// begin puts a request of a payload, which a will answer, into the table of those
+// registerRequest puts a request of a payload, which r will answer, into the table of those
 // that are being served. An error is the response to it, unless it is errIgnored.
-func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) error {
-	if err := p.protocol.begin(in, x); err != nil {
+func (p *Peer) registerRequest(ctx context.Context, in Payload, r *responder, x *Exchange) error {
+	if err := p.protocol.beginRequest(in, x); err != nil {
 		return err
 	}
 	id := x.Request.ID
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	isFirst := len(a.requests) == 0 // of its payload
+	isFirst := len(r.requests) == 0 // of its payload
 	switch {
 	case p.callErr != nil: // the conversation has ended: a response would not be read
 		return errIgnored
@@ -1102,14 +1102,14 @@ func (p *Peer) begin(ctx context.Context, in Payload, a *answer, x *Exchange) er
 		return errIgnored
 	case p.inFlight >= maxInFlight:
 		return errBusy
-	case p.conn != nil && isFirst && p.held > 0 && p.held+a.size > maxHeld: // when nothing is held, a payload may have any size
+	case p.conn != nil && isFirst && p.held > 0 && p.held+r.size > maxHeld: // when nothing is held, a payload may have any size
 		return errBusy
 	}
 	if p.serving == nil {
 		p.serving = map[ID]*Exchange{}
 	}
 	if isFirst {
-		p.held += a.size
+		p.held += r.size
 	}
 	p.inFlight++
 	p.serving[id] = x
@@ -1139,9 +1139,9 @@ func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 
 // ---- Answering ----
 
-// answer is what a payload is answered with. The caller writes all responses, and
+// responder answers a payload. The caller writes all responses, and
 // then calls release.
-type answer struct {
+type responder struct {
 	Batch bool // the responses form one array
 
 	peer     *Peer
@@ -1157,35 +1157,35 @@ type answer struct {
 // serve serves the requests one after another, and calls write with each response as soon
 // as it is there. A request that was cancelled gets no response: 2025-11-25 cancellation,
 // receivers SHOULD "Not send a response for the cancelled request".
-func (a *answer) serve(write func(*Message)) {
-	for _, m := range a.refusals {
+func (r *responder) serve(write func(*Message)) {
+	for _, m := range r.refusals {
 		write(m)
 	}
 	next, size := 0, 0
 	// A handler may end its goroutine with runtime.Goexit. Only then are there requests
 	// left here. They are not served any more.
 	defer func() {
-		for _, s := range a.requests[next:] {
-			a.end(s, NewResponse(s.id, nil, errInternal), write)
+		for _, s := range r.requests[next:] {
+			r.endRequest(s, NewResponse(s.id, nil, errInternal), write)
 		}
 	}()
-	for next < len(a.requests) {
-		s := a.requests[next]
+	for next < len(r.requests) {
+		s := r.requests[next]
 		response := NewResponse(s.id, nil, errBatchTooLarge)
 		if size <= maxAnswers { // small requests may have large responses
-			response = s.exchange.answer(s.ctx, a.handler)
+			response = s.exchange.callHandler(s.ctx, r.handler)
 		}
 		next++
 		size += len(response.Result)
-		a.end(s, response, write)
+		r.endRequest(s, response, write)
 	}
 }
 
-// end ends a request, and writes its response.
-func (a *answer) end(s *served, response *Message, write func(*Message)) {
+// endRequest ends a request, and writes its response.
+func (r *responder) endRequest(s *served, response *Message, write func(*Message)) {
 	s.exchange = nil
-	weClosed := a.peer.weAreClient && s.ctx.Err() != nil // a client that has closed the conversation sends nothing more
-	if !a.peer.finish(s) || weClosed {
+	weClosed := r.peer.weAreClient && s.ctx.Err() != nil // a client that has closed the conversation sends nothing more
+	if !r.peer.finish(s) || weClosed {
 		return
 	}
 	s.sending.Wait()
@@ -1198,21 +1198,21 @@ func (a *answer) end(s *served, response *Message, write func(*Message)) {
 // release is called when all responses are written. Until then the requests count as
 // in flight, because a peer that sends requests and does not read must not make us hold
 // any number of responses.
-func (a *answer) release() {
+func (r *responder) release() {
 	size := 0
-	if len(a.requests) > 0 {
-		size = a.size
+	if len(r.requests) > 0 {
+		size = r.size
 	}
-	a.peer.count(-len(a.refusals)-len(a.requests), -size)
-	if a.done != nil {
-		a.done()
+	r.peer.count(-len(r.refusals)-len(r.requests), -size)
+	if r.done != nil {
+		r.done()
 	}
 }
 
-// answer calls the handler, and returns the response. If the handler panics, or a method of
+// callHandler calls the handler, and returns the response. If the handler panics, or a method of
 // what it returns, such as MarshalJSON, the response is errInternal. If it ends its
-// goroutine, answer does not return.
-func (x *Exchange) answer(ctx context.Context, h Handler) (response *Message) {
+// goroutine, callHandler does not return.
+func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
 			x.logPanic(r)
@@ -1337,7 +1337,7 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	if returned, ok := ctx.Value(readerKey{p}).(chan struct{}); ok && !closedWithin(graceAtEnd, returned) {
 		return errNothingIsRead
 	}
-	c, err := p.register(m)
+	c, err := p.registerCall(m)
 	if err != nil {
 		return err
 	}
@@ -1371,8 +1371,8 @@ type pendingCall struct {
 	response chan *Message // has room for one; that of a call that fails is unusable
 }
 
-// register gives a request its id, and puts it into the table of calls.
-func (p *Peer) register(m *Message) (*pendingCall, error) {
+// registerCall gives a request its id, and puts it into the table of calls.
+func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
 	c := &pendingCall{request: m, key: p.protocol.callKey(m), response: make(chan *Message, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1578,10 +1578,10 @@ type protocol interface {
 	// responses to a batch form a batch if asArray is true. If refused is not
 	// empty, it is the reason why the whole payload is answered with one error.
 	admit(in Payload, base *Exchange) (asArray bool, refused string)
-	// begin is called for each request before it is served, and may fill in its
+	// beginRequest is called for each request before it is served, and may fill in its
 	// Exchange. An error is the response. If it is errIgnored, there is no
 	// response.
-	begin(in Payload, x *Exchange) error
+	beginRequest(in Payload, x *Exchange) error
 	// takeNotification is called for each notification. If it returns true, the
 	// Handler is not called.
 	takeNotification(x *Exchange) (handled bool)
@@ -1608,8 +1608,8 @@ const plainCancel = "$/cancelRequest"
 // admit lets every payload in. The answer to a batch is a batch.
 func (plainProtocol) admit(in Payload, _ *Exchange) (bool, string) { return in.Batch, "" }
 
-// begin lets every request in.
-func (plainProtocol) begin(Payload, *Exchange) error { return nil }
+// beginRequest lets every request in.
+func (plainProtocol) beginRequest(Payload, *Exchange) error { return nil }
 
 // takeNotification handles $/cancelRequest.
 func (plainProtocol) takeNotification(x *Exchange) bool {
@@ -2201,7 +2201,7 @@ func member(object []byte, name string) (found json.RawMessage) {
 // that appears twice is none, and so is one that head may have cut off.
 func unreadable(head []byte, err error) Payload {
 	var e envelope
-	twice := e.read(append(bytes.Clone(head), '?')) // with this character, an id at the end is no JSON
+	twice := e.decode(append(bytes.Clone(head), '?')) // with this character, an id at the end is no JSON
 	isRequest := e.method != nil || e.params != nil
 	isResponse := e.result != nil || e.fault != nil
 	id, _ := parseID(e.id)

@@ -1272,12 +1272,12 @@ func readSchema(text json.RawMessage) schema {
 		text = nil
 	}
 	in := &schemaText{text: text, left: maxSchemas}
-	return in.read(text)
+	return in.readSchema(text)
 }
 
-// read reads a schema, or the one to which its $ref leads. Servers in Python and Rust
+// readSchema reads a schema, or the one to which its $ref leads. Servers in Python and Rust
 // write a $ref for each enum and each class: pydantic and schemars do that.
-func (in *schemaText) read(text json.RawMessage) schema {
+func (in *schemaText) readSchema(text json.RawMessage) schema {
 	s := schema{in: in}
 	if in.left == 0 {
 		return s
@@ -1289,7 +1289,7 @@ func (in *schemaText) read(text json.RawMessage) schema {
 		for name := range strings.SplitSeq(path, "/") {
 			text = memberOf(text, name)
 		}
-		return in.read(text)
+		return in.readSchema(text)
 	}
 	s.readTypes()
 	s.readAlternatives()
@@ -1326,7 +1326,7 @@ func (s *schema) readAlternatives() {
 	anyValue := false
 	for _, list := range []json.RawMessage{s.AnyOf, s.OneOf, s.AllOf} {
 		for _, text := range Each(list) {
-			alternative := s.in.read(text)
+			alternative := s.in.readSchema(text)
 			all.addTypes(alternative.types...)
 			all.choices = append(all.choices, alternative.choices...)
 			anyType = anyType || alternative.types == nil
@@ -1371,7 +1371,7 @@ func (s schema) String() string {
 		return shorten(strings.Join(parts, "|"), maxSignature)
 	}
 	if s.Items != nil && slices.Equal(s.types, []string{"array"}) {
-		return "array of " + s.in.read(s.Items).String()
+		return "array of " + s.in.readSchema(s.Items).String()
 	}
 	return cmp.Or(strings.Join(s.types, "|"), "any")
 }
@@ -1420,7 +1420,7 @@ func (s schema) check(value json.RawMessage) error {
 		return fmt.Errorf("must be %s", s)
 	}
 	for _, item := range Each(value) {
-		if err := s.in.read(s.Items).check(item); err != nil {
+		if err := s.in.readSchema(s.Items).check(item); err != nil {
 			return fmt.Errorf("%s %w", item, err)
 		}
 	}
@@ -1431,7 +1431,7 @@ func (s schema) check(value json.RawMessage) error {
 // its properties fit. Of what the schema does not name, the server may know more.
 func (s schema) checkObject(object json.RawMessage) error {
 	for name, value := range Each(object) {
-		if err := s.in.read(memberOf(s.Properties, string(name))).check(value); err != nil {
+		if err := s.in.readSchema(memberOf(s.Properties, string(name))).check(value); err != nil {
 			return fmt.Errorf("'%s' %w", name, err)
 		}
 	}
@@ -1490,7 +1490,7 @@ func (c *caller) callTool(ctx context.Context, name string, arguments []argument
 		if property == nil && schema.Properties != nil {
 			fmt.Fprintf(c.stderr, "mcpwire: the schema of %s has no argument %s\n", Printable(name), Printable(a.key))
 		}
-		typed.Add(a.key, schema.in.read(property).value(a.value))
+		typed.Add(a.key, schema.in.readSchema(property).value(a.value))
 	}
 	if err := schema.checkObject(typed.JSON()); err != nil {
 		return usageErrorf("the argument %w; the tool is %s", err, tool.signature())
@@ -1542,7 +1542,7 @@ func (i *listedItem) signature() string {
 	required := schema.required()
 	for key, text := range Each(schema.Properties) {
 		name := string(key)
-		add(name, schema.in.read(text).String(), slices.Contains(required, name))
+		add(name, schema.in.readSchema(text).String(), slices.Contains(required, name))
 	}
 	for _, argument := range Each(i.Arguments) {
 		add(textOf(memberOf(argument, "name")), "", string(memberOf(argument, "required")) == "true")
@@ -1665,7 +1665,7 @@ func (c *caller) fillIn(message string, form schema) ElicitResult {
 	for key, text := range Each(form.Properties) {
 		name := string(key)
 		hasFields = true
-		field := form.in.read(text)
+		field := form.in.readSchema(text)
 		value, action := c.fillInField(name, field, slices.Contains(required, name))
 		if action != "" {
 			return ElicitResult{Action: action}
@@ -1675,7 +1675,7 @@ func (c *caller) fillIn(message string, form schema) ElicitResult {
 		}
 	}
 	if !hasFields { // the message is the question
-		accept := form.in.read(json.RawMessage(`{"type":"boolean","default":true}`))
+		accept := form.in.readSchema(json.RawMessage(`{"type":"boolean","default":true}`))
 		value, action := c.fillInField("accept", accept, false)
 		if string(value) == "false" {
 			action = "decline"
@@ -1924,15 +1924,15 @@ func (b *bridged) toServer(in Payload) {
 func (b *bridged) admit(m *Message) bool {
 	switch {
 	case m.Kind() == Invalid:
-		b.answer(m) // its encoding is the answer to it
+		b.answerClient(m) // its encoding is the answer to it
 		return false
 	case m.Kind() == Request && !b.add(m):
-		b.answer(NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: the id is that of another request that waits, or more than %d wait for an answer", maxWaiting)))
+		b.answerClient(NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: the id is that of another request that waits, or more than %d wait for an answer", maxWaiting)))
 		return false
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
-		_ = Bind(m.Params, &params)                 // params that are wrong are the server's to refuse
-		call, _ := b.take(string(params.RequestID)) // its answer, if one comes, is dropped
+		_ = Bind(m.Params, &params)                          // params that are wrong are the server's to refuse
+		call, _ := b.removeWaiting(string(params.RequestID)) // its answer, if one comes, is dropped
 		if b.isURL {
 			time.Sleep(cancelDelay - time.Since(call.since))
 		}
@@ -2057,7 +2057,7 @@ func (b *bridged) checkSession(err error) {
 // takeAnswer takes the request of an answer out of the table. It returns false if no
 // such request is waiting. From a list of tools it leaves out those with invalid marks.
 func (b *bridged) takeAnswer(m *Message) bool {
-	call, isWaiting := b.take(m.ID.String())
+	call, isWaiting := b.removeWaiting(m.ID.String())
 	if call.method != "tools/list" {
 		return isWaiting
 	}
@@ -2069,8 +2069,8 @@ func (b *bridged) takeAnswer(m *Message) bool {
 	return isWaiting
 }
 
-// answer writes one message to the client.
-func (b *bridged) answer(m *Message) { b.writeToClient(Payload{Messages: []*Message{m}}) }
+// answerClient writes one message to the client.
+func (b *bridged) answerClient(m *Message) { b.writeToClient(Payload{Messages: []*Message{m}}) }
 
 // writeToClient writes a payload to the client. If that fails, the bridge ends.
 func (b *bridged) writeToClient(out Payload) {
@@ -2099,9 +2099,9 @@ func (b *bridged) add(m *Message) bool {
 	return true
 }
 
-// take takes the request with an id out of the table. It returns false if no such
+// removeWaiting takes the request with an id out of the table. It returns false if no such
 // request is waiting. So each request gets one answer.
-func (b *bridged) take(id string) (call waitingCall, isWaiting bool) {
+func (b *bridged) removeWaiting(id string) (call waitingCall, isWaiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	call, isWaiting = b.waiting[id]
@@ -2126,8 +2126,8 @@ func (b *bridged) endIfDone() {
 // fail answers a request with an error, if the request is waiting. The error of
 // a JSON-RPC response is passed on as it is.
 func (b *bridged) fail(id ID, err error) {
-	if _, isWaiting := b.take(id.String()); isWaiting {
-		b.answer(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
+	if _, isWaiting := b.removeWaiting(id.String()); isWaiting {
+		b.answerClient(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
 	}
 }
 
@@ -2884,11 +2884,11 @@ func (ws *watchers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no") // no proxy may hold events back
 	w.WriteHeader(http.StatusOK)
-	ws.send(w, r.Context(), me)
+	ws.sendEvents(w, r.Context(), me)
 }
 
-// send sends events to a watcher, until ctx ends or the watcher is dropped.
-func (ws *watchers) send(w http.ResponseWriter, ctx context.Context, events chan []byte) {
+// sendEvents sends events to a watcher, until ctx ends or the watcher is dropped.
+func (ws *watchers) sendEvents(w http.ResponseWriter, ctx context.Context, events chan []byte) {
 	response := http.NewResponseController(w)
 	_ = response.SetReadDeadline(time.Time{}) // the request has been read
 	text := []byte(": the transcript begins here\n\n")

@@ -340,15 +340,15 @@ func (m *Message) Meta() (Meta, error) {
 	}
 	if m.parsed == nil {
 		once := new(metaOnce)
-		once.err = once.meta.read(m.Params)
+		once.err = once.meta.decode(m.Params)
 		m.parsed = once
 	}
 	once := m.parsed.(*metaOnce)
 	return once.meta, once.err
 }
 
-// read reads the _meta of params.
-func (meta *Meta) read(params json.RawMessage) error {
+// decode reads the _meta of params.
+func (meta *Meta) decode(params json.RawMessage) error {
 	var p metaParams
 	switch err := Bind(params, &p); {
 	case err != nil:
@@ -1115,9 +1115,9 @@ func refuseBatch(in Payload, rev Revision) (reason string) {
 	return ""
 }
 
-// begin decides which era a request belongs to, and fills in what it says
+// beginRequest decides which era a request belongs to, and fills in what it says
 // about its sender.
-func (m *mcpProtocol) begin(in Payload, x *Exchange) error {
+func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 	facts := x.facts()
 	if in.Batch { // its messages share the mcpFacts that admit has filled in; each needs its own
 		own := *facts
@@ -2624,8 +2624,8 @@ func (sub *subscriber) add(next change, m *Message) bool {
 	return true
 }
 
-// take removes the next notification from the queue; nil: none waits.
-func (c *changes) take(sub *subscriber) *Message {
+// next removes the next notification from the queue; nil: none waits.
+func (c *changes) next(sub *subscriber) *Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sub.sending = len(sub.queue) > 0
@@ -2641,7 +2641,7 @@ func (c *changes) take(sub *subscriber) *Message {
 
 // sendToPeer sends what waits for a legacy client, until nothing does.
 func (c *changes) sendToPeer(peer *Peer, sub *subscriber) {
-	for m := c.take(sub); m != nil; m = c.take(sub) {
+	for m := c.next(sub); m != nil; m = c.next(sub) {
 		if err := peer.send(peer.ctx, m); err != nil {
 			peer.log.Debug("notification not sent", "method", m.Method, "error", brief(err.Error()))
 		}
@@ -2772,7 +2772,7 @@ func (c *changes) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		for m := c.take(sub); m != nil; m = c.take(sub) {
+		for m := c.next(sub); m != nil; m = c.next(sub) {
 			var withID, all Object
 			withID.Add(metaSubscription, []byte(x.Request.ID.text))
 			withID.AddAll(member(m.Params, "_meta"), metaSubscription)
@@ -3644,7 +3644,7 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 		case unquote(asked.ResultType) != "input_required":
 			return fmt.Errorf("unknown resultType %s", asked.ResultType)
 		}
-		answers, err = c.answer(ctx, conn, asked)
+		answers, err = c.answerQuestions(ctx, conn, asked)
 		if err != nil {
 			return fmt.Errorf("input required: %w", err)
 		}
@@ -3715,12 +3715,12 @@ func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 	return params.encode()
 }
 
-// answer asks Handlers and Handler the questions of a modern result, and returns what is
+// answerQuestions asks Handlers and Handler the questions of a modern result, and returns what is
 // added to the params of the retry. If the connection ends, so does the context of a
 // handler, as for a question of a legacy server. 2026-07-28 basic/patterns/mrtr: the
 // client "MUST echo back the exact value" of requestState, and sends none if there was
 // none.
-func (c *Client) answer(ctx context.Context, conn *connection, asked InputRequiredResult) (json.RawMessage, error) {
+func (c *Client) answerQuestions(ctx context.Context, conn *connection, asked InputRequiredResult) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(conn.peer.Context(), cancel)
@@ -3739,7 +3739,7 @@ func (c *Client) answer(ctx context.Context, conn *connection, asked InputRequir
 	}
 	for _, m := range all {
 		x := &Exchange{Request: m, owner: conn.peer, protocolData: &mcpFacts{revision: conn.revision}}
-		response := x.answer(ctx, HandlerFunc(c.handle))
+		response := x.callHandler(ctx, HandlerFunc(c.handle))
 		switch {
 		case conn.peer.Context().Err() != nil:
 			return nil, context.Cause(conn.peer.Context())

@@ -438,10 +438,10 @@ func (s *Stream) send(ctx context.Context, m *Message) error {
 	return err
 }
 
-// answer sends an answer. If too much is in use, an error takes its place. Any other error
-// means that no client can read the answer, and there is nobody to tell that. answer returns
+// sendAnswer sends an answer. If too much is in use, an error takes its place. Any other error
+// means that no client can read the answer, and there is nobody to tell that. sendAnswer returns
 // the Error that it has sent; nil: it was a result.
-func (s *Stream) answer(m *Message) *Error {
+func (s *Stream) sendAnswer(m *Message) *Error {
 	if s.push(context.Background(), newSentEvent(m)) == error(errNoMemory) {
 		m = NewResponse(m.ID, nil, errNoMemory)
 		_ = s.push(context.Background(), newSentEvent(m))
@@ -653,7 +653,7 @@ func (s *Stream) signal() {
 func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) error {
 	f, err := s.attach(after)
 	if err == nil {
-		s.run(f, w, r)
+		s.serveFollower(f, w, r)
 	}
 	return err
 }
@@ -714,16 +714,16 @@ func (s *Stream) position(id string) (number int64, err error) {
 	return number, nil
 }
 
-// run writes to w what the follower takes, until there is nothing more to take. When the
+// serveFollower writes to w what the follower takes, until there is nothing more to take. When the
 // client has gone, nothing more is written. In the modern era nothing more may be sent then.
-func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
+func (s *Stream) serveFollower(f *follower, w http.ResponseWriter, r *http.Request) {
 	defer s.detach(f)
 	response := newEventWriter(w)
 	defer extendDeadline(w, 0) // net/http writes the end of the response
 	text := f.opening
 	isEmpty := true
 	for {
-		leave, changed, over := s.take(f)
+		leave, changed, over := s.nextEvents(f)
 		if r.Context().Err() != nil {
 			return
 		}
@@ -752,10 +752,10 @@ func (s *Stream) run(f *follower, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take gives a follower what it writes next. What it has taken before is written by now. If
+// nextEvents gives a follower what it writes next. What it has taken before is written by now. If
 // there is nothing, changed is closed when there may be something. If it is over, the
 // response ends with leave.
-func (s *Stream) take(f *follower) (leave []byte, changed <-chan struct{}, over bool) {
+func (s *Stream) nextEvents(f *follower) (leave []byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(f.batch)
@@ -1041,9 +1041,9 @@ func (s *Session) Tag() string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// begin puts the stream of a POST into the session, when a response begins to follow it.
+// addStream puts the stream of a POST into the session, when a response begins to follow it.
 // The caller holds the mutex of the stream.
-func (s *Session) begin(stream *Stream) {
+func (s *Session) addStream(stream *Stream) {
 	tag := s.Tag()
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -1301,19 +1301,19 @@ func (h *service) follow(s *Stream, f *follower, w http.ResponseWriter, r *http.
 	if err != nil && h.noDeadlines.CompareAndSwap(false, true) {
 		g.log().Warn("a stream ends with the WriteTimeout of the server, because its middleware has no Unwrap", "writer", fmt.Sprintf("%T", w))
 	}
-	s.run(f, w, r)
+	s.serveFollower(f, w, r)
 }
 
 // answerOn runs the handlers of a payload, and sends their answers on a stream. There each
 // answer counts anew: taken, which is what its result has in use, is given back before. fault
 // is the Error of the last answer; nil: that is a result.
-func (h *service) answerOn(s *Stream, answer *answer, taken *int) (fault *Error) {
-	defer answer.release()
-	answer.serve(func(m *Message) {
-		if !answer.Batch { // the requests that are left need the body of their batch
+func (h *service) answerOn(s *Stream, replies *responder, taken *int) (fault *Error) {
+	defer replies.release()
+	replies.serve(func(m *Message) {
+		if !replies.Batch { // the requests that are left need the body of their batch
 			h.giveBack(taken)
 		}
-		fault = s.answer(m)
+		fault = s.sendAnswer(m)
 	})
 	return fault
 }
@@ -1456,7 +1456,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	if isOpen {
 		defer h.requests.Done()
 	}
-	in, taken, ok := h.read(w, r, &h.used)
+	in, taken, ok := h.readPayload(w, r, &h.used)
 	if !ok {
 		return
 	}
@@ -1633,16 +1633,16 @@ func (c *sseConn) Read() (Payload, error) {
 // Write POSTs a payload, and waits for the status. 404 means that the server does not
 // know the conversation: the error wraps ErrSessionEnded and ErrNotSent.
 func (c *sseConn) Write(ctx context.Context, out Payload) error {
-	p, err := c.begin(ctx, out)
+	p, err := c.newPost(ctx, out)
 	if err != nil {
 		return err
 	}
-	return c.sendAndFinish(ctx, p, c.send)
+	return c.sendAndFinish(ctx, p, c.sendPost)
 }
 
-// send sends a POST. Its status says all: 2024-11-05 does not say which status means
+// sendPost sends a POST. Its status says all: 2024-11-05 does not say which status means
 // that the payload has come, so each 2xx does. The response is never a stream.
-func (c *sseConn) send(p *post) (isStream bool, err error) {
+func (c *sseConn) sendPost(p *clientPost) (isStream bool, err error) {
 	header := http.Header{"Content-Type": {"application/json"}}
 	if p.revision.VersionHeader { // a server of such a revision may require it on any transport
 		header["Mcp-Protocol-Version"] = []string{p.revision.Version}
@@ -1666,7 +1666,7 @@ func (c *sseConn) send(p *post) (isStream bool, err error) {
 
 // Close ends the conversation.
 func (c *sseConn) Close() error {
-	c.end()
+	c.failAll()
 	defer c.closeIdle()
 	return c.stream.Close()
 }
@@ -1687,14 +1687,14 @@ type poster struct {
 	client    *http.Client
 	closeIdle func() // closes the idle connections of client
 
-	mu       sync.Mutex     // guards the fields below
-	revision Revision       // that was agreed on; zero: none yet
-	posts    map[*post]bool // all posts that are not over; true: it has become a stream
-	ended    error          // why nothing more can be sent; nil: it can
+	mu       sync.Mutex           // guards the fields below
+	revision Revision             // that was agreed on; zero: none yet
+	posts    map[*clientPost]bool // all posts that are not over; true: it has become a stream
+	ended    error                // why nothing more can be sent; nil: it can
 }
 
-// A post is one POST, until all that it brings has come.
-type post struct {
+// A clientPost is one POST, until all that it brings has come.
+type clientPost struct {
 	payload Payload
 	// request is the id of the request in payload. The zero ID: there is none, or its
 	// response has come. The mutex of the poster guards changes.
@@ -1710,17 +1710,17 @@ type post struct {
 // newPoster returns the poster of a Conn. client is that of the Dialer.
 func newPoster(client *http.Client) poster {
 	kept, closeIdle := keepToOrigin(client)
-	return poster{client: kept, closeIdle: closeIdle, posts: map[*post]bool{}}
+	return poster{client: kept, closeIdle: closeIdle, posts: map[*clientPost]bool{}}
 }
 
-// begin makes a post. It has the values of ctx, but ends only with finish.
-func (c *poster) begin(ctx context.Context, out Payload) (*post, error) {
+// newPost makes a post. It has the values of ctx, but ends only with finish.
+func (c *poster) newPost(ctx context.Context, out Payload) (*clientPost, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
 		return nil, markedError{c.ended, ErrNotSent}
 	}
-	p := &post{payload: out, revision: c.revision}
+	p := &clientPost{payload: out, revision: c.revision}
 	for _, m := range out.Messages {
 		if m.Kind() == Request {
 			p.request = m.ID
@@ -1733,7 +1733,7 @@ func (c *poster) begin(ctx context.Context, out Payload) (*post, error) {
 
 // sendAndFinish sends a post, and finishes it unless it has become a stream. For a payload
 // without a request it waits at most acceptTimeout.
-func (c *poster) sendAndFinish(ctx context.Context, p *post, send func(*post) (isStream bool, err error)) error {
+func (c *poster) sendAndFinish(ctx context.Context, p *clientPost, send func(*clientPost) (isStream bool, err error)) error {
 	// ctx and the timer end the post only until sendAndFinish returns: a stream goes on.
 	defer context.AfterFunc(ctx, func() { p.cancel(ctx.Err()) })()
 	if p.payload.Messages[0].Kind() != Request {
@@ -1752,16 +1752,16 @@ func (c *poster) sendAndFinish(ctx context.Context, p *post, send func(*post) (i
 }
 
 // finish ends a post, and forgets it.
-func (c *poster) finish(p *post) {
+func (c *poster) finish(p *clientPost) {
 	p.cancel(nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.posts, p)
 }
 
-// end fails all posts with ErrClosed, and all that follow. It returns why nothing could
+// failAll fails all posts with ErrClosed, and all that follow. It returns why nothing could
 // be sent before; nil: it could.
-func (c *poster) end() (before error) {
+func (c *poster) failAll() (before error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, c.ended = c.ended, ErrClosed
@@ -2377,11 +2377,11 @@ func clearDeadlines(w http.ResponseWriter) {
 	_ = rc.SetWriteDeadline(time.Time{})
 }
 
-// read reads the payload of a POST. If it returns false, it has answered the
+// readPayload reads the payload of a POST. If it returns false, it has answered the
 // request. It insists on application/json for safety: a browser lets every page
 // POST text/plain to every origin, without a preflight. The caller gives back the bytes
-// that read has taken.
-func (g *Guard) read(w http.ResponseWriter, r *http.Request, used *counter) (in Payload, taken int, ok bool) {
+// that readPayload has taken.
+func (g *Guard) readPayload(w http.ResponseWriter, r *http.Request, used *counter) (in Payload, taken int, ok bool) {
 	if !isMedia(r.Header.Get("Content-Type"), "application/json") {
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Type must be application/json")
 		return Payload{}, 0, false
