@@ -1817,19 +1817,10 @@ func (ss *Sessions) findSilent() (silent *Session) {
 func (p *Peer) isServing() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, x := range p.serving {
-		if x.state.ctx.Err() == nil {
+	for _, s := range p.serving {
+		if s.ctx.Err() == nil {
 			return true
 		}
 	}
 	return false
-}
-
-// stopServing ends the contexts of all requests of the peer that are being served.
-func (p *Peer) stopServing() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, x := range p.serving {
-		x.state.cancel()
-	}
 }

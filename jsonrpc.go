@@ -584,7 +584,6 @@ type Exchange struct {
 	protocolData any     // what the protocol keeps with the exchange
 	cannotCall   bool    // Call returns ErrNoServerRequests
 	exclusive    bool    // nothing more is read from the peer before this request is answered
-	onConn       bool    // the request has come over a Conn, and its response goes there
 	// encode encodes the result, for a transport that counts the bytes of its
 	// responses; nil: marshalObject does.
 	encode func(result any) (json.RawMessage, error)
@@ -615,7 +614,7 @@ func paramsError(err error, kind string) error {
 // and in the handler of a notification. 2025-11-25 progress: "Progress
 // notifications MUST stop after completion".
 func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
-	return sender(x.sendRelated).notify(ctx, method, params)
+	return notify(ctx, x.sendRelated, method, params)
 }
 
 // Call sends a request that belongs to this one, and stores the result as
@@ -646,10 +645,7 @@ func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 		return ErrAnswered
 	}
 	x.owner.mu.Lock()
-	// The handler may have passed on a copy of x, so its state is what identifies
-	// the request.
-	current := x.owner.serving[x.state.id]
-	over := current == nil || current.state != x.state || x.state.cancelled
+	over := x.owner.serving[x.state.id] != x.state || x.state.cancelled
 	if !over {
 		x.state.sending.Add(1)
 	}
@@ -680,7 +676,8 @@ type served struct {
 // sender sends one message to the peer.
 type sender func(ctx context.Context, m *Message) error
 
-func (send sender) notify(ctx context.Context, method string, params any) error {
+// notify makes a notification, and sends it.
+func notify(ctx context.Context, send sender, method string, params any) error {
 	m, err := NewRequest(ID{}, method, params)
 	if err != nil {
 		return err
@@ -843,11 +840,11 @@ func (l *loop) read() {
 // read on, because the timer has started another reader, or because the conversation has
 // ended.
 func (l *loop) serve(in Payload) (readOn bool) {
-	if !l.peer.enterReader() {
+	if !l.peer.enterReader(in) {
 		return false
 	}
-	defer l.peer.working.Done()
-	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send, onConn: true}
+	defer l.peer.leaveReader(in)
+	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send}
 	replies := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 	switch {
 	case replies == nil:
@@ -957,10 +954,11 @@ type Peer struct {
 	mu       sync.Mutex // guards the fields below
 	lastID   int64
 	calls    map[ID]*pendingCall // nil: none
-	serving  map[ID]*Exchange    // nil: none, because an idle session is to be small
+	serving  map[ID]*served      // nil: none, because an idle session is to be small
 	inFlight int                 // requests and refusals whose responses are not yet written
-	held     int                 // bytes of the payloads with these requests
+	held     int                 // bytes of the payloads that readers are serving
 	callErr  error               // why no more calls can be made; nil: they can
+	onEnd    func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
 }
 
 // newPeer returns a Peer that lives as long as ctx. send sends what belongs to no
@@ -978,7 +976,7 @@ func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logg
 // all handlers see its values.
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
-	replies := &responder{peer: p, handler: h, size: len(in.raw), done: in.done}
+	replies := &responder{peer: p, handler: h, done: in.done}
 	asArray, refused := p.protocol.admit(in, &base)
 	if refused != "" {
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
@@ -994,7 +992,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		case Request:
 			x := base
 			x.Request = m
-			switch err := p.registerRequest(ctx, in, replies, &x); {
+			switch err := p.registerRequest(ctx, in, &x); {
 			case err == nil:
 				replies.requests = append(replies.requests, x.state)
 				replies.exclusive = replies.exclusive || x.exclusive
@@ -1002,16 +1000,12 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				replies.refusals = append(replies.refusals, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
-			// Two ends that answer each other's errors would never stop. But nobody
-			// answers a response, and an error with an id is one.
-			if p.weAreClient && m.ID == (ID{}) {
-				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
-			} else {
+			if !p.drops(m) {
 				replies.refusals = append(replies.refusals, m)
 			}
 		}
 	}
-	p.count(len(replies.refusals), 0)
+	p.count(len(replies.refusals))
 	if len(replies.refusals)+len(replies.requests) == 0 {
 		replies.release()
 		return nil
@@ -1050,6 +1044,17 @@ func (p *Peer) deliver(m *Message) {
 	}
 }
 
+// drops reports whether an Invalid message is dropped, and not answered. Two ends that
+// answer each other's errors would never stop. So a client does not answer what has no id.
+// An answer with an id is a response, which is never answered.
+func (p *Peer) drops(m *Message) bool {
+	if !p.weAreClient || m.ID != (ID{}) {
+		return false
+	}
+	p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
+	return true
+}
+
 // takeNotification gives a notification to the protocol, and then to the Handler.
 func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Exchange) {
 	x.Request = m
@@ -1058,8 +1063,8 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 	}
 	returned := make(chan struct{})
 	defer close(returned)
-	if p.conn == nil { // over HTTP; somebody else reads
-		ctx = valuesContext{p.ctx, context.WithoutCancel(ctx)}
+	if p.conn == nil { // over HTTP other goroutines read on
+		ctx = valuesContext{p.ctx, ctx}
 	} else {
 		ctx = context.WithValue(ctx, readerKey{p}, returned)
 	}
@@ -1082,16 +1087,15 @@ type valuesContext struct {
 // Value returns a value of the other context.
 func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
-// registerRequest puts a request of a payload, which r will answer, into the table of those
-// that are being served. An error is the response to it, unless it is errIgnored.
-func (p *Peer) registerRequest(ctx context.Context, in Payload, r *responder, x *Exchange) error {
+// registerRequest puts a request of a payload into the table of requests that are being
+// served. The request is answered with the error, unless that is errIgnored.
+func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) error {
 	if err := p.protocol.beginRequest(in, x); err != nil {
 		return err
 	}
 	id := x.Request.ID
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	isFirst := len(r.requests) == 0 // of its payload
 	switch {
 	case p.callErr != nil: // the conversation has ended: a response would not be read
 		return errIgnored
@@ -1102,19 +1106,16 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, r *responder, x 
 		return errIgnored
 	case p.inFlight >= maxInFlight:
 		return errBusy
-	case p.conn != nil && isFirst && p.held > 0 && p.held+r.size > maxHeld: // when nothing is held, a payload may have any size
+	case p.held > max(maxHeld, len(in.raw)): // a payload that is alone may have any size
 		return errBusy
 	}
 	if p.serving == nil {
-		p.serving = map[ID]*Exchange{}
-	}
-	if isFirst {
-		p.held += r.size
+		p.serving = map[ID]*served{}
 	}
 	p.inFlight++
-	p.serving[id] = x
 	x.state = &served{exchange: x, id: id}
 	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
+	p.serving[id] = x.state
 	if p.ctx.Err() != nil { // endContexts did not find the request in the table
 		x.state.cancel()
 	}
@@ -1128,13 +1129,13 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, r *responder, x 
 func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x := p.serving[id]
-	if x == nil || !allowed(x) {
+	s := p.serving[id]
+	if s == nil || !allowed(s.exchange) {
 		return nil
 	}
-	x.state.cancelled = true
-	x.state.cancel()
-	return x
+	s.cancelled = true
+	s.cancel()
+	return s.exchange
 }
 
 // ---- Answering ----
@@ -1148,7 +1149,6 @@ type responder struct {
 	handler  Handler
 	refusals []*Message // the error responses to what is not served
 	requests []*served  // to be served
-	size     int        // bytes of the Payload
 	done     func()     // of the Payload; nil: there is none
 
 	exclusive bool // nothing more is to be read before the answer
@@ -1183,9 +1183,10 @@ func (r *responder) serve(write func(*Message)) {
 
 // endRequest ends a request, and writes its response.
 func (r *responder) endRequest(s *served, response *Message, write func(*Message)) {
-	s.exchange = nil
 	weClosed := r.peer.weAreClient && s.ctx.Err() != nil // a client that has closed the conversation sends nothing more
-	if !r.peer.finish(s) || weClosed {
+	isWanted := r.peer.finish(s)
+	s.exchange = nil
+	if !isWanted || weClosed {
 		return
 	}
 	s.sending.Wait()
@@ -1199,19 +1200,15 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 // in flight, because a peer that sends requests and does not read must not make us hold
 // any number of responses.
 func (r *responder) release() {
-	size := 0
-	if len(r.requests) > 0 {
-		size = r.size
-	}
-	r.peer.count(-len(r.refusals)-len(r.requests), -size)
+	r.peer.count(-len(r.refusals) - len(r.requests))
 	if r.done != nil {
 		r.done()
 	}
 }
 
-// callHandler calls the handler, and returns the response. If the handler panics, or a method of
-// what it returns, such as MarshalJSON, the response is errInternal. If it ends its
-// goroutine, callHandler does not return.
+// callHandler calls the handler, and returns the response. If the handler panics, or a
+// method of its result, such as MarshalJSON, the response is errInternal. If the handler
+// ends its goroutine, callHandler does not return.
 func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -1219,21 +1216,30 @@ func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Messag
 			response = NewResponse(x.Request.ID, nil, errInternal)
 		}
 	}()
+	var raw json.RawMessage
 	result, err := h.Handle(ctx, x)
-	if err == nil {
-		var raw json.RawMessage
-		if raw, err = x.marshal(result); err == nil {
-			return &Message{ID: x.Request.ID, Result: raw}
-		}
+	switch {
+	case err != nil:
+		err = x.whyStopped(ctx, err)
+	case x.Request.Kind() == Request: // the result of a notification is not sent
+		raw, err = x.marshal(result)
 	}
-	// If the context has ended and the peer has not cancelled the request, this
-	// server has stopped it. Then "context canceled" would tell the peer nothing.
+	if err != nil {
+		return NewResponse(x.Request.ID, nil, err)
+	}
+	return &Message{ID: x.Request.ID, Result: raw}
+}
+
+// whyStopped returns the error of a handler, or errStopping in its place. If the context has
+// ended, and the peer has not cancelled the request, this server has stopped it. Then
+// "context canceled" would tell the peer nothing.
+func (x *Exchange) whyStopped(ctx context.Context, err error) error {
 	stoppedByUs := ctx.Err() != nil && !x.owner.weAreClient
 	isContextError := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
 	if stoppedByUs && isContextError && !errors.As(err, new(*Error)) {
-		err = errStopping
+		return errStopping
 	}
-	return NewResponse(x.Request.ID, nil, err)
+	return err
 }
 
 // marshal encodes a result. It is for what may be large.
@@ -1258,8 +1264,7 @@ func (x *Exchange) logPanic(r any) {
 func (p *Peer) finish(s *served) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x := p.serving[s.id]
-	if x != nil && x.state == s { // the id may belong to another request by now
+	if p.serving[s.id] == s { // the id may belong to another request by now
 		delete(p.serving, s.id)
 	}
 	if len(p.serving) == 0 {
@@ -1269,12 +1274,11 @@ func (p *Peer) finish(s *served) bool {
 	return !s.cancelled
 }
 
-// count changes what is in flight: requests and refusals, and bytes of payloads.
-func (p *Peer) count(n, size int) {
+// count changes the number of requests and refusals in flight.
+func (p *Peer) count(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inFlight += n
-	p.held += size
 }
 
 // ---- Our calls ----
@@ -1301,7 +1305,7 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 	if p == nil {
 		return ErrNoServerRequests
 	}
-	return p.send.notify(ctx, method, params)
+	return notify(ctx, p.send, method, params)
 }
 
 // Call sends a request and waits for the response. It stores the result in
@@ -1479,13 +1483,33 @@ func (p *Peer) Close() error {
 // endContexts ends the context of the conversation, and the contexts of all requests
 // that are being served.
 func (p *Peer) endContexts(why error) {
-	p.endCtx(why) // before the lock: begin looks at ctx after it has put a request into the table
+	p.endCtx(why) // before the lock: registerRequest looks at ctx after it has put a request into the table
+	p.stopServing()
 	p.mu.Lock()
-	for _, x := range p.serving {
-		x.state.cancel()
-	}
+	onEnd := p.onEnd
 	p.mu.Unlock()
-	p.protocol.ended()
+	if onEnd != nil {
+		onEnd()
+	}
+}
+
+// stopServing ends the contexts of all requests of the peer that are being served.
+func (p *Peer) stopServing() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.serving {
+		s.cancel()
+	}
+}
+
+// whenEnded sets the function that runs when the conversation ends. It returns false if the
+// conversation has ended already. With a function of the context, an idle session would
+// take a third more memory.
+func (p *Peer) whenEnded(f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.onEnd = f
+	return p.ctx.Err() == nil
 }
 
 // refuseCalls ends all calls that wait, with err. No call can begin after that. A
@@ -1510,14 +1534,23 @@ func (p *Peer) failAllCalls(err error) {
 // enterReader counts a reader that has read something, and is going to serve it. When
 // the conversation has ended, enterReader returns false, and nothing is served any
 // more: from then on Close may wait for the count.
-func (p *Peer) enterReader() bool {
+func (p *Peer) enterReader(in Payload) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callErr != nil {
 		return false
 	}
 	p.working.Add(1)
+	p.held += len(in.raw)
 	return true
+}
+
+// leaveReader is called when a reader has served what it has read.
+func (p *Peer) leaveReader(in Payload) {
+	p.mu.Lock()
+	p.held -= len(in.raw)
+	p.mu.Unlock()
+	p.working.Done()
 }
 
 var errStubborn = errors.New("a handler has not returned")
@@ -1591,8 +1624,6 @@ type protocol interface {
 	// abandoned returns the notification that tells the other side that no
 	// caller waits for the response to call any more; nil: it is not told.
 	abandoned(call *Message, why error) *Message
-	// ended is called when the conversation has ended. It may be called more than once.
-	ended()
 }
 
 // errIgnored is the error of a request that gets no response.
@@ -1621,9 +1652,6 @@ func (plainProtocol) takeNotification(x *Exchange) bool {
 	}
 	return true
 }
-
-// ended does nothing: nothing is remembered.
-func (plainProtocol) ended() {}
 
 // callKey returns no key: no notification refers to a call.
 func (plainProtocol) callKey(*Message) ID { return ID{} }

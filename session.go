@@ -968,8 +968,7 @@ type mcpProtocol struct {
 	mu       sync.Mutex // guards the fields below
 	revision Revision   // the zero Revision: nothing was agreed on yet
 	meta     Meta
-	ready    bool   // the client has sent notifications/initialized
-	onEnd    func() // runs when the conversation ends; nil: nothing does
+	ready    bool // the client has sent notifications/initialized
 }
 
 // Serve is ServeConn for MCP: it answers the requests of the client at the other
@@ -1023,24 +1022,6 @@ func (m *mcpProtocol) isReady() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ready
-}
-
-// whenEnded sets the function that runs when the conversation ends.
-func (m *mcpProtocol) whenEnded(f func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.onEnd = f
-}
-
-// ended is called when the context of the Peer has ended. A function of the context itself
-// would be a third of what an idle session takes.
-func (m *mcpProtocol) ended() {
-	m.mu.Lock()
-	f := m.onEnd
-	m.mu.Unlock()
-	if f != nil {
-		f()
-	}
 }
 
 // expects reports whether a call waits to which the protocol has given this key.
@@ -1589,14 +1570,14 @@ func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 	// Both tables are changed in one step. A Call whose context ends now must
 	// find that it has failed already, or it would send the new peer a
 	// cancellation.
-	for id, x := range p.serving {
-		if stays(x) {
+	for id, s := range p.serving {
+		if stays(s.exchange) {
 			continue
 		}
 		delete(p.serving, id)
-		x.state.cancelled = true
-		x.state.cancel()
-		ended = append(ended, x.state)
+		s.cancelled = true
+		s.cancel()
+		ended = append(ended, s)
 	}
 	for _, c := range p.calls {
 		c.response <- &Message{unusable: why}
@@ -2662,8 +2643,7 @@ func (c *changes) join(peer *Peer) {
 func (c *changes) subscriberOf(peer *Peer) *subscriber {
 	sub := c.legacy[peer]
 	if sub == nil {
-		peer.protocol.(*mcpProtocol).whenEnded(func() { c.leave(peer) })
-		if peer.ctx.Err() != nil { // leave may have run already
+		if !peer.whenEnded(func() { c.leave(peer) }) {
 			return nil
 		}
 		sub = &subscriber{wants: map[change]*Message{}}
@@ -2754,7 +2734,7 @@ func (c *changes) listen(ctx context.Context, x *Exchange) (any, error) {
 	// notifications/cancelled" when it tears a subscription down. It follows the
 	// result. A client that gets it first may take that for an abrupt end, and
 	// the result for an answer to nothing.
-	if x.onConn { // over HTTP the end of the response says it
+	if x.owner.conn != nil { // over HTTP the end of the response says it
 		params := map[string]any{"_meta": id, "requestId": id[metaSubscription]}
 		x.state.trailer, _ = NewRequest(ID{}, "notifications/cancelled", params)
 	}
