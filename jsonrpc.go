@@ -462,11 +462,6 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 	return ""
 }
 
-// hasRequest reports whether the payload holds a request for method.
-func (in Payload) hasRequest(method string) bool {
-	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
-}
-
 // ---- From messages to text ----
 
 // Append appends the payload as one line of JSON, without a newline. It is valid
@@ -845,30 +840,30 @@ func (l *loop) serve(in Payload) (readOn bool) {
 	}
 	defer l.peer.leaveReader(in)
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send}
-	replies := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
+	answer := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 	switch {
-	case replies == nil:
+	case answer == nil:
 		return true
-	case replies.exclusive, len(replies.requests) == 0 && !l.peer.weAreClient:
+	case answer.exclusive, len(answer.requests) == 0 && !l.peer.weAreClient:
 		// A server writes refusals before it reads anything else: a client that does
 		// not read them must stop sending. A client always reads on, because the
 		// response to a call of its own may come next.
-		l.reply(replies)
+		l.answer(answer)
 		return true
 	}
 	next := time.AfterFunc(handOverAfter, l.read)
-	l.reply(replies)
+	l.answer(answer)
 	// Stop returns true if the timer has not fired: then nobody else reads, and the
 	// caller reads on. Otherwise the timer has started the next reader.
 	return next.Stop()
 }
 
-// reply serves the requests of a payload, and writes the answer: each response as it
+// answer serves the requests of a payload, and writes the answer: each response as it
 // comes, or one array.
-func (l *loop) reply(replies *responder) {
-	defer replies.release()
-	if !replies.Batch {
-		replies.serve(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
+func (l *loop) answer(r *responder) {
+	defer r.release()
+	if !r.Batch {
+		r.serve(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
 		return
 	}
 	array := Payload{Batch: true}
@@ -877,7 +872,7 @@ func (l *loop) reply(replies *responder) {
 			l.write(array)
 		}
 	}()
-	replies.serve(func(m *Message) { array.Messages = append(array.Messages, m) })
+	r.serve(func(m *Message) { array.Messages = append(array.Messages, m) })
 }
 
 // write writes an answer, even when all contexts have ended. If a server cannot
@@ -893,14 +888,14 @@ func (l *loop) write(out Payload) {
 		l.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
 	default:
 		l.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
-		l.sayUnsent(out, err)
+		l.reportUnsent(out, err)
 	}
 }
 
-// sayUnsent sends errors in place of results that could not be sent, such as one
+// reportUnsent sends errors in place of results that could not be sent, such as one
 // that is larger than the server allows. Without them the server would wait until its
 // call ends.
-func (l *loop) sayUnsent(out Payload, why error) {
+func (l *loop) reportUnsent(out Payload, why error) {
 	fault := &Error{Code: CodeInternalError, Message: "the result could not be sent: " + brief(why.Error())}
 	ctx, cancel := context.WithTimeout(l.peer.ctx, graceAtEnd)
 	defer cancel()
@@ -976,12 +971,12 @@ func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logg
 // all handlers see its values.
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
-	replies := &responder{peer: p, handler: h, done: in.done}
+	answer := &responder{peer: p, handler: h, done: in.done}
 	asArray, refused := p.protocol.admit(in, &base)
 	if refused != "" {
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
-	replies.Batch = asArray && refused == ""
+	answer.Batch = asArray && refused == ""
 	p.takeReport(in)
 	for _, m := range in.Messages {
 		switch m.Kind() {
@@ -994,23 +989,23 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 			x.Request = m
 			switch err := p.registerRequest(ctx, in, &x); {
 			case err == nil:
-				replies.requests = append(replies.requests, x.state)
-				replies.exclusive = replies.exclusive || x.exclusive
+				answer.requests = append(answer.requests, x.state)
+				answer.exclusive = answer.exclusive || x.exclusive
 			case err != errIgnored:
-				replies.refusals = append(replies.refusals, NewResponse(m.ID, nil, err))
+				answer.refusals = append(answer.refusals, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
 			if !p.drops(m) {
-				replies.refusals = append(replies.refusals, m)
+				answer.refusals = append(answer.refusals, m)
 			}
 		}
 	}
-	p.count(len(replies.refusals))
-	if len(replies.refusals)+len(replies.requests) == 0 {
-		replies.release()
+	p.countInFlight(len(answer.refusals))
+	if len(answer.refusals)+len(answer.requests) == 0 {
+		answer.release()
 		return nil
 	}
-	return replies
+	return answer
 }
 
 // takeReport takes in what a transport says about itself: that messages are lost, or
@@ -1072,10 +1067,6 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 		p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(response.Error.Error()))
 	}
 }
-
-// readerKey is the key of a channel in the context of the handler of a notification. The
-// channel is closed when the handler has returned, and the peer is read again.
-type readerKey struct{ peer *Peer }
 
 // valuesContext is the context of a Peer with the values of another one, whose end does not
 // matter. A context derived from that of the Peer would stay in each idle session.
@@ -1200,7 +1191,7 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 // in flight, because a peer that sends requests and does not read must not make us hold
 // any number of responses.
 func (r *responder) release() {
-	r.peer.count(-len(r.refusals) - len(r.requests))
+	r.peer.countInFlight(-len(r.refusals) - len(r.requests))
 	if r.done != nil {
 		r.done()
 	}
@@ -1274,8 +1265,8 @@ func (p *Peer) finish(s *served) bool {
 	return !s.cancelled
 }
 
-// count changes the number of requests and refusals in flight.
-func (p *Peer) count(n int) {
+// countInFlight changes the number of requests and refusals in flight.
+func (p *Peer) countInFlight(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inFlight += n
@@ -1333,13 +1324,8 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	if err != nil {
 		return err
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	// A goroutine that the handler of a notification has started waits until the handler
-	// returns. In the handler itself no response would ever come.
-	if returned, ok := ctx.Value(readerKey{p}).(chan struct{}); ok && !closedWithin(graceAtEnd, returned) {
-		return errNothingIsRead
+	if err := p.awaitReader(ctx); err != nil {
+		return err
 	}
 	c, err := p.registerCall(m)
 	if err != nil {
@@ -1367,6 +1353,25 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	p.goSend(func() { p.tellAbandoned(send, m, why) })
 	return ctx.Err()
 }
+
+// awaitReader waits until the peer is read again, if ctx is that of the handler of a
+// notification. A goroutine that the handler has started waits until the handler returns.
+// In the handler itself no response would ever come.
+func (p *Peer) awaitReader(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	returned, isNotification := ctx.Value(readerKey{p}).(chan struct{})
+	if isNotification && !closedWithin(graceAtEnd, returned) {
+		return errNothingIsRead
+	}
+	return nil
+}
+
+// readerKey is the key of a channel in the context of the handler of a notification. The
+// channel is closed when the handler has returned, and the peer is read again. It is in the
+// context because Client.Call is given nothing else of the handler.
+type readerKey struct{ peer *Peer }
 
 // pendingCall is a call that waits for its response.
 type pendingCall struct {
@@ -1500,16 +1505,6 @@ func (p *Peer) stopServing() {
 	for _, s := range p.serving {
 		s.cancel()
 	}
-}
-
-// whenEnded sets the function that runs when the conversation ends. It returns false if the
-// conversation has ended already. With a function of the context, an idle session would
-// take a third more memory.
-func (p *Peer) whenEnded(f func()) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.onEnd = f
-	return p.ctx.Err() == nil
 }
 
 // refuseCalls ends all calls that wait, with err. No call can begin after that. A
@@ -1878,17 +1873,15 @@ const (
 // members with one name, and a struct with a member missing. To read it by the rules of
 // Bind, make the field a json.RawMessage, and Bind that.
 //
-// The error is a *BindError. Bind goes on after a member that does not fit, so
-// that the caller can use the others. If several do not fit, the error is about the
-// first field that is required, or else about the first one. A member that appears twice
-// comes before them. If a method UnmarshalJSON or
+// The error is a *BindError. After a member that does not fit, Bind still stores the
+// others, so that the caller can use them. If several members do not fit, the error is
+// about one that appears twice, or else about the first field. If a method UnmarshalJSON or
 // UnmarshalText returns an error, its text becomes a part of the BindError, which the
 // peer may be sent.
 //
 // Bind panics if target is not a pointer to a struct, and if an exported field has no
-// json tag. Embedded structs and the tag
-// option string are not supported: Bind panics if there is one. The tag "-" leaves
-// a field out.
+// json tag. It also panics if there is an embedded struct, or the tag option string: Bind
+// does not support them. The tag "-" leaves a field out.
 func Bind(object json.RawMessage, target any) error {
 	v := reflect.ValueOf(target)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
@@ -1900,12 +1893,12 @@ func Bind(object json.RawMessage, target any) error {
 	case len(object) == 0 || string(object) == "null":
 		object = json.RawMessage("{}")
 	case object[0] != '{' || object[len(object)-1] != '}':
-		return &BindError{Reason: "not an object", Required: true}
+		return &BindError{Reason: "not an object"}
 	}
 	values, fault := membersOf(object, fields)
 	for i, f := range fields {
 		err := f.bind(values[i], v.Elem().Field(f.index))
-		if err != nil && (fault == nil || f.required && !fault.Required) {
+		if fault == nil {
 			fault = err
 		}
 	}
@@ -1927,7 +1920,7 @@ func membersOf(object json.RawMessage, fields []boundField) (values []json.RawMe
 		case values[i] == nil:
 			values[i] = value
 		case fault == nil:
-			fault = &BindError{Name: fields[i].name, Reason: appearsTwice, Twice: true, Required: fields[i].required}
+			fault = &BindError{Name: fields[i].name, Reason: appearsTwice}
 		}
 	}
 	return values, fault
@@ -1938,26 +1931,21 @@ func (f boundField) bind(value json.RawMessage, into reflect.Value) *BindError {
 	isMissing := value == nil || string(value) == "null" && into.Type() != rawType
 	switch {
 	case isMissing && f.required:
-		return &BindError{Name: f.name, Missing: true, Required: true}
+		return &BindError{Name: f.name, Missing: true}
 	case isMissing:
 		return nil
 	}
-	err := bindMember(value, into)
-	if err == nil {
-		return nil
+	if err := bindMember(value, into); err != nil {
+		return misfit(f.name, value, into.Type(), err)
 	}
-	fault := misfit(f.name, value, into.Type(), err)
-	fault.Required = f.required
-	return fault
+	return nil
 }
 
 // BindError says what is wrong with one member of an object.
 type BindError struct {
-	Name     string // such as "city", or "at.hour" for what json.Unmarshal has read; "": the object itself
-	Reason   string // such as "must be an integer"
-	Missing  bool   // the member is missing, or null
-	Twice    bool   // the member appears twice
-	Required bool   // the struct needs the member
+	Name    string // such as "city", or "at.hour" for what json.Unmarshal has read; "": the object itself
+	Reason  string // such as "must be an integer"
+	Missing bool   // the member is required, and is missing or null; there is no Reason then
 }
 
 func (e *BindError) Error() string { return e.text("member") }

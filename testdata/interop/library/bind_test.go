@@ -134,7 +134,7 @@ func TestBind(t *testing.T) {
 		{`{"city":"a","n":3.5}`, `{"city":"a"}`, "'n' must be an integer"},
 		{`{"city":"a","n":128}`, `{"city":"a"}`, "'n' is out of range"},
 		{`{"city":"a","n":1e300}`, `{"city":"a"}`, "'n' must be an integer"},
-		{`{"n":"x","n":1,"f":[]}`, `{"city":"","f":0}`, "Missing required member: 'city'"},
+		{`{"n":"x","n":1,"f":[]}`, `{"city":"","f":0}`, "'n' appears twice"}, // before what is missing
 		{`{"city":1,"city":"x"}`, `{"city":""}`, "'city' appears twice"}, // the first of several
 		{`{"city":"x","city":1}`, `{"city":"x"}`, "'city' appears twice"},
 		{`{"city":"a","raw":null}`, `{"city":"a","raw":null}`, ""},
@@ -154,7 +154,7 @@ func TestBind(t *testing.T) {
 		{`{"city":"a","n":9007199254740992.0}`, `{"city":"a"}`, "'n' must be an integer"}, // a float64 does not know its neighbour
 		{`{"city":"a","city":"b"}`, `{"city":"a"}`, "'city' appears twice"},
 		{`{"city":"a","c\u0069ty":"b"}`, `{"city":"a"}`, "'city' appears twice"},
-		{`{"n":"x","city":1,"f":2}`, `{"city":"","f":2}`, "'city' must be a string"}, // the required one, and wire.Bind goes on
+		{`{"n":"x","city":1,"f":2}`, `{"city":"","f":2}`, "'city' must be a string"}, // the first field, and wire.Bind stores the others
 		{`{"city":null}`, `{"city":""}`, "Missing required member: 'city'"},
 		{"", `{"city":""}`, "Missing required member: 'city'"},
 		{"null", `{"city":""}`, "Missing required member: 'city'"},
