@@ -135,7 +135,7 @@ func TestBind(t *testing.T) {
 		{`{"city":"a","n":128}`, `{"city":"a"}`, "'n' is out of range"},
 		{`{"city":"a","n":1e300}`, `{"city":"a"}`, "'n' must be an integer"},
 		{`{"n":"x","n":1,"f":[]}`, `{"city":"","f":0}`, "'n' appears twice"}, // before what is missing
-		{`{"city":1,"city":"x"}`, `{"city":""}`, "'city' appears twice"}, // the first of several
+		{`{"city":1,"city":"x"}`, `{"city":""}`, "'city' appears twice"},     // the first of several
 		{`{"city":"x","city":1}`, `{"city":"x"}`, "'city' appears twice"},
 		{`{"city":"a","raw":null}`, `{"city":"a","raw":null}`, ""},
 		{`{"city":"a","inner":{"name":"i"},"by":{"k":[1]}}`, `{"city":"a","inner":{"name":"i"},"by":{"k":[1]}}`, ""},
