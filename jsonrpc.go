@@ -16,7 +16,7 @@ package main
 // a response, and the peer's requests that we are serving. A Conn carries the
 // messages. ServeConn and OpenConn connect the two.
 //
-//	what comes    Conn.Read ─► Decode ─► Peer.dispatch ┬ a response      ─► the Call that waits for it
+//	in comes      Conn.Read ─► Decode ─► Peer.dispatch ┬ a response      ─► the Call that waits for it
 //	                                                   ├ a notification  ─► Handler.Handle, at once
 //	                                                   └ a request       ─► a responder
 //	a responder   serve ─► Handler.Handle ─► Conn.Write
@@ -57,7 +57,7 @@ package main
 // its appendix. "One call, through the code" there follows a request step by step. For
 // the first time, read on to the banner "Taking in what comes": 940 lines.
 //
-// Source: JSON-RPC 2.0; 2025-11-25 basic#messages; 2025-03-26 basic#batching. In
+// Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In
 // all files, "2025-11-25 basic#messages" stands for the page and the heading
 // modelcontextprotocol.io/specification/2025-11-25/basic#messages, and "JSON-RPC
 // 2.0 #batch" for jsonrpc.org/specification#batch.
@@ -101,7 +101,7 @@ type Message struct {
 
 	invalid  bool  // the text was not a message; ID and Error form the error response to it
 	unusable error // see Unusable
-	parsed   any   // what the protocol keeps of Params; of MCP it is a *metaOnce
+	parsed   any   // the protocol keeps here what it has read from Params; MCP keeps a *metaOnce
 }
 
 // Kind says what a Message is.
@@ -152,11 +152,12 @@ func NewRequest(id ID, method string, params any) (*Message, error) {
 // err that is not an *Error becomes one with CodeInternalError. A result that
 // cannot be encoded becomes such an error, too.
 func NewResponse(id ID, result any, err error) *Message {
+	var raw json.RawMessage
 	if err == nil {
-		var raw json.RawMessage
-		if raw, err = marshalObject(result); err == nil {
-			return &Message{ID: id, Result: raw}
-		}
+		raw, err = marshalObject(result)
+	}
+	if err == nil {
+		return &Message{ID: id, Result: raw}
 	}
 	var fault *Error
 	switch isError := errors.As(err, &fault); {
@@ -174,8 +175,8 @@ func newInvalid(id ID, code int, reason string) *Message {
 	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
 }
 
-// newLost returns a payload with the response to one of our calls, which is lost: the
-// call fails with err.
+// newLost returns a payload for a response that is lost: our call with this id fails with
+// err.
 func newLost(id ID, err error) Payload { return Payload{Messages: []*Message{{ID: id, unusable: err}}} }
 
 // ID is the id of a request: a string or an integer. It keeps the text as it was
@@ -254,8 +255,8 @@ var (
 )
 
 // Error returns the message, the data and the code. The data is left out if it
-// is not a string, or if the message repeats it. Of a long text Error returns the
-// first 4,000 characters.
+// is not a string, or if the message repeats it. A longer text is cut after 4,000
+// characters.
 func (e *Error) Error() string {
 	text, data := fmt.Sprintf("%.4000s", e.Message), fmt.Sprintf("%.4000s", unquote(e.Data))
 	if !strings.Contains(text, data) { // the search may take the product of their lengths, so both are cut first
@@ -526,18 +527,18 @@ func (m *Message) appendStart(b []byte) []byte {
 // server up to five seconds after the peer has hung up. See ServeConn.
 //
 // Notifications are handled one at a time, in the order in which they were sent,
-// on the goroutine that reads. So a handler of a notification must not take long,
-// and must not call the peer. The response to Peer.Call or Client.Call would not be
-// read, so a call with the context of the handler fails after a second.
-// The handler starts a goroutine for such a call. A Notify may have to wait until the
-// peer reads, so two ends that notify each other from such handlers need a goroutine, too.
+// on the goroutine that reads. So a handler of a notification must not take long. It
+// must not call the peer: the response would not be read. Peer.Call and Client.Call
+// with the context of this handler fail after a second. Start a goroutine for such a
+// call. If both ends send notifications from such handlers, start a goroutine for that,
+// too: Notify may have to wait until the peer reads.
 //
-// A handler of a request that panics is answered with a CodeInternalError. The panic
-// and its stack are logged, by slog.Default if there is no other log.
+// If a handler of a request panics, the request is answered with a CodeInternalError.
+// The panic and its stack are logged, by slog.Default if there is no other log.
 //
-// A handler of a request that ends its goroutine with runtime.Goexit, as t.FailNow
-// does, is answered with a CodeInternalError. A handler of a notification or of
-// initialize must not do this: nothing is read after it.
+// If a handler of a request ends its goroutine with runtime.Goexit, as t.FailNow does,
+// the request is answered with a CodeInternalError, too. A handler of a notification or
+// of initialize must not do this: nothing is read after it.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -551,16 +552,15 @@ func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { ret
 // Exchange is one request while it is being answered, or one notification while
 // it is being handled.
 //
-// A test may call a tool with an Exchange of its own, such as
-// &Exchange{Principal: "u"}: Progress and Log do nothing then, and Input returns
-// false. What needs a request is tested over a Pipe.
+// A test may make an Exchange, such as &Exchange{Principal: "u"}, and call a tool with
+// it. Then Progress and Log do nothing, and Input returns false. A test of a tool that
+// needs a request uses a Pipe.
 type Exchange struct {
 	Request *Message
-	// Peer is the sender of the request, for what a handler sends that does not
+	// Peer is the sender of the request. A handler uses it for messages that do not
 	// belong to the request. It is nil if the sender takes no such messages: every
 	// modern request of MCP stands alone. Notify and Call of a nil Peer return
-	// ErrNoServerRequests. All modern requests have the same Peer, nil, so test for
-	// that before you use it as a key.
+	// ErrNoServerRequests. A nil Peer is no key for a client: it stands for many.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has
 	// authenticated one. A Handler that passes the request on may set it. A
@@ -574,13 +574,13 @@ type Exchange struct {
 	Ending <-chan struct{}
 
 	send         sender
-	owner        *Peer   // the Peer that has the request in its table; the same as Peer, except that Peer is nil for modern requests of MCP
+	owner        *Peer   // has the request in its table; Peer is the same, or nil for a modern request of MCP
 	state        *served // nil for a notification
 	protocolData any     // what the protocol keeps with the exchange
 	cannotCall   bool    // Call returns ErrNoServerRequests
 	exclusive    bool    // nothing more is read from the peer before this request is answered
-	// encode encodes the result, for a transport that counts the bytes of its
-	// responses; nil: marshalObject does.
+	// encode encodes the result. A transport that counts the bytes of responses sets
+	// it; nil: marshalObject encodes the result.
 	encode func(result any) (json.RawMessage, error)
 }
 
@@ -634,7 +634,7 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 var errNothingIsRead = errors.New("the handler of a notification, or of initialize, cannot call: nothing is read before it returns; start a goroutine that calls")
 
 // sendRelated sends a message that belongs to the request, unless the request is
-// answered or cancelled. Its response waits until the message is sent.
+// answered or cancelled. The response to the request waits until the message is sent.
 func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 	if x.state == nil {
 		return ErrAnswered
@@ -652,11 +652,11 @@ func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 	return x.send(ctx, m)
 }
 
-// served is the state of a request that is being served. An Exchange is what a handler
-// sees, and a served is what is left of it until the response is written.
+// served is a request that is being served, until its response is written. Its handler
+// does not see it, but an Exchange, or a copy of that.
 type served struct {
-	// exchange is what the handler is called with. It is nil while the response
-	// waits to be written, so that the text of the request is not held any more.
+	// exchange is for the handler. It is nil while the response waits to be written: the
+	// text of the request is not needed any more.
 	exchange *Exchange
 
 	id      ID
@@ -720,9 +720,9 @@ type DialerFunc func(ctx context.Context) (Conn, error)
 func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
 
 // ServeConn answers the requests of the peer at the other end of c, in JSON-RPC
-// alone: for MCP, use Serve. It returns nil when the peer has hung up, and the
-// reason when the conversation has ended otherwise. It closes c, and an error of
-// that is joined to what it returns. A nil log is silent.
+// alone: for MCP, use Serve. It returns nil when the peer has hung up. If the
+// conversation ends in another way, it returns the reason. It closes c, and returns an
+// error of that, too. If log is nil, nothing is logged.
 //
 // When the peer has hung up, nothing more is read, waiting calls fail,
 // Exchange.Ending is closed, and running requests have five seconds to finish.
@@ -784,8 +784,7 @@ func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *sl
 //	timer              1 ms ─► starts reader 2
 //	reader 2                   reads B, serves B, writes the response, reads C …
 //
-// So quick requests keep their order, and of slow ones a thousand are taken in within a
-// second.
+// So quick requests keep their order. Of slow ones, a thousand are read in a second.
 type loop struct {
 	peer    *Peer
 	handler Handler
@@ -831,9 +830,8 @@ func (l *loop) read() {
 	}
 }
 
-// serve takes in a payload, and answers it. It returns false if the caller is not to
-// read on, because the timer has started another reader, or because the conversation has
-// ended.
+// serve takes in a payload, and answers it. If it returns false, the caller does not read
+// on: the timer has started another reader, or the conversation has ended.
 func (l *loop) serve(in Payload) (readOn bool) {
 	if !l.peer.enterReader(in) {
 		return false
@@ -853,8 +851,8 @@ func (l *loop) serve(in Payload) (readOn bool) {
 	}
 	next := time.AfterFunc(handOverAfter, l.read)
 	l.answer(answer)
-	// Stop returns true if the timer has not fired: then nobody else reads, and the
-	// caller reads on. Otherwise the timer has started the next reader.
+	// Stop returns true if the timer has not fired: then there is no other reader, and
+	// the caller reads on. Otherwise the timer has started the next reader.
 	return next.Stop()
 }
 
@@ -884,7 +882,7 @@ func (l *loop) write(out Payload) {
 	case !l.peer.weAreClient:
 		l.noteEnd(fmt.Errorf("write: %w", err))
 		l.peer.conn.Close()
-	case errors.Is(err, ErrClosed): // nobody waits for the answer any more
+	case errors.Is(err, ErrClosed): // the server does not wait for the answer any more
 		l.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
 	default:
 		l.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
@@ -892,9 +890,9 @@ func (l *loop) write(out Payload) {
 	}
 }
 
-// reportUnsent sends errors in place of results that could not be sent, such as one
-// that is larger than the server allows. Without them the server would wait until its
-// call ends.
+// reportUnsent sends an error in place of each result that could not be sent. A result
+// may be larger than the server allows, for instance. Without the error the server would
+// wait for it.
 func (l *loop) reportUnsent(out Payload, why error) {
 	fault := &Error{Code: CodeInternalError, Message: "the result could not be sent: " + brief(why.Error())}
 	ctx, cancel := context.WithTimeout(l.peer.ctx, graceAtEnd)
@@ -936,15 +934,15 @@ type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request
 	protocol    protocol
-	weAreClient bool // the local side is the client: it drops an Invalid message, and does not answer it
+	weAreClient bool // we are the client, and the peer is the server
 
 	ctx      context.Context
 	endCtx   context.CancelCauseFunc // ends ctx with the reason
 	conn     Conn                    // nil for a server over HTTP, which has no Conn
-	onReport func(error)             // is told what the transport reports; nil: only the log is
+	onReport func(error)             // takes in what the transport reports; nil: it is logged
 
 	working sync.WaitGroup // readers that serve what they have read
-	sends   sync.WaitGroup // goroutines that send what nobody waits for
+	sends   sync.WaitGroup // goroutines of goSend
 
 	mu       sync.Mutex // guards the fields below
 	lastID   int64
@@ -964,11 +962,11 @@ func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logg
 	return p
 }
 
-// dispatch takes in a payload. Before it returns, responses have reached the
-// calls that wait for them, and notifications the Handler, in the order in which
-// they were sent. If something must be answered, dispatch returns its
-// responder; otherwise nil. Each Exchange is a copy of base. Requests end when ctx does, and
-// all handlers see its values.
+// dispatch takes in a payload. Before it returns, the calls have got their responses, and
+// the Handler has handled the notifications, in the order in which they were sent. If
+// something must be answered, dispatch returns its responder; otherwise nil. Each Exchange
+// is a copy of base. The context of each request ends when ctx does. All handlers see the
+// values of ctx.
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
 	answer := &responder{peer: p, handler: h, done: in.done}
@@ -1068,8 +1066,9 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 	}
 }
 
-// valuesContext is the context of a Peer with the values of another one, whose end does not
-// matter. A context derived from that of the Peer would stay in each idle session.
+// valuesContext ends with the context of a Peer, and has the values of another context. A
+// context that is derived from that of the Peer would stay in it until the Peer ends, and
+// an idle session is to be small.
 type valuesContext struct {
 	context.Context
 	values context.Context
@@ -1115,8 +1114,7 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 
 // cancelServed ends the context of a request that its sender has cancelled, if allowed
 // returns true for it, and returns the request. It returns nil if there is no such
-// request. The handler goes on until it looks at its context, and so long its id is in
-// flight.
+// request. Its id is in flight until the handler returns.
 func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1187,9 +1185,9 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 	}
 }
 
-// release is called when all responses are written. Until then the requests count as
-// in flight, because a peer that sends requests and does not read must not make us hold
-// any number of responses.
+// release is called when all responses are written. Until then the requests count as in
+// flight. Otherwise a peer that sends requests, and does not read, could make us hold any
+// number of responses.
 func (r *responder) release() {
 	r.peer.countInFlight(-len(r.refusals) - len(r.requests))
 	if r.done != nil {
@@ -1304,9 +1302,8 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 // json.Unmarshal; nil: the result is not wanted.
 //
 // An error that the peer has sent is an *Error. If ctx ends first, Call returns
-// its error, and the peer is told that nobody waits any more. If the
-// conversation ends first, the error wraps ErrClosed and, if one is known, the
-// reason.
+// its error, and tells the peer that the response is not wanted. If the conversation
+// ends first, the error wraps ErrClosed and, if one is known, the reason.
 //
 // Some requests, such as initialize, are answered before anything else is read. The
 // handler of such a request must not wait for a Call.
@@ -1376,7 +1373,7 @@ type readerKey struct{ peer *Peer }
 // pendingCall is a call that waits for its response.
 type pendingCall struct {
 	request  *Message
-	key      ID            // that the protocol has given it
+	key      ID            // see protocol.callKey
 	response chan *Message // has room for one; that of a call that fails is unusable
 }
 
@@ -1434,8 +1431,7 @@ func storeResult(raw json.RawMessage, result any) error {
 	return nil
 }
 
-// tellAbandoned tells the peer that nobody waits for the response to call any
-// more.
+// tellAbandoned tells the peer that the response to call is not wanted any more.
 func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
 	m := p.protocol.abandoned(call, why)
 	if m == nil {
@@ -1452,8 +1448,8 @@ func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
 	}
 }
 
-// goSend runs f, which sends something that nobody waits for, on a goroutine of
-// the Peer. When no more calls can be made, it does nothing.
+// goSend runs f on a goroutine of the Peer. It is for messages that are sent in the
+// background. When no more calls can be made, goSend does nothing.
 func (p *Peer) goSend(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1485,8 +1481,7 @@ func (p *Peer) Close() error {
 	return err
 }
 
-// endContexts ends the context of the conversation, and the contexts of all requests
-// that are being served.
+// endContexts ends the context of the conversation, and the contexts of all requests.
 func (p *Peer) endContexts(why error) {
 	p.endCtx(why) // before the lock: registerRequest looks at ctx after it has put a request into the table
 	p.stopServing()
@@ -1793,9 +1788,8 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// Object builds a JSON object member by member. It is for an object of which
-// only some members are ours: the others are passed on as they came. The zero Object
-// has no members.
+// Object builds a JSON object member by member. Use it if some members are ours, and
+// the others are passed on as they came. The zero Object has no members.
 type Object struct{ text []byte }
 
 // Add adds a member. value must be JSON.
@@ -1862,9 +1856,8 @@ const (
 // Decode has read are. nil and null stand for an empty object.
 //
 // Each exported field needs a json tag with the name of its member. A field
-// without omitempty or omitzero is required: if its member is missing, or null,
-// that is an error. An optional field whose member is missing, or null, keeps its
-// value. Members without a field are ignored. A json.RawMessage accepts null like
+// without omitempty or omitzero is required: it is an error if its member is missing,
+// or null. An optional field keeps its value then. Members without a field are ignored. A json.RawMessage accepts null like
 // any other value: it refers to the text of its member. An integer may be written as
 // 3, 3.0 or 3e0.
 //
@@ -2213,8 +2206,8 @@ func member(object []byte, name string) (found json.RawMessage) {
 
 // unreadable returns the payload for text that is no message, because it is too large or
 // not JSON: err says why. head is the beginning of the text. Most peers write the id before
-// a large member. Then only one call fails, or the error can be sent to the request. An id
-// that appears twice is none, and so is one that head may have cut off.
+// a large member. Then only one call fails, or the request can be answered with the error.
+// An id does not count if it appears twice, or if head may have cut it off.
 func unreadable(head []byte, err error) Payload {
 	var e envelope
 	twice := e.decode(append(bytes.Clone(head), '?')) // with this character, an id at the end is no JSON
@@ -2236,9 +2229,9 @@ func unreadable(head []byte, err error) Payload {
 
 // ---- Text for logs and terminals ----
 
-// Printable returns text for a terminal or a log: white space becomes a space, and
-// what is not printable becomes U+FFFD. So text of a peer cannot move the cursor, or
-// look like a line of our own.
+// Printable returns text for a terminal or a log. White space becomes a space, and other
+// characters that cannot be printed become U+FFFD. So the text of a peer cannot move the
+// cursor, and cannot look like a line of our own.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {

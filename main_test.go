@@ -531,12 +531,128 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
+// The payloads whose requests are being served have maxHeld bytes at most. A payload that is alone may have more.
+func TestHeld(t *testing.T) {
+	ours, theirs := Pipe()
+	returns := make(chan struct{})
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { <-returns; return nil, nil })
+	l := newLoop(t.Context(), ours, h, plainProtocol{}, nil, false)
+	payload := func(id, size int) Payload {
+		in := Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, id))
+		in.raw = make([]byte, size)
+		return in
+	}
+	check := func(want string) {
+		if in, err := theirs.Read(); err != nil || string(in.raw) != want {
+			t.Errorf("%q %v, want %s", in.raw, err, want)
+		}
+	}
+	var serving sync.WaitGroup
+	serve := func(in Payload) {
+		serving.Go(func() { l.serve(in) })
+		waitFor(t, func() bool {
+			l.peer.mu.Lock()
+			defer l.peer.mu.Unlock()
+			return l.peer.serving[in.Messages[0].ID] != nil
+		})
+	}
+	serve(payload(1, maxHeld+1))
+	l.serve(payload(2, 10))
+	check(`{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"message":"Too many requests in flight"}}`)
+	returns <- struct{}{}
+	check(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+	serving.Wait()
+	serve(payload(3, maxHeld-10))
+	serve(payload(4, 10))
+	l.serve(payload(5, 1))
+	check(`{"jsonrpc":"2.0","id":5,"error":{"code":-32603,"message":"Too many requests in flight"}}`)
+	close(returns)
+	serving.Wait()
+	l.peer.Close()
+}
+
+// When the results of a batch have more than maxAnswers bytes, the requests that are left get errors.
+func TestAnswersOfABatch(t *testing.T) {
+	large := append(append([]byte(`{"a":"`), make([]byte, maxAnswers/2)...), `"}`...)
+	calls := 0
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { calls++; return encoded(large), nil })
+	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
+	batch := `[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"m"},{"jsonrpc":"2.0","id":3,"method":"m"}]`
+	a := p.dispatch(t.Context(), h, Decode([]byte(batch)), Exchange{})
+	var codes []int
+	a.serve(func(m *Message) { codes = append(codes, cmp.Or(m.Error, new(Error)).Code) })
+	a.release()
+	if !slices.Equal(codes, []int{0, 0, CodeInternalError}) || calls != 2 {
+		t.Error(codes, calls)
+	}
+}
+
+// When a call of a client fails because the server has gone, the context of the Peer has ended before: the caller may look at it.
+func TestContextEndsBeforeCalls(t *testing.T) {
+	ours, theirs := Pipe()
+	l := newLoop(t.Context(), ours, nil, plainProtocol{}, nil, true)
+	var calling sync.WaitGroup
+	calling.Go(func() { _ = l.peer.Call(t.Context(), "m", nil, nil) })
+	_, _ = theirs.Read()
+	waiting := 0
+	l.peer.whenEnded(func() {
+		l.peer.mu.Lock()
+		waiting = len(l.peer.calls)
+		l.peer.mu.Unlock()
+	})
+	l.noteEnd(io.EOF)
+	if waiting != 1 {
+		t.Error("the call has failed first")
+	}
+	calling.Wait()
+}
+
+// An id can be used again as soon as its response is written, and the response waits for a notification that is on its way.
+func TestResponseIsLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, read := make(chan struct{}), make(chan struct{})
+		send := func(context.Context, *Message) error { close(begun); <-read; return nil }
+		h := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+			if x.Request.Method == "notifies" {
+				go x.Notify(ctx, "note", nil)
+				<-begun
+			}
+			return nil, nil
+		})
+		p := newPeer(t.Context(), nil, plainProtocol{}, nil)
+		dispatch := func(method string) *responder {
+			return p.dispatch(t.Context(), h, Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+method+`"}`)), Exchange{send: send})
+		}
+		responses := 0
+		a := dispatch("notifies")
+		go a.serve(func(*Message) {
+			responses++
+			again := dispatch("m") // as the peer does that has read the response
+			again.serve(func(m *Message) {
+				if m.Error != nil {
+					t.Error(m.Error)
+				}
+			})
+		})
+		synctest.Wait()
+		if responses > 0 {
+			t.Error("the response has overtaken a notification")
+		}
+		close(read)
+		synctest.Wait()
+		if responses != 1 {
+			t.Error(responses, "responses")
+		}
+	})
+}
+
 // Whatever is decoded, it is what encoding/json makes of it, member by member; and what is encoded is decoded as the same.
 func FuzzDecode(f *testing.F) {
 	for _, line := range oddLines() {
 		f.Add([]byte(line))
 	}
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"é"}}}`))
+	f.Add([]byte("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\",\"params\":{\r\n\"a\":[\r1,\n2]}}")) // becomes one line
 	f.Add([]byte(`[{"jsonrpc":"2.0","id":"\u0061\\","result":{"a":[1,{"]":"}"}]}},1,[],{}]`))
 	f.Add([]byte(`{"jsonrpc":"2.0","error":{"code":-32700,"message":"\ud800","data":[]}}`))
 	f.Add([]byte("{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2}\xff"))

@@ -20,7 +20,7 @@ package main
 //	child.Write          ─────────── stdin ─────► lineConn.Read
 //	child.Read           ◄────────── stdout ───── lineConn.Write
 //	child.copyStderr     ◄────────── stderr ───── its log, which is no part of MCP
-//	child.awaitExit      ◄────────── exit status  ends at the end of its stdin
+//	child.awaitExit      ◄────────── exit status  ends when stdin has ended
 //	child.shutDown       closes stdin; if that is not enough, SIGTERM, then SIGKILL
 //
 // A child is two things: a lineConn over its stdin and stdout, and a process that must
@@ -36,6 +36,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -176,10 +177,10 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // read. A Read that waits ends only with the input or the process. No process may set
 // the pipe to nonblocking mode.
 //
-// Whatever else writes to standard output spoils the messages: a fmt.Println in a tool,
-// for instance. Set os.Stdout = os.Stderr after StdioConn, which keeps the file that it
-// has found. Then all that is printed in Go goes to the log of the client. A command that
-// a tool starts has no standard output unless the tool gives it one.
+// Other text on standard output would spoil the messages, such as that of a fmt.Println
+// in a tool. After StdioConn, set os.Stdout = os.Stderr: then the text goes to the log of
+// the client. StdioConn keeps the file that it has found. A command that a tool starts has
+// no standard output unless the tool gives it one.
 //
 // StdioConn changes the whole process: SIGPIPE no longer ends it. If the client
 // has gone, Write returns an error.
@@ -220,7 +221,7 @@ type CommandDialer struct {
 	MaxLine int           // bytes of a line of the child, as for NewLineConn; 0: 64 MiB, as for HTTPDialer
 }
 
-// Dial starts a child, and returns its Conn. When ctx ends, the child goes on.
+// Dial starts a child, and returns its Conn. The child lives on when ctx ends.
 func (d CommandDialer) Dial(ctx context.Context) (Conn, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -256,18 +257,16 @@ type child struct {
 }
 
 // start starts the process, with a pipe for each of its three streams.
-func (c *child) start() (err error) {
+func (c *child) start() error {
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = nil, nil, nil
 	if c.cmd.SysProcAttr == nil {
 		c.cmd.SysProcAttr = ownGroup()
 	}
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		return err
-	}
-	if c.stdout, err = c.cmd.StdoutPipe(); err != nil {
-		return err
-	}
-	if c.stderr, err = c.cmd.StderrPipe(); err != nil {
+	var errs [3]error
+	c.stdin, errs[0] = c.cmd.StdinPipe()
+	c.stdout, errs[1] = c.cmd.StdoutPipe()
+	c.stderr, errs[2] = c.cmd.StderrPipe()
+	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
 	return c.cmd.Start()
@@ -293,8 +292,8 @@ func (c *child) Write(ctx context.Context, p Payload) error {
 	return fmt.Errorf("%w: %w", ErrClosed, c.explain(err))
 }
 
-// explain returns the reason why reading or writing has failed with err. If the child has
-// ended, that is the reason.
+// explain returns why reading or writing has failed with err. If the child has ended, that
+// is the reason.
 func (c *child) explain(err error) error {
 	if !closedWithin(exitTime, c.exited) {
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
@@ -357,10 +356,10 @@ const (
 	// headOfLine is how many bytes of a line that is too long are searched for its id.
 	// Most peers write the id first, or after the name of the method.
 	headOfLine = 4 << 10
-	// exitTime is how long the end of the process, and of its stderr, is waited for when
-	// its stdin or stdout has ended. Normally both come at once. But a process may close
-	// its stdout and live on. A process outside of its group may have stderr for ever, and
-	// the writer that takes in stderr may block.
+	// exitTime is how long we wait until the process and its stderr end, when its stdin or
+	// stdout has ended. Normally both end at once. But a process may close its stdout
+	// and live on, a process outside of the group may keep stderr open for ever, and the
+	// writer that takes in stderr may block.
 	exitTime  = time.Second
 	maxStderr = 2048 // bytes of stderr that an error shows
 	// groupInterval is the time between two checks whether a process group is empty. It
@@ -369,7 +368,7 @@ const (
 )
 
 // copyStderr passes on what comes from stderr. If to is nil, it remembers the last of it.
-// It reads on even if to fails: a child whose stderr nobody reads would block.
+// It reads on even if to fails: otherwise the child would block when the pipe is full.
 func (c *child) copyStderr(to io.Writer) {
 	defer close(c.stderrEnded)
 	part := make([]byte, 4<<10)
@@ -402,9 +401,9 @@ func ownGroup() *syscall.SysProcAttr {
 // endsWithin waits until the child has ended and its group is empty, for at most d. It
 // reports whether that is so.
 //
-// A zombie is still in the group: a process that has ended, and that no other process has
-// waited for. In a container whose first process reaps no others, it stays there for
-// ever. Then Close takes all its steps, and does no harm.
+// A zombie is still in the group: a process that has ended, but for which its parent has
+// not waited. In a container whose first process does not wait for others, a zombie stays
+// for ever. Then Close takes all its steps, and does no harm.
 func (c *child) endsWithin(d time.Duration) bool {
 	deadline := time.Now().Add(d)
 	if !closedWithin(d, c.exited) {
