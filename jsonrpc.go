@@ -1830,16 +1830,34 @@ func (o *Object) encode() encoded {
 // ==== Bounds and protection ====
 
 const (
-	maxID      = 1024     // bytes of an id, and of a progress token
-	maxAnswers = 64 << 20 // bytes of the results of one batch; the requests after that get errors
-	maxLogged  = 500      // bytes that a log repeats of what a peer has sent
+	// maxID is how many bytes an id may have, and a progress token. Ids are kept, logged and
+	// repeated. A UUID has 36.
+	maxID = 1024
+	// maxLogged is how many bytes a log repeats of what a peer has sent.
+	maxLogged = 500
+	// maxInFlight is how many requests and refusals of one Peer may wait for their
+	// responses to be written. After that it gets errBusy. A request that waits takes
+	// 6 kB, half of it the stack of its goroutine: so these take 6 MB. A batch has as many
+	// messages at most.
+	maxInFlight = 1024
+	// maxHeld is how many bytes the payloads have that a Peer with a Conn serves at a time.
+	// After that it gets errBusy. It is 32 lines of 4 MiB: without this bound, maxInFlight
+	// such lines would take 4 GiB.
+	maxHeld = 128 << 20
+	// maxAnswers is how many bytes the results of one batch have before the requests that
+	// are left get errors. They are written together: without this bound, a batch of
+	// maxInFlight small requests, each with a result of 4 MiB, would take 4 GiB.
+	maxAnswers = 64 << 20
 
-	maxInFlight = 1024      // requests and refusals of one Peer whose responses are not written, before it is told errBusy; and messages of a batch
-	maxHeld     = 128 << 20 // bytes of the payloads whose requests a Peer with a Conn serves before it says errBusy
-
-	graceAfterHangup = 5 * time.Second // for running requests, when the peer has hung up
-	graceAfterStop   = 3 * time.Second // for running requests, when ServeConn is told to stop
-	graceAtEnd       = time.Second     // to send a cancellation, and for handlers whose context has ended
+	// When the peer has hung up, its running requests have graceAfterHangup. Clients with
+	// an official SDK send SIGTERM two to five seconds after that. When ServeConn is told
+	// to stop, the requests have graceAfterStop: those clients send SIGKILL two seconds
+	// after SIGTERM or later.
+	graceAfterHangup = 5 * time.Second
+	graceAfterStop   = 3 * time.Second
+	// graceAtEnd is for what takes milliseconds if nothing is wrong: to send a
+	// cancellation, and for handlers whose context has ended.
+	graceAtEnd = time.Second
 )
 
 // ---- Objects of a peer, by exact names ----

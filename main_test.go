@@ -607,6 +607,24 @@ func TestContextEndsBeforeCalls(t *testing.T) {
 	calling.Wait()
 }
 
+// A server writes a refusal before it reads on. So a client that sends nonsense, and does not read, soon cannot send any more.
+func TestRefusalsAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := Pipe()
+		go ServeConn(t.Context(), ours, nil, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		sent, nonsense := 0, Payload{Messages: []*Message{{Method: "m", Result: json.RawMessage("{}")}}}
+		for sent < 1000 && theirs.Write(ctx, nonsense) == nil {
+			sent++
+		}
+		if want := 64 + 1 + 64; sent != want { // 64 wait in each direction, and one waits to be written
+			t.Errorf("%d were sent, want %d", sent, want)
+		}
+		theirs.Close()
+	})
+}
+
 // An id can be used again as soon as its response is written, and the response waits for a notification that is on its way.
 func TestResponseIsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

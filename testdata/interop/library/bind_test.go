@@ -125,6 +125,7 @@ func TestBind(t *testing.T) {
 		By    map[string]json.RawMessage `json:"by,omitempty"`
 		Raw   json.RawMessage            `json:"raw,omitempty"`
 		Data  []byte                     `json:"data,omitempty"`
+		Num   json.Number                `json:"num,omitempty"`
 		Not   string                     `json:"-"`
 	}
 	for _, row := range []struct{ object, want, err string }{
@@ -152,6 +153,7 @@ func TestBind(t *testing.T) {
 		{`{"city":"a","data":"%"}`, `{"city":"a"}`, "'data' has the wrong type: illegal base64 data at input byte 0"},
 		{`{"city":"a","data":7}`, `{"city":"a"}`, "'data' must be a string in Base64"},
 		{`{"city":"a","n":9007199254740992.0}`, `{"city":"a"}`, "'n' must be an integer"}, // a float64 does not know its neighbour
+		{`{"city":"a","num":true}`, `{"city":"a"}`, "'num' must be a number"},
 		{`{"city":"a","city":"b"}`, `{"city":"a"}`, "'city' appears twice"},
 		{`{"city":"a","c\u0069ty":"b"}`, `{"city":"a"}`, "'city' appears twice"},
 		{`{"n":"x","city":1,"f":2}`, `{"city":"","f":2}`, "'city' must be a string"}, // the first field, and wire.Bind stores the others
