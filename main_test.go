@@ -531,44 +531,39 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// The payloads whose requests are being served have maxHeld bytes at most. A payload that is alone may have more.
+// The payloads that are being served have maxHeld bytes at most. A payload that is alone may have more.
 func TestHeld(t *testing.T) {
-	ours, theirs := Pipe()
-	returns := make(chan struct{})
-	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { <-returns; return nil, nil })
-	l := newLoop(t.Context(), ours, h, plainProtocol{}, nil, false)
-	payload := func(id, size int) Payload {
-		in := Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, id))
-		in.raw = make([]byte, size)
-		return in
-	}
-	check := func(want string) {
-		if in, err := theirs.Read(); err != nil || string(in.raw) != want {
-			t.Errorf("%q %v, want %s", in.raw, err, want)
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := Pipe()
+		returns := make(chan struct{})
+		h := HandlerFunc(func(context.Context, *Exchange) (any, error) { <-returns; return nil, nil })
+		l := newLoop(t.Context(), ours, h, plainProtocol{}, nil, false)
+		serve := func(id, size int) {
+			in := Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, id))
+			in.raw = make([]byte, size)
+			go l.serve(in)
+			synctest.Wait()
 		}
-	}
-	var serving sync.WaitGroup
-	serve := func(in Payload) {
-		serving.Go(func() { l.serve(in) })
-		waitFor(t, func() bool {
-			l.peer.mu.Lock()
-			defer l.peer.mu.Unlock()
-			return l.peer.serving[in.Messages[0].ID] != nil
-		})
-	}
-	serve(payload(1, maxHeld+1))
-	l.serve(payload(2, 10))
-	check(`{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"message":"Too many requests in flight"}}`)
-	returns <- struct{}{}
-	check(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-	serving.Wait()
-	serve(payload(3, maxHeld-10))
-	serve(payload(4, 10))
-	l.serve(payload(5, 1))
-	check(`{"jsonrpc":"2.0","id":5,"error":{"code":-32603,"message":"Too many requests in flight"}}`)
-	close(returns)
-	serving.Wait()
-	l.peer.Close()
+		check := func(want string) {
+			if in, err := theirs.Read(); err != nil || string(in.raw) != want {
+				t.Errorf("%q %v, want %s", in.raw, err, want)
+			}
+			synctest.Wait()
+		}
+		const refused = `,"error":{"code":-32603,"message":"Too many requests in flight"}}`
+		serve(1, maxHeld+1)
+		serve(2, 10)
+		check(`{"jsonrpc":"2.0","id":2` + refused)
+		returns <- struct{}{}
+		check(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		serve(3, maxHeld-10)
+		serve(4, 10)
+		serve(5, 1)
+		check(`{"jsonrpc":"2.0","id":5` + refused)
+		close(returns)
+		synctest.Wait()
+		l.peer.Close()
+	})
 }
 
 // When the results of a batch have more than maxAnswers bytes, the requests that are left get errors.
@@ -623,6 +618,21 @@ func TestRefusalsAreRead(t *testing.T) {
 		}
 		theirs.Close()
 	})
+}
+
+// When a conversation has ended, nothing is served any more: Close may have waited for all handlers already.
+func TestNothingIsServedAfterTheEnd(t *testing.T) {
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { t.Error("it is served"); return nil, nil })
+	ours, _ := Pipe()
+	l := newLoop(t.Context(), ours, h, plainProtocol{}, nil, false)
+	l.peer.refuseCalls(ErrClosed)
+	if l.serve(Decode([]byte(`{"jsonrpc":"2.0","method":"m"}`))) {
+		t.Error("the reader reads on")
+	}
+	request := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)) // over HTTP there is no reader
+	if a := l.peer.dispatch(t.Context(), h, request, Exchange{}); a != nil {
+		t.Error("a request is registered")
+	}
 }
 
 // An id can be used again as soon as its response is written, and the response waits for a notification that is on its way.
