@@ -1129,8 +1129,8 @@ func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 
 // ---- Answering ----
 
-// responder answers a payload. The caller writes all responses, and
-// then calls release.
+// responder answers a payload. The caller of serve writes the responses, and then calls
+// release.
 type responder struct {
 	Batch bool // the responses form one array
 
@@ -1160,9 +1160,11 @@ func (r *responder) serve(write func(*Message)) {
 	}()
 	for next < len(r.requests) {
 		s := r.requests[next]
-		response := NewResponse(s.id, nil, errBatchTooLarge)
+		var response *Message
 		if size <= maxAnswers { // small requests may have large responses
 			response = s.exchange.callHandler(s.ctx, r.handler)
+		} else {
+			response = NewResponse(s.id, nil, errBatchTooLarge)
 		}
 		next++
 		size += len(response.Result)
@@ -1172,10 +1174,9 @@ func (r *responder) serve(write func(*Message)) {
 
 // endRequest ends a request, and writes its response.
 func (r *responder) endRequest(s *served, response *Message, write func(*Message)) {
-	weClosed := r.peer.weAreClient && s.ctx.Err() != nil // a client that has closed the conversation sends nothing more
 	isWanted := r.peer.finish(s)
 	s.exchange = nil
-	if !isWanted || weClosed {
+	if !isWanted {
 		return
 	}
 	s.sending.Wait()
@@ -1609,7 +1610,7 @@ type protocol interface {
 	// Handler is not called.
 	takeNotification(x *Exchange) (handled bool)
 	// callKey returns the key by which notifications refer to one of our calls,
-	// such as a progress token; the zero ID: there is none. See Peer.expects.
+	// such as a progress token; the zero ID: there is none.
 	callKey(call *Message) ID
 	// abandoned returns the notification that tells the other side that no
 	// caller waits for the response to call any more; nil: it is not told.

@@ -482,6 +482,21 @@ func TestResultDoesNotFit(t *testing.T) {
 	}
 }
 
+// What a peer has sent makes no error text of its own length: neither for a log, nor for the answer that repeats it.
+func TestErrorTextsAreCut(t *testing.T) {
+	long := strings.Repeat("é", 10_000)
+	for want, err := range map[int]error{
+		4000 + len(": ") + 4000 + len(" (7)"):    &Error{Code: 7, Message: long, Data: json.RawMessage(`"x` + long + `"`)},
+		len("Invalid params:  (-32602)") + 500:   InvalidParams("%s", long),
+		len("Method not found:  (-32601)") + 200: MethodNotFound(long),
+		4000 + len(" (8)"):                       &Error{Code: 8, Message: long, Data: json.RawMessage(`"é"`)}, // the message repeats the data
+	} {
+		if got := utf8.RuneCountInString(err.Error()); got != want {
+			t.Errorf("%d characters, want %d: %.40s", got, want, err)
+		}
+	}
+}
+
 // A cancellation against an answer that is on its way: at most one answer, at any timing, and the next request works.
 func TestCancelRaces(t *testing.T) {
 	said := []string{initializeLine("2025-11-25")}
