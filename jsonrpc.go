@@ -1024,7 +1024,7 @@ func (p *Peer) takeReport(in Payload) {
 // deliver hands a response to the call that waits for it. A response that no
 // call waits for is logged.
 func (p *Peer) deliver(m *Message) {
-	c := p.remove(m.ID)
+	c := p.removeCall(m.ID)
 	switch {
 	case c != nil:
 		c.response <- m
@@ -1174,7 +1174,7 @@ func (r *responder) serve(write func(*Message)) {
 
 // endRequest ends a request, and writes its response.
 func (r *responder) endRequest(s *served, response *Message, write func(*Message)) {
-	isWanted := r.peer.finish(s)
+	isWanted := r.peer.removeRequest(s)
 	s.exchange = nil
 	if !isWanted {
 		return
@@ -1249,9 +1249,9 @@ func (x *Exchange) logPanic(r any) {
 	log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
 }
 
-// finish takes a request out of the table when its handler has returned. It returns
+// removeRequest takes a request out of the table when its handler has returned. It returns
 // false if the request was cancelled.
-func (p *Peer) finish(s *served) bool {
+func (p *Peer) removeRequest(s *served) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.serving[s.id] == s { // the id may belong to another request by now
@@ -1277,17 +1277,12 @@ func (p *Peer) countInFlight(n int) {
 // the reason. If the Peer is nil, there is no conversation, and the context has ended.
 func (p *Peer) Context() context.Context {
 	if p == nil {
-		return noConversation
+		ctx, end := context.WithCancelCause(context.Background())
+		end(ErrNoServerRequests)
+		return ctx
 	}
 	return p.ctx
 }
-
-// noConversation has ended.
-var noConversation = func() context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(ErrNoServerRequests)
-	return ctx
-}()
 
 // Notify sends a notification that belongs to no request. If the Peer is nil, it
 // returns ErrNoServerRequests.
@@ -1339,7 +1334,7 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	}
 	// Here the request was not sent, or ctx has ended. Or the response has come at the
 	// same time: then the goroutine that has removed the call sends its response.
-	if p.remove(m.ID) == nil {
+	if p.removeCall(m.ID) == nil {
 		return (<-c.response).store(result)
 	}
 	if ctx.Err() == nil { // it was not sent
@@ -1395,9 +1390,9 @@ func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
 	return c, nil
 }
 
-// remove takes a call out of the table, and returns it; nil: it is not there.
+// removeCall takes a call out of the table, and returns it; nil: it is not there.
 // The goroutine that has removed a call sends its response.
-func (p *Peer) remove(id ID) *pendingCall {
+func (p *Peer) removeCall(id ID) *pendingCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.calls[id]
@@ -1416,8 +1411,8 @@ func (m *Message) store(result any) error {
 	return storeResult(m.Result, result)
 }
 
-// storeResult stores a result where a caller of Call wants it. The two most
-// common types need not be checked and copied once more.
+// storeResult stores a result where a caller of Call wants it. A json.RawMessage is not
+// checked and copied once more.
 func storeResult(raw json.RawMessage, result any) error {
 	switch result := result.(type) {
 	case nil:
@@ -1432,7 +1427,7 @@ func storeResult(raw json.RawMessage, result any) error {
 	return nil
 }
 
-// tellAbandoned tells the peer that the response to call is not wanted any more.
+// tellAbandoned tells the peer that we do not want the response to call any more.
 func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
 	m := p.protocol.abandoned(call, why)
 	if m == nil {
@@ -1522,9 +1517,9 @@ func (p *Peer) failAllCalls(err error) {
 	clear(p.calls)
 }
 
-// enterReader counts a reader that has read something, and is going to serve it. When
-// the conversation has ended, enterReader returns false, and nothing is served any
-// more: from then on Close may wait for the count.
+// enterReader counts a reader that has read a payload, and is going to serve it. When the
+// conversation has ended, enterReader returns false, and nothing is served any more: Close
+// may already wait for the readers.
 func (p *Peer) enterReader(in Payload) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1546,8 +1541,8 @@ func (p *Peer) leaveReader(in Payload) {
 
 var errStubborn = errors.New("a handler has not returned")
 
-// doneWithin waits for a group, for at most d. It reports whether the group is done.
-// The goroutine that it starts lives as long as the group.
+// doneWithin waits for a group, for at most d. It reports whether the group is done. The
+// goroutine that it starts ends when the group is done.
 func doneWithin(d time.Duration, group *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() {

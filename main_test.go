@@ -2467,6 +2467,20 @@ func TestReplacedCallsAreNotCancelled(t *testing.T) {
 	replaces.Wait()
 }
 
+// A request of the first client ends after the second client has sent one with the same id. That one stays in the table.
+func TestReplacedRequestEnds(t *testing.T) {
+	p := newPeer(t.Context(), nil, new(mcpProtocol), nil)
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil })
+	request := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`))
+	first := p.dispatch(t.Context(), h, request, Exchange{})
+	p.replace(func(*Exchange) bool { return false }, errReplaced)
+	second := p.dispatch(t.Context(), h, request, Exchange{})
+	first.serve(func(m *Message) { t.Error("the second client gets", m) })
+	if s := second.requests[0]; p.serving[s.id] != s {
+		t.Error("the request is not in the table any more")
+	}
+}
+
 // Questions in the modern era: the answer is input_required, and the call comes again with the answers, to any replica with the same key.
 // A state that belongs to another call is refused; TestInputState of testdata/interop/library tries more of them.
 func TestHTTPModernInput(t *testing.T) {

@@ -1048,7 +1048,7 @@ func (p *Peer) expects(key ID) bool {
 
 // fail ends the call with this id.
 func (p *Peer) fail(id ID, err error) {
-	if c := p.remove(id); c != nil {
+	if c := p.removeCall(id); c != nil {
 		c.response <- &Message{unusable: err}
 	}
 }
