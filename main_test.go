@@ -650,6 +650,29 @@ func TestNothingIsServedAfterTheEnd(t *testing.T) {
 	}
 }
 
+// A batch that is too long is not decoded to its end: 4 MiB of it would take a hundred times as much.
+func TestLongBatchIsNotDecoded(t *testing.T) {
+	batch := []byte("[" + strings.Repeat("1,", 100*maxInFlight) + "1]")
+	if n := testing.AllocsPerRun(1, func() { Decode(batch) }); n > 10*maxInFlight {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// A program without a log still shows its panics.
+func TestPanicIsShown(t *testing.T) {
+	defer log.SetOutput(log.Writer()) // which SetDefault changes, too
+	defer log.SetFlags(log.Flags())
+	defer slog.SetDefault(slog.Default())
+	var out lockedBuffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
+	x := &Exchange{Request: &Message{ID: NumberID(1), Method: "m"}, owner: p}
+	response := x.callHandler(t.Context(), HandlerFunc(func(context.Context, *Exchange) (any, error) { panic("oh") }))
+	if response.Error != errInternal || !strings.Contains(out.String(), "panic=oh") {
+		t.Error(response.Error, out.String())
+	}
+}
+
 // An id can be used again as soon as its response is written, and the response waits for a notification that is on its way.
 func TestResponseIsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
