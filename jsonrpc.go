@@ -833,10 +833,11 @@ func (l *loop) read() {
 // serve takes in a payload, and answers it. If it returns false, the caller does not read
 // on: the timer has started another reader, or the conversation has ended.
 func (l *loop) serve(in Payload) (readOn bool) {
-	if !l.peer.enterReader(in) {
+	size := len(in.raw)
+	if !l.peer.enterReader(size) {
 		return false
 	}
-	defer l.peer.leaveReader(in)
+	defer l.peer.leaveReader(size)
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send}
 	answer := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 	switch {
@@ -1517,24 +1518,24 @@ func (p *Peer) failAllCalls(err error) {
 	clear(p.calls)
 }
 
-// enterReader counts a reader that has read a payload, and is going to serve it. When the
+// enterReader counts a reader that has read a payload of size bytes, and serves it. When the
 // conversation has ended, enterReader returns false, and nothing is served any more: Close
 // may already wait for the readers.
-func (p *Peer) enterReader(in Payload) bool {
+func (p *Peer) enterReader(size int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callErr != nil {
 		return false
 	}
 	p.working.Add(1)
-	p.held += len(in.raw)
+	p.held += size
 	return true
 }
 
-// leaveReader is called when a reader has served what it has read.
-func (p *Peer) leaveReader(in Payload) {
+// leaveReader is called when a reader has served its payload.
+func (p *Peer) leaveReader(size int) {
 	p.mu.Lock()
-	p.held -= len(in.raw)
+	p.held -= size
 	p.mu.Unlock()
 	p.working.Done()
 }

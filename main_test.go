@@ -673,6 +673,21 @@ func TestPanicIsShown(t *testing.T) {
 	}
 }
 
+// While a response waits to be written, the text of its request is not held.
+func TestRequestIsNotHeld(t *testing.T) {
+	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil })
+	in := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`))
+	collected := make(chan struct{})
+	runtime.AddCleanup(in.Messages[0], func(done chan struct{}) { close(done) }, collected)
+	p.dispatch(t.Context(), h, in, Exchange{}).serve(func(*Message) {
+		waitFor(t, func() bool {
+			runtime.GC()
+			return closedWithin(time.Millisecond, collected)
+		})
+	})
+}
+
 // An id can be used again as soon as its response is written, and the response waits for a notification that is on its way.
 func TestResponseIsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -852,6 +867,20 @@ func slowMessage(element json.RawMessage) (kind Kind, id string) {
 }
 
 // ======== stdio.go ========
+
+// When nothing can be written any more, the stream is closed: so a client sees that its conversation is over.
+func TestFailedWriteClosesTheStream(t *testing.T) {
+	in, out := io.Pipe()
+	closed := make(chan struct{})
+	c := NewLineConn(strings.NewReader(""), out, testLimit, func() error { close(closed); return nil })
+	in.Close()
+	if err := c.Write(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","method":"m"}`))); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	if !closedWithin(time.Minute, closed) {
+		t.Error("the stream is still open")
+	}
+}
 
 // A write that the other side does not read ends with its context, and the line it had begun goes on before the next.
 func TestLinesInterrupted(t *testing.T) {
