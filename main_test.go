@@ -868,6 +868,36 @@ func slowMessage(element json.RawMessage) (kind Kind, id string) {
 
 // ======== stdio.go ========
 
+// Of a line that is too long, only the beginning is held.
+func TestLongLineIsNotHeld(t *testing.T) {
+	const size = 64 << 20
+	zeros := readerFunc(func(b []byte) (int, error) { clear(b); return len(b), nil })
+	c := NewLineConn(io.LimitReader(zeros, size), io.Discard, testLimit, nil)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	in, err := c.Read()
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; err != nil || !errors.Is(in.Lost, ErrTooLarge) || took > 10*testLimit {
+		t.Error(in.Lost, err, took, "bytes")
+	}
+}
+
+// When the client has gone, a server on stdio is not killed by SIGPIPE: it sees that it cannot write, and ends.
+func TestClientOfStdioHasGone(t *testing.T) {
+	cmd := process(t, "stdio")
+	stdout, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`), theirs
+	stdout.Close()
+	_ = cmd.Run()
+	theirs.Close()
+	if state := cmd.ProcessState; state == nil || !state.Success() {
+		t.Error(state)
+	}
+}
+
 // When nothing can be written any more, the stream is closed: so a client sees that its conversation is over.
 func TestFailedWriteClosesTheStream(t *testing.T) {
 	in, out := io.Pipe()
@@ -980,6 +1010,8 @@ func beChild(role string) int {
 			return 0
 		}
 		main()
+	case "stdio":
+		_ = Serve(context.Background(), StdioConn(testLimit), new(Server), nil)
 	}
 	return 0
 }

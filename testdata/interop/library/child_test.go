@@ -26,7 +26,7 @@ func sh(script string, args ...string) *exec.Cmd {
 }
 
 // leavesDeaf is the script of a child whose own child ignores SIGTERM, and lives on when it ends.
-const leavesDeaf = `trap "" TERM; sleep 60 & trap - TERM; echo "$1"; cat`
+const leavesDeaf = `trap "" TERM; sleep 600 & trap - TERM; echo "$1"; cat`
 
 // Each kind of child is gone, and reaped, when Close returns. Close ends its standard input, then sends SIGTERM, then SIGKILL.
 func TestCloseEndsChild(t *testing.T) {
@@ -152,6 +152,9 @@ func TestChildEndsWithItsGroup(t *testing.T) {
 	if _, err := conn.Read(); err != nil {
 		t.Fatal(err)
 	}
+	if !groupAlive(cmd.Process.Pid) {
+		t.Error("the child has no group of its own")
+	}
 	_ = cmd.Process.Kill()
 	for err == nil {
 		_, err = conn.Read()
@@ -194,6 +197,24 @@ func TestChildLeavesDaemon(t *testing.T) {
 	}
 	if err := <-read; err == nil || daemon.Signal(syscall.Signal(0)) != nil {
 		t.Error("the daemon was ended:", err)
+	}
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("no space") }
+
+// A Stderr that fails does not stop the child: what it writes there is still read, and thrown away.
+func TestChildStderrFails(t *testing.T) {
+	cmd := sh(`head -c 1000000 /dev/zero >&2; echo "$1"; cat`)
+	cmd.Stderr = failingWriter{}
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return cmd }}.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if in, err := conn.Read(); err != nil || in.Messages[0].Method != "notifications/hello" {
+		t.Error(in, err)
 	}
 }
 
