@@ -635,7 +635,7 @@ func TestRefusalsAreRead(t *testing.T) {
 	})
 }
 
-// When a conversation has ended, nothing is served any more: Close may have waited for all handlers already.
+// When a conversation has ended, nothing is served and nothing is sent any more: Close may have waited for all goroutines already.
 func TestNothingIsServedAfterTheEnd(t *testing.T) {
 	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { t.Error("it is served"); return nil, nil })
 	ours, _ := Pipe()
@@ -647,6 +647,12 @@ func TestNothingIsServedAfterTheEnd(t *testing.T) {
 	request := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)) // over HTTP there is no reader
 	if a := l.peer.dispatch(t.Context(), h, request, Exchange{}); a != nil {
 		t.Error("a request is registered")
+	}
+	l.peer.goSend(func() { t.Error("something is sent") })
+	l.peer.sends.Wait()
+	l.peer.endContexts(ErrClosed)
+	if l.peer.whenEnded(func() {}) {
+		t.Error("the Peer would run a function at its end")
 	}
 }
 
