@@ -991,15 +991,12 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				answer.requests = append(answer.requests, x.state)
 				answer.exclusive = answer.exclusive || x.exclusive
 			case err != errIgnored:
-				answer.refusals = append(answer.refusals, NewResponse(m.ID, nil, err))
+				p.refuse(answer, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
-			if !p.drops(m) {
-				answer.refusals = append(answer.refusals, m)
-			}
+			p.refuse(answer, m)
 		}
 	}
-	p.countInFlight(len(answer.refusals))
 	if len(answer.refusals)+len(answer.requests) == 0 {
 		answer.release()
 		return nil
@@ -1038,15 +1035,19 @@ func (p *Peer) deliver(m *Message) {
 	}
 }
 
-// drops reports whether an Invalid message is dropped, and not answered. Two ends that
-// answer each other's errors would never stop. So a client does not answer what has no id.
-// An answer with an id is a response, which is never answered.
-func (p *Peer) drops(m *Message) bool {
-	if !p.weAreClient || m.ID != (ID{}) {
-		return false
+// refuse adds an error response to an answer. A client drops it in two cases. If it has no
+// id, the server would answer with an error, too, and the two would never stop: but a response
+// with an id is never answered. If too many refusals wait, the server floods us, and does not
+// read them.
+func (p *Peer) refuse(answer *responder, m *Message) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.weAreClient && (m.ID == ID{} || p.inFlight >= 2*maxInFlight) {
+		p.log.Warn("dropped what is not served", "reason", brief(m.Error.Message))
+		return
 	}
-	p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message))
-	return true
+	p.inFlight++
+	answer.refusals = append(answer.refusals, m)
 }
 
 // takeNotification gives a notification to the protocol, and then to the Handler.
@@ -1092,9 +1093,6 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 		return errIgnored
 	case p.serving[id] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
-	case p.inFlight >= 2*maxInFlight && p.weAreClient: // only a server that floods us, and does not read the refusals, gets here
-		p.log.Warn("dropped a request", "method", brief(x.Request.Method), "reason", errBusy.Message)
-		return errIgnored
 	case p.inFlight >= maxInFlight:
 		return errBusy
 	case p.held > max(maxHeld, len(in.raw)): // a payload that is alone may have any size
@@ -1191,7 +1189,9 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 // flight. Otherwise a peer that sends requests, and does not read, could make us hold any
 // number of responses.
 func (r *responder) release() {
-	r.peer.countInFlight(-len(r.refusals) - len(r.requests))
+	r.peer.mu.Lock()
+	r.peer.inFlight -= len(r.refusals) + len(r.requests)
+	r.peer.mu.Unlock()
 	if r.done != nil {
 		r.done()
 	}
@@ -1263,13 +1263,6 @@ func (p *Peer) removeRequest(s *served) bool {
 	}
 	s.cancel()
 	return !s.cancelled
-}
-
-// countInFlight changes the number of requests and refusals in flight.
-func (p *Peer) countInFlight(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.inFlight += n
 }
 
 // ---- Our calls ----

@@ -694,6 +694,21 @@ func TestRequestIsNotHeld(t *testing.T) {
 	})
 }
 
+// A client holds 2,048 answers for a server that does not read them. What comes after that is dropped.
+func TestClientDropsAFlood(t *testing.T) {
+	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
+	p.weAreClient = true
+	held := 0
+	for i := range 3 * maxInFlight {
+		if p.dispatch(t.Context(), nil, Decode(fmt.Appendf(nil, `{"id":%d}`, i)), Exchange{}) != nil {
+			held++
+		}
+	}
+	if held != 2*maxInFlight {
+		t.Error(held)
+	}
+}
+
 // An id can be used again as soon as its response is written, and the response waits for a notification that is on its way.
 func TestResponseIsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
