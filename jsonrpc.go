@@ -55,7 +55,7 @@ package main
 //
 // To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
 // its appendix. "One call, through the code" there follows a request step by step. For
-// the first time, read on to the banner "Taking in what comes": 940 lines.
+// the first time, read on to the banner "Taking in what comes": 930 lines.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In
 // all files, "2025-11-25 basic#messages" stands for the page and the heading

@@ -664,6 +664,15 @@ func TestLongBatchIsNotDecoded(t *testing.T) {
 	}
 }
 
+// The result of a notification is not sent, so it need not be JSON.
+func TestNotificationHasNoResult(t *testing.T) {
+	x := &Exchange{Request: &Message{Method: "m"}}
+	response := x.callHandler(t.Context(), HandlerFunc(func(context.Context, *Exchange) (any, error) { return make(chan int), nil }))
+	if response.Error != nil {
+		t.Error(response.Error)
+	}
+}
+
 // A program without a log still shows its panics.
 func TestPanicIsShown(t *testing.T) {
 	defer log.SetOutput(log.Writer()) // which SetDefault changes, too
