@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// http.go of mcpwire 0.2.0, which is made to be copied.
+// http.go of mcpwire 0.3.0, which is made to be copied.
 
 package main
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// jsonrpc.go of mcpwire 0.2.0, which is made to be copied.
+// jsonrpc.go of mcpwire 0.3.0, which is made to be copied.
 
 package main
 

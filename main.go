@@ -2909,7 +2909,7 @@ func (ws *watchers) sendEvents(w http.ResponseWriter, ctx context.Context, event
 
 // ==== The program ====
 
-const version = "0.2.0"
+const version = "0.3.0"
 
 // The exit statuses of a program that has failed.
 const (

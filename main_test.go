@@ -3797,7 +3797,7 @@ func (tr transcript) overSSE() bool {
 const modernMembers = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"student","version":"1.0"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
 // callMembers is what «mcpwire» stands for: what mcpwire call adds to _meta in 2026-07-28.
-const callMembers = `"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"mcpwire","title":"mcpwire call","version":"0.2.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}`
+const callMembers = `"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"mcpwire","title":"mcpwire call","version":"0.3.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}`
 
 // demoIcon is what «icon» stands for: the picture of the demo.
 const demoIcon = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="

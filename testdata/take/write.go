@@ -9,7 +9,7 @@ package main
 // Each file begins with a head, by which take knows its files again:
 //
 //	// SPDX-License-Identifier: 0BSD
-//	// stdio.go of mcpwire 0.2.0, commit b3d0d5a40e11: what is needed of it.
+//	// stdio.go of mcpwire 0.3.0, commit b3d0d5a40e11: what is needed of it.
 //	// To write it again, in a checkout of mcpwire: go run ./testdata/take -to DIR -package mcp stdio-server
 //	// Sum of all below: 5f0c…
 
