@@ -202,6 +202,7 @@ func (h *StreamableHandler) prepare() {
 	}
 	if h.Sessions != nil {
 		h.Sessions.Log = cmp.Or(h.Sessions.Log, h.Log)
+		h.running.isFull, h.used.isFull = h.Sessions.stopSilent, h.Sessions.stopSilent
 	}
 }
 
@@ -1715,8 +1716,9 @@ func (c *httpConn) deleteSession(last *clientPost) {
 //	what                            default  set by or constant    beyond it
 //	bytes of a POST                 4 MiB    Guard.MaxBody         413
 //	bytes in use                    64 MiB   Guard.MaxHeld         503; progress is dropped, an answer becomes an error
-//	requests at once                3,072    MaxRequests           503, and a session whose client has gone for more
-//	                                                               than a minute loses its calls
+//	requests at once                3,072    MaxRequests           503
+//	… or bytes: beyond either                                      a session whose client has gone for more than a minute
+//	                                                               loses its calls
 //	… before one without a session  2,304    3/4 of MaxRequests    503
 //	requests of a session           1,024    maxInFlight           503, or an error in a batch
 //	messages of a batch             1,024    maxInFlight           400
@@ -1761,35 +1763,24 @@ func (in *incoming) takePlaces() bool {
 	default:
 		in.places, spare = &in.h.running, in.h.running.limit/4
 	}
-	full := in.places
-	if full.takeBut(in.requests, spare) {
+	if in.places.takeBut(in.requests, spare) {
 		return true
 	}
+	reason := errBusy
+	if in.places == &in.h.listening {
+		reason = errListeners
+	}
 	in.places = nil
-	in.refuseForPlace(full)
+	in.reject(http.StatusServiceUnavailable, reason)
 	return false
 }
 
-// refuseForPlace refuses a payload for whose requests a counter has no places. If those
-// of all clients are taken, a silent session may lose its calls, so that the next
-// newcomer finds a place.
-func (in *incoming) refuseForPlace(full *counter) {
-	reason := errBusy
-	if full == &in.h.listening {
-		reason = errListeners
-	}
-	if full == &in.h.running && in.h.Sessions != nil {
-		in.h.Sessions.stopSilent()
-	}
-	in.reject(http.StatusServiceUnavailable, reason)
-}
-
 // stopSilent ends the contexts of all calls of the session that has been silent for the
-// longest time. This is the only way in which a client that has gone, and whose session
-// goes on, loses a call.
+// longest time, so that the next newcomer finds room. This is the only way in which a client
+// that has gone, and whose session stays, loses a call.
 func (ss *Sessions) stopSilent() {
 	if s := ss.findSilent(); s != nil {
-		s.log.Warn("stopped the calls of a silent session, because a request found no place", "session", s.Tag())
+		s.log.Warn("stopped the calls of a silent session, because a request found no room", "session", s.Tag())
 		s.Peer.stopServing()
 	}
 }

@@ -2175,6 +2175,34 @@ func TestSilentSession(t *testing.T) {
 	})
 }
 
+// The same holds for bytes in use: four calls whose clients have gone have them all, and their session loses the calls when a body finds no room.
+func TestSilentSessionWithBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, running := newWaiting(t)
+		h.MaxBody, h.MaxHeld = 8<<10, 1 // so eight bodies fit in, and each counts twice
+		silent, other := openSession(h, "2025-11-25"), openSession(h, "2025-11-25")
+		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%%d,"method":"%%s","params":{"x":"%s"}}`, strings.Repeat("x", 8000))
+		visit(h, "POST", ping, other).answered() // or the sweep takes it for a session that is not used
+		for i := range 4 {
+			v := visit(h, "POST", fmt.Sprintf(body, i, "wait"), silent)
+			time.Sleep(2 * time.Second) // it becomes a stream
+			v.leave()
+		}
+		for i, want := range []int{503, 503, 200} {
+			v := visit(h, "POST", fmt.Sprintf(body, 9, "ping"), other).answered()
+			synctest.Wait()
+			left := int32(4)
+			if i > 0 { // the session has been silent for a minute now
+				left = 0
+			}
+			if n := running.Load(); v.Code != want || n != left {
+				t.Errorf("POST %d: %d %s, and %d calls run; want %d and %d", i, v.Code, v.Body, n, want, left)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 // Requests without a session get three quarters of the places, so that sessions have some.
 func TestPlacesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

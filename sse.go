@@ -2489,7 +2489,8 @@ func hasZeroWeight(params string) bool {
 // What finds no room is refused at once. A counter does not know whose things it counts,
 // so one client can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
 type counter struct {
-	limit int64
+	limit  int64
+	isFull func() // is called when something finds no room; nil: nothing is
 
 	mu    sync.Mutex // guards the field below
 	taken int64
@@ -2503,12 +2504,22 @@ func (c *counter) takeBut(n int, spare int64) bool {
 	if c == nil || n == 0 {
 		return true
 	}
+	if c.tryTake(int64(n), spare) {
+		return true
+	}
+	if c.isFull != nil {
+		c.isFull()
+	}
+	return false
+}
+
+func (c *counter) tryTake(n, spare int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if int64(n) > c.limit-spare-c.taken {
+	if n > c.limit-spare-c.taken {
 		return false
 	}
-	c.taken += int64(n)
+	c.taken += n
 	return true
 }
 
