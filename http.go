@@ -527,6 +527,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	in.stream = in.h.newStream(in.session)
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
 	base.send, base.facts().disconnect = in.send, in.disconnect
+	base.use = func(bytes int) error { return in.h.use(bytes, &in.taken) }
 	if !in.payload.Batch { // the requests of a batch run one after another
 		base.encode = func(result any) (json.RawMessage, error) { return in.h.encode(result, &in.taken) }
 	}

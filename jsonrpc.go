@@ -582,6 +582,9 @@ type Exchange struct {
 	// encode encodes the result. A transport that counts the bytes of responses sets
 	// it; nil: marshalObject encodes the result.
 	encode func(result any) (json.RawMessage, error)
+	// use counts bytes that the request needs until its result is encoded, beside its
+	// own; nil: the transport does not count.
+	use func(bytes int) error
 }
 
 // Bind stores the params of the request in a struct, as the function Bind does.
@@ -1239,6 +1242,14 @@ func (x *Exchange) marshal(result any) (json.RawMessage, error) {
 		return x.encode(result)
 	}
 	return marshalObject(result)
+}
+
+// useBytes counts bytes that the request needs, such as those of an answer of the client.
+func (x *Exchange) useBytes(bytes int) error {
+	if x.use == nil {
+		return nil
+	}
+	return x.use(bytes)
 }
 
 // logPanic logs a panic of a handler with its stack.

@@ -2203,6 +2203,48 @@ func TestSilentSessionWithBytes(t *testing.T) {
 	})
 }
 
+// What a legacy client has answered is in use until the call is: the answers of calls that wait for the next one do not fill the memory.
+func TestAnswersOfWaitingCalls(t *testing.T) {
+	server := &Server{Info: Implementation{Name: "t", Version: "0"}}
+	AddTool(server, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
+		form := ElicitParams{Message: "?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
+		return InputRequired{Requests: map[string]InputRequest{"a": {"elicitation/create", form}, "b": {"elicitation/create", form}}}, nil
+	})
+	h := newHandler(t, server)
+	h.MaxBody, h.MaxHeld = 64<<10, 1 // so 512 KiB may be in use
+	web := serveWeb(t, h)
+	waiting, failed := make(chan bool), make(chan string, 20)
+	var asked atomic.Int32
+	client := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handlers: map[string]HandlerFunc{
+		"elicitation/create": func(ctx context.Context, _ *Exchange) (any, error) {
+			if asked.Add(1)%2 == 0 { // "b"
+				waiting <- true
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return ElicitResult{Action: "accept", Content: json.RawMessage(`{"text":"` + strings.Repeat("x", 60_000) + `"}`)}, nil
+		}}}
+	if err := client.Connect(t.Context(), HTTPDialer{URL: web.url}); err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	full := ""
+	for n := 0; n < 20 && full == ""; n++ {
+		go func() {
+			var result ToolResult
+			err := client.Call(t.Context(), "tools/call", CallToolParams{Name: "ask"}, &result)
+			failed <- fmt.Sprint(result.Text(), err)
+		}()
+		select {
+		case <-waiting:
+		case full = <-failed:
+		}
+	}
+	if !strings.Contains(full, "The user cannot be asked") {
+		t.Errorf("of 20 calls, each with an answer of 60 kB, none was refused: %s", full)
+	}
+}
+
 // Requests without a session get three quarters of the places, so that sessions have some.
 func TestPlacesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2444,6 +2444,9 @@ func (need InputRequired) askLegacy(ctx context.Context, x *Exchange) error {
 		if err := x.Call(ctx, need.Requests[key].Method, need.Requests[key].Params, &answer); err != nil {
 			return err
 		}
+		if err := x.useBytes(len(answer)); err != nil {
+			return err
+		}
 		f.inputs[key] = answer
 	}
 	return nil

@@ -1490,6 +1490,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 // handOn lets the Peer of a conversation take in a payload, and runs its handlers.
 func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session, taken *int) {
 	base := Exchange{Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
+	base.use = func(bytes int) error { return h.use(bytes, taken) }
 	if !in.Batch { // the requests of a batch run one after another
 		base.encode = func(result any) (json.RawMessage, error) { return h.encode(result, taken) }
 	}
@@ -2606,6 +2607,15 @@ func (h *service) encode(result any, taken *int) (json.RawMessage, error) {
 		return nil, errNoMemory
 	}
 	return raw, err
+}
+
+// use counts n more bytes of a request, until its result is encoded.
+func (h *service) use(n int, taken *int) error {
+	if !h.used.take(counted(n)) {
+		return errNoMemory
+	}
+	*taken += counted(n)
+	return nil
 }
 
 // countingReader reads a body, and takes its bytes while they come: a client may announce
