@@ -28,7 +28,7 @@ package main
 //	the page         for browsers: the course, and what the tap shows
 //	the program      main, signals, flags, and standard error, which never blocks
 //
-// Whoever reads this file for the first time reads on to the banner
+// If you read this file for the first time, read on to the banner
 // "Serving the demo": 445 lines.
 //
 // Of the library it uses exported names alone, as a program does that imports a copy.
@@ -1188,8 +1188,8 @@ const (
 	maxFirstLine = 100  // characters of a description
 )
 
-// lines returns a line for each item of a list: what it is, and the first line of its
-// description.
+// lines returns a line for each item of a list. It has the item, and where its description
+// begins.
 func (kind listKind) lines(items []json.RawMessage, failed error) (lines []string) {
 	for _, text := range items {
 		item := readItem(text)
@@ -1322,7 +1322,7 @@ func (s *schema) readTypes() {
 // that allows any of them makes the whole schema do so.
 func (s *schema) readAlternatives() {
 	var all schema
-	anyType := s.Type != nil // the alternatives need not be asked
+	anyType := s.Type != nil // the types are known without the alternatives
 	anyValue := false
 	for _, list := range []json.RawMessage{s.AnyOf, s.OneOf, s.AllOf} {
 		for _, text := range Each(list) {
@@ -1741,7 +1741,7 @@ func (s schema) prompt(name string, isRequired bool) string {
 // ==== The command bridge ====
 //
 // A client starts the bridge as its server on stdio. The bridge passes every
-// message on to the real server, and every message of that server back:
+// message on to the real server, and passes every message of the server back:
 //
 //	         stdio                    stdio or HTTP
 //	client <-------> mcpwire bridge <---------------> server
@@ -1958,8 +1958,8 @@ func (b *bridged) post(m *Message) {
 	}
 }
 
-// writeToServer writes a payload to the server, which has writeTime to take it. A command
-// that does not take it has lost a message, so the bridge ends.
+// writeToServer writes a payload to the server, which has writeTime to take it. If a command
+// does not take it, a message is lost, and the bridge ends.
 func (b *bridged) writeToServer(out Payload) {
 	ctx, cancel := context.WithTimeout(b.ctx, writeTime)
 	defer cancel()
@@ -2957,12 +2957,12 @@ func main() {
 // untilSignal returns a context that ends with the first interrupt, SIGTERM or SIGHUP.
 // Then the program shuts down. Meanwhile a second interrupt ends it at once: it comes
 // from a user who does not want to wait. The others have no effect then. They may come
-// twice by themselves, and a server that call or bridge have started would go on running.
+// twice by themselves, and a server that call or bridge have started would not be stopped.
 //
 // SIGHUP has no effect at all if it was ignored when the program started, as nohup has
-// it. SIGPIPE would end the program when the reader of its output has gone. It is
-// notified, to a channel that nobody reads, so that the next write returns an error. If
-// it were ignored, a command that is started would ignore it, too.
+// it. SIGPIPE would end the program when the reader of its output has gone. The
+// program sends it to a channel that is not read, so that the next write returns an error.
+// If the program ignored it, a command that it starts would ignore it, too.
 func untilSignal() context.Context {
 	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -3117,6 +3117,13 @@ func (o *options) define(flags *flag.FlagSet) {
 
 // check returns an error if the flags do not fit together.
 func (o *options) check(flags *flag.FlagSet) error {
+	onStdio := []string{"max-body", "state-key", "versions", "trace", "version"}
+	var httpAlone error // a user who sets -token must not believe that stdio asks for it
+	flags.Visit(func(f *flag.Flag) {
+		if o.http == "" && !slices.Contains(onStdio, f.Name) {
+			httpAlone = fmt.Errorf("-%s goes with -http", f.Name)
+		}
+	})
 	switch {
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
@@ -3131,7 +3138,7 @@ func (o *options) check(flags *flag.FlagSet) error {
 		// foreign name that leads here could read what all clients say.
 		return errors.New("-watch on an address that others reach needs -token")
 	}
-	return nil
+	return httpAlone
 }
 
 // isLoopback reports whether only this machine reaches an address.
@@ -3247,8 +3254,8 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 	o.targetOptions.define(flags)
 }
 
-// addArgument is the function of -arg. It reads the file that is named, so that a
-// missing file is found out before a server is started.
+// addArgument is the function of -arg. It reads the file that is named: a file may be
+// missing, and then no server is started.
 func (o *callOptions) addArgument(text string) error {
 	key, value, found := strings.Cut(text, "=")
 	isTwice := slices.ContainsFunc(o.arguments, func(a argument) bool { return a.key == key })
@@ -3335,7 +3342,7 @@ type spool struct {
 	w io.Writer
 
 	mu          sync.Mutex    // guards the fields below
-	waiting     []byte        // that w is given next
+	waiting     []byte        // for w
 	missing     bool          // something was dropped behind them
 	idle        chan struct{} // closed when the goroutine ends; nil: it does not exist
 	isStuck     bool          // flush has waited in vain once, and waits no more
