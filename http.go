@@ -1729,7 +1729,8 @@ func (c *httpConn) deleteSession(last *clientPost) {
 //	… if only initialize has come   1 min    minSilence            it ends; 404
 //	bytes that a stream keeps       0        Sessions.Keep         the oldest go
 //	bytes that all streams keep     40 MiB   maxKept               the oldest of the same stream go, or it is not kept
-//	ended streams of a session      64       maxEnded              the oldest goes; 400
+//	… before ended streams go       30 MiB   3/4 of maxKept        the oldest ended stream goes; 400
+//	ended streams                   20,000   maxEnded              the oldest goes; 400
 //	… how long they are kept        5 min    keepEnded             400
 //	what is known of clients        32 MiB   maxRemembered         503, or an error
 //	what a stream has unwritten     8 KiB    maxUnwritten          the sender waits

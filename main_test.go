@@ -2175,6 +2175,36 @@ func TestSilentSession(t *testing.T) {
 	})
 }
 
+// What ended streams keep does not push out what a call needs that goes on: a client that was cut off gets all that it has missed.
+func TestEndedStreamsMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		h.once.Do(h.prepare)
+		h.kept.limit = 64 << 10 // each count to 20 keeps about 8 kB
+		count := func(session string) visitor { return visit(h, "POST", toolCall(1, "count", `{"n":20,"delayMs":100}`), session) }
+		for range 20 {
+			count(openSession(h, "2025-11-25")).answered()
+		}
+		if n := h.Sessions.ended.Len(); n == 0 || n == 20 {
+			t.Errorf("%d of 20 ended streams are kept", n)
+		}
+		session := openSession(h, "2025-11-25")
+		v := count(session)
+		time.Sleep(450 * time.Millisecond)
+		v.leave()
+		time.Sleep(time.Minute)
+		ids := regexp.MustCompile(`(?m)^id: (.*)$`).FindAllStringSubmatch(v.Body.String(), -1)
+		rest := visit(h, "GET", "", session, "Last-Event-ID: "+ids[len(ids)-1][1]).answered()
+		if n := strings.Count(v.Body.String()+rest.Body.String(), "notifications/progress"); n != 20 || !strings.Contains(rest.Body.String(), "counted to 20") {
+			t.Errorf("%d of 20 steps: %s%s", n, v.Body, rest.Body)
+		}
+		time.Sleep(10 * time.Minute)
+		if h.kept.taken != 0 || h.Sessions.ended.Len() != 0 {
+			t.Errorf("later %d bytes of %d streams are kept", h.kept.taken, h.Sessions.ended.Len())
+		}
+	})
+}
+
 // The same holds for bytes in use: four calls whose clients have gone have them all, and their session loses the calls when a body finds no room.
 func TestSilentSessionWithBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

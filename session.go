@@ -1925,7 +1925,7 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 	shown := mustMarshal(tool)
 	tool.InputSchema = withoutMarks(tool.InputSchema)
 	offer(s, &s.tools, "tools", entry[*offeredTool]{tool.Name, tool.Name, use, shown, mustMarshal(tool)}, map[string]HandlerFunc{
-		"tools/list": list(s, &s.tools, "tools/list"), "tools/call": s.callTool})
+		"tools/list": listHandler(s, &s.tools, "tools/list"), "tools/call": s.callTool})
 }
 
 // withoutMarks returns the schema of an object without the marks x-mcp-header of its
@@ -2022,7 +2022,7 @@ func toolResult(x *Exchange, result any) (any, error) {
 func (s *Server) AddResource(r Resource, read ReadFunc) {
 	shown := mustMarshal(r)
 	offer(s, &s.resources, "resources", entry[ReadFunc]{r.URI, r.Name, reader(read, r.MimeType), shown, shown}, map[string]HandlerFunc{
-		"resources/list": list(s, &s.resources, "resources/list"), "resources/read": s.readResource})
+		"resources/list": listHandler(s, &s.resources, "resources/list"), "resources/read": s.readResource})
 }
 
 // RemoveResource removes a resource. If there is none with that URI, it does
@@ -2037,7 +2037,7 @@ func (s *Server) RemoveResource(uri string) { withdraw(s, &s.resources, "resourc
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
 	shown := mustMarshal(t)
 	offer(s, &s.templates, "resources", entry[ReadFunc]{t.URITemplate, t.Name, reader(read, t.MimeType), shown, shown}, map[string]HandlerFunc{
-		"resources/templates/list": list(s, &s.templates, "resources/templates/list"), "resources/read": s.readResource})
+		"resources/templates/list": listHandler(s, &s.templates, "resources/templates/list"), "resources/read": s.readResource})
 }
 
 // RemoveResourceTemplate removes a template. If there is none with that text, it does
@@ -2126,7 +2126,7 @@ func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 	}
 	shown := mustMarshal(p)
 	offer(s, &s.prompts, "prompts", entry[requestedPrompt]{p.Name, p.Name, use, shown, shown}, map[string]HandlerFunc{
-		"prompts/list": list(s, &s.prompts, "prompts/list"), "prompts/get": s.getPrompt})
+		"prompts/list": listHandler(s, &s.prompts, "prompts/list"), "prompts/get": s.getPrompt})
 }
 
 // RemovePrompt removes a prompt. If there is none of that name, it does nothing.
@@ -2235,10 +2235,10 @@ func (s *Server) publish(method string, params any) {
 
 const pageSize = 50 // entries of a list at once
 
-// list returns the handler of a list. It answers with one page, and with a cursor for the
+// listHandler returns the handler of a list. It answers with one page, and with a cursor for the
 // next page if there is one. A cursor holds the last key of the page before it, so it
 // still fits when entries come and go. 2025-11-25 server/utilities/pagination.
-func list[T any](s *Server, c *catalog[T], method string) HandlerFunc {
+func listHandler[T any](s *Server, c *catalog[T], method string) HandlerFunc {
 	return func(_ context.Context, x *Exchange) (any, error) {
 		const mark = "after " // and the key follows
 		var p struct {

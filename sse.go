@@ -61,6 +61,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"container/list"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -296,7 +297,7 @@ const (
 	maxWrite     = 8 << 10         // bytes of one write; one event may have more
 	maxCopied    = 64 << 10        // bytes of a result that may be copied into the text of its message
 	keepEnded    = 5 * time.Minute // how long the events of a stream that has ended are kept, or up to a minute longer
-	maxEnded     = 64              // streams of a session that have ended and are kept; the oldest goes first
+	maxEnded     = 20_000          // streams that have ended and are kept: what a server with 60 streams a second needs; 10 MB
 )
 
 // Stream is a sequence of events, such as those of the response to one POST. It has
@@ -334,6 +335,7 @@ type Stream struct {
 	used      *counter      // bytes of events that are not written
 	kept      *counter      // bytes of events that are kept
 	session   *Session      // nil: the stream belongs to none
+	place     *list.Element // in Sessions.ended, whose mutex guards it; nil: it is not there
 
 	mu       sync.Mutex // guards the fields below
 	state    streamState
@@ -590,13 +592,13 @@ func (s *Stream) End() {
 	s.noteEnd()
 }
 
-// noteEnd tells the session of a stream that has begun and ended.
+// noteEnd tells the table of sessions that a stream has begun and ended.
 func (s *Stream) noteEnd() {
 	s.mu.Lock()
 	isOver := s.state != fresh && !s.ended.IsZero()
 	s.mu.Unlock()
 	if isOver && s.session != nil {
-		s.session.noteEnded(s)
+		s.session.table.noteEnded(s)
 	}
 }
 
@@ -887,9 +889,9 @@ type Sessions struct {
 	NewID func() string // nil: 130 random bits
 	// Keep is how many bytes of what was sent on a stream are kept, for a client whose
 	// connection breaks. When there are more, the oldest events go. What was sent on a
-	// stream that has ended is kept for five minutes. A session keeps at most 64 such
-	// streams, and all sessions together keep 40 MiB. 0: nothing is kept, and events have
-	// no ids.
+	// stream that has ended is kept for five minutes. All sessions together keep 40 MiB:
+	// when three quarters of that are used, the streams that have ended go, the oldest
+	// first. 0: nothing is kept, and events have no ids.
 	Keep int
 	// IdleTimeout is how long a session lives without an HTTP request or an open
 	// stream. A call whose connection has broken does not count: it ends with the
@@ -910,6 +912,7 @@ type Sessions struct {
 
 	mu       sync.Mutex // guards the fields below, and those of each Session
 	byID     map[string]*Session
+	ended    list.List // the streams of POSTs that have ended and are kept, the oldest first
 	looked   time.Time // when a silent session was last looked for
 	sweeping bool      // a timer is set
 	closed   bool
@@ -933,7 +936,6 @@ type Session struct {
 	since      time.Time          // when busy became 0
 	standalone *Stream            // for messages that belong to no request; nil: the client has not asked for it
 	streams    map[string]*Stream // by id: those of POSTs that go on, or are kept; nil: none, because an idle session is to be small
-	finished   []*Stream          // those of them that have ended, the oldest first
 	lastStream int
 	isOver     bool
 	used       bool // it has had a request after initialize
@@ -1059,37 +1061,52 @@ func (s *Session) addStream(stream *Stream) {
 	s.streams[stream.id] = stream
 }
 
-// noteEnded notes that the stream of a POST has ended. It is forgotten at once if nothing
-// of it is kept, and otherwise when it is one of too many.
-func (s *Session) noteEnded(stream *Stream) {
-	s.table.mu.Lock()
-	var over *Stream
-	if s.streams[stream.id] == stream && !slices.Contains(s.finished, stream) {
-		s.finished = append(s.finished, stream)
-		if stream.keep == 0 || len(s.finished) > maxEnded {
-			over = s.finished[0]
-			s.finished = s.finished[1:]
-			delete(s.streams, over.id)
-		}
+// noteEnded notes that the stream of a POST has ended. A client may come back for it, so it
+// is forgotten later. But the streams that go on need room for what they keep. So when only
+// a quarter of that is left, the streams that have ended are forgotten, the oldest first.
+func (ss *Sessions) noteEnded(stream *Stream) {
+	ss.mu.Lock()
+	isKnown := stream.session.streams[stream.id] == stream // otherwise it is that of a GET, or its session is over
+	switch {
+	case isKnown && stream.keep == 0:
+		stream.session.removeStream(stream)
+		defer stream.forget()
+	case isKnown && stream.place == nil:
+		stream.place = ss.ended.PushBack(stream)
 	}
-	s.table.mu.Unlock()
-	if over != nil {
-		over.forget()
+	ss.mu.Unlock()
+	ss.forgetEnded(func(oldest *Stream) bool {
+		return ss.ended.Len() > maxEnded || oldest != stream && oldest.kept.isShort()
+	})
+}
+
+// forgetEnded forgets streams that have ended, the oldest first, until isOver returns false
+// for one. The table's mutex is held while isOver runs.
+func (ss *Sessions) forgetEnded(isOver func(oldest *Stream) bool) {
+	for {
+		ss.mu.Lock()
+		first := ss.ended.Front()
+		if first == nil || !isOver(first.Value.(*Stream)) {
+			ss.mu.Unlock()
+			return
+		}
+		oldest := first.Value.(*Stream)
+		oldest.session.removeStream(oldest)
+		ss.mu.Unlock()
+		oldest.forget()
 	}
 }
 
-// takeExpired takes the streams that have ended before a time out of the session. The
-// caller holds the table's mutex.
-func (s *Session) takeExpired(before time.Time) (expired []*Stream) {
-	for len(s.finished) > 0 && s.finished[0].ended.Before(before) { // ended does not change any more
-		expired = append(expired, s.finished[0])
-		delete(s.streams, s.finished[0].id)
-		s.finished = s.finished[1:]
-	}
+// removeStream takes the stream of a POST out of the session. The caller holds the table's
+// mutex.
+func (s *Session) removeStream(stream *Stream) {
+	delete(s.streams, stream.id)
 	if len(s.streams) == 0 {
-		s.streams, s.finished = nil, nil
+		s.streams = nil
 	}
-	return expired
+	if stream.place != nil {
+		s.table.ended.Remove(stream.place)
+	}
 }
 
 // find returns the stream to which an event belongs; nil: there is none.
@@ -1148,6 +1165,9 @@ func (ss *Sessions) remove(s *Session) (known bool) {
 func (s *Session) stop(why error) {
 	s.table.mu.Lock()
 	streams := slices.Collect(maps.Values(s.streams))
+	for _, stream := range streams {
+		s.removeStream(stream)
+	}
 	if s.standalone != nil {
 		streams = append(streams, s.standalone)
 	}
@@ -2524,6 +2544,13 @@ func (c *counter) tryTake(n, spare int64) bool {
 	return true
 }
 
+// isShort reports whether less than a quarter of the limit is left.
+func (c *counter) isShort() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.taken > c.limit/4*3
+}
+
 // give gives back n of what was taken.
 func (c *counter) give(n int) {
 	if c == nil || n == 0 {
@@ -2690,7 +2717,6 @@ func (ss *Sessions) sweepLater() {
 // kept any more. As long as there are sessions, it sets the timer again.
 func (ss *Sessions) sweep() {
 	var over []*Session
-	var expired []*Stream
 	ss.mu.Lock()
 	if ss.closed { // Close ends all sessions
 		ss.mu.Unlock()
@@ -2703,8 +2729,6 @@ func (ss *Sessions) sweep() {
 		if isUnused || s.isIdle() {
 			ss.remove(s)
 			over = append(over, s)
-		} else {
-			expired = append(expired, s.takeExpired(time.Now().Add(-keepEnded))...)
 		}
 	}
 	ss.sweeping = false
@@ -2715,7 +2739,5 @@ func (ss *Sessions) sweep() {
 	for _, s := range over {
 		ss.end(s, ErrSessionIdle)
 	}
-	for _, stream := range expired {
-		stream.forget()
-	}
+	ss.forgetEnded(func(oldest *Stream) bool { return time.Since(oldest.ended) > keepEnded }) // ended does not change any more
 }
