@@ -2181,7 +2181,9 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 		h := newHandler(t, newDemo())
 		h.once.Do(h.prepare)
 		h.kept.limit = 64 << 10 // each count to 20 keeps about 8 kB
-		count := func(session string) visitor { return visit(h, "POST", toolCall(1, "count", `{"n":20,"delayMs":100}`), session) }
+		count := func(session string) visitor {
+			return visit(h, "POST", toolCall(1, "count", `{"n":20,"delayMs":100}`), session)
+		}
 		for range 20 {
 			count(openSession(h, "2025-11-25")).answered()
 		}
