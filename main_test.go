@@ -2187,6 +2187,7 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 		for range 20 {
 			count(openSession(h, "2025-11-25")).answered()
 		}
+		synctest.Wait()
 		if n := h.Sessions.ended.Len(); n == 0 || n == 20 {
 			t.Errorf("%d of 20 ended streams are kept", n)
 		}
@@ -2195,12 +2196,14 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 		time.Sleep(450 * time.Millisecond)
 		v.leave()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		ids := regexp.MustCompile(`(?m)^id: (.*)$`).FindAllStringSubmatch(v.Body.String(), -1)
 		rest := visit(h, "GET", "", session, "Last-Event-ID: "+ids[len(ids)-1][1]).answered()
 		if n := strings.Count(v.Body.String()+rest.Body.String(), "notifications/progress"); n != 20 || !strings.Contains(rest.Body.String(), "counted to 20") {
 			t.Errorf("%d of 20 steps: %s%s", n, v.Body, rest.Body)
 		}
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		if h.kept.taken != 0 || h.Sessions.ended.Len() != 0 {
 			t.Errorf("later %d bytes of %d streams are kept", h.kept.taken, h.Sessions.ended.Len())
 		}
