@@ -3517,11 +3517,11 @@ func TestCases(t *testing.T) {
 					t.Errorf("%s: a case has a title of its own, and a reason", c.name())
 				}
 				seen[c.name()] = true
+				rewritten[i] = c.String() // what is not replayed stays as it is
 				t.Run(c.name(), func(t *testing.T) {
 					if c.index("exit") >= 0 { // processes, which wait for most of the time
 						t.Parallel()
 					}
-					rewritten[i] = c.String() // what cannot be replayed stays as it is
 					if rewritten[i] = c.replayed(t).String(); !*update && rewritten[i] != c.String() {
 						t.Errorf("got\n%s\nwant\n%s", rewritten[i], c)
 					}
