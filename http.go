@@ -94,7 +94,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -202,7 +201,7 @@ func (h *StreamableHandler) prepare() {
 	}
 	if h.Sessions != nil {
 		h.Sessions.Log = cmp.Or(h.Sessions.Log, h.Log)
-		h.running.isFull, h.used.isFull = h.Sessions.stopSilent, h.Sessions.stopSilent
+		h.Sessions.wasFull = h.wasFull
 	}
 }
 
@@ -310,19 +309,18 @@ type incoming struct {
 	w           http.ResponseWriter
 	r           *http.Request
 	payload     Payload
-	acceptsJSON bool         // the client accepts JSON
-	mayStream   bool         // the response may become a stream
-	isBatch     bool         // the answers form one array
-	revision    Revision     // of the request, if the request says it
-	session     *Session     // nil: there is none, so a client that leaves cancels
-	stream      *Stream      // of the response
-	taken       int          // bytes in use, of the body
-	requests    int          // in the payload, and what is no message
-	places      *counter     // in which each request has a place; nil: they have none
-	holders     atomic.Int32 // of the places: ServeHTTP, and the handlers
-	whenHandled func()       // nil: nothing is to be done then
-	opened      bool         // initialize has opened the session
-	fault       *Error       // of the last answer, when the stream has ended; nil: that is a result
+	acceptsJSON bool     // the client accepts JSON
+	mayStream   bool     // the response may become a stream
+	isBatch     bool     // the answers form one array
+	revision    Revision // of the request, if the request says it
+	session     *Session // nil: there is none, so a client that leaves cancels
+	stream      *Stream  // of the response
+	taken       int      // bytes in use, of the body
+	requests    int      // that get an answer; what is no message gets one, too
+	places      *counter // counts the requests while they run; nil: they are not counted
+	whenHandled func()   // runs when the handlers have returned; nil: nothing does
+	opened      bool     // initialize has opened the session
+	fault       *Error   // of the last answer, when the stream has ended; nil: that is a result
 }
 
 // post reads a payload, and answers it.
@@ -354,20 +352,13 @@ func (in *incoming) reject(status int, fault *Error) {
 	in.h.reject(in.w, in.r, status, idOf(in.payload), fault)
 }
 
-// handled notes that the handlers have returned, or that there are none.
+// handled gives back what the requests have used: the handlers have returned, or there are
+// none. It is called once, on the goroutine of the handlers or before that begins.
 func (in *incoming) handled() {
 	in.h.giveBack(&in.taken)
+	in.places.give(in.requests)
 	if in.whenHandled != nil {
 		in.whenHandled()
-	}
-	in.leavePlaces()
-}
-
-// leavePlaces gives back the places when the response is over and the handlers have
-// returned: whichever is last.
-func (in *incoming) leavePlaces() {
-	if in.holders.Add(-1) == 0 {
-		in.places.give(in.requests)
 	}
 }
 
@@ -533,8 +524,6 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	}
 	in.revision = base.facts().revision
 	in.requests = answersIn(in.payload)
-	in.holders.Store(2)
-	defer in.leavePlaces()
 	if !in.takePlaces() {
 		return
 	}
@@ -1718,8 +1707,8 @@ func (c *httpConn) deleteSession(last *clientPost) {
 //	bytes of a POST                 4 MiB    Guard.MaxBody         413
 //	bytes in use                    64 MiB   Guard.MaxHeld         503; progress is dropped, an answer becomes an error
 //	requests at once                3,072    MaxRequests           503
-//	… or bytes: beyond either                                      a session whose client has gone for more than a minute
-//	                                                               loses its calls
+//	… or bytes: beyond either                                      sessions whose clients have gone for more than a minute
+//	                                                               lose their calls
 //	… before one without a session  2,304    3/4 of MaxRequests    503
 //	requests of a session           1,024    maxInFlight           503, or an error in a batch
 //	messages of a batch             1,024    maxInFlight           400
@@ -1743,11 +1732,6 @@ func (c *httpConn) deleteSession(last *clientPost) {
 //
 // SSEHandler has bounds of its own: a Guard, MaxRequests, and Max, which is how many
 // conversations there may be at once.
-
-// lookEvery is how often a refused request looks for a silent session: to look
-// through all sessions takes about a millisecond, under a lock that each request
-// needs.
-const lookEvery = time.Second
 
 // takePlaces takes a place for each request of a payload. If it returns false, it has answered.
 // Calls that have all places may be waiting for a response or a cancellation, so these need
@@ -1774,46 +1758,5 @@ func (in *incoming) takePlaces() bool {
 	}
 	in.places = nil
 	in.reject(http.StatusServiceUnavailable, reason)
-	return false
-}
-
-// stopSilent ends the contexts of all calls of the session that has been silent for the
-// longest time, so that the next newcomer finds room. This is the only way in which a client
-// that has gone, and whose session stays, loses a call.
-func (ss *Sessions) stopSilent() {
-	if s := ss.findSilent(); s != nil {
-		s.log.Warn("stopped the calls of a silent session, because a request found no room", "session", s.Tag())
-		s.Peer.stopServing()
-	}
-}
-
-// findSilent returns the session that has calls and has been silent for the longest time,
-// a minute at least; nil: there is none. Silent means that it has no HTTP request and no
-// open stream: its client has gone, and has left the calls behind.
-func (ss *Sessions) findSilent() (silent *Session) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if time.Since(ss.looked) < lookEvery {
-		return nil
-	}
-	ss.looked = time.Now()
-	for _, s := range ss.byID {
-		isLongest := silent == nil || s.since.Before(silent.since)
-		if s.busy == 0 && isLongest && time.Since(s.since) >= minSilence && s.Peer.isServing() {
-			silent = s
-		}
-	}
-	return silent
-}
-
-// isServing reports whether there are requests of the peer that were not stopped.
-func (p *Peer) isServing() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.serving {
-		if s.ctx.Err() == nil {
-			return true
-		}
-	}
 	return false
 }

@@ -1494,13 +1494,18 @@ func (p *Peer) endContexts(why error) {
 	}
 }
 
-// stopServing ends the contexts of all requests of the peer that are being served.
-func (p *Peer) stopServing() {
+// stopServing ends the contexts of all requests of the peer that are being served. It returns
+// how many had not ended.
+func (p *Peer) stopServing() (stopped int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.serving {
+		if s.ctx.Err() == nil {
+			stopped++
+		}
 		s.cancel()
 	}
+	return stopped
 }
 
 // refuseCalls ends all calls that wait, with err. No call can begin after that. A

@@ -910,10 +910,11 @@ type Sessions struct {
 	Ended func(*Session)
 	Log   *slog.Logger // nil: that of the handler
 
+	wasFull func() bool // reports whether a request has found no room since the last call; nil: there is no bound
+
 	mu       sync.Mutex // guards the fields below, and those of each Session
 	byID     map[string]*Session
 	ended    list.List // the streams of POSTs that have ended and are kept, the oldest first
-	looked   time.Time // when a silent session was last looked for
 	sweeping bool      // a timer is set
 	closed   bool
 	sweeps   sync.WaitGroup // sweeps that go on; Add is called with mu held, and not after closed is set
@@ -997,7 +998,7 @@ func (ss *Sessions) get(id, owner string) *Session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	s := ss.byID[id]
-	if s == nil || s.Owner != owner || s.isIdle() {
+	if s == nil || s.Owner != owner || s.hasEnded() {
 		return nil
 	}
 	s.busy++
@@ -1013,9 +1014,16 @@ func (s *Session) release() {
 	s.since = time.Now()
 }
 
-// isIdle reports whether the session has not been busy for too long. The caller
-// holds the table's mutex.
-func (s *Session) isIdle() bool { return s.busy == 0 && time.Since(s.since) >= s.table.ttl() }
+// hasEnded reports whether nobody may use the session any more: it was not used for too
+// long, or a handler has closed its Peer. The next sweep removes it. The caller holds the
+// table's mutex.
+func (s *Session) hasEnded() bool {
+	return s.Peer.ctx.Err() != nil || s.isSilent(s.table.ttl())
+}
+
+// isSilent reports whether the session has had neither a request nor an open stream for this
+// long: its client has gone. The caller holds the table's mutex.
+func (s *Session) isSilent(d time.Duration) bool { return s.busy == 0 && time.Since(s.since) >= d }
 
 // Len returns how many sessions there are.
 func (ss *Sessions) Len() int { return len(ss.All()) }
@@ -2510,11 +2518,11 @@ func hasZeroWeight(params string) bool {
 // What finds no room is refused at once. A counter does not know whose things it counts,
 // so one client can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
 type counter struct {
-	limit  int64
-	isFull func() // is called when something finds no room; nil: nothing is
+	limit int64
 
-	mu    sync.Mutex // guards the field below
-	taken int64
+	mu      sync.Mutex // guards the fields below
+	taken   int64
+	refused bool // something has found no room since the last wasFull
 }
 
 // take counts n more. It returns false, and counts nothing, if that is beyond the limit.
@@ -2525,23 +2533,29 @@ func (c *counter) takeBut(n int, spare int64) bool {
 	if c == nil || n == 0 {
 		return true
 	}
-	if c.tryTake(int64(n), spare) {
-		return true
-	}
-	if c.isFull != nil {
-		c.isFull()
-	}
-	return false
-}
-
-func (c *counter) tryTake(n, spare int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n > c.limit-spare-c.taken {
+	if int64(n) > c.limit-spare-c.taken {
+		c.refused = true
 		return false
 	}
-	c.taken += n
+	c.taken += int64(n)
 	return true
+}
+
+// wasFull reports whether something has found no room since the last call of wasFull.
+func (c *counter) wasFull() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	refused := c.refused
+	c.refused = false
+	return refused
+}
+
+// wasFull reports whether a request has found no room since the last call of wasFull.
+func (h *service) wasFull() bool {
+	requests, bytes := h.running.wasFull(), h.used.wasFull()
+	return requests || bytes
 }
 
 // isShort reports whether less than a quarter of the limit is left.
@@ -2697,26 +2711,32 @@ const (
 	// all of them take 10 MB. The sweep needs about a millisecond for them.
 	maxSessions = 10_000
 
-	// minSilence is how long nobody must have used a session that was never used after
-	// initialize, before it ends, or a session whose calls are stopped. A client that
-	// was cut off tries to come back more often than that.
+	// minSilence is how long a session must be silent before it ends, if it was not used
+	// after initialize, or before its calls are stopped. A client that was cut off tries to
+	// come back more often than that.
 	minSilence = time.Minute
+
+	sweepEvery = 30 * time.Second
 )
 
 // ---- The sweep ----
 
-// sweepLater sets the timer. An idle session lives a minute longer than IdleTimeout at
-// most, and a quarter longer if IdleTimeout is short. The caller holds mu.
+// sweepLater sets the timer. If IdleTimeout is short, it is set to a quarter of that. The
+// caller holds mu.
 func (ss *Sessions) sweepLater() {
 	ss.sweeping = true
-	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, time.Minute), ss.sweep)
+	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, sweepEvery), ss.sweep)
 }
 
 // sweep ends the sessions that have been idle for too long, and those that were not used
 // for a minute after initialize. Of the others it forgets the streams that are not to be
 // kept any more. As long as there are sessions, it sets the timer again.
+//
+// If a request has found no room since the last sweep, it also stops the calls of all sessions
+// whose clients have gone a minute ago. This is the only way in which a client that has gone,
+// and whose session stays, loses a call.
 func (ss *Sessions) sweep() {
-	var over []*Session
+	var over, silent []*Session
 	ss.mu.Lock()
 	if ss.closed { // Close ends all sessions
 		ss.mu.Unlock()
@@ -2724,11 +2744,15 @@ func (ss *Sessions) sweep() {
 	}
 	ss.sweeps.Add(1)
 	defer ss.sweeps.Done()
+	needsRoom := ss.wasFull != nil && ss.wasFull()
 	for _, s := range ss.byID {
-		isUnused := !s.used && s.busy == 0 && time.Since(s.since) >= minSilence
-		if isUnused || s.isIdle() {
+		isSilent := s.isSilent(minSilence)
+		switch {
+		case s.hasEnded(), isSilent && !s.used:
 			ss.remove(s)
 			over = append(over, s)
+		case isSilent && needsRoom:
+			silent = append(silent, s)
 		}
 	}
 	ss.sweeping = false
@@ -2738,6 +2762,11 @@ func (ss *Sessions) sweep() {
 	ss.mu.Unlock()
 	for _, s := range over {
 		ss.end(s, ErrSessionIdle)
+	}
+	for _, s := range silent {
+		if n := s.Peer.stopServing(); n > 0 {
+			s.log.Warn("stopped the calls of a silent session, because a request found no room", "session", s.Tag(), "calls", n)
+		}
 	}
 	ss.forgetEnded(func(oldest *Stream) bool { return time.Since(oldest.ended) > keepEnded }) // ended does not change any more
 }
