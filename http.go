@@ -111,7 +111,8 @@ const decideAfter = time.Second // before a response without an answer becomes a
 //
 // Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
 // client may take any time to send a body, whose bytes are in use meanwhile. Time-outs of
-// an http.Server that are two seconds or longer do not break streams.
+// an http.Server that are two seconds or longer do not break streams. Set MaxHeaderBytes, too,
+// to 64 KiB for instance: a call keeps its header, and the default is 1 MiB.
 //
 // Middleware that wraps the http.ResponseWriter must have an Unwrap method, as
 // http.ResponseController asks for. With Flush alone streams work, but end with the
@@ -518,10 +519,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	in.stream = in.h.newStream(in.session)
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
 	base.send, base.facts().disconnect = in.send, in.disconnect
-	base.use = func(bytes int) error { return in.h.use(bytes, &in.taken) }
-	if !in.payload.Batch { // the requests of a batch run one after another
-		base.encode = func(result any) (json.RawMessage, error) { return in.h.encode(result, &in.taken) }
-	}
+	encoded := in.h.countResults(&base, in.payload.Batch, &in.taken)
 	in.revision = base.facts().revision
 	in.requests = answersIn(in.payload)
 	if !in.takePlaces() {
@@ -532,7 +530,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 		in.payload = Payload{} // the messages, and with them the body, go when they are handled
 		in.h.run(func() {
 			defer in.stream.End()
-			in.fault = in.h.answerOn(in.stream, replies, &in.taken)
+			in.fault = in.h.answerOn(in.stream, replies, encoded)
 		})
 		in.respond()
 		return
@@ -1490,7 +1488,7 @@ func (c *httpConn) readStream(s *clientStream, resp *http.Response) {
 	defer c.finish(s.clientPost)
 	err := c.readToEnd(s, resp)
 	err = cmp.Or(context.Cause(s.ctx), err)
-	if s.isDone() || errors.Is(err, ErrClosed) {
+	if s.isDone() || errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) { // nobody waits for the answer
 		return
 	}
 	last := newLost(s.request, err)

@@ -284,6 +284,8 @@ var (
 	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
 
+	errUnread = &Error{Code: CodeInternalError, Message: "Too many answers wait to be read"}
+
 	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
 )
 
@@ -877,9 +879,21 @@ func (l *loop) answer(r *responder) {
 	r.serve(func(m *Message) { array.Messages = append(array.Messages, m) })
 }
 
-// write writes an answer, even when all contexts have ended. If a server cannot
+// write writes an answer, even when all contexts have ended. If too many bytes wait for a
+// peer that does not read, it writes errors in place of results. If a server cannot
 // write, the conversation is over. If a client cannot, its Read will fail, too.
 func (l *loop) write(out Payload) {
+	size := 0
+	for _, m := range out.Messages {
+		size += len(m.Result)
+	}
+	if !l.peer.beginWrite(size) {
+		for i, m := range out.Messages {
+			out.Messages[i] = NewResponse(m.ID, nil, errUnread)
+		}
+		size = 0
+	}
+	defer l.peer.endWrite(size)
 	err := l.peer.conn.Write(context.Background(), out)
 	switch {
 	case err == nil:
@@ -954,6 +968,7 @@ type Peer struct {
 	serving  map[ID]*served      // nil: none, because an idle session is to be small
 	inFlight int                 // requests and refusals whose responses are not yet written
 	held     int                 // bytes of the payloads that readers are serving
+	unread   int                 // bytes of the results that are being written
 	callErr  error               // why no more calls can be made; nil: they can
 	onEnd    func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
 }
@@ -1469,8 +1484,8 @@ func (p *Peer) goSend(f func()) {
 // Close does not wait for a Read of the Conn. Conn.Close ends it, or it ends with the
 // process, as that of standard input.
 func (p *Peer) Close() error {
-	p.refuseCalls(ErrClosed)
-	doneWithin(graceAtEnd, &p.sends) // cancellations of calls are still sent
+	p.refuseCalls(closedBecause(cmp.Or(context.Cause(p.ctx), ErrClosed))) // it may have ended before, for another reason
+	doneWithin(graceAtEnd, &p.sends)                                      // cancellations of calls are still sent
 	p.endContexts(ErrClosed)
 	var err error
 	if p.conn != nil {
@@ -1547,6 +1562,24 @@ func (p *Peer) leaveReader(size int) {
 	p.held -= size
 	p.mu.Unlock()
 	p.working.Done()
+}
+
+// beginWrite counts the bytes of results until endWrite. It returns false, and counts nothing,
+// if too many are unread already. One result alone may have any size.
+func (p *Peer) beginWrite(size int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unread > 0 && p.unread+size > maxHeld {
+		return false
+	}
+	p.unread += size
+	return true
+}
+
+func (p *Peer) endWrite(size int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unread -= size
 }
 
 var errStubborn = errors.New("a handler has not returned")
@@ -1847,8 +1880,9 @@ const (
 	// messages at most.
 	maxInFlight = 1024
 	// maxHeld is how many bytes the payloads have that a Peer with a Conn serves at a time.
-	// After that it gets errBusy. It is 32 lines of 4 MiB: without this bound, maxInFlight
-	// such lines would take 4 GiB.
+	// After that it gets errBusy. The results that wait until it reads have as many. After
+	// that it gets errUnread. It is 32 lines of 4 MiB: without this bound, maxInFlight such
+	// lines would take 4 GiB.
 	maxHeld = 128 << 20
 	// maxAnswers is how many bytes the results of one batch have before the requests that
 	// are left get errors. They are written together: without this bound, a batch of

@@ -3048,18 +3048,19 @@ func matching(pattern string, store func(text string)) func(string) error {
 }
 
 // addVersions returns the function of a flag that lists protocol versions. It
-// keeps the list sorted, newest first.
+// keeps the list in the order of Revisions, whatever that of the text is.
 func addVersions(list *[]string) func(string) error {
 	return func(text string) error {
+		place := func(version string) int {
+			return slices.IndexFunc(Revisions, func(r Revision) bool { return r.Version == version })
+		}
 		for version := range strings.SplitSeq(text, ",") {
-			isKnown := slices.ContainsFunc(Revisions, func(r Revision) bool { return r.Version == version })
-			if !isKnown || slices.Contains(*list, version) {
+			if place(version) < 0 || slices.Contains(*list, version) {
 				return fmt.Errorf("unknown or repeated version %q", version)
 			}
 			*list = append(*list, version)
 		}
-		slices.Sort(*list)
-		slices.Reverse(*list)
+		slices.SortFunc(*list, func(a, b string) int { return place(a) - place(b) })
 		return nil
 	}
 }

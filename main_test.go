@@ -581,6 +581,49 @@ func TestHeld(t *testing.T) {
 	})
 }
 
+// The results that wait until the peer reads have maxHeld bytes at most. One that is alone may have more.
+func TestUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := append(append([]byte(`{"a":"`), make([]byte, maxHeld/2)...), `"}`...)
+		writes := make(chan Payload)
+		l := newLoop(t.Context(), unreadConn{writes}, HandlerFunc(func(context.Context, *Exchange) (any, error) { return encoded(large), nil }), plainProtocol{}, nil, false)
+		for id := range 3 {
+			go l.serve(Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, id)))
+			synctest.Wait()
+		}
+		results := 0
+		for range 3 {
+			if m := (<-writes).Messages[0]; m.Result != nil {
+				results++
+			} else if m.Error != errUnread {
+				t.Error(m.Error)
+			}
+		}
+		synctest.Wait()
+		if results != 1 || l.peer.unread != 0 {
+			t.Errorf("%d results were written, %d bytes are unread", results, l.peer.unread)
+		}
+		l.peer.Close()
+	})
+}
+
+// unreadConn is a Conn whose peer takes what is written from a channel.
+type unreadConn struct{ writes chan Payload }
+
+func (c unreadConn) Read() (Payload, error)                   { select {} }
+func (c unreadConn) Write(_ context.Context, p Payload) error { c.writes <- p; return nil }
+func (c unreadConn) Close() error                             { return nil }
+
+// Close does not hide why the conversation has ended before.
+func TestReasonOfTheEnd(t *testing.T) {
+	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
+	p.endContexts(errors.New("killed"))
+	_ = p.Close()
+	if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "killed") {
+		t.Error(err)
+	}
+}
+
 // When the results of a batch have more than maxAnswers bytes, the requests that are left get errors.
 func TestAnswersOfABatch(t *testing.T) {
 	large := append(append([]byte(`{"a":"`), make([]byte, maxAnswers/2)...), `"}`...)
@@ -1574,6 +1617,47 @@ func (w watchedResponse) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
+// A subscription that is on its way when Listen ends, is undone, and so are the others, also if the server is slow.
+func TestListenLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // guards watched
+		watched := map[string]bool{}
+		server := newDemo()
+		slow := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+			if strings.HasPrefix(x.Request.Method, "resources/") {
+				var p ResourceParams
+				_ = x.Bind(&p)
+				mu.Lock()
+				watched[p.URI] = x.Request.Method == "resources/subscribe"
+				mu.Unlock()
+				time.Sleep(100 * time.Millisecond)
+			}
+			return server.Handle(ctx, x)
+		})
+		c := connect(t, slow, &Client{Versions: []string{"2025-11-25"}})
+		var uris []string
+		for i := range 50 {
+			uris = append(uris, fmt.Sprint("note:///", i))
+		}
+		for _, limit := range []time.Duration{2050 * time.Millisecond, time.Minute} { // while it subscribes, and after that
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			err := c.Listen(ctx, ListenFilter{ResourceSubscriptions: uris})
+			cancel()
+			mu.Lock()
+			left := 0
+			for _, isWatched := range watched {
+				if isWatched {
+					left++
+				}
+			}
+			if !errors.Is(err, context.DeadlineExceeded) || len(watched) < 20 || left != 0 {
+				t.Errorf("%v: %d of %d resources are still watched", err, left, len(watched))
+			}
+			mu.Unlock()
+		}
+	})
+}
+
 // What is published while the acknowledgement is being sent comes after it.
 func TestListenAcknowledgesFirst(t *testing.T) {
 	demo := newDemo()
@@ -2175,6 +2259,141 @@ func TestSilentSession(t *testing.T) {
 		check("no request was refused in that hour", 0, 503, 8)
 		check("now one was", sweepEvery, 200, 2)
 	})
+}
+
+// A session that is deleted while a response becomes a stream keeps nothing of it: nobody could give that back.
+func TestNothingIsKeptAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		demo := newDemo()
+		demo.Methods["late"] = func(_ context.Context, x *Exchange) (any, error) {
+			time.Sleep(300 * time.Millisecond)
+			_ = x.Notify(context.Background(), "notifications/message", map[string]any{"level": "error", "data": "x"})
+			return nil, nil
+		}
+		h := newHandler(t, demo)
+		session := openSession(h, "2025-11-25")
+		v := visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"late"}`, session)
+		time.Sleep(100 * time.Millisecond)
+		visit(h, "DELETE", "", session).answered()
+		v.answered()
+		h.Close()
+		if h.kept.taken != 0 || h.used.taken != 0 || h.running.taken != 0 {
+			t.Errorf("kept %d, used %d, running %d: %s", h.kept.taken, h.used.taken, h.running.taken, v.Body)
+		}
+	})
+}
+
+// A session whose Peer the program has closed is not found any more, and the next sweep removes it.
+func TestClosedPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		session := openSession(h, "2025-11-25")
+		_ = h.Sessions.All()[0].Peer.Close()
+		if v := visit(h, "POST", ping, session).answered(); v.Code != 404 {
+			t.Error(v.Code, v.Body)
+		}
+		time.Sleep(2 * sweepEvery)
+		synctest.Wait()
+		if n := h.Sessions.Len(); n != 0 {
+			t.Errorf("%d sessions are left", n)
+		}
+	})
+}
+
+// sizedResult is a result that knows its size, and looks at the counter while it is encoded.
+type sizedResult struct {
+	used *counter
+	seen *[]int64
+}
+
+func (sizedResult) textSize() int { return 5000 }
+
+func (r sizedResult) MarshalJSON() ([]byte, error) {
+	r.used.mu.Lock()
+	defer r.used.mu.Unlock()
+	*r.seen = append(*r.seen, r.used.taken)
+	return fmt.Appendf(nil, `{"x":%q}`, strings.Repeat("x", 5000)), nil
+}
+
+// The result of a request is counted before it is encoded, in a batch, too. There the body is counted as long as a request needs it.
+func TestResultsAreCounted(t *testing.T) {
+	var seen []int64
+	demo := newDemo()
+	h := newHandler(t, demo)
+	demo.Methods["large"] = func(context.Context, *Exchange) (any, error) { return sizedResult{&h.used, &seen}, nil }
+	session := openSession(h, "2025-03-26")
+	call := fmt.Sprintf(`{"jsonrpc":"2.0","id":%%d,"method":"large","params":{"x":%q}}`, strings.Repeat("x", 3000))
+	one, other := fmt.Sprintf(call, 1), fmt.Sprintf(call, 2)
+	batch := "[" + one + "," + other + "]"
+	if v := visit(h, "POST", batch, session, "Accept: application/json").answered(); v.Code != 200 {
+		t.Error(v.Code, v.Body)
+	}
+	body, answer := int64(2*len(batch)), seen[1]-seen[0]
+	if seen[0] != body+5000 || answer < 5000 || answer > 5200 {
+		t.Errorf("%d bytes are in use, of a body of %d", seen, len(batch))
+	}
+	if v := visit(h, "POST", one, session, "Accept: application/json").answered(); v.Code != 200 || seen[2] != 5000 {
+		t.Error(v.Code, seen)
+	}
+	h.Close()
+	if h.used.taken != 0 {
+		t.Errorf("%d bytes are in use at the end", h.used.taken)
+	}
+}
+
+// A header may have 256 fields: a call keeps them, and short ones take many times their bytes.
+func TestHeaderFields(t *testing.T) {
+	h := newHandler(t, newDemo())
+	session := openSession(h, "2025-11-25")
+	for n, want := range map[int]int{maxFields: 200, maxFields + 1: 431} {
+		lines := []string{session}
+		for i := range n - 3 { // visit has two fields
+			lines = append(lines, fmt.Sprintf("X-%d: 1", i))
+		}
+		if v := visit(h, "POST", ping, lines...).answered(); v.Code != want {
+			t.Errorf("%d fields: %d %s", n, v.Code, v.Body)
+		}
+	}
+}
+
+// A client must not take the path of a stream for another host.
+func TestEndpointURI(t *testing.T) {
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RequestURI = "//evil.example/sse?key=1"
+	if got := endpointURI(r, "s"); got != "/evil.example/sse?key=1&session=s" {
+		t.Error(got)
+	}
+}
+
+// A type and an id count among the bytes of an event.
+func TestLargeEvent(t *testing.T) {
+	part := strings.Repeat("x", 90)
+	for _, err := range ReadEvents(strings.NewReader("event: "+part+"\nid: "+part+"\ndata: "+part+"\n\n"), 250) {
+		if err != ErrTooLarge {
+			t.Error(err)
+		}
+	}
+}
+
+// An error does not show the query of a URL, even if that is none.
+func TestURLWithoutQuery(t *testing.T) {
+	for _, target := range []string{"http://127.0.0.1:1/mcp?key=s3cret", "http://127.0.0.1/mcp?key=s3cret\x7f"} {
+		err := (&Client{Versions: []string{"2025-11-25"}}).Connect(t.Context(), HTTPDialer{URL: target})
+		if err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Error(err)
+		}
+	}
+}
+
+// A Server behind ServeConn says what is wrong.
+func TestServeConnOfMCP(t *testing.T) {
+	ours, theirs := Pipe()
+	go ServeConn(t.Context(), theirs, newDemo(), nil)
+	p := OpenConn(t.Context(), ours, nil, nil)
+	defer p.Close()
+	if err := p.Call(t.Context(), "initialize", nil, nil); err == nil || !strings.Contains(err.Error(), "use Serve") {
+		t.Error(err)
+	}
 }
 
 // What ended streams keep does not push out what a call needs that goes on: a client that was cut off gets all that it has missed.

@@ -1251,7 +1251,7 @@ type Server struct {
 	changes announcer // nil: AnnounceChanges was not called
 
 	mu        sync.Mutex               // guards the fields below
-	serving   bool                     // a request has come, so Capabilities are fixed
+	prepared  bool                     // a request has come, so caps are fixed
 	methods   map[string]HandlerFunc   // that AddTool and its siblings have entered
 	tools     catalog[*offeredTool]    // by name
 	resources catalog[ReadFunc]        // by URI
@@ -1262,6 +1262,9 @@ type Server struct {
 // Handle answers a request in its own era, or takes in a notification. The request
 // must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
+	if _, isMCP := x.owner.protocol.(*mcpProtocol); !isMCP {
+		return nil, errors.New("a Server speaks MCP: use Serve or Open in place of ServeConn or OpenConn")
+	}
 	s.once.Do(s.prepare)
 	x.facts().noLogs = !s.logs
 	version := x.Meta().ProtocolVersion // of the request, or of initialize
@@ -1288,7 +1291,9 @@ func (s *Server) prepare() {
 	if err != nil { // it is kept: a Once runs only once
 		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
 	}
-	s.caps = caps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.caps, s.prepared = caps, true
 }
 
 // capabilityOf maps the methods of MCP to the capability of the server that they belong
@@ -1312,7 +1317,6 @@ var memberOfList = map[string]string{
 func (s *Server) declared() map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.serving = true
 	all := map[string]any{}
 	for _, methods := range []map[string]HandlerFunc{s.methods, s.Methods} {
 		for method := range methods {
@@ -2226,9 +2230,9 @@ func withdraw[T any](s *Server, c *catalog[T], capability, key string) {
 // publish tells those who announce changes, if there are any.
 func (s *Server) publish(method string, params any) {
 	s.mu.Lock()
-	serving := s.serving // before that there is no client, and offers may still be added
+	prepared := s.prepared // before that there is no client
 	s.mu.Unlock()
-	if serving && s.changes != nil {
+	if prepared && s.changes != nil {
 		s.changes.publish(method, params)
 	}
 }
@@ -2581,7 +2585,6 @@ const methodUpdated = "notifications/resources/updated"
 func (c *changes) publish(method string, params any) {
 	m, err := NewRequest(ID{}, method, params)
 	kind, isList := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
-	c.server.once.Do(func() {}) // waits while the first request prepares the Server
 	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
 	// successfully negotiated"
 	if err != nil || !isList && method != methodUpdated || isList && !c.server.declaresTrue(kind, "listChanged") {
@@ -2848,6 +2851,12 @@ func (c *changes) removeListener(sub *subscriber) {
 //	the attempt         calls the Dialer that has worked before, and negotiates. It begins with the era
 //	                    of the last time. Its connection is now the one for all calls
 //	the sixth call      sends its request on the new connection
+
+const (
+	maxTries = 4    // handshakes for one call
+	maxSteps = 3    // of a handshake
+	maxPages = 1000 // of a list that a Client reads by itself
+)
 
 // Client talks to one server, whatever its revision: it finds out which one the
 // server speaks, and keeps to that. Set the fields before Connect. After that,
@@ -3847,12 +3856,16 @@ func (c *Client) watch(ctx context.Context, conn *connection, uris []string) err
 	}
 }
 
-// unwatch ends subscriptions, whether ctx has ended or not.
+// unwatch ends subscriptions, whether ctx has ended or not. Without that the server would go
+// on to announce changes. When it does not answer within a second, it is not asked any more.
 func (conn *connection) unwatch(ctx context.Context, uris []string) {
-	last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
-	defer done()
 	for _, uri := range uris {
-		_ = conn.watchOne(last, "resources/unsubscribe", uri) // otherwise the server goes on to announce changes
+		last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
+		err := conn.watchOne(last, "resources/unsubscribe", uri)
+		done()
+		if errors.Is(err, context.DeadlineExceeded) {
+			return
+		}
 	}
 }
 
@@ -3873,6 +3886,11 @@ func (conn *connection) watchOne(ctx context.Context, method, uri string) error 
 	if n == 0 {
 		delete(conn.watched, uri)
 		if err := conn.peer.Call(ctx, method, ResourceParams{uri}, nil); err != nil {
+			if ctx.Err() != nil && method == "resources/subscribe" { // the server may have read it
+				last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
+				defer done()
+				_ = conn.peer.Call(last, "resources/unsubscribe", ResourceParams{uri}, nil)
+			}
 			return err
 		}
 	}
@@ -3976,42 +3994,24 @@ func (s *Server) unseal(x *Exchange, sealed string) error {
 // different ones never give the same bytes.
 func sealedFor(x *Exchange) []byte { return fmt.Appendf(nil, "%q%q", x.Request.Method, x.Principal) }
 
-// digest returns a hash of the params without _meta and RetryParams. It does not
-// depend on the order of members, nor on white space, in the first levels.
+// digest returns a hash of the params without _meta and RetryParams. It does not depend on
+// the order of the other members: a client may write its RetryParams among them. What is in
+// these members must be the same to the byte.
 func digest(params json.RawMessage) []byte {
-	const levels = 8 // each costs as much as the text is long
-	var rest Object
-	rest.AddAll(params, "_meta", "inputResponses", "requestState")
-	return digestValue(rest.JSON(), levels)
-}
-
-func digestValue(value json.RawMessage, levels int) []byte {
-	h := sha256.New()
-	if levels == 0 || value[0] != '{' && value[0] != '[' {
-		h.Write(value)
-		return h.Sum(nil)
-	}
-	h.Write(value[:1])
-	var members [][]byte
-	for name, below := range Each(value) {
-		if value[0] == '[' {
-			h.Write(digestValue(below, levels-1))
-			continue
+	var members []string
+	for name, value := range Each(params) {
+		if !slices.Contains([]string{"_meta", "inputResponses", "requestState"}, string(name)) {
+			members = append(members, fmt.Sprintf("%q%q", name, value)) // quoted, so that different ones never give the same text
 		}
-		members = append(members, slices.Concat(digestValue(name, 0), digestValue(below, levels-1)))
 	}
-	// Members with one name keep their order, because the last one counts.
-	slices.SortStableFunc(members, func(a, b []byte) int { return bytes.Compare(a[:sha256.Size], b[:sha256.Size]) })
-	h.Write(bytes.Join(members, nil))
-	return h.Sum(nil)
+	slices.Sort(members)
+	sum := sha256.Sum256([]byte(strings.Join(members, "")))
+	return sum[:]
 }
 
 // ---- Marks: arguments that HTTP repeats in its header ----
 
 const (
-	maxTries    = 4       // handshakes for one call
-	maxSteps    = 3       // of a handshake
-	maxPages    = 1000    // of a list that a Client reads by itself
 	maxMarked   = 4 << 20 // bytes of schemas whose marks are remembered
 	maxReported = 16      // tools that are left out of one list and reported
 	maxSchema   = 1 << 20 // bytes

@@ -174,7 +174,7 @@ func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 // server-sent-events#event-stream-interpretation.
 type eventReader struct {
 	r       *bufio.Reader
-	max     int    // bytes of an event: its data so far and the line that is read next
+	max     int    // bytes of an event: what was read of it and the line that is read next
 	line    []byte // the memory that readLine uses again and again
 	id      string // of the last event that had one; a client that continues a stream sets it
 	skipLF  bool   // the last line has ended with CR: an LF that comes next belongs to it
@@ -189,7 +189,7 @@ func newEventReader(r io.Reader, max int) *eventReader {
 func (in *eventReader) next() (Event, error) {
 	e := Event{ID: in.id}
 	for {
-		line, err := in.readLine(in.max - len(e.Data))
+		line, err := in.readLine(in.max - len(e.Type) - len(e.ID) - len(e.Data))
 		switch {
 		case err != nil: // the standard drops an event that is cut off
 			return Event{}, err
@@ -1057,8 +1057,8 @@ func (s *Session) addStream(stream *Stream) {
 	tag := s.Tag()
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	if s.isOver {
-		stream.ended = time.Now()
+	if s.isOver { // nobody can come back for what is sent
+		stream.ended, stream.keep = time.Now(), 0
 		return
 	}
 	s.lastStream++
@@ -1316,7 +1316,7 @@ func (h *service) standalone(s *Session) *Stream {
 	if s.standalone == nil {
 		s.standalone = stream
 		if s.isOver {
-			stream.ended = time.Now()
+			stream.ended, stream.keep = time.Now(), 0
 		}
 	}
 	return s.standalone
@@ -1333,17 +1333,29 @@ func (h *service) follow(s *Stream, f *follower, w http.ResponseWriter, r *http.
 }
 
 // answerOn runs the handlers of a payload, and sends their answers on a stream. There each
-// answer counts anew: taken, which is what its result has in use, is given back before. fault
-// is the Error of the last answer; nil: that is a result.
-func (h *service) answerOn(s *Stream, replies *responder, taken *int) (fault *Error) {
+// answer counts anew: encoded, which is what its result has in use, is given back before.
+// fault is the Error of the last answer; nil: that is a result.
+func (h *service) answerOn(s *Stream, replies *responder, encoded *int) (fault *Error) {
 	defer replies.release()
+	defer h.giveBack(encoded) // a request that was cancelled has no answer
 	replies.serve(func(m *Message) {
-		if !replies.Batch { // the requests that are left need the body of their batch
-			h.giveBack(taken)
-		}
+		h.giveBack(encoded)
 		fault = s.sendAnswer(m)
 	})
 	return fault
+}
+
+// countResults lets the Exchanges of a payload count their results. The body, whose bytes are
+// taken, is not needed any more when the result of its only request is encoded. A batch needs
+// its body longer. encoded is what the last result has in use.
+func (h *service) countResults(base *Exchange, isBatch bool, taken *int) (encoded *int) {
+	encoded = taken
+	if isBatch {
+		encoded = new(int)
+	}
+	base.use = func(bytes int) error { return h.use(bytes, encoded) }
+	base.encode = func(result any) (json.RawMessage, error) { return h.encode(result, encoded) }
+	return encoded
 }
 
 // giveBack gives back bytes in use. Only one goroutine has them at a time.
@@ -1473,6 +1485,7 @@ func endpointURI(r *http.Request, id string) string {
 	query.Set("session", id)
 	endpoint.Scheme = ""
 	endpoint.Host = ""
+	endpoint.Path = "/" + strings.TrimLeft(endpoint.Path, "/") // with two slashes, a client would take the path for a host
 	endpoint.RawQuery = query.Encode()
 	return endpoint.String()
 }
@@ -1518,14 +1531,11 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 // handOn lets the Peer of a conversation take in a payload, and runs its handlers.
 func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session, taken *int) {
 	base := Exchange{Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
-	base.use = func(bytes int) error { return h.use(bytes, taken) }
-	if !in.Batch { // the requests of a batch run one after another
-		base.encode = func(result any) (json.RawMessage, error) { return h.encode(result, taken) }
-	}
+	encoded := h.countResults(&base, in.Batch, taken)
 	answer := s.Peer.dispatch(context.WithoutCancel(r.Context()), HandlerFunc(h.handle), in, base)
 	switch {
 	case answer != nil:
-		h.run(func() { h.answerOn(s.standalone, answer, taken) })
+		h.run(func() { h.answerOn(s.standalone, answer, encoded) })
 	case answersIn(in) > 0: // the conversation has ended meanwhile
 		h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
 		return
@@ -1812,21 +1822,20 @@ func (c *poster) noteRevision(in Payload) {
 	}
 }
 
-// do sends one HTTP request. If no response comes, the error does not show the query
-// of the URL: errors are logged and shown, and a query may name a session or hold a
-// key.
+// do sends one HTTP request. The error does not show the query of the URL: errors are logged
+// and shown, and a query may name a session or hold a key.
 func (c *poster) do(ctx context.Context, method, target string, header http.Header, body []byte) (*http.Response, error) {
 	var reader io.Reader // nil without a body: an empty one changes the request
 	if body != nil {
 		reader = bytes.NewReader(body)
 	}
 	r, err := http.NewRequestWithContext(ctx, method, target, reader)
-	if err != nil {
-		return nil, err
+	var resp *http.Response
+	if err == nil {
+		r.Header = header
+		header["Accept-Encoding"] = []string{"identity"} // a proxy that compresses events holds them back
+		resp, err = c.client.Do(r)
 	}
-	r.Header = header
-	header["Accept-Encoding"] = []string{"identity"} // a proxy that compresses events holds them back
-	resp, err := c.client.Do(r)
 	if failure, ok := errors.AsType[*url.Error](err); ok {
 		failure.URL, _, _ = strings.Cut(failure.URL, "?")
 		err = markedError{err, errSaysNothing}
@@ -2067,6 +2076,7 @@ func (t *withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 //	preflight     it is no OPTIONS of a browser before its request; one for a page of Origins    204, and the browser goes on
 //	              is answered here
 //	fields        Authorization, Content-Encoding and Content-Type come at most once             400
+//	              there are at most 256 of them                                                  431
 //	Authenticate  it is nil, or returns no error                                                 401, or as an AuthError says
 type Guard struct {
 	// Origins are the origins that are let in besides those of loopback hosts, such
@@ -2143,6 +2153,14 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 			answerPreflight(w, r)
 			return "", false
 		}
+	}
+	fields := 0
+	for _, lines := range r.Header {
+		fields += len(lines)
+	}
+	if fields > maxFields {
+		g.refuse(w, r, http.StatusRequestHeaderFieldsTooLarge, ID{}, "Too many header fields")
+		return "", false
 	}
 	for _, name := range singleFields {
 		if len(r.Header[name]) > 1 {
@@ -2585,6 +2603,10 @@ const (
 	// about 50 KB, most of it for its connection, so all of them cost 150 MB.
 	maxServed = 3 * maxInFlight
 
+	// maxFields is how many header fields a request may have. A call keeps them. Short ones
+	// take up to 20 times their bytes, so 64 KiB of them would take 1.2 MB.
+	maxFields = 256
+
 	// maxConversations is how many conversations of HTTP+SSE there may be. Each of them
 	// costs about 50 KB, too.
 	maxConversations = 1000
@@ -2623,8 +2645,8 @@ func counted(n int) int {
 	return n
 }
 
-// encode encodes a result. From now on taken is the bytes of the result, instead of those of
-// the body, which is not needed any more: small calls may have large answers. A result that
+// encode encodes a result. From now on taken is the bytes of the result, instead of what it
+// was before: small calls may have large answers. A result that
 // knows its size is counted before it is encoded. Only a few of these are encoded at a time,
 // because that needs several times their memory.
 func (h *service) encode(result any, taken *int) (json.RawMessage, error) {

@@ -133,13 +133,13 @@ func (c *lineConn) readLine() ([]byte, error) {
 // Half a line would damage the line after it. So a line that was begun is finished
 // before the next one begins, even if ctx ends.
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
-	line := append(p.Append(nil), '\n')
 	select {
 	case c.writeLock <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if ctx.Done() == nil { // ctx never ends, so no goroutine is needed; each response is written so
+	line := append(p.Append(nil), '\n') // not before: many may wait for the lock
+	if ctx.Done() == nil {              // ctx never ends, so no goroutine is needed; each response is written so
 		return c.writeLine(line)
 	}
 	written := make(chan error, 1)
@@ -214,8 +214,9 @@ func StdioConn(maxLine int) Conn {
 // A process that has left the group lives on. If it has the child's stdout, Read does not
 // see the end of the child, and waits until Close. Write sees it.
 type CommandDialer struct {
-	// Command returns the command of one child: an exec.Cmd can be started only once. That
-	// of exec.CommandContext keeps a goroutine until its context ends. Required.
+	// Command returns the command of one child: an exec.Cmd can be started only once.
+	// Required. Use exec.Command: a goroutine of exec.CommandContext would never end. The
+	// child gets the environment of this process, unless Env of the command is set.
 	Command func() *exec.Cmd
 	Grace   time.Duration // how long Close waits after each step for the child to end; 0: two seconds
 	MaxLine int           // bytes of a line of the child, as for NewLineConn; 0: 64 MiB, as for HTTPDialer
