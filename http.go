@@ -30,8 +30,7 @@ package main
 //	                                                         > Last-Event-ID: 5d1f03aa.1/1
 //	                                                         < 200, and what follows that event
 //
-// Whoever reads this file for the first time reads on to the banner
-// "The response to a POST: JSON, or a stream": 580 lines.
+// On a first reading, read to the banner "The header of legacy requests": 635 lines.
 //
 // To see it work, read lessons 05, 06 and 12 of the course: testdata/README.md.
 //
@@ -219,76 +218,6 @@ func (h *StreamableHandler) prepare() {
 func (h *StreamableHandler) Close() {
 	h.once.Do(h.prepare)
 	h.close(cmp.Or(h.Sessions, new(Sessions)))
-}
-
-// ---- The header of legacy requests ----
-
-// checkVersion returns what is wrong with the version in the header of a legacy
-// request; nil: nothing is wrong, or the header names none. 2025-11-25
-// basic/transports#protocol-version-header: "If the server receives a request with
-// an invalid or unsupported MCP-Protocol-Version, it MUST respond with 400 Bad
-// Request." In a session the version of the session stays in force, and the header
-// may name any version that we speak.
-func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
-	switch lines := r.Header["Mcp-Protocol-Version"]; {
-	case len(lines) > 1:
-		return mismatch("More than one MCP-Protocol-Version")
-	case len(lines) == 1 && !slices.Contains(h.legacy, lines[0]):
-		return versionError(h.versions, lines[0])
-	}
-	return nil
-}
-
-// reject answers with an error. A server that offers no modern version must not
-// send the codes that only modern servers have. 2026-07-28
-// basic/transports/streamable-http#backward-compatibility: a client that gets one
-// goes on "rather than falling back" to initialize. The error has no id then, so the
-// client knows that no handler has read its call. 2025-11-25
-// basic/transports#sending-messages-to-the-server: "error response that has no id".
-func (h *StreamableHandler) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
-	if !h.hasModern() && slices.Contains(modernCodes, fault.Code) {
-		id, fault = ID{}, &Error{Code: CodeInvalidRequest, Message: fault.Message, Data: fault.Data}
-	}
-	h.Guard.reject(w, r, status, id, fault)
-}
-
-// hasModern reports whether a modern version is on offer.
-func (h *StreamableHandler) hasModern() bool { return len(h.legacy) < len(h.versions) }
-
-// session returns the session that a request names. The caller releases it. If
-// session returns nil, it has refused the request: with 400 if the request names no
-// session, with 404 if there is no such session, or if it belongs to another
-// principal. 2025-11-25
-// basic/transports#session-management: after a session has ended the server
-// "MUST respond to requests containing that session ID with HTTP 404 Not
-// Found."
-func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id ID, principal string) *Session {
-	names := r.Header["Mcp-Session-Id"]
-	switch {
-	case len(names) == 0 || names[0] == "":
-		h.refuse(w, r, http.StatusBadRequest, id, "Mcp-Session-Id is required")
-		return nil
-	case len(names) > 1:
-		h.reject(w, r, http.StatusBadRequest, id, mismatch("More than one Mcp-Session-Id"))
-		return nil
-	}
-	s := h.Sessions.get(names[0], principal)
-	if s == nil {
-		h.gone(w, r)
-	} else if fault := h.checkVersion(r); fault != nil {
-		h.reject(w, r, http.StatusBadRequest, id, fault)
-		s.release()
-		return nil
-	}
-	return s
-}
-
-// gone answers a request in a session that does not exist. The body is no message:
-// some clients would take a message for the answer to their call, and would not
-// open another session.
-func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
-	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", brief(r.Method), "path", brief(r.URL.Path), "from", r.RemoteAddr)
-	http.Error(w, "Session not found", http.StatusNotFound)
 }
 
 // ---- POST ----
@@ -679,10 +608,9 @@ func (in *incoming) writeAnswers() {
 // statusClientGone is for logs: nginx, too, notes it for a client that has gone.
 const statusClientGone = 499
 
-// status returns the HTTP status of a response that holds one answer; fault nil: a
-// result. A server that
-// has no room answers with 503. Of other errors, only one about the request itself
-// changes the status: legacy clients take another status for a failure of the
+// status returns the HTTP status of a response that holds one answer; fault nil: a result. A
+// server that has no room answers with 503. Of other errors, only one about the request
+// itself changes the status: legacy clients take another status for a failure of the
 // transport, and 404 for the end of their session. 2026-07-28
 // basic/transports/streamable-http#protocol-version-header: "If the server does not
 // implement the requested RPC method, it MUST respond with 404 Not Found".
@@ -702,6 +630,76 @@ func status(fault *Error, modern bool) int {
 		return http.StatusBadRequest
 	}
 	return http.StatusOK
+}
+
+// ---- The header of legacy requests ----
+
+// checkVersion returns what is wrong with the version in the header of a legacy
+// request; nil: nothing is wrong, or the header names none. 2025-11-25
+// basic/transports#protocol-version-header: "If the server receives a request with
+// an invalid or unsupported MCP-Protocol-Version, it MUST respond with 400 Bad
+// Request." In a session the version of the session stays in force, and the header
+// may name any version that we speak.
+func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
+	switch lines := r.Header["Mcp-Protocol-Version"]; {
+	case len(lines) > 1:
+		return mismatch("More than one MCP-Protocol-Version")
+	case len(lines) == 1 && !slices.Contains(h.legacy, lines[0]):
+		return versionError(h.versions, lines[0])
+	}
+	return nil
+}
+
+// reject answers with an error. A server that offers no modern version must not
+// send the codes that only modern servers have. 2026-07-28
+// basic/transports/streamable-http#backward-compatibility: a client that gets one
+// goes on "rather than falling back" to initialize. The error has no id then, so the
+// client knows that no handler has read its call. 2025-11-25
+// basic/transports#sending-messages-to-the-server: "error response that has no id".
+func (h *StreamableHandler) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
+	if !h.hasModern() && slices.Contains(modernCodes, fault.Code) {
+		id, fault = ID{}, &Error{Code: CodeInvalidRequest, Message: fault.Message, Data: fault.Data}
+	}
+	h.Guard.reject(w, r, status, id, fault)
+}
+
+// hasModern reports whether a modern version is on offer.
+func (h *StreamableHandler) hasModern() bool { return len(h.legacy) < len(h.versions) }
+
+// session returns the session that a request names. The caller releases it. If
+// session returns nil, it has refused the request: with 400 if the request names no
+// session, with 404 if there is no such session, or if it belongs to another
+// principal. 2025-11-25
+// basic/transports#session-management: after a session has ended the server
+// "MUST respond to requests containing that session ID with HTTP 404 Not
+// Found."
+func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id ID, principal string) *Session {
+	names := r.Header["Mcp-Session-Id"]
+	switch {
+	case len(names) == 0 || names[0] == "":
+		h.refuse(w, r, http.StatusBadRequest, id, "Mcp-Session-Id is required")
+		return nil
+	case len(names) > 1:
+		h.reject(w, r, http.StatusBadRequest, id, mismatch("More than one Mcp-Session-Id"))
+		return nil
+	}
+	s := h.Sessions.get(names[0], principal)
+	if s == nil {
+		h.gone(w, r)
+	} else if fault := h.checkVersion(r); fault != nil {
+		h.reject(w, r, http.StatusBadRequest, id, fault)
+		s.release()
+		return nil
+	}
+	return s
+}
+
+// gone answers a request in a session that does not exist. The body is no message:
+// some clients would take a message for the answer to their call, and would not
+// open another session.
+func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
+	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", brief(r.Method), "path", brief(r.URL.Path), "from", r.RemoteAddr)
+	http.Error(w, "Session not found", http.StatusNotFound)
 }
 
 // ---- The headers of modern requests ----
@@ -1045,8 +1043,8 @@ func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, princ
 
 // ==== The client ====
 //
-// The ways of a POST, from Write on. The goroutine of Write goes them all, but for
-// readStream:
+// The ways of a POST, from Write on. All of them are on the goroutine that has called Write,
+// except readStream:
 //
 //	send ──┬─ no response ──────────────────→ Write fails. A response to the server is sent again
 //	       ├─ 404, and the session was known → Write fails with ErrSessionEnded, and so do all streams

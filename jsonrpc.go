@@ -36,7 +36,7 @@ package main
 //	request       a request of the peer, until we have answered it
 //	response      a result or an error
 //	answer        the response to a request, or all responses to a batch
-//	refusal       the error response to what is not served
+//	refusal       the error response to a message that no handler gets
 //	notification  a message that is never answered
 //	belongs to    a notification or a call that a handler sends while it serves a request belongs to that request
 //	in flight     a request is in flight from the time it has come until its response is written
@@ -54,8 +54,8 @@ package main
 // error response to send back. So nothing that a peer sends can end the conversation.
 //
 // To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
-// its appendix. "One call, through the code" there follows a request step by step. For
-// the first time, read on to the banner "Taking in what comes": 930 lines.
+// its appendix. "One call, through the code" there follows a request step by step. On
+// a first reading, read to the banner "Taking in what comes": 836 lines.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In
 // all files, "2025-11-25 basic#messages" stands for the page and the heading
@@ -101,7 +101,7 @@ type Message struct {
 
 	invalid  bool  // the text was not a message; ID and Error form the error response to it
 	unusable error // see Unusable
-	parsed   any   // the protocol keeps here what it has read from Params; MCP keeps a *metaOnce
+	parsed   any   // what the protocol has read from Params; nil: nothing yet
 }
 
 // Kind says what a Message is.
@@ -309,8 +309,8 @@ type Payload struct {
 }
 
 // Raw returns the text that was read. It is nil in a Payload that Decode has not made.
-// It must not be changed. A Conn may have changed Messages since: HTTPDialer leaves
-// tools out of a list.
+// Raw returns the text that was read. It is nil in a Payload that Decode has not made.
+// It must not be changed.
 func (p Payload) Raw() []byte { return p.raw }
 
 // Decode reads a payload. Text that is not a message becomes an Invalid message.
@@ -355,114 +355,6 @@ func (in *Payload) decodeBatch(text []byte) {
 		return
 	}
 	in.Batch = true
-}
-
-// decodeMessage reads one message. text is valid JSON. A member counts as soon
-// as it is there, whatever its value: "id":null is an id that is wrong.
-func decodeMessage(text []byte) *Message {
-	if text[0] != '{' {
-		return newInvalid(ID{}, CodeInvalidRequest, "Invalid request: not an object")
-	}
-	var e envelope
-	twice := e.decode(text)
-	id, _ := parseID(e.id)
-	if twice == "id" {
-		id = ID{}
-	}
-	m := &Message{ID: id, Method: unquote(e.method), Params: e.params, Result: e.result}
-	reason := m.check(e, twice)
-	if reason == "" {
-		return m
-	}
-	if e.isResponse() {
-		// A response is never answered. But if its id can be read, the call that
-		// waits for it fails.
-		return &Message{ID: id, unusable: fmt.Errorf("invalid response: %s", reason)}
-	}
-	return newInvalid(id, CodeInvalidRequest, "Invalid request: "+reason)
-}
-
-// envelope holds the members of a message, as they were sent; nil: missing.
-type envelope struct {
-	version, id, method, params, result, fault json.RawMessage
-}
-
-// decode fills the envelope from an object. It returns the name of a member that
-// appears twice; "": none does. If several do, and the id is one of them, it
-// returns "id".
-func (e *envelope) decode(text []byte) (twice string) {
-	for name, value := range Each(text) {
-		var member *json.RawMessage
-		switch string(name) {
-		case "jsonrpc":
-			member = &e.version
-		case "id":
-			member = &e.id
-		case "method":
-			member = &e.method
-		case "params":
-			member = &e.params
-		case "result":
-			member = &e.result
-		case "error":
-			member = &e.fault
-		default:
-			continue
-		}
-		if *member != nil && twice != "id" {
-			twice = string(name)
-		}
-		*member = value
-	}
-	return twice
-}
-
-// isResponse reports whether the members are those of a response.
-func (e *envelope) isResponse() bool { return e.method == nil && (e.result != nil || e.fault != nil) }
-
-// check returns what is wrong with a message; "": nothing is. twice is the name of
-// a member that appears twice.
-func (m *Message) check(e envelope, twice string) (reason string) {
-	switch {
-	case twice != "":
-		return "duplicate member " + twice
-	case unquote(e.version) != "2.0":
-		return `jsonrpc must be "2.0"`
-	case e.isResponse():
-		return m.readResponse(e.id, e.fault)
-	case m.Method == "":
-		return "method must be a non-empty string"
-	case e.id != nil && m.ID == ID{}:
-		return "id " + mustBeID
-	case e.params != nil && e.params[0] != '{':
-		return "params must be an object"
-	case e.result != nil || e.fault != nil:
-		return "a request has no result and no error"
-	}
-	return ""
-}
-
-// readResponse checks a response, and reads its error. It returns what is
-// wrong. Only an error response may lack the id: the peer could not read ours.
-func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
-	noID := id == nil || string(id) == "null"
-	switch {
-	case fault != nil && m.Result != nil:
-		return "both result and error"
-	case m.ID == ID{} && (m.Result != nil || !noID):
-		return "id " + mustBeID
-	case m.Result != nil && m.Result[0] != '{':
-		return "result must be an object"
-	case m.Result != nil:
-		return ""
-	case fault[0] != '{':
-		return "error must be an object"
-	}
-	m.Error = new(Error)
-	if Bind(fault, m.Error) != nil {
-		return "error must have an integer code and a string message"
-	}
-	return ""
 }
 
 // ---- From messages to text ----
@@ -528,6 +420,9 @@ func (m *Message) appendStart(b []byte) []byte {
 // ctx ends when the request is cancelled, or when the conversation ends: on a
 // server up to five seconds after the peer has hung up. See ServeConn.
 //
+// Requests are handled at the same time, on a pipe, too. So a handler that changes what
+// others use needs a mutex.
+//
 // Notifications are handled one at a time, in the order in which they were sent,
 // on the goroutine that reads. So a handler of a notification must not take long. It
 // must not call the peer: the response would not be read. Peer.Call and Client.Call
@@ -581,12 +476,11 @@ type Exchange struct {
 	protocolData any     // what the protocol keeps with the exchange
 	cannotCall   bool    // Call returns ErrNoServerRequests
 	exclusive    bool    // nothing more is read from the peer before this request is answered
-	// encode encodes the result. A transport that counts the bytes of responses sets
-	// it; nil: marshalObject encodes the result.
+	// A transport that bounds the bytes of all its requests sets these two; nil: it does
+	// not. encode encodes the result, in place of marshalObject. use counts what the client
+	// has answered meanwhile.
 	encode func(result any) (json.RawMessage, error)
-	// use counts bytes that the request needs until its result is encoded, beside its
-	// own; nil: the transport does not count.
-	use func(bytes int) error
+	use    func(bytes int) error
 }
 
 // Bind stores the params of the request in a struct, as the function Bind does.
@@ -789,7 +683,9 @@ func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *sl
 //	timer              1 ms ─► starts reader 2
 //	reader 2                   reads B, serves B, writes the response, reads C …
 //
-// So quick requests keep their order. Of slow ones, a thousand are read in a second.
+// So quick requests are handled in the order in which they were sent, though nothing promises
+// that: a request that takes longer runs at the same time as those after it. Of slow ones, a
+// thousand are read in a second.
 type loop struct {
 	peer    *Peer
 	handler Handler
@@ -1915,9 +1811,9 @@ const (
 //
 // Each exported field needs a json tag with the name of its member. A field
 // without omitempty or omitzero is required: it is an error if its member is missing,
-// or null. An optional field keeps its value then. Members without a field are ignored. A json.RawMessage accepts null like
-// any other value: it refers to the text of its member. An integer may be written as
-// 3, 3.0 or 3e0.
+// or null. An optional field keeps its value then. Members without a field are ignored. A
+// json.RawMessage accepts null like any other value: it refers to the text of its member. An
+// integer may be written as 3, 3.0 or 3e0.
 //
 // These rules hold for the members of this object. What is in a member is read by
 // json.Unmarshal: for an object in it that takes names in any case, the last of two
@@ -2258,6 +2154,116 @@ func member(object []byte, name string) (found json.RawMessage) {
 		found = value
 	}
 	return found
+}
+
+// ---- What is a message ----
+
+// decodeMessage reads one message. text is valid JSON. A member counts as soon
+// as it is there, whatever its value: "id":null is an id that is wrong.
+func decodeMessage(text []byte) *Message {
+	if text[0] != '{' {
+		return newInvalid(ID{}, CodeInvalidRequest, "Invalid request: not an object")
+	}
+	var e envelope
+	twice := e.decode(text)
+	id, _ := parseID(e.id)
+	if twice == "id" {
+		id = ID{}
+	}
+	m := &Message{ID: id, Method: unquote(e.method), Params: e.params, Result: e.result}
+	reason := m.check(e, twice)
+	if reason == "" {
+		return m
+	}
+	if e.isResponse() {
+		// A response is never answered. But if its id can be read, the call that
+		// waits for it fails.
+		return &Message{ID: id, unusable: fmt.Errorf("invalid response: %s", reason)}
+	}
+	return newInvalid(id, CodeInvalidRequest, "Invalid request: "+reason)
+}
+
+// envelope holds the members of a message, as they were sent; nil: missing.
+type envelope struct {
+	version, id, method, params, result, fault json.RawMessage
+}
+
+// decode fills the envelope from an object. It returns the name of a member that
+// appears twice; "": none does. If several do, and the id is one of them, it
+// returns "id".
+func (e *envelope) decode(text []byte) (twice string) {
+	for name, value := range Each(text) {
+		var member *json.RawMessage
+		switch string(name) {
+		case "jsonrpc":
+			member = &e.version
+		case "id":
+			member = &e.id
+		case "method":
+			member = &e.method
+		case "params":
+			member = &e.params
+		case "result":
+			member = &e.result
+		case "error":
+			member = &e.fault
+		default:
+			continue
+		}
+		if *member != nil && twice != "id" {
+			twice = string(name)
+		}
+		*member = value
+	}
+	return twice
+}
+
+// isResponse reports whether the members are those of a response.
+func (e *envelope) isResponse() bool { return e.method == nil && (e.result != nil || e.fault != nil) }
+
+// check returns what is wrong with a message; "": nothing is. twice is the name of
+// a member that appears twice.
+func (m *Message) check(e envelope, twice string) (reason string) {
+	switch {
+	case twice != "":
+		return "duplicate member " + twice
+	case unquote(e.version) != "2.0":
+		return `jsonrpc must be "2.0"`
+	case e.isResponse():
+		return m.readResponse(e.id, e.fault)
+	case m.Method == "":
+		return "method must be a non-empty string"
+	case e.id != nil && m.ID == ID{}:
+		return "id " + mustBeID
+	case e.params != nil && e.params[0] != '{':
+		return "params must be an object"
+	case e.result != nil || e.fault != nil:
+		return "a request has no result and no error"
+	}
+	return ""
+}
+
+// readResponse checks a response, and reads its error. It returns what is
+// wrong. Only an error response may lack the id: the peer could not read ours.
+func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
+	noID := id == nil || string(id) == "null"
+	switch {
+	case fault != nil && m.Result != nil:
+		return "both result and error"
+	case m.ID == ID{} && (m.Result != nil || !noID):
+		return "id " + mustBeID
+	case m.Result != nil && m.Result[0] != '{':
+		return "result must be an object"
+	case m.Result != nil:
+		return ""
+	case fault[0] != '{':
+		return "error must be an object"
+	}
+	m.Error = new(Error)
+	if Bind(fault, m.Error) != nil {
+		return "error must have an integer code and a string message"
+	}
+	return ""
 }
 
 // ---- Text that cannot be read ----

@@ -28,8 +28,8 @@ package main
 //	the page         for browsers: the course, and what the tap shows
 //	the program      main, signals, flags, and standard error, which never blocks
 //
-// If you read this file for the first time, read on to the banner
-// "Serving the demo": 445 lines.
+// On a first reading, read to the banner "Notes: resources, a tool that writes one, and a
+// prompt about one": 305 lines.
 //
 // Of the library it uses exported names alone, as a program does that imports a copy.
 
@@ -1943,8 +1943,8 @@ func (b *bridged) admit(m *Message) bool {
 // post sends a message to a URL. A message is sent when the server has taken the one
 // before it: the server must know of notifications/initialized, for example, before the
 // next message comes. But the POST of a request may last as long as the call. So a
-// goroutine waits for it, but not for initialize, whose response names the session. There are no more such goroutines than
-// waiting requests.
+// goroutine waits for it, but not for initialize, whose response names the session. There
+// are no more such goroutines than waiting requests.
 func (b *bridged) post(m *Message) {
 	out := Payload{Messages: []*Message{m}}
 	call := func() { b.checkWritten(out, b.server.Write(b.marks.In(b.ctx), out)) }
@@ -2728,9 +2728,9 @@ type pageLesson struct {
 // this type. JSON as json.Marshal writes it has no <, so it cannot end the script.
 const pageDataPlace = `<script type="application/json" id="data">{}</script>`
 
-// renderPage returns the handler of the page, with the data in it. The policy allows the one script and the
-// one style of the page by their hashes, and requests to this server. It allows
-// nothing else, so a text that gets into the page by mistake can do no harm: W3C,
+// renderPage returns the handler of the page, with the data in it. The policy allows the
+// one script and the one style of the page by their hashes, and requests to this server. It
+// allows nothing else, so a text that gets into the page by mistake can do no harm: W3C,
 // Content Security Policy Level 3.
 func (o *options) renderPage() http.HandlerFunc {
 	data := pageData{Version: version, Token: o.token != "", Watch: o.watch}

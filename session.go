@@ -34,7 +34,7 @@ package main
 //	  entered by AddTool and its siblings: methods      a result that asks: Handlers answer, and it calls again
 //
 // The file has four parts: the wire, which is what both ends share; the server; the
-// client; bounds and protection. A newcomer can stop where the last one begins.
+// client; bounds and protection.
 //
 // The words of both ends:
 //
@@ -52,13 +52,14 @@ package main
 //	sampling     a request of the server to the client's model
 //	roots        the folders that a client lets a server work in
 //	requestState what a modern server wants back with the answers to its questions
-//	round        one run of a handler, with the questions that it has returned and the answers to them
+//	round        one run of a handler: it returns questions, and runs again with the answers
 //	subscriber   a client, or a request of it, that is told of changes
 //	retired      a connection that new calls do not use any more
 //	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
-// Whoever reads this file for the first time reads on to the banner
-// "Content: what tools return, and prompts and resources hold": 440 lines.
+// On a first reading, read to the banner "Content: what tools return, and prompts and
+// resources hold": 346 lines. Then look at Server.Handle, and at the picture at "Questions to
+// the user, in either era".
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
@@ -121,7 +122,7 @@ type Revision struct {
 // them: the modern ones first, and in each era the newest first. The legacy ones are
 // those that begin with initialize. Each line of a row has what came with one version.
 //
-// To add a revision, add a row: a modern one above all legacy ones, and a legacy one
+// To add a revision, add a row, in this file or from an init function of your own: a modern one above all legacy ones, and a legacy one
 // above the older legacy ones, whatever its date. Then run the tests with -update: what
 // they change in testdata shows what the row changes on the wire. By hand, change the
 // client's lines of lessons 14, 15 and 38, and the versions of the handshakes in
@@ -191,43 +192,6 @@ func firstOfEra(versions []string, modern bool) string {
 		}
 	}
 	return ""
-}
-
-// known returns an object without the members that the revision does not know. kind says
-// what it is: an entry of "tools", "resources" or "prompts", or a "serverInfo" or
-// "clientInfo".
-func (rev Revision) known(kind string, object json.RawMessage) json.RawMessage {
-	var unknown []string
-	if !rev.Icons {
-		unknown = append(unknown, "icons")
-	}
-	if !rev.Titles {
-		unknown = append(unknown, "title", "_meta")
-	}
-	if !rev.Structured {
-		unknown = append(unknown, "outputSchema")
-	}
-	if !rev.Annotations && kind == "tools" {
-		unknown = append(unknown, "annotations")
-	}
-	if len(unknown) == 0 {
-		return object
-	}
-	var rest Object
-	for name, value := range Each(object) {
-		switch {
-		case slices.Contains(unknown, string(name)):
-			continue
-		case kind == "prompts" && string(name) == "arguments": // they have titles, too
-			arguments := []byte{'['}
-			for _, argument := range Each(value) {
-				arguments = append(append(arguments, rev.known("", argument)...), ',')
-			}
-			value = append(bytes.TrimSuffix(arguments, []byte(",")), ']')
-		}
-		rest.Add(string(name), value)
-	}
-	return rest.JSON()
 }
 
 // ---- Errors ----
@@ -317,65 +281,6 @@ type Meta struct {
 	// ProgressToken is a string or an integer, and names the request in progress
 	// notifications; nil: no progress is wanted.
 	ProgressToken json.RawMessage `json:"progressToken,omitempty"`
-}
-
-// metaParams are the params of any request: only _meta.
-type metaParams struct {
-	Meta json.RawMessage `json:"_meta,omitempty"`
-}
-
-// metaOnce is what Message.Meta returns. A message keeps it, so that its _meta is
-// read only once.
-type metaOnce struct {
-	meta Meta
-	err  error
-}
-
-// Meta reads the _meta of a request. If something in it is wrong, Meta returns
-// an *Error, and what could be read: the version is known then. The second call
-// returns what the first has read. Meta is for one goroutine at a time.
-func (m *Message) Meta() (Meta, error) {
-	if len(m.Params) == 0 || m.Params[0] != '{' {
-		return Meta{}, nil
-	}
-	if m.parsed == nil {
-		once := new(metaOnce)
-		once.err = once.meta.decode(m.Params)
-		m.parsed = once
-	}
-	once := m.parsed.(*metaOnce)
-	return once.meta, once.err
-}
-
-// decode reads the _meta of params.
-func (meta *Meta) decode(params json.RawMessage) error {
-	var p metaParams
-	switch err := Bind(params, &p); {
-	case err != nil:
-		return paramsError(err, "param")
-	case p.Meta == nil:
-		return nil
-	case p.Meta[0] != '{':
-		return InvalidParams("_meta must be one object")
-	}
-	err := Bind(p.Meta, meta)
-	if meta.ClientInfo != nil {
-		meta.ClientInfo.Icons = nil
-	}
-	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
-	switch {
-	case err != nil:
-		return InvalidParams("_meta: %v", err)
-	case meta.ClientInfo != nil && !meta.ClientInfo.isWhole():
-		return InvalidParams("_meta: '%s' needs a name and a version", metaClientInfo)
-	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
-		return InvalidParams("_meta: '%s' has the wrong type", metaCapabilities)
-	case meta.LogLevel != nil && *meta.LogLevel == "":
-		return unknownName("log level", "")
-	case meta.ProgressToken != nil && !isToken:
-		return InvalidParams("_meta: 'progressToken' %s", mustBeID)
-	}
-	return nil
 }
 
 // InitializeParams are the params of initialize. 2025-11-25
@@ -961,6 +866,65 @@ type ListenFilter struct {
 }
 
 // ---- Which era a message belongs to ----
+
+// metaParams are the params of any request: only _meta.
+type metaParams struct {
+	Meta json.RawMessage `json:"_meta,omitempty"`
+}
+
+// metaOnce is what Message.Meta returns. A message keeps it, so that its _meta is
+// read only once.
+type metaOnce struct {
+	meta Meta
+	err  error
+}
+
+// Meta reads the _meta of a request. If something in it is wrong, Meta returns
+// an *Error, and what could be read: the version is known then. The second call
+// returns what the first has read. Meta is for one goroutine at a time.
+func (m *Message) Meta() (Meta, error) {
+	if len(m.Params) == 0 || m.Params[0] != '{' {
+		return Meta{}, nil
+	}
+	if m.parsed == nil {
+		once := new(metaOnce)
+		once.err = once.meta.decode(m.Params)
+		m.parsed = once
+	}
+	once := m.parsed.(*metaOnce)
+	return once.meta, once.err
+}
+
+// decode reads the _meta of params.
+func (meta *Meta) decode(params json.RawMessage) error {
+	var p metaParams
+	switch err := Bind(params, &p); {
+	case err != nil:
+		return paramsError(err, "param")
+	case p.Meta == nil:
+		return nil
+	case p.Meta[0] != '{':
+		return InvalidParams("_meta must be one object")
+	}
+	err := Bind(p.Meta, meta)
+	if meta.ClientInfo != nil {
+		meta.ClientInfo.Icons = nil
+	}
+	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
+	switch {
+	case err != nil:
+		return InvalidParams("_meta: %v", err)
+	case meta.ClientInfo != nil && !meta.ClientInfo.isWhole():
+		return InvalidParams("_meta: '%s' needs a name and a version", metaClientInfo)
+	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
+		return InvalidParams("_meta: '%s' has the wrong type", metaCapabilities)
+	case meta.LogLevel != nil && *meta.LogLevel == "":
+		return unknownName("log level", "")
+	case meta.ProgressToken != nil && !isToken:
+		return InvalidParams("_meta: 'progressToken' %s", mustBeID)
+	}
+	return nil
+}
 
 // mcpProtocol is the protocol of MCP: it remembers what a legacy client has said in
 // initialize, and decides for each request which era it belongs to.
@@ -1866,7 +1830,8 @@ func (x *Exchange) hasCapability(name, part string) bool {
 //	an *Error                     that error: the request itself was wrong
 //	any other error               a result with isError and the text of the error, which the model reads
 //
-// So the text of an error must not contain secrets. An argument that is null counts as
+// So the text of an error must not contain secrets. Calls run at the same time: state that they
+// share needs a mutex. An argument that is null counts as
 // missing, unless its field is a json.RawMessage. An argument that is missing, that
 // appears twice or that has another type is answered with isError in each revision:
 // 2025-11-25 server/tools#error-handling counts "input validation errors" among those from
@@ -2021,8 +1986,8 @@ func toolResult(x *Exchange, result any) (any, error) {
 
 // AddResource adds a resource, in place of another one with the same URI. Publish
 // announces when what it holds has changed. AddResource panics if the resource has no
-// URI or no name, or if one of them is not UTF-8. In a URI, anything but ASCII is written as in %C3%A9: some clients
-// refuse a list with anything else.
+// URI or no name, or if one of them is not UTF-8. In a URI, anything but ASCII is written as
+// in %C3%A9: some clients refuse a list with anything else.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
 	shown := mustMarshal(r)
 	offer(s, &s.resources, "resources", entry[ReadFunc]{r.URI, r.Name, reader(read, r.MimeType), shown, shown}, map[string]HandlerFunc{
@@ -2293,6 +2258,43 @@ func pageOf[T any](s *Server, c *catalog[T], after string) (page []entry[T], isL
 		page = append(page, c.byKey[key])
 	}
 	return page, to == len(keys)
+}
+
+// known returns an object without the members that the revision does not know. kind says
+// what it is: an entry of "tools", "resources" or "prompts", or a "serverInfo" or
+// "clientInfo".
+func (rev Revision) known(kind string, object json.RawMessage) json.RawMessage {
+	var unknown []string
+	if !rev.Icons {
+		unknown = append(unknown, "icons")
+	}
+	if !rev.Titles {
+		unknown = append(unknown, "title", "_meta")
+	}
+	if !rev.Structured {
+		unknown = append(unknown, "outputSchema")
+	}
+	if !rev.Annotations && kind == "tools" {
+		unknown = append(unknown, "annotations")
+	}
+	if len(unknown) == 0 {
+		return object
+	}
+	var rest Object
+	for name, value := range Each(object) {
+		switch {
+		case slices.Contains(unknown, string(name)):
+			continue
+		case kind == "prompts" && string(name) == "arguments": // they have titles, too
+			arguments := []byte{'['}
+			for _, argument := range Each(value) {
+				arguments = append(append(arguments, rev.known("", argument)...), ',')
+			}
+			value = append(bytes.TrimSuffix(arguments, []byte(",")), ']')
+		}
+		rest.Add(string(name), value)
+	}
+	return rest.JSON()
 }
 
 // ---- Questions to the user, in either era ----
@@ -2877,6 +2879,8 @@ const (
 // The last line includes ErrClosed, ErrInterrupted, ErrSessionEnded, any other
 // *HTTPError, and errors of net/http.
 type Client struct {
+	// Info is what servers are told about this client. Name and Version are required:
+	// Connect fails without them.
 	Info Implementation
 	// Capabilities are told to servers: what the Client can be asked. If they do not
 	// name elicitation, sampling or roots, and Handlers has a handler for its question,
@@ -3204,6 +3208,9 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 	}
 	if _, err := marshalObject(c.Capabilities); err != nil {
 		return nil, fmt.Errorf("Client.Capabilities: %w", err)
+	}
+	if !c.Info.isWhole() {
+		return nil, errors.New("Client.Info needs a Name and a Version")
 	}
 	type way struct {
 		dialer int

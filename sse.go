@@ -19,8 +19,8 @@ package main
 //	< event: message
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
-// Whoever reads this file for the first time reads on to the banner
-// "The server": 290 lines.
+// On a first reading, read to the banner "Sessions: what a legacy server remembers about its
+// HTTP clients": 652 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -32,14 +32,14 @@ package main
 //	                            │
 //	                            └ the newest are kept, for a GET with Last-Event-ID
 //
-// For Streamable HTTP read Events, Streams, Following and Sessions first; HTTP+SSE is only
-// for old clients and servers. The parts:
+// The parts:
 //
-//	The wire     Events: one event as text, and back
+//	The wire     Events: one event as text
 //	The server   Streams, and what follows them; Sessions; what both handlers share; SSEHandler
-//	The client   SSEDialer; POSTs, HTTPError, redirects, WithHeader, which both clients share
+//	The client   reading events; SSEDialer; POSTs, HTTPError, redirects, WithHeader, which both
+//	             clients share
 //	Bounds and   Guard: what is checked before every handler of HTTP; bodies; Accept; the
-//	protection   counters, and what is counted; the sweep
+//	protection   counters, and what is counted; what a stream keeps; the sweep
 //
 // The words of this file and of http.go:
 //
@@ -147,147 +147,6 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 	return append(b, '\n')
 }
 
-// isMessage reports whether an event carries a message of MCP. An event whose data is
-// empty only tells its id.
-func (e Event) isMessage() bool { return e.Type == "message" && len(e.Data) > 0 }
-
-// ReadEvents returns the events that r holds. It reads from r only while the
-// caller ranges over them, which can be done once. If reading fails, the error is
-// yielded last; the end of r is no error. If an event has more than max bytes, the
-// error is ErrTooLarge. If r ends within an event, that event is dropped.
-func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		in := newEventReader(r, max)
-		for {
-			e, err := in.next()
-			if err == io.EOF {
-				return
-			}
-			if !yield(e, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// eventReader reads an event stream by the rules of WHATWG HTML
-// server-sent-events#event-stream-interpretation.
-type eventReader struct {
-	r       *bufio.Reader
-	max     int    // bytes of an event: what was read of it and the line that is read next
-	line    []byte // the memory that readLine uses again and again
-	id      string // of the last event that had one; a client that continues a stream sets it
-	skipLF  bool   // the last line has ended with CR: an LF that comes next belongs to it
-	atStart bool   // the next line is the first one, and may begin with a byte order mark
-}
-
-func newEventReader(r io.Reader, max int) *eventReader {
-	return &eventReader{r: bufio.NewReader(r), max: max, atStart: true}
-}
-
-// next returns the next event. At the end of the stream it returns io.EOF.
-func (in *eventReader) next() (Event, error) {
-	e := Event{ID: in.id}
-	for {
-		line, err := in.readLine(in.max - len(e.Type) - len(e.ID) - len(e.Data))
-		switch {
-		case err != nil: // the standard drops an event that is cut off
-			return Event{}, err
-		case len(line) > 0:
-			e.readField(line)
-		case e.Data == nil && e.Retry == 0 && e.ID == in.id:
-			// An empty line ends the event, but it has at most a type: the standard
-			// drops it.
-			e.Type = ""
-		default:
-			in.id = e.ID
-			e.Type = cmp.Or(e.Type, "message")
-			e.Data = bytes.TrimSuffix(e.Data, []byte("\n"))
-			return e, nil
-		}
-	}
-}
-
-// readField reads one line of an event, such as "data: {}". A line that begins
-// with a colon is a comment. It is ignored, and so are fields that the standard
-// does not know. As in the standard, Data gets a newline after each line; next
-// removes the last one.
-func (e *Event) readField(line []byte) {
-	name, value, _ := bytes.Cut(line, []byte(":"))
-	value = bytes.TrimPrefix(value, []byte(" "))
-	switch string(name) {
-	case "event":
-		e.Type = string(value)
-	case "data":
-		e.Data = slices.Grow(e.Data, len(value)+1)
-		e.Data = append(e.Data, value...)
-		e.Data = append(e.Data, '\n')
-	case "id":
-		if bytes.IndexByte(value, 0) < 0 { // the standard ignores an id with a NUL
-			e.ID = string(value)
-		}
-	case "retry":
-		if retry, ok := parseRetry(value); ok {
-			e.Retry = retry
-		}
-	}
-}
-
-// parseRetry reads the value of a retry field, which has nothing but digits. A
-// number that is too large becomes the largest one, 2^31-1 milliseconds. 0 becomes
-// one millisecond, because 0 in an Event means that the field is missing.
-func parseRetry(value []byte) (retry time.Duration, ok bool) {
-	isNumber := len(value) > 0 && len(bytes.Trim(value, "0123456789")) == 0
-	if !isNumber {
-		return 0, false
-	}
-	ms, _ := strconv.ParseUint(string(value), 10, 31) // out of range: the largest number
-	return time.Duration(max(ms, 1)) * time.Millisecond, true
-}
-
-// readLine returns the next line without its end, which is CR, LF or CRLF. The
-// line is valid until the next call. A line of more than max bytes is the error
-// ErrTooLarge. If the stream ends within a line, readLine returns io.EOF.
-//
-// A line that ends with CR is returned at once, although an LF may follow: to
-// wait for the next byte could take until the next event.
-func (in *eventReader) readLine(max int) ([]byte, error) {
-	in.line = in.line[:0]
-	for {
-		if _, err := in.r.Peek(1); err != nil { // waits until there is a byte to read
-			return nil, err
-		}
-		chunk, _ := in.r.Peek(in.r.Buffered())
-		if in.skipLF && chunk[0] == '\n' {
-			in.skipLF = false
-			_, _ = in.r.Discard(1)
-			continue
-		}
-		end := bytes.IndexAny(chunk, "\r\n")
-		isComplete := end >= 0
-		if isComplete {
-			in.line = append(in.line, chunk[:end]...)
-			in.skipLF = chunk[end] == '\r'
-			_, _ = in.r.Discard(end + 1)
-		} else {
-			in.line = append(in.line, chunk...)
-			in.skipLF = false
-			_, _ = in.r.Discard(len(chunk))
-		}
-		if len(in.line) > max {
-			return nil, ErrTooLarge
-		}
-		if isComplete {
-			line := in.line
-			if in.atStart {
-				line = bytes.TrimPrefix(line, []byte("\uFEFF"))
-			}
-			in.atStart = false
-			return line, nil
-		}
-	}
-}
-
 // ==== The server ====
 
 // ---- Streams ----
@@ -300,9 +159,9 @@ const (
 	maxEnded     = 20_000          // streams that have ended and are kept: what a server with 60 streams a second needs; 10 MB
 )
 
-// Stream is a sequence of events, such as those of the response to one POST. It has
-// its own events: those that are not written yet and, if the client may come back, the
-// newest ones that are. A response follows it, which is a position in these events:
+// Stream is a sequence of events, such as those of the response to one POST. It has the
+// events that are not written yet. If the client may come back, it also keeps the newest of
+// those that are written. A response follows the stream, which is a position in these events:
 //
 //	      kept, for a client that comes back   |  in use, until they are written
 //	... 1/3   1/4   1/5   1/6   1/7   1/8   1/9|  1/10   1/11   1/12  <-- Send
@@ -319,8 +178,8 @@ const (
 //	  +--> the answer goes out as JSON, or the client has gone: lost
 //
 // In the state lost nothing can be sent. A sender waits while a response follows and has
-// not written 8 KiB yet. So a client that reads slowly slows down its own stream alone.
-// Nobody waits for a client to come back.
+// not written 8 KiB yet. So a client that reads slowly slows down its own stream alone. A
+// sender does not wait for a client that has gone.
 //
 // An event has a number; the first one is 1. The id of an event is that of its stream, a
 // slash, and its number. The number 0 stands for the beginning of the stream. A client may
@@ -339,7 +198,7 @@ type Stream struct {
 
 	mu       sync.Mutex // guards the fields below
 	state    streamState
-	ended    time.Time   // zero: it goes on
+	ended    time.Time   // zero: it has not ended
 	events   []sentEvent // always a suffix of all that was sent
 	last     int64       // number of the last event
 	settled  int64       // number of the last event that is not in use any more: it is kept, or dropped
@@ -495,89 +354,6 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 		s.signal()
 	}
 	return nil, nil
-}
-
-// first returns the number of the oldest event that the stream has.
-func (s *Stream) first() int64 { return s.last - int64(len(s.events)) + 1 }
-
-// settle gives back the bytes in use of all events that are written, and of all events if
-// nobody follows. It keeps them, if the client may come back for them. If all streams
-// together keep too much, the oldest events of this one go. The newest one is kept even if
-// it alone has more bytes than the stream keeps: a client that comes back at once gets a
-// large answer. The caller holds mu.
-func (s *Stream) settle() {
-	through, keep := s.written, s.keep
-	if s.state == left || s.state == lost {
-		through = s.last
-	}
-	if s.state == lost || s.isForgotten {
-		keep = 0
-	}
-	for s.settled < through {
-		e := s.events[s.settled+1-s.first()]
-		isKept := keep > 0 && s.kept.take(e.size()+eventOverhead)
-		if !isKept && s.keptSize > 0 {
-			s.dropOldest()
-			continue
-		}
-		s.settled++
-		s.unread -= e.size()
-		s.used.give(counted(e.size()))
-		if isKept {
-			s.keptSize += e.size() + eventOverhead
-		} else {
-			s.remove() // it is the oldest one, because nothing is kept
-		}
-	}
-	for s.keptSize > keep && (keep == 0 || s.first() < s.settled) {
-		if s.follower != nil && s.first() > s.follower.position {
-			return // the follower still has to write it, and settles again when it goes
-		}
-		s.dropOldest()
-	}
-}
-
-// dropOldest drops the oldest event that is kept. The caller holds mu.
-func (s *Stream) dropOldest() {
-	size := s.events[0].size() + eventOverhead
-	s.keptSize -= size
-	s.kept.give(size)
-	s.remove()
-}
-
-// remove takes the oldest event out of the stream. The caller holds mu.
-func (s *Stream) remove() {
-	if !s.events[0].isProgress() {
-		s.lastLost = s.first()
-	}
-	s.events[0] = sentEvent{}
-	s.events = s.events[1:]
-	if len(s.events) == 0 {
-		s.events = nil
-	}
-}
-
-// noteQuestion notes a request of the server, and forgets those that are answered. The
-// caller holds mu.
-func (s *Stream) noteQuestion(question ID) {
-	if question == (ID{}) || s.session == nil {
-		return
-	}
-	if len(s.asked) == cap(s.asked) { // seldom: the capacity doubles
-		s.asked = slices.DeleteFunc(s.asked, func(id ID) bool { return s.session.calling(id) == nil })
-	}
-	s.asked = append(s.asked, question)
-}
-
-// failQuestions ends the calls whose questions were sent on a stream that is lost.
-func (s *Stream) failQuestions() {
-	s.mu.Lock()
-	asked := s.asked
-	s.asked = nil
-	s.mu.Unlock()
-	for _, id := range asked {
-		s.session.fail(id, errNobody)
-	}
 }
 
 // End ends the stream. The follower still writes what was sent. End may be called more than
@@ -1573,6 +1349,151 @@ func (h *SSEHandler) Close() {
 // SSEDialer and sseConn are the client of HTTP+SSE. They share poster with the client
 // of http.go: it sends POSTs, and knows which are under way. HTTPError and redirects
 // are for both clients, too.
+
+// ---- Reading events ----
+
+// isMessage reports whether an event carries a message of MCP. An event whose data is
+// empty only tells its id.
+func (e Event) isMessage() bool { return e.Type == "message" && len(e.Data) > 0 }
+
+// ReadEvents returns the events that r holds. It reads from r only while the
+// caller ranges over them, which can be done once. If reading fails, the error is
+// yielded last; the end of r is no error. If an event has more than max bytes, the
+// error is ErrTooLarge. If r ends within an event, that event is dropped.
+func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		in := newEventReader(r, max)
+		for {
+			e, err := in.next()
+			if err == io.EOF {
+				return
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// eventReader reads an event stream by the rules of WHATWG HTML
+// server-sent-events#event-stream-interpretation.
+type eventReader struct {
+	r       *bufio.Reader
+	max     int    // bytes of an event: what was read of it and the line that is read next
+	line    []byte // the memory that readLine uses again and again
+	id      string // of the last event that had one; a client that continues a stream sets it
+	skipLF  bool   // the last line has ended with CR: an LF that comes next belongs to it
+	atStart bool   // the next line is the first one, and may begin with a byte order mark
+}
+
+func newEventReader(r io.Reader, max int) *eventReader {
+	return &eventReader{r: bufio.NewReader(r), max: max, atStart: true}
+}
+
+// next returns the next event. At the end of the stream it returns io.EOF.
+func (in *eventReader) next() (Event, error) {
+	e := Event{ID: in.id}
+	for {
+		line, err := in.readLine(in.max - len(e.Type) - len(e.ID) - len(e.Data))
+		switch {
+		case err != nil: // the standard drops an event that is cut off
+			return Event{}, err
+		case len(line) > 0:
+			e.readField(line)
+		case e.Data == nil && e.Retry == 0 && e.ID == in.id:
+			// An empty line ends the event, but it has at most a type: the standard
+			// drops it.
+			e.Type = ""
+		default:
+			in.id = e.ID
+			e.Type = cmp.Or(e.Type, "message")
+			e.Data = bytes.TrimSuffix(e.Data, []byte("\n"))
+			return e, nil
+		}
+	}
+}
+
+// readField reads one line of an event, such as "data: {}". A line that begins
+// with a colon is a comment. It is ignored, and so are fields that the standard
+// does not know. As in the standard, Data gets a newline after each line; next
+// removes the last one.
+func (e *Event) readField(line []byte) {
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(name) {
+	case "event":
+		e.Type = string(value)
+	case "data":
+		e.Data = slices.Grow(e.Data, len(value)+1)
+		e.Data = append(e.Data, value...)
+		e.Data = append(e.Data, '\n')
+	case "id":
+		if bytes.IndexByte(value, 0) < 0 { // the standard ignores an id with a NUL
+			e.ID = string(value)
+		}
+	case "retry":
+		if retry, ok := parseRetry(value); ok {
+			e.Retry = retry
+		}
+	}
+}
+
+// parseRetry reads the value of a retry field, which has nothing but digits. A
+// number that is too large becomes the largest one, 2^31-1 milliseconds. 0 becomes
+// one millisecond, because 0 in an Event means that the field is missing.
+func parseRetry(value []byte) (retry time.Duration, ok bool) {
+	isNumber := len(value) > 0 && len(bytes.Trim(value, "0123456789")) == 0
+	if !isNumber {
+		return 0, false
+	}
+	ms, _ := strconv.ParseUint(string(value), 10, 31) // out of range: the largest number
+	return time.Duration(max(ms, 1)) * time.Millisecond, true
+}
+
+// readLine returns the next line without its end, which is CR, LF or CRLF. The
+// line is valid until the next call. A line of more than max bytes is the error
+// ErrTooLarge. If the stream ends within a line, readLine returns io.EOF.
+//
+// A line that ends with CR is returned at once, although an LF may follow: to
+// wait for the next byte could take until the next event.
+func (in *eventReader) readLine(max int) ([]byte, error) {
+	in.line = in.line[:0]
+	for {
+		if _, err := in.r.Peek(1); err != nil { // waits until there is a byte to read
+			return nil, err
+		}
+		chunk, _ := in.r.Peek(in.r.Buffered())
+		if in.skipLF && chunk[0] == '\n' {
+			in.skipLF = false
+			_, _ = in.r.Discard(1)
+			continue
+		}
+		end := bytes.IndexAny(chunk, "\r\n")
+		isComplete := end >= 0
+		if isComplete {
+			in.line = append(in.line, chunk[:end]...)
+			in.skipLF = chunk[end] == '\r'
+			_, _ = in.r.Discard(end + 1)
+		} else {
+			in.line = append(in.line, chunk...)
+			in.skipLF = false
+			_, _ = in.r.Discard(len(chunk))
+		}
+		if len(in.line) > max {
+			return nil, ErrTooLarge
+		}
+		if isComplete {
+			line := in.line
+			if in.atStart {
+				line = bytes.TrimPrefix(line, []byte("\uFEFF"))
+			}
+			in.atStart = false
+			return line, nil
+		}
+	}
+}
+
+// ---- SSEDialer ----
 
 const (
 	defaultMessage  = 64 << 20         // bytes of a message of the server
@@ -2740,6 +2661,91 @@ const (
 
 	sweepEvery = 30 * time.Second
 )
+
+// ---- What a stream keeps ----
+
+// first returns the number of the oldest event that the stream has.
+func (s *Stream) first() int64 { return s.last - int64(len(s.events)) + 1 }
+
+// settle gives back the bytes in use of all events that are written, and of all events if
+// nobody follows. It keeps them, if the client may come back for them. If all streams
+// together keep too much, the oldest events of this one go. The newest one is kept even if
+// it alone has more bytes than the stream keeps: a client that comes back at once gets a
+// large answer. The caller holds mu.
+func (s *Stream) settle() {
+	through, keep := s.written, s.keep
+	if s.state == left || s.state == lost {
+		through = s.last
+	}
+	if s.state == lost || s.isForgotten {
+		keep = 0
+	}
+	for s.settled < through {
+		e := s.events[s.settled+1-s.first()]
+		isKept := keep > 0 && s.kept.take(e.size()+eventOverhead)
+		if !isKept && s.keptSize > 0 {
+			s.dropOldest()
+			continue
+		}
+		s.settled++
+		s.unread -= e.size()
+		s.used.give(counted(e.size()))
+		if isKept {
+			s.keptSize += e.size() + eventOverhead
+		} else {
+			s.remove() // it is the oldest one, because nothing is kept
+		}
+	}
+	for s.keptSize > keep && (keep == 0 || s.first() < s.settled) {
+		if s.follower != nil && s.first() > s.follower.position {
+			return // the follower still has to write it, and settles again when it goes
+		}
+		s.dropOldest()
+	}
+}
+
+// dropOldest drops the oldest event that is kept. The caller holds mu.
+func (s *Stream) dropOldest() {
+	size := s.events[0].size() + eventOverhead
+	s.keptSize -= size
+	s.kept.give(size)
+	s.remove()
+}
+
+// remove takes the oldest event out of the stream. The caller holds mu.
+func (s *Stream) remove() {
+	if !s.events[0].isProgress() {
+		s.lastLost = s.first()
+	}
+	s.events[0] = sentEvent{}
+	s.events = s.events[1:]
+	if len(s.events) == 0 {
+		s.events = nil
+	}
+}
+
+// noteQuestion notes a request of the server, and forgets those that are answered. The
+// caller holds mu.
+func (s *Stream) noteQuestion(question ID) {
+	if question == (ID{}) || s.session == nil {
+		return
+	}
+	if len(s.asked) == cap(s.asked) { // seldom: the capacity doubles
+		s.asked = slices.DeleteFunc(s.asked, func(id ID) bool { return s.session.calling(id) == nil })
+	}
+	s.asked = append(s.asked, question)
+}
+
+// failQuestions ends the calls whose questions were sent on a stream that is lost.
+func (s *Stream) failQuestions() {
+	s.mu.Lock()
+	asked := s.asked
+	s.asked = nil
+	s.mu.Unlock()
+	for _, id := range asked {
+		s.session.fail(id, errNobody)
+	}
+}
 
 // ---- The sweep ----
 

@@ -24,8 +24,8 @@ package main
 //	child.shutDown       closes stdin; if that is not enough, SIGTERM, then SIGKILL
 //
 // A child is two things: a lineConn over its stdin and stdout, and a process that must
-// end. To see it work, read lessons 01 and 14 of the course: testdata/README.md. For
-// the first time, read on to the banner "The client": 200 lines. The last part of this
+// end. To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a
+// first reading, read to the banner "The client": 200 lines. The last part of this
 // file is only about processes that do not end as they should.
 //
 // Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
