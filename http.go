@@ -537,7 +537,7 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	s := in.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	hasEnded := !s.ended.IsZero()
+	hasEnded := !s.endTime.IsZero()
 	hasGone := in.r.Context().Err() == context.Canceled
 	onlyAnswers := s.leave == nil && !slices.ContainsFunc(s.events, func(e sentEvent) bool { return e.method != "" })
 	fitsJSON := hasEnded && (in.acceptsJSON && len(s.events) > 0 || in.status() != http.StatusOK)
@@ -1275,7 +1275,7 @@ func (c *httpConn) sessionEnded(p *clientPost, fault *HTTPError) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.session == p.session { // no other session has begun meanwhile
-		c.ended = err
+		c.endErr = err
 		for other, isStream := range c.posts {
 			if isStream {
 				other.cancel(err)
@@ -1472,8 +1472,8 @@ func (c *httpConn) openStandalone() {
 func (c *httpConn) startStream(s *clientStream, resp *http.Response) (started bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended != nil {
-		return false, c.ended
+	if c.endErr != nil {
+		return false, c.endErr
 	}
 	c.posts[s.clientPost] = true
 	c.streams.Go(func() { c.readStream(s, resp) }) // until s is done or lost

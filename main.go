@@ -510,22 +510,22 @@ func (o *options) serveStdio(ctx context.Context, demo *demo, log *slog.Logger) 
 // then.
 type clientConn struct {
 	Conn
-	signalled context.Context // ends with the signal
-	ended     atomic.Bool     // nothing more is read
+	signalled  context.Context // ends with the signal
+	inputEnded atomic.Bool     // nothing more is read
 }
 
 // Read returns what the client has sent.
 func (c *clientConn) Read() (Payload, error) {
 	in, err := c.Conn.Read()
 	if err != nil {
-		c.ended.Store(true)
+		c.inputEnded.Store(true)
 	}
 	return in, err
 }
 
 // Write sends something to the client, if that still reads.
 func (c *clientConn) Write(ctx context.Context, out Payload) error {
-	if c.ended.Load() && c.signalled.Err() != nil {
+	if c.inputEnded.Load() && c.signalled.Err() != nil {
 		return ErrClosed
 	}
 	return c.Conn.Write(ctx, out)

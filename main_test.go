@@ -2409,7 +2409,7 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 			count(openSession(h, "2025-11-25")).answered()
 		}
 		synctest.Wait()
-		if n := h.Sessions.ended.Len(); n == 0 || n == 20 {
+		if n := h.Sessions.endedStreams.Len(); n == 0 || n == 20 {
 			t.Errorf("%d of 20 ended streams are kept", n)
 		}
 		session := openSession(h, "2025-11-25")
@@ -2425,8 +2425,8 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if h.kept.taken != 0 || h.Sessions.ended.Len() != 0 {
-			t.Errorf("later %d bytes of %d streams are kept", h.kept.taken, h.Sessions.ended.Len())
+		if h.kept.taken != 0 || h.Sessions.endedStreams.Len() != 0 {
+			t.Errorf("later %d bytes of %d streams are kept", h.kept.taken, h.Sessions.endedStreams.Len())
 		}
 	})
 }

@@ -194,11 +194,11 @@ type Stream struct {
 	used      *counter      // bytes of events that are not written
 	kept      *counter      // bytes of events that are kept
 	session   *Session      // nil: the stream belongs to none
-	place     *list.Element // in Sessions.ended, whose mutex guards it; nil: it is not there
+	place     *list.Element // in Sessions.endedStreams, whose mutex guards it; nil: it is not there
 
 	mu       sync.Mutex // guards the fields below
 	state    streamState
-	ended    time.Time   // zero: it has not ended
+	endTime  time.Time   // zero: it has not ended
 	events   []sentEvent // always a suffix of all that was sent
 	last     int64       // number of the last event
 	settled  int64       // number of the last event that is not in use any more: it is kept, or dropped
@@ -338,7 +338,7 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.state == lost || !s.ended.IsZero():
+	case s.state == lost || !s.endTime.IsZero():
 		return nil, errNobody
 	case s.state == followed && s.unread > 0 && s.unread+e.size() > maxUnwritten:
 		return s.whenChanged(), nil
@@ -360,8 +360,8 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 // once.
 func (s *Stream) End() {
 	s.mu.Lock()
-	if s.ended.IsZero() {
-		s.ended = time.Now()
+	if s.endTime.IsZero() {
+		s.endTime = time.Now()
 	}
 	s.signal()
 	s.mu.Unlock()
@@ -371,7 +371,7 @@ func (s *Stream) End() {
 // noteEnd tells the table of sessions that a stream has begun and ended.
 func (s *Stream) noteEnd() {
 	s.mu.Lock()
-	isOver := s.state != fresh && !s.ended.IsZero()
+	isOver := s.state != fresh && !s.endTime.IsZero()
 	s.mu.Unlock()
 	if isOver && s.session != nil {
 		s.session.table.noteEnded(s)
@@ -559,7 +559,7 @@ func (s *Stream) nextEvents(f *follower) (leave []byte, changed <-chan struct{},
 	switch {
 	case len(f.batch) > 0:
 		return nil, nil, false
-	case s.leave != nil, !s.ended.IsZero():
+	case s.leave != nil, !s.endTime.IsZero():
 		return s.leave, nil, true
 	}
 	return nil, s.whenChanged(), false
@@ -688,12 +688,12 @@ type Sessions struct {
 
 	wasFull func() bool // reports whether a request has found no room since the last call; nil: there is no bound
 
-	mu       sync.Mutex // guards the fields below, and those of each Session
-	byID     map[string]*Session
-	ended    list.List // the streams of POSTs that have ended and are kept, the oldest first
-	sweeping bool      // a timer is set
-	closed   bool
-	sweeps   sync.WaitGroup // sweeps that go on; Add is called with mu held, and not after closed is set
+	mu           sync.Mutex // guards the fields below, and those of each Session
+	byID         map[string]*Session
+	endedStreams list.List // the streams of POSTs that have ended and are kept, the oldest first
+	sweeping     bool      // a timer is set
+	closed       bool
+	sweeps       sync.WaitGroup // sweeps that go on; Add is called with mu held, and not after closed is set
 }
 
 // Session is a legacy HTTP client as the server remembers it from one request to
@@ -715,7 +715,7 @@ type Session struct {
 	streams    map[string]*Stream // by id: those of POSTs that go on, or are kept; nil: none, because an idle session is to be small
 	lastStream int
 	isOver     bool
-	used       bool // it has had a request after initialize
+	isUsed     bool // it has had a request after initialize
 }
 
 // The reasons why a session has ended.
@@ -778,7 +778,7 @@ func (ss *Sessions) get(id, owner string) *Session {
 		return nil
 	}
 	s.busy++
-	s.used = true
+	s.isUsed = true
 	return s
 }
 
@@ -834,7 +834,7 @@ func (s *Session) addStream(stream *Stream) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	if s.isOver { // nobody can come back for what is sent
-		stream.ended, stream.keep = time.Now(), 0
+		stream.endTime, stream.keep = time.Now(), 0
 		return
 	}
 	s.lastStream++
@@ -856,11 +856,11 @@ func (ss *Sessions) noteEnded(stream *Stream) {
 		stream.session.removeStream(stream)
 		defer stream.forget()
 	case isKnown && stream.place == nil:
-		stream.place = ss.ended.PushBack(stream)
+		stream.place = ss.endedStreams.PushBack(stream)
 	}
 	ss.mu.Unlock()
 	ss.forgetEnded(func(oldest *Stream) bool {
-		return ss.ended.Len() > maxEnded || oldest != stream && oldest.kept.isShort()
+		return ss.endedStreams.Len() > maxEnded || oldest != stream && oldest.kept.isShort()
 	})
 }
 
@@ -869,7 +869,7 @@ func (ss *Sessions) noteEnded(stream *Stream) {
 func (ss *Sessions) forgetEnded(isOver func(oldest *Stream) bool) {
 	for {
 		ss.mu.Lock()
-		first := ss.ended.Front()
+		first := ss.endedStreams.Front()
 		if first == nil || !isOver(first.Value.(*Stream)) {
 			ss.mu.Unlock()
 			return
@@ -889,7 +889,7 @@ func (s *Session) removeStream(stream *Stream) {
 		s.streams = nil
 	}
 	if stream.place != nil {
-		s.table.ended.Remove(stream.place)
+		s.table.endedStreams.Remove(stream.place)
 	}
 }
 
@@ -1092,7 +1092,7 @@ func (h *service) standalone(s *Session) *Stream {
 	if s.standalone == nil {
 		s.standalone = stream
 		if s.isOver {
-			stream.ended, stream.keep = time.Now(), 0
+			stream.endTime, stream.keep = time.Now(), 0
 		}
 	}
 	return s.standalone
@@ -1650,7 +1650,7 @@ type poster struct {
 	mu       sync.Mutex           // guards the fields below
 	revision Revision             // that was agreed on; zero: none yet
 	posts    map[*clientPost]bool // all posts that are not over; true: it has become a stream
-	ended    error                // why nothing more can be sent; nil: it can
+	endErr   error                // why nothing more can be sent; nil: it can
 }
 
 // A clientPost is one POST, until all that it brings has come.
@@ -1669,16 +1669,16 @@ type clientPost struct {
 
 // newPoster returns the poster of a Conn. client is that of the Dialer.
 func newPoster(client *http.Client) poster {
-	kept, closeIdle := keepToOrigin(client)
-	return poster{client: kept, closeIdle: closeIdle, posts: map[*clientPost]bool{}}
+	own, closeIdle := keepToOrigin(client)
+	return poster{client: own, closeIdle: closeIdle, posts: map[*clientPost]bool{}}
 }
 
 // newPost makes a post. It has the values of ctx, but ends only with finish.
 func (c *poster) newPost(ctx context.Context, out Payload) (*clientPost, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended != nil {
-		return nil, markedError{c.ended, ErrNotSent}
+	if c.endErr != nil {
+		return nil, markedError{c.endErr, ErrNotSent}
 	}
 	p := &clientPost{payload: out, revision: c.revision}
 	for _, m := range out.Messages {
@@ -1724,7 +1724,7 @@ func (c *poster) finish(p *clientPost) {
 func (c *poster) failAll() (before error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before, c.ended = c.ended, ErrClosed
+	before, c.endErr = c.endErr, ErrClosed
 	for p := range c.posts {
 		p.cancel(ErrClosed)
 	}
@@ -1903,7 +1903,7 @@ func sameOrigin(a, b *url.URL) bool {
 // would lose the body of a POST, or send its header to another server.
 // closeIdle closes the idle connections of a client that keepToOrigin has made,
 // because client is nil; otherwise it does nothing.
-func keepToOrigin(client *http.Client) (kept *http.Client, closeIdle func()) {
+func keepToOrigin(client *http.Client) (own *http.Client, closeIdle func()) {
 	closeIdle = func() {}
 	if client == nil {
 		transport := newTransport()
@@ -2567,28 +2567,30 @@ func counted(n int) int {
 }
 
 // encode encodes a result. From now on taken is the bytes of the result, instead of what it
-// was before: small calls may have large answers. A result that
-// knows its size is counted before it is encoded. Only a few of these are encoded at a time,
-// because that needs several times their memory.
+// was before: small calls may have large answers. A result that knows its size is counted
+// before it is encoded. Only a few of these are encoded at a time, because that needs several
+// times their memory.
 func (h *service) encode(result any, taken *int) (json.RawMessage, error) {
 	h.giveBack(taken)
-	n := 0
-	if r, ok := result.(interface{ textSize() int }); ok {
-		n = counted(r.textSize())
-	}
-	if !h.used.take(n) {
-		return nil, errNoMemory
-	}
-	*taken = n
-	if n > 0 {
-		h.encoders <- struct{}{}
-		defer func() { <-h.encoders }()
+	sized, knowsSize := result.(interface{ textSize() int })
+	if knowsSize {
+		size := counted(sized.textSize())
+		if !h.used.take(size) {
+			return nil, errNoMemory
+		}
+		*taken = size
+		if size > 0 {
+			h.encoders <- struct{}{}
+			defer func() { <-h.encoders }()
+		}
 	}
 	raw, err := marshalObject(result)
-	if more := counted(len(raw)) - n; n == 0 && h.used.take(more) {
-		*taken = more
-	} else if n == 0 {
-		return nil, errNoMemory
+	if !knowsSize {
+		size := counted(len(raw))
+		if !h.used.take(size) {
+			return nil, errNoMemory
+		}
+		*taken = size
 	}
 	return raw, err
 }
@@ -2776,7 +2778,7 @@ func (ss *Sessions) sweep() {
 	for _, s := range ss.byID {
 		isSilent := s.isSilent(minSilence)
 		switch {
-		case s.hasEnded(), isSilent && !s.used:
+		case s.hasEnded(), isSilent && !s.isUsed:
 			ss.remove(s)
 			over = append(over, s)
 		case isSilent && needsRoom:
@@ -2796,5 +2798,5 @@ func (ss *Sessions) sweep() {
 			s.log.Warn("stopped the calls of a silent session, because a request found no room", "session", s.Tag(), "calls", n)
 		}
 	}
-	ss.forgetEnded(func(oldest *Stream) bool { return time.Since(oldest.ended) > keepEnded }) // ended does not change any more
+	ss.forgetEnded(func(oldest *Stream) bool { return time.Since(oldest.endTime) > keepEnded }) // endTime does not change any more
 }
