@@ -2572,9 +2572,8 @@ func counted(n int) int {
 // times their memory.
 func (h *service) encode(result any, taken *int) (json.RawMessage, error) {
 	h.giveBack(taken)
-	sized, knowsSize := result.(interface{ textSize() int })
-	if knowsSize {
-		size := counted(sized.textSize())
+	if r, ok := result.(interface{ textSize() int }); ok {
+		size := counted(r.textSize())
 		if !h.used.take(size) {
 			return nil, errNoMemory
 		}
@@ -2585,12 +2584,11 @@ func (h *service) encode(result any, taken *int) (json.RawMessage, error) {
 		}
 	}
 	raw, err := marshalObject(result)
-	if !knowsSize {
-		size := counted(len(raw))
-		if !h.used.take(size) {
+	if more := counted(len(raw)) - *taken; more > 0 { // such as escapes, and embedded resources
+		if !h.used.take(more) {
 			return nil, errNoMemory
 		}
-		*taken = size
+		*taken += more
 	}
 	return raw, err
 }
