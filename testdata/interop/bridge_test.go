@@ -169,8 +169,7 @@ func TestBridgeToServerEverything(t *testing.T) {
 			out.check(t, 0, `{"server":"mcp-servers/everything","echo":"Echo: añ€😀","asked":"User inputs:\n- Name: Ada",
 				"cancelled":"McpError: MCP error -32001: enough","went":"Echo: on","steps":[1,2,3],"updated":"demo://resource/dynamic/text/1","errors":[]}`, "")
 		}},
-		{"Go", everythingByGo},
-		{"mcpwire call", everythingByCall},
+		{"mcpwire call", func(t *testing.T, to target) { runCallTests(t, to, everythingCalls) }},
 	}
 	for _, server := range servers {
 		t.Run(server.name, func(t *testing.T) {
@@ -184,66 +183,6 @@ func TestBridgeToServerEverything(t *testing.T) {
 			}
 		})
 	}
-}
-
-func everythingByGo(t *testing.T, to target) {
-	c := dialThrough(t, to, "2025-11-25")
-	echo := &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"message": "hello"}}
-	if got := c.text(t, echo); got != "Echo: hello" {
-		t.Errorf("got %q", got)
-	}
-	operation := func(duration float64, steps int) *mcp.CallToolParams {
-		params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: "trigger-long-running-operation"}
-		params.Arguments = map[string]any{"duration": duration, "steps": steps}
-		params.SetProgressToken("steps")
-		return params
-	}
-	c.text(t, operation(0.4, 4))
-	c.eventually(t, "four steps", func() bool { return slices.Equal(c.progress, []float64{1, 2, 3, 4}) })
-
-	result, err := c.CallTool(c.ctx, &mcp.CallToolParams{Name: "trigger-elicitation-request"})
-	if err != nil || !strings.Contains(result.Content[1].(*mcp.TextContent).Text, "Name: Ada") {
-		t.Errorf("elicitation: %+v, %v", result, err)
-	}
-
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
-		_, err := c.CallTool(ctx, operation(2, 20))
-		ended <- err
-	}()
-	c.eventually(t, "a step of the next call", func() bool { return len(c.progress) > 4 })
-	cancel()
-	wasCancelled(t, ended)
-
-	uri := "demo://resource/dynamic/text/1"
-	if err := c.Subscribe(c.ctx, &mcp.SubscribeParams{URI: uri}); err != nil {
-		t.Fatal(err)
-	}
-	c.text(t, &mcp.CallToolParams{Name: "toggle-subscriber-updates"})
-	c.eventually(t, "an update", func() bool { return slices.Contains(c.updated, uri) })
-	c.text(t, &mcp.CallToolParams{Name: "toggle-subscriber-updates"})
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-func everythingByCall(t *testing.T, to target) {
-	runCallTests(t, to, []callTest{
-		{name: "a tool", method: "tools/call", params: `{"name":"echo","arguments":{"message":"¡hola!"}}`,
-			want: `{"content":[{"type":"text","text":"Echo: ¡hola!"}]}`},
-		{name: "progress", method: "tools/call", params: `{"name":"trigger-long-running-operation","arguments":{"duration":1,"steps":4}}`,
-			want:  `{"content":[{"type":"text","text":"Long running operation completed. Duration: 1 seconds, Steps: 4."}]}`,
-			notes: `(?s)"progress":1,"total":4.*"progress":2,"total":4.*"progress":3,"total":4.*"progress":4,"total":4`},
-		{name: "time-out", flags: []string{"-timeout", "4s"},
-			method: "tools/call", params: `{"name":"trigger-long-running-operation","arguments":{"duration":50,"steps":1}}`,
-			exit: 1, stderr: `(?m)^mcpwire: tools/call: no answer within 4s$`, least: 4 * time.Second, most: 30 * time.Second},
-		{name: "elicitation", flags: []string{"-answer", `{"name":"Ada"}`},
-			method: "tools/call", params: `{"name":"trigger-elicitation-request","arguments":{}}`,
-			want: `{"content":[{"text":"✅ User provided the requested information!"},{"text":"User inputs:\n- Name: Ada"},{}]}`},
-		{name: "unknown method", method: "no/such-method", exit: 1, stderr: `(?m)^mcpwire: no/such-method: Method not found \(-32601\)$`},
-	})
 }
 
 // ---- A client made of lines ----
