@@ -1,40 +1,31 @@
 package interop
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
-// site serves one page, under any name: one that calls a function of browser.js, and posts what it returns to where it came from.
+// site serves an empty page under any name, with the functions of browser.js in it.
 type site struct {
 	*httptest.Server
-	mux    *http.ServeMux
-	result chan string
+	mux *http.ServeMux
 }
 
 // newSite has to come before the server that is to know its origin.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{mux: http.NewServeMux(), result: make(chan string, 1)}
-	s.mux.HandleFunc("POST /result", func(_ http.ResponseWriter, r *http.Request) {
-		text, _ := io.ReadAll(r.Body)
-		select {
-		case s.result <- string(text):
-		default:
-		}
-	})
+	s := &site{mux: http.NewServeMux()}
 	s.mux.HandleFunc("GET /browser.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, "browser.js") })
+	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		io.WriteString(w, `<!doctype html><title>page</title><body><script src="browser.js"></script>`)
+	})
 	s.Server = httptest.NewServer(s.mux)
 	t.Cleanup(s.Close)
 	return s
@@ -46,55 +37,19 @@ func (s *site) origin(name string) string {
 	return "http://" + name + ":" + port
 }
 
-// browse opens the page under a name, and returns what its function did.
+// browse opens the page under a name, and returns what a function did there.
 func (s *site) browse(t *testing.T, name, function string, argument map[string]string) string {
 	t.Helper()
-	chromium := find(t, "chromium", "chromium-browser", "google-chrome")
 	known, err := json.Marshal(argument)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		fmt.Fprintf(w, `<!doctype html><title>%s</title><body><script src="browser.js"></script><script>
-%[1]s(%[2]s).catch(error => ({ error: String(error) }))
-	.then(seen => fetch('/result', { method: 'POST', body: JSON.stringify(seen) }));
-</script>`, function, known)
-	})
-	cmd := exec.Command(chromium, "--headless=new", "--user-data-dir="+t.TempDir(), "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
-		"--disable-breakpad", "--log-level=3", "--no-proxy-server", "--host-resolver-rules=MAP *.example 127.0.0.1", s.origin(name))
-	var stderr bytes.Buffer // to be read once it has ended
-	cmd.Stderr = &stderr
-	cmd.WaitDelay = 10 * time.Second // its processes have our end of the pipe, so that Wait waits for all of them
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	seen, still := "", true
-	select {
-	case seen = <-s.result:
-	case err := <-ended:
-		still = false
-		t.Errorf("the browser has ended: %v", err)
-	case <-time.After(limit):
-		t.Error("the page does not come to an end")
-	}
-	if still {
-		cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-ended:
-		case <-time.After(time.Minute):
-			cmd.Process.Kill()
-			<-ended
-		}
-	}
-	t.Logf("%s as %s: %s\n%s", function, s.origin(name), seen, &stderr)
-	if seen == "" {
-		t.FailNow()
-	}
-	return seen
+	b := openTab(t)
+	b.open(s.origin(name) + "/")
+	var seen json.RawMessage
+	b.eval(function+"("+string(known)+")", &seen)
+	t.Logf("%s as %s: %s", function, s.origin(name), seen)
+	return string(seen)
 }
 
 // TestBrowserAllowed: a page whose origin is listed is a client like any other, and can read the headers it needs.

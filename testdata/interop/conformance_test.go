@@ -1,20 +1,16 @@
 package interop
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // set is what the conformance suite requires of one side in one revision.
@@ -36,9 +32,6 @@ var skipped = map[string][]string{
 	"http-standard-headers": {"ClientMcpMethodHeader_initialize", "ClientMcpMethodHeader_notifications_initialized"},
 }
 
-// targets start what the suite is to try, once for all sets of a side, and return the flags that name it.
-var targets = map[string]func(t *testing.T, fixtures string) (flags []string){"server": serveFixtures, "client": callMocks}
-
 // TestConformance runs the suite against the program in fixtures, and its scenarios of authorization against the one in oauth/client,
 // MCPWIRE_CONFORMANCE_RUNS times or until something fails: all sets in turn,
 // the server's against the same process. What passes for the suite is not enough: it overlooks warnings, and scenarios that assert nothing.
@@ -57,29 +50,28 @@ func TestConformance(t *testing.T) {
 	if err := build(".", login, "./oauth/client"); err != nil {
 		t.Fatal(err)
 	}
-	target := map[string][]string{}
-	for side, start := range targets {
-		target[side] = start(t, fixtures)
+	url := start(t, func(addr, _ string) *exec.Cmd {
+		cmd := exec.Command(fixtures)
+		cmd.Env = append(os.Environ(), "MCPWIRE_FIXTURES="+addr)
+		return cmd
+	})
+	target := map[string][]string{
+		"server": {"--url", url + "/mcp"},
+		"client": {"--command", "MCPWIRE_FIXTURES=client exec " + fixtures}, // the suite runs it itself, through a shell
 	}
-	type total struct {
-		runs, scenarios, checks int
-		took                    time.Duration
-	}
-	totals := make([]total, len(sets))
+	totals := make([]struct{ scenarios, checks int }, len(sets))
 	for range runs {
 		for i, set := range sets {
 			t.Run(set.side+"/"+set.revision, func(t *testing.T) {
 				names := set.scenarios(t)
 				dir := t.TempDir()
 				sum := &totals[i]
-				sum.runs++
 				for _, which := range set.choices(names, target[set.side], login) {
 					out := run(t, nil, "", slices.Concat(suite, []string{set.side}, which,
 						[]string{"--timeout", "15000", "-o", dir})...)
 					if out.exit != 0 {
 						t.Errorf("the suite ends with %d", out.exit)
 					}
-					sum.took += out.took
 				}
 				for _, name := range names {
 					good, bad := judge(filepath.Join(dir, strings.TrimPrefix(set.side+"-", "client-")+name), skipped[name])
@@ -98,9 +90,8 @@ func TestConformance(t *testing.T) {
 	}
 	for i, set := range sets {
 		sum := totals[i]
-		t.Logf("%s %s: %d of %d scenarios (%d scored) passed, with %d checks, in %d of %d runs and %v", set.side, set.revision,
-			sum.scenarios, sum.runs*(set.scored+len(set.others)), sum.runs*set.scored, sum.checks, sum.runs, runs,
-			sum.took.Round(time.Millisecond))
+		t.Logf("%s %s: %d of %d scenarios (%d scored) passed, with %d checks", set.side, set.revision,
+			sum.scenarios, runs*(set.scored+len(set.others)), runs*set.scored, sum.checks)
 	}
 }
 
@@ -170,45 +161,4 @@ func judge(prefix string, skipped []string) (good int, bad []string) {
 		bad = []string{fmt.Sprintf("nothing is asserted in %d checks", len(checks))}
 	}
 	return good, bad
-}
-
-// serveFixtures starts the fixtures on a port that was free just now. In the end they get SIGTERM, and have to exit with 0.
-func serveFixtures(t *testing.T, fixtures string) (flags []string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	listener.Close()
-	var output bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), fixtures) // a context that ends before the cleanup
-	cmd.Env = append(os.Environ(), "MCPWIRE_FIXTURES="+addr)
-	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second // then it is killed
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		err := <-ended
-		if !cmd.ProcessState.Success() {
-			t.Errorf("the end of the fixtures: %v, %v\n%s", cmd.ProcessState, err, &output)
-		}
-	})
-	eventually(t, "the fixtures listen on "+addr, func() bool {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
-	return []string{"--url", "http://" + addr + "/mcp"}
-}
-
-// callMocks has nothing to start: the suite runs the client itself, through a shell.
-func callMocks(_ *testing.T, fixtures string) (flags []string) {
-	return []string{"--command", "MCPWIRE_FIXTURES=client exec " + fixtures}
 }

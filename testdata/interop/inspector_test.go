@@ -2,7 +2,6 @@ package interop
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -118,25 +117,5 @@ func TestInspectorVersions(t *testing.T) {
 			out.check(t, 0, `{"result":{"protocolVersion":"`+rev.version+`","serverInfo":{"name":"mcpwire"},
 				"capabilities":{"tools":{},"prompts":{},"logging":{},"resources":{"subscribe":true,"listChanged":true}}}}`, "")
 		})
-	}
-}
-
-func TestInspectorToken(t *testing.T) {
-	t.Parallel()
-	server := serve(t, "-versions", handshake, "-token", "sesame")
-	for _, transport := range transports {
-		for _, token := range []string{"", "sesame"} {
-			t.Run(transport+"/token "+strconv.Quote(token), func(t *testing.T) {
-				t.Parallel()
-				flags := []string{"--method", "tools/list"}
-				if token != "" {
-					flags = append(flags, "--header", "Authorization: Bearer "+token)
-				}
-				out := inspectTarget(t, []string{server.url(transport), "--transport", transport}, flags)
-				if (out.exit == 0) != (token == "sesame") {
-					t.Errorf("exit %d", out.exit)
-				}
-			})
-		}
 	}
 }

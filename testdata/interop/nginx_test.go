@@ -1,16 +1,13 @@
 package interop
 
 import (
-	"bytes"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,66 +30,14 @@ func nginx(t *testing.T, dir, name, listen string, pairs ...string) daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 5 { // a port that is free now may be taken when nginx comes to it
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		l.Close()
+	base := start(t, func(addr, _ string) *exec.Cmd {
 		conf := strings.NewReplacer(append([]string{listen, addr}, pairs...)...).Replace(string(template))
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(conf), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(program, "-p", dir, "-c", filepath.Join(dir, name), "-e", "stderr")
-		var stderr bytes.Buffer // to be read once nginx has ended
-		cmd.Stderr = &stderr
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			cmd.Wait()
-		}()
-		if listening(dir, ended) {
-			t.Cleanup(func() {
-				cmd.Process.Signal(syscall.SIGTERM)
-				select {
-				case <-ended:
-				case <-time.After(time.Minute):
-					t.Error("nginx does not end")
-					cmd.Process.Kill()
-					<-ended
-				}
-				t.Logf("%v\n%s", cmd, &stderr)
-			})
-			base := "http://" + addr
-			return daemon{base, base + "/mcp", base + "/sse"}
-		}
-		cmd.Process.Kill()
-		<-ended
-		t.Logf("%v: %v\n%s", cmd, cmd.ProcessState, &stderr)
-	}
-	t.Fatal("nginx does not start")
-	return daemon{}
-}
-
-// listening waits until an nginx has ended, or has written down its process id, as it does once its socket is open. Connecting would not
-// tell: somebody else may listen there by now.
-func listening(dir string, ended <-chan struct{}) bool {
-	for late := time.After(limit / 4); ; {
-		if files, _ := filepath.Glob(filepath.Join(dir, "*pid")); len(files) > 0 {
-			return true
-		}
-		select {
-		case <-ended:
-			return false
-		case <-late:
-			return false
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return exec.Command(program, "-p", dir, "-c", filepath.Join(dir, name), "-e", "stderr")
+	})
+	return daemon{base, base + "/mcp", base + "/sse"}
 }
 
 // find returns one of some programs, as it is called by one or another. What only some machines have is not asked of all.
@@ -116,8 +61,7 @@ func TestNginx(t *testing.T) {
 	}{
 		{"calls", nginxCalls},
 		{"streams", nginxStreams},
-		{"silent call", nginxSilentCall},
-		{"HTTP+SSE", nginxSSE},
+		{"silent calls", nginxSilentCalls},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -177,20 +121,16 @@ func nginxStreams(t *testing.T, server daemon) {
 	listening.next(t, `"notifications/resources/list_changed"`)
 }
 
-// nginxSilentCall has nothing to say for longer than nginx is patient.
-func nginxSilentCall(t *testing.T, server daemon) {
+// nginxSilentCalls have nothing to say for longer than nginx is patient.
+func nginxSilentCalls(t *testing.T, server daemon) {
+	const call = `{"name":"count","arguments":{"n":1,"delayMs":8500}}`
+	old, conversation := converse(t, server)
+	old.post(t, "tools/call", call)
 	v := visit(t, server.mcp)
-	stream := read(t, v.do(t, "POST", nil, v.request("tools/call", `{"name":"count","arguments":{"n":1,"delayMs":8500}}`)))
-	stream.silence(t, 3)
-	stream.next(t, `"counted to 1"`)
-}
-
-// nginxSSE does the same over HTTP+SSE, with only the one stream.
-func nginxSSE(t *testing.T, server daemon) {
-	v, stream := converse(t, server)
-	v.post(t, "tools/call", `{"name":"count","arguments":{"n":1,"delayMs":8500}}`)
-	stream.silence(t, 3)
-	stream.next(t, `"counted to 1"`)
+	for _, s := range []*stream{conversation, read(t, v.do(t, "POST", nil, v.request("tools/call", call)))} {
+		s.silence(t, 3)
+		s.next(t, `"counted to 1"`)
+	}
 }
 
 // TestNginxCut: with the default of 15 s comments come too late for this nginx. It cuts the idle stream, and what is published while nobody

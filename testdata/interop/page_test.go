@@ -58,7 +58,7 @@ func openTab(t *testing.T) *tab {
 	cmd := exec.Command(find(t, "chromium", "chromium-browser", "google-chrome"), "--headless=new", "--user-data-dir="+t.TempDir(),
 		"--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-breakpad", "--log-level=3",
-		"--no-proxy-server", "--hide-scrollbars", "--remote-debugging-pipe", "about:blank")
+		"--no-proxy-server", "--host-resolver-rules=MAP *.example 127.0.0.1", "--hide-scrollbars", "--remote-debugging-pipe", "about:blank")
 	theirIn, to, err := os.Pipe()
 	from, theirOut, err2 := os.Pipe()
 	if err := errors.Join(err, err2); err != nil {
@@ -251,28 +251,6 @@ func quotedText(text string) string {
 	return string(b)
 }
 
-// getPage asks for a path as a browser does.
-func getPage(t *testing.T, url string, header ...string) (*http.Response, string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	if req.Header.Get("Host") != "" {
-		req.Host = req.Header.Get("Host")
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	return resp, body(t, resp)
-}
-
 // ---- The page ----
 
 // The page is the same at both addresses, and needs no token. Its policy allows the one script and
@@ -280,8 +258,10 @@ func getPage(t *testing.T, url string, header ...string) (*http.Response, string
 func TestPagePolicy(t *testing.T) {
 	t.Parallel()
 	server := serve(t, "-watch", "-token", "s3cret")
-	resp, text := getPage(t, server.base+"/")
-	if _, again := getPage(t, server.mcp); resp.StatusCode != 200 || again != text {
+	asBrowser := map[string]string{"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+	resp := (&visitor{url: server.base + "/"}).do(t, "GET", asBrowser, "")
+	text := body(t, resp)
+	if again := body(t, (&visitor{url: server.mcp}).do(t, "GET", asBrowser, "")); resp.StatusCode != 200 || again != text {
 		t.Errorf("%s, and %d and %d bytes", resp.Status, len(text), len(again))
 	}
 	hash := func(element string) string {
@@ -302,13 +282,6 @@ func TestPagePolicy(t *testing.T) {
 	}
 	if found := regexp.MustCompile(`https?://[a-z.]+`).FindAllString(strings.SplitN(text, `id="data"`, 2)[0], -1); !slices.Equal(found, []string{"https://modelcontextprotocol.io"}) {
 		t.Errorf("other hosts: %q", found)
-	}
-	for _, refused := range [][]string{{"Origin", "https://evil.example"}, {"Host", "evil.example"}} {
-		for _, path := range []string{"/", "/mcp", "/watch"} {
-			if resp, said := getPage(t, server.base+path, refused...); resp.StatusCode != 403 || strings.Contains(said, "<html") {
-				t.Errorf("%q, %s: %s %s", refused, path, resp.Status, said)
-			}
-		}
 	}
 }
 
@@ -346,47 +319,25 @@ func TestPageSnippets(t *testing.T) {
 	b.isQuiet()
 }
 
-// arrowsOf returns how many arrows a lesson needs: over stdio one for each line, over HTTP one for
-// each request, response and event.
-func arrowsOf(t *testing.T, text string) (arrows int) {
-	section := regexp.MustCompile(`(?m)^-- (.*) --\n`)
-	names := section.FindAllStringSubmatch(text, -1)
-	begun := map[string]bool{}
-	streams := map[string]bool{}
-	for i, said := range section.Split(text, -1)[1:] {
-		who, letter, isHTTP := strings.Cut(strings.Replace(names[i][1], "by hand", "client", 1), " ")
-		if who != "client" && who != "server" {
+var sectionLine = regexp.MustCompile(`(?m)^-- (.*) --\n`)
+
+// saidIn returns the lines of a lesson that client and server say.
+func saidIn(lesson string) (lines []string) {
+	names := sectionLine.FindAllStringSubmatch(lesson, -1)
+	for i, said := range sectionLine.Split(lesson, -1)[1:] {
+		if !regexp.MustCompile(`^(client|server|by hand)( |$)`).MatchString(names[i][1]) {
 			continue
 		}
-		if !isHTTP {
-			for line := range strings.Lines(said) {
-				if !strings.HasPrefix(line, "(") {
-					arrows++
-				}
-			}
-			continue
-		}
-		if !begun[who+letter] {
-			begun[who+letter] = true
-			arrows++
-			streams[letter] = who == "server" && strings.Contains(said, "\nContent-Type: text/event-stream\n")
-			_, said, _ = strings.Cut(said, "\n\n")
-		}
-		if who == "server" && streams[letter] {
-			for event := range strings.SplitSeq(said, "\n\n") {
-				if strings.Contains(event, ":") {
-					arrows++
-				}
+		for line := range strings.Lines(said) {
+			if line != "\n" && !strings.HasPrefix(line, "(") {
+				lines = append(lines, strings.TrimSuffix(line, "\n"))
 			}
 		}
 	}
-	if arrows == 0 {
-		t.Fatal("no arrows in", text)
-	}
-	return arrows
+	return lines
 }
 
-// Each lesson is drawn: one arrow for each message, which holds the bytes of it.
+// Each lesson is drawn: arrows hold what both sides say, line by line and in this order.
 func TestPageLessons(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
@@ -406,32 +357,29 @@ func TestPageLessons(t *testing.T) {
 		b.eval(`location.hash = `+quotedText(name), nil)
 		b.await(`document.querySelector('#lessons [aria-current]').hash === ` + quotedText("#"+name))
 		var got struct {
-			Arrows int
-			Bytes  []string
-			Title  string
-			Learn  string
-			Next   []string
+			Bytes []string
+			Title string
+			Learn string
+			Next  []string
 		}
-		b.eval(`({ arrows: document.querySelectorAll('#lesson .arrow').length,
-			title: document.querySelector('#lesson h3').textContent,
+		b.eval(`({ title: document.querySelector('#lesson h3').textContent,
 			learn: document.querySelector('#lesson h3 + p').textContent,
 			next: [...document.querySelectorAll('#lesson .note a')].map(a => a.textContent + a.hash),
 			bytes: [...document.querySelectorAll('#lesson .arrow pre')].map(pre => pre.textContent) })`, &got)
-		if want := arrowsOf(t, string(lesson)); got.Arrows != want || len(got.Bytes) != want {
-			t.Errorf("%s: %d arrows, want %d", name, got.Arrows, want)
+		var drawn []string
+		for _, line := range strings.Split(strings.Join(got.Bytes, "\n"), "\n") {
+			if line != "" {
+				drawn = append(drawn, line)
+			}
+		}
+		if want := saidIn(string(lesson)); len(want) == 0 || !slices.Equal(drawn, want) {
+			t.Errorf("%s: drawn is\n%s\nwant\n%s", name, strings.Join(drawn, "\n"), strings.Join(want, "\n"))
 		}
 		if title, _, _ := strings.Cut(string(lesson), "\n"); got.Title != name[:2]+" "+title || !strings.HasPrefix(got.Learn, "You learn: ") {
 			t.Errorf("%s: the title is %q, want %q; then %q", name, got.Title, title, got.Learn)
 		}
 		if next := regexp.MustCompile(`(?m)^Next: ((\d\d), .*)$`).FindSubmatch(lesson); next != nil && (len(got.Next) != 1 || !strings.HasPrefix(got.Next[0], string(next[1])+"#"+string(next[2])+"-")) {
 			t.Errorf("%s: next is %q, want %q", name, got.Next, next[1])
-		}
-		for _, bytes := range got.Bytes { // each line, in its place in the file
-			for line := range strings.Lines(bytes) {
-				if !strings.Contains(string(lesson), strings.TrimSuffix(line, "\n")) {
-					t.Errorf("%s: an arrow has %q", name, line)
-				}
-			}
 		}
 		b.fits(400, 1280)
 	}
@@ -551,7 +499,14 @@ func TestPageWatch(t *testing.T) {
 	}
 	var lesson string
 	b.eval(`(() => { document.getElementById('copy-lesson').click(); return document.getElementById('lesson-text').value; })()`, &lesson)
-	isLesson(t, lesson, "session-1")
+	if len(sectionLine.FindAllString(lesson, -1)) < 8 {
+		t.Errorf("copied: %s", lesson)
+	}
+	for _, want := range []string{"\nMcp-Session-Id: session-1\n", "\ndata: {", "\n202\n", `"text":"counted to 2"`} {
+		if !strings.Contains(lesson, want) {
+			t.Errorf("no %q in %s", want, lesson)
+		}
+	}
 	if text := choose("session-2"); strings.Contains(text, "from the first") || !strings.Contains(text, "onerror") {
 		t.Errorf("session-2: %s", text)
 	}
@@ -585,40 +540,11 @@ func TestPageWatch(t *testing.T) {
 	b.picture("page-watch.png")
 }
 
-// isLesson fails the test if a text that was copied is not a conversation in the notation of the lessons.
-func isLesson(t *testing.T, text, session string) {
-	t.Helper()
-	sections := regexp.MustCompile(`(?m)^-- (client|server) ([A-Z]+) --$`).FindAllString(text, -1)
-	if len(sections) < 8 || arrowsOf(t, text) < 10 {
-		t.Errorf("copied: %s", text)
-	}
-	for _, want := range []string{"\nMcp-Session-Id: " + session + "\n", "\ndata: {", "\n202\n", `"text":"counted to 2"`} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in %s", want, text)
-		}
-	}
-}
-
-// Without the token, and to a page of another origin, GET /watch shows nothing. Without -watch there is none.
+// A page of another origin cannot watch, nor keep others from it. One that watches shows no secret.
 func TestPageWatchIsGuarded(t *testing.T) {
 	t.Parallel()
 	server := serve(t, "-watch", "-token", "s3cret")
-	for _, header := range [][]string{{}, {"Authorization", "Bearer wrong"}, {"Authorization", "s3cret"}} {
-		resp, text := getPage(t, server.base+"/watch", header...)
-		expect(t, text, `{"error":{"code":-32600,"message":"Not authorized"}}`)
-		if resp.StatusCode != 401 {
-			t.Error(header, resp.Status)
-		}
-	}
 	page := newSite(t)
-	for _, origin := range []string{"https://evil.example", page.origin("evil.example")} {
-		if resp, text := getPage(t, server.base+"/watch", "Origin", origin, "Authorization", "Bearer s3cret"); resp.StatusCode != 403 {
-			t.Errorf("%s: %s %s", origin, resp.Status, text)
-		}
-	}
-	if resp, text := getPage(t, serve(t).base+"/watch"); resp.StatusCode != 404 {
-		t.Errorf("without -watch: %s %s", resp.Status, text)
-	}
 
 	// A browser lets no page of another origin read it, not even one of this machine.
 	b := openTab(t)
@@ -694,16 +620,17 @@ func TestWatchIsBounded(t *testing.T) {
 	for i := range 120 { // of 60 kB each way, which nobody reads
 		v.call(t, "tools/call", fmt.Sprintf(`{"name":"echo","arguments":{"text":"%d %s"}}`, i, strings.Repeat("x", 60_000)))
 	}
-	in := &watching{t, bufio.NewReader(watchers[0].Body)}
-	if _, err := io.Copy(io.Discard, in.in); err != nil { // up to the end
+	if _, err := io.Copy(io.Discard, watchers[0].Body); err != nil { // up to the end
 		t.Error(err)
 	}
-	in = &watching{t, bufio.NewReader((&visitor{url: url}).do(t, "GET", nil, "").Body)}
+	again := watch(t, server.daemon)
 	v.call(t, "tools/call", `{"name":"echo","arguments":{"text":"afterwards"}}`)
-	in.part("afterwards")
+	again.part(t, "afterwards")
 	server.stop(syscall.SIGTERM)
-	if _, err := io.Copy(io.Discard, in.in); err != nil {
-		t.Error(err)
+	for range again.events {
+	}
+	if again.end != io.EOF {
+		t.Error(again.end)
 	}
 }
 
@@ -715,7 +642,7 @@ func TestWatchOfLargeMessages(t *testing.T) {
 	in := watch(t, server)
 	visit(t, server.mcp).call(t, "tools/call", `{"name":"echo","arguments":{"text":"`+strings.Repeat("x", size)+`"}}`)
 	for _, from := range []string{"client", "server"} {
-		part := in.part("xxx")
+		part := in.part(t, "xxx")
 		shown := strings.Count(part.Text, "x")
 		if !strings.HasPrefix(part.Section, from) || shown < 60_000 || !strings.HasSuffix(part.Text, "(… the rest is not shown)\n") || len(part.Text) > 64<<10 {
 			t.Errorf("%s: %d shown: %.300s", part.Section, shown, part.Text)
@@ -727,44 +654,23 @@ func TestWatchOfLargeMessages(t *testing.T) {
 func TestWatchOfEarlierSessions(t *testing.T) {
 	t.Parallel()
 	server := serve(t, "-trace=false", "-watch")
-	old := (&visitor{url: server.base + "/sse"}).do(t, "GET", nil, "")
-	events := bufio.NewReader(old.Body)
-	var endpoint string
-	for !strings.HasPrefix(endpoint, "data: ") {
-		var err error
-		if endpoint, err = events.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-	}
+	old, _ := converse(t, server)
 	v := visit(t, server.mcp)
 	in := watch(t, server)
 	v.call(t, "ping", "{}")
-	if part := in.part("ping"); part.Session != "session-2" {
+	if part := in.part(t, "ping"); part.Session != "session-2" {
 		t.Errorf("%+v", part)
 	}
-	post := &visitor{url: server.base + strings.TrimSpace(strings.TrimPrefix(endpoint, "data: "))}
-	if resp := post.do(t, "POST", nil, ping); resp.StatusCode != 202 {
-		t.Error(resp.Status)
-	}
-	if part := in.part("ping"); part.Session != "session-1" || !strings.Contains(part.Text, "session=session-1\n") {
+	old.post(t, "ping", "{}")
+	if part := in.part(t, "ping"); part.Session != "session-1" || !strings.Contains(part.Text, "session=session-1\n") {
 		t.Errorf("%+v", part)
 	}
-}
-
-// watching is a GET /watch.
-type watching struct {
-	t  *testing.T
-	in *bufio.Reader
 }
 
 // watch begins to watch, as a page does.
-func watch(t *testing.T, server daemon) *watching {
+func watch(t *testing.T, server daemon) *stream {
 	t.Helper()
-	resp := (&visitor{url: server.base + "/watch"}).do(t, "GET", nil, "")
-	if resp.StatusCode != 200 {
-		t.Fatal(resp.Status)
-	}
-	return &watching{t, bufio.NewReader(resp.Body)}
+	return (&visitor{url: server.base + "/watch"}).listen(t, "")
 }
 
 // shownPart is what a page is told of a part of a conversation.
@@ -773,21 +679,17 @@ type shownPart struct {
 }
 
 // part returns the next part with a text in it.
-func (w *watching) part(text string) (part shownPart) {
-	w.t.Helper()
-	for {
-		line, err := w.in.ReadString('\n')
-		if err != nil {
-			w.t.Fatal(err)
+func (s *stream) part(t *testing.T, text string) (part shownPart) {
+	t.Helper()
+	for e := range s.events {
+		part = shownPart{}
+		if err := json.Unmarshal([]byte(e.data), &part); err != nil {
+			t.Fatal(err)
 		}
-		if data, ok := strings.CutPrefix(line, "data: "); ok {
-			part = shownPart{}
-			if err := json.Unmarshal([]byte(data), &part); err != nil {
-				w.t.Fatal(err)
-			}
-			if strings.Contains(part.Text, text) {
-				return part
-			}
+		if strings.Contains(part.Text, text) {
+			return part
 		}
 	}
+	t.Fatalf("the stream ended (%v), want %q", s.end, text)
+	return part
 }

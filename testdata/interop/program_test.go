@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,12 +20,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Here the program alone is looked at, as its users run it: what becomes of logs and traces that nobody reads, what a trace shows, and how
-// mcpwire call behaves with a terminal, with signals and with servers that fill their answers.
+// mcpwire call behaves with signals and with servers that fill their answers.
 
 // unread starts a command whose stderr is a pipe that nobody reads but the test. It is killed at the end, if it still runs.
 func unread(t *testing.T, cmd *exec.Cmd) *bufio.Reader {
@@ -140,31 +137,33 @@ func TestLogWithoutReader(t *testing.T) {
 
 // A trace that nobody reads holds up nothing, at either end.
 func TestUnreadTrace(t *testing.T) {
-	server := exec.Command(mcpwire, "-trace")
-	in, _ := server.StdinPipe()
-	out, _ := server.StdoutPipe()
-	log := unread(t, server)
-	answers := bufio.NewReader(out)
-	ask := func(line string) {
-		t.Helper()
-		io.WriteString(in, line+"\n")
-		answered := time.AfterFunc(limit/3, func() { server.Process.Kill() })
-		defer answered.Stop()
-		if text, err := answers.ReadString('\n'); err != nil || len(text) < len(pong) {
-			t.Fatalf("%.100s: %.100q, %v", line, text, err)
+	for _, args := range [][]string{{"-trace"}, {"bridge", "-trace", mcpwire}} {
+		cmd := exec.Command(mcpwire, args...)
+		in, _ := cmd.StdinPipe()
+		out, _ := cmd.StdoutPipe()
+		log := unread(t, cmd)
+		answers := bufio.NewReader(out)
+		ask := func(line string) {
+			t.Helper()
+			io.WriteString(in, line+"\n")
+			answered := time.AfterFunc(limit/3, func() { cmd.Process.Kill() })
+			defer answered.Stop()
+			if text, err := answers.ReadString('\n'); err != nil || len(text) < len(pong) {
+				t.Fatalf("%q: %.100s: %.100q, %v", args, line, text, err)
+			}
 		}
+		ask(hello)
+		for i := range 400 {
+			ask(echoCall(i+1, 500))
+		}
+		for i := range 20 {
+			ask(echoCall(i+1, 1<<20))
+		}
+		ask(ping)
+		in.Close()
+		go io.Copy(io.Discard, log)
+		ends(t, cmd)
 	}
-	ask(hello)
-	for i := range 400 {
-		ask(echoCall(i+1, 500))
-	}
-	for i := range 20 {
-		ask(echoCall(i+1, 1<<20))
-	}
-	ask(ping)
-	in.Close()
-	go io.Copy(io.Discard, log)
-	ends(t, server)
 
 	client := exec.Command(mcpwire, "call", "-i", "-trace", mcpwire)
 	client.Stdin = strings.NewReader(strings.Repeat(`tools/call {"name":"echo","arguments":{"text":"`+strings.Repeat("x", 500)+`"}}`+"\n", 400))
@@ -175,18 +174,6 @@ func TestUnreadTrace(t *testing.T) {
 	if got := strings.Count(results.String(), "\n"); got != 400 {
 		t.Errorf("call: %d results", got)
 	}
-
-	bridge := exec.Command(mcpwire, "bridge", "-trace", mcpwire)
-	in, _ = bridge.StdinPipe()
-	out, _ = bridge.StdoutPipe()
-	unread(t, bridge)
-	server, answers = bridge, bufio.NewReader(out)
-	ask(hello)
-	for i := range 400 {
-		ask(echoCall(i+1, 500))
-	}
-	in.Close()
-	ends(t, bridge)
 }
 
 // A trace shows what the program itself takes in: of a request that is refused no body is read for it, and of a body no more than -max-body.
@@ -226,64 +213,6 @@ func TestTraceAfterGuard(t *testing.T) {
 	if !strings.Contains(trace, "\nMcp-Session-Id: session-1\n") || strings.Contains(trace, "session-2") {
 		t.Error("names of sessions:", trace)
 	}
-}
-
-// What a trace over HTTP prints of a peer does nothing to a terminal and begins no section, and a message in it is the same message.
-func TestTraceIsPrintable(t *testing.T) {
-	const text = "\u009b2J\u202etxt.exe\x7f\u2028\U000e0041\u00a0é𝄞"
-	check := func(name, trace string, sections int) {
-		t.Helper()
-		if i := strings.IndexFunc(trace, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 || !utf8.ValidString(trace) {
-			t.Errorf("%s: not printable at %d: %q", name, i, trace)
-		}
-		if got := len(regexp.MustCompile("(?m)^--.*--$").FindAllString(trace, -1)); got != sections {
-			t.Errorf("%s: %d sections, want %d\n%s", name, got, sections, trace)
-		}
-		found := 0
-		for line := range strings.Lines(trace) {
-			var m struct {
-				Params struct {
-					Arguments struct{ Text string }
-					Data      string
-				}
-				Result struct{ Content []struct{ Text string } }
-			}
-			json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &m)
-			if m.Params.Arguments.Text == text || m.Params.Data == text || len(m.Result.Content) > 0 && m.Result.Content[0].Text == text {
-				found++
-			}
-		}
-		if found != 2 {
-			t.Errorf("%s: the text is there %d times\n%s", name, found, trace)
-		}
-	}
-	_, url, log := serveUnread(t, "-trace")
-	v := &visitor{url: url}
-	v.do(t, "POST", map[string]string{"Mcp-Name": "\u009b2J"}, "-- server Z --")
-	v.do(t, "POST", nil, "\x1b[2J\n-- server Z --\n")
-	v = visit(t, url)
-	v.do(t, "POST", nil, "{\"jsonrpc\":\"2.0\",\t\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"text\":\""+text+"\"}}}")
-	v.do(t, "DELETE", nil, "")
-	said := ""
-	for !strings.Contains(said, "DELETE ") {
-		line, err := log.ReadString('\n')
-		if said += line; err != nil {
-			t.Fatal(err, said)
-		}
-	}
-	check("the server", said, 2*5+1)
-
-	odd := modernStub(t, func(w http.ResponseWriter, id string) {
-		w.Header().Set("Mcp-Param-X", "\u009b2J") // an ESC does not get through net/http
-		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprintf(w, "-- server Z --\n: \x1b[2J\r\n-- client Z --\r\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"n\",\"params\":{\"data\":\"%s\"}}\n\n"+
-			"data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"resultType\":\"complete\",\"content\":[{\"text\":\"%[1]s\"}]}}\n\n", text, id)
-	})
-	out := run(t, nil, "", mcpwire, "call", "-trace", "-method", "m", odd)
-	if out.exit != 0 {
-		t.Error(out.exit)
-	}
-	check("call", out.stderr, 2*2)
 }
 
 // modernStub serves 2026-07-28, and returns its URL. A function answers what is not server/discover.
@@ -366,26 +295,6 @@ func TestCallInOrder(t *testing.T) {
 	}
 }
 
-// What is said of a server that cannot be connected to. Where the error says what is wrong, nothing is added.
-func TestCallAdvises(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
-	secure.StartTLS()
-	defer secure.Close()
-	for _, row := range []struct{ to, want string }{
-		{server.URL, `; no MCP server answers at this path: that of most ends in /mcp or /sse\n$`},
-		{strings.Replace(server.URL, "http", "https", 1) + "/mcp", `server gave HTTP response to HTTPS client\n$`},
-		{strings.Replace(secure.URL, "https", "http", 1) + "/mcp", `"Client sent an HTTP request to an HTTPS server."\)+\n$`},
-		{"no-such-command", `executable file not found in \$PATH\n$`},
-	} {
-		if out := run(t, nil, "", mcpwire, "call", row.to); out.exit != 1 || strings.Count(out.stderr, "\n") != 1 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
-			t.Errorf("%s: exit %d, %s", row.to, out.exit, out.stderr)
-		}
-	}
-}
-
 // A command starts in the directory and with the environment that the flags say. The rest of the environment is the caller's.
 func TestCallSetsUpItsCommand(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -424,28 +333,6 @@ func TestCallReadsArguments(t *testing.T) {
 		if out.exit != 2 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
 			t.Errorf("%s: exit %d, %s", row.arg, out.exit, out.stderr)
 		}
-	}
-}
-
-// A tool is found on any page of the list.
-func TestCallFindsToolOnLaterPage(t *testing.T) {
-	pages := 0
-	url := modernStub(t, func(w http.ResponseWriter, id string) {
-		pages++
-		w.Header().Set("Content-Type", "application/json")
-		switch {
-		case pages > 3: // it is called
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","content":[]}}`, id)
-		case pages == 3:
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[{"name":"last"}]}}`, id)
-		default:
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[{"name":"t%d"}],"nextCursor":"%[2]d"}}`, id, pages)
-		}
-	})
-	out := run(t, nil, "", mcpwire, "call", "-tool", "last", url)
-	out.check(t, 0, `{"content":[]}`, "")
-	if pages != 4 {
-		t.Errorf("%d requests, want 3 pages and a call", pages)
 	}
 }
 

@@ -408,30 +408,3 @@ func sdkClose(t *testing.T, c *sdkClient, _ revision) {
 		t.Errorf("%v, stderr %q", c.server.ProcessState, &c.stderr)
 	}
 }
-
-// TestSDKNegotiation: what client and server agree on.
-func TestSDKNegotiation(t *testing.T) {
-	t.Parallel()
-	const all = "2026-07-28,2025-11-25,2025-06-18,2025-03-26,2024-11-05"
-	for _, test := range []struct{ name, offered, wanted, want string }{
-		{"newest of both", all, "", "2026-07-28"},
-		{"a client of 2025-11-25", all, "2025-11-25", "2025-11-25"},
-		{"a client of 2025-06-18", all, "2025-06-18", "2025-06-18"},
-		{"a client of 2025-03-26", all, "2025-03-26", "2025-03-26"},
-		{"a client of 2024-11-05", all, "2024-11-05", "2024-11-05"},
-		{"the server's latest, as it lacks the client's", "2025-06-18,2024-11-05", "2025-03-26", "2025-06-18"},
-		{"fallback from server/discover", "2025-03-26,2024-11-05", "", "2025-03-26"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			c := dial(t, test.offered, test.wanted)
-			if got := c.InitializeResult().ProtocolVersion; got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
-			if _, err := c.ListTools(c.ctx, nil); err != nil {
-				t.Error(err)
-			}
-			sdkClose(t, c, revision{})
-		})
-	}
-}

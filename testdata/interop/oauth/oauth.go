@@ -34,7 +34,7 @@
 //	an endpoint that switches PKCE off     a URL with a parameter of the request is refused      checkParameters
 //	a secret of one issuer for another     clients and refresh tokens belong to an issuer        register, getGrant
 //	an error that repeats a secret         only a code of the specification is shown             checkToken, errorCode
-//	logins without end                     two for a request, and a pause after a failure        RoundTrip, join
+//	logins without end                     two for a request, and a pause after a failure        RoundTrip, login
 //	answers without end                    bounds in bytes and in time                           readJSON, stayAtOrigin
 //
 // What remains: if an honest issuer sends no iss, an answer from it may be taken for
@@ -73,6 +73,7 @@ import (
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
+	"golang.org/x/sync/singleflight"
 
 	"interop/wire" // go run ./copywire
 )
@@ -82,7 +83,6 @@ const (
 	maxScopes    = 8 << 10          // bytes of the scopes that a server may want, all in all
 	maxDocument  = 1 << 20          // bytes of metadata, or of the answer to a registration
 	maxClientID  = 8 << 10          // bytes of a client id and its secret
-	maxClients   = 16               // registrations that are kept
 	maxRedirects = 5                // in a row
 	fetchTimeout = 30 * time.Second // for metadata, a registration, or a token
 )
@@ -121,17 +121,17 @@ type Transport struct {
 	Client  *http.Client
 	Timeout time.Duration // for a login, the user's part included; 0: five minutes
 
-	once  sync.Once
-	local bool            // Server is at a loopback address
-	pause time.Duration   // after a failure, before the user is asked again
-	life  context.Context // until Close
-	end   context.CancelCauseFunc
-	tasks sync.WaitGroup // the goroutine of the running login; it is started while mu is held, and not after Close
+	once   sync.Once
+	local  bool            // Server is at a loopback address
+	pause  time.Duration   // after a failure, before the user is asked again
+	life   context.Context // until Close
+	end    context.CancelCauseFunc
+	logins singleflight.Group // one login for all requests that wait for it
 
 	mu         sync.Mutex              // guards the fields below
-	running    *login                  // nil: none
-	last       *login                  // the last one that has ended; nil: none
 	grant      *grant                  // what the last successful login has brought; nil: none
+	failure    error                   // of the last login; nil: it was successful
+	failed     time.Time               // when that was
 	registered map[string]Registration // clients that have registered themselves, by issuer
 }
 
@@ -145,25 +145,15 @@ type Registration struct {
 	Method string `json:"token_endpoint_auth_method,omitempty"`
 }
 
-// grant is a token, and what it was asked for. Its fields do not change.
+// grant is a token, and what it was asked for. Its fields do not change, but for accepted.
 type grant struct {
-	issuer   string
-	resource string // that the token is for
-	scopes   []string
-	token    *oauth2.Token
-}
-
-// login is one attempt to get a token. It runs in the background, not on the context
-// of a request: a request with a short deadline must not stop the login for which
-// others wait.
-type login struct {
-	asked      *challenge
-	mayRefresh bool          // a refresh token may stand for the user
-	done       chan struct{} // closed when the next three are set
-	refreshed  bool          // the user was not asked
-	err        error
-	ended      time.Time
-	accepted   atomic.Bool // the server has accepted the token
+	issuer    string
+	resource  string // that the token is for
+	scopes    []string
+	token     *oauth2.Token
+	refreshed bool // the user was not asked
+	since     time.Time
+	accepted  atomic.Bool // the server has accepted the token
 }
 
 // challenge is what a response of the server asks for.
@@ -208,10 +198,8 @@ func (t *Transport) Login(ctx context.Context) error {
 // Close ends the login that is running, and waits for it.
 func (t *Transport) Close() {
 	t.once.Do(t.prepare)
-	t.mu.Lock()
 	t.end(errClosed)
-	t.mu.Unlock()
-	t.tasks.Wait()
+	_, _, _ = t.logins.Do("", func() (any, error) { return nil, nil }) // it has to wait for the one that runs
 }
 
 // RoundTrip sends a request with the token. If the server asks for a login, RoundTrip
@@ -224,33 +212,30 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	for logins := 0; ; logins++ {
 		t.mu.Lock()
-		grant, last := t.grant, t.last
+		grant := t.grant
 		t.mu.Unlock()
 		resp, err := t.send(r, grant, logins > 0)
 		if err != nil {
 			return nil, err
 		}
-		if last != nil && resp.StatusCode != http.StatusUnauthorized {
-			last.accepted.Store(true)
+		if grant != nil && resp.StatusCode != http.StatusUnauthorized {
+			grant.accepted.Store(true)
 		}
 		asked := readChallenge(resp)
 		canRepeat := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
 		isEnd := r.Method == http.MethodDelete // of a session: no reason to ask the user
-		if asked == nil || logins == maxLogins || !canRepeat || isEnd {
-			return resp, nil
-		}
-		next := t.join(asked, last)
-		if next == nil {
+		if asked == nil || logins == maxLogins || !canRepeat || isEnd || !t.mayHelp(asked, grant) {
 			return resp, nil
 		}
 		resp.Body.Close()
+		ended := t.logins.DoChan("", func() (any, error) { return nil, t.login(asked, grant) })
 		select {
-		case <-next.done:
-		case <-r.Context().Done():
+		case login := <-ended:
+			if login.Err != nil {
+				return nil, fmt.Errorf("oauth: %w", login.Err)
+			}
+		case <-r.Context().Done(): // the login goes on: others may wait for it
 			return nil, context.Cause(r.Context())
-		}
-		if next.err != nil {
-			return nil, next.err
 		}
 	}
 }
@@ -291,108 +276,104 @@ func readChallenge(resp *http.Response) *challenge {
 	return &challenge{resp.StatusCode, params["resource_metadata"], strings.Fields(params["scope"])}
 }
 
-// join returns the login that a request has to wait for: one that runs, one that has
-// ended since the request was sent, or a new one. seen is the last login that had
-// ended when the request was sent. nil: no login would help, and the caller gets the
-// response. These rules bound how often the user is asked:
+// mayHelp reports whether a login may help a request that was refused. used is what the
+// request was sent with. It bounds how often the user is asked:
 //
-//	a login has failed less than a pause ago             the request gets that error
 //	the server refuses a token that the user just got    no login
 //	403 for scopes that have been asked for              no login
-func (t *Transport) join(asked *challenge, seen *login) *login {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	isNew := func(scope string) bool { return t.grant == nil || !slices.Contains(t.grant.scopes, scope) }
-	wasRefused := seen != nil && seen.err == nil && !seen.accepted.Load()
-	isRecent := seen != nil && time.Since(seen.ended) < t.pause
+//
+// login has a third rule: after a failure there is a pause.
+func (t *Transport) mayHelp(asked *challenge, used *grant) bool {
+	if used == nil {
+		return true
+	}
+	isNew := func(scope string) bool { return !slices.Contains(used.scopes, scope) }
+	isRecent := time.Since(used.since) < t.pause
 	switch {
-	case t.running != nil:
-		return t.running
-	case t.last != seen:
-		return t.last
-	case isRecent && seen.err != nil:
-		return seen
-	case isRecent && wasRefused && !seen.refreshed:
-		return nil
-	case asked.status == http.StatusForbidden && !slices.ContainsFunc(asked.scopes, isNew):
-		return nil
+	case isRecent && !used.accepted.Load() && !used.refreshed:
+		return false
+	case asked.status == http.StatusForbidden:
+		return slices.ContainsFunc(asked.scopes, isNew)
 	}
-	mayRefresh := asked.status == http.StatusUnauthorized && !wasRefused
-	l := &login{asked: asked, mayRefresh: mayRefresh, done: make(chan struct{})}
-	if t.life.Err() != nil {
-		l.err = fmt.Errorf("oauth: %w", errClosed)
-		close(l.done)
-		return l
-	}
-	t.running = l
-	t.tasks.Go(func() { t.run(l) })
-	return l
+	return true
 }
 
-// run is the goroutine of a login. There is one at a time.
-func (t *Transport) run(l *login) {
+// login gets a token in place of the one that was used. There is one login at a time. It
+// does not run on the context of a request: a request with a short deadline must not stop
+// the login for which others wait.
+func (t *Transport) login(asked *challenge, used *grant) error {
+	t.mu.Lock()
+	before, failure := t.grant, t.failure
+	isRecent := time.Since(t.failed) < t.pause
+	t.mu.Unlock()
+	switch {
+	case before != used: // there was a login since the request was sent
+		return nil
+	case failure != nil && isRecent:
+		return failure
+	case t.life.Err() != nil:
+		return errClosed
+	}
 	limit := cmp.Or(t.Timeout, 5*time.Minute)
 	ctx, cancel := context.WithTimeoutCause(t.life, limit, fmt.Errorf("no login within %v", limit))
 	defer cancel()
-	t.mu.Lock()
-	before := t.grant
-	t.mu.Unlock()
-	next, refreshed, err := t.getGrant(ctx, l, before)
+	next, err := t.getGrant(ctx, asked, before)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.failure, t.failed = err, time.Now()
 	if err == nil {
+		next.since = time.Now()
 		t.grant = next
-	} else {
-		l.err = fmt.Errorf("oauth: %w", err)
 	}
-	l.refreshed, l.ended = refreshed, time.Now()
-	t.running, t.last = nil, l
-	close(l.done)
+	return err
 }
 
 // getGrant gets a token, for the user or with the refresh token of before. before may
 // be nil. All metadata are read again each time, because a server may move to another
 // authorization server. 2026-07-28 basic/authorization#authorization-flow-steps.
-func (t *Transport) getGrant(ctx context.Context, l *login, before *grant) (next *grant, refreshed bool, err error) {
-	resource, err := t.readResource(ctx, l.asked.metadata)
+func (t *Transport) getGrant(ctx context.Context, asked *challenge, before *grant) (*grant, error) {
+	resource, err := t.readResource(ctx, asked.metadata)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	as, err := t.readIssuer(ctx, t.choose(resource.AuthorizationServers))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	client, err := t.register(ctx, as)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	config, err := t.config(as, client)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if before == nil {
 		before = &grant{token: &oauth2.Token{}}
 	}
-	next = &grant{issuer: as.Issuer, resource: resource.Resource, scopes: before.scopes}
+	next := &grant{issuer: as.Issuer, resource: resource.Resource, scopes: before.scopes}
 	// A refresh token belongs to the issuer and the resource that it came from.
 	isFromThere := before.issuer == next.issuer && before.resource == next.resource
-	if l.mayRefresh && isFromThere && before.token.RefreshToken != "" {
+	mayRefresh := asked.status == http.StatusUnauthorized && before.accepted.Load()
+	if mayRefresh && isFromThere && before.token.RefreshToken != "" {
+		next.refreshed = true
 		next.token, err = t.refresh(ctx, config, before)
 		fault, isAnswer := errors.AsType[*oauth2.RetrieveError](err)
 		if !isAnswer || fault.Response.StatusCode >= 500 {
-			return next, true, t.checkToken(as, next.token, err)
+			return next, t.checkToken(as, next.token, err)
 		}
+		next.refreshed = false // the refresh token is refused: the user has to log in
 	}
-	next.scopes, err = addScopes(before.scopes, l.asked.scopes, resource.Scopes)
+	next.scopes, err = addScopes(before.scopes, asked.scopes, resource.Scopes)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	config.Scopes = withOfflineAccess(next.scopes, as.Scopes)
 	next.token, err = t.askUser(ctx, as, config, resource.Resource)
-	return next, false, err
+	return next, err
 }
 
 // addScopes returns the scopes to ask for. before are those that were asked for
@@ -645,9 +626,6 @@ func (t *Transport) register(ctx context.Context, as *issuerMetadata) (Registrat
 		return known, fmt.Errorf("registration with the issuer %.200q: %w", as.Issuer, err)
 	}
 	t.mu.Lock()
-	if len(t.registered) == maxClients { // the server has named that many issuers
-		clear(t.registered)
-	}
 	t.registered[as.Issuer] = known
 	t.mu.Unlock()
 	return known, nil

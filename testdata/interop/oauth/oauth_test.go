@@ -609,43 +609,16 @@ func TestLateRefusal(t *testing.T) {
 	}
 }
 
-// A request whose body cannot be read twice gets the 401, and begins no login.
-func TestBodyForOnce(t *testing.T) {
-	w := newWorld(t)
-	tr := w.transport()
-	r, _ := http.NewRequest(http.MethodPost, tr.Server, io.MultiReader(strings.NewReader("once")))
-	resp, err := tr.RoundTrip(r)
-	if err != nil || resp.StatusCode != 401 || w.count("user") != 0 {
-		t.Error(err, w.happened())
-	}
-}
-
-// A DELETE ends a session, and begins no login.
-func TestDelete(t *testing.T) {
-	w := newWorld(t)
-	tr := w.transport()
-	w.want(tr, "200 hello")
-	w.expire()
-	r, _ := http.NewRequest(http.MethodDelete, tr.Server, nil)
-	resp, err := tr.RoundTrip(r)
-	if err != nil || resp.StatusCode != 401 || w.count("issuer POST /token") != 1 {
-		t.Error(err, w.happened())
-	}
-}
-
-// A server that names ever more issuers does not fill the memory.
-func TestManyIssuers(t *testing.T) {
-	w := newWorld(t)
-	tr := w.transport()
-	tr.once.Do(tr.prepare)
-	for i := range maxClients + 5 {
-		as := &issuerMetadata{Issuer: fmt.Sprint(w.issuer.URL, "/", i), RegistrationEndpoint: w.issuer.URL + "/register"}
-		if _, err := tr.register(t.Context(), as); err != nil {
-			t.Fatal(err)
+// A request whose body cannot be read twice, or that ends a session, gets the 401, and begins no login.
+func TestNoLogin(t *testing.T) {
+	for method, body := range map[string]io.Reader{http.MethodPost: io.MultiReader(strings.NewReader("once")), http.MethodDelete: nil} {
+		w := newWorld(t)
+		tr := w.transport()
+		r, _ := http.NewRequest(method, tr.Server, body)
+		resp, err := tr.RoundTrip(r)
+		if err != nil || resp.StatusCode != 401 || w.count("user") != 0 {
+			t.Error(method, err, w.happened())
 		}
-	}
-	if len(tr.registered) != 5 || len(w.bodies) != maxClients+5 {
-		t.Error(len(tr.registered), len(w.bodies))
 	}
 }
 
@@ -858,45 +831,6 @@ func TestPlaces(t *testing.T) {
 	}
 	if w.logins[0].Get("scope") != "a b offline_access" || w.logins[0].Get("resource") != w.server.URL {
 		t.Error(w.logins)
-	}
-}
-
-// The ways to a client id, in their order, and how each client shows its secret.
-func TestRegistration(t *testing.T) {
-	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("by-hand:hush"))
-	for name, test := range map[string]struct {
-		change               func(*world, *Transport)
-		id, header, formUser string // formUser is client_secret in the form
-	}{
-		"by hand": {func(w *world, tr *Transport) {
-			w.as["token_endpoint_auth_methods_supported"] = []string{"client_secret_post", "client_secret_basic"}
-			tr.Registered = map[string]Registration{w.issuer.URL: {ID: "by-hand", Secret: "hush"}}
-			tr.ClientMetadataURL = "https://client.example/x"
-		}, "by-hand", basic, ""},
-		"by hand, post": {func(w *world, tr *Transport) {
-			w.as["token_endpoint_auth_methods_supported"] = []string{"client_secret_post"}
-			tr.Registered = map[string]Registration{w.issuer.URL: {ID: "by-hand", Secret: "hush"}}
-		}, "by-hand", "", "hush"},
-		"by hand, at the second issuer": {func(w *world, tr *Transport) {
-			w.resource["authorization_servers"] = []string{w.server.URL, w.issuer.URL}
-			tr.Registered = map[string]Registration{w.issuer.URL: {ID: "by-hand"}}
-		}, "by-hand", "", ""},
-		"by hand, without a secret": {func(w *world, tr *Transport) {
-			tr.Registered = map[string]Registration{w.issuer.URL: {ID: "by-hand", Method: "client_secret_basic"}}
-		}, "by-hand", "", ""},
-		"a URL": {func(w *world, tr *Transport) {
-			w.as["client_id_metadata_document_supported"] = true
-			tr.ClientMetadataURL = "https://client.example/x"
-		}, "https://client.example/x", "", ""},
-		"a URL that is not read": {func(_ *world, tr *Transport) { tr.ClientMetadataURL = "https://client.example/x" }, "self-registered", "", ""},
-	} {
-		w := newWorld(t)
-		tr := w.transport()
-		test.change(w, tr)
-		w.want(tr, "200 hello")
-		if w.logins[0].Get("client_id") != test.id || w.headers[0] != test.header || w.forms[0].Get("client_secret") != test.formUser {
-			t.Errorf("%s: %v %v %v", name, w.logins, w.headers, w.forms)
-		}
 	}
 }
 

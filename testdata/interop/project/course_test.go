@@ -3,8 +3,6 @@ package project
 import (
 	"go/ast"
 	"go/format"
-	"go/parser"
-	"go/token"
 	"maps"
 	"os"
 	"path/filepath"
@@ -85,11 +83,7 @@ func TestDocumentsAreFormatted(t *testing.T) {
 func TestGoroutinesAndLocksAreListed(t *testing.T) {
 	text := documents(t)["testdata/cases/README.md"]
 	var goroutines, locks []string
-	for _, name := range libraryFiles {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for name, file := range parsed(t) {
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:

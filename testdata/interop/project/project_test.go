@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
-	"go/types"
 	"interop/wire"
 	"io"
 	"maps"
@@ -205,21 +203,26 @@ func TestMetaKeys(t *testing.T) {
 
 // copied makes a module of files of the library under another package name, and returns its folder.
 func copied(t *testing.T, pkg string, names ...string) (dir string) {
-	files := map[string]string{"go.mod": "module elsewhere\n\ngo 1.26\n"}
+	dir = t.TempDir()
+	writeFile(t, filepath.Join(dir, "go.mod"), "module elsewhere\n\ngo 1.26\n")
 	for _, name := range names {
 		source, err := os.ReadFile(name + ".go")
 		if err != nil {
 			t.Fatal(err)
 		}
-		files[name+".go"] = strings.Replace(string(source), "package main\n", "package "+pkg+"\n", 1)
-	}
-	dir = t.TempDir()
-	for name, source := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name+".go"), strings.Replace(string(source), "package main\n", "package "+pkg+"\n", 1))
 	}
 	return dir
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // goCommand runs the go command in a folder.
@@ -253,36 +256,55 @@ func TestSubsetsCompile(t *testing.T) {
 	}
 }
 
-// Methods that are called through an interface, such as Is of an error, stand in the file of their type. If one stood in another, a copy without
-// that file would compile, and behave in another way.
-func TestMethodsStandWithTheirType(t *testing.T) {
-	throughInterface := []string{"Is", "As", "Unwrap", "Error", "String", "MarshalJSON", "UnmarshalJSON", "ServeHTTP", "Handle", "Dial", "Read", "Write", "Close"}
-	types, methods := map[string]string{}, map[string][]string{} // files by type
-	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
+// parsed returns the files of the library, by their names.
+func parsed(t *testing.T) map[string]*ast.File {
+	t.Helper()
+	files := map[string]*ast.File{}
+	for _, name := range libraryFiles {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range file.Decls {
-			switch d := d.(type) {
-			case *ast.GenDecl:
-				for _, spec := range d.Specs {
-					if spec, ok := spec.(*ast.TypeSpec); ok {
-						types[spec.Name.Name] = name
-					}
-				}
-			case *ast.FuncDecl:
-				if d.Recv == nil || !slices.Contains(throughInterface, d.Name.Name) {
-					continue
-				}
-				methods[receiverOf(d)] = append(methods[receiverOf(d)], name+": "+d.Name.Name)
-			}
+		files[name] = file
+	}
+	return files
+}
+
+// methodsOf returns the methods of a file.
+func methodsOf(file *ast.File) (methods []*ast.FuncDecl) {
+	for _, d := range file.Decls {
+		if d, ok := d.(*ast.FuncDecl); ok && d.Recv != nil {
+			methods = append(methods, d)
 		}
 	}
-	for name, list := range methods {
-		for _, method := range list {
-			if !strings.HasPrefix(method, types[name]+": ") {
-				t.Errorf("%s has a method in %s; the type stands in %s", name, method, types[name])
+	return methods
+}
+
+// typesOf returns the types of a file.
+func typesOf(file *ast.File) (types []*ast.TypeSpec) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.TypeSpec); ok {
+			types = append(types, spec)
+		}
+		return true
+	})
+	return types
+}
+
+// Methods that are called through an interface, such as Is of an error, stand in the file of their type. If one stood in another, a copy without
+// that file would compile, and behave in another way.
+func TestMethodsStandWithTheirType(t *testing.T) {
+	throughInterface := []string{"Is", "As", "Unwrap", "Error", "String", "MarshalJSON", "UnmarshalJSON", "ServeHTTP", "Handle", "Dial", "Read", "Write", "Close"}
+	files, home := parsed(t), map[string]string{}
+	for name, file := range files {
+		for _, spec := range typesOf(file) {
+			home[spec.Name.Name] = name
+		}
+	}
+	for name, file := range files {
+		for _, d := range methodsOf(file) {
+			if slices.Contains(throughInterface, d.Name.Name) && home[receiverOf(d)] != name {
+				t.Errorf("%s has a method %s in %s; the type stands in %s", receiverOf(d), d.Name.Name, name, home[receiverOf(d)])
 			}
 		}
 	}
@@ -291,29 +313,21 @@ func TestMethodsStandWithTheirType(t *testing.T) {
 // The course and the other documents name methods and fields of the code, such as `Peer.dispatch`. Each of them is there.
 func TestCourseNamesWhatIsThere(t *testing.T) {
 	members := map[string][]string{} // by type
-	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
+	for _, file := range parsed(t) {
+		for _, d := range methodsOf(file) {
+			members[receiverOf(d)] = append(members[receiverOf(d)], d.Name.Name)
 		}
-		for _, d := range file.Decls {
-			if d, ok := d.(*ast.FuncDecl); ok && d.Recv != nil {
-				receiver := receiverOf(d)
-				members[receiver] = append(members[receiver], d.Name.Name)
+		for _, spec := range typesOf(file) {
+			s, ok := spec.Type.(*ast.StructType)
+			if !ok {
+				continue
 			}
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.TypeSpec); ok {
-				if s, ok := spec.Type.(*ast.StructType); ok {
-					for _, field := range s.Fields.List {
-						for _, name := range field.Names {
-							members[spec.Name.Name] = append(members[spec.Name.Name], name.Name)
-						}
-					}
+			for _, field := range s.Fields.List {
+				for _, name := range field.Names {
+					members[spec.Name.Name] = append(members[spec.Name.Name], name.Name)
 				}
 			}
-			return true
-		})
+		}
 	}
 	found := 0
 	for path, text := range documents(t) {
@@ -346,69 +360,21 @@ func receiverOf(d *ast.FuncDecl) string {
 	return receiver.(*ast.Ident).Name
 }
 
-// exportData returns what finds the export data of a package that main.go needs. It asks the go command once: importer.Default asks it for each
-// package.
-func exportData(t *testing.T) importer.Lookup {
-	t.Helper()
-	out, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
-		files[path] = file
-	}
-	return func(path string) (io.ReadCloser, error) { return os.Open(files[path]) }
-}
-
-// main.go uses only exported names of the library, so that it could be another package.
+// main.go uses only exported names of the library: as a package of its own, it compiles.
 func TestMainUsesExportedNames(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles main.go in another way")
 	}
-	fset := token.NewFileSet()
-	std := importer.ForCompiler(fset, "gc", exportData(t))
-	fail := func(err error) { t.Fatal(err) }
-	parse := func(name string) *ast.File {
-		file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return file
+	dir := copied(t, "wire", "jsonrpc", "stdio", "sse", "session", "http")
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
 	}
-	var library []*ast.File
-	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
-		library = append(library, parse(name))
+	writeFile(t, filepath.Join(dir, "main", "main.go"), strings.Replace(string(source), "\nimport (\n", "\nimport (\n\t. \"elsewhere\"\n", 1))
+	for _, embedded := range []string{"page.html", "01-lesson.txtar"} {
+		writeFile(t, filepath.Join(dir, "main", "testdata", embedded), "")
 	}
-	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	whole, _ := (&types.Config{Importer: std, Error: fail}).Check("main", fset, append(library, parse("main.go")), info)
-	owners := map[types.Object]string{} // of fields and methods
-	for _, name := range whole.Scope().Names() {
-		if named, ok := whole.Scope().Lookup(name).Type().(*types.Named); ok {
-			for method := range named.Methods() {
-				owners[method] = name + "."
-			}
-			if fields, ok := named.Underlying().(*types.Struct); ok {
-				for field := range fields.Fields() {
-					owners[field] = name + "."
-				}
-			}
-		}
-	}
-	found := map[string]bool{} // names that are not exported
-	for id, object := range info.Uses {
-		if fset.Position(id.Pos()).Filename != "main.go" || object.Pkg() != whole || fset.Position(object.Pos()).Filename == "main.go" {
-			continue
-		}
-		if !object.Exported() {
-			found[owners[object]+id.Name] = true
-		}
-	}
-	names := slices.Sorted(maps.Keys(found))
-	if t.Logf("main.go uses %d names that are not exported", len(names)); len(names) > 0 {
-		t.Errorf("main.go uses, of what the library does not export, %q", names)
-	}
+	goCommand(t, dir, runtime.GOOS, "build", "-o", filepath.Join(dir, "main.exe"), "./main")
 }
 
 // What README.md and the pages beside it show is what happens: the commands of each are given to one shell as they stand, and print what is
