@@ -2108,18 +2108,6 @@ func TestNoDeadlines(t *testing.T) {
 	}
 }
 
-// A response that is not JSON, or has too many levels, ends the call that waits for it.
-func TestResponseIsNotJSON(t *testing.T) {
-	for _, value := range []string{"NaN", strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001)} {
-		if m := Decode([]byte(`{"jsonrpc":"2.0","id":7,"result":{"x":` + value + `}}`)).Messages[0]; m.Unusable() == nil || m.ID != NumberID(7) {
-			t.Error(m)
-		}
-	}
-	if m := Decode([]byte(`{"jsonrpc":"2.0","result":{"x":NaN},"id":7`)).Messages[0]; m.Unusable() != nil { // it may be a part of 71
-		t.Error(m)
-	}
-}
-
 // newWaiting returns a handler whose method wait waits until its context ends, and how many of these calls run. It has eight places for requests.
 func newWaiting(t *testing.T) (h *StreamableHandler, running *atomic.Int32) {
 	running, demo := new(atomic.Int32), newDemo()

@@ -329,45 +329,6 @@ func TestClientHTTP2(t *testing.T) {
 	}
 }
 
-// Callers whose time is shorter than a handshake make one together, and none gets a failure from before it came. What nobody waits for is
-// not sent.
-func TestClientShortCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		down, calls := true, 0
-		c := new(wire.Client)
-		defer c.Close()
-		if err := c.Connect(t.Context(), dialled(played(func(_ *http.Request, m *wire.Message) (int, string) {
-			switch {
-			case down:
-				return 503, ""
-			case m.Method == "server/discover":
-				time.Sleep(time.Second)
-			case m.Method == "late":
-				calls++
-			}
-			return 200, modernHello
-		}))); err == nil {
-			t.Error("connected")
-		}
-		down = false
-		var wg sync.WaitGroup
-		for n := range 20 {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-				defer cancel()
-				if err := c.Call(ctx, "m", nil, nil); (err != nil) != (n < 5) || err != nil && !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(n, err)
-				}
-			})
-			time.Sleep(time.Second / 9)
-		}
-		wg.Wait()
-		if err := c.Call(canceled(), "late", nil, nil); err != context.Canceled || calls != 0 {
-			t.Error(err, calls)
-		}
-	})
-}
-
 // A call ends with its context though nobody takes what has come before its answer.
 func TestClientHandlerStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -425,48 +386,6 @@ func TestClientReadsExactNames(t *testing.T) {
 			t.Errorf("%s %s: %v, the client says %q, the header %q", row.discovers, row.agrees, err, c.Server().Version, said.Load())
 		}
 		c.Close()
-	}
-}
-
-// A call whose session another call has found to be gone still waits on the old connection. Close ends it, and returns.
-func TestClientClosesOldConnections(t *testing.T) {
-	checkLeaks(t)
-	begun := make(chan struct{})
-	var sessions atomic.Int32
-	s := newStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *wire.Message) {
-		switch {
-		case m == nil:
-			w.WriteHeader(405)
-		case m.Method == "initialize":
-			w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions.Add(1)))
-			say(w, m, 200, legacyHello)
-		case m.Method == "slow":
-			close(begun)
-			<-r.Context().Done()
-		case m.Method == "quick" && r.Header.Get("Mcp-Session-Id") == "s1":
-			w.WriteHeader(404)
-		default:
-			say(w, m, 200, emptyResult)
-		}
-	})
-	c := &wire.Client{Versions: []string{"2025-11-25"}}
-	if err := c.Connect(t.Context(), wire.HTTPDialer{URL: s.URL, MaxMessage: testLimit}); err != nil {
-		t.Fatal(err)
-	}
-	slow, closed := make(chan error, 1), make(chan error, 1)
-	go func() { slow <- c.Call(context.Background(), "slow", nil, nil) }()
-	<-begun
-	if err := c.Call(t.Context(), "quick", nil, nil); err != nil || sessions.Load() != 2 {
-		t.Error(err, sessions.Load())
-	}
-	go func() { closed <- c.Close() }()
-	select {
-	case <-closed:
-	case <-time.After(time.Minute):
-		t.Fatal("Close does not return")
-	}
-	if err := <-slow; !errors.Is(err, wire.ErrClosed) {
-		t.Error(err)
 	}
 }
 

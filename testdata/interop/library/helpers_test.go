@@ -222,32 +222,6 @@ func serveLines(t *testing.T, h wire.Handler, log *slog.Logger, lines ...string)
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
 }
 
-// converseFor does what converse does, but the lines end only when so many lines have been answered, or after a minute: a server whose input has
-// ended gives its handlers a few seconds, which may be too few on a slow machine.
-func converseFor(t *testing.T, answers int, h wire.Handler, lines ...string) []string {
-	t.Helper()
-	checkLeaks(t)
-	var out lockedBuffer
-	answered := readerFunc(func([]byte) (int, error) {
-		for range 600 {
-			if strings.Count(out.String(), "\n") >= answers {
-				break
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		return 0, io.EOF
-	})
-	in := io.MultiReader(strings.NewReader(strings.Join(lines, "\n")+"\n"), answered)
-	if err := wire.Serve(t.Context(), wire.NewLineConn(in, &out, testLimit, func() error { return nil }), h, nil); err != nil {
-		t.Error(err)
-	}
-	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
-
 // wireEnd is the far end of a bytePipe, where a test reads and writes lines itself.
 type wireEnd struct {
 	r    *bufio.Reader
