@@ -22,14 +22,14 @@ import (
 	"time"
 )
 
-// Credentials in the URL are those of every request, whatever the endpoint event says.
+// Credentials in the URL are those of every request, whatever the endpoint event says. So are the fields of WithHeader, which needs no client.
 func TestSSEDialerCredentials(t *testing.T) {
 	checkLeaks(t)
 	for _, endpoint := range []string{"/post", "http://HOST/post", "http://other:secret@HOST/post"} {
 		posted := make(chan string, 1)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if user, password, _ := r.BasicAuth(); r.Method == "POST" {
-				posted <- user + ":" + password
+				posted <- user + ":" + password + r.Header.Get("X-Mine")
 				w.WriteHeader(202)
 				return
 			}
@@ -38,7 +38,8 @@ func TestSSEDialerCredentials(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}))
-		conn, err := wire.SSEDialer{URL: strings.Replace(server.URL, "http://", "http://me:mine@", 1), MaxMessage: testLimit}.Dial(t.Context())
+		web := wire.WithHeader(nil, http.Header{"X-Mine": {"-yes"}})
+		conn, err := wire.SSEDialer{URL: strings.Replace(server.URL, "http://", "http://me:mine@", 1), Client: web, MaxMessage: testLimit}.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +47,7 @@ func TestSSEDialerCredentials(t *testing.T) {
 		if err := conn.Write(t.Context(), wire.Payload{Messages: []*wire.Message{m}}); err != nil {
 			t.Error(err)
 		}
-		if got := <-posted; got != "me:mine" {
+		if got := <-posted; got != "me:mine-yes" {
 			t.Error(endpoint, got)
 		}
 		conn.Close()

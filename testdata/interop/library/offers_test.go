@@ -551,6 +551,7 @@ func TestContentRoundTrips(t *testing.T) {
 	}
 	for want, content := range map[string]any{
 		`{"type":"text","text":""}`:                                    wire.TextContent(""),
+		`{"type":"text","annotations":{"priority":1},"text":""}`:       wire.Content{Type: "text", Annotations: &wire.ContentAnnotations{Priority: new(1.0)}},
 		`{"type":"image","mimeType":"image/png","data":""}`:            wire.ImageContent(nil, "image/png"),
 		`{"type":"resource","resource":{"uri":"a:b","text":""}}`:       wire.EmbeddedResource(wire.ResourceContents{URI: "a:b"}),
 		`{"type":"resource","resource":{"uri":"a:b","blob":""}}`:       wire.EmbeddedResource(wire.ResourceContents{URI: "a:b", Blob: []byte{}}),

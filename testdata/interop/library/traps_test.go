@@ -11,6 +11,21 @@ import (
 	"testing"
 )
 
+// The reader waits for the handler of a notification, so a call there would wait for ever. It fails at once.
+func TestCallInANotification(t *testing.T) {
+	ours, theirs := wire.Pipe()
+	failed := make(chan error, 1)
+	peer := wire.OpenConn(t.Context(), ours, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+		failed <- x.Call(ctx, "m", nil, nil)
+		return nil, nil
+	}), nil)
+	defer peer.Close()
+	_ = theirs.Write(t.Context(), wire.Decode([]byte(`{"jsonrpc":"2.0","method":"n"}`)))
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "nothing is read before it returns") {
+		t.Error(err)
+	}
+}
+
 // A handler of a request that ends its goroutine, as t.FailNow does, costs an internal error. The conversation goes on.
 func TestGoexitIsAnswered(t *testing.T) {
 	h := &wire.Server{Methods: map[string]wire.HandlerFunc{
