@@ -97,43 +97,6 @@ func Example() {
 	// Output: 2026-07-28 Hello, Ada <nil>
 }
 
-// A tool that must ask returns an InputRequired. It runs again with the answer, in either era.
-func ExampleInputRequired() {
-	greet := func(_ context.Context, x *Exchange, _ struct{}) (any, error) {
-		var answer ElicitResult
-		if !x.Input("name", &answer) {
-			form := json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}}}`)
-			question := InputRequest{Method: "elicitation/create", Params: ElicitParams{Message: "Who?", RequestedSchema: form}}
-			return InputRequired{Requests: map[string]InputRequest{"name": question}}, nil
-		}
-		return answer.Action + " " + string(answer.Content), nil
-	}
-	user := func(context.Context, *Exchange) (any, error) {
-		return ElicitResult{Action: "accept", Content: json.RawMessage(`{"name":"Ada"}`)}, nil
-	}
-	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		server := &Server{Info: Implementation{Name: "hello", Version: "1"}}
-		AddTool(server, Tool{Name: "greet"}, greet)
-		ours, theirs := Pipe()
-		go Serve(context.Background(), theirs, server, nil)
-		client := &Client{
-			Info:     Implementation{Name: "hello", Version: "1"},
-			Versions: []string{version},
-			Handlers: map[string]HandlerFunc{"elicitation/create": user},
-		}
-		if err := client.Connect(context.Background(), DialerFunc(func(context.Context) (Conn, error) { return ours, nil })); err != nil {
-			panic(err)
-		}
-		var result ToolResult
-		err := client.Call(context.Background(), "tools/call", CallToolParams{Name: "greet"}, &result)
-		fmt.Println(version, result.Text(), err)
-		client.Close()
-	}
-	// Output:
-	// 2025-11-25 accept {"name":"Ada"} <nil>
-	// 2026-07-28 accept {"name":"Ada"} <nil>
-}
-
 // What is not a message decodes to the error that it deserves.
 func ExampleDecode() {
 	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":2}`, `[]`, `Content-Length: 52`} {
@@ -219,15 +182,6 @@ func ExampleReadEvents() {
 }
 
 // ======== jsonrpc.go ========
-
-// A result of another shape than the caller wants is an error, and not one of the peer's.
-func TestResultDoesNotFit(t *testing.T) {
-	c := connect(t, newDemo(), &Client{Versions: []string{"2025-11-25"}})
-	err := c.Call(t.Context(), "tools/list", nil, &struct{ Tools int }{})
-	if fault := (*Error)(nil); err == nil || errors.As(err, &fault) {
-		t.Error(err)
-	}
-}
 
 // What a peer has sent makes no error text of its own length: neither for a log, nor for the answer that repeats it.
 func TestErrorTextsAreCut(t *testing.T) {
@@ -1754,18 +1708,6 @@ type failing struct{ *paper }
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// After Close a POST to a conversation gets 404 with its id. A response to a question has no id of ours.
-func TestSSEUnknown(t *testing.T) {
-	h := &SSEHandler{Handler: newDemo()}
-	for _, row := range []struct{ body, id string }{{ping, `"id":1`}, {saysOK, ""}} {
-		w := visit(h, "POST", row.body).answered()
-		if text := w.Body.String(); w.Code != 404 || strings.Contains(text, `"id"`) != (row.id != "") || !strings.Contains(text, row.id) {
-			t.Errorf("%s: %d %s", row.body, w.Code, text)
-		}
-		h.Close()
-	}
-}
-
 // newWaiting returns a handler whose method wait waits until its context ends, and how many of these calls run. It has eight places for requests.
 func newWaiting(t *testing.T) (h *StreamableHandler, running *atomic.Int32) {
 	running, demo := new(atomic.Int32), newDemo()
@@ -1887,45 +1829,35 @@ func TestSilentSessionWithBytes(t *testing.T) {
 
 // What a legacy client has answered is in use until the call is: the answers of calls that wait for the next one do not fill the memory.
 func TestAnswersOfWaitingCalls(t *testing.T) {
-	server := &Server{Info: Implementation{Name: "t", Version: "0"}}
-	AddTool(server, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
-		form := ElicitParams{Message: "?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
-		return InputRequired{Requests: map[string]InputRequest{"a": {"elicitation/create", form}, "b": {"elicitation/create", form}}}, nil
-	})
-	h := newHandler(t, server)
-	h.MaxBody, h.MaxHeld = 64<<10, 1 // so 512 KiB may be in use
-	site := httptest.NewServer(h)
-	defer site.Close()
-	waiting, failed := make(chan bool), make(chan string, 20)
-	var asked atomic.Int32
-	client := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handlers: map[string]HandlerFunc{
-		"elicitation/create": func(ctx context.Context, _ *Exchange) (any, error) {
-			if asked.Add(1)%2 == 0 { // "b"
-				waiting <- true
-				<-ctx.Done()
-				return nil, ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		server := &Server{Info: Implementation{Name: "t", Version: "0"}}
+		AddTool(server, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
+			form := ElicitParams{Message: "?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
+			return InputRequired{Requests: map[string]InputRequest{"a": {"elicitation/create", form}, "b": {"elicitation/create", form}}}, nil
+		})
+		h := newHandler(t, server)
+		defer h.Close()
+		h.MaxBody, h.MaxHeld = 64<<10, 1 // so 512 KiB may be in use
+		hello := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)
+		session := "Mcp-Session-Id: " + visit(h, "POST", hello).answered().Header().Get("Mcp-Session-Id")
+		visit(h, "POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session).answered()
+		answer := `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"text":"` + strings.Repeat("x", 60_000) + `"}}}`
+		refused := false
+		for n := 0; n < 20 && !refused; n++ {
+			v := visit(h, "POST", toolCall(n, "ask", "{}"), session)
+			synctest.Wait()
+			questions := regexp.MustCompile(`"id":(\d+),"method":"elicitation/create"`).FindStringSubmatch(v.Body.String())
+			if questions == nil {
+				t.Fatal(v.Code, v.Body)
 			}
-			return ElicitResult{Action: "accept", Content: json.RawMessage(`{"text":"` + strings.Repeat("x", 60_000) + `"}`)}, nil
-		}}}
-	if err := client.Connect(t.Context(), HTTPDialer{URL: site.URL}); err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	full := ""
-	for n := 0; n < 20 && full == ""; n++ {
-		go func() {
-			var result ToolResult
-			err := client.Call(t.Context(), "tools/call", CallToolParams{Name: "ask"}, &result)
-			failed <- fmt.Sprint(result.Text(), err)
-		}()
-		select {
-		case <-waiting:
-		case full = <-failed:
+			taken := visit(h, "POST", fmt.Sprintf(answer, questions[1]), session).answered()
+			synctest.Wait()
+			refused = taken.Code == 503 || strings.Contains(v.Body.String(), "The user cannot be asked")
 		}
-	}
-	if !strings.Contains(full, "The user cannot be asked") {
-		t.Errorf("of 20 calls, each with an answer of 60 kB, none was refused: %s", full)
-	}
+		if !refused {
+			t.Error("of 20 calls, each with an answer of 60 kB, none was refused")
+		}
+	})
 }
 
 // Requests without a session get three quarters of the places, so that sessions have some.

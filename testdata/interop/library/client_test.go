@@ -64,9 +64,11 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 		var begun sync.WaitGroup
 		begun.Add(20)
 		var sessions atomic.Int32
-		s := newStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *wire.Message) {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			m := wire.Decode(body).Messages[0]
 			switch {
-			case m == nil:
+			case r.Method != "POST":
 				w.WriteHeader(405)
 			case m.Method == "initialize":
 				w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions.Add(1)))
@@ -82,7 +84,7 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 			default:
 				say(w, m, 200, emptyResult)
 			}
-		})
+		}))
 		c := &wire.Client{Versions: []string{"2025-11-25"}}
 		if err := c.Connect(t.Context(), wire.HTTPDialer{URL: s.URL, MaxMessage: testLimit}); err != nil {
 			t.Fatal(err)
@@ -104,6 +106,8 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 			}
 		}
 		c.Close()
+		s.CloseClientConnections()
+		s.Close()
 	}
 }
 
@@ -361,25 +365,24 @@ func TestClientReadsExactNames(t *testing.T) {
 		{`"supportedVersions":["2026-07-28"],"supportedVersions":["2025-06-18"]`, `"protocolVersion":"2025-11-25"`, "2025-11-25"},
 	} {
 		var said atomic.Value
-		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *wire.Message) {
+		network := played(func(r *http.Request, m *wire.Message) (status int, body string) {
 			switch {
 			case r.Method != "POST":
-				say(w, m, 405, "")
+				return 405, ""
 			case m.Method == "server/discover" && row.discovers == "":
-				say(w, m, 404, "")
+				return 404, ""
 			case m.Method == "server/discover":
-				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{`+row.discovers+`,"capabilities":{}}}`)
+				return 200, `{"jsonrpc":"2.0","id":ID,"result":{` + row.discovers + `,"capabilities":{}}}`
 			case m.Method == "initialize":
-				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{`+row.agrees+`,"capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`)
+				return 200, `{"jsonrpc":"2.0","id":ID,"result":{` + row.agrees + `,"capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`
 			case m.Kind() == wire.Notification:
-				w.WriteHeader(202)
-			default:
-				said.Store(r.Header.Get("Mcp-Protocol-Version"))
-				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{}}`)
+				return 202, ""
 			}
+			said.Store(r.Header.Get("Mcp-Protocol-Version"))
+			return 200, emptyResult
 		})
 		c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}}
-		if err := c.Connect(t.Context(), wire.HTTPDialer{URL: s.URL, MaxMessage: testLimit}); err != nil {
+		if err := c.Connect(t.Context(), dialled(network)); err != nil {
 			if !strings.Contains(err.Error(), row.want) {
 				t.Errorf("%s %s: %v", row.discovers, row.agrees, err)
 			}

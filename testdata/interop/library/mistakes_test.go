@@ -164,6 +164,7 @@ func TestMistakesInAModernCall(t *testing.T) {
 		"asked 16 times for input":      c.Call(ctx, "tools/call", map[string]any{"name": "a"}, nil),
 		"roots/list: no roots today":    c.Call(ctx, "prompts/get", map[string]any{"name": "a"}, nil),
 		"int is not a JSON object":      c.Call(ctx, "resources/read", map[string]any{"uri": "a:b"}, nil),
+		"cannot unmarshal array":        c.Call(ctx, "tools/list", nil, &struct{ Tools int }{}),
 		"params of tools/call":          c.Call(ctx, "tools/call", make(chan int), nil),
 		"context canceled":              c.Call(canceled(), "tools/call", nil, nil),
 		"request answered or cancelled": <-related,
