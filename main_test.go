@@ -97,154 +97,6 @@ func Example() {
 	// Output: 2026-07-28 Hello, Ada <nil>
 }
 
-// A tool that must ask returns an InputRequired. It runs again with the answer, in either era.
-func ExampleInputRequired() {
-	greet := func(_ context.Context, x *Exchange, _ struct{}) (any, error) {
-		var answer ElicitResult
-		if !x.Input("name", &answer) {
-			form := json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}}}`)
-			question := InputRequest{Method: "elicitation/create", Params: ElicitParams{Message: "Who?", RequestedSchema: form}}
-			return InputRequired{Requests: map[string]InputRequest{"name": question}}, nil
-		}
-		return answer.Action + " " + string(answer.Content), nil
-	}
-	user := func(context.Context, *Exchange) (any, error) {
-		return ElicitResult{Action: "accept", Content: json.RawMessage(`{"name":"Ada"}`)}, nil
-	}
-	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		server := &Server{Info: Implementation{Name: "hello", Version: "1"}}
-		AddTool(server, Tool{Name: "greet"}, greet)
-		ours, theirs := Pipe()
-		go Serve(context.Background(), theirs, server, nil)
-		client := &Client{
-			Info:     Implementation{Name: "hello", Version: "1"},
-			Versions: []string{version},
-			Handlers: map[string]HandlerFunc{"elicitation/create": user},
-		}
-		if err := client.Connect(context.Background(), DialerFunc(func(context.Context) (Conn, error) { return ours, nil })); err != nil {
-			panic(err)
-		}
-		var result ToolResult
-		err := client.Call(context.Background(), "tools/call", CallToolParams{Name: "greet"}, &result)
-		fmt.Println(version, result.Text(), err)
-		client.Close()
-	}
-	// Output:
-	// 2025-11-25 accept {"name":"Ada"} <nil>
-	// 2026-07-28 accept {"name":"Ada"} <nil>
-}
-
-// A tool with two arguments asks the user, and reports its progress. The client answers the one and shows the other.
-func ExampleAddTool() {
-	type arguments struct {
-		City   string `json:"city"`
-		Nights int    `json:"nights,omitempty"` // 0 if the client leaves it out
-	}
-	type form struct {
-		Hotel string `json:"hotel"`
-	}
-	book := func(ctx context.Context, x *Exchange, args arguments) (any, error) {
-		var answer ElicitResult
-		if !x.Input("hotel", &answer) {
-			schema := json.RawMessage(`{"type":"object","required":["hotel"],"properties":{"hotel":{"type":"string"}}}`)
-			question := InputRequest{Method: "elicitation/create", Params: ElicitParams{Message: "Which hotel?", RequestedSchema: schema}}
-			return InputRequired{Requests: map[string]InputRequest{"hotel": question}}, nil
-		}
-		if answer.Action != "accept" {
-			return "Nothing is booked", nil
-		}
-		var filled form
-		if err := Bind(answer.Content, &filled); err != nil {
-			return nil, err // the model reads it
-		}
-		for n := range args.Nights {
-			if err := x.ProgressMessage(ctx, float64(n+1), float64(args.Nights), fmt.Sprint("night ", n+1)); err != nil {
-				return nil, err
-			}
-		}
-		return fmt.Sprintf("%d nights at %s, %s", args.Nights, filled.Hotel, args.City), nil
-	}
-	server := &Server{Info: Implementation{Name: "travel", Version: "1"}}
-	AddTool(server, Tool{Name: "book", Description: "Books a hotel.", InputSchema: json.RawMessage(
-		`{"type":"object","required":["city"],"properties":{"city":{"type":"string"},"nights":{"type":"integer"}}}`)}, book)
-	ours, theirs := Pipe()
-	go Serve(context.Background(), theirs, server, nil)
-
-	client := &Client{
-		Info: Implementation{Name: "traveller", Version: "1"},
-		Handlers: map[string]HandlerFunc{"elicitation/create": func(_ context.Context, x *Exchange) (any, error) {
-			var question ElicitParams
-			if err := x.Bind(&question); err != nil {
-				return nil, err
-			}
-			fmt.Println(question.Message)
-			return ElicitResult{Action: "accept", Content: json.RawMessage(`{"hotel":"Grand"}`)}, nil
-		}},
-	}
-	defer client.Close()
-	if err := client.Connect(context.Background(), DialerFunc(func(context.Context) (Conn, error) { return ours, nil })); err != nil {
-		panic(err)
-	}
-	var result ToolResult
-	params := CallToolParams{Name: "book", Arguments: arguments{"Oslo", 2}}
-	err := client.CallWithProgress(context.Background(), "tools/call", params, &result, func(p ProgressParams) {
-		fmt.Println(p.Progress, "of", p.Total, p.Message)
-	})
-	fmt.Println(result.Text(), err)
-	// Output:
-	// Which hotel?
-	// 1 of 2 night 1
-	// 2 of 2 night 2
-	// 2 nights at Grand, Oslo <nil>
-}
-
-// Resources with URIs that are known, others that a template describes, and a prompt.
-func ExampleServer_AddResource() {
-	notes := map[string]string{"note:///welcome": "Hello!", "note:///todo": "Sleep."}
-	read := func(_ context.Context, _ *Exchange, uri string) (any, error) {
-		text, ok := notes[uri]
-		if !ok {
-			return nil, ResourceNotFound(uri)
-		}
-		return text, nil
-	}
-	server := &Server{Info: Implementation{Name: "notes", Version: "1"}}
-	server.AddResource(Resource{URI: "note:///welcome", Name: "welcome", MimeType: "text/plain"}, read)
-	server.AddResourceTemplate(ResourceTemplate{URITemplate: "note:///{name}", Name: "note", MimeType: "text/plain"}, read)
-	prompt := Prompt{Name: "summarize", Arguments: []PromptArgument{{Name: "note", Required: true}}}
-	server.AddPrompt(prompt, func(_ context.Context, _ *Exchange, args map[string]string) (any, error) {
-		return "Summarize this: " + notes["note:///"+args["note"]], nil
-	})
-	ours, theirs := Pipe()
-	go Serve(context.Background(), theirs, server, nil)
-	client := &Client{Info: Implementation{Name: "reader", Version: "1"}}
-	defer client.Close()
-	if err := client.Connect(context.Background(), DialerFunc(func(context.Context) (Conn, error) { return ours, nil })); err != nil {
-		panic(err)
-	}
-	var list ListResourcesResult
-	err := client.Call(context.Background(), "resources/list", nil, &list)
-	fmt.Println(len(list.Resources), list.Resources[0].Name, err)
-	for _, uri := range []string{"note:///todo", "note:///x"} {
-		var result ReadResourceResult
-		err := client.Call(context.Background(), "resources/read", ResourceParams{URI: uri}, &result)
-		for _, c := range result.Contents {
-			fmt.Println(c.URI, c.MimeType, c.Text)
-		}
-		fmt.Println(err)
-	}
-	var filled PromptResult
-	params := GetPromptParams{Name: "summarize", Arguments: map[string]string{"note": "todo"}}
-	err = client.Call(context.Background(), "prompts/get", params, &filled)
-	fmt.Println(filled.Messages[0].Role, filled.Messages[0].Content.Text, err)
-	// Output:
-	// 1 welcome <nil>
-	// note:///todo text/plain Sleep.
-	// <nil>
-	// Resource not found (-32602)
-	// user Summarize this: Sleep. <nil>
-}
-
 // What is not a message decodes to the error that it deserves.
 func ExampleDecode() {
 	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":2}`, `[]`, `Content-Length: 52`} {
@@ -329,158 +181,7 @@ func ExampleReadEvents() {
 	// message 8 "" <nil>
 }
 
-// Both ends of a Unix socket. The server has any number of clients; a TCP listener is served alike.
-func ExampleNewLineConn() {
-	folder, err := os.MkdirTemp("", "mcp")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(folder)
-	path := filepath.Join(folder, "socket")
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		panic(err)
-	}
-	server := &Server{Info: Implementation{Name: "hello", Version: "1"}}
-	AddTool(server, Tool{Name: "time"}, func(context.Context, *Exchange, struct{}) (any, error) { return "noon", nil })
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil { // the listener is closed
-				return
-			}
-			serving.Go(func() { _ = Serve(context.Background(), NewLineConn(conn, conn, 4<<20, conn.Close), server, nil) })
-		}
-	})
-
-	client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
-	err = client.Connect(context.Background(), DialerFunc(func(ctx context.Context) (Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-		if err != nil {
-			return nil, err
-		}
-		return NewLineConn(conn, conn, 4<<20, conn.Close), nil
-	}))
-	var result ToolResult
-	called := client.Call(context.Background(), "tools/call", CallToolParams{Name: "time"}, &result)
-	fmt.Println(err, called, result.Text())
-	client.Close()
-	listener.Close()
-	serving.Wait()
-	// Output: <nil> <nil> noon
-}
-
-// A handler in a mux, and a client for its URL. Both ends agree on 2026-07-28; a client of any older revision would be served as well.
-func ExampleStreamableHandler() {
-	server := &Server{Info: Implementation{Name: "hello", Version: "1"}}
-	AddTool(server, Tool{Name: "time"}, func(context.Context, *Exchange, struct{}) (any, error) { return "noon", nil })
-	mcp := &StreamableHandler{Handler: server, Sessions: &Sessions{}}
-	defer mcp.Close()
-	mux := http.NewServeMux()
-	mux.Handle("/mcp", mcp)
-	site := httptest.NewServer(mux)
-	defer site.Close()
-	client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
-	defer client.Close()
-	err := client.Connect(context.Background(), HTTPDialer{URL: site.URL + "/mcp"})
-	var result ToolResult
-	called := client.Call(context.Background(), "tools/call", CallToolParams{Name: "time"}, &result)
-	fmt.Println(err, client.Server().Version, called, result.Text())
-	fmt.Println(client.Call(context.Background(), "prompts/list", nil, nil))
-	// Output:
-	// <nil> 2026-07-28 <nil> noon
-	// HTTP 404 Not Found: Method not found: prompts/list (-32601)
-}
-
-// statusWriter is what middleware that logs puts in place of the ResponseWriter. Without Unwrap nothing could stream through it.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// MCP beside what a site has already: two users with tokens, the pages of one origin, and middleware that logs.
-func ExampleGuard() {
-	users := map[string]string{"Bearer a-secret": "Ada", "Bearer b-secret": "Bob"}
-	server := &Server{Info: Implementation{Name: "hello", Version: "1"}}
-	AddTool(server, Tool{Name: "whoami"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
-		return x.Principal, x.ProgressMessage(ctx, 1, 1, "looking")
-	})
-	mcp := &StreamableHandler{Handler: server, Sessions: &Sessions{}, Guard: Guard{
-		Origins: []string{"https://app.example.com"},
-		Authenticate: func(r *http.Request) (principal string, err error) {
-			user, ok := users[r.Header.Get("Authorization")]
-			if !ok {
-				return "", &AuthError{Challenge: `Bearer realm="hello"`}
-			}
-			return user, nil
-		},
-	}}
-	defer mcp.Close()
-	mux := http.NewServeMux()
-	mux.Handle("/api/mcp", mcp)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "well") })
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		logged := &statusWriter{w, 200}
-		mux.ServeHTTP(logged, r)
-		slog.Debug("served", "method", r.Method, "path", r.URL.Path, "status", logged.status)
-	}))
-	defer site.Close()
-
-	for _, token := range []string{"a-secret", "b-secret", "guess"} {
-		client := &Client{Info: Implementation{Name: "hello", Version: "1"}}
-		web := WithHeader(nil, http.Header{"Authorization": {"Bearer " + token}})
-		err := client.Connect(context.Background(), HTTPDialer{URL: site.URL + "/api/mcp", Client: web})
-		if err != nil {
-			fmt.Println(err)
-			continue
-		}
-		var result ToolResult
-		err = client.CallWithProgress(context.Background(), "tools/call", CallToolParams{Name: "whoami"}, &result, func(p ProgressParams) {
-			fmt.Print(p.Message, ": ")
-		})
-		fmt.Println(result.Text(), err)
-		client.Close()
-	}
-	for _, origin := range []string{"https://app.example.com", "https://evil.example.com"} {
-		preflight, _ := http.NewRequest("OPTIONS", site.URL+"/api/mcp", nil)
-		preflight.Header.Set("Origin", origin)
-		preflight.Header.Set("Access-Control-Request-Method", "POST")
-		if resp, err := http.DefaultClient.Do(preflight); err == nil {
-			resp.Body.Close()
-			fmt.Println(origin, resp.Status)
-		}
-	}
-	if resp, err := http.Get(site.URL + "/healthz"); err == nil { // which needs no token
-		resp.Body.Close()
-		fmt.Println(resp.Status)
-	}
-	// Output:
-	// looking: Ada <nil>
-	// looking: Bob <nil>
-	// server/discover: HTTP 401 Unauthorized: Not authorized (-32600)
-	// https://app.example.com 204 No Content
-	// https://evil.example.com 403 Forbidden
-	// 200 OK
-}
-
 // ======== jsonrpc.go ========
-
-// A result of another shape than the caller wants is an error, and not one of the peer's.
-func TestResultDoesNotFit(t *testing.T) {
-	c := connect(t, newDemo(), &Client{Versions: []string{"2025-11-25"}})
-	err := c.Call(t.Context(), "tools/list", nil, &struct{ Tools int }{})
-	if fault := (*Error)(nil); err == nil || errors.As(err, &fault) {
-		t.Error(err)
-	}
-}
 
 // What a peer has sent makes no error text of its own length: neither for a log, nor for the answer that repeats it.
 func TestErrorTextsAreCut(t *testing.T) {
@@ -1530,26 +1231,6 @@ func TestPublishNeverWaits(t *testing.T) {
 	})
 }
 
-// listener is a pipe to a Server that has acknowledged a subscription.
-type listener struct {
-	*wireEnd
-	served chan error
-}
-
-func listenTo(t *testing.T, server Handler, filter string) *listener {
-	t.Helper()
-	ours, theirs := bytePipe(t)
-	l := &listener{theirs, make(chan error, 1)}
-	go func() { l.served <- Serve(t.Context(), ours, server, nil) }()
-	fmt.Fprintln(l, modernRequest("subscriptions/listen", `"notifications":`+filter))
-	if line := l.next(t); !strings.Contains(line, "acknowledged") {
-		t.Fatal(line)
-	}
-	return l
-}
-
-func (l *listener) next(t *testing.T) string { t.Helper(); return readLine(t, l.wireEnd) }
-
 func (s *Server) listening() int {
 	c := s.changes.(*changes)
 	c.mu.Lock()
@@ -1559,38 +1240,56 @@ func (s *Server) listening() int {
 
 // The subscriptions at one server, whoever's they are, have a bound, beyond which they are refused.
 func TestListenBounds(t *testing.T) {
-	checkLeaks(t)
-	demo := newDemo()
-	var ends []*listener
-	try := func(l *listener, method string, id any, want string) bool {
-		fmt.Fprintf(l, `{"jsonrpc":"2.0","id":%v,"method":%q,"params":{"notifications":{},%s}}`+"\n", id, method, modernMeta)
-		return strings.Contains(l.next(t), want)
-	}
-	for i := range 5 {
-		l := listenTo(t, demo, "{}")
-		ends = append(ends, l)
-		for id := range min(1000, maxListeners-1000*i) - 1 {
-			if !try(l, "subscriptions/listen", id+2, "acknowledged") {
-				t.Fatal(i, id)
+	synctest.Test(t, func(t *testing.T) {
+		demo := newDemo()
+		var said lockedBuffer
+		var ends []Conn
+		ask := func(end Conn, method, id string) (answers string) {
+			said.take()
+			line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"notifications":{},%s}}`, id, method, modernMeta)
+			_ = end.Write(t.Context(), Decode([]byte(line)))
+			time.Sleep(time.Second) // so that the next line has a reader
+			return said.take()
+		}
+		for n := range maxListeners {
+			if n%1000 == 0 { // more than one pipe may have at once
+				ours, theirs := Pipe()
+				go Serve(t.Context(), ours, demo, nil)
+				go func() {
+					for {
+						in, err := theirs.Read()
+						if err != nil {
+							return
+						}
+						_, _ = said.Write(in.Append(nil))
+					}
+				}()
+				ends = append(ends, theirs)
+			}
+			if got := ask(ends[n/1000], "subscriptions/listen", strconv.Itoa(n)); !strings.Contains(got, "acknowledged") {
+				t.Fatal(n, got)
 			}
 		}
-	}
-	last := ends[4]
-	if !try(last, "subscriptions/listen", `"x"`, `"id":"x","error":{"code":-32603,"message":"Too many subscriptions"}`) || !try(last, "tools/list", `"x"`, `"id":"x","result"`) {
-		t.Error("beyond the bound")
-	}
-	fmt.Fprintln(last, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
-	waitFor(t, func() bool { // there is room again
-		return try(last, "subscriptions/listen", `"y"`, `"io.modelcontextprotocol/subscriptionId":"y"},"notifications":{}`)
+		last := ends[len(ends)-1]
+		if got := ask(last, "subscriptions/listen", `"x"`); !strings.Contains(got, `"id":"x","error":{"code":-32603,"message":"Too many subscriptions"}`) {
+			t.Error("beyond the bound:", got)
+		}
+		if got := ask(last, "tools/list", `"x"`); !strings.Contains(got, `"id":"x","result"`) {
+			t.Error("another request:", got)
+		}
+		_ = last.Write(t.Context(), Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, maxListeners-1)))
+		time.Sleep(time.Second)
+		if got := ask(last, "subscriptions/listen", `"y"`); !strings.Contains(got, `"io.modelcontextprotocol/subscriptionId":"y"},"notifications":{}`) {
+			t.Error("there should be room again:", got)
+		}
+		for _, end := range ends {
+			end.Close()
+		}
+		time.Sleep(time.Minute)
+		if demo.listening() != 0 {
+			t.Error(demo.listening())
+		}
 	})
-	for _, l := range ends {
-		go func() { _, _ = io.Copy(io.Discard, l) }()
-		l.w.Close()
-		<-l.served
-	}
-	if demo.listening() != 0 {
-		t.Error(demo.listening())
-	}
 }
 
 // watchedConn and watchedResponse call a function before they write.
@@ -1660,31 +1359,36 @@ func TestListenLeavesNothing(t *testing.T) {
 
 // What is published while the acknowledgement is being sent comes after it.
 func TestListenAcknowledgesFirst(t *testing.T) {
-	demo := newDemo()
-	publish := func(text string) error {
-		if strings.Contains(text, "acknowledged") {
-			demo.Publish("notifications/resources/list_changed", nil)
+	synctest.Test(t, func(t *testing.T) {
+		demo := newDemo()
+		publish := func(text string) error {
+			if strings.Contains(text, "acknowledged") {
+				demo.Publish("notifications/resources/list_changed", nil)
+			}
+			return nil
 		}
-		return nil
-	}
-	line := modernRequest("subscriptions/listen", `"notifications":{"resourcesListChanged":true}`)
-	a, b := Pipe()
-	defer b.Close()
-	go Serve(t.Context(), watchedConn{a, publish}, demo, nil)
-	_ = b.Write(t.Context(), Decode([]byte(line)))
-	h := newHandler(t, demo)
-	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(watchedResponse{w, publish}, r) })).modern()
-	stream := c.events(c.send("POST", line, "Mcp-Method: subscriptions/listen"))
-	for _, want := range []string{"notifications/subscriptions/acknowledged", "notifications/resources/list_changed"} {
-		p, err := b.Read()
-		if err != nil || p.Messages[0].Method != want {
-			t.Error("on a pipe:", p, err)
+		line := modernRequest("subscriptions/listen", `"notifications":{"resourcesListChanged":true}`)
+		a, b := Pipe()
+		go Serve(t.Context(), watchedConn{a, publish}, demo, nil)
+		_ = b.Write(t.Context(), Decode([]byte(line)))
+		h := newHandler(t, demo)
+		watched := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(watchedResponse{w, publish}, r) })
+		v := visit(watched, "POST", line, modernLines("subscriptions/listen")...)
+		synctest.Wait()
+		events, err := readEvents(v.Body, testLimit)
+		heard := slices.DeleteFunc(events, func(e Event) bool { return len(e.Data) == 0 })
+		for i, want := range []string{"notifications/subscriptions/acknowledged", "notifications/resources/list_changed"} {
+			if p, err := b.Read(); err != nil || p.Messages[0].Method != want {
+				t.Error("on a pipe:", p, err)
+			}
+			if err != nil || len(heard) <= i || !strings.Contains(string(heard[i].Data), want) {
+				t.Errorf("over HTTP: %q, %v", heard, err)
+			}
 		}
-		if got := string(c.next(stream).Data); !strings.Contains(got, want) {
-			t.Error("over HTTP:", got)
-		}
-	}
-	h.Close()
+		b.Close()
+		v.leave()
+		time.Sleep(time.Minute)
+	})
 }
 
 func canceled() context.Context {
@@ -1750,23 +1454,29 @@ func TestAuthentication(t *testing.T) {
 	mux.Handle("/mcp", mcp)
 	mux.Handle("/stateless", &StreamableHandler{Handler: spy, Guard: guard})
 	mux.Handle("/sse", sse)
-	c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	site := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, r.Header.Get("X-Value"))))
-	}))
-	base := strings.TrimSuffix(c.url, "/mcp")
-	for _, c.url = range []string{base + "/mcp", base + "/sse", base + "/sse?session=x"} {
+	})
+	for _, path := range []string{"/mcp", "/sse", "/sse?session=x"} {
 		for _, method := range []string{"GET", "POST", "DELETE", "PUT", "OPTIONS"} {
 			for line, want := range map[string]string{"X: y": "401 Bearer", "Authorization: Bearer weak": `403 Bearer error="insufficient_scope", scope="mcp"`} {
-				if status, _, header := c.do(method, ping, line); fmt.Sprint(status, " ", header.Get("WWW-Authenticate")) != want {
-					t.Errorf("%s %s: %d %s, want %s", method, c.url, status, header, want)
+				if v := visit(site, method+" "+path, ping, line).answered(); fmt.Sprint(v.Code, " ", v.Header().Get("WWW-Authenticate")) != want {
+					t.Errorf("%s %s: %d %s, want %s", method, path, v.Code, v.Header(), want)
 				}
 			}
 		}
 	}
-	const note, two, ada, bob = `{"jsonrpc":"2.0","method":"x"}`, `[` + ping + `,{"jsonrpc":"2.0","id":2,"method":"ping"}]`, "Authorization: Bearer ada; X-Value: a", "Authorization: Bearer bob"
+	const note, two = `{"jsonrpc":"2.0","method":"x"}`, `[` + ping + `,{"jsonrpc":"2.0","id":2,"method":"ping"}]`
+	const ada, bob = "Authorization: Bearer ada; X-Value: a", "Authorization: Bearer bob"
 	const session, event, modern = "; Mcp-Session-Id: session-1", "; Mcp-Session-Id: session-1; Last-Event-ID: 84097828.1/1", "; MCP-Protocol-Version: 2026-07-28"
-	c.url = base + "/sse"
-	endpoint := "POST " + string(c.next(c.events(c.send("GET", "", "Authorization: Bearer ada", "X-Value: b"))).Data)
+	opened := &paper{header: http.Header{}}
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	r := httptest.NewRequestWithContext(ctx, "GET", "/sse", nil)
+	r.Header = http.Header{"Accept": {"text/event-stream"}, "Authorization": {"Bearer ada"}, "X-Value": {"b"}}
+	go site.ServeHTTP(opened, r)
+	waitFor(t, func() bool { data, _, _ := opened.data(); return len(data) > 0 })
+	endpoint, _, _ := opened.data()
 	for _, row := range []struct{ request, lines, body, want string }{
 		{"POST /mcp", ada, initializeLine("2025-03-26"), "200 initialize ada a a"},
 		{"POST /mcp", ada + session, note, "202 x ada a a"},
@@ -1779,21 +1489,19 @@ func TestAuthentication(t *testing.T) {
 		{"POST /mcp", ada + modern, note, "202 x ada a a"},
 		{"POST /stateless", ada, initializeLine("2025-11-25"), "200 initialize ada a a"},
 		{"POST /stateless", ada, note, "202 x ada a a"}, {"POST /stateless", ada, ping, "200 ping ada a a"},
-		{endpoint, bob, ping, "404"}, {endpoint, ada, ping, "202 ping ada a a"}, {endpoint, ada, note, "202 x ada a a"},
+		{"POST " + endpoint[0], bob, ping, "404"}, {"POST " + endpoint[0], ada, ping, "202 ping ada a a"}, {"POST " + endpoint[0], ada, note, "202 x ada a a"},
 	} {
-		method, path, _ := strings.Cut(row.request, " ")
-		c.url = base + path
-		resp := c.send(method, row.body, strings.Split(row.lines, "; ")...)
-		if !strings.HasPrefix(row.want, strconv.Itoa(resp.StatusCode)) { // a stream that should not be there would have no end
-			t.Fatalf("%s with %s %s: %d, want %s", row.request, row.lines, row.body, resp.StatusCode, row.want)
+		v := visit(site, row.request, row.body, strings.Split(row.lines, "; ")...)
+		if !closedWithin(time.Minute, v.done) { // a stream that should not be there has no end
+			t.Fatalf("%s with %s %s does not end, want %s", row.request, row.lines, row.body, row.want)
 		}
-		text, _ := io.ReadAll(resp.Body)
 		got := []string{}
 		for range strings.Count(row.want, "ada") {
 			got = append(got, <-heard)
 		}
-		if got := strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", strings.Join(got, ", "))); got != row.want || resp.StatusCode == 404 && path == "/mcp" && string(text) != saysGone || len(heard) > 0 {
-			t.Errorf("%s with %s %s: %s %s, want %s", row.request, row.lines, row.body, got, text, row.want)
+		isSessions := strings.HasSuffix(row.request, " /mcp")
+		if got := strings.TrimSpace(fmt.Sprint(v.Code, " ", strings.Join(got, ", "))); got != row.want || v.Code == 404 && isSessions && v.Body.String() != saysGone || len(heard) > 0 {
+			t.Errorf("%s with %s %s: %s %s, want %s", row.request, row.lines, row.body, got, v.Body, row.want)
 		}
 	}
 }
@@ -1801,8 +1509,8 @@ func TestAuthentication(t *testing.T) {
 // A body is bounded whether or not its length is told; if it is told, nothing of it is read. What is cut off is no message.
 func TestHTTPLimits(t *testing.T) {
 	h := newHandler(t, newDemo())
-	c := serveWeb(t, h).open("2025-11-25", "{}")
 	h.MaxBody = 1000
+	_, session, _ := strings.Cut(openSession(h, "2025-11-25"), ": ")
 	for _, row := range []struct {
 		length int64
 		body   io.Reader
@@ -1810,7 +1518,7 @@ func TestHTTPLimits(t *testing.T) {
 	}{{-1, strings.NewReader(ping + strings.Repeat(" ", 1000)), 413}, {1001, iotest.ErrReader(errors.New("it is read")), 413},
 		{99, io.MultiReader(strings.NewReader(ping), iotest.ErrReader(io.ErrUnexpectedEOF)), 400}, {-1, strings.NewReader(ping), 200}} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/mcp", row.body)
-		r.Header, r.ContentLength = c.header, row.length
+		r.Header, r.ContentLength = http.Header{"Content-Type": {"application/json"}, "Mcp-Session-Id": {session}}, row.length
 		if h.ServeHTTP(w, r); w.Code != row.want {
 			t.Errorf("length %d: %d %s, want %d", row.length, w.Code, w.Body, row.want)
 		}
@@ -1820,117 +1528,51 @@ func TestHTTPLimits(t *testing.T) {
 // So many conversations of HTTP+SSE are open at most, and so many of their requests run. Each refusal says when to come again. A notification
 // is always taken.
 func TestSSEBusy(t *testing.T) {
-	release, demo := make(chan struct{}), newDemo()
-	demo.Methods["wait"] = func(context.Context, *Exchange) (any, error) { <-release; return nil, nil }
-	h := &SSEHandler{Handler: demo, Max: 2, MaxRequests: 4}
-	c := serveWeb(t, h)
-	t.Cleanup(h.Close)
-	first := c.send("GET", "")
-	stream := c.events(first)
-	base, here := strings.TrimSuffix(c.url, "/mcp"), string(c.next(stream).Data)
-	other := c.events(c.send("GET", ""))
-	there := string(c.next(other).Data)
-	if third := c.send("GET", ""); third.StatusCode != 503 || third.Header.Get("Retry-After") == "" {
-		t.Fatal("a third conversation:", third.StatusCode, third.Header)
-	}
-	for endpoint, events := range map[string]*eventReader{here: stream, there: other} {
-		c.url = base + endpoint
-		c.do("POST", initializeLine("2024-11-05"))
-		c.next(events)
-	}
-	for i, row := range []struct {
-		endpoint, body string
-		want           int
-	}{
-		{here, "wait", 202}, {here, "wait", 202}, {here, "wait", 202}, {there, "wait", 202},
-		{here, "ping", 503}, {there, "ping", 503}, {here, "", 202},
-	} {
-		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q}`, i, row.body)
-		if row.body == "" {
-			body = `{"jsonrpc":"2.0","method":"notifications/x"}`
-		}
-		c.url = base + row.endpoint
-		if status, text, header := c.do("POST", body); status != row.want || (header.Get("Retry-After") != "") != (status == 503) {
-			t.Errorf("%s: %d %s %s, want %d", body, status, text, header, row.want)
-		}
-	}
-	close(release)
-	waitFor(t, func() bool { status, _, _ := c.do("POST", ping); return status == 202 })
-	c.url = base + "/mcp"
-	first.Body.Close()
-	waitFor(t, func() bool { return c.send("GET", "").StatusCode == 200 })
-}
-
-// The bodies of requests that are served are bounded together. Small ones find room even then.
-func TestHTTPHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var running atomic.Int32
 		release, demo := make(chan struct{}), newDemo()
-		demo.Methods["wait"] = func(context.Context, *Exchange) (any, error) { running.Add(1); <-release; return nil, nil }
-		h := &StreamableHandler{Handler: demo, Guard: Guard{MaxBody: 64 << 10, MaxHeld: 1 << 20}}
+		demo.Methods["wait"] = func(context.Context, *Exchange) (any, error) { <-release; return nil, nil }
+		h := &SSEHandler{Handler: demo, Max: 2, MaxRequests: 4}
 		defer h.Close()
-		large := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"wait","params":{"text":%q}}`, strings.Repeat("x", 60_000))
-		var sent []visitor
-		for range 50 {
-			sent = append(sent, visit(h, "POST", large, "Accept: application/json"))
+		open := func() (stream visitor, endpoint string) {
+			stream = visit(h, "GET /sse", "")
+			synctest.Wait()
+			_, endpoint, _ = strings.Cut(stream.Body.String(), "data: ")
+			endpoint, _, _ = strings.Cut(endpoint, "\n")
+			return stream, endpoint
 		}
-		time.Sleep(time.Minute)
-		n := int(running.Load())
-		if n == 0 || n*len(large) > 1<<20 { // bodies that come at the same time may keep each other out
-			t.Errorf("%d run, which hold %d bytes", n, n*len(large))
+		first, here := open()
+		_, there := open()
+		if third, _ := open(); third.Code != 503 || third.Header().Get("Retry-After") == "" {
+			t.Fatal("a third conversation:", third.Code, third.Header())
 		}
-		if v := visit(h, "POST", ping).answered(); v.Code != 200 {
-			t.Error("a small one gets", v.Code, v.Body)
+		for _, endpoint := range []string{here, there} {
+			visit(h, "POST "+endpoint, initializeLine("2024-11-05")).answered()
+			synctest.Wait()
+		}
+		const note = `{"jsonrpc":"2.0","method":"notifications/x"}`
+		request := func(id int, method string) string {
+			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q}`, id, method)
+		}
+		for i, row := range []struct {
+			endpoint, body string
+			want           int
+		}{
+			{here, request(1, "wait"), 202}, {here, request(2, "wait"), 202}, {here, request(3, "wait"), 202}, {there, request(1, "wait"), 202},
+			{here, request(4, "ping"), 503}, {there, request(4, "ping"), 503}, {here, note, 202},
+		} {
+			if v := visit(h, "POST "+row.endpoint, row.body).answered(); v.Code != row.want || (v.Header().Get("Retry-After") != "") != (v.Code == 503) {
+				t.Errorf("row %d: %d %s %s, want %d", i, v.Code, v.Body, v.Header(), row.want)
+			}
 		}
 		close(release)
-		refused := 0
-		for _, v := range sent {
-			if v.answered().Code == 503 && v.Header().Get("Retry-After") != "" {
-				refused++
-			}
+		synctest.Wait()
+		if v := visit(h, "POST "+here, ping).answered(); v.Code != 202 {
+			t.Error("when they are answered:", v.Code, v.Body)
 		}
-		if refused != len(sent)-n {
-			t.Error(n, "have run, refused are", refused)
-		}
-		if v := visit(h, "POST", large, "Accept: application/json").answered(); v.Code != 200 {
-			t.Error("afterwards", v.Code, v.Body)
-		}
-	})
-}
-
-// What is kept for all sessions together is bounded, whatever each of them may keep.
-func TestKeptIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		demo := newDemo()
-		text := map[string]string{"text": strings.Repeat("x", 1<<20)}
-		demo.Methods["much"] = func(ctx context.Context, x *Exchange) (any, error) {
-			for range 4 {
-				if err := x.Notify(ctx, "notifications/x", text); err != nil {
-					return nil, err
-				}
-			}
-			return nil, nil
-		}
-		h := &StreamableHandler{Handler: demo, Sessions: &Sessions{Keep: 5 << 20}}
-		defer h.Close()
-		beginnings := map[string]string{} // session to the id of its first event
-		for range 20 {
-			session := openSession(h, "2025-11-25")
-			v := visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"much"}`, session).answered()
-			_, after, _ := strings.Cut(v.Body.String(), "id: ")
-			beginnings[session], _, _ = strings.Cut(after, "\n")
-		}
-		kept := 0
-		for session, event := range beginnings {
-			v := visit(h, "GET", "", session, "Last-Event-ID: "+event).answered()
-			if v.Code == 200 {
-				kept++
-			} else if v.Code != 400 {
-				t.Error(v.Code, v.Body)
-			}
-		}
-		if kept == 0 || kept*4<<20 > 64<<20 {
-			t.Errorf("%d of %d sessions keep 4 MiB", kept, len(beginnings))
+		first.leave()
+		synctest.Wait()
+		if again, _ := open(); again.Code != 200 {
+			t.Error("when a conversation has ended:", again.Code, again.Body)
 		}
 	})
 }
@@ -1941,7 +1583,7 @@ func TestLargestBody(t *testing.T) {
 	for _, most := range []int64{1 << 40, 1 << 62, math.MaxInt64} {
 		h := newHandler(t, newDemo())
 		h.MaxBody = most
-		if w := posted(t.Context(), h, body, openSession(h, "2025-11-25")); w.Code != 200 {
+		if w := visit(h, "POST", body, openSession(h, "2025-11-25")).answered(); w.Code != 200 {
 			t.Errorf("MaxBody %d: %d %s", most, w.Code, w.Body)
 		}
 		if h.used.taken != 0 || h.used.limit < most/2 {
@@ -2107,9 +1749,9 @@ func TestJSONIsNotKept(t *testing.T) {
 	}
 }
 
-// A stream keeps its newest event, even if that alone is too much for it.
+// A stream keeps its newest event, even if that alone is too much for it. Its id may have any characters but the end of a line.
 func TestNewestIsKept(t *testing.T) {
-	s := NewStream("a", 1000)
+	s := NewStream("a/b", 1000)
 	p, hangUp, _ := follow(t, s, "")
 	waitFor(t, func() bool { return p.read() != "" })
 	for _, data := range []string{"one", "two", strings.Repeat("x", 100_000)} {
@@ -2149,60 +1791,6 @@ func TestFailedWrite(t *testing.T) {
 type failing struct{ *paper }
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
-
-// A client that has closed its half gets a status without a body if its call has no answer yet.
-func TestHalfClosed(t *testing.T) {
-	h := newHandler(t, HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) { <-ctx.Done(); return nil, nil }))
-	w := posted(canceled(), h, modernRequest("m", ""), append(modernLines("m"), "Accept: application/json, text/event-stream")...)
-	if w.Code != statusClientGone || w.Body.Len() > 0 {
-		t.Error(w)
-	}
-}
-
-// After Close a POST to a conversation gets 404 with its id. A response to a question has no id of ours.
-func TestSSEUnknown(t *testing.T) {
-	h := &SSEHandler{Handler: newDemo()}
-	for _, row := range []struct{ body, id string }{{ping, `"id":1`}, {saysOK, ""}} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, request(t.Context(), "POST", row.body))
-		if text := w.Body.String(); w.Code != 404 || strings.Contains(text, `"id"`) != (row.id != "") || !strings.Contains(text, row.id) {
-			t.Errorf("%s: %d %s", row.body, w.Code, text)
-		}
-		h.Close()
-	}
-}
-
-// Middleware with Flush, but without Unwrap, lets no deadline through, so a stream ends with the WriteTimeout. The log says so, once.
-func TestNoDeadlines(t *testing.T) {
-	for name, wrap := range map[string]func(middleware) http.ResponseWriter{
-		"Flush":  func(w middleware) http.ResponseWriter { return flushing{w} },
-		"Unwrap": func(w middleware) http.ResponseWriter { return unwrapping{w} }} {
-		var logged lockedBuffer
-		h := newHandler(t, newDemo())
-		h.Log = slog.New(slog.NewTextHandler(&logged, nil))
-		status := 0
-		c := serveWeb(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrap(middleware{w, &status}), r) })).open("2025-11-25", "{}")
-		for range 2 {
-			c.do("POST", toolCall(1, "count", `{"n":1}`))
-		}
-		h.Close()
-		if n := strings.Count(logged.String(), "WriteTimeout"); n != map[string]int{"Flush": 1}[name] {
-			t.Errorf("%s: %d warnings: %s", name, n, &logged)
-		}
-	}
-}
-
-// A response that is not JSON, or has too many levels, ends the call that waits for it.
-func TestResponseIsNotJSON(t *testing.T) {
-	for _, value := range []string{"NaN", strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001)} {
-		if m := Decode([]byte(`{"jsonrpc":"2.0","id":7,"result":{"x":` + value + `}}`)).Messages[0]; m.Unusable() == nil || m.ID != NumberID(7) {
-			t.Error(m)
-		}
-	}
-	if m := Decode([]byte(`{"jsonrpc":"2.0","result":{"x":NaN},"id":7`)).Messages[0]; m.Unusable() != nil { // it may be a part of 71
-		t.Error(m)
-	}
-}
 
 // newWaiting returns a handler whose method wait waits until its context ends, and how many of these calls run. It has eight places for requests.
 func newWaiting(t *testing.T) (h *StreamableHandler, running *atomic.Int32) {
@@ -2400,7 +1988,9 @@ func TestServeConnOfMCP(t *testing.T) {
 func TestEndedStreamsMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, newDemo())
-		h.once.Do(h.prepare)
+		if h.once.Do(h.prepare); h.kept.limit != 40<<20 {
+			t.Errorf("all streams keep %d bytes", h.kept.limit)
+		}
 		h.kept.limit = 64 << 10 // each count to 20 keeps about 8 kB
 		count := func(session string) visitor {
 			return visit(h, "POST", toolCall(1, "count", `{"n":20,"delayMs":100}`), session)
@@ -2416,6 +2006,7 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 		v := count(session)
 		time.Sleep(450 * time.Millisecond)
 		v.leave()
+		v.answered()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		ids := regexp.MustCompile(`(?m)^id: (.*)$`).FindAllStringSubmatch(v.Body.String(), -1)
@@ -2461,44 +2052,35 @@ func TestSilentSessionWithBytes(t *testing.T) {
 
 // What a legacy client has answered is in use until the call is: the answers of calls that wait for the next one do not fill the memory.
 func TestAnswersOfWaitingCalls(t *testing.T) {
-	server := &Server{Info: Implementation{Name: "t", Version: "0"}}
-	AddTool(server, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
-		form := ElicitParams{Message: "?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
-		return InputRequired{Requests: map[string]InputRequest{"a": {"elicitation/create", form}, "b": {"elicitation/create", form}}}, nil
-	})
-	h := newHandler(t, server)
-	h.MaxBody, h.MaxHeld = 64<<10, 1 // so 512 KiB may be in use
-	web := serveWeb(t, h)
-	waiting, failed := make(chan bool), make(chan string, 20)
-	var asked atomic.Int32
-	client := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-11-25"}, Handlers: map[string]HandlerFunc{
-		"elicitation/create": func(ctx context.Context, _ *Exchange) (any, error) {
-			if asked.Add(1)%2 == 0 { // "b"
-				waiting <- true
-				<-ctx.Done()
-				return nil, ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		server := &Server{Info: Implementation{Name: "t", Version: "0"}}
+		AddTool(server, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
+			form := ElicitParams{Message: "?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
+			return InputRequired{Requests: map[string]InputRequest{"a": {"elicitation/create", form}, "b": {"elicitation/create", form}}}, nil
+		})
+		h := newHandler(t, server)
+		defer h.Close()
+		h.MaxBody, h.MaxHeld = 64<<10, 1 // so 512 KiB may be in use
+		hello := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)
+		session := "Mcp-Session-Id: " + visit(h, "POST", hello).answered().Header().Get("Mcp-Session-Id")
+		visit(h, "POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session).answered()
+		answer := `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"text":"` + strings.Repeat("x", 60_000) + `"}}}`
+		refused := false
+		for n := 0; n < 20 && !refused; n++ {
+			v := visit(h, "POST", toolCall(n, "ask", "{}"), session)
+			synctest.Wait()
+			questions := regexp.MustCompile(`"id":(\d+),"method":"elicitation/create"`).FindStringSubmatch(v.Body.String())
+			if questions == nil {
+				t.Fatal(v.Code, v.Body)
 			}
-			return ElicitResult{Action: "accept", Content: json.RawMessage(`{"text":"` + strings.Repeat("x", 60_000) + `"}`)}, nil
-		}}}
-	if err := client.Connect(t.Context(), HTTPDialer{URL: web.url}); err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	full := ""
-	for n := 0; n < 20 && full == ""; n++ {
-		go func() {
-			var result ToolResult
-			err := client.Call(t.Context(), "tools/call", CallToolParams{Name: "ask"}, &result)
-			failed <- fmt.Sprint(result.Text(), err)
-		}()
-		select {
-		case <-waiting:
-		case full = <-failed:
+			taken := visit(h, "POST", fmt.Sprintf(answer, questions[1]), session).answered()
+			synctest.Wait()
+			refused = taken.Code == 503 || strings.Contains(v.Body.String(), "The user cannot be asked")
 		}
-	}
-	if !strings.Contains(full, "The user cannot be asked") {
-		t.Errorf("of 20 calls, each with an answer of 60 kB, none was refused: %s", full)
-	}
+		if !refused {
+			t.Error("of 20 calls, each with an answer of 60 kB, none was refused")
+		}
+	})
 }
 
 // Requests without a session get three quarters of the places, so that sessions have some.
@@ -2569,15 +2151,20 @@ type middleware struct {
 	http.ResponseWriter
 	status *int
 }
+type withDeadlines struct{ http.ResponseWriter } // as net/http has them
 type flushing struct{ middleware }
 type unwrapping struct{ middleware }
 
-func (w middleware) WriteHeader(status int)      { *w.status = status; w.ResponseWriter.WriteHeader(status) }
-func (w flushing) Flush()                        { _ = http.NewResponseController(w.ResponseWriter).Flush() }
-func (w unwrapping) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w middleware) WriteHeader(status int)            { *w.status = status; w.ResponseWriter.WriteHeader(status) }
+func (w withDeadlines) Unwrap() http.ResponseWriter    { return w.ResponseWriter }
+func (withDeadlines) SetWriteDeadline(time.Time) error { return nil }
+func (withDeadlines) SetReadDeadline(time.Time) error  { return nil }
+func (w flushing) Flush()                              { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+func (w unwrapping) Unwrap() http.ResponseWriter       { return w.ResponseWriter }
 
 // A stream reaches its client through middleware that can be unwrapped or flushed. Middleware through which nothing can be flushed costs the
-// streams, but no answer. Each handler warns of it once.
+// streams, but no answer. Middleware with Flush, but without Unwrap, lets no deadline through, so a stream ends with the WriteTimeout. Each
+// handler warns of it once.
 func TestHTTPThroughMiddleware(t *testing.T) {
 	for name, wrap := range map[string]func(middleware) http.ResponseWriter{"neither": func(w middleware) http.ResponseWriter { return w },
 		"Flush": func(w middleware) http.ResponseWriter { return flushing{w} }, "Unwrap": func(w middleware) http.ResponseWriter { return unwrapping{w} }} {
@@ -2591,7 +2178,9 @@ func TestHTTPThroughMiddleware(t *testing.T) {
 				refused            int
 			}{{"POST", toolCall(1, "count", `{"n":1}`), "counted to 1", 200}, {"GET", "", "id: ", 405}, {"GET", "", "id: ", 405}} {
 				status, streams := 0, name != "neither"
-				v := visit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mcp.ServeHTTP(wrap(middleware{w, &status}), r) }), row.method, row.body, session)
+				v := visit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					mcp.ServeHTTP(wrap(middleware{withDeadlines{w}, &status}), r)
+				}), row.method, row.body, session)
 				synctest.Wait()
 				if v.Flushed != streams || (streams || row.refused == 200) && !strings.Contains(v.Body.String(), row.want) || status != map[bool]int{true: 200, false: row.refused}[streams] {
 					t.Errorf("%s through %s: status %d, %s", row.method, name, status, v.Body)
@@ -2599,8 +2188,9 @@ func TestHTTPThroughMiddleware(t *testing.T) {
 				v.leave()
 			}
 			mcp.Close()
-			if n := strings.Count(logged.String(), `level=WARN msg="no streams"`); n != map[string]int{"neither": 1}[name] {
-				t.Errorf("%d warnings: %s", n, &logged)
+			warned := []int{strings.Count(logged.String(), `level=WARN msg="no streams"`), strings.Count(logged.String(), "WriteTimeout")}
+			if want := map[string][]int{"neither": {1, 0}, "Flush": {0, 1}, "Unwrap": {0, 0}}[name]; !slices.Equal(warned, want) {
+				t.Errorf("%s: %d warnings, want %d: %s", name, warned, want, &logged)
 			}
 		})
 	}
@@ -2738,23 +2328,6 @@ func checkChallenge(t *testing.T, value string) {
 	}
 }
 
-// posted sends a POST to a handler in this process, and returns what it has answered when it returns. Lines are header fields.
-func posted(ctx context.Context, h http.Handler, body string, lines ...string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, request(ctx, "POST", body, lines...))
-	return w
-}
-
-func request(ctx context.Context, method, body string, lines ...string) *http.Request {
-	r := httptest.NewRequestWithContext(ctx, method, "/mcp", strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	for _, line := range lines {
-		name, value, _ := strings.Cut(line, ": ")
-		r.Header.Set(name, value)
-	}
-	return r
-}
-
 // modernLines returns the lines that a modern request needs.
 func modernLines(method string, name ...string) []string {
 	lines := []string{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: " + method}
@@ -2781,17 +2354,16 @@ func TestHTTPModernCancel(t *testing.T) {
 			return nil, ctx.Err()
 		}))
 		begin := func(method string) (hangUp func()) {
-			ctx, cancel := context.WithCancel(t.Context())
-			w := &paper{header: http.Header{}}
-			go h.ServeHTTP(w, request(ctx, "POST", modernRequest(method, ""), modernLines(method)...))
+			v := visit(h, "POST", modernRequest(method, ""), modernLines(method)...)
 			synctest.Wait()
-			if method == "talk" && w.header.Get("X-Accel-Buffering") != "no" {
-				t.Error(w.header)
+			if method == "talk" && v.Header().Get("X-Accel-Buffering") != "no" {
+				t.Error(v.Header())
 			}
 			return func() {
-				cancel()
-				if synctest.Wait(); strings.Contains(w.read(), "late") || strings.Contains(w.read(), "error") {
-					t.Error(w.read())
+				v.leave()
+				synctest.Wait()
+				if text := v.Body.String(); strings.Contains(text, "late") || strings.Contains(text, "error") {
+					t.Error(text)
 				}
 			}
 		}
@@ -2815,7 +2387,7 @@ func TestHTTPHandshake(t *testing.T) {
 				time.Sleep(time.Minute)
 				return server.Handle(ctx, x)
 			}))
-			w := posted(t.Context(), h, initializeLine("2025-11-25"))
+			w := visit(h, "POST", initializeLine("2025-11-25")).answered()
 			id := w.Header().Get("Mcp-Session-Id")
 			if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" || (id != "") != good || h.Sessions.Len() > 0 != good || strings.Contains(w.Body.String(), "-32603") == good {
 				t.Error(good, w)
@@ -2844,7 +2416,7 @@ func TestHTTPStopped(t *testing.T) {
 				return nil, err(ctx)
 			}))
 			time.AfterFunc(time.Second, h.Close)
-			w := posted(t.Context(), h, modernRequest("m", ""), append(modernLines("m"), "Accept: application/json")...)
+			w := visit(h, "POST", modernRequest("m", ""), append(modernLines("m"), "Accept: application/json")...).answered()
 			code := map[bool]int{true: 503, false: 200}[strings.HasPrefix(want, errStopping.Message)]
 			if m := Decode(w.Body.Bytes()).Messages[0]; w.Code != code || m.Error == nil && want != "" || m.Error != nil && m.Error.Message != strings.TrimSpace(want) {
 				t.Errorf("%q: %v", want, w)
@@ -2921,81 +2493,39 @@ func TestReplacedRequestEnds(t *testing.T) {
 	}
 }
 
-// Questions in the modern era: the answer is input_required, and the call comes again with the answers, to any replica with the same key.
-// A state that belongs to another call is refused; TestInputState of testdata/interop/library tries more of them.
-func TestHTTPModernInput(t *testing.T) {
-	replica := func(t *testing.T, key string) *StreamableHandler {
-		h := newHandler(t, &Server{StateKey: []byte(key), Capabilities: map[string]any{"tools": struct{}{}}, Methods: map[string]HandlerFunc{"tools/call": func(_ context.Context, x *Exchange) (any, error) {
-			if answer := unquote(lookup(x.Inputs()["name"], "content", "name")); answer != "" {
-				return ToolResult{Content: []Content{TextContent(x.State() + answer)}}, nil
-			}
-			form := map[string]any{"message": "?", "requestedSchema": map[string]any{"type": "object"}}
-			return InputRequired{Requests: map[string]InputRequest{"name": {"elicitation/create", form}}, State: "asked "}, nil
-		}}})
-		h.Authenticate = func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }
-		return h
-	}
-	a, b, stranger := replica(t, "k"), replica(t, "k"), replica(t, "other")
-	capable := strings.Replace(modernMeta, `Capabilities":{`, `Capabilities":{"elicitation":{}`, 1)
-	ask := func(h *StreamableHandler, tool, principal, more string) string {
-		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":{"n":1}%s,%s}}`, tool, more, capable)
-		w := posted(t.Context(), h, body, append(modernLines("tools/call", tool), "Authorization: "+principal)...)
-		return fmt.Sprint(w.Code, " ", w.Body.String())
-	}
-	first := ask(a, "t", "ada", "")
-	state := unquote(lookup(json.RawMessage(first[4:]), "result", "requestState"))
-	if !strings.HasPrefix(first, `200 {"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"name":{"method":"elicitation/create"`) || state == "" || strings.Contains(first, "ttlMs") {
-		t.Fatal(first)
-	}
-	const good, refused = `"text":"asked Ada"`, `"code":-32602`
-	retry := `,"inputResponses":{"name":{"action":"accept","content":{"name":"Ada"}},"unasked":{}},"requestState":"` + state + `"`
-	for _, row := range []struct {
-		name, tool, principal, more string
-		to                          *StreamableHandler
-		want                        string
-	}{
-		{"the retry", "t", "ada", retry, a, good},
-		{"on another replica", "t", "ada", retry, b, good},
-		{"on a server of another key", "t", "ada", retry, stranger, refused},
-		{"of another tool", "u", "ada", retry, a, refused},
-		{"changed", "t", "ada", strings.Replace(retry, state, state+"-TAMPERED", 1), a, refused},
-		{"answers that are none", "t", "ada", `,"inputResponses":[],"requestState":"` + state + `"`, a, refused},
-		{"an answer that is no object", "t", "ada", `,"inputResponses":{"name":5},"requestState":"` + state + `"`, a, refused},
-		{"two answers", "t", "ada", strings.Replace(retry, `"unasked":{}`, `"name":{"action":"accept","content":{"name":"Eve"}}`, 1), a, refused},
-		{"no answer: asked again", "t", "ada", `,"inputResponses":{},"requestState":"` + state + `"`, a, `"input_required"`},
-		{"a state that is no string", "t", "ada", `,"requestState":5`, a, refused},
-	} {
-		if text := ask(row.to, row.tool, row.principal, row.more); !strings.Contains(text, row.want) {
-			t.Errorf("%s: %s, want %s", row.name, text, row.want)
-		}
-	}
-}
-
 // A change goes to each subscription at once, with its own id, though one client does not read. For that one little waits, and in the end it
 // gets what is newest.
 func TestHTTPListenStalled(t *testing.T) {
-	demo := newDemo()
-	h := newHandler(t, demo)
-	c := serveWeb(t, h).modern()
-	uri := "note:///" + strings.Repeat("x", 7000)
-	filter := fmt.Sprintf(`"notifications":{"resourceSubscriptions":["%s"]}`, uri)
-	stuck := make(chan struct{})
-	stalled := &paper{header: http.Header{}, stuck: stuck}
-	go h.ServeHTTP(stalled, request(t.Context(), "POST", modernRequest("subscriptions/listen", filter), modernLines("subscriptions/listen")...))
-	reads := c.events(c.call("reads", "subscriptions/listen", filter))
-	c.next(reads)
-	waitFor(t, func() bool { return demo.listening() == 2 })
-	for n := 1; n <= 1000; n++ { // more than its stream has room for
-		demo.Publish("notifications/resources/updated", map[string]string{"uri": uri, "n": strconv.Itoa(n)})
-		if e := c.next(reads); !strings.Contains(string(e.Data), `"io.modelcontextprotocol/subscriptionId":"reads"`) || !strings.Contains(string(e.Data), fmt.Sprintf(`"n":"%d"`, n)) {
-			t.Fatalf("%d: %s", n, e.Data)
+	synctest.Test(t, func(t *testing.T) {
+		demo := newDemo()
+		h := newHandler(t, demo)
+		uri := "note:///" + strings.Repeat("x", 7000)
+		body := modernRequest("subscriptions/listen", fmt.Sprintf(`"notifications":{"resourceSubscriptions":["%s"]}`, uri))
+		lines := modernLines("subscriptions/listen")
+		stuck := make(chan struct{})
+		stalled := &paper{header: http.Header{}, stuck: stuck}
+		visit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { h.ServeHTTP(stalled, r) }), "POST", body, lines...)
+		reads := visit(h, "POST", strings.Replace(body, `"id":1`, `"id":"reads"`, 1), lines...)
+		synctest.Wait()
+		if n := demo.listening(); n != 2 {
+			t.Fatal(n, "subscriptions")
 		}
-	}
-	close(stuck)
-	waitFor(t, func() bool { return strings.Contains(stalled.read(), `"n":"1000"`) })
-	if data, _, _ := stalled.data(); len(data) > 300 {
-		t.Error(len(data), "notifications waited for it")
-	}
+		for n := 1; n <= 1000; n++ { // more than its stream has room for
+			reads.Body.Reset()
+			demo.Publish("notifications/resources/updated", map[string]string{"uri": uri, "n": strconv.Itoa(n)})
+			synctest.Wait()
+			if got := reads.Body.String(); !strings.Contains(got, `"io.modelcontextprotocol/subscriptionId":"reads"`) || !strings.Contains(got, fmt.Sprintf(`"n":"%d"`, n)) {
+				t.Fatalf("%d: %s", n, got)
+			}
+		}
+		close(stuck)
+		synctest.Wait()
+		if data, _, _ := stalled.data(); len(data) > 300 || !strings.Contains(data[len(data)-1], `"n":"1000"`) {
+			t.Errorf("%d notifications waited for it, the last %s", len(data), data[len(data)-1])
+		}
+		h.Close()
+		synctest.Wait()
+	})
 }
 
 // Opened and Ended hear of each session once, and why it ends. Nobody but its principal keeps a session alive.
@@ -3008,7 +2538,7 @@ func TestSessionsHooks(t *testing.T) {
 		h.Sessions.Opened = func(s *Session) { opened = append(opened, s.ID) }
 		h.Sessions.Ended = func(s *Session) { ended = append(ended, fmt.Sprint(s.ID, ": ", context.Cause(s.Context()))) }
 		for range 3 {
-			posted(t.Context(), h, initializeLine("2025-11-25"))
+			visit(h, "POST", initializeLine("2025-11-25")).answered()
 		}
 		all := h.Sessions.All()
 		slices.SortFunc(all, func(a, b *Session) int { return strings.Compare(a.ID, b.ID) })
@@ -3016,8 +2546,8 @@ func TestSessionsHooks(t *testing.T) {
 		_ = all[0].Close() // it has ended already
 		for range 3 {
 			time.Sleep(50 * time.Second)
-			posted(t.Context(), h, ping, "Mcp-Session-Id: session-3")
-			if w := posted(t.Context(), h, ping, "Mcp-Session-Id: session-2", "Authorization: bob"); w.Code != 404 {
+			visit(h, "POST", ping, "Mcp-Session-Id: session-3").answered()
+			if w := visit(h, "POST", ping, "Mcp-Session-Id: session-2", "Authorization: bob").answered(); w.Code != 404 {
 				t.Error(w)
 			}
 		}
@@ -3025,7 +2555,7 @@ func TestSessionsHooks(t *testing.T) {
 			t.Error(h.Sessions.Len(), "sessions")
 		}
 		h.Sessions.Close()
-		if w := posted(t.Context(), h, initializeLine("2025-11-25")); w.Code != 503 || h.Sessions.Len() != 0 {
+		if w := visit(h, "POST", initializeLine("2025-11-25")).answered(); w.Code != 503 || h.Sessions.Len() != 0 {
 			t.Error("closed, and open:", w)
 		}
 		if !slices.Equal(opened, []string{"session-1", "session-2", "session-3"}) ||
@@ -3770,21 +3300,41 @@ func TestTrace(t *testing.T) {
 // So is a trace of the server in a session over HTTP, with names in place of ids and credentials. The trace of the client has neither.
 func TestTraceHTTP(t *testing.T) {
 	base, stop := startHTTP(t, []string{"-http", "127.0.0.1:0", "-trace", "-token", "secret"})
-	c := newWeb(t, &httptest.Server{URL: base})
-	c.client = &http.Client{}
-	c.header.Set("Authorization", "Bearer secret")
-	c.open("2025-11-25", `{"elicitation":{}}`)
-	asking := c.events(c.send("POST", toolCall(2, "ask", "{}")))
-	c.next(asking)
-	c.do("POST", `{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
-	event := c.next(asking)
-	c.do("GET", "", "Last-Event-ID: "+event.ID)
-	c.do("DELETE", "")
-	c.do("POST", ping, "Mcp-Session-Id: another-secret")
-	c.url += "?token=third-secret"
-	c.do("POST", ping)
+	session := ""
+	begin := func(method, query, body string, lines ...string) *http.Response {
+		r, _ := http.NewRequest(method, base+"/mcp"+query, strings.NewReader(body))
+		r.Header = http.Header{"Accept": {"application/json, text/event-stream"}, "Content-Type": {"application/json"}, "Authorization": {"Bearer secret"}}
+		for _, line := range append([]string{"Mcp-Session-Id: " + session}, lines...) {
+			if name, value, _ := strings.Cut(line, ": "); value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	do := func(method, query, body string, lines ...string) http.Header {
+		resp := begin(method, query, body, lines...)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.Header
+	}
+	session = do("POST", "", strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)).Get("Mcp-Session-Id")
+	do("POST", "", `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	last := ""
+	for e := range ReadEvents(begin("POST", "", toolCall(2, "ask", "{}")).Body, testLimit) {
+		if last = e.ID; bytes.Contains(e.Data, []byte("elicitation/create")) {
+			do("POST", "", `{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
+		}
+	}
+	do("GET", "", "", "Last-Event-ID: "+last)
+	do("DELETE", "", "")
+	do("POST", "", ping, "Mcp-Session-Id: another-secret")
+	do("POST", "?token=third-secret", ping)
 	trace := stop()
-	if strings.Contains(trace, "secret") || strings.Contains(trace, c.header.Get("Mcp-Session-Id")) || strings.Contains(trace, strings.Split(event.ID, ".")[0]) {
+	if strings.Contains(trace, "secret") || strings.Contains(trace, session) || strings.Contains(trace, strings.Split(last, ".")[0]) {
 		t.Error("the trace tells secrets:", trace)
 	}
 	trace = "A trace.\n" + regexp.MustCompile("(?m)^:\n\n").ReplaceAllString(trace, "")
@@ -5849,47 +5399,6 @@ func answerTo(lines []string, id string) string {
 	return ""
 }
 
-// wireEnd is the far end of a bytePipe, where a test reads and writes lines itself.
-type wireEnd struct {
-	r    *bufio.Reader
-	file *os.File
-	w    *os.File
-}
-
-func (e *wireEnd) Read(b []byte) (int, error)  { return e.r.Read(b) }
-func (e *wireEnd) Write(b []byte) (int, error) { return e.w.Write(b) }
-func (e *wireEnd) Close() error                { return errors.Join(e.w.Close(), e.file.Close()) }
-
-// bytePipe returns a line Conn and the other end of its bytes.
-func bytePipe(t *testing.T) (Conn, *wireEnd) {
-	t.Helper()
-	checkLeaks(t)
-	r, theirW, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirR, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs := &wireEnd{bufio.NewReader(theirR), theirR, theirW}
-	ours := NewLineConn(r, w, testLimit, func() error { return errors.Join(r.Close(), w.Close()) })
-	t.Cleanup(func() { theirs.Close(); ours.Close() })
-	return ours, theirs
-}
-
-// readLine returns the next line, or an empty one after ten seconds.
-func readLine(t *testing.T, r io.Reader) string {
-	t.Helper()
-	end := r.(*wireEnd)
-	_ = end.file.SetReadDeadline(time.Now().Add(time.Minute))
-	line, err := end.r.ReadString('\n')
-	if err != nil {
-		t.Errorf("no line: %v", err)
-	}
-	return strings.TrimSuffix(line, "\n")
-}
-
 // connect connects a client to a server in memory.
 func connect(t *testing.T, server Handler, c *Client) *Client {
 	t.Helper()
@@ -6051,38 +5560,6 @@ func numbers(from, to int) (list []string) {
 	return list
 }
 
-// web is a client of raw requests to one URL. Its header goes with each.
-type web struct {
-	testing.TB
-	url    string
-	client *http.Client
-	header http.Header
-
-	handler *StreamableHandler // that is there, if it is one
-}
-
-// serveWeb serves a handler on a loopback port until the test ends, and returns a client for its URL.
-func serveWeb(t testing.TB, h http.Handler) *web {
-	server := httptest.NewServer(h)
-	c := newWeb(t, server)
-	c.handler, _ = h.(*StreamableHandler)
-	t.Cleanup(func() {
-		if c.handler != nil {
-			c.handler.Close() // or the server would wait for its streams
-		}
-		server.CloseClientConnections()
-		server.Close()
-	})
-	return c
-}
-
-func newWeb(t testing.TB, server *httptest.Server) *web {
-	c := &web{TB: t, url: server.URL + "/mcp", client: server.Client(), header: http.Header{}}
-	c.header.Set("Accept", "application/json, text/event-stream")
-	c.header.Set("Content-Type", "application/json")
-	return c
-}
-
 // newHandler returns a handler as the demo has it, with sessions named session-1 and so on.
 func newHandler(t testing.TB, h Handler) *StreamableHandler {
 	sessions := &Sessions{Keep: 1 << 20}
@@ -6099,75 +5576,6 @@ func newHandler(t testing.TB, h Handler) *StreamableHandler {
 	return handler
 }
 
-// send sends a request. Lines are further header fields; one without a value takes the field away.
-func (c *web) send(method, body string, lines ...string) *http.Response {
-	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	c.Cleanup(cancel)
-	return c.sendContext(ctx, method, body, lines...)
-}
-
-func (c *web) sendContext(ctx context.Context, method, body string, lines ...string) *http.Response {
-	c.Helper()
-	r, err := http.NewRequestWithContext(ctx, method, c.url, strings.NewReader(body))
-	if err != nil {
-		c.Fatal(err)
-	}
-	r.Header = c.header.Clone()
-	for _, line := range lines {
-		name, value, _ := strings.Cut(line, ":")
-		if value == "" {
-			r.Header.Del(name)
-		} else if strings.EqualFold(name, "Host") {
-			r.Host = strings.TrimSpace(value)
-		} else {
-			r.Header.Del(name)
-			r.Header[name] = []string{strings.TrimSpace(value)} // spelt as it is here
-		}
-	}
-	resp, err := c.client.Do(r)
-	if err != nil {
-		c.Fatal(err)
-	}
-	c.Cleanup(func() { resp.Body.Close() })
-	return resp
-}
-
-// do sends a request and returns what is answered.
-func (c *web) do(method, body string, lines ...string) (status int, text string, header http.Header) {
-	c.Helper()
-	resp := c.send(method, body, lines...)
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.Error(err)
-	}
-	return resp.StatusCode, string(b), resp.Header
-}
-
-// open initializes a session, and puts its id into the header of what follows.
-func (c *web) open(version, capabilities string) *web {
-	c.Helper()
-	c.header.Del("Mcp-Session-Id")
-	status, text, header := c.do("POST", strings.Replace(initializeLine(version), `"capabilities":{}`, `"capabilities":`+capabilities, 1))
-	id := header.Get("Mcp-Session-Id")
-	if status != 200 || id == "" {
-		c.Fatal(status, text)
-	}
-	c.header.Set("Mcp-Session-Id", id)
-	if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`); status != 202 || text != "" {
-		c.Fatal(status, text)
-	}
-	return c
-}
-
-// another returns a client of the same server without a session.
-func (c *web) another() *web {
-	other := *c
-	other.header = c.header.Clone()
-	other.header.Del("Mcp-Session-Id")
-	return &other
-}
-
 // visitor is a request to a handler without a network, and what is answered.
 type visitor struct {
 	*httptest.ResponseRecorder
@@ -6175,11 +5583,12 @@ type visitor struct {
 	done  chan struct{} // closed when it is answered
 }
 
-// visit begins a request. Lines are fields of the header.
-func visit(h http.Handler, method, body string, lines ...string) visitor {
+// visit begins a request: a method, and a path if it matters. Lines are fields of the header.
+func visit(h http.Handler, request, body string, lines ...string) visitor {
 	ctx, cancel := context.WithCancel(context.Background())
 	v := visitor{httptest.NewRecorder(), cancel, make(chan struct{})}
-	r := httptest.NewRequestWithContext(ctx, method, "/", strings.NewReader(body))
+	method, path, _ := strings.Cut(request, " ")
+	r := httptest.NewRequestWithContext(ctx, method, cmp.Or(path, "/"), strings.NewReader(body))
 	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
 	for _, line := range lines {
 		if name, value, _ := strings.Cut(line, ": "); value != "" {
@@ -6199,48 +5608,6 @@ func (v visitor) answered() visitor { <-v.done; return v }
 // openSession returns the line of the header that names a new session, if the handler has sessions.
 func openSession(h http.Handler, version string) string {
 	return "Mcp-Session-Id: " + visit(h, "POST", initializeLine(version)).answered().Header().Get("Mcp-Session-Id")
-}
-
-// modern returns a client of the same server that speaks 2026-07-28.
-func (c *web) modern() *web {
-	other := c.another()
-	other.header.Set("Mcp-Protocol-Version", "2026-07-28")
-	return other
-}
-
-// call sends a modern request with all that it needs.
-func (c *web) call(id any, method, params string, lines ...string) *http.Response {
-	c.Helper()
-	lines = append(lines, "Mcp-Method: "+method)
-	if name := member(json.RawMessage("{"+params+"}"), nameParams[method]); name != nil {
-		lines = append(lines, "Mcp-Name: "+unquote(name))
-	}
-	text, _ := marshal(id)
-	return c.send("POST", `{"jsonrpc":"2.0","id":`+string(text)+`,"method":"`+method+`","params":{`+params+`,`+modernMeta+`}}`, lines...)
-}
-
-// events reads a response as a stream.
-func (c *web) events(resp *http.Response) *eventReader {
-	c.Helper()
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
-		b, _ := io.ReadAll(resp.Body)
-		c.Fatalf("no stream but %d %s", resp.StatusCode, b)
-	}
-	return newEventReader(resp.Body, 16<<20)
-}
-
-// next returns the next event that holds something.
-func (c *web) next(in *eventReader) Event {
-	c.Helper()
-	for {
-		e, err := in.next()
-		if err != nil {
-			c.Fatal(err)
-		}
-		if len(e.Data) > 0 {
-			return e
-		}
-	}
 }
 
 func toolCall(id int, name, arguments string) string {

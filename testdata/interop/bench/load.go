@@ -30,15 +30,8 @@ const (
 // load is what a program is put under.
 type load interface {
 	run(until time.Time) (ops int, err error) // calls until then, and returns how many operations that were
-	settle() error                            // undoes what is left over, outside of what is measured
 	close()
 }
-
-// nothing is left over.
-type nothing struct{}
-
-func (nothing) settle() error { return nil }
-func (nothing) close()        {}
 
 // call is a request that is made again and again, each time with another id.
 type call struct {
@@ -117,9 +110,7 @@ type webConn struct {
 	net.Conn
 	in   *bufio.Reader
 	body []byte // of the last response
-
-	calls []*call // made in turn
-	turn  int
+	call *call  // made again and again
 }
 
 func dial(addr string) (*webConn, error) {
@@ -212,18 +203,16 @@ func (c *webConn) exchange(raw []byte) (h head, err error) {
 }
 
 // one makes the next call.
-func (c *webConn) one() (*call, head, error) {
-	x := c.calls[c.turn%len(c.calls)]
-	c.turn++
-	x.next()
-	h, err := c.exchange(x.raw)
+func (c *webConn) one() error {
+	c.call.next()
+	h, err := c.exchange(c.call.raw)
 	if err == nil && h.status != 200 {
 		err = fmt.Errorf("status %d: %.300q", h.status, c.body)
 	}
 	if err == nil {
-		err = x.answered(c.body)
+		err = c.call.answered(c.body)
 	}
-	return x, h, err
+	return err
 }
 
 // post builds a request. Headers are lines that each end with \r\n.
@@ -266,10 +255,7 @@ func toolCall(modern bool, tool, arguments, meta string) string {
 }
 
 // webLoad is a number of connections, each with a call after the other.
-type webLoad struct {
-	nothing
-	conns []*webConn
-}
+type webLoad struct{ conns []*webConn }
 
 // web starts a server under connections that make one call again and again.
 func (p *program) web(k kind, connections int, body string, ops int, check func([]byte) error) (*side, error) {
@@ -292,54 +278,24 @@ func (p *program) web(k kind, connections int, body string, ops int, check func(
 			}
 			headers = inSessionHeaders(session)
 		}
-		conn.calls = []*call{newCall(post(p.path(k), headers, body), ops, check)}
-	}
-	return &side{child: c, load: l}, nil
-}
-
-// many starts a server under calls in so many sessions, in turn, over some connections.
-func (p *program) many(sessions int) (*side, error) {
-	c, err := p.serve()
-	if err != nil {
-		return nil, err
-	}
-	ids, err := c.open(sessions)
-	if err != nil {
-		return nil, err
-	}
-	const connections = 16
-	l := &webLoad{}
-	for i := range connections {
-		conn, err := dial(c.addr)
-		if err != nil {
-			return nil, err
-		}
-		l.conns = append(l.conns, conn)
-		for at := range max(sessions/connections, 1) {
-			id := ids[(at*connections+i)%len(ids)]
-			x := newCall(post(p.path(inSession), inSessionHeaders(id), toolCall(false, "echo", `"text":"hello"`, "")), 1, saying("hello"))
-			copy(x.id[1:], fmt.Sprintf("%02d", i)) // apart from those of other connections
-			conn.calls = append(conn.calls, x)
-		}
+		conn.call = newCall(post(p.path(k), headers, body), ops, check)
 	}
 	return &side{child: c, load: l}, nil
 }
 
 // open begins n sessions at a server.
-func (c *child) open(n int) (sessions []string, err error) {
+func (c *child) open(n int) error {
 	conn, err := dial(c.addr)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Close()
 	for range n {
-		session, err := conn.initialize(c.path(inSession))
-		if err != nil {
-			return nil, err
+		if _, err := conn.initialize(c.path(inSession)); err != nil {
+			return err
 		}
-		sessions = append(sessions, session)
 	}
-	return sessions, nil
+	return nil
 }
 
 func (l *webLoad) close() {
@@ -356,9 +312,8 @@ func (l *webLoad) run(until time.Time) (ops int, err error) {
 			n := 0
 			var failed error
 			for failed == nil && time.Now().Before(until) {
-				var x *call
-				x, _, failed = c.one()
-				n += x.ops
+				failed = c.one()
+				n += c.call.ops
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -369,54 +324,10 @@ func (l *webLoad) run(until time.Time) (ops int, err error) {
 	return ops, err
 }
 
-// initializing begins sessions, which are ended between the slices.
-type initializing struct {
-	*webLoad
-	path     string
-	sessions []string
-}
-
-func newInitializing(addr, path string) (*initializing, error) {
-	c, err := dial(addr)
-	if err != nil {
-		return nil, err
-	}
-	body := `{"jsonrpc":"2.0","id":` + firstID + `,"method":"initialize","params":{` + legacyParams + `}}`
-	c.calls = []*call{newCall(post(path, "", body), 1, func(answer []byte) error {
-		if !bytes.Contains(answer, []byte(`"serverInfo"`)) {
-			return fmt.Errorf("%.300q does not answer initialize", answer)
-		}
-		return nil
-	})}
-	return &initializing{webLoad: &webLoad{conns: []*webConn{c}}, path: path}, nil
-}
-
-func (l *initializing) run(until time.Time) (ops int, err error) {
-	for ; time.Now().Before(until); ops++ {
-		_, h, err := l.conns[0].one()
-		if err != nil {
-			return ops, err
-		}
-		l.sessions = append(l.sessions, h.session)
-	}
-	return ops, nil
-}
-
-func (l *initializing) settle() error {
-	for _, id := range l.sessions {
-		if _, err := l.conns[0].exchange([]byte("DELETE " + l.path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + inSessionHeaders(id) + "\r\n")); err != nil {
-			return err
-		}
-	}
-	l.sessions = nil
-	return nil
-}
-
 // ---- stdio ----
 
 // lineLoad writes lines to a child and reads as many, with so many under way.
 type lineLoad struct {
-	nothing
 	child *child
 	call  *call
 	ahead int
@@ -488,13 +399,14 @@ func (l *lineLoad) run(until time.Time) (ops int, err error) {
 	}
 }
 
+func (*lineLoad) close() {}
+
 // ---- Clients ----
 
 // clientLoad has a child call by itself.
-type clientLoad struct {
-	nothing
-	child *child
-}
+type clientLoad struct{ child *child }
+
+func (clientLoad) close() {}
 
 func (l clientLoad) run(until time.Time) (ops int, err error) {
 	fmt.Fprintln(l.child.stdin, time.Until(until))

@@ -22,14 +22,14 @@ import (
 	"time"
 )
 
-// Credentials in the URL are those of every request, whatever the endpoint event says.
+// Credentials in the URL are those of every request, whatever the endpoint event says. So are the fields of WithHeader, which needs no client.
 func TestSSEDialerCredentials(t *testing.T) {
 	checkLeaks(t)
 	for _, endpoint := range []string{"/post", "http://HOST/post", "http://other:secret@HOST/post"} {
 		posted := make(chan string, 1)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if user, password, _ := r.BasicAuth(); r.Method == "POST" {
-				posted <- user + ":" + password
+				posted <- user + ":" + password + r.Header.Get("X-Mine")
 				w.WriteHeader(202)
 				return
 			}
@@ -38,7 +38,8 @@ func TestSSEDialerCredentials(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}))
-		conn, err := wire.SSEDialer{URL: strings.Replace(server.URL, "http://", "http://me:mine@", 1), MaxMessage: testLimit}.Dial(t.Context())
+		web := wire.WithHeader(nil, http.Header{"X-Mine": {"-yes"}})
+		conn, err := wire.SSEDialer{URL: strings.Replace(server.URL, "http://", "http://me:mine@", 1), Client: web, MaxMessage: testLimit}.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +47,7 @@ func TestSSEDialerCredentials(t *testing.T) {
 		if err := conn.Write(t.Context(), wire.Payload{Messages: []*wire.Message{m}}); err != nil {
 			t.Error(err)
 		}
-		if got := <-posted; got != "me:mine" {
+		if got := <-posted; got != "me:mine-yes" {
 			t.Error(endpoint, got)
 		}
 		conn.Close()
@@ -63,9 +64,11 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 		var begun sync.WaitGroup
 		begun.Add(20)
 		var sessions atomic.Int32
-		s := newStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *wire.Message) {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			m := wire.Decode(body).Messages[0]
 			switch {
-			case m == nil:
+			case r.Method != "POST":
 				w.WriteHeader(405)
 			case m.Method == "initialize":
 				w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions.Add(1)))
@@ -81,7 +84,7 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 			default:
 				say(w, m, 200, emptyResult)
 			}
-		})
+		}))
 		c := &wire.Client{Versions: []string{"2025-11-25"}}
 		if err := c.Connect(t.Context(), wire.HTTPDialer{URL: s.URL, MaxMessage: testLimit}); err != nil {
 			t.Fatal(err)
@@ -103,6 +106,8 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 			}
 		}
 		c.Close()
+		s.CloseClientConnections()
+		s.Close()
 	}
 }
 
@@ -329,45 +334,6 @@ func TestClientHTTP2(t *testing.T) {
 	}
 }
 
-// Callers whose time is shorter than a handshake make one together, and none gets a failure from before it came. What nobody waits for is
-// not sent.
-func TestClientShortCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		down, calls := true, 0
-		c := new(wire.Client)
-		defer c.Close()
-		if err := c.Connect(t.Context(), dialled(played(func(_ *http.Request, m *wire.Message) (int, string) {
-			switch {
-			case down:
-				return 503, ""
-			case m.Method == "server/discover":
-				time.Sleep(time.Second)
-			case m.Method == "late":
-				calls++
-			}
-			return 200, modernHello
-		}))); err == nil {
-			t.Error("connected")
-		}
-		down = false
-		var wg sync.WaitGroup
-		for n := range 20 {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-				defer cancel()
-				if err := c.Call(ctx, "m", nil, nil); (err != nil) != (n < 5) || err != nil && !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(n, err)
-				}
-			})
-			time.Sleep(time.Second / 9)
-		}
-		wg.Wait()
-		if err := c.Call(canceled(), "late", nil, nil); err != context.Canceled || calls != 0 {
-			t.Error(err, calls)
-		}
-	})
-}
-
 // A call ends with its context though nobody takes what has come before its answer.
 func TestClientHandlerStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -399,25 +365,24 @@ func TestClientReadsExactNames(t *testing.T) {
 		{`"supportedVersions":["2026-07-28"],"supportedVersions":["2025-06-18"]`, `"protocolVersion":"2025-11-25"`, "2025-11-25"},
 	} {
 		var said atomic.Value
-		s := newStub(t, func(s *stub, w http.ResponseWriter, r *http.Request, m *wire.Message) {
+		network := played(func(r *http.Request, m *wire.Message) (status int, body string) {
 			switch {
 			case r.Method != "POST":
-				say(w, m, 405, "")
+				return 405, ""
 			case m.Method == "server/discover" && row.discovers == "":
-				say(w, m, 404, "")
+				return 404, ""
 			case m.Method == "server/discover":
-				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{`+row.discovers+`,"capabilities":{}}}`)
+				return 200, `{"jsonrpc":"2.0","id":ID,"result":{` + row.discovers + `,"capabilities":{}}}`
 			case m.Method == "initialize":
-				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{`+row.agrees+`,"capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`)
+				return 200, `{"jsonrpc":"2.0","id":ID,"result":{` + row.agrees + `,"capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`
 			case m.Kind() == wire.Notification:
-				w.WriteHeader(202)
-			default:
-				said.Store(r.Header.Get("Mcp-Protocol-Version"))
-				say(w, m, 200, `{"jsonrpc":"2.0","id":ID,"result":{}}`)
+				return 202, ""
 			}
+			said.Store(r.Header.Get("Mcp-Protocol-Version"))
+			return 200, emptyResult
 		})
 		c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}}
-		if err := c.Connect(t.Context(), wire.HTTPDialer{URL: s.URL, MaxMessage: testLimit}); err != nil {
+		if err := c.Connect(t.Context(), dialled(network)); err != nil {
 			if !strings.Contains(err.Error(), row.want) {
 				t.Errorf("%s %s: %v", row.discovers, row.agrees, err)
 			}
@@ -425,48 +390,6 @@ func TestClientReadsExactNames(t *testing.T) {
 			t.Errorf("%s %s: %v, the client says %q, the header %q", row.discovers, row.agrees, err, c.Server().Version, said.Load())
 		}
 		c.Close()
-	}
-}
-
-// A call whose session another call has found to be gone still waits on the old connection. Close ends it, and returns.
-func TestClientClosesOldConnections(t *testing.T) {
-	checkLeaks(t)
-	begun := make(chan struct{})
-	var sessions atomic.Int32
-	s := newStub(t, func(_ *stub, w http.ResponseWriter, r *http.Request, m *wire.Message) {
-		switch {
-		case m == nil:
-			w.WriteHeader(405)
-		case m.Method == "initialize":
-			w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions.Add(1)))
-			say(w, m, 200, legacyHello)
-		case m.Method == "slow":
-			close(begun)
-			<-r.Context().Done()
-		case m.Method == "quick" && r.Header.Get("Mcp-Session-Id") == "s1":
-			w.WriteHeader(404)
-		default:
-			say(w, m, 200, emptyResult)
-		}
-	})
-	c := &wire.Client{Versions: []string{"2025-11-25"}}
-	if err := c.Connect(t.Context(), wire.HTTPDialer{URL: s.URL, MaxMessage: testLimit}); err != nil {
-		t.Fatal(err)
-	}
-	slow, closed := make(chan error, 1), make(chan error, 1)
-	go func() { slow <- c.Call(context.Background(), "slow", nil, nil) }()
-	<-begun
-	if err := c.Call(t.Context(), "quick", nil, nil); err != nil || sessions.Load() != 2 {
-		t.Error(err, sessions.Load())
-	}
-	go func() { closed <- c.Close() }()
-	select {
-	case <-closed:
-	case <-time.After(time.Minute):
-		t.Fatal("Close does not return")
-	}
-	if err := <-slow; !errors.Is(err, wire.ErrClosed) {
-		t.Error(err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http/httptest"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -19,10 +18,8 @@ import (
 func TestCloseEndsListen(t *testing.T) {
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		synctest.Test(t, func(t *testing.T) {
-			ours, theirs := wire.Pipe()
-			go wire.Serve(context.Background(), theirs, newDemo(), nil)
 			c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{version}}
-			if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })); err != nil {
+			if err := c.Connect(t.Context(), pipeTo(newDemo())); err != nil {
 				t.Fatal(err)
 			}
 			ended := make(chan error)
@@ -69,10 +66,8 @@ func TestListenThatEndsAtOnce(t *testing.T) {
 			}
 			return result, err
 		})
-		ours, theirs := wire.Pipe()
-		go wire.Serve(context.Background(), theirs, h, nil)
 		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-		if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil })); err != nil {
+		if err := c.Connect(t.Context(), pipeTo(h)); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Listen(ctx, wire.ListenFilter{ResourceSubscriptions: []string{"note:///a"}}); err != context.Canceled {
@@ -158,23 +153,5 @@ func TestCancelServed(t *testing.T) {
 	}), log, `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"lunch"}}`)
 	if len(out) > 0 || err != nil || !strings.Contains(logged.String(), "reason=lunch") {
 		t.Error(out, err, logged.String())
-	}
-}
-
-// A child that has ended is the reason why nothing can be written to it: the error has its exit status.
-func TestWriteToEndedChild(t *testing.T) {
-	conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return exec.Command("sh", "-c", "exec <&-; exit 3") }, Grace: time.Second}.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	m, err := wire.NewRequest(wire.NumberID(1), "ping", nil)
-	for range 10_000 { // until the pipe has no reader
-		if err == nil {
-			err = conn.Write(t.Context(), wire.Payload{Messages: []*wire.Message{m}})
-		}
-	}
-	if !errors.Is(err, wire.ErrClosed) || !strings.Contains(err.Error(), "exit status 3") {
-		t.Error(err)
 	}
 }

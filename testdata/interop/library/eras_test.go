@@ -5,43 +5,8 @@ import (
 	"encoding/json"
 	"interop/wire"
 	"strings"
-	"sync/atomic"
 	"testing"
 )
-
-// A call whose question has been answered is not begun anew when the connection ends just then: nobody is asked twice.
-func TestClientAsksOnce(t *testing.T) {
-	server := &wire.Server{Capabilities: everything, Methods: map[string]wire.HandlerFunc{"tools/call": func(_ context.Context, x *wire.Exchange) (any, error) {
-		if x.Inputs() != nil {
-			return wire.ToolResult{Content: []wire.Content{}}, nil
-		}
-		return wire.InputRequired{Requests: map[string]wire.InputRequest{"name": {Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}`)}}}, nil
-	}}}
-	for range 100 {
-		var asked atomic.Int64
-		there := make(chan wire.Conn, 8)
-		client := &wire.Client{Info: wire.Implementation{Name: "x", Version: "1"}, Capabilities: map[string]any{"elicitation": struct{}{}},
-			Handler: wire.HandlerFunc(func(_ context.Context, x *wire.Exchange) (any, error) {
-				if x.Request.Kind() == wire.Request && asked.Add(1) == 1 {
-					(<-there).Close()
-				}
-				return json.RawMessage(`{"action":"accept","content":{}}`), nil
-			})}
-		if err := client.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) {
-			ours, theirs := wire.Pipe()
-			there <- theirs
-			go wire.Serve(context.Background(), theirs, server, nil)
-			return ours, nil
-		})); err != nil {
-			t.Fatal(err)
-		}
-		_ = client.Call(t.Context(), "tools/call", map[string]any{"name": "g"}, nil)
-		client.Close()
-		if n := asked.Load(); n != 1 {
-			t.Fatal(n)
-		}
-	}
-}
 
 // The compatibility matrix of 2026-07-28 basic/versioning, with our own two ends.
 func TestEras(t *testing.T) {

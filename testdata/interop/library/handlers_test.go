@@ -8,6 +8,7 @@ import (
 	"interop/wire"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,10 +80,10 @@ func TestInputState(t *testing.T) {
 		return h
 	}
 	post := func(h http.Handler, method, params, principal string) string {
-		body := strings.Replace(modernRequest(method, `"name":"x",`+params), `{}}`, `{},"b":`+strconv.Itoa(len(params))+`}`, 1) // each _meta is another
+		body := strings.Replace(modernRequest(method, params), `{}}`, `{},"b":`+strconv.Itoa(len(params))+`}`, 1) // each _meta is another
 		r, w := httptest.NewRequest("POST", "http://127.0.0.1/mcp", strings.NewReader(body)), httptest.NewRecorder()
 		for name, value := range map[string]string{"Accept": "application/json, text/event-stream", "Content-Type": "application/json", "Authorization": principal,
-			"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": "x"} {
+			"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": regexp.MustCompile(`"name":"(.)"`).FindStringSubmatch(params)[1]} {
 			r.Header.Set(name, value)
 		}
 		h.ServeHTTP(w, r)
@@ -90,9 +91,9 @@ func TestInputState(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		h := serve(t, "k")
-		const same = `"arguments":{"m":[{"a:b":"c:d"}],"n":9007199254740993}`
+		const same = `"name":"x","arguments":{"m":[{"a:b":"c:d"}],"n":9007199254740993}`
 		first := func(principal string) string {
-			out := post(h, "tools/call", `"arguments":{"n":9007199254740993,"m":[{"a:b":"c:d"}]}`, principal)
+			out := post(h, "tools/call", `"name":"x","arguments":{"n":9007199254740993,"m":[{"a:b":"c:d"}]}`, principal)
 			return text([]byte(out), "result", "requestState")
 		}
 		good := func(h http.Handler, method, params, principal, sealed string) bool {
@@ -103,11 +104,13 @@ func TestInputState(t *testing.T) {
 			return strings.Contains(out, `"same":true`)
 		}
 		sealed, odd := first("ada"), first("\xff")
-		const twice, swapped = `"arguments":{"o":{"n":1,"n":2}}`, `"arguments":{"o":{"n":2,"n":1}}` // the last one counts
+		const twice, swapped = `"name":"x","arguments":{"o":{"n":1,"n":2}}`, `"name":"x","arguments":{"o":{"n":2,"n":1}}` // the last one counts
 		ofTwice := text([]byte(post(h, "tools/call", twice, "ada")), "result", "requestState")
 		for name, refused := range map[string]bool{
 			"the retry":                           !good(h, "tools/call", same, "ada", sealed),
 			"the state":                           strings.Contains(sealed, "state"),
+			"another replica":                     !good(serve(t, "k"), "tools/call", same, "ada", sealed),
+			"another tool":                        good(h, "tools/call", strings.Replace(same, `"x"`, `"y"`, 1), "ada", sealed),
 			"another method":                      good(h, "prompts/get", same, "ada", sealed),
 			"other params":                        good(h, "tools/call", strings.Replace(same, "993", "992", 1), "ada", sealed),
 			"another principal":                   good(h, "tools/call", same, "bob", sealed),
@@ -119,6 +122,18 @@ func TestInputState(t *testing.T) {
 		} {
 			if refused {
 				t.Errorf("%s: not as it should be", name)
+			}
+		}
+		const refused = `"code":-32602`
+		for name, row := range map[string][2]string{
+			"answers that nobody asked for": {`"requestState":"` + sealed + `","inputResponses":{"unasked":{"a":1}}`, `"same":true`},
+			"answers that are none":         {`"requestState":"` + sealed + `","inputResponses":[]`, refused},
+			"an answer that is no object":   {`"requestState":"` + sealed + `","inputResponses":{"name":5}`, refused},
+			"two answers":                   {`"requestState":"` + sealed + `","inputResponses":{"name":{"action":"decline"},"name":{"action":"accept"}}`, refused},
+			"a state that is no string":     {`"requestState":5`, refused},
+		} {
+			if out := post(h, "tools/call", row[0]+","+same, "ada"); !strings.Contains(out, row[1]) {
+				t.Errorf("%s: %s", name, out)
 			}
 		}
 		time.Sleep(life - time.Second)

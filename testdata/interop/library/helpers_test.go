@@ -61,25 +61,6 @@ func modernLines(method string, name ...string) []string {
 	return lines
 }
 
-// stub is a server that a function plays. The function gets the message that was POSTed, or nil.
-type stub struct{ *httptest.Server }
-
-func newStub(t *testing.T, answer func(s *stub, w http.ResponseWriter, r *http.Request, m *wire.Message)) *stub {
-	s := new(stub)
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var m *wire.Message
-		if body, _ := io.ReadAll(r.Body); len(body) > 0 {
-			m = wire.Decode(body).Messages[0]
-		}
-		answer(s, w, r, m)
-	}))
-	t.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-	})
-	return s
-}
-
 // say answers with a status and a body: JSON if it looks like that, events, or text. ID in it is replaced by that of m.
 func say(w http.ResponseWriter, m *wire.Message, status int, body string) {
 	kind := "text/plain"
@@ -221,32 +202,6 @@ func serveLines(t *testing.T, h wire.Handler, log *slog.Logger, lines ...string)
 	}
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
 }
-
-// converseFor does what converse does, but the lines end only when so many lines have been answered, or after a minute: a server whose input has
-// ended gives its handlers a few seconds, which may be too few on a slow machine.
-func converseFor(t *testing.T, answers int, h wire.Handler, lines ...string) []string {
-	t.Helper()
-	checkLeaks(t)
-	var out lockedBuffer
-	answered := readerFunc(func([]byte) (int, error) {
-		for range 600 {
-			if strings.Count(out.String(), "\n") >= answers {
-				break
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		return 0, io.EOF
-	})
-	in := io.MultiReader(strings.NewReader(strings.Join(lines, "\n")+"\n"), answered)
-	if err := wire.Serve(t.Context(), wire.NewLineConn(in, &out, testLimit, func() error { return nil }), h, nil); err != nil {
-		t.Error(err)
-	}
-	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 // wireEnd is the far end of a bytePipe, where a test reads and writes lines itself.
 type wireEnd struct {
@@ -699,23 +654,6 @@ func canceled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
-}
-
-// posted sends a POST to a handler in this process, and returns what it has answered when it returns. Lines are header fields.
-func posted(ctx context.Context, h http.Handler, body string, lines ...string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, request(ctx, "POST", body, lines...))
-	return w
-}
-
-func request(ctx context.Context, method, body string, lines ...string) *http.Request {
-	r := httptest.NewRequestWithContext(ctx, method, "/mcp", strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	for _, line := range lines {
-		name, value, _ := strings.Cut(line, ": ")
-		r.Header.Set(name, value)
-	}
-	return r
 }
 
 // answerTo returns the line that answers the request id, "" if there is none: answers may overtake each other.

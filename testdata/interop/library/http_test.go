@@ -282,7 +282,7 @@ func TestSessionIDs(t *testing.T) {
 	defer h.Close()
 	seen := map[string]bool{}
 	for range 100 {
-		id := posted(t.Context(), h, initializeLine("2025-11-25")).Header().Get("Mcp-Session-Id")
+		id := visit(h, "POST", initializeLine("2025-11-25")).answered().Header().Get("Mcp-Session-Id")
 		if !regexp.MustCompile("^[!-~]{26,}$").MatchString(id) || seen[id[:10]] || seen[id[len(id)-10:]] {
 			t.Fatal(id)
 		}
@@ -293,9 +293,14 @@ func TestSessionIDs(t *testing.T) {
 // A deadline that middleware has set is no client that has left: it is told.
 func TestHTTPModernTimeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		w := posted(ctx, newHandler(t, newDemo()), modernRequest("tools/call", `"name":"count","arguments":{"n":1,"delayMs":600000}`), modernLines("tools/call", "count")...)
+		h := newHandler(t, newDemo())
+		limited := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
+			defer cancel()
+			h.ServeHTTP(w, r.WithContext(ctx))
+		})
+		call := modernRequest("tools/call", `"name":"count","arguments":{"n":1,"delayMs":600000}`)
+		w := visit(limited, "POST", call, modernLines("tools/call", "count")...).answered()
 		if w.Code != 503 || !strings.Contains(w.Body.String(), "Stopped: the server or the session ends") {
 			t.Error(w)
 		}
@@ -307,24 +312,26 @@ func TestHTTPListenBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, wire.HandlerFunc(func(ctx context.Context, _ *wire.Exchange) (any, error) { <-ctx.Done(); return nil, ctx.Err() }))
 		body, lines := modernRequest("subscriptions/listen", `"notifications":{}`), modernLines("subscriptions/listen")
-		ctx, leave := context.WithCancel(t.Context())
+		var all []visitor
 		for range 4096 {
-			go posted(ctx, h, body, lines...)
+			all = append(all, visit(h, "POST", body, lines...))
 		}
 		synctest.Wait()
-		soon, end := context.WithTimeout(t.Context(), time.Second) // one that is let in would never be answered
-		defer end()
-		w := posted(soon, h, body, lines...)
+		w := visit(h, "POST", body, lines...)
+		synctest.Wait()
 		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"id":1,"error":{"code":-32603,"message":"Too many subscriptions"`) {
 			t.Error(w)
 		}
-		leave()
-		synctest.Wait()
-		ctx, leave = context.WithTimeout(t.Context(), time.Second)
-		defer leave()
-		if w := posted(ctx, h, body, lines...); strings.Contains(w.Body.String(), "Too many") {
-			t.Error(w)
+		for _, v := range all {
+			v.leave()
 		}
+		synctest.Wait()
+		again := visit(h, "POST", body, lines...)
+		synctest.Wait()
+		if strings.Contains(again.Body.String(), "Too many") {
+			t.Error(again)
+		}
+		again.leave()
 	})
 }
 

@@ -1,14 +1,12 @@
 package library
 
 import (
-	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,57 +15,24 @@ import (
 
 // When a call has its answer, nobody is told of its progress any more.
 func TestProgressAfterAnswer(t *testing.T) {
-	fromClient, toServer := io.Pipe()
-	fromServer, toClient := io.Pipe()
-	conn := wire.NewLineConn(fromServer, toServer, 0, func() error { return errors.Join(fromServer.Close(), toServer.Close()) })
-	go func() {
-		lines := bufio.NewScanner(fromClient)
-		for lines.Scan() {
-			m := wire.Decode(lines.Bytes()).Messages[0]
-			switch m.Method {
-			case "initialize":
-				fmt.Fprintln(toClient, strings.ReplaceAll(legacyHello, "ID", m.ID.String()))
-			case "slow":
-				progress := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"progress-1","progress":%d}}` + "\n"
-				fmt.Fprintf(toClient, progress, 1)
-				fmt.Fprintln(toClient, strings.ReplaceAll(emptyResult, "ID", m.ID.String()))
-			case "ping": // late
-				fmt.Fprintln(toClient, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"progress-1","progress":2}}`)
-				fmt.Fprintln(toClient, strings.ReplaceAll(emptyResult, "ID", m.ID.String()))
-			}
-		}
-	}()
-	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-	if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return conn, nil })); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	var mu sync.Mutex
+	var token json.RawMessage
+	server := &wire.Server{Methods: map[string]wire.HandlerFunc{
+		"slow": func(ctx context.Context, x *wire.Exchange) (any, error) {
+			token = value(x.Request.Params, "_meta", "progressToken")
+			return nil, x.Progress(ctx, 1, 0)
+		},
+		"late": func(ctx context.Context, x *wire.Exchange) (any, error) {
+			return nil, x.Notify(ctx, "notifications/progress", map[string]any{"progressToken": token, "progress": 2})
+		},
+	}}
+	c := connect(t, server, &wire.Client{Versions: []string{"2025-11-25"}})
 	var told []float64
-	ended := false
-	report := func(p wire.ProgressParams) {
-		mu.Lock()
-		defer mu.Unlock()
-		if !ended {
-			told = append(told, p.Progress)
-		} else {
-			t.Error("progress after the end:", p.Progress)
-		}
-	}
-	if err := c.CallWithProgress(t.Context(), "slow", nil, nil, report); err != nil {
-		t.Fatal(err)
-	}
-	mu.Lock()
-	seen := fmt.Sprint(told)
-	ended = true
-	mu.Unlock()
+	err := c.CallWithProgress(t.Context(), "slow", nil, nil, func(p wire.ProgressParams) { told = append(told, p.Progress) })
 	for range 2 { // what comes before the answer is handled before it
-		if err := c.Call(t.Context(), "ping", nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		err = errors.Join(err, c.Call(t.Context(), "late", nil, nil))
 	}
-	if seen != "[1]" {
-		t.Error(seen)
+	if err != nil || fmt.Sprint(told) != "[1]" {
+		t.Error(told, err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -17,18 +16,9 @@ import (
 	"interop/wire"
 )
 
-// pipeTo returns a Dialer that connects to a handler in memory. before runs for each connection; an error of it is that of the Dialer.
-func pipeTo(h wire.Handler, before func(n int) error) wire.Dialer {
-	var mu sync.Mutex
-	n := 0
+// pipeTo returns a Dialer that connects to a handler in memory.
+func pipeTo(h wire.Handler) wire.Dialer {
 	return wire.DialerFunc(func(context.Context) (wire.Conn, error) {
-		mu.Lock()
-		n++
-		number := n
-		mu.Unlock()
-		if err := before(number); err != nil {
-			return nil, err
-		}
 		ours, theirs := wire.Pipe()
 		go wire.Serve(context.Background(), theirs, h, nil)
 		return ours, nil
@@ -47,55 +37,30 @@ func (c dyingConn) Write(ctx context.Context, p wire.Payload) error {
 	return err
 }
 
-// A server that ends after each handshake is started a few times for a call, and not for ever.
+// A server that ends after each handshake is started four times for a call, and not for ever. The last one of these serves the call if it stays.
 func TestServerThatDiesAfterTheHandshake(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dials := 0
-		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-		dial := wire.DialerFunc(func(context.Context) (wire.Conn, error) {
-			dials++
-			ours, theirs := wire.Pipe()
-			go wire.Serve(context.Background(), theirs, &wire.Server{}, nil)
-			return dyingConn{ours}, nil
+	for _, stays := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			dials := 0
+			c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
+			dial := wire.DialerFunc(func(context.Context) (wire.Conn, error) {
+				dials++
+				conn, err := pipeTo(&wire.Server{}).Dial(t.Context())
+				if stays && dials == 4 {
+					return conn, err
+				}
+				return dyingConn{conn}, err
+			})
+			if err := c.Connect(t.Context(), dial); dials != 4 || errors.Is(err, wire.ErrClosed) == stays {
+				t.Errorf("Connect: %v after %d connections", err, dials)
+			}
+			if err := c.Call(t.Context(), "ping", nil, nil); errors.Is(err, wire.ErrClosed) == stays || !stays && dials != 8 {
+				t.Errorf("Call: %v after %d connections", err, dials)
+			}
+			c.Close()
+			time.Sleep(time.Minute)
 		})
-		for name, call := range map[string]func() error{
-			"Connect": func() error { return c.Connect(t.Context(), dial) },
-			"Call":    func() error { return c.Call(t.Context(), "ping", nil, nil) },
-		} {
-			if name == "Call" && dials == 0 {
-				_ = c.Connect(t.Context(), dial)
-				dials = 0
-			}
-			before := dials
-			if err := call(); !errors.Is(err, wire.ErrClosed) || dials-before != 4 {
-				t.Errorf("%s: %v after %d connections", name, err, dials-before)
-			}
-		}
-		c.Close()
-		time.Sleep(time.Minute)
-	})
-}
-
-// The last of the connections that a call may start serves it.
-func TestLastHandshakeServes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dials := 0
-		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-		err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) {
-			dials++
-			ours, theirs := wire.Pipe()
-			go wire.Serve(context.Background(), theirs, &wire.Server{}, nil)
-			if dials < 4 {
-				return dyingConn{ours}, nil
-			}
-			return ours, nil
-		}))
-		if err != nil || dials != 4 {
-			t.Errorf("%v after %d connections", err, dials)
-		}
-		c.Close()
-		time.Sleep(time.Minute)
-	})
+	}
 }
 
 // slowToClose is a connection that takes a second to close. It does not send pings.
@@ -127,10 +92,9 @@ func TestCloseWaitsForAllConnections(t *testing.T) {
 		}}}
 		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
 		err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) {
-			ours, theirs := wire.Pipe()
-			go wire.Serve(context.Background(), theirs, server, nil)
 			closed = append(closed, new(atomic.Bool))
-			return slowToClose{ours, closed[len(closed)-1]}, nil
+			conn, err := pipeTo(server).Dial(t.Context())
+			return slowToClose{conn, closed[len(closed)-1]}, err
 		}))
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +111,9 @@ func TestCloseWaitsForAllConnections(t *testing.T) {
 				t.Errorf("connection %d of %d is not closed", i, len(closed))
 			}
 		}
-		<-waiting
+		if err := <-waiting; !errors.Is(err, wire.ErrClosed) {
+			t.Error("the call on the old connection:", err)
+		}
 		time.Sleep(time.Minute)
 	})
 }
@@ -157,13 +123,12 @@ func TestAttemptOutlivesItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
 		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-		err := c.Connect(t.Context(), pipeTo(&wire.Server{}, func(n int) error {
-			dials = n
-			time.Sleep(10 * time.Second)
-			if n == 1 {
-				return errors.New("not yet")
+		err := c.Connect(t.Context(), wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
+			dials++
+			if time.Sleep(10 * time.Second); dials == 1 {
+				return nil, errors.New("not yet")
 			}
-			return nil
+			return pipeTo(&wire.Server{}).Dial(ctx)
 		}))
 		if err == nil {
 			t.Fatal("it is connected")
@@ -200,7 +165,7 @@ func TestCallOfAClientInANotification(t *testing.T) {
 			go func() { later <- c.Call(ctx, "ping", nil, nil) }()
 			return nil, nil
 		}}
-		if err := c.Connect(t.Context(), pipeTo(server, func(int) error { return nil })); err != nil {
+		if err := c.Connect(t.Context(), pipeTo(server)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -214,27 +179,6 @@ func TestCallOfAClientInANotification(t *testing.T) {
 		c.Close()
 		time.Sleep(time.Minute)
 	})
-}
-
-// Progress that is not in JSON is an error, and is not sent.
-func TestProgressIsANumber(t *testing.T) {
-	server := &wire.Server{}
-	var failed []error
-	wire.AddTool(server, wire.Tool{Name: "t"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
-		for _, n := range []float64{math.Inf(-1), math.Inf(1), math.NaN()} {
-			failed = append(failed, x.Progress(ctx, n, 0), x.Progress(ctx, 1, n))
-		}
-		return nil, nil
-	})
-	out := converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":1}}}`)
-	for _, err := range failed {
-		if err == nil {
-			t.Error("not a number, and no error")
-		}
-	}
-	if len(out) != 2 || len(failed) != 6 {
-		t.Error(out)
-	}
 }
 
 // grown returns by how many bytes the heap has grown at most while f runs.
@@ -276,16 +220,6 @@ func TestMemoryOfOddRequests(t *testing.T) {
 	}
 }
 
-// A client that forgets the handshake is told of it.
-func TestForgottenHandshake(t *testing.T) {
-	for _, versions := range [][]string{nil, {"2025-11-25"}} {
-		out := strings.Join(converse(t, &wire.Server{Versions: versions}, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`), "")
-		if !strings.Contains(out, "send initialize first") || strings.Contains(out, "_meta") != (versions == nil) {
-			t.Error(out)
-		}
-	}
-}
-
 // Nothing that a program has not offered is served, and what it has offered is served from the first request on.
 func TestEnteredByUse(t *testing.T) {
 	ask := []string{"logging/setLevel", "resources/subscribe", "resources/list", "prompts/list", "subscriptions/listen", "completion/complete"}
@@ -309,36 +243,6 @@ func TestEnteredByUse(t *testing.T) {
 	server.Publish("notifications/resources/updated", map[string]string{"uri": "a:b"})
 }
 
-// A second client on the same pipe has said nothing yet: it is asked nothing before it has sent notifications/initialized, whatever the first one has sent.
-func TestSecondClientIsNotReady(t *testing.T) {
-	server := &wire.Server{}
-	wire.AddTool(server, wire.Tool{Name: "ask"}, func(context.Context, *wire.Exchange, struct{}) (any, error) {
-		return wire.InputRequired{Requests: map[string]wire.InputRequest{"r": {Method: "roots/list"}}}, nil
-	})
-	hello := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"roots":{}}`, 1)
-	out := strings.Join(converse(t, server, hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, hello,
-		`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"ask"}}`), "\n")
-	if !strings.Contains(out, "has not sent notifications/initialized") || strings.Contains(out, `"method":"roots/list"`) {
-		t.Error(out)
-	}
-}
-
-// A member that the type of a content needs is there even if it is empty.
-func TestEmptyMembersStay(t *testing.T) {
-	first := 1.0
-	for want, c := range map[string]wire.Content{
-		`"text":""`:    {Type: "text", Annotations: &wire.ContentAnnotations{Priority: &first}},
-		`"data":""`:    {Type: "image", MimeType: "image/png"},
-		`"input":{}`:   {Type: "tool_use", ID: "1", Name: "n"},
-		`"content":[]`: {Type: "tool_result", ToolUseID: "1"},
-		`"blob":""`:    wire.EmbeddedResource(wire.ResourceContents{URI: "a:b", Blob: []byte{}}),
-	} {
-		if text, err := json.Marshal(c); err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s: %v, %s", text, err, want)
-		}
-	}
-}
-
 // unsentAnswers is a Conn that cannot send the answers to the questions of a modern server.
 type unsentAnswers struct{ wire.Conn }
 
@@ -360,9 +264,8 @@ func TestLaterRoundIsNotUnsent(t *testing.T) {
 		"roots/list": func(context.Context, *wire.Exchange) (any, error) { asked++; return wire.RootsResult{}, nil }}}
 	defer c.Close()
 	err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) {
-		ours, theirs := wire.Pipe()
-		go wire.Serve(context.Background(), theirs, server, nil)
-		return unsentAnswers{ours}, nil
+		conn, err := pipeTo(server).Dial(t.Context())
+		return unsentAnswers{conn}, err
 	}))
 	if err != nil {
 		t.Fatal(err)

@@ -139,12 +139,10 @@ func TestProgressBeforeQuestion(t *testing.T) {
 		return answer.Action, x.Progress(ctx, 2, 2)
 	})
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		serverEnd, clientEnd := wire.Pipe()
-		go func() { _ = wire.Serve(t.Context(), serverEnd, server, nil) }()
 		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{version}, Handlers: map[string]wire.HandlerFunc{
 			"elicitation/create": func(context.Context, *wire.Exchange) (any, error) { return wire.ElicitResult{Action: "decline"}, nil },
 		}}
-		if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return clientEnd, nil })); err != nil {
+		if err := c.Connect(t.Context(), pipeTo(server)); err != nil {
 			t.Fatal(err)
 		}
 		var last float64

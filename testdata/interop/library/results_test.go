@@ -1,11 +1,8 @@
 package library
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -40,51 +37,9 @@ func TestPublishBeforeOffers(t *testing.T) {
 	server := &wire.Server{}
 	server.Publish("notifications/resources/updated", map[string]string{"uri": "file:///x"})
 	wire.AddTool(server, wire.Tool{Name: "hello"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return "hi", nil })
-	out := converseFor(t, 2, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hello"}}`)
+	out := converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hello"}}`)
 	if !strings.Contains(strings.Join(out, "\n"), `"text":"hi"`) {
 		t.Error(out)
-	}
-}
-
-// The id of a stream may have any characters but the end of a line.
-func TestStreamWithSlash(t *testing.T) {
-	s := wire.NewStream("a/b", 1<<20)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.Follow(w, r, r.Header.Get("Last-Event-ID")); err != nil {
-			t.Error(err)
-		}
-	}))
-	defer server.Close()
-	first, err := http.Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, data := range []string{"one", "two"} {
-		if err := s.Send(t.Context(), []byte(data)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	lines := bufio.NewScanner(first.Body)
-	id := ""
-	for id == "" && lines.Scan() {
-		id, _ = strings.CutPrefix(lines.Text(), "id: ")
-		if !strings.HasPrefix(lines.Text(), "id: ") {
-			id = ""
-		}
-	}
-	first.Body.Close()
-	s.End()
-	request, _ := http.NewRequest("GET", server.URL, nil)
-	request.Header.Set("Last-Event-ID", id)
-	rest, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rest.Body.Close()
-	for e, err := range wire.ReadEvents(rest.Body, 1000) {
-		if err != nil || id != "a/b/1" || e.ID != "a/b/2" || string(e.Data) != "two" {
-			t.Errorf("after %s: %s %q %v", id, e.ID, e.Data, err)
-		}
 	}
 }
 

@@ -20,11 +20,11 @@ func TestNotificationNeedsNoHeaderParams(t *testing.T) {
 	}}
 	defer h.Close()
 	const params = `"name":"echo","arguments":{"city":"Bern"}`
-	lines := append(modernLines("tools/call", "echo"), "Accept: application/json, text/event-stream")
-	if w := posted(t.Context(), h, modernRequest("tools/call", params), lines...); w.Code != 400 || !strings.Contains(w.Body.String(), "Mcp-Param-City is missing") {
+	lines := modernLines("tools/call", "echo")
+	if w := visit(h, "POST", modernRequest("tools/call", params), lines...).answered(); w.Code != 400 || !strings.Contains(w.Body.String(), "Mcp-Param-City is missing") {
 		t.Errorf("a request: %d %s", w.Code, w.Body)
 	}
-	if w := posted(t.Context(), h, `{"jsonrpc":"2.0","method":"tools/call","params":{`+params+`}}`, lines...); w.Code != 202 {
+	if w := visit(h, "POST", `{"jsonrpc":"2.0","method":"tools/call","params":{`+params+`}}`, lines...).answered(); w.Code != 202 {
 		t.Errorf("a notification: %d %s", w.Code, w.Body)
 	}
 }

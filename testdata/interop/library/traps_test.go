@@ -1,7 +1,6 @@
 package library
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"interop/wire"
@@ -10,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 )
 
 // The reader waits for the handler of a notification, so a call there would wait for ever. It fails at once.
@@ -71,40 +69,6 @@ func TestZerosAreDefaults(t *testing.T) {
 	_ = conn.Close()
 }
 
-// A server that sends requests without end, and reads nothing, does not keep the client from the response to its call:
-// what is beyond the bound is dropped, because nobody would read the refusals.
-func TestFloodOfRequestsToAClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := wire.Pipe()
-		peer := wire.OpenConn(t.Context(), ours, nil, nil)
-		called := make(chan error, 1)
-		go func() { called <- peer.Call(t.Context(), "m", nil, nil) }()
-		synctest.Wait()
-		for i := range int64(5000) {
-			m, _ := wire.NewRequest(wire.NumberID(i), "ping", nil)
-			_ = theirs.Write(t.Context(), wire.Payload{Messages: []*wire.Message{m}})
-		}
-		_ = theirs.Write(t.Context(), wire.Payload{Messages: []*wire.Message{wire.NewResponse(wire.NumberID(1), nil, nil)}})
-		if err := <-called; err != nil {
-			t.Error(err)
-		}
-		_ = peer.Close()
-	})
-}
-
-// JSON of several lines, as a body over HTTP may have it, is one line on a stream of bytes.
-func TestLineBreaksInPayload(t *testing.T) {
-	in := wire.Decode([]byte("[{\r\n\"jsonrpc\": \"2.0\",\n\"id\":\n1,\n\"result\":\n{\n\"a\":\n1\r}},\n{\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":{\n}}]"))
-	var out bytes.Buffer
-	if err := wire.NewLineConn(nil, &out, 0, nil).Write(t.Context(), in); err != nil {
-		t.Error(err)
-	}
-	const want = `[{"jsonrpc":"2.0","id":1,"result":{ "a": 1 }},{"jsonrpc":"2.0","method":"m","params":{ }}]` + "\n"
-	if out.String() != want {
-		t.Errorf("%q", out.String())
-	}
-}
-
 // The last line may end without a newline, also where it ends with the buffer; and a line that is too long may be the last one.
 func TestLastLine(t *testing.T) {
 	const buffer, maxLine = 64 << 10, 128 << 10
@@ -118,14 +82,5 @@ func TestLastLine(t *testing.T) {
 		if _, err := c.Read(); err != io.EOF {
 			t.Errorf("after %d bytes: %v", size, err)
 		}
-	}
-}
-
-// Of a line that is too long and has two ids, none counts: the answer might go to the wrong request.
-func TestTwoIDsInALongLine(t *testing.T) {
-	line := `{"jsonrpc":"2.0","id":1,"id":2,"method":"m","params":{"x":"` + strings.Repeat("x", 100) + `"}}`
-	in, err := wire.NewLineConn(strings.NewReader(line), nil, 100, nil).Read()
-	if err != nil || in.Messages[0].Kind() != wire.Invalid || in.Messages[0].ID != (wire.ID{}) {
-		t.Error(in.Messages[0], err)
 	}
 }

@@ -2,16 +2,19 @@ package soak
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // ---- The program as a process: its standard input, and signals ----
@@ -21,28 +24,6 @@ func program(args ...string) *exec.Cmd {
 	cmd := exec.Command(mcpwire, args...)
 	cmd.Env = append(os.Environ(), raceOptions)
 	return cmd
-}
-
-// 201 answers to 201 requests whose input has ended already, and exit 0, forty times, whether it was a pipe or a file.
-func TestEndOfInput(t *testing.T) {
-	said := initializeLine("2025-11-25")
-	for i := range 200 {
-		said += fmt.Sprintf("\n"+`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d,"delayMs":%d}}}`, i, i%2, i%5)
-	}
-	file, _ := os.Create(filepath.Join(t.TempDir(), "said"))
-	defer file.Close()
-	_, _ = file.WriteString(said)
-	for i := range 40 {
-		_, _ = file.Seek(0, io.SeekStart)
-		cmd := program()
-		if cmd.Stdin = file; i%2 == 0 {
-			cmd.Stdin = strings.NewReader(said)
-		}
-		out, err := cmd.Output()
-		if lines := bytes.Count(out, []byte("\n")); lines != 201 || err != nil {
-			t.Fatalf("%d answers, %v", lines, err)
-		}
-	}
 }
 
 // A standard input that others have after us is as it was when we are gone, however we end: it blocks, or does not block.
@@ -71,7 +52,7 @@ func TestStandardInputIsRestored(t *testing.T) {
 			cmd.Stdin = r
 			out, _ := cmd.StdoutPipe()
 			if before != 0 { // by another program, before it
-				cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `"$0" "stops blocking"; exec "$1"`, children, mcpwire}
+				cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", `SOAK_CHILD=1 "$0"; exec "$1"`, os.Args[0], mcpwire}
 			}
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -146,4 +127,95 @@ func TestCallShutsDownThoughSignalled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One socket as stdin and stdout, as inetd has it: answers larger than its buffer arrive whole.
+func TestServeOnOneSocket(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := accepted.(*net.UnixConn).File()
+	accepted.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(mcpwire)
+	cmd.Stdin, cmd.Stdout = file, file
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	fmt.Fprintf(client, "%s\n%s\n", initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x","repeat":4000000}}}`)
+	time.Sleep(50 * time.Millisecond) // let it fill the buffer
+	r := bufio.NewReader(client)
+	_, _ = r.ReadString('\n')
+	if line, err := r.ReadString('\n'); len(line) < 4_000_000 || err != nil {
+		t.Errorf("%d bytes, %v", len(line), err)
+	}
+	_ = client.(*net.UnixConn).CloseWrite()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// SIGTERM, SIGINT and a closed stdout end the server quickly, with exit 0, even while it is busy.
+func TestServeStops(t *testing.T) {
+	for _, how := range []string{"terminated", "interrupt", "stdout"} {
+		for _, busy := range []bool{false, true} {
+			cmd := exec.Command(mcpwire)
+			cmd.Env = append(os.Environ(), raceOptions)
+			in, _ := cmd.StdinPipe()
+			out, _ := cmd.StdoutPipe()
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			r := bufio.NewReader(out)
+			fmt.Fprintln(in, initializeLine("2025-11-25"))
+			if _, err := r.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			if busy {
+				fmt.Fprintln(in, toolCall(2, "count", `{"n":100,"delayMs":50}`))
+				_, _ = r.ReadString('\n')
+			}
+			began := time.Now()
+			switch how {
+			case "terminated":
+				_ = cmd.Process.Signal(syscall.SIGTERM)
+			case "interrupt":
+				_ = cmd.Process.Signal(os.Interrupt)
+			case "stdout":
+				out.Close()
+				fmt.Fprintln(in, `{"jsonrpc":"2.0","id":3,"method":"ping"}`)
+			}
+			if how != "stdout" {
+				_, _ = io.Copy(io.Discard, r)
+			}
+			if err := cmd.Wait(); err != nil || time.Since(began) > 4*time.Second {
+				t.Errorf("%s, busy %v: %v after %v", how, busy, err, time.Since(began))
+			}
+			in.Close()
+		}
+	}
+}
+
+// groupAlive reports whether a process of the group runs; one that is dead but not yet reaped by its new parent does not count.
+func groupAlive(pgid int) bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	alive := regexp.MustCompile(fmt.Sprintf(`\) [^Z] [0-9]+ %d `, pgid))
+	return slices.ContainsFunc(stats, func(path string) bool {
+		stat, _ := os.ReadFile(path)
+		return alive.Match(stat)
+	})
 }

@@ -29,15 +29,16 @@ import (
 
 // ---- What is built ----
 
-var (
-	mcpwire  string // the program, with record.go.txt
-	children string // the program in the folder children
-)
+var mcpwire string // the program, with record.go.txt
 
 // raceOptions have a program with the race detector end at the first race, and otherwise without a pause.
 const raceOptions = "GORACE=halt_on_error=1 atexit_sleep_ms=0"
 
 func TestMain(m *testing.M) {
+	if os.Getenv("SOAK_CHILD") != "" { // of TestStandardInputIsRestored: it stops blocking on what it shares as its standard input
+		_ = syscall.SetNonblock(syscall.Stdin, true)
+		os.Exit(0)
+	}
 	os.Exit(testMain(m))
 }
 
@@ -90,9 +91,8 @@ func buildAll(dir string) error {
 		return err
 	}
 	race := "-race=" + strconv.FormatBool(hasRaceDetector())
-	mcpwire, children = filepath.Join(dir, "mcpwire"), filepath.Join(dir, "children")
-	return errors.Join(goCommand(root, "build", race, "-buildvcs=false", "-overlay", overlay, "-o", mcpwire, "."),
-		goCommand(".", "build", race, "-buildvcs=false", "-o", children, "./children"))
+	mcpwire = filepath.Join(dir, "mcpwire")
+	return goCommand(root, "build", race, "-buildvcs=false", "-overlay", overlay, "-o", mcpwire, ".")
 }
 
 func goCommand(dir string, args ...string) error {

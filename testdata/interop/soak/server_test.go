@@ -124,8 +124,8 @@ func recorded(record string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// usage is what a process uses: bytes of heap, of stacks, and in memory at all; goroutines, and files.
-type usage [5]int
+// usage is what a process uses: bytes of heap, goroutines, and files.
+type usage [3]int
 
 // uses asks the server.
 func (s *mortal) uses() (u usage) {
