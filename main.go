@@ -931,7 +931,7 @@ func (c *caller) callLines(ctx context.Context) (failed error) {
 // callAndPrint calls a method, and prints its result on one line, otherwise as it
 // came. It returns the result.
 func (c *caller) callAndPrint(ctx context.Context, method, params string) (result json.RawMessage, err error) {
-	err = c.call(ctx, method, params, &result)
+	err = c.callMethod(ctx, method, params, &result)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w%s", method, err, c.advice(err))
 	}
@@ -959,10 +959,10 @@ func printOut(text []byte) error {
 	return nil
 }
 
-// call calls a method. params is an object, or "". The other members of params
-// are passed on as they are. call adds a progress token unless there is one,
+// callMethod calls a method. params is an object, or "". The other members of params
+// are passed on as they are. callMethod adds a progress token unless there is one,
 // because progress extends the time-out.
-func (c *caller) call(ctx context.Context, method, params string, result any) error {
+func (c *caller) callMethod(ctx context.Context, method, params string, result any) error {
 	if params != "" && !isObject(params) {
 		return errors.New("params must be a JSON object")
 	}
@@ -1052,7 +1052,7 @@ func (c *caller) list(ctx context.Context, kind listKind) (items []json.RawMessa
 	size := 0
 	for range maxListPages {
 		var result json.RawMessage
-		err := c.call(ctx, kind.method, params, &result)
+		err := c.callMethod(ctx, kind.method, params, &result)
 		if fault, _ := errors.AsType[*Error](err); fault != nil && fault.Code == CodeMethodNotFound {
 			return items, nil
 		}

@@ -3374,7 +3374,7 @@ func TestCallIsLimited(t *testing.T) {
 		c.Handler = c
 		connect(t, newDemo(), &c.Client)
 		began := time.Now()
-		err := c.call(t.Context(), "tools/call", `{"name":"count","arguments":{"n":100,"delayMs":900}}`, nil)
+		err := c.callMethod(t.Context(), "tools/call", `{"name":"count","arguments":{"n":100,"delayMs":900}}`, nil)
 		if took := time.Since(began); took != 10*time.Second || err == nil || err.Error() != "no answer within 1s" {
 			t.Errorf("%v after %v", err, took)
 		}
@@ -4974,7 +4974,8 @@ func (w *webServer) rest() (list []section) {
 // say answers a request, goes on with the answer, or ends it.
 func (w *webServer) say(s section) {
 	switch x := w.exchanges[s.letter]; {
-	case x == nil: // the Client has not made it
+	case x == nil:
+		w.Errorf("no request of the Client waits for the response of server %s", s.letter)
 	case s.text == hangsUp && x.begun:
 		x.say("", false)
 	case s.text == hangsUp, s.text == breaks:
