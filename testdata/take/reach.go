@@ -96,6 +96,7 @@ func load(root string) (*library, error) {
 		if err != nil {
 			return nil, err
 		}
+		text = withoutCR(text)
 		tree, err := parser.ParseFile(l.fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err

@@ -83,6 +83,37 @@ func TestEveryName(t *testing.T) {
 	}
 }
 
+// Each file of the library has advice about reading and copying it as a whole, so the
+// phrases of advice are still those of the files. A copy has none.
+func TestAdvice(t *testing.T) {
+	l, err := loaded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots, err := l.roots(strings.Fields("stdio-server http-server client jsonrpc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := l.reach(roots).texts("mcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range l.files {
+		if isTest(file.name) {
+			continue
+		}
+		if !advice.Match(file.text) {
+			t.Errorf("%s has no advice that take knows", file.name)
+		}
+		head, _, _ := strings.Cut(string(texts[file.name]), "\nimport ")
+		for _, part := range []string{"Copy this file", "to the banner", "README.md"} {
+			if strings.Contains(strings.ReplaceAll(head, "\n//", ""), part) {
+				t.Errorf("the head of a copy of %s says %s:\n%s", file.name, part, head)
+			}
+		}
+	}
+}
+
 // The life of a folder. What is taken of the small library shows each rule of
 // reach.go and write.go once. The folder is written, written again, changed by its owner, and
 // follows a library that changes.
@@ -97,37 +128,37 @@ func TestFolder(t *testing.T) {
 			t.Errorf("got:\n%s\nwant:\n%s", got, want)
 		}
 	}
-	try("DIR, package mine:\nsmall.go: 42 lines, new\n<nil>\n", "Measure", "Word")
+	try("DIR, package mine:\nsmall.go: 57 lines, new\n<nil>\n", "Letter", "Measure", "Word")
 	text, body := readFile(t, taken), readFile(t, "testdata/small/taken.go.txt")
 	head := "// SPDX-License-Identifier: 0BSD\n// small.go of mcpwire 9.8.7, commit unknown: what is needed of it.\n" +
-		"// To write it again, in a checkout of mcpwire: go run ./testdata/take -to DIR -package mine Measure Word\n"
+		"// To write it again, in a checkout of mcpwire: go run ./testdata/take -to DIR -package mine Letter Measure Word\n"
 	if !strings.HasPrefix(text, head) || !strings.HasSuffix(text, "\n\n"+body) {
 		t.Errorf("got:\n%s\nwant:\n%s\n\n%s", text, head, body)
 	}
-	try("DIR, package mine:\nsmall.go: 42 lines, as before\n<nil>\n")
+	try("DIR, package mine:\nsmall.go: 57 lines, as before\n<nil>\n")
 	writeFile(t, taken, strings.ReplaceAll(text, "\n", "\r\n")) // as Git may check it out on Windows
-	try("DIR, package mine:\nsmall.go: 42 lines, as before\n<nil>\n")
+	try("DIR, package mine:\nsmall.go: 57 lines, as before\n<nil>\n")
 
 	// The library changes a method, and gains a const and a file.
 	small := filepath.Join(root, "small.go")
 	changes := strings.NewReplacer("// counts on first\n", "// counts on first\n\tthird\n", "w.Tag }", "w.Tag + 0 }")
 	writeFile(t, small, changes.Replace(readFile(t, small)))
 	writeFile(t, filepath.Join(root, "more.go"), "package main\n\nfunc More() {}\n")
-	try("DIR, package mine:\nsmall.go: 43 lines, changed (+ new, - gone, ~ changed):\n  ~ Word.Len\n  + third\n<nil>\n")
-	try("DIR, package mine:\nmore.go: 8 lines, new\nsmall.go: 24 lines, changed (+ new, - gone, ~ changed):\n"+
-		"  - Measure\n  - Word.Len\n  - first\n  - measured\n  - pair\n  - second\n  - third\n<nil>\n", "Word", "More")
+	try("DIR, package mine:\nsmall.go: 58 lines, changed (+ new, - gone, ~ changed):\n  ~ Word.Len\n  + third\n<nil>\n")
+	try("DIR, package mine:\nmore.go: 8 lines, new\nsmall.go: 30 lines, changed (+ new, - gone, ~ changed):\n"+
+		"  - Letter\n  - Measure\n  - Word.Len\n  - first\n  - measured\n  - pair\n  - second\n  - third\n<nil>\n", "Word", "More")
 	try("DIR, package mine:\nmore.go: 8 lines, as before\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "More")
 
 	// The owner changes a file, and then the library changes both.
 	more := filepath.Join(dir, "more.go")
-	try("DIR, package mine:\nmore.go: 8 lines, as before\nsmall.go: 24 lines, new\n<nil>\n", "More", "Word")
+	try("DIR, package mine:\nmore.go: 8 lines, as before\nsmall.go: 30 lines, new\n<nil>\n", "More", "Word")
 	mine := readFile(t, more) + "\nfunc mine() {}\n"
 	writeFile(t, more, mine)
-	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 24 lines, as before\n<nil>\n")
+	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 30 lines, as before\n<nil>\n")
 	writeFile(t, filepath.Join(root, "more.go"), "package main\n\nfunc More() { println() }\n")
 	writeFile(t, small, strings.Replace(readFile(t, small), "only left is read", "only left is changed", 1))
 	try("DIR, package mine:\nmore.go: kept with your changes; those of mcpwire are in more.go.new\n" +
-		"small.go: 24 lines, changed (+ new, - gone, ~ changed):\n  ~ Word\n" +
+		"small.go: 30 lines, changed (+ new, - gone, ~ changed):\n  ~ Word\n" +
 		"both you and mcpwire have changed more.go: bring your changes into the .new file, and rename it, or use -force to drop them\n")
 	if readFile(t, more) != mine {
 		t.Error("more.go was overwritten")
@@ -137,9 +168,9 @@ func TestFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, more, merged)
-	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 24 lines, as before\n<nil>\n")
-	try("DIR, package mine:\nsmall.go: 24 lines, as before\nmore.go: kept with your changes, but nothing of it is needed any more\n<nil>\n", "Word")
-	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "More", "-force")
+	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 30 lines, as before\n<nil>\n")
+	try("DIR, package mine:\nsmall.go: 30 lines, as before\nmore.go: kept with your changes, but nothing of it is needed any more\n<nil>\n", "Word")
+	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "-force", "More")
 
 	writeFile(t, more, "// Copyright Me\n"+readFile(t, more)) // above the head, so the file is not ours any more
 	try("DIR/more.go was not written by take, and is kept\nnothing was written\n", "-force", "More")
