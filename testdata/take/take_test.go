@@ -157,9 +157,10 @@ func TestFolder(t *testing.T) {
 	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 30 lines, as before\n<nil>\n")
 	writeFile(t, filepath.Join(root, "more.go"), "package main\n\nfunc More() { println() }\n")
 	writeFile(t, small, strings.Replace(readFile(t, small), "only left is read", "only left is changed", 1))
-	try("DIR, package mine:\nmore.go: kept with your changes; those of mcpwire are in more.go.new\n" +
+	try("DIR, package mine:\nmore.go: kept with your changes; the text of mcpwire is in more.go.new, changed (+ new, - gone, ~ changed):\n  ~ More\n  - mine\n" +
 		"small.go: 30 lines, changed (+ new, - gone, ~ changed):\n  ~ Word\n" +
-		"both you and mcpwire have changed more.go: bring your changes into the .new file, and rename it, or use -force to drop them\n")
+		"both you and mcpwire have changed more.go. The other files are new, so the package may not compile " +
+		"until you have brought your changes into the .new file and renamed it; -force drops your changes instead\n")
 	if readFile(t, more) != mine {
 		t.Error("more.go was overwritten")
 	}
@@ -173,7 +174,9 @@ func TestFolder(t *testing.T) {
 	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "-force", "More")
 
 	writeFile(t, more, "// Copyright Me\n"+readFile(t, more)) // above the head, so the file is not ours any more
-	try("DIR/more.go was not written by take, and is kept\nnothing was written\n", "-force", "More")
+	inTheWay := "nothing was written, because take has not written what is there: %s. " +
+		"Move it away or delete it, take again, and then bring your changes into the new text\n"
+	try(fmt.Sprintf(inTheWay, "DIR/more.go"), "-force", "More")
 	writeFile(t, more, strings.TrimPrefix(readFile(t, more), "// Copyright Me\n"))
 	writeFile(t, more, readFile(t, more)+"\nfunc () mine( {}\n") // it does not even parse
 	try("DIR, package mine:\nmore.go: 8 lines, written again; the old one could not be read\n<nil>\n", "-force")
@@ -181,7 +184,7 @@ func TestFolder(t *testing.T) {
 
 	// There is a file of the owner's with the name of one of ours.
 	writeFile(t, taken, "package mine\n")
-	try("DIR/small.go was not written by take, and is kept\nnothing was written\n", "-force", "Word")
+	try(fmt.Sprintf(inTheWay, "DIR/small.go"), "-force", "Word")
 	writeFile(t, taken, "package other\n")
 	try("DIR holds package other, in small.go: all files of a folder have one package, so it cannot be mine\n", "More")
 }

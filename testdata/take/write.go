@@ -365,14 +365,15 @@ func (f *folder) complete(o *options) error {
 // what has changed. A file that its owner has changed is kept. If a file that take
 // has not written is in the way, nothing is written.
 func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *options) error {
-	var inTheWay []error
+	var inTheWay []string
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		if _, ok := f.others[name]; ok {
-			inTheWay = append(inTheWay, fmt.Errorf("%s was not written by take, and is kept", filepath.Join(f.path, name)))
+			inTheWay = append(inTheWay, filepath.Join(f.path, name))
 		}
 	}
 	if len(inTheWay) > 0 {
-		return errors.Join(append(inTheWay, errors.New("nothing was written"))...)
+		return fmt.Errorf("nothing was written, because take has not written what is there: %s. "+
+			"Move it away or delete it, take again, and then bring your changes into the new text", strings.Join(inTheWay, ", "))
 	}
 	if err := os.MkdirAll(f.path, 0o777); err != nil {
 		return err
@@ -391,7 +392,7 @@ func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *op
 			continue
 		default:
 			toMerge, path = append(toMerge, name), path+".new"
-			fmt.Fprintf(out, "%s: kept with your changes; those of mcpwire are in %s.new\n", name, name)
+			fmt.Fprintf(out, "%s: kept with your changes; the text of mcpwire is in %s.new%s\n", name, name, f.changes(name, body))
 		}
 		if err := replaceFile(path, text); err != nil {
 			return fmt.Errorf("the files in %s are not complete: run take again (%w)", f.path, err)
@@ -401,7 +402,8 @@ func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *op
 		return err
 	}
 	if len(toMerge) > 0 {
-		return fmt.Errorf("both you and mcpwire have changed %s: bring your changes into the .new file, and rename it, or use -force to drop them", strings.Join(toMerge, ", "))
+		return fmt.Errorf("both you and mcpwire have changed %s. The other files are new, so the package may not compile "+
+			"until you have brought your changes into the .new file and renamed it; -force drops your changes instead", strings.Join(toMerge, ", "))
 	}
 	return nil
 }
