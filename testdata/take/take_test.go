@@ -179,8 +179,7 @@ func TestFolder(t *testing.T) {
 	try(fmt.Sprintf(inTheWay, "DIR/more.go"), "-force", "More")
 	writeFile(t, more, strings.TrimPrefix(readFile(t, more), "// Copyright Me\n"))
 	writeFile(t, more, readFile(t, more)+"\nfunc () mine( {}\n") // it does not even parse
-	try("DIR, package mine:\nmore.go: 8 lines, written again; the old one could not be read\n<nil>\n", "-force")
-	try("an empty name: a variable of the shell is not set, perhaps\n", "")
+	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  + More\n<nil>\n", "-force")
 
 	// There is a file of the owner's with the name of one of ours.
 	writeFile(t, taken, "package mine\n")
@@ -213,9 +212,9 @@ func TestTravel(t *testing.T) {
 		return strings.Join(regexp.MustCompile(`func \w+`).FindAllString(string(text), -1), ", ")
 	}
 	for _, step := range []struct{ args, want string }{
-		{"Word -test", "func TestWord, func helper"},
+		{"-test Word", "func TestWord, func helper"},
 		{"", "func TestWord, func helper"},
-		{"Word Measure -test", "func TestWord, func TestMeasure, func helper"},
+		{"-test Word Measure", "func TestWord, func TestMeasure, func helper"},
 		{"Word", "none"},
 		{"", "none"},
 	} {
@@ -233,8 +232,7 @@ func TestCommandLine(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"", "\n  stdio-server  Serve StdioConn"},
 		{"", " Server.Handle "},
-		{"-list AddTol", "there is no AddTol; is it one of these? AddTool"},
-		{"-list Peer.Notfy", "is it one of these? Peer.Notify"},
+		{"-list Peer.Not", "there is no Peer.Not; is it one of these? Peer.Notify"},
 		{"-list addtool", "is it one of these? AddTool"},
 		{"-list resourcetemplate", "is it one of these? ListResourceTemplatesResult, "},
 		{"-list stdio", "is it one of these? stdio-server, StdioConn"},
@@ -244,10 +242,11 @@ func TestCommandLine(t *testing.T) {
 		{"-list jsonrpc", "\njsonrpc.go: "},
 		{"-list jsonrpc", "  Peer.Call\n"},
 		{"-list jsonrpc", "\ntotal: "},
-		{"-list jsonrpc -why", "flag needs an argument: -why"},
+		{"-list -why", "flag needs an argument: -why"},
+		{"jsonrpc -list", "there is no -list"}, // flags come first, as those of the go command
 		{"-list", "-list and -why need WHAT"},
 		{"-why Peer.Call jsonrpc", "Peer.Call (jsonrpc.go:"},
-		{"jsonrpc -why Peer.Call", "\n    the command line asks for it\n"},
+		{"-why Peer.Call jsonrpc", "\n    the command line asks for it\n"},
 		{"-why Conn.Read jsonrpc", "there is no Conn.Read"},
 		{"-why Pipe client", "Pipe is not taken"},
 		{"-list -test Root", "there is no test that needs nothing else"},

@@ -394,7 +394,7 @@ func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *op
 			toMerge, path = append(toMerge, name), path+".new"
 			fmt.Fprintf(out, "%s: kept with your changes; the text of mcpwire is in %s.new%s\n", name, name, f.changes(name, body))
 		}
-		if err := replaceFile(path, text); err != nil {
+		if err := os.WriteFile(path, text, 0o666); err != nil {
 			return fmt.Errorf("the files in %s are not complete: run take again (%w)", f.path, err)
 		}
 	}
@@ -425,16 +425,6 @@ func (f *folder) removeRest(out io.Writer, texts map[string][]byte, o *options) 
 	return nil
 }
 
-// replaceFile writes a file as a whole, or not at all. If it was a link, what that leads to
-// stays as it is.
-func replaceFile(path string, text []byte) error {
-	part := path + ".part"
-	if err := os.WriteFile(part, text, 0o666); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
-}
-
 // changes says what is new in a file since take wrote it last.
 func (f *folder) changes(name string, body []byte) string {
 	old := f.ours[name]
@@ -445,9 +435,6 @@ func (f *folder) changes(name string, body []byte) string {
 		return ", as before"
 	}
 	before := maps.Collect(declarations(old.body))
-	if len(before) == 0 {
-		return ", written again; the old one could not be read"
-	}
 	var lines strings.Builder
 	for name, text := range declarations(body) {
 		switch was, known := before[name]; {
