@@ -94,12 +94,13 @@ func useExamples(t *testing.T, program func(name string) string) {
 			return command(t, ".", nil, "", append(all, program(example))...)
 		}
 		expect(call("tools", "-tool", "add", "-arg", "a=1", "-arg", "b=2"), `"structuredContent":{"sum":3}`)
-		expect(call("tools", "-tool", "greet", "-arg", "name=Ada", "-arg", "times=2"), `Hello, Ada!\nHello, Ada!`, `"progress":2,"total":2`)
+		expect(call("tools", "-tool", "greet", "-arg", "name=Ada", "-arg", "times=2"), `Hello, Ada!\nHello, Ada!\nGreetings so far: 2`, `"progress":2,"total":2`)
 		expect(call("schema", "-method", "tools/list"), `"days":{"maximum":14,"minimum":1,"type":"integer"}`,
 			`"unit":{"enum":["celsius","fahrenheit"],"type":"string"}`, `"required":["city","days"]`)
 		expect(call("schema", "-tool", "forecast", "-arg", "city=Oslo", "-arg", "days=2"), "Oslo, 2 days, in celsius")
+		expect(call("schema", "-tool", "forecast", "-arg", "city=Oslo", "-arg", "days=2", "-arg", "unit=fahrenheit"), "in fahrenheit")
 		arguments := `{"name":"forecast","arguments":{"city":"Oslo","days":2,"unit":"kelvin"}}`
-		expect(call("schema", "-method", "tools/call", "-params", arguments), "'unit' must be one of celsius,fahrenheit", `"isError":true`)
+		expect(call("schema", "-method", "tools/call", "-params", arguments), "'unit' must be one of celsius, fahrenheit", `"isError":true`)
 		expect(call("resources", "-method", "resources/read", "-params", `{"uri":"note:///todo"}`), `"mimeType":"text/plain","text":"Sleep."`)
 		expect(call("resources", "-method", "prompts/get", "-params", `{"name":"summarize","arguments":{"note":"todo"}}`), "Summarize this note: Sleep.")
 		answer := `{"hotel":"Grand","nights":2}`

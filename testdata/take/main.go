@@ -70,18 +70,10 @@ func readOptions(args []string, out io.Writer) (*options, error) {
 		fmt.Fprint(out, "usage: go run ./testdata/take [flags] WHAT...\n\nWHAT is a row or an exported name. Without WHAT, -to DIR repeats what wrote the files in DIR.\n\n")
 		flags.PrintDefaults()
 	}
-	for len(args) > 0 { // flags may stand between the names and behind them
-		if err := flags.Parse(args); err != nil {
-			return nil, err
-		}
-		if args = flags.Args(); len(args) > 0 {
-			names := strings.Fields(args[0])
-			if len(names) == 0 {
-				return nil, errors.New("an empty name: a variable of the shell is not set, perhaps")
-			}
-			o.what, args = append(o.what, names...), args[1:]
-		}
+	if err := flags.Parse(args); err != nil {
+		return nil, err
 	}
+	o.what = strings.Fields(strings.Join(flags.Args(), " "))
 	return o, nil
 }
 

@@ -96,6 +96,7 @@ func load(root string) (*library, error) {
 		if err != nil {
 			return nil, err
 		}
+		text = withoutCR(text)
 		tree, err := parser.ParseFile(l.fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
@@ -220,8 +221,7 @@ func (l *library) roots(what []string) (roots []*unit, err error) {
 	return roots, nil
 }
 
-// unknown returns an error that says which names are near to one that is not
-// there: those that it is a part of, and those that begin with the same three letters.
+// unknown returns an error that says which names contain one that is not there.
 func (l *library) unknown(name string, known []string) error {
 	if u := l.named[name]; u != nil {
 		if _, isField := u.node.(*ast.Field); isField {
@@ -229,11 +229,9 @@ func (l *library) unknown(name string, known []string) error {
 		}
 		return fmt.Errorf("%s is not exported: name what uses it", name)
 	}
-	wanted := strings.ToLower(name)
-	begin := wanted[:min(len(wanted), strings.Index(wanted, ".")+1+3)] // of a method: its type, and three letters
 	var near []string
 	for _, k := range slices.Concat(slices.Sorted(maps.Keys(rows)), known) {
-		if lower := strings.ToLower(k); strings.Contains(lower, wanted) || strings.HasPrefix(lower, begin) {
+		if strings.Contains(strings.ToLower(k), strings.ToLower(name)) {
 			near = append(near, k)
 		}
 	}

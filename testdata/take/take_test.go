@@ -83,6 +83,37 @@ func TestEveryName(t *testing.T) {
 	}
 }
 
+// Each file of the library has advice about reading and copying it as a whole, so the
+// phrases of advice are still those of the files. A copy has none.
+func TestAdvice(t *testing.T) {
+	l, err := loaded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots, err := l.roots(strings.Fields("stdio-server http-server client jsonrpc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := l.reach(roots).texts("mcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range l.files {
+		if isTest(file.name) {
+			continue
+		}
+		if !advice.Match(file.text) {
+			t.Errorf("%s has no advice that take knows", file.name)
+		}
+		head, _, _ := strings.Cut(string(texts[file.name]), "\nimport ")
+		for _, part := range []string{"Copy this file", "to the banner", "README.md"} {
+			if strings.Contains(strings.ReplaceAll(head, "\n//", ""), part) {
+				t.Errorf("the head of a copy of %s says %s:\n%s", file.name, part, head)
+			}
+		}
+	}
+}
+
 // The life of a folder. What is taken of the small library shows each rule of
 // reach.go and write.go once. The folder is written, written again, changed by its owner, and
 // follows a library that changes.
@@ -97,38 +128,39 @@ func TestFolder(t *testing.T) {
 			t.Errorf("got:\n%s\nwant:\n%s", got, want)
 		}
 	}
-	try("DIR, package mine:\nsmall.go: 42 lines, new\n<nil>\n", "Measure", "Word")
+	try("DIR, package mine:\nsmall.go: 57 lines, new\n<nil>\n", "Letter", "Measure", "Word")
 	text, body := readFile(t, taken), readFile(t, "testdata/small/taken.go.txt")
 	head := "// SPDX-License-Identifier: 0BSD\n// small.go of mcpwire 9.8.7, commit unknown: what is needed of it.\n" +
-		"// To write it again, in a checkout of mcpwire: go run ./testdata/take -to DIR -package mine Measure Word\n"
+		"// To write it again, in a checkout of mcpwire: go run ./testdata/take -to DIR -package mine Letter Measure Word\n"
 	if !strings.HasPrefix(text, head) || !strings.HasSuffix(text, "\n\n"+body) {
 		t.Errorf("got:\n%s\nwant:\n%s\n\n%s", text, head, body)
 	}
-	try("DIR, package mine:\nsmall.go: 42 lines, as before\n<nil>\n")
+	try("DIR, package mine:\nsmall.go: 57 lines, as before\n<nil>\n")
 	writeFile(t, taken, strings.ReplaceAll(text, "\n", "\r\n")) // as Git may check it out on Windows
-	try("DIR, package mine:\nsmall.go: 42 lines, as before\n<nil>\n")
+	try("DIR, package mine:\nsmall.go: 57 lines, as before\n<nil>\n")
 
 	// The library changes a method, and gains a const and a file.
 	small := filepath.Join(root, "small.go")
 	changes := strings.NewReplacer("// counts on first\n", "// counts on first\n\tthird\n", "w.Tag }", "w.Tag + 0 }")
 	writeFile(t, small, changes.Replace(readFile(t, small)))
 	writeFile(t, filepath.Join(root, "more.go"), "package main\n\nfunc More() {}\n")
-	try("DIR, package mine:\nsmall.go: 43 lines, changed (+ new, - gone, ~ changed):\n  ~ Word.Len\n  + third\n<nil>\n")
-	try("DIR, package mine:\nmore.go: 8 lines, new\nsmall.go: 24 lines, changed (+ new, - gone, ~ changed):\n"+
-		"  - Measure\n  - Word.Len\n  - first\n  - measured\n  - pair\n  - second\n  - third\n<nil>\n", "Word", "More")
+	try("DIR, package mine:\nsmall.go: 58 lines, changed (+ new, - gone, ~ changed):\n  ~ Word.Len\n  + third\n<nil>\n")
+	try("DIR, package mine:\nmore.go: 8 lines, new\nsmall.go: 30 lines, changed (+ new, - gone, ~ changed):\n"+
+		"  - Letter\n  - Measure\n  - Word.Len\n  - first\n  - measured\n  - pair\n  - second\n  - third\n<nil>\n", "Word", "More")
 	try("DIR, package mine:\nmore.go: 8 lines, as before\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "More")
 
 	// The owner changes a file, and then the library changes both.
 	more := filepath.Join(dir, "more.go")
-	try("DIR, package mine:\nmore.go: 8 lines, as before\nsmall.go: 24 lines, new\n<nil>\n", "More", "Word")
+	try("DIR, package mine:\nmore.go: 8 lines, as before\nsmall.go: 30 lines, new\n<nil>\n", "More", "Word")
 	mine := readFile(t, more) + "\nfunc mine() {}\n"
 	writeFile(t, more, mine)
-	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 24 lines, as before\n<nil>\n")
+	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 30 lines, as before\n<nil>\n")
 	writeFile(t, filepath.Join(root, "more.go"), "package main\n\nfunc More() { println() }\n")
 	writeFile(t, small, strings.Replace(readFile(t, small), "only left is read", "only left is changed", 1))
-	try("DIR, package mine:\nmore.go: kept with your changes; those of mcpwire are in more.go.new\n" +
-		"small.go: 24 lines, changed (+ new, - gone, ~ changed):\n  ~ Word\n" +
-		"both you and mcpwire have changed more.go: bring your changes into the .new file, and rename it, or use -force to drop them\n")
+	try("DIR, package mine:\nmore.go: kept with your changes; the text of mcpwire is in more.go.new, changed (+ new, - gone, ~ changed):\n  ~ More\n  - mine\n" +
+		"small.go: 30 lines, changed (+ new, - gone, ~ changed):\n  ~ Word\n" +
+		"both you and mcpwire have changed more.go. The other files are new, so the package may not compile " +
+		"until you have brought your changes into the .new file and renamed it; -force drops your changes instead\n")
 	if readFile(t, more) != mine {
 		t.Error("more.go was overwritten")
 	}
@@ -137,20 +169,21 @@ func TestFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, more, merged)
-	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 24 lines, as before\n<nil>\n")
-	try("DIR, package mine:\nsmall.go: 24 lines, as before\nmore.go: kept with your changes, but nothing of it is needed any more\n<nil>\n", "Word")
-	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "More", "-force")
+	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 30 lines, as before\n<nil>\n")
+	try("DIR, package mine:\nsmall.go: 30 lines, as before\nmore.go: kept with your changes, but nothing of it is needed any more\n<nil>\n", "Word")
+	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "-force", "More")
 
 	writeFile(t, more, "// Copyright Me\n"+readFile(t, more)) // above the head, so the file is not ours any more
-	try("DIR/more.go was not written by take, and is kept\nnothing was written\n", "-force", "More")
+	inTheWay := "nothing was written, because take has not written what is there: %s. " +
+		"Move it away or delete it, take again, and then bring your changes into the new text\n"
+	try(fmt.Sprintf(inTheWay, "DIR/more.go"), "-force", "More")
 	writeFile(t, more, strings.TrimPrefix(readFile(t, more), "// Copyright Me\n"))
 	writeFile(t, more, readFile(t, more)+"\nfunc () mine( {}\n") // it does not even parse
-	try("DIR, package mine:\nmore.go: 8 lines, written again; the old one could not be read\n<nil>\n", "-force")
-	try("an empty name: a variable of the shell is not set, perhaps\n", "")
+	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  + More\n<nil>\n", "-force")
 
 	// There is a file of the owner's with the name of one of ours.
 	writeFile(t, taken, "package mine\n")
-	try("DIR/small.go was not written by take, and is kept\nnothing was written\n", "-force", "Word")
+	try(fmt.Sprintf(inTheWay, "DIR/small.go"), "-force", "Word")
 	writeFile(t, taken, "package other\n")
 	try("DIR holds package other, in small.go: all files of a folder have one package, so it cannot be mine\n", "More")
 }
@@ -179,9 +212,9 @@ func TestTravel(t *testing.T) {
 		return strings.Join(regexp.MustCompile(`func \w+`).FindAllString(string(text), -1), ", ")
 	}
 	for _, step := range []struct{ args, want string }{
-		{"Word -test", "func TestWord, func helper"},
+		{"-test Word", "func TestWord, func helper"},
 		{"", "func TestWord, func helper"},
-		{"Word Measure -test", "func TestWord, func TestMeasure, func helper"},
+		{"-test Word Measure", "func TestWord, func TestMeasure, func helper"},
 		{"Word", "none"},
 		{"", "none"},
 	} {
@@ -199,8 +232,7 @@ func TestCommandLine(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"", "\n  stdio-server  Serve StdioConn"},
 		{"", " Server.Handle "},
-		{"-list AddTol", "there is no AddTol; is it one of these? AddTool"},
-		{"-list Peer.Notfy", "is it one of these? Peer.Notify"},
+		{"-list Peer.Not", "there is no Peer.Not; is it one of these? Peer.Notify"},
 		{"-list addtool", "is it one of these? AddTool"},
 		{"-list resourcetemplate", "is it one of these? ListResourceTemplatesResult, "},
 		{"-list stdio", "is it one of these? stdio-server, StdioConn"},
@@ -210,10 +242,11 @@ func TestCommandLine(t *testing.T) {
 		{"-list jsonrpc", "\njsonrpc.go: "},
 		{"-list jsonrpc", "  Peer.Call\n"},
 		{"-list jsonrpc", "\ntotal: "},
-		{"-list jsonrpc -why", "flag needs an argument: -why"},
+		{"-list -why", "flag needs an argument: -why"},
+		{"jsonrpc -list", "there is no -list"}, // flags come first, as those of the go command
 		{"-list", "-list and -why need WHAT"},
 		{"-why Peer.Call jsonrpc", "Peer.Call (jsonrpc.go:"},
-		{"jsonrpc -why Peer.Call", "\n    the command line asks for it\n"},
+		{"-why Peer.Call jsonrpc", "\n    the command line asks for it\n"},
 		{"-why Conn.Read jsonrpc", "there is no Conn.Read"},
 		{"-why Pipe client", "Pipe is not taken"},
 		{"-list -test Root", "there is no test that needs nothing else"},

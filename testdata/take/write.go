@@ -47,6 +47,7 @@ func (t *taken) texts(pkg string) (map[string][]byte, error) {
 			continue
 		}
 		c.cutSections()
+		c.cutAdvice()
 		c.replace(0, c.offset(file.tree.Name.End()), "package "+pkg)
 		text, err := format.Source(c.apply())
 		if err != nil {
@@ -69,7 +70,8 @@ type cutter struct {
 	*taken
 	file  *source
 	edits []edit
-	live  []int // the offsets of the declarations that stay
+	all   []int // the offsets of the declarations
+	live  []int // of those that stay
 }
 
 // edit replaces a piece of the text.
@@ -115,6 +117,7 @@ func (c *cutter) apply() (text []byte) {
 // cutDeclarations cuts what is not taken, and notes where the rest is.
 func (c *cutter) cutDeclarations() {
 	for _, d := range c.file.tree.Decls {
+		c.all = append(c.all, c.offset(d.Pos()))
 		switch d := d.(type) {
 		case *ast.FuncDecl:
 			if c.isTaken(d.Name) {
@@ -176,25 +179,62 @@ func (c *cutter) cutFields(s *ast.StructType) {
 
 func (c *cutter) isTaken(id *ast.Ident) bool { return c.because[c.units[c.info.Defs[id]]] != nil }
 
-var banner = regexp.MustCompile(`(?m)^// (====|----)`)
+var banner = regexp.MustCompile(`(?m)^// (====|----).*\n`)
 
 // cutSections cuts the sections of which nothing is left, with their banners and
 // all comments. A section ends at the next banner of its rank, or of a higher one:
-// "====" is higher than "----".
+// "====" is higher than "----". If less than a tenth of the declarations is left, the
+// comment right below the banner goes: it tells how things work that are not there.
 func (c *cutter) cutSections() {
 	text := c.file.text
-	banners := banner.FindAllIndex(text, -1)
+	banners := banner.FindAllSubmatchIndex(text, -1)
 	for i, b := range banners {
-		end := len(text)
+		rank, end := text[b[2]:b[3]], len(text)
 		for _, later := range banners[i+1:] {
-			if bytes.Compare(text[later[0]:later[1]], text[b[0]:b[1]]) >= 0 {
+			if bytes.Compare(text[later[2]:later[3]], rank) >= 0 {
 				end = later[0]
 				break
 			}
 		}
-		if !slices.ContainsFunc(c.live, func(at int) bool { return b[0] < at && at < end }) {
+		live, all := countBetween(c.live, b[0], end), countBetween(c.all, b[0], end)
+		switch {
+		case live == 0:
 			c.replace(b[0], end, "")
+		case live*10 < all:
+			c.replace(b[1], b[1]+bytes.Index(text[b[1]-1:end], []byte("\n\n")), "")
 		}
+	}
+}
+
+// countBetween counts the offsets between two others.
+func countBetween(offsets []int, from, to int) (n int) {
+	for _, at := range offsets {
+		if from < at && at < to {
+			n++
+		}
+	}
+	return n
+}
+
+// advice is what the head of a file of mcpwire says about reading it or copying it as a
+// whole: from one of these phrases to the end of the paragraph. A phrase may be broken
+// into two lines.
+var advice = regexp.MustCompile(`(?:(?:\n//)?\n//)? (?:` + strings.ReplaceAll(strings.Join([]string{
+	"Copy this file with",
+	"To see it work",
+	"A newcomer can",
+	"For the first time",
+	"On a first reading",
+	"If you read this file for the first time",
+	"Whoever reads this file for the first time",
+}, "|"), " ", `(?: |\n// )`) + `)(?:.|\n// )*`)
+
+// cutAdvice cuts the advice out of the comment between the package clause and the imports.
+func (c *cutter) cutAdvice() {
+	from := c.offset(c.file.tree.Name.End())
+	head := c.file.text[from:c.offset(c.file.tree.Decls[0].Pos())]
+	for _, found := range advice.FindAllIndex(head, -1) {
+		c.replace(from+found[0], from+found[1], "")
 	}
 }
 
@@ -272,12 +312,15 @@ func openFolder(o *options) (*folder, error) {
 	return f, f.complete(o)
 }
 
+// withoutCR undoes what Git may do to a file on Windows.
+func withoutCR(text []byte) []byte { return bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")) }
+
 func (f *folder) add(name string) error {
 	text, err := os.ReadFile(filepath.Join(f.path, name))
 	if err != nil {
 		return err
 	}
-	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")) // as Git may have it on Windows
+	text = withoutCR(text)
 	if head := headPattern.FindSubmatch(text); head != nil {
 		body := text[len(head[0]):]
 		w := &written{pkg: string(head[1]), test: len(head[2]) > 0, what: string(head[3]), sum: string(head[4]), body: body}
@@ -322,14 +365,15 @@ func (f *folder) complete(o *options) error {
 // what has changed. A file that its owner has changed is kept. If a file that take
 // has not written is in the way, nothing is written.
 func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *options) error {
-	var inTheWay []error
+	var inTheWay []string
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		if _, ok := f.others[name]; ok {
-			inTheWay = append(inTheWay, fmt.Errorf("%s was not written by take, and is kept", filepath.Join(f.path, name)))
+			inTheWay = append(inTheWay, filepath.Join(f.path, name))
 		}
 	}
 	if len(inTheWay) > 0 {
-		return errors.Join(append(inTheWay, errors.New("nothing was written"))...)
+		return fmt.Errorf("nothing was written, because take has not written what is there: %s. "+
+			"Move it away or delete it, take again, and then bring your changes into the new text", strings.Join(inTheWay, ", "))
 	}
 	if err := os.MkdirAll(f.path, 0o777); err != nil {
 		return err
@@ -348,9 +392,9 @@ func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *op
 			continue
 		default:
 			toMerge, path = append(toMerge, name), path+".new"
-			fmt.Fprintf(out, "%s: kept with your changes; those of mcpwire are in %s.new\n", name, name)
+			fmt.Fprintf(out, "%s: kept with your changes; the text of mcpwire is in %s.new%s\n", name, name, f.changes(name, body))
 		}
-		if err := replaceFile(path, text); err != nil {
+		if err := os.WriteFile(path, text, 0o666); err != nil {
 			return fmt.Errorf("the files in %s are not complete: run take again (%w)", f.path, err)
 		}
 	}
@@ -358,7 +402,8 @@ func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *op
 		return err
 	}
 	if len(toMerge) > 0 {
-		return fmt.Errorf("both you and mcpwire have changed %s: bring your changes into the .new file, and rename it, or use -force to drop them", strings.Join(toMerge, ", "))
+		return fmt.Errorf("both you and mcpwire have changed %s. The other files are new, so the package may not compile "+
+			"until you have brought your changes into the .new file and renamed it; -force drops your changes instead", strings.Join(toMerge, ", "))
 	}
 	return nil
 }
@@ -380,16 +425,6 @@ func (f *folder) removeRest(out io.Writer, texts map[string][]byte, o *options) 
 	return nil
 }
 
-// replaceFile writes a file as a whole, or not at all. If it was a link, what that leads to
-// stays as it is.
-func replaceFile(path string, text []byte) error {
-	part := path + ".part"
-	if err := os.WriteFile(part, text, 0o666); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
-}
-
 // changes says what is new in a file since take wrote it last.
 func (f *folder) changes(name string, body []byte) string {
 	old := f.ours[name]
@@ -400,9 +435,6 @@ func (f *folder) changes(name string, body []byte) string {
 		return ", as before"
 	}
 	before := maps.Collect(declarations(old.body))
-	if len(before) == 0 {
-		return ", written again; the old one could not be read"
-	}
 	var lines strings.Builder
 	for name, text := range declarations(body) {
 		switch was, known := before[name]; {

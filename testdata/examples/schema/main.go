@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: 0BSD
 
-// A tool whose schema is made from the struct of its arguments, so that the two cannot
-// differ. Tags describe an argument, list its values, and bound it. The server checks
-// by the same tags. It needs:
+// A tool whose schema is made from the struct of its arguments. Tags describe an argument,
+// list its values, and bound it. The server checks by the same tags. A struct that the
+// server could not check in this way is refused at the start. It needs:
 //
 //	go run ./testdata/take -to ../mine/mcp stdio-server
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,13 +23,17 @@ import (
 
 type forecastArguments struct {
 	City string   `json:"city" doc:"The name of a city."`
-	Unit string   `json:"unit,omitempty" enum:"celsius,fahrenheit"`
+	Unit *string  `json:"unit,omitempty" enum:"celsius,fahrenheit"`
 	Days int      `json:"days" min:"1" max:"14"`
 	Tags []string `json:"tags,omitempty"`
 }
 
 func forecast(ctx context.Context, x *mcp.Exchange, args forecastArguments) (any, error) {
-	return fmt.Sprintf("%s, %d days, in %s: sun", args.City, args.Days, cmp.Or(args.Unit, "celsius")), nil
+	unit := "celsius"
+	if args.Unit != nil {
+		unit = *args.Unit
+	}
+	return fmt.Sprintf("%s, %d days, in %s: sun", args.City, args.Days, unit), nil
 }
 
 func main() {
@@ -56,38 +59,20 @@ func addTool[A any](server *mcp.Server, tool mcp.Tool, run func(context.Context,
 	})
 }
 
-// schemaOf returns the JSON Schema of a type. It knows what JSON has, but no type that
-// contains itself or encodes itself.
+// schemaOf returns the JSON Schema of a struct of arguments.
 func schemaOf(t reflect.Type) map[string]any {
-	switch t.Kind() {
-	case reflect.Pointer:
-		return schemaOf(t.Elem())
-	case reflect.String:
-		return map[string]any{"type": "string"}
-	case reflect.Bool:
-		return map[string]any{"type": "boolean"}
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return map[string]any{"type": "integer"}
-	case reflect.Float32, reflect.Float64:
-		return map[string]any{"type": "number"}
-	case reflect.Slice:
-		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
-	case reflect.Struct:
-		return schemaOfStruct(t)
-	}
-	panic(fmt.Sprintf("no schema for %v", t))
-}
-
-func schemaOfStruct(t reflect.Type) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	for field := range t.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		property := schemaOf(field.Type)
+		if name == "" || name == "-" {
+			panic(field.Name + " has no name in JSON")
+		}
+		property := schemaOfValue(field.Type)
 		if doc, ok := field.Tag.Lookup("doc"); ok {
 			property["description"] = doc
 		}
-		if values, ok := field.Tag.Lookup("enum"); ok {
-			property["enum"] = strings.Split(values, ",")
+		if values, ok := enum(field); ok {
+			property["enum"] = values
 		}
 		if least, ok := bound(field, "min"); ok {
 			property["minimum"] = least
@@ -103,6 +88,38 @@ func schemaOfStruct(t reflect.Type) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required}
 }
 
+// schemaOfValue returns the JSON Schema of a value. A struct inside is not supported: of
+// what is in it, the server does not check that nothing is missing.
+func schemaOfValue(t reflect.Type) map[string]any {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaOfValue(t.Elem())
+	case reflect.String:
+		return map[string]any{"type": "string"}
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case reflect.Int, reflect.Int64:
+		return map[string]any{"type": "integer"}
+	case reflect.Float64:
+		return map[string]any{"type": "number"}
+	case reflect.Slice:
+		return map[string]any{"type": "array", "items": schemaOfValue(t.Elem())}
+	}
+	panic(fmt.Sprintf("no schema for %v", t))
+}
+
+// enum reads the tag enum, which is for strings.
+func enum(field reflect.StructField) (values []string, ok bool) {
+	text, ok := field.Tag.Lookup("enum")
+	if !ok {
+		return nil, false
+	}
+	if restricted(field).Kind() != reflect.String {
+		panic(field.Name + ": the tag enum needs a string")
+	}
+	return strings.Split(text, ","), true
+}
+
 // bound reads the tag min or max, which is for integers.
 func bound(field reflect.StructField, tag string) (n int64, ok bool) {
 	text, ok := field.Tag.Lookup(tag)
@@ -110,22 +127,37 @@ func bound(field reflect.StructField, tag string) (n int64, ok bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || !reflect.Zero(field.Type).CanInt() {
+	if err != nil || !reflect.Zero(restricted(field)).CanInt() {
 		panic(fmt.Sprintf("%s: the tag %s needs an integer", field.Name, tag))
 	}
 	return n, true
 }
 
-// check compares the fields of a struct with their tags. A field with omitempty that is
-// zero was not sent.
+// restricted returns the type of the values of a field whose tags restrict them. If the
+// field is optional, it must be a pointer: so a zero that was sent is checked, and a zero
+// that was not sent is not.
+func restricted(field reflect.StructField) reflect.Type {
+	if field.Type.Kind() == reflect.Pointer {
+		return field.Type.Elem()
+	}
+	if strings.Contains(field.Tag.Get("json"), ",omit") {
+		panic(field.Name + ": an optional field with enum, min or max must be a pointer")
+	}
+	return field.Type
+}
+
+// check compares the fields of a struct with their tags.
 func check(arguments reflect.Value) error {
 	for field, value := range arguments.Fields() {
-		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if value.IsZero() && strings.Contains(options, "omit") {
-			continue
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if value.Kind() == reflect.Pointer {
+			if value.IsNil() {
+				continue // it was not sent
+			}
+			value = value.Elem()
 		}
-		if values, ok := field.Tag.Lookup("enum"); ok && !slices.Contains(strings.Split(values, ","), value.String()) {
-			return fmt.Errorf("'%s' must be one of %s", name, values)
+		if values, ok := enum(field); ok && !slices.Contains(values, value.String()) {
+			return fmt.Errorf("'%s' must be one of %s", name, strings.Join(values, ", "))
 		}
 		if least, ok := bound(field, "min"); ok && value.Int() < least {
 			return fmt.Errorf("'%s' must be at least %d", name, least)

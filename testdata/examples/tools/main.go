@@ -9,10 +9,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log"
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 
 	"example.com/mine/mcp" // where take has written it
 )
@@ -55,6 +57,23 @@ type greetArguments struct {
 	Times *int   `json:"times,omitempty"` // nil: the client has not sent it
 }
 
+// greetings counts what all calls have done. Calls run at the same time, on standard input
+// and output, too: the next request may be read before this one is answered. So what they
+// share needs a mutex.
+var greetings struct {
+	mu    sync.Mutex // guards count
+	count int
+}
+
+// countGreetings counts n more, and returns how many there were. The mutex is held for a
+// moment only, and never while a message is sent: that waits for the client.
+func countGreetings(n int) int {
+	greetings.mu.Lock()
+	defer greetings.mu.Unlock()
+	greetings.count += n
+	return greetings.count
+}
+
 func greet(ctx context.Context, x *mcp.Exchange, args greetArguments) (any, error) {
 	times := 1
 	if args.Times != nil {
@@ -70,5 +89,5 @@ func greet(ctx context.Context, x *mcp.Exchange, args greetArguments) (any, erro
 			return nil, err // the client has cancelled the call, for instance
 		}
 	}
-	return text.String(), nil
+	return fmt.Sprintf("%sGreetings so far: %d", text.String(), countGreetings(times)), nil
 }
