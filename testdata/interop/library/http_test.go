@@ -399,23 +399,20 @@ func TestReadEventsBounds(t *testing.T) {
 
 // A client that leaves while initialize is slow ends the response on another goroutine than the one that writes the session's id into the header.
 func TestClientLeavesSlowInitialize(t *testing.T) {
-	server := newServer()
-	slow := wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-		time.Sleep(200 * time.Millisecond)
-		return server.Handle(ctx, x)
+	synctest.Test(t, func(t *testing.T) {
+		server := newServer()
+		h := newHandler(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+			time.Sleep(200 * time.Millisecond)
+			return server.Handle(ctx, x)
+		}))
+		for range 3 {
+			v := visit(h, "POST", initializeLine("2025-11-25"))
+			time.Sleep(199 * time.Millisecond)
+			v.leave()
+			v.answered()
+		}
+		if v := visit(h, "POST", initializeLine("2025-11-25")).answered(); v.Code != 200 {
+			t.Error(v.Code, v.Body)
+		}
 	})
-	c := serveWeb(t, newHandler(t, slow))
-	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 199*time.Millisecond)
-		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, "POST", c.url, strings.NewReader(initializeLine("2025-11-25")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header = c.header.Clone()
-		if resp, err := c.client.Do(r); err == nil {
-			resp.Body.Close()
-		}
-	}
-	c.open("2025-11-25", `{}`)
 }
