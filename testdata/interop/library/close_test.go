@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"errors"
+	"interop/shared"
 	"log/slog"
 	"net/http/httptest"
 	"slices"
@@ -46,7 +47,7 @@ func TestNotificationsOfABatch(t *testing.T) {
 		}()
 		return nil, nil
 	}
-	converse(t, server, initializeLine("2025-03-26"), `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","method":"notifications/x"}]`)
+	converse(t, server, shared.InitializeLine("2025-03-26"), `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","method":"notifications/x"}]`)
 	<-done
 	<-done
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"net/http"
 	"reflect"
 	"slices"
@@ -36,7 +37,7 @@ func answered(t *testing.T, server *wire.Server, version, method, params string)
 	if version == "2026-07-28" {
 		line = modernRequest(method, params)
 	}
-	out := answerTo(converse(t, server, initializeLine(version), line), "1")
+	out := answerTo(converse(t, server, shared.InitializeLine(version), line), "1")
 	for _, part := range []string{`"resultType":"complete",`, `"ttlMs":0,"cacheScope":"private",`, `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}}`} {
 		out = strings.Replace(out, part, "", 1)
 	}
@@ -399,14 +400,14 @@ func TestOffersDeclareThemselves(t *testing.T) {
 	} {
 		server := newServer()
 		add(server)
-		out := strings.Join(converse(t, server, initializeLine("2025-11-25"), modernRequest("server/discover", "")), "")
+		out := strings.Join(converse(t, server, shared.InitializeLine("2025-11-25"), modernRequest("server/discover", "")), "")
 		if strings.Count(out, `"capabilities":`+want+`,`) != 2 {
 			t.Errorf("%s, want %s twice", out, want)
 		}
 	}
 	// It is too late after the first request: clients have been told that there are no tools.
 	server := newServer()
-	converse(t, server, initializeLine("2025-11-25"))
+	converse(t, server, shared.InitializeLine("2025-11-25"))
 	tool(server)
 	if got := answered(t, server, "2026-07-28", "server/discover", ""); !strings.Contains(got, `"capabilities":{}`) {
 		t.Error(got)

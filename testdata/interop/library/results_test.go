@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"encoding/json"
+	"interop/shared"
 	"strings"
 	"testing"
 
@@ -37,7 +38,7 @@ func TestPublishBeforeOffers(t *testing.T) {
 	server := &wire.Server{}
 	server.Publish("notifications/resources/updated", map[string]string{"uri": "file:///x"})
 	wire.AddTool(server, wire.Tool{Name: "hello"}, func(context.Context, *wire.Exchange, struct{}) (any, error) { return "hi", nil })
-	out := converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hello"}}`)
+	out := converse(t, server, shared.InitializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hello"}}`)
 	if !strings.Contains(strings.Join(out, "\n"), `"text":"hi"`) {
 		t.Error(out)
 	}

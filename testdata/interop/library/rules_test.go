@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"errors"
+	"interop/shared"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -32,7 +33,7 @@ func TestNotificationNeedsNoHeaderParams(t *testing.T) {
 // A Write that Close ends says so, and not that a context was cancelled.
 func TestSSEWriteEndsWithClose(t *testing.T) {
 	posting := make(chan struct{})
-	network := roundTrip(func(r *http.Request) (*http.Response, error) {
+	network := shared.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodGet {
 			return respondTo(r, 200, "text/event-stream", "event: endpoint\ndata: /post\n\n", true), nil
 		}
@@ -58,7 +59,7 @@ func TestSessionIDAtTheEdges(t *testing.T) {
 	const id = "!~"
 	var repeated atomic.Bool
 	server := sessionAt(": nothing\n\n", nil)
-	network := roundTrip(func(r *http.Request) (*http.Response, error) {
+	network := shared.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Header.Get("Mcp-Session-Id") == id {
 			repeated.Store(true)
 		}
