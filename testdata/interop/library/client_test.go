@@ -317,8 +317,26 @@ func TestClientHTTP2(t *testing.T) {
 func TestClientHandlerStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan bool)
-		network := sessionAt(strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", 64), nil)
-		c := connectTo(t, network, &wire.Client{Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { <-stuck; return nil, nil })})
+		posts := played(func(r *http.Request, m *wire.Message) (status int, body string) {
+			switch {
+			case m != nil && m.Method == "initialize":
+				return 200, legacyHello
+			case m != nil && m.Method == "tools/call":
+				<-r.Context().Done()
+				return 0, ""
+			}
+			return 202, ""
+		})
+		network := shared.RoundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet {
+				return respondTo(r, strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", 64)), nil
+			}
+			return posts.RoundTrip(r)
+		})
+		c := &wire.Client{Versions: []string{"2025-11-25"}, Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { <-stuck; return nil, nil })}
+		if err := c.Connect(t.Context(), dialled(network)); err != nil {
+			t.Fatal(err)
+		}
 		synctest.Wait() // the queue is full
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

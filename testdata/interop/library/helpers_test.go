@@ -21,7 +21,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -513,76 +512,12 @@ func (l *listener) ends(t *testing.T) (lines []string) {
 	return lines
 }
 
-// respondTo returns a response. Its body has text, and ends only with the request if it is open.
-func respondTo(r *http.Request, status int, kind, text string, open bool) *http.Response {
-	body := io.NopCloser(strings.NewReader(text))
-	if open {
-		in, out := io.Pipe()
-		go io.WriteString(out, text)
-		context.AfterFunc(r.Context(), func() { out.CloseWithError(r.Context().Err()) })
-		body = in
-	}
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: body, Request: r}
-}
-
-// connectTo returns a Client that is connected over a network.
-func connectTo(t *testing.T, network shared.RoundTrip, c *wire.Client) *wire.Client {
-	c.Info = wire.Implementation{Name: "t", Version: "0"}
-	if err := c.Connect(t.Context(), durably(wire.HTTPDialer{Client: &http.Client{Transport: network}, URL: "http://odd.example/mcp", MaxMessage: 1 << 20})); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// durable is a Conn whose Close, when it is called again, waits on a channel: a bubble's time stands still while anybody waits for a
-// sync.Once.
-type durable struct {
-	wire.Conn
-	closing atomic.Bool
-	closed  chan struct{}
-}
-
-func durably(dial wire.Dialer) wire.Dialer {
-	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
-		conn, err := dial.Dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &durable{Conn: conn, closed: make(chan struct{})}, nil
-	})
-}
-
-func (c *durable) Close() error {
-	if !c.closing.Swap(true) {
-		defer close(c.closed)
-		return c.Conn.Close()
-	}
-	<-c.closed
-	return nil
-}
-
-// sessionAt returns the network of a server of 2025-11-25, whose standalone stream brings some events and stays open. It takes notifications;
-// a call is never answered, and what becomes of an answer says the function.
-func sessionAt(stream string, answered func(r *http.Request) (*http.Response, error)) shared.RoundTrip {
-	return func(r *http.Request) (*http.Response, error) {
-		if r.Method == http.MethodGet {
-			return respondTo(r, 200, "text/event-stream", stream, true), nil
-		} else if r.Method == http.MethodDelete {
-			return respondTo(r, 204, "", "", false), nil
-		}
-		body, _ := io.ReadAll(r.Body)
-		switch m := wire.Decode(body).Messages[0]; {
-		case m.Method == "initialize":
-			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`, m.ID)
-			return respondTo(r, 200, "application/json", text, false), nil
-		case m.Kind() == wire.Request:
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		case m.Kind() == wire.Response:
-			return answered(r)
-		}
-		return respondTo(r, 202, "", "", false), nil
-	}
+// respondTo returns a stream of events that begins with a text, and ends only with the request.
+func respondTo(r *http.Request, text string) *http.Response {
+	in, out := io.Pipe()
+	go io.WriteString(out, text)
+	context.AfterFunc(r.Context(), func() { out.CloseWithError(r.Context().Err()) })
+	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: in, Request: r}
 }
 
 // another returns a client of the same server without a session.
