@@ -104,8 +104,11 @@ func TestChildMissing(t *testing.T) {
 // Twenty children, started and closed, leave nothing behind: no process, goroutine or descriptor.
 func TestChildLeaks(t *testing.T) {
 	shared.CheckLeaks(t)
-	files := shared.OpenFiles()
-	for range 20 {
+	files := 0
+	for n := range 21 {
+		if n == 1 { // the first child may leave open what the runtime needs for pipes
+			files = shared.OpenFiles()
+		}
 		conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return sh("cat >/dev/null") }, Grace: time.Second, MaxLine: testLimit}.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
