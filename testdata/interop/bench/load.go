@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -121,93 +122,26 @@ func dial(addr string) (*webConn, error) {
 	return &webConn{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}, nil
 }
 
-// head is what matters of a response's.
-type head struct {
-	status  int
-	length  int // -1: chunked
-	session string
-}
-
-func (c *webConn) readHead() (h head, err error) {
-	line, err := c.in.ReadSlice('\n')
-	if err != nil {
-		return h, err
-	}
-	if h.status, err = strconv.Atoi(string(line[len("HTTP/1.1 "):][:3])); err != nil {
-		return h, err
-	}
-	for {
-		if line, err = c.in.ReadSlice('\n'); err != nil {
-			return h, err
-		}
-		name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
-		switch {
-		case len(name) == 0:
-			return h, nil
-		case bytes.EqualFold(name, []byte("Content-Length")):
-			if h.length, err = strconv.Atoi(string(value)); err != nil {
-				return h, err
-			}
-		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
-			h.length = -1
-		case bytes.EqualFold(name, []byte("Mcp-Session-Id")):
-			h.session = string(value)
-		}
-	}
-}
-
-func (c *webConn) readBody(length int) error {
-	c.body = c.body[:0]
-	if length >= 0 {
-		return c.take(length)
-	}
-	for {
-		line, err := c.in.ReadSlice('\n')
-		if err != nil {
-			return err
-		}
-		size, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 16, 32)
-		if err != nil {
-			return err
-		}
-		if err := c.take(int(size)); err != nil {
-			return err
-		}
-		if _, err := c.in.Discard(len("\r\n")); err != nil || size == 0 {
-			return err
-		}
-	}
-}
-
-// take adds n bytes to the body.
-func (c *webConn) take(n int) error {
-	end := len(c.body)
-	if cap(c.body) < end+n {
-		c.body = append(make([]byte, 0, 2*(end+n)), c.body...)
-	}
-	c.body = c.body[:end+n]
-	_, err := io.ReadFull(c.in, c.body[end:])
-	return err
-}
-
 // exchange sends a request and reads its response.
-func (c *webConn) exchange(raw []byte) (h head, err error) {
+func (c *webConn) exchange(raw []byte) (*http.Response, error) {
 	c.SetDeadline(time.Now().Add(patience))
 	if _, err := c.Write(raw); err != nil {
-		return h, err
+		return nil, err
 	}
-	if h, err = c.readHead(); err == nil {
-		err = c.readBody(h.length)
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return nil, err
 	}
-	return h, err
+	c.body, err = io.ReadAll(resp.Body)
+	return resp, err
 }
 
 // one makes the next call.
 func (c *webConn) one() error {
 	c.call.next()
-	h, err := c.exchange(c.call.raw)
-	if err == nil && h.status != 200 {
-		err = fmt.Errorf("status %d: %.300q", h.status, c.body)
+	resp, err := c.exchange(c.call.raw)
+	if err == nil && resp.StatusCode != 200 {
+		err = fmt.Errorf("%s: %.300q", resp.Status, c.body)
 	}
 	if err == nil {
 		err = c.call.answered(c.body)
@@ -231,14 +165,14 @@ func inSessionHeaders(session string) string {
 
 // initialize begins a session and returns its id.
 func (c *webConn) initialize(path string) (session string, err error) {
-	h, err := c.exchange([]byte(post(path, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{`+legacyParams+`}}`)))
-	if err != nil || h.status != 200 {
-		return "", fmt.Errorf("initialize: %v, status %d: %.300q", err, h.status, c.body)
+	resp, err := c.exchange([]byte(post(path, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{`+legacyParams+`}}`)))
+	if err != nil || resp.StatusCode != 200 {
+		return "", fmt.Errorf("initialize: %v: %.300q", err, c.body)
 	}
-	session = h.session
-	h, err = c.exchange([]byte(post(path, inSessionHeaders(session), `{"jsonrpc":"2.0","method":"notifications/initialized"}`)))
-	if err != nil || h.status != 202 {
-		return "", fmt.Errorf("initialized: %v, status %d: %.300q", err, h.status, c.body)
+	session = resp.Header.Get("Mcp-Session-Id")
+	resp, err = c.exchange([]byte(post(path, inSessionHeaders(session), `{"jsonrpc":"2.0","method":"notifications/initialized"}`)))
+	if err != nil || resp.StatusCode != 202 {
+		return "", fmt.Errorf("initialized: %v: %.300q", err, c.body)
 	}
 	return session, nil
 }

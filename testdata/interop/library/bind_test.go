@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"math"
 	"reflect"
 	"strconv"
@@ -252,7 +253,7 @@ func TestDeepPosts(t *testing.T) {
 		t.Errorf("%d bytes: %.300s", len(got), got)
 	}
 	web.open("2025-11-25", `{"sampling":{}}`)
-	stream := web.events(web.send("POST", toolCall(2, "sampled", "{}")))
+	stream := web.events(web.send("POST", shared.ToolCall(2, "sampled", "{}")))
 	question := wire.Decode(web.next(stream).Data).Messages[0]
 	began := time.Now()
 	status, text, _ := web.do("POST", `{"jsonrpc":"2.0","id":`+question.ID.String()+`,"result":`+results+`}`)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"interop/wire"
 	"io"
 	"log/slog"
@@ -24,7 +25,7 @@ import (
 
 // Credentials in the URL are those of every request, whatever the endpoint event says. So are the fields of WithHeader, which needs no client.
 func TestSSEDialerCredentials(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	for _, endpoint := range []string{"/post", "http://HOST/post", "http://other:secret@HOST/post"} {
 		posted := make(chan string, 1)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +59,7 @@ func TestSSEDialerCredentials(t *testing.T) {
 // Calls whose answers come at the moment that another call finds the session gone: each has its answer or the reason, and none waits for
 // ever.
 func TestClientAnswersAsSessionEnds(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	for range 20 {
 		gate := make(chan struct{})
 		var begun sync.WaitGroup
@@ -111,28 +112,6 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 	}
 }
 
-// counted counts the Conns of a Dialer that are open.
-func counted(dial wire.Dialer, open *atomic.Int32) wire.Dialer {
-	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
-		conn, err := dial.Dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		open.Add(1)
-		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
-	})
-}
-
-type countedConn struct {
-	wire.Conn
-	closed func()
-}
-
-func (c *countedConn) Close() error {
-	defer c.closed()
-	return c.Conn.Close()
-}
-
 // slowConn is a Conn that takes a moment to close.
 type slowConn struct{ wire.Conn }
 
@@ -163,7 +142,7 @@ func TestClientDropsConnections(t *testing.T) {
 			return 404, ""
 		}))
 		c := &wire.Client{Versions: []string{"2025-11-25"}}
-		err := c.Connect(t.Context(), counted(wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
+		err := c.Connect(t.Context(), shared.Counted(wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
 			conn, err := dial.Dial(ctx)
 			return slowConn{conn}, err
 		}), &open))
@@ -201,7 +180,7 @@ func TestClientResumes(t *testing.T) {
 		h := newHandler(t, newDemo())
 		network := bubbleNet(t, h)
 		posts, gets := 0, 0
-		cutting := roundTrip(func(r *http.Request) (*http.Response, error) {
+		cutting := shared.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			resp, err := network.RoundTrip(r)
 			switch {
 			case err != nil || resp.Header.Get("Content-Type") != "text/event-stream":
@@ -224,7 +203,7 @@ func TestClientResumes(t *testing.T) {
 		})}
 		err := c.Connect(t.Context(), dialled(cutting))
 		err = cmp.Or(err, c.Call(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":200,"delayMs":1},"_meta":{"progressToken":1}}`), nil))
-		if err != nil || !slices.Equal(steps, numbers(1, 201)) || posts != 1 || gets < 5 {
+		if err != nil || !slices.Equal(steps, shared.Numbers(1, 201)) || posts != 1 || gets < 5 {
 			t.Errorf("%v: %d steps, %v; %d streams, continued %d times", err, len(steps), steps, posts, gets)
 		}
 		c.Close()
@@ -249,7 +228,7 @@ func TestClientAuthorization(t *testing.T) {
 		network := bubbleNet(t, h)
 		var token atomic.Value
 		token.Store("")
-		auth := roundTrip(func(r *http.Request) (*http.Response, error) { // as a client of OAuth would
+		auth := shared.RoundTrip(func(r *http.Request) (*http.Response, error) { // as a client of OAuth would
 			for again := false; ; again = true {
 				attempt := r.Clone(r.Context())
 				if r.GetBody != nil {
@@ -288,7 +267,7 @@ func TestClientAuthorization(t *testing.T) {
 
 // The same over TLS and HTTP/2, where all is in one connection: calls, streams, a cancellation, a session that the server closes, and the end.
 func TestClientHTTP2(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	h := newHandler(t, newDemo())
 	var running atomic.Int32 // POSTs
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -320,7 +299,7 @@ func TestClientHTTP2(t *testing.T) {
 		if err := c.Call(ctx, "tools/call", json.RawMessage(fmt.Sprintf(count, 1000, 100)), nil); err != context.Canceled {
 			t.Error(version, err)
 		}
-		waitFor(t, func() bool { return running.Load() == 0 })
+		shared.WaitFor(t, func() bool { return running.Load() == 0 })
 		for _, s := range h.Sessions.All() { // the next call begins another
 			_ = s.Close()
 		}
@@ -338,8 +317,26 @@ func TestClientHTTP2(t *testing.T) {
 func TestClientHandlerStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan bool)
-		network := sessionAt(strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", 64), nil)
-		c := connectTo(t, network, &wire.Client{Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { <-stuck; return nil, nil })})
+		posts := played(func(r *http.Request, m *wire.Message) (status int, body string) {
+			switch {
+			case m != nil && m.Method == "initialize":
+				return 200, legacyHello
+			case m != nil && m.Method == "tools/call":
+				<-r.Context().Done()
+				return 0, ""
+			}
+			return 202, ""
+		})
+		network := shared.RoundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet {
+				return respondTo(r, strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n", 64)), nil
+			}
+			return posts.RoundTrip(r)
+		})
+		c := &wire.Client{Versions: []string{"2025-11-25"}, Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { <-stuck; return nil, nil })}
+		if err := c.Connect(t.Context(), dialled(network)); err != nil {
+			t.Fatal(err)
+		}
 		synctest.Wait() // the queue is full
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -3,9 +3,9 @@ package library
 import (
 	"context"
 	"errors"
+	"interop/shared"
 	"log/slog"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,39 +46,9 @@ func TestNotificationsOfABatch(t *testing.T) {
 		}()
 		return nil, nil
 	}
-	converse(t, server, initializeLine("2025-03-26"), `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","method":"notifications/x"}]`)
+	converse(t, server, shared.InitializeLine("2025-03-26"), `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","method":"notifications/x"}]`)
 	<-done
 	<-done
-}
-
-// A subscription whose context ends while it is being made is taken back, although the server has made it.
-func TestListenThatEndsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		server := newDemo()
-		var heard []string
-		h := wire.HandlerFunc(func(c context.Context, x *wire.Exchange) (any, error) {
-			result, err := server.Handle(c, x)
-			if x.Request.Method == "resources/subscribe" || x.Request.Method == "resources/unsubscribe" {
-				heard = append(heard, x.Request.Method)
-				cancel()
-				time.Sleep(100 * time.Millisecond) // until the client has given up
-			}
-			return result, err
-		})
-		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-		if err := c.Connect(t.Context(), pipeTo(h)); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Listen(ctx, wire.ListenFilter{ResourceSubscriptions: []string{"note:///a"}}); err != context.Canceled {
-			t.Error(err)
-		}
-		c.Close()
-		time.Sleep(time.Minute)                                    // until the server has ended, too
-		if !slices.Equal(heard, []string{"resources/subscribe"}) { // what the server still announces goes to Handlers
-			t.Error(heard)
-		}
-	})
 }
 
 // What has broken a line Conn is also ErrClosed, for each Write and each Call.

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"interop/shared"
 	"interop/wire"
 	"net/http"
 	"net/http/httptest"
@@ -59,7 +60,7 @@ func TestInputBothEras(t *testing.T) {
 	}
 	// A client of 2026-07-28 is never sent a request, whatever was agreed on before on its pipe.
 	asking := &wire.Server{Methods: map[string]wire.HandlerFunc{"m": func(ctx context.Context, x *wire.Exchange) (any, error) { return nil, x.Call(ctx, "ping", nil, nil) }}}
-	if out := converse(t, asking, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`, modernRequest("m", "")); len(out) != 2 || !strings.Contains(out[1], `"id":1,"error":{"code":-32603`) {
+	if out := converse(t, asking, shared.InitializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`, modernRequest("m", "")); len(out) != 2 || !strings.Contains(out[1], `"id":1,"error":{"code":-32603`) {
 		t.Error(out)
 	}
 }
@@ -166,7 +167,7 @@ func TestInputState(t *testing.T) {
 
 // The end of input is the end of a subscription, even while there are more and more changes.
 func TestListenEndsUnderLoad(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	demo := newDemo()
 	l := listenTo(t, demo, `{"resourcesListChanged":true}`)
 	ctx, stop := context.WithCancel(t.Context())
@@ -186,7 +187,7 @@ func TestListenEndsUnderLoad(t *testing.T) {
 // just then. A list and a resource are never taken for each other, whatever they are called. Only what was asked for is told: not another
 // notification that happens to name the same resource. What a notification says in _meta stays.
 func TestListenBurst(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	const list, updated = "notifications/resources/list_changed", "notifications/resources/updated"
 	demo, uris := newDemo(), []string{list}
 	for n := range 500 {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"interop/wire"
 	"io"
 	"iter"
@@ -18,11 +19,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -38,8 +36,6 @@ func readEvents(r io.Reader, limit int) (events []wire.Event, err error) {
 	return events, nil
 }
 
-const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
-
 // everything declares all that MCP has.
 var everything = map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
 	"resources": map[string]bool{"subscribe": true}}
@@ -49,7 +45,7 @@ const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 const saysOK = `{"jsonrpc":"2.0","id":1,"result":{}}`
 
 func modernRequest(method, params string) string {
-	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + strings.TrimPrefix(params+","+modernMeta, ",") + `}}`
+	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + strings.TrimPrefix(params+","+shared.ModernMeta, ",") + `}}`
 }
 
 // modernLines returns the lines that a modern request needs.
@@ -124,11 +120,6 @@ func bubbleNet(t *testing.T, h http.Handler) *http.Transport {
 	return transport
 }
 
-// roundTrip is a function as a network.
-type roundTrip func(r *http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // memoryNet is a network of one listener, in memory; its connections come to a loopback address.
 type memoryNet struct {
 	conns  chan net.Conn
@@ -176,10 +167,6 @@ func (n *memoryNet) dial(context.Context, string, string) (net.Conn, error) {
 
 const testLimit = 4 << 20
 
-func initializeLine(version string) string {
-	return `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`
-}
-
 // converse gives lines to a handler, over a line Conn that ends after them, and returns the lines that it answers.
 func converse(t *testing.T, h wire.Handler, lines ...string) []string {
 	t.Helper()
@@ -193,7 +180,7 @@ func converse(t *testing.T, h wire.Handler, lines ...string) []string {
 // serveLines does the same with a log, and returns the error, too.
 func serveLines(t *testing.T, h wire.Handler, log *slog.Logger, lines ...string) ([]string, error) {
 	t.Helper()
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	var out lockedBuffer
 	in := strings.NewReader(strings.Join(lines, "\n"))
 	err := wire.Serve(t.Context(), wire.NewLineConn(in, &out, testLimit, func() error { return nil }), h, log)
@@ -219,7 +206,7 @@ func (e *wireEnd) Close() error { return errors.Join(e.w.Close(), e.file.Close()
 // bytePipe returns a line Conn and the other end of its bytes.
 func bytePipe(t *testing.T) (wire.Conn, *wireEnd) {
 	t.Helper()
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	r, theirW, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +236,7 @@ func readLine(t *testing.T, r io.Reader) string {
 // connect connects a client to a server in memory.
 func connect(t *testing.T, server wire.Handler, c *wire.Client) *wire.Client {
 	t.Helper()
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	a, b := wire.Pipe()
 	served := make(chan error, 1)
 	go func() { served <- wire.Serve(context.Background(), a, server, nil) }()
@@ -264,21 +251,6 @@ func connect(t *testing.T, server wire.Handler, c *wire.Client) *wire.Client {
 		}
 	})
 	return c
-}
-
-// checkLeaks fails the test if there are more goroutines at its end than now.
-func checkLeaks(t *testing.T) {
-	base := runtime.NumGoroutine()
-	t.Cleanup(func() {
-		for range 500 {
-			if runtime.NumGoroutine() <= base {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		stacks := make([]byte, 1<<20)
-		t.Errorf("%d goroutines, %d at first\n%s", runtime.NumGoroutine(), base, stacks[:runtime.Stack(stacks, true)])
-	})
 }
 
 type lockedBuffer struct {
@@ -296,25 +268,6 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
-}
-
-// waitFor waits for a condition that another goroutine brings about.
-func waitFor(t testing.TB, condition func() bool) {
-	t.Helper()
-	for range 12_000 { // a minute
-		if condition() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("it does not happen")
-}
-
-func numbers(from, to int) (list []string) {
-	for n := from; n < to; n++ {
-		list = append(list, strconv.Itoa(n))
-	}
-	return list
 }
 
 // web is a client of raw requests to one URL. Its header goes with each.
@@ -414,7 +367,7 @@ func (c *web) do(method, body string, lines ...string) (status int, text string,
 func (c *web) open(version, capabilities string) *web {
 	c.Helper()
 	c.header.Del("Mcp-Session-Id")
-	status, text, header := c.do("POST", strings.Replace(initializeLine(version), `"capabilities":{}`, `"capabilities":`+capabilities, 1))
+	status, text, header := c.do("POST", strings.Replace(shared.InitializeLine(version), `"capabilities":{}`, `"capabilities":`+capabilities, 1))
 	id := header.Get("Mcp-Session-Id")
 	if status != 200 || id == "" {
 		c.Fatal(status, text)
@@ -456,7 +409,7 @@ func (v visitor) answered() visitor { <-v.done; return v }
 
 // openSession returns the line of the header that names a new session, if the handler has sessions.
 func openSession(h http.Handler, version string) string {
-	return "Mcp-Session-Id: " + visit(h, "POST", initializeLine(version)).answered().Header().Get("Mcp-Session-Id")
+	return "Mcp-Session-Id: " + visit(h, "POST", shared.InitializeLine(version)).answered().Header().Get("Mcp-Session-Id")
 }
 
 // events reads a response as a stream.
@@ -486,10 +439,6 @@ func (c *web) next(in *eventReader) wire.Event {
 			return e
 		}
 	}
-}
-
-func toolCall(id int, name, arguments string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"progressToken":"t%d"}}}`, id, name, arguments, id)
 }
 
 // eventReader reads the events of a stream one by one.
@@ -563,76 +512,12 @@ func (l *listener) ends(t *testing.T) (lines []string) {
 	return lines
 }
 
-// respondTo returns a response. Its body has text, and ends only with the request if it is open.
-func respondTo(r *http.Request, status int, kind, text string, open bool) *http.Response {
-	body := io.NopCloser(strings.NewReader(text))
-	if open {
-		in, out := io.Pipe()
-		go io.WriteString(out, text)
-		context.AfterFunc(r.Context(), func() { out.CloseWithError(r.Context().Err()) })
-		body = in
-	}
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: body, Request: r}
-}
-
-// connectTo returns a Client that is connected over a network.
-func connectTo(t *testing.T, network roundTrip, c *wire.Client) *wire.Client {
-	c.Info = wire.Implementation{Name: "t", Version: "0"}
-	if err := c.Connect(t.Context(), durably(wire.HTTPDialer{Client: &http.Client{Transport: network}, URL: "http://odd.example/mcp", MaxMessage: 1 << 20})); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// durable is a Conn whose Close, when it is called again, waits on a channel: a bubble's time stands still while anybody waits for a
-// sync.Once.
-type durable struct {
-	wire.Conn
-	closing atomic.Bool
-	closed  chan struct{}
-}
-
-func durably(dial wire.Dialer) wire.Dialer {
-	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
-		conn, err := dial.Dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &durable{Conn: conn, closed: make(chan struct{})}, nil
-	})
-}
-
-func (c *durable) Close() error {
-	if !c.closing.Swap(true) {
-		defer close(c.closed)
-		return c.Conn.Close()
-	}
-	<-c.closed
-	return nil
-}
-
-// sessionAt returns the network of a server of 2025-11-25, whose standalone stream brings some events and stays open. It takes notifications;
-// a call is never answered, and what becomes of an answer says the function.
-func sessionAt(stream string, answered func(r *http.Request) (*http.Response, error)) roundTrip {
-	return func(r *http.Request) (*http.Response, error) {
-		if r.Method == http.MethodGet {
-			return respondTo(r, 200, "text/event-stream", stream, true), nil
-		} else if r.Method == http.MethodDelete {
-			return respondTo(r, 204, "", "", false), nil
-		}
-		body, _ := io.ReadAll(r.Body)
-		switch m := wire.Decode(body).Messages[0]; {
-		case m.Method == "initialize":
-			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`, m.ID)
-			return respondTo(r, 200, "application/json", text, false), nil
-		case m.Kind() == wire.Request:
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		case m.Kind() == wire.Response:
-			return answered(r)
-		}
-		return respondTo(r, 202, "", "", false), nil
-	}
+// respondTo returns a stream of events that begins with a text, and ends only with the request.
+func respondTo(r *http.Request, text string) *http.Response {
+	in, out := io.Pipe()
+	go io.WriteString(out, text)
+	context.AfterFunc(r.Context(), func() { out.CloseWithError(r.Context().Err()) })
+	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: in, Request: r}
 }
 
 // another returns a client of the same server without a session.

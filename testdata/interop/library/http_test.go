@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"interop/shared"
 	"interop/wire"
 	"io"
 	"net"
@@ -20,14 +21,14 @@ import (
 
 // A stream of 200 events, cut after each of them in turn and resumed by GET: each event once, in order, the result included.
 func TestHTTPResume(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", "{}")
 	step, ids := 1, map[string]bool{}
 	if testing.Short() {
 		step = 11
 	}
 	for cut := 0; cut <= 201; cut += step {
-		last, n, resp := "", 0, c.send("POST", toolCall(cut, "count", `{"n":200}`))
+		last, n, resp := "", 0, c.send("POST", shared.ToolCall(cut, "count", `{"n":200}`))
 		for _, most := range []int{cut, -1, -1} {
 			for e, err := range wire.ReadEvents(resp.Body, testLimit) {
 				if err != nil || ids[e.ID] {
@@ -55,7 +56,7 @@ func TestHTTPResume(t *testing.T) {
 // A client that continues a stream and reads slowly gets all of it, also when so many other streams of its session have ended meanwhile that this
 // one is not kept any more.
 func TestForgottenWhileFollowed(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	server := newServer()
 	server.OfferLogging()
 	const events = 60
@@ -73,7 +74,7 @@ func TestForgottenWhileFollowed(t *testing.T) {
 	h := newHandler(t, server)
 	h.Sessions.Keep = 32 << 20 // more than sockets take in
 	c := serveWeb(t, h).open("2025-11-25", "{}")
-	cut := c.send("POST", toolCall(1, "big", "{}"))
+	cut := c.send("POST", shared.ToolCall(1, "big", "{}"))
 	last := c.next(c.events(cut)).ID
 	cut.Body.Close()
 	time.Sleep(300 * time.Millisecond) // all is sent, and kept
@@ -86,7 +87,7 @@ func TestForgottenWhileFollowed(t *testing.T) {
 		}
 		if n++; n == 3 {
 			for id := range 70 {
-				c.do("POST", toolCall(id+2, "small", "{}"))
+				c.do("POST", shared.ToolCall(id+2, "small", "{}"))
 			}
 		}
 		got = string(e.Data)
@@ -99,7 +100,7 @@ func TestForgottenWhileFollowed(t *testing.T) {
 // The server ends the response, over HTTP/1.1 and HTTP/2, before it has said something and after. The client comes
 // back, and finds the rest. Each response is complete.
 func TestHTTPPolling(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	for _, row := range []struct{ http2, talks bool }{{false, true}, {false, false}, {true, true}, {true, false}} {
 		release, demo := make(chan struct{}), newDemo()
 		demo.Methods["x"] = func(ctx context.Context, x *wire.Exchange) (any, error) {
@@ -166,7 +167,7 @@ func TestHTTPAbandoned(t *testing.T) {
 // A client that closes its sending half looks like one that has gone. It gets no empty 200, but a status without a body, and nothing that
 // the handler says later.
 func TestHTTPModernHalfClosed(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	h := newHandler(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
 		if x.Request.Method == "talk" {
 			_ = x.Notify(ctx, "notifications/message", nil)
@@ -212,7 +213,7 @@ func (w flushOnly) Flush() { _ = http.NewResponseController(w.ResponseWriter).Fl
 
 // Close may be called by anyone, at any time, as by net/http when a server is shut down.
 func TestHTTPShutdown(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	h := newHandler(t, newDemo())
 	server := httptest.NewServer(h)
 	server.Config.RegisterOnShutdown(h.Close)
@@ -260,7 +261,7 @@ func TestHTTPTimeouts(t *testing.T) {
 	defer h.Close()
 	c := newWeb(t, server).open("2025-11-25", "{}")
 	idle := c.events(c.send("GET", "")) // the header comes though there is nothing to say
-	counting := c.events(c.send("POST", toolCall(2, "count", `{"n":3,"delayMs":100}`)))
+	counting := c.events(c.send("POST", shared.ToolCall(2, "count", `{"n":3,"delayMs":100}`)))
 	for n := 1; n <= 3; n++ {
 		if e := c.next(counting); !strings.Contains(string(e.Data), fmt.Sprintf(`"progress":%d,`, n)) {
 			t.Fatal(e)
@@ -282,7 +283,7 @@ func TestSessionIDs(t *testing.T) {
 	defer h.Close()
 	seen := map[string]bool{}
 	for range 100 {
-		id := visit(h, "POST", initializeLine("2025-11-25")).answered().Header().Get("Mcp-Session-Id")
+		id := visit(h, "POST", shared.InitializeLine("2025-11-25")).answered().Header().Get("Mcp-Session-Id")
 		if !regexp.MustCompile("^[!-~]{26,}$").MatchString(id) || seen[id[:10]] || seen[id[len(id)-10:]] {
 			t.Fatal(id)
 		}
@@ -399,23 +400,20 @@ func TestReadEventsBounds(t *testing.T) {
 
 // A client that leaves while initialize is slow ends the response on another goroutine than the one that writes the session's id into the header.
 func TestClientLeavesSlowInitialize(t *testing.T) {
-	server := newServer()
-	slow := wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-		time.Sleep(200 * time.Millisecond)
-		return server.Handle(ctx, x)
+	synctest.Test(t, func(t *testing.T) {
+		server := newServer()
+		h := newHandler(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+			time.Sleep(200 * time.Millisecond)
+			return server.Handle(ctx, x)
+		}))
+		for range 3 {
+			v := visit(h, "POST", shared.InitializeLine("2025-11-25"))
+			time.Sleep(199 * time.Millisecond)
+			v.leave()
+			v.answered()
+		}
+		if v := visit(h, "POST", shared.InitializeLine("2025-11-25")).answered(); v.Code != 200 {
+			t.Error(v.Code, v.Body)
+		}
 	})
-	c := serveWeb(t, newHandler(t, slow))
-	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 199*time.Millisecond)
-		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, "POST", c.url, strings.NewReader(initializeLine("2025-11-25")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header = c.header.Clone()
-		if resp, err := c.client.Do(r); err == nil {
-			resp.Body.Close()
-		}
-	}
-	c.open("2025-11-25", `{}`)
 }

@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"encoding/json"
+	"interop/shared"
 	"interop/wire"
 	"log/slog"
 	"strings"
@@ -24,14 +25,14 @@ func TestDeclaredListsAreAnswered(t *testing.T) {
 			method := list + "/list"
 			for _, line := range []string{modernRequest(method, ""), `{"jsonrpc":"2.0","id":1,"method":"` + method + `"}`} {
 				var log lockedBuffer // of methods that are not served; here there are none
-				out, err := serveLines(t, server, slog.New(slog.NewTextHandler(&log, nil)), initializeLine("2025-11-25"), line)
+				out, err := serveLines(t, server, slog.New(slog.NewTextHandler(&log, nil)), shared.InitializeLine("2025-11-25"), line)
 				if err != nil || !strings.Contains(answerTo(out, "1"), want) || log.String() != "" {
 					t.Errorf("%s: %s, %v, want %s; %s", method, out, err, want, log.String())
 				}
 			}
 		}
 	}
-	if out := converse(t, &wire.Server{}, initializeLine("2025-11-25"), modernRequest("server/discover", "")); strings.Count(strings.Join(out, ""), `"capabilities":{}`) != 2 {
+	if out := converse(t, &wire.Server{}, shared.InitializeLine("2025-11-25"), modernRequest("server/discover", "")); strings.Count(strings.Join(out, ""), `"capabilities":{}`) != 2 {
 		t.Error("a server without capabilities:", out)
 	}
 }

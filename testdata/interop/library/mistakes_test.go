@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"interop/wire"
 	"log/slog"
 	"net/http"
@@ -31,7 +32,7 @@ func TestCapabilitiesThatCannotBeEncoded(t *testing.T) {
 	_ = theirs.Close()
 	server := &wire.Server{Capabilities: bad, Methods: map[string]wire.HandlerFunc{"m": func(context.Context, *wire.Exchange) (any, error) { return nil, nil }}}
 	const says = `"error":{"code":-32603,"message":"Server.Capabilities: json: unsupported type: chan int"}}`
-	out := converse(t, server, initializeLine("2025-11-25"), modernRequest("server/discover", ""), modernRequest("m", ""))
+	out := converse(t, server, shared.InitializeLine("2025-11-25"), modernRequest("server/discover", ""), modernRequest("m", ""))
 	if len(out) != 3 {
 		t.Error(out)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"net/http"
 	"reflect"
 	"slices"
@@ -36,7 +37,7 @@ func answered(t *testing.T, server *wire.Server, version, method, params string)
 	if version == "2026-07-28" {
 		line = modernRequest(method, params)
 	}
-	out := answerTo(converse(t, server, initializeLine(version), line), "1")
+	out := answerTo(converse(t, server, shared.InitializeLine(version), line), "1")
 	for _, part := range []string{`"resultType":"complete",`, `"ttlMs":0,"cacheScope":"private",`, `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}}`} {
 		out = strings.Replace(out, part, "", 1)
 	}
@@ -156,8 +157,10 @@ func TestReadResults(t *testing.T) {
 	server := newServer()
 	for uri, contents := range map[string]any{
 		"note:///text": "hi", "note:///empty": "", "note:///none": []wire.ResourceContents(nil), "note:///number": 7, "note:///nothing": nil,
-		"note:///bytes": wire.ResourceContents{URI: "note:///bytes", MimeType: "image/png", Blob: []byte{1, 2, 3}},
-		"note:///blank": []wire.ResourceContents{{URI: "note:///blank", Blob: []byte{}}, {URI: "note:///blank/2"}},
+		"note:///bytes":  wire.ResourceContents{URI: "note:///bytes", MimeType: "image/png", Blob: []byte{1, 2, 3}},
+		"note:///unsaid": wire.ResourceContents{Text: "x"}, // it may leave out the URI, or return the whole result
+		"note:///whole":  &wire.ReadResourceResult{Contents: []wire.ResourceContents{{URI: "note:///whole", Text: "x"}}},
+		"note:///blank":  []wire.ResourceContents{{URI: "note:///blank", Blob: []byte{}}, {URI: "note:///blank/2"}},
 	} {
 		server.AddResource(wire.Resource{URI: uri, Name: "n", MimeType: "text/plain"}, func(context.Context, *wire.Exchange, string) (any, error) { return contents, nil })
 	}
@@ -176,6 +179,8 @@ func TestReadResults(t *testing.T) {
 		"note:///none":    `"result":{"contents":[]}`,
 		"note:///bytes":   `"result":{"contents":[{"uri":"note:///bytes","mimeType":"image/png","blob":"AQID"}]}`,
 		"note:///blank":   `"result":{"contents":[{"uri":"note:///blank","blob":""},{"uri":"note:///blank/2","text":""}]}`,
+		"note:///unsaid":  `"result":{"contents":[{"uri":"note:///unsaid","text":"x"}]}`,
+		"note:///whole":   `"result":{"contents":[{"uri":"note:///whole","text":"x"}]}`,
 		"note:///number":  `"error":{"code":-32603,"message":"a ReadFunc has returned a int"}`,
 		"note:///nothing": `"error":{"code":-32603,"message":"a ReadFunc has returned a <nil>"}`,
 		"note:///x":       `"result":{"contents":[{"uri":"note:///x","text":"note:///{name} has note:///x"}]}`,
@@ -203,6 +208,10 @@ func TestReadResults(t *testing.T) {
 				t.Errorf("%s, %s: %s, want %s", version, uri, got, want)
 			}
 		}
+	}
+	server.RemoveResourceTemplate("note:///deep/{name}")
+	if got := answered(t, server, "2025-11-25", "resources/read", `"uri":"note:///deep/x"`); !strings.Contains(got, "note:///d{name} has") {
+		t.Errorf("a template that was removed: %s", got)
 	}
 }
 
@@ -399,14 +408,20 @@ func TestOffersDeclareThemselves(t *testing.T) {
 	} {
 		server := newServer()
 		add(server)
-		out := strings.Join(converse(t, server, initializeLine("2025-11-25"), modernRequest("server/discover", "")), "")
+		out := strings.Join(converse(t, server, shared.InitializeLine("2025-11-25"), modernRequest("server/discover", "")), "")
 		if strings.Count(out, `"capabilities":`+want+`,`) != 2 {
 			t.Errorf("%s, want %s twice", out, want)
 		}
 	}
-	// It is too late after the first request: clients have been told that there are no tools.
+	// It is too late after the first request: clients have been told that there are no tools. What is published before it decides nothing.
 	server := newServer()
-	converse(t, server, initializeLine("2025-11-25"))
+	server.Publish("notifications/resources/updated", map[string]string{"uri": "file:///x"})
+	wire.AddTool(server, wire.Tool{Name: "hello"}, noTool)
+	if got := answered(t, server, "2026-07-28", "tools/call", `"name":"hello"`); !strings.HasPrefix(got, `"result"`) {
+		t.Error(got)
+	}
+	server = newServer()
+	converse(t, server, shared.InitializeLine("2025-11-25"))
 	tool(server)
 	if got := answered(t, server, "2026-07-28", "server/discover", ""); !strings.Contains(got, `"capabilities":{}`) {
 		t.Error(got)
@@ -556,6 +571,8 @@ func TestContentRoundTrips(t *testing.T) {
 		`{"type":"resource","resource":{"uri":"a:b","text":""}}`:       wire.EmbeddedResource(wire.ResourceContents{URI: "a:b"}),
 		`{"type":"resource","resource":{"uri":"a:b","blob":""}}`:       wire.EmbeddedResource(wire.ResourceContents{URI: "a:b", Blob: []byte{}}),
 		`{"uri":"a:b","mimeType":"x/y","blob":"AA==","_meta":{"k":1}}`: wire.ResourceContents{URI: "a:b", MimeType: "x/y", Text: "left out", Blob: []byte{0}, Meta: json.RawMessage(`{"k":1}`)},
+		`{"type":"tool_use","name":"n","id":"a","input":{}}`:           wire.Content{Type: "tool_use", ID: "a", Name: "n"},
+		`{"type":"tool_result","toolUseId":"a","content":[]}`:          wire.Content{Type: "tool_result", ToolUseID: "a"},
 		`{"roots":[]}`:                  wire.RootsResult{},
 		`{"role":"user","content":[]}`:  wire.SamplingMessage{Role: "user"},
 		`{"messages":[],"maxTokens":1}`: wire.SamplingParams{MaxTokens: 1},
@@ -575,6 +592,10 @@ func TestSamplingContents(t *testing.T) {
 	}{
 		{wire.Contents{wire.TextContent("a")}, head + `{"type":"text","text":"a"},"model":"m"}`},
 		{wire.Contents{wire.TextContent("a"), wire.ImageContent([]byte{1}, "image/png")}, head + `[{"type":"text","text":"a"},{"type":"image","data":"AQ==","mimeType":"image/png"}],"model":"m"}`},
+		{wire.Contents{{Type: "tool_use", Name: "get_weather", ID: "call_1", Input: json.RawMessage(`{"city":"Oslo"}`)}},
+			head + `{"type":"tool_use","name":"get_weather","id":"call_1","input":{"city":"Oslo"}},"model":"m"}`},
+		{wire.Contents{{Type: "tool_result", ToolUseID: "call_1", StructuredContent: json.RawMessage(`{"t":18}`), IsError: true, Content: wire.Contents{wire.TextContent("18")}}},
+			head + `{"type":"tool_result","toolUseId":"call_1","structuredContent":{"t":18},"isError":true,"content":[{"type":"text","text":"18"}]},"model":"m"}`},
 	} {
 		server := newServer()
 		wire.AddTool(server, wire.Tool{Name: "t"}, func(_ context.Context, x *wire.Exchange, _ struct{}) (any, error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"interop/wire"
 	"io"
 	"runtime"
@@ -111,7 +112,7 @@ func TestPeerDoesNotRead(t *testing.T) {
 			}()
 			answers := bufio.NewReader(theirIn)
 			if name == "makes noise" {
-				fmt.Fprintln(theirOut, initializeLine("2025-11-25"))
+				fmt.Fprintln(theirOut, shared.InitializeLine("2025-11-25"))
 				if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, `"result"`) {
 					t.Error(line, err)
 				}

@@ -3,9 +3,9 @@ package library
 import (
 	"context"
 	"errors"
+	"interop/shared"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"interop/wire"
@@ -32,9 +32,9 @@ func TestNotificationNeedsNoHeaderParams(t *testing.T) {
 // A Write that Close ends says so, and not that a context was cancelled.
 func TestSSEWriteEndsWithClose(t *testing.T) {
 	posting := make(chan struct{})
-	network := roundTrip(func(r *http.Request) (*http.Response, error) {
+	network := shared.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodGet {
-			return respondTo(r, 200, "text/event-stream", "event: endpoint\ndata: /post\n\n", true), nil
+			return respondTo(r, "event: endpoint\ndata: /post\n\n"), nil
 		}
 		close(posting)
 		<-r.Context().Done()
@@ -50,27 +50,6 @@ func TestSSEWriteEndsWithClose(t *testing.T) {
 	_ = conn.Close()
 	if err := <-written; !errors.Is(err, wire.ErrClosed) {
 		t.Error(err)
-	}
-}
-
-// The first and the last character that the id of a session may have are sent back.
-func TestSessionIDAtTheEdges(t *testing.T) {
-	const id = "!~"
-	var repeated atomic.Bool
-	server := sessionAt(": nothing\n\n", nil)
-	network := roundTrip(func(r *http.Request) (*http.Response, error) {
-		if r.Header.Get("Mcp-Session-Id") == id {
-			repeated.Store(true)
-		}
-		resp, err := server(r)
-		if err == nil {
-			resp.Header.Set("Mcp-Session-Id", id)
-		}
-		return resp, err
-	})
-	_ = connectTo(t, network, &wire.Client{Versions: []string{"2025-11-25"}}).Close()
-	if !repeated.Load() {
-		t.Error("the id is not repeated")
 	}
 }
 

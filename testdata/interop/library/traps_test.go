@@ -3,27 +3,33 @@ package library
 import (
 	"context"
 	"errors"
+	"interop/shared"
 	"interop/wire"
 	"io"
 	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // The reader waits for the handler of a notification, so a call there would wait for ever. It fails at once.
 func TestCallInANotification(t *testing.T) {
-	ours, theirs := wire.Pipe()
-	failed := make(chan error, 1)
-	peer := wire.OpenConn(t.Context(), ours, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-		failed <- x.Call(ctx, "m", nil, nil)
-		return nil, nil
-	}), nil)
-	defer peer.Close()
-	_ = theirs.Write(t.Context(), wire.Decode([]byte(`{"jsonrpc":"2.0","method":"n"}`)))
-	if err := <-failed; err == nil || !strings.Contains(err.Error(), "nothing is read before it returns") {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := wire.Pipe()
+		failed := make(chan error, 1)
+		peer := wire.OpenConn(t.Context(), ours, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+			failed <- x.Call(ctx, "m", nil, nil)
+			return nil, nil
+		}), nil)
+		defer peer.Close()
+		began := time.Now()
+		_ = theirs.Write(t.Context(), wire.Decode([]byte(`{"jsonrpc":"2.0","method":"n"}`)))
+		if err := <-failed; err == nil || !strings.Contains(err.Error(), "nothing is read before it returns") || time.Since(began) > 0 {
+			t.Error(err, time.Since(began))
+		}
+	})
 }
 
 // A handler of a request that ends its goroutine, as t.FailNow does, costs an internal error. The conversation goes on.
@@ -32,7 +38,7 @@ func TestGoexitIsAnswered(t *testing.T) {
 		"exit": func(context.Context, *wire.Exchange) (any, error) { runtime.Goexit(); return nil, nil }}}
 	const failed = `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Internal error"}}`
 	single := `{"jsonrpc":"2.0","id":1,"method":"exit"}`
-	out := converse(t, h, initializeLine("2025-03-26"), single, single, "["+single+`,{"jsonrpc":"2.0","id":2,"method":"ping"}]`, "["+single+"]", ping)
+	out := converse(t, h, shared.InitializeLine("2025-03-26"), single, single, "["+single+`,{"jsonrpc":"2.0","id":2,"method":"ping"}]`, "["+single+"]", ping)
 	want := []string{failed, failed, "", "[" + failed + "]", saysOK}
 	if len(out) != 6 {
 		t.Fatal(out)

@@ -3,6 +3,7 @@ package soak
 import (
 	"errors"
 	"fmt"
+	"interop/shared"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -123,7 +124,7 @@ const modernHeader = "Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: %s\r\n"
 func (a *abuser) modern(tool, arguments string) string {
 	return a.text(fmt.Sprintf(modernHeader+"Mcp-Name: %s\r\n", "tools/call", tool),
 		fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,`, tool, arguments)+
-			strings.Replace(modernMeta, "{", `{"progressToken":1,`, 1)+`}}`)
+			strings.Replace(shared.ModernMeta, "{", `{"progressToken":1,`, 1)+`}}`)
 }
 
 // call returns that, or the same in a new session.
@@ -131,7 +132,7 @@ func (a *abuser) call(tool, arguments string) string {
 	if a.lot.IntN(2) == 0 {
 		return a.modern(tool, arguments)
 	}
-	return a.text("Mcp-Session-Id: "+a.open("2025-11-25")+"\r\n", toolCall(1, tool, arguments))
+	return a.text("Mcp-Session-Id: "+a.open("2025-11-25")+"\r\n", shared.ToolCall(1, tool, arguments))
 }
 
 // do sends a whole request, and counts how it is answered: never as if it were the server's fault.
@@ -157,7 +158,7 @@ func (a *abuser) do(method, session string, body io.Reader) (header http.Header)
 
 // open opens a session, and returns its id.
 func (a *abuser) open(version string) string {
-	header := a.do("POST", "", strings.NewReader(initializeLine(version)))
+	header := a.do("POST", "", strings.NewReader(shared.InitializeLine(version)))
 	return header.Get("Mcp-Session-Id")
 }
 
@@ -215,7 +216,7 @@ func (a *abuser) floodSessions() {
 // floodStreams opens subscriptions, and conversations of 2024-11-05.
 func (a *abuser) floodStreams() {
 	listen := a.text(fmt.Sprintf(modernHeader, "subscriptions/listen"),
-		`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourcesListChanged":true},`+modernMeta+`}}`)
+		`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourcesListChanged":true},`+shared.ModernMeta+`}}`)
 	pipe := "GET /sse HTTP/1.1\r\nHost: " + a.addr + "\r\nAccept: text/event-stream\r\n\r\n"
 	a.hold(800, func() *heldConn { return a.say([]string{listen, pipe}[a.lot.IntN(2)]) })
 }
@@ -233,7 +234,7 @@ func (a *abuser) endCalls() {
 	id := a.open("2025-11-25")
 	var conns []*heldConn
 	for range 10 {
-		call := toolCall(a.lot.IntN(20), "count", `{"n":6000,"delayMs":10}`)
+		call := shared.ToolCall(a.lot.IntN(20), "count", `{"n":6000,"delayMs":10}`)
 		if c := a.say(a.text("Mcp-Session-Id: "+id+"\r\nConnection: close\r\n", call)); c != nil {
 			conns = append(conns, c)
 			_, _ = c.Read(make([]byte, 1)) // it has begun

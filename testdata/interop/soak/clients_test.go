@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"maps"
 	"math/rand/v2"
 	"os/exec"
@@ -167,7 +168,7 @@ func (c *soakClient) countTo(ctx context.Context, n, ms int) error {
 	err := c.call(ctx, key, "count", fmt.Sprintf("counted to %d", n), map[string]any{"n": n, "delayMs": ms})
 	c.mine.Lock()
 	defer c.mine.Unlock()
-	if got := c.progress[key]; err == nil && !slices.Equal(got, numbers(1, n+1)) {
+	if got := c.progress[key]; err == nil && !slices.Equal(got, shared.Numbers(1, n+1)) {
 		c.fault("wrong", "%s: progress %v of %d", key, got, n)
 	}
 	if err != nil && ctx.Err() == nil && c.way == "proxy" && c.rev.Resume && len(c.progress[key]) > 0 {

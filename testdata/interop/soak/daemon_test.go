@@ -3,14 +3,13 @@ package soak
 import (
 	"bufio"
 	"fmt"
+	"interop/shared"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,7 +56,7 @@ func TestStandardInputIsRestored(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintln(w, initializeLine("2025-11-25"))
+			fmt.Fprintln(w, shared.InitializeLine("2025-11-25"))
 			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 				t.Errorf("%s, %o: %q, %v", how, before, line, err)
 			}
@@ -119,7 +118,7 @@ func TestCallShutsDownThoughSignalled(t *testing.T) {
 			}
 			_ = cmd.Process.Signal(row.second)
 			err = cmd.Wait()
-			if alive := groupAlive(pid); alive != row.left {
+			if alive := shared.GroupAlive(pid); alive != row.left {
 				t.Errorf("call ended with %v; the command is alive: %v", err, alive)
 			}
 			if group, err := os.FindProcess(-pid); err == nil {
@@ -156,7 +155,7 @@ func TestServeOnOneSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	file.Close()
-	fmt.Fprintf(client, "%s\n%s\n", initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x","repeat":4000000}}}`)
+	fmt.Fprintf(client, "%s\n%s\n", shared.InitializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x","repeat":4000000}}}`)
 	time.Sleep(50 * time.Millisecond) // let it fill the buffer
 	r := bufio.NewReader(client)
 	_, _ = r.ReadString('\n')
@@ -181,12 +180,12 @@ func TestServeStops(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := bufio.NewReader(out)
-			fmt.Fprintln(in, initializeLine("2025-11-25"))
+			fmt.Fprintln(in, shared.InitializeLine("2025-11-25"))
 			if _, err := r.ReadString('\n'); err != nil {
 				t.Fatal(err)
 			}
 			if busy {
-				fmt.Fprintln(in, toolCall(2, "count", `{"n":100,"delayMs":50}`))
+				fmt.Fprintln(in, shared.ToolCall(2, "count", `{"n":100,"delayMs":50}`))
 				_, _ = r.ReadString('\n')
 			}
 			began := time.Now()
@@ -208,14 +207,4 @@ func TestServeStops(t *testing.T) {
 			in.Close()
 		}
 	}
-}
-
-// groupAlive reports whether a process of the group runs; one that is dead but not yet reaped by its new parent does not count.
-func groupAlive(pgid int) bool {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	alive := regexp.MustCompile(fmt.Sprintf(`\) [^Z] [0-9]+ %d `, pgid))
-	return slices.ContainsFunc(stats, func(path string) bool {
-		stat, _ := os.ReadFile(path)
-		return alive.Match(stat)
-	})
 }

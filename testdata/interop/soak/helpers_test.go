@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,7 +20,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -112,47 +112,9 @@ func hasRaceDetector() bool {
 
 // ---- Messages ----
 
-const (
-	maxMessage = 4 << 20
-	modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
-)
-
-func initializeLine(version string) string {
-	return `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`
-}
-
-func toolCall(id int, name, arguments string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"progressToken":"t%d"}}}`, id, name, arguments, id)
-}
+const maxMessage = 4 << 20
 
 // ---- What clients do ----
-
-// counted counts the Conns of a Dialer that are open.
-func counted(dial wire.Dialer, open *atomic.Int32) wire.Dialer {
-	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
-		conn, err := dial.Dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		open.Add(1)
-		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
-	})
-}
-
-type countedConn struct {
-	wire.Conn
-	closed func()
-}
-
-func (c *countedConn) Close() error {
-	defer c.closed()
-	return c.Conn.Close()
-}
-
-// roundTrip is a function as a network.
-type roundTrip func(r *http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // failure says what kind of error a call may end with, "" if it is none of those.
 func failure(err error) string {
@@ -210,44 +172,11 @@ func settled(transport *http.Transport) (n []int) {
 	for same := 0; same < 25; same++ {
 		time.Sleep(20 * time.Millisecond)
 		transport.CloseIdleConnections()
-		if now := []int{runtime.NumGoroutine(), openFiles()}; !slices.Equal(now, n) {
+		if now := []int{runtime.NumGoroutine(), shared.OpenFiles()}; !slices.Equal(now, n) {
 			n, same = now, 0
 		}
 	}
 	return n
-}
-
-// checkLeaks fails the test if there are more goroutines at its end than now.
-func checkLeaks(t *testing.T) {
-	base := runtime.NumGoroutine()
-	t.Cleanup(func() {
-		for range 500 {
-			if runtime.NumGoroutine() <= base {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		stacks := make([]byte, 1<<20)
-		t.Errorf("%d goroutines, %d at first\n%s", runtime.NumGoroutine(), base, stacks[:runtime.Stack(stacks, true)])
-	})
-}
-
-// openFiles counts this process's descriptors, where that can be done.
-func openFiles() int {
-	entries, _ := os.ReadDir("/proc/self/fd")
-	return len(entries)
-}
-
-// waitFor waits for a condition that another goroutine brings about.
-func waitFor(t testing.TB, condition func() bool) {
-	t.Helper()
-	for range 12_000 { // a minute
-		if condition() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("it does not happen")
 }
 
 // log keeps the end of what a server writes to its standard error.
@@ -270,11 +199,4 @@ func (l *log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(l.text)
-}
-
-func numbers(from, to int) (list []string) {
-	for n := from; n < to; n++ {
-		list = append(list, strconv.Itoa(n))
-	}
-	return list
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"interop/shared"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -25,9 +26,9 @@ import (
 // behind. MCPWIRE_RESTARTS says how long it takes: 10m is for a test by hand, with some 50 restarts.
 func TestClientRestarts(t *testing.T) {
 	length := lengthOf(t, "MCPWIRE_RESTARTS")
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	s := newMortal(t)
-	files := openFiles() // after the first use of the network, which leaves some open
+	files := shared.OpenFiles() // after the first use of the network, which leaves some open
 	s.start()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 100
@@ -80,7 +81,7 @@ func TestClientRestarts(t *testing.T) {
 	}
 	s.stop(syscall.SIGTERM)
 	transport.CloseIdleConnections()
-	waitFor(t, func() bool { return openFiles() <= files })
+	shared.WaitFor(t, func() bool { return shared.OpenFiles() <= files })
 	s.compare()
 	for name, c := range clients {
 		t.Logf("%s: %s", name, c.report())
@@ -113,7 +114,7 @@ func (s *mortal) connect(client *http.Client, name string, c *wire.Client) *rest
 		}
 		return nil, nil
 	})
-	streamable, old := counted(wire.HTTPDialer{Client: client, URL: target, MaxMessage: maxMessage}, &r.open), counted(wire.SSEDialer{Client: client, URL: target, MaxMessage: maxMessage}, &r.open)
+	streamable, old := shared.Counted(wire.HTTPDialer{Client: client, URL: target, MaxMessage: maxMessage}, &r.open), shared.Counted(wire.SSEDialer{Client: client, URL: target, MaxMessage: maxMessage}, &r.open)
 	if err := c.Connect(s.Context(), streamable, old); err != nil {
 		s.Fatal(name, err)
 	}

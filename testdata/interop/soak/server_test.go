@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"interop/shared"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -67,7 +68,7 @@ func (s *mortal) start() {
 		s.Fatal(err)
 	}
 	s.cmd, s.asks, s.tells = cmd, stdin, bufio.NewReader(stdout)
-	waitFor(s, func() bool { return strings.Contains(stderr.String(), "\n") })
+	shared.WaitFor(s, func() bool { return strings.Contains(stderr.String(), "\n") })
 	if !strings.Contains(stderr.String(), "listening") {
 		s.Fatal(stderr)
 	}

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -62,7 +63,7 @@ func newSoak(t *testing.T, length time.Duration, flags ...string) *soak {
 	t.Logf("MCPWIRE_SEED=%d", s.seed)
 	s.transport, s.flags = http.DefaultTransport.(*http.Transport).Clone(), flags
 	s.transport.MaxIdleConnsPerHost = 100
-	s.web = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+	s.web = &http.Client{Transport: shared.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Header["Last-Event-Id"] != nil {
 			s.count("streams resumed")
 		}
@@ -91,7 +92,7 @@ func (s *soak) rest(d time.Duration) bool { return sleep(s.ctx, d) }
 
 func TestSoak(t *testing.T) {
 	length := lengthOf(t, "MCPWIRE_SOAK")
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	s := newSoak(t, length, "-session-ttl", "20s", "-max-body", "1048576", "-watch")
 	s.start()
 	s.proxy = newBadProxy(s)
@@ -157,7 +158,7 @@ func TestStopUnderLoad(t *testing.T) {
 }
 
 func stopUnderLoad(t *testing.T) {
-	checkLeaks(t)
+	shared.CheckLeaks(t)
 	s := newSoak(t, 0, "-watch")
 	s.start()
 	clients := s.clients(32)
@@ -188,7 +189,7 @@ func stopUnderLoad(t *testing.T) {
 		})
 	}
 	for _, c := range clients {
-		waitFor(t, func() bool {
+		shared.WaitFor(t, func() bool {
 			c.mine.Lock()
 			defer c.mine.Unlock()
 			return c.begun == 2

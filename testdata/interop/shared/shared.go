@@ -1,0 +1,108 @@
+// Package shared has what the tests of library and soak have in common.
+package shared
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"interop/wire" // go run ./copywire
+)
+
+// ModernMeta makes a request one of 2026-07-28.
+const ModernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
+func InitializeLine(version string) string {
+	return `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`
+}
+
+func ToolCall(id int, name, arguments string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"progressToken":"t%d"}}}`, id, name, arguments, id)
+}
+
+func Numbers(from, to int) (list []string) {
+	for n := from; n < to; n++ {
+		list = append(list, strconv.Itoa(n))
+	}
+	return list
+}
+
+// RoundTrip is a function as a network.
+type RoundTrip func(r *http.Request) (*http.Response, error)
+
+func (f RoundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Counted counts the Conns of a Dialer that are open.
+func Counted(dial wire.Dialer, open *atomic.Int32) wire.Dialer {
+	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
+		conn, err := dial.Dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
+	})
+}
+
+type countedConn struct {
+	wire.Conn
+	closed func()
+}
+
+func (c *countedConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}
+
+// WaitFor waits for a condition that another goroutine brings about.
+func WaitFor(t testing.TB, condition func() bool) {
+	t.Helper()
+	for range 12_000 { // a minute
+		if condition() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("it does not happen")
+}
+
+// CheckLeaks fails the test if there are more goroutines at its end than now.
+func CheckLeaks(t *testing.T) {
+	base := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		for range 500 {
+			if runtime.NumGoroutine() <= base {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		stacks := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, %d at first\n%s", runtime.NumGoroutine(), base, stacks[:runtime.Stack(stacks, true)])
+	})
+}
+
+// OpenFiles counts this process's descriptors, where that can be done.
+func OpenFiles() int {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	return len(entries)
+}
+
+// GroupAlive reports whether a process of the group runs; one that is dead but not yet reaped by its new parent does not count.
+func GroupAlive(pgid int) bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	alive := regexp.MustCompile(fmt.Sprintf(`\) [^Z] [0-9]+ %d `, pgid))
+	return slices.ContainsFunc(stats, func(path string) bool {
+		stat, _ := os.ReadFile(path)
+		return alive.Match(stat)
+	})
+}
