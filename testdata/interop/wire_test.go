@@ -107,13 +107,10 @@ func (p *tap) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // listens waits for the standalone stream, or that of a conversation.
 func (p *tap) listens(t *testing.T) {
-	for begun := time.Now(); time.Since(begun) < limit/4; time.Sleep(5 * time.Millisecond) {
+	eventually(t, "a stream", func() bool {
 		passed, _ := p.seen()
-		if slices.ContainsFunc(passed, func(x exchange) bool { return x.verb == "GET" && x.status == 200 }) {
-			return
-		}
-	}
-	t.Error("there is no stream")
+		return slices.ContainsFunc(passed, func(x exchange) bool { return x.verb == "GET" && x.status == 200 })
+	})
 }
 
 // seen returns what has passed: all of it, and the messages alone.
