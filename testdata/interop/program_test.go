@@ -295,47 +295,6 @@ func TestCallInOrder(t *testing.T) {
 	}
 }
 
-// A command starts in the directory and with the environment that the flags say. The rest of the environment is the caller's.
-func TestCallSetsUpItsCommand(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := []string{"sh", "-c", `echo "in $(pwd), A=$A, B=$B, C=$C" >&2; exec "$0"`, mcpwire}
-	flags := []string{mcpwire, "call", "-cwd", dir, "-env", "A=1 2", "-env", "B=", "-method", "tools/list"}
-	out := run(t, []string{"A=0", "B=0", "C=0"}, "", append(flags, command...)...)
-	if want := fmt.Sprintf("in %s, A=1 2, B=, C=0\n", dir); out.exit != 0 || out.stderr != want {
-		t.Errorf("exit %d, %q, want %q", out.exit, out.stderr, want)
-	}
-}
-
-// KEY=@FILE reads a file: for a string as it is, for any other type as JSON. A file that is too large, or no text, is refused before a server
-// is started.
-func TestCallReadsArguments(t *testing.T) {
-	dir := t.TempDir()
-	file := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return "@" + path
-	}
-	text := "[1]\n\"two\" \u00e9\n"
-	out := run(t, nil, "", mcpwire, "call", "-tool", "echo", "-arg", "text="+file("text", text), "-arg", "repeat="+file("number", " 2\n"), mcpwire)
-	encoded, _ := json.Marshal(text + text)
-	out.check(t, 0, `{"content":[{"type":"text","text":`+string(encoded)+`}]}`, "")
-	for _, row := range []struct{ arg, want string }{
-		{"repeat=" + file("word", "two"), `^mcpwire: the argument 'repeat' must be integer; the tool is echo\(text string, repeat\? integer\)\n$`},
-		{"text=" + file("binary", "\xff"), `^mcpwire: .*: "text" is not UTF-8 \(-h for help\)\n$`},
-		{"text=@" + dir, `^mcpwire: .*is a directory \(-h for help\)\n$`},
-	} {
-		out := run(t, nil, "", mcpwire, "call", "-tool", "echo", "-arg", row.arg, mcpwire)
-		if out.exit != 2 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
-			t.Errorf("%s: exit %d, %s", row.arg, out.exit, out.stderr)
-		}
-	}
-}
-
 // However a server fills its answers, call needs little more memory than they have bytes.
 func TestCallIsBounded(t *testing.T) {
 	many := func(size int, text string) string {
