@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -460,18 +459,6 @@ func TestBridgeEnds(t *testing.T) {
 
 // serverStopped reports whether the server itself has answered, when it was shut down.
 func serverStopped(m line) bool { return strings.Contains(m.Error.Message, "Stopped") }
-
-// TestBridgeEndsSession: the bridge tells a server over HTTP that the session is over.
-func TestBridgeEndsSession(t *testing.T) {
-	t.Parallel()
-	server := launch(t, "127.0.0.1:0")
-	c := startBridge(t, server.mcp)
-	c.in.Close()
-	c.exits(t, 0, time.Minute)
-	eventually(t, "DELETE", func() bool {
-		return regexp.MustCompile(`(?m)^DELETE /mcp$`).MatchString(server.stderr.String())
-	})
-}
 
 // TestBridgeMarks: a tool whose marks are invalid does not come to the client. That marked arguments are repeated in the header TestBridge
 // shows: the demo refuses the call of get-weather otherwise.
