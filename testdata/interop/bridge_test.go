@@ -408,6 +408,10 @@ func TestBridgeEnds(t *testing.T) {
 			if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
 				t.Error(err)
 			}
+			eventually(t, "it has stopped", func() bool {
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", server))
+				return err != nil || strings.Contains(string(stat), ") T ")
+			})
 			for i := range 3 { // more than a pipe holds
 				c.send(t, echoCall(i, 50_000))
 			}

@@ -313,17 +313,6 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// TestMatrixSSE: the old transport has the legacy era only, and a modern server refuses its clients at once.
-func TestMatrixSSE(t *testing.T) {
-	t.Parallel()
-	server := serve(t, "-versions", "2026-07-28")
-	out := inspectTarget(t, []string{server.sse, "--transport", "sse"}, []string{"--method", "tools/list"})
-	if out.exit == 0 || out.took > limit/4 {
-		t.Errorf("exit %d after %v", out.exit, out.took)
-	}
-	expect(t, out.stderr, `{"error":{}}`)
-}
-
 func byInspector(era string) func(*testing.T, target) (version, failure string) {
 	return func(t *testing.T, to target) (version, failure string) {
 		if to.isURL() {

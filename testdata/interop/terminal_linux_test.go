@@ -143,8 +143,8 @@ func TestLinesAtTerminal(t *testing.T) {
 	term.rest(t)
 }
 
-// At a terminal progress is one line, which changes and is erased in the end. What else is printed is not lost for it. With -trace, and where
-// stderr is no terminal, each notification is a line.
+// At a terminal progress is one line, which changes and is erased in the end. What else is printed is not lost for it. With -trace each
+// notification is a line, as where stderr is no terminal (case command-line/progress).
 func TestProgressAtTerminal(t *testing.T) {
 	count := []string{"-tool", "count", "-arg", "n=5", "-arg", "delayMs=20", mcpwire}
 	const result = `\{.*"counted to 5".*\}\n`
@@ -167,12 +167,6 @@ func TestProgressAtTerminal(t *testing.T) {
 		term := atTerminal(t, nil, append([]string{"call", "-trace"}, count...)...)
 		if shown := term.rest(t); strings.Contains(term.text(), "\x1b") || strings.Count(shown, "\nnotifications/progress {") != 5 {
 			t.Errorf("%q", shown)
-		}
-	})
-	t.Run("no terminal", func(t *testing.T) {
-		out := run(t, nil, "", append([]string{mcpwire, "call"}, count...)...)
-		if strings.Contains(out.stderr, "\x1b") || strings.Count(out.stderr, "notifications/progress {") != 5 {
-			t.Errorf("%q", out.stderr)
 		}
 	})
 }
