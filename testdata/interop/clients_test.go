@@ -47,14 +47,12 @@ func TestAISDK(t *testing.T) {
 			t.Parallel()
 			talks(t, test.session, "stdio", mcpwire, "-versions", test.versions)
 		})
-		t.Run(test.name+"/http", func(t *testing.T) {
-			t.Parallel()
-			talks(t, test.session, "http", serve(t, "-versions", test.versions).mcp)
-		})
-		t.Run(test.name+"/sse", func(t *testing.T) {
-			t.Parallel()
-			talks(t, test.sse, "sse", serve(t, "-versions", test.versions).sse)
-		})
+		for transport, version := range map[string]string{"http": test.session, "sse": test.sse} {
+			t.Run(test.name+"/"+transport, func(t *testing.T) {
+				t.Parallel()
+				talks(t, version, transport, serve(t, "-versions", test.versions).url(transport))
+			})
+		}
 	}
 }
 

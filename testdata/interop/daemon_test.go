@@ -245,16 +245,11 @@ func (v *visitor) listen(t *testing.T, after string) *stream {
 func gone(t *testing.T, url, session string) {
 	t.Helper()
 	v := &visitor{url: url, session: session}
-	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+	eventually(t, "404 for a session that has ended", func() bool {
 		resp := v.do(t, "POST", nil, v.request("ping", "{}"))
 		resp.Body.Close()
-		if resp.StatusCode == 404 {
-			return
-		}
-		if time.Since(start) > limit/4 {
-			t.Fatalf("ping in a session that has ended: %s", resp.Status)
-		}
-	}
+		return resp.StatusCode == 404
+	})
 }
 
 // stream is a response of server-sent events while it is read.

@@ -106,16 +106,3 @@ func TestInspector(t *testing.T) {
 		expect(t, out.stderr, `{"error":{}}`)
 	})
 }
-
-// TestInspectorVersions lets the Inspector find out what a server speaks that does not speak everything.
-func TestInspectorVersions(t *testing.T) {
-	t.Parallel()
-	for _, rev := range revisions {
-		t.Run(rev.version, func(t *testing.T) {
-			t.Parallel()
-			out := inspectTarget(t, []string{mcpwire, "-versions", rev.version}, []string{"--protocol-era", "auto", "--method", "initialize"})
-			out.check(t, 0, `{"result":{"protocolVersion":"`+rev.version+`","serverInfo":{"name":"mcpwire"},
-				"capabilities":{"tools":{},"prompts":{},"logging":{},"resources":{"subscribe":true,"listChanged":true}}}}`, "")
-		})
-	}
-}

@@ -176,45 +176,6 @@ func TestUnreadTrace(t *testing.T) {
 	}
 }
 
-// A trace shows what the program itself takes in: of a request that is refused no body is read for it, and of a body no more than -max-body.
-// Only a session that was given its id has a name.
-func TestTraceAfterGuard(t *testing.T) {
-	server, url, log := serveUnread(t, "-trace", "-token", "secret", "-max-body", "1000")
-	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/mcp"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(limit))
-	fmt.Fprint(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50000000\r\n\r\n{")
-	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, " 401 ") {
-		t.Errorf("before its body came: %q, %v", line, err)
-	}
-	v := &visitor{url: url}
-	for i := range 20 {
-		if resp := v.do(t, "POST", map[string]string{"Mcp-Session-Id": fmt.Sprint("invented-", i)}, `{"invented":1}`); resp.StatusCode != 401 {
-			t.Error(resp.Status)
-		}
-	}
-	r, _ := http.NewRequest("POST", url, io.MultiReader(strings.NewReader(`"`), strings.NewReader(strings.Repeat("invented ", 1000)))) // of unknown size
-	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Authorization": {"Bearer secret"}}
-	if resp, err := http.DefaultClient.Do(r); err != nil || resp.StatusCode != 413 {
-		t.Error(resp, err)
-	}
-	token := map[string]string{"Authorization": "Bearer secret"}
-	v.session = v.do(t, "POST", token, hello).Header.Get("Mcp-Session-Id")
-	v.do(t, "DELETE", token, "")
-	server.Process.Signal(syscall.SIGTERM)
-	text, _ := io.ReadAll(log)
-	trace := string(text)
-	if strings.Contains(trace, "invented") || !strings.Contains(trace, "\n(not read to its end)\n-- server V --\n413\n") {
-		t.Error("it shows what was not let in:", trace)
-	}
-	if !strings.Contains(trace, "\nMcp-Session-Id: session-1\n") || strings.Contains(trace, "session-2") {
-		t.Error("names of sessions:", trace)
-	}
-}
-
 // modernStub serves 2026-07-28, and returns its URL. A function answers what is not server/discover.
 func modernStub(t *testing.T, answer func(w http.ResponseWriter, id string)) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -292,47 +253,6 @@ func TestCallInOrder(t *testing.T) {
 	text, _ := cmd.CombinedOutput()
 	if !regexp.MustCompile(`^((notifications/progress .*\n){3}\{.*counted to 3.*\n){50}mcpwire: none: .*\n`).Match(text) {
 		t.Errorf("%s", text)
-	}
-}
-
-// A command starts in the directory and with the environment that the flags say. The rest of the environment is the caller's.
-func TestCallSetsUpItsCommand(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := []string{"sh", "-c", `echo "in $(pwd), A=$A, B=$B, C=$C" >&2; exec "$0"`, mcpwire}
-	flags := []string{mcpwire, "call", "-cwd", dir, "-env", "A=1 2", "-env", "B=", "-method", "tools/list"}
-	out := run(t, []string{"A=0", "B=0", "C=0"}, "", append(flags, command...)...)
-	if want := fmt.Sprintf("in %s, A=1 2, B=, C=0\n", dir); out.exit != 0 || out.stderr != want {
-		t.Errorf("exit %d, %q, want %q", out.exit, out.stderr, want)
-	}
-}
-
-// KEY=@FILE reads a file: for a string as it is, for any other type as JSON. A file that is too large, or no text, is refused before a server
-// is started.
-func TestCallReadsArguments(t *testing.T) {
-	dir := t.TempDir()
-	file := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return "@" + path
-	}
-	text := "[1]\n\"two\" \u00e9\n"
-	out := run(t, nil, "", mcpwire, "call", "-tool", "echo", "-arg", "text="+file("text", text), "-arg", "repeat="+file("number", " 2\n"), mcpwire)
-	encoded, _ := json.Marshal(text + text)
-	out.check(t, 0, `{"content":[{"type":"text","text":`+string(encoded)+`}]}`, "")
-	for _, row := range []struct{ arg, want string }{
-		{"repeat=" + file("word", "two"), `^mcpwire: the argument 'repeat' must be integer; the tool is echo\(text string, repeat\? integer\)\n$`},
-		{"text=" + file("binary", "\xff"), `^mcpwire: .*: "text" is not UTF-8 \(-h for help\)\n$`},
-		{"text=@" + dir, `^mcpwire: .*is a directory \(-h for help\)\n$`},
-	} {
-		out := run(t, nil, "", mcpwire, "call", "-tool", "echo", "-arg", row.arg, mcpwire)
-		if out.exit != 2 || !regexp.MustCompile(row.want).MatchString(out.stderr) {
-			t.Errorf("%s: exit %d, %s", row.arg, out.exit, out.stderr)
-		}
 	}
 }
 

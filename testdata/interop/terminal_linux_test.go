@@ -3,6 +3,7 @@ package interop
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -20,6 +21,7 @@ import (
 type terminal struct {
 	keyboard *os.File
 	program  *os.File // the end that the program has
+	cmd      *exec.Cmd
 
 	mu      sync.Mutex
 	printed bytes.Buffer
@@ -76,9 +78,9 @@ func (term *terminal) shown() string {
 }
 
 // rest waits until the command has ended, and returns what a user sees.
-func (term *terminal) rest(t *testing.T, cmd *exec.Cmd) string {
+func (term *terminal) rest(t *testing.T) string {
 	t.Helper()
-	ends(t, cmd)
+	ends(t, term.cmd)
 	term.program.Close()
 	select {
 	case <-term.ended:
@@ -88,31 +90,32 @@ func (term *terminal) rest(t *testing.T, cmd *exec.Cmd) string {
 	return term.shown()
 }
 
-// start starts a command of which stdin, stdout and stderr are the terminal, unless they are set.
-func (term *terminal) start(t *testing.T, cmd *exec.Cmd) {
+// atTerminal starts mcpwire at a terminal. stdin is the terminal, too, if it is nil.
+func atTerminal(t *testing.T, stdin io.Reader, args ...string) *terminal {
 	t.Helper()
-	cmd.Env = append(os.Environ(), "TERM=xterm")
-	if cmd.Stdin == nil {
-		cmd.Stdin = term.program
+	term := openTerminal(t)
+	term.cmd = exec.Command(mcpwire, args...)
+	term.cmd.Env = append(os.Environ(), "TERM=xterm")
+	term.cmd.Stdin, term.cmd.Stdout, term.cmd.Stderr = term.program, term.program, term.program
+	if stdin != nil {
+		term.cmd.Stdin = stdin
 	}
-	if cmd.Stdout == nil {
-		cmd.Stdout = term.program
-	}
-	if cmd.Stderr == nil {
-		cmd.Stderr = term.program
-	}
-	if err := cmd.Start(); err != nil {
+	if err := term.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cmd.Process.Kill() })
+	t.Cleanup(func() { term.cmd.Process.Kill() })
+	return term
 }
+
+// greets is a server in the shell that answers initialize. Its next line is for a call with the id 2.
+const greets = `read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
+read -r line; read -r line
+`
 
 // A user who starts the server at a terminal is told what it waits for, and what to try. That line works. A client at a pipe is told nothing,
 // even if stderr is a terminal.
 func TestServeAtTerminal(t *testing.T) {
-	term := openTerminal(t)
-	cmd := exec.Command(mcpwire)
-	term.start(t, cmd)
+	term := atTerminal(t, nil)
 	try := regexp.MustCompile(`(?m)such as (\{.*\});`)
 	eventually(t, "the hint", func() bool { return strings.Contains(term.text(), "mcpwire -h ") })
 	line := try.FindStringSubmatch(term.text())
@@ -122,85 +125,64 @@ func TestServeAtTerminal(t *testing.T) {
 	fmt.Fprintln(term.keyboard, line[1])
 	eventually(t, "the answer", func() bool { return strings.Contains(term.text(), "\n"+pong+"\n") })
 	term.keyboard.Write([]byte{4}) // Ctrl-D
-	term.rest(t, cmd)
+	term.rest(t)
 
-	term = openTerminal(t)
-	cmd = exec.Command(mcpwire)
-	cmd.Stdin = strings.NewReader(ping + "\n")
-	term.start(t, cmd)
-	if got := term.rest(t, cmd); got != pong+"\n" {
+	term = atTerminal(t, strings.NewReader(ping+"\n"))
+	if got := term.rest(t); got != pong+"\n" {
 		t.Errorf("at a pipe: %q", got)
 	}
 }
 
 // A user who starts call -i at a terminal is told what to type.
 func TestLinesAtTerminal(t *testing.T) {
-	term := openTerminal(t)
-	cmd := exec.Command(mcpwire, "call", "-i", "-protocol", "2025-11-25", mcpwire)
-	term.start(t, cmd)
+	term := atTerminal(t, nil, "call", "-i", "-protocol", "2025-11-25", mcpwire)
 	eventually(t, "the hint", func() bool { return strings.Contains(term.text(), "mcpwire: connected; type METHOD [PARAMS]") })
 	fmt.Fprintln(term.keyboard, "ping")
 	eventually(t, "the answer", func() bool { return strings.Contains(term.text(), "\n{}\n") })
 	term.keyboard.Write([]byte{4})
-	term.rest(t, cmd)
+	term.rest(t)
 }
 
-// At a terminal progress is one line, which changes and is erased in the end. What else is printed is not lost for it. With -trace, and where
-// stderr is no terminal, each notification is a line.
+// At a terminal progress is one line, which changes and is erased in the end. What else is printed is not lost for it. With -trace each
+// notification is a line, as where stderr is no terminal (case command-line/progress).
 func TestProgressAtTerminal(t *testing.T) {
 	count := []string{"-tool", "count", "-arg", "n=5", "-arg", "delayMs=20", mcpwire}
 	const result = `\{.*"counted to 5".*\}\n`
 	t.Run("a line", func(t *testing.T) {
-		term := openTerminal(t)
-		cmd := exec.Command(mcpwire, append([]string{"call"}, count...)...)
-		term.start(t, cmd)
-		shown := term.rest(t, cmd)
+		term := atTerminal(t, nil, append([]string{"call"}, count...)...)
+		shown := term.rest(t)
 		if text := term.text(); !strings.Contains(text, "\r\x1b[K1 of 5 (20%)\r\x1b[K2 of 5 (40%)") || !regexp.MustCompile("^"+result+"$").MatchString(shown) {
 			t.Errorf("%q shows %q", text, shown)
 		}
 	})
 	t.Run("with the lines of the server", func(t *testing.T) {
-		term := openTerminal(t)
 		server := `"$0" | while read -r line; do echo "$line"; echo "a line" >&2; done`
-		cmd := exec.Command(mcpwire, append(append([]string{"call"}, count[:len(count)-1]...), "sh", "-c", server, mcpwire)...)
-		term.start(t, cmd)
-		shown := term.rest(t, cmd)
+		term := atTerminal(t, nil, append(append([]string{"call"}, count[:len(count)-1]...), "sh", "-c", server, mcpwire)...)
+		shown := term.rest(t)
 		if strings.Count(shown, "a line\n") != strings.Count(shown, "\n")-1 || strings.Count(shown, "a line\n") < 8 || strings.Contains(shown, " of 5") {
 			t.Errorf("%q shows %q", term.text(), shown)
 		}
 	})
 	t.Run("-trace", func(t *testing.T) {
-		term := openTerminal(t)
-		cmd := exec.Command(mcpwire, append([]string{"call", "-trace"}, count...)...)
-		term.start(t, cmd)
-		if shown := term.rest(t, cmd); strings.Contains(term.text(), "\x1b") || strings.Count(shown, "\nnotifications/progress {") != 5 {
+		term := atTerminal(t, nil, append([]string{"call", "-trace"}, count...)...)
+		if shown := term.rest(t); strings.Contains(term.text(), "\x1b") || strings.Count(shown, "\nnotifications/progress {") != 5 {
 			t.Errorf("%q", shown)
-		}
-	})
-	t.Run("no terminal", func(t *testing.T) {
-		out := run(t, nil, "", append([]string{mcpwire, "call"}, count...)...)
-		if strings.Contains(out.stderr, "\x1b") || strings.Count(out.stderr, "notifications/progress {") != 5 {
-			t.Errorf("%q", out.stderr)
 		}
 	})
 }
 
 // What a server says in its progress does nothing to the terminal, and fits on a line. A form that waits for an answer is not erased.
 func TestProgressIsOneLine(t *testing.T) {
-	term := openTerminal(t)
-	server := `read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
-read -r line; read -r line
-printf '%s\n' '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.5,"message":"a\nb\u001b[2J` + strings.Repeat("x", 200) + `"}}'
+	server := greets + `printf '%s\n' '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.5,"message":"a\nb\u001b[2J` + strings.Repeat("x", 200) + `"}}'
 printf '%s\n' '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}}'
 sleep 0.5
 printf '%s\n' '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}'
 read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":2,"result":{"done":true}}'
 cat >/dev/null`
-	cmd := exec.Command(mcpwire, "call", "-protocol", "2025-11-25", "-method", "m", "sh", "-c", server)
-	term.start(t, cmd)
+	term := atTerminal(t, nil, "call", "-protocol", "2025-11-25", "-method", "m", "sh", "-c", server)
 	eventually(t, "the form and progress", func() bool { return strings.Contains(term.text(), `"progress":1}`) })
 	fmt.Fprintln(term.keyboard, "Ada")
-	shown := term.rest(t, cmd)
+	shown := term.rest(t)
 	status := regexp.MustCompile(`\r\x1b\[K(0\.5 [^\r]*)\r\x1b\[K`).FindStringSubmatch(term.text())
 	if status == nil || !strings.HasPrefix(status[1], "0.5 a b\ufffd[2Jxxx") || len([]rune(status[1])) > 80 {
 		t.Errorf("the line is %q", status)
@@ -216,22 +198,18 @@ func TestFormAtTerminal(t *testing.T) {
 		`"mail":{"type":"string","description":"Where to write"},"age":{"type":"integer"},"weight":{"type":"number","default":7.5},"ok":{"type":"boolean","default":false},` +
 		`"plain":{"type":"string","enum":["a","b"],"default":"a"},` +
 		`"titled":{"type":"string","oneOf":[{"const":"1","title":"One"},{"const":"2","title":"Two"}]},"many":{"type":"array","items":{"type":"string","enum":["x","y","z"]}}}}`
-	server := `read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
-read -r line; read -r line
-printf '%s\n' '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Who are you?","requestedSchema":` + form + `}}'
+	server := greets + `printf '%s\n' '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Who are you?","requestedSchema":` + form + `}}'
 read -r line; printf '{"jsonrpc":"2.0","id":2,"result":{"got":%s}}\n' "$line"; cat >/dev/null`
 	answer := func(steps [][2]string) string {
 		t.Helper()
-		term := openTerminal(t)
-		cmd := exec.Command(mcpwire, "call", "-protocol", "2025-11-25", "-method", "m", "sh", "-c", server)
-		term.start(t, cmd)
+		term := atTerminal(t, nil, "call", "-protocol", "2025-11-25", "-method", "m", "sh", "-c", server)
 		seen := 0
 		for _, step := range steps { // a prompt, and what is typed
 			eventually(t, step[0], func() bool { return strings.Contains(term.text()[seen:], step[0]) })
 			seen = len(term.text())
 			fmt.Fprintln(term.keyboard, step[1])
 		}
-		shown := term.rest(t, cmd)
+		shown := term.rest(t)
 		result := regexp.MustCompile(`"result":(\{"action".*\})\}\}\n`).FindStringSubmatch(shown)
 		if result == nil {
 			t.Fatal(shown)
@@ -265,14 +243,10 @@ read -r line; printf '{"jsonrpc":"2.0","id":2,"result":{"got":%s}}\n' "$line"; c
 func TestResultAtTerminal(t *testing.T) {
 	const result = "{\"c1\":\"\u009b2J\",\"bidi\":\"\u202eevil\u2066\",\"del\":\"\x7f\",\"plain\":\"é 漢 <&> \\u001b\"}"
 	const visible = `{"c1":"\u009b2J","bidi":"\u202eevil\u2066","del":"\u007f","plain":"é 漢 <&> \u001b"}`
-	server := `read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}'
-read -r line; read -r line; printf '%s\n' '{"jsonrpc":"2.0","id":2,"result":` + result + `}'
+	server := greets + `printf '%s\n' '{"jsonrpc":"2.0","id":2,"result":` + result + `}'
 cat >/dev/null`
 	args := []string{"call", "-protocol", "2025-11-25", "-method", "m", "sh", "-c", server}
-	term := openTerminal(t)
-	cmd := exec.Command(mcpwire, args...)
-	term.start(t, cmd)
-	if got := term.rest(t, cmd); got != visible+"\n" {
+	if got := atTerminal(t, nil, args...).rest(t); got != visible+"\n" {
 		t.Errorf("at a terminal: %q", got)
 	}
 	if got := run(t, nil, "", append([]string{mcpwire}, args...)...).stdout; got != result+"\n" {

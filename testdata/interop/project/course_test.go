@@ -164,20 +164,9 @@ func sameRows(t *testing.T, column, text string, want []string) {
 	}
 	slices.Sort(have)
 	slices.Sort(want)
-	for _, name := range slices.Compact(slices.Concat(want, have)) {
-		if n, m := count(want, name), count(have, name); n != m {
-			t.Errorf("%s: %d times in the sources, %d rows (%s)", name, n, m, column)
-		}
+	if !slices.Equal(have, want) {
+		t.Errorf("the table of %q has\n%q\nand the sources have\n%q", column, have, want)
 	}
-}
-
-func count(list []string, name string) (n int) {
-	for _, s := range list {
-		if s == name {
-			n++
-		}
-	}
-	return n
 }
 
 // The head of a file says how far a newcomer reads: to the banner "NAME", so many lines. The number is right to within 25 lines, and
@@ -196,10 +185,10 @@ func TestReadingPaths(t *testing.T) {
 			t.Logf("%s: its head does not say how far to read", name)
 			continue
 		}
-		before, _, ok := regexpCut(string(source), `(?m)^// (====|----) `+regexp.QuoteMeta(said[1])+` (====|----)$`)
+		parts := regexp.MustCompile(`(?m)^// (====|----) `+regexp.QuoteMeta(said[1])+` (====|----)$`).Split(string(source), 2)
 		lines, _ := strconv.Atoi(strings.ReplaceAll(said[2], ",", ""))
-		if n := strings.Count(before, "\n"); !ok || max(n-lines, lines-n) > 25 {
-			t.Errorf("%s: its head says %s, and it has %d lines before that banner (it is there: %v)", name, said[0], n, ok)
+		if n := strings.Count(parts[0], "\n"); len(parts) != 2 || max(n-lines, lines-n) > 25 {
+			t.Errorf("%s: its head says %s, and it has %d lines before that banner (it is there: %v)", name, said[0], n, len(parts) == 2)
 		}
 		total[name] = lines
 	}
@@ -210,12 +199,4 @@ func TestReadingPaths(t *testing.T) {
 	if t.Logf("%d lines: %v", sum, total); sum > 3000 {
 		t.Errorf("a newcomer reads %d lines", sum)
 	}
-}
-
-func regexpCut(text, pattern string) (before, after string, found bool) {
-	place := regexp.MustCompile(pattern).FindStringIndex(text)
-	if place == nil {
-		return text, "", false
-	}
-	return text[:place[0]], text[place[1]:], true
 }
