@@ -1951,6 +1951,17 @@ func TestURLWithoutQuery(t *testing.T) {
 	}
 }
 
+// The name of a server without a version is known all the same.
+func TestServerWithoutVersion(t *testing.T) {
+	h := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		return json.RawMessage(`{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s"}}`), nil
+	})
+	c := connect(t, h, &Client{Versions: []string{"2025-11-25"}})
+	if info := c.Server().Info; info == nil || info.Name != "s" {
+		t.Error(info)
+	}
+}
+
 // A Server behind ServeConn says what is wrong.
 func TestServeConnOfMCP(t *testing.T) {
 	ours, theirs := Pipe()

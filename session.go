@@ -3442,7 +3442,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 
 // agree stores in the connection what server/discover or initialize has found out.
 func (c *Client) agree(conn *connection, version string, server ServerInfo) {
-	if server.Info != nil && !server.Info.isWhole() {
+	if server.Info != nil && server.Info.Name == "" {
 		server.Info = nil
 	}
 	server.Version = version

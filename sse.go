@@ -1792,6 +1792,8 @@ func (e *HTTPError) Error() string {
 	case e.Status/100 == 3 && location != "":
 		location, _, _ = strings.Cut(location, "?") // as in do
 		return fmt.Sprintf("%s: not followed to %.200q", text, location)
+	case isMedia(e.Header.Get("Content-Type"), "text/html"): // its beginning would say little
+		return text + ", a page in HTML"
 	case len(body) > 0:
 		return fmt.Sprintf("%s %.200q", text, body)
 	}
