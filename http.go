@@ -1329,10 +1329,16 @@ func (c *httpConn) deliver(p *clientPost, in Payload) {
 	case <-p.ctx.Done():
 		return
 	}
-	if p.request != (ID{}) && hasResponseTo(in, p.request) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		p.request = ID{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other, isStream := range c.posts {
+		if other.request == (ID{}) || !hasResponseTo(in, other.request) {
+			continue
+		}
+		other.request = ID{}
+		if isStream && other != p { // the server has answered on p, and the stream may stay open for ever
+			other.cancel(context.Canceled)
+		}
 	}
 }
 

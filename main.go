@@ -1831,6 +1831,7 @@ type bridged struct {
 	ctx     context.Context // its cause is why the bridge ends
 	end     context.CancelCauseFunc
 	writing sync.WaitGroup // goroutines that may still write to the client
+	opening sync.WaitGroup // the goroutine that waits for the response to initialize
 	marks   ToolMarks      // of the server's tools
 
 	mu      sync.Mutex             // guards the fields below
@@ -1861,6 +1862,7 @@ func (b *bridged) run() error {
 	err := b.server.Close() // meanwhile readServer passes on what the server still says
 	ended := make(chan struct{})
 	go func() { // ends when the client has read everything, or with the program
+		b.opening.Wait()
 		b.writing.Wait()
 		b.failAll(why)
 		close(ended)
@@ -1919,8 +1921,8 @@ func (b *bridged) toServer(in Payload) {
 	}
 }
 
-// admit notes a message of the client, and reports whether it is passed on. If it
-// is not, admit answers it.
+// admit notes a message of the client, and reports whether it is passed on now. If it
+// is not, admit answers it, or passes it on later.
 func (b *bridged) admit(m *Message) bool {
 	switch {
 	case m.Kind() == Invalid:
@@ -1931,10 +1933,14 @@ func (b *bridged) admit(m *Message) bool {
 		return false
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
-		_ = Bind(m.Params, &params)                          // params that are wrong are the server's to refuse
-		call, _ := b.removeWaiting(string(params.RequestID)) // its answer, if one comes, is dropped
-		if b.isURL {
-			time.Sleep(cancelDelay - time.Since(call.since))
+		_ = Bind(m.Params, &params)                                  // params that are wrong are the server's to refuse
+		call, isWaiting := b.removeWaiting(string(params.RequestID)) // its answer, if one comes, is dropped
+		if b.isURL && isWaiting {
+			b.writing.Go(func() { // ends when the server has taken it, or after writeTime
+				time.Sleep(cancelDelay - time.Since(call.since))
+				b.writeToServer(Payload{Messages: []*Message{m}})
+			})
+			return false
 		}
 	}
 	return true
@@ -1942,30 +1948,32 @@ func (b *bridged) admit(m *Message) bool {
 
 // post sends a message to a URL. A message is sent when the server has taken the one
 // before it: the server must know of notifications/initialized, for example, before the
-// next message comes. But the POST of a request may last as long as the call. So a
-// goroutine waits for it, but not for initialize, whose response names the session. There
-// are no more such goroutines than waiting requests.
+// next message comes. But the POST of a request may last as long as the call, so a goroutine
+// waits for it. There are no more such goroutines than waiting requests. After initialize,
+// nothing is sent before its response, which names the session.
 func (b *bridged) post(m *Message) {
 	out := Payload{Messages: []*Message{m}}
 	call := func() { b.checkWritten(out, b.server.Write(b.marks.In(b.ctx), out)) }
+	b.opening.Wait()
 	switch {
-	case m.Method == "initialize":
-		call()
-	case m.Kind() == Request:
-		b.writing.Go(call) // ends when the server has taken the request, or is closed
-	default:
+	case m.Kind() != Request:
 		b.writeToServer(out)
+	case m.Method == "initialize":
+		b.opening.Go(call)
+	default:
+		b.writing.Go(call) // ends when the server has taken the request, or is closed
 	}
 }
 
-// writeToServer writes a payload to the server, which has writeTime to take it. If a command
-// does not take it, a message is lost, and the bridge ends.
+// writeToServer writes a payload to the server, which has writeTime to take it. If the server
+// does not take it, a message is lost, and the bridge ends. So it does if a command cannot be
+// written to.
 func (b *bridged) writeToServer(out Payload) {
 	ctx, cancel := context.WithTimeout(b.ctx, writeTime)
 	defer cancel()
 	err := b.server.Write(ctx, out)
 	b.checkWritten(out, err)
-	if err != nil && !b.isURL {
+	if err != nil && (!b.isURL || ctx.Err() == context.DeadlineExceeded) {
 		b.end(fmt.Errorf("the server does not read: %w", err))
 	}
 }
@@ -2361,18 +2369,19 @@ var tappedFields = []string{"Accept", "Allow", "Authorization", "Content-Type", 
 	"Mcp-Method", "Mcp-Name", "Mcp-Param-", "Origin", "Retry-After", "Www-Authenticate", "Access-Control-"}
 
 // tappedHeader returns the fields that matter to MCP, one on each line, sorted.
-func tappedHeader(header http.Header, hide func(name, value string) string) (lines string) {
+func tappedHeader(header http.Header, hide func(name, value string) string) string {
+	var lines strings.Builder // a server may send thousands
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		isShown := slices.ContainsFunc(tappedFields, func(field string) bool {
 			return name == field || strings.HasSuffix(field, "-") && strings.HasPrefix(name, field)
 		})
 		for _, value := range header[name] {
 			if isShown {
-				lines += name + ": " + hide(name, value) + "\n"
+				lines.WriteString(name + ": " + hide(name, value) + "\n")
 			}
 		}
 	}
-	return lines
+	return lines.String()
 }
 
 // ---- A Conn ----
@@ -2614,10 +2623,14 @@ func (x *exchange) collect(part []byte) {
 func (x *exchange) takePartial() string {
 	part := x.partial
 	x.partial = nil // a stream may stay open for long, and its longest line was long
-	if x.isStream {
-		return x.hideInEvent(strings.TrimSuffix(string(part), "\r")) + "\n"
+	if !x.isStream {
+		return string(oneLine(part)) + "\n"
 	}
-	return string(oneLine(part)) + "\n"
+	text := ""
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(part), "\r"), "\r") { // a server may end lines with CR alone
+		text += x.hideInEvent(line) + "\n"
+	}
+	return text
 }
 
 // ---- JSON as one line ----

@@ -3420,28 +3420,46 @@ func (c deafConn) Write(ctx context.Context, _ Payload) error {
 	}
 }
 
-// A server that takes nothing ends the bridge.
+// A server that takes nothing ends the bridge. It does not hide that the client has hung up.
 func TestBridgeToDeafServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, end := Pipe()
-		go func() {
-			_ = client.Write(context.Background(), Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)))
-		}()
-		began := time.Now()
-		b := newBridged(end, deafConn{make(chan struct{})}, slog.New(slog.DiscardHandler))
-		go func() {
-			for {
-				if _, err := client.Read(); err != nil {
-					return
+	for _, row := range []struct {
+		isURL bool
+		lines string // of the client, which then hangs up if hangsUp
+		hangs bool
+		want  time.Duration
+	}{
+		{false, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, false, writeTime},
+		{true, `{"jsonrpc":"2.0","method":"notifications/x"}|{"jsonrpc":"2.0","method":"notifications/y"}`, false, writeTime},
+		{true, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, true, drainTime},
+		{true, strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"m"}|{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}|`, 20), true, cancelDelay},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, end := Pipe()
+			go func() {
+				for line := range strings.SplitSeq(strings.TrimSuffix(row.lines, "|"), "|") {
+					_ = client.Write(context.Background(), Decode([]byte(line)))
 				}
+				if row.hangs {
+					_ = client.Close()
+				}
+			}()
+			began := time.Now()
+			b := newBridged(end, deafConn{make(chan struct{})}, slog.New(slog.DiscardHandler))
+			b.isURL = row.isURL
+			go func() {
+				for {
+					if _, err := client.Read(); err != nil {
+						return
+					}
+				}
+			}()
+			err := b.run()
+			if took := time.Since(began); took != row.want || row.hangs != (err == nil) {
+				t.Errorf("%.60s: %v after %v, want %v", row.lines, err, took, row.want)
 			}
-		}()
-		err := b.run()
-		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != writeTime {
-			t.Errorf("%v after %v", err, took)
-		}
-		_, _ = end.Close(), client.Close()
-	})
+			_, _ = end.Close(), client.Close()
+		})
+	}
 }
 
 // The demo keeps 200 notes. A list of them has pages of 50, and no more than 100 complete an argument: the client is told how many there are.

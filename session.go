@@ -3777,6 +3777,9 @@ func readQuestions(requests json.RawMessage) (all []*Message, err error) {
 	if err != nil {
 		return nil, errors.New(err.Error())
 	}
+	if len(members) > maxInFlight { // as many as a legacy server may ask at once
+		return nil, fmt.Errorf("more than %d questions", maxInFlight)
+	}
 	for name := range Each(requests) { // in their order
 		key := string(name)
 		var q struct {

@@ -1408,6 +1408,9 @@ func (in *eventReader) next() (Event, error) {
 			in.id = e.ID
 			e.Type = cmp.Or(e.Type, "message")
 			e.Data = bytes.TrimSuffix(e.Data, []byte("\n"))
+			if cap(in.line) > 64<<10 { // a stream may stay open for long
+				in.line = nil
+			}
 			return e, nil
 		}
 	}
