@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,8 +30,15 @@ const (
 // load is what a program is put under.
 type load interface {
 	run(until time.Time) (ops int, err error) // calls until then, and returns how many operations that were
+	settle() error                            // undoes what is left over, outside of what is measured
 	close()
 }
+
+// nothing is left over.
+type nothing struct{}
+
+func (nothing) settle() error { return nil }
+func (nothing) close()        {}
 
 // call is a request that is made again and again, each time with another id.
 type call struct {
@@ -111,7 +117,9 @@ type webConn struct {
 	net.Conn
 	in   *bufio.Reader
 	body []byte // of the last response
-	call *call  // made again and again
+
+	calls []*call // made in turn
+	turn  int
 }
 
 func dial(addr string) (*webConn, error) {
@@ -122,31 +130,100 @@ func dial(addr string) (*webConn, error) {
 	return &webConn{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}, nil
 }
 
+// head is what matters of a response's.
+type head struct {
+	status  int
+	length  int // -1: chunked
+	session string
+}
+
+func (c *webConn) readHead() (h head, err error) {
+	line, err := c.in.ReadSlice('\n')
+	if err != nil {
+		return h, err
+	}
+	if h.status, err = strconv.Atoi(string(line[len("HTTP/1.1 "):][:3])); err != nil {
+		return h, err
+	}
+	for {
+		if line, err = c.in.ReadSlice('\n'); err != nil {
+			return h, err
+		}
+		name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
+		switch {
+		case len(name) == 0:
+			return h, nil
+		case bytes.EqualFold(name, []byte("Content-Length")):
+			if h.length, err = strconv.Atoi(string(value)); err != nil {
+				return h, err
+			}
+		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
+			h.length = -1
+		case bytes.EqualFold(name, []byte("Mcp-Session-Id")):
+			h.session = string(value)
+		}
+	}
+}
+
+func (c *webConn) readBody(length int) error {
+	c.body = c.body[:0]
+	if length >= 0 {
+		return c.take(length)
+	}
+	for {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		size, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 16, 32)
+		if err != nil {
+			return err
+		}
+		if err := c.take(int(size)); err != nil {
+			return err
+		}
+		if _, err := c.in.Discard(len("\r\n")); err != nil || size == 0 {
+			return err
+		}
+	}
+}
+
+// take adds n bytes to the body.
+func (c *webConn) take(n int) error {
+	end := len(c.body)
+	if cap(c.body) < end+n {
+		c.body = append(make([]byte, 0, 2*(end+n)), c.body...)
+	}
+	c.body = c.body[:end+n]
+	_, err := io.ReadFull(c.in, c.body[end:])
+	return err
+}
+
 // exchange sends a request and reads its response.
-func (c *webConn) exchange(raw []byte) (*http.Response, error) {
+func (c *webConn) exchange(raw []byte) (h head, err error) {
 	c.SetDeadline(time.Now().Add(patience))
 	if _, err := c.Write(raw); err != nil {
-		return nil, err
+		return h, err
 	}
-	resp, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		return nil, err
+	if h, err = c.readHead(); err == nil {
+		err = c.readBody(h.length)
 	}
-	c.body, err = io.ReadAll(resp.Body)
-	return resp, err
+	return h, err
 }
 
 // one makes the next call.
-func (c *webConn) one() error {
-	c.call.next()
-	resp, err := c.exchange(c.call.raw)
-	if err == nil && resp.StatusCode != 200 {
-		err = fmt.Errorf("%s: %.300q", resp.Status, c.body)
+func (c *webConn) one() (*call, head, error) {
+	x := c.calls[c.turn%len(c.calls)]
+	c.turn++
+	x.next()
+	h, err := c.exchange(x.raw)
+	if err == nil && h.status != 200 {
+		err = fmt.Errorf("status %d: %.300q", h.status, c.body)
 	}
 	if err == nil {
-		err = c.call.answered(c.body)
+		err = x.answered(c.body)
 	}
-	return err
+	return x, h, err
 }
 
 // post builds a request. Headers are lines that each end with \r\n.
@@ -165,14 +242,14 @@ func inSessionHeaders(session string) string {
 
 // initialize begins a session and returns its id.
 func (c *webConn) initialize(path string) (session string, err error) {
-	resp, err := c.exchange([]byte(post(path, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{`+legacyParams+`}}`)))
-	if err != nil || resp.StatusCode != 200 {
-		return "", fmt.Errorf("initialize: %v: %.300q", err, c.body)
+	h, err := c.exchange([]byte(post(path, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{`+legacyParams+`}}`)))
+	if err != nil || h.status != 200 {
+		return "", fmt.Errorf("initialize: %v, status %d: %.300q", err, h.status, c.body)
 	}
-	session = resp.Header.Get("Mcp-Session-Id")
-	resp, err = c.exchange([]byte(post(path, inSessionHeaders(session), `{"jsonrpc":"2.0","method":"notifications/initialized"}`)))
-	if err != nil || resp.StatusCode != 202 {
-		return "", fmt.Errorf("initialized: %v: %.300q", err, c.body)
+	session = h.session
+	h, err = c.exchange([]byte(post(path, inSessionHeaders(session), `{"jsonrpc":"2.0","method":"notifications/initialized"}`)))
+	if err != nil || h.status != 202 {
+		return "", fmt.Errorf("initialized: %v, status %d: %.300q", err, h.status, c.body)
 	}
 	return session, nil
 }
@@ -189,7 +266,10 @@ func toolCall(modern bool, tool, arguments, meta string) string {
 }
 
 // webLoad is a number of connections, each with a call after the other.
-type webLoad struct{ conns []*webConn }
+type webLoad struct {
+	nothing
+	conns []*webConn
+}
 
 // web starts a server under connections that make one call again and again.
 func (p *program) web(k kind, connections int, body string, ops int, check func([]byte) error) (*side, error) {
@@ -212,24 +292,54 @@ func (p *program) web(k kind, connections int, body string, ops int, check func(
 			}
 			headers = inSessionHeaders(session)
 		}
-		conn.call = newCall(post(p.path(k), headers, body), ops, check)
+		conn.calls = []*call{newCall(post(p.path(k), headers, body), ops, check)}
+	}
+	return &side{child: c, load: l}, nil
+}
+
+// many starts a server under calls in so many sessions, in turn, over some connections.
+func (p *program) many(sessions int) (*side, error) {
+	c, err := p.serve()
+	if err != nil {
+		return nil, err
+	}
+	ids, err := c.open(sessions)
+	if err != nil {
+		return nil, err
+	}
+	const connections = 16
+	l := &webLoad{}
+	for i := range connections {
+		conn, err := dial(c.addr)
+		if err != nil {
+			return nil, err
+		}
+		l.conns = append(l.conns, conn)
+		for at := range max(sessions/connections, 1) {
+			id := ids[(at*connections+i)%len(ids)]
+			x := newCall(post(p.path(inSession), inSessionHeaders(id), toolCall(false, "echo", `"text":"hello"`, "")), 1, saying("hello"))
+			copy(x.id[1:], fmt.Sprintf("%02d", i)) // apart from those of other connections
+			conn.calls = append(conn.calls, x)
+		}
 	}
 	return &side{child: c, load: l}, nil
 }
 
 // open begins n sessions at a server.
-func (c *child) open(n int) error {
+func (c *child) open(n int) (sessions []string, err error) {
 	conn, err := dial(c.addr)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close()
 	for range n {
-		if _, err := conn.initialize(c.path(inSession)); err != nil {
-			return err
+		session, err := conn.initialize(c.path(inSession))
+		if err != nil {
+			return nil, err
 		}
+		sessions = append(sessions, session)
 	}
-	return nil
+	return sessions, nil
 }
 
 func (l *webLoad) close() {
@@ -246,8 +356,9 @@ func (l *webLoad) run(until time.Time) (ops int, err error) {
 			n := 0
 			var failed error
 			for failed == nil && time.Now().Before(until) {
-				failed = c.one()
-				n += c.call.ops
+				var x *call
+				x, _, failed = c.one()
+				n += x.ops
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -258,10 +369,54 @@ func (l *webLoad) run(until time.Time) (ops int, err error) {
 	return ops, err
 }
 
+// initializing begins sessions, which are ended between the slices.
+type initializing struct {
+	*webLoad
+	path     string
+	sessions []string
+}
+
+func newInitializing(addr, path string) (*initializing, error) {
+	c, err := dial(addr)
+	if err != nil {
+		return nil, err
+	}
+	body := `{"jsonrpc":"2.0","id":` + firstID + `,"method":"initialize","params":{` + legacyParams + `}}`
+	c.calls = []*call{newCall(post(path, "", body), 1, func(answer []byte) error {
+		if !bytes.Contains(answer, []byte(`"serverInfo"`)) {
+			return fmt.Errorf("%.300q does not answer initialize", answer)
+		}
+		return nil
+	})}
+	return &initializing{webLoad: &webLoad{conns: []*webConn{c}}, path: path}, nil
+}
+
+func (l *initializing) run(until time.Time) (ops int, err error) {
+	for ; time.Now().Before(until); ops++ {
+		_, h, err := l.conns[0].one()
+		if err != nil {
+			return ops, err
+		}
+		l.sessions = append(l.sessions, h.session)
+	}
+	return ops, nil
+}
+
+func (l *initializing) settle() error {
+	for _, id := range l.sessions {
+		if _, err := l.conns[0].exchange([]byte("DELETE " + l.path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + inSessionHeaders(id) + "\r\n")); err != nil {
+			return err
+		}
+	}
+	l.sessions = nil
+	return nil
+}
+
 // ---- stdio ----
 
 // lineLoad writes lines to a child and reads as many, with so many under way.
 type lineLoad struct {
+	nothing
 	child *child
 	call  *call
 	ahead int
@@ -333,14 +488,13 @@ func (l *lineLoad) run(until time.Time) (ops int, err error) {
 	}
 }
 
-func (*lineLoad) close() {}
-
 // ---- Clients ----
 
 // clientLoad has a child call by itself.
-type clientLoad struct{ child *child }
-
-func (clientLoad) close() {}
+type clientLoad struct {
+	nothing
+	child *child
+}
 
 func (l clientLoad) run(until time.Time) (ops int, err error) {
 	fmt.Fprintln(l.child.stdin, time.Until(until))

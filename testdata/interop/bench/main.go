@@ -6,12 +6,14 @@
 //	go run ./bench             everything, some minutes; the table is Markdown
 //	go run ./bench -quick      whether it runs and all answers are right
 //	go run ./bench -only echo  the rows whose names match
+//	go run ./bench -before DIR with a column for mcpwire in another checkout
 //
 // What is compared is in this file, in the order of the table. What servers are put under is in load.go, and how programs are built and
 // started in process.go.
 package main
 
 import (
+	"bufio"
 	"errors"
 	"flag"
 	"fmt"
@@ -34,41 +36,54 @@ type bench struct {
 	rounds   int
 	slice    time.Duration // how long a turn is
 	sessions int           // many of them
-	rows     []string      // of the table
+	quick    bool
+	rows     []string // of the table
 }
 
-// measurement is one row.
+// measurement is one row. At most so many times what the bare program uses should mcpwire use.
 type measurement struct {
 	name string
-	run  func(b *bench, name string) error
+	most float64
+	run  func(b *bench, m measurement) error
 }
 
 var measurements = []measurement{
-	{"a call over HTTP, 2025-11-25, 1 connection", calling(inSession, 1)},
-	{"a call over HTTP, 2025-11-25, 64 connections", calling(inSession, 64)},
-	{"a call over HTTP, 2026-07-28, 1 connection", calling(modern, 1)},
-	{"a call over HTTP, 2026-07-28, 64 connections", calling(modern, 64)},
-	{"echo of 1 MiB", echoOfMiB},
-	{"a progress event, one a millisecond", progress(50, 1)},
-	{"a progress event, back to back", progress(500, 0)},
-	{"a call over stdio, one after another", lines(1)},
-	{"a call over stdio, 64 under way", lines(64)},
-	{"a call, as a client", client},
-	{"memory of an idle session", idleSession},
+	{"a call over HTTP, 2025-11-25, 1 connection", 1.5, calling(inSession, 1)},
+	{"a call over HTTP, 2025-11-25, 64 connections", 1.9, calling(inSession, 64)},
+	{"a call over HTTP, 2026-07-28, 1 connection", 1.6, calling(modern, 1)},
+	{"a call over HTTP, 2026-07-28, 64 connections", 2.2, calling(modern, 64)},
+	{"`initialize`", 1.7, initialize},
+	{"echo of 1 MiB", 2.7, echoOfMiB},
+	{"a progress event, one a millisecond", 1.4, progress(50, 1)},
+	{"a progress event, back to back", 1, progress(500, 0)},
+	{"a call over stdio, one after another", 1.6, lines(1)},
+	{"a call over stdio, 64 under way", 2.5, lines(64)},
+	{"a call, as a client", 1.3, client},
+	{"a call with many sessions, against one with one session", 1.2, manySessions},
+	{"memory of an idle session", 1100, idleSession},
+	{"start-up and the first answer", 1.15, startUp},
 }
 
 func main() {
 	log.SetFlags(0)
 	b := &bench{programs: programs(), slice: 150 * time.Millisecond, sessions: 10_000}
+	before := flag.String("before", "", "compare with mcpwire as it is in another checkout as well, a `directory`")
 	only := flag.String("only", ".", "measure what matches this `regexp`")
 	flag.IntVar(&b.rounds, "rounds", 21, "how often each side takes its turn")
-	quick := flag.Bool("quick", false, "only see that everything runs and answers are right")
+	flag.BoolVar(&b.quick, "quick", false, "only see that everything runs and answers are right")
 	flag.Parse()
+	if *before != "" {
+		dir, err := filepath.Abs(*before)
+		if err != nil {
+			log.Fatal(err)
+		}
+		b.programs = slices.Insert(b.programs, 2, &program{name: "before", before: dir, paths: map[kind]string{}})
+	}
 	chosen, err := regexp.Compile(*only)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if *quick {
+	if b.quick {
 		b.rounds, b.slice, b.sessions = 1, 20*time.Millisecond, 100
 	}
 	if err := b.run(chosen); err != nil {
@@ -93,7 +108,7 @@ func (b *bench) run(chosen *regexp.Regexp) error {
 	}
 	for _, m := range measurements {
 		if chosen.MatchString(m.name) {
-			if err := m.run(b, m.name); err != nil {
+			if err := m.run(b, m); err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
 		}
@@ -113,11 +128,21 @@ tools/call of echo with a few bytes. go-sdk answers it in JSON, which is cheaper
 those of the others not. All clients call mcpwire.
 `
 
-// add adds a row: the figure of the bare program, and those of the others.
-func (b *bench) add(name, bare string, others [][]float64, format func(float64) string) {
-	cells := []string{name, bare}
-	for i := range b.programs[1:] {
-		cells = append(cells, format(median(others[i])))
+// add adds a row: the figure of the bare program, and those of the others. Of mcpwire's also the quartiles are shown, and whether it is more
+// than it should be.
+func (b *bench) add(m measurement, bare string, others [][]float64, format func(float64) string) {
+	cells := []string{m.name, bare}
+	for i, p := range b.programs[1:] {
+		middle := quantile(others[i], 0.5)
+		cells = append(cells, format(middle))
+		if p.name == "mcpwire" && !b.quick {
+			verdict := "holds"
+			if middle > m.most {
+				verdict = "MISSED"
+			}
+			defer fmt.Fprintf(os.Stderr, "    %.3f (quartiles %.3f, %.3f), at most %g: %s\n", middle,
+				quantile(others[i], 0.25), quantile(others[i], 0.75), m.most, verdict)
+		}
 	}
 	b.rows = append(b.rows, "| "+strings.Join(cells, " | ")+" |")
 	fmt.Fprintln(os.Stderr, strings.Join(cells, ", "))
@@ -137,10 +162,10 @@ func duration(ns float64) string {
 	return digits(ns/1e3) + " µs"
 }
 
-// median of what may come in any order.
-func median(all []float64) float64 {
+// quantile of what may come in any order.
+func quantile(all []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(all))
-	return sorted[len(sorted)/2]
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }
 
 // ---- Turns ----
@@ -155,10 +180,18 @@ type side struct {
 // results are the processor times of an operation, in nanoseconds: of each side, round by round.
 type results [][]float64
 
-// ratios compares a side with the first one, round by round.
-func (r results) ratios(at int) (all []float64) {
+// ratios compares two sides round by round.
+func (r results) ratios(at, to int) (all []float64) {
 	for _, round := range r {
-		all = append(all, round[at]/round[0])
+		all = append(all, round[at]/round[to])
+	}
+	return all
+}
+
+// of returns the results of one side.
+func (r results) of(at int) (all []float64) {
+	for _, round := range r {
+		all = append(all, round[at])
 	}
 	return all
 }
@@ -211,7 +244,7 @@ func (s *side) turn(d time.Duration) (float64, error) {
 	ops, err := s.run(begun.Add(d))
 	elapsed := time.Since(begun)
 	after, err2 := s.cpu()
-	if err := errors.Join(err, err2); err != nil || ops == 0 {
+	if err := errors.Join(err, err2, s.settle()); err != nil || ops == 0 {
 		return 0, errors.Join(err, errors.New("nothing done"))
 	}
 	return (float64(after-before) - s.idle*float64(elapsed)) / float64(ops), nil
@@ -220,7 +253,7 @@ func (s *side) turn(d time.Duration) (float64, error) {
 // ---- What is measured ----
 
 // compare has all programs take turns, and adds a row.
-func (b *bench) compare(name string, begin func(p *program) (*side, error)) error {
+func (b *bench) compare(m measurement, begin func(p *program) (*side, error)) error {
 	var all []func() (*side, error)
 	for _, p := range b.programs {
 		all = append(all, func() (*side, error) { return begin(p) })
@@ -229,46 +262,53 @@ func (b *bench) compare(name string, begin func(p *program) (*side, error)) erro
 	if err != nil {
 		return err
 	}
-	var bare []float64
-	for _, round := range r {
-		bare = append(bare, round[0])
-	}
 	var others [][]float64
 	for i := range b.programs[1:] {
-		others = append(others, r.ratios(1+i))
+		others = append(others, r.ratios(1+i, 0))
 	}
-	b.add(name, duration(median(bare)), others, times)
+	b.add(m, duration(quantile(r.of(0), 0.5)), others, times)
 	return nil
 }
 
-func calling(k kind, connections int) func(*bench, string) error {
-	return func(b *bench, name string) error {
-		return b.compare(name, func(p *program) (*side, error) {
+func calling(k kind, connections int) func(*bench, measurement) error {
+	return func(b *bench, m measurement) error {
+		return b.compare(m, func(p *program) (*side, error) {
 			return p.web(k, connections, toolCall(k == modern, "echo", `"text":"hello"`, ""), 1, saying("hello"))
 		})
 	}
 }
 
-func echoOfMiB(b *bench, name string) error {
+func echoOfMiB(b *bench, m measurement) error {
 	const line = `Any text will do as long as it has lines and a \"quotation\" now and then.\n`
 	text := strings.Repeat(line, 1+1<<20/len(line))
-	return b.compare(name, func(p *program) (*side, error) {
+	return b.compare(m, func(p *program) (*side, error) {
 		return p.web(inSession, 1, toolCall(false, "echo", `"text":"`+text+`"`, ""), 1, saying(text))
 	})
 }
 
-func progress(n, delay int) func(*bench, string) error {
-	return func(b *bench, name string) error {
-		return b.compare(name, func(p *program) (*side, error) {
+func progress(n, delay int) func(*bench, measurement) error {
+	return func(b *bench, m measurement) error {
+		return b.compare(m, func(p *program) (*side, error) {
 			body := toolCall(false, "count", fmt.Sprintf(`"n":%d,"delayMs":%d`, n, delay), `"progressToken":"token"`)
 			return p.web(events, 1, body, n, counting(n, p.name == "mcp-go")) // which is known to lose some
 		})
 	}
 }
 
-func lines(ahead int) func(*bench, string) error {
-	return func(b *bench, name string) error {
-		return b.compare(name, func(p *program) (*side, error) {
+func initialize(b *bench, m measurement) error {
+	return b.compare(m, func(p *program) (*side, error) {
+		c, err := p.serve()
+		if err != nil {
+			return nil, err
+		}
+		l, err := newInitializing(c.addr, p.path(inSession))
+		return &side{child: c, load: l}, err
+	})
+}
+
+func lines(ahead int) func(*bench, measurement) error {
+	return func(b *bench, m measurement) error {
+		return b.compare(m, func(p *program) (*side, error) {
 			c, err := p.start(p.server)
 			if err != nil {
 				return nil, err
@@ -280,20 +320,38 @@ func lines(ahead int) func(*bench, string) error {
 }
 
 // client measures the other end: the server is the same for all.
-func client(b *bench, name string) error {
+func client(b *bench, m measurement) error {
 	server, err := b.programs[1].serve("-versions", legacyVersion)
 	if err != nil {
 		return err
 	}
 	defer server.stop()
-	return b.compare(name, func(p *program) (*side, error) {
+	return b.compare(m, func(p *program) (*side, error) {
 		c, err := p.start(p.client, "http://"+server.addr+"/mcp")
 		return &side{child: c, load: clientLoad{child: c}}, err
 	})
 }
 
-// idleSession tells what sessions need while nothing happens: live heap.
-func idleSession(b *bench, name string) error {
+// manySessions compares each program with itself. The bare one has no sessions.
+func manySessions(b *bench, m measurement) error {
+	var all []func() (*side, error)
+	for _, p := range b.programs[1:] {
+		all = append(all, func() (*side, error) { return p.many(1) }, func() (*side, error) { return p.many(b.sessions) })
+	}
+	r, err := b.alternate(all...)
+	if err != nil {
+		return err
+	}
+	var others [][]float64
+	for i := range b.programs[1:] {
+		others = append(others, r.ratios(2*i+1, 2*i))
+	}
+	b.add(m, "–", others, times)
+	return nil
+}
+
+// idleSession tells what sessions need while nothing happens: live heap, and goroutines.
+func idleSession(b *bench, m measurement) error {
 	var heap [][]float64
 	for _, p := range b.programs[1:] {
 		c, err := p.serve()
@@ -305,8 +363,55 @@ func idleSession(b *bench, name string) error {
 		if err != nil {
 			return err
 		}
-		heap = append(heap, []float64{each})
+		heap = append(heap, []float64{each.heap})
+		fmt.Fprintf(os.Stderr, "%s: %.1f goroutines for an idle session\n", p.name, each.goroutines)
 	}
-	b.add(name, "–", heap, func(n float64) string { return fmt.Sprintf("%.0f B", n) })
+	b.add(m, "–", heap, func(n float64) string { return fmt.Sprintf("%.0f B", n) })
 	return nil
+}
+
+// startUp starts the programs as they are, over stdio.
+func startUp(b *bench, m measurement) error {
+	var r results
+	for range 3 * b.rounds {
+		var turns []float64
+		for _, p := range b.programs {
+			cpu, err := p.answerOnce()
+			if err != nil {
+				return err
+			}
+			turns = append(turns, float64(cpu))
+		}
+		r = append(r, turns)
+	}
+	var others [][]float64
+	for i := range b.programs[1:] {
+		others = append(others, r.ratios(1+i, 0))
+	}
+	b.add(m, duration(quantile(r.of(0), 0.5)), others, times)
+	return nil
+}
+
+// answerOnce returns the processor time that a program has used until its first answer.
+func (p *program) answerOnce() (time.Duration, error) {
+	cmd := exec.Command(p.plain)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return 0, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(stdin, "%s\n", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{`+legacyParams+`}}`)
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if !strings.Contains(line, `"serverInfo"`) {
+		return 0, fmt.Errorf("%s: %q, %w", p.name, line, err)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 }

@@ -26,6 +26,8 @@ import (
 type program struct {
 	name           string
 	server, client string // with the probe
+	plain          string // the server as it is
+	before         string // directory of a checkout of mcpwire, if it is not this one
 	paths          map[kind]string
 }
 
@@ -59,7 +61,7 @@ func programs() []*program {
 	}
 }
 
-// build makes the two binaries of a program. root is the directory of the
+// build makes the three binaries of a program. root is the directory of the
 // interop module, above which mcpwire is.
 func (p *program) build(root, out string) error {
 	folder := strings.ReplaceAll(p.name, "-", "")
@@ -67,15 +69,54 @@ func (p *program) build(root, out string) error {
 	if p.ours() {
 		server, client = filepath.Join(root, "../.."), filepath.Join(root, "bench/clients/mcpwire")
 	}
+	library := map[string]string{}
+	if p.before != "" {
+		server = p.before
+		var err error
+		if library, err = libraryOf(p.before, root, out); err != nil {
+			return err
+		}
+		// Names may have changed since, so that checkout has the client that fits.
+		if own := filepath.Join(p.before, "testdata/interop/bench/clients/mcpwire/main.go"); exists(own) {
+			library[filepath.Join(client, "main.go")] = own
+		}
+	}
 	probe, err := probeFile(root, out)
 	if err != nil {
 		return err
 	}
-	p.server, p.client = filepath.Join(out, folder), filepath.Join(out, folder+"-client")
-	return errors.Join(build(server, p.server, map[string]string{filepath.Join(server, "bench_probe.go"): probe}), build(client, p.client, nil))
+	p.server, p.client, p.plain = filepath.Join(out, folder), filepath.Join(out, folder+"-client"), filepath.Join(out, folder+"-plain")
+	return errors.Join(
+		build(server, p.plain, nil, "-trimpath", "-ldflags=-s -w"),
+		build(server, p.server, map[string]string{filepath.Join(server, "bench_probe.go"): probe}),
+		build(client, p.client, library))
 }
 
-func (p *program) ours() bool { return p.name == "mcpwire" }
+// ours reports whether the program is mcpwire, of this or of another commit.
+func (p *program) ours() bool { return p.name == "mcpwire" || p.before != "" }
+
+// libraryOf returns the files that replace those of package wire, so that a
+// client is made of the library in another checkout.
+func libraryOf(checkout, root, out string) (map[string]string, error) {
+	replace := map[string]string{}
+	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
+		text, err := os.ReadFile(filepath.Join(checkout, name))
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.Join(out, "before-"+name)
+		if err := os.WriteFile(path, bytes.Replace(text, []byte("package main\n"), []byte("package wire\n"), 1), 0o600); err != nil {
+			return nil, err
+		}
+		replace[filepath.Join(root, "wire", name)] = path
+	}
+	return replace, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
 
 // probeFile writes the probe as a file of a program.
 func probeFile(root, out string) (string, error) {
@@ -87,17 +128,18 @@ func probeFile(root, out string) (string, error) {
 	return path, os.WriteFile(path, bytes.Replace(text, []byte("\npackage probe\n"), []byte("\npackage main\n"), 1), 0o600)
 }
 
-// build builds the program in a directory, with files added: added has the path
-// of a file by the path that it is to have.
-func build(dir, target string, added map[string]string) error {
-	overlay, err := json.Marshal(map[string]any{"Replace": added})
+// build builds the program in a directory, with files added or replaced: replace
+// has the path of the other file by the path that it is to have.
+func build(dir, target string, replace map[string]string, flags ...string) error {
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err == nil {
 		err = os.WriteFile(target+".overlay", overlay, 0o600)
 	}
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-overlay", target+".overlay", "-o", target, ".")
+	args := append([]string{"build", "-buildvcs=false", "-overlay", target + ".overlay", "-o", target}, flags...)
+	cmd := exec.Command("go", append(args, ".")...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v in %s: %w\n%s", cmd, dir, err, out)
@@ -202,29 +244,31 @@ func (c *child) cpu() (d time.Duration, err error) {
 	return d, err
 }
 
-// memory is what a child uses when its garbage has been collected: bytes of live heap.
-func (c *child) memory() (bytes float64, err error) {
+// memory is what a child uses when its garbage has been collected.
+type memory struct{ heap, goroutines float64 }
+
+func (c *child) memory() (m memory, err error) {
 	text, err := c.ask("memory")
 	if err == nil {
-		_, err = fmt.Sscan(text, &bytes)
+		_, err = fmt.Sscan(text, &m.heap, &m.goroutines)
 	}
-	return bytes, err
+	return m, err
 }
 
 // growth is what each of n sessions uses. A few are begun before, as the first ones cost more.
-func (c *child) growth(n int) (each float64, err error) {
-	if err := c.open(10); err != nil {
-		return 0, err
+func (c *child) growth(n int) (each memory, err error) {
+	if _, err := c.open(10); err != nil {
+		return each, err
 	}
 	before, err := c.memory()
 	if err != nil {
-		return 0, err
+		return each, err
 	}
-	if err := c.open(n); err != nil {
-		return 0, err
+	if _, err := c.open(n); err != nil {
+		return each, err
 	}
 	after, err := c.memory()
-	return (after - before) / float64(n), err
+	return memory{(after.heap - before.heap) / float64(n), (after.goroutines - before.goroutines) / float64(n)}, err
 }
 
 // stop ends the child, which has nothing to lose.

@@ -47,12 +47,12 @@ func probed(command string) string {
 			panic(err)
 		}
 		return fmt.Sprint(usage.Utime.Nano() + usage.Stime.Nano())
-	case "memory": // live bytes of heap
+	case "memory": // live bytes of heap, goroutines
 		runtime.GC()
 		debug.FreeOSMemory() // collects once more: finalizers have run, pools are empty
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		return fmt.Sprint(m.HeapAlloc)
+		return fmt.Sprint(m.HeapAlloc, runtime.NumGoroutine())
 	}
 	return ""
 }
