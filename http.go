@@ -213,8 +213,7 @@ func (h *StreamableHandler) prepare() {
 // Call Close at the same time as http.Server.Shutdown, and wait for both: without
 // Close, Shutdown would wait for streams that do not end. Give Shutdown a context of
 // about five seconds, and then call http.Server.Close: Shutdown also waits for the rest
-// of a body, which a client may never send. A test in a bubble of synctest must call Close,
-// because goroutines of the handler wait for further requests.
+// of a body, which a client may never send.
 func (h *StreamableHandler) Close() {
 	h.once.Do(h.prepare)
 	h.close(cmp.Or(h.Sessions, new(Sessions)))

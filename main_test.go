@@ -40,6 +40,7 @@ import (
 	"iter"
 	"log"
 	"log/slog"
+	"maps"
 	"math"
 	"math/big"
 	"mime"
@@ -4244,12 +4245,21 @@ func (c *webClient) hear(s section) (heard section, at time.Time) {
 	return s, time.Now()
 }
 
-// rest ends the requests. A response that is not over at the end of a file may say anything, so there is no more to show.
-func (c *webClient) rest() []section {
-	for _, x := range c.exchanges {
+// rest ends the requests, and returns the responses that no section shows. A response that is not over at the end of a file may say anything,
+// so there is no more to show.
+func (c *webClient) rest() (list []section) {
+	c.settle()
+	for _, letter := range slices.Sorted(maps.Keys(c.exchanges)) {
+		x := c.exchanges[letter]
+		if x.body == nil && len(x.response) > 0 {
+			s, _ := c.hear(section{who: "server", letter: letter})
+			if !strings.HasPrefix(s.text, "0\n") { // or the connection has broken
+				list = append(list, s)
+			}
+		}
 		x.hangUp()
 	}
-	return nil
+	return list
 }
 
 // request reads a client's section.

@@ -1001,7 +1001,6 @@ type service struct {
 	running counter // requests that are being served, or whose responses are being written
 
 	encoders chan struct{} // has a place for each result that is being encoded
-	next     chan func()   // for the goroutines of handlers that wait; it has no buffer
 
 	noStreams   atomic.Bool // the log has said that nothing can be flushed
 	noDeadlines atomic.Bool // the log has said that no deadline can be set
@@ -1013,7 +1012,6 @@ type service struct {
 
 func (h *service) prepare(g *Guard, maxRequests int) {
 	h.encoders = make(chan struct{}, runtime.GOMAXPROCS(0))
-	h.next = make(chan func())
 	h.open, h.windDown = context.WithCancel(context.Background())
 	h.life, h.stop = context.WithCancel(context.Background())
 	h.keepAlive = g.silence()
@@ -1021,39 +1019,9 @@ func (h *service) prepare(g *Guard, maxRequests int) {
 	h.running.limit = int64(cmp.Or(maxRequests, maxServed))
 }
 
-// run runs the handlers of a request, on a goroutine that has served others and waits for
-// the next, or else on a new one. The stack of the first has grown already: to grow a new one
-// costs a tenth of a small call.
+// run runs the handlers of a request on a goroutine of their own. Close waits for it.
 func (h *service) run(f func()) {
-	h.requests.Add(1) // ServeHTTP is counted, so Close does not wait yet
-	select {
-	case h.next <- f:
-	default:
-		go h.work(f)
-	}
-}
-
-// work runs f, and then what comes next. It ends each second, if it is not at work then, and with
-// Close. So goroutines that nobody needs go, and a new one each second costs nothing.
-func (h *service) work(f func()) {
-	patience := time.NewTicker(time.Second)
-	defer patience.Stop()
-	for {
-		h.runCounted(f)
-		select {
-		case f = <-h.next:
-		case <-h.open.Done():
-			return
-		case <-patience.C:
-			return
-		}
-	}
-}
-
-// runCounted runs f, which may end the goroutine.
-func (h *service) runCounted(f func()) {
-	defer h.requests.Done()
-	f()
+	h.requests.Go(f) // ServeHTTP is counted, so Close does not wait yet
 }
 
 // enter counts an HTTP request in a group, so that Close waits for it. It returns false if

@@ -86,7 +86,7 @@ func TestClientAnswersAsSessionEnds(t *testing.T) {
 				say(w, m, 200, emptyResult)
 			}
 		}))
-		c := &wire.Client{Versions: []string{"2025-11-25"}}
+		c := &wire.Client{Info: shared.Me, Versions: []string{"2025-11-25"}}
 		if err := c.Connect(t.Context(), wire.HTTPDialer{URL: s.URL, MaxMessage: testLimit}); err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestClientDropsConnections(t *testing.T) {
 			}
 			return 404, ""
 		}))
-		c := &wire.Client{Versions: []string{"2025-11-25"}}
+		c := &wire.Client{Info: shared.Me, Versions: []string{"2025-11-25"}}
 		err := c.Connect(t.Context(), shared.Counted(wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
 			conn, err := dial.Dial(ctx)
 			return slowConn{conn}, err
@@ -333,7 +333,7 @@ func TestClientHandlerStuck(t *testing.T) {
 			}
 			return posts.RoundTrip(r)
 		})
-		c := &wire.Client{Versions: []string{"2025-11-25"}, Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { <-stuck; return nil, nil })}
+		c := &wire.Client{Info: shared.Me, Versions: []string{"2025-11-25"}, Handler: wire.HandlerFunc(func(context.Context, *wire.Exchange) (any, error) { <-stuck; return nil, nil })}
 		if err := c.Connect(t.Context(), dialled(network)); err != nil {
 			t.Fatal(err)
 		}

@@ -92,9 +92,10 @@ func TestInputState(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		h := serve(t, "k")
-		const same = `"name":"x","arguments":{"m":[{"a:b":"c:d"}],"n":9007199254740993}`
+		const arguments = `"arguments":{"n":9007199254740993,"m":[{"a:b":"c:d"}]}`
+		const same = arguments + `,"name":"x"` // in another order
 		first := func(principal string) string {
-			out := post(h, "tools/call", `"name":"x","arguments":{"n":9007199254740993,"m":[{"a:b":"c:d"}]}`, principal)
+			out := post(h, "tools/call", `"name":"x",`+arguments, principal)
 			return text([]byte(out), "result", "requestState")
 		}
 		good := func(h http.Handler, method, params, principal, sealed string) bool {
@@ -228,7 +229,7 @@ func TestListenBurst(t *testing.T) {
 func TestClientHungAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		c := &wire.Client{ProbeTimeout: time.Hour}
+		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, ProbeTimeout: time.Hour}
 		hung := make(chan error)
 		go func() {
 			hung <- c.Connect(t.Context(), dialled(played(func(r *http.Request, _ *wire.Message) (int, string) {

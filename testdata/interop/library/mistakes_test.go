@@ -109,7 +109,7 @@ func TestMistakesOfCallers(t *testing.T) {
 	deaf, asker := wire.OpenConn(t.Context(), a, nil, nil), wire.OpenConn(t.Context(), b, nil, nil)
 	defer deaf.Close()
 	web, _ := wire.HTTPDialer{URL: "http://127.0.0.1:1"}.Dial(t.Context())
-	closed, connected := new(wire.Client), &wire.Client{ConnectTimeout: time.Millisecond}
+	closed, connected := new(wire.Client), &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, ConnectTimeout: time.Millisecond}
 	_ = closed.Close()
 	for want, err := range map[string]error{
 		"params of m":                   peer.Notify(t.Context(), "m", bad),
@@ -120,7 +120,8 @@ func TestMistakesOfCallers(t *testing.T) {
 		"only answers are sent":         web.Write(t.Context(), wire.Payload{Batch: true, Messages: []*wire.Message{{Method: "m"}}}),
 		"connection closed":             closed.Connect(t.Context(), late),
 		"there is nothing to dial":      new(wire.Client).Connect(t.Context()),
-		"no protocol version in common": (&wire.Client{Versions: []string{"2099-01-01"}}).Connect(t.Context(), late),
+		"no protocol version in common": (&wire.Client{Info: connected.Info, Versions: []string{"2099-01-01"}}).Connect(t.Context(), late),
+		"needs a Name and a Version":    (&wire.Client{Info: wire.Implementation{Name: "c"}}).Connect(t.Context(), late),
 		"not authorized: x":             &wire.AuthError{Challenge: "x"},
 		"NewID has repeated an id":      secondSession(&wire.Sessions{NewID: func() string { return "x" }}),
 	} {

@@ -22,6 +22,9 @@ import (
 // ModernMeta makes a request one of 2026-07-28.
 const ModernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
+// Me is who the clients of tests say they are.
+var Me = wire.Implementation{Name: "test", Version: "1"}
+
 func InitializeLine(version string) string {
 	return `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`
 }

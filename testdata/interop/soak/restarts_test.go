@@ -34,9 +34,9 @@ func TestClientRestarts(t *testing.T) {
 	transport.MaxIdleConnsPerHost = 100
 	clients := map[string]*restartedClient{}
 	for name, c := range map[string]*wire.Client{
-		"modern":  {Versions: []string{"2026-07-28"}},
-		"session": {Versions: []string{"2025-11-25"}},
-		"sse":     {}, // it finds out what is there
+		"modern":  {Info: shared.Me, Versions: []string{"2026-07-28"}},
+		"session": {Info: shared.Me, Versions: []string{"2025-11-25"}},
+		"sse":     {Info: shared.Me}, // it finds out what is there
 	} {
 		clients[name] = s.connect(&http.Client{Transport: transport}, name, c)
 	}
