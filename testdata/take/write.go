@@ -162,17 +162,8 @@ func (c *cutter) cutSpecs(d *ast.GenDecl) {
 
 func (c *cutter) cutFields(s *ast.StructType) {
 	for _, field := range s.Fields.List {
-		var names []string
-		for _, id := range field.Names {
-			if c.isTaken(id) {
-				names = append(names, id.Name)
-			}
-		}
-		switch n := len(field.Names); {
-		case n > 0 && len(names) == 0:
+		if len(field.Names) > 0 && !c.isTaken(field.Names[0]) {
 			c.cut(field, field.Doc)
-		case len(names) < n:
-			c.replace(c.offset(field.Names[0].Pos()), c.offset(field.Names[n-1].End()), strings.Join(names, ", "))
 		}
 	}
 }
