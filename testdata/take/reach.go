@@ -11,7 +11,8 @@ package main
 //
 // A unit is a function, a method, a type, a field of a struct, a var, or a const.
 // A type that is needed brings neither its methods nor its fields. These come one by
-// one, with the first unit that mentions them. There are three exceptions, because
+// one, with the first unit that mentions them: linters complain about fields that nothing
+// uses. There are three exceptions, because
 // no unit mentions what is called or read through an interface or by reflection:
 //
 //   - If a type implements an interface that a unit mentions, it brings the methods
@@ -315,48 +316,22 @@ func (t *taken) need(o types.Object, by *unit, how string) {
 // read needs what a unit mentions.
 func (t *taken) read(u *unit) {
 	s := structOf(u.node)
-	if field, ok := u.node.(*ast.Field); ok {
-		t.readNode(u, field.Type)
-	} else if s == nil {
-		t.readNode(u, u.node)
-	} else {
-		if params := u.node.(*ast.TypeSpec).TypeParams; params != nil {
-			t.readNode(u, params)
-		}
-		for _, field := range s.Fields.List {
-			if len(field.Names) == 0 {
-				t.readNode(u, field.Type)
-			}
-			for _, id := range field.Names {
-				if id.Name == "_" || field.Tag != nil && strings.Contains(field.Tag.Value, `json:"`) {
-					t.need(t.info.Defs[id], u, "has it as a field")
-				}
-			}
-		}
-	}
-}
-
-func (t *taken) readNode(u *unit, node ast.Node) {
-	ast.Inspect(node, func(n ast.Node) bool {
+	ast.Inspect(u.node, func(n ast.Node) bool {
 		switch n := n.(type) {
+		case *ast.Field:
+			isJSON := n.Tag != nil && strings.Contains(n.Tag.Value, `json:"`)
+			if s != nil && slices.Contains(s.Fields.List, n) && len(n.Names) > 0 && !isJSON {
+				return false // it comes with what mentions it
+			}
 		case *ast.Ident:
-			t.need(t.info.Defs[n], u, "declares it, too") // each other name of the same unit
+			t.need(t.info.Defs[n], u, "declares it, too") // each other name of the same unit, and the fields that come with a struct
 			o := t.info.Uses[n]
 			t.need(o, u, "mentions it")
 			if _, ok := o.(*types.PkgName); ok {
 				t.imports[o] = true
 			}
 		case *ast.CompositeLit:
-			if len(n.Elts) > 0 {
-				if _, keyed := n.Elts[0].(*ast.KeyValueExpr); !keyed { // T{1, 2} has a value for each field
-					t.needFields(t.info.TypeOf(n), u)
-				}
-			}
-		case *ast.CallExpr:
-			if t.info.Types[n.Fun].IsType() { // T(x) needs two structs with the same fields
-				t.needFields(t.info.TypeOf(n.Fun), u)
-				t.needFields(t.info.TypeOf(n.Args[0]), u)
-			}
+			t.needFields(n, u)
 		}
 		if e, ok := n.(ast.Expr); ok {
 			t.meet(u, t.info.TypeOf(e))
@@ -365,11 +340,15 @@ func (t *taken) readNode(u *unit, node ast.Node) {
 	})
 }
 
-// needFields needs all fields of a struct.
-func (t *taken) needFields(of types.Type, by *unit) {
-	if s, ok := of.Underlying().(*types.Struct); ok {
+// needFields needs all fields of a struct that is filled without their names: T{1, 2}.
+func (t *taken) needFields(filled *ast.CompositeLit, by *unit) {
+	s, isStruct := t.info.TypeOf(filled).Underlying().(*types.Struct)
+	if !isStruct || len(filled.Elts) == 0 {
+		return
+	}
+	if _, named := filled.Elts[0].(*ast.KeyValueExpr); !named {
 		for field := range s.Fields() {
-			t.need(field, by, "fills or converts the struct")
+			t.need(field, by, "fills the struct")
 		}
 	}
 }

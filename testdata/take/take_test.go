@@ -84,7 +84,7 @@ func TestEveryName(t *testing.T) {
 }
 
 // Each file of the library has advice about reading and copying it as a whole, so the
-// phrases of advice are still those of the files. A copy has none.
+// phrases that take knows are still those of the files. A copy has none.
 func TestAdvice(t *testing.T) {
 	l, err := loaded()
 	if err != nil {
@@ -174,8 +174,8 @@ func TestFolder(t *testing.T) {
 	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "-force", "More")
 
 	writeFile(t, more, "// Copyright Me\n"+readFile(t, more)) // above the head, so the file is not ours any more
-	inTheWay := "nothing was written, because take has not written what is there: %s. " +
-		"Move it away or delete it, take again, and then bring your changes into the new text\n"
+	inTheWay := "nothing was written, because these files are not from take: %s. " +
+		"Move them away or delete them, take again, and then bring your changes into the new files\n"
 	try(fmt.Sprintf(inTheWay, "DIR/more.go"), "-force", "More")
 	writeFile(t, more, strings.TrimPrefix(readFile(t, more), "// Copyright Me\n"))
 	writeFile(t, more, readFile(t, more)+"\nfunc () mine( {}\n") // it does not even parse

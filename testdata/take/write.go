@@ -162,29 +162,21 @@ func (c *cutter) cutSpecs(d *ast.GenDecl) {
 
 func (c *cutter) cutFields(s *ast.StructType) {
 	for _, field := range s.Fields.List {
-		var names []string
-		for _, id := range field.Names {
-			if c.isTaken(id) {
-				names = append(names, id.Name)
-			}
-		}
-		switch n := len(field.Names); {
-		case n > 0 && len(names) == 0:
+		if len(field.Names) > 0 && !c.isTaken(field.Names[0]) {
 			c.cut(field, field.Doc)
-		case len(names) < n:
-			c.replace(c.offset(field.Names[0].Pos()), c.offset(field.Names[n-1].End()), strings.Join(names, ", "))
 		}
 	}
 }
 
 func (c *cutter) isTaken(id *ast.Ident) bool { return c.because[c.units[c.info.Defs[id]]] != nil }
 
-var banner = regexp.MustCompile(`(?m)^// (====|----).*\n`)
+// banner matches a banner: its rank, and the text right below it.
+var banner = regexp.MustCompile(`(?m)^// (====|----).*\n((?://.*\n)*)`)
 
 // cutSections cuts the sections of which nothing is left, with their banners and
 // all comments. A section ends at the next banner of its rank, or of a higher one:
 // "====" is higher than "----". If less than a tenth of the declarations is left, the
-// comment right below the banner goes: it tells how things work that are not there.
+// text right below the banner goes: it tells how things work that are not there.
 func (c *cutter) cutSections() {
 	text := c.file.text
 	banners := banner.FindAllSubmatchIndex(text, -1)
@@ -201,7 +193,7 @@ func (c *cutter) cutSections() {
 		case live == 0:
 			c.replace(b[0], end, "")
 		case live*10 < all:
-			c.replace(b[1], b[1]+bytes.Index(text[b[1]-1:end], []byte("\n\n")), "")
+			c.replace(b[4], b[5], "")
 		}
 	}
 }
@@ -216,10 +208,9 @@ func countBetween(offsets []int, from, to int) (n int) {
 	return n
 }
 
-// advice is what the head of a file of mcpwire says about reading it or copying it as a
-// whole: from one of these phrases to the end of the paragraph. A phrase may be broken
-// into two lines.
-var advice = regexp.MustCompile(`(?:(?:\n//)?\n//)? (?:` + strings.ReplaceAll(strings.Join([]string{
+// advisers are the phrases with which the files of mcpwire begin to say how to read or copy
+// them as a whole.
+var advisers = []string{
 	"Copy this file with",
 	"To see it work",
 	"A newcomer can",
@@ -227,7 +218,11 @@ var advice = regexp.MustCompile(`(?:(?:\n//)?\n//)? (?:` + strings.ReplaceAll(st
 	"On a first reading",
 	"If you read this file for the first time",
 	"Whoever reads this file for the first time",
-}, "|"), " ", `(?: |\n// )`) + `)(?:.|\n// )*`)
+}
+
+// advice matches the text from such a phrase to the end of its paragraph, with the blank
+// line above it if it begins the paragraph. A phrase may be broken into two lines.
+var advice = regexp.MustCompile(`((\n//)?\n//)? (` + strings.ReplaceAll(strings.Join(advisers, "|"), " ", `( |\n// )`) + `)(.|\n// )*`)
 
 // cutAdvice cuts the advice out of the comment between the package clause and the imports.
 func (c *cutter) cutAdvice() {
@@ -372,8 +367,8 @@ func (f *folder) write(out io.Writer, l *library, texts map[string][]byte, o *op
 		}
 	}
 	if len(inTheWay) > 0 {
-		return fmt.Errorf("nothing was written, because take has not written what is there: %s. "+
-			"Move it away or delete it, take again, and then bring your changes into the new text", strings.Join(inTheWay, ", "))
+		return fmt.Errorf("nothing was written, because these files are not from take: %s. "+
+			"Move them away or delete them, take again, and then bring your changes into the new files", strings.Join(inTheWay, ", "))
 	}
 	if err := os.MkdirAll(f.path, 0o777); err != nil {
 		return err
