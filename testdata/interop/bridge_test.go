@@ -90,10 +90,8 @@ func typeScript2Through(era string) func(*testing.T, target) {
 func goSession(rev revision) func(*testing.T, target) {
 	return func(t *testing.T, to target) {
 		c := dialThrough(t, to, rev.version)
-		for _, step := range sdkSteps {
-			t.Run(step.name, func(t *testing.T) { step.run(t, c, rev) })
-		}
-		t.Run("close", func(t *testing.T) { sdkClose(t, c, rev) })
+		c.session(t, rev)
+		t.Run("close", func(t *testing.T) { sdkClose(t, c) })
 	}
 }
 

@@ -80,7 +80,7 @@ func dialEra(t *testing.T, server daemon, version string) *eraClient {
 	t.Helper()
 	c := &eraClient{sdkClient: newSDKClient(t)}
 	c.ctx, c.way = t.Context(), &recorder{sink: c} // it may stay for as long as the test takes
-	c.note, c.others = "of-go-"+version, true
+	c.note = "of-go-" + version
 	c.connect(t, &mcp.StreamableClientTransport{Endpoint: server.mcp, HTTPClient: &http.Client{Transport: c.way}}, version)
 	if got := c.InitializeResult().ProtocolVersion; got != version {
 		t.Fatalf("got %s, want %s", got, version)
@@ -150,9 +150,7 @@ func sdkEra(t *testing.T, server daemon, rev revision) {
 	t.Parallel()
 	c := dialEra(t, server, rev.version)
 	c.note += "-session"
-	for _, step := range sdkSteps {
-		t.Run(step.name, func(t *testing.T) { step.run(t, c.sdkClient, rev) })
-	}
+	c.session(t, rev)
 	if rev.modern {
 		t.Run("header", func(t *testing.T) { sdkHeader(t, c) })
 	}
@@ -230,7 +228,7 @@ func TestModernCancellation(t *testing.T) {
 		t.Parallel()
 		server := launch(t, "127.0.0.1:0", "-versions", "2026-07-28")
 		c := dialEra(t, server.daemon, "2026-07-28")
-		sdkCancellation(t, c.sdkClient, revisions[0])
+		peerCancellation(t, c.sdkClient, revisions[0])
 		soon(t, end(server))
 		c.way.sessionless(t)
 	})
