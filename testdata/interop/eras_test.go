@@ -123,11 +123,8 @@ func typeScript2(t *testing.T, args ...string) outcome {
 func typeScript2Era(t *testing.T, server daemon, era string) {
 	t.Parallel()
 	out := typeScript2(t, era, "session", "http", server.mcp, "of-typescript-2-"+era)
-	if out.exit != 0 {
-		t.Fatalf("exit %d", out.exit)
-	}
 	note := `"note:///of-typescript-2-` + era + `"`
-	expect(t, out.stdout, `{"era":"modern","version":"2026-07-28","server":"mcpwire","errors":[],
+	out.check(t, 0, `{"era":"modern","version":"2026-07-28","server":"mcpwire","errors":[],
 		"early":"Current temperature in Oslo is 64°F","earlyExchanges":["tools/call 400","tools/list 200","tools/call 200"],
 		"tools":["ask","count","echo","get-weather","set-note"],"weather":"Current temperature in Oslo is 64°F",
 		"said":{"mcp-protocol-version":"2026-07-28","mcp-method":"tools/call","mcp-name":"get-weather","mcp-param-unit":"fahrenheit"},
@@ -142,7 +139,7 @@ func typeScript2Era(t *testing.T, server daemon, era string) {
 			["a\tb","a\tb",-32602,-32602,-32602]],
 		"counted":"counted to 50","inOrder":true,"asked":"Hello, Ada","rounds":["input_required","complete"],
 		"honoured":{"resourcesListChanged":true,"resourceSubscriptions":[`+note+`]},"heard":["list changed",`+note+`],
-		"closed":"local","after":"still here","updates":1,"http":["POST"],"session":false}`)
+		"closed":"local","after":"still here","updates":1,"http":["POST"],"session":false}`, "")
 }
 
 // sdkEra is a whole session of the Go SDK, and in the modern era what its header has to say.
