@@ -28,8 +28,11 @@ func TestBothEras(t *testing.T) {
 	server := serve(t)
 	legacy, modern := dialEra(t, server, "2025-11-25"), dialEra(t, server, "2026-07-28")
 	t.Run("clients", func(t *testing.T) {
-		for _, era := range eras {
-			t.Run("Inspector/"+era.name, func(t *testing.T) { inspectEra(t, server, era.name) })
+		for _, era := range []string{"legacy", "auto", "modern"} {
+			t.Run("Inspector/"+era, func(t *testing.T) {
+				t.Parallel()
+				inspectWeather(era)(t, target{server.mcp, "--transport", "http"})
+			})
 		}
 		for _, era := range []string{"auto", "2026-07-28"} {
 			t.Run("TypeScript 2/"+era, func(t *testing.T) { typeScript2Era(t, server, era) })
@@ -101,14 +104,6 @@ func (r *recorder) sessionless(t *testing.T) {
 	if r.session != "" {
 		t.Errorf("session %q", r.session)
 	}
-}
-
-// inspectEra has the Inspector make one call. The rest is in TestInspector.
-func inspectEra(t *testing.T, server daemon, era string) {
-	t.Parallel()
-	out := inspectTarget(t, []string{server.mcp, "--transport", "http"}, []string{"--protocol-era", era, "--method", "tools/call",
-		"--tool-name", "get-weather", "--tool-arg", "city=Oslo", "--tool-arg", "unit=fahrenheit"})
-	out.check(t, 0, `{"result":{"content":[{"text":"Current temperature in Oslo is 64°F"}]}}`, "")
 }
 
 func typeScript2(t *testing.T, args ...string) outcome {
