@@ -53,8 +53,8 @@ func TestBridge(t *testing.T) {
 		version string
 		run     func(t *testing.T, to target)
 	}{
-		{"Inspector, legacy", legacy, inspectsBridge("legacy")},
-		{"Inspector, modern", modern, inspectsBridge("modern")},
+		{"Inspector, legacy", legacy, inspectWeather("legacy")},
+		{"Inspector, modern", modern, inspectWeather("modern")},
 		{"TypeScript 1", legacy, typeScript1Stdio},
 		{"TypeScript 2, legacy", legacy, typeScript2Through("legacy")},
 		{"TypeScript 2, modern", modern, typeScript2Through(modern)},
@@ -73,13 +73,6 @@ func TestBridge(t *testing.T) {
 	}
 }
 
-func inspectsBridge(era string) func(*testing.T, target) {
-	return func(t *testing.T, to target) {
-		out := inspectTarget(t, to, []string{"--protocol-era", era, "--method", "tools/call", "--tool-name", "get-weather", "--tool-arg", "city=Oslo"})
-		out.check(t, 0, `{"result":{"content":[{"type":"text","text":"Current temperature in Oslo is 18°C"}]}}`, "")
-	}
-}
-
 func typeScript2Through(era string) func(*testing.T, target) {
 	return func(t *testing.T, to target) {
 		out := typeScript2(t, append([]string{era, "session", "stdio", to[0], "today"}, to[1:]...)...)
@@ -90,10 +83,8 @@ func typeScript2Through(era string) func(*testing.T, target) {
 func goSession(rev revision) func(*testing.T, target) {
 	return func(t *testing.T, to target) {
 		c := dialThrough(t, to, rev.version)
-		for _, step := range sdkSteps {
-			t.Run(step.name, func(t *testing.T) { step.run(t, c, rev) })
-		}
-		t.Run("close", func(t *testing.T) { sdkClose(t, c, rev) })
+		c.session(t, rev)
+		t.Run("close", func(t *testing.T) { sdkClose(t, c) })
 	}
 }
 

@@ -36,12 +36,9 @@ func TestAISDK(t *testing.T) {
 	} {
 		talks := func(t *testing.T, version string, args ...string) {
 			t.Helper()
-			out := run(t, nil, "", append([]string{node, "aisdk.mjs"}, args...)...)
-			if out.exit != 0 {
-				t.Fatalf("exit %d", out.exit)
-			}
-			expect(t, out.stdout, `{"server":"mcpwire","version":"`+version+`","tools":["ask","count","echo","get-weather","set-note"],
-				"weather":"Current temperature in Oslo is 18°C","note":"This note is served by mcpwire."}`)
+			run(t, nil, "", append([]string{node, "aisdk.mjs"}, args...)...).check(t, 0, `{"server":"mcpwire","version":"`+version+`",
+				"tools":["ask","count","echo","get-weather","set-note"],
+				"weather":"Current temperature in Oslo is 18°C","note":"This note is served by mcpwire."}`, "")
 		}
 		t.Run(test.name+"/stdio", func(t *testing.T) {
 			t.Parallel()
@@ -65,10 +62,7 @@ func TestOpenAIAgents(t *testing.T) {
 	agent := func(t *testing.T, args ...string) {
 		t.Parallel()
 		out := run(t, nil, "", append([]string{node, "agents.mjs"}, args...)...)
-		if out.exit != 0 {
-			t.Fatalf("exit %d", out.exit)
-		}
-		expect(t, out.stdout, `{"tools":["ask","count","echo","get_weather","set_note"],"result":{"isError":true},"output":"That is all."}`)
+		out.check(t, 0, `{"tools":["ask","count","echo","get_weather","set_note"],"result":{"isError":true},"output":"That is all."}`, "")
 		if !regexp.MustCompile(`"results":\[\["Current temperature in Oslo is 18°C"\],\["[^"]*'n' must be [^"]*"\]\]`).MatchString(out.stdout) {
 			t.Error("the model is not told why")
 		}
@@ -96,10 +90,7 @@ func TestMCPorter(t *testing.T) {
 			t.Parallel()
 			home := []string{"HOME=" + t.TempDir()} // where it looks for servers, and keeps state
 			out := run(t, home, "", append(append(command[:len(command):len(command)], target...), test.tool, "city=Oslo", "--output", "json")...)
-			if out.exit != 0 {
-				t.Fatalf("exit %d", out.exit)
-			}
-			expect(t, out.stdout, `{"content":[{"type":"text","text":"Current temperature in Oslo is 18°C"}]}`)
+			out.check(t, 0, `{"content":[{"type":"text","text":"Current temperature in Oslo is 18°C"}]}`, "")
 			if !regexp.MustCompile(test.stderr).MatchString(out.stderr) {
 				t.Errorf("stderr %q, want %s", out.stderr, test.stderr)
 			}
@@ -178,11 +169,9 @@ func TestSupergateway(t *testing.T) {
 	for i, rev := range turns {
 		t.Run(rev.version, func(t *testing.T) {
 			c := newSDKClient(t)
-			c.note, c.others = note(rev), i > 0
+			c.note = note(rev)
 			c.connect(t, &mcp.SSEClientTransport{Endpoint: base + "/sse"}, rev.version)
-			for _, step := range sdkSteps {
-				t.Run(step.name, func(t *testing.T) { step.run(t, c, rev) })
-			}
+			c.session(t, rev)
 			next := note(turns[(i+1)%len(turns)]) // the note that the next client sets, and does not want to hear of at first
 			if err := c.Subscribe(c.ctx, &mcp.SubscribeParams{URI: "note:///" + next}); err != nil {
 				t.Fatal(err)

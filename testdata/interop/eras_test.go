@@ -28,8 +28,11 @@ func TestBothEras(t *testing.T) {
 	server := serve(t)
 	legacy, modern := dialEra(t, server, "2025-11-25"), dialEra(t, server, "2026-07-28")
 	t.Run("clients", func(t *testing.T) {
-		for _, era := range eras {
-			t.Run("Inspector/"+era.name, func(t *testing.T) { inspectEra(t, server, era.name) })
+		for _, era := range []string{"legacy", "auto", "modern"} {
+			t.Run("Inspector/"+era, func(t *testing.T) {
+				t.Parallel()
+				inspectWeather(era)(t, target{server.mcp, "--transport", "http"})
+			})
 		}
 		for _, era := range []string{"auto", "2026-07-28"} {
 			t.Run("TypeScript 2/"+era, func(t *testing.T) { typeScript2Era(t, server, era) })
@@ -80,7 +83,7 @@ func dialEra(t *testing.T, server daemon, version string) *eraClient {
 	t.Helper()
 	c := &eraClient{sdkClient: newSDKClient(t)}
 	c.ctx, c.way = t.Context(), &recorder{sink: c} // it may stay for as long as the test takes
-	c.note, c.others = "of-go-"+version, true
+	c.note = "of-go-" + version
 	c.connect(t, &mcp.StreamableClientTransport{Endpoint: server.mcp, HTTPClient: &http.Client{Transport: c.way}}, version)
 	if got := c.InitializeResult().ProtocolVersion; got != version {
 		t.Fatalf("got %s, want %s", got, version)
@@ -103,14 +106,6 @@ func (r *recorder) sessionless(t *testing.T) {
 	}
 }
 
-// inspectEra has the Inspector make one call. The rest is in TestInspector.
-func inspectEra(t *testing.T, server daemon, era string) {
-	t.Parallel()
-	out := inspectTarget(t, []string{server.mcp, "--transport", "http"}, []string{"--protocol-era", era, "--method", "tools/call",
-		"--tool-name", "get-weather", "--tool-arg", "city=Oslo", "--tool-arg", "unit=fahrenheit"})
-	out.check(t, 0, `{"result":{"content":[{"text":"Current temperature in Oslo is 64°F"}]}}`, "")
-}
-
 func typeScript2(t *testing.T, args ...string) outcome {
 	t.Helper()
 	node := script(t, "@modelcontextprotocol/client/dist/index.mjs")[0]
@@ -123,11 +118,8 @@ func typeScript2(t *testing.T, args ...string) outcome {
 func typeScript2Era(t *testing.T, server daemon, era string) {
 	t.Parallel()
 	out := typeScript2(t, era, "session", "http", server.mcp, "of-typescript-2-"+era)
-	if out.exit != 0 {
-		t.Fatalf("exit %d", out.exit)
-	}
 	note := `"note:///of-typescript-2-` + era + `"`
-	expect(t, out.stdout, `{"era":"modern","version":"2026-07-28","server":"mcpwire","errors":[],
+	out.check(t, 0, `{"era":"modern","version":"2026-07-28","server":"mcpwire","errors":[],
 		"early":"Current temperature in Oslo is 64°F","earlyExchanges":["tools/call 400","tools/list 200","tools/call 200"],
 		"tools":["ask","count","echo","get-weather","set-note"],"weather":"Current temperature in Oslo is 64°F",
 		"said":{"mcp-protocol-version":"2026-07-28","mcp-method":"tools/call","mcp-name":"get-weather","mcp-param-unit":"fahrenheit"},
@@ -142,7 +134,7 @@ func typeScript2Era(t *testing.T, server daemon, era string) {
 			["a\tb","a\tb",-32602,-32602,-32602]],
 		"counted":"counted to 50","inOrder":true,"asked":"Hello, Ada","rounds":["input_required","complete"],
 		"honoured":{"resourcesListChanged":true,"resourceSubscriptions":[`+note+`]},"heard":["list changed",`+note+`],
-		"closed":"local","after":"still here","updates":1,"http":["POST"],"session":false}`)
+		"closed":"local","after":"still here","updates":1,"http":["POST"],"session":false}`, "")
 }
 
 // sdkEra is a whole session of the Go SDK, and in the modern era what its header has to say.
@@ -150,9 +142,7 @@ func sdkEra(t *testing.T, server daemon, rev revision) {
 	t.Parallel()
 	c := dialEra(t, server, rev.version)
 	c.note += "-session"
-	for _, step := range sdkSteps {
-		t.Run(step.name, func(t *testing.T) { step.run(t, c.sdkClient, rev) })
-	}
+	c.session(t, rev)
 	if rev.modern {
 		t.Run("header", func(t *testing.T) { sdkHeader(t, c) })
 	}
@@ -230,7 +220,7 @@ func TestModernCancellation(t *testing.T) {
 		t.Parallel()
 		server := launch(t, "127.0.0.1:0", "-versions", "2026-07-28")
 		c := dialEra(t, server.daemon, "2026-07-28")
-		sdkCancellation(t, c.sdkClient, revisions[0])
+		peerCancellation(t, c.sdkClient, revisions[0])
 		soon(t, end(server))
 		c.way.sessionless(t)
 	})

@@ -14,11 +14,14 @@ func inspectTarget(t *testing.T, target, flags []string) outcome {
 	return run(t, []string{"HOME=" + t.TempDir()}, "", command...) // it keeps state in ~/.mcp-inspector
 }
 
-// The Inspector knows three ways to begin: legacy (initialize), modern (server/discover or nothing), and auto (try modern first).
-var eras = []struct{ name, version string }{
-	{"legacy", "2025-11-25"},
-	{"auto", "2026-07-28"},
-	{"modern", "2026-07-28"},
+// inspectWeather has the Inspector make one call. It knows three eras: legacy (initialize), modern (server/discover or nothing), and auto (try
+// modern first).
+func inspectWeather(era string) func(*testing.T, target) {
+	return func(t *testing.T, to target) {
+		out := inspectTarget(t, to, []string{"--protocol-era", era, "--method", "tools/call", "--tool-name", "get-weather",
+			"--tool-arg", "city=Oslo", "--tool-arg", "unit=fahrenheit"})
+		out.check(t, 0, `{"result":{"content":[{"type":"text","text":"Current temperature in Oslo is 64°F"}]}}`, "")
+	}
 }
 
 // inspection is one thing that the Inspector does, and what it prints then: JSON on stdout, or on stderr where it fails.

@@ -171,19 +171,13 @@ func TestNginxCut(t *testing.T) {
 // cut waits until nginx has lost its patience with a silent stream.
 func cut(t *testing.T, s *stream) {
 	t.Helper()
-	late := time.After(limit / 2)
-	for {
-		select {
-		case e, ok := <-s.events:
-			if !ok {
-				return
-			}
-			if e.data != "" {
-				t.Fatalf("got %q, want nothing and then the end", e.data)
-			}
-		case <-late:
-			t.Fatal("nginx does not hang up")
+	select {
+	case e, ok := <-s.events:
+		if ok {
+			t.Fatalf("got %+v, want nothing and then the end", e)
 		}
+	case <-time.After(limit / 2):
+		t.Fatal("nginx does not hang up")
 	}
 }
 

@@ -38,7 +38,6 @@ type exchange struct {
 		Params struct{ Name string }
 	}
 	status int
-	at     time.Time
 }
 
 // what names the message: its method, and what it calls.
@@ -76,7 +75,7 @@ func newTap(t *testing.T, server, cut string, before func(p *tap, req *http.Requ
 }
 
 func (p *tap) RoundTrip(req *http.Request) (*http.Response, error) {
-	x := exchange{verb: req.Method, path: req.URL.Path, header: req.Header.Clone(), at: time.Now()}
+	x := exchange{verb: req.Method, path: req.URL.Path, header: req.Header.Clone()}
 	if req.Body != nil {
 		content, err := io.ReadAll(req.Body)
 		if err != nil {
@@ -163,11 +162,10 @@ func TestWireResumed(t *testing.T) {
 		name, url, cut string
 		tool, params   string
 		want, notes    string
-		wait           time.Duration // before it is resumed
-		hold           time.Duration // on the way to the server
+		hold           time.Duration // on the way to the server, before it is resumed
 	}{
 		{name: "by the server", url: sdk, tool: "hang-up", params: `{"name":"hang-up","arguments":{}}`,
-			want: "well resumed", notes: `^$`, wait: 600 * time.Millisecond},
+			want: "well resumed", notes: `^$`},
 		{name: "cut off", url: sdk, cut: `"progress":2`, tool: "count", params: `{"name":"count","arguments":{"n":3}}`,
 			want: "counted to 3", notes: steps},
 		{name: "cut off, server-everything", url: everything, cut: `"progress":2`, tool: "trigger-long-running-operation",
@@ -198,18 +196,10 @@ func TestWireResumed(t *testing.T) {
 			if !slices.Equal(messages, []string{"server/discover", "initialize", "notifications/initialized", "tools/call " + test.tool}) {
 				t.Errorf("got %q", messages)
 			}
-			var asked time.Time
 			resumed := 0
 			for _, x := range passed {
-				if x.message.Method == "tools/call" {
-					asked = x.at
-				}
-				if x.header.Get("Last-Event-ID") == "" {
-					continue
-				}
-				resumed++
-				if x.verb != "GET" || x.status != 200 || x.at.Sub(asked) < test.wait {
-					t.Errorf("resumed by %s after %v: %d", x.verb, x.at.Sub(asked), x.status)
+				if x.header.Get("Last-Event-ID") != "" && x.verb == "GET" && x.status == 200 {
+					resumed++
 				}
 			}
 			if resumed != 1 {

@@ -834,6 +834,28 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// The ways to a client id that the conformance suite does not go: it has those with a secret, and a URL that is read.
+func TestRegistration(t *testing.T) {
+	for want, change := range map[string]func(*world, *Transport){
+		"at the second issuer": func(w *world, tr *Transport) {
+			w.resource["authorization_servers"] = []string{w.server.URL, w.issuer.URL}
+			tr.Registered = map[string]Registration{w.issuer.URL: {ID: "at the second issuer"}}
+		},
+		"without a secret": func(w *world, tr *Transport) {
+			tr.Registered = map[string]Registration{w.issuer.URL: {ID: "without a secret", Method: "client_secret_basic"}}
+		},
+		"self-registered": func(_ *world, tr *Transport) { tr.ClientMetadataURL = "https://client.example/x" }, // which is not read there
+	} {
+		w := newWorld(t)
+		tr := w.transport()
+		change(w, tr)
+		w.want(tr, "200 hello")
+		if w.logins[0].Get("client_id") != want || w.headers[0] != "" || w.forms[0].Has("client_secret") {
+			t.Errorf("%s: %v %v %v", want, w.logins, w.headers, w.forms)
+		}
+	}
+}
+
 // When a server moves to another issuer, the first issuer's refresh token and client id stay behind.
 func TestMigration(t *testing.T) {
 	w, second := newWorld(t), newWorld(t)
