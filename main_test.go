@@ -975,8 +975,8 @@ func TestStreamIsBounded(t *testing.T) {
 			p.stick(stuck)
 			var sent atomic.Int32
 			go func() {
-				for _, number := range numbers(0, 1000) {
-					if s.Send(context.Background(), fmt.Appendf(nil, "%-1000s", number)) == nil {
+				for n := range 1000 {
+					if s.Send(context.Background(), fmt.Appendf(nil, "%-1000d", n)) == nil {
 						sent.Add(1)
 					}
 				}
@@ -1149,7 +1149,7 @@ func TestLogging(t *testing.T) {
 	server := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) { return nil, x.Log(ctx, "emergency", "text") }}}
 	modern := strings.Replace(modernRequest("m", ""), `{}}`, `{},"io.modelcontextprotocol/logLevel":"debug"}`, 1)
 	for _, lines := range [][]string{{modern}, {initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"m"}`}} {
-		if out := converse(t, server, lines...); len(out) != len(lines) || !strings.Contains(answerTo(out, "1"), `"result":{`) {
+		if out := converse(t, server, lines...); len(out) != len(lines) || !strings.Contains(strings.Join(out, ""), `"id":1,"result":{`) {
 			t.Errorf("%q: %q", lines, out)
 		}
 	}
@@ -5133,34 +5133,13 @@ func initializeLine(version string) string {
 // converse gives lines to a handler, over a line Conn that ends after them, and returns the lines that it answers.
 func converse(t *testing.T, h Handler, lines ...string) []string {
 	t.Helper()
-	out, err := serveLines(t, h, nil, lines...)
-	if err != nil {
-		t.Error(err)
-	}
-	return out
-}
-
-// serveLines does the same with a log, and returns the error, too.
-func serveLines(t *testing.T, h Handler, log *slog.Logger, lines ...string) ([]string, error) {
-	t.Helper()
 	checkLeaks(t)
 	var out lockedBuffer
 	in := strings.NewReader(strings.Join(lines, "\n"))
-	err := Serve(t.Context(), NewLineConn(in, &out, testLimit, func() error { return nil }), h, log)
-	if out.String() == "" {
-		return nil, err
+	if err := Serve(t.Context(), NewLineConn(in, &out, testLimit, func() error { return nil }), h, nil); err != nil {
+		t.Error(err)
 	}
-	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
-}
-
-// answerTo returns the line that answers the request id, "" if there is none: answers may overtake each other.
-func answerTo(lines []string, id string) string {
-	for _, line := range lines {
-		if strings.HasPrefix(line, `{"jsonrpc":"2.0","id":`+id+`,`) {
-			return line
-		}
-	}
-	return ""
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 }
 
 // connect connects a client to a server in memory.
@@ -5315,13 +5294,6 @@ func follow(t *testing.T, s *Stream, after string) (p *paper, hangUp func(), don
 		}
 	}()
 	return p, func() { cancel(); <-done }, done
-}
-
-func numbers(from, to int) (list []string) {
-	for n := from; n < to; n++ {
-		list = append(list, strconv.Itoa(n))
-	}
-	return list
 }
 
 // newHandler returns a handler as the demo has it, with sessions named session-1 and so on.
