@@ -810,8 +810,8 @@ func serveScript(t *testing.T, script []byte) {
 	if !bytes.Contains(text, []byte(`{"jsonrpc":"2.0","id":"probe","result":{"`)) && !bytes.Contains(said[:len(said)-len(probe)], []byte("pro")) {
 		t.Errorf("the last request was answered with %s", text)
 	}
-	if demo.listening() != 0 || demo.subscribed() != 0 {
-		t.Errorf("left: %d listening, %d subscribed", demo.listening(), demo.subscribed())
+	if n := demo.subscribed(); n != 0 {
+		t.Errorf("left: %d subscriptions", n)
 	}
 }
 
@@ -1192,11 +1192,19 @@ func TestPublishNeverWaits(t *testing.T) {
 	})
 }
 
-func (s *Server) listening() int {
+// subscribed returns how many subscriptions there are, in either era.
+func (s *Server) subscribed() (n int) {
 	c := s.changes.(*changes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.listeners)
+	for _, sub := range c.legacy {
+		for change := range sub.wants {
+			if change.uri != "" {
+				n++
+			}
+		}
+	}
+	return n + len(c.listeners)
 }
 
 // The subscriptions at one server, whoever's they are, have a bound, beyond which they are refused.
@@ -1247,8 +1255,8 @@ func TestListenBounds(t *testing.T) {
 			end.Close()
 		}
 		time.Sleep(time.Minute)
-		if demo.listening() != 0 {
-			t.Error(demo.listening())
+		if demo.subscribed() != 0 {
+			t.Error(demo.subscribed())
 		}
 	})
 }
@@ -1587,7 +1595,7 @@ func TestClientsGo(t *testing.T) {
 	h := &StreamableHandler{Handler: demo, Sessions: &Sessions{Keep: 1 << 20}}
 	session := openSession(h, "2025-11-25")
 	var gone []visitor
-	for n := range 300 {
+	for n := range 100 {
 		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"talk"}`, n)
 		v := visit(h, "POST", body, session)
 		other := visit(h, "POST", modernRequest("talk", ""), modernLines("talk")...)
@@ -2271,7 +2279,7 @@ func TestHTTPListenStalled(t *testing.T) {
 		visit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { h.ServeHTTP(stalled, r) }), "POST", body, lines...)
 		reads := visit(h, "POST", strings.Replace(body, `"id":1`, `"id":"reads"`, 1), lines...)
 		synctest.Wait()
-		if n := demo.listening(); n != 2 {
+		if n := demo.subscribed(); n != 2 {
 			t.Fatal(n, "subscriptions")
 		}
 		for n := 1; n <= 1000; n++ { // more than its stream has room for
@@ -2564,8 +2572,8 @@ func (g *rig) checkLeft() {
 	if slices.Max(left) != 0 || slices.Min(left) != 0 {
 		g.Errorf("left: running, subscribed, bytes in use, running and bytes in use of SSE, conversations, kept, kept of SSE: %d", left)
 	}
-	if g.demo.listening() != 0 || g.demo.subscribed() != 0 {
-		g.Errorf("left: %d listening, %d subscribed", g.demo.listening(), g.demo.subscribed())
+	if n := g.demo.subscribed(); n != 0 {
+		g.Errorf("left: %d subscriptions", n)
 	}
 	if s := g.mcp.Sessions; s != nil && len(s.byID) != 0 {
 		g.Errorf("left: %d sessions", len(s.byID))
@@ -2736,25 +2744,7 @@ func TestHeaderParamsAreBounded(t *testing.T) {
 
 // ---- The client over HTTP ----
 
-// What a server says and how a Client reacts stands in testdata/cases/client-*.txtar. Below is what needs a load, a clock to the millisecond,
-// a real network, or an application.
-
-// subscribed returns how many subscriptions there are, in either era.
-func (s *Server) subscribed() (n int) {
-	c := s.changes.(*changes)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, sub := range c.legacy {
-		for change := range sub.wants {
-			if change.uri != "" {
-				n++
-			}
-		}
-	}
-	return n + len(c.listeners)
-}
-
-// ---- Odd servers ---- (more in testdata/cases/client-*.txtar)
+// What a server says and how a Client reacts stands in testdata/cases/client-*.txtar.
 
 // Whatever a server of HTTP answers, a Client survives it: its calls and its end come in time, no connection is left, and as soon as
 // the server is in its right mind a call works.
