@@ -73,23 +73,6 @@ func TestChildDies(t *testing.T) {
 	}
 }
 
-// A message of a child that is too large is skipped: it is not taken for the end of the child, which would be waited for, and what follows is
-// read.
-func TestChildSaysTooMuch(t *testing.T) {
-	conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return sh(`printf '%0200d\n' 1; echo "$1"; cat`) }, Grace: time.Minute, MaxLine: 100}.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	in, err := conn.Read()
-	if err != nil || in.Messages[0].Kind() != wire.Invalid || !errors.Is(in.Lost, wire.ErrTooLarge) {
-		t.Error(in, err)
-	}
-	if in, err := conn.Read(); err != nil || in.Messages[0].Method != "notifications/hello" {
-		t.Error(in, err)
-	}
-}
-
 // A command that cannot be started is an error, and leaves nothing open.
 func TestChildMissing(t *testing.T) {
 	files := shared.OpenFiles()

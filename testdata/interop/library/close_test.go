@@ -5,7 +5,6 @@ import (
 	"errors"
 	"interop/shared"
 	"log/slog"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,26 +12,6 @@ import (
 
 	"interop/wire"
 )
-
-// Close ends a subscription with ErrClosed, in either era.
-func TestCloseEndsListen(t *testing.T) {
-	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		synctest.Test(t, func(t *testing.T) {
-			c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{version}}
-			if err := c.Connect(t.Context(), pipeTo(newDemo())); err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan error)
-			go func() { ended <- c.Listen(t.Context(), wire.ListenFilter{ResourcesListChanged: true}) }()
-			synctest.Wait()
-			go c.Close()
-			if err := <-ended; !errors.Is(err, wire.ErrClosed) {
-				t.Error(version, err)
-			}
-			time.Sleep(time.Minute) // until the server has ended, too
-		})
-	}
-}
 
 // The goroutine that the handler of a notification starts may log, even while the next notification of the same batch is handled. This is for
 // -race.
@@ -63,27 +42,6 @@ func TestBrokenLineIsClosed(t *testing.T) {
 		}
 		if err := peer.Notify(t.Context(), "m", nil); !errors.Is(err, wire.ErrClosed) {
 			t.Error(err)
-		}
-	}
-}
-
-// An empty list of versions stands for all of them, as nil does: in a Client, in a Server and in a StreamableHandler.
-func TestEmptyVersions(t *testing.T) {
-	for _, versions := range [][]string{nil, {}} {
-		c := connect(t, &wire.Server{Versions: versions}, &wire.Client{Versions: versions})
-		if got := c.Server(); got.Version != "2026-07-28" || len(got.Versions) != len(wire.Revisions) {
-			t.Errorf("%q: %q of %q", versions, got.Version, got.Versions)
-		}
-		mcp := &wire.StreamableHandler{Handler: &wire.Server{}, Sessions: &wire.Sessions{}, Versions: versions}
-		defer mcp.Close()
-		site := httptest.NewServer(mcp)
-		defer site.Close()
-		for _, version := range eachRevision {
-			c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
-			if err := c.Connect(t.Context(), wire.HTTPDialer{URL: site.URL}); err != nil {
-				t.Errorf("%q, %s: %v", versions, version, err)
-			}
-			c.Close()
 		}
 	}
 }

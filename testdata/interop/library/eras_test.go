@@ -10,7 +10,7 @@ import (
 
 // The compatibility matrix of 2026-07-28 basic/versioning, with our own two ends.
 func TestEras(t *testing.T) {
-	eras := map[string][]string{"modern": {"2026-07-28"}, "legacy": {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}, "dual": nil}
+	eras := map[string][]string{"modern": {"2026-07-28"}, "legacy": {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}, "dual": {}} // an empty list stands for all, as nil does
 	want := map[string]string{
 		"modern modern": "2026-07-28", "modern legacy": "", "modern dual": "2026-07-28",
 		"legacy modern": "", "legacy legacy": "2025-11-25", "legacy dual": "2025-11-25",

@@ -107,7 +107,8 @@ func TestHTTPOddHandlers(t *testing.T) {
 		close(release)
 		<-stream.done
 		visit(h, "POST", ping, session, "Content-Type: text/plain").answered()
-		for _, want := range []string{"secret", "session ended", "deleted by the client", "refused", "status=415"} {
+		visit(h, "POST", ping, session).answered()
+		for _, want := range []string{`reason="session not found" method=POST path=/`, "secret", "session ended", "deleted by the client", "refused", "status=415"} {
 			if !strings.Contains(logged.String(), want) || strings.Contains(logged.String(), strings.TrimPrefix(session, "Mcp-Session-Id: ")) {
 				t.Errorf("%s is not logged, or the session's id is: %s", want, &logged)
 			}

@@ -231,14 +231,3 @@ func TestExchangeOfATest(t *testing.T) {
 		}
 	}
 }
-
-// The log of a request in a session that does not exist has the path, as that of any other refusal.
-func TestUnknownSessionIsLogged(t *testing.T) {
-	var logged lockedBuffer
-	h := &wire.StreamableHandler{Handler: newServer(), Sessions: &wire.Sessions{}, Guard: wire.Guard{Log: slog.New(slog.NewTextHandler(&logged, nil))}}
-	defer h.Close()
-	v := visit(h, "POST", ping, "Mcp-Session-Id: x").answered()
-	if v.Code != http.StatusNotFound || !strings.Contains(logged.String(), `reason="session not found" method=POST path=/`) {
-		t.Errorf("%d, %s", v.Code, &logged)
-	}
-}

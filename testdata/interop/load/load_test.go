@@ -46,21 +46,19 @@ func do(t *testing.T, c *http.Client, method, url, session, body string) *http.R
 	return resp
 }
 
-// quick is do for what is answered at once.
-func quick(t *testing.T, c *http.Client, method, url, session, body string) *http.Response {
-	t.Helper()
-	resp := do(t, c, method, url, session, body)
-	_, _ = io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
-	return resp
-}
-
 // open begins a session, and returns its id.
-func open(t *testing.T, c *http.Client, url string) string {
+func open(t *testing.T, c *http.Client, url string) (session string) {
 	t.Helper()
-	session := quick(t, c, "POST", url, "", hello).Header.Get("Mcp-Session-Id")
-	if resp := quick(t, c, "POST", url, session, ready); session == "" || resp.StatusCode != 202 {
-		t.Fatal(session, resp.Status)
+	for _, body := range []string{hello, ready} {
+		resp := do(t, c, "POST", url, session, body)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode/100 != 2 {
+			t.Fatal(resp.Status)
+		}
+		if body == hello {
+			session = resp.Header.Get("Mcp-Session-Id")
+		}
 	}
 	return session
 }
