@@ -30,7 +30,7 @@ package main
 //	                                                         > Last-Event-ID: 5d1f03aa.1/1
 //	                                                         < 200, and what follows that event
 //
-// On a first reading, read to the banner "The header of legacy requests": 635 lines.
+// On a first reading, read to the banner "The header of legacy requests": 639 lines.
 //
 // To see it work, read lessons 05, 06 and 12 of the course: testdata/README.md.
 //
@@ -51,7 +51,9 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// How a POST travels through the server: see incoming. What becomes of a call when its connection breaks:
+// How a POST travels through the server: see incoming.
+//
+// What becomes of a call when its connection breaks:
 //
 //	                              in a session             without one, and in the modern era
 //	the handler                   goes on                  its context ends
@@ -225,14 +227,18 @@ func (h *StreamableHandler) Close() {
 // writes the response. The handlers run on a goroutine of their own, because they may go on
 // when the client has gone:
 //
-//	goroutine of ServeHTTP                     goroutine of the handlers
-//	post, route, handOn, Peer.dispatch ──────► answerOn: Handler
-//	respond waits for: the end │ a message          │ messages, and the answers last
-//	  before the answer │ a second │ the end        v
-//	  of the client                             the Stream of the response
-//	beginResponse, under the lock of the Stream     │
-//	  the end, and only answers: writes JSON ◄──────┤
-//	  else: follows the Stream ◄────────────────────┘
+//	goroutine of ServeHTTP                    goroutine of the handlers
+//	1 post reads the payload
+//	2 route decides about era and session
+//	3 handOn calls Peer.dispatch ───────────► 4 answerOn calls the Handler
+//	5 respond waits, until one of these:        what it sends, and the answers last,
+//	  - the handlers have returned              go to the Stream of the response
+//	  - a message comes before the answer
+//	  - a second has passed
+//	  - the client has gone
+//	6 beginResponse decides, under the lock of the Stream:
+//	  - the handlers have returned, and there are only answers: JSON
+//	  - else: the response follows the Stream
 type incoming struct {
 	h           *StreamableHandler
 	w           http.ResponseWriter
@@ -278,7 +284,7 @@ func (in *incoming) refuse(status int, reason string) {
 
 func (in *incoming) reject(status int, fault *Error) {
 	in.handled()
-	in.h.reject(in.w, in.r, status, idOf(in.payload), fault)
+	in.h.rejectInEra(in.w, in.r, status, idOf(in.payload), fault)
 }
 
 // handled gives back what the requests have used: the handlers have returned, or there are
@@ -299,7 +305,7 @@ func (in *incoming) handled() {
 //	has more than one MCP-Protocol-Version                   400
 //	names a modern version, and one is offered               modern
 //	names no version, and no legacy one is offered           modern, which says what is missing
-//	names a modern version, and none is offered              400; an initialize that names it only in its header: see below
+//	names a modern version, and none is offered              400; an initialize that names it only in its header is legacy
 //	names another version in _meta than in its header        400
 //	names a version in _meta that is not offered             400
 //	is legacy, and no legacy version is offered              400
@@ -388,8 +394,8 @@ var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 // inSession dispatches a payload in a session. The handlers go on if the client
 // leaves: 2025-11-25 basic/transports#sending-messages-to-the-server,
 // "Disconnection SHOULD NOT be interpreted as the client cancelling its request."
-// So the context of the handlers has the values of the POST's context, but not its
-// end. When a session ends, its Peer cancels the requests that it serves. A context
+// So the context of the handlers does not end with the POST, but has the values of its
+// context. When a session ends, its Peer cancels the requests that it serves. A context
 // derived from that of the Peer would cost each session memory.
 func (in *incoming) inSession(base Exchange) {
 	s := in.h.session(in.w, in.r, idOf(in.payload), base.Principal)
@@ -457,7 +463,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 		in.isBatch = replies.Batch
 		in.payload = Payload{} // the messages, and with them the body, go when they are handled
 		in.h.run(func() {
-			defer in.stream.End()
+			defer in.stream.end()
 			in.fault = in.h.answerOn(in.stream, replies, encoded)
 		})
 		in.respond()
@@ -538,7 +544,7 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	defer s.mu.Unlock()
 	hasEnded := !s.endTime.IsZero()
 	hasGone := in.r.Context().Err() == context.Canceled
-	onlyAnswers := s.leave == nil && !slices.ContainsFunc(s.events, func(e sentEvent) bool { return e.method != "" })
+	onlyAnswers := s.farewell == nil && !slices.ContainsFunc(s.events, func(e sentEvent) bool { return e.method != "" })
 	fitsJSON := hasEnded && (in.acceptsJSON && len(s.events) > 0 || in.status() != http.StatusOK)
 	switch {
 	case hasGone && (!hasEnded || in.session == nil):
@@ -649,13 +655,13 @@ func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	return nil
 }
 
-// reject answers with an error. A server that offers no modern version must not
+// rejectInEra answers with an error. A server that offers no modern version must not
 // send the codes that only modern servers have. 2026-07-28
 // basic/transports/streamable-http#backward-compatibility: a client that gets one
 // goes on "rather than falling back" to initialize. The error has no id then, so the
 // client knows that no handler has read its call. 2025-11-25
 // basic/transports#sending-messages-to-the-server: "error response that has no id".
-func (h *StreamableHandler) reject(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
+func (h *StreamableHandler) rejectInEra(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
 	if !h.hasModern() && slices.Contains(modernCodes, fault.Code) {
 		id, fault = ID{}, &Error{Code: CodeInvalidRequest, Message: fault.Message, Data: fault.Data}
 	}
@@ -679,14 +685,14 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 		h.refuse(w, r, http.StatusBadRequest, id, "Mcp-Session-Id is required")
 		return nil
 	case len(names) > 1:
-		h.reject(w, r, http.StatusBadRequest, id, mismatch("More than one Mcp-Session-Id"))
+		h.rejectInEra(w, r, http.StatusBadRequest, id, mismatch("More than one Mcp-Session-Id"))
 		return nil
 	}
 	s := h.Sessions.get(names[0], principal)
 	if s == nil {
 		h.gone(w, r)
 	} else if fault := h.checkVersion(r); fault != nil {
-		h.reject(w, r, http.StatusBadRequest, id, fault)
+		h.rejectInEra(w, r, http.StatusBadRequest, id, fault)
 		s.release()
 		return nil
 	}
@@ -1227,7 +1233,7 @@ func (c *httpConn) receive(p *clientPost, resp *http.Response) (isStream bool, e
 		}
 		return false, fault
 	}
-	if p.request == (ID{}) { // any 2xx means that the payload was taken
+	if p.isDone() { // any 2xx means that the payload was taken
 		return false, nil
 	}
 	if p.payload.Messages[0].Method == "initialize" {
@@ -1306,7 +1312,7 @@ func (c *httpConn) readJSON(p *clientPost, resp *http.Response) error {
 	if in.Messages[0].Kind() != Invalid {
 		c.deliver(p, in)
 	}
-	if p.request == (ID{}) {
+	if p.isDone() {
 		return nil
 	}
 	beginning := bytes.Clone(body[:min(len(body), maxErrorBody)])
@@ -1331,10 +1337,10 @@ func (c *httpConn) deliver(p *clientPost, in Payload) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for other, isStream := range c.posts {
-		if other.request == (ID{}) || !hasResponseTo(in, other.request) {
+		if other.isDone() || !hasResponseTo(in, other.request) {
 			continue
 		}
-		other.request = ID{}
+		other.answered.Store(true)
 		if isStream && other != p { // the server has answered on p, and the stream may stay open for ever
 			other.cancel(context.Canceled)
 		}
@@ -1460,8 +1466,9 @@ type clientStream struct {
 // isStandalone reports whether s is the standalone stream.
 func (s *clientStream) isStandalone() bool { return s.payload.Messages == nil }
 
-// isDone reports whether the answer has come. The standalone stream is never done.
-func (s *clientStream) isDone() bool { return !s.isStandalone() && s.request == ID{} }
+// isDone reports whether no answer is waited for any more. The standalone stream is never
+// done.
+func (s *clientStream) isDone() bool { return !s.isStandalone() && s.clientPost.isDone() }
 
 // openStandalone opens the standalone stream, unless the Conn has ended.
 func (c *httpConn) openStandalone() {

@@ -40,7 +40,7 @@ package main
 //	notification  a message that is never answered
 //	belongs to    a notification or a call that a handler sends while it serves a request belongs to that request
 //	in flight     a request is in flight from the time it has come until its response is written
-//	exclusive     a request is exclusive if nothing more is read before it is answered
+//	exclusive     a request is exclusive if nothing more is read before it is answered: in MCP, initialize
 //	cancel        to end the context of a request, because its sender does not want the response
 //
 // Two rules of MCP are stricter than in JSON-RPC 2.0: an id is a string or an
@@ -55,7 +55,8 @@ package main
 //
 // To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
 // its appendix. "One call, through the code" there follows a request step by step. On
-// a first reading, read to the banner "Taking in what comes": 836 lines.
+// a first reading, read to the banner "The reader": 666 lines. Then look at
+// the picture there.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In
 // all files, "2025-11-25 basic#messages" stands for the page and the heading
@@ -91,7 +92,7 @@ import (
 // Message is one JSON-RPC request, notification or response. Kind says which.
 // The fields must not be changed once the message has been sent. Fields that you
 // fill in yourself are not checked, and are sent as they are. NewRequest and
-// NewResponse check what they are given.
+// NewResponse check params and results.
 type Message struct {
 	ID     ID              // of a request or a response; the zero ID: none
 	Method string          // of a request or a notification
@@ -308,9 +309,8 @@ type Payload struct {
 	done func() // runs when the payload is not needed any more; nil: nothing is to be done
 }
 
-// Raw returns the text that was read. It is nil in a Payload that Decode has not made.
-// Raw returns the text that was read. It is nil in a Payload that Decode has not made.
-// It must not be changed.
+// Raw returns the text that was read. It is nil in a Payload that Decode has not made. It
+// must not be changed.
 func (p Payload) Raw() []byte { return p.raw }
 
 // Decode reads a payload. Text that is not a message becomes an Invalid message.
@@ -477,8 +477,8 @@ type Exchange struct {
 	cannotCall   bool    // Call returns ErrNoServerRequests
 	exclusive    bool    // nothing more is read from the peer before this request is answered
 	// A transport that bounds the bytes of all its requests sets these two; nil: it does
-	// not. encode encodes the result, in place of marshalObject. use counts what the client
-	// has answered meanwhile.
+	// not. encode encodes the result, in place of marshalObject. use counts the bytes of the
+	// client's answers to our questions.
 	encode func(result any) (json.RawMessage, error)
 	use    func(bytes int) error
 }

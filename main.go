@@ -2028,6 +2028,8 @@ func (b *bridged) toClient(in Payload) {
 			b.writeToServer(Payload{Messages: []*Message{m}}) // its encoding is the answer to it
 		case m.Kind() == Invalid:
 			b.log.Warn("dropped what is no message", "reason", logged(m.Error))
+		case !isAnswer && m.Unusable() != nil:
+			b.log.Warn("dropped what is no message", "reason", logged(m.Unusable()))
 		case isAnswer && m.Unusable() != nil: // it breaks the rules, or the transport has lost it
 			b.fail(m.ID, m.Unusable())
 			b.checkSession(m.Unusable())

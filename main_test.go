@@ -1013,14 +1013,14 @@ func (p *paper) stick(until chan struct{}) {
 func TestStreamIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, keep := range []int{0, 1, 1 << 20} {
-			s, stuck := NewStream("tag.1", keep), make(chan struct{})
+			s, stuck := newLoneStream("tag.1", keep), make(chan struct{})
 			p, hangUp, _ := follow(t, s, "")
 			synctest.Wait()
 			p.stick(stuck)
 			var sent atomic.Int32
 			go func() {
 				for n := range 1000 {
-					if s.Send(context.Background(), fmt.Appendf(nil, "%-1000d", n)) == nil {
+					if s.push(context.Background(), sentEvent{text: fmt.Appendf(nil, "%-1000d", n)}) == nil {
 						sent.Add(1)
 					}
 				}
@@ -1030,7 +1030,7 @@ func TestStreamIsBounded(t *testing.T) {
 				t.Errorf("keep %d: %d events wait for a client that does not read", keep, n)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			if err := s.Send(ctx, make([]byte, 1000)); err != context.DeadlineExceeded {
+			if err := s.push(ctx, sentEvent{text: make([]byte, 1000)}); err != context.DeadlineExceeded {
 				t.Error(err)
 			}
 			cancel()
@@ -1047,13 +1047,13 @@ func TestStreamIsBounded(t *testing.T) {
 
 // Without ids, or cut before one was sent, a stream is lost with its connection: Send fails at once.
 func TestStreamLost(t *testing.T) {
-	for _, s := range []*Stream{NewStream("", 0), NewStream("a", 1000)} {
-		if err := s.Send(t.Context(), nil); !errors.Is(err, ErrClosed) {
+	for _, s := range []*Stream{newLoneStream("", 0), newLoneStream("a", 1000)} {
+		if err := s.push(t.Context(), sentEvent{text: nil}); !errors.Is(err, ErrClosed) {
 			t.Error("before a response has followed:", err)
 		}
 		_, hangUp, _ := follow(t, s, "")
 		hangUp()
-		if err := s.Send(t.Context(), nil); !errors.Is(err, ErrClosed) {
+		if err := s.push(t.Context(), sentEvent{text: nil}); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 	}
@@ -1063,19 +1063,19 @@ func TestStreamLost(t *testing.T) {
 // time for what net/http has to write.
 func TestStreamDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewStream("s", 0)
+		s := newLoneStream("s", 0)
 		p := &timed{paper: paper{header: http.Header{}}}
 		done := make(chan struct{})
-		go func() { defer close(done); _ = s.Follow(p, httptest.NewRequest("GET", "/", nil), "") }()
+		go func() { defer close(done); _ = followStream(s, p, httptest.NewRequest("GET", "/", nil), "") }()
 		for range 3 {
-			_ = s.Send(t.Context(), []byte("x"))
+			_ = s.push(t.Context(), sentEvent{text: []byte("x")})
 			synctest.Wait()
 			if !p.until.IsZero() || p.left < stall {
 				t.Error("there were", p.left, "to write, and afterwards", p.until)
 			}
 			time.Sleep(2 * stall)
 		}
-		s.End()
+		s.end()
 		<-done
 		if left := time.Until(p.until); left < stall {
 			t.Error("for the last chunk there are", left)
@@ -1629,13 +1629,13 @@ func TestBytesInUse(t *testing.T) {
 func TestKeptByAll(t *testing.T) {
 	const size = 1000 // of an event, about
 	kept := counter{limit: 10 * size}
-	streams := []*Stream{NewStream("a", 1<<20), NewStream("b", 1<<20)}
+	streams := []*Stream{newLoneStream("a", 1<<20), newLoneStream("b", 1<<20)}
 	for i, s := range streams {
 		s.kept = &kept
 		p, hangUp, _ := follow(t, s, "")
 		waitFor(t, func() bool { return p.read() != "" })
 		for n := range 20 {
-			if err := s.Send(t.Context(), make([]byte, size-eventOverhead-20)); err != nil {
+			if err := s.push(t.Context(), sentEvent{text: make([]byte, size-eventOverhead-20)}); err != nil {
 				t.Fatal(err)
 			}
 			if taken := takenOf(&kept); taken > kept.limit {
@@ -1646,14 +1646,14 @@ func TestKeptByAll(t *testing.T) {
 		hangUp()
 	}
 	a, b := streams[0], streams[1]
-	if n := len(a.events); n == 0 || n > 10 || a.lastLost == 0 || a.lastLost > 20-int64(n) {
-		t.Errorf("the first stream keeps %d events, and has lost those up to %d", n, a.lastLost)
+	if n := len(a.events); n == 0 || n > 10 || a.lostThrough == 0 || a.lostThrough > 20-int64(n) {
+		t.Errorf("the first stream keeps %d events, and has lost those up to %d", n, a.lostThrough)
 	}
-	if n := len(b.events); n > 10-len(a.events) || b.lastLost < 20-int64(n) {
-		t.Errorf("the second stream keeps %d events, and has lost those up to %d", n, b.lastLost)
+	if n := len(b.events); n > 10-len(a.events) || b.lostThrough < 20-int64(n) {
+		t.Errorf("the second stream keeps %d events, and has lost those up to %d", n, b.lostThrough)
 	}
 	for _, s := range streams {
-		s.End()
+		s.end()
 		s.forget()
 	}
 	if kept.taken != 0 {
@@ -1747,17 +1747,17 @@ func TestJSONIsNotKept(t *testing.T) {
 
 // A stream keeps its newest event, even if that alone is too much for it. Its id may have any characters but the end of a line.
 func TestNewestIsKept(t *testing.T) {
-	s := NewStream("a/b", 1000)
+	s := newLoneStream("a/b", 1000)
 	p, hangUp, _ := follow(t, s, "")
 	waitFor(t, func() bool { return p.read() != "" })
 	for _, data := range []string{"one", "two", strings.Repeat("x", 100_000)} {
-		if err := s.Send(t.Context(), []byte(data)); err != nil {
+		if err := s.push(t.Context(), sentEvent{text: []byte(data)}); err != nil {
 			t.Fatal(err)
 		}
 		waitFor(t, func() bool { got, _, _ := p.data(); return len(got) > 0 && got[len(got)-1] == data })
 	}
 	hangUp()
-	s.End()
+	s.end()
 	p, _, done := follow(t, s, s.eventID(2))
 	<-done
 	if got, id, _ := p.data(); len(got) != 1 || len(got[0]) != 100_000 || id != s.eventID(3) {
@@ -1767,15 +1767,15 @@ func TestNewestIsKept(t *testing.T) {
 
 // What a response could not write is written by the next one.
 func TestFailedWrite(t *testing.T) {
-	s := NewStream("a", 1000)
+	s := newLoneStream("a", 1000)
 	p, hangUp, _ := follow(t, s, "")
 	waitFor(t, func() bool { return p.read() != "" })
-	_ = s.Send(t.Context(), []byte("one"))
+	_ = s.push(t.Context(), sentEvent{text: []byte("one")})
 	waitFor(t, func() bool { _, id, _ := p.data(); return id == s.eventID(1) })
 	hangUp()
-	_ = s.Send(t.Context(), []byte("two"))
-	_ = s.Follow(failing{p}, httptest.NewRequest("GET", "/", nil), "")
-	s.End()
+	_ = s.push(t.Context(), sentEvent{text: []byte("two")})
+	_ = followStream(s, failing{p}, httptest.NewRequest("GET", "/", nil), "")
+	s.end()
 	p, _, done := follow(t, s, "")
 	<-done
 	if got, _, _ := p.data(); !slices.Equal(got, []string{"two"}) {
@@ -1978,6 +1978,61 @@ func TestServerWithoutVersion(t *testing.T) {
 	if info := c.Server().Info; info == nil || info.Name != "s" {
 		t.Error(info)
 	}
+}
+
+// Some servers answer a call on the standalone stream, and leave that of the call open. The Client closes it: each call has its answer, and
+// nothing is left behind.
+func TestAnswerOnAnotherStream(t *testing.T) {
+	answers := make(chan string)
+	var open atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		m := Decode(body).Messages[0]
+		switch {
+		case r.Method == http.MethodPost && m.Method == "initialize":
+			w.Header().Set("Mcp-Session-Id", "s")
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}`, m.ID)
+			return
+		case r.Method == http.MethodPost && m.Kind() != Request:
+			w.WriteHeader(http.StatusAccepted)
+			return
+		case r.Method == http.MethodDelete:
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		if r.Method == http.MethodPost {
+			open.Add(1)
+			defer open.Add(-1)
+			answers <- fmt.Sprintf(`data: {"jsonrpc":"2.0","id":%s,"result":{"id":%s}}`+"\n\n", m.ID, m.ID)
+		}
+		_ = http.NewResponseController(w).Flush()
+		for {
+			var next chan string // nil, which is never ready, for a POST
+			if r.Method == http.MethodGet {
+				next = answers
+			}
+			select {
+			case <-r.Context().Done():
+				return
+			case answer := <-next:
+				_, _ = io.WriteString(w, answer)
+				_ = http.NewResponseController(w).Flush()
+			}
+		}
+	}))
+	defer s.Close()
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{"2025-06-18"}}
+	defer c.Close()
+	if err := c.Connect(t.Context(), HTTPDialer{URL: s.URL}); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, func() bool { return open.Load() == 0 })
 }
 
 // A Server behind ServeConn says what is wrong.
@@ -5542,7 +5597,7 @@ func follow(t *testing.T, s *Stream, after string) (p *paper, hangUp func(), don
 	done = make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := s.Follow(p, httptest.NewRequestWithContext(ctx, "GET", "/", nil), after); err != nil {
+		if err := followStream(s, p, httptest.NewRequestWithContext(ctx, "GET", "/", nil), after); err != nil {
 			t.Errorf("after %q: %v", after, err)
 		}
 	}()
@@ -5593,6 +5648,18 @@ func visit(h http.Handler, request, body string, lines ...string) visitor {
 
 // answered waits for the end of the response.
 func (v visitor) answered() visitor { <-v.done; return v }
+
+// newLoneStream returns a stream of no session. Nothing can be sent before a response follows it.
+func newLoneStream(id string, keep int) *Stream { return &Stream{id: id, keep: keep, state: lost} }
+
+// followStream writes events to w, after the one with the id after, as a GET does.
+func followStream(s *Stream, w http.ResponseWriter, r *http.Request, after string) error {
+	f, err := s.attach(after)
+	if err == nil {
+		s.serveFollower(f, w, r)
+	}
+	return err
+}
 
 // openSession returns the line of the header that names a new session, if the handler has sessions.
 func openSession(h http.Handler, version string) string {

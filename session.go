@@ -115,18 +115,19 @@ type Revision struct {
 	// For Streamable HTTP:
 	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
 	Resume        bool // Last-Event-ID continues a stream
-	Prime         bool // a stream begins with an event without data: with its id the client can reconnect. So the server may hang up early
+	Prime         bool // a stream begins with an id, so the server may close the connection early: lesson 26
 }
 
 // Revisions are all versions of the protocol, in the order in which a client tries
 // them: the modern ones first, and in each era the newest first. The legacy ones are
 // those that begin with initialize. Each line of a row has what came with one version.
 //
-// To add a revision, add a row, in this file or from an init function of your own: a modern one above all legacy ones, and a legacy one
-// above the older legacy ones, whatever its date. Then run the tests with -update: what
-// they change in testdata shows what the row changes on the wire. By hand, change the
-// client's lines of lessons 14, 15 and 38, and the versions of the handshakes in
-// cases/client-eras.txtar. A modern revision has no batches, whatever its row says.
+// To add a revision, add a row, in this file or from an init function of your own: a
+// modern one above all legacy ones, and a legacy one above all legacy ones that it is to be
+// preferred to. Then run the tests with -update: what they change in testdata shows what the
+// row changes on the wire. By hand, change the client's lines of lessons 14, 15 and 38, and
+// the versions of the handshakes in cases/client-eras.txtar. A modern revision has no
+// batches, whatever its row says.
 var Revisions = []Revision{
 	{
 		Version: "2026-07-28", Modern: true, ResourceNotFound: CodeInvalidParams,
@@ -1831,9 +1832,11 @@ func (x *Exchange) hasCapability(name, part string) bool {
 //	any other error               a result with isError and the text of the error, which the model reads
 //
 // So the text of an error must not contain secrets. Calls run at the same time: state that they
-// share needs a mutex. An argument that is null counts as
-// missing, unless its field is a json.RawMessage. An argument that is missing, that
-// appears twice or that has another type is answered with isError in each revision:
+// share needs a mutex.
+//
+// An argument that is null counts as missing, unless its field is a json.RawMessage. An
+// argument that is missing, that appears twice or that has another type is answered with
+// isError in each revision:
 // 2025-11-25 server/tools#error-handling counts "input validation errors" among those from
 // which a model can correct itself. Arguments that are no object are answered with
 // CodeInvalidParams.
@@ -1966,7 +1969,9 @@ func toolResult(x *Exchange, result any) (any, error) {
 	case ToolResult:
 		full = result
 	case *ToolResult:
-		full = *result
+		if result != nil {
+			full = *result
+		}
 	default:
 		raw, err := marshal(result)
 		if err != nil {

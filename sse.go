@@ -19,8 +19,7 @@ package main
 //	< event: message
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
-// On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 652 lines.
+// On a first reading, read to the banner "Sending on a stream": 489 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -43,7 +42,7 @@ package main
 //
 // The words of this file and of http.go:
 //
-//	response   the HTTP response
+//	response   the HTTP response, and not the JSON-RPC response that is in it
 //	answer     as in jsonrpc.go: what an HTTP response carries to answer a request or a batch
 //	stream     a sequence of events with numbers; one response carries it, and after a cut the next one
 //	follower   the response that carries a stream at this time
@@ -164,7 +163,7 @@ const (
 // those that are written. A response follows the stream, which is a position in these events:
 //
 //	      kept, for a client that comes back   |  in use, until they are written
-//	... 1/3   1/4   1/5   1/6   1/7   1/8   1/9|  1/10   1/11   1/12  <-- Send
+//	... 1/3   1/4   1/5   1/6   1/7   1/8   1/9|  1/10   1/11   1/12  <-- push
 //	lost                                       ^
 //	                                           follower: what its response has written
 //
@@ -174,7 +173,7 @@ const (
 //	  |   a response    ^    the connection breaks,    |  the client can
 //	  |   begins        |    or Exchange.Disconnect    |  not come back
 //	  |                 +------------------------------+
-//	  |                            Follow
+//	  |                            attach
 //	  +--> the answer goes out as JSON, or the client has gone: lost
 //
 // In the state lost nothing can be sent. A sender waits while a response follows and has
@@ -196,20 +195,20 @@ type Stream struct {
 	session   *Session      // nil: the stream belongs to none
 	place     *list.Element // in Sessions.endedStreams, whose mutex guards it; nil: it is not there
 
-	mu       sync.Mutex // guards the fields below
-	state    streamState
-	endTime  time.Time   // zero: it has not ended
-	events   []sentEvent // always a suffix of all that was sent
-	last     int64       // number of the last event
-	settled  int64       // number of the last event that is not in use any more: it is kept, or dropped
-	written  int64       // number of the last event that a response has written
-	lastLost int64       // number of the last event that is dropped, progress aside
-	unread   int         // bytes of events that are in use
-	keptSize int         // bytes of events that are kept
+	mu          sync.Mutex // guards the fields below
+	state       streamState
+	endTime     time.Time   // zero: it has not ended
+	events      []sentEvent // always a suffix of all that was sent
+	last        int64       // number of the last event
+	settled     int64       // number of the last event that is not in use any more: it is kept, or dropped
+	written     int64       // number of the last event that a response has written
+	lostThrough int64       // number of the last event that is dropped, progress aside
+	inUse       int         // bytes of events that are in use
+	keptBytes   int         // bytes of events that are kept
 
 	isForgotten bool      // nobody can continue it any more
 	asked       []ID      // questions that were sent here; those that are answered may be among them
-	leave       []byte    // with this event the follower leaves; nil: it stays
+	farewell    []byte    // the last event of a response that ends before its stream; nil: it does not
 	follower    *follower // nil: nobody follows
 	changed     chan struct{}
 }
@@ -268,175 +267,12 @@ func (e sentEvent) parts() [][]byte {
 	return [][]byte{e.text, e.result, []byte("}")}
 }
 
-// NewStream returns a stream that belongs to no session. keep is how many bytes of its
-// events are kept for a client that comes back. Nothing can be sent before a response
-// follows the stream. If keep is 0, events have no ids, and a stream whose response breaks
-// off is lost. id must be unique among the streams that a client can ask for: 2025-11-25
-// basic/transports#resumability-and-redelivery, an event id "MUST be globally unique
-// across all streams within that session".
-func NewStream(id string, keep int) *Stream { return &Stream{id: id, keep: keep, state: lost} }
-
-var (
-	errNobody  = fmt.Errorf("no client reads the stream: %w", ErrClosed)
-	errNotKept = errors.New("no such event is kept")
-)
-
-// Send sends an event with this data. It waits as the comment on Stream says, or until ctx
-// ends. It returns an error that wraps ErrClosed if the stream has ended, or if no client
-// can read it.
-func (s *Stream) Send(ctx context.Context, data []byte) error {
-	return s.push(ctx, sentEvent{text: data})
-}
-
-// send sends a message that is no answer. If too much is in use, progress is dropped: the
-// answer says more.
-func (s *Stream) send(ctx context.Context, m *Message) error {
-	e := newSentEvent(m)
-	err := s.push(ctx, e)
-	if e.isProgress() && err == error(errNoMemory) {
-		return nil
-	}
-	return err
-}
-
-// sendAnswer sends an answer. If too much is in use, an error takes its place. Any other error
-// means that no client can read the answer, and there is nobody to tell that. sendAnswer returns
-// the Error that it has sent; nil: it was a result.
-func (s *Stream) sendAnswer(m *Message) *Error {
-	if s.push(context.Background(), newSentEvent(m)) == error(errNoMemory) {
-		m = NewResponse(m.ID, nil, errNoMemory)
-		_ = s.push(context.Background(), newSentEvent(m))
-	}
-	return m.Error
-}
-
-// push adds an event. Its bytes are in use from now on, also while the sender waits.
-func (s *Stream) push(ctx context.Context, e sentEvent) error {
-	if !s.used.take(counted(e.size())) {
-		return errNoMemory
-	}
-	for {
-		changed, err := s.tryPush(e)
-		switch {
-		case err != nil:
-			s.used.give(counted(e.size()))
-			return err
-		case changed == nil:
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			s.used.give(counted(e.size()))
-			return ctx.Err()
-		}
-	}
-}
-
-// tryPush adds an event, unless the sender has to wait until changed is closed.
-func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.state == lost || !s.endTime.IsZero():
-		return nil, errNobody
-	case s.state == followed && s.unread > 0 && s.unread+e.size() > maxUnwritten:
-		return s.whenChanged(), nil
-	}
-	s.noteQuestion(e.question)
-	s.events = append(s.events, e)
-	s.last++
-	s.unread += e.size()
-	if s.state == left {
-		s.settle()
-	}
-	if e.method != "" || s.state == followed { // an answer that may go out as JSON waits for the end
-		s.signal()
-	}
-	return nil, nil
-}
-
-// End ends the stream. The follower still writes what was sent. End may be called more than
-// once.
-func (s *Stream) End() {
-	s.mu.Lock()
-	if s.endTime.IsZero() {
-		s.endTime = time.Now()
-	}
-	s.signal()
-	s.mu.Unlock()
-	s.noteEnd()
-}
-
-// noteEnd tells the table of sessions that a stream has begun and ended.
-func (s *Stream) noteEnd() {
-	s.mu.Lock()
-	isOver := s.state != fresh && !s.endTime.IsZero()
-	s.mu.Unlock()
-	if isOver && s.session != nil {
-		s.session.table.noteEnded(s)
-	}
-}
-
-// forget drops all events of the stream that are written. Nobody can continue it any more.
-func (s *Stream) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.isForgotten = true
-	s.settle()
-}
-
-// disconnect ends the response that follows the stream when it has written all events. The
-// client is told to come back after retry. The stream goes on. Only 2025-11-25 has this,
-// elsewhere disconnect does nothing: basic/transports#sending-messages-to-the-server, "the
-// server MAY close the connection (without terminating the SSE stream) at any time" after
-// an event id has been sent.
-func (s *Stream) disconnect(retry time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.polls() && (s.state == fresh || s.state == followed) {
-		s.leave = Event{Retry: max(retry, time.Millisecond)}.Append(nil)
-		s.signal()
-	}
-}
-
-// polls reports whether a response may end before its stream, so that the client comes back
-// for the rest.
-func (s *Stream) polls() bool { return s.prime && s.keep > 0 }
-
-// whenChanged returns a channel that is closed when something has changed. The caller holds
-// mu.
-func (s *Stream) whenChanged() <-chan struct{} {
-	if s.changed == nil {
-		s.changed = make(chan struct{})
-	}
-	return s.changed
-}
-
-// signal wakes the goroutines that wait for a change. The caller holds mu.
-func (s *Stream) signal() {
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
-	}
-}
-
 // ---- Following a stream ----
 
-// Follow writes events to w until the stream ends, the client has gone, or another response
-// follows the stream. It begins after the event with the id after. If after is "", it
-// begins with the first event that no response has written. If the stream has no such
-// event, or what follows that event is not kept any more, Follow returns an error, and has
-// written nothing.
-func (s *Stream) Follow(w http.ResponseWriter, r *http.Request, after string) error {
-	f, err := s.attach(after)
-	if err == nil {
-		s.serveFollower(f, w, r)
-	}
-	return err
-}
-
-// attach makes a follower, which takes the place of another one. Only run detaches it.
+// attach makes a follower, which takes the place of another one. It begins after the event
+// with the id after. If after is "", it begins with the first event that no response has
+// written. If the stream has no such event, or what follows that event is not kept any more,
+// attach returns an error. Only serveFollower detaches the follower.
 func (s *Stream) attach(after string) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -463,7 +299,7 @@ func (s *Stream) attachAt(from int64, isNew bool) *follower {
 		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
 	}
 	if s.follower != nil {
-		s.leave = nil // which is for the other one
+		s.farewell = nil // which is for the other one
 	}
 	s.follower, s.state = f, followed
 	s.signal() // so that the other follower ends
@@ -486,7 +322,7 @@ func (s *Stream) position(id string) (number int64, err error) {
 		return 0, errNotKept
 	case number < 0, number == 0 && !s.prime, number > s.last: // no response has had such an id
 		return 0, errNotKept
-	case number < s.lastLost:
+	case number < s.lostThrough:
 		return 0, errNotKept
 	}
 	return number, nil
@@ -499,17 +335,17 @@ func (s *Stream) serveFollower(f *follower, w http.ResponseWriter, r *http.Reque
 	response := newEventWriter(w)
 	defer extendDeadline(w, 0) // net/http writes the end of the response
 	text := f.opening
-	isEmpty := true
+	hasWritten := false
 	for {
-		leave, changed, over := s.nextEvents(f)
+		farewell, changed, over := s.nextEvents(f)
 		if r.Context().Err() != nil {
 			return
 		}
-		text = append(text, leave...)
-		if isEmpty && len(text)+len(f.batch) == 0 {
+		text = append(text, farewell...)
+		if !hasWritten && len(text)+len(f.batch) == 0 {
 			text = []byte(":\n\n") // a proxy may hold the header back until the first byte of the body comes
 		}
-		isEmpty = false
+		hasWritten = true
 		if len(text)+len(f.batch) > 0 && response.write(text, s, f) != nil || over {
 			return
 		}
@@ -532,8 +368,8 @@ func (s *Stream) serveFollower(f *follower, w http.ResponseWriter, r *http.Reque
 
 // nextEvents gives a follower what it writes next. What it has taken before is written by now. If
 // there is nothing, changed is closed when there may be something. If it is over, the
-// response ends with leave.
-func (s *Stream) nextEvents(f *follower) (leave []byte, changed <-chan struct{}, over bool) {
+// response ends with farewell.
+func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(f.batch)
@@ -559,8 +395,8 @@ func (s *Stream) nextEvents(f *follower) (leave []byte, changed <-chan struct{},
 	switch {
 	case len(f.batch) > 0:
 		return nil, nil, false
-	case s.leave != nil, !s.endTime.IsZero():
-		return s.leave, nil, true
+	case s.farewell != nil, !s.endTime.IsZero():
+		return s.farewell, nil, true
 	}
 	return nil, s.whenChanged(), false
 }
@@ -569,7 +405,7 @@ func (s *Stream) nextEvents(f *follower) (leave []byte, changed <-chan struct{},
 func (s *Stream) detach(f *follower) {
 	s.mu.Lock()
 	if s.follower == f {
-		s.follower, s.leave = nil, nil
+		s.follower, s.farewell = nil, nil
 		s.state = lost
 		if s.isResumable() {
 			s.state = left
@@ -648,6 +484,146 @@ func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
 		return err
 	}
 	return out.rc.Flush()
+}
+
+// ---- Sending on a stream ----
+
+var (
+	errNobody  = fmt.Errorf("no client reads the stream: %w", ErrClosed)
+	errNotKept = errors.New("no such event is kept")
+)
+
+// send sends a message that is no answer. If too much is in use, progress is dropped: the
+// answer says more.
+func (s *Stream) send(ctx context.Context, m *Message) error {
+	e := newSentEvent(m)
+	err := s.push(ctx, e)
+	if e.isProgress() && errors.Is(err, errNoMemory) {
+		return nil
+	}
+	return err
+}
+
+// sendAnswer sends an answer. If too much is in use, an error takes its place. Any other error
+// means that no client can read the answer, and there is nobody to tell that. sendAnswer returns
+// the Error that it has sent; nil: it was a result.
+func (s *Stream) sendAnswer(m *Message) *Error {
+	if errors.Is(s.push(context.Background(), newSentEvent(m)), errNoMemory) {
+		m = NewResponse(m.ID, nil, errNoMemory)
+		_ = s.push(context.Background(), newSentEvent(m))
+	}
+	return m.Error
+}
+
+// push adds an event. Its bytes are in use from now on, also while the sender waits.
+func (s *Stream) push(ctx context.Context, e sentEvent) error {
+	if !s.used.take(counted(e.size())) {
+		return errNoMemory
+	}
+	for {
+		changed, err := s.tryPush(e)
+		switch {
+		case err != nil:
+			s.used.give(counted(e.size()))
+			return err
+		case changed == nil:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			s.used.give(counted(e.size()))
+			return ctx.Err()
+		}
+	}
+}
+
+// tryPush adds an event, unless the sender has to wait until changed is closed.
+func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.state == lost || !s.endTime.IsZero():
+		return nil, errNobody
+	case s.state == followed && s.inUse > 0 && s.inUse+e.size() > maxUnwritten:
+		return s.whenChanged(), nil
+	}
+	s.noteQuestion(e.question)
+	s.events = append(s.events, e)
+	s.last++
+	s.inUse += e.size()
+	if s.state == left {
+		s.settle()
+	}
+	if e.method != "" || s.state == followed { // an answer that may go out as JSON waits for the end
+		s.signal()
+	}
+	return nil, nil
+}
+
+// end ends the stream. The follower still writes what was sent. end may be called more than
+// once.
+func (s *Stream) end() {
+	s.mu.Lock()
+	if s.endTime.IsZero() {
+		s.endTime = time.Now()
+	}
+	s.signal()
+	s.mu.Unlock()
+	s.noteEnd()
+}
+
+// noteEnd tells the table of sessions that a stream has begun and ended.
+func (s *Stream) noteEnd() {
+	s.mu.Lock()
+	isOver := s.state != fresh && !s.endTime.IsZero()
+	s.mu.Unlock()
+	if isOver && s.session != nil {
+		s.session.table.noteEnded(s)
+	}
+}
+
+// forget drops all events of the stream that are written. Nobody can continue it any more.
+func (s *Stream) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isForgotten = true
+	s.settle()
+}
+
+// disconnect ends the response that follows the stream when it has written all events. The
+// client is told to come back after retry. The stream goes on. Only 2025-11-25 has this,
+// elsewhere disconnect does nothing: basic/transports#sending-messages-to-the-server, "the
+// server MAY close the connection (without terminating the SSE stream) at any time" after
+// an event id has been sent.
+func (s *Stream) disconnect(retry time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.polls() && (s.state == fresh || s.state == followed) {
+		s.farewell = Event{Retry: max(retry, time.Millisecond)}.Append(nil)
+		s.signal()
+	}
+}
+
+// polls reports whether a response may end before its stream, so that the client comes back
+// for the rest.
+func (s *Stream) polls() bool { return s.prime && s.keep > 0 }
+
+// whenChanged returns a channel that is closed when something has changed. The caller holds
+// mu.
+func (s *Stream) whenChanged() <-chan struct{} {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
+// signal wakes the goroutines that wait for a change. The caller holds mu.
+func (s *Stream) signal() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
 }
 
 // ---- Sessions: what a legacy server remembers about its HTTP clients ----
@@ -802,7 +778,11 @@ func (s *Session) hasEnded() bool {
 func (s *Session) isSilent(d time.Duration) bool { return s.busy == 0 && time.Since(s.since) >= d }
 
 // Len returns how many sessions there are.
-func (ss *Sessions) Len() int { return len(ss.All()) }
+func (ss *Sessions) Len() int {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return len(ss.byID)
+}
 
 // All returns all sessions, in no order.
 func (ss *Sessions) All() []*Session {
@@ -959,7 +939,7 @@ func (s *Session) stop(why error) {
 	s.Peer.refuseCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
 	s.Peer.endContexts(why)
 	for _, stream := range streams {
-		stream.End()
+		stream.end()
 		stream.forget() // no client can come back
 	}
 }
@@ -1626,10 +1606,9 @@ type poster struct {
 
 // A clientPost is one POST, until all that it brings has come.
 type clientPost struct {
-	payload Payload
-	// request is the id of the request in payload. The zero ID: there is none, or its
-	// response has come. The mutex of the poster guards changes.
-	request ID
+	payload  Payload
+	request  ID          // of the request in payload; the zero ID: there is none
+	answered atomic.Bool // its response has come, perhaps on another stream
 	// ctx ends when the post is over. Its cause is why it has failed, if it has.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -1637,6 +1616,9 @@ type clientPost struct {
 	revision Revision // in which it is sent
 	session  string   // for Streamable HTTP: the id of the session; "": none
 }
+
+// isDone reports whether no answer to the post is waited for, or not any more.
+func (p *clientPost) isDone() bool { return p.request == ID{} || p.answered.Load() }
 
 // newPoster returns the poster of a Conn. client is that of the Dialer.
 func newPoster(client *http.Client) poster {
@@ -2656,20 +2638,20 @@ func (s *Stream) settle() {
 	for s.settled < through {
 		e := s.events[s.settled+1-s.first()]
 		isKept := keep > 0 && s.kept.take(e.size()+eventOverhead)
-		if !isKept && s.keptSize > 0 {
+		if !isKept && s.keptBytes > 0 {
 			s.dropOldest()
 			continue
 		}
 		s.settled++
-		s.unread -= e.size()
+		s.inUse -= e.size()
 		s.used.give(counted(e.size()))
 		if isKept {
-			s.keptSize += e.size() + eventOverhead
+			s.keptBytes += e.size() + eventOverhead
 		} else {
 			s.remove() // it is the oldest one, because nothing is kept
 		}
 	}
-	for s.keptSize > keep && (keep == 0 || s.first() < s.settled) {
+	for s.keptBytes > keep && (keep == 0 || s.first() < s.settled) {
 		if s.follower != nil && s.first() > s.follower.position {
 			return // the follower still has to write it, and settles again when it goes
 		}
@@ -2680,7 +2662,7 @@ func (s *Stream) settle() {
 // dropOldest drops the oldest event that is kept. The caller holds mu.
 func (s *Stream) dropOldest() {
 	size := s.events[0].size() + eventOverhead
-	s.keptSize -= size
+	s.keptBytes -= size
 	s.kept.give(size)
 	s.remove()
 }
@@ -2688,7 +2670,7 @@ func (s *Stream) dropOldest() {
 // remove takes the oldest event out of the stream. The caller holds mu.
 func (s *Stream) remove() {
 	if !s.events[0].isProgress() {
-		s.lastLost = s.first()
+		s.lostThrough = s.first()
 	}
 	s.events[0] = sentEvent{}
 	s.events = s.events[1:]
