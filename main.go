@@ -751,7 +751,7 @@ func call(ctx context.Context, args []string) error {
 	dials := c.dialers(o)
 	err := c.limited(ctx, "connecting: ", func(ctx context.Context) error { return c.Connect(ctx, dials...) })
 	if err != nil {
-		return fmt.Errorf("%w%s", err, c.advice(err))
+		return fmt.Errorf("%w%s", err, advice(err))
 	}
 	defer stderr.status("")
 	// After a signal the program cannot just return: it may be reading standard
@@ -880,17 +880,23 @@ func (n *sessionNoter) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // advice returns what the user may try after an error, as a text to append to it; "":
 // the error says it all.
-func (c *caller) advice(err error) string {
+func advice(err error) string {
 	fault, _ := errors.AsType[*HTTPError](err)
 	answer, _ := errors.AsType[*Error](err)
+	file, _ := errors.AsType[*fs.PathError](err)
 	switch {
 	case fault != nil && fault.Status == http.StatusUnauthorized:
-		challenge := strings.Join(fault.Header.Values("WWW-Authenticate"), ", ") // it names who issues a token: RFC 9728
-		return "; send a token with -header 'Authorization: Bearer TOKEN'; the server says: " + cmp.Or(challenge, "nothing")
-	case answer != nil && answer.Code == CodeMissingCapability:
-		return "; " + capabilityAdvice
+		text := "; send a token with -header 'Authorization: Bearer TOKEN'"
+		if challenges := fault.Header.Values("WWW-Authenticate"); challenges != nil { // they name who issues a token: RFC 9728
+			text += "; the server says: " + strings.Join(challenges, ", ")
+		}
+		return text
+	case errors.Is(err, ErrSessionEnded):
+		return ""
 	case fault != nil && answer == nil && slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, fault.Status): // as of a web site
 		return "; no MCP server answers at this path: that of most ends in /mcp or /sse"
+	case errors.Is(err, exec.ErrNotFound), file != nil && file.Op == "fork/exec" && errors.Is(err, fs.ErrNotExist):
+		return "; a URL begins with http:// or https://"
 	}
 	return ""
 }
@@ -933,7 +939,7 @@ func (c *caller) callLines(ctx context.Context) (failed error) {
 func (c *caller) callAndPrint(ctx context.Context, method, params string) (result json.RawMessage, err error) {
 	err = c.callMethod(ctx, method, params, &result)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w%s", method, err, c.advice(err))
+		return nil, err
 	}
 	return result, printOut(printedLine(result))
 }
@@ -964,7 +970,7 @@ func printOut(text []byte) error {
 // because progress extends the time-out.
 func (c *caller) callMethod(ctx context.Context, method, params string, result any) error {
 	if params != "" && !isObject(params) {
-		return errors.New("params must be a JSON object")
+		return fmt.Errorf("%s: params must be a JSON object", method)
 	}
 	given := json.RawMessage(strings.TrimSpace(params))
 	givenMeta := memberOf(given, "_meta")
@@ -976,12 +982,21 @@ func (c *caller) callMethod(ctx context.Context, method, params string, result a
 		meta.Add("progressToken", strconv.AppendInt(nil, c.lastToken, 10))
 	}
 	full.Add("_meta", meta.JSON())
-	return c.limited(ctx, "", func(ctx context.Context) error { return c.Call(ctx, method, full.JSON(), result) })
+	err := c.limited(ctx, "", func(ctx context.Context) error { return c.Call(ctx, method, full.JSON(), result) })
+	answer, _ := errors.AsType[*Error](err)
+	switch {
+	case err == nil:
+		return nil
+	case answer != nil && answer.Code == CodeMissingCapability:
+		return fmt.Errorf("%s: %w; %s", method, err, capabilityAdvice)
+	}
+	return fmt.Errorf("%s: %w%s", method, err, advice(err))
 }
 
 // limited runs f with the time-out of the command line. Each progress
-// notification starts the time-out again, but all together take at most ten
-// times as long. what begins the error, and says what f does.
+// notification starts the time-out again, and it stands still while the user fills in a
+// form. But all together take at most ten times as long. what begins the error, and says
+// what f does.
 func (c *caller) limited(ctx context.Context, what string, f func(context.Context) error) error {
 	tooLong := fmt.Errorf("%sno answer within %v", what, c.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*c.timeout, tooLong)
@@ -1057,7 +1072,7 @@ func (c *caller) list(ctx context.Context, kind listKind) (items []json.RawMessa
 			return items, nil
 		}
 		if err != nil {
-			return items, fmt.Errorf("%s: %w%s", kind.method, err, c.advice(err))
+			return items, err
 		}
 		page := memberOf(result, kind.member)
 		if !bytes.HasPrefix(page, []byte("[")) {
@@ -1242,8 +1257,9 @@ type schema struct {
 	Description string          `json:"description,omitempty"`
 	Default     json.RawMessage `json:"default,omitempty"`
 
-	types   []string // of a value; nil: any
-	choices []choice // of which a value must be one; nil: it is not chosen from a list
+	text    json.RawMessage // the schema itself
+	types   []string        // of a value; nil: any
+	choices []choice        // of which a value must be one; nil: it is not chosen from a list
 	in      *schemaText
 }
 
@@ -1278,7 +1294,7 @@ func readSchema(text json.RawMessage) schema {
 // readSchema reads a schema, or the one to which its $ref leads. Servers in Python and Rust
 // write a $ref for each enum and each class: pydantic and schemars do that.
 func (in *schemaText) readSchema(text json.RawMessage) schema {
-	s := schema{in: in}
+	s := schema{text: text, in: in}
 	if in.left == 0 {
 		return s
 	}
@@ -1319,11 +1335,13 @@ func (s *schema) readTypes() {
 }
 
 // readAlternatives adds the types and the choices of the alternatives. One alternative
-// that allows any of them makes the whole schema do so.
+// that allows any of them makes the whole schema do so. If one alternative alone is an array,
+// its items are those of the schema.
 func (s *schema) readAlternatives() {
 	var all schema
 	anyType := s.Type != nil // the types are known without the alternatives
 	anyValue := false
+	arrays := 0
 	for _, list := range []json.RawMessage{s.AnyOf, s.OneOf, s.AllOf} {
 		for _, text := range Each(list) {
 			alternative := s.in.readSchema(text)
@@ -1331,7 +1349,14 @@ func (s *schema) readAlternatives() {
 			all.choices = append(all.choices, alternative.choices...)
 			anyType = anyType || alternative.types == nil
 			anyValue = anyValue || alternative.choices == nil
+			if alternative.types == nil || slices.Contains(alternative.types, "array") {
+				arrays++
+				all.Items = alternative.Items
+			}
 		}
+	}
+	if arrays == 1 && s.Items == nil {
+		s.Items = all.Items
 	}
 	if !anyType {
 		s.addTypes(all.types...)
@@ -1370,10 +1395,11 @@ func (s schema) String() string {
 	if parts != nil {
 		return shorten(strings.Join(parts, "|"), maxSignature)
 	}
-	if s.Items != nil && slices.Equal(s.types, []string{"array"}) {
-		return "array of " + s.in.readSchema(s.Items).String()
+	types := s.types
+	if i := slices.Index(types, "array"); i >= 0 && s.Items != nil { // it comes last, because all that follows "of" is of the items
+		types = slices.Concat(types[:i], types[i+1:], []string{"array of " + s.in.readSchema(s.Items).String()})
 	}
-	return cmp.Or(strings.Join(s.types, "|"), "any")
+	return cmp.Or(strings.Join(types, "|"), "any")
 }
 
 // value returns what a user has typed as JSON:
@@ -1382,6 +1408,7 @@ func (s schema) String() string {
 //	choices                 the choice with this text or this title
 //	the type string alone   a string
 //	string and others       JSON of one of the other types, or else a string
+//	boolean, and no string  also y, yes, n and no
 //	any type                JSON, or else a string
 //
 // So with a schema that says nothing, 5, true, null, [1] and "5" are JSON, and five is a
@@ -1396,9 +1423,15 @@ func (s schema) value(typed string) json.RawMessage {
 	if json.Valid(value) && s.allows(value) && (s.types == nil || value[0] != '"') {
 		return value
 	}
+	if isYes, isWord := yesNo[strings.ToLower(string(value))]; isWord && slices.Contains(s.types, "boolean") && !slices.Contains(s.types, "string") {
+		return strconv.AppendBool(nil, isYes)
+	}
 	text, _ := toJSON(typed) // a text can be encoded
 	return text
 }
+
+// yesNo are the words for a boolean.
+var yesNo = map[string]bool{"true": true, "yes": true, "y": true, "false": false, "no": false, "n": false}
 
 // allows reports whether a value is of one of the types.
 func (s schema) allows(value json.RawMessage) bool {
@@ -1406,22 +1439,55 @@ func (s schema) allows(value json.RawMessage) bool {
 	return s.types == nil || slices.Contains(s.types, is) || is == "integer" && slices.Contains(s.types, "number")
 }
 
-// check returns an error unless a value is of one of the types, and one of the choices. The
-// server knows all rules of its schema, and checks the others.
+// check returns an error unless a value is of one of the types, one of the choices, and
+// within the limits. The server knows all rules of its schema, and checks the others.
 func (s schema) check(value json.RawMessage) error {
 	isAllowed := s.allows(value)
 	if s.choices != nil {
 		isAllowed = slices.ContainsFunc(s.choices, func(c choice) bool { return sameJSON(c.value, value) })
 	}
-	if !isAllowed && (slices.Contains(s.types, "array") || slices.Contains(s.types, "object")) {
-		return fmt.Errorf(`must be %s: write JSON, such as ["a"] or {"a":1}`, s)
+	if isAllowed {
+		return s.checkLimits(value)
 	}
-	if !isAllowed {
-		return fmt.Errorf("must be %s", s)
+	wanted, example := s.String(), ""
+	switch {
+	case wanted == "boolean":
+		wanted = "true or false (y or n)"
+	case slices.Contains(s.types, "array"):
+		example = `: write JSON, such as ["a"]`
+	case slices.Contains(s.types, "object"):
+		example = `: write JSON, such as {"a":1}`
 	}
-	for _, item := range Each(value) {
-		if err := s.in.readSchema(s.Items).check(item); err != nil {
-			return fmt.Errorf("%s %w", item, err)
+	return fmt.Errorf("must be %s, not %s%s", wanted, shorten(string(value), maxFirstLine), example)
+}
+
+// checkLimits returns an error if a number, or the length of a text or of a list, is too
+// small or too large, or if an item of a list does not fit.
+func (s schema) checkLimits(value json.RawMessage) error {
+	var size float64
+	least, most := "minimum", "maximum"
+	switch typeOfJSON(value) {
+	case "integer", "number":
+		size, _ = strconv.ParseFloat(string(value), 64) // with an error, it is infinite
+	case "string":
+		size = float64(utf8.RuneCountInString(textOf(value)))
+		least, most = "minLength", "maxLength"
+	case "array":
+		for _, item := range Each(value) {
+			if err := s.in.readSchema(s.Items).check(item); err != nil {
+				return fmt.Errorf("has an item that %w", err)
+			}
+			size++
+		}
+		least, most = "minItems", "maxItems"
+	default:
+		return nil
+	}
+	for _, rule := range []string{least, most} {
+		text := memberOf(s.text, rule)
+		limit, err := strconv.ParseFloat(string(text), 64) // with an error, there is no limit
+		if err == nil && (rule == least && size < limit || rule == most && size > limit) {
+			return fmt.Errorf("must fit %s %s", rule, text)
 		}
 	}
 	return nil
@@ -1528,26 +1594,40 @@ func (c *caller) findTool(ctx context.Context, name string) (*listedItem, error)
 }
 
 // signature returns a name and the arguments of a tool or a prompt, such as
-// get-weather(city string, unit? "celsius"|"fahrenheit"). A question mark follows
-// the name of an optional argument.
+// get-weather(city string, unit? "celsius"|"fahrenheit").
 func (i *listedItem) signature() string {
-	var list []string
-	add := func(name, of string, isRequired bool) {
-		if !isRequired {
-			name += "?"
-		}
-		list = append(list, strings.TrimSpace(name+" "+of))
+	if i.Arguments == nil {
+		return i.Name + readSchema(i.InputSchema).signature()
 	}
-	schema := readSchema(i.InputSchema)
-	required := schema.required()
-	for key, text := range Each(schema.Properties) {
-		name := string(key)
-		add(name, schema.in.readSchema(text).String(), slices.Contains(required, name))
-	}
+	var names []string
 	for _, argument := range Each(i.Arguments) {
-		add(textOf(memberOf(argument, "name")), "", string(memberOf(argument, "required")) == "true")
+		names = append(names, optional(textOf(memberOf(argument, "name")), string(memberOf(argument, "required")) == "true"))
 	}
-	return i.Name + "(" + shorten(strings.Join(list, ", "), maxSignature) + ")"
+	return i.Name + inParentheses(names)
+}
+
+// signature returns the properties of an object.
+func (s schema) signature() string {
+	required := s.required()
+	var fields []string
+	for key, text := range Each(s.Properties) {
+		name := string(key)
+		fields = append(fields, optional(name, slices.Contains(required, name))+" "+s.in.readSchema(text).String())
+	}
+	return inParentheses(fields)
+}
+
+// optional returns how a signature names an argument: behind one that may be left out
+// is a question mark.
+func optional(name string, isRequired bool) string {
+	if isRequired {
+		return name
+	}
+	return name + "?"
+}
+
+func inParentheses(list []string) string {
+	return "(" + shorten(strings.Join(list, ", "), maxSignature) + ")"
 }
 
 // ---- What the server sends ----
@@ -1622,6 +1702,7 @@ func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
 	message, mode := textOf(memberOf(params, "message")), textOf(memberOf(params, "mode"))
 	switch {
 	case mode != "" && mode != "form": // 2025-11-25 client/elicitation: a mode that was not declared is -32602
+		fmt.Fprintf(c.stderr, "mcpwire: refused a question of mode %s\n", Printable(shorten(mode+": "+textOf(memberOf(params, "url")), maxText)))
 		return nil, InvalidParams("only forms can be filled in here, not mode '%s'", mode)
 	case len(c.reply) > 0:
 		err := form.checkObject(c.reply)
@@ -1632,7 +1713,7 @@ func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
 	case c.atTerminal:
 		return c.askUser(ctx, message, form)
 	default:
-		fmt.Fprintf(c.stderr, "mcpwire: declined, because -answer is not given: %s\n", Printable(shorten(message, maxFirstLine)))
+		fmt.Fprintf(c.stderr, "mcpwire: declined, because -answer is not given: %s\n", Printable(shorten(message, maxFirstLine)+" "+form.signature()))
 	}
 	return ElicitResult{Action: "decline"}, nil
 }
@@ -1658,6 +1739,10 @@ const formHelp = "(an empty line takes the default, or leaves a field out; /decl
 func (c *caller) fillIn(message string, form schema) ElicitResult {
 	c.form.Lock() // one form at a time
 	defer c.form.Unlock()
+	// The user may take their time. Progress does not start a timer that is stopped.
+	if idle := c.idle.Load(); idle.Stop() {
+		defer idle.Reset(c.timeout)
+	}
 	fmt.Fprintf(c.stderr, "%s\n%s\n", Printable(message), formHelp)
 	var content Object
 	required := form.required()
@@ -1675,8 +1760,8 @@ func (c *caller) fillIn(message string, form schema) ElicitResult {
 		}
 	}
 	if !hasFields { // the message is the question
-		accept := form.in.readSchema(json.RawMessage(`{"type":"boolean","default":true}`))
-		value, action := c.fillInField("accept", accept, false)
+		accept := form.in.readSchema(json.RawMessage(`{"type":"boolean"}`))
+		value, action := c.fillInField("accept", accept, true)
 		if string(value) == "false" {
 			action = "decline"
 		}
@@ -1694,6 +1779,7 @@ func (c *caller) fillInField(name string, field schema, isRequired bool) (value 
 	for {
 		fmt.Fprint(c.stderr, prompt)
 		if !c.input.Scan() {
+			fmt.Fprintln(c.stderr) // Ctrl-D does not end the line of the prompt
 			return nil, "cancel"
 		}
 		typed := strings.TrimSpace(c.input.Text())
@@ -1715,15 +1801,27 @@ func (c *caller) fillInField(name string, field schema, isRequired bool) (value 
 	}
 }
 
-// prompt returns what a user is shown of a field, such as: age (integer, required):
+// prompt returns what a user is shown of a field, such as: age (integer, minimum 18, required):
 func (s schema) prompt(name string, isRequired bool) string {
 	kind := s.String()
-	if s.choices != nil {
-		var texts []string
-		for _, c := range s.choices {
-			texts = append(texts, strings.TrimSpace(string(c.value)+" "+c.title))
+	lead, of := "one of ", s
+	if s.choices == nil && s.Items != nil {
+		lead, of = "array of ", s.in.readSchema(s.Items)
+	}
+	var texts []string
+	for _, c := range of.choices {
+		texts = append(texts, strings.TrimSpace(string(c.value)+" "+c.title))
+	}
+	switch {
+	case texts != nil:
+		kind = lead + strings.Join(texts, ", ")
+	case kind == "boolean":
+		kind = "y or n"
+	}
+	for _, rule := range []string{"format", "pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems"} {
+		if value := memberOf(s.text, rule); value != nil {
+			kind += ", " + rule + " " + string(value)
 		}
-		kind = "one of " + strings.Join(texts, ", ")
 	}
 	if isRequired {
 		kind += ", required"
@@ -1801,7 +1899,7 @@ func bridge(ctx context.Context, args []string) error {
 	target := flags.Args()
 	server, err := o.dialer(target).Dial(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w%s", err, advice(err))
 	}
 	b := newBridged(&clientConn{Conn: StdioConn(o.maxBody), signalled: ctx}, server, slog.New(slog.NewTextHandler(stderr, nil)))
 	b.isURL = isURL(target[0])
@@ -2124,11 +2222,16 @@ func (b *bridged) endIfDone() {
 }
 
 // fail answers a request with an error, if the request is waiting. The error of
-// a JSON-RPC response is passed on as it is.
+// a JSON-RPC response is passed on as it is, with what the user may try behind it.
 func (b *bridged) fail(id ID, err error) {
-	if _, isWaiting := b.removeWaiting(id.String()); isWaiting {
-		b.answerClient(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
+	if _, isWaiting := b.removeWaiting(id.String()); !isWaiting {
+		return
 	}
+	response := NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err))
+	fault := *response.Error // a copy: err may answer other requests, too
+	fault.Message += advice(err)
+	response.Error = &fault
+	b.answerClient(response)
 }
 
 // failAll answers all requests that are waiting with an error.
@@ -3033,14 +3136,14 @@ func addText(list *[]string) func(string) {
 	return func(text string) { *list = append(*list, text) }
 }
 
-// matching returns the function of a flag whose text must match a pattern. It
-// passes the text on to store. No pattern of ours matches an empty text, which
+// matching returns the function of a flag whose text must match a pattern. wanted says
+// what that is. It passes the text on to store. No pattern of ours matches an empty text, which
 // comes from an unset variable of a shell: the server must not start without a
 // token because of that.
-func matching(pattern string, store func(text string)) func(string) error {
+func matching(pattern, wanted string, store func(text string)) func(string) error {
 	return func(text string) error {
 		if !regexp.MustCompile(`(?i)^(?:` + pattern + `)$`).MatchString(text) {
-			return fmt.Errorf("it must match %s", pattern)
+			return fmt.Errorf("it must be %s", wanted)
 		}
 		store(text)
 		return nil
@@ -3050,17 +3153,18 @@ func matching(pattern string, store func(text string)) func(string) error {
 // addVersions returns the function of a flag that lists protocol versions. It
 // keeps the list in the order of Revisions, whatever that of the text is.
 func addVersions(list *[]string) func(string) error {
+	var known []string
+	for _, r := range Revisions {
+		known = append(known, r.Version)
+	}
 	return func(text string) error {
-		place := func(version string) int {
-			return slices.IndexFunc(Revisions, func(r Revision) bool { return r.Version == version })
-		}
 		for version := range strings.SplitSeq(text, ",") {
-			if place(version) < 0 || slices.Contains(*list, version) {
-				return fmt.Errorf("unknown or repeated version %q", version)
+			if !slices.Contains(known, version) || slices.Contains(*list, version) {
+				return fmt.Errorf("unknown or repeated version %q; known are %s", version, strings.Join(known, ", "))
 			}
 			*list = append(*list, version)
 		}
-		slices.SortFunc(*list, func(a, b string) int { return place(a) - place(b) })
+		slices.SortFunc(*list, func(a, b string) int { return slices.Index(known, a) - slices.Index(known, b) })
 		return nil
 	}
 }
@@ -3089,7 +3193,7 @@ const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin 
 
 func (o *options) define(flags *flag.FlagSet) {
 	const host = `([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?`
-	flags.Func("http", "serve HTTP at `address`, such as :8080; the host is 127.0.0.1 unless named", matching(`.*:\w+`, setText(&o.http)))
+	flags.Func("http", "serve HTTP at `address`, such as :8080; the host is 127.0.0.1 unless named", matching(`.*:\w+`, "HOST:PORT, such as :8080", setText(&o.http)))
 	flags.BoolVar(&o.stateless, "stateless", false, "no sessions: every POST stands alone")
 	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for this long")
 	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once")
@@ -3098,14 +3202,14 @@ func (o *options) define(flags *flag.FlagSet) {
 	flags.Func("event-buffer", "bytes a stream keeps for resuming, a `size` like 512k; 0: none (default 4M)", setSize(&o.sessions.Keep))
 	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after this long a silence; 0: none")
 	flags.Func("allow-origin", "let this `origin` in, with CORS, such as https://app.example.com; repeatable",
-		matching(`null|[a-z][a-z0-9+.-]*://`+host, addText(&o.guard.Origins)))
-	flags.Func("allow-host", "let this `Host` in too on a loopback address; repeatable", matching(host, addText(&o.guard.Hosts)))
-	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, setText(&o.token)))
-	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, setText(&o.authServer)))
-	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, setText(&o.replica)))
-	flags.Func("state-key", "`key` of requestState, on all replicas (default $MCPWIRE_STATE_KEY or random)", matching(`.+`, setText(&o.stateKey)))
-	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, setText(&o.tlsCert)))
-	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, setText(&o.tlsKey)))
+		matching(`null|[a-z][a-z0-9+.-]*://`+host, "SCHEME://HOST or SCHEME://HOST:PORT, such as https://app.example.com", addText(&o.guard.Origins)))
+	flags.Func("allow-host", "let this `Host` in too on a loopback address; repeatable", matching(host, "HOST or HOST:PORT", addText(&o.guard.Hosts)))
+	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, "a text without blanks", setText(&o.token)))
+	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, "a URL, such as https://auth.example.com", setText(&o.authServer)))
+	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, "a text of ASCII without blanks", setText(&o.replica)))
+	flags.Func("state-key", "`key` of requestState, on all replicas (default $MCPWIRE_STATE_KEY or random)", matching(`.+`, "a text that is not empty", setText(&o.stateKey)))
+	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, "the name of a file", setText(&o.tlsCert)))
+	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, "the name of a file", setText(&o.tlsKey)))
 	flags.Func("versions", "protocol versions to offer, as a comma-separated `list` (default all)", addVersions(&o.versions))
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 	flags.BoolVar(&o.watch, "watch", false, "show every message on the page for browsers")
@@ -3127,7 +3231,7 @@ func (o *options) check(flags *flag.FlagSet) error {
 	})
 	switch {
 	case flags.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q; the commands are call and bridge", flags.Arg(0))
 	case (o.tlsCert == "") != (o.tlsKey == ""):
 		return errors.New("-tls-cert and -tls-key go together")
 	case o.guard.MaxBody <= 0 || o.sessions.Max <= 0 || o.sessions.IdleTimeout <= 0:
@@ -3166,8 +3270,8 @@ func (o *targetOptions) define(flags *flag.FlagSet) {
 		o.header.Add(name, strings.TrimSpace(value))
 	}
 	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
-		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
-	flags.Func("env", "`K=V` to add to the environment of COMMAND; repeatable", matching(`[^=\x00]+=[^\x00]*`, addText(&o.env)))
+		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", "'NAME: VALUE'", addField))
+	flags.Func("env", "`K=V` to add to the environment of COMMAND; repeatable", matching(`[^=\x00]+=[^\x00]*`, "K=V", addText(&o.env)))
 	flags.StringVar(&o.dir, "cwd", "", "start COMMAND in this `directory`")
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 }
@@ -3243,13 +3347,13 @@ type callOptions struct {
 func (o *callOptions) define(flags *flag.FlagSet) {
 	flags.StringVar(&o.method, "method", "", "`method` to call, such as tools/list")
 	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
-	flags.Func("tool", "`name` of a tool to call, with an -arg for each argument", matching(`(?s).+`, setText(&o.tool)))
+	flags.Func("tool", "`name` of a tool to call, with an -arg for each argument", matching(`(?s).+`, "the name of a tool", setText(&o.tool)))
 	flags.Func("arg", "argument of the tool: `KEY=VALUE`, or KEY=@FILE (@@ is @); repeatable", o.addArgument)
 	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
 	flags.BoolVar(&o.json, "json", false, "print what the server offers as one JSON object")
 	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this `JSON` (default: ask at a terminal, or decline)")
 	flags.Func("root", "offer this `directory` as a root; repeatable", o.addRoot)
-	flags.Func("sampling-answer", "answer sampling/createMessage with this `text`", matching(`(?s).+`, setText(&o.sample)))
+	flags.Func("sampling-answer", "answer sampling/createMessage with this `text`", matching(`(?s).+`, "a text that is not empty", setText(&o.sample)))
 	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call; progress extends it up to ten times; 0: none")
 	o.targetOptions.define(flags)
@@ -3264,7 +3368,7 @@ func (o *callOptions) addArgument(text string) error {
 	case !found || key == "":
 		return errors.New("it must be KEY=VALUE")
 	case isTwice:
-		return fmt.Errorf("%q is given twice", key)
+		return fmt.Errorf(`%q is given twice: for a list write -arg %s='["a","b"]'`, key, key)
 	}
 	if file, isFile := strings.CutPrefix(value, "@"); isFile && !strings.HasPrefix(file, "@") {
 		content, err := os.ReadFile(file)
@@ -3289,6 +3393,9 @@ func (o *callOptions) addRoot(dir string) error {
 	if err != nil {
 		return err
 	}
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return errors.New("it must be a directory")
+	}
 	slashed := filepath.ToSlash(path)
 	if !strings.HasPrefix(slashed, "/") { // C:/dir
 		slashed = "/" + slashed
@@ -3303,7 +3410,19 @@ func (o *callOptions) check(target []string) error {
 	if err := o.targetOptions.check(target); err != nil {
 		return err
 	}
+	modes := 0
+	for _, isGiven := range []bool{o.method != "", o.tool != "", o.interactive, o.json} {
+		if isGiven {
+			modes++
+		}
+	}
 	switch {
+	case modes > 1:
+		return errors.New("only one of -method, -tool, -i and -json can be given")
+	case o.params != "" && o.method == "":
+		return errors.New("-params goes with -method")
+	case o.arguments != nil && o.tool == "":
+		return errors.New("-arg goes with -tool")
 	case o.params != "" && !isObject(o.params):
 		return errors.New("-params takes a JSON object")
 	case o.answer != "" && !isObject(o.answer):

@@ -325,7 +325,7 @@ func TestCallReadsArguments(t *testing.T) {
 	encoded, _ := json.Marshal(text + text)
 	out.check(t, 0, `{"content":[{"type":"text","text":`+string(encoded)+`}]}`, "")
 	for _, row := range []struct{ arg, want string }{
-		{"repeat=" + file("word", "two"), `^mcpwire: the argument 'repeat' must be integer; the tool is echo\(text string, repeat\? integer\)\n$`},
+		{"repeat=" + file("word", "two"), `^mcpwire: the argument 'repeat' must be integer, not "two"; the tool is echo\(text string, repeat\? integer\)\n$`},
 		{"text=" + file("binary", "\xff"), `^mcpwire: .*: "text" is not UTF-8 \(-h for help\)\n$`},
 		{"text=@" + dir, `^mcpwire: .*is a directory \(-h for help\)\n$`},
 	} {
