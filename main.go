@@ -406,17 +406,6 @@ type completeParams struct {
 	} `json:"argument"`
 }
 
-// completeResult is the result of completion/complete.
-type completeResult struct {
-	Completion completion `json:"completion"`
-}
-
-type completion struct {
-	HasMore bool     `json:"hasMore"`
-	Total   int      `json:"total"` // of all values, those left out included
-	Values  []string `json:"values"`
-}
-
 // complete completes the name of a note, for the prompt and for the template.
 func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
 	var p completeParams
@@ -429,12 +418,9 @@ func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
 		return nil, InvalidParams("Unknown reference or argument")
 	}
 	values := slices.DeleteFunc(d.noteNames(), func(name string) bool { return !strings.HasPrefix(name, p.Argument.Value) })
-	result := completion{Total: len(values), Values: values}
-	if len(values) > maxCompletion {
-		result.HasMore = true
-		result.Values = values[:maxCompletion]
-	}
-	return completeResult{result}, nil
+	shown := min(len(values), maxCompletion)
+	completion := map[string]any{"hasMore": shown < len(values), "total": len(values), "values": values[:shown]}
+	return map[string]any{"completion": completion}, nil
 }
 
 // noteNames returns the names of the notes, sorted.
@@ -556,7 +542,12 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) e
 		scheme = "https"
 		run = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 	}
-	listener, err := o.listen()
+	host, port, err := net.SplitHostPort(o.http)
+	if err != nil {
+		return err
+	}
+	// The program is for one machine unless a host is named.
+	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
 	if err != nil {
 		return err
 	}
@@ -569,15 +560,6 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) e
 	case <-ctx.Done():
 		return shutDown(server, mcp, sse)
 	}
-}
-
-// listen opens the port. The program is for one machine unless a host is named.
-func (o *options) listen() (net.Listener, error) {
-	host, port, err := net.SplitHostPort(o.http)
-	if err != nil {
-		return nil, err
-	}
-	return net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
 }
 
 // shutDown ends a server. Streams do not end by themselves, so the handlers are
@@ -688,21 +670,14 @@ func (o *options) bearer(path string) func(*http.Request) (string, error) {
 	}
 }
 
-// resourceMetadata says which servers issue tokens for a resource: RFC 9728.
-// 2025-11-25 basic/authorization#authorization-server-location: it "MUST
-// include the authorization_servers field".
-type resourceMetadata struct {
-	AuthorizationServers []string `json:"authorization_servers"`
-	BearerMethods        []string `json:"bearer_methods_supported"`
-	Resource             string   `json:"resource"`
-}
-
-// metadata serves the resourceMetadata of path. It needs no credentials,
-// because a client asks for it before it has a token.
+// metadata says which servers issue tokens for path: RFC 9728. 2025-11-25
+// basic/authorization#authorization-server-location: it "MUST include the
+// authorization_servers field". It needs no credentials, because a client asks for it
+// before it has a token.
 func (o *options) metadata(path string) http.Handler {
 	return o.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		m := resourceMetadata{AuthorizationServers: []string{o.authServer}, BearerMethods: []string{"header"}, Resource: origin(r) + path}
+		m := map[string]any{"authorization_servers": []string{o.authServer}, "bearer_methods_supported": []string{"header"}, "resource": origin(r) + path}
 		_ = json.NewEncoder(w).Encode(m) // fails only if the client has gone
 	}))
 }
@@ -713,16 +688,14 @@ func (o *options) metadata(path string) http.Handler {
 // call at a time.
 type caller struct {
 	Client
+	options    callOptions
 	target     []string // the URL, or the command
 	stderr     io.Writer
-	input      *bufio.Scanner  // lines of standard input
-	reply      json.RawMessage // the content that answers every elicitation; empty: see elicit
-	roots      []Root          // the answer to roots/list; nil: none is given
-	sample     string          // the answer to sampling/createMessage; "": none is given
-	atTerminal bool            // the user can be asked
-	showsLine  bool            // progress is shown on one line of a terminal
-	timeout    time.Duration   // see limited
-	lastToken  int64           // the last progress token
+	input      *bufio.Scanner // lines of standard input
+	atTerminal bool           // the user can be asked
+	showsLine  bool           // progress is shown on one line of a terminal
+	timeout    time.Duration  // see limited
+	lastToken  int64          // the last progress token
 
 	transport string      // the name of the one that was dialled last
 	inSession atomic.Bool // a response over HTTP has named a session
@@ -748,8 +721,7 @@ func call(ctx context.Context, args []string) error {
 	// An attempt to connect that has failed must be closed as well: it may have
 	// started a command that ignores the end of its input.
 	defer c.Close()
-	dials := c.dialers(o)
-	err := c.limited(ctx, "connecting: ", func(ctx context.Context) error { return c.Connect(ctx, dials...) })
+	err := c.limited(ctx, "connecting: ", func(ctx context.Context) error { return c.Connect(ctx, c.dialers()...) })
 	if err != nil {
 		return fmt.Errorf("%w%s", err, advice(err))
 	}
@@ -776,12 +748,10 @@ func call(ctx context.Context, args []string) error {
 
 func newCaller(o callOptions, target []string) *caller {
 	c := &caller{
+		options:    o,
 		target:     target,
 		stderr:     stderr,
 		input:      bufio.NewScanner(os.Stdin),
-		reply:      json.RawMessage(strings.TrimSpace(o.answer)),
-		roots:      o.roots,
-		sample:     o.sample,
 		atTerminal: !o.interactive && isTerminal(os.Stdin),
 		showsLine:  !o.trace && isTerminal(os.Stderr) && os.Getenv("TERM") != "dumb",
 		timeout:    cmp.Or(o.timeout, noTimeout),
@@ -805,12 +775,12 @@ func newCaller(o callOptions, target []string) *caller {
 
 // dialers returns the ways to reach the target. For a URL there are two, and
 // Client.Connect finds out which of them it is.
-func (c *caller) dialers(o callOptions) []Dialer {
+func (c *caller) dialers() []Dialer {
 	url := c.target[0]
 	if !isURL(url) {
-		return []Dialer{c.noteTransport("stdio", o.dialCommand(c.target, childGrace, maxMessage))}
+		return []Dialer{c.noteTransport("stdio", c.options.dialCommand(c.target, childGrace, maxMessage))}
 	}
-	client := o.httpClient()
+	client := c.options.httpClient()
 	client.Transport = &sessionNoter{client.Transport, &c.inSession}
 	return []Dialer{
 		c.noteTransport("Streamable HTTP", HTTPDialer{Client: client, URL: url, MaxMessage: maxMessage}),
@@ -983,14 +953,13 @@ func (c *caller) callMethod(ctx context.Context, method, params string, result a
 	}
 	full.Add("_meta", meta.JSON())
 	err := c.limited(ctx, "", func(ctx context.Context) error { return c.Call(ctx, method, full.JSON(), result) })
-	answer, _ := errors.AsType[*Error](err)
-	switch {
-	case err == nil:
-		return nil
-	case answer != nil && answer.Code == CodeMissingCapability:
-		return fmt.Errorf("%s: %w; %s", method, err, capabilityAdvice)
+	if answer, isAnswer := errors.AsType[*Error](err); isAnswer && answer.Code == CodeMissingCapability {
+		err = fmt.Errorf("%w; %s", err, capabilityAdvice)
 	}
-	return fmt.Errorf("%s: %w%s", method, err, advice(err))
+	if err != nil {
+		return fmt.Errorf("%s: %w%s", method, err, advice(err))
+	}
+	return nil
 }
 
 // limited runs f with the time-out of the command line. Each progress
@@ -1279,7 +1248,6 @@ const (
 	maxShownSchema = 1 << 20 // bytes of a schema; a $ref is looked up in all of it
 	maxSchemas     = 1000    // in one schema
 	maxSignature   = 400     // characters of the arguments in a signature
-	maxRequired    = 100     // names of required arguments that are looked at
 )
 
 // readSchema reads the schema of a tool or of a form. One that is too large says nothing.
@@ -1378,26 +1346,31 @@ func (s *schema) addTypes(names ...string) {
 // required returns the names of the required properties.
 func (s schema) required() (names []string) {
 	for _, element := range Each(s.Required) {
-		if len(names) == maxRequired {
-			break
-		}
 		names = append(names, textOf(element))
 	}
 	return names
 }
 
 // String returns the choices of a schema, or the types, such as array of string.
-func (s schema) String() string {
+func (s schema) String() string { return s.describe(false) }
+
+// describe does what String says. With titles, a choice is shown as "r"=Red.
+func (s schema) describe(withTitles bool) string {
 	var parts []string
 	for _, c := range s.choices {
-		parts = append(parts, string(c.value))
+		part := string(c.value)
+		if withTitles && c.title != "" {
+			part += "=" + c.title
+		}
+		parts = append(parts, part)
 	}
 	if parts != nil {
 		return shorten(strings.Join(parts, "|"), maxSignature)
 	}
 	types := s.types
 	if i := slices.Index(types, "array"); i >= 0 && s.Items != nil { // it comes last, because all that follows "of" is of the items
-		types = slices.Concat(types[:i], types[i+1:], []string{"array of " + s.in.readSchema(s.Items).String()})
+		array := "array of " + s.in.readSchema(s.Items).describe(withTitles)
+		types = slices.Concat(types[:i], types[i+1:], []string{array})
 	}
 	return cmp.Or(strings.Join(types, "|"), "any")
 }
@@ -1594,40 +1567,26 @@ func (c *caller) findTool(ctx context.Context, name string) (*listedItem, error)
 }
 
 // signature returns a name and the arguments of a tool or a prompt, such as
-// get-weather(city string, unit? "celsius"|"fahrenheit").
+// get-weather(city string, unit? "celsius"|"fahrenheit"). A question mark follows
+// the name of an optional argument.
 func (i *listedItem) signature() string {
-	if i.Arguments == nil {
-		return i.Name + readSchema(i.InputSchema).signature()
+	var list []string
+	add := func(name, of string, isRequired bool) {
+		if !isRequired {
+			name += "?"
+		}
+		list = append(list, strings.TrimSpace(name+" "+of))
 	}
-	var names []string
-	for _, argument := range Each(i.Arguments) {
-		names = append(names, optional(textOf(memberOf(argument, "name")), string(memberOf(argument, "required")) == "true"))
-	}
-	return i.Name + inParentheses(names)
-}
-
-// signature returns the properties of an object.
-func (s schema) signature() string {
-	required := s.required()
-	var fields []string
-	for key, text := range Each(s.Properties) {
+	schema := readSchema(i.InputSchema)
+	required := schema.required()
+	for key, text := range Each(schema.Properties) {
 		name := string(key)
-		fields = append(fields, optional(name, slices.Contains(required, name))+" "+s.in.readSchema(text).String())
+		add(name, schema.in.readSchema(text).String(), slices.Contains(required, name))
 	}
-	return inParentheses(fields)
-}
-
-// optional returns how a signature names an argument: behind one that may be left out
-// is a question mark.
-func optional(name string, isRequired bool) string {
-	if isRequired {
-		return name
+	for _, argument := range Each(i.Arguments) {
+		add(textOf(memberOf(argument, "name")), "", string(memberOf(argument, "required")) == "true")
 	}
-	return name + "?"
-}
-
-func inParentheses(list []string) string {
-	return "(" + shorten(strings.Join(list, ", "), maxSignature) + ")"
+	return i.Name + "(" + shorten(strings.Join(list, ", "), maxSignature) + ")"
 }
 
 // ---- What the server sends ----
@@ -1643,15 +1602,15 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 		return nil, nil
 	case method == "elicitation/create":
 		return c.elicit(ctx, x)
-	case method == "roots/list" && c.roots != nil:
-		return RootsResult{c.roots}, nil
-	case method == "sampling/createMessage" && c.sample != "":
+	case method == "roots/list" && c.options.roots != nil:
+		return RootsResult{c.options.roots}, nil
+	case method == "sampling/createMessage" && c.options.sample != "":
 		var p SamplingParams
 		_ = x.Bind(&p)
 		if p.Tools != nil || p.ToolChoice != nil { // 2025-11-25 schema CreateMessageRequestParams: an error, because sampling.tools was not declared
 			return nil, InvalidParams("no tools can be used here")
 		}
-		return SamplingResult{Role: "assistant", Content: Contents{TextContent(c.sample)}, Model: "mcpwire", StopReason: "endTurn"}, nil
+		return SamplingResult{Role: "assistant", Content: Contents{TextContent(c.options.sample)}, Model: "mcpwire", StopReason: "endTurn"}, nil
 	}
 	fmt.Fprintf(c.stderr, "mcpwire: refused %s: %s\n", Printable(method), capabilityAdvice)
 	return nil, MethodNotFound(method)
@@ -1698,22 +1657,24 @@ func (c *caller) extendTimeout() {
 // Otherwise the user is asked at the terminal. Without a terminal elicit declines.
 func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
 	params := x.Request.Params // 2025-11-25 client/elicitation#elicitation-requests
-	form := readSchema(memberOf(params, "requestedSchema"))
+	asked := listedItem{InputSchema: memberOf(params, "requestedSchema")}
+	form := readSchema(asked.InputSchema)
 	message, mode := textOf(memberOf(params, "message")), textOf(memberOf(params, "mode"))
 	switch {
 	case mode != "" && mode != "form": // 2025-11-25 client/elicitation: a mode that was not declared is -32602
 		fmt.Fprintf(c.stderr, "mcpwire: refused a question of mode %s\n", Printable(shorten(mode+": "+textOf(memberOf(params, "url")), maxText)))
 		return nil, InvalidParams("only forms can be filled in here, not mode '%s'", mode)
-	case len(c.reply) > 0:
-		err := form.checkObject(c.reply)
+	case c.options.answer != "":
+		content := json.RawMessage(strings.TrimSpace(c.options.answer))
+		err := form.checkObject(content)
 		if err == nil {
-			return ElicitResult{Action: "accept", Content: c.reply}, nil
+			return ElicitResult{Action: "accept", Content: content}, nil
 		}
 		fmt.Fprintf(c.stderr, "mcpwire: -answer does not fit, so the question is declined: %s\n", Printable(err.Error()))
 	case c.atTerminal:
 		return c.askUser(ctx, message, form)
 	default:
-		fmt.Fprintf(c.stderr, "mcpwire: declined, because -answer is not given: %s\n", Printable(shorten(message, maxFirstLine)+" "+form.signature()))
+		fmt.Fprintf(c.stderr, "mcpwire: declined, because -answer is not given: %s\n", Printable(shorten(message, maxFirstLine)+" "+asked.signature()))
 	}
 	return ElicitResult{Action: "decline"}, nil
 }
@@ -1803,18 +1764,10 @@ func (c *caller) fillInField(name string, field schema, isRequired bool) (value 
 
 // prompt returns what a user is shown of a field, such as: age (integer, minimum 18, required):
 func (s schema) prompt(name string, isRequired bool) string {
-	kind := s.String()
-	lead, of := "one of ", s
-	if s.choices == nil && s.Items != nil {
-		lead, of = "array of ", s.in.readSchema(s.Items)
-	}
-	var texts []string
-	for _, c := range of.choices {
-		texts = append(texts, strings.TrimSpace(string(c.value)+" "+c.title))
-	}
+	kind := s.describe(true)
 	switch {
-	case texts != nil:
-		kind = lead + strings.Join(texts, ", ")
+	case s.choices != nil:
+		kind = "one of " + kind
 	case kind == "boolean":
 		kind = "y or n"
 	}
@@ -2813,20 +2766,6 @@ func asksForPage(r *http.Request) bool {
 	return false
 }
 
-// pageData is what the script of the page is given.
-type pageData struct {
-	Version string       `json:"version"`
-	Token   bool         `json:"token"` // the server wants a token
-	Watch   bool         `json:"watch"` // there is a GET /watch
-	Lessons []pageLesson `json:"lessons"`
-}
-
-// pageLesson is a file of testdata. The script of the page reads its notation.
-type pageLesson struct {
-	Name string `json:"name"` // such as 01-stdio-handshake
-	Text string `json:"text"`
-}
-
 // pageDataPlace is where the page has its data. A browser does not run a script of
 // this type. JSON as json.Marshal writes it has no <, so it cannot end the script.
 const pageDataPlace = `<script type="application/json" id="data">{}</script>`
@@ -2836,13 +2775,14 @@ const pageDataPlace = `<script type="application/json" id="data">{}</script>`
 // allows nothing else, so a text that gets into the page by mistake can do no harm: W3C,
 // Content Security Policy Level 3.
 func (o *options) renderPage() http.HandlerFunc {
-	data := pageData{Version: version, Token: o.token != "", Watch: o.watch}
+	var lessons []map[string]string                // the script of the page reads their notation
 	names, _ := fs.Glob(lessonFiles, "testdata/*") // sorted; no error, because the pattern is good
 	for _, name := range names {
 		text, _ := lessonFiles.ReadFile(name) // it is there
 		_, file, _ := strings.Cut(name, "/")
-		data.Lessons = append(data.Lessons, pageLesson{strings.TrimSuffix(file, ".txtar"), string(text)})
+		lessons = append(lessons, map[string]string{"name": strings.TrimSuffix(file, ".txtar"), "text": string(text)})
 	}
+	data := map[string]any{"version": version, "token": o.token != "", "watch": o.watch, "lessons": lessons}
 	encoded, _ := json.Marshal(data) // texts and booleans can be encoded
 	filled := strings.Replace(pageDataPlace, "{}", string(encoded), 1)
 	policy := "default-src 'none'; script-src " + hashOf("script") + "; style-src " + hashOf("style") +
@@ -3337,9 +3277,9 @@ type callOptions struct {
 	arguments   []argument
 	json        bool // print the summary as JSON
 	versions    []string
-	answer      string
-	roots       []Root
-	sample      string
+	answer      string // to every elicitation; "": see elicit
+	roots       []Root // the answer to roots/list; nil: none is given
+	sample      string // the answer to sampling/createMessage; "": none is given
 	timeout     time.Duration
 	interactive bool
 }

@@ -3446,8 +3446,8 @@ func TestCallChecksTheForm(t *testing.T) {
 		{`{"type":"string","format":"date","pattern":"^2"}`, `string, format "date", pattern "^2"`, "x", "", `"x"`},
 		{`{"type":"array","items":{"type":"string","maxLength":1},"minItems":1,"maxItems":2}`, "array of string, minItems 1, maxItems 2", "[]\n[\"a\",\"bc\"]\n[\"a\",\"b\",\"c\"]\n[\"a\"]",
 			"has an item that must fit maxLength 1", `["a"]`},
-		{`{"type":"array","items":{"anyOf":[{"const":"1","title":"One"},{"const":"2","title":"Two"}]}}`, `array of "1" One, "2" Two`, `["3"]` + "\n" + `["2"]`, `must be "1"|"2", not "3"`, `["2"]`},
-		{`{"anyOf":[{"type":"array","items":{"enum":["x","y"]}},{"type":"null"}]}`, `array of "x", "y"`, "x\nnull", `must be null|array of "x"|"y", not "x": write JSON, such as ["a"]`, `null`},
+		{`{"type":"array","items":{"anyOf":[{"const":"1","title":"One"},{"const":"2","title":"Two"}]}}`, `array of "1"=One|"2"=Two`, `["3"]` + "\n" + `["2"]`, `must be "1"|"2", not "3"`, `["2"]`},
+		{`{"anyOf":[{"type":"array","items":{"enum":["x","y"]}},{"type":"null"}]}`, `null|array of "x"|"y"`, "x\nnull", `must be null|array of "x"|"y", not "x": write JSON, such as ["a"]`, `null`},
 		{`{"type":"object"}`, "object", "x\n{}", `must be object, not "x": write JSON, such as {"a":1}`, `{}`},
 	} {
 		c, shown := newAsked(strings.NewReader(row.typed + "\n"))
