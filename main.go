@@ -453,9 +453,7 @@ type options struct {
 // serve runs the demo server until the client hangs up or ctx ends.
 func serve(ctx context.Context, args []string) error {
 	var o options
-	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
-	o.define(flags)
-	parse(flags, args, serveUsage, func() error { return o.check(flags) })
+	parse("mcpwire", args, serveUsage, o.define, o.check)
 	demo := newDemo()
 	demo.Versions = o.versions
 	demo.StateKey = []byte(cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
@@ -714,10 +712,8 @@ const (
 // standard input, or prints a summary.
 func call(ctx context.Context, args []string) error {
 	var o callOptions
-	flags := flag.NewFlagSet("call", flag.ContinueOnError)
-	o.define(flags)
-	parse(flags, args, callUsage, func() error { return o.check(flags.Args()) })
-	c := newCaller(o, flags.Args())
+	target := parse("call", args, callUsage, o.define, o.check)
+	c := newCaller(o, target)
 	// An attempt to connect that has failed must be closed as well: it may have
 	// started a command that ignores the end of its input.
 	defer c.Close()
@@ -743,7 +739,7 @@ func call(ctx context.Context, args []string) error {
 	case o.tool != "":
 		return c.callTool(ctx, o.tool, o.arguments)
 	}
-	return c.summary(ctx, o.json)
+	return c.summarize(ctx)
 }
 
 func newCaller(o callOptions, target []string) *caller {
@@ -778,19 +774,19 @@ func newCaller(o callOptions, target []string) *caller {
 func (c *caller) dialers() []Dialer {
 	url := c.target[0]
 	if !isURL(url) {
-		return []Dialer{c.noteTransport("stdio", c.options.dialCommand(c.target, childGrace, maxMessage))}
+		return []Dialer{c.noteTransport("stdio", c.options.dialCommand(c.target, childGrace))}
 	}
 	client := c.options.httpClient()
 	client.Transport = &sessionNoter{client.Transport, &c.inSession}
 	return []Dialer{
-		c.noteTransport("Streamable HTTP", HTTPDialer{Client: client, URL: url, MaxMessage: maxMessage}),
-		c.noteTransport("HTTP+SSE", SSEDialer{Client: client, URL: url, MaxMessage: maxMessage}),
+		c.noteTransport("Streamable HTTP", HTTPDialer{Client: client, URL: url, MaxMessage: c.options.maxMessage}),
+		c.noteTransport("HTTP+SSE", SSEDialer{Client: client, URL: url, MaxMessage: c.options.maxMessage}),
 	}
 }
 
 // dialCommand returns the Dialer of a command. Its stderr goes to ours.
-func (o *targetOptions) dialCommand(target []string, grace time.Duration, maxMessage int) Dialer {
-	dialer := CommandDialer{Grace: grace, MaxLine: maxMessage, Command: func() *exec.Cmd {
+func (o *targetOptions) dialCommand(target []string, grace time.Duration) Dialer {
+	dialer := CommandDialer{Grace: grace, MaxLine: o.maxMessage, Command: func() *exec.Cmd {
 		cmd := exec.Command(target[0], target[1:]...)
 		cmd.Dir = o.dir
 		cmd.Env = append(cmd.Environ(), o.env...)
@@ -1080,19 +1076,28 @@ func textOf(value json.RawMessage) (text string) {
 
 // ---- The summary ----
 
-// row is a line of the summary, or several, and a member of the JSON that -json prints.
-type row struct {
-	label string
-	lines []string
-	name  string
-	value any
+// summary is how a server was reached and what it offers, for people and as one JSON
+// object.
+type summary struct {
+	text   strings.Builder
+	object Object
 }
 
-// summary prints how the server was reached and what it offers, for people or as one
-// JSON object. A list is there if the server has the capability for it. If a list cannot
-// be read, the next one is read all the same.
-func (c *caller) summary(ctx context.Context, asJSON bool) error {
-	rows := c.head()
+// add adds a member to the object, and its lines to the text; none: it is for scripts alone.
+func (s *summary) add(label, name string, value any, lines ...string) {
+	encoded, _ := toJSON(value) // JSON of the server, and texts, can be encoded
+	s.object.Add(name, encoded)
+	for _, line := range lines {
+		fmt.Fprintf(&s.text, "%-13s %s\n", label, Printable(line))
+		label = ""
+	}
+}
+
+// summarize prints a summary of the server. A list is there if the server has the
+// capability for it. If a list cannot be read, the next one is read all the same.
+func (c *caller) summarize(ctx context.Context) error {
+	var s summary
+	c.addHead(&s)
 	var failed []string
 	for _, kind := range listKinds {
 		if memberOf(c.Server().Capabilities, kind.capability) == nil {
@@ -1102,34 +1107,35 @@ func (c *caller) summary(ctx context.Context, asJSON bool) error {
 		if err != nil {
 			failed = append(failed, err.Error())
 		}
-		rows = append(rows, row{kind.label, kind.lines(items, err), kind.member, append([]json.RawMessage{}, items...)}) // not nil: the list may be empty
+		s.add(kind.label, kind.member, append([]json.RawMessage{}, items...), kind.lines(items, err)...) // not nil: the list may be empty
 	}
 	if failed != nil {
-		rows = append(rows, row{name: "errors", value: failed})
+		s.add("", "errors", failed)
 	}
-	err := printRows(rows, asJSON)
+	printed := []byte(s.text.String())
+	if c.options.json {
+		printed = printedLine(s.object.JSON())
+	}
+	err := printOut(printed)
 	if err == nil && failed != nil {
 		err = errors.New("not all lists could be read: " + strings.Join(failed, "; "))
 	}
 	return err
 }
 
-// head returns the rows above the lists. What the server did not say is left out.
-func (c *caller) head() (rows []row) {
-	add := func(label, name string, value any, lines ...string) {
-		rows = append(rows, row{label, lines, name, value})
-	}
+// addHead adds what stands above the lists. What the server did not say is left out.
+func (c *caller) addHead(s *summary) {
 	server := c.Server()
-	add("target", "target", c.target, strings.Join(c.target, " "))
-	add("transport", "transport", c.transport, c.transport)
-	add("revision", "revision", server.Version, server.Version)
+	s.add("target", "target", c.target, strings.Join(c.target, " "))
+	s.add("transport", "transport", c.transport, c.transport)
+	s.add("revision", "revision", server.Version, server.Version)
 	if server.Versions != nil {
-		add("versions", "supportedVersions", server.Versions, strings.Join(server.Versions, ", "))
+		s.add("versions", "supportedVersions", server.Versions, strings.Join(server.Versions, ", "))
 	}
 	hasSession := c.transport == "HTTP+SSE" || c.inSession.Load() // over HTTP+SSE the stream is the session
-	add("session", "session", hasSession, map[bool]string{true: "yes", false: "none"}[hasSession])
+	s.add("session", "session", hasSession, map[bool]string{true: "yes", false: "none"}[hasSession])
 	if i := server.Info; i != nil {
-		add("server", "serverInfo", i, strings.TrimSpace(i.Name+" "+i.Version+" "+i.Title))
+		s.add("server", "serverInfo", i, strings.TrimSpace(i.Name+" "+i.Version+" "+i.Title))
 	}
 	if server.Capabilities != nil {
 		var names []string
@@ -1137,34 +1143,12 @@ func (c *caller) head() (rows []row) {
 			names = append(names, string(name))
 		}
 		slices.Sort(names)
-		add("capabilities", "capabilities", server.Capabilities, shorten(strings.Join(names, ", "), maxText))
+		s.add("capabilities", "capabilities", server.Capabilities, shorten(strings.Join(names, ", "), maxText))
 	}
 	if server.Instructions != "" {
 		lines := strings.Split(strings.TrimSpace(shorten(server.Instructions, maxText)), "\n")
-		add("instructions", "instructions", server.Instructions, lines...)
+		s.add("instructions", "instructions", server.Instructions, lines...)
 	}
-	return rows
-}
-
-// printRows prints the rows for people, or as JSON.
-func printRows(rows []row, asJSON bool) error {
-	var object Object
-	var text strings.Builder
-	for _, r := range rows {
-		encoded, err := toJSON(r.value)
-		if err != nil {
-			return err
-		}
-		object.Add(r.name, encoded)
-		for _, line := range r.lines {
-			fmt.Fprintf(&text, "%-13s %s\n", r.label, Printable(line))
-			r.label = ""
-		}
-	}
-	if asJSON {
-		return printOut(printedLine(object.JSON()))
-	}
-	return printOut([]byte(text.String()))
 }
 
 const (
@@ -1845,16 +1829,13 @@ var (
 // bridge passes messages between standard input and output and a server, until
 // one side hangs up or ctx ends.
 func bridge(ctx context.Context, args []string) error {
-	var o bridgeOptions
-	flags := flag.NewFlagSet("bridge", flag.ContinueOnError)
-	o.define(flags)
-	parse(flags, args, bridgeUsage, func() error { return o.check(flags.Args()) })
-	target := flags.Args()
+	var o targetOptions
+	target := parse("bridge", args, bridgeUsage, o.defineForBridge, o.check)
 	server, err := o.dialer(target).Dial(ctx)
 	if err != nil {
 		return fmt.Errorf("%w%s", err, advice(err))
 	}
-	b := newBridged(&clientConn{Conn: StdioConn(o.maxBody), signalled: ctx}, server, slog.New(slog.NewTextHandler(stderr, nil)))
+	b := newBridged(&clientConn{Conn: StdioConn(o.maxMessage), signalled: ctx}, server, slog.New(slog.NewTextHandler(stderr, nil)))
 	b.isURL = isURL(target[0])
 	context.AfterFunc(ctx, func() { b.end(errSignalled) })
 	return b.run()
@@ -1862,15 +1843,15 @@ func bridge(ctx context.Context, args []string) error {
 
 // dialer returns the Dialer of a target. A URL whose path ends in /sse is that of a
 // server of HTTP+SSE, the transport of 2024-11-05.
-func (o *bridgeOptions) dialer(target []string) Dialer {
+func (o *targetOptions) dialer(target []string) Dialer {
 	address, err := url.Parse(target[0])
 	switch {
 	case !isURL(target[0]):
-		return o.dialCommand(target, bridgeGrace, o.maxBody)
+		return o.dialCommand(target, bridgeGrace)
 	case err == nil && strings.HasSuffix(address.Path, "/sse"):
-		return SSEDialer{Client: o.httpClient(), URL: target[0], MaxMessage: o.maxBody}
+		return SSEDialer{Client: o.httpClient(), URL: target[0], MaxMessage: o.maxMessage}
 	}
-	return HTTPDialer{Client: o.httpClient(), URL: target[0], MaxMessage: o.maxBody}
+	return HTTPDialer{Client: o.httpClient(), URL: target[0], MaxMessage: o.maxMessage}
 }
 
 // bridged is a client and a server with a bridge between them.
@@ -3046,13 +3027,15 @@ func isTerminal(file *os.File) bool {
 
 // ---- Flags ----
 
-// parse reads flags, and then has them checked. If a flag is wrong, or if help
-// was asked for, parse ends the program.
-func parse(flags *flag.FlagSet, args []string, usage string, check func() error) {
+// parse reads the flags that define defines, has them checked, and returns the other
+// arguments. If a flag is wrong, or if help was asked for, parse ends the program.
+func parse(name string, args []string, usage string, define func(*flag.FlagSet), check func(*flag.FlagSet) error) []string {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
+	define(flags)
 	err := flags.Parse(args)
 	if err == nil {
-		err = check()
+		err = check(flags)
 	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -3064,6 +3047,7 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 		printError(fmt.Errorf("%w (-h for help)", err))
 		os.Exit(exitUsage)
 	}
+	return flags.Args()
 }
 
 // setText returns the function of a flag that stores a text.
@@ -3197,13 +3181,15 @@ func isLoopback(address string) bool {
 
 // targetOptions are the flags of all commands that talk to a server.
 type targetOptions struct {
-	trace  bool
-	header http.Header
-	env    []string // to add to the environment of the command
-	dir    string   // of the command; "": that of the program
+	trace      bool
+	header     http.Header
+	env        []string // to add to the environment of the command
+	dir        string   // of the command; "": that of the program
+	maxMessage int      // bytes
 }
 
 func (o *targetOptions) define(flags *flag.FlagSet) {
+	o.maxMessage = maxMessage
 	o.header = http.Header{}
 	addField := func(line string) {
 		name, value, _ := strings.Cut(line, ":")
@@ -3216,14 +3202,17 @@ func (o *targetOptions) define(flags *flag.FlagSet) {
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 }
 
-// check returns an error if the target is wrong.
-func (o *targetOptions) check(target []string) error {
+// check returns an error if a flag or the target is wrong.
+func (o *targetOptions) check(flags *flag.FlagSet) error {
+	target := flags.Args()
 	if len(target) == 0 {
 		return errors.New("the server is missing: a URL or a command")
 	}
 	first := target[0]
 	parsed, err := url.Parse(first)
 	switch {
+	case o.maxMessage <= 0:
+		return errors.New("-max-body must be more than 0")
 	case isURL(first) && len(target) > 1:
 		return errors.New("nothing may follow the URL: flags go before it")
 	case isURL(first) && (err != nil || parsed.Host == ""):
@@ -3244,23 +3233,9 @@ const bridgeUsage = `usage: mcpwire bridge [flags] URL
        mcpwire bridge [flags] COMMAND [ARG...]
 A server on stdin and stdout. It passes every message on to another server.`
 
-// bridgeOptions are the flags of bridge.
-type bridgeOptions struct {
-	targetOptions
-	maxBody int
-}
-
-func (o *bridgeOptions) define(flags *flag.FlagSet) {
-	o.targetOptions.define(flags)
-	flags.IntVar(&o.maxBody, "max-body", maxMessage, "`bytes` in one message, in either direction")
-}
-
-// check returns an error if a flag or the target is wrong.
-func (o *bridgeOptions) check(target []string) error {
-	if o.maxBody <= 0 {
-		return errors.New("-max-body must be more than 0")
-	}
-	return o.targetOptions.check(target)
+func (o *targetOptions) defineForBridge(flags *flag.FlagSet) {
+	o.define(flags)
+	flags.IntVar(&o.maxMessage, "max-body", maxMessage, "`bytes` in one message, in either direction")
 }
 
 const callUsage = `usage: mcpwire call [flags] URL
@@ -3346,8 +3321,8 @@ func (o *callOptions) addRoot(dir string) error {
 }
 
 // check returns an error if a flag or the target is wrong.
-func (o *callOptions) check(target []string) error {
-	if err := o.targetOptions.check(target); err != nil {
+func (o *callOptions) check(flags *flag.FlagSet) error {
+	if err := o.targetOptions.check(flags); err != nil {
 		return err
 	}
 	modes := 0
