@@ -721,7 +721,6 @@ func call(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%w%s", err, advice(err))
 	}
-	defer stderr.status("")
 	// After a signal the program cannot just return: it may be reading standard
 	// input, and nothing interrupts that.
 	context.AfterFunc(ctx, func() {
@@ -2732,19 +2731,11 @@ func (o *options) withPage(next http.Handler) *http.ServeMux {
 // events with its GET, and never gets the page. At the endpoint only a GET that asks
 // for HTML gets it: clients that do not say what they want are there, too.
 func asksForPage(r *http.Request) bool {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return false
-	}
 	accept := strings.ToLower(strings.Join(r.Header.Values("Accept"), ","))
-	wantsEvents := strings.Contains(accept, "text/event-stream")
-	wantsHTML := strings.Contains(accept, "text/html")
-	switch r.URL.Path {
-	case "/":
-		return !wantsEvents
-	case "/mcp", "/mcp/":
-		return wantsHTML && !wantsEvents
-	}
-	return false
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	atEndpoint := r.URL.Path == "/mcp" || r.URL.Path == "/mcp/"
+	isPage := r.URL.Path == "/" || atEndpoint && strings.Contains(accept, "text/html")
+	return reads && isPage && !strings.Contains(accept, "text/event-stream")
 }
 
 // pageDataPlace is where the page has its data. A browser does not run a script of
@@ -3279,20 +3270,20 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 func (o *callOptions) addArgument(text string) error {
 	key, value, found := strings.Cut(text, "=")
 	isTwice := slices.ContainsFunc(o.arguments, func(a argument) bool { return a.key == key })
+	file, isFile := strings.CutPrefix(value, "@")
 	switch {
 	case !found || key == "":
 		return errors.New("it must be KEY=VALUE")
 	case isTwice:
 		return fmt.Errorf(`%q is given twice: for a list write -arg %s='["a","b"]'`, key, key)
-	}
-	if file, isFile := strings.CutPrefix(value, "@"); isFile && !strings.HasPrefix(file, "@") {
+	case strings.HasPrefix(file, "@"): // @@ is @
+		value = file
+	case isFile:
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
 		value = string(content)
-	} else {
-		value = strings.TrimPrefix(value, "@")
 	}
 	if !utf8.ValidString(text) || !utf8.ValidString(value) {
 		return fmt.Errorf("%q is not UTF-8", key)
