@@ -1405,16 +1405,16 @@ func (s schema) check(value json.RawMessage) error {
 	if isAllowed {
 		return s.checkLimits(value)
 	}
-	wanted, example := s.String(), ""
+	advice := ""
 	switch {
-	case wanted == "boolean":
-		wanted = "true or false (y or n)"
+	case slices.Contains(s.types, "boolean"):
+		advice = ": write true or false, or y or n"
 	case slices.Contains(s.types, "array"):
-		example = `: write JSON, such as ["a"]`
+		advice = `: write JSON, such as ["a"]`
 	case slices.Contains(s.types, "object"):
-		example = `: write JSON, such as {"a":1}`
+		advice = `: write JSON, such as {"a":1}`
 	}
-	return fmt.Errorf("must be %s, not %s%s", wanted, shorten(string(value), maxFirstLine), example)
+	return fmt.Errorf("must be %s, not %s%s", s, shorten(string(value), maxFirstLine), advice)
 }
 
 // checkLimits returns an error if a number, or the length of a text or of a list, is too
@@ -1439,12 +1439,12 @@ func (s schema) checkLimits(value json.RawMessage) error {
 	default:
 		return nil
 	}
-	for _, rule := range []string{least, most} {
-		text := memberOf(s.text, rule)
-		limit, err := strconv.ParseFloat(string(text), 64) // with an error, there is no limit
-		if err == nil && (rule == least && size < limit || rule == most && size > limit) {
-			return fmt.Errorf("must fit %s %s", rule, text)
-		}
+	lowest, highest := memberOf(s.text, least), memberOf(s.text, most)
+	if limit, err := strconv.ParseFloat(string(lowest), 64); err == nil && size < limit { // with an error, there is no limit
+		return fmt.Errorf("must fit %s %s", least, lowest)
+	}
+	if limit, err := strconv.ParseFloat(string(highest), 64); err == nil && size > limit {
+		return fmt.Errorf("must fit %s %s", most, highest)
 	}
 	return nil
 }

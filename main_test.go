@@ -3437,7 +3437,7 @@ func TestCallAsksTheUser(t *testing.T) {
 // A form shows what the schema says of a field, and asks again for what does not fit. What cannot be checked here is only shown.
 func TestCallChecksTheForm(t *testing.T) {
 	for _, row := range []struct{ schema, prompt, typed, says, value string }{
-		{`{"type":"boolean"}`, "y or n", "perhaps\nY", `must be true or false (y or n), not "perhaps"`, `true`},
+		{`{"type":"boolean"}`, "y or n", "perhaps\nY", `must be boolean, not "perhaps": write true or false, or y or n`, `true`},
 		{`{"type":["boolean","string"]}`, "boolean|string", "yes", "", `"yes"`},
 		{`{"type":"string","minLength":2,"maxLength":3}`, "string, minLength 2, maxLength 3", "é\néé", "must fit minLength 2", `"éé"`},
 		{`{"type":"string","maxLength":3}`, "string, maxLength 3", "four\nfou", "must fit maxLength 3", `"fou"`},

@@ -247,7 +247,7 @@ read -r line; printf '{"jsonrpc":"2.0","id":2,"result":{"got":%s}}\n' "$line"; c
 		{"weight (number, default 7.5): ", "much"},
 		{"weight must be number, not \"much\"\n", ""},
 		{"ok (y or n, default false): ", "perhaps"},
-		{"ok must be true or false (y or n), not \"perhaps\"\n", "yes"},
+		{"ok must be boolean, not \"perhaps\": write true or false, or y or n\n", "yes"},
 		{`plain (one of "a"|"b", default "a"): `, "c"},
 		{`plain must be "a"|"b", not "c"`, "b"},
 		{`titled (one of "1"=One|"2"=Two): `, "3"},
