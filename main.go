@@ -462,12 +462,11 @@ func serve(ctx context.Context, args []string) error {
 		level = slog.LevelWarn
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	var err error
+	run := o.serveStdio
 	if o.http != "" {
-		err = o.serveHTTP(ctx, demo, log)
-	} else {
-		err = o.serveStdio(ctx, demo, log)
+		run = o.serveHTTP
 	}
+	err := run(ctx, demo, log)
 	// A signal, and a client that has hung up, are how a server usually ends.
 	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 		return nil
