@@ -855,7 +855,7 @@ func advice(err error) string {
 			text += "; the server says: " + strings.Join(challenges, ", ")
 		}
 		return text
-	case errors.Is(err, ErrSessionEnded):
+	case errors.Is(err, ErrSessionEnded): // with 404, although the path is right
 		return ""
 	case fault != nil && answer == nil && slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, fault.Status): // as of a web site
 		return "; no MCP server answers at this path: that of most ends in /mcp or /sse"
@@ -1081,7 +1081,8 @@ type summary struct {
 	object Object
 }
 
-// add adds a member to the object, and its lines to the text; none: it is for scripts alone.
+// add adds a member to the object, and lines to the text. What has no lines is for scripts
+// alone.
 func (s *summary) add(label, name string, value any, lines ...string) {
 	encoded, _ := toJSON(value) // JSON of the server, and texts, can be encoded
 	s.object.Add(name, encoded)
@@ -1336,7 +1337,7 @@ func (s schema) required() (names []string) {
 // String returns the choices of a schema, or the types, such as array of string.
 func (s schema) String() string { return s.describe(false) }
 
-// describe does what String says. With titles, a choice is shown as "r"=Red.
+// describe does what String says. With titles, a choice is followed by its title: "r"=Red.
 func (s schema) describe(withTitles bool) string {
 	var parts []string
 	for _, c := range s.choices {
@@ -1404,16 +1405,16 @@ func (s schema) check(value json.RawMessage) error {
 	if isAllowed {
 		return s.checkLimits(value)
 	}
-	advice := ""
+	hint := ""
 	switch {
 	case slices.Contains(s.types, "boolean"):
-		advice = ": write true or false, or y or n"
+		hint = ": write true or false, or y or n"
 	case slices.Contains(s.types, "array"):
-		advice = `: write JSON, such as ["a"]`
+		hint = `: write JSON, such as ["a"]`
 	case slices.Contains(s.types, "object"):
-		advice = `: write JSON, such as {"a":1}`
+		hint = `: write JSON, such as {"a":1}`
 	}
-	return fmt.Errorf("must be %s, not %s%s", s, shorten(string(value), maxFirstLine), advice)
+	return fmt.Errorf("must be %s, not %s%s", s, shorten(string(value), maxFirstLine), hint)
 }
 
 // checkLimits returns an error if a number, or the length of a text or of a list, is too
@@ -1682,7 +1683,8 @@ const formHelp = "(an empty line takes the default, or leaves a field out; /decl
 func (c *caller) fillIn(message string, form schema) ElicitResult {
 	c.form.Lock() // one form at a time
 	defer c.form.Unlock()
-	// The user may take their time. Progress does not start a timer that is stopped.
+	// The user may take their time: until the form is filled in, progress does not start
+	// the timer either.
 	if idle := c.idle.Load(); idle.Stop() {
 		defer idle.Reset(c.timeout)
 	}
@@ -3050,8 +3052,8 @@ func addText(list *[]string) func(string) {
 	return func(text string) { *list = append(*list, text) }
 }
 
-// matching returns the function of a flag whose text must match a pattern. wanted says
-// what that is. It passes the text on to store. No pattern of ours matches an empty text, which
+// matching returns the function of a flag whose text must match a pattern. An error says
+// in words what is wanted. The function passes the text on to store. No pattern of ours matches an empty text, which
 // comes from an unset variable of a shell: the server must not start without a
 // token because of that.
 func matching(pattern, wanted string, store func(text string)) func(string) error {
