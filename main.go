@@ -3053,9 +3053,9 @@ func addText(list *[]string) func(string) {
 }
 
 // matching returns the function of a flag whose text must match a pattern. An error says
-// in words what is wanted. The function passes the text on to store. No pattern of ours matches an empty text, which
-// comes from an unset variable of a shell: the server must not start without a
-// token because of that.
+// in words what is wanted. The function passes the text on to store. No pattern of ours
+// matches an empty text, which comes from an unset variable of a shell: the server must not
+// start without a token because of that.
 func matching(pattern, wanted string, store func(text string)) func(string) error {
 	return func(text string) error {
 		if !regexp.MustCompile(`(?i)^(?:` + pattern + `)$`).MatchString(text) {
