@@ -406,17 +406,6 @@ type completeParams struct {
 	} `json:"argument"`
 }
 
-// completeResult is the result of completion/complete.
-type completeResult struct {
-	Completion completion `json:"completion"`
-}
-
-type completion struct {
-	HasMore bool     `json:"hasMore"`
-	Total   int      `json:"total"` // of all values, those left out included
-	Values  []string `json:"values"`
-}
-
 // complete completes the name of a note, for the prompt and for the template.
 func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
 	var p completeParams
@@ -429,12 +418,9 @@ func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
 		return nil, InvalidParams("Unknown reference or argument")
 	}
 	values := slices.DeleteFunc(d.noteNames(), func(name string) bool { return !strings.HasPrefix(name, p.Argument.Value) })
-	result := completion{Total: len(values), Values: values}
-	if len(values) > maxCompletion {
-		result.HasMore = true
-		result.Values = values[:maxCompletion]
-	}
-	return completeResult{result}, nil
+	shown := min(len(values), maxCompletion)
+	completion := map[string]any{"hasMore": shown < len(values), "total": len(values), "values": values[:shown]}
+	return map[string]any{"completion": completion}, nil
 }
 
 // noteNames returns the names of the notes, sorted.
@@ -467,9 +453,7 @@ type options struct {
 // serve runs the demo server until the client hangs up or ctx ends.
 func serve(ctx context.Context, args []string) error {
 	var o options
-	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
-	o.define(flags)
-	parse(flags, args, serveUsage, func() error { return o.check(flags) })
+	parse("mcpwire", args, serveUsage, o.define, o.check)
 	demo := newDemo()
 	demo.Versions = o.versions
 	demo.StateKey = []byte(cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY")))
@@ -478,12 +462,11 @@ func serve(ctx context.Context, args []string) error {
 		level = slog.LevelWarn
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	var err error
+	run := o.serveStdio
 	if o.http != "" {
-		err = o.serveHTTP(ctx, demo, log)
-	} else {
-		err = o.serveStdio(ctx, demo, log)
+		run = o.serveHTTP
 	}
+	err := run(ctx, demo, log)
 	// A signal, and a client that has hung up, are how a server usually ends.
 	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 		return nil
@@ -556,7 +539,12 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) e
 		scheme = "https"
 		run = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 	}
-	listener, err := o.listen()
+	host, port, err := net.SplitHostPort(o.http)
+	if err != nil {
+		return err
+	}
+	// The program is for one machine unless a host is named.
+	listener, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
 	if err != nil {
 		return err
 	}
@@ -569,15 +557,6 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo, log *slog.Logger) e
 	case <-ctx.Done():
 		return shutDown(server, mcp, sse)
 	}
-}
-
-// listen opens the port. The program is for one machine unless a host is named.
-func (o *options) listen() (net.Listener, error) {
-	host, port, err := net.SplitHostPort(o.http)
-	if err != nil {
-		return nil, err
-	}
-	return net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
 }
 
 // shutDown ends a server. Streams do not end by themselves, so the handlers are
@@ -688,21 +667,14 @@ func (o *options) bearer(path string) func(*http.Request) (string, error) {
 	}
 }
 
-// resourceMetadata says which servers issue tokens for a resource: RFC 9728.
-// 2025-11-25 basic/authorization#authorization-server-location: it "MUST
-// include the authorization_servers field".
-type resourceMetadata struct {
-	AuthorizationServers []string `json:"authorization_servers"`
-	BearerMethods        []string `json:"bearer_methods_supported"`
-	Resource             string   `json:"resource"`
-}
-
-// metadata serves the resourceMetadata of path. It needs no credentials,
-// because a client asks for it before it has a token.
+// metadata says which servers issue tokens for path: RFC 9728. 2025-11-25
+// basic/authorization#authorization-server-location: it "MUST include the
+// authorization_servers field". It needs no credentials, because a client asks for it
+// before it has a token.
 func (o *options) metadata(path string) http.Handler {
 	return o.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		m := resourceMetadata{AuthorizationServers: []string{o.authServer}, BearerMethods: []string{"header"}, Resource: origin(r) + path}
+		m := map[string]any{"authorization_servers": []string{o.authServer}, "bearer_methods_supported": []string{"header"}, "resource": origin(r) + path}
 		_ = json.NewEncoder(w).Encode(m) // fails only if the client has gone
 	}))
 }
@@ -713,16 +685,14 @@ func (o *options) metadata(path string) http.Handler {
 // call at a time.
 type caller struct {
 	Client
+	options    callOptions
 	target     []string // the URL, or the command
 	stderr     io.Writer
-	input      *bufio.Scanner  // lines of standard input
-	reply      json.RawMessage // the content that answers every elicitation; empty: see elicit
-	roots      []Root          // the answer to roots/list; nil: none is given
-	sample     string          // the answer to sampling/createMessage; "": none is given
-	atTerminal bool            // the user can be asked
-	showsLine  bool            // progress is shown on one line of a terminal
-	timeout    time.Duration   // see limited
-	lastToken  int64           // the last progress token
+	input      *bufio.Scanner // lines of standard input
+	atTerminal bool           // the user can be asked
+	showsLine  bool           // progress is shown on one line of a terminal
+	timeout    time.Duration  // see limited
+	lastToken  int64          // the last progress token
 
 	transport string      // the name of the one that was dialled last
 	inSession atomic.Bool // a response over HTTP has named a session
@@ -741,19 +711,15 @@ const (
 // standard input, or prints a summary.
 func call(ctx context.Context, args []string) error {
 	var o callOptions
-	flags := flag.NewFlagSet("call", flag.ContinueOnError)
-	o.define(flags)
-	parse(flags, args, callUsage, func() error { return o.check(flags.Args()) })
-	c := newCaller(o, flags.Args())
+	target := parse("call", args, callUsage, o.define, o.check)
+	c := newCaller(o, target)
 	// An attempt to connect that has failed must be closed as well: it may have
 	// started a command that ignores the end of its input.
 	defer c.Close()
-	dials := c.dialers(o)
-	err := c.limited(ctx, "connecting: ", func(ctx context.Context) error { return c.Connect(ctx, dials...) })
+	err := c.limited(ctx, "connecting: ", func(ctx context.Context) error { return c.Connect(ctx, c.dialers()...) })
 	if err != nil {
-		return fmt.Errorf("%w%s", err, c.advice(err))
+		return fmt.Errorf("%w%s", err, advice(err))
 	}
-	defer stderr.status("")
 	// After a signal the program cannot just return: it may be reading standard
 	// input, and nothing interrupts that.
 	context.AfterFunc(ctx, func() {
@@ -771,17 +737,15 @@ func call(ctx context.Context, args []string) error {
 	case o.tool != "":
 		return c.callTool(ctx, o.tool, o.arguments)
 	}
-	return c.summary(ctx, o.json)
+	return c.summarize(ctx)
 }
 
 func newCaller(o callOptions, target []string) *caller {
 	c := &caller{
+		options:    o,
 		target:     target,
 		stderr:     stderr,
 		input:      bufio.NewScanner(os.Stdin),
-		reply:      json.RawMessage(strings.TrimSpace(o.answer)),
-		roots:      o.roots,
-		sample:     o.sample,
 		atTerminal: !o.interactive && isTerminal(os.Stdin),
 		showsLine:  !o.trace && isTerminal(os.Stderr) && os.Getenv("TERM") != "dumb",
 		timeout:    cmp.Or(o.timeout, noTimeout),
@@ -805,22 +769,22 @@ func newCaller(o callOptions, target []string) *caller {
 
 // dialers returns the ways to reach the target. For a URL there are two, and
 // Client.Connect finds out which of them it is.
-func (c *caller) dialers(o callOptions) []Dialer {
+func (c *caller) dialers() []Dialer {
 	url := c.target[0]
 	if !isURL(url) {
-		return []Dialer{c.noteTransport("stdio", o.dialCommand(c.target, childGrace, maxMessage))}
+		return []Dialer{c.noteTransport("stdio", c.options.dialCommand(c.target, childGrace))}
 	}
-	client := o.httpClient()
+	client := c.options.httpClient()
 	client.Transport = &sessionNoter{client.Transport, &c.inSession}
 	return []Dialer{
-		c.noteTransport("Streamable HTTP", HTTPDialer{Client: client, URL: url, MaxMessage: maxMessage}),
-		c.noteTransport("HTTP+SSE", SSEDialer{Client: client, URL: url, MaxMessage: maxMessage}),
+		c.noteTransport("Streamable HTTP", HTTPDialer{Client: client, URL: url, MaxMessage: c.options.maxMessage}),
+		c.noteTransport("HTTP+SSE", SSEDialer{Client: client, URL: url, MaxMessage: c.options.maxMessage}),
 	}
 }
 
 // dialCommand returns the Dialer of a command. Its stderr goes to ours.
-func (o *targetOptions) dialCommand(target []string, grace time.Duration, maxMessage int) Dialer {
-	dialer := CommandDialer{Grace: grace, MaxLine: maxMessage, Command: func() *exec.Cmd {
+func (o *targetOptions) dialCommand(target []string, grace time.Duration) Dialer {
+	dialer := CommandDialer{Grace: grace, MaxLine: o.maxMessage, Command: func() *exec.Cmd {
 		cmd := exec.Command(target[0], target[1:]...)
 		cmd.Dir = o.dir
 		cmd.Env = append(cmd.Environ(), o.env...)
@@ -880,17 +844,23 @@ func (n *sessionNoter) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // advice returns what the user may try after an error, as a text to append to it; "":
 // the error says it all.
-func (c *caller) advice(err error) string {
+func advice(err error) string {
 	fault, _ := errors.AsType[*HTTPError](err)
 	answer, _ := errors.AsType[*Error](err)
+	file, _ := errors.AsType[*fs.PathError](err)
 	switch {
 	case fault != nil && fault.Status == http.StatusUnauthorized:
-		challenge := strings.Join(fault.Header.Values("WWW-Authenticate"), ", ") // it names who issues a token: RFC 9728
-		return "; send a token with -header 'Authorization: Bearer TOKEN'; the server says: " + cmp.Or(challenge, "nothing")
-	case answer != nil && answer.Code == CodeMissingCapability:
-		return "; " + capabilityAdvice
+		text := "; send a token with -header 'Authorization: Bearer TOKEN'"
+		if challenges := fault.Header.Values("WWW-Authenticate"); challenges != nil { // they name who issues a token: RFC 9728
+			text += "; the server says: " + strings.Join(challenges, ", ")
+		}
+		return text
+	case errors.Is(err, ErrSessionEnded): // with 404, although the path is right
+		return ""
 	case fault != nil && answer == nil && slices.Contains([]int{http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed}, fault.Status): // as of a web site
 		return "; no MCP server answers at this path: that of most ends in /mcp or /sse"
+	case errors.Is(err, exec.ErrNotFound), file != nil && file.Op == "fork/exec" && errors.Is(err, fs.ErrNotExist):
+		return "; a URL begins with http:// or https://"
 	}
 	return ""
 }
@@ -933,7 +903,7 @@ func (c *caller) callLines(ctx context.Context) (failed error) {
 func (c *caller) callAndPrint(ctx context.Context, method, params string) (result json.RawMessage, err error) {
 	err = c.callMethod(ctx, method, params, &result)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w%s", method, err, c.advice(err))
+		return nil, err
 	}
 	return result, printOut(printedLine(result))
 }
@@ -964,7 +934,7 @@ func printOut(text []byte) error {
 // because progress extends the time-out.
 func (c *caller) callMethod(ctx context.Context, method, params string, result any) error {
 	if params != "" && !isObject(params) {
-		return errors.New("params must be a JSON object")
+		return fmt.Errorf("%s: params must be a JSON object", method)
 	}
 	given := json.RawMessage(strings.TrimSpace(params))
 	givenMeta := memberOf(given, "_meta")
@@ -976,12 +946,20 @@ func (c *caller) callMethod(ctx context.Context, method, params string, result a
 		meta.Add("progressToken", strconv.AppendInt(nil, c.lastToken, 10))
 	}
 	full.Add("_meta", meta.JSON())
-	return c.limited(ctx, "", func(ctx context.Context) error { return c.Call(ctx, method, full.JSON(), result) })
+	err := c.limited(ctx, "", func(ctx context.Context) error { return c.Call(ctx, method, full.JSON(), result) })
+	if answer, isAnswer := errors.AsType[*Error](err); isAnswer && answer.Code == CodeMissingCapability {
+		err = fmt.Errorf("%w; %s", err, capabilityAdvice)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w%s", method, err, advice(err))
+	}
+	return nil
 }
 
 // limited runs f with the time-out of the command line. Each progress
-// notification starts the time-out again, but all together take at most ten
-// times as long. what begins the error, and says what f does.
+// notification starts the time-out again, and it stands still while the user fills in a
+// form. But all together take at most ten times as long. what begins the error, and says
+// what f does.
 func (c *caller) limited(ctx context.Context, what string, f func(context.Context) error) error {
 	tooLong := fmt.Errorf("%sno answer within %v", what, c.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*c.timeout, tooLong)
@@ -1057,7 +1035,7 @@ func (c *caller) list(ctx context.Context, kind listKind) (items []json.RawMessa
 			return items, nil
 		}
 		if err != nil {
-			return items, fmt.Errorf("%s: %w%s", kind.method, err, c.advice(err))
+			return items, err
 		}
 		page := memberOf(result, kind.member)
 		if !bytes.HasPrefix(page, []byte("[")) {
@@ -1096,19 +1074,29 @@ func textOf(value json.RawMessage) (text string) {
 
 // ---- The summary ----
 
-// row is a line of the summary, or several, and a member of the JSON that -json prints.
-type row struct {
-	label string
-	lines []string
-	name  string
-	value any
+// summary is how a server was reached and what it offers, for people and as one JSON
+// object.
+type summary struct {
+	text   strings.Builder
+	object Object
 }
 
-// summary prints how the server was reached and what it offers, for people or as one
-// JSON object. A list is there if the server has the capability for it. If a list cannot
-// be read, the next one is read all the same.
-func (c *caller) summary(ctx context.Context, asJSON bool) error {
-	rows := c.head()
+// add adds a member to the object, and lines to the text. What has no lines is for scripts
+// alone.
+func (s *summary) add(label, name string, value any, lines ...string) {
+	encoded, _ := toJSON(value) // JSON of the server, and texts, can be encoded
+	s.object.Add(name, encoded)
+	for _, line := range lines {
+		fmt.Fprintf(&s.text, "%-13s %s\n", label, Printable(line))
+		label = ""
+	}
+}
+
+// summarize prints a summary of the server. A list is there if the server has the
+// capability for it. If a list cannot be read, the next one is read all the same.
+func (c *caller) summarize(ctx context.Context) error {
+	var s summary
+	c.addHead(&s)
 	var failed []string
 	for _, kind := range listKinds {
 		if memberOf(c.Server().Capabilities, kind.capability) == nil {
@@ -1118,34 +1106,35 @@ func (c *caller) summary(ctx context.Context, asJSON bool) error {
 		if err != nil {
 			failed = append(failed, err.Error())
 		}
-		rows = append(rows, row{kind.label, kind.lines(items, err), kind.member, append([]json.RawMessage{}, items...)}) // not nil: the list may be empty
+		s.add(kind.label, kind.member, append([]json.RawMessage{}, items...), kind.lines(items, err)...) // not nil: the list may be empty
 	}
 	if failed != nil {
-		rows = append(rows, row{name: "errors", value: failed})
+		s.add("", "errors", failed)
 	}
-	err := printRows(rows, asJSON)
+	printed := []byte(s.text.String())
+	if c.options.json {
+		printed = printedLine(s.object.JSON())
+	}
+	err := printOut(printed)
 	if err == nil && failed != nil {
 		err = errors.New("not all lists could be read: " + strings.Join(failed, "; "))
 	}
 	return err
 }
 
-// head returns the rows above the lists. What the server did not say is left out.
-func (c *caller) head() (rows []row) {
-	add := func(label, name string, value any, lines ...string) {
-		rows = append(rows, row{label, lines, name, value})
-	}
+// addHead adds what stands above the lists. What the server did not say is left out.
+func (c *caller) addHead(s *summary) {
 	server := c.Server()
-	add("target", "target", c.target, strings.Join(c.target, " "))
-	add("transport", "transport", c.transport, c.transport)
-	add("revision", "revision", server.Version, server.Version)
+	s.add("target", "target", c.target, strings.Join(c.target, " "))
+	s.add("transport", "transport", c.transport, c.transport)
+	s.add("revision", "revision", server.Version, server.Version)
 	if server.Versions != nil {
-		add("versions", "supportedVersions", server.Versions, strings.Join(server.Versions, ", "))
+		s.add("versions", "supportedVersions", server.Versions, strings.Join(server.Versions, ", "))
 	}
 	hasSession := c.transport == "HTTP+SSE" || c.inSession.Load() // over HTTP+SSE the stream is the session
-	add("session", "session", hasSession, map[bool]string{true: "yes", false: "none"}[hasSession])
+	s.add("session", "session", hasSession, map[bool]string{true: "yes", false: "none"}[hasSession])
 	if i := server.Info; i != nil {
-		add("server", "serverInfo", i, strings.TrimSpace(i.Name+" "+i.Version+" "+i.Title))
+		s.add("server", "serverInfo", i, strings.TrimSpace(i.Name+" "+i.Version+" "+i.Title))
 	}
 	if server.Capabilities != nil {
 		var names []string
@@ -1153,34 +1142,12 @@ func (c *caller) head() (rows []row) {
 			names = append(names, string(name))
 		}
 		slices.Sort(names)
-		add("capabilities", "capabilities", server.Capabilities, shorten(strings.Join(names, ", "), maxText))
+		s.add("capabilities", "capabilities", server.Capabilities, shorten(strings.Join(names, ", "), maxText))
 	}
 	if server.Instructions != "" {
 		lines := strings.Split(strings.TrimSpace(shorten(server.Instructions, maxText)), "\n")
-		add("instructions", "instructions", server.Instructions, lines...)
+		s.add("instructions", "instructions", server.Instructions, lines...)
 	}
-	return rows
-}
-
-// printRows prints the rows for people, or as JSON.
-func printRows(rows []row, asJSON bool) error {
-	var object Object
-	var text strings.Builder
-	for _, r := range rows {
-		encoded, err := toJSON(r.value)
-		if err != nil {
-			return err
-		}
-		object.Add(r.name, encoded)
-		for _, line := range r.lines {
-			fmt.Fprintf(&text, "%-13s %s\n", r.label, Printable(line))
-			r.label = ""
-		}
-	}
-	if asJSON {
-		return printOut(printedLine(object.JSON()))
-	}
-	return printOut([]byte(text.String()))
 }
 
 const (
@@ -1242,8 +1209,9 @@ type schema struct {
 	Description string          `json:"description,omitempty"`
 	Default     json.RawMessage `json:"default,omitempty"`
 
-	types   []string // of a value; nil: any
-	choices []choice // of which a value must be one; nil: it is not chosen from a list
+	text    json.RawMessage // the schema itself
+	types   []string        // of a value; nil: any
+	choices []choice        // of which a value must be one; nil: it is not chosen from a list
 	in      *schemaText
 }
 
@@ -1263,7 +1231,6 @@ const (
 	maxShownSchema = 1 << 20 // bytes of a schema; a $ref is looked up in all of it
 	maxSchemas     = 1000    // in one schema
 	maxSignature   = 400     // characters of the arguments in a signature
-	maxRequired    = 100     // names of required arguments that are looked at
 )
 
 // readSchema reads the schema of a tool or of a form. One that is too large says nothing.
@@ -1278,7 +1245,7 @@ func readSchema(text json.RawMessage) schema {
 // readSchema reads a schema, or the one to which its $ref leads. Servers in Python and Rust
 // write a $ref for each enum and each class: pydantic and schemars do that.
 func (in *schemaText) readSchema(text json.RawMessage) schema {
-	s := schema{in: in}
+	s := schema{text: text, in: in}
 	if in.left == 0 {
 		return s
 	}
@@ -1319,11 +1286,13 @@ func (s *schema) readTypes() {
 }
 
 // readAlternatives adds the types and the choices of the alternatives. One alternative
-// that allows any of them makes the whole schema do so.
+// that allows any of them makes the whole schema do so. If one alternative alone is an array,
+// its items are those of the schema.
 func (s *schema) readAlternatives() {
 	var all schema
 	anyType := s.Type != nil // the types are known without the alternatives
 	anyValue := false
+	arrays := 0
 	for _, list := range []json.RawMessage{s.AnyOf, s.OneOf, s.AllOf} {
 		for _, text := range Each(list) {
 			alternative := s.in.readSchema(text)
@@ -1331,7 +1300,14 @@ func (s *schema) readAlternatives() {
 			all.choices = append(all.choices, alternative.choices...)
 			anyType = anyType || alternative.types == nil
 			anyValue = anyValue || alternative.choices == nil
+			if alternative.types == nil || slices.Contains(alternative.types, "array") {
+				arrays++
+				all.Items = alternative.Items
+			}
 		}
+	}
+	if arrays == 1 && s.Items == nil {
+		s.Items = all.Items
 	}
 	if !anyType {
 		s.addTypes(all.types...)
@@ -1353,27 +1329,33 @@ func (s *schema) addTypes(names ...string) {
 // required returns the names of the required properties.
 func (s schema) required() (names []string) {
 	for _, element := range Each(s.Required) {
-		if len(names) == maxRequired {
-			break
-		}
 		names = append(names, textOf(element))
 	}
 	return names
 }
 
 // String returns the choices of a schema, or the types, such as array of string.
-func (s schema) String() string {
+func (s schema) String() string { return s.describe(false) }
+
+// describe does what String says. With titles, a choice is followed by its title: "r"=Red.
+func (s schema) describe(withTitles bool) string {
 	var parts []string
 	for _, c := range s.choices {
-		parts = append(parts, string(c.value))
+		part := string(c.value)
+		if withTitles && c.title != "" {
+			part += "=" + c.title
+		}
+		parts = append(parts, part)
 	}
 	if parts != nil {
 		return shorten(strings.Join(parts, "|"), maxSignature)
 	}
-	if s.Items != nil && slices.Equal(s.types, []string{"array"}) {
-		return "array of " + s.in.readSchema(s.Items).String()
+	types := s.types
+	if i := slices.Index(types, "array"); i >= 0 && s.Items != nil { // it comes last, because all that follows "of" is of the items
+		array := "array of " + s.in.readSchema(s.Items).describe(withTitles)
+		types = slices.Concat(types[:i], types[i+1:], []string{array})
 	}
-	return cmp.Or(strings.Join(s.types, "|"), "any")
+	return cmp.Or(strings.Join(types, "|"), "any")
 }
 
 // value returns what a user has typed as JSON:
@@ -1382,6 +1364,7 @@ func (s schema) String() string {
 //	choices                 the choice with this text or this title
 //	the type string alone   a string
 //	string and others       JSON of one of the other types, or else a string
+//	boolean, and no string  also y, yes, n and no
 //	any type                JSON, or else a string
 //
 // So with a schema that says nothing, 5, true, null, [1] and "5" are JSON, and five is a
@@ -1396,9 +1379,15 @@ func (s schema) value(typed string) json.RawMessage {
 	if json.Valid(value) && s.allows(value) && (s.types == nil || value[0] != '"') {
 		return value
 	}
+	if isYes, isWord := yesNo[strings.ToLower(string(value))]; isWord && slices.Contains(s.types, "boolean") && !slices.Contains(s.types, "string") {
+		return strconv.AppendBool(nil, isYes)
+	}
 	text, _ := toJSON(typed) // a text can be encoded
 	return text
 }
+
+// yesNo are the words for a boolean.
+var yesNo = map[string]bool{"true": true, "yes": true, "y": true, "false": false, "no": false, "n": false}
 
 // allows reports whether a value is of one of the types.
 func (s schema) allows(value json.RawMessage) bool {
@@ -1406,23 +1395,56 @@ func (s schema) allows(value json.RawMessage) bool {
 	return s.types == nil || slices.Contains(s.types, is) || is == "integer" && slices.Contains(s.types, "number")
 }
 
-// check returns an error unless a value is of one of the types, and one of the choices. The
-// server knows all rules of its schema, and checks the others.
+// check returns an error unless a value is of one of the types, one of the choices, and
+// within the limits. The server knows all rules of its schema, and checks the others.
 func (s schema) check(value json.RawMessage) error {
 	isAllowed := s.allows(value)
 	if s.choices != nil {
 		isAllowed = slices.ContainsFunc(s.choices, func(c choice) bool { return sameJSON(c.value, value) })
 	}
-	if !isAllowed && (slices.Contains(s.types, "array") || slices.Contains(s.types, "object")) {
-		return fmt.Errorf(`must be %s: write JSON, such as ["a"] or {"a":1}`, s)
+	if isAllowed {
+		return s.checkLimits(value)
 	}
-	if !isAllowed {
-		return fmt.Errorf("must be %s", s)
+	hint := ""
+	switch {
+	case slices.Contains(s.types, "boolean"):
+		hint = ": write true or false, or y or n"
+	case slices.Contains(s.types, "array"):
+		hint = `: write JSON, such as ["a"]`
+	case slices.Contains(s.types, "object"):
+		hint = `: write JSON, such as {"a":1}`
 	}
-	for _, item := range Each(value) {
-		if err := s.in.readSchema(s.Items).check(item); err != nil {
-			return fmt.Errorf("%s %w", item, err)
+	return fmt.Errorf("must be %s, not %s%s", s, shorten(string(value), maxFirstLine), hint)
+}
+
+// checkLimits returns an error if a number, or the length of a text or of a list, is too
+// small or too large, or if an item of a list does not fit.
+func (s schema) checkLimits(value json.RawMessage) error {
+	var size float64
+	least, most := "minimum", "maximum"
+	switch typeOfJSON(value) {
+	case "integer", "number":
+		size, _ = strconv.ParseFloat(string(value), 64) // with an error, it is infinite
+	case "string":
+		size = float64(utf8.RuneCountInString(textOf(value)))
+		least, most = "minLength", "maxLength"
+	case "array":
+		for _, item := range Each(value) {
+			if err := s.in.readSchema(s.Items).check(item); err != nil {
+				return fmt.Errorf("has an item that %w", err)
+			}
+			size++
 		}
+		least, most = "minItems", "maxItems"
+	default:
+		return nil
+	}
+	lowest, highest := memberOf(s.text, least), memberOf(s.text, most)
+	if limit, err := strconv.ParseFloat(string(lowest), 64); err == nil && size < limit { // with an error, there is no limit
+		return fmt.Errorf("must fit %s %s", least, lowest)
+	}
+	if limit, err := strconv.ParseFloat(string(highest), 64); err == nil && size > limit {
+		return fmt.Errorf("must fit %s %s", most, highest)
 	}
 	return nil
 }
@@ -1563,15 +1585,15 @@ func (c *caller) Handle(ctx context.Context, x *Exchange) (any, error) {
 		return nil, nil
 	case method == "elicitation/create":
 		return c.elicit(ctx, x)
-	case method == "roots/list" && c.roots != nil:
-		return RootsResult{c.roots}, nil
-	case method == "sampling/createMessage" && c.sample != "":
+	case method == "roots/list" && c.options.roots != nil:
+		return RootsResult{c.options.roots}, nil
+	case method == "sampling/createMessage" && c.options.sample != "":
 		var p SamplingParams
 		_ = x.Bind(&p)
 		if p.Tools != nil || p.ToolChoice != nil { // 2025-11-25 schema CreateMessageRequestParams: an error, because sampling.tools was not declared
 			return nil, InvalidParams("no tools can be used here")
 		}
-		return SamplingResult{Role: "assistant", Content: Contents{TextContent(c.sample)}, Model: "mcpwire", StopReason: "endTurn"}, nil
+		return SamplingResult{Role: "assistant", Content: Contents{TextContent(c.options.sample)}, Model: "mcpwire", StopReason: "endTurn"}, nil
 	}
 	fmt.Fprintf(c.stderr, "mcpwire: refused %s: %s\n", Printable(method), capabilityAdvice)
 	return nil, MethodNotFound(method)
@@ -1618,21 +1640,24 @@ func (c *caller) extendTimeout() {
 // Otherwise the user is asked at the terminal. Without a terminal elicit declines.
 func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
 	params := x.Request.Params // 2025-11-25 client/elicitation#elicitation-requests
-	form := readSchema(memberOf(params, "requestedSchema"))
+	asked := listedItem{InputSchema: memberOf(params, "requestedSchema")}
+	form := readSchema(asked.InputSchema)
 	message, mode := textOf(memberOf(params, "message")), textOf(memberOf(params, "mode"))
 	switch {
 	case mode != "" && mode != "form": // 2025-11-25 client/elicitation: a mode that was not declared is -32602
+		fmt.Fprintf(c.stderr, "mcpwire: refused a question of mode %s\n", Printable(shorten(mode+": "+textOf(memberOf(params, "url")), maxText)))
 		return nil, InvalidParams("only forms can be filled in here, not mode '%s'", mode)
-	case len(c.reply) > 0:
-		err := form.checkObject(c.reply)
+	case c.options.answer != "":
+		content := json.RawMessage(strings.TrimSpace(c.options.answer))
+		err := form.checkObject(content)
 		if err == nil {
-			return ElicitResult{Action: "accept", Content: c.reply}, nil
+			return ElicitResult{Action: "accept", Content: content}, nil
 		}
 		fmt.Fprintf(c.stderr, "mcpwire: -answer does not fit, so the question is declined: %s\n", Printable(err.Error()))
 	case c.atTerminal:
 		return c.askUser(ctx, message, form)
 	default:
-		fmt.Fprintf(c.stderr, "mcpwire: declined, because -answer is not given: %s\n", Printable(shorten(message, maxFirstLine)))
+		fmt.Fprintf(c.stderr, "mcpwire: declined, because -answer is not given: %s\n", Printable(shorten(message, maxFirstLine)+" "+asked.signature()))
 	}
 	return ElicitResult{Action: "decline"}, nil
 }
@@ -1658,6 +1683,11 @@ const formHelp = "(an empty line takes the default, or leaves a field out; /decl
 func (c *caller) fillIn(message string, form schema) ElicitResult {
 	c.form.Lock() // one form at a time
 	defer c.form.Unlock()
+	// The user may take their time: until the form is filled in, progress does not start
+	// the timer either.
+	if idle := c.idle.Load(); idle.Stop() {
+		defer idle.Reset(c.timeout)
+	}
 	fmt.Fprintf(c.stderr, "%s\n%s\n", Printable(message), formHelp)
 	var content Object
 	required := form.required()
@@ -1675,8 +1705,8 @@ func (c *caller) fillIn(message string, form schema) ElicitResult {
 		}
 	}
 	if !hasFields { // the message is the question
-		accept := form.in.readSchema(json.RawMessage(`{"type":"boolean","default":true}`))
-		value, action := c.fillInField("accept", accept, false)
+		accept := form.in.readSchema(json.RawMessage(`{"type":"boolean"}`))
+		value, action := c.fillInField("accept", accept, true)
 		if string(value) == "false" {
 			action = "decline"
 		}
@@ -1694,6 +1724,7 @@ func (c *caller) fillInField(name string, field schema, isRequired bool) (value 
 	for {
 		fmt.Fprint(c.stderr, prompt)
 		if !c.input.Scan() {
+			fmt.Fprintln(c.stderr) // Ctrl-D does not end the line of the prompt
 			return nil, "cancel"
 		}
 		typed := strings.TrimSpace(c.input.Text())
@@ -1715,15 +1746,19 @@ func (c *caller) fillInField(name string, field schema, isRequired bool) (value 
 	}
 }
 
-// prompt returns what a user is shown of a field, such as: age (integer, required):
+// prompt returns what a user is shown of a field, such as: age (integer, minimum 18, required):
 func (s schema) prompt(name string, isRequired bool) string {
-	kind := s.String()
-	if s.choices != nil {
-		var texts []string
-		for _, c := range s.choices {
-			texts = append(texts, strings.TrimSpace(string(c.value)+" "+c.title))
+	kind := s.describe(true)
+	switch {
+	case s.choices != nil:
+		kind = "one of " + kind
+	case kind == "boolean":
+		kind = "y or n"
+	}
+	for _, rule := range []string{"format", "pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems"} {
+		if value := memberOf(s.text, rule); value != nil {
+			kind += ", " + rule + " " + string(value)
 		}
-		kind = "one of " + strings.Join(texts, ", ")
 	}
 	if isRequired {
 		kind += ", required"
@@ -1794,16 +1829,13 @@ var (
 // bridge passes messages between standard input and output and a server, until
 // one side hangs up or ctx ends.
 func bridge(ctx context.Context, args []string) error {
-	var o bridgeOptions
-	flags := flag.NewFlagSet("bridge", flag.ContinueOnError)
-	o.define(flags)
-	parse(flags, args, bridgeUsage, func() error { return o.check(flags.Args()) })
-	target := flags.Args()
+	var o targetOptions
+	target := parse("bridge", args, bridgeUsage, o.defineForBridge, o.check)
 	server, err := o.dialer(target).Dial(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w%s", err, advice(err))
 	}
-	b := newBridged(&clientConn{Conn: StdioConn(o.maxBody), signalled: ctx}, server, slog.New(slog.NewTextHandler(stderr, nil)))
+	b := newBridged(&clientConn{Conn: StdioConn(o.maxMessage), signalled: ctx}, server, slog.New(slog.NewTextHandler(stderr, nil)))
 	b.isURL = isURL(target[0])
 	context.AfterFunc(ctx, func() { b.end(errSignalled) })
 	return b.run()
@@ -1811,15 +1843,15 @@ func bridge(ctx context.Context, args []string) error {
 
 // dialer returns the Dialer of a target. A URL whose path ends in /sse is that of a
 // server of HTTP+SSE, the transport of 2024-11-05.
-func (o *bridgeOptions) dialer(target []string) Dialer {
+func (o *targetOptions) dialer(target []string) Dialer {
 	address, err := url.Parse(target[0])
 	switch {
 	case !isURL(target[0]):
-		return o.dialCommand(target, bridgeGrace, o.maxBody)
+		return o.dialCommand(target, bridgeGrace)
 	case err == nil && strings.HasSuffix(address.Path, "/sse"):
-		return SSEDialer{Client: o.httpClient(), URL: target[0], MaxMessage: o.maxBody}
+		return SSEDialer{Client: o.httpClient(), URL: target[0], MaxMessage: o.maxMessage}
 	}
-	return HTTPDialer{Client: o.httpClient(), URL: target[0], MaxMessage: o.maxBody}
+	return HTTPDialer{Client: o.httpClient(), URL: target[0], MaxMessage: o.maxMessage}
 }
 
 // bridged is a client and a server with a bridge between them.
@@ -2134,11 +2166,16 @@ func (b *bridged) endIfDone() {
 }
 
 // fail answers a request with an error, if the request is waiting. The error of
-// a JSON-RPC response is passed on as it is.
+// a JSON-RPC response is passed on as it is, with what the user may try behind it.
 func (b *bridged) fail(id ID, err error) {
-	if _, isWaiting := b.removeWaiting(id.String()); isWaiting {
-		b.answerClient(NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err)))
+	if _, isWaiting := b.removeWaiting(id.String()); !isWaiting {
+		return
 	}
+	response := NewResponse(id, nil, fmt.Errorf("mcpwire bridge: %w", err))
+	fault := *response.Error // a copy: err may answer other requests, too
+	fault.Message += advice(err)
+	response.Error = &fault
+	b.answerClient(response)
 }
 
 // failAll answers all requests that are waiting with an error.
@@ -2710,33 +2747,11 @@ func (o *options) withPage(next http.Handler) *http.ServeMux {
 // events with its GET, and never gets the page. At the endpoint only a GET that asks
 // for HTML gets it: clients that do not say what they want are there, too.
 func asksForPage(r *http.Request) bool {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return false
-	}
 	accept := strings.ToLower(strings.Join(r.Header.Values("Accept"), ","))
-	wantsEvents := strings.Contains(accept, "text/event-stream")
-	wantsHTML := strings.Contains(accept, "text/html")
-	switch r.URL.Path {
-	case "/":
-		return !wantsEvents
-	case "/mcp", "/mcp/":
-		return wantsHTML && !wantsEvents
-	}
-	return false
-}
-
-// pageData is what the script of the page is given.
-type pageData struct {
-	Version string       `json:"version"`
-	Token   bool         `json:"token"` // the server wants a token
-	Watch   bool         `json:"watch"` // there is a GET /watch
-	Lessons []pageLesson `json:"lessons"`
-}
-
-// pageLesson is a file of testdata. The script of the page reads its notation.
-type pageLesson struct {
-	Name string `json:"name"` // such as 01-stdio-handshake
-	Text string `json:"text"`
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	atEndpoint := r.URL.Path == "/mcp" || r.URL.Path == "/mcp/"
+	isPage := r.URL.Path == "/" || atEndpoint && strings.Contains(accept, "text/html")
+	return reads && isPage && !strings.Contains(accept, "text/event-stream")
 }
 
 // pageDataPlace is where the page has its data. A browser does not run a script of
@@ -2748,13 +2763,14 @@ const pageDataPlace = `<script type="application/json" id="data">{}</script>`
 // allows nothing else, so a text that gets into the page by mistake can do no harm: W3C,
 // Content Security Policy Level 3.
 func (o *options) renderPage() http.HandlerFunc {
-	data := pageData{Version: version, Token: o.token != "", Watch: o.watch}
+	var lessons []map[string]string                // the script of the page reads their notation
 	names, _ := fs.Glob(lessonFiles, "testdata/*") // sorted; no error, because the pattern is good
 	for _, name := range names {
 		text, _ := lessonFiles.ReadFile(name) // it is there
 		_, file, _ := strings.Cut(name, "/")
-		data.Lessons = append(data.Lessons, pageLesson{strings.TrimSuffix(file, ".txtar"), string(text)})
+		lessons = append(lessons, map[string]string{"name": strings.TrimSuffix(file, ".txtar"), "text": string(text)})
 	}
+	data := map[string]any{"version": version, "token": o.token != "", "watch": o.watch, "lessons": lessons}
 	encoded, _ := json.Marshal(data) // texts and booleans can be encoded
 	filled := strings.Replace(pageDataPlace, "{}", string(encoded), 1)
 	policy := "default-src 'none'; script-src " + hashOf("script") + "; style-src " + hashOf("style") +
@@ -3018,13 +3034,15 @@ func isTerminal(file *os.File) bool {
 
 // ---- Flags ----
 
-// parse reads flags, and then has them checked. If a flag is wrong, or if help
-// was asked for, parse ends the program.
-func parse(flags *flag.FlagSet, args []string, usage string, check func() error) {
+// parse reads the flags that define defines, has them checked, and returns the other
+// arguments. If a flag is wrong, or if help was asked for, parse ends the program.
+func parse(name string, args []string, usage string, define func(*flag.FlagSet), check func(*flag.FlagSet) error) []string {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
+	define(flags)
 	err := flags.Parse(args)
 	if err == nil {
-		err = check()
+		err = check(flags)
 	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -3036,6 +3054,7 @@ func parse(flags *flag.FlagSet, args []string, usage string, check func() error)
 		printError(fmt.Errorf("%w (-h for help)", err))
 		os.Exit(exitUsage)
 	}
+	return flags.Args()
 }
 
 // setText returns the function of a flag that stores a text.
@@ -3048,14 +3067,14 @@ func addText(list *[]string) func(string) {
 	return func(text string) { *list = append(*list, text) }
 }
 
-// matching returns the function of a flag whose text must match a pattern. It
-// passes the text on to store. No pattern of ours matches an empty text, which
-// comes from an unset variable of a shell: the server must not start without a
-// token because of that.
-func matching(pattern string, store func(text string)) func(string) error {
+// matching returns the function of a flag whose text must match a pattern. An error says
+// in words what is wanted. The function passes the text on to store. No pattern of ours
+// matches an empty text, which comes from an unset variable of a shell: the server must not
+// start without a token because of that.
+func matching(pattern, wanted string, store func(text string)) func(string) error {
 	return func(text string) error {
 		if !regexp.MustCompile(`(?i)^(?:` + pattern + `)$`).MatchString(text) {
-			return fmt.Errorf("it must match %s", pattern)
+			return fmt.Errorf("it must be %s", wanted)
 		}
 		store(text)
 		return nil
@@ -3065,17 +3084,18 @@ func matching(pattern string, store func(text string)) func(string) error {
 // addVersions returns the function of a flag that lists protocol versions. It
 // keeps the list in the order of Revisions, whatever that of the text is.
 func addVersions(list *[]string) func(string) error {
+	var known []string
+	for _, r := range Revisions {
+		known = append(known, r.Version)
+	}
 	return func(text string) error {
-		place := func(version string) int {
-			return slices.IndexFunc(Revisions, func(r Revision) bool { return r.Version == version })
-		}
 		for version := range strings.SplitSeq(text, ",") {
-			if place(version) < 0 || slices.Contains(*list, version) {
-				return fmt.Errorf("unknown or repeated version %q", version)
+			if !slices.Contains(known, version) || slices.Contains(*list, version) {
+				return fmt.Errorf("unknown or repeated version %q; known are %s", version, strings.Join(known, ", "))
 			}
 			*list = append(*list, version)
 		}
-		slices.SortFunc(*list, func(a, b string) int { return place(a) - place(b) })
+		slices.SortFunc(*list, func(a, b string) int { return slices.Index(known, a) - slices.Index(known, b) })
 		return nil
 	}
 }
@@ -3104,7 +3124,7 @@ const serveUsage = `usage: mcpwire [flags]              serve the demo on stdin 
 
 func (o *options) define(flags *flag.FlagSet) {
 	const host = `([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?`
-	flags.Func("http", "serve HTTP at `address`, such as :8080; the host is 127.0.0.1 unless named", matching(`.*:\w+`, setText(&o.http)))
+	flags.Func("http", "serve HTTP at `address`, such as :8080; the host is 127.0.0.1 unless named", matching(`.*:\w+`, "HOST:PORT, such as :8080", setText(&o.http)))
 	flags.BoolVar(&o.stateless, "stateless", false, "no sessions: every POST stands alone")
 	flags.DurationVar(&o.sessions.IdleTimeout, "session-ttl", 30*time.Minute, "end a session that has been idle for this long")
 	flags.IntVar(&o.sessions.Max, "max-sessions", 10_000, "sessions at once")
@@ -3113,14 +3133,14 @@ func (o *options) define(flags *flag.FlagSet) {
 	flags.Func("event-buffer", "bytes a stream keeps for resuming, a `size` like 512k; 0: none (default 4M)", setSize(&o.sessions.Keep))
 	flags.DurationVar(&o.guard.KeepAlive, "keepalive", 15*time.Second, "comment on a stream after this long a silence; 0: none")
 	flags.Func("allow-origin", "let this `origin` in, with CORS, such as https://app.example.com; repeatable",
-		matching(`null|[a-z][a-z0-9+.-]*://`+host, addText(&o.guard.Origins)))
-	flags.Func("allow-host", "let this `Host` in too on a loopback address; repeatable", matching(host, addText(&o.guard.Hosts)))
-	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, setText(&o.token)))
-	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, setText(&o.authServer)))
-	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, setText(&o.replica)))
-	flags.Func("state-key", "`key` of requestState, on all replicas (default $MCPWIRE_STATE_KEY or random)", matching(`.+`, setText(&o.stateKey)))
-	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, setText(&o.tlsCert)))
-	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, setText(&o.tlsKey)))
+		matching(`null|[a-z][a-z0-9+.-]*://`+host, "SCHEME://HOST or SCHEME://HOST:PORT, such as https://app.example.com", addText(&o.guard.Origins)))
+	flags.Func("allow-host", "let this `Host` in too on a loopback address; repeatable", matching(host, "HOST or HOST:PORT", addText(&o.guard.Hosts)))
+	flags.Func("token", "require Authorization: Bearer `token` (default $MCPWIRE_TOKEN, or none)", matching(`\S+`, "a text without blanks", setText(&o.token)))
+	flags.Func("auth-server", "`URL` of the authorization server that metadata names", matching(`https?://[^/].*`, "a URL, such as https://auth.example.com", setText(&o.authServer)))
+	flags.Func("replica", "`name` that begins session ids, so that a proxy can route by it", matching(`[!-~]+`, "a text of ASCII without blanks", setText(&o.replica)))
+	flags.Func("state-key", "`key` of requestState, on all replicas (default $MCPWIRE_STATE_KEY or random)", matching(`.+`, "a text that is not empty", setText(&o.stateKey)))
+	flags.Func("tls-cert", "serve HTTPS with the certificate in this `file`", matching(`.+`, "the name of a file", setText(&o.tlsCert)))
+	flags.Func("tls-key", "and the key in this `file`", matching(`.+`, "the name of a file", setText(&o.tlsKey)))
 	flags.Func("versions", "protocol versions to offer, as a comma-separated `list` (default all)", addVersions(&o.versions))
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 	flags.BoolVar(&o.watch, "watch", false, "show every message on the page for browsers")
@@ -3142,7 +3162,7 @@ func (o *options) check(flags *flag.FlagSet) error {
 	})
 	switch {
 	case flags.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q; the commands are call and bridge", flags.Arg(0))
 	case (o.tlsCert == "") != (o.tlsKey == ""):
 		return errors.New("-tls-cert and -tls-key go together")
 	case o.guard.MaxBody <= 0 || o.sessions.Max <= 0 || o.sessions.IdleTimeout <= 0:
@@ -3168,33 +3188,38 @@ func isLoopback(address string) bool {
 
 // targetOptions are the flags of all commands that talk to a server.
 type targetOptions struct {
-	trace  bool
-	header http.Header
-	env    []string // to add to the environment of the command
-	dir    string   // of the command; "": that of the program
+	trace      bool
+	header     http.Header
+	env        []string // to add to the environment of the command
+	dir        string   // of the command; "": that of the program
+	maxMessage int      // bytes
 }
 
 func (o *targetOptions) define(flags *flag.FlagSet) {
+	o.maxMessage = maxMessage
 	o.header = http.Header{}
 	addField := func(line string) {
 		name, value, _ := strings.Cut(line, ":")
 		o.header.Add(name, strings.TrimSpace(value))
 	}
 	flags.Func("header", "`'K: V'` to send with every HTTP request, repeatable",
-		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", addField))
-	flags.Func("env", "`K=V` to add to the environment of COMMAND; repeatable", matching(`[^=\x00]+=[^\x00]*`, addText(&o.env)))
+		matching("[!#$%&'*+.^_`|~0-9a-z-]+:[^\\x00-\\x08\\n-\\x1f\\x7f]*", "'NAME: VALUE'", addField))
+	flags.Func("env", "`K=V` to add to the environment of COMMAND; repeatable", matching(`[^=\x00]+=[^\x00]*`, "K=V", addText(&o.env)))
 	flags.StringVar(&o.dir, "cwd", "", "start COMMAND in this `directory`")
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 }
 
-// check returns an error if the target is wrong.
-func (o *targetOptions) check(target []string) error {
+// check returns an error if a flag or the target is wrong.
+func (o *targetOptions) check(flags *flag.FlagSet) error {
+	target := flags.Args()
 	if len(target) == 0 {
 		return errors.New("the server is missing: a URL or a command")
 	}
 	first := target[0]
 	parsed, err := url.Parse(first)
 	switch {
+	case o.maxMessage <= 0:
+		return errors.New("-max-body must be more than 0")
 	case isURL(first) && len(target) > 1:
 		return errors.New("nothing may follow the URL: flags go before it")
 	case isURL(first) && (err != nil || parsed.Host == ""):
@@ -3215,23 +3240,9 @@ const bridgeUsage = `usage: mcpwire bridge [flags] URL
        mcpwire bridge [flags] COMMAND [ARG...]
 A server on stdin and stdout. It passes every message on to another server.`
 
-// bridgeOptions are the flags of bridge.
-type bridgeOptions struct {
-	targetOptions
-	maxBody int
-}
-
-func (o *bridgeOptions) define(flags *flag.FlagSet) {
-	o.targetOptions.define(flags)
-	flags.IntVar(&o.maxBody, "max-body", maxMessage, "`bytes` in one message, in either direction")
-}
-
-// check returns an error if a flag or the target is wrong.
-func (o *bridgeOptions) check(target []string) error {
-	if o.maxBody <= 0 {
-		return errors.New("-max-body must be more than 0")
-	}
-	return o.targetOptions.check(target)
+func (o *targetOptions) defineForBridge(flags *flag.FlagSet) {
+	o.define(flags)
+	flags.IntVar(&o.maxMessage, "max-body", maxMessage, "`bytes` in one message, in either direction")
 }
 
 const callUsage = `usage: mcpwire call [flags] URL
@@ -3248,9 +3259,9 @@ type callOptions struct {
 	arguments   []argument
 	json        bool // print the summary as JSON
 	versions    []string
-	answer      string
-	roots       []Root
-	sample      string
+	answer      string // to every elicitation; "": see elicit
+	roots       []Root // the answer to roots/list; nil: none is given
+	sample      string // the answer to sampling/createMessage; "": none is given
 	timeout     time.Duration
 	interactive bool
 }
@@ -3258,13 +3269,13 @@ type callOptions struct {
 func (o *callOptions) define(flags *flag.FlagSet) {
 	flags.StringVar(&o.method, "method", "", "`method` to call, such as tools/list")
 	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
-	flags.Func("tool", "`name` of a tool to call, with an -arg for each argument", matching(`(?s).+`, setText(&o.tool)))
+	flags.Func("tool", "`name` of a tool to call, with an -arg for each argument", matching(`(?s).+`, "the name of a tool", setText(&o.tool)))
 	flags.Func("arg", "argument of the tool: `KEY=VALUE`, or KEY=@FILE (@@ is @); repeatable", o.addArgument)
 	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
 	flags.BoolVar(&o.json, "json", false, "print what the server offers as one JSON object")
 	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this `JSON` (default: ask at a terminal, or decline)")
 	flags.Func("root", "offer this `directory` as a root; repeatable", o.addRoot)
-	flags.Func("sampling-answer", "answer sampling/createMessage with this `text`", matching(`(?s).+`, setText(&o.sample)))
+	flags.Func("sampling-answer", "answer sampling/createMessage with this `text`", matching(`(?s).+`, "a text that is not empty", setText(&o.sample)))
 	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "for one call; progress extends it up to ten times; 0: none")
 	o.targetOptions.define(flags)
@@ -3275,20 +3286,20 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 func (o *callOptions) addArgument(text string) error {
 	key, value, found := strings.Cut(text, "=")
 	isTwice := slices.ContainsFunc(o.arguments, func(a argument) bool { return a.key == key })
+	file, isFile := strings.CutPrefix(value, "@")
 	switch {
 	case !found || key == "":
 		return errors.New("it must be KEY=VALUE")
 	case isTwice:
-		return fmt.Errorf("%q is given twice", key)
-	}
-	if file, isFile := strings.CutPrefix(value, "@"); isFile && !strings.HasPrefix(file, "@") {
+		return fmt.Errorf(`%q is given twice: for a list write -arg %s='["a","b"]'`, key, key)
+	case strings.HasPrefix(file, "@"): // @@ is @
+		value = file
+	case isFile:
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
 		value = string(content)
-	} else {
-		value = strings.TrimPrefix(value, "@")
 	}
 	if !utf8.ValidString(text) || !utf8.ValidString(value) {
 		return fmt.Errorf("%q is not UTF-8", key)
@@ -3304,6 +3315,9 @@ func (o *callOptions) addRoot(dir string) error {
 	if err != nil {
 		return err
 	}
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return errors.New("it must be a directory")
+	}
 	slashed := filepath.ToSlash(path)
 	if !strings.HasPrefix(slashed, "/") { // C:/dir
 		slashed = "/" + slashed
@@ -3314,11 +3328,23 @@ func (o *callOptions) addRoot(dir string) error {
 }
 
 // check returns an error if a flag or the target is wrong.
-func (o *callOptions) check(target []string) error {
-	if err := o.targetOptions.check(target); err != nil {
+func (o *callOptions) check(flags *flag.FlagSet) error {
+	if err := o.targetOptions.check(flags); err != nil {
 		return err
 	}
+	modes := 0
+	for _, isGiven := range []bool{o.method != "", o.tool != "", o.interactive, o.json} {
+		if isGiven {
+			modes++
+		}
+	}
 	switch {
+	case modes > 1:
+		return errors.New("only one of -method, -tool, -i and -json can be given")
+	case o.params != "" && o.method == "":
+		return errors.New("-params goes with -method")
+	case o.arguments != nil && o.tool == "":
+		return errors.New("-arg goes with -tool")
 	case o.params != "" && !isObject(o.params):
 		return errors.New("-params takes a JSON object")
 	case o.answer != "" && !isObject(o.answer):

@@ -3419,46 +3419,133 @@ func TestCallIsLimited(t *testing.T) {
 		connect(t, newDemo(), &c.Client)
 		began := time.Now()
 		err := c.callMethod(t.Context(), "tools/call", `{"name":"count","arguments":{"n":100,"delayMs":900}}`, nil)
-		if took := time.Since(began); took != 10*time.Second || err == nil || err.Error() != "no answer within 1s" {
+		if took := time.Since(began); took != 10*time.Second || err == nil || err.Error() != "tools/call: no answer within 1s" {
 			t.Errorf("%v after %v", err, took)
 		}
 	})
 }
 
+// newAsked returns a caller whose user types this at a terminal, and what is shown to the user.
+func newAsked(typed io.Reader) (*caller, *bytes.Buffer) {
+	var shown bytes.Buffer
+	c := &caller{input: bufio.NewScanner(typed), stderr: &shown, atTerminal: true, timeout: time.Minute}
+	c.idle.Store(time.NewTimer(c.timeout))
+	return c, &shown
+}
+
+// newQuestion returns an elicitation with this schema.
+func newQuestion(schema string) *Exchange {
+	params := json.RawMessage(`{"message":"Who?","requestedSchema":` + schema + `}`)
+	return &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: params}}
+}
+
 // At a terminal the user fills in the form, field by field. What does not fit is asked for again.
 func TestCallAsksTheUser(t *testing.T) {
-	form := &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?","requestedSchema":{"type":"object","required":["name"],` +
+	form := newQuestion(`{"type":"object","required":["name"],` +
 		`"properties":{"name":{"type":"string"},"age":{"type":"integer"},"ok":{"type":"boolean","default":true},` +
-		`"c":{"type":"string","oneOf":[{"const":"r","title":"Red"},{"const":"g","title":"Green"}]},"l":{"type":"array","items":{"enum":["a","b"]}}}}}`)}}
+		`"c":{"type":"string","oneOf":[{"const":"r","title":"Red"},{"const":"g","title":"Green"}]},"l":{"type":"array","items":{"enum":["a","b"]}}}}`)
 	for typed, want := range map[string]string{
-		"Ada\n36\n\n\n\n":                                   `{"action":"accept","content":{"name":"Ada","age":36,"ok":true}}`,
-		"\nAda\nx\n3.5\n3\nmaybe\nfalse\n":                  `{"action":"cancel"}`, // the input ends before c
-		"Ada\n\n\nBlue\nGreen\na\n[\"c\"]\n[\"a\",\"b\"]\n": `{"action":"accept","content":{"name":"Ada","ok":true,"c":"g","l":["a","b"]}}`,
+		"Ada\n36\n\n\n\n":                                     `{"action":"accept","content":{"name":"Ada","age":36,"ok":true}}`,
+		"\nAda\nx\n3.5\n3\nmaybe\nfalse\n":                    `{"action":"cancel"}`, // the input ends before c
+		"Ada\n\nNo\nBlue\nGreen\na\n[\"c\"]\n[\"a\",\"b\"]\n": `{"action":"accept","content":{"name":"Ada","ok":false,"c":"g","l":["a","b"]}}`,
 		"Ada\n":           `{"action":"cancel"}`,
 		"Ada\n/cancel\n":  `{"action":"cancel"}`,
 		"Ada\n/decline\n": `{"action":"decline"}`,
 	} {
-		var shown bytes.Buffer
-		c := &caller{input: bufio.NewScanner(strings.NewReader(typed)), stderr: &shown, atTerminal: true}
+		c, shown := newAsked(strings.NewReader(typed))
 		result, err := c.Handle(t.Context(), form)
 		got, _ := json.Marshal(result)
 		if err != nil || string(got) != want || !strings.Contains(shown.String(), "Who?\n"+formHelp+"\nname (string, required): ") {
-			t.Errorf("%q: %s, %v, %q", typed, got, err, shown.String())
+			t.Errorf("%q: %s, %v, %q", typed, got, err, shown)
+		}
+		if c.idle.Load().Stop() == false {
+			t.Errorf("%q: no time-out runs any more", typed)
 		}
 	}
-	question := &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"message":"Really?","requestedSchema":{"type":"object","properties":{}}}`)}}
-	for typed, action := range map[string]string{"\n": "accept", "true\n": "accept", "false\n": "decline", "/decline\n": "decline", "": "cancel"} {
-		c := &caller{input: bufio.NewScanner(strings.NewReader(typed)), stderr: io.Discard, atTerminal: true}
-		if result, err := c.Handle(t.Context(), question); err != nil || result.(ElicitResult).Action != action {
-			t.Errorf("%q to a question without fields: %v, %v", typed, result, err)
+	// An empty line agrees to nothing: the message may be "Delete everything?".
+	question := newQuestion(`{"type":"object","properties":{}}`)
+	for typed, action := range map[string]string{"\nYES\n": "accept", "true\n": "accept", "n\n": "decline", "/decline\n": "decline", "\n": "cancel", "": "cancel"} {
+		c, shown := newAsked(strings.NewReader(typed))
+		if result, err := c.Handle(t.Context(), question); err != nil || result.(ElicitResult).Action != action || !strings.Contains(shown.String(), "\naccept (y or n, required): ") {
+			t.Errorf("%q to a question without fields: %v, %v, %q", typed, result, err, shown)
 		}
 	}
 	silence, w := io.Pipe()
 	defer w.Close()
-	c := &caller{input: bufio.NewScanner(silence), stderr: io.Discard, atTerminal: true}
+	c, _ := newAsked(silence)
 	if _, err := c.Handle(canceled(), form); !errors.Is(err, context.Canceled) {
 		t.Error("a user who says nothing:", err)
 	}
+}
+
+// A form shows what the schema says of a field, and asks again for what does not fit. What cannot be checked here is only shown.
+func TestCallChecksTheForm(t *testing.T) {
+	for _, row := range []struct{ schema, prompt, typed, says, value string }{
+		{`{"type":"boolean"}`, "y or n", "perhaps\nY", `must be boolean, not "perhaps": write true or false, or y or n`, `true`},
+		{`{"type":["boolean","string"]}`, "boolean|string", "yes", "", `"yes"`},
+		{`{"type":"string","minLength":2,"maxLength":3}`, "string, minLength 2, maxLength 3", "é\néé", "must fit minLength 2", `"éé"`},
+		{`{"type":"string","maxLength":3}`, "string, maxLength 3", "four\nfou", "must fit maxLength 3", `"fou"`},
+		{`{"type":"integer","minimum":18,"maximum":1000000}`, "integer, minimum 18, maximum 1000000", "17\n1000001\n18", "must fit maximum 1000000", `18`},
+		{`{"type":"number","minimum":null,"maximum":"1"}`, `number, minimum null, maximum "1"`, "7.5", "", `7.5`},
+		{`{"type":"string","format":"date","pattern":"^2"}`, `string, format "date", pattern "^2"`, "x", "", `"x"`},
+		{`{"type":"array","items":{"type":"string","maxLength":1},"minItems":1,"maxItems":2}`, "array of string, minItems 1, maxItems 2", "[]\n[\"a\",\"bc\"]\n[\"a\",\"b\",\"c\"]\n[\"a\"]",
+			"has an item that must fit maxLength 1", `["a"]`},
+		{`{"type":"array","items":{"anyOf":[{"const":"1","title":"One"},{"const":"2","title":"Two"}]}}`, `array of "1"=One|"2"=Two`, `["3"]` + "\n" + `["2"]`, `must be "1"|"2", not "3"`, `["2"]`},
+		{`{"anyOf":[{"type":"array","items":{"enum":["x","y"]}},{"type":"null"}]}`, `null|array of "x"|"y"`, "x\nnull", `must be null|array of "x"|"y", not "x": write JSON, such as ["a"]`, `null`},
+		{`{"type":"object"}`, "object", "x\n{}", `must be object, not "x": write JSON, such as {"a":1}`, `{}`},
+	} {
+		c, shown := newAsked(strings.NewReader(row.typed + "\n"))
+		result, err := c.Handle(t.Context(), newQuestion(`{"properties":{"f":`+row.schema+`}}`))
+		got, _ := json.Marshal(result)
+		if want := `{"action":"accept","content":{"f":` + row.value + `}}`; err != nil || string(got) != want || !strings.Contains(shown.String(), "\nf ("+row.prompt+"): ") || !strings.Contains(shown.String(), row.says) {
+			t.Errorf("%s: %s, %v, %q", row.schema, got, err, shown)
+		}
+	}
+}
+
+// What the user may try is said behind an error that has a remedy, and behind no other.
+func TestCallAdvises(t *testing.T) {
+	challenge := http.Header{"Www-Authenticate": {"Bearer", `Basic realm="x"`}}
+	for _, row := range []struct {
+		err  error
+		want string
+	}{
+		{&HTTPError{Status: 401}, "; send a token with -header 'Authorization: Bearer TOKEN'"},
+		{&HTTPError{Status: 401, Header: challenge}, `; send a token with -header 'Authorization: Bearer TOKEN'; the server says: Bearer, Basic realm="x"`},
+		{fmt.Errorf("x: %w", &HTTPError{Status: 405}), "; no MCP server answers at this path: that of most ends in /mcp or /sse"},
+		{fmt.Errorf("%w: %w", ErrSessionEnded, &HTTPError{Status: 404}), ""},
+		{&HTTPError{Status: 500}, ""},
+		{&Error{Code: CodeMissingCapability}, ""}, // it is no remedy for the client of a bridge
+		{exec.Command("no-such-command").Start(), "; a URL begins with http:// or https://"},
+		{exec.Command("localhost:3904/mcp").Start(), "; a URL begins with http:// or https://"},
+		{(&exec.Cmd{Path: os.Args[0], Dir: "no-such-folder"}).Start(), ""},
+		{io.EOF, ""},
+	} {
+		if got := advice(row.err); row.err == nil || got != row.want {
+			t.Errorf("%v: %q", row.err, got)
+		}
+	}
+}
+
+// While the user fills in a form, the time-out stands still. Progress does not start it. Afterwards it runs again.
+func TestCallWaitsForTheUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		typed, keyboard := io.Pipe()
+		c, _ := newAsked(typed)
+		began := time.Now()
+		err := c.limited(t.Context(), "", func(ctx context.Context) error {
+			time.AfterFunc(2*time.Minute, c.extendTimeout)
+			time.AfterFunc(5*time.Minute, func() { fmt.Fprintln(keyboard, "Ada") })
+			if _, err := c.Handle(ctx, newQuestion(`{"properties":{"name":{}}}`)); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if took := time.Since(began); took != 6*time.Minute || err == nil {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
 }
 
 // deafConn is a Conn to a peer that takes nothing and says nothing.
