@@ -698,7 +698,7 @@ type caller struct {
 	inSession atomic.Bool // a response over HTTP has named a session
 
 	idle atomic.Pointer[time.Timer] // ends the call that is running
-	form sync.Mutex                 // held while the user is asked
+	form chan struct{}              // has room for one: the form that the user fills in
 }
 
 const (
@@ -749,6 +749,7 @@ func newCaller(o callOptions, target []string) *caller {
 		atTerminal: !o.interactive && isTerminal(os.Stdin),
 		showsLine:  !o.trace && isTerminal(os.Stderr) && os.Getenv("TERM") != "dumb",
 		timeout:    cmp.Or(o.timeout, noTimeout),
+		form:       make(chan struct{}, 1),
 	}
 	c.input.Buffer(nil, maxMessage)
 	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
@@ -852,7 +853,7 @@ func advice(err error) string {
 	case fault != nil && fault.Status == http.StatusUnauthorized:
 		text := "; send a token with -header 'Authorization: Bearer TOKEN'"
 		if challenges := fault.Header.Values("WWW-Authenticate"); challenges != nil { // they name who issues a token: RFC 9728
-			text += "; the server says: " + strings.Join(challenges, ", ")
+			text += "; the server says: " + shorten(strings.Join(challenges, ", "), maxText)
 		}
 		return text
 	case errors.Is(err, ErrSessionEnded): // with 404, although the path is right
@@ -1229,7 +1230,8 @@ type schemaText struct {
 
 const (
 	maxShownSchema = 1 << 20 // bytes of a schema; a $ref is looked up in all of it
-	maxSchemas     = 1000    // in one schema
+	maxSchemas     = 1000    // in one schema, and steps of a $ref
+	maxChoices     = 10_000  // of one schema; with more, it counts as one without choices
 	maxSignature   = 400     // characters of the arguments in a signature
 )
 
@@ -1246,7 +1248,7 @@ func readSchema(text json.RawMessage) schema {
 // write a $ref for each enum and each class: pydantic and schemars do that.
 func (in *schemaText) readSchema(text json.RawMessage) schema {
 	s := schema{text: text, in: in}
-	if in.left == 0 {
+	if in.left <= 0 {
 		return s
 	}
 	in.left--
@@ -1254,12 +1256,31 @@ func (in *schemaText) readSchema(text json.RawMessage) schema {
 	if path, isHere := strings.CutPrefix(s.Ref, "#/"); isHere {
 		text = in.text
 		for name := range strings.SplitSeq(path, "/") {
+			in.left--
+			if in.left <= 0 {
+				break
+			}
 			text = memberOf(text, name)
 		}
 		return in.readSchema(text)
 	}
 	s.readTypes()
-	s.readAlternatives()
+	s.readAlternatives(slices.Concat(elements(s.AnyOf), elements(s.OneOf)))
+	for _, text := range elements(s.AllOf) { // all of them hold, so the first one that says something is enough
+		part := in.readSchema(text)
+		if s.types == nil {
+			s.types = part.types
+		}
+		if s.choices == nil {
+			s.choices = part.choices
+		}
+		if s.Items == nil {
+			s.Items = part.Items
+		}
+	}
+	if len(s.choices) > maxChoices {
+		s.choices = nil
+	}
 	for _, c := range s.choices {
 		s.addTypes(typeOfJSON(c.value))
 	}
@@ -1279,31 +1300,40 @@ func (s *schema) readTypes() {
 	}
 	for _, value := range Each(s.Enum) {
 		s.choices = append(s.choices, choice{value: value})
+		if len(s.choices) > maxChoices {
+			break
+		}
 	}
 	if slices.Equal(s.types, []string{"null"}) {
 		s.choices = []choice{{value: json.RawMessage("null")}}
 	}
 }
 
-// readAlternatives adds the types and the choices of the alternatives. One alternative
-// that allows any of them makes the whole schema do so. If one alternative alone is an array,
-// its items are those of the schema.
-func (s *schema) readAlternatives() {
+// elements returns the elements of an array; nil: it is none.
+func elements(array json.RawMessage) (list []json.RawMessage) {
+	for _, element := range Each(array) {
+		list = append(list, element)
+	}
+	return list
+}
+
+// readAlternatives adds the types and the choices of alternatives. One that allows any of
+// them makes the whole schema do so. If one alternative alone is an array, its items are
+// those of the schema.
+func (s *schema) readAlternatives(list []json.RawMessage) {
 	var all schema
 	anyType := s.Type != nil // the types are known without the alternatives
 	anyValue := false
 	arrays := 0
-	for _, list := range []json.RawMessage{s.AnyOf, s.OneOf, s.AllOf} {
-		for _, text := range Each(list) {
-			alternative := s.in.readSchema(text)
-			all.addTypes(alternative.types...)
-			all.choices = append(all.choices, alternative.choices...)
-			anyType = anyType || alternative.types == nil
-			anyValue = anyValue || alternative.choices == nil
-			if alternative.types == nil || slices.Contains(alternative.types, "array") {
-				arrays++
-				all.Items = alternative.Items
-			}
+	for _, text := range list {
+		alternative := s.in.readSchema(text)
+		all.addTypes(alternative.types...)
+		all.choices = append(all.choices, alternative.choices...)
+		anyType = anyType || alternative.types == nil
+		anyValue = anyValue || alternative.choices == nil || len(all.choices) > maxChoices
+		if alternative.types == nil || slices.Contains(alternative.types, "array") {
+			arrays++
+			all.Items = alternative.Items
 		}
 	}
 	if arrays == 1 && s.Items == nil {
@@ -1465,9 +1495,13 @@ func (s schema) checkObject(object json.RawMessage) error {
 	return nil
 }
 
-// sameJSON reports whether two values are the same. A string may be spelled otherwise.
+// sameJSON reports whether two values are the same. A string or a number may be spelled
+// otherwise.
 func sameJSON(a, b json.RawMessage) bool {
-	return string(a) == string(b) || a[0] == '"' && b[0] == '"' && textOf(a) == textOf(b)
+	x, errX := strconv.ParseFloat(string(a), 64)
+	y, errY := strconv.ParseFloat(string(b), 64)
+	isNumber := errX == nil && errY == nil && x == y
+	return string(a) == string(b) || isNumber || a[0] == '"' && b[0] == '"' && textOf(a) == textOf(b)
 }
 
 // typeOfJSON returns the name that JSON Schema has for the type of a value.
@@ -1665,8 +1699,16 @@ func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
 // askUser asks the user, until ctx ends. The goroutine may wait longer, because
 // nothing interrupts a read from standard input. It ends with the process.
 func (c *caller) askUser(ctx context.Context, message string, form schema) (any, error) {
+	select { // one form at a time: a server may cancel its questions, and ask again and again
+	case c.form <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	filled := make(chan ElicitResult, 1)
-	go func() { filled <- c.fillIn(message, form) }()
+	go func() {
+		filled <- c.fillIn(message, form)
+		<-c.form
+	}()
 	select {
 	case result := <-filled:
 		return result, nil
@@ -1681,8 +1723,6 @@ const formHelp = "(an empty line takes the default, or leaves a field out; /decl
 // fillIn asks for each field of a form, in the order in which they were sent. The end of
 // the input cancels the form.
 func (c *caller) fillIn(message string, form schema) ElicitResult {
-	c.form.Lock() // one form at a time
-	defer c.form.Unlock()
 	// The user may take their time: until the form is filled in, progress does not start
 	// the timer either.
 	if idle := c.idle.Load(); idle.Stop() {

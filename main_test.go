@@ -3428,7 +3428,7 @@ func TestCallIsLimited(t *testing.T) {
 // newAsked returns a caller whose user types this at a terminal, and what is shown to the user.
 func newAsked(typed io.Reader) (*caller, *bytes.Buffer) {
 	var shown bytes.Buffer
-	c := &caller{input: bufio.NewScanner(typed), stderr: &shown, atTerminal: true, timeout: time.Minute}
+	c := &caller{input: bufio.NewScanner(typed), stderr: &shown, atTerminal: true, timeout: time.Minute, form: make(chan struct{}, 1)}
 	c.idle.Store(time.NewTimer(c.timeout))
 	return c, &shown
 }
@@ -3545,6 +3545,58 @@ func TestCallWaitsForTheUser(t *testing.T) {
 		if took := time.Since(began); took != 6*time.Minute || err == nil {
 			t.Errorf("%v after %v", err, took)
 		}
+	})
+}
+
+// What call makes of a schema: its types or choices, the value of what is typed, and whether that fits.
+func TestSchema(t *testing.T) {
+	many := strings.TrimSuffix(strings.Repeat("1,", maxChoices+1), ",")
+	for _, row := range []struct {
+		schema, typed, want, value string
+		fits                       bool
+	}{
+		{`{"allOf":[{"type":"string"},{"minLength":1}]}`, "5", "string", `"5"`, true},
+		{`{"allOf":[{"enum":["a","b"]},{"enum":["b","c"]}]}`, "c", `"a"|"b"`, `"c"`, false},
+		{`{"anyOf":[{"type":"integer"},{"type":"null"}]}`, "5", `integer|null`, `5`, true},
+		{`{"type":["array","object"],"items":{"type":"string"}}`, `{"a":1}`, "object|array of string", `{"a":1}`, true},
+		{`{"enum":[1,2]}`, "1.0", "1|2", "1.0", true},
+		{`{"enum":[` + many + `]}`, "7", "any", "7", true},
+		{`{"$ref":"#/$ref"}`, "7", "any", "7", true},
+		{`{"$ref":"#/a","a":{"$ref":"#/a"}}`, "7", "any", "7", true},
+		{`{"$ref":"#/a` + strings.Repeat("/a", 9000) + `"}`, "7", "any", "7", true},
+	} {
+		s := readSchema(json.RawMessage(row.schema))
+		value := s.value(row.typed)
+		if s.String() != row.want || string(value) != row.value || (s.check(value) == nil) != row.fits {
+			t.Errorf("%.80s: %s, %s, %v", row.schema, s, value, s.check(value))
+		}
+	}
+	ref := `{"$ref":"#/$defs/E"}`
+	large := readSchema(json.RawMessage(`{"anyOf":[` + ref + strings.Repeat(","+ref, 400) + `],"$defs":{"E":{"enum":[` + many + `]}}}`))
+	if large.String() != "any" {
+		t.Errorf("%.100s", large)
+	}
+}
+
+// A server that cancels its questions, and asks again and again, has one form at a time.
+func TestOneForm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var shown lockedBuffer
+		silence, w := io.Pipe()
+		c := &caller{input: bufio.NewScanner(silence), stderr: &shown, atTerminal: true, timeout: time.Minute, form: make(chan struct{}, 1)}
+		c.idle.Store(time.NewTimer(time.Hour))
+		form := &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?"}`)}}
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := c.Handle(ctx, form); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			cancel()
+		}
+		if n := strings.Count(shown.String(), "Who?"); n != 1 {
+			t.Errorf("%d forms were shown", n)
+		}
+		_ = w.Close()
 	})
 }
 
