@@ -560,10 +560,10 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 		case in.session != nil:
 			in.session.addStream(s)
 		}
-		f := s.attachAt(0, true)
+		f := s.attachAt(in.w, 0, true)
 		return func() {
 			s.noteEnd() // it may have ended before it began
-			in.h.follow(s, f, in.w, in.r, &in.h.Guard)
+			in.h.follow(s, f, in.r, &in.h.Guard)
 		}, nil
 	}
 	return nil, s.whenChanged()
@@ -1026,8 +1026,8 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 		stream = h.standalone(s)
 	}
 	if stream != nil {
-		if f, err := stream.attach(after); err == nil {
-			h.follow(stream, f, w, r, &h.Guard)
+		if f, err := stream.attach(w, after); err == nil {
+			h.follow(stream, f, r, &h.Guard)
 			return
 		}
 	}
@@ -1480,11 +1480,12 @@ func (c *httpConn) openStandalone() {
 }
 
 // startStream starts the goroutine of a stream. resp is its first response; nil: there
-// is none yet. It fails if the Conn has ended.
+// is none yet. It does not if the answer has come on another stream, and fails if the Conn
+// has ended.
 func (c *httpConn) startStream(s *clientStream, resp *http.Response) (started bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.endErr != nil {
+	if c.endErr != nil || s.isDone() {
 		return false, c.endErr
 	}
 	c.posts[s.clientPost] = true

@@ -300,9 +300,8 @@ type Payload struct {
 	// is too long. It says why. One of them may have been the response to any waiting
 	// call, so all calls fail with this error. nil: no message was dropped.
 	Lost error
-	// Report is what the transport has to say about itself. It is logged. A report that
-	// is ErrSessionEnded or ErrInterrupted, of session.go, tells a Client that no more
-	// notifications come: see Client.Listen. nil: nothing is reported.
+	// Report is what the transport has to say about itself, such as that no more
+	// notifications come. It is logged. nil: nothing is reported.
 	Report error
 
 	raw  []byte // the text, as it was read
@@ -339,22 +338,22 @@ var errNotJSON = errors.New("not JSON")
 // decodeBatch reads an array of messages. If it is empty or too long, the
 // payload is one Invalid message: JSON-RPC 2.0 #batch answers such an array with
 // a single error.
-func (in *Payload) decodeBatch(text []byte) {
+func (p *Payload) decodeBatch(text []byte) {
 	for _, element := range Each(text) {
-		in.Messages = append(in.Messages, decodeMessage(element))
-		if len(in.Messages) > maxInFlight {
+		p.Messages = append(p.Messages, decodeMessage(element))
+		if len(p.Messages) > maxInFlight {
 			break
 		}
 	}
-	if n := len(in.Messages); n == 0 || n > maxInFlight {
+	if n := len(p.Messages); n == 0 || n > maxInFlight {
 		reason := fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight)
-		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}
+		p.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}
 		if n > maxInFlight {
-			in.Lost = fmt.Errorf("%w: a batch of more than %d messages", ErrTooLarge, maxInFlight)
+			p.Lost = fmt.Errorf("%w: a batch of more than %d messages", ErrTooLarge, maxInFlight)
 		}
 		return
 	}
-	in.Batch = true
+	p.Batch = true
 }
 
 // ---- From messages to text ----
@@ -763,7 +762,7 @@ func (l *loop) serve(in Payload) (readOn bool) {
 func (l *loop) answer(r *responder) {
 	defer r.release()
 	if !r.Batch {
-		r.serve(func(m *Message) { l.write(Payload{Messages: []*Message{m}}) })
+		r.serve(func(m *Message) { l.write(Payload{Messages: []*Message{l.counted(m)}}) })
 		return
 	}
 	array := Payload{Batch: true}
@@ -772,22 +771,24 @@ func (l *loop) answer(r *responder) {
 			l.write(array)
 		}
 	}()
-	r.serve(func(m *Message) { array.Messages = append(array.Messages, m) })
+	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.counted(m)) })
 }
 
-// write writes an answer, even when all contexts have ended. If too many bytes wait for a
-// peer that does not read, it writes errors in place of results. If a server cannot
-// write, the conversation is over. If a client cannot, its Read will fail, too.
+// counted counts the result of a response until it is written. If too many bytes wait for a
+// peer that does not read, it returns an error response instead.
+func (l *loop) counted(m *Message) *Message {
+	if l.peer.beginWrite(len(m.Result)) {
+		return m
+	}
+	return NewResponse(m.ID, nil, errUnread)
+}
+
+// write writes an answer that is counted, even when all contexts have ended. If a server
+// cannot write, the conversation is over. If a client cannot, its Read will fail, too.
 func (l *loop) write(out Payload) {
 	size := 0
 	for _, m := range out.Messages {
 		size += len(m.Result)
-	}
-	if !l.peer.beginWrite(size) {
-		for i, m := range out.Messages {
-			out.Messages[i] = NewResponse(m.ID, nil, errUnread)
-		}
-		size = 0
 	}
 	defer l.peer.endWrite(size)
 	err := l.peer.conn.Write(context.Background(), out)
@@ -864,7 +865,7 @@ type Peer struct {
 	serving  map[ID]*served      // nil: none, because an idle session is to be small
 	inFlight int                 // requests and refusals whose responses are not yet written
 	held     int                 // bytes of the payloads that readers are serving
-	unread   int                 // bytes of the results that are being written
+	unread   int                 // bytes of the results that are not written yet
 	callErr  error               // why no more calls can be made; nil: they can
 	onEnd    func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
 }

@@ -287,30 +287,43 @@ func TestHeld(t *testing.T) {
 	})
 }
 
-// The results that wait until the peer reads have maxHeld bytes at most. One that is alone may have more.
+// The results that wait until the peer reads have maxHeld bytes at most, also those of batches that are not over. One that is alone may have more.
 func TestUnread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		large := append(append([]byte(`{"a":"`), make([]byte, maxHeld/2)...), `"}`...)
-		writes := make(chan Payload)
-		l := newLoop(t.Context(), unreadConn{writes}, HandlerFunc(func(context.Context, *Exchange) (any, error) { return encoded(large), nil }), plainProtocol{}, nil, false)
-		for id := range 3 {
-			go l.serve(Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, id)))
-			synctest.Wait()
-		}
-		results := 0
-		for range 3 {
-			if m := (<-writes).Messages[0]; m.Result != nil {
-				results++
-			} else if m.Error != errUnread {
-				t.Error(m.Error)
+	for _, batched := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			large := append(append([]byte(`{"a":"`), make([]byte, maxHeld/2)...), `"}`...)
+			writes, rest := make(chan Payload), make(chan struct{})
+			l := newLoop(t.Context(), unreadConn{writes}, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+				if x.Request.Method == "wait" {
+					<-rest
+					return nil, nil
+				}
+				return encoded(large), nil
+			}), plainProtocol{}, nil, false)
+			for id := range 3 {
+				line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, id)
+				if batched {
+					line = fmt.Sprintf(`[%s,{"jsonrpc":"2.0","id":%d,"method":"wait"}]`, line, 10+id)
+				}
+				go l.serve(Decode([]byte(line)))
+				synctest.Wait()
 			}
-		}
-		synctest.Wait()
-		if results != 1 || l.peer.unread != 0 {
-			t.Errorf("%d results were written, %d bytes are unread", results, l.peer.unread)
-		}
-		l.peer.Close()
-	})
+			close(rest)
+			results := 0
+			for range 3 {
+				if m := (<-writes).Messages[0]; m.Result != nil {
+					results++
+				} else if m.Error != errUnread {
+					t.Error(m.Error)
+				}
+			}
+			synctest.Wait()
+			if results != 1 || l.peer.unread != 0 {
+				t.Errorf("%d results were written, %d bytes are unread", results, l.peer.unread)
+			}
+			l.peer.Close()
+		})
+	}
 }
 
 // unreadConn is a Conn whose peer takes what is written from a channel.
@@ -1865,6 +1878,60 @@ func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 			t.Errorf("kept %d, used %d, running %d: %s", h.kept.taken, h.used.taken, h.running.taken, v.Body)
 		}
 	})
+}
+
+// A response whose client does not read, and which another one displaces, has a second to end: nobody counts what it holds.
+func TestDisplacedResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 1<<20)
+		s.prime = true // so that its beginning has an id
+		first := &stuckWriter{ResponseRecorder: httptest.NewRecorder(), deadline: make(chan time.Time, 9)}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = followStream(s, first, httptest.NewRequest("GET", "/", nil), "")
+		}()
+		synctest.Wait()
+		_ = s.push(t.Context(), sentEvent{text: make([]byte, 100_000)})
+		synctest.Wait()
+		began := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		second := httptest.NewRecorder()
+		go followStream(s, second, httptest.NewRequestWithContext(ctx, "GET", "/", nil), "a/0")
+		<-done
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("the first response ends after %v", took)
+		}
+		cancel()
+		synctest.Wait()
+		if second.Body.Len() < 100_000 {
+			t.Errorf("the second one has %d bytes", second.Body.Len())
+		}
+	})
+}
+
+// stuckWriter is a response whose client reads nothing after the header. A write ends with the deadline.
+type stuckWriter struct {
+	*httptest.ResponseRecorder
+	deadline chan time.Time
+}
+
+func (w *stuckWriter) SetWriteDeadline(t time.Time) error { w.deadline <- t; return nil }
+
+func (w *stuckWriter) Write(b []byte) (int, error) {
+	if len(b) < 1000 {
+		return w.ResponseRecorder.Write(b)
+	}
+	for at := <-w.deadline; ; {
+		for len(w.deadline) > 0 {
+			at = <-w.deadline
+		}
+		select {
+		case <-time.After(time.Until(at)):
+			return 0, os.ErrDeadlineExceeded
+		case at = <-w.deadline:
+		}
+	}
 }
 
 // A session whose Peer the program has closed is not found any more, and the next sweep removes it.
@@ -5793,9 +5860,9 @@ func newLoneStream(id string, keep int) *Stream { return &Stream{id: id, keep: k
 
 // followStream writes events to w, after the one with the id after, as a GET does.
 func followStream(s *Stream, w http.ResponseWriter, r *http.Request, after string) error {
-	f, err := s.attach(after)
+	f, err := s.attach(w, after)
 	if err == nil {
-		s.serveFollower(f, w, r)
+		s.serveFollower(f, r)
 	}
 	return err
 }

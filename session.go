@@ -115,7 +115,7 @@ type Revision struct {
 	// For Streamable HTTP:
 	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
 	Resume        bool // Last-Event-ID continues a stream
-	Prime         bool // a stream begins with an id, so the server may close the connection early: lesson 26
+	Prime         bool // a stream begins with an id, so the server may close the connection early, and the client comes back
 }
 
 // Revisions are all versions of the protocol, in the order in which a client tries
@@ -124,10 +124,8 @@ type Revision struct {
 //
 // To add a revision, add a row, in this file or from an init function of your own: a
 // modern one above all legacy ones, and a legacy one above all legacy ones that it is to be
-// preferred to. Then run the tests with -update: what they change in testdata shows what the
-// row changes on the wire. By hand, change the client's lines of lessons 14, 15 and 38, and
-// the versions of the handshakes in cases/client-eras.txtar. A modern revision has no
-// batches, whatever its row says.
+// preferred to. A modern revision has no batches, whatever its row says. In mcpwire itself,
+// testdata/cases/README.md says what else follows from a row.
 var Revisions = []Revision{
 	{
 		Version: "2026-07-28", Modern: true, ResourceNotFound: CodeInvalidParams,
@@ -1072,8 +1070,8 @@ func refuseBatch(in Payload, rev Revision) (reason string) {
 }
 
 // hasRequest reports whether the payload holds a request for method.
-func (in Payload) hasRequest(method string) bool {
-	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
+func (p Payload) hasRequest(method string) bool {
+	return slices.ContainsFunc(p.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
 }
 
 // beginRequest decides which era a request belongs to, and fills in what it says
@@ -1830,6 +1828,7 @@ func (x *Exchange) hasCapability(name, part string) bool {
 //	any other value               its JSON as a text and, if it is an object, as structuredContent, from 2025-06-18 on
 //	an *Error                     that error: the request itself was wrong
 //	any other error               a result with isError and the text of the error, which the model reads
+//	what JSON cannot hold         CodeInternalError
 //
 // So the text of an error must not contain secrets. Calls run at the same time: state that they
 // share needs a mutex.
@@ -2458,7 +2457,7 @@ func (need InputRequired) askLegacy(ctx context.Context, x *Exchange) error {
 		if err := x.useBytes(len(answer)); err != nil {
 			return err
 		}
-		f.inputs[key] = answer
+		f.inputs[key] = bytes.Clone(answer) // which must not keep the rest of its message
 	}
 	return nil
 }

@@ -224,9 +224,10 @@ const (
 
 // follower is a response that follows a stream. The mutex of the stream guards its position.
 type follower struct {
-	opening  []byte      // what the response begins with
-	position int64       // number of the last event that it has taken
-	batch    []sentEvent // what it writes
+	opening  []byte              // what the response begins with
+	w        http.ResponseWriter // of the response
+	position int64               // number of the last event that it has taken
+	batch    []sentEvent         // what it writes
 }
 
 // sentEvent is an event in a stream.
@@ -273,7 +274,7 @@ func (e sentEvent) parts() [][]byte {
 // with the id after. If after is "", it begins with the first event that no response has
 // written. If the stream has no such event, or what follows that event is not kept any more,
 // attach returns an error. Only serveFollower detaches the follower.
-func (s *Stream) attach(after string) (*follower, error) {
+func (s *Stream) attach(w http.ResponseWriter, after string) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from := s.written
@@ -286,24 +287,37 @@ func (s *Stream) attach(after string) (*follower, error) {
 			return nil, err
 		}
 	}
-	return s.attachAt(from, after == ""), nil
+	return s.attachAt(w, from, after == ""), nil
 }
 
 // attachAt makes a follower that begins after an event. If the client names no event, and
 // the revision has it, the response begins with an id. 2025-11-25
 // basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an
 // SSE event consisting of an event ID and an empty data field". The caller holds mu.
-func (s *Stream) attachAt(from int64, isNew bool) *follower {
-	f := &follower{position: from}
+func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follower {
+	f := &follower{w: w, position: from}
 	if isNew && s.polls() {
 		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
 	}
-	if s.follower != nil {
-		s.farewell = nil // which is for the other one
-	}
+	other := s.follower
 	s.follower, s.state = f, followed
+	if other != nil {
+		s.farewell = nil // which is for the other one
+		s.limitWrite(other, 0)
+	}
 	s.signal() // so that the other follower ends
 	return f
+}
+
+// limitWrite sets the deadline for what a follower has taken: size bytes. If another one has
+// displaced it, it has a second: its client may have stopped to read, and the bytes are not
+// counted any more. The caller holds mu.
+func (s *Stream) limitWrite(f *follower, size int) {
+	if s.follower == f {
+		extendDeadline(f.w, size)
+	} else {
+		_ = http.NewResponseController(f.w).SetWriteDeadline(time.Now().Add(time.Second)) // some writers cannot
+	}
 }
 
 func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
@@ -328,12 +342,12 @@ func (s *Stream) position(id string) (number int64, err error) {
 	return number, nil
 }
 
-// serveFollower writes to w what the follower takes, until there is nothing more to take. When the
+// serveFollower writes what the follower takes to its response, until there is nothing more to take. When the
 // client has gone, nothing more is written. In the modern era nothing more may be sent then.
-func (s *Stream) serveFollower(f *follower, w http.ResponseWriter, r *http.Request) {
+func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
-	response := newEventWriter(w)
-	defer extendDeadline(w, 0) // net/http writes the end of the response
+	response := newEventWriter(f.w)
+	defer extendDeadline(f.w, 0) // net/http writes the end of the response
 	text := f.opening
 	hasWritten := false
 	for {
@@ -459,7 +473,9 @@ func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
 	for _, e := range f.batch {
 		size += e.size()
 	}
-	extendDeadline(out.w, size)
+	s.mu.Lock()
+	s.limitWrite(f, size)
+	s.mu.Unlock()
 	defer out.rc.SetWriteDeadline(time.Time{})
 	number := f.position - int64(len(f.batch))
 	for _, e := range f.batch {
@@ -978,7 +994,7 @@ type service struct {
 
 	used    counter // bytes in use
 	kept    counter // bytes that all sessions keep
-	running counter // requests that are being served, or whose responses are being written
+	running counter // requests whose handlers run
 
 	encoders chan struct{} // has a place for each result that is being encoded
 
@@ -1048,12 +1064,12 @@ func (h *service) standalone(s *Session) *Stream {
 
 // follow writes the events of a stream to a response. If no deadline can be set, the log
 // says so once: the response breaks off when the WriteTimeout of the server is over.
-func (h *service) follow(s *Stream, f *follower, w http.ResponseWriter, r *http.Request, g *Guard) {
-	err := http.NewResponseController(w).SetWriteDeadline(time.Time{})
+func (h *service) follow(s *Stream, f *follower, r *http.Request, g *Guard) {
+	err := http.NewResponseController(f.w).SetWriteDeadline(time.Time{})
 	if err != nil && h.noDeadlines.CompareAndSwap(false, true) {
-		g.log().Warn("a stream ends with the WriteTimeout of the server, because its middleware has no Unwrap", "writer", fmt.Sprintf("%T", w))
+		g.log().Warn("a stream ends with the WriteTimeout of the server, because its middleware has no Unwrap", "writer", fmt.Sprintf("%T", f.w))
 	}
-	s.serveFollower(f, w, r)
+	s.serveFollower(f, r)
 }
 
 // answerOn runs the handlers of a payload, and sends their answers on a stream. There each
@@ -1183,14 +1199,14 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	s := h.table.create(principal)
 	stream := h.service.standalone(s)
 	stream.eventType = "message"
-	f, _ := stream.attach("")
+	f, _ := stream.attach(w, "")
 	f.opening = Event{Type: "endpoint", Data: []byte(endpointURI(r, s.ID))}.Append(nil)
 	if err := h.table.add(s); err != nil {
 		h.table.Delete(s, err)
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, err.Error())
 		return
 	}
-	h.follow(stream, f, w, r, &h.Guard)
+	h.follow(stream, f, r, &h.Guard)
 	// 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the
 	// associated HTTP connection(s)"
 	h.table.Delete(s, errHungUp)
@@ -2499,8 +2515,8 @@ const (
 	maxKept = 40 << 20
 
 	// countFrom is the size up to which a body, a result, and what a stream has to write
-	// are not counted. So small calls go on when large ones use all bytes. How many
-	// there are is bounded by maxServed, so they use 36 MB at most.
+	// are not counted. So small calls go on when large ones use all bytes. Those of the
+	// handlers that run at once use 12 MB at most; more wait only in as many connections.
 	countFrom = 4 << 10
 )
 
@@ -2719,7 +2735,8 @@ func (ss *Sessions) sweepLater() {
 // whose clients have gone a minute ago. This is the only way in which a client that has gone,
 // and whose session stays, loses a call.
 func (ss *Sessions) sweep() {
-	var over, silent []*Session
+	var over []*Session
+	stopped := map[*Session]int{} // how many calls
 	ss.mu.Lock()
 	if ss.closed { // Close ends all sessions
 		ss.mu.Unlock()
@@ -2734,8 +2751,8 @@ func (ss *Sessions) sweep() {
 		case s.hasEnded(), isSilent && !s.isUsed:
 			ss.remove(s)
 			over = append(over, s)
-		case isSilent && needsRoom:
-			silent = append(silent, s)
+		case isSilent && needsRoom: // under the lock: its client cannot come back meanwhile
+			stopped[s] = s.Peer.stopServing()
 		}
 	}
 	ss.sweeping = false
@@ -2746,8 +2763,8 @@ func (ss *Sessions) sweep() {
 	for _, s := range over {
 		ss.end(s, ErrSessionIdle)
 	}
-	for _, s := range silent {
-		if n := s.Peer.stopServing(); n > 0 {
+	for s, n := range stopped {
+		if n > 0 {
 			s.log.Warn("stopped the calls of a silent session, because a request found no room", "session", s.Tag(), "calls", n)
 		}
 	}

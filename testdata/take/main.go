@@ -34,8 +34,8 @@ import (
 // has to be named, as Type.Method; Type.* stands for all exported ones.
 var rows = map[string]string{
 	"stdio-server": "Serve StdioConn Server AddTool TextContent ToolError Exchange.Progress",
-	"http-server":  "StreamableHandler StreamableHandler.Close Sessions Guard Server AddTool TextContent ToolError Exchange.Progress",
-	"client": "Client Client.Connect Client.Call Client.Server Client.Close HTTPDialer HTTPError WithHeader ListToolsResult CallToolParams " +
+	"http-server":  "StreamableHandler StreamableHandler.Close Sessions Guard AuthError Server AddTool TextContent ToolError Exchange.Progress",
+	"client": "Client Client.Connect Client.Call Client.CallWithProgress Client.Server Client.Close HTTPDialer HTTPError WithHeader ListToolsResult CallToolParams " +
 		"ToolResult ToolResult.Text",
 	"jsonrpc": "ServeConn OpenConn Conn Pipe Decode Payload.Append HandlerFunc Bind Exchange.Bind Exchange.Call Exchange.Notify " +
 		"Peer.Call Peer.Notify Peer.Close Peer.Context NewRequest NewResponse NumberID StringID InvalidParams MethodNotFound",

@@ -144,9 +144,9 @@ func TestFolder(t *testing.T) {
 	changes := strings.NewReplacer("// counts on first\n", "// counts on first\n\tthird\n", "w.Tag }", "w.Tag + 0 }")
 	writeFile(t, small, changes.Replace(readFile(t, small)))
 	writeFile(t, filepath.Join(root, "more.go"), "package main\n\nfunc More() {}\n")
-	try("DIR, package mine:\nsmall.go: 58 lines, changed (+ new, - gone, ~ changed):\n  ~ Word.Len\n  + third\n<nil>\n")
-	try("DIR, package mine:\nmore.go: 8 lines, new\nsmall.go: 30 lines, changed (+ new, - gone, ~ changed):\n"+
-		"  - Letter\n  - Measure\n  - Word.Len\n  - first\n  - measured\n  - pair\n  - second\n  - third\n<nil>\n", "Word", "More")
+	try("DIR, package mine:\nsmall.go: 58 lines, changed (+ new, - gone or not needed any more, ~ changed; and 1 that are not exported):\n  ~ Word.Len\n<nil>\n")
+	try("DIR, package mine:\nmore.go: 8 lines, new\nsmall.go: 30 lines, changed (+ new, - gone or not needed any more, ~ changed; and 5 that are not exported):\n"+
+		"  - Letter\n  - Measure\n  - Word.Len\n<nil>\n", "Word", "More")
 	try("DIR, package mine:\nmore.go: 8 lines, as before\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "More")
 
 	// The owner changes a file, and then the library changes both.
@@ -157,8 +157,8 @@ func TestFolder(t *testing.T) {
 	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 30 lines, as before\n<nil>\n")
 	writeFile(t, filepath.Join(root, "more.go"), "package main\n\nfunc More() { println() }\n")
 	writeFile(t, small, strings.Replace(readFile(t, small), "only left is read", "only left is changed", 1))
-	try("DIR, package mine:\nmore.go: kept with your changes; the text of mcpwire is in more.go.new, changed (+ new, - gone, ~ changed):\n  ~ More\n  - mine\n" +
-		"small.go: 30 lines, changed (+ new, - gone, ~ changed):\n  ~ Word\n" +
+	try("DIR, package mine:\nmore.go: kept with your changes; the text of mcpwire is in more.go.new, changed (+ new, - gone or not needed any more, ~ changed; and 1 that are not exported):\n  ~ More\n" +
+		"small.go: 30 lines, changed (+ new, - gone or not needed any more, ~ changed; and 0 that are not exported):\n  ~ Word\n" +
 		"both you and mcpwire have changed more.go. The other files are new, so the package may not compile " +
 		"until you have brought your changes into the .new file and renamed it; -force drops your changes instead\n")
 	if readFile(t, more) != mine {
@@ -171,7 +171,7 @@ func TestFolder(t *testing.T) {
 	writeFile(t, more, merged)
 	try("DIR, package mine:\nmore.go: kept with your changes, mcpwire has none\nsmall.go: 30 lines, as before\n<nil>\n")
 	try("DIR, package mine:\nsmall.go: 30 lines, as before\nmore.go: kept with your changes, but nothing of it is needed any more\n<nil>\n", "Word")
-	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  - mine\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "-force", "More")
+	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone or not needed any more, ~ changed; and 1 that are not exported):\nsmall.go: removed, nothing of it is needed any more\n<nil>\n", "-force", "More")
 
 	writeFile(t, more, "// Copyright Me\n"+readFile(t, more)) // above the head, so the file is not ours any more
 	inTheWay := "nothing was written, because these files are not from take: %s. " +
@@ -179,7 +179,7 @@ func TestFolder(t *testing.T) {
 	try(fmt.Sprintf(inTheWay, "DIR/more.go"), "-force", "More")
 	writeFile(t, more, strings.TrimPrefix(readFile(t, more), "// Copyright Me\n"))
 	writeFile(t, more, readFile(t, more)+"\nfunc () mine( {}\n") // it does not even parse
-	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone, ~ changed):\n  + More\n<nil>\n", "-force")
+	try("DIR, package mine:\nmore.go: 8 lines, changed (+ new, - gone or not needed any more, ~ changed; and 0 that are not exported):\n  + More\n<nil>\n", "-force")
 
 	// There is a file of the owner's with the name of one of ours.
 	writeFile(t, taken, "package mine\n")

@@ -420,7 +420,8 @@ func (f *folder) removeRest(out io.Writer, texts map[string][]byte, o *options) 
 	return nil
 }
 
-// changes says what is new in a file since take wrote it last.
+// changes says what is new in a file since take wrote it last: the exported names, and how
+// many others.
 func (f *folder) changes(name string, body []byte) string {
 	old := f.ours[name]
 	if old == nil {
@@ -430,23 +431,31 @@ func (f *folder) changes(name string, body []byte) string {
 		return ", as before"
 	}
 	before := maps.Collect(declarations(old.body))
-	var lines strings.Builder
+	lines, others := "", 0
+	note := func(sign, name string) {
+		_, method, isMethod := strings.Cut(name, ".")
+		if ast.IsExported(name) && (!isMethod || ast.IsExported(method)) {
+			lines += "\n  " + sign + " " + name
+		} else {
+			others++
+		}
+	}
 	for name, text := range declarations(body) {
 		switch was, known := before[name]; {
 		case !known:
-			lines.WriteString("\n  + " + name)
+			note("+", name)
 		case was != text:
-			lines.WriteString("\n  ~ " + name)
+			note("~", name)
 		}
 		delete(before, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		lines.WriteString("\n  - " + name)
+		note("-", name)
 	}
-	if lines.Len() == 0 {
+	if lines == "" && others == 0 {
 		return ", changed outside of its declarations"
 	}
-	return ", changed (+ new, - gone, ~ changed):" + lines.String()
+	return fmt.Sprintf(", changed (+ new, - gone or not needed any more, ~ changed; and %d that are not exported):%s", others, lines)
 }
 
 // ---- What a file holds ----
