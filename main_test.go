@@ -1934,6 +1934,34 @@ func (w *stuckWriter) Write(b []byte) (int, error) {
 	}
 }
 
+// The sweep stops the calls that were there when it looked, and not those of a client that has come back since.
+func TestSweepStopsNoNewCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, running := newWaiting(t)
+		h.Sessions.Ended = func(*Session) { time.Sleep(300 * time.Millisecond) }
+		began := time.Now() // of the sweeps
+		silent, other := openSession(h, "2025-11-25"), openSession(h, "2025-11-25")
+		visit(h, "POST", ping, other).answered()
+		for i := range 8 {
+			v := visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, i), silent)
+			time.Sleep(2 * time.Second)
+			v.leave()
+		}
+		openSession(h, "2025-11-25") // which is not used, so the sweep ends it
+		time.Sleep(3*sweepEvery - time.Since(began) - time.Second)
+		if v := visit(h, "POST", ping, other).answered(); v.Code != 503 {
+			t.Error(v.Code)
+		}
+		time.Sleep(time.Second + 100*time.Millisecond)
+		v := visit(h, "POST", `{"jsonrpc":"2.0","id":20,"method":"wait"}`, silent)
+		time.Sleep(time.Second)
+		if n := running.Load(); n != 1 {
+			t.Errorf("%d calls run", n)
+		}
+		v.leave()
+	})
+}
+
 // A session whose Peer the program has closed is not found any more, and the next sweep removes it.
 func TestClosedPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
