@@ -30,7 +30,7 @@ package main
 //	                                                         > Last-Event-ID: 5d1f03aa.1/1
 //	                                                         < 200, and what follows that event
 //
-// On a first reading, read to the banner "The header of legacy requests": 639 lines.
+// On a first reading, read to the banner "The header of legacy requests": 640 lines.
 //
 // To see it work, read lessons 05, 06 and 12 of the course: testdata/README.md.
 //
@@ -111,9 +111,10 @@ const decideAfter = time.Second // before a response without an answer becomes a
 // the handler's context.
 //
 // Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
-// client may take any time to send a body, whose bytes are in use meanwhile. Time-outs of
-// an http.Server that are two seconds or longer do not break streams. Set MaxHeaderBytes, too,
-// to 64 KiB for instance: a call keeps its header, and the default is 1 MiB.
+// client may take any time to send a body, whose bytes are in use meanwhile. Streams
+// survive the time-outs of an http.Server that are two seconds or longer, because a response
+// becomes a stream after one second, and renews them. Set MaxHeaderBytes, too, to 64 KiB for
+// instance: a call keeps its header, and the default is 1 MiB.
 //
 // Middleware that wraps the http.ResponseWriter must have an Unwrap method, as
 // http.ResponseController asks for. With Flush alone streams work, but end with the
@@ -547,13 +548,13 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	onlyAnswers := s.farewell == nil && !slices.ContainsFunc(s.events, func(e sentEvent) bool { return e.method != "" })
 	fitsJSON := hasEnded && (in.acceptsJSON && len(s.events) > 0 || in.status() != http.StatusOK)
 	switch {
-	case hasGone && (!hasEnded || in.session == nil):
+	case hasGone && (!hasEnded || in.session == nil): // nobody gets an answer
 		// 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
 		// send any further messages for it"
 		return in.writeNothing, nil
-	case onlyAnswers && (fitsJSON || hasEnded && !in.mayStream):
+	case onlyAnswers && (fitsJSON || hasEnded && !in.mayStream): // all is there: JSON
 		return in.writeAnswers, nil
-	case in.mayStream && (hasEnded || isLate || !onlyAnswers):
+	case in.mayStream && (hasEnded || isLate || !onlyAnswers): // a message comes first, or it takes long: a stream
 		switch {
 		case hasEnded && onlyAnswers: // an answer in one event, of which nothing is kept, as of one in JSON
 			s.keep = 0

@@ -56,7 +56,7 @@ package main
 // To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
 // its appendix. "One call, through the code" there follows a request step by step. On
 // a first reading, read to the banner "The reader": 666 lines. Then look at
-// the picture there.
+// the picture of loop, and at Peer and Peer.dispatch.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In
 // all files, "2025-11-25 basic#messages" stands for the page and the heading
@@ -843,8 +843,9 @@ func (l *loop) noteEnd(err error) {
 
 // Peer is our record of the other side of a conversation: the calls that we have made to
 // it, and its requests that we are serving. With a Conn, one goroutine at a time reads: see
-// loop. Over HTTP a server has no Conn: each request is served on the goroutine of
-// ServeHTTP. Close waits for the requests that are being served, and not for a Read.
+// loop. Over HTTP a server has no Conn: ServeHTTP dispatches what a POST has brought, and
+// another goroutine serves it. Close waits for the requests that are being served, and not
+// for a Read.
 type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request

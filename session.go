@@ -58,8 +58,8 @@ package main
 //	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
 // On a first reading, read to the banner "Content: what tools return, and prompts and
-// resources hold": 346 lines. Then look at Server.Handle, and at the picture at "Questions to
-// the user, in either era".
+// resources hold": 346 lines. Then look at AddTool, Server.Handle, Exchange.Progress, and the
+// picture at "Questions to the user, in either era".
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
@@ -2338,8 +2338,8 @@ type question interface {
 // A modern client gets the questions as the result of its call, and calls again
 // with the answers. A legacy client gets them as requests, one after the other.
 //
-// The handler runs from its beginning each time. For a legacy client that is the
-// same call, so what it reports with Progress must rise through all of the rounds.
+// The handler runs from its beginning each time. It may report the same progress again:
+// Progress sends only what has risen.
 //
 // Inputs has the answers of the last round only, and they are not checked. What
 // the handler needs from an earlier round it keeps in State. A call of a legacy
@@ -3256,7 +3256,8 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 //	                   -32021: modern, but it wants a capability       connected
 //	                   -32022 with versions, one of them ours          probe, or handshake if that is legacy
 //	                   -32022 without                                  give up
-//	                   -32020, HTTP 401, 403, 408, 429, 3xx, 5xx       give up: this says nothing about versions
+//	                   -32020: modern, but a header was changed        give up
+//	                   HTTP 401, 403, 408, 429, 3xx, 5xx               give up: this says nothing about versions
 //	                   no connection                                   give up
 //	                   anything else, or nothing in time               handshake
 //	initialize         a version of ours                               connected

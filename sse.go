@@ -19,7 +19,8 @@ package main
 //	< event: message
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
-// On a first reading, read to the banner "Sending on a stream": 489 lines.
+// On a first reading, read to the banner "Sessions: what a legacy server remembers about its
+// HTTP clients": 645 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -164,8 +165,8 @@ const (
 //
 //	      kept, for a client that comes back   |  in use, until they are written
 //	... 1/3   1/4   1/5   1/6   1/7   1/8   1/9|  1/10   1/11   1/12  <-- push
-//	lost                                       ^
-//	                                           follower: what its response has written
+//	lost                                       ^                  ^
+//	lostThrough, if it was no progress         written, settled   last
 //
 // The states of a stream:
 //
@@ -233,7 +234,7 @@ type follower struct {
 // sentEvent is an event in a stream.
 type sentEvent struct {
 	text     []byte          // its data
-	result   json.RawMessage // a large result, which is not copied: the data goes on with it, and ends with a }
+	result   json.RawMessage // a large result, which is not copied: it is written after text, and then a }
 	method   string          // of the message; "": it is an answer, or no message
 	question ID              // of a request of the server; zero: it is none
 }
@@ -342,8 +343,8 @@ func (s *Stream) position(id string) (number int64, err error) {
 	return number, nil
 }
 
-// serveFollower writes what the follower takes to its response, until there is nothing more to take. When the
-// client has gone, nothing more is written. In the modern era nothing more may be sent then.
+// serveFollower writes what the follower takes to its response, until there is nothing more
+// to take. When the client has gone, nothing more is written. In the modern era nothing more may be sent then.
 func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	response := newEventWriter(f.w)

@@ -26,7 +26,7 @@ const (
 )
 
 func main() {
-	address := flag.String("http", "", "serve HTTP at this `address`, such as 127.0.0.1:8080, and not stdin and stdout")
+	address := flag.String("http", "", "serve HTTP at this `address`, such as 127.0.0.1:8080, instead of stdin and stdout")
 	flag.Parse()
 	if *address == "" {
 		if err := serveLines(os.Stdin, os.Stdout); err != nil {
