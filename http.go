@@ -30,7 +30,7 @@ package main
 //	                                                         > Last-Event-ID: 5d1f03aa.1/1
 //	                                                         < 200, and what follows that event
 //
-// On a first reading, read to the banner "The header of legacy requests": 640 lines.
+// On a first reading, read to the banner "The header of legacy requests": 641 lines.
 //
 // To see it work, read lessons 05, 06 and 12 of the course: testdata/README.md.
 //
@@ -89,6 +89,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	mathrand "math/rand/v2"
 	"net/http"
 	"slices"
@@ -141,8 +142,8 @@ type StreamableHandler struct {
 	// HeaderParams returns the arguments of a tool that modern clients repeat in
 	// their header. ReadHeaderParams finds them in the inputSchema of the tool.
 	// HeaderParams is called for each modern tools/call, by several goroutines.
-	// nil: if Handler is a *Server, its method HeaderParams is used; otherwise no
-	// tool has such arguments.
+	// nil: if Handler has the method HeaderParams, as a Server and all that embeds one, that
+	// is used; otherwise no tool has such arguments, and their fields are not checked.
 	HeaderParams func(tool string) []HeaderParam
 	// MaxRequests is how many requests of all clients are served at once, beside
 	// subscriptions. Those without a session leave a quarter of them to the others.
@@ -199,7 +200,7 @@ func (h *StreamableHandler) prepare() {
 	h.service.prepare(&h.Guard, h.MaxRequests)
 	h.listening.limit = maxListeners
 	h.versions, h.legacy = versionsOrAll(h.Versions), legacyOf(h.Versions)
-	if server, ok := h.Handler.(*Server); ok && h.HeaderParams == nil {
+	if server, ok := h.Handler.(interface{ HeaderParams(string) []HeaderParam }); ok && h.HeaderParams == nil {
 		h.HeaderParams = server.HeaderParams
 	}
 	if h.Sessions != nil {
@@ -454,7 +455,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	in.stream = in.h.newStream(in.session)
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
 	base.send, base.facts().disconnect = in.send, in.disconnect
-	encoded := in.h.countResults(&base, in.payload.Batch, &in.taken)
+	charged := in.h.countResults(&base, in.payload.Batch, &in.taken)
 	in.revision = base.facts().revision
 	in.requests = answersIn(in.payload)
 	if !in.takePlaces() {
@@ -465,7 +466,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 		in.payload = Payload{} // the messages, and with them the body, go when they are handled
 		in.h.run(func() {
 			defer in.stream.end()
-			in.fault = in.h.answerOn(in.stream, replies, encoded)
+			in.fault = in.h.answerOn(in.stream, replies, charged)
 		})
 		in.respond()
 		return
@@ -998,6 +999,123 @@ func (s *Server) HeaderParams(tool string) []HeaderParam {
 	}
 	t.use.readMarks.Do(func() { t.use.marked, _ = ReadHeaderParams(t.use.inputSchema) })
 	return t.use.marked
+}
+
+// ---- Marks in the schemas of tools ----
+
+const (
+	maxSchema = 1 << 20 // bytes
+	maxParams = 128     // marks in one schema
+	maxNested = 64      // levels of properties; without this bound, the paths of all marks could need much memory
+)
+
+// ReadHeaderParams returns the arguments that an inputSchema marks with
+// x-mcp-header. It returns an error if a mark is invalid, and if the schema is
+// not an object, is larger than 1 MiB, has more than 128 marks, or nests
+// properties more than 64 levels deep.
+//
+// 2026-07-28 basic/transports/streamable-http#schema-extension: the value of a
+// mark is a token. No two marks in a schema may have the same one, without regard
+// to case. The argument is a string, an integer or a boolean. It is reached
+// through "properties" alone:
+//
+//	{"properties":{"place":{"properties":{"city":{"type":"string","x-mcp-header":"City"}}}}}
+//	HeaderParam{Name: "City", Path: []string{"place", "city"}}
+//
+// The arguments are in the order of their paths.
+func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
+	if len(schema) > maxSchema {
+		return nil, fmt.Errorf("the schema has more than %d bytes", maxSchema)
+	}
+	var root map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(schema))
+	decoder.UseNumber() // one that is too large for a float64 is no error here
+	if !json.Valid(schema) || decoder.Decode(&root) != nil || root == nil {
+		return nil, errors.New("the schema is not an object")
+	}
+	var r markReader
+	r.readSchema(root, []string{})
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.marked, nil
+}
+
+// markReader collects the marks of a schema. A path has the names of the properties
+// that lead to a schema from the root. A schema below other keywords, such as items or
+// oneOf, has the path nil, and nothing in it may be marked.
+type markReader struct {
+	marked []HeaderParam
+	err    error // why the schema is invalid
+}
+
+// readSchema reads a schema, or what may hold schemas: the array of oneOf, the object of
+// $defs.
+func (r *markReader) readSchema(value any, path []string) {
+	list, _ := value.([]any)
+	for _, element := range list {
+		r.readSchema(element, nil)
+	}
+	schema, _ := value.(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(schema)) {
+		_, isText := schema[name].(string)
+		switch name {
+		case "x-mcp-header":
+			if path != nil || isText { // otherwise it may be a property of that name
+				r.addMark(schema, path)
+			}
+		case "default", "const", "enum", "examples": // hold data, but no schemas
+		case "properties":
+			r.readProperties(schema[name], path)
+		default:
+			r.readSchema(schema[name], nil)
+		}
+	}
+}
+
+// readProperties reads the schemas of properties. path is that of the schema around them.
+func (r *markReader) readProperties(value any, path []string) {
+	properties, _ := value.(map[string]any)
+	if len(properties) > 0 && len(path) == maxNested {
+		r.err = cmp.Or(r.err, fmt.Errorf("properties are nested deeper than %d levels", maxNested))
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		var below []string
+		if path != nil {
+			below = append(slices.Clip(path), name) // a copy: properties side by side must not share memory
+		}
+		r.readSchema(properties[name], below)
+	}
+}
+
+// addMark adds the mark of a schema, or notes why it is invalid.
+func (r *markReader) addMark(schema map[string]any, path []string) {
+	name, _ := schema["x-mcp-header"].(string)
+	isTwice := slices.ContainsFunc(r.marked, func(p HeaderParam) bool { return strings.EqualFold(p.Name, name) })
+	switch {
+	case r.err != nil:
+	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
+		text, _ := marshal(schema["x-mcp-header"])
+		r.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", text)
+	case len(path) == 0:
+		r.err = fmt.Errorf("x-mcp-header %.100q marks what is not reached through properties alone", name)
+	case schema["type"] != "string" && schema["type"] != "integer" && schema["type"] != "boolean":
+		r.err = fmt.Errorf("x-mcp-header %.100q marks an argument that is not a string, integer or boolean", name)
+	case isTwice:
+		r.err = fmt.Errorf("x-mcp-header %.100q is there twice", name)
+	case len(r.marked) == maxParams:
+		r.err = fmt.Errorf("x-mcp-header is there more than %d times", maxParams)
+	default:
+		r.marked = append(r.marked, HeaderParam{Name: name, Path: path})
+	}
+}
+
+// isToken reports whether c may be part of a token. RFC 9110, section 5.6.2.
+func isToken(c rune) bool {
+	isDigit := '0' <= c && c <= '9'
+	isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return isDigit || isLetter || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
 // ---- GET and DELETE ----

@@ -422,8 +422,9 @@ func (m *Message) appendStart(b []byte) []byte {
 // Requests are handled at the same time, on a pipe, too. So a handler that changes what
 // others use needs a mutex.
 //
-// Notifications are handled one at a time, in the order in which they were sent,
-// on the goroutine that reads. So a handler of a notification must not take long. It
+// With a Conn, notifications are handled one at a time, in the order in which they were
+// sent, on the goroutine that reads. On a server over HTTP, each POST has a goroutine of its
+// own. A handler of a notification must not take long. It
 // must not call the peer: the response would not be read. Peer.Call and Client.Call
 // with the context of this handler fail after a second. Start a goroutine for such a
 // call. If both ends send notifications from such handlers, start a goroutine for that,
@@ -479,7 +480,7 @@ type Exchange struct {
 	// not. encode encodes the result, in place of marshalObject. use counts the bytes of the
 	// client's answers to our questions.
 	encode func(result any) (json.RawMessage, error)
-	use    func(bytes int) error
+	use    func(n int) error
 }
 
 // Bind stores the params of the request in a struct, as the function Bind does.
@@ -844,8 +845,7 @@ func (l *loop) noteEnd(err error) {
 // Peer is our record of the other side of a conversation: the calls that we have made to
 // it, and its requests that we are serving. With a Conn, one goroutine at a time reads: see
 // loop. Over HTTP a server has no Conn: ServeHTTP dispatches what a POST has brought, and
-// another goroutine serves it. Close waits for the requests that are being served, and not
-// for a Read.
+// another goroutine serves it.
 type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request
@@ -1157,12 +1157,12 @@ func (x *Exchange) marshal(result any) (json.RawMessage, error) {
 	return marshalObject(result)
 }
 
-// useBytes counts bytes that the request needs, such as those of an answer of the client.
-func (x *Exchange) useBytes(bytes int) error {
+// useBytes counts n bytes that the request needs, such as those of an answer of the client.
+func (x *Exchange) useBytes(n int) error {
 	if x.use == nil {
 		return nil
 	}
-	return x.use(bytes)
+	return x.use(n)
 }
 
 // logPanic logs a panic of a handler with its stack.
@@ -1375,8 +1375,8 @@ func (p *Peer) goSend(f func()) {
 // ---- The end of a conversation ----
 
 // Close hangs up. Every waiting Call returns ErrClosed, and the context of every
-// handler ends. Close waits for the handlers, but no more than a second for one that
-// ignores its context. Then it returns an error. It also returns the error of
+// handler ends. With a Conn, Close waits for the handlers, but no more than a second for one
+// that ignores its context. Then it returns an error. It also returns the error of
 // Conn.Close. A handler must not call Close.
 //
 // Close does not wait for a Read of the Conn. Conn.Close ends it, or it ends with the
@@ -1755,6 +1755,9 @@ func (o *Object) AddAll(other json.RawMessage, except ...string) {
 
 // JSON returns the object. Nothing can be added afterwards.
 func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
+
+// MarshalJSON returns the object, so a handler may return an Object.
+func (o Object) MarshalJSON() ([]byte, error) { return o.encode(), nil }
 
 // encode is JSON for marshal, which does not check it again.
 func (o *Object) encode() encoded {

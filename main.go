@@ -585,7 +585,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	o.guard.Log = log
 	o.guard.OriginsName = "-allow-origin"
 	o.guard.HostsName = "-allow-host"
-	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, HeaderParams: demo.HeaderParams, Guard: o.guard}
+	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, Guard: o.guard}
 	sse = &SSEHandler{Handler: demo, Guard: o.guard}
 	if o.token != "" {
 		mcp.Authenticate = o.bearer("/mcp")
@@ -1460,8 +1460,9 @@ func (s schema) checkLimits(value json.RawMessage) error {
 		size = float64(utf8.RuneCountInString(textOf(value)))
 		least, most = "minLength", "maxLength"
 	case "array":
+		items := s.in.readSchema(s.Items)
 		for _, item := range Each(value) {
-			if err := s.in.readSchema(s.Items).check(item); err != nil {
+			if err := items.check(item); err != nil {
 				return fmt.Errorf("has an item that %w", err)
 			}
 			size++
@@ -1910,6 +1911,7 @@ type bridged struct {
 	mu      sync.Mutex             // guards the fields below
 	waiting map[string]waitingCall // requests of the client without an answer, by the text of their id
 	hungUp  bool                   // the client has: the bridge ends with the last answer
+	isOver  bool                   // no goroutine is started any more, and no request is taken
 }
 
 // waitingCall is what the bridge remembers of a request of the client.
@@ -1932,6 +1934,9 @@ func (b *bridged) run() error {
 	go b.readClient() // ends with the input, or with the program
 	<-b.ctx.Done()
 	why := context.Cause(b.ctx)
+	b.mu.Lock()
+	b.isOver = true
+	b.mu.Unlock()
 	err := b.server.Close() // meanwhile readServer passes on what the server still says
 	ended := make(chan struct{})
 	go func() { // ends when the client has read everything, or with the program
@@ -2002,14 +2007,14 @@ func (b *bridged) admit(m *Message) bool {
 		b.answerClient(m) // its encoding is the answer to it
 		return false
 	case m.Kind() == Request && !b.add(m):
-		b.answerClient(NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: the id is that of another request that waits, or more than %d wait for an answer", maxWaiting)))
+		b.answerClient(NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: the id is that of another request that waits, more than %d wait for an answer, or the bridge ends", maxWaiting)))
 		return false
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
 		_ = Bind(m.Params, &params)                                  // params that are wrong are the server's to refuse
 		call, isWaiting := b.removeWaiting(string(params.RequestID)) // its answer, if one comes, is dropped
 		if b.isURL && isWaiting {
-			b.writing.Go(func() { // ends when the server has taken it, or after writeTime
+			b.start(&b.writing, func() { // ends when the server has taken it, or after writeTime
 				time.Sleep(cancelDelay - time.Since(call.since))
 				b.writeToServer(Payload{Messages: []*Message{m}})
 			})
@@ -2032,9 +2037,18 @@ func (b *bridged) post(m *Message) {
 	case m.Kind() != Request:
 		b.writeToServer(out)
 	case m.Method == "initialize":
-		b.opening.Go(call)
+		b.start(&b.opening, call)
 	default:
-		b.writing.Go(call) // ends when the server has taken the request, or is closed
+		b.start(&b.writing, call) // ends when the server has taken the request, or is closed
+	}
+}
+
+// start runs f on a goroutine of a group, for which run waits, unless the bridge is over.
+func (b *bridged) start(group *sync.WaitGroup, f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.isOver {
+		group.Go(f)
 	}
 }
 
@@ -2171,7 +2185,7 @@ func (b *bridged) add(m *Message) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	id := m.ID.String()
-	if _, isWaiting := b.waiting[id]; isWaiting || len(b.waiting) >= maxWaiting {
+	if _, isWaiting := b.waiting[id]; isWaiting || len(b.waiting) >= maxWaiting || b.isOver {
 		return false
 	}
 	call := waitingCall{id: m.ID, since: time.Now()}

@@ -2130,6 +2130,31 @@ func TestAnswerOnAnotherStream(t *testing.T) {
 	waitFor(t, func() bool { return open.Load() == 0 })
 }
 
+// A handler may return an Object, and an Object may be params.
+func TestObjectIsEncoded(t *testing.T) {
+	var o Object
+	o.Add("a", []byte("1"))
+	for _, v := range []any{o, &o} {
+		if raw, err := marshalObject(v); err != nil || string(raw) != `{"a":1}` {
+			t.Errorf("%T: %s %v", v, raw, err)
+		}
+	}
+}
+
+// A Handler that embeds a Server has its marks, so the fields of the header are checked.
+func TestEmbeddedServer(t *testing.T) {
+	server := &Server{Info: Implementation{Name: "s", Version: "1"}}
+	AddTool(server, Tool{Name: "t", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}}`)},
+		func(context.Context, *Exchange, json.RawMessage) (any, error) { return nil, nil })
+	h := &StreamableHandler{Handler: struct{ *Server }{server}}
+	for value, want := range map[string]int{"x": 200, "y": 400} {
+		v := visit(h, "POST", modernRequest("tools/call", `"name":"t","arguments":{"a":"x"}`), "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: t", "Mcp-Param-A: "+value).answered()
+		if v.Code != want {
+			t.Errorf("%s: %d %s", value, v.Code, v.Body)
+		}
+	}
+}
+
 // A Server behind ServeConn says what is wrong.
 func TestServeConnOfMCP(t *testing.T) {
 	ours, theirs := Pipe()

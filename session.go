@@ -1186,11 +1186,11 @@ type Server struct {
 	// Info is what clients are told about this server. MCP requires a Name and a
 	// Version. The Server does not check that they are there.
 	Info Implementation
-	// Capabilities are told to clients as they are. What they do not name is declared by
-	// use: tools by AddTool or by a handler of tools/call in Methods, for instance, if it
-	// is there before the first request. With AnnounceChanges it is declared with
-	// listChanged. What they name is not offered by that. If they cannot be encoded, each
-	// request is answered with an error that says so.
+	// Capabilities are told to clients as they are. A capability that is not among them is
+	// declared if the Server has a handler for it before the first request: tools after
+	// AddTool, for instance, with listChanged after AnnounceChanges. One that is among them
+	// replaces the declared one as a whole. Nothing is served because it is declared. If
+	// they cannot be encoded, each request is answered with an error that says so.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; empty: all
@@ -1225,6 +1225,9 @@ type Server struct {
 // Handle answers a request in its own era, or takes in a notification. The request
 // must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
+	if x.owner == nil {
+		return nil, errors.New("a Server needs a request of a client: in a test, use a Pipe")
+	}
 	if _, isMCP := x.owner.protocol.(*mcpProtocol); !isMCP {
 		return nil, errors.New("a Server speaks MCP: use Serve or Open in place of ServeConn or OpenConn")
 	}
@@ -1393,7 +1396,7 @@ func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, erro
 // specification's range that is not defined, nor those of earlier revisions for
 // a resource that is not found and for a URL that is to be visited.
 func permitted(rev Revision, err error) error {
-	const lastReserved = CodeHeaderMismatch - 79 // and CodeUnsupportedVersion is the last that is defined
+	const lastReserved = -32099 // the codes from -32020 on are for the specification, and CodeUnsupportedVersion is the last one it defines
 	code := codeOf(err)
 	switch {
 	case code == CodeResourceNotFound:
@@ -3292,7 +3295,8 @@ func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*conne
 			}
 			probed = nil
 		}
-		next, failed := "", error(nil)
+		var next string
+		var failed error
 		if revision(version).Modern {
 			next, failed = c.discover(ctx, conn, version)
 			probed = failed
@@ -3386,7 +3390,10 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 		if result.Meta != nil {
 			info = result.Meta.ServerInfo
 		}
-		c.agree(conn, cmp.Or(ours, version), ServerInfo{Info: info, Capabilities: result.Capabilities,
+		if err == nil {
+			version = ours
+		}
+		c.agree(conn, version, ServerInfo{Info: info, Capabilities: result.Capabilities,
 			Instructions: result.Instructions, Versions: result.SupportedVersions})
 		return "", nil
 	case err == nil && ours != "":
@@ -4029,9 +4036,6 @@ func digest(params json.RawMessage) []byte {
 const (
 	maxMarked   = 4 << 20 // bytes of schemas whose marks are remembered
 	maxReported = 16      // tools that are left out of one list and reported
-	maxSchema   = 1 << 20 // bytes
-	maxParams   = 128     // marks in one schema
-	maxNested   = 64      // levels of properties; without this bound, the paths of all marks could need much memory
 )
 
 // ToolMarks remembers which arguments of a server's tools are marked with x-mcp-header.
@@ -4134,113 +4138,4 @@ func lookup(object json.RawMessage, path ...string) json.RawMessage {
 		object = member(object, name)
 	}
 	return object
-}
-
-// ReadHeaderParams returns the arguments that an inputSchema marks with
-// x-mcp-header. It returns an error if a mark is invalid, and if the schema is
-// not an object, is larger than 1 MiB, has more than 128 marks, or nests
-// properties more than 64 levels deep.
-//
-// 2026-07-28 basic/transports/streamable-http#schema-extension: the value of a
-// mark is a token. No two marks in a schema may have the same one, without regard
-// to case. The argument is a string, an integer or a boolean. It is reached
-// through "properties" alone:
-//
-//	{"properties":{"place":{"properties":{"city":{"type":"string","x-mcp-header":"City"}}}}}
-//	HeaderParam{Name: "City", Path: []string{"place", "city"}}
-//
-// The arguments are in the order of their paths.
-func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
-	if len(schema) > maxSchema {
-		return nil, fmt.Errorf("the schema has more than %d bytes", maxSchema)
-	}
-	var root map[string]any
-	decoder := json.NewDecoder(bytes.NewReader(schema))
-	decoder.UseNumber() // one that is too large for a float64 is no error here
-	if !json.Valid(schema) || decoder.Decode(&root) != nil || root == nil {
-		return nil, errors.New("the schema is not an object")
-	}
-	var r markReader
-	r.readSchema(root, []string{})
-	if r.err != nil {
-		return nil, r.err
-	}
-	return r.marked, nil
-}
-
-// markReader collects the marks of a schema. A path has the names of the properties
-// that lead to a schema from the root. A schema below other keywords, such as items or
-// oneOf, has the path nil, and nothing in it may be marked.
-type markReader struct {
-	marked []HeaderParam
-	err    error // why the schema is invalid
-}
-
-// readSchema reads a schema, or what may hold schemas: the array of oneOf, the object of
-// $defs.
-func (r *markReader) readSchema(value any, path []string) {
-	list, _ := value.([]any)
-	for _, element := range list {
-		r.readSchema(element, nil)
-	}
-	schema, _ := value.(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(schema)) {
-		_, isText := schema[name].(string)
-		switch name {
-		case "x-mcp-header":
-			if path != nil || isText { // otherwise it may be a property of that name
-				r.addMark(schema, path)
-			}
-		case "default", "const", "enum", "examples": // hold data, but no schemas
-		case "properties":
-			r.readProperties(schema[name], path)
-		default:
-			r.readSchema(schema[name], nil)
-		}
-	}
-}
-
-// readProperties reads the schemas of properties. path is that of the schema around them.
-func (r *markReader) readProperties(value any, path []string) {
-	properties, _ := value.(map[string]any)
-	if len(properties) > 0 && len(path) == maxNested {
-		r.err = cmp.Or(r.err, fmt.Errorf("properties are nested deeper than %d levels", maxNested))
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		var below []string
-		if path != nil {
-			below = append(slices.Clip(path), name) // a copy: properties side by side must not share memory
-		}
-		r.readSchema(properties[name], below)
-	}
-}
-
-// addMark adds the mark of a schema, or notes why it is invalid.
-func (r *markReader) addMark(schema map[string]any, path []string) {
-	name, _ := schema["x-mcp-header"].(string)
-	isTwice := slices.ContainsFunc(r.marked, func(p HeaderParam) bool { return strings.EqualFold(p.Name, name) })
-	switch {
-	case r.err != nil:
-	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
-		text, _ := marshal(schema["x-mcp-header"])
-		r.err = fmt.Errorf("x-mcp-header must be a token, not %.100s", text)
-	case len(path) == 0:
-		r.err = fmt.Errorf("x-mcp-header %.100q marks what is not reached through properties alone", name)
-	case schema["type"] != "string" && schema["type"] != "integer" && schema["type"] != "boolean":
-		r.err = fmt.Errorf("x-mcp-header %.100q marks an argument that is not a string, integer or boolean", name)
-	case isTwice:
-		r.err = fmt.Errorf("x-mcp-header %.100q is there twice", name)
-	case len(r.marked) == maxParams:
-		r.err = fmt.Errorf("x-mcp-header is there more than %d times", maxParams)
-	default:
-		r.marked = append(r.marked, HeaderParam{Name: name, Path: path})
-	}
-}
-
-// isToken reports whether c may be part of a token. RFC 9110, section 5.6.2.
-func isToken(c rune) bool {
-	isDigit := '0' <= c && c <= '9'
-	isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-	return isDigit || isLetter || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }

@@ -1074,13 +1074,13 @@ func (h *service) follow(s *Stream, f *follower, r *http.Request, g *Guard) {
 }
 
 // answerOn runs the handlers of a payload, and sends their answers on a stream. There each
-// answer counts anew: encoded, which is what its result has in use, is given back before.
+// answer counts anew: charged, which is what its result has in use, is given back before.
 // fault is the Error of the last answer; nil: that is a result.
-func (h *service) answerOn(s *Stream, replies *responder, encoded *int) (fault *Error) {
+func (h *service) answerOn(s *Stream, replies *responder, charged *int) (fault *Error) {
 	defer replies.release()
-	defer h.giveBack(encoded) // a request that was cancelled has no answer
+	defer h.giveBack(charged) // a request that was cancelled has no answer
 	replies.serve(func(m *Message) {
-		h.giveBack(encoded)
+		h.giveBack(charged)
 		fault = s.sendAnswer(m)
 	})
 	return fault
@@ -1088,15 +1088,15 @@ func (h *service) answerOn(s *Stream, replies *responder, encoded *int) (fault *
 
 // countResults lets the Exchanges of a payload count their results. The body, whose bytes are
 // taken, is not needed any more when the result of its only request is encoded. A batch needs
-// its body longer. encoded is what the last result has in use.
-func (h *service) countResults(base *Exchange, isBatch bool, taken *int) (encoded *int) {
-	encoded = taken
+// its body longer. charged is what the last result has in use.
+func (h *service) countResults(base *Exchange, isBatch bool, taken *int) (charged *int) {
+	charged = taken
 	if isBatch {
-		encoded = new(int)
+		charged = new(int)
 	}
-	base.use = func(bytes int) error { return h.use(bytes, encoded) }
-	base.encode = func(result any) (json.RawMessage, error) { return h.encode(result, encoded) }
-	return encoded
+	base.use = func(n int) error { return h.use(n, charged) }
+	base.encode = func(result any) (json.RawMessage, error) { return h.encode(result, charged) }
+	return charged
 }
 
 // giveBack gives back bytes in use. Only one goroutine has them at a time.
@@ -1272,11 +1272,11 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 // handOn lets the Peer of a conversation take in a payload, and runs its handlers.
 func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session, taken *int) {
 	base := Exchange{Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
-	encoded := h.countResults(&base, in.Batch, taken)
+	charged := h.countResults(&base, in.Batch, taken)
 	answer := s.Peer.dispatch(context.WithoutCancel(r.Context()), HandlerFunc(h.handle), in, base)
 	switch {
 	case answer != nil:
-		h.run(func() { h.answerOn(s.standalone, answer, encoded) })
+		h.run(func() { h.answerOn(s.standalone, answer, charged) })
 	case answersIn(in) > 0: // the conversation has ended meanwhile
 		h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
 		return
