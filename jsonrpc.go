@@ -910,6 +910,12 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				p.refuse(answer, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
+			if p.weAreClient && m.ID == (ID{}) {
+				// The server would answer such an error with another one, and the two would
+				// never stop. A response with an id is never answered.
+				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message), "text", brief(in.raw))
+				continue
+			}
 			p.refuse(answer, m)
 		}
 	}
@@ -951,14 +957,12 @@ func (p *Peer) deliver(m *Message) {
 	}
 }
 
-// refuse adds an error response to an answer. A client drops it in two cases. If it has no
-// id, the server would answer with an error, too, and the two would never stop: but a response
-// with an id is never answered. If too many refusals wait, the server floods us, and does not
-// read them.
+// refuse adds an error response to an answer. If too many of them wait, a client drops it: the
+// server floods us, and does not read them.
 func (p *Peer) refuse(answer *responder, m *Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.weAreClient && (m.ID == ID{} || p.inFlight >= 2*maxInFlight) {
+	if p.weAreClient && p.inFlight >= 2*maxInFlight {
 		p.log.Warn("dropped what is not served", "reason", brief(m.Error.Message))
 		return
 	}

@@ -3281,6 +3281,10 @@ func (o *targetOptions) check(flags *flag.FlagSet) error {
 		return fmt.Errorf("%.200q is no URL with a host", first)
 	case !isURL(first) && strings.Contains(first, "://"):
 		return fmt.Errorf("%.200q is no URL of a server: it must begin with http:// or https://", first)
+	case isURL(first) && (o.env != nil || o.dir != ""):
+		return errors.New("-env and -cwd are for a command, and not for a URL")
+	case !isURL(first) && len(o.header) > 0:
+		return errors.New("-header is for a URL, and not for a command")
 	}
 	return nil
 }
@@ -3370,7 +3374,7 @@ func (o *callOptions) addRoot(dir string) error {
 	if err != nil {
 		return err
 	}
-	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+	if info, err := os.Stat(path); dir == "" || err != nil || !info.IsDir() {
 		return errors.New("it must be a directory")
 	}
 	slashed := filepath.ToSlash(path)
