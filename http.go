@@ -1455,12 +1455,12 @@ func (c *httpConn) deliver(p *clientPost, in Payload) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for other, isStream := range c.posts {
+	for other := range c.posts {
 		if other.isDone() || !hasResponseTo(in, other.request) {
 			continue
 		}
 		other.answered.Store(true)
-		if isStream && other != p { // the server has answered on p, and the stream may stay open for ever
+		if other != p { // the server has answered on p, and other may stay open for ever
 			other.cancel(context.Canceled)
 		}
 	}

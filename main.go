@@ -1232,7 +1232,9 @@ type schemaText struct {
 const (
 	maxShownSchema = 1 << 20 // bytes of a schema; a $ref is looked up in all of it
 	maxSchemas     = 1000    // in one schema, and steps of a $ref
-	maxChoices     = 10_000  // of one schema; with more, it counts as one without choices
+	maxChoices     = 1000    // of one schema; with more, it counts as one without choices
+	maxTypes       = 10      // of one schema: JSON Schema knows seven
+	maxRequired    = 1000    // names of required properties
 	maxSignature   = 400     // characters of the arguments in a signature
 )
 
@@ -1295,6 +1297,9 @@ func (s *schema) readTypes() {
 	}
 	for _, name := range Each(s.Type) {
 		s.addTypes(textOf(name))
+		if len(s.types) == maxTypes {
+			break
+		}
 	}
 	if s.Const != nil {
 		s.choices = []choice{{s.Const, s.Title}}
@@ -1329,9 +1334,11 @@ func (s *schema) readAlternatives(list []json.RawMessage) {
 	for _, text := range list {
 		alternative := s.in.readSchema(text)
 		all.addTypes(alternative.types...)
-		all.choices = append(all.choices, alternative.choices...)
 		anyType = anyType || alternative.types == nil
 		anyValue = anyValue || alternative.choices == nil || len(all.choices) > maxChoices
+		if !anyValue {
+			all.choices = append(all.choices, alternative.choices...)
+		}
 		if alternative.types == nil || slices.Contains(alternative.types, "array") {
 			arrays++
 			all.Items = alternative.Items
@@ -1351,7 +1358,7 @@ func (s *schema) readAlternatives(list []json.RawMessage) {
 // addTypes adds types that a value may have.
 func (s *schema) addTypes(names ...string) {
 	for _, name := range names {
-		if !slices.Contains(s.types, name) {
+		if !slices.Contains(s.types, name) && len(s.types) < maxTypes {
 			s.types = append(s.types, name)
 		}
 	}
@@ -1360,6 +1367,9 @@ func (s *schema) addTypes(names ...string) {
 // required returns the names of the required properties.
 func (s schema) required() (names []string) {
 	for _, element := range Each(s.Required) {
+		if len(names) == maxRequired {
+			break
+		}
 		names = append(names, textOf(element))
 	}
 	return names
@@ -1908,10 +1918,11 @@ type bridged struct {
 	opening sync.WaitGroup // the goroutine that waits for the response to initialize
 	marks   ToolMarks      // of the server's tools
 
-	mu      sync.Mutex             // guards the fields below
-	waiting map[string]waitingCall // requests of the client without an answer, by the text of their id
-	hungUp  bool                   // the client has: the bridge ends with the last answer
-	isOver  bool                   // no goroutine is started any more, and no request is taken
+	mu         sync.Mutex             // guards the fields below
+	waiting    map[string]waitingCall // requests of the client without an answer, by the text of their id
+	hungUp     bool                   // the client has: the bridge ends with the last answer, and the last cancellation
+	cancelling int                    // cancellations that are delayed
+	isOver     bool                   // no goroutine is started any more, and no request is taken
 }
 
 // waitingCall is what the bridge remembers of a request of the client.
@@ -2011,15 +2022,19 @@ func (b *bridged) admit(m *Message) bool {
 		return false
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
-		_ = Bind(m.Params, &params)                                  // params that are wrong are the server's to refuse
+		_ = Bind(m.Params, &params) // params that are wrong are the server's to refuse
+		b.noteCancelling(1)
 		call, isWaiting := b.removeWaiting(string(params.RequestID)) // its answer, if one comes, is dropped
-		if b.isURL && isWaiting {
-			b.start(&b.writing, func() { // ends when the server has taken it, or after writeTime
-				time.Sleep(cancelDelay - time.Since(call.since))
-				b.writeToServer(Payload{Messages: []*Message{m}})
-			})
-			return false
+		if !b.isURL || !isWaiting {
+			b.noteCancelling(-1)
+			return true
 		}
+		b.start(&b.writing, func() { // ends when the server has taken it, or after writeTime
+			time.Sleep(cancelDelay - time.Since(call.since))
+			b.writeToServer(Payload{Messages: []*Message{m}})
+			b.noteCancelling(-1)
+		})
+		return false
 	}
 	return true
 }
@@ -2041,6 +2056,14 @@ func (b *bridged) post(m *Message) {
 	default:
 		b.start(&b.writing, call) // ends when the server has taken the request, or is closed
 	}
+}
+
+// noteCancelling counts a cancellation that is not sent yet, or one that is.
+func (b *bridged) noteCancelling(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cancelling += n
+	b.endIfDone()
 }
 
 // start runs f on a goroutine of a group, for which run waits, unless the bridge is over.
@@ -2215,7 +2238,7 @@ func (b *bridged) endIfDone() {
 			return
 		}
 	}
-	if b.hungUp {
+	if b.hungUp && b.cancelling == 0 {
 		b.end(errClientGone)
 	}
 }
@@ -2720,11 +2743,11 @@ func (x *exchange) takePartial() string {
 	if !x.isStream {
 		return string(oneLine(part)) + "\n"
 	}
-	text := ""
+	var lines strings.Builder
 	for line := range strings.SplitSeq(strings.TrimSuffix(string(part), "\r"), "\r") { // a server may end lines with CR alone
-		text += x.hideInEvent(line) + "\n"
+		lines.WriteString(x.hideInEvent(line) + "\n")
 	}
-	return text
+	return lines.String()
 }
 
 // ---- JSON as one line ----

@@ -1675,7 +1675,7 @@ func (c *poster) sendAndFinish(ctx context.Context, p *clientPost, send func(*cl
 	}
 	cause := context.Cause(p.ctx)
 	c.finish(p)
-	if err == nil {
+	if err == nil || p.answered.Load() {
 		return nil
 	}
 	return cmp.Or(cause, err)
