@@ -1059,6 +1059,17 @@ func TestStreamLost(t *testing.T) {
 	}
 }
 
+// A GET whose session ends just then has a stream that ends.
+func TestListensToTheEnd(t *testing.T) {
+	h := newHandler(t, newDemo())
+	openSession(h, "2025-11-25")
+	s := h.Sessions.All()[0]
+	_ = s.Close()
+	if stream := h.standalone(s); stream.endTime.IsZero() || stream.keep != 0 {
+		t.Error("the stream goes on")
+	}
+}
+
 // Write deadlines: each write has one, between two there is none, because over HTTP/2 it would reset the stream, and in the end there is
 // time for what net/http has to write.
 func TestStreamDeadlines(t *testing.T) {
@@ -1568,6 +1579,29 @@ func TestSSEBusy(t *testing.T) {
 	})
 }
 
+// While an HTTP+SSE server winds down, it takes nothing more in, not even a notification.
+func TestSSEWindsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		demo := newDemo()
+		demo.Methods["wait"] = func(ctx context.Context, _ *Exchange) (any, error) { <-ctx.Done(); return nil, nil }
+		h := &SSEHandler{Handler: demo}
+		stream := visit(h, "GET /sse", "")
+		synctest.Wait()
+		_, endpoint, _ := strings.Cut(stream.Body.String(), "data: ")
+		endpoint, _, _ = strings.Cut(endpoint, "\n")
+		for _, body := range []string{initializeLine("2024-11-05"), `{"jsonrpc":"2.0","id":1,"method":"wait"}`} {
+			visit(h, "POST "+endpoint, body).answered()
+			synctest.Wait()
+		}
+		go h.Close()
+		time.Sleep(time.Second)
+		if v := visit(h, "POST "+endpoint, `{"jsonrpc":"2.0","method":"notifications/x"}`).answered(); v.Code != 404 {
+			t.Error(v.Code, v.Body)
+		}
+		stream.answered()
+	})
+}
+
 // No size of a body makes the bytes in use overflow: a server without a bound takes a large body.
 func TestLargestBody(t *testing.T) {
 	body := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 5<<20) + `"}}`
@@ -1622,6 +1656,21 @@ func TestBytesInUse(t *testing.T) {
 	if n := h.used.taken; n != 0 {
 		t.Error(n, "bytes are still in use")
 	}
+}
+
+// A session that was used ends when it has been idle for too long, and without a further request.
+func TestIdleSessionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		h.Sessions.IdleTimeout = 5 * time.Minute
+		visit(h, "POST", ping, openSession(h, "2025-11-25")).answered()
+		if time.Sleep(4 * time.Minute); h.Sessions.Len() != 1 {
+			t.Error("it has ended too soon")
+		}
+		if time.Sleep(2 * time.Minute); h.Sessions.Len() != 0 {
+			t.Error(h.Sessions.Len(), "sessions are left")
+		}
+	})
 }
 
 // All sessions together keep so many bytes, and never more. A stream that finds no room loses its own oldest events, or does not keep the new
@@ -2623,6 +2672,43 @@ func TestSessionsHooks(t *testing.T) {
 		if !slices.Equal(opened, []string{"session-1", "session-2", "session-3"}) ||
 			!slices.Equal(ended, []string{"session-1: deleted by the client", "session-2: idle for too long", "session-3: closed by the server"}) {
 			t.Error(opened, ended)
+		}
+	})
+}
+
+// A request whose body is complete only when the handler closes is told that, with a status after which clients try again. A 404 would say that its
+// session is unknown.
+func TestBodyAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		session := openSession(h, "2025-11-25")
+		body, client := io.Pipe()
+		v := visit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = body
+			h.ServeHTTP(w, r)
+		}), "POST", "", session)
+		synctest.Wait()
+		go h.Close()
+		time.Sleep(time.Second)
+		_, _ = io.WriteString(client, ping)
+		client.Close()
+		if v.answered(); v.Code != 503 || !strings.Contains(v.Body.String(), `"id":1`) {
+			t.Error(v.Code, v.Body)
+		}
+	})
+}
+
+// Close returns when Ended has returned, also for a session that a sweep ends just then.
+func TestCloseWaitsForEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		ended := false
+		h.Sessions.IdleTimeout = time.Minute
+		h.Sessions.Ended = func(*Session) { time.Sleep(500 * time.Millisecond); ended = true }
+		openSession(h, "2025-11-25")
+		time.Sleep(time.Minute + 100*time.Millisecond) // the sweep has begun
+		if h.Close(); !ended {
+			t.Error("Ended still runs")
 		}
 	})
 }
