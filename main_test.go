@@ -1070,6 +1070,34 @@ func TestListensToTheEnd(t *testing.T) {
 	}
 }
 
+// A question that nobody can read any more fails, whether its response has begun or not.
+func TestQuestionToNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		h.Sessions.Keep = 0
+		openSession(h, "2025-11-25")
+		session := h.Sessions.All()[0]
+		for name, end := range map[string]func(*Stream){"its client has gone": (*Stream).abandon, "its response breaks off": func(s *Stream) {
+			_ = followStream(s, httptest.NewRecorder(), httptest.NewRequestWithContext(canceled(), "GET", "/", nil), "")
+		}} {
+			s, failed := h.newStream(session), make(chan error, 1)
+			go func() { failed <- session.Peer.call(t.Context(), s.send, "roots/list", nil, nil) }()
+			synctest.Wait()
+			end(s)
+			synctest.Wait()
+			select {
+			case err := <-failed:
+				if !errors.Is(err, ErrClosed) {
+					t.Errorf("%s: %v", name, err)
+				}
+			default:
+				t.Errorf("%s: it waits for an answer", name)
+				session.Peer.failAllCalls(ErrClosed)
+			}
+		}
+	})
+}
+
 // Write deadlines: each write has one, between two there is none, because over HTTP/2 it would reset the stream, and in the end there is
 // time for what net/http has to write.
 func TestStreamDeadlines(t *testing.T) {
@@ -1750,6 +1778,18 @@ func TestClientsGo(t *testing.T) {
 	h.Close()
 	if n := takenOf(&h.kept); n != 0 {
 		t.Error(n, "bytes are still kept")
+	}
+}
+
+// A client that has gone before its GET is answered leaves no response behind for which senders would wait.
+func TestGoneBeforeItListens(t *testing.T) {
+	h := newHandler(t, newDemo())
+	session := openSession(h, "2025-11-25")
+	visit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(canceled()))
+	}), "GET", "", session).answered()
+	if s := h.Sessions.All()[0].standalone; s.follower != nil || s.state == followed {
+		t.Error("the stream is still followed")
 	}
 }
 
