@@ -1059,6 +1059,54 @@ func TestStreamLost(t *testing.T) {
 	}
 }
 
+// A client may continue after an event only if nothing after it is lost but progress, and not after an event that was never sent.
+func TestWhatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 3000)
+		_, hangUp, _ := follow(t, s, "")
+		synctest.Wait()
+		for n := range 10 { // four are kept; the first five are progress
+			method := map[bool]string{true: "notifications/progress", false: "notifications/message"}[n < 5]
+			_ = s.push(t.Context(), sentEvent{text: make([]byte, 400), method: method})
+			synctest.Wait()
+		}
+		hangUp()
+		for id, isKept := range map[string]bool{"a/-1": false, "a/0": false, "a/5": false, "a/6": true, "a/10": true, "a/11": false} {
+			if _, err := s.position(id); (err == nil) != isKept {
+				t.Error(id, err)
+			}
+		}
+	})
+}
+
+// A client that fetches what is kept gets all of it, although the stream is forgotten meanwhile.
+func TestForgottenWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 1<<20)
+		_, hangUp, _ := follow(t, s, "")
+		synctest.Wait()
+		for range 30 {
+			_ = s.push(t.Context(), sentEvent{text: bytes.Repeat([]byte("x"), 1000)})
+			synctest.Wait()
+		}
+		hangUp()
+		s.end()
+		stuck := make(chan struct{})
+		p := &paper{header: http.Header{}, stuck: stuck}
+		go followStream(s, p, httptest.NewRequest("GET", "/", nil), "a/1")
+		synctest.Wait()
+		s.forget()
+		close(stuck)
+		synctest.Wait()
+		if got, id, _ := p.data(); len(got) != 29 || id != "a/30" {
+			t.Error(len(got), "events, the last", id)
+		}
+		if len(s.events) != 0 || s.keptBytes != 0 {
+			t.Error(len(s.events), "events are kept")
+		}
+	})
+}
+
 // A GET whose session ends just then has a stream that ends.
 func TestListensToTheEnd(t *testing.T) {
 	h := newHandler(t, newDemo())
@@ -1067,6 +1115,25 @@ func TestListensToTheEnd(t *testing.T) {
 	_ = s.Close()
 	if stream := h.standalone(s); stream.endTime.IsZero() || stream.keep != 0 {
 		t.Error("the stream goes on")
+	}
+}
+
+// So many streams that have ended are kept. Then the oldest goes.
+func TestEndedStreamsAreBounded(t *testing.T) {
+	h := newHandler(t, newDemo())
+	h.once.Do(h.prepare)
+	openSession(h, "2025-11-25")
+	session := h.Sessions.All()[0]
+	var first, last string
+	for range maxEnded + 1 {
+		s := h.newStream(session)
+		s.attachAt(0, true)
+		session.addStream(s)
+		s.end()
+		first, last = cmp.Or(first, s.id), s.id
+	}
+	if n := len(session.streams); n != maxEnded || session.find(first) != nil || session.find(last) == nil {
+		t.Error(n, "are kept")
 	}
 }
 
