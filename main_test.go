@@ -1059,6 +1059,43 @@ func TestStreamLost(t *testing.T) {
 	}
 }
 
+// Disconnect ends the response that follows, and tells its client to come back, if only at once. While nobody follows it does nothing: the next
+// response goes on.
+func TestDisconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 1000)
+		s.prime = true
+		p, _, done := follow(t, s, "")
+		synctest.Wait()
+		s.disconnect(0)
+		<-done
+		if _, _, retry := p.data(); retry != time.Millisecond {
+			t.Errorf("retry %v: %q", retry, p.read())
+		}
+		s.disconnect(time.Second)
+		p, hangUp, done := follow(t, s, "")
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Errorf("the next response ends, too: %q", p.read())
+		default:
+		}
+		stuck := make(chan struct{})
+		p.stick(stuck)
+		_ = s.push(t.Context(), sentEvent{text: []byte("x")})
+		synctest.Wait()
+		s.disconnect(time.Second) // and before that response has ended, another one takes its place
+		other, leave, _ := follow(t, s, "")
+		synctest.Wait()
+		if _, _, retry := other.data(); retry != 0 {
+			t.Errorf("the response that has taken its place ends: %q", other.read())
+		}
+		close(stuck)
+		hangUp()
+		leave()
+	})
+}
+
 // A client may continue after an event only if nothing after it is lost but progress, and not after an event that was never sent.
 func TestWhatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
