@@ -1202,6 +1202,16 @@ func TestQuestionToNobody(t *testing.T) {
 	})
 }
 
+// A response without a stream has time to be written, however long the request has taken.
+func TestShortResponsesHaveTime(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter){"202": accepted, "JSON": func(w http.ResponseWriter) { writeParts(w, 200, nil) }} {
+		p := &timed{paper: paper{header: http.Header{}}, until: time.Now()}
+		if answer(p); time.Until(p.until) < stall-time.Second {
+			t.Errorf("%s: it must be written within %v", name, time.Until(p.until))
+		}
+	}
+}
+
 // Write deadlines: each write has one, between two there is none, because over HTTP/2 it would reset the stream, and in the end there is
 // time for what net/http has to write.
 func TestStreamDeadlines(t *testing.T) {
@@ -1895,6 +1905,24 @@ func TestGoneBeforeItListens(t *testing.T) {
 	if s := h.Sessions.All()[0].standalone; s.follower != nil || s.state == followed {
 		t.Error("the stream is still followed")
 	}
+}
+
+// A client that accepts only JSON gets its answer however long that takes: the WriteTimeout of the server does not end the response.
+func TestJSONTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		h := newHandler(t, HandlerFunc(func(context.Context, *Exchange) (any, error) { <-release; return nil, nil }))
+		p := &timed{paper: paper{header: http.Header{}}, until: time.Now().Add(2 * time.Second)}
+		v := visit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { h.ServeHTTP(p, r) }), "POST", modernRequest("m", ""),
+			append(modernLines("m"), "Accept: application/json")...)
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if !p.until.IsZero() {
+			t.Error("it must be written within", time.Until(p.until))
+		}
+		close(release)
+		v.answered()
+	})
 }
 
 // When the answer comes in the moment in which its response becomes a stream, it comes once.
