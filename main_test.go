@@ -1202,6 +1202,22 @@ func TestQuestionToNobody(t *testing.T) {
 	})
 }
 
+// An answer for which there is no room becomes an error. A sender that has given up has nothing in use.
+func TestNoRoomOnAStream(t *testing.T) {
+	s := &Stream{used: &counter{limit: 3 * countFrom}}
+	text := bytes.Repeat([]byte("x"), 2*countFrom)
+	_ = s.push(t.Context(), sentEvent{text: text})
+	before := s.used.taken
+	answer := &Message{ID: NumberID(1), Result: json.RawMessage(`{"x":"` + string(text) + `"}`)}
+	if fault := s.sendAnswer(answer); fault != errNoMemory || len(s.events) != 2 || !bytes.Contains(s.events[1].text, []byte(errNoMemory.Message)) {
+		t.Errorf("%v, %d events", fault, len(s.events))
+	}
+	s.state, s.used.limit = followed, 1<<20
+	if err := s.push(canceled(), sentEvent{text: text}); err != context.Canceled || s.used.taken != before {
+		t.Errorf("%v, %d bytes are in use, want %d", err, s.used.taken, before)
+	}
+}
+
 // A response without a stream has time to be written, however long the request has taken.
 func TestShortResponsesHaveTime(t *testing.T) {
 	for name, answer := range map[string]func(http.ResponseWriter){"202": accepted, "JSON": func(w http.ResponseWriter) { writeParts(w, 200, nil) }} {
@@ -1798,6 +1814,53 @@ func TestBytesInUse(t *testing.T) {
 	if n := h.used.taken; n != 0 {
 		t.Error(n, "bytes are still in use")
 	}
+}
+
+// Where there is no room, neither an answer of the client nor a result is counted, whether its size is known or not.
+func TestNoRoomForResults(t *testing.T) {
+	h := newHandler(t, newDemo())
+	h.once.Do(h.prepare)
+	h.used.take(int(h.used.limit))
+	text := strings.Repeat("x", 2*countFrom)
+	for name, use := range map[string]func(taken *int) error{
+		"an answer":          func(taken *int) error { return h.use(len(text), taken) },
+		"a result":           func(taken *int) error { _, err := h.encode(map[string]string{"x": text}, taken); return err },
+		"a result of a size": func(taken *int) error { _, err := h.encode(ToolError("%s", text), taken); return err },
+	} {
+		taken := 0
+		if err := use(&taken); err != error(errNoMemory) || taken != 0 || h.used.taken != h.used.limit {
+			t.Errorf("%s: %v, %d of %d", name, err, taken, h.used.taken-h.used.limit)
+		}
+	}
+}
+
+// Large results are encoded a few at a time, because that needs several times their memory.
+func TestFewAreEncoded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		h.once.Do(h.prepare)
+		var now, most atomic.Int32
+		var all sync.WaitGroup
+		for range 4 * cap(h.encoders) {
+			all.Go(func() { _, _ = h.encode(slowResult{&now, &most}, new(int)) })
+		}
+		all.Wait()
+		if n := int(most.Load()); n != cap(h.encoders) {
+			t.Error(n, "at a time")
+		}
+	})
+}
+
+// slowResult is a large result that counts how many of its kind are being encoded.
+type slowResult struct{ now, most *atomic.Int32 }
+
+func (slowResult) textSize() int { return 2 * countFrom }
+
+func (r slowResult) MarshalJSON() ([]byte, error) {
+	r.most.Store(max(r.most.Load(), r.now.Add(1)))
+	time.Sleep(time.Second)
+	r.now.Add(-1)
+	return []byte("{}"), nil
 }
 
 // A session that was used ends when it has been idle for too long, and without a further request.
