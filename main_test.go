@@ -1528,6 +1528,48 @@ func TestListenLeavesNothing(t *testing.T) {
 	})
 }
 
+// What the clients watch is counted while they watch it. Beyond the bound nothing more is watched, in either era.
+func TestWhatIsWatchedIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		demo := newDemo()
+		all := demo.changes.(*changes)
+		remembered := func(add int) int {
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			all.remembered += add
+			return all.remembered
+		}
+		legacy, uri := connect(t, demo, &Client{Versions: []string{"2025-11-25"}}), ResourceParams{"note:///a"}
+		watch := func(method string) error { return legacy.Call(t.Context(), "resources/"+method, uri, nil) }
+		if err := watch("subscribe"); err != nil || remembered(0) == 0 {
+			t.Error(err, remembered(0))
+		}
+		if err := watch("unsubscribe"); err != nil || remembered(0) != 0 {
+			t.Error(err, remembered(0))
+		}
+		modern := connect(t, demo, &Client{Versions: []string{"2026-07-28"}})
+		listen := func(limit time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			return modern.Listen(ctx, ListenFilter{ToolsListChanged: true})
+		}
+		if err := listen(time.Second); err != context.DeadlineExceeded {
+			t.Error(err)
+		}
+		if synctest.Wait(); remembered(0) != 0 {
+			t.Error(remembered(0), "bytes are left")
+		}
+		remembered(maxRemembered)
+		if err := watch("subscribe"); err == nil || remembered(0) != maxRemembered {
+			t.Error("beyond the bound:", err, remembered(-maxRemembered))
+		}
+		if err := listen(time.Minute); err == nil || err == context.DeadlineExceeded || remembered(0) != maxRemembered {
+			t.Error("beyond the bound:", err, remembered(0))
+		}
+		remembered(-maxRemembered)
+	})
+}
+
 // What is published while the acknowledgement is being sent comes after it.
 func TestListenAcknowledgesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1861,6 +1903,25 @@ func (r slowResult) MarshalJSON() ([]byte, error) {
 	time.Sleep(time.Second)
 	r.now.Add(-1)
 	return []byte("{}"), nil
+}
+
+// Subscriptions last, so they take no places of requests.
+func TestSubscriptionsTakeNoPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		h.MaxRequests = 4
+		for n := range 5 {
+			v := visit(h, "POST", modernRequest("subscriptions/listen", `"notifications":{"toolsListChanged":true}`), modernLines("subscriptions/listen")...)
+			defer v.leave()
+			synctest.Wait()
+			if v.Code != 200 || !strings.Contains(v.Body.String(), "acknowledged") {
+				t.Fatal(n, v.Code, v.Body)
+			}
+		}
+		if v := visit(h, "POST", modernEcho, modernLines("tools/call", "echo")...).answered(); v.Code != 200 {
+			t.Error(v.Code, v.Body)
+		}
+	})
 }
 
 // A session that was used ends when it has been idle for too long, and without a further request.
