@@ -1528,6 +1528,53 @@ func TestListenLeavesNothing(t *testing.T) {
 	})
 }
 
+// When a later round of a call cannot be sent, the server has read the rounds before. So the call is not made again, and its error does not say that it
+// may be.
+func TestLaterRoundIsNotSent(t *testing.T) {
+	server := &Server{Info: Implementation{Name: "t", Version: "0"}}
+	AddTool(server, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
+		return InputRequired{Requests: map[string]InputRequest{"r": {Method: "roots/list"}}, State: "s"}, nil
+	})
+	calls := 0
+	refuse := func(text string) error {
+		if strings.Contains(text, "tools/call") {
+			calls++
+		}
+		if strings.Contains(text, "inputResponses") {
+			return ErrNotSent
+		}
+		return nil
+	}
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Handlers: map[string]HandlerFunc{
+		"roots/list": func(context.Context, *Exchange) (any, error) { return RootsResult{}, nil }}}
+	defer c.Close()
+	if err := c.Connect(t.Context(), DialerFunc(func(context.Context) (Conn, error) {
+		a, b := Pipe()
+		go Serve(context.Background(), a, server, nil)
+		return watchedConn{b, refuse}, nil
+	})); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Call(t.Context(), "tools/call", CallToolParams{Name: "ask"}, nil)
+	if calls != 2 || errors.Is(err, ErrNotSent) || !errors.Is(err, ErrInterrupted) {
+		t.Errorf("%d requests: %v", calls, err)
+	}
+}
+
+// An error of a handler that answers a question is not an error of the server.
+func TestErrorOfAQuestion(t *testing.T) {
+	server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(context.Context, *Exchange) (any, error) {
+		return InputRequired{Requests: map[string]InputRequest{"r": {Method: "roots/list"}}}, nil
+	}}}
+	c := connect(t, server, &Client{Handlers: map[string]HandlerFunc{"roots/list": func(context.Context, *Exchange) (any, error) {
+		return nil, &Error{Code: CodeInvalidParams, Message: "no roots today"}
+	}}})
+	err := c.Call(t.Context(), "tools/call", nil, nil)
+	if err == nil || codeOf(err) != 0 || !strings.Contains(err.Error(), "no roots today") {
+		t.Error(err)
+	}
+}
+
 // What the clients watch is counted while they watch it. Beyond the bound nothing more is watched, in either era.
 func TestWhatIsWatchedIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1568,6 +1615,19 @@ func TestWhatIsWatchedIsCounted(t *testing.T) {
 		}
 		remembered(-maxRemembered)
 	})
+}
+
+// A server that asks too much at once is not answered.
+func TestQuestionsAreBounded(t *testing.T) {
+	for n, isTaken := range map[int]bool{maxInFlight: true, maxInFlight + 1: false} {
+		var all Object
+		for i := range n {
+			all.Add(strconv.Itoa(i), []byte(`{"method":"roots/list"}`))
+		}
+		if questions, err := readQuestions(all.JSON()); (err == nil) != isTaken || isTaken && len(questions) != n {
+			t.Errorf("%d: %d, %v", n, len(questions), err)
+		}
+	}
 }
 
 // What is published while the acknowledgement is being sent comes after it.
