@@ -1630,6 +1630,37 @@ func TestQuestionsAreBounded(t *testing.T) {
 	}
 }
 
+// A requestState is good for the request that it was made for, and for a while. The order of the params does not matter, nor what a retry adds.
+func TestRequestState(t *testing.T) {
+	server := new(Server)
+	server.once.Do(server.prepare)
+	exchange := func(method, params, principal string) *Exchange {
+		return &Exchange{Request: &Message{Method: method, Params: json.RawMessage(params)}, Principal: principal}
+	}
+	made, later := exchange("tools/call", `{"a1":2,"b":3}`, "ada"), time.Now().Add(time.Minute)
+	sealed := server.seal(made, "state", later)
+	for name, row := range map[string]struct {
+		sealed string
+		x      *Exchange
+		isGood bool
+	}{
+		"as it was made":    {sealed, made, true},
+		"a retry":           {sealed, exchange("tools/call", `{"b":3,"requestState":"x","inputResponses":{},"_meta":{},"a1":2}`, "ada"), true},
+		"changed":           {sealed[:40] + string(sealed[40]^1) + sealed[41:], made, false},
+		"nothing":           {"", made, false},
+		"of another server": {(&Server{sealer: newSealer(nil)}).seal(made, "state", later), made, false},
+		"expired":           {server.seal(made, "state", time.Now().Add(-time.Minute)), made, false},
+		"another method":    {sealed, exchange("prompts/get", `{"a1":2,"b":3}`, "ada"), false},
+		"another principal": {sealed, exchange("tools/call", `{"a1":2,"b":3}`, "bob"), false},
+		"other params":      {sealed, exchange("tools/call", `{"a1":2,"b":4}`, "ada"), false},
+		"params alike":      {sealed, exchange("tools/call", `{"a":12,"b":3}`, "ada"), false},
+	} {
+		if err := server.unseal(row.x, row.sealed); (err == nil) != row.isGood || row.isGood && row.x.State() != "state" || !row.isGood && row.x != made && row.x.State() != "" {
+			t.Errorf("%s: %v, %q", name, err, row.x.State())
+		}
+	}
+}
+
 // What is published while the acknowledgement is being sent comes after it.
 func TestListenAcknowledgesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
