@@ -1575,6 +1575,29 @@ func TestErrorOfAQuestion(t *testing.T) {
 	}
 }
 
+// A method of requests does not run for a notification.
+func TestNotificationRunsNoMethod(t *testing.T) {
+	server := &Server{Methods: map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) { t.Error("it runs"); return nil, nil }}}
+	converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"m"}`)
+}
+
+// Progress that does not rise is not sent.
+func TestProgressRises(t *testing.T) {
+	server := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
+		for _, progress := range []float64{0, 0, 2, 1, 2, 3} {
+			if err := x.Progress(ctx, progress, 0); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil, nil
+	}}}
+	out := strings.Join(converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"t"}}}`), "\n")
+	sent := regexp.MustCompile(`"progress":(\d)`).FindAllStringSubmatch(out, -1)
+	if len(sent) != 3 || sent[0][1] != "0" || sent[1][1] != "2" || sent[2][1] != "3" {
+		t.Error(out)
+	}
+}
+
 // What the clients watch is counted while they watch it. Beyond the bound nothing more is watched, in either era.
 func TestWhatIsWatchedIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1615,6 +1638,47 @@ func TestWhatIsWatchedIsCounted(t *testing.T) {
 		}
 		remembered(-maxRemembered)
 	})
+}
+
+// What a revision does not know is not sent to its clients, nor to its servers.
+func TestWhatARevisionKnows(t *testing.T) {
+	const tool = `{"name":"t","title":"T","outputSchema":{},"annotations":{},"icons":[],"_meta":{}}`
+	const prompt = `{"name":"p","arguments":[{"name":"a","title":"A"}]}`
+	for version, want := range map[string][2]string{
+		"2024-11-05": {`{"name":"t"}`, `{"name":"p","arguments":[{"name":"a"}]}`},
+		"2025-03-26": {`{"name":"t","annotations":{}}`, `{"name":"p","arguments":[{"name":"a"}]}`},
+		"2025-06-18": {`{"name":"t","title":"T","outputSchema":{},"annotations":{},"_meta":{}}`, prompt},
+		"2025-11-25": {tool, prompt},
+	} {
+		rev := revision(version)
+		if got := [2]string{string(rev.known("tools", []byte(tool))), string(rev.known("prompts", []byte(prompt)))}; got != want {
+			t.Error(version, got)
+		}
+		if got := string(rev.known("resources", []byte(`{"annotations":{}}`))); got != `{"annotations":{}}` { // those of resources are older
+			t.Error(version, got)
+		}
+		server, isNew := &Server{}, version >= "2025-06-18"
+		AddTool(server, Tool{Name: "t"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
+			if icons := x.Meta().ClientInfo.Icons; icons != nil { // they are not remembered
+				t.Error(icons)
+			}
+			return map[string]string{"x": "y"}, x.ProgressMessage(ctx, 1, 0, "hello")
+		})
+		hello := strings.Replace(initializeLine(version), `"version":"0"`, `"version":"0","icons":[{"src":"data:"}]`, 1)
+		out := strings.Join(converse(t, server, hello, toolCall(1, "t", "{}")), "\n")
+		if strings.Contains(out, `"structuredContent"`) != isNew || strings.Contains(out, "hello") != (version > "2024-11-05") || !strings.Contains(out, `"progress":1`) {
+			t.Error(version, out)
+		}
+		said, c := "", &Client{Versions: []string{version}, Info: Implementation{Name: "c", Title: "C", Version: "1"}}
+		err := c.Connect(t.Context(), DialerFunc(func(context.Context) (Conn, error) {
+			_, b := Pipe()
+			return watchedConn{b, func(text string) error { said = text; return ErrClosed }}, nil
+		}))
+		if err == nil || strings.Contains(said, `"title"`) != isNew {
+			t.Error(version, said)
+		}
+		c.Close()
+	}
 }
 
 // A server that asks too much at once is not answered.
