@@ -1598,6 +1598,16 @@ func TestProgressRises(t *testing.T) {
 	}
 }
 
+// Of the schema that legacy clients see, only the marks of properties are taken out, at each level.
+func TestWithoutMarks(t *testing.T) {
+	got := withoutMarks(json.RawMessage(`{"type":"object","x-mcp-header":"A","properties":{` +
+		`"x-mcp-header":{"type":"string","x-mcp-header":"B"},"o":{"properties":{"p":{"x-mcp-header":"C"}}}},"default":{"x-mcp-header":1}}`))
+	const want = `{"type":"object","x-mcp-header":"A","properties":{"x-mcp-header":{"type":"string"},"o":{"properties":{"p":{}}}},"default":{"x-mcp-header":1}}`
+	if string(got) != want {
+		t.Errorf("%s", got)
+	}
+}
+
 // What the clients watch is counted while they watch it. Beyond the bound nothing more is watched, in either era.
 func TestWhatIsWatchedIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1691,6 +1701,20 @@ func TestQuestionsAreBounded(t *testing.T) {
 		if questions, err := readQuestions(all.JSON()); (err == nil) != isTaken || isTaken && len(questions) != n {
 			t.Errorf("%d: %d, %v", n, len(questions), err)
 		}
+	}
+}
+
+// The schemas of all tools whose marks a client remembers have so many bytes.
+func TestMarksAreBounded(t *testing.T) {
+	marks := &ToolMarks{read: ReadHeaderParams}
+	schema := json.RawMessage(`{"properties":{"a":{"type":"string","x-mcp-header":"A"}},"description":"` + strings.Repeat("x", 1_000_000) + `"}`)
+	for i := range 10 {
+		if err := marks.learnTool(strconv.Itoa(i), schema); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(marks.marked) != 4 || marks.size > maxMarked {
+		t.Errorf("%d tools, %d bytes", len(marks.marked), marks.size)
 	}
 }
 
