@@ -1785,6 +1785,16 @@ const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 const saysOK = `{"jsonrpc":"2.0","id":1,"result":{}}`
 const saysGone = "Session not found\n" // no message, or the Go SDK takes it for the answer to its call, and never opens another session
 
+// Of a text that is more than a host and a port, the part that looks like a loopback host lets nobody in.
+func TestAllowedHost(t *testing.T) {
+	for host, isAllowed := range map[string]bool{"127.0.0.1": true, "localhost:1": true, "[::1]:1": true, "evil.example": false, "evil.example@127.0.0.1": false,
+		"127.0.0.1/evil": false, "127.0.0.1?evil": false, "127.0.0.1#evil": false, "[::1%25eth0]": false, "[::1%eth0]:1": false} {
+		if isAllowedHost(host, nil) != isAllowed || isLoopbackOrigin("http://"+host) != isAllowed {
+			t.Error(host)
+		}
+	}
+}
+
 // A Host that is more than a host and a port is no good one: those are here that a Go client does not send. And a refusal names what is
 // refused, and where to list it, in the answer and in the log: as fields of Guard, or as the program calls them.
 func TestGuard(t *testing.T) {
