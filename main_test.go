@@ -201,6 +201,9 @@ func TestErrorTextsAreCut(t *testing.T) {
 			t.Errorf("%d characters, want %d: %.40s", got, want, err)
 		}
 	}
+	if n := len(brief(strings.Repeat("x", 1<<20))); n > maxLogged+len("…") {
+		t.Error(n, "bytes are logged")
+	}
 }
 
 // A cancellation against an answer that is on its way: at most one answer, at any timing, and the next request works.
@@ -1746,6 +1749,15 @@ func TestRequestState(t *testing.T) {
 		if err := server.unseal(row.x, row.sealed); (err == nil) != row.isGood || row.isGood && row.x.State() != "state" || !row.isGood && row.x != made && row.x.State() != "" {
 			t.Errorf("%s: %v, %q", name, err, row.x.State())
 		}
+	}
+}
+
+// An icon of two bytes takes many in Go, so only some are read.
+func TestIconsAreBounded(t *testing.T) {
+	var who Implementation
+	text := `{"name":"n","version":"1","icons":[` + strings.Repeat("{},", 1000) + `{}]}`
+	if err := json.Unmarshal([]byte(text), &who); err != nil || len(who.Icons) != maxIcons {
+		t.Error(len(who.Icons), err)
 	}
 }
 
