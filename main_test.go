@@ -2232,6 +2232,16 @@ func TestGoneBeforeItListens(t *testing.T) {
 	}
 }
 
+// A client may close only its half of the connection. What it gets then is no empty 200, which would be an answer.
+func TestGoneGetsNoAnswer(t *testing.T) {
+	h := newHandler(t, HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) { <-ctx.Done(); return nil, nil }))
+	v := visit(h, "POST", modernRequest("m", ""), modernLines("m")...)
+	v.leave()
+	if v.answered(); v.Code != statusClientGone || v.Body.Len() > 0 {
+		t.Error(v.Code, v.Body)
+	}
+}
+
 // A client that accepts only JSON gets its answer however long that takes: the WriteTimeout of the server does not end the response.
 func TestJSONTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
