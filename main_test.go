@@ -201,6 +201,9 @@ func TestErrorTextsAreCut(t *testing.T) {
 			t.Errorf("%d characters, want %d: %.40s", got, want, err)
 		}
 	}
+	if n := len(brief(strings.Repeat("x", 1<<20))); n > maxLogged+len("…") {
+		t.Error(n, "bytes are logged")
+	}
 }
 
 // A cancellation against an answer that is on its way: at most one answer, at any timing, and the next request works.
@@ -1072,6 +1075,175 @@ func TestStreamLost(t *testing.T) {
 	}
 }
 
+// Disconnect ends the response that follows, and tells its client to come back, if only at once. While nobody follows it does nothing: the next
+// response goes on.
+func TestDisconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 1000)
+		s.prime = true
+		p, _, done := follow(t, s, "")
+		synctest.Wait()
+		s.disconnect(0)
+		<-done
+		if _, _, retry := p.data(); retry != time.Millisecond {
+			t.Errorf("retry %v: %q", retry, p.read())
+		}
+		s.disconnect(time.Second)
+		p, hangUp, done := follow(t, s, "")
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Errorf("the next response ends, too: %q", p.read())
+		default:
+		}
+		stuck := make(chan struct{})
+		p.stick(stuck)
+		_ = s.push(t.Context(), sentEvent{text: []byte("x")})
+		synctest.Wait()
+		s.disconnect(time.Second) // and before that response has ended, another one takes its place
+		other, leave, _ := follow(t, s, "")
+		synctest.Wait()
+		if _, _, retry := other.data(); retry != 0 {
+			t.Errorf("the response that has taken its place ends: %q", other.read())
+		}
+		close(stuck)
+		hangUp()
+		leave()
+	})
+}
+
+// A client may continue after an event only if nothing after it is lost but progress, and not after an event that was never sent.
+func TestWhatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 3000)
+		_, hangUp, _ := follow(t, s, "")
+		synctest.Wait()
+		for n := range 10 { // four are kept; the first five are progress
+			method := map[bool]string{true: "notifications/progress", false: "notifications/message"}[n < 5]
+			_ = s.push(t.Context(), sentEvent{text: make([]byte, 400), method: method})
+			synctest.Wait()
+		}
+		hangUp()
+		for id, isKept := range map[string]bool{"a/-1": false, "a/0": false, "a/5": false, "a/6": true, "a/10": true, "a/11": false} {
+			if _, err := s.position(id); (err == nil) != isKept {
+				t.Error(id, err)
+			}
+		}
+	})
+}
+
+// A client that fetches what is kept gets all of it, although the stream is forgotten meanwhile.
+func TestForgottenWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 1<<20)
+		_, hangUp, _ := follow(t, s, "")
+		synctest.Wait()
+		for range 30 {
+			_ = s.push(t.Context(), sentEvent{text: bytes.Repeat([]byte("x"), 1000)})
+			synctest.Wait()
+		}
+		hangUp()
+		s.end()
+		stuck := make(chan struct{})
+		p := &paper{header: http.Header{}, stuck: stuck}
+		go followStream(s, p, httptest.NewRequest("GET", "/", nil), "a/1")
+		synctest.Wait()
+		s.forget()
+		close(stuck)
+		synctest.Wait()
+		if got, id, _ := p.data(); len(got) != 29 || id != "a/30" {
+			t.Error(len(got), "events, the last", id)
+		}
+		if len(s.events) != 0 || s.keptBytes != 0 {
+			t.Error(len(s.events), "events are kept")
+		}
+	})
+}
+
+// A GET whose session ends just then has a stream that ends.
+func TestListensToTheEnd(t *testing.T) {
+	h := newHandler(t, newDemo())
+	openSession(h, "2025-11-25")
+	s := h.Sessions.All()[0]
+	_ = s.Close()
+	if stream := h.standalone(s); stream.endTime.IsZero() || stream.keep != 0 {
+		t.Error("the stream goes on")
+	}
+}
+
+// So many streams that have ended are kept. Then the oldest goes.
+func TestEndedStreamsAreBounded(t *testing.T) {
+	h := newHandler(t, newDemo())
+	h.once.Do(h.prepare)
+	openSession(h, "2025-11-25")
+	session := h.Sessions.All()[0]
+	var first, last string
+	for range maxEnded + 1 {
+		s := h.newStream(session)
+		s.attachAt(httptest.NewRecorder(), 0, true)
+		session.addStream(s)
+		s.end()
+		first, last = cmp.Or(first, s.id), s.id
+	}
+	if n := len(session.streams); n != maxEnded || session.find(first) != nil || session.find(last) == nil {
+		t.Error(n, "are kept")
+	}
+}
+
+// A question that nobody can read any more fails, whether its response has begun or not.
+func TestQuestionToNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		h.Sessions.Keep = 0
+		openSession(h, "2025-11-25")
+		session := h.Sessions.All()[0]
+		for name, end := range map[string]func(*Stream){"its client has gone": (*Stream).abandon, "its response breaks off": func(s *Stream) {
+			_ = followStream(s, httptest.NewRecorder(), httptest.NewRequestWithContext(canceled(), "GET", "/", nil), "")
+		}} {
+			s, failed := h.newStream(session), make(chan error, 1)
+			go func() { failed <- session.Peer.call(t.Context(), s.send, "roots/list", nil, nil) }()
+			synctest.Wait()
+			end(s)
+			synctest.Wait()
+			select {
+			case err := <-failed:
+				if !errors.Is(err, ErrClosed) {
+					t.Errorf("%s: %v", name, err)
+				}
+			default:
+				t.Errorf("%s: it waits for an answer", name)
+				session.Peer.failAllCalls(ErrClosed)
+			}
+		}
+	})
+}
+
+// An answer for which there is no room becomes an error. A sender that has given up has nothing in use.
+func TestNoRoomOnAStream(t *testing.T) {
+	s := &Stream{used: &counter{limit: 3 * countFrom}}
+	text := bytes.Repeat([]byte("x"), 2*countFrom)
+	_ = s.push(t.Context(), sentEvent{text: text})
+	before := s.used.taken
+	answer := &Message{ID: NumberID(1), Result: json.RawMessage(`{"x":"` + string(text) + `"}`)}
+	if fault := s.sendAnswer(answer); fault != errNoMemory || len(s.events) != 2 || !bytes.Contains(s.events[1].text, []byte(errNoMemory.Message)) {
+		t.Errorf("%v, %d events", fault, len(s.events))
+	}
+	s.state, s.used.limit = followed, 1<<20
+	if err := s.push(canceled(), sentEvent{text: text}); err != context.Canceled || s.used.taken != before {
+		t.Errorf("%v, %d bytes are in use, want %d", err, s.used.taken, before)
+	}
+}
+
+// A response without a stream has time to be written, however long the request has taken.
+func TestShortResponsesHaveTime(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter){"202": accepted, "JSON": func(w http.ResponseWriter) { writeParts(w, 200, nil) }} {
+		p := &timed{paper: paper{header: http.Header{}}, until: time.Now()}
+		if answer(p); time.Until(p.until) < stall-time.Second {
+			t.Errorf("%s: it must be written within %v", name, time.Until(p.until))
+		}
+	}
+}
+
 // Write deadlines: each write has one, between two there is none, because over HTTP/2 it would reset the stream, and in the end there is
 // time for what net/http has to write.
 func TestStreamDeadlines(t *testing.T) {
@@ -1372,6 +1544,236 @@ func TestListenLeavesNothing(t *testing.T) {
 	})
 }
 
+// When a later round of a call cannot be sent, the server has read the rounds before. So the call is not made again, and its error does not say that it
+// may be.
+func TestLaterRoundIsNotSent(t *testing.T) {
+	server := &Server{Info: Implementation{Name: "t", Version: "0"}}
+	AddTool(server, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
+		return InputRequired{Requests: map[string]InputRequest{"r": {Method: "roots/list"}}, State: "s"}, nil
+	})
+	calls := 0
+	refuse := func(text string) error {
+		if strings.Contains(text, "tools/call") {
+			calls++
+		}
+		if strings.Contains(text, "inputResponses") {
+			return ErrNotSent
+		}
+		return nil
+	}
+	c := &Client{Info: Implementation{Name: "t", Version: "0"}, Handlers: map[string]HandlerFunc{
+		"roots/list": func(context.Context, *Exchange) (any, error) { return RootsResult{}, nil }}}
+	defer c.Close()
+	if err := c.Connect(t.Context(), DialerFunc(func(context.Context) (Conn, error) {
+		a, b := Pipe()
+		go Serve(context.Background(), a, server, nil)
+		return watchedConn{b, refuse}, nil
+	})); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Call(t.Context(), "tools/call", CallToolParams{Name: "ask"}, nil)
+	if calls != 2 || errors.Is(err, ErrNotSent) || !errors.Is(err, ErrInterrupted) {
+		t.Errorf("%d requests: %v", calls, err)
+	}
+}
+
+// An error of a handler that answers a question is not an error of the server.
+func TestErrorOfAQuestion(t *testing.T) {
+	server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(context.Context, *Exchange) (any, error) {
+		return InputRequired{Requests: map[string]InputRequest{"r": {Method: "roots/list"}}}, nil
+	}}}
+	c := connect(t, server, &Client{Handlers: map[string]HandlerFunc{"roots/list": func(context.Context, *Exchange) (any, error) {
+		return nil, &Error{Code: CodeInvalidParams, Message: "no roots today"}
+	}}})
+	err := c.Call(t.Context(), "tools/call", nil, nil)
+	if err == nil || codeOf(err) != 0 || !strings.Contains(err.Error(), "no roots today") {
+		t.Error(err)
+	}
+}
+
+// A method of requests does not run for a notification.
+func TestNotificationRunsNoMethod(t *testing.T) {
+	server := &Server{Methods: map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) { t.Error("it runs"); return nil, nil }}}
+	converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"m"}`)
+}
+
+// Progress that does not rise is not sent.
+func TestProgressRises(t *testing.T) {
+	server := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
+		for _, progress := range []float64{0, 0, 2, 1, 2, 3} {
+			if err := x.Progress(ctx, progress, 0); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil, nil
+	}}}
+	out := strings.Join(converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"t"}}}`), "\n")
+	sent := regexp.MustCompile(`"progress":(\d)`).FindAllStringSubmatch(out, -1)
+	if len(sent) != 3 || sent[0][1] != "0" || sent[1][1] != "2" || sent[2][1] != "3" {
+		t.Error(out)
+	}
+}
+
+// Of the schema that legacy clients see, only the marks of properties are taken out, at each level.
+func TestWithoutMarks(t *testing.T) {
+	got := withoutMarks(json.RawMessage(`{"type":"object","x-mcp-header":"A","properties":{` +
+		`"x-mcp-header":{"type":"string","x-mcp-header":"B"},"o":{"properties":{"p":{"x-mcp-header":"C"}}}},"default":{"x-mcp-header":1}}`))
+	const want = `{"type":"object","x-mcp-header":"A","properties":{"x-mcp-header":{"type":"string"},"o":{"properties":{"p":{}}}},"default":{"x-mcp-header":1}}`
+	if string(got) != want {
+		t.Errorf("%s", got)
+	}
+}
+
+// What the clients watch is counted while they watch it. Beyond the bound nothing more is watched, in either era.
+func TestWhatIsWatchedIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		demo := newDemo()
+		all := demo.changes.(*changes)
+		remembered := func(add int) int {
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			all.remembered += add
+			return all.remembered
+		}
+		legacy, uri := connect(t, demo, &Client{Versions: []string{"2025-11-25"}}), ResourceParams{"note:///a"}
+		watch := func(method string) error { return legacy.Call(t.Context(), "resources/"+method, uri, nil) }
+		if err := watch("subscribe"); err != nil || remembered(0) == 0 {
+			t.Error(err, remembered(0))
+		}
+		if err := watch("unsubscribe"); err != nil || remembered(0) != 0 {
+			t.Error(err, remembered(0))
+		}
+		modern := connect(t, demo, &Client{Versions: []string{"2026-07-28"}})
+		listen := func(limit time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			return modern.Listen(ctx, ListenFilter{ToolsListChanged: true})
+		}
+		if err := listen(time.Second); err != context.DeadlineExceeded {
+			t.Error(err)
+		}
+		if synctest.Wait(); remembered(0) != 0 {
+			t.Error(remembered(0), "bytes are left")
+		}
+		remembered(maxRemembered)
+		if err := watch("subscribe"); err == nil || remembered(0) != maxRemembered {
+			t.Error("beyond the bound:", err, remembered(-maxRemembered))
+		}
+		if err := listen(time.Minute); err == nil || err == context.DeadlineExceeded || remembered(0) != maxRemembered {
+			t.Error("beyond the bound:", err, remembered(0))
+		}
+		remembered(-maxRemembered)
+	})
+}
+
+// What a revision does not know is not sent to its clients, nor to its servers.
+func TestWhatARevisionKnows(t *testing.T) {
+	const tool = `{"name":"t","title":"T","outputSchema":{},"annotations":{},"icons":[],"_meta":{}}`
+	const prompt = `{"name":"p","arguments":[{"name":"a","title":"A"}]}`
+	for version, want := range map[string][2]string{
+		"2024-11-05": {`{"name":"t"}`, `{"name":"p","arguments":[{"name":"a"}]}`},
+		"2025-03-26": {`{"name":"t","annotations":{}}`, `{"name":"p","arguments":[{"name":"a"}]}`},
+		"2025-06-18": {`{"name":"t","title":"T","outputSchema":{},"annotations":{},"_meta":{}}`, prompt},
+		"2025-11-25": {tool, prompt},
+	} {
+		rev := revision(version)
+		if got := [2]string{string(rev.known("tools", []byte(tool))), string(rev.known("prompts", []byte(prompt)))}; got != want {
+			t.Error(version, got)
+		}
+		if got := string(rev.known("resources", []byte(`{"annotations":{}}`))); got != `{"annotations":{}}` { // those of resources are older
+			t.Error(version, got)
+		}
+		server, isNew := &Server{}, version >= "2025-06-18"
+		AddTool(server, Tool{Name: "t"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
+			if icons := x.Meta().ClientInfo.Icons; icons != nil { // they are not remembered
+				t.Error(icons)
+			}
+			return map[string]string{"x": "y"}, x.ProgressMessage(ctx, 1, 0, "hello")
+		})
+		hello := strings.Replace(initializeLine(version), `"version":"0"`, `"version":"0","icons":[{"src":"data:"}]`, 1)
+		out := strings.Join(converse(t, server, hello, toolCall(1, "t", "{}")), "\n")
+		if strings.Contains(out, `"structuredContent"`) != isNew || strings.Contains(out, "hello") != (version > "2024-11-05") || !strings.Contains(out, `"progress":1`) {
+			t.Error(version, out)
+		}
+		said, c := "", &Client{Versions: []string{version}, Info: Implementation{Name: "c", Title: "C", Version: "1"}}
+		err := c.Connect(t.Context(), DialerFunc(func(context.Context) (Conn, error) {
+			_, b := Pipe()
+			return watchedConn{b, func(text string) error { said = text; return ErrClosed }}, nil
+		}))
+		if err == nil || strings.Contains(said, `"title"`) != isNew {
+			t.Error(version, said)
+		}
+		c.Close()
+	}
+}
+
+// A server that asks too much at once is not answered.
+func TestQuestionsAreBounded(t *testing.T) {
+	for n, isTaken := range map[int]bool{maxInFlight: true, maxInFlight + 1: false} {
+		var all Object
+		for i := range n {
+			all.Add(strconv.Itoa(i), []byte(`{"method":"roots/list"}`))
+		}
+		if questions, err := readQuestions(all.JSON()); (err == nil) != isTaken || isTaken && len(questions) != n {
+			t.Errorf("%d: %d, %v", n, len(questions), err)
+		}
+	}
+}
+
+// The schemas of all tools whose marks a client remembers have so many bytes.
+func TestMarksAreBounded(t *testing.T) {
+	marks := &ToolMarks{read: ReadHeaderParams}
+	schema := json.RawMessage(`{"properties":{"a":{"type":"string","x-mcp-header":"A"}},"description":"` + strings.Repeat("x", 1_000_000) + `"}`)
+	for i := range 10 {
+		if err := marks.learnTool(strconv.Itoa(i), schema); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(marks.marked) != 4 || marks.size > maxMarked {
+		t.Errorf("%d tools, %d bytes", len(marks.marked), marks.size)
+	}
+}
+
+// A requestState is good for the request that it was made for, and for a while. The order of the params does not matter, nor what a retry adds.
+func TestRequestState(t *testing.T) {
+	server := new(Server)
+	server.once.Do(server.prepare)
+	exchange := func(method, params, principal string) *Exchange {
+		return &Exchange{Request: &Message{Method: method, Params: json.RawMessage(params)}, Principal: principal}
+	}
+	made, later := exchange("tools/call", `{"a1":2,"b":3}`, "ada"), time.Now().Add(time.Minute)
+	sealed := server.seal(made, "state", later)
+	for name, row := range map[string]struct {
+		sealed string
+		x      *Exchange
+		isGood bool
+	}{
+		"as it was made":    {sealed, made, true},
+		"a retry":           {sealed, exchange("tools/call", `{"b":3,"requestState":"x","inputResponses":{},"_meta":{},"a1":2}`, "ada"), true},
+		"changed":           {sealed[:40] + string(sealed[40]^1) + sealed[41:], made, false},
+		"nothing":           {"", made, false},
+		"of another server": {(&Server{sealer: newSealer(nil)}).seal(made, "state", later), made, false},
+		"expired":           {server.seal(made, "state", time.Now().Add(-time.Minute)), made, false},
+		"another method":    {sealed, exchange("prompts/get", `{"a1":2,"b":3}`, "ada"), false},
+		"another principal": {sealed, exchange("tools/call", `{"a1":2,"b":3}`, "bob"), false},
+		"other params":      {sealed, exchange("tools/call", `{"a1":2,"b":4}`, "ada"), false},
+		"params alike":      {sealed, exchange("tools/call", `{"a":12,"b":3}`, "ada"), false},
+	} {
+		if err := server.unseal(row.x, row.sealed); (err == nil) != row.isGood || row.isGood && row.x.State() != "state" || !row.isGood && row.x != made && row.x.State() != "" {
+			t.Errorf("%s: %v, %q", name, err, row.x.State())
+		}
+	}
+}
+
+// An icon of two bytes takes many in Go, so only some are read.
+func TestIconsAreBounded(t *testing.T) {
+	var who Implementation
+	text := `{"name":"n","version":"1","icons":[` + strings.Repeat("{},", 1000) + `{}]}`
+	if err := json.Unmarshal([]byte(text), &who); err != nil || len(who.Icons) != maxIcons {
+		t.Error(len(who.Icons), err)
+	}
+}
+
 // What is published while the acknowledgement is being sent comes after it.
 func TestListenAcknowledgesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1407,6 +1809,16 @@ const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
 const saysOK = `{"jsonrpc":"2.0","id":1,"result":{}}`
 const saysGone = "Session not found\n" // no message, or the Go SDK takes it for the answer to its call, and never opens another session
+
+// Of a text that is more than a host and a port, the part that looks like a loopback host lets nobody in.
+func TestAllowedHost(t *testing.T) {
+	for host, isAllowed := range map[string]bool{"127.0.0.1": true, "localhost:1": true, "[::1]:1": true, "evil.example": false, "evil.example@127.0.0.1": false,
+		"127.0.0.1/evil": false, "127.0.0.1?evil": false, "127.0.0.1#evil": false, "[::1%25eth0]": false, "[::1%eth0]:1": false} {
+		if isAllowedHost(host, nil) != isAllowed || isLoopbackOrigin("http://"+host) != isAllowed {
+			t.Error(host)
+		}
+	}
+}
 
 // A Host that is more than a host and a port is no good one: those are here that a Go client does not send. And a refusal names what is
 // refused, and where to list it, in the answer and in the log: as fields of Guard, or as the program calls them.
@@ -1581,6 +1993,29 @@ func TestSSEBusy(t *testing.T) {
 	})
 }
 
+// While an HTTP+SSE server winds down, it takes nothing more in, not even a notification.
+func TestSSEWindsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		demo := newDemo()
+		demo.Methods["wait"] = func(ctx context.Context, _ *Exchange) (any, error) { <-ctx.Done(); return nil, nil }
+		h := &SSEHandler{Handler: demo}
+		stream := visit(h, "GET /sse", "")
+		synctest.Wait()
+		_, endpoint, _ := strings.Cut(stream.Body.String(), "data: ")
+		endpoint, _, _ = strings.Cut(endpoint, "\n")
+		for _, body := range []string{initializeLine("2024-11-05"), `{"jsonrpc":"2.0","id":1,"method":"wait"}`} {
+			visit(h, "POST "+endpoint, body).answered()
+			synctest.Wait()
+		}
+		go h.Close()
+		time.Sleep(time.Second)
+		if v := visit(h, "POST "+endpoint, `{"jsonrpc":"2.0","method":"notifications/x"}`).answered(); v.Code != 404 {
+			t.Error(v.Code, v.Body)
+		}
+		stream.answered()
+	})
+}
+
 // No size of a body makes the bytes in use overflow: a server without a bound takes a large body.
 func TestLargestBody(t *testing.T) {
 	body := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 5<<20) + `"}}`
@@ -1635,6 +2070,87 @@ func TestBytesInUse(t *testing.T) {
 	if n := h.used.taken; n != 0 {
 		t.Error(n, "bytes are still in use")
 	}
+}
+
+// Where there is no room, neither an answer of the client nor a result is counted, whether its size is known or not.
+func TestNoRoomForResults(t *testing.T) {
+	h := newHandler(t, newDemo())
+	h.once.Do(h.prepare)
+	h.used.take(int(h.used.limit))
+	text := strings.Repeat("x", 2*countFrom)
+	for name, use := range map[string]func(taken *int) error{
+		"an answer":          func(taken *int) error { return h.use(len(text), taken) },
+		"a result":           func(taken *int) error { _, err := h.encode(map[string]string{"x": text}, taken); return err },
+		"a result of a size": func(taken *int) error { _, err := h.encode(ToolError("%s", text), taken); return err },
+	} {
+		taken := 0
+		if err := use(&taken); err != error(errNoMemory) || taken != 0 || h.used.taken != h.used.limit {
+			t.Errorf("%s: %v, %d of %d", name, err, taken, h.used.taken-h.used.limit)
+		}
+	}
+}
+
+// Large results are encoded a few at a time, because that needs several times their memory.
+func TestFewAreEncoded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		h.once.Do(h.prepare)
+		var now, most atomic.Int32
+		var all sync.WaitGroup
+		for range 4 * cap(h.encoders) {
+			all.Go(func() { _, _ = h.encode(slowResult{&now, &most}, new(int)) })
+		}
+		all.Wait()
+		if n := int(most.Load()); n != cap(h.encoders) {
+			t.Error(n, "at a time")
+		}
+	})
+}
+
+// slowResult is a large result that counts how many of its kind are being encoded.
+type slowResult struct{ now, most *atomic.Int32 }
+
+func (slowResult) textSize() int { return 2 * countFrom }
+
+func (r slowResult) MarshalJSON() ([]byte, error) {
+	r.most.Store(max(r.most.Load(), r.now.Add(1)))
+	time.Sleep(time.Second)
+	r.now.Add(-1)
+	return []byte("{}"), nil
+}
+
+// Subscriptions last, so they take no places of requests.
+func TestSubscriptionsTakeNoPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		h.MaxRequests = 4
+		for n := range 5 {
+			v := visit(h, "POST", modernRequest("subscriptions/listen", `"notifications":{"toolsListChanged":true}`), modernLines("subscriptions/listen")...)
+			defer v.leave()
+			synctest.Wait()
+			if v.Code != 200 || !strings.Contains(v.Body.String(), "acknowledged") {
+				t.Fatal(n, v.Code, v.Body)
+			}
+		}
+		if v := visit(h, "POST", modernEcho, modernLines("tools/call", "echo")...).answered(); v.Code != 200 {
+			t.Error(v.Code, v.Body)
+		}
+	})
+}
+
+// A session that was used ends when it has been idle for too long, and without a further request.
+func TestIdleSessionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		h.Sessions.IdleTimeout = 5 * time.Minute
+		visit(h, "POST", ping, openSession(h, "2025-11-25")).answered()
+		if time.Sleep(4 * time.Minute); h.Sessions.Len() != 1 {
+			t.Error("it has ended too soon")
+		}
+		if time.Sleep(2 * time.Minute); h.Sessions.Len() != 0 {
+			t.Error(h.Sessions.Len(), "sessions are left")
+		}
+	})
 }
 
 // All sessions together keep so many bytes, and never more. A stream that finds no room loses its own oldest events, or does not keep the new
@@ -1715,6 +2231,46 @@ func TestClientsGo(t *testing.T) {
 	if n := takenOf(&h.kept); n != 0 {
 		t.Error(n, "bytes are still kept")
 	}
+}
+
+// A client that has gone before its GET is answered leaves no response behind for which senders would wait.
+func TestGoneBeforeItListens(t *testing.T) {
+	h := newHandler(t, newDemo())
+	session := openSession(h, "2025-11-25")
+	visit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(canceled()))
+	}), "GET", "", session).answered()
+	if s := h.Sessions.All()[0].standalone; s.follower != nil || s.state == followed {
+		t.Error("the stream is still followed")
+	}
+}
+
+// A client may close only its half of the connection. What it gets then is no empty 200, which would be an answer.
+func TestGoneGetsNoAnswer(t *testing.T) {
+	h := newHandler(t, HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) { <-ctx.Done(); return nil, nil }))
+	v := visit(h, "POST", modernRequest("m", ""), modernLines("m")...)
+	v.leave()
+	if v.answered(); v.Code != statusClientGone || v.Body.Len() > 0 {
+		t.Error(v.Code, v.Body)
+	}
+}
+
+// A client that accepts only JSON gets its answer however long that takes: the WriteTimeout of the server does not end the response.
+func TestJSONTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		h := newHandler(t, HandlerFunc(func(context.Context, *Exchange) (any, error) { <-release; return nil, nil }))
+		p := &timed{paper: paper{header: http.Header{}}, until: time.Now().Add(2 * time.Second)}
+		v := visit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { h.ServeHTTP(p, r) }), "POST", modernRequest("m", ""),
+			append(modernLines("m"), "Accept: application/json")...)
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if !p.until.IsZero() {
+			t.Error("it must be written within", time.Until(p.until))
+		}
+		close(release)
+		v.answered()
+	})
 }
 
 // When the answer comes in the moment in which its response becomes a stream, it comes once.
@@ -2743,6 +3299,43 @@ func TestSessionsHooks(t *testing.T) {
 		if !slices.Equal(opened, []string{"session-1", "session-2", "session-3"}) ||
 			!slices.Equal(ended, []string{"session-1: deleted by the client", "session-2: idle for too long", "session-3: closed by the server"}) {
 			t.Error(opened, ended)
+		}
+	})
+}
+
+// A request whose body is complete only when the handler closes is told that, with a status after which clients try again. A 404 would say that its
+// session is unknown.
+func TestBodyAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		session := openSession(h, "2025-11-25")
+		body, client := io.Pipe()
+		v := visit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = body
+			h.ServeHTTP(w, r)
+		}), "POST", "", session)
+		synctest.Wait()
+		go h.Close()
+		time.Sleep(time.Second)
+		_, _ = io.WriteString(client, ping)
+		client.Close()
+		if v.answered(); v.Code != 503 || !strings.Contains(v.Body.String(), `"id":1`) {
+			t.Error(v.Code, v.Body)
+		}
+	})
+}
+
+// Close returns when Ended has returned, also for a session that a sweep ends just then.
+func TestCloseWaitsForEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, newDemo())
+		ended := false
+		h.Sessions.IdleTimeout = time.Minute
+		h.Sessions.Ended = func(*Session) { time.Sleep(500 * time.Millisecond); ended = true }
+		openSession(h, "2025-11-25")
+		time.Sleep(time.Minute + 100*time.Millisecond) // the sweep has begun
+		if h.Close(); !ended {
+			t.Error("Ended still runs")
 		}
 	})
 }
