@@ -1274,14 +1274,14 @@ func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, 
 	base := Exchange{Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
 	charged := h.countResults(&base, in.Batch, taken)
 	answer := s.Peer.dispatch(context.WithoutCancel(r.Context()), HandlerFunc(h.handle), in, base)
-	switch {
-	case answer != nil:
-		h.run(func() { h.answerOn(s.standalone, answer, charged) })
-	case answersIn(in) > 0: // the conversation has ended meanwhile
+	if answer == nil && answersIn(in) > 0 { // the conversation has ended meanwhile
 		h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
 		return
 	}
 	accepted(w)
+	if answer != nil {
+		h.run(func() { h.answerOn(s.standalone, answer, charged) })
+	}
 }
 
 // handle calls the Handler. A request without a Peer is modern, and this transport has no
