@@ -30,7 +30,7 @@ package main
 //	                                                         > Last-Event-ID: 5d1f03aa.1/1
 //	                                                         < 200, and what follows that event
 //
-// On a first reading, read to the banner "The header of legacy requests": 641 lines.
+// On a first reading, read to the banner "The header of legacy requests": 642 lines.
 //
 // To see it work, read lessons 05, 06 and 12 of the course: testdata/README.md.
 //
@@ -217,7 +217,8 @@ func (h *StreamableHandler) prepare() {
 // Call Close at the same time as http.Server.Shutdown, and wait for both: without
 // Close, Shutdown would wait for streams that do not end. Give Shutdown a context of
 // about five seconds, and then call http.Server.Close: Shutdown also waits for the rest
-// of a body, which a client may never send.
+// of a body, which a client may never send. A test in a bubble of synctest must call Close,
+// because goroutines of the handler wait a second for further requests.
 func (h *StreamableHandler) Close() {
 	h.once.Do(h.prepare)
 	h.close(cmp.Or(h.Sessions, new(Sessions)))
