@@ -148,6 +148,43 @@ var (
 	overwrites = &ToolAnnotations{Destructive: true, Idempotent: true}
 )
 
+var echoTool = Tool{
+	Name: "echo", Title: "Echo", Description: "Returns the text it is given.",
+	InputSchema: json.RawMessage(`{"type":"object","properties":{
+		"text":{"type":"string","description":"what to return"},
+		"repeat":{"type":"integer","minimum":1,"maximum":4194304,"default":1,"description":"how many times in a row"}},"required":["text"]}`),
+	Annotations: readsOnly,
+}
+
+type echoArguments struct {
+	Text   string `json:"text"`
+	Repeat *int   `json:"repeat,omitempty"` // nil: 1
+}
+
+func (d *demo) echo(_ context.Context, x *Exchange, args echoArguments) (any, error) {
+	repeat := 1
+	if args.Repeat != nil {
+		repeat = *args.Repeat
+	}
+	if repeat < 1 || repeat > maxEcho {
+		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
+	}
+	// Most texts need not be encoded to know that they fit: the JSON that we write is at
+	// most twice as long as the JSON that has come.
+	limit := maxEcho / repeat
+	if len(args.Text) > limit || len(x.Request.Params) > limit/2 && jsonLength(args.Text) > limit {
+		return nil, fmt.Errorf("an echo has at most %d bytes as JSON", maxEcho)
+	}
+	return strings.Repeat(args.Text, repeat), nil
+}
+
+// jsonLength returns how many bytes a text has as JSON. A control character of one byte
+// has six: \u0001.
+func jsonLength(text string) int {
+	encoded, _ := toJSON(text) // a text can be encoded
+	return len(encoded) - len(`""`)
+}
+
 // weatherTool marks an argument with x-mcp-header: a modern client repeats it in the
 // header of its HTTP request.
 var weatherTool = Tool{
@@ -185,43 +222,6 @@ func (d *demo) getWeather(_ context.Context, _ *Exchange, args weatherArguments)
 		return nil, errors.New("'unit' must be celsius or fahrenheit")
 	}
 	return fmt.Sprintf("Current temperature in %s is %s", *args.City, temperature), nil
-}
-
-var echoTool = Tool{
-	Name: "echo", Title: "Echo", Description: "Returns the text it is given.",
-	InputSchema: json.RawMessage(`{"type":"object","properties":{
-		"text":{"type":"string","description":"what to return"},
-		"repeat":{"type":"integer","minimum":1,"maximum":4194304,"default":1,"description":"how many times in a row"}},"required":["text"]}`),
-	Annotations: readsOnly,
-}
-
-type echoArguments struct {
-	Text   string `json:"text"`
-	Repeat *int   `json:"repeat,omitempty"` // nil: 1
-}
-
-func (d *demo) echo(_ context.Context, x *Exchange, args echoArguments) (any, error) {
-	repeat := 1
-	if args.Repeat != nil {
-		repeat = *args.Repeat
-	}
-	if repeat < 1 || repeat > maxEcho {
-		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
-	}
-	// Most texts need not be encoded to know that they fit: the JSON that we write is at
-	// most twice as long as the JSON that has come.
-	limit := maxEcho / repeat
-	if len(args.Text) > limit || len(x.Request.Params) > limit/2 && jsonLength(args.Text) > limit {
-		return nil, fmt.Errorf("an echo has at most %d bytes as JSON", maxEcho)
-	}
-	return strings.Repeat(args.Text, repeat), nil
-}
-
-// jsonLength returns how many bytes a text has as JSON. A control character of one byte
-// has six: \u0001.
-func jsonLength(text string) int {
-	encoded, _ := toJSON(text) // a text can be encoded
-	return len(encoded) - len(`""`)
 }
 
 var countTool = Tool{
