@@ -501,7 +501,7 @@ func (in *incoming) send(ctx context.Context, m *Message) error {
 
 // disconnect makes the response a stream, and ends the response. The stream goes on.
 func (in *incoming) disconnect(retry time.Duration) {
-	if in.session != nil && in.mayStream {
+	if in.mayStream {
 		in.stream.disconnect(retry)
 	}
 }

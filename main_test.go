@@ -1363,7 +1363,7 @@ func TestWhatAnErrorMeans(t *testing.T) {
 		"a refused resume: another server":     {fmt.Errorf("%w: %w: %w", ErrInterrupted, errRefused, ErrOtherServer), false, false},
 		"a handler's answer with such a code":  {wrongVersion, false, false},
 		"the end of the conversation":          {ErrClosed, false, false},
-		"the text of an error before this one": {after(ErrClosed, markedError{errSlow, ErrNotSent}), false, false},
+		"the text of an error before this one": {withEarlier(ErrClosed, markedError{errSlow, ErrNotSent}), false, false},
 	} {
 		conn := &connection{revision: revision("2026-07-28")}
 		if notRead, outdated := conn.classify(row.err); notRead != row.notRead || outdated != row.outdated {
@@ -1677,10 +1677,10 @@ func TestWhatARevisionKnows(t *testing.T) {
 		"2025-11-25": {tool, prompt},
 	} {
 		rev := revision(version)
-		if got := [2]string{string(rev.known("tools", []byte(tool))), string(rev.known("prompts", []byte(prompt)))}; got != want {
+		if got := [2]string{string(rev.withoutUnknown("tools", []byte(tool))), string(rev.withoutUnknown("prompts", []byte(prompt)))}; got != want {
 			t.Error(version, got)
 		}
-		if got := string(rev.known("resources", []byte(`{"annotations":{}}`))); got != `{"annotations":{}}` { // those of resources are older
+		if got := string(rev.withoutUnknown("resources", []byte(`{"annotations":{}}`))); got != `{"annotations":{}}` { // those of resources are older
 			t.Error(version, got)
 		}
 		server, isNew := &Server{}, version >= "2025-06-18"

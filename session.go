@@ -1385,7 +1385,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 // run runs a handler. If it has to ask first, the client is asked.
 func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
 	result, err := h(ctx, x)
-	if need, isQuestion := result.(question); isQuestion && err == nil {
+	if need, isQuestion := result.(asker); isQuestion && err == nil {
 		return need.ask(ctx, s, x, h)
 	}
 	return result, err
@@ -1520,7 +1520,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	var result Object
 	result.Add("protocolVersion", appendString(nil, rev.Version))
 	result.Add("capabilities", s.capabilities(rev, x.Peer != nil))
-	result.Add("serverInfo", rev.known("serverInfo", s.info))
+	result.Add("serverInfo", rev.withoutUnknown("serverInfo", s.info))
 	if s.Instructions != "" {
 		result.Add("instructions", appendString(nil, s.Instructions))
 	}
@@ -1957,7 +1957,7 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 func toolResult(x *Exchange, result any) (any, error) {
 	var full ToolResult
 	switch result := result.(type) {
-	case question:
+	case asker:
 		return result, nil
 	case nil:
 	case string:
@@ -2062,7 +2062,7 @@ func reader(read ReadFunc, mimeType string) ReadFunc {
 			return nil, err
 		}
 		switch contents := contents.(type) {
-		case question, ReadResourceResult, *ReadResourceResult:
+		case asker, ReadResourceResult, *ReadResourceResult:
 			return contents, nil
 		case string:
 			return ReadResourceResult{[]ResourceContents{{URI: uri, MimeType: mimeType, Text: contents}}}, nil
@@ -2093,7 +2093,7 @@ func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 			return nil, err
 		}
 		switch result := result.(type) {
-		case question, PromptResult, *PromptResult:
+		case asker, PromptResult, *PromptResult:
 			return result, nil
 		case string:
 			return PromptResult{Messages: []PromptMessage{{Role: "user", Content: TextContent(result)}}}, nil
@@ -2146,7 +2146,7 @@ type entry[T any] struct {
 	name   string
 	use    T
 	shown  json.RawMessage // in a list of the modern era
-	legacy json.RawMessage // in a list of the legacy era, which Revision.known makes smaller
+	legacy json.RawMessage // in a list of the legacy era, which Revision.withoutUnknown makes smaller
 }
 
 // mustMarshal encodes what is offered. It panics if that cannot be encoded.
@@ -2243,7 +2243,7 @@ func listHandler[T any](s *Server, c *catalog[T], method string) HandlerFunc {
 			if rev := x.Revision(); rev.Modern {
 				shown = append(shown, e.shown...)
 			} else {
-				shown = append(shown, rev.known(capabilityOf[method], e.legacy)...)
+				shown = append(shown, rev.withoutUnknown(capabilityOf[method], e.legacy)...)
 			}
 		}
 		result.Add(memberOfList[method], append(shown, ']'))
@@ -2267,10 +2267,10 @@ func pageOf[T any](s *Server, c *catalog[T], after string) (page []entry[T], isL
 	return page, to == len(keys)
 }
 
-// known returns an object without the members that the revision does not know. kind says
+// withoutUnknown returns an object without the members that the revision does not know. kind says
 // what it is: an entry of "tools", "resources" or "prompts", or a "serverInfo" or
 // "clientInfo".
-func (rev Revision) known(kind string, object json.RawMessage) json.RawMessage {
+func (rev Revision) withoutUnknown(kind string, object json.RawMessage) json.RawMessage {
 	var unknown []string
 	if !rev.Icons {
 		unknown = append(unknown, "icons")
@@ -2295,7 +2295,7 @@ func (rev Revision) known(kind string, object json.RawMessage) json.RawMessage {
 		case kind == "prompts" && string(name) == "arguments": // they have titles, too
 			arguments := []byte{'['}
 			for _, argument := range Each(value) {
-				arguments = append(append(arguments, rev.known("", argument)...), ',')
+				arguments = append(append(arguments, rev.withoutUnknown("", argument)...), ',')
 			}
 			value = append(bytes.TrimSuffix(arguments, []byte(",")), ']')
 		}
@@ -2317,8 +2317,8 @@ func (rev Revision) known(kind string, object json.RawMessage) json.RawMessage {
 //	  the handler runs again, with the answers          the handler runs again, with the answers
 //	< the result of id 2                              < the result of id 3
 
-// question is a result of a handler that has to ask first: an InputRequired.
-type question interface {
+// asker is a result of a handler that has to ask first: an InputRequired.
+type asker interface {
 	// ask asks the client, and returns the result of the request. again is the handler.
 	ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error)
 }
@@ -3142,7 +3142,7 @@ func (c *Client) connect(a *attempt) {
 	defer cancel()
 	conn, err := c.open(ctx)
 	if err != nil && err != tooLong && context.Cause(ctx) == tooLong {
-		err = after(tooLong, err)
+		err = withEarlier(tooLong, err)
 	}
 	if conn != nil { // Close waits until each connection is closed, those too that are retired
 		c.running.Add(1)
@@ -3236,7 +3236,7 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 		if conn != nil {
 			return conn, nil
 		}
-		err = after(failed, err)
+		err = withEarlier(failed, err)
 		// A server that answers with an error is there, but it may have changed. So
 		// all is found out again. If there is no answer, no other way would help.
 		_, answered := errors.AsType[*Error](failed)
@@ -3291,7 +3291,7 @@ func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*conne
 		if conn == nil {
 			var failed error
 			if conn, failed = c.start(ctx, dialer); failed != nil {
-				return nil, after(failed, err)
+				return nil, withEarlier(failed, err)
 			}
 			probed = nil
 		}
@@ -3306,7 +3306,7 @@ func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*conne
 		if conn.revision.Version != "" {
 			return conn, nil
 		}
-		err = after(failed, err)
+		err = withEarlier(failed, err)
 		if next == "" || ctx.Err() != nil {
 			break
 		}
@@ -3322,9 +3322,9 @@ func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*conne
 	return nil, err
 }
 
-// after adds to an error what went wrong before it, as text: what errors.Is finds in it
+// withEarlier adds to an error what went wrong before it, as text: what errors.Is finds in it
 // must not decide how to go on.
-func after(err, before error) error {
+func withEarlier(err, before error) error {
 	if err == nil || before == nil {
 		return cmp.Or(err, before)
 	}
@@ -3422,7 +3422,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 	var params Object
 	params.Add("protocolVersion", appendString(nil, version))
 	params.Add("capabilities", c.capabilities(rev))
-	params.Add("clientInfo", rev.known("clientInfo", info))
+	params.Add("clientInfo", rev.withoutUnknown("clientInfo", info))
 	var raw json.RawMessage
 	var result InitializeResult
 	err = conn.peer.Call(ctx, "initialize", params.encode(), &raw)

@@ -335,7 +335,7 @@ func (s *Stream) position(id string) (number int64, err error) {
 	switch {
 	case id != s.eventID(number), !s.isResumable():
 		return 0, errNotKept
-	case number < 0, number == 0 && !s.prime, number > s.last: // no response has had such an id
+	case number == 0 && !s.prime, number > s.last: // no response has had such an id
 		return 0, errNotKept
 	case number < s.lostThrough:
 		return 0, errNotKept
@@ -851,7 +851,6 @@ func (ss *Sessions) noteEnded(stream *Stream) {
 	switch {
 	case isKnown && stream.keep == 0:
 		stream.session.removeStream(stream)
-		defer stream.forget()
 	case isKnown && stream.place == nil:
 		stream.place = ss.endedStreams.PushBack(stream)
 	}
