@@ -1918,11 +1918,10 @@ type bridged struct {
 	opening sync.WaitGroup // the goroutine that waits for the response to initialize
 	marks   ToolMarks      // of the server's tools
 
-	mu         sync.Mutex             // guards the fields below
-	waiting    map[string]waitingCall // requests of the client without an answer, by the text of their id
-	hungUp     bool                   // the client has: the bridge ends with the last answer, and the last cancellation
-	cancelling int                    // cancellations that are delayed
-	isOver     bool                   // no goroutine is started any more, and no request is taken
+	mu      sync.Mutex             // guards the fields below
+	waiting map[string]waitingCall // requests of the client without an answer, by the text of their id
+	hungUp  bool                   // the client has: the bridge ends with the last answer
+	isOver  bool                   // no goroutine is started any more, and no request is taken
 }
 
 // waitingCall is what the bridge remembers of a request of the client.
@@ -2010,8 +2009,8 @@ func (b *bridged) toServer(in Payload) {
 	}
 }
 
-// admit notes a message of the client, and reports whether it is passed on now. If it
-// is not, admit answers it, or passes it on later.
+// admit notes a message of the client, and reports whether it is passed on. If it
+// is not, admit answers it.
 func (b *bridged) admit(m *Message) bool {
 	switch {
 	case m.Kind() == Invalid:
@@ -2022,19 +2021,11 @@ func (b *bridged) admit(m *Message) bool {
 		return false
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
-		_ = Bind(m.Params, &params) // params that are wrong are the server's to refuse
-		b.noteCancelling(1)
+		_ = Bind(m.Params, &params)                                  // params that are wrong are the server's to refuse
 		call, isWaiting := b.removeWaiting(string(params.RequestID)) // its answer, if one comes, is dropped
-		if !b.isURL || !isWaiting {
-			b.noteCancelling(-1)
-			return true
+		if b.isURL && isWaiting {
+			time.Sleep(cancelDelay - time.Since(call.since)) // what follows waits, too, and is not sent before
 		}
-		b.start(&b.writing, func() { // ends when the server has taken it, or after writeTime
-			time.Sleep(cancelDelay - time.Since(call.since))
-			b.writeToServer(Payload{Messages: []*Message{m}})
-			b.noteCancelling(-1)
-		})
-		return false
 	}
 	return true
 }
@@ -2056,14 +2047,6 @@ func (b *bridged) post(m *Message) {
 	default:
 		b.start(&b.writing, call) // ends when the server has taken the request, or is closed
 	}
-}
-
-// noteCancelling counts a cancellation that is not sent yet, or one that is.
-func (b *bridged) noteCancelling(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.cancelling += n
-	b.endIfDone()
 }
 
 // start runs f on a goroutine of a group, for which run waits, unless the bridge is over.
@@ -2238,7 +2221,7 @@ func (b *bridged) endIfDone() {
 			return
 		}
 	}
-	if b.hungUp && b.cancelling == 0 {
+	if b.hungUp {
 		b.end(errClientGone)
 	}
 }
