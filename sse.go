@@ -343,8 +343,9 @@ func (s *Stream) position(id string) (number int64, err error) {
 	return number, nil
 }
 
-// serveFollower writes what the follower takes to its response, until there is nothing more
-// to take. When the client has gone, nothing more is written. In the modern era nothing more may be sent then.
+// serveFollower writes what the follower takes to its response, until there is nothing
+// more to take. When the client has gone, nothing more is written: the modern era
+// forbids it.
 func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	response := newEventWriter(f.w)
@@ -381,9 +382,9 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	}
 }
 
-// nextEvents gives a follower what it writes next. What it has taken before is written by now. If
-// there is nothing, changed is closed when there may be something. If it is over, the
-// response ends with farewell.
+// nextEvents gives a follower what it writes next. What it has taken before is written by
+// now. If there is nothing, changed is closed when there may be something. If it is over,
+// the response ends with farewell.
 func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
