@@ -141,7 +141,7 @@ func start(t *testing.T, args ...string) string {
 	return url
 }
 
-// copyIt returns the part of the README that is for those who copy.
+// copyIt returns what is for those who copy: a part of the README, and a page beside the course.
 func copyIt(t *testing.T) string {
 	t.Helper()
 	_, text, _ := strings.Cut(readFile(t, "../../README.md"), "\n## Copy it\n")
@@ -149,7 +149,7 @@ func copyIt(t *testing.T) string {
 	if !ok {
 		t.Fatal("the README has no part Copy it")
 	}
-	return text
+	return text + readFile(t, "../copy.md")
 }
 
 // The figures of the README are within a tenth of what take says today.
